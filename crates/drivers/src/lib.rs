@@ -8,4 +8,6 @@ pub mod ntb;
 pub mod nvme;
 pub mod team;
 pub mod vfio;
+pub mod virtio_blk;
 pub mod virtio_net;
+mod virtio_ring;

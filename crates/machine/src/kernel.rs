@@ -28,11 +28,13 @@ record! {
         team_cost: BTreeMap<String, Figure<Cycles>>,
         /// What pieces of the driver of virtual NICs cost.
         virtio_net_cost: BTreeMap<String, Figure<Cycles>>,
+        /// What pieces of the driver of virtual disks cost.
+        virtio_blk_cost: BTreeMap<String, Figure<Cycles>>,
         /// What pieces of the NVMe driver cost.
         nvme_cost: BTreeMap<String, Figure<Cycles>>,
         /// What a guest's being left costs, and what follows.
         virt_cost: BTreeMap<String, Figure<Cycles>>,
-        /// What a packet costs a thread that serves virtual NICs, its copies apart.
+        /// What a packet costs a thread that serves virtual NICs, its copies apart, and a request one that serves virtual disks.
         vhost_cost: BTreeMap<String, Figure<Cycles>>,
         /// How it reads ahead and caches blocks.
         block: BlockFile,

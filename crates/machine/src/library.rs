@@ -58,6 +58,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/dd-verify.toml",
     "scenarios/l2fwd.toml",
     "scenarios/numa-io.toml",
+    "scenarios/numa-nvme.toml",
     "scenarios/bond.toml",
     "scenarios/descriptor-send.toml",
     "scenarios/dual-port.toml",

@@ -6,27 +6,12 @@ use std::cell::RefCell;
 
 use hardware::ethernet::CableEnd;
 use hardware::link::Side;
-use nearfar::computer::{Computers, Done, Observer, run_watched};
+use nearfar::computer::{Computers, Done, run_watched};
 use nearfar::progress::Silent;
 use platform::cpu::CpuId;
 use platform::net::PacketDevice;
-use scenario::{HEAD, cable, host, loaded, program};
+use scenario::{AtEnd, HEAD, cable, host, loaded, program};
 use units::Duration;
-
-/// Looks at the hosts when the programs have ended.
-struct AtEnd<F>(F);
-
-impl<F: FnMut(&Computers)> Observer for AtEnd<F> {
-    fn booted(&mut self, _: &Computers) {}
-
-    fn has_enough(&self) -> bool {
-        false
-    }
-
-    fn ended(&mut self, computers: &Computers) {
-        (self.0)(computers);
-    }
-}
 
 /// Two hosts, a program on the first, a server on the other, and what happens meanwhile.
 fn run(client: &str, events: &str, look: impl FnMut(&Computers)) -> Vec<Done> {

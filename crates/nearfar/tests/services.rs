@@ -28,11 +28,11 @@ fn a_store_keeps_what_it_is_given() {
         let of = |quantity| reading(&done, "memaslap", quantity);
         assert_eq!((of("get_misses"), of("verify_failed")), (0.0, 0.0));
         let (gets, sets) = (of("cmd_get"), of("cmd_set"));
-        assert!(gets + sets > 20.0, "{gets} GET, {sets} SET");
+        assert!(gets + sets > 32.0, "{gets} GET, {sets} SET");
         match set {
             "0" => assert_eq!(sets, 0.0),
             "1" => assert_eq!(gets, 0.0),
-            _ => assert!((0.3..3.0).contains(&(gets / sets)), "{gets} GET, {sets} SET"),
+            _ => assert!((0.8..1.25).contains(&(gets / sets)), "{gets} GET, {sets} SET"),
         }
     }
 }
@@ -43,7 +43,7 @@ fn the_oldest_items_make_room() {
     let client = "memaslap -s 10.0.0.1:11211 -c 2 -t 500us -X 60000 -w 20 --set 0.2";
     let done = run(&[("a", "0-1", "memcached -t 2 -m 1"), ("b", "0-1", client)]);
     let of = |quantity| reading(&done, "memaslap", quantity);
-    assert!(of("get_misses") > 3.0 && of("get_misses") < of("cmd_get"));
+    assert!(of("get_misses") > 15.0 && of("get_misses") < of("cmd_get"));
     assert_eq!(of("verify_failed"), 0.0);
 }
 
@@ -53,9 +53,9 @@ fn messages_go_there_and_back() {
     let done = run(&[("a", "0", "sockperf server"), ("b", "0", client)]);
     let (mean, most) =
         (reading(&done, "sockperf", "latency mean"), reading(&done, "sockperf", "latency max"));
-    assert!(mean > 1.0 && mean < 30.0 && most < 100.0, "{mean} us, {most} us");
+    assert!((11.4..14.0).contains(&mean) && most < 100.0, "{mean} us, {most} us");
     let messages = reading(&done, "sockperf", "messages");
-    assert!((0.9..1.1).contains(&(messages * mean * 2.0 / 500.0)), "{messages} of {mean} us");
+    assert!((0.98..1.03).contains(&(messages * mean * 2.0 / 500.0)), "{messages} of {mean} us");
     assert_eq!(reading(&done, "sockperf", "wrong"), 0.0);
 }
 
@@ -64,14 +64,14 @@ fn messages_go_there_and_back() {
 fn ranks_are_the_graphs() {
     let time = |cpus| reading(&run(&[("a", cpus, "pr -g 10 -i 3")]), "pr", "trial time");
     let [one, four] = ["0", "0,1,10,11"].map(time);
-    assert!(four < 0.6 * one, "{four} us against {one} us");
+    assert!(four < 0.36 * one, "{four} us against {one} us");
 }
 
 #[test]
 fn loops_in_one_direction_move_what_memory_allows() {
-    for only in ["read", "write"] {
+    for (only, expected) in [("read", 43_000.0), ("write", 23_000.0)] {
         let line = format!("stream --only {only} --array-size 500000 --ntimes 2");
         let rate = reading(&run(&[("a", "0", &line)]), "stream", only);
-        assert!((1_000.0..60_000.0).contains(&rate), "{only}: {rate} MB/s");
+        assert!((0.9..1.1).contains(&(rate / expected)), "{only}: {rate} MB/s");
     }
 }

@@ -58,6 +58,21 @@ impl IoCompletions {
         self.done.borrow_mut().pop_front()
     }
 
+    /// Whether nothing has ended that has not been taken.
+    pub fn is_empty(&self) -> bool {
+        self.done.borrow().is_empty()
+    }
+
+    /// Lets who waits look again: at something else than what ends.
+    pub fn stir(&self) {
+        self.waiting.wake_one();
+    }
+
+    /// Waits until `ready`, asked again when something has ended and when somebody [stirs](Self::stir).
+    pub async fn wait_until(&self, ready: impl Fn() -> bool) {
+        self.waiting.wait_for(|| ready().then_some(())).await;
+    }
+
     /// Waits for the next that ends, and gives the core away meanwhile.
     pub async fn next(&self) -> IoDone {
         self.waiting.wait_for(|| self.try_next()).await

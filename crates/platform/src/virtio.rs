@@ -10,6 +10,30 @@ use crate::error::Error;
 use crate::irq::IrqHandler;
 use crate::net::MacAddr;
 
+/// The way to a virtual disk.
+pub trait VirtualDisk {
+    /// Sectors that it has.
+    fn sectors(&self) -> u64;
+
+    /// Bytes of a block: the smallest that can be read or written.
+    fn block_bytes(&self) -> u32;
+
+    /// Gives the hypervisor the ring of requests, and begins.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it does not lie in the guest's memory.
+    fn start<'a>(&'a self, cpu: &'a Cpu, ring: Ring) -> Async<'a, Result<(), Error>>;
+
+    /// There are requests in the ring. The guest is left for that.
+    fn notify(&self, cpu: &Cpu);
+
+    /// What its interrupt calls, on the core of `cpu`.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the core has no vector left.
+    fn request_irq(&self, cpu: &Cpu, handler: IrqHandler) -> Result<(), Error>;
+}
+
 /// The way to a virtual NIC.
 pub trait VirtualNic {
     /// Its Ethernet address.

@@ -1,4 +1,4 @@
-//! What exits and virtual NICs cost.
+//! What exits, virtual NICs and virtual disks cost.
 
 macro_rules! costs {
     ($(#[$about:meta])* $costs:ident { $($(#[$doc:meta])* $name:ident = $value:expr,)* }) => {
@@ -48,15 +48,19 @@ costs! {
 }
 
 costs! {
-    /// What the hypervisor's part of a packet's way costs, in cycles of the host's cores; copies, rings and the driver cost by
-    /// themselves.
-    NetCosts {
+    /// What the hypervisor's part of the way of a packet or a disk's request costs, in cycles of the host's cores; copies, rings, the
+    /// host's block layer and drivers cost by themselves.
+    VhostCosts {
         /// To find the port of a packet.
         switch = 400,
         /// To give a packet to a guest.
         receive = 700,
         /// To take a packet of a guest.
         send = 700,
+        /// To take a request of a guest's disk.
+        request = 700,
+        /// To answer one.
+        answer = 300,
         /// To interrupt a guest.
         interrupt = 400,
         /// Of the exit's handler that wakes a context.

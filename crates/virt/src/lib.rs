@@ -15,7 +15,9 @@
 //! | `vfio` | functions that are passed through, by the host or by who mediates others |
 //! | `ground` | what the guest's kernel stands on |
 //! | `exits` | why guests are left, counted |
-//! | `costs` | what exits and virtual NICs cost |
+//! | `costs` | what exits, virtual NICs and disks cost |
+//! | `ring` | the hypervisor's side of virtio's rings |
+//! | `disk/` | virtual disks and the I/O threads that serve them |
 //! | `net/` | virtual NICs and the I/O threads that serve them |
 //! | `placement/` | where virtual machines and I/O threads run |
 //!
@@ -26,6 +28,7 @@
 
 mod bus;
 mod costs;
+pub mod disk;
 mod exits;
 mod function;
 mod ground;
@@ -34,12 +37,13 @@ mod memory;
 pub mod net;
 pub mod placement;
 mod port;
+mod ring;
 mod vcpu;
 mod vfio;
 mod vm;
 
 pub use bus::{BarPart, Behind, GuestDevice};
-pub use costs::{NetCosts, VirtCosts};
+pub use costs::{VhostCosts, VirtCosts};
 pub use exits::{Exit, Exits};
 pub use function::{GuestFunction, GuestMessage};
 pub use interrupts::{GuestInterrupts, InterruptSupport};

@@ -249,7 +249,7 @@ impl Machine {
 }
 
 /// What happens when a guest has gone.
-type End = Box<dyn Fn(&Cpu)>;
+type End = Rc<dyn for<'a> Fn(&'a Cpu) -> Async<'a, ()>>;
 
 /// A virtual machine.
 pub struct Vm {
@@ -583,7 +583,7 @@ impl Vm {
         self.machine.vcpus.iter().for_each(Vcpu::forget);
         let vm = Rc::clone(self);
         self.in_task("reset", async move |_, cpu: &Cpu| {
-            vm.told.borrow().iter().for_each(|end| end(cpu));
+            vm.tell_end(cpu).await;
             for device in vm.machine.bus.devices() {
                 device.reset(cpu).await;
             }
@@ -594,8 +594,15 @@ impl Vm {
     }
 
     /// Lets `end` happen when its guest has gone without a word: it was killed or reset, and what it has given is not to be touched.
-    pub(crate) fn at_end(&self, end: impl Fn(&Cpu) + 'static) {
-        self.told.borrow_mut().push(Box::new(end));
+    pub(crate) fn at_end(&self, end: impl for<'a> Fn(&'a Cpu) -> Async<'a, ()> + 'static) {
+        self.told.borrow_mut().push(Rc::new(end));
+    }
+
+    async fn tell_end(&self, cpu: &Cpu) {
+        let told = self.told.borrow().clone();
+        for end in told {
+            end(cpu).await;
+        }
     }
 
     /// Whether it has been ended.
@@ -604,7 +611,7 @@ impl Vm {
     }
 
     async fn close(&self, cpu: &Cpu) {
-        self.told.borrow().iter().for_each(|end| end(cpu));
+        self.tell_end(cpu).await;
         for device in self.machine.bus.devices() {
             device.close(cpu).await;
         }

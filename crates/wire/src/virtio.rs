@@ -1,5 +1,6 @@
 //! Virtio: rings that a guest's driver shares with its hypervisor, and what stands before each packet of its network device
-//! (Virtual I/O Device Version 1.2, OASIS, 2.7 and 5.1).
+//! or request of its block device
+//! (Virtual I/O Device Version 1.2, OASIS, 2.7, 5.1 and 5.2).
 
 use crate::Malformed;
 
@@ -164,6 +165,44 @@ impl NetHeader {
     }
 }
 
+/// What stands before each request to a block device. Its last byte, behind the data, is the device's answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockHeader {
+    /// [`READ`](Self::READ), [`WRITE`](Self::WRITE).
+    pub kind: u32,
+    /// Where, in units of 512 bytes.
+    pub sector: u64,
+}
+
+impl BlockHeader {
+    /// Bytes of the header.
+    pub const LEN: usize = 16;
+    /// Device to memory.
+    pub const READ: u32 = 0;
+    /// Memory to device.
+    pub const WRITE: u32 = 1;
+    /// The answer to a request that was done.
+    pub const OK: u8 = 0;
+    /// The answer to one that failed.
+    pub const FAILED: u8 = 1;
+    /// The answer to one that is not known.
+    pub const UNSUPPORTED: u8 = 2;
+
+    /// As it stands in memory.
+    pub fn emit(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..4].copy_from_slice(&self.kind.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.sector.to_le_bytes());
+        bytes
+    }
+
+    /// Reads one.
+    pub fn parse(bytes: &[u8; Self::LEN]) -> Self {
+        let [a, b, c, d, _, _, _, _, i, j, k, l, m, n, o, p] = *bytes;
+        Self { kind: u32::from_le_bytes([a, b, c, d]), sector: u64::from_le_bytes([i, j, k, l, m, n, o, p]) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +215,8 @@ mod tests {
             if let Ok(header) = NetHeader::parse(&bytes) {
                 prop_assert_eq!(&header.emit()[..], &bytes[..12]);
             }
+            let request = BlockHeader::parse(&bytes);
+            prop_assert_eq!(BlockHeader::parse(&request.emit()), request);
         }
 
         #[test]

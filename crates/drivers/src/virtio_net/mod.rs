@@ -3,13 +3,11 @@
 //! | file | subject |
 //! |---|---|
 //! | `mod` | the device: opening, sending, receiving by interrupts and polling |
-//! | `ring` | the driver's side of a ring |
 //! | `buffers` | where received packets lie |
 //!
 //! A program can take the device for itself and poll it, as DPDK's driver does: see [`PollDevice`].
 
 mod buffers;
-mod ring;
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -25,8 +23,8 @@ use units::BitRate;
 use wire::virtio::{Descriptor, NetHeader};
 
 use crate::costs::costs;
+use crate::virtio_ring::DriverRing;
 use buffers::Buffers;
-use ring::DriverRing;
 
 costs! {
     /// What the driver's code costs, in cycles; its loads and stores cost by themselves, and what leaving the guest costs is the
@@ -171,8 +169,8 @@ impl VirtioNet {
         while rings.receive.room() > 0 {
             let Some(buffer) = rings.buffers.take(cpu) else { break };
             cpu.work(self.costs.refill);
-            let piece = std::iter::once((buffer, buffers::BUFFER as u32));
-            rings.receive.offer(cpu, piece, Descriptor::WRITE, buffer);
+            let piece = std::iter::once((buffer, buffers::BUFFER as u32, Descriptor::WRITE));
+            rings.receive.offer(cpu, piece, buffer);
         }
         rings.receive.publish(cpu);
     }
@@ -208,9 +206,9 @@ impl VirtioNet {
         let at = rings.headers.start + u64::from(place) * HEADER_PLACE;
         cpu.store(at, &header.emit());
         let mut all = Vec::with_capacity(pieces);
-        all.push((at, NetHeader::LEN as u32));
-        all.extend(packet.fragments.iter().map(|fragment| (fragment.at, fragment.length)));
-        rings.send.offer(cpu, all.into_iter(), 0, (packet, place));
+        all.push((at, NetHeader::LEN as u32, 0));
+        all.extend(packet.fragments.iter().map(|fragment| (fragment.at, fragment.length, 0)));
+        rings.send.offer(cpu, all.into_iter(), (packet, place));
         Ok(())
     }
 

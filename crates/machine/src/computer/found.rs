@@ -94,10 +94,12 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
                 _ => None,
             }
         });
-        match all[number].has_user_drives() {
+        let mut disks = match all[number].has_user_drives() {
             true => Vec::new(),
             false => self::disks(&drives.collect::<Vec<_>>(), false),
-        }
+        };
+        disks.extend(all[number].vms[vm].disk.iter().map(|disk| disk.found.clone()));
+        disks
     };
     let of_guests: Vec<Vec<_>> =
         (0..all.len()).map(|n| (0..all[n].vms.len()).map(|vm| guest_disks(n, vm)).collect()).collect();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::ops::Range;
 
 use super::found::DiskSetup;
 use super::{DeviceFile, DmaMode, HostEntry, HostSetup};
@@ -27,6 +28,9 @@ record! {
         node: Option<Placed<u64>>,
         /// Names of the host's devices that are passed through to it.
         devices: Vec<Placed<String>>,
+        /// The host's drive of which it has a part as its virtual disk, `/dev/vda`, by name: those who share a drive have equal parts of
+        /// its first namespace. It has none if not given.
+        disk: Option<Placed<String>>,
         /// The host's NIC above which it has a virtual one, by name; it has none if not given.
         uplink: Option<Placed<String>>,
         /// The IPv4 address of that, such as `10.0.128.1/16`; 10.0.*h*+128.*n* for the *n*th virtual machine of host *h*, counted
@@ -60,6 +64,17 @@ pub struct VirtualNicSetup {
     pub polled: bool,
 }
 
+/// A virtual disk of a virtual machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VirtualDiskSetup {
+    /// The number of the host's device that is the drive.
+    pub drive: usize,
+    /// Its bytes there.
+    pub part: Range<u64>,
+    /// What the guest's kernel finds.
+    pub found: DiskSetup,
+}
+
 /// A virtual machine with its places.
 #[derive(Debug, Clone)]
 pub struct VmSetup {
@@ -75,6 +90,8 @@ pub struct VmSetup {
     pub devices: Vec<usize>,
     /// The block devices that its kernel will find.
     pub disks: Vec<DiskSetup>,
+    /// Its virtual disk.
+    pub disk: Option<VirtualDiskSetup>,
     /// Its virtual NIC.
     pub nic: Option<VirtualNicSetup>,
     place: Placed<String>,
@@ -104,7 +121,7 @@ pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut V
                 wrong.push(Diagnostic::new(&vm.name.place, message).help("a name of its own for each"));
             }
             let own = (number as u8, vms.len() as u8);
-            vms.extend(one(vm, own, host, &mut passed, wrong));
+            vms.extend(one((vm, &entry.vm), own, host, &mut passed, wrong));
         }
         host.vms = vms;
     }
@@ -121,6 +138,43 @@ fn device(host: &HostSetup, name: &Placed<String>, wrong: &mut Vec<Diagnostic>) 
         wrong.push(Diagnostic::new(&name.place, format!("there is no device `{}`", name.value)).help(help));
     }
     found
+}
+
+/// The virtual disk of a virtual machine, of those in `entries` that share a drive.
+fn virtual_disk(
+    vm: &VmEntry,
+    entries: &[VmEntry],
+    host: &HostSetup,
+    wrong: &mut Vec<Diagnostic>,
+) -> Option<VirtualDiskSetup> {
+    let name = vm.disk.as_ref()?;
+    let number = device(host, name, wrong)?;
+    let is_passed = entries.iter().flat_map(|vm| &vm.devices).any(|passed| passed.value == name.value);
+    let drive = match &host.devices[number].kind {
+        DeviceFile::Drive(drive) if !is_passed && !host.has_user_drives() => drive,
+        kind => {
+            let (message, help) = match kind {
+                DeviceFile::Drive(_) if is_passed => ("is passed through to a guest", "name another drive"),
+                DeviceFile::Drive(_) => ("is a program's", "leave the host's drives to its kernel"),
+                _ => ("is no drive", "the name of a device with `drive`"),
+            };
+            wrong.push(Diagnostic::new(&name.place, format!("`{}` {message}", name.value)).help(help));
+            return None;
+        }
+    };
+    let shares = entries.iter().filter(|other| other.disk.as_ref().is_some_and(|d| d.value == name.value));
+    let (mut count, mut place) = (0, 0);
+    for other in shares {
+        if std::ptr::eq(other, vm) {
+            place = count;
+        }
+        count += 1;
+    }
+    let mib = Bytes::mib(1).get();
+    let size = drive.namespaces.first()?.get() / count / mib * mib;
+    let found =
+        DiskSetup { name: "vda".into(), size: Bytes::new(size), block: drive.file.controller.block.value };
+    Some(VirtualDiskSetup { drive: number, part: place * size..(place + 1) * size, found })
 }
 
 /// The virtual NIC of a host's `number`th virtual machine.
@@ -164,7 +218,7 @@ fn virtual_nic(
 }
 
 fn one(
-    vm: &VmEntry,
+    (vm, all): (&VmEntry, &[VmEntry]),
     own: (u8, u8),
     host: &HostSetup,
     passed: &mut BTreeSet<usize>,
@@ -210,6 +264,7 @@ fn one(
         }
         devices.push(number);
     }
+    let disk = virtual_disk(vm, all, host, wrong);
     let nic = virtual_nic(vm, own, host, wrong);
     let (name, place) = (vm.name.value.clone(), vm.name.clone());
     Some(VmSetup {
@@ -219,6 +274,7 @@ fn one(
         node: node as u8,
         devices,
         disks: Vec::new(),
+        disk,
         nic,
         place,
     })

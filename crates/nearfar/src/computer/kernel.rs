@@ -9,10 +9,11 @@ use ::kernel::{
 use drivers::nic::{KpioCosts, NicCosts};
 use drivers::nvme::NvmeCosts;
 use drivers::team::TeamCosts;
+use drivers::virtio_blk::VirtioBlkCosts;
 use drivers::virtio_net::VirtioNetCosts;
 use machine::{Diagnostics, DmaMode, Ecn, Figure, HostSetup, KernelFile};
 use units::Cycles;
-use virt::{NetCosts, VirtCosts};
+use virt::{VhostCosts, VirtCosts};
 
 use crate::topology::narrow;
 
@@ -89,7 +90,7 @@ fn costs(host: &HostSetup) -> Result<KernelCosts, Diagnostics> {
     // What the drivers are given is looked at here, where a complaint can be made.
     driver_costs(host)?;
     virt_costs(host)?;
-    net_costs(host)?;
+    vhost_costs(host)?;
     table(host, "cost", &host.kernel.cost, KernelCosts::NAMES, |cycles| KernelCosts::by_name(cycles))
 }
 
@@ -100,6 +101,7 @@ pub struct DriverCosts {
     pub kpio: KpioCosts,
     pub team: TeamCosts,
     pub virtio_net: VirtioNetCosts,
+    pub virtio_blk: VirtioBlkCosts,
     pub nvme: NvmeCosts,
 }
 
@@ -120,6 +122,9 @@ pub fn driver_costs(host: &HostSetup) -> Result<DriverCosts, Diagnostics> {
         virtio_net: table(host, "virtio_net_cost", &file.virtio_net_cost, VirtioNetCosts::NAMES, |cycles| {
             VirtioNetCosts::by_name(cycles)
         })?,
+        virtio_blk: table(host, "virtio_blk_cost", &file.virtio_blk_cost, VirtioBlkCosts::NAMES, |cycles| {
+            VirtioBlkCosts::by_name(cycles)
+        })?,
         nvme: table(host, "nvme_cost", &file.nvme_cost, NvmeCosts::NAMES, |cycles| {
             NvmeCosts::by_name(cycles)
         })?,
@@ -134,12 +139,14 @@ pub fn virt_costs(host: &HostSetup) -> Result<VirtCosts, Diagnostics> {
     table(host, "virt_cost", &host.kernel.virt_cost, VirtCosts::NAMES, |cycles| VirtCosts::by_name(cycles))
 }
 
-/// What a kernel's file says of the costs of virtual NICs.
+/// What a kernel's file says of the costs of virtual NICs and disks.
 ///
 /// # Errors
 /// If it lacks a cost or names one that there is not.
-pub fn net_costs(host: &HostSetup) -> Result<NetCosts, Diagnostics> {
-    table(host, "vhost_cost", &host.kernel.vhost_cost, NetCosts::NAMES, |cycles| NetCosts::by_name(cycles))
+pub fn vhost_costs(host: &HostSetup) -> Result<VhostCosts, Diagnostics> {
+    table(host, "vhost_cost", &host.kernel.vhost_cost, VhostCosts::NAMES, |cycles| {
+        VhostCosts::by_name(cycles)
+    })
 }
 
 /// A table of costs by name.
@@ -181,9 +188,11 @@ mod tests {
         assert_eq!(TeamCosts::by_name(|name| cycles(&file.team_cost, name)), Ok(TeamCosts::linux()));
         let virtio_net = VirtioNetCosts::by_name(|name| cycles(&file.virtio_net_cost, name));
         assert_eq!(virtio_net, Ok(VirtioNetCosts::linux()));
+        let virtio_blk = VirtioBlkCosts::by_name(|name| cycles(&file.virtio_blk_cost, name));
+        assert_eq!(virtio_blk, Ok(VirtioBlkCosts::linux()));
         assert_eq!(NvmeCosts::by_name(|name| cycles(&file.nvme_cost, name)), Ok(NvmeCosts::linux()));
         assert_eq!(VirtCosts::by_name(|name| cycles(&file.virt_cost, name)), Ok(VirtCosts::linux()));
-        assert_eq!(NetCosts::by_name(|name| cycles(&file.vhost_cost, name)), Ok(NetCosts::linux()));
+        assert_eq!(VhostCosts::by_name(|name| cycles(&file.vhost_cost, name)), Ok(VhostCosts::linux()));
         let block = BlockParams::default();
         assert_eq!(file.block.read_ahead.value, block.read_ahead);
         assert_eq!(

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use ::kernel::{DmaMode, DmaParams, Kernel};
+use ::kernel::{BlockDevice, DmaMode, DmaParams, Kernel};
+use drivers::virtio_blk::VirtioBlk;
 use drivers::virtio_net::VirtioNet;
 use engine::{Handle, Seed};
 use hardware::Fabric;
@@ -12,9 +13,11 @@ use hardware::endpoint::EndpointId;
 use machine::{Figure, HostSetup, HypervisorSetup, Placement, VmSetup};
 use platform::cpu::{CpuId, Node};
 use platform::device::PortIndex;
+use platform::kernel::TaskParams;
 use platform::pci::{PciDevice, PciDriver};
-use virt::net::{Network, Vnic};
-use virt::placement::{Managed, Manager, Policy, Scheduler, Thresholds};
+use virt::disk::{ServedDisk, Storage};
+use virt::net::{Network, ServedNic, Vnic};
+use virt::placement::{Client, IoThreads, Managed, Manager, Policy, Scheduler, Thresholds};
 use virt::{GuestNode, InterruptSupport, Vfio, Vm, VmParams};
 use wire::ethernet::MacAddr;
 
@@ -119,12 +122,28 @@ impl Computers {
                     .into_iter()
                     .for_each(|driver| started.kernel().add_driver(driver));
                 self.simulation.block_on(started.kernel().boot())?;
+                let mut served: Option<(usize, Rc<dyn Client>)> = None;
+                if let Some(disk) = &vm.disk {
+                    let storage = own.storage(host, &hw, disk.drive, vm)?;
+                    let (vdisk, way) = storage.add(&started, disk.part.clone());
+                    let costs = kernel::driver_costs(&own.setup)?.virtio_blk;
+                    let face = started.kernel().face();
+                    let probed = started.kernel().run(TaskParams::named("virtio-blk"), async move |cpu| {
+                        VirtioBlk::probe(&face, &cpu, way, costs).await
+                    });
+                    let probed = self.simulation.block_on(async move { probed.wait().await })?;
+                    probed.map_err(|problem| {
+                        vm.complaint(format!("its virtual disk does not start: {problem}"), None)
+                    })?;
+                    served = Some((disk.drive, Rc::new(ServedDisk { storage, vdisk })));
+                }
                 if let Some(nic) = &vm.nic {
                     let network = own.network(host, nic.uplink)?;
                     let (vnic, way) = network.add(&started, MacAddr(nic.mac), 0);
                     let costs = kernel::driver_costs(&own.setup)?.virtio_net;
                     VirtioNet::new(started.kernel().face(), way, costs);
-                    own.vnics.borrow_mut().push(vnic);
+                    own.vnics.borrow_mut().push(Rc::clone(&vnic));
+                    served = Some((nic.uplink, Rc::new(ServedNic { network, vnic })));
                     if !nic.polled {
                         let (kernel, device) = (started.kernel(), "eth0".to_owned());
                         let up = if_up(&kernel, kernel.face().network(), device.clone(), nic.address);
@@ -133,6 +152,7 @@ impl Computers {
                         up.map_err(|problem| ComputerError::Network { host, device, problem })?;
                     }
                 }
+                own.served.borrow_mut().push(served);
             }
             own.manage(host, Seed::new(self.seed).part(&host.name));
         }
@@ -147,6 +167,10 @@ pub(super) struct HostVms {
     pub running: RefCell<Vec<Rc<Vm>>>,
     /// By the number of the uplink: what is between it and virtual NICs.
     networks: RefCell<BTreeMap<usize, Rc<Network>>>,
+    /// By the number of the drive: what is between it and virtual disks.
+    storages: RefCell<BTreeMap<usize, Rc<Storage>>>,
+    /// By virtual machine: what it has of I/O threads, and of which device.
+    served: RefCell<Vec<Option<(usize, Rc<dyn Client>)>>>,
     pub vnics: RefCell<Vec<Rc<Vnic>>>,
     manager: RefCell<Option<Rc<Manager>>>,
 }
@@ -161,17 +185,19 @@ impl HostVms {
             Placement::Numa => Policy::Numa,
             Placement::Local => Policy::Local,
         };
-        let (uplinks, networks): (Vec<usize>, Vec<_>) =
-            self.networks.borrow().iter().map(|(&uplink, network)| (uplink, Rc::clone(network))).unzip();
-        let mut vnics = self.vnics.borrow().clone().into_iter();
-        let running = self.running.borrow();
-        let vms = self.setup.vms.iter().zip(&*running).map(|(setup, vm)| {
-            let uplink = setup.nic.as_ref().and_then(|nic| uplinks.iter().position(|&own| own == nic.uplink));
-            let nic = uplink.and_then(|uplink| Some((uplink, vnics.next()?)));
-            Managed::new(Rc::clone(vm), setup.memory, Node(setup.node), nic)
+        let (networks, storages) = (self.networks.borrow(), self.storages.borrow());
+        let networks = networks.iter().map(|(&device, own)| (device, Rc::clone(own) as Rc<dyn IoThreads>));
+        let storages = storages.iter().map(|(&device, own)| (device, Rc::clone(own) as _));
+        let (numbers, devices): (Vec<usize>, Vec<_>) = networks.chain(storages).unzip();
+        let (running, served) = (self.running.borrow(), self.served.borrow());
+        let vms = self.setup.vms.iter().zip(&*running).zip(&*served).map(|((setup, vm), served)| {
+            let io = served.as_ref().and_then(|(device, client)| {
+                Some((numbers.iter().position(|number| number == device)?, Rc::clone(client)))
+            });
+            Managed::new(Rc::clone(vm), setup.memory, Node(setup.node), io)
         });
         let scheduler = Scheduler::new(policy, Thresholds::usual(), seed.component("placement"));
-        let manager = Manager::start(&host.kernel, networks, vms.collect(), scheduler, period);
+        let manager = Manager::start(&host.kernel, devices, vms.collect(), scheduler, period);
         *self.manager.borrow_mut() = Some(manager);
     }
 
@@ -181,6 +207,8 @@ impl HostVms {
             vms,
             running: RefCell::default(),
             networks: RefCell::default(),
+            storages: RefCell::default(),
+            served: RefCell::default(),
             vnics: RefCell::default(),
             manager: RefCell::default(),
         }
@@ -194,11 +222,31 @@ impl HostVms {
         let mut interfaces = self.setup.interfaces.iter();
         let own = interfaces.find(|interface| (interface.port.1, interface.port.2) == (uplink, 0));
         let device = own.map_or_else(String::new, |interface| interface.name.clone());
-        let network = Network::new(&host.kernel, &device, kernel::net_costs(&self.setup)?);
+        let network = Network::new(&host.kernel, &device, kernel::vhost_costs(&self.setup)?);
         let host = host.name.clone();
         let network = network.map_err(|problem| ComputerError::Network { host, device, problem })?;
         self.networks.borrow_mut().insert(uplink, Rc::clone(&network));
         Ok(network)
+    }
+
+    /// What is above a drive, made when it is first asked for.
+    fn storage(
+        &self,
+        host: &Computer,
+        hw: &Handle<Fabric>,
+        drive: usize,
+        vm: &VmSetup,
+    ) -> Result<Rc<Storage>, ComputerError> {
+        if let Some(storage) = self.storages.borrow().get(&drive) {
+            return Ok(Rc::clone(storage));
+        }
+        let own = hw.with(|fabric, _| functions(fabric, host.devices[drive], PortIndex(0)));
+        let is_its = |device: &Rc<BlockDevice>| device.function().is_some_and(|at| own.contains(&at.bdf));
+        let device = host.kernel.block().devices().into_iter().find(is_its);
+        let device = device.ok_or_else(|| vm.complaint("the host has no disk of the drive", None))?;
+        let storage = Storage::new(&host.kernel, device, kernel::vhost_costs(&self.setup)?);
+        self.storages.borrow_mut().insert(drive, Rc::clone(&storage));
+        Ok(storage)
     }
 }
 

@@ -4,9 +4,25 @@
 #![allow(dead_code)]
 
 use machine::{ComputerScenario, ComputerSetup, Diagnostics, Doc, Library};
+use nearfar::computer::{Computers, Observer};
 
 /// What a scenario begins with.
 pub const HEAD: &str = "name = \"test\"\nsummary = \"test\"\n";
+
+/// Looks at the hosts when the programs have ended.
+pub struct AtEnd<F>(pub F);
+
+impl<F: FnMut(&Computers)> Observer for AtEnd<F> {
+    fn booted(&mut self, _: &Computers) {}
+
+    fn has_enough(&self) -> bool {
+        false
+    }
+
+    fn ended(&mut self, computers: &Computers) {
+        (self.0)(computers);
+    }
+}
 
 /// A host with other lines of it.
 pub fn host(name: &str, machine: &str, lines: &str) -> String {

@@ -13,7 +13,7 @@ pub enum Role {
     Calibration,
     /// No parameter has seen it.
     Prediction,
-    /// It follows from other claims: the same observation once more, or arithmetic on them.
+    /// It follows from other claims, the same observation once more or arithmetic on them, or is asked for here and published nowhere.
     Follows,
 }
 

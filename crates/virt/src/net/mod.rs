@@ -5,7 +5,6 @@
 //! | `mod` | the switch between an uplink and virtual NICs |
 //! | `context` | an I/O thread and its buffers |
 //! | `vnic` | a virtual NIC: copying, notifications, interrupts |
-//! | `ring` | the hypervisor's side of a virtio ring |
 //!
 //! The uplink is a NIC of the host with a pair of queues for each context. It sorts frames by Ethernet address (VMDq), so that the
 //! packets of a virtual NIC come by the queue of the context that serves it, and a context polls its queues itself: receiving, the
@@ -17,7 +16,6 @@
 //! What the guest sends waits until what it sent by the old queue has left.
 
 mod context;
-mod ring;
 mod vnic;
 
 use std::cell::RefCell;
@@ -26,14 +24,15 @@ use std::rc::{Rc, Weak};
 
 use kernel::Kernel;
 use platform::Error;
-use platform::cpu::{Cpu, CpuId, Node, Part};
+use platform::cpu::{Async, Cpu, CpuId, Node, Part};
 use platform::irq::NapiHandle;
-use platform::kernel::TaskParams;
+use platform::kernel::{TaskId, TaskParams};
 use platform::net::{MacAddr, NetDriver, NetUpper, Packet, PacketDevice};
 use platform::virtio::VirtualNic;
 use units::Duration;
 
-use crate::costs::NetCosts;
+use crate::costs::VhostCosts;
+use crate::placement::{Client, IoThreads};
 use crate::vm::Vm;
 pub use context::Context;
 use vnic::GuestNic;
@@ -50,9 +49,9 @@ pub struct Network {
     kernel: Weak<Kernel>,
     uplink: Rc<dyn PacketDevice>,
     contexts: Vec<Context>,
-    /// By context: the node of its queues' rings.
+    /// By context: the node of its queues' rings, that of the core of its interrupt when the driver came.
     rings: Vec<Node>,
-    costs: NetCosts,
+    costs: VhostCosts,
     /// Virtual NICs that run.
     vnics: RefCell<BTreeMap<MacAddr, Rc<Vnic>>>,
 }
@@ -63,7 +62,7 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::NoDevice`] if there is no such device, [`Error::Busy`] if it is another's.
-    pub fn new(kernel: &Rc<Kernel>, uplink: &str, costs: NetCosts) -> Result<Rc<Self>, Error> {
+    pub fn new(kernel: &Rc<Kernel>, uplink: &str, costs: VhostCosts) -> Result<Rc<Self>, Error> {
         let face = kernel.face();
         let device = face.packet_device(uplink).ok_or(Error::NoDevice)?;
         let number = usize::from(device.limits().rx_queues.min(device.limits().tx_queues));
@@ -107,16 +106,6 @@ impl Network {
         &self.contexts
     }
 
-    /// The nodes to which the uplink is local; none if it has gone.
-    pub fn nodes(&self) -> Vec<Node> {
-        self.driver().map_or_else(Vec::new, |driver| driver.nodes())
-    }
-
-    /// The node at which the rings of a context's queues lie: that of the core of its interrupt when the driver came.
-    pub fn rings_at(&self, context: usize) -> Option<Node> {
-        self.rings.get(context).copied()
-    }
-
     /// For how long a context has computed.
     pub fn busy(&self, context: usize) -> Duration {
         let task = self.contexts[context].task.get();
@@ -131,6 +120,7 @@ impl Network {
             if let Some((network, vnic)) = network.upgrade().zip(nic.upgrade()) {
                 network.stopped(&vnic, cpu);
             }
+            Box::pin(async {})
         });
         let kernel = Rc::downgrade(&vm.kernel());
         let way = GuestNic { vnic: Rc::clone(&vnic), network: self.me.clone(), kernel };
@@ -166,11 +156,6 @@ impl Network {
         {
             self.uplink.set_promiscuous(cpu, true);
         }
-    }
-
-    /// The context that serves a virtual NIC.
-    pub fn serving(&self, vnic: &Vnic) -> usize {
-        vnic.context.get()
     }
 
     /// Lets another context serve a virtual NIC from now on.
@@ -340,6 +325,44 @@ impl Network {
     fn tell_given(&self, context: &Context, cpu: &Cpu) {
         let given = context.given.take();
         given.iter().for_each(|vnic| vnic.tell(cpu, &self.costs));
+    }
+}
+
+impl IoThreads for Network {
+    fn nodes(&self) -> Vec<Node> {
+        self.driver().map_or_else(Vec::new, |driver| driver.nodes())
+    }
+
+    fn threads(&self) -> Vec<(TaskId, Node)> {
+        let tasks = self.contexts.iter().filter_map(|context| context.task.get());
+        tasks.zip(self.rings.iter().copied()).collect()
+    }
+
+    fn pin<'a>(&'a self, cpu: &'a Cpu, thread: usize, cpus: &'a [CpuId]) -> Async<'a, Result<(), Error>> {
+        Box::pin(self.pin(cpu, thread, cpus))
+    }
+}
+
+/// A virtual NIC and who serves it.
+pub struct ServedNic {
+    /// The uplink.
+    pub network: Rc<Network>,
+    /// The NIC.
+    pub vnic: Rc<Vnic>,
+}
+
+impl Client for ServedNic {
+    fn thread(&self) -> usize {
+        self.vnic.context.get()
+    }
+
+    fn passed(&self) -> u64 {
+        let counters = self.vnic.counters();
+        counters.received + counters.sent + counters.dropped
+    }
+
+    fn serve_by(&self, cpu: &Cpu, thread: usize) -> Result<(), Error> {
+        self.network.assign(cpu, &self.vnic, thread)
     }
 }
 

@@ -15,9 +15,9 @@ use wire::virtio::{NetHeader, Ring};
 
 use super::Network;
 use super::context::Buffers;
-use super::ring::DeviceRing;
-use crate::costs::NetCosts;
+use crate::costs::VhostCosts;
 use crate::exits::Exit;
+use crate::ring::DeviceRing;
 use crate::vm::Machine;
 
 /// From a frame's last bit until it is in memory, at most (assumed: some hundred times what it takes).
@@ -135,7 +135,7 @@ impl Vnic {
         queue: u16,
         emptied: bool,
         given: u64,
-        costs: &NetCosts,
+        costs: &VhostCosts,
     ) -> bool {
         let is_through = emptied || given >= self.through_at.get();
         if self.behind.get() != Some(queue) || !is_through || self.held.borrow().is_empty() {
@@ -146,7 +146,7 @@ impl Vnic {
     }
 
     /// What comes by a queue that it has left is not waited for any more.
-    pub(super) fn wait_no_more(&self, cpu: &Cpu, costs: &NetCosts) {
+    pub(super) fn wait_no_more(&self, cpu: &Cpu, costs: &VhostCosts) {
         self.behind.set(None);
         for packet in self.held.take() {
             self.put(cpu, &packet, costs);
@@ -161,7 +161,7 @@ impl Vnic {
         cpu: &Cpu,
         queue: Option<u16>,
         packet: Packet,
-        costs: &NetCosts,
+        costs: &VhostCosts,
     ) -> Option<u16> {
         if let (Some(old), Some(queue)) = (self.behind.get(), queue)
             && old != queue
@@ -191,7 +191,7 @@ impl Vnic {
     }
 
     /// Copies a packet into a buffer of the guest.
-    pub(super) fn put(&self, cpu: &Cpu, packet: &Packet, costs: &NetCosts) {
+    pub(super) fn put(&self, cpu: &Cpu, packet: &Packet, costs: &VhostCosts) {
         let rings = self.rings.borrow().clone();
         let length = packet.length();
         let memory = &self.machine.memory;
@@ -230,7 +230,12 @@ impl Vnic {
     }
 
     /// Takes the next packet that the guest sends, copied into buffers of the host; `Some(None)` if it made no sense.
-    pub(super) fn next(&self, cpu: &Cpu, buffers: &Rc<Buffers>, costs: &NetCosts) -> Option<Option<Packet>> {
+    pub(super) fn next(
+        &self,
+        cpu: &Cpu,
+        buffers: &Rc<Buffers>,
+        costs: &VhostCosts,
+    ) -> Option<Option<Packet>> {
         let rings = self.rings.borrow().clone()?;
         let memory = &self.machine.memory;
         if !buffers.has_room() {
@@ -289,7 +294,7 @@ impl Vnic {
     }
 
     /// Tells the guest of what it was given, and interrupts it if it wants that.
-    pub(super) fn tell(&self, cpu: &Cpu, costs: &NetCosts) {
+    pub(super) fn tell(&self, cpu: &Cpu, costs: &VhostCosts) {
         if !self.untold.replace(false) {
             return;
         }

@@ -5,18 +5,56 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 use kernel::Kernel;
-use platform::cpu::{Cpu, CpuId, Node, Part};
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId, Node, Part};
 use platform::kernel::{TaskId, TaskParams};
 use units::{Bytes, Duration, Time};
 
 use super::{Action, Capacity, DeviceId, DeviceLoad, Loads, Scheduler, VmId, VmIo, VmLoad};
-use crate::net::{Network, Vnic};
 use crate::vm::Vm;
 
 /// Cycles to look at a task's time, and to decide about one (assumed: a list that is walked).
 const LOOK: u64 = 200;
 /// Periods for which a machine is left where it is that could not be moved (assumed).
 const PATIENCE: u64 = 100;
+
+/// The I/O threads of a device of the host, by which virtual machines reach what is behind it.
+pub trait IoThreads {
+    /// The nodes to which the device is local; none if it has gone.
+    fn nodes(&self) -> Vec<Node>;
+
+    /// By thread: its task, and the node of its queues' rings.
+    fn threads(&self) -> Vec<(TaskId, Node)>;
+
+    /// Lets a thread run on these cores only, and the interrupt of its queues arrive there.
+    ///
+    /// # Errors
+    /// As of the kernel.
+    fn pin<'a>(&'a self, cpu: &'a Cpu, thread: usize, cpus: &'a [CpuId]) -> Async<'a, Result<(), Error>>;
+}
+
+/// What a virtual machine has of I/O threads.
+pub trait Client {
+    /// The thread that serves it.
+    fn thread(&self) -> usize;
+
+    /// Packets or requests that have passed.
+    fn passed(&self) -> u64;
+
+    /// Lets another thread serve it from now on.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] as long as it changes from one to another, [`Error::Invalid`] if there is no such thread.
+    fn serve_by(&self, cpu: &Cpu, thread: usize) -> Result<(), Error>;
+
+    /// The machine's memory is about to move: the device leaves it alone when this is done.
+    fn hold(&self) -> Async<'_, ()> {
+        Box::pin(async {})
+    }
+
+    /// It has moved.
+    fn go_on(&self, _: &Cpu) {}
+}
 
 /// A virtual machine that is managed.
 pub struct Managed {
@@ -26,8 +64,8 @@ pub struct Managed {
     pub memory: Bytes,
     /// Where it is.
     pub home: Cell<Node>,
-    /// Its virtual NIC, and the number of the network that it is of.
-    pub nic: Option<(usize, Rc<Vnic>)>,
+    /// What it has of I/O threads, and the number of these.
+    pub io: Option<(usize, Rc<dyn Client>)>,
     /// What was counted when it was looked at last: time of its vCPUs, packets.
     seen: Cell<(Duration, u64)>,
     /// It is on its way to its home.
@@ -38,12 +76,12 @@ pub struct Managed {
 
 impl Managed {
     /// A virtual machine at home at a node.
-    pub fn new(vm: Rc<Vm>, memory: Bytes, home: Node, nic: Option<(usize, Rc<Vnic>)>) -> Self {
+    pub fn new(vm: Rc<Vm>, memory: Bytes, home: Node, io: Option<(usize, Rc<dyn Client>)>) -> Self {
         Self {
             vm,
             memory,
             home: Cell::new(home),
-            nic,
+            io,
             seen: Cell::default(),
             moving: Cell::new(false),
             stays_until: Cell::new(0),
@@ -68,11 +106,11 @@ pub struct Done {
 pub struct Manager {
     me: Weak<Self>,
     kernel: Weak<Kernel>,
-    networks: Vec<Rc<Network>>,
+    devices: Vec<Rc<dyn IoThreads>>,
     vms: RefCell<BTreeMap<VmId, Rc<Managed>>>,
     scheduler: RefCell<Scheduler>,
     period: Duration,
-    /// By network and context: time when it was looked at last.
+    /// By device and I/O thread: time when it was looked at last.
     seen: RefCell<Vec<Vec<Duration>>>,
     /// When all was looked at last.
     looked: Cell<Time>,
@@ -80,10 +118,10 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Begins to manage virtual machines above networks. What `scheduler` says at first is done in the first period.
+    /// Begins to manage virtual machines and the I/O threads of devices. What `scheduler` says at first is done in the first period.
     pub fn start(
         kernel: &Rc<Kernel>,
-        networks: Vec<Rc<Network>>,
+        devices: Vec<Rc<dyn IoThreads>>,
         vms: Vec<Managed>,
         scheduler: Scheduler,
         period: Duration,
@@ -92,9 +130,9 @@ impl Manager {
             me: me.clone(),
             kernel: Rc::downgrade(kernel),
             seen: RefCell::new(
-                networks.iter().map(|network| vec![Duration::ZERO; network.contexts().len()]).collect(),
+                devices.iter().map(|device| vec![Duration::ZERO; device.threads().len()]).collect(),
             ),
-            networks,
+            devices,
             vms: RefCell::new((0..).map(VmId).zip(vms.into_iter().map(Rc::new)).collect()),
             scheduler: RefCell::new(scheduler),
             period,
@@ -156,25 +194,22 @@ impl Manager {
         });
         let nodes = nodes.collect();
         let mut seen = self.seen.borrow_mut();
-        let devices = self.networks.iter().zip(&mut *seen).map(|(network, seen)| {
-            let threads = network.contexts().iter().zip(seen).map(|(context, before)| {
-                cpu.work(LOOK);
-                let now = network.busy(context.number);
-                let used = now.saturating_sub(std::mem::replace(before, now));
-                (network.rings_at(context.number).unwrap_or(Node(0)), used)
+        let devices = self.devices.iter().zip(&mut *seen).map(|(device, seen)| {
+            let threads = device.threads().into_iter().zip(seen).map(|((task, rings), before)| {
+                let now = time(task);
+                (rings, now.saturating_sub(std::mem::replace(before, now)))
             });
-            DeviceLoad { threads: threads.collect(), nodes: network.nodes() }
+            DeviceLoad { threads: threads.collect(), nodes: device.nodes() }
         });
         let devices = devices.collect();
         let vms = self.vms.borrow();
         let vms = vms.iter().map(|(&id, own)| {
             let busy: Duration = own.vm.tasks().into_iter().map(time).sum();
-            let counters = own.nic.as_ref().map(|(_, nic)| nic.counters()).unwrap_or_default();
-            let packets = counters.received + counters.sent + counters.dropped;
+            let packets = own.io.as_ref().map_or(0, |(_, io)| io.passed());
             let (before, packets_before) = own.seen.replace((busy, packets));
-            let io = own.nic.as_ref().map(|(device, nic)| VmIo {
+            let io = own.io.as_ref().map(|(device, io)| VmIo {
                 device: DeviceId(*device),
-                thread: self.networks[*device].serving(nic),
+                thread: io.thread(),
                 packets: packets - packets_before,
             });
             let load = VmLoad {
@@ -196,13 +231,13 @@ impl Manager {
         match action {
             Action::Pin(DeviceId(device), context, node) => {
                 // A device that has gone has no interrupt to be moved.
-                let _ = self.networks[device].pin(cpu, context, &cores_of(kernel, node)).await;
+                let _ = self.devices[device].pin(cpu, context, &cores_of(kernel, node)).await;
             }
             Action::Serve(vm, context) => {
                 let own = self.vms.borrow().get(&vm).cloned();
-                if let Some((network, nic)) = own.as_ref().and_then(|own| own.nic.as_ref()) {
+                if let Some((_, io)) = own.as_ref().and_then(|own| own.io.as_ref()) {
                     // One that is still changing from one queue to another is tried again in the next period.
-                    let _ = self.networks[*network].assign(cpu, nic, context);
+                    let _ = io.serve_by(cpu, context);
                 }
             }
             Action::Move(vm, node) => {
@@ -223,11 +258,17 @@ impl Manager {
         kernel.spawn(TaskParams::named("vm-move"), move |cpu| {
             Box::pin(async move {
                 let [(cores, node), (old_cores, old_node)] = ways;
+                if let Some((_, io)) = &own.io {
+                    io.hold().await;
+                }
                 let moved = own.vm.move_to(&cpu, &cores, node).await;
                 if moved.is_err() {
                     // What has moved comes back; a machine that has ended cannot.
                     let _ = own.vm.move_to(&cpu, &old_cores, old_node).await;
                     own.home.set(old_node);
+                }
+                if let Some((_, io)) = &own.io {
+                    io.go_on(&cpu);
                 }
                 own.moving.set(false);
                 let Some(manager) = manager.upgrade() else { return };

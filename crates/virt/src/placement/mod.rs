@@ -17,7 +17,7 @@ use engine::Rng;
 use platform::cpu::Node;
 use units::{Bytes, Duration};
 
-pub use manager::{Done, Managed, Manager};
+pub use manager::{Client, Done, IoThreads, Managed, Manager};
 
 /// A virtual machine's number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -106,7 +106,7 @@ pub struct VmIo {
     pub device: DeviceId,
     /// Which of its I/O threads serves the machine.
     pub thread: usize,
-    /// Packets that were copied for the machine.
+    /// Packets or requests that were passed for the machine.
     pub packets: u64,
 }
 

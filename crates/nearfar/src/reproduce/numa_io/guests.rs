@@ -299,26 +299,41 @@ pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> 
     }
 }
 
+impl Rig {
+    /// Boots forwarding machines at a layout's homes, and lets the scheduler decide from there on.
+    pub fn scheduled(options: &Options, point: Point, layout: &Layout) -> Result<Self, String> {
+        let period = PERIOD.as_ps() / 1_000_000;
+        let more = format!("[host.hypervisor]\nplacement = \"numa\"\nperiod = \"{period} us\"");
+        let rig = Self::boot(options, "numa-io", &text(point, layout, &more))?;
+        rig.start_in_guests("l2fwd")?;
+        rig.pass(Duration::from_us(50));
+        rig.computers.start_sources();
+        Ok(rig)
+    }
+
+    /// Lets so many periods of the scheduler pass.
+    pub fn pass_periods(&self, periods: u64) -> Result<(), String> {
+        let manager = self.host(0).manager().ok_or("nothing schedules the machines")?;
+        let until = manager.done().periods + periods;
+        while manager.done().periods < until {
+            self.pass(PERIOD / 10);
+        }
+        Ok(())
+    }
+}
+
 /// Lets the scheduler run by itself while forwarding machines have load after load (percent of the line's rate), each for so many
 /// periods: how often the mode had changed after each period.
 pub fn live(options: &Options, vms: usize, loads: &[(u8, usize)]) -> Result<Vec<u64>, String> {
     let point = Point { guest: Guest::Forwards(512, 0), vms };
-    let more =
-        format!("[host.hypervisor]\nplacement = \"numa\"\nperiod = \"{} us\"", PERIOD.as_ps() / 1_000_000);
-    let rig = Rig::boot(options, "numa-io", &text(point, &Layout::heavy(2, vms), &more))?;
-    rig.start_in_guests("l2fwd")?;
-    rig.pass(Duration::from_us(50));
-    rig.computers.start_sources();
+    let rig = Rig::scheduled(options, point, &Layout::heavy(2, vms))?;
     let manager = rig.host(0).manager().ok_or("nothing schedules the machines")?;
     let mut switches = Vec::new();
     for &(load, periods) in loads {
         let generators = rig.computers.generators();
         generators.iter().for_each(|generator| generator.handle.set_load(f64::from(load) / 100.0));
         for _ in 0..periods {
-            let before = manager.done().periods;
-            while manager.done().periods == before {
-                rig.pass(PERIOD / 10);
-            }
+            rig.pass_periods(1)?;
             switches.push(manager.done().switches);
         }
     }

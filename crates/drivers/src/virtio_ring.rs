@@ -1,4 +1,4 @@
-//! The driver's side of a split ring.
+//! The driver's side of a split ring of virtio.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use platform::memory::{Pages, PhysAddr, Policy};
 use wire::virtio::{Descriptor, NO_INTERRUPT, NO_NOTIFY, Ring};
 
 /// A ring, and for each descriptor that begins a buffer what the driver has put there.
-pub(super) struct DriverRing<T> {
+pub(crate) struct DriverRing<T> {
     pages: Pages,
     ring: Ring,
     free: RefCell<Vec<u16>>,
@@ -58,20 +58,14 @@ impl<T> DriverRing<T> {
         self.free.borrow().len()
     }
 
-    /// Writes a chain of buffers, which the device does not see before [`publish`](Self::publish): there is
+    /// Writes a chain of buffers, each with its length and flags, which the device does not see before [`publish`](Self::publish): there is
     /// [`room`](Self::room) for it.
-    pub fn offer(
-        &self,
-        cpu: &Cpu,
-        pieces: impl ExactSizeIterator<Item = (PhysAddr, u32)>,
-        flags: u16,
-        token: T,
-    ) {
+    pub fn offer(&self, cpu: &Cpu, pieces: impl ExactSizeIterator<Item = (PhysAddr, u32, u16)>, token: T) {
         let mut free = self.free.borrow_mut();
         let count = pieces.len();
         let chain: Vec<u16> = (0..count).filter_map(|_| free.pop()).collect();
         let mut tokens = self.tokens.borrow_mut();
-        for (n, (at, length)) in pieces.enumerate() {
+        for (n, (at, length, flags)) in pieces.enumerate() {
             let next = chain.get(n + 1).copied();
             let flags = flags | if next.is_some() { Descriptor::NEXT } else { 0 };
             let descriptor = Descriptor { address: at.0, length, flags, next: next.unwrap_or(0) };

@@ -1,4 +1,4 @@
-//! The hypervisor's side of a split ring in a guest's memory.
+//! The hypervisor's side of a split ring of virtio in a guest's memory.
 
 use std::cell::{Cell, RefCell};
 

@@ -1,0 +1,86 @@
+//! Guests' disks on a drive of the host: is every byte where it was written, do machines and I/O threads go to the drive?
+
+mod scenario;
+
+use std::cell::RefCell;
+
+use nearfar::computer::{Computers, Done, run_watched};
+use nearfar::progress::Silent;
+use platform::cpu::Node;
+use platform::memory::PhysAddr;
+use scenario::{AtEnd, HEAD, host, load, loaded, program};
+
+/// The drive's node.
+const NEAR: u8 = 1;
+
+/// A host with a drive and a virtual machine with a part of it at each of `homes`.
+fn guests(homes: &[u8], hypervisor: &str) -> String {
+    let mut lines = format!(
+        "{hypervisor}\n[[host.device]]\nname = \"drive\"\ndrive = \"optane-900p\"\nslot = \"slot-socket{NEAR}\"\n"
+    );
+    for (n, &home) in homes.iter().enumerate() {
+        let core = 6 * usize::from(home) + n + 1;
+        lines += &format!(
+            "[[host.vm]]\nname = \"v{n}\"\nvcpus = \"{core}\"\nmemory = \"64 MiB\"\ndisk = \"drive\"\n"
+        );
+    }
+    HEAD.to_owned() + &host("a", "dell-r720", &lines)
+}
+
+/// What came of the programs, how often machines were moved, modes changed and moves refused, and where the machines are.
+fn run(text: &str) -> (Vec<Done>, Option<(u64, u64, u64)>, Vec<Option<Node>>) {
+    let seen = RefCell::default();
+    let done = run_watched(
+        &loaded(text),
+        &Silent,
+        &mut AtEnd(|computers: &Computers| {
+            let host = &computers.hosts()[0];
+            let done = host.manager().map(|manager| manager.done());
+            let homes = host.vms().iter().map(|vm| vm.memory().node_of(PhysAddr(0))).collect();
+            *seen.borrow_mut() = (done.map(|done| (done.moves, done.switches, done.refused)), homes);
+        }),
+    );
+    let done = done.unwrap_or_else(|error| panic!("{error}"));
+    let (moved, homes) = seen.take();
+    (done, moved, homes)
+}
+
+fn reading(done: &Done, quantity: &str) -> f64 {
+    let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{}: {failure}", done.run));
+    report.get(quantity).unwrap_or_else(|| panic!("{quantity} of {report:?}"))
+}
+
+const NUMA: &str = "[host.hypervisor]\nplacement = \"numa\"\nperiod = \"1 ms\"";
+
+/// Two guests write and compare their parts of the same drive: neither finds what the other has written.
+#[test]
+fn every_guest_has_a_part_of_its_own() {
+    let write = |n: u8, rw: &str| {
+        let line = format!("fio --name=v --filename=/dev/vda --rw={rw} --bs=16k --iodepth=4 --size=1m");
+        program(&format!("a/v{n}"), "0", &(line + " --verify=pattern"))
+    };
+    let text = guests(&[0, 1], "") + &write(0, "write") + &write(1, "randwrite");
+    let (done, ..) = run(&text);
+    for done in &done {
+        assert_eq!(reading(done, "verified"), 1048576.0, "{done:?}");
+    }
+}
+
+/// A machine that is far from its drive moves there in the middle of its requests, which wait meanwhile: each block is what was
+/// written.
+#[test]
+fn a_machine_goes_to_its_drive_and_finds_what_it_has_written() {
+    let line =
+        "fio --name=v --filename=/dev/vda --rw=randwrite --bs=4k --iodepth=4 --size=8m --verify=pattern";
+    let (done, moved, homes) = run(&(guests(&[0], NUMA) + &program("a/v0", "0", line)));
+    assert!(done[0].outcome.is_ok(), "{done:?}");
+    assert_eq!((moved, homes), (Some((1, 0, 0)), vec![Some(Node(NEAR))]));
+}
+
+#[test]
+fn what_is_no_disk_is_told() {
+    let nic = "[[host.device]]\nname = \"nic\"\nnic = \"82599\"\n\
+               [[host.vm]]\nname = \"v\"\nvcpus = \"1\"\nmemory = \"64 MiB\"\ndisk = \"nic\"\n";
+    let refused = load(&(HEAD.to_owned() + &host("a", "dell-r720", nic))).expect_err("a NIC is no drive");
+    assert!(refused.render(false).contains("`nic` is no drive"), "{}", refused.render(false));
+}

@@ -1,0 +1,222 @@
+//! Virtual disks, and the I/O threads that serve them.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod` | a drive of the host that guests share, and its I/O threads |
+//! | `vdisk` | a virtual disk: requests out of its ring, answers into it |
+//!
+//! Each virtual disk is a part of the drive. A thread takes requests out of the guests' rings and gives them to the host's block
+//! layer with the guest's memory as it is: the drive reads and writes that itself, nothing is copied (QEMU: an I/O thread with
+//! direct I/O). It submits them on its own core, so that the drive's queue and its interrupt are those of the core on which it runs.
+
+mod vdisk;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+
+use kernel::{BlockDevice, Kernel};
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId, Node, Part};
+use platform::kernel::{TaskId, TaskParams};
+use platform::storage::{BlockFile, IoCompletions};
+use platform::virtio::VirtualDisk;
+
+use crate::costs::VhostCosts;
+use crate::placement::IoThreads;
+use crate::vm::Vm;
+use vdisk::GuestDisk;
+pub use vdisk::{ServedDisk, Vdisk};
+
+/// Requests that a context takes of one guest before it looks at others (assumed: as many as vhost-net takes packets in a poll).
+const BUDGET: usize = 64;
+
+/// An I/O thread.
+struct Context {
+    task: Cell<Option<TaskId>>,
+    /// The node that it is for: that of the queues of its cores.
+    node: Node,
+    /// Virtual disks whose guests have requests.
+    kicked: RefCell<VecDeque<Rc<Vdisk>>>,
+    /// Requests that have ended.
+    ended: Rc<IoCompletions>,
+}
+
+/// A drive of the host that guests share.
+pub struct Storage {
+    me: Weak<Self>,
+    kernel: Weak<Kernel>,
+    device: Rc<BlockDevice>,
+    file: Rc<dyn BlockFile>,
+    contexts: Vec<Context>,
+    costs: VhostCosts,
+    disks: RefCell<Vec<Rc<Vdisk>>>,
+}
+
+impl Storage {
+    /// Takes a block device of the host for virtual machines, with a context for each node, that of the device's first. Contexts may
+    /// run anywhere at first.
+    pub fn new(kernel: &Rc<Kernel>, device: Rc<BlockDevice>, costs: VhostCosts) -> Rc<Self> {
+        let near = node_of(kernel, &device);
+        let mut nodes: Vec<Node> = (0..kernel.face().nodes()).map(Node).collect();
+        nodes.sort_by_key(|&node| Some(node) != near);
+        let context = |node| Context {
+            task: Cell::new(None),
+            node,
+            kicked: RefCell::default(),
+            ended: IoCompletions::new(),
+        };
+        let storage = Rc::new_cyclic(|me| Self {
+            me: me.clone(),
+            kernel: Rc::downgrade(kernel),
+            file: device.open(),
+            device,
+            contexts: nodes.into_iter().map(context).collect(),
+            costs,
+            disks: RefCell::default(),
+        });
+        for (number, context) in storage.contexts.iter().enumerate() {
+            let own = storage.me.clone();
+            let task = TaskParams::named(format!("io-{}-{number}", storage.device.name()));
+            let task = kernel.spawn(task, move |cpu| {
+                Box::pin(async move {
+                    if let Some(own) = own.upgrade() {
+                        own.run(&own.contexts[number], cpu).await;
+                    }
+                })
+            });
+            context.task.set(Some(task));
+        }
+        storage
+    }
+
+    /// Gives a guest a virtual disk, `part` of the drive in bytes, served by the first context: the way to it for its driver. It stops with its guest.
+    pub fn add(&self, vm: &Vm, part: Range<u64>) -> (Rc<Vdisk>, Rc<dyn VirtualDisk>) {
+        let mut disks = self.disks.borrow_mut();
+        let vdisk = Vdisk::new(Rc::clone(vm.machine()), disks.len() as u64, part);
+        disks.push(Rc::clone(&vdisk));
+        let disk = Rc::downgrade(&vdisk);
+        vm.at_end(move |_| {
+            let disk = disk.clone();
+            Box::pin(async move {
+                if let Some(disk) = disk.upgrade() {
+                    disk.stop().await;
+                }
+            })
+        });
+        let way = GuestDisk {
+            vdisk: Rc::clone(&vdisk),
+            storage: self.me.clone(),
+            kernel: Rc::downgrade(&vm.kernel()),
+            block_bytes: self.file.block_bytes(),
+        };
+        (vdisk, Rc::new(way))
+    }
+
+    /// A guest says that it has requests.
+    fn kick(&self, vdisk: &Rc<Vdisk>, cpu: &Cpu) {
+        cpu.work(self.costs.kick);
+        self.list(vdisk, cpu);
+    }
+
+    fn list(&self, vdisk: &Rc<Vdisk>, cpu: &Cpu) {
+        if !vdisk.listed.replace(true) {
+            vdisk.set_notify(cpu, false);
+            let context = &self.contexts[vdisk.context.get()];
+            context.kicked.borrow_mut().push_back(Rc::clone(vdisk));
+            context.ended.stir();
+        }
+    }
+
+    /// What a context does, for ever.
+    async fn run(&self, context: &Context, cpu: Cpu) {
+        let _part = cpu.book(Part::Virt);
+        loop {
+            let has_work = || !context.ended.is_empty() || !context.kicked.borrow().is_empty();
+            context.ended.wait_until(has_work).await;
+            cpu.work(self.costs.turn);
+            let mut answered: Vec<Rc<Vdisk>> = Vec::new();
+            while let Some(done) = context.ended.try_next() {
+                let vdisk = self.disks.borrow().get(vdisk::number_of(done.token)).cloned();
+                let Some(vdisk) = vdisk else { continue };
+                cpu.work(self.costs.answer);
+                vdisk.answer(&cpu, done);
+                if !answered.iter().any(|other| Rc::ptr_eq(other, &vdisk)) {
+                    answered.push(vdisk);
+                }
+            }
+            answered.iter().for_each(|vdisk| vdisk.tell(&cpu, &self.costs));
+            cpu.sync().await;
+            let waiting = context.kicked.borrow().len();
+            for _ in 0..waiting {
+                let next = context.kicked.borrow_mut().pop_front();
+                if let Some(vdisk) = next {
+                    self.serve(context, &vdisk, &cpu).await;
+                }
+            }
+        }
+    }
+
+    /// Takes some requests of a virtual disk.
+    async fn serve(&self, context: &Context, vdisk: &Rc<Vdisk>, cpu: &Cpu) {
+        vdisk.listed.set(false);
+        if vdisk.is_held() {
+            return;
+        }
+        if !std::ptr::eq(context, &self.contexts[vdisk.context.get()]) {
+            return self.list(vdisk, cpu);
+        }
+        let mut requests = Vec::new();
+        while requests.len() < BUDGET
+            && let Some(next) = vdisk.next(cpu)
+        {
+            cpu.work(self.costs.request);
+            requests.extend(next);
+        }
+        vdisk.tell(cpu, &self.costs);
+        if !requests.is_empty() {
+            self.file.submit(cpu, requests, &context.ended);
+        }
+        cpu.sync().await;
+        let mut more = vdisk.has_more(cpu);
+        if !more {
+            vdisk.set_notify(cpu, true);
+            cpu.sync().await;
+            more = vdisk.has_more(cpu);
+        }
+        if more {
+            self.list(vdisk, cpu);
+        }
+    }
+
+    /// Lets a virtual disk take requests again.
+    fn release(&self, vdisk: &Rc<Vdisk>, cpu: &Cpu) {
+        vdisk.release();
+        self.list(vdisk, cpu);
+    }
+}
+
+/// The node of a block device; none if it is of no function, or has gone.
+fn node_of(kernel: &Kernel, device: &BlockDevice) -> Option<Node> {
+    let at = device.function()?;
+    let found = kernel.pci().into_iter().find(|found| (found.segment, found.bdf) == (at.segment, at.bdf));
+    found.map(|function| Node(function.node))
+}
+
+impl IoThreads for Storage {
+    fn nodes(&self) -> Vec<Node> {
+        self.kernel.upgrade().and_then(|kernel| node_of(&kernel, &self.device)).into_iter().collect()
+    }
+
+    fn threads(&self) -> Vec<(TaskId, Node)> {
+        self.contexts.iter().filter_map(|context| Some((context.task.get()?, context.node))).collect()
+    }
+
+    fn pin<'a>(&'a self, _: &'a Cpu, thread: usize, cpus: &'a [CpuId]) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+            kernel.face().set_affinity(self.contexts[thread].task.get().ok_or(Error::Invalid)?, cpus)
+        })
+    }
+}
