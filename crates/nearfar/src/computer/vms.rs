@@ -122,7 +122,7 @@ impl Computers {
                     .into_iter()
                     .for_each(|driver| started.kernel().add_driver(driver));
                 self.simulation.block_on(started.kernel().boot())?;
-                let mut served: Option<(usize, Rc<dyn Client>)> = None;
+                let mut served: Served = None;
                 if let Some(disk) = &vm.disk {
                     let storage = own.storage(host, &hw, disk.drive, vm)?;
                     let (vdisk, way) = storage.add(&started, disk.part.clone());
@@ -160,6 +160,9 @@ impl Computers {
     }
 }
 
+/// What a virtual machine has of I/O threads, and the number of their device.
+type Served = Option<(usize, Rc<dyn Client>)>;
+
 /// A host's virtual machines, from their description to those that run.
 pub(super) struct HostVms {
     pub setup: HostSetup,
@@ -169,8 +172,8 @@ pub(super) struct HostVms {
     networks: RefCell<BTreeMap<usize, Rc<Network>>>,
     /// By the number of the drive: what is between it and virtual disks.
     storages: RefCell<BTreeMap<usize, Rc<Storage>>>,
-    /// By virtual machine: what it has of I/O threads, and of which device.
-    served: RefCell<Vec<Option<(usize, Rc<dyn Client>)>>>,
+    /// By virtual machine.
+    served: RefCell<Vec<Served>>,
     pub vnics: RefCell<Vec<Rc<Vnic>>>,
     manager: RefCell<Option<Rc<Manager>>>,
 }
