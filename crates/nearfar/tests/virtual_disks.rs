@@ -19,7 +19,7 @@ fn guests(homes: &[u8], hypervisor: &str) -> String {
         "{hypervisor}\n[[host.device]]\nname = \"drive\"\ndrive = \"optane-900p\"\nslot = \"slot-socket{NEAR}\"\n"
     );
     for (n, &home) in homes.iter().enumerate() {
-        let core = 6 * usize::from(home) + n + 1;
+        let core = 6 * usize::from(home) + n / 2 + 1;
         lines += &format!(
             "[[host.vm]]\nname = \"v{n}\"\nvcpus = \"{core}\"\nmemory = \"64 MiB\"\ndisk = \"drive\"\n"
         );
@@ -75,6 +75,27 @@ fn a_machine_goes_to_its_drive_and_finds_what_it_has_written() {
     let (done, moved, homes) = run(&(guests(&[0], NUMA) + &program("a/v0", "0", line)));
     assert!(done[0].outcome.is_ok(), "{done:?}");
     assert_eq!((moved, homes), (Some((1, 0, 0)), vec![Some(Node(NEAR))]));
+}
+
+/// As much as one thread and the drive's interrupts on its core cannot do: each node has a thread, and more is read.
+#[test]
+fn many_readers_give_each_node_a_thread() {
+    let homes = [0, 1, 0, 1, 0, 1, 0, 1];
+    let total = |hypervisor: &str| {
+        let readers = (0..homes.len()).map(|n| {
+            let line =
+                "fio --name=r --filename=/dev/vda --rw=randread --bs=4k --ramp_time=36ms --runtime=6ms";
+            program(&format!("a/v{n}"), "0", line)
+        });
+        let text: String = [guests(&homes, hypervisor)].into_iter().chain(readers).collect();
+        let (done, moved, _) = run(&text);
+        (done.iter().map(|done| reading(done, "read iops")).sum::<f64>(), moved)
+    };
+    let (light, _) = total("");
+    let (heavy, moved) = total(NUMA);
+    eprintln!("RATES {light} {heavy} {moved:?}");
+    assert_eq!(moved.map(|(_, switches, refused)| (switches, refused)), Some((1, 0)));
+    assert!(heavy > 1.2 * light, "{heavy} against {light} reads a second");
 }
 
 #[test]

@@ -130,7 +130,7 @@ impl Context {
     }
 
     fn book_passed(&self, part: Part, time: Duration) {
-        self.cores.book(self.core.get(), part, time);
+        self.cores.book(self.core.get(), self.level, part, time);
         if let Some(task) = self.task.borrow().upgrade() {
             task.ran(part, time);
         }

@@ -41,6 +41,8 @@ pub(crate) struct Core {
     pub current: RefCell<Option<Rc<Task>>>,
     pub queue: RefCell<RunQueue>,
     times: RefCell<Times>,
+    /// What of them was interrupts'.
+    interrupted: Cell<Duration>,
     /// Cycles that the next task on this core pays for the switch to it.
     pub last_task: Cell<Option<platform::kernel::TaskId>>,
 }
@@ -54,6 +56,7 @@ impl Core {
             current: RefCell::new(None),
             queue: RefCell::default(),
             times: RefCell::default(),
+            interrupted: Cell::default(),
             last_task: Cell::new(None),
         }
     }
@@ -221,7 +224,18 @@ impl Cores {
         *core.times.borrow()
     }
 
-    pub fn book(&self, id: CpuId, part: Part, time: Duration) {
-        self.get(id).times.borrow_mut().add(part, time);
+    /// Time that a core's interrupts took, handlers and deferred work.
+    pub fn interrupt_time(&self, id: CpuId) -> Duration {
+        let core = self.get(id);
+        core.settle_account();
+        core.interrupted.get()
+    }
+
+    pub fn book(&self, id: CpuId, level: Level, part: Part, time: Duration) {
+        let core = self.get(id);
+        core.times.borrow_mut().add(part, time);
+        if level != Level::Task {
+            core.interrupted.set(core.interrupted.get() + time);
+        }
     }
 }

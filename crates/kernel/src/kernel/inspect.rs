@@ -62,6 +62,16 @@ impl Kernel {
         Part::ALL.iter().map(|&part| self.task_time(task, part)).sum()
     }
 
+    /// The core on which a task that has not ended runs or ran last.
+    pub fn core_of(&self, task: TaskId) -> Option<CpuId> {
+        self.inner.tasks.get(task).map(|task| task.context.cpu().id())
+    }
+
+    /// Time that interrupts have taken of a core (Linux: `irq` and `softirq` of /proc/stat).
+    pub fn interrupt_time(&self, cpu: CpuId) -> Duration {
+        self.inner.cores.interrupt_time(cpu)
+    }
+
     /// Busy time of a core by part.
     pub fn core_times(&self, cpu: CpuId) -> Times {
         self.inner.cores.times(cpu)

@@ -112,6 +112,8 @@ pub struct Manager {
     period: Duration,
     /// By device and I/O thread: time when it was looked at last.
     seen: RefCell<Vec<Vec<Duration>>>,
+    /// By core: time that interrupts had taken then.
+    interrupts: RefCell<Vec<Duration>>,
     /// When all was looked at last.
     looked: Cell<Time>,
     done: Cell<Done>,
@@ -136,6 +138,7 @@ impl Manager {
             vms: RefCell::new((0..).map(VmId).zip(vms.into_iter().map(Rc::new)).collect()),
             scheduler: RefCell::new(scheduler),
             period,
+            interrupts: RefCell::new(vec![Duration::ZERO; kernel.face().cpus().into()]),
             looked: Cell::new(Time::ZERO),
             done: Cell::default(),
         });
@@ -194,10 +197,18 @@ impl Manager {
         });
         let nodes = nodes.collect();
         let mut seen = self.seen.borrow_mut();
+        let interrupts: Vec<Duration> = cores.clone().map(|core| kernel.interrupt_time(core)).collect();
+        let before = std::mem::replace(&mut *self.interrupts.borrow_mut(), interrupts.clone());
+        let since = |(now, before): (&Duration, &Duration)| now.saturating_sub(*before);
+        let interrupts: Vec<Duration> = interrupts.iter().zip(&before).map(since).collect();
         let devices = self.devices.iter().zip(&mut *seen).map(|(device, seen)| {
             let threads = device.threads().into_iter().zip(seen).map(|((task, rings), before)| {
                 let now = time(task);
-                (rings, now.saturating_sub(std::mem::replace(before, now)))
+                let used = now.saturating_sub(std::mem::replace(before, now));
+                // Interrupts of its core are its devices', and what they take it does not get.
+                let taken =
+                    kernel.core_of(task).map_or(Duration::ZERO, |core| interrupts[usize::from(core.0)]);
+                (rings, if used.is_zero() { used } else { used + taken })
             });
             DeviceLoad { threads: threads.collect(), nodes: device.nodes() }
         });

@@ -41,7 +41,7 @@ pub enum Policy {
 /// Figures by which it is decided.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Thresholds {
-    /// Load of a device's I/O threads, in cores, from which there is one for each node.
+    /// Load of a device's I/O threads with interrupts of their cores, in cores, from which there is one for each node.
     pub heavy: f64,
     /// The same up to which there is one again.
     pub light: f64,
@@ -76,7 +76,7 @@ pub struct Capacity {
 pub struct DeviceLoad {
     /// The nodes to which it is local; empty if it has gone.
     pub nodes: Vec<Node>,
-    /// By I/O thread: the node of its queues' rings, and for how long it computed.
+    /// By I/O thread: the node of its queues' rings, and for how long it and interrupts of its core computed.
     pub threads: Vec<(Node, Duration)>,
 }
 
