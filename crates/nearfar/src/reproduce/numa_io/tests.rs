@@ -42,34 +42,6 @@ fn the_scheduler_follows_a_step_and_stays_under_constant_load() {
     assert!(values["live/followed"] <= FOLLOWED as f64, "{values:?}");
 }
 
-/// Left to itself, from homes that are balanced over nodes or far from the device, the scheduler ends where the grid has it, and passes
-/// as much with as much of the threads' time.
-#[test]
-fn the_grid_has_the_layouts_in_which_the_scheduler_ends() {
-    let far = Layout { nodes: NODES, threads: vec![0], vms: vec![(1, 0)] };
-    let heavy = |nodes| Layout::heavy(nodes, 4);
-    for (frame, load, from, to) in [
-        (1500, 50, far.clone(), Layout::light(NODES, 1)),
-        (512, 10, heavy(NODES), Layout::light(NODES, 4)),
-        (512, 100, heavy(NODES), heavy(NODES)),
-        (512, 100, Layout { nodes: FOUR, ..far }, Layout::light(FOUR, 1)),
-        (512, 100, heavy(FOUR), heavy(FOUR)),
-    ] {
-        let point = Point { guest: Guest::Forwards(frame, load), vms: to.vms.len() };
-        let rig = Rig::scheduled(&options(), point, &from).unwrap();
-        // A move of 64 MiB takes some 15 of them.
-        rig.pass_periods(40).unwrap();
-        let host = rig.host(0);
-        let homes =
-            host.vms().iter().map(|vm| vm.memory().node_of(PhysAddr(0)).unwrap().0).collect::<Vec<_>>();
-        assert_eq!(homes, to.vms.iter().map(|(home, _)| *home).collect::<Vec<_>>(), "{}", point.name());
-        let (live, grid) = (rig.rates(Duration::ZERO), of(point, &to));
-        let is_near = |a: f64, b: f64, within: f64| (a / b - 1.0).abs() <= within;
-        let same = is_near(live.gbit, grid.gbit, 0.01) && is_near(live.threads, grid.threads, 0.03);
-        assert!(same, "{}: {live:?} {grid:?}", point.name());
-    }
-}
-
 /// The mechanism: what an I/O thread at the other socket copies crosses the interconnect, and a guest's packets are whole and in
 /// order wherever it is.
 #[test]
