@@ -131,8 +131,45 @@ fn latencies_are_in_the_order_of_what_they_pass() {
     }
 }
 
+/// The coordinates in a picture, of its measured rings and of its simulated lines.
+fn drawn(svg: &str) -> [Vec<f64>; 2] {
+    let values = |begin: &str, name: &str| -> Vec<f64> {
+        let name = format!(" {name}=\"");
+        let of = svg.split(begin).skip(1).filter_map(|rest| rest.split('>').next());
+        let text = of.filter_map(|tag| tag.split_once(&name)?.1.split('"').next());
+        text.flat_map(|text| text.split([' ', ',']).filter_map(|n| n.parse().ok())).collect()
+    };
+    [[values("<circle", "cx"), values("<circle", "cy")].concat(), values("<polyline", "points")]
+}
+
+/// The guide's picture of accuracy is what its command draws. `UPDATE_EXPECT=1` draws it anew.
+fn the_guide_shows_what_its_command_draws() {
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/src");
+    let text = std::fs::read_to_string(pages.join("model.md")).expect("a page of the guide");
+    let (_, command) = text.split_once("`nearfar compare DIR ").expect("the command is named");
+    let words: Vec<&str> = command.split('`').next().unwrap_or_default().split_whitespace().collect();
+    let new = Path::new(env!("CARGO_TARGET_TMPDIR")).join("accuracy.svg");
+    let mut nearfar = Command::new(env!("CARGO_BIN_EXE_nearfar"));
+    nearfar.args(["--quiet", "compare"]).arg(directory(STEADY[1])).args(&words);
+    assert_eq!(words.last(), Some(&"accuracy.svg"), "{words:?}");
+    let output = nearfar.current_dir(env!("CARGO_TARGET_TMPDIR")).output().expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::copy(&new, pages.join("accuracy.svg")).expect("the picture can be written");
+    }
+    let [there, now] = [pages.join("accuracy.svg"), new]
+        .map(|file| drawn(&std::fs::read_to_string(file).expect("a picture")));
+    assert!(now.iter().all(|coordinates| coordinates.len() >= 20));
+    // Pixels of 360: what moves by less, nobody sees.
+    let near =
+        |a: &Vec<f64>, b: &Vec<f64>| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 6.0);
+    let is_same = there.iter().zip(&now).all(|(there, now)| near(there, now));
+    assert!(is_same, "the guide's picture is old: UPDATE_EXPECT=1 draws it anew");
+}
+
 needs::tests!(
     Need::Data;
+    the_guide_shows_what_its_command_draws,
     directories_are_within_their_targets,
     what_misses_is_shown_outside,
     latencies_are_in_the_order_of_what_they_pass,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use machine::{IommuMode, Sockets};
 use nearfar::compare::{Comparison, Known, Options, compare};
-use results::compare::{Overall, residuals, rows_table, sections, summary_markdown, summary_table};
+use results::compare::{Overall, pictures, rows_table, sections, summary_markdown, summary_table};
 use results::report::{Chart, Fact, Report, Section};
 
 use crate::failure::Failure;
@@ -81,7 +81,7 @@ pub struct Arguments {
     /// Write a page with curves and tables of every directory, tails included.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     report: Option<PathBuf>,
-    /// Draw the errors over transfer size and window, as SVG.
+    /// Draw the errors over transfer size and window, as SVG; of a single file, as --files can choose it, its curves.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
     /// End with status 1 if a family of files misses its target.
@@ -161,7 +161,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             sections.extend(page_of(&comparison, &name, sections.len()));
         }
         if arguments.plot.is_some() {
-            let charts = residuals(&name, &comparison.rows);
+            let charts = pictures(&name, &comparison.rows);
             errors.extend(
                 charts.into_iter().map(|chart| Chart { title: format!("{}: {name}", chart.title), ..chart }),
             );

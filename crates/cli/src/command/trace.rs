@@ -6,9 +6,8 @@ use std::process::ExitCode;
 use nearfar::LinkState;
 use nearfar::experiment::Experiment;
 use nearfar::scenario::{bench_of, runs_of};
-use nearfar::trace::timeline::Timeline;
 use nearfar::trace::{
-    Capture, Filter, Row, Span, UnknownType, add_links, bench, computers, csv, listing, pcapng, perfetto,
+    Capture, Filter, Row, Span, Timeline, UnknownType, bench, computers, csv, listing, pcapng, perfetto,
 };
 use results::Provenance;
 use units::Duration;
@@ -117,11 +116,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let seed = setup.scenario.seed.unwrap_or(1);
     let provenance = output::provenance(seed, &[("--set", &arguments.set)], &library);
     let link = LinkState::of_bench(&bench_of(&setup));
-    show(arguments, to_stdout, &title, &capture, &provenance, link.as_slice(), || {
-        let mut timeline = Timeline::default();
-        add_links(&mut timeline, &capture);
-        timeline
-    })
+    show(arguments, to_stdout, &title, &capture, &provenance, link.as_slice(), || capture.timeline())
 }
 
 /// Writes the files that are asked for, and the listing unless one of them is the standard output.

@@ -83,9 +83,13 @@ pub use counting::{Arrival, Counted};
 pub(crate) use device::{drivers, nic_driver, nic_driver_params};
 pub(crate) use kept::is_repeatable;
 pub use nvme::{NvmePages, nvme_pages};
+#[doc(hidden)]
 pub use packets::{PacketCost, PacketCosts};
 pub use programs::check;
-pub use run::{Counts, Done, Observer, run, run_all, run_counted, run_watched};
+pub use run::{Counts, Done, run, run_all, run_counted};
+// What looks inside computers while they run, as tests do, sees hardware and kernels: no part of the face.
+#[doc(hidden)]
+pub use run::{Observer, run_watched};
 pub use tree::{configuration, tree};
 
 /// Why computers cannot be simulated.
@@ -137,6 +141,7 @@ pub enum ComputerError {
 }
 
 /// Hosts with their kernels, in a simulation.
+#[doc(hidden)]
 pub struct Computers {
     // Dropped first: tasks hold what the kernels hold.
     simulation: Simulation<Fabric>,
@@ -154,6 +159,7 @@ pub struct Computers {
 }
 
 /// A host with its kernel.
+#[doc(hidden)]
 pub struct Computer {
     /// What the scenario calls it.
     pub name: String,

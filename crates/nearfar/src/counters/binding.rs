@@ -189,7 +189,17 @@ pub(super) fn of(window: &Window, own: &str) -> Binding {
     // The first of equals.
     let what = full.rev().max_by_key(|one| rank(one)).cloned();
     // Where nothing is full, what is waited for holds the rest up for as long as it is waited for.
-    let waited = all.iter().filter(|(_, resource)| resource.is_waited_for());
+    let device = |resource: &Resource| resource.place.split('/').next().map(str::to_owned);
+    // Reads that queue for a stage of their own device keep its tags: they wait for the stage.
+    let queues = |(host, tags): &(String, Resource)| {
+        let is_before = |(other, stage): &(String, Resource)| {
+            (other, stage.kind) == (host, Kind::Device)
+                && device(stage) == device(tags)
+                && stage.share >= tags.share
+        };
+        tags.kind == Kind::Tags && all.iter().any(is_before)
+    };
+    let waited = all.iter().filter(|one| one.1.is_waited_for() && !queues(one));
     let what = what.or_else(|| waited.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).cloned());
     let others = all.into_iter().filter(|other| Some(other) != what.as_ref());
     let next = others.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).filter(|(_, r)| r.share > 0.0);

@@ -30,8 +30,8 @@ use crate::progress::Progress;
 pub use ablate::{Ablated, Ablation, Verdict, ablate};
 pub use leave_out::{LeftOut, leave_one_out, leave_out};
 use measured::{Measured, compared_with, samples};
-pub use plan::{TARGETS, Target};
-pub use rows::{Circumstances, Informs};
+use plan::TARGETS;
+use rows::Informs;
 use search::{Found, Tried};
 
 /// What to fit.

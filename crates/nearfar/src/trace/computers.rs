@@ -15,8 +15,9 @@ use units::Time;
 use wire::ethernet::FCS_LEN;
 
 use super::follow::{Follower, FrameSlice, LineSlice, WorkSlice};
+use super::links::add_links;
 use super::timeline::{Details, Timeline};
-use super::{Capture, Recorder, Span, add_links};
+use super::{Capture, Recorder, Span};
 use crate::computer::{self, ComputerError, Computers, Done, Observer};
 use crate::links::{LinkState, Links};
 use crate::progress::Progress;

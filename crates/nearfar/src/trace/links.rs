@@ -19,8 +19,17 @@ struct Open {
     name: Rc<str>,
 }
 
+impl Capture {
+    /// The packets of all links, and each read with its completions.
+    pub fn timeline(&self) -> Timeline {
+        let mut timeline = Timeline::default();
+        add_links(&mut timeline, self);
+        timeline
+    }
+}
+
 /// Adds the packets of all links to a timeline. Gives the slice of each packet of the capture.
-pub fn add_links(timeline: &mut Timeline, capture: &Capture) -> Vec<usize> {
+pub(super) fn add_links(timeline: &mut Timeline, capture: &Capture) -> Vec<usize> {
     let mut open: BTreeMap<(LinkId, Bdf, u16), Open> = BTreeMap::new();
     let mut slices = Vec::with_capacity(capture.packets.len());
     for link in &capture.links {

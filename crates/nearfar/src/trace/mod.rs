@@ -27,11 +27,14 @@ pub mod perfetto;
 mod recorder;
 mod row;
 mod summary;
-pub mod timeline;
+mod timeline;
 
 pub use filter::{Filter, UnknownType};
-pub use links::add_links;
-pub use recorder::{Capture, LinkInfo, Recorder, Span};
+// Taps are the hardware's, which is no part of the face.
+#[doc(hidden)]
+pub use recorder::Recorder;
+pub use recorder::{Capture, LinkInfo, Span};
 use row::mnemonic;
 pub use row::{Decoded, Row};
 pub use summary::{DirectionSummary, Summary, human};
+pub use timeline::Timeline;

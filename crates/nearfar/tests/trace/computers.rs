@@ -4,7 +4,7 @@ use expect_test::expect;
 use machine::{ComputerScenario, ComputerSetup, Doc, Library};
 use nearfar::computer;
 use nearfar::progress::Silent;
-use nearfar::trace::timeline::Timeline;
+use nearfar::trace::Timeline;
 use nearfar::trace::{Row, Span, computers};
 use units::Duration;
 

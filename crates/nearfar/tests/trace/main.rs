@@ -9,8 +9,7 @@ use expect_test::expect;
 use machine::{Doc, Library, Scenario, Setup};
 use nearfar::bench::Effort;
 use nearfar::scenario::{bench_of, runs_of};
-use nearfar::trace::timeline::Timeline;
-use nearfar::trace::{Filter, Recorder, Row as Packet, Span, add_links, bench, csv, listing, perfetto};
+use nearfar::trace::{Filter, Recorder, Row as Packet, Span, bench, csv, listing, perfetto};
 use results::Provenance;
 use results::pciebench::{Contents, LineEnding, Row, to_csv};
 
@@ -134,8 +133,7 @@ fn what_is_printed_of_a_run_is_what_was_sent() {
 #[test]
 fn a_timeline_is_well_formed() {
     let (capture, _) = bench::trace(&setup("remote-memory"), 9, span(500)).unwrap();
-    let mut timeline = Timeline::default();
-    add_links(&mut timeline, &capture);
+    let timeline = capture.timeline();
     let made_from = Provenance { version: "1.2".into(), ..Provenance::default() };
     let mut text = Vec::new();
     perfetto::write(&mut text, &capture, &timeline, &made_from).unwrap();

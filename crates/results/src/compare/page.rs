@@ -57,8 +57,20 @@ pub fn curves(name: &str, rows: &[Row]) -> Vec<Chart> {
     charts
 }
 
+/// What a comparison looks like: where all rows are of one file its curves, otherwise the errors of all.
+pub fn pictures(id: &str, rows: &[CompareRow]) -> Vec<Chart> {
+    let all: Vec<&CompareRow> = rows.iter().collect();
+    let curves = match rows {
+        [first, others @ ..] if others.iter().all(|row| row.file == first.file) => {
+            charts(id, &first.file, &all, LEAST_POINTS)
+        }
+        _ => Vec::new(),
+    };
+    if curves.is_empty() { residuals(id, rows) } else { curves }
+}
+
 /// Errors over transfer size and over window: a ring for each row, a colour for each test.
-pub fn residuals(id: &str, rows: &[CompareRow]) -> Vec<Chart> {
+fn residuals(id: &str, rows: &[CompareRow]) -> Vec<Chart> {
     [Along::Transfer, Along::Window]
         .into_iter()
         .map(|along| {

@@ -93,9 +93,8 @@ impl Chart {
             };
             for (kind, samples) in [("simulated", &curve.simulated), ("measured", &curve.measured)] {
                 for s in samples {
-                    let optional = |v: Option<f64>| v.map_or_else(String::new, |v| v.to_string());
-                    let (low, high) = (optional(s.low), optional(s.high));
-                    text.push_str(&format!("{label},{kind},{},{},{low},{high}\r\n", s.x, s.y));
+                    let [y, low, high] = [Some(s.y), s.low, s.high].map(written);
+                    text.push_str(&format!("{label},{kind},{},{y},{low},{high}\r\n", s.x));
                 }
             }
         }
@@ -172,6 +171,12 @@ impl Chart {
             numbers_from: 1,
         }
     }
+}
+
+/// A value with seven digits, more than any that was measured has.
+fn written(value: Option<f64>) -> String {
+    let rounded = value.and_then(|value| format!("{value:.6e}").parse::<f64>().ok());
+    rounded.map_or_else(String::new, |value| value.to_string())
 }
 
 #[cfg(test)]

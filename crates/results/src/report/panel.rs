@@ -2,6 +2,7 @@
 //! are long.
 
 use core::ops::Range;
+use std::collections::BTreeSet;
 
 use plotters::prelude::*;
 
@@ -26,6 +27,8 @@ const COLOURS: usize = 8;
 const APART: f64 = 20.0;
 /// Points of a curve that say their values; more lie too close to be pointed at.
 const MOST_TOLD: usize = 200;
+/// Lines that are read at one place.
+const MOST_LINES: usize = 8;
 /// Most letters of a name below the axis; the whole one is in the table of values.
 const LONGEST_NAME: usize = 24;
 
@@ -211,7 +214,7 @@ impl<'a> Panel<'a> {
                 for s in self.within(&curve.measured).take(MOST_TOLD) {
                     let (x, y) = (of.x_label(at(s).0), short(s.y));
                     let text = format!("{}: {x}, {} {y} {}", curve.label, of.rings, self.unit());
-                    told.push(Told { at: chart.backend_coord(&at(s)), text });
+                    tell(told, chart.backend_coord(&at(s)), text);
                 }
             }
             let (band, names) = (self.band(line), line.names());
@@ -222,7 +225,7 @@ impl<'a> Panel<'a> {
                 };
                 let middle = (place(*x, of.x.1), place(f64::midpoint(*low, *high), of.y.1));
                 let text = format!("{names}: {}, simulated {value} {}", of.x_label(middle.0), self.unit());
-                told.push(Told { at: chart.backend_coord(&middle), text });
+                tell(told, chart.backend_coord(&middle), text);
             }
             let edge = |(x, y): (f64, f64)| (place(x, of.x.1), place(y, of.y.1));
             if band.iter().any(|(_, low, high)| low < high) {
@@ -244,11 +247,10 @@ impl<'a> Panel<'a> {
                 }
             }
             let measured = line.curves.iter().flat_map(|curve| self.within(&curve.measured));
-            let ring = |s: &Sample| {
-                let (x, y) = chart.backend_coord(&at(s));
-                format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"4\"/>\n")
-            };
-            let drawn: String = measured.map(ring).collect();
+            // Those that lie on each other are seen as one.
+            let places: BTreeSet<_> = measured.map(|s| chart.backend_coord(&at(s))).collect();
+            let ring = |(x, y)| format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"4\"/>\n");
+            let drawn: String = places.into_iter().map(ring).collect();
             if !drawn.is_empty() {
                 let colour = n % COLOURS;
                 *rings += &format!(
@@ -359,6 +361,25 @@ fn shortened(name: &str) -> String {
 struct Told {
     at: (i32, i32),
     text: String,
+    lines: usize,
+}
+
+/// Adds what stands at a place. What lies too close to another point to be pointed at apart is told with it.
+fn tell(told: &mut Vec<Told>, at: (i32, i32), text: String) {
+    /// Pixels.
+    const CLOSE: i32 = 3;
+    let is_close = |other: &&mut Told| {
+        (other.at.0 - at.0).abs() <= CLOSE && (other.at.1 - at.1).abs() <= CLOSE && other.lines < MOST_LINES
+    };
+    match told.iter_mut().find(is_close) {
+        Some(other) if other.text.lines().any(|line| line == text) => {}
+        Some(other) => {
+            other.text += "\n";
+            other.text += &text;
+            other.lines += 1;
+        }
+        None => told.push(Told { at, text, lines: 1 }),
+    }
 }
 
 impl Told {
@@ -390,8 +411,35 @@ fn themed(svg: &str, title: &str, height: u32) -> String {
     for needless in [&font, " opacity=\"1\"", " stroke-width=\"1\""].into_iter().filter(|n| !n.is_empty()) {
         themed = themed.replace(needless, "");
     }
+    let themed = with_grid_as_one(&themed);
     let fixed = format!("<svg width=\"{WIDTH}\" height=\"{height}\"");
     themed.replacen(&fixed, &format!("<svg role=\"img\" aria-label=\"{}\"{font}", escaped(title)), 1)
+}
+
+/// Draws the lines of grid and axes as one path: they are many, and all look the same.
+fn with_grid_as_one(svg: &str) -> String {
+    let piece = |line: &str| {
+        let parts: Vec<&str> = line.split('"').collect();
+        match parts[..] {
+            ["<line stroke=", "var(--grid)", _, x1, _, y1, _, x2, _, y2, _] => {
+                Some(format!("M{x1},{y1} {x2},{y2}"))
+            }
+            ["<polyline fill=", "none", _, "var(--grid)", _, points, _] => {
+                Some(format!("M{}", points.trim()))
+            }
+            _ => None,
+        }
+    };
+    let (mut grid, mut rest) = (String::new(), String::with_capacity(svg.len()));
+    for line in svg.lines() {
+        match piece(line) {
+            Some(piece) => grid += &piece,
+            None => rest.extend([line, "\n"]),
+        }
+    }
+    // Below all else: behind the drawing's first line, its own tag.
+    let path = format!("\n<path fill=\"none\" stroke=\"var(--grid)\" d=\"{grid}\"/>\n");
+    rest.replacen('\n', &path, 1)
 }
 
 #[cfg(test)]
