@@ -58,8 +58,8 @@ fn how_many_tags_and_which_mps() {
     answers(
         0,
         &[
-            "dma_engine.tags=4: what binds: the tags",
-            "dma_engine.tags=64: what binds: dell-t430's card0 itself",
+            "dma_engine.tags=4, BW_DMA_RD 64 B and BW_DMA_RD 512 B: what binds: the tags",
+            "dma_engine.tags=64, BW_DMA_RD 64 B: what binds: dell-t430's card0 itself",
             "link.mps_bytes",
         ],
     );

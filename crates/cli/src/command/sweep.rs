@@ -189,14 +189,15 @@ fn bench_tables(all: &[(&Combination, Vec<Done>)]) -> Vec<Table> {
             ];
             // What is the same in all runs needs no place in each heading, and what is swept is not in it either.
             let told: Vec<_> = parts.iter().filter(|of| !same(&runs, **of)).collect();
-            let mut cells = Vec::new();
+            let (mut cells, mut bindings) = (Vec::new(), Vec::new());
             for one in done {
                 let Some(value) = wanted(&one.outcome.row) else { continue };
                 let name = told.iter().map(|of| of(&one.run)).collect::<Vec<_>>().join(" ");
                 let name = if name.is_empty() { "all".to_owned() } else { name };
+                bindings.push((name.clone(), one.outcome.window.binding("")));
                 cells.push((Column { name, unit }, value));
             }
-            table.add(values, cells, done.first().map(|one| one.outcome.window.binding("")));
+            table.add(values, cells, bindings);
         }
         (!table.is_empty()).then_some(table)
     };
@@ -240,14 +241,14 @@ fn on_computers(
                 .entry((place, program.host.clone()))
                 .or_insert_with(|| Table::new(&format!("{}: {}", program.host, program.run)));
             let window = counted.iter().find(|counted| Some(counted.program) == program.number);
-            let binding = window.map(|counted| counted.window.binding(&program.host));
+            let binding = window.map(|counted| (String::new(), counted.window.binding(&program.host)));
             match &program.outcome {
                 Ok(report) => {
                     let cells = report.readings.iter().filter(|reading| reading.way.is_none());
                     let cells = cells.map(|reading| {
                         (Column { name: reading.quantity.clone(), unit: reading.unit }, reading.value)
                     });
-                    table.add(values, cells.collect(), binding);
+                    table.add(values, cells.collect(), binding.into_iter().collect());
                 }
                 Err(_) if program.was_stopped => {}
                 Err(failure) => {

@@ -1,6 +1,6 @@
 //! What a sweep gave: a row for each combination of values, a column for each quantity.
 
-use nearfar::counters::Binding;
+use nearfar::counters::{Binding, Kind};
 use results::Provenance;
 use results::claims::Sample;
 use results::report::{Chart, Curve, DataTable, Report, Scale, Section};
@@ -26,7 +26,36 @@ impl Column {
 struct Line {
     values: Vec<(String, String)>,
     cells: Vec<Option<f64>>,
-    binding: Option<Binding>,
+    bindings: Vec<(String, Binding)>,
+}
+
+impl Line {
+    /// What binds, once for all that it binds: their names, none where that is everything, and what is said of the one
+    /// that it binds least.
+    fn bound(&self) -> Vec<(String, &Binding)> {
+        fn what(binding: &Binding) -> Option<(&str, Kind, &str)> {
+            binding.what.as_ref().map(|(host, resource)| (&**host, resource.kind, &*resource.place))
+        }
+        let share = |binding: &Binding| binding.what.as_ref().map_or(0.0, |(_, resource)| resource.share);
+        let mut groups: Vec<(Vec<&str>, &Binding)> = Vec::new();
+        for (name, binding) in &self.bindings {
+            match groups.iter_mut().find(|(_, other)| what(other) == what(binding)) {
+                Some((names, least)) => {
+                    names.push(name);
+                    if share(binding) < share(least) {
+                        *least = binding;
+                    }
+                }
+                None => groups.push((vec![name], binding)),
+            }
+        }
+        let is_all = groups.len() == 1;
+        let named = |(names, binding): (Vec<&str>, _)| match is_all {
+            true => (String::new(), binding),
+            false => (names.join(" and "), binding),
+        };
+        groups.into_iter().map(named).collect()
+    }
 }
 
 /// A table of a sweep.
@@ -54,9 +83,14 @@ impl Table {
         self.columns.is_empty()
     }
 
-    /// Adds what a combination of values gave.
-    pub fn add(&mut self, values: &[(String, String)], cells: Vec<(Column, f64)>, binding: Option<Binding>) {
-        let mut line = Line { values: values.to_vec(), cells: Vec::new(), binding };
+    /// Adds what a combination of values gave, and what binds each of it.
+    pub fn add(
+        &mut self,
+        values: &[(String, String)],
+        cells: Vec<(Column, f64)>,
+        bindings: Vec<(String, Binding)>,
+    ) {
+        let mut line = Line { values: values.to_vec(), cells: Vec::new(), bindings };
         for (column, value) in cells {
             let known = self.columns.iter().position(|other| *other == column);
             let place = known.unwrap_or_else(|| {
@@ -78,10 +112,11 @@ impl Table {
         rows.into_iter().for_each(|row| table.add(row));
         let mut text = prose(&self.title) + "\n" + &table.render(width()) + "\n";
         for line in &self.lines {
-            if let Some(binding) = &line.binding {
-                let values: Vec<String> =
-                    line.values.iter().map(|(key, value)| format!("{}={value}", short(key))).collect();
-                text += &(prose(&format!("  {}: {binding}", values.join(" "))) + "\n");
+            let values: Vec<String> =
+                line.values.iter().map(|(key, value)| format!("{}={value}", short(key))).collect();
+            for (names, binding) in line.bound() {
+                let names = if names.is_empty() { names } else { format!(", {names}") };
+                text += &(prose(&format!("  {}{names}: {binding}", values.join(" "))) + "\n");
             }
         }
         text
@@ -195,14 +230,17 @@ pub fn page(title: &str, tables: &[Table], provenance: &Provenance) -> Report {
         let keys = table.keys().into_iter().map(|key| short(key).to_owned());
         let binds = DataTable {
             title: "What binds".to_owned(),
-            header: keys.chain(["what is full, and what comes next".to_owned()]).collect(),
+            header: keys.chain(["what", "what is full, and what comes next"].map(str::to_owned)).collect(),
             rows: table
                 .lines
                 .iter()
-                .filter_map(|line| {
-                    let values = line.values.iter().map(|(_, value)| value.clone());
-                    let sentence = line.binding.as_ref()?.to_string().replacen("what binds: ", "", 1);
-                    Some(values.chain([sentence]).collect())
+                .flat_map(|line| {
+                    line.bound().into_iter().map(|(names, binding)| {
+                        let names = if names.is_empty() { "all".to_owned() } else { names };
+                        let sentence = binding.to_string().replacen("what binds: ", "", 1);
+                        let values = line.values.iter().map(|(_, value)| value.clone());
+                        values.chain([names, sentence]).collect()
+                    })
                 })
                 .collect(),
             numbers_from: 0,
@@ -240,13 +278,15 @@ fn slug(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use nearfar::counters::Resource;
+
     use super::*;
 
     fn table() -> Table {
         let mut table = Table::new("a: pktgen");
         for (tags, rate) in [("8", 10.0), ("16", 15.0), ("32", 15.5)] {
             let column = Column { name: "packets".into(), unit: "Mpps" };
-            table.add(&[("host.a.device.0.tags".into(), tags.into())], vec![(column, rate)], None);
+            table.add(&[("host.a.device.0.tags".into(), tags.into())], vec![(column, rate)], Vec::new());
         }
         table
     }
@@ -260,11 +300,34 @@ mod tests {
     }
 
     #[test]
+    fn what_binds_is_said_once_for_all_that_it_binds() {
+        let by = |kind: Kind, share: f64| {
+            let resource = Resource { kind, place: "card0".into(), of: 1, share };
+            Binding { what: Some(("a".into(), resource)), next: None }
+        };
+        let mut table = Table::of_runs("goodput");
+        let column = |name: &str| (Column { name: name.into(), unit: "Gbit/s" }, 1.0);
+        let runs = [("64 B", Kind::Tags, 1.0), ("128 B", Kind::Tags, 0.8), ("2 KiB", Kind::Wire, 1.0)];
+        for (tags, some) in [("8", &runs[..2]), ("16", &runs)] {
+            let cells = some.iter().map(|(name, ..)| column(name)).collect();
+            let bound = some.iter().map(|&(name, kind, share)| (name.to_owned(), by(kind, share))).collect();
+            table.add(&[("tags".into(), tags.into())], cells, bound);
+        }
+        let text = table.render();
+        let said: Vec<&str> =
+            text.lines().filter(|line| line.contains("what binds")).map(str::trim).collect();
+        assert_eq!(said.len(), 3, "{text}");
+        assert!(said[0].starts_with("tags=8: what binds: the tags of a's card0, waited for 80 %"), "{text}");
+        assert!(said[1].starts_with("tags=16, 64 B and 128 B: "), "{text}");
+        assert!(said[2].starts_with("tags=16, 2 KiB: "), "{text}");
+    }
+
+    #[test]
     fn runs_are_curves_of_one_chart() {
         let mut table = Table::of_runs("goodput of reads and the like");
         for (tags, rate) in [("8", 10.0), ("16", 20.0)] {
             let cells = ["64 B", "512 B"].map(|name| (Column { name: name.into(), unit: "Gbit/s" }, rate));
-            table.add(&[("dma_engine.tags".into(), tags.into())], cells.to_vec(), None);
+            table.add(&[("dma_engine.tags".into(), tags.into())], cells.to_vec(), Vec::new());
         }
         let charts = table.charts();
         let labels: Vec<&str> = charts[0].curves.iter().map(|curve| &*curve.label).collect();
@@ -280,7 +343,7 @@ mod tests {
         let mut words = Table::new("x");
         for mode in ["off", "strict"] {
             let column = Column { name: "rate".into(), unit: "Gbit/s" };
-            words.add(&[("host.a.iommu".into(), mode.into())], vec![(column, 1.0)], None);
+            words.add(&[("host.a.iommu".into(), mode.into())], vec![(column, 1.0)], Vec::new());
         }
         let charts = words.charts();
         assert_eq!((&*charts[0].names.join(" "), charts[0].curves[0].simulated[1].x), ("off strict", 1.0));
