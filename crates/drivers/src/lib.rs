@@ -1,7 +1,6 @@
 //! Drivers, one folder each. They see [`platform`] and the formats in [`wire`], and nothing of the hardware model: a
 //! driver here cannot tell whose function it drives.
 
-mod costs;
 pub mod gpu;
 pub mod nic;
 pub mod ntb;

@@ -39,13 +39,6 @@ pub struct FragmentParams {
     pub time: Duration,
 }
 
-impl FragmentParams {
-    /// Linux: `net.ipv4.ipfrag_high_thresh` and `net.ipv4.ipfrag_time`.
-    pub const fn linux() -> Self {
-        Self { memory: 4 << 20, time: Duration::from_ms(30_000) }
-    }
-}
-
 /// What became of a fragment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fate<P> {
@@ -191,6 +184,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const PARAMS: FragmentParams = FragmentParams { memory: 4 << 20, time: Duration::from_ms(30_000) };
+
     fn key(identification: u16) -> FragmentKey {
         let [source, destination] = [1, 2].map(|n| Ipv4Addr::new(10, 0, 0, n));
         FragmentKey { source, destination, protocol: 17, identification }
@@ -202,7 +197,7 @@ mod tests {
 
     #[test]
     fn waits_for_all_and_forgets_after_a_while() {
-        let params = FragmentParams { memory: 10_000, ..FragmentParams::linux() };
+        let params = FragmentParams { memory: 10_000, ..PARAMS };
         let (mut all, now) = (Reassembly::<Vec<u8>>::new(params), Time::ZERO);
         assert_eq!(all.take(now, key(1), 8, false, vec![2; 3]), Fate::Waits);
         assert_eq!(all.take(now, key(1), 0, true, vec![1; 8]), Fate::Whole(vec![vec![1; 8], vec![2; 3]]));
@@ -220,7 +215,7 @@ mod tests {
         let wrong: [(u32, bool, usize); 6] =
             [(4, true, 8), (8, true, 8), (0, true, 16), (24, true, 8), (16, false, 4), (65_512, false, 8)];
         for (offset, more, length) in wrong {
-            let mut all = Reassembly::<Vec<u8>>::new(FragmentParams::linux());
+            let mut all = Reassembly::<Vec<u8>>::new(PARAMS);
             assert_eq!(all.take(Time::ZERO, key(1), 8, true, vec![1; 16]), Fate::Waits);
             if offset == 24 {
                 assert_eq!(all.take(Time::ZERO, key(1), 24, false, vec![1; 8]), Fate::Waits);
@@ -232,7 +227,7 @@ mod tests {
             );
             assert_eq!(all.take(Time::ZERO, key(1), 0, true, vec![1; 8]), Fate::Refused, "the rest too");
             assert_eq!(all.memory(), EACH);
-            assert_eq!(all.timer(Time::ZERO + FragmentParams::linux().time), 0);
+            assert_eq!(all.timer(Time::ZERO + PARAMS.time), 0);
             assert_eq!(all.memory(), 0);
         }
     }
@@ -271,7 +266,7 @@ mod tests {
             for n in (1..sent.len()).rev() {
                 sent.swap(n, order[n % order.len()].index(n + 1));
             }
-            let mut all = Reassembly::<Vec<u8>>::new(FragmentParams::linux());
+            let mut all = Reassembly::<Vec<u8>>::new(PARAMS);
             let mut came = vec![0; lengths.len()];
             let (mut given, mut back) = (0, 0);
             for (number, offset, more, data) in sent {
@@ -292,7 +287,7 @@ mod tests {
                     prop_assert_eq!(count, u32::from(!dropped[number]));
                 }
             }
-            all.timer(Time::ZERO + FragmentParams::linux().time);
+            all.timer(Time::ZERO + PARAMS.time);
             back += all.discarded().map(|d| d.len()).sum::<usize>();
             prop_assert_eq!((all.memory(), back), (0, given), "every piece comes back once");
         }

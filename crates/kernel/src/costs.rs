@@ -3,6 +3,8 @@
 //! Only instructions are here. What memory adds comes from the simulated caches, what devices and IOMMU add
 //! from theirs.
 
+use platform::costs;
+use platform::costs::linux;
 use units::{Cycles, Duration, Frequency};
 
 /// A core, apart from its caches.
@@ -34,139 +36,99 @@ impl CoreParams {
     }
 }
 
-macro_rules! costs {
-    ($($(#[$doc:meta])* $name:ident = $value:expr,)*) => {
-        /// What kernel code costs. Every value is a parameter of the machine.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub struct KernelCosts {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl KernelCosts {
-            /// Linux 4.x to 6.x on x86, mitigations off, as `machines/kernels/linux.toml` has it for programs: the
-            /// sources are with the fields.
-            pub const fn linux() -> Self {
-                Self { $($name: $value,)* }
-            }
-
-            /// The names of all costs, as files spell them.
-            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
-
-            /// The costs that `cycles` gives for each name.
-            ///
-            /// # Errors
-            /// The first name for which there is none.
-            pub fn by_name(mut cycles: impl FnMut(&str) -> Option<u64>) -> Result<Self, &'static str> {
-                Ok(Self { $($name: cycles(stringify!($name)).ok_or(stringify!($name))?,)* })
-            }
-
-            /// No costs at all, to see those of the hardware alone.
-            pub const fn none() -> Self {
-                Self { $($name: { let _ = $value; 0 },)* }
-            }
-        }
-    };
-}
-
 costs! {
-    /// Cycles from an interrupt's arrival to its handler: microcode, entry code, vector look-up
-    /// (assumed; interrupt delivery takes several hundred cycles on x86).
-    irq_entry = 600,
-    /// Cycles from the end of a handler to the interrupted program: end of interrupt, `iret` (assumed).
-    irq_exit = 300,
-    /// Cycles to begin and end deferred work (assumed).
-    softirq = 150,
-    /// Cycles to put deferred work on its list, or end it (assumed).
-    napi = 60,
-    /// Cycles to interrupt another core: a write to the interrupt controller's command register (assumed; a serialising
-    /// `wrmsr` takes about that).
-    ipi_send = 150,
-    /// Cycles until such an interrupt arrives (assumed: an interrupt from core to core takes about half a microsecond to
-    /// its handler, of which `irq_entry` is one part).
-    ipi_transit = 400,
-    /// Cycles to leave the idle loop (assumed: polling idle or C1).
-    idle_exit = 500,
-    /// Cycles of a switch of tasks, address space included (assumed: about 1 µs with the scheduler's choice).
-    context_switch = 2_000,
-    /// Cycles to make a task runnable (assumed).
-    wake_up = 500,
-    /// Cycles to set or cancel a timer (assumed).
-    timer = 150,
-    /// Cycles to take or give back a page from a core's list (assumed).
-    page = 100,
-    /// Cycles to take pages that a core's list does not have (assumed).
-    page_slow = 400,
-    /// Cycles to take a page out of the tables that map it and put another there, the copy not included (assumed: two
-    /// walks of the reverse map, locks and accounting, about 1 µs).
-    migrate_page = 2_500,
-    /// Cycles that a core waits until all that may know an old translation have forgotten it (assumed: interrupts to
-    /// the cores of two sockets and their answers, some µs).
-    tlb_shootdown = 8_000,
-    /// Cycles of an uncached store until the next instruction (assumed). What the one before it, the core's
-    /// write-combining buffers and the link add comes from those.
-    mmio_write = 100,
-    /// Cycles of an `sfence` or `mfence` that finds nothing to wait for (kPIO+WC paper, III.A: about 100).
-    fence = 100,
-    /// Cycles that a locked instruction takes for being locked (Intel optimisation manual and instruction tables: about
-    /// 20 on Sandy Bridge and later).
-    locked = 20,
-    /// Cycles to issue a `clflush` (instruction tables: a few; its way to memory is not waited for).
-    line_flush = 5,
-    /// Cycles to map or unmap with no IOMMU: address arithmetic and checks (assumed).
-    dma_direct = 20,
-    /// Cycles to find an address range in a core's cache of them (Peleg et al., USENIX ATC 2015: short).
-    iova_cached = 60,
-    /// Cycles to find an address range in the tree of all of them (assumed).
-    iova_slow = 600,
-    /// Cycles of a page table walk by software, its memory accesses not included (assumed).
-    page_table_edit = 80,
-    /// Cycles to put a descriptor into the invalidation queue and ring its doorbell (assumed).
-    invalidation = 200,
-    /// Cycles of the stack's common part for a packet to send: choosing the queue, its lock (assumed).
-    net_transmit = 200,
-    /// Cycles of the stack's common part for a received packet: its metadata, who wants it (assumed).
-    net_receive = 210,
-    /// Cycles to put a packet into the queue before a driver, or to take it out (assumed).
-    net_queue = 50,
-    /// Cycles to look whether a received segment continues another one, and to join it (assumed).
-    gro = 100,
-    /// Cycles to look up the core and the queue for a received packet (assumed; the tables' lines come on top).
-    net_steer = 40,
-    /// Cycles of IP for a received packet: checks, whose it is (assumed).
-    ip_input = 150,
-    /// Cycles of IP for a packet to send: route, header, neighbour (assumed).
-    ip_output = 200,
-    /// Cycles to find the other fragments of a packet and put one among them (assumed: as a packet's input and a look-up
-    /// in Linux's `inet_frag_find`).
-    ip_fragment = 250,
-    /// Cycles of TCP for a received packet, of one or more segments (assumed: the established path of
-    /// Linux's `tcp_v4_rcv` takes some hundred instructions).
-    tcp_input = 600,
-    /// Cycles of TCP for a packet to send (assumed: as much).
-    tcp_output = 1900,
-    /// Cycles of UDP for a received datagram, and once more for its reader (assumed).
-    udp_input = 200,
-    /// Cycles of UDP for a datagram to send (assumed).
-    udp_output = 300,
-    /// Cycles to answer, ask or take an echo (assumed).
-    icmp = 300,
-    /// Cycles of a socket's call beside the protocol: file, lock, checks (assumed).
-    socket = 150,
-    /// Cycles of a system call's entry and exit (assumed: about 70 ns with mitigations off).
-    syscall = 150,
-    /// Cycles of the block layer for a request from a program to the driver: checks, tag, plug (assumed: half of what
-    /// Linux's direct I/O path takes beside the driver, about 0.5 µs).
-    block_submit = 700,
-    /// Cycles of the block layer for a request's end (assumed: the other part of that path).
-    block_complete = 400,
-    /// Cycles to try to merge a request with the one before it (assumed).
-    block_merge = 40,
+    /// What kernel code costs, in cycles. Every value is a parameter of the machine.
+    KernelCosts in "cost" {
+    /// Cycles from an interrupt's arrival to its handler: microcode, entry code, vector look-up.
+    irq_entry,
+    /// Cycles from the end of a handler to the interrupted program: end of interrupt, `iret`.
+    irq_exit,
+    /// Cycles to begin and end deferred work.
+    softirq,
+    /// Cycles to put deferred work on its list, or end it.
+    napi,
+    /// Cycles to interrupt another core: a write to the interrupt controller's command register.
+    ipi_send,
+    /// Cycles until such an interrupt arrives.
+    ipi_transit,
+    /// Cycles to leave the idle loop.
+    idle_exit,
+    /// Cycles of a switch of tasks, address space included.
+    context_switch,
+    /// Cycles to make a task runnable.
+    wake_up,
+    /// Cycles to set or cancel a timer.
+    timer,
+    /// Cycles to take or give back a page from a core's list.
+    page,
+    /// Cycles to take pages that a core's list does not have.
+    page_slow,
+    /// Cycles to take a page out of the tables that map it and put another there, the copy not included.
+    migrate_page,
+    /// Cycles that a core waits until all that may know an old translation have forgotten it.
+    tlb_shootdown,
+    /// Cycles of an uncached store until the next instruction. What the one before it, the core's write-combining
+    /// buffers and the link add comes from those.
+    mmio_write,
+    /// Cycles of an `sfence` or `mfence` that finds nothing to wait for.
+    fence,
+    /// Cycles that a locked instruction takes for being locked.
+    locked,
+    /// Cycles to issue a `clflush`.
+    line_flush,
+    /// Cycles to map or unmap with no IOMMU: address arithmetic and checks.
+    dma_direct,
+    /// Cycles to find an address range in a core's cache of them.
+    iova_cached,
+    /// Cycles to find an address range in the tree of all of them.
+    iova_slow,
+    /// Cycles of a page table walk by software, its memory accesses not included.
+    page_table_edit,
+    /// Cycles to put a descriptor into the invalidation queue and ring its doorbell.
+    invalidation,
+    /// Cycles of the stack's common part for a packet to send: choosing the queue, its lock.
+    net_transmit,
+    /// Cycles of the stack's common part for a received packet: its metadata, who wants it.
+    net_receive,
+    /// Cycles to put a packet into the queue before a driver, or to take it out.
+    net_queue,
+    /// Cycles to look whether a received segment continues another one, and to join it.
+    gro,
+    /// Cycles to look up the core and the queue for a received packet.
+    net_steer,
+    /// Cycles of IP for a received packet: checks, whose it is.
+    ip_input,
+    /// Cycles of IP for a packet to send: route, header, neighbour.
+    ip_output,
+    /// Cycles to find the other fragments of a packet and put one among them.
+    ip_fragment,
+    /// Cycles of TCP for a received packet, of one or more segments.
+    tcp_input,
+    /// Cycles of TCP for a packet to send.
+    tcp_output,
+    /// Cycles of UDP for a received datagram, and once more for its reader.
+    udp_input,
+    /// Cycles of UDP for a datagram to send.
+    udp_output,
+    /// Cycles to answer, ask or take an echo.
+    icmp,
+    /// Cycles of a socket's call beside the protocol: file, lock, checks.
+    socket,
+    /// Cycles of a system call's entry and exit.
+    syscall,
+    /// Cycles of the block layer for a request from a program to the driver: checks, tag, plug.
+    block_submit,
+    /// Cycles of the block layer for a request's end.
+    block_complete,
+    /// Cycles to try to merge a request with the one before it.
+    block_merge,
     /// A line that the kernel copies from and to its caches; what it misses comes on top.
-    copy_line = 10,
-    /// Cycles to find or insert a page of the page cache, and its accounting (assumed: two tree look-ups).
-    cache_page = 150,
-    /// Cycles to put an unmapped range onto a lazy flush queue (assumed).
-    flush_queue = 40,
+    copy_line,
+    /// Cycles to find or insert a page of the page cache, and its accounting.
+    cache_page,
+    /// Cycles to put an unmapped range onto a lazy flush queue.
+    flush_queue,
+    }
 }
 
 /// How the scheduler shares cores.
@@ -185,9 +147,9 @@ impl SchedParams {
     /// Linux's values for eight or more cores.
     pub const fn linux() -> Self {
         Self {
-            latency: Duration::from_ms(24),
-            granularity: Duration::from_ms(3),
-            wakeup_granularity: Duration::from_ms(4),
+            latency: Duration::from_ps(const { linux("scheduler", "latency") }),
+            granularity: Duration::from_ps(const { linux("scheduler", "granularity") }),
+            wakeup_granularity: Duration::from_ps(const { linux("scheduler", "wakeup_granularity") }),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! costs it says to the [`cpu::Cpu`] that it is called with.
 
 pub mod block;
+pub mod costs;
 pub mod cpu;
 pub mod device;
 pub mod dma;

@@ -1,71 +1,45 @@
 //! What exits, virtual NICs and virtual disks cost.
 
-macro_rules! costs {
-    ($(#[$about:meta])* $costs:ident { $($(#[$doc:meta])* $name:ident = $value:expr,)* }) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub struct $costs {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl $costs {
-            /// KVM and vhost-net on Haswell or Broadwell, as `machines/kernels/linux.toml` has them with their sources.
-            pub const fn linux() -> Self {
-                Self { $($name: $value,)* }
-            }
-
-            /// The names of all costs, as files spell them.
-            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
-
-            /// The costs that `cycles` gives for each name.
-            ///
-            /// # Errors
-            /// The first name for which there is none.
-            pub fn by_name(mut cycles: impl FnMut(&str) -> Option<u64>) -> Result<Self, &'static str> {
-                Ok(Self { $($name: cycles(stringify!($name)).ok_or(stringify!($name))?,)* })
-            }
-        }
-    };
-}
+use platform::costs;
 
 costs! {
     /// Costs of the hypervisor's parts, in cycles of the host's cores.
-    VirtCosts {
-    /// Leaving the guest and entering it again (facts of an X5570 and an i7-3960X).
-    exit = 1_700,
+    VirtCosts in "virt_cost" {
+    /// Leaving the guest and entering it again.
+    exit,
     /// What user space does for an access to configuration space or to emulated registers, beyond the exit.
-    emulate = 8_700,
-    /// Giving a vCPU an interrupt (assumed: part of the way through the kernel to the entry).
-    inject = 300,
-    /// An interrupt handler's write to an eventfd that a vCPU's interrupt hangs on (assumed: a wake-up's lock and list).
-    eventfd = 400,
+    emulate,
+    /// Giving a vCPU an interrupt.
+    inject,
+    /// An interrupt handler's write to an eventfd that a vCPU's interrupt hangs on.
+    eventfd,
     /// A lender's handler that passes an interrupt of a function on to the host whose guest has it, beside its write to that host's
-    /// doorbell (assumed: finding out whose it is).
-    forward = 200,
+    /// doorbell.
+    forward,
     /// From one core's kick until another has left its guest: an interrupt between cores.
-    kick = 2_500,
+    kick,
     }
 }
 
 costs! {
     /// What the hypervisor's part of the way of a packet or a disk's request costs, in cycles of the host's cores; copies, rings, the
     /// host's block layer and drivers cost by themselves.
-    VhostCosts {
+    VhostCosts in "vhost_cost" {
         /// To find the port of a packet.
-        switch = 400,
+        switch,
         /// To give a packet to a guest.
-        receive = 700,
+        receive,
         /// To take a packet of a guest.
-        send = 700,
+        send,
         /// To take a request of a guest's disk.
-        request = 700,
+        request,
         /// To answer one.
-        answer = 300,
+        answer,
         /// To interrupt a guest.
-        interrupt = 400,
+        interrupt,
         /// Of the exit's handler that wakes a context.
-        kick = 400,
+        kick,
         /// A turn of a context apart from its packets.
-        turn = 200,
+        turn,
     }
 }

@@ -1,32 +1,32 @@
 //! What a user of the driver can set, and what its code costs.
 
+use platform::costs;
 use platform::net::Coalescing;
 use units::Duration;
 
 use super::kpio::KpioParams;
-use crate::costs::costs;
 
 costs! {
     /// Cycles that the driver computes; its loads, stores and register accesses cost by themselves. Sending comes to about 150
     /// cycles a packet, as pktgen's 14.8 million packets a second on one core of about 3 GHz ask for (Brouer, "Network stack
     /// challenges at increasing speeds", 2015).
-    NicCosts {
+    NicCosts in "nic_cost" {
         /// To put a packet into the ring.
-        send = 50,
+        send,
         /// For each of its fragments.
-        fragment = 10,
+        fragment,
         /// To let go of a sent packet.
-        sent = 30,
+        sent,
         /// To make a packet of a filled buffer: metadata, checksum and hash.
-        received = 100,
+        received,
         /// To give a buffer to the device.
-        refill = 10,
+        refill,
         /// To take a buffer from the pool, or put it there.
-        pool = 15,
+        pool,
         /// A poll apart from its packets.
-        poll = 100,
+        poll,
         /// The interrupt handler.
-        handler = 50,
+        handler,
     }
 }
 

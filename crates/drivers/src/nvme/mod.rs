@@ -25,10 +25,10 @@ mod namespace;
 mod queue;
 mod recovery;
 
-use crate::costs::costs;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
+use platform::costs;
 use platform::Error;
 use platform::cpu::{Async, Cpu, Part};
 use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
@@ -79,15 +79,15 @@ impl Default for NvmeOptions {
 
 costs! {
     /// Cycles that the driver computes; its loads, stores and doorbells cost by themselves.
-    NvmeCosts {
+    NvmeCosts in "nvme_cost" {
         /// To build a command and its slot.
-        submit = 250,
+        submit,
         /// For each segment on top.
-        segment = 25,
+        segment,
         /// To end a command.
-        complete = 150,
+        complete,
         /// To look at a completion queue.
-        look = 40,
+        look,
     }
 }
 

@@ -18,6 +18,7 @@ mod flows;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
+use platform::costs;
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Node, Part};
 use platform::irq::{Irq, NapiHandle};
@@ -29,16 +30,15 @@ use platform::net::{
 use units::BitRate;
 use wire::ip::Dissection;
 
-use crate::costs::costs;
 use flows::Flows;
 
 costs! {
     /// What the code of a team costs, in cycles.
-    TeamCosts {
+    TeamCosts in "team_cost" {
         /// To choose a member for a packet and hand it on.
-        send = 60,
+        send,
         /// To hand on what was received of a flow in a poll.
-        receive = 40,
+        receive,
     }
 }
 

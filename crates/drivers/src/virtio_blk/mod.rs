@@ -2,6 +2,7 @@
 
 use std::rc::{Rc, Weak};
 
+use platform::costs;
 use platform::Error;
 use platform::block::{BlockDriver, BlockLimits, BlockOp, BlockRequest};
 use platform::cpu::{Cpu, CpuId, Part};
@@ -13,19 +14,18 @@ use platform::virtio::VirtualDisk;
 use units::Duration;
 use wire::virtio::{BlockHeader, Descriptor};
 
-use crate::costs::costs;
 use crate::virtio_ring::DriverRing;
 
 costs! {
     /// What the driver's code costs, in cycles; its loads and stores cost by themselves, and what leaving the guest costs is the
     /// hypervisor's.
-    VirtioBlkCosts {
+    VirtioBlkCosts in "virtio_blk_cost" {
         /// To put a request into the ring.
-        submit = 150,
+        submit,
         /// To end one.
-        complete = 100,
+        complete,
         /// The interrupt handler.
-        handler = 50,
+        handler,
     }
 }
 

@@ -12,6 +12,7 @@ mod buffers;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
+use platform::costs;
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::irq::{IrqReturn, Napi, NapiHandle};
@@ -22,26 +23,25 @@ use platform::virtio::VirtualNic;
 use units::BitRate;
 use wire::virtio::{Descriptor, NetHeader};
 
-use crate::costs::costs;
 use crate::virtio_ring::DriverRing;
 use buffers::Buffers;
 
 costs! {
     /// What the driver's code costs, in cycles; its loads and stores cost by themselves, and what leaving the guest costs is the
     /// hypervisor's.
-    VirtioNetCosts {
+    VirtioNetCosts in "virtio_net_cost" {
         /// To put a packet into the ring.
-        send = 60,
+        send,
         /// To let go of a sent packet.
-        sent = 30,
+        sent,
         /// To make a packet of a filled buffer.
-        received = 100,
+        received,
         /// To give a buffer to the device.
-        refill = 20,
+        refill,
         /// A poll apart from its packets.
-        poll = 100,
+        poll,
         /// The interrupt handler.
-        handler = 50,
+        handler,
     }
 }
 

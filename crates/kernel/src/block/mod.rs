@@ -15,6 +15,7 @@ mod split;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use platform::costs::linux;
 use platform::block::BlockDriver;
 use units::Bytes;
 
@@ -38,7 +39,11 @@ pub struct BlockParams {
 
 impl Default for BlockParams {
     fn default() -> Self {
-        Self { read_ahead: Bytes::kib(128), dirty_limit: Bytes::mib(64), cache_limit: Bytes::gib(1) }
+        Self {
+            read_ahead: Bytes::new(const { linux("block", "read_ahead") }),
+            dirty_limit: Bytes::new(const { linux("block", "dirty_limit") }),
+            cache_limit: Bytes::new(const { linux("block", "cache_limit") }),
+        }
     }
 }
 

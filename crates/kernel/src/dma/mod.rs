@@ -17,6 +17,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use platform::costs::linux;
 use platform::cpu::Node;
 use units::Duration;
 use wire::pcie::Bdf;
@@ -74,9 +75,9 @@ impl DmaParams {
             mode,
             remap_interrupts: !matches!(mode, DmaMode::Off),
             interrupt_order: 15,
-            flush_entries: 256,
-            flush_time: Duration::from_ms(10),
-            low_first: true,
+            flush_entries: const { linux("dma", "flush_entries") } as usize,
+            flush_time: Duration::from_ps(const { linux("dma", "flush_time") }),
+            low_first: const { linux("dma", "low_first") } == 1,
         }
     }
 }

@@ -17,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
+use platform::costs::linux;
 use platform::kernel::Kernel;
 use platform::memory::PhysAddr;
 use platform::pci::PciDriver;
@@ -51,7 +52,12 @@ pub struct PciParams {
 
 impl Default for PciParams {
     fn default() -> Self {
-        Self { max_read_request: 512, spare_buses: 2, spare_memory: 2 << 20, spare_prefetchable: 64 << 20 }
+        Self {
+            max_read_request: const { linux("", "max_read_request") } as u32,
+            spare_buses: const { linux("pci", "hpbussize") } as u8,
+            spare_memory: const { linux("pci", "hpmmiosize") },
+            spare_prefetchable: const { linux("pci", "hpmmioprefsize") },
+        }
     }
 }
 

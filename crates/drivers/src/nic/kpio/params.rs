@@ -1,6 +1,6 @@
 //! Settings of the path by programmed I/O.
 
-use crate::costs::costs;
+use platform::costs;
 
 /// How lines are stored to the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,15 +56,15 @@ pub enum Select {
 
 costs! {
     /// Cycles that sending by lines computes; its stores cost by themselves.
-    KpioCosts {
+    KpioCosts in "kpio_cost" {
         /// To write a packet: length, lines, room.
-        send = 25,
+        send,
         /// To choose the path of a packet by its connection or size.
-        select = 25,
+        select,
         /// Checksum of eight bytes of a frame.
-        crc_word = 3,
+        crc_word,
         /// Internet checksum of eight bytes by software, where the format cannot ask the device.
-        sum_word = 2,
+        sum_word,
     }
 }
 

@@ -34,11 +34,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use inet::fragments::Reassembly;
+use platform::costs::linux;
 use platform::socket::InetCounters;
 
 pub use inet::fragments::FragmentParams;
 pub use inet::tcp::EcnMode;
 
+use units::Duration;
 use super::Net;
 use crate::base::Base;
 use crate::costs::KernelCosts;
@@ -76,8 +78,11 @@ impl InetParams {
     pub const fn linux() -> Self {
         Self {
             ecn: EcnMode::Accept,
-            autocorking: true,
-            fragments: FragmentParams::linux(),
+            autocorking: const { linux("inet", "autocorking") } == 1,
+            fragments: FragmentParams {
+                memory: const { linux("inet", "fragment_memory") },
+                time: Duration::from_ps(const { linux("inet", "fragment_time") }),
+            },
             steering: SteeringParams::linux(),
         }
     }

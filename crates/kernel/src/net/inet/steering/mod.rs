@@ -19,6 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 
+use platform::costs::linux;
 use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::kernel::TaskParams;
 use platform::net::FlowKey;
@@ -52,11 +53,11 @@ impl SteeringParams {
     /// assumed: Linux's drivers look every 0.1 to 30 s.
     pub const fn linux() -> Self {
         Self {
-            entries: 32_768,
-            rfs: false,
-            arfs: false,
-            idle: Duration::from_ms(1_000),
-            scan: Duration::from_ms(500),
+            entries: const { linux("steering", "entries") } as u32,
+            rfs: const { linux("steering", "rfs") } == 1,
+            arfs: const { linux("steering", "arfs") } == 1,
+            idle: Duration::from_ps(const { linux("steering", "idle") }),
+            scan: Duration::from_ps(const { linux("steering", "scan") }),
         }
     }
 }
