@@ -115,8 +115,14 @@ mod tests {
     fn figures_are_those_of_the_file_in_units_of_their_own() {
         assert_eq!((linux("cost", "page"), linux("cost", "page_slow")), (100, 400));
         assert_eq!((linux("virt_cost", "kick"), linux("vhost_cost", "kick")), (2500, 400));
-        assert_eq!((linux("block", "read_ahead"), linux("scheduler", "latency")), (128 << 10, 24_000_000_000));
-        assert_eq!((linux("dma", "low_first"), linux("steering", "rfs"), linux("steering", "entries")), (1, 0, 32768));
+        assert_eq!(
+            (linux("block", "read_ahead"), linux("scheduler", "latency")),
+            (128 << 10, 24_000_000_000)
+        );
+        assert_eq!(
+            (linux("dma", "low_first"), linux("steering", "rfs"), linux("steering", "entries")),
+            (1, 0, 32768)
+        );
     }
 
     #[test]

@@ -28,8 +28,8 @@ mod recovery;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use platform::costs;
 use platform::Error;
+use platform::costs;
 use platform::cpu::{Async, Cpu, Part};
 use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
 use units::Duration;

@@ -18,8 +18,8 @@ mod flows;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use platform::costs;
 use platform::Error;
+use platform::costs;
 use platform::cpu::{Async, Cpu, CpuId, Node, Part};
 use platform::irq::{Irq, NapiHandle};
 use platform::kernel::{Kernel, TaskParams};

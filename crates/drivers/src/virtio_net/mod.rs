@@ -12,8 +12,8 @@ mod buffers;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use platform::costs;
 use platform::Error;
+use platform::costs;
 use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::irq::{IrqReturn, Napi, NapiHandle};
 use platform::kernel::Kernel;

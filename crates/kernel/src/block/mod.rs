@@ -15,8 +15,8 @@ mod split;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use platform::costs::linux;
 use platform::block::BlockDriver;
+use platform::costs::linux;
 use units::Bytes;
 
 pub use device::BlockDevice;

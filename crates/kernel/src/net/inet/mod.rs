@@ -40,7 +40,6 @@ use platform::socket::InetCounters;
 pub use inet::fragments::FragmentParams;
 pub use inet::tcp::EcnMode;
 
-use units::Duration;
 use super::Net;
 use crate::base::Base;
 use crate::costs::KernelCosts;
@@ -54,6 +53,7 @@ pub use steering::SteeringParams;
 use tcp::{Tcp, TcpSocket};
 use timers::Timers;
 use udp::Udp;
+use units::Duration;
 
 /// First port for sockets that do not ask for one (Linux: `ip_local_port_range`).
 const FIRST_PORT: u16 = 32_768;

@@ -53,7 +53,7 @@ impl Window {
     pub fn read(&self, rig: &Watched, at: u64) -> Result<u32, String> {
         let registers = self.registers()?;
         let read = rig.spawn(0, async move |cpu| registers.read_u32(&cpu, at).await);
-        Ok(rig.wait(&read)?)
+        rig.wait(&read)
     }
 
     fn both(&self) -> Result<(Mmio, Mmio), String> {
