@@ -17,7 +17,7 @@ pub enum Event {
     Deliver {
         /// Where.
         end: LinkEnd,
-        /// Which.
+        /// The TLP, in the fabric's arena.
         packet: PacketId,
     },
     /// An end may be able to send what waits there.

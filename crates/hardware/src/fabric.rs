@@ -285,7 +285,7 @@ impl Fabric {
         }
     }
 
-    /// A host.
+    /// A host's hardware.
     pub fn host(&self, id: HostId) -> &Host {
         &self.hosts[usize::from(id.0)]
     }

@@ -43,7 +43,7 @@ impl core::ops::AddAssign<&Times> for Times {
 /// Programs run ahead of the clock: what an interrupt stopped seems to have gone on beside it, on another level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ran {
-    /// The core.
+    /// The core whose time it is.
     pub core: CpuId,
     /// 0 for tasks, 1 for deferred interrupt work, 2 for handlers.
     pub level: u8,

@@ -20,7 +20,7 @@ const REMEMBERED: usize = 1024;
 pub struct TaskInfo {
     /// Its number.
     pub id: TaskId,
-    /// Its name.
+    /// As ps(1) shows it.
     pub name: String,
     /// The core that it is on, or was on last.
     pub cpu: CpuId,

@@ -518,7 +518,6 @@ impl Guest {
     }
 }
 
-/// Which BAR a register is of.
 fn bar_number(register: u16) -> Option<usize> {
     let number = usize::from(register.checked_sub(header::BAR0)? / 4);
     (number < 6).then_some(number)

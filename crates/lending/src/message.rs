@@ -3,7 +3,6 @@
 use platform::Error;
 use wire::pcie::Bdf;
 
-/// Words of a message.
 pub(crate) const WORDS: usize = 16;
 /// Bytes of one.
 pub(crate) const BYTES: u64 = 8 * WORDS as u64;
@@ -63,7 +62,7 @@ pub(crate) struct Peer {
 /// What it answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reply {
-    /// It is done.
+    /// What was asked for has been done.
     Done,
     /// What was read.
     Value(u32),

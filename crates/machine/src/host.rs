@@ -6,12 +6,9 @@ mod memory;
 mod power;
 mod root;
 
-pub use cache::{
-    CacheGeometry, CombiningOrder, Core, EvictionNotice, Inclusion, Llc, Prefetch, PrivateCache, Replacement,
-    SliceFold,
-};
-pub use iommu::{Iommu, Iotlb, StructureCaches, TranslationOrder};
-pub use memory::{Dram, Interconnect, RemoteHit, RemoteWrite, SnoopMode};
+pub use cache::{CacheGeometry, Core, Inclusion, Llc, Prefetch, PrivateCache};
+pub use iommu::{Iommu, Iotlb, StructureCaches};
+pub use memory::{Dram, Interconnect, RemoteWrite};
 pub use power::{IdleState, PackageController, Power};
 pub use root::{CompletionOrder, CompletionSplit, Credits, RootComplex, RootPort};
 

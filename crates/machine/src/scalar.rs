@@ -4,6 +4,9 @@ use crate::diagnostic::Diagnostic;
 use crate::read::{Complaints, Read};
 use crate::shape::{Shape, Single};
 use crate::tree::{Entry, Node, Value};
+use settings::{
+    DmaMode, EvictionNotice, EvictionOrder, PipelineOrder, RemoteHit, ReplacementPolicy, SliceFold, SnoopMode,
+};
 use std::fmt;
 use std::num::NonZeroU32;
 use units::{BitRate, ByteRate, Bytes, Cycles, Duration, Frequency};
@@ -350,36 +353,17 @@ pub(crate) fn name_of<T: Copy>(
     None
 }
 
-/// A choice among names, spelt the same in files and messages.
+/// A choice among names that this crate alone knows.
 macro_rules! names {
-    (
-        $(#[$attribute:meta])*
-        pub enum $name:ident {
-            $( $(#[$variant_attribute:meta])* $variant:ident = $spelling:literal, )*
-        }
-    ) => {
-        $(#[$attribute])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name {
-            $( $(#[$variant_attribute])* $variant, )*
-        }
+    ($(#[$attribute:meta])* pub enum $name:ident $choices:tt) => {
+        settings::choices! { $(#[$attribute])* pub enum $name $choices }
+        $crate::scalar::read_by_name!($name);
+    };
+}
 
-        impl $name {
-            /// Every choice with its spelling.
-            pub const ALL: &'static [(&'static str, Self)] = &[$( ($spelling, Self::$variant) ),*];
-
-            /// How files spell it.
-            pub const fn as_str(self) -> &'static str {
-                match self { $( Self::$variant => $spelling, )* }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-
+/// How choices are read and written.
+macro_rules! read_by_name {
+    ($($name:ident),+) => {$(
         impl $crate::scalar::Scalar for $name {
             fn scalar_shape() -> $crate::shape::Shape {
                 $crate::shape::Shape::Single($crate::shape::Single {
@@ -417,6 +401,19 @@ macro_rules! names {
                 <Self as $crate::scalar::Scalar>::scalar_shape()
             }
         }
-    };
+    )+};
 }
-pub(crate) use {names, single};
+
+// Those that models use, too.
+read_by_name!(
+    DmaMode,
+    EvictionNotice,
+    EvictionOrder,
+    PipelineOrder,
+    RemoteHit,
+    ReplacementPolicy,
+    SliceFold,
+    SnoopMode
+);
+
+pub(crate) use {names, read_by_name, single};

@@ -19,7 +19,7 @@ use crate::progress::Progress;
 pub struct Job<'a> {
     /// The machine with its card.
     pub bench: &'a Bench,
-    /// What to run.
+    /// The test, its window and its transfers.
     pub run: Run,
     /// What was run before on the same machine, oldest first: caches that no test thrashes still hold what it wrote.
     pub before: &'a [Run],

@@ -32,7 +32,7 @@ pub enum Known {
     DataSheet,
     /// Nothing: its nearest relative's file stands for it.
     Relative,
-    /// This file.
+    /// The machine of this file, whatever the directory's name says.
     File(Box<Doc<Machine>>),
 }
 

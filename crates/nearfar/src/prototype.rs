@@ -117,7 +117,7 @@ pub enum PrototypeError {
     /// An access beyond the end.
     #[error("{length} bytes at {offset:#x} are beyond the end of BAR {bar}, which has {size}")]
     Beyond {
-        /// The BAR.
+        /// Which of the device's BARs.
         bar: u8,
         /// Where the access begins.
         offset: u64,
@@ -248,7 +248,7 @@ impl Prototype {
         }
     }
 
-    /// The time.
+    /// The simulated time.
     pub fn now(&self) -> Time {
         self.computers.simulation().now()
     }

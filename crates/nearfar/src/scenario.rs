@@ -11,7 +11,7 @@ use crate::progress::Progress;
 /// A run of a scenario with what it gave.
 #[derive(Debug)]
 pub struct Done {
-    /// The run.
+    /// The test, its window and its transfers.
     pub run: Run,
     /// What it gave.
     pub outcome: Outcome,

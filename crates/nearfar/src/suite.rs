@@ -29,7 +29,7 @@ pub fn plan(short: bool) -> Vec<PlannedFile> {
 /// A file's run that the card cannot do (a command interface that it lacks).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// The file.
+    /// The name of the result file.
     pub file: String,
     /// Why.
     pub reason: String,

@@ -59,7 +59,7 @@ pub struct BlockRequest {
 }
 
 impl BlockRequest {
-    /// Ends it.
+    /// Tells whoever asked; to be called once, by the driver.
     pub fn end(self, cpu: &Cpu, result: Result<(), Error>) {
         (self.done)(cpu, result);
     }

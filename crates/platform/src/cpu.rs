@@ -99,7 +99,7 @@ pub enum Barrier {
 pub struct Published {
     /// When the core made the store.
     pub at: Time,
-    /// Which core.
+    /// The core that made the store.
     pub core: CpuId,
     /// How many stores to devices it had made, as its kernel counts.
     pub stores: u64,

@@ -111,7 +111,7 @@ pub enum StageKind {
 /// What data or commands pass inside a device, and for how long that has been busy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stage {
-    /// What it is.
+    /// What reports call it.
     pub name: String,
     /// What it does.
     pub kind: StageKind,
@@ -254,7 +254,7 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
 /// What a device can do to the world.
 pub trait DeviceBus {
-    /// The time.
+    /// The simulated time.
     fn now(&self) -> Time;
 
     /// Reads `request.length` bytes; [`Device::read_done`] brings them.

@@ -19,7 +19,7 @@ pub struct GpuInfo {
     pub memory: u64,
     /// Bytes of it that peers and cores can reach.
     pub aperture: u64,
-    /// Engines that copy.
+    /// Copies that may be under way at once.
     pub copy_engines: u8,
 }
 
@@ -28,7 +28,7 @@ pub struct GpuInfo {
 pub struct GpuMemory {
     /// Where the context's channels find it.
     pub place: Place,
-    /// Bytes.
+    /// Its size in bytes.
     pub bytes: u64,
     /// Where cores and peers find it, as far as the aperture shows it.
     pub shown: Option<PhysAddr>,

@@ -32,10 +32,10 @@ impl Default for Priority {
     }
 }
 
-/// What a task is to be.
+/// What whoever starts a task says of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TaskParams {
-    /// Its name.
+    /// As ps(1) shows it.
     pub name: String,
     /// How urgent it is.
     pub priority: Priority,
@@ -103,7 +103,7 @@ impl dyn Kernel {
 pub struct TaskState {
     /// Its number.
     pub id: TaskId,
-    /// Its name.
+    /// As ps(1) shows it.
     pub name: String,
     /// How urgent it is.
     pub priority: Priority,
@@ -142,7 +142,7 @@ pub trait Kernel {
     fn nodes(&self) -> u8;
     /// The node of a core.
     fn node_of(&self, cpu: CpuId) -> Node;
-    /// The time.
+    /// The simulated time.
     fn now(&self) -> Time;
     /// Starts a task.
     fn spawn(&self, params: TaskParams, program: Program) -> TaskId;

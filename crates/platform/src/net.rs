@@ -157,7 +157,7 @@ pub struct RuleId(pub u32);
 
 /// A driver's network device.
 pub trait NetDriver {
-    /// What it is.
+    /// What cannot be changed of it: address, queues, lengths.
     fn limits(&self) -> NetLimits;
 
     /// Starts it: rings, interrupts, link.

@@ -182,9 +182,9 @@ impl PacketQueue {
 
 /// A network device as programs that make their own frames see it.
 pub trait PacketDevice {
-    /// Its name.
+    /// As `ip link` shows it, such as `eth0`.
     fn name(&self) -> String;
-    /// What it is.
+    /// What cannot be changed of it: address, queues, lengths.
     fn limits(&self) -> NetLimits;
     /// Whether something is at the other end of its cable.
     fn has_carrier(&self) -> bool;
@@ -199,7 +199,7 @@ pub trait PacketDevice {
     /// # Errors
     /// If the driver cannot; [`Error::NoDevice`] if it is gone.
     fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
-    /// Stops it.
+    /// `ip link set down`: no packet passes until it is opened again.
     fn stop<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
     /// The sending queue at home on a core.
     fn tx_queue_for(&self, cpu: &Cpu) -> u16;

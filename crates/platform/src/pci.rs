@@ -167,7 +167,7 @@ pub enum Recovery {
 
 /// A kind of device that a driver serves.
 pub trait PciDriver {
-    /// Its name.
+    /// As `lspci -k` shows it.
     fn name(&self) -> &'static str;
     /// Which functions it is for.
     fn ids(&self) -> &[PciMatch];
@@ -212,7 +212,7 @@ pub trait PciBinding {
 pub trait PciOps {
     /// Where it is.
     fn address(&self) -> FunctionAddress;
-    /// What it is.
+    /// Vendor, device and class, as configuration space says.
     fn identity(&self) -> Identity;
     /// The node that it is near to.
     fn node(&self) -> Node;

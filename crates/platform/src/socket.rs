@@ -15,7 +15,7 @@ use crate::storage::BlockFile;
 pub struct InterfaceInfo {
     /// The device's name.
     pub device: String,
-    /// Its IPv4 address.
+    /// The address; 0.0.0.0 if it has none.
     pub address: Ipv4Addr,
     /// Bits of it that name the network.
     pub prefix: u8,
@@ -219,7 +219,7 @@ pub trait TcpListener {
     fn close(&self, cpu: &Cpu);
 }
 
-/// A UDP socket.
+/// A socket for datagrams, bound to a port.
 pub trait UdpSocket {
     /// Where it is.
     fn local(&self) -> SocketAddrV4;
@@ -299,7 +299,7 @@ pub struct Route {
 
 /// The Internet protocols of a kernel.
 pub trait Network {
-    /// The interfaces.
+    /// All that `ip address` shows, the loopback included.
     fn interfaces(&self) -> Vec<InterfaceInfo>;
     /// Gives a device an address, and opens it.
     ///

@@ -92,9 +92,9 @@ pub struct CachedRange {
 pub struct BlockCounters {
     /// Requests given to the driver.
     pub requests: u64,
-    /// Bytes read.
+    /// Bytes that reads have brought.
     pub read_bytes: u64,
-    /// Bytes written.
+    /// Bytes that writes have taken.
     pub written_bytes: u64,
     /// Requests that another one was merged into.
     pub merges: u64,
@@ -118,11 +118,11 @@ pub struct BlockCounters {
 
 /// A block device that a program has opened.
 pub trait BlockFile {
-    /// Its name.
+    /// As in `/dev`, such as `nvme0n1`.
     fn name(&self) -> String;
     /// Its size in bytes.
     fn bytes(&self) -> u64;
-    /// Bytes of a block.
+    /// What offsets and lengths are multiples of, 512 or 4096.
     fn block_bytes(&self) -> u32;
     /// What has passed through the device.
     fn counters(&self) -> BlockCounters;

@@ -40,7 +40,7 @@ pub struct World {
 
 /// A device in its world.
 pub struct Bench<D> {
-    /// The device.
+    /// The model under test.
     pub device: D,
     /// The rest.
     pub world: World,
@@ -142,7 +142,7 @@ impl<D: Device> Bench<D> {
         Self { device, world, virtual_functions }
     }
 
-    /// The time.
+    /// The time, which the test alone lets pass.
     pub fn now(&self) -> Time {
         self.world.now
     }

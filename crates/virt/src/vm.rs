@@ -74,7 +74,7 @@ impl std::error::Error for VmError {}
 /// What a machine's cores are to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// Run.
+    /// They run guest code until told otherwise.
     Run,
     /// Stand still until told otherwise.
     Pause,
@@ -468,7 +468,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Its kernel.
+    /// The guest's own kernel.
     pub fn kernel(&self) -> Rc<Kernel> {
         Rc::clone(&self.kernel.borrow())
     }
@@ -505,7 +505,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Its memory.
+    /// The guest's memory, as its hypervisor maps it.
     pub fn memory(&self) -> &Rc<GuestMemory> {
         &self.machine.memory
     }

@@ -39,7 +39,6 @@ struct Held {
     fault: Cell<Option<Fault>>,
 }
 
-/// A context.
 pub(super) struct Context {
     gpu: Rc<Gpu>,
     number: u16,
@@ -54,7 +53,6 @@ impl Context {
         Self { gpu, number, windows, channels, closed: Cell::new(false) }
     }
 
-    /// A free window.
     fn free_window(&self) -> Result<u16, Error> {
         if self.closed.get() || self.gpu.gone.get() {
             return Err(Error::NoDevice);

@@ -33,11 +33,10 @@ const VENDOR: u16 = 0x10de;
 /// VGA-compatible display controllers.
 const CLASS: u32 = 0x03_0000;
 
-/// The driver.
+/// One driver for all GPUs of a host.
 #[derive(Default)]
 pub struct GpuDriver;
 
-/// A GPU.
 struct Gpu {
     me: Weak<Self>,
     device: PciDevice,

@@ -23,7 +23,6 @@ const MOST_EMPTY: u8 = 16;
 /// How long a receiving queue without any buffer waits for memory.
 const MEMORY_WAIT: Duration = Duration::from_ms(1);
 
-/// A channel.
 pub(super) struct Channel {
     pub number: u16,
     /// Where its interrupt arrives.

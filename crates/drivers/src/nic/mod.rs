@@ -60,7 +60,7 @@ use limits::Limits;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Broken;
 
-/// A count.
+/// A counter that whoever counts and whoever reads share.
 #[derive(Debug, Default)]
 pub struct Count(Cell<u64>);
 
@@ -119,7 +119,7 @@ pub struct Counters {
     pub resets: Count,
 }
 
-/// The driver.
+/// One driver for all NICs of a host, physical and virtual functions alike.
 #[derive(Default)]
 pub struct NicDriver {
     params: NicDriverParams,

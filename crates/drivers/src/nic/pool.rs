@@ -22,7 +22,6 @@ pub(super) struct Buffer {
     pub bus: Iova,
 }
 
-/// A page of the pool.
 struct Page {
     /// Where the device finds it, as long as the pool is open.
     bus: Option<Iova>,

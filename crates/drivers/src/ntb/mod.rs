@@ -26,7 +26,7 @@ pub type Rung = Rc<dyn Fn(Cpu, u32) -> Async<'static, ()>>;
 /// Who hears of adapters.
 pub type Found = Rc<dyn Fn(Rc<Adapter>)>;
 
-/// The driver.
+/// Finds NTB adapters and hands each to whoever lends and borrows by it.
 pub struct NtbDriver {
     found: Found,
 }

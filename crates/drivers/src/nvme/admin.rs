@@ -117,7 +117,6 @@ impl Controller {
         }
     }
 
-    /// What a namespace is.
     pub(super) async fn namespace(&self, cpu: &Cpu, id: u32) -> Result<IdentifyNamespace, Error> {
         let page = self.identify_page(cpu, cns::NAMESPACE, id).await?;
         Ok(IdentifyNamespace::parse(&page))

@@ -120,7 +120,7 @@ pub struct NvmeCounters {
     pub events: u64,
 }
 
-/// The driver.
+/// One driver for all NVMe controllers of a host.
 #[derive(Default)]
 pub struct NvmeDriver {
     options: Cell<NvmeOptions>,

@@ -16,7 +16,6 @@ use super::controller::{Controller, State};
 use super::data::{MAX_SEGMENTS, Mapped};
 use super::queue::{InFlight, Parked, Queue, Work};
 
-/// A namespace.
 pub(super) struct Namespace {
     id: u32,
     controller: Weak<Controller>,

@@ -54,10 +54,10 @@ pub enum TeamMode {
     Bond,
 }
 
-/// What a team is to be.
+/// What the administrator of a team says of it.
 #[derive(Clone, Debug)]
 pub struct TeamParams {
-    /// Its name.
+    /// The network device's name, such as `team0`.
     pub name: String,
     /// How it uses its members.
     pub mode: TeamMode,
@@ -91,7 +91,7 @@ struct Port {
     last: Cell<Option<u32>>,
 }
 
-/// A team.
+/// A network device that hands its packets to others.
 pub struct Team {
     me: Weak<Self>,
     kernel: Rc<dyn Kernel>,

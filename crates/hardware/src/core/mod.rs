@@ -30,24 +30,13 @@ mod stores;
 #[cfg(test)]
 mod tests;
 
+pub use settings::EvictionOrder;
 use units::Duration;
 
 pub use fills::FillBuffers;
 pub use pieces::LINE;
 pub use stores::{Departure, LinePassed, Store, StoreMark, StoreUnit};
 pub(crate) use stores::{Step, WayOut};
-
-/// In which order lines leave that wait to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum EvictionOrder {
-    /// In the order in which they were full or driven out.
-    #[default]
-    AsTold,
-    /// In any: the order that software may rely on is none (SDM 11.3.1). As many lines may pass one as there are
-    /// buffers that combine, then it leaves: assumed, because drawing each time afresh would set no limit to a line's
-    /// wait, and hardware that chooses among a few entries lets the oldest of them go at last.
-    Any,
-}
 
 /// A core's way of storing to devices.
 #[derive(Clone, Debug, PartialEq, Eq)]

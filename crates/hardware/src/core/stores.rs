@@ -21,7 +21,7 @@ pub enum Store<'a> {
     Combining {
         /// Where.
         address: u64,
-        /// What.
+        /// What is stored; its length is the whole access.
         bytes: &'a [u8],
         /// Bytes of one store instruction.
         width: u8,

@@ -19,43 +19,43 @@ pub enum EndpointEvent {
         end: LinkEnd,
         /// The TLP.
         packet: PacketId,
-        /// Life of the port.
+        /// The port's life in which this was planned.
         of: PortLife,
     },
     /// The oldest read that waits may be able to go on.
     IssueReads {
-        /// Life of the port.
+        /// The port's life in which this was planned.
         of: PortLife,
     },
     /// The oldest write that waits may be able to go on.
     StartWrites {
-        /// Life of the port.
+        /// The port's life in which this was planned.
         of: PortLife,
     },
     /// The data of a write has been fetched.
     WriteFetched {
-        /// Life of the port.
+        /// The port's life in which this was planned.
         of: PortLife,
     },
     /// The data of a tag has been dealt with.
     TagFree {
-        /// The tag.
+        /// The tag whose read has all its data.
         tag: u16,
-        /// Life of the port.
+        /// The port's life in which this was planned.
         of: PortLife,
     },
     /// The device learns that a read has ended.
     ReadDone {
-        /// Which.
+        /// The read's place in the requester.
         read: u32,
-        /// Life of the port.
+        /// The port's life in which this was planned.
         of: PortLife,
     },
     /// The device learns that a write has left.
     WriteDone {
         /// The device's number for it.
         token: Token,
-        /// Life of the port.
+        /// The port's life in which this was planned.
         of: PortLife,
         /// Which life of the function it was asked for in.
         function: Life,
@@ -64,7 +64,7 @@ pub enum EndpointEvent {
     Timer {
         /// The device's number for it.
         token: Token,
-        /// Life of the device.
+        /// The device's life in which the timer was set.
         epoch: u16,
     },
     /// An answer of the device to the host is ready.
@@ -73,12 +73,12 @@ pub enum EndpointEvent {
         end: LinkEnd,
         /// The completion.
         packet: PacketId,
-        /// Life of the port.
+        /// The port's life in which this was planned.
         of: PortLife,
     },
     /// A TLP that crosses a bridge has come to the port by which it leaves.
     Pass {
-        /// Which end of which link.
+        /// Where it leaves.
         end: LinkEnd,
         /// The TLP.
         packet: PacketId,
@@ -92,7 +92,7 @@ pub enum EndpointEvent {
     },
     /// Requests may have waited too long.
     CheckTimeouts {
-        /// Life of the port.
+        /// The port's life in which this was planned.
         of: PortLife,
     },
 }

@@ -40,9 +40,9 @@ pub struct CableId(pub u16);
 /// An end of a cable: 0 or 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CableEnd {
-    /// Which cable.
+    /// The cable, in the order in which cables were laid.
     pub cable: CableId,
-    /// Which end.
+    /// 0 or 1, in the order in which the cable's ends were named.
     pub end: u8,
 }
 
@@ -73,7 +73,7 @@ pub enum EthernetEvent {
     Arrive {
         /// Where.
         at: CableEnd,
-        /// Which.
+        /// The frame, in the arena of those in flight.
         frame: FrameId,
     },
 }

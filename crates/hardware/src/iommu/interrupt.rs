@@ -118,7 +118,7 @@ pub struct Interrupt {
     pub delivery: DeliveryMode,
     /// Level-triggered, else edge-triggered.
     pub level: bool,
-    /// The vector.
+    /// The vector at its destination.
     pub vector: u8,
 }
 
@@ -389,7 +389,6 @@ pub struct InterruptOutcome {
     pub outcome: Result<Delivery, Fault>,
 }
 
-/// An entry as cached.
 #[derive(Clone, Copy, Debug)]
 struct CachedEntry {
     entry: InterruptEntry,

@@ -23,7 +23,7 @@ pub enum Scope {
     Domain(DomainId),
     /// Those that translate any of 2^`mask` naturally aligned 4 KiB pages of a domain.
     Pages {
-        /// The domain.
+        /// The domain whose page tables changed.
         domain: DomainId,
         /// Any address within.
         address: Iova,
@@ -88,7 +88,7 @@ pub enum Descriptor {
     Context(ContextScope),
     /// Forget translations.
     Iotlb {
-        /// Which.
+        /// Which translations.
         scope: Scope,
         /// Wait until reads that were translated before have been served.
         drain_reads: bool,

@@ -1,5 +1,6 @@
 //! What distinguishes one IOMMU from another.
 
+pub use settings::PipelineOrder;
 use thiserror::Error;
 use units::{Bytes, Duration};
 
@@ -74,18 +75,6 @@ pub struct PagingStructureCaches {
     pub level3: usize,
     /// Entries that point at a level-4 table; useful with five levels only.
     pub level4: usize,
-}
-
-/// In which order translations leave the IOMMU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PipelineOrder {
-    /// Each as soon as it is known.
-    Unordered,
-    /// Reads in the order of reads, writes in the order of writes (non-posted and posted queues).
-    PerDirection,
-    /// All in the order of their arrival.
-    #[default]
-    Global,
 }
 
 /// A problem with [`IommuParams`].

@@ -18,7 +18,7 @@ pub enum QueueAction {
         at: Time,
         /// Where.
         address: HostPhysical,
-        /// What.
+        /// The descriptor's status data, by which software knows it again.
         value: u32,
     },
     /// Send the invalidation completion interrupt.

@@ -62,7 +62,7 @@ pub struct ReceiverParams {
 /// Header and payload buffer space, in credits: one header, 16 bytes of payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credits {
-    /// Headers.
+    /// Credits of headers, one for each TLP.
     pub header: u32,
     /// 16-byte units of payload.
     pub data: u32,

@@ -111,7 +111,6 @@ impl TagArray {
         }
     }
 
-    /// All ways.
     #[inline]
     pub(super) fn all_ways(&self) -> u32 {
         u32::MAX >> (32 - self.ways)

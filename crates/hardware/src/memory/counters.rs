@@ -88,9 +88,9 @@ impl ByCause {
 /// Who uses a shared cache, for counting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheUser {
-    /// Cores.
+    /// Loads, stores and prefetches of cores.
     Core,
-    /// Devices.
+    /// DMA, with DDIO or without.
     Device,
     /// IOMMU page walkers.
     Walker,

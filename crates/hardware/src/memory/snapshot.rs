@@ -9,7 +9,6 @@ use super::system::MemorySystem;
 pub struct CacheState(pub(super) Vec<Socket>);
 
 impl CacheState {
-    /// Empty caches.
     pub(super) fn empty(params: &MemoryParams) -> Self {
         let numbered = params.sockets.iter().enumerate();
         Self(numbered.map(|(n, s)| Socket::new(s, params.seed ^ (n as u64 + 1) << 32)).collect())

@@ -61,29 +61,29 @@ pub enum RootEvent {
     },
     /// A posted write of a core has come to its port.
     SendPosted {
-        /// Which port.
+        /// The root port, in the machine file's order.
         port: u8,
         /// The write.
         packet: PacketId,
     },
     /// A posted write has left a port for which cores wait.
     PlaceFree {
-        /// Which port.
+        /// The root port, in the machine file's order.
         port: u8,
     },
     /// The link below a port has been trained again.
     Trained {
-        /// Which port.
+        /// The root port, in the machine file's order.
         port: u8,
     },
     /// What is below a port is reset.
     HotReset {
-        /// Which port.
+        /// The root port, in the machine file's order.
         port: u8,
     },
     /// A core's stores to devices may move on.
     Stores {
-        /// Which core.
+        /// The core whose store unit is looked at.
         core: CoreId,
     },
     /// A message-signalled interrupt is globally ordered and reaches what remaps it.
@@ -109,7 +109,7 @@ pub enum RootEvent {
     },
     /// A piece of a device's read from another one has waited too long for its completion.
     PeerTimeout {
-        /// Its place.
+        /// Its entry in the table of peer reads.
         place: u16,
         /// Which use of the place it is.
         generation: u32,

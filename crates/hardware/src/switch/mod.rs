@@ -41,19 +41,19 @@ pub struct SwitchId(pub u16);
 pub enum SwitchEvent {
     /// A TLP has come to the port by which it leaves.
     Send {
-        /// Which port.
+        /// 0 is the upstream port.
         port: u8,
         /// The TLP.
         packet: PacketId,
     },
     /// What is below a port is reset; below the upstream port, all that is below the switch.
     HotReset {
-        /// Which port.
+        /// 0 is the upstream port.
         port: u8,
     },
     /// The link below a port has been trained again.
     Trained {
-        /// Which port.
+        /// 0 is the upstream port.
         port: u8,
     },
 }

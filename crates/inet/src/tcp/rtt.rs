@@ -2,7 +2,6 @@
 
 use units::Duration;
 
-/// The estimator.
 #[derive(Clone, Debug)]
 pub(super) struct RttEstimator {
     smoothed: Option<Duration>,

@@ -52,12 +52,12 @@ impl BlockDevice {
         })
     }
 
-    /// Its name.
+    /// As in `/dev`, such as `nvme0n1`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is.
+    /// What its driver said of it: size, blocks, queues, largest request.
     pub fn limits(&self) -> &BlockLimits {
         self.requests.limits()
     }

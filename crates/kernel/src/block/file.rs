@@ -21,7 +21,6 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
-    /// Opens a device.
     pub(super) fn new(device: Rc<BlockDevice>) -> Rc<Self> {
         let heard = device.cache.opened();
         device.openers.set(device.openers.get() + 1);

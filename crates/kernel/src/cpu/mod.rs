@@ -31,7 +31,6 @@ pub(crate) enum Level {
     Hardirq,
 }
 
-/// A core.
 pub(crate) struct Core {
     pub id: CpuId,
     pub node: Node,

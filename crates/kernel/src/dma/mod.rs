@@ -19,6 +19,7 @@ use std::rc::Rc;
 
 use platform::costs::linux;
 use platform::cpu::Node;
+pub use settings::DmaMode;
 use units::Duration;
 use wire::pcie::Bdf;
 
@@ -36,20 +37,6 @@ use crate::tasks::Tasks;
 use group::Group;
 use numbers::Numbers;
 use unit::Unit;
-
-/// How the IOMMU is used.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum DmaMode {
-    /// Not at all (`iommu=off`).
-    #[default]
-    Off,
-    /// Every function passes with its addresses as they are (`iommu=pt`).
-    PassThrough,
-    /// Unmapped memory is out of reach when `unmap` returns (`iommu.strict=1`).
-    Strict,
-    /// Unmapped memory is out of reach soon (`iommu.strict=0`).
-    Lazy,
-}
 
 /// The DMA API's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -159,7 +159,7 @@ pub trait DeviceGround {
 /// Where a kernel has put what an IOMMU reads.
 #[derive(Clone, Copy, Debug)]
 pub struct IommuTables {
-    /// Its root table.
+    /// The root table, which software fills.
     pub root: PhysAddr,
     /// Its invalidation queue, a page.
     pub queue: PhysAddr,

@@ -27,7 +27,7 @@ impl Kernel {
         self.inner.pci.function(at).map(|function| function.root())
     }
 
-    /// The end of memory.
+    /// The first address behind all memory, holes included.
     pub fn memory_end(&self) -> PhysAddr {
         let inventory = self.inner.cores.ground.inventory();
         PhysAddr(inventory.memory.iter().flatten().map(|&(base, bytes)| base.0 + bytes).max().unwrap_or(0))

@@ -37,7 +37,7 @@ pub(crate) use inner::Inner;
 /// What a kernel is booted with.
 #[derive(Clone, Debug)]
 pub struct KernelParams {
-    /// The cores.
+    /// All cores are alike.
     pub core: CoreParams,
     /// What kernel code costs.
     pub costs: KernelCosts,

@@ -23,7 +23,7 @@ pub(crate) const OWN_SEGMENT: Segment = Segment(0);
 pub struct Message {
     /// Where to.
     pub address: u64,
-    /// What.
+    /// The value to be written there.
     pub data: u32,
 }
 

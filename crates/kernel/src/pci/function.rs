@@ -27,7 +27,6 @@ use crate::dma::{FunctionDma, Member};
 /// Port types of the PCI Express capability that have a link below: root port, downstream port.
 const LINK_BELOW: [u16; 2] = [4, 6];
 
-/// A function.
 pub(crate) struct Function {
     pci: Weak<Pci>,
     /// The way to it: everything that its driver does goes there.

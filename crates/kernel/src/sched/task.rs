@@ -39,7 +39,6 @@ pub trait TaskWatcher {
     fn stops(&self, cpu: &Cpu, preempted: bool);
 }
 
-/// A task.
 pub(crate) struct Task {
     pub id: TaskId,
     /// The first task of its process.

@@ -24,7 +24,7 @@ use crate::kernel::Kernel;
 /// A folder of the tree.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SysNode {
-    /// Its name.
+    /// The folder's name.
     pub name: String,
     /// Attributes: name and value.
     pub attributes: Vec<(String, String)>,

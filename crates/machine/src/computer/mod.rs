@@ -36,9 +36,9 @@ use crate::placed::Placed;
 use crate::program::{ProgramEntry, ProgramSetup};
 use crate::read::{Check, record};
 use crate::route::{RouteEntry, RouteSetup};
-use crate::scalar::names;
 use crate::scenario::Changes;
 use crate::traffic::{GeneratorEntry, GeneratorSetup, SinkEntry, SinkSetup, SourceEntry, SourceSetup};
+pub use settings::DmaMode;
 use units::Bytes;
 
 pub use device::{DeviceEntry, DeviceFile, DeviceSetup, DriveSetup};
@@ -88,20 +88,6 @@ record! {
 impl Kindred for ComputerScenario {
     const WHAT: &'static str = "scenario";
     const FOLDER: &'static str = "scenarios";
-}
-
-names! {
-    /// How a kernel uses its IOMMU.
-    pub enum DmaMode {
-        /// Not at all.
-        Off = "off",
-        /// Every function passes with its addresses as they are.
-        PassThrough = "pass-through",
-        /// Unmapped memory is out of reach at once.
-        Strict = "strict",
-        /// Unmapped memory is out of reach soon.
-        Lazy = "lazy",
-    }
 }
 
 record! {

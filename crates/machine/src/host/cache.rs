@@ -4,6 +4,7 @@ use crate::figure::Figure;
 use crate::host::Host;
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
+use settings::{EvictionNotice, EvictionOrder, ReplacementPolicy, SliceFold};
 use units::{Bytes, Cycles, Duration, Frequency};
 
 record! {
@@ -26,7 +27,7 @@ record! {
         /// A partly filled write-combining buffer leaves in chunks of this size (bytes).
         combining_chunk: Figure<Bytes>,
         /// In which order write-combining buffers leave that wait to.
-        combining_order: Figure<CombiningOrder>,
+        combining_order: Figure<EvictionOrder>,
         /// From one TLP's leaving a core to the next.
         eviction_interval: Figure<Cycles>,
         /// Whether guests take interrupts without being left (APIC virtualisation); not unless given.
@@ -51,30 +52,6 @@ record! {
             format!("{} of {} line-fill buffers", core.write_combining_buffers.value, core.line_fill_buffers.value),
             "at most `line_fill_buffers`: they are the same buffers",
         );
-    }
-}
-
-names! {
-    /// In which order write-combining buffers leave that wait to.
-    pub enum CombiningOrder {
-        /// As they were filled or driven out.
-        AsTold = "as-told",
-        /// In any; no more lines than there are buffers pass one.
-        Any = "any",
-    }
-}
-
-names! {
-    /// Which line of a set makes room for a new one.
-    pub enum Replacement {
-        /// The least recently used line.
-        Lru = "lru",
-        /// A line not used since all others of its set were.
-        NotRecentlyUsed = "not-recently-used",
-        /// The line that a binary tree of last directions points at.
-        TreePlru = "tree-plru",
-        /// Any line.
-        Random = "random",
     }
 }
 
@@ -129,7 +106,7 @@ record! {
         /// Ways of each set.
         ways: Figure<Count>,
         /// Which line makes room.
-        replacement: Figure<Replacement>,
+        replacement: Figure<ReplacementPolicy>,
         /// Load-to-use latency of a hit.
         hit: Figure<Duration>,
         /// For how long a line on its way between this cache and the next level keeps the L2 busy. Never if not given.
@@ -173,9 +150,9 @@ record! {
     }
 }
 
-fn tree_needs_power_of_two(replacement: Replacement, ways: Count, check: &mut Check<'_>) {
+fn tree_needs_power_of_two(replacement: ReplacementPolicy, ways: Count, check: &mut Check<'_>) {
     check.require(
-        replacement != Replacement::TreePlru || ways.get().is_power_of_two(),
+        replacement != ReplacementPolicy::TreePlru || ways.get().is_power_of_two(),
         "replacement",
         format!("a tree cannot have {ways} leaves"),
         "with `tree-plru` the ways are a power of two",
@@ -192,29 +169,6 @@ names! {
     }
 }
 
-names! {
-    /// What a private cache tells the LLC when it evicts a line. As long as the
-    /// LLC believes that a core owns a line, it asks the core before it answers a device.
-    pub enum EvictionNotice {
-        /// Nothing.
-        Silent = "silent",
-        /// Dirty evictions tell, clean ones are silent.
-        Dirty = "dirty",
-        /// All evictions tell.
-        Always = "always",
-    }
-}
-
-names! {
-    /// What happens to slice hashes beyond the last slice, where the number of slices is not a power of two.
-    pub enum SliceFold {
-        /// They wrap around: some slices get twice as many lines as others.
-        Wrap = "wrap",
-        /// A second hash spreads them over all slices.
-        SecondHash = "second-hash",
-    }
-}
-
 record! {
     /// The last-level cache of a socket.
     pub struct Llc {
@@ -227,7 +181,7 @@ record! {
         /// What happens to hash values beyond the last slice, where slices are no power of two.
         slice_fold: Figure<SliceFold>,
         /// Which line makes room.
-        replacement: Figure<Replacement>,
+        replacement: Figure<ReplacementPolicy>,
         /// Whether it contains what the private caches contain.
         inclusion: Figure<Inclusion>,
         /// Capacity that a snoop filter can track (bytes); with `inclusion = "non-inclusive"` only.

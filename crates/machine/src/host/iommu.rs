@@ -1,10 +1,10 @@
 //! The IOMMU.
 
 use crate::figure::Figure;
-use crate::host::cache::Replacement;
 use crate::link::PAGE_BYTES;
 use crate::read::{Check, record};
-use crate::scalar::{Count, names};
+use crate::scalar::Count;
+use settings::{PipelineOrder, ReplacementPolicy};
 use units::{Bytes, Duration};
 
 record! {
@@ -15,7 +15,7 @@ record! {
         /// Ways of each set; as many as `entries` for a fully associative one.
         ways: Figure<Count>,
         /// Which entry makes room.
-        replacement: Figure<Replacement>,
+        replacement: Figure<ReplacementPolicy>,
         /// Entries that translations of the box's other functions occupy, idle as they may be.
         held_by_others: Figure<u32>,
     }
@@ -38,7 +38,7 @@ record! {
             format!("from 0 to {}", entries - 1),
         );
         check.require(
-            iotlb.replacement.value != Replacement::TreePlru || ways.is_power_of_two(),
+            iotlb.replacement.value != ReplacementPolicy::TreePlru || ways.is_power_of_two(),
             "replacement",
             format!("a tree cannot have {ways} leaves"),
             "with `tree-plru` the ways are a power of two",
@@ -48,18 +48,6 @@ record! {
 
 /// Most entries of a cache of an IOMMU.
 const CACHE_MOST: u64 = 16_384;
-
-names! {
-    /// In which order requests leave the translation stage.
-    pub enum TranslationOrder {
-        /// Each as soon as its translation is known.
-        Unordered = "unordered",
-        /// Reads in the order of reads, writes in the order of writes.
-        PerDirection = "per-direction",
-        /// All in the order of their arrival.
-        Global = "global",
-    }
-}
 
 record! {
     /// Entries of the caches of upper table levels, by the level of the table
@@ -96,7 +84,7 @@ record! {
         /// Writes that may be in the translation stage at once.
         write_depth: Figure<Count>,
         /// In which order requests leave it: whether hits wait behind misses.
-        order: Figure<TranslationOrder>,
+        order: Figure<PipelineOrder>,
         /// Page walks under way at once.
         walkers: Figure<Count>,
         /// What a walk takes apart from its steps.

@@ -3,6 +3,7 @@
 use crate::figure::Figure;
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
+use settings::{RemoteHit, SnoopMode};
 use units::{ByteRate, Bytes, Duration};
 
 record! {
@@ -121,16 +122,6 @@ fn check_dram(dram: &Dram, check: &mut Check<'_>) {
 }
 
 names! {
-    /// Which other sockets a home node asks for a line before it answers.
-    pub enum SnoopMode {
-        /// All of them, for every line that the requester's socket misses.
-        Broadcast = "broadcast",
-        /// Those that may have changed the line, as a directory in the home node's memory says, and those that share it.
-        Directory = "directory",
-    }
-}
-
-names! {
     /// Where a device's writes to another socket's memory go.
     pub enum RemoteWrite {
         /// Into the LLC of the device's socket, as local writes do, after
@@ -142,16 +133,6 @@ names! {
         AllocateAtHomeSocket = "allocate-at-home-socket",
         /// Over the interconnect into DRAM; cached copies are invalidated.
         ToHomeMemory = "to-home-memory",
-    }
-}
-
-names! {
-    /// What a read costs whose line another socket's cache holds.
-    pub enum RemoteHit {
-        /// The cache answers; DRAM is not read.
-        FromCache = "from-cache",
-        /// The home node reads DRAM while it snoops the cache and answers when both are back.
-        AsMemory = "as-memory",
     }
 }
 

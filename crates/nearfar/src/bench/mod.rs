@@ -39,13 +39,13 @@ use steady::Steady;
 /// A machine with a card, and what is where.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// The machine.
+    /// The host, as its file describes it.
     pub machine: Machine,
-    /// The card.
+    /// The card with the DMA engine.
     pub card: Part,
     /// Sockets of the card's slot, the buffer and the helper program.
     pub sockets: Sockets,
-    /// The IOMMU.
+    /// Whether the IOMMU translates, and with pages of which size.
     pub iommu: IommuMode,
     /// Seed of everything random.
     pub seed: u64,

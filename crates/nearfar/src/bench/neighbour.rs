@@ -92,7 +92,6 @@ impl Bench {
 
 /// As many transactions as the card's counter holds: it works without end.
 const ENDLESS: Effort = Effort { transactions: u32::MAX as u64, samples: u32::MAX as u64 };
-/// The place of the second card.
 const SECOND_SLOT: CardPlace = CardPlace { card: NEIGHBOUR, bar0: NEIGHBOUR_BAR0, port: 1 };
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::{Computer, Computers};
 /// What one account of a host has taken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Account {
-    /// The host.
+    /// The host's name in the scenario.
     pub host: String,
     /// The tasks' name, [`INTERRUPTS`](Self::INTERRUPTS) or [`IDLE`](Self::IDLE).
     pub name: String,

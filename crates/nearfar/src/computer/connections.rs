@@ -57,7 +57,7 @@ pub(super) struct Connections {
     pub off: BTreeSet<usize>,
     /// Devices that are out of their slots.
     pub out: BTreeSet<Device>,
-    /// Links that are cut.
+    /// Links that an event has cut and none has mended.
     pub cut: BTreeSet<LinkPlace>,
     /// Links that are down, for whatever reason.
     down: BTreeSet<LinkPlace>,

@@ -15,7 +15,7 @@ use crate::counters::{Moment, Place, Reading, Window};
 /// An interrupt of a device that arrived while a program ran.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// The host.
+    /// The host's name in the scenario.
     pub host: String,
     /// What the driver calls it.
     pub line: String,

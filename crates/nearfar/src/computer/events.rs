@@ -33,7 +33,6 @@ const LOOK: Duration = Duration::from_us(1);
 /// Who is reported as the host of an event.
 const EVENT: &str = "event";
 
-/// What is due.
 #[derive(Clone, Copy)]
 enum Due {
     /// An event of that number.

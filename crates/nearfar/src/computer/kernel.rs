@@ -11,7 +11,7 @@ use drivers::nvme::NvmeCosts;
 use drivers::team::TeamCosts;
 use drivers::virtio_blk::VirtioBlkCosts;
 use drivers::virtio_net::VirtioNetCosts;
-use machine::{Diagnostics, DmaMode, Ecn, Figure, HostSetup, KernelFile};
+use machine::{Diagnostics, Ecn, Figure, HostSetup, KernelFile};
 use units::Cycles;
 use virt::{VhostCosts, VirtCosts};
 
@@ -53,12 +53,7 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
             flush_entries: file.dma.flush_entries.value.get() as usize,
             flush_time: file.dma.flush_time.value,
             low_first: file.dma.low_first.value,
-            ..DmaParams::linux(match host.iommu {
-                DmaMode::Off => ::kernel::DmaMode::Off,
-                DmaMode::PassThrough => ::kernel::DmaMode::PassThrough,
-                DmaMode::Strict => ::kernel::DmaMode::Strict,
-                DmaMode::Lazy => ::kernel::DmaMode::Lazy,
-            })
+            ..DmaParams::linux(host.iommu)
         },
     })
 }

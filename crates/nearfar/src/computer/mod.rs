@@ -110,7 +110,7 @@ pub enum ComputerError {
     /// A capture cannot be written.
     #[error("cannot write the capture {file}: {problem}")]
     Capture {
-        /// The file.
+        /// As the scenario names it.
         file: String,
         /// What the system says.
         problem: std::io::Error,
@@ -118,7 +118,7 @@ pub enum ComputerError {
     /// A network device does not start.
     #[error("{host}: {device} does not start: {problem}")]
     Network {
-        /// Its host.
+        /// The host's name in the scenario.
         host: String,
         /// Its name.
         device: String,
@@ -128,7 +128,7 @@ pub enum ComputerError {
     /// Lending does not work.
     #[error("{host}: lending, {what}: {problem}")]
     Lending {
-        /// The host.
+        /// The host's name in the scenario.
         host: String,
         /// What is lent, or does it.
         what: String,
@@ -165,7 +165,7 @@ pub struct Computer {
     pub name: String,
     /// Its hardware.
     pub host: HostId,
-    /// Its kernel.
+    /// The kernel that runs on it; another one after a crash.
     pub kernel: Rc<Kernel>,
     /// Its PCIe switches with the links above them, in the scenario's order.
     pub switches: Vec<(SwitchId, LinkId)>,
@@ -317,7 +317,6 @@ impl Init {
         async move { started.wait().await.map_err(problem) }
     }
 
-    /// Adds the routes.
     fn add_routes(&self) -> Result<(), ComputerError> {
         self.routes.iter().try_for_each(|route| {
             let (network, prefix) = route.network.value;

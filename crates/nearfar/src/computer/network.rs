@@ -52,11 +52,11 @@ impl Recording {
 pub struct Ends<'a> {
     /// Each host's devices.
     pub devices: &'a [Vec<EndpointId>],
-    /// Traffic sources.
+    /// Stations that send streams, in the scenario's order.
     pub sources: &'a [TrafficSource],
-    /// Sinks.
+    /// Stations that take what comes, in the scenario's order.
     pub sinks: &'a [EndpointId],
-    /// Generators.
+    /// Stations that send frames at a rate, in the scenario's order.
     pub generators: &'a [PacketGenerator],
 }
 

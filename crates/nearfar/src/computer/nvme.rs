@@ -13,7 +13,7 @@ use super::{ComputerError, Computers};
 /// A drive's pages.
 #[derive(Debug)]
 pub struct NvmePages {
-    /// The host.
+    /// The host's name in the scenario.
     pub host: String,
     /// What its kernel calls the drive.
     pub device: String,

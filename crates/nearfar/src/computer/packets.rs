@@ -21,7 +21,7 @@ use super::{Computer, Computers};
 pub struct PacketCost {
     /// TLPs, framing included.
     pub tlp_bytes: f64,
-    /// DLLPs.
+    /// Acknowledgements and credits (DLLPs).
     pub dllp_bytes: f64,
     /// What the wire carried beside them: the root port's transmitter sends whole beats, and completions pad their payload.
     pub fill_bytes: f64,

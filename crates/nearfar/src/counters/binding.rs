@@ -43,7 +43,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name.
+    /// As tables and `--json` spell it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Wire => "wire",
@@ -107,7 +107,6 @@ impl Resource {
         matches!(self.kind, Kind::Credits | Kind::Buffer | Kind::Tags) && self.share >= SHOWS
     }
 
-    /// What it is, in words.
     fn words(&self, host: &str) -> String {
         let (device, part) = self.place.split_once('/').unwrap_or((&self.place, ""));
         let way = |up: &str, down: &str| if part == "link-up" { up.to_owned() } else { down.to_owned() };

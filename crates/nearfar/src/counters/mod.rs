@@ -24,7 +24,7 @@ pub use read::Place;
 /// What a counter counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Unit {
-    /// Bytes.
+    /// Data that passed.
     Bytes,
     /// Things that happen: lines, TLPs, frames, lookups.
     Events,
@@ -37,7 +37,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Its name.
+    /// As tables and `--json` spell it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
@@ -141,7 +141,6 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// The hosts' readings at a time.
     pub(crate) fn new(at: Time, hosts: Vec<(String, Reading)>) -> Self {
         Self { at, hosts }
     }

@@ -41,7 +41,7 @@ impl Verdict {
 /// A figure tried without effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ablated {
-    /// Its path.
+    /// The figure's path in the machine file.
     pub path: String,
     /// Its value, as a file spells it.
     pub value: String,

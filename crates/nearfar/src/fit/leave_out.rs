@@ -14,7 +14,7 @@ use crate::progress::Progress;
 /// A directory compared with a machine that was fitted to the others.
 #[derive(Debug)]
 pub struct LeftOut {
-    /// The directory.
+    /// The directory that was left out of fitting.
     pub directory: PathBuf,
     /// The relative whose file the fit began with.
     pub relative: String,

@@ -83,7 +83,7 @@ pub enum FitError {
     /// What a run of ablation left cannot be gone on with.
     #[error("{file} cannot be gone on with: {why}")]
     State {
-        /// The file.
+        /// What the run of ablation left.
         file: PathBuf,
         /// Why, and what to do.
         why: String,
@@ -93,7 +93,7 @@ pub enum FitError {
 /// A figure fitted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
-    /// Its path.
+    /// The figure's path in the machine file.
     pub path: String,
     /// Its value before, as a file spells it.
     pub before: String,
@@ -131,7 +131,7 @@ pub struct Fit {
 /// How far off a directory is.
 #[derive(Debug)]
 pub struct Residuals {
-    /// The directory.
+    /// Where the measured files lie.
     pub directory: PathBuf,
     /// Some of its rows with the machine that the fit began with; `None` if that did not change.
     pub before: Option<Summary>,

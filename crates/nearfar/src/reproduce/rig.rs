@@ -83,7 +83,7 @@ pub struct Traffic {
     pub misses: u64,
     /// Between sockets for any cause, both ways.
     pub link: u64,
-    /// Of it for DMA.
+    /// Of that for DMA.
     pub link_dma: u64,
     /// Of it for DMA, doorbells, registers and interrupts.
     pub link_io: u64,

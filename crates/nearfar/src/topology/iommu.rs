@@ -1,11 +1,9 @@
 //! From a machine file to IOMMUs, and the page tables of a run.
 
 use engine::Seed;
-use hardware::iommu::{
-    Geometry, Iommu, IommuParams, PagingStructureCaches, ParamsError, PipelineOrder, Replacement,
-};
+use hardware::iommu::{Geometry, Iommu, IommuParams, PagingStructureCaches, ParamsError, Replacement};
 use hardware::memory::NodeId;
-use machine::TranslationOrder;
+use hardware::memory::ReplacementPolicy;
 use units::{Bytes, Duration};
 
 use super::narrow;
@@ -30,8 +28,8 @@ pub fn iommu_params(params: &machine::Iommu) -> IommuParams {
             // The IOMMU calls a fully associative cache one of no ways.
             ways: if ways == entries { 0 } else { ways },
             replacement: match params.iotlb.replacement.value {
-                machine::Replacement::Random => Replacement::Random,
-                machine::Replacement::TreePlru => Replacement::TreePlru,
+                ReplacementPolicy::Random => Replacement::Random,
+                ReplacementPolicy::TreePlru => Replacement::TreePlru,
                 _ => Replacement::Lru,
             },
         },
@@ -55,11 +53,7 @@ pub fn iommu_params(params: &machine::Iommu) -> IommuParams {
         same_page_shares_place: params.same_page_shares_place.as_ref().is_some_and(|shares| shares.value),
         read_depth: params.read_depth.value.get() as usize,
         write_depth: params.write_depth.value.get() as usize,
-        order: match params.order.value {
-            TranslationOrder::Unordered => PipelineOrder::Unordered,
-            TranslationOrder::PerDirection => PipelineOrder::PerDirection,
-            TranslationOrder::Global => PipelineOrder::Global,
-        },
+        order: params.order.value,
         walkers: params.walkers.value.get() as usize,
         walk_overhead: params.walk_overhead.value,
         walker_hold_read: params.walker_hold_read.as_ref().map_or(Duration::ZERO, |held| held.value),

@@ -1,11 +1,11 @@
 //! From a machine file to the memory system.
 
 use hardware::memory::{
-    CacheGeometry, DdioParams, DramParams, EvictionNotice, Inclusion, InterconnectLink, InterconnectParams,
-    LlcParams, MemoryParams, MemoryRange, PrefetchParams, PrivateParams, RefreshParams, RemoteHit,
-    RemoteWrite, ReplacementPolicy, RowBufferParams, SetIndex, SliceFold, SnoopMode, SocketParams,
+    CacheGeometry, DdioParams, DramParams, Inclusion, InterconnectLink, InterconnectParams, LlcParams,
+    MemoryParams, MemoryRange, PrefetchParams, PrivateParams, RefreshParams, RemoteHit, RemoteWrite,
+    ReplacementPolicy, RowBufferParams, SetIndex, SnoopMode, SocketParams,
 };
-use machine::{Host, Replacement};
+use machine::Host;
 use units::{ByteRate, Bytes, Duration, HostPhysical};
 
 use super::narrow;
@@ -22,10 +22,7 @@ pub fn memory_params(host: &Host, seed: u64) -> MemoryParams {
         sockets: (0..sockets).map(|node| socket(host, node)).collect(),
         interconnect: interconnect(host),
         remote_write: remote_write(host),
-        remote_hit: match host.interconnect.as_ref().map(|i| i.remote_hit.value) {
-            Some(machine::RemoteHit::FromCache) => RemoteHit::FromCache,
-            _ => RemoteHit::AsMemory,
-        },
+        remote_hit: host.interconnect.as_ref().map_or(RemoteHit::AsMemory, |i| i.remote_hit.value),
         seed,
     }
 }
@@ -47,21 +44,12 @@ pub fn memory_ranges(host: &Host, node: u32) -> Vec<MemoryRange> {
     vec![range(HIGH_MEMORY + before, size)]
 }
 
-fn replacement(policy: Replacement) -> ReplacementPolicy {
-    match policy {
-        Replacement::Lru => ReplacementPolicy::Lru,
-        Replacement::NotRecentlyUsed => ReplacementPolicy::NotRecentlyUsed,
-        Replacement::TreePlru => ReplacementPolicy::TreePlru,
-        Replacement::Random => ReplacementPolicy::Random,
-    }
-}
-
 fn private(cache: &machine::PrivateCache) -> CacheGeometry {
     CacheGeometry {
         size: cache.size.value,
         ways: narrow(cache.ways.value.get()),
         index: SetIndex::Plain,
-        replacement: replacement(cache.replacement.value),
+        replacement: cache.replacement.value,
     }
 }
 
@@ -98,20 +86,14 @@ fn llc(host: &Host) -> LlcParams {
     let llc = &host.llc;
     let index = match llc.slices.value.get() {
         1 => SetIndex::Hashed,
-        slices => SetIndex::Sliced {
-            slices: narrow(slices),
-            fold: match llc.slice_fold.value {
-                machine::SliceFold::Wrap => SliceFold::Wrap,
-                machine::SliceFold::SecondHash => SliceFold::SecondHash,
-            },
-        },
+        slices => SetIndex::Sliced { slices: narrow(slices), fold: llc.slice_fold.value },
     };
     LlcParams {
         geometry: CacheGeometry {
             size: llc.size.value,
             ways: narrow(llc.ways.value.get()),
             index,
-            replacement: replacement(llc.replacement.value),
+            replacement: llc.replacement.value,
         },
         inclusion: match (llc.inclusion.value, &llc.snoop_filter_size, &llc.snoop_filter_ways) {
             (machine::Inclusion::NonInclusive, Some(size), Some(ways)) => Inclusion::NonInclusive {
@@ -124,11 +106,7 @@ fn llc(host: &Host) -> LlcParams {
             },
             _ => Inclusion::Inclusive,
         },
-        eviction_notice: match llc.eviction_notice.value {
-            machine::EvictionNotice::Silent => EvictionNotice::Silent,
-            machine::EvictionNotice::Dirty => EvictionNotice::Dirty,
-            machine::EvictionNotice::Always => EvictionNotice::Always,
-        },
+        eviction_notice: llc.eviction_notice.value,
         core_hit: llc.core_hit.value,
         device_lookup: llc.device_lookup.value,
         device_return: llc.device_return.value,
@@ -204,10 +182,7 @@ fn interconnect(host: &Host) -> InterconnectParams {
             .io_directory_cache
             .as_ref()
             .map_or(64, |entries| narrow(entries.value.get())),
-        snoop: match params.snoop.value {
-            machine::SnoopMode::Broadcast => SnoopMode::Broadcast,
-            machine::SnoopMode::Directory => SnoopMode::Directory,
-        },
+        snoop: params.snoop.value,
     }
 }
 

@@ -64,7 +64,7 @@ pub struct Assembled {
     pub fabric: Fabric,
     /// The machine.
     pub host: HostId,
-    /// The card.
+    /// The card with the DMA engine.
     pub card: EndpointId,
     /// The link between them.
     pub link: LinkId,

@@ -1,10 +1,10 @@
 //! From a machine file to root ports and their links.
 
-use hardware::core::{EvictionOrder, StoreParams};
+use hardware::core::StoreParams;
 use hardware::link::{CreditLimits, Credits, LinkParams, ReceiverParams};
 use hardware::memory::NodeId;
 use hardware::root::{CompletionSplit, PeerReads, RootPortParams};
-use machine::{CombiningOrder, CompletionOrder, Figure, Host, LinkCapability, RootPort};
+use machine::{CompletionOrder, Figure, Host, LinkCapability, RootPort};
 use units::{Bytes, Duration};
 use wire::pcie::{Generation, Width};
 
@@ -64,10 +64,7 @@ pub fn store_params(host: &Host) -> StoreParams {
         fill_buffers: narrow(core.line_fill_buffers.value.get()),
         combining_buffers: narrow(core.write_combining_buffers.value.get()),
         partial_chunk: narrow(core.combining_chunk.value.get()),
-        eviction_order: match core.combining_order.value {
-            CombiningOrder::AsTold => EvictionOrder::AsTold,
-            CombiningOrder::Any => EvictionOrder::Any,
-        },
+        eviction_order: core.combining_order.value,
         accept_latency: host.root_complex.outbound_accept.value,
         uncached_latency: host.root_complex.uncached_accept.value,
         evict_interval: core.frequency.value.time_for(core.eviction_interval.value),

@@ -379,7 +379,6 @@ impl<'a> Follower<'a> {
         self.last_before(reads, self.passed(completion).at)
     }
 
-    /// The completions of a read.
     fn completions_of(&self, read: usize) -> Vec<usize> {
         let Some(numbers) = self.index.completions.get(&self.transaction(read)) else { return Vec::new() };
         let mut found = Vec::new();

@@ -27,7 +27,7 @@ pub struct Span {
 /// A link that is recorded.
 #[derive(Clone, Debug)]
 pub struct LinkInfo {
-    /// Which.
+    /// The link in the fabric.
     pub id: LinkId,
     /// What it is called: the slot that it leads to.
     pub name: String,
@@ -123,7 +123,7 @@ impl Sink<Passed> for Recorder {
 /// What passed the links that were tapped.
 #[derive(Clone, Debug)]
 pub struct Capture {
-    /// The links.
+    /// Those that were tapped, with what is known of each.
     pub links: Vec<LinkInfo>,
     /// What was asked for.
     pub span: Span,

@@ -180,7 +180,7 @@ impl GuestMemory {
         self.nodes.iter().map(range).collect()
     }
 
-    /// Bytes.
+    /// All of a guest's memory, on whatever nodes.
     pub fn size(&self) -> Bytes {
         Bytes::new(self.nodes.iter().sum())
     }

@@ -21,7 +21,6 @@ const LARGEST: usize = 17;
 pub struct Context {
     /// Its number, which is also that of its pair of queues.
     pub number: usize,
-    /// Its task.
     pub(super) task: Cell<Option<TaskId>>,
     /// What is to be polled: its queues.
     pub(super) pollers: Rc<Pollers>,

@@ -101,7 +101,7 @@ impl Network {
         Ok(network)
     }
 
-    /// The contexts.
+    /// The threads that serve its virtual NICs.
     pub fn contexts(&self) -> &[Context] {
         &self.contexts
     }

@@ -179,7 +179,6 @@ impl Vnic {
         self.sent_by.get().is_some_and(|by| by != queue) && self.flow.outstanding.get() > 0
     }
 
-    /// It sends by a queue.
     pub(super) fn sends_by(&self, queue: u16) {
         self.sent_by.set(Some(queue));
     }

@@ -60,7 +60,7 @@ pub trait Client {
 pub struct Managed {
     /// The machine.
     pub vm: Rc<Vm>,
-    /// Its memory.
+    /// What would have to be copied if it moved.
     pub memory: Bytes,
     /// Where it is.
     pub home: Cell<Node>,
@@ -92,7 +92,7 @@ impl Managed {
 /// What the manager has seen and done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Done {
-    /// Periods.
+    /// How often it has looked.
     pub periods: u64,
     /// Changes of a mode.
     pub switches: u64,
@@ -296,7 +296,6 @@ impl Manager {
     }
 }
 
-/// The cores of a node.
 fn cores_of(kernel: &Rc<Kernel>, node: Node) -> Vec<CpuId> {
     let face = kernel.face();
     (0..face.cpus()).map(CpuId).filter(|&core| face.node_of(core) == node).collect()

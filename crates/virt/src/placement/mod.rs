@@ -65,7 +65,7 @@ impl Thresholds {
 /// What a node has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capacity {
-    /// Its cores.
+    /// Cores of the node, whatever runs on them.
     pub cores: usize,
     /// Its free memory.
     pub free: Bytes,
@@ -87,7 +87,7 @@ pub struct VmLoad {
     pub home: Node,
     /// Its vCPUs.
     pub vcpus: usize,
-    /// Its memory.
+    /// What a move would copy.
     pub memory: Bytes,
     /// Its memory has to stay where it is, as a device reaches it, or could not be moved.
     pub pinned: bool,
@@ -102,7 +102,7 @@ pub struct VmLoad {
 /// What a virtual machine has of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VmIo {
-    /// The device.
+    /// The uplink that its packets pass.
     pub device: DeviceId,
     /// Which of its I/O threads serves the machine.
     pub thread: usize,

@@ -18,7 +18,7 @@ pub type Signal = Rc<dyn Fn(&Cpu, u16)>;
 /// What a hypervisor does with a function that it passes through (Linux: the calls of a VFIO device's file). Functions of the host
 /// are such ([`HostFunction`]); whoever mediates a function of another kind is asked the same.
 pub trait VfioDevice {
-    /// What it is.
+    /// Vendor, device and class, as configuration space says.
     fn identity(&self) -> Identity;
 
     /// Reads a doubleword of its configuration space: what the guest is shown is made after it.
@@ -72,7 +72,7 @@ pub trait VfioDevice {
     fn close<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
 }
 
-/// A function of the host.
+/// A function of the host that is passed through to a guest.
 pub struct HostFunction {
     device: PciDevice,
     container: Rc<Container>,
@@ -105,6 +105,7 @@ impl HostFunction {
 }
 
 impl VfioDevice for HostFunction {
+    /// Vendor, device and class, as configuration space says.
     fn identity(&self) -> Identity {
         self.device.identity()
     }

@@ -38,16 +38,16 @@ pub enum Flow {
 /// Which packets go by programmed I/O, as far as they are short enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Select {
-    /// None.
+    /// All packets go by descriptors.
     #[default]
     None,
-    /// All.
+    /// All packets go by lines.
     All,
     /// Those of TCP connections one of whose ports is in the range.
     TcpPorts {
-        /// The first.
+        /// The lowest port number, which takes part.
         first: u16,
-        /// The last.
+        /// The highest, which takes part, too.
         last: u16,
     },
     /// Those of at most so many bytes.

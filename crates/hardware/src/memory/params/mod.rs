@@ -6,6 +6,7 @@
 mod example;
 mod validate;
 
+pub use settings::{EvictionNotice, RemoteHit, ReplacementPolicy, SliceFold, SnoopMode};
 use units::{ByteRate, Bytes, Duration, HostPhysical};
 
 pub use validate::ParamError;
@@ -81,29 +82,6 @@ pub enum SetIndex {
     },
 }
 
-/// What happens to slice hashes beyond the last slice, where the number of
-/// slices is not a power of two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SliceFold {
-    /// They wrap around: some slices get twice as many lines as others.
-    Wrap,
-    /// A second hash spreads them over all slices.
-    SecondHash,
-}
-
-/// Which line of a set makes room for a new one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplacementPolicy {
-    /// The least recently used line.
-    Lru,
-    /// A line not used since all others of its set were (one bit for each line).
-    NotRecentlyUsed,
-    /// The line that a binary tree of last directions points at.
-    TreePlru,
-    /// Any line.
-    Random,
-}
-
 /// The private caches of a core. The L2 is taken to include the L1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivateParams {
@@ -154,21 +132,6 @@ pub enum Inclusion {
     },
 }
 
-/// What a private cache tells the LLC when it evicts a line.
-///
-/// As long as the LLC believes that a core owns a line it asks that core
-/// before it answers a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EvictionNotice {
-    /// Nothing: the LLC keeps believing that the core owns the line, even
-    /// after a dirty eviction.
-    Silent,
-    /// Dirty evictions tell, clean ones are silent.
-    Dirty,
-    /// All evictions tell.
-    Always,
-}
-
 /// The last-level cache of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LlcParams {
@@ -199,7 +162,7 @@ pub struct LlcParams {
     pub snoop_lookup: Duration,
     /// What a device's read adds that hits a line whose home is another node.
     pub remote_home_hit: Duration,
-    /// DDIO.
+    /// What DMA writes may take of the cache.
     pub ddio: DdioParams,
     /// Whether lines that a device's read fetches stay in the LLC: in the ways of `ddio`, in any if it has none.
     pub device_reads_allocate: bool,
@@ -293,16 +256,6 @@ pub struct InterconnectParams {
     pub io_directory_cache: u16,
 }
 
-/// Which other sockets a home node asks for a line before it answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SnoopMode {
-    /// All of them, for every line that the requester's socket misses.
-    Broadcast,
-    /// Those that may have changed the line, as a directory in the home node's memory says, and those that share it. They
-    /// are asked while the directory is being read (opportunistic snoop broadcast).
-    Directory,
-}
-
 /// One link between two sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterconnectLink {
@@ -338,14 +291,4 @@ pub enum RemoteWrite {
     /// Over the interconnect into DRAM; cached copies are invalidated ("DDIO
     /// does not work remotely").
     ToHomeMemory,
-}
-
-/// What a read costs whose line another socket's cache holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RemoteHit {
-    /// The cache answers; DRAM is not read.
-    FromCache,
-    /// The home node reads DRAM while it snoops the cache and answers when
-    /// both are back, so that a remote hit costs as much as remote DRAM.
-    AsMemory,
 }

@@ -44,7 +44,6 @@ enum Content {
     Failed(Error),
 }
 
-/// A page of the cache.
 pub(super) struct CachePage {
     frame: Cell<Pages>,
     content: Cell<Content>,

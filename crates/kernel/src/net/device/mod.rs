@@ -101,7 +101,7 @@ impl NetDevice {
         to.device_added(&me);
     }
 
-    /// Its name.
+    /// As `ip link` shows it, such as `eth0`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -111,7 +111,7 @@ impl NetDevice {
         self.number
     }
 
-    /// What it is.
+    /// What its driver said of it: address, queues, features.
     pub const fn limits(&self) -> &NetLimits {
         &self.limits
     }
@@ -236,7 +236,7 @@ impl NetDevice {
         Ok(())
     }
 
-    /// Stops it.
+    /// `ip link set down`: its driver lets go of rings, buffers and interrupts.
     pub async fn stop(&self, cpu: &Cpu) {
         if !self.up.replace(false) {
             return;

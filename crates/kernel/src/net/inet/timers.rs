@@ -15,7 +15,6 @@ use super::Stack;
 
 /// Whom a timer is for: a socket by its number, all neighbours, or all fragments.
 pub(super) type Owner = u64;
-/// The neighbours' timers.
 pub(super) const NEIGHBOURS: Owner = 0;
 /// Those of fragments.
 pub(super) const FRAGMENTS: Owner = Owner::MAX;

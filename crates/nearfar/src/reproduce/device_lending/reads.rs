@@ -7,7 +7,6 @@ use super::topology::Scenario;
 use crate::reproduce::Options;
 use crate::reproduce::rig::Rig;
 
-/// Bytes that are read.
 const BYTES: u64 = 64 << 10;
 /// Class of non-posted TLPs among a link's counters.
 const NON_POSTED: usize = 1;

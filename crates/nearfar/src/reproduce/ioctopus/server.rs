@@ -198,7 +198,7 @@ pub struct Rates {
     pub link: f64,
     /// Lines that the cores' accesses did not find in the LLC, a packet.
     pub misses: f64,
-    /// Batches.
+    /// Batches until it was steady.
     pub batches: usize,
 }
 

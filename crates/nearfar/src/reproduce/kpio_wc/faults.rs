@@ -23,7 +23,6 @@ use super::window::Window;
 use crate::reproduce::Options;
 
 const PAPERS: Format = Format::Signature(signature::EOP);
-/// Runs of each fault.
 const RUNS: u64 = 100;
 /// Positions of a window that cannot tell a line of the past from one of the next round: as many as there are lines.
 const NARROW: u32 = 64;
