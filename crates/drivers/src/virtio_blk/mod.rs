@@ -2,9 +2,9 @@
 
 use std::rc::{Rc, Weak};
 
-use platform::costs;
 use platform::Error;
 use platform::block::{BlockDriver, BlockLimits, BlockOp, BlockRequest};
+use platform::costs;
 use platform::cpu::{Cpu, CpuId, Part};
 use platform::irq::IrqReturn;
 use platform::kernel::Kernel;
