@@ -27,8 +27,11 @@ fn guests(homes: &[u8], hypervisor: &str) -> String {
     HEAD.to_owned() + &host("a", "dell-r720", &lines)
 }
 
+/// What [`run`] gives.
+type Outcome = (Vec<Done>, Option<(u64, u64, u64)>, Vec<Option<Node>>);
+
 /// What came of the programs, how often machines were moved, modes changed and moves refused, and where the machines are.
-fn run(text: &str) -> (Vec<Done>, Option<(u64, u64, u64)>, Vec<Option<Node>>) {
+fn run(text: &str) -> Outcome {
     let seen = RefCell::default();
     let done = run_watched(
         &loaded(text),
