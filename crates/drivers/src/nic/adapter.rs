@@ -4,38 +4,39 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use platform::Error;
-use platform::cpu::{Cpu, CpuId};
+use platform::cpu::{Async, Cpu, CpuId};
 use platform::dma::DmaOps;
-use platform::irq::Irq;
+use platform::irq::{Affinity, Irq, IrqReturn};
 use platform::kernel::Kernel;
-use platform::lock::SpinLock;
 use platform::memory::PAGE;
 use platform::mmio::Mmio;
 use platform::net::NetCore;
 use platform::pci::PciDevice;
-use platform::sync::{Semaphore, WaitQueue};
+use platform::sync::Semaphore;
 use units::Duration;
 use wire::kpio::LINE;
 use wire::nic::completion::LEN;
-use wire::nic::registers::{self as regs, HELD_BYTES, control, counter, feature, queue, status, vector};
+use wire::nic::registers::{self as regs, HELD_BYTES, control, feature, queue, status, vector};
 
 use super::Counters;
 use super::channel::Channel;
-use super::counted::{OTHERS, SENDING};
+use super::counted::{Counted, OTHERS, SENDING};
 use super::inline::Inline;
-use super::kpio::Kpio;
+use super::kpio::{Kpio, silent_counters};
 use super::limits::Limits;
 use super::params::NicDriverParams;
 use super::pool::Pool;
 use super::ring::Ring;
 use super::rx::{Fetch, RxQueue};
+use super::service::Service;
 use super::station::Station;
-use super::steering::{Addresses, Rules, write_rss};
+use super::steering::Steering;
 use super::tx::TxQueue;
 
 /// For how long sending that has begun on other cores goes on before a queue is taken down (Linux: `synchronize_net`, which
 /// takes longer).
 const GRACE: Duration = Duration::from_us(20);
+
 /// How a function is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -68,26 +69,18 @@ pub(super) struct Adapter {
     pub event_irq: Cell<Option<(Irq, u16)>>,
     core: RefCell<Option<Rc<dyn NetCore>>>,
     pub state: Cell<State>,
-    pub rules: RefCell<Rules>,
-    pub addresses: RefCell<Addresses>,
-    /// Held by the core that writes a rule, which takes several registers.
-    pub rules_lock: SpinLock,
+    pub steering: Steering,
+    /// Sending by programmed I/O beside the rings.
     pub kpio: Option<Kpio>,
     /// The other functions with its address.
     pub station: Rc<Station>,
-    /// Channels whose packets wait for others to leave by the rings.
-    pub waiting: RefCell<Vec<u16>>,
-    /// Features that are on, and the table of the hash.
+    /// Features that are on.
     pub features: Cell<u32>,
-    pub table: RefCell<Vec<u16>>,
-    /// What the device had counted before it was reset, as far as it is read.
-    pub kept: RefCell<[u64; counter::COUNT]>,
+    pub counted: Counted,
     pub recovering: Cell<bool>,
     /// Who starts or stops it does so alone.
     pub change: Semaphore,
-    /// Something has happened since the service task looked.
-    pub active: Cell<bool>,
-    pub service: WaitQueue,
+    pub service: Service,
 }
 
 impl Adapter {
@@ -107,6 +100,11 @@ impl Adapter {
             kernel: device.kernel(),
             dma: device.dma(),
             device,
+            steering: Steering::new(registers.clone(), &limits, station),
+            counted: Counted::new(
+                registers.clone(),
+                silent_counters(kpio.as_ref().and(params.kpio.as_ref())),
+            ),
             registers,
             pages,
             held,
@@ -117,25 +115,79 @@ impl Adapter {
             event_irq: Cell::new(None),
             core: RefCell::new(None),
             state: Cell::new(State::Down),
-            rules: RefCell::new(Rules::new(limits.rules, station)),
-            addresses: RefCell::new(Addresses::new(limits.addresses)),
-            rules_lock: SpinLock::default(),
             kpio,
-            waiting: RefCell::default(),
             features: Cell::new(limits.features & !off | feature::ALL_GROUPS & limits.features),
-            table: RefCell::default(),
-            kept: RefCell::new([0; counter::COUNT]),
             recovering: Cell::new(false),
             change: Semaphore::new(1),
-            active: Cell::new(false),
-            service: WaitQueue::new(),
+            service: Service::new(),
         })
+    }
+
+    /// Takes the interrupts: one for each channel, and one for events.
+    pub async fn prepare_channels(self: &Rc<Self>, cpu: &Cpu) -> Result<(), Error> {
+        let kernel = &self.kernel;
+        let all = kernel.cpus();
+        let wanted = self.params.channels.unwrap_or(all).min(all);
+        let wanted = wanted.min(self.limits.queues).min(self.limits.vectors - 1).max(1);
+        // The cores of the device's node first.
+        let home = self.device.node();
+        let mut cores: Vec<CpuId> = (0..all).map(CpuId).collect();
+        let is_far = |cpu: CpuId| kernel.node_of(cpu) != home;
+        if self.params.over_nodes {
+            let place =
+                |cpu: CpuId| (0..cpu.0).filter(|&n| kernel.node_of(CpuId(n)) == kernel.node_of(cpu)).count();
+            cores.sort_by_key(|&cpu| (place(cpu), is_far(cpu), cpu));
+        } else {
+            cores.sort_by_key(|&cpu| (is_far(cpu), cpu));
+        }
+        cores.truncate(usize::from(wanted));
+        let mut places = cores.clone();
+        places.push(cores[0]);
+        let irqs = self.device.alloc_irqs(cpu, 2, wanted + 1, Affinity::Cpus(places)).await?;
+        let number = (irqs.len() - 1).min(cores.len());
+        for (n, (&cpu, &irq)) in (0u16..).zip(cores.iter().zip(&irqs[..number])) {
+            let channel = Channel::new(n, cpu, irq, Rc::downgrade(self), kernel, self.params.coalescing());
+            let name = format!("nic-{}-{n}", self.device.address());
+            self.device.request_irq(irq, &name, channel.handler(self.params.costs), None)?;
+            let moved = Rc::downgrade(&channel);
+            let moved =
+                Rc::new(move |to| moved.upgrade().into_iter().for_each(|channel| channel.cpu.set(to)));
+            self.device.on_irq_moved(irq, moved);
+            self.channels.borrow_mut().push(channel);
+        }
+        // Queues that it has not got share those it has.
+        let wanted = self.params.rss.iter().map(|&queue| queue % number as u16).collect::<Vec<_>>();
+        let wanted = if wanted.is_empty() { (0..number as u16).collect() } else { wanted };
+        self.steering.set_table(self.table_entries(), &wanted);
+        let event = irqs[number];
+        let me = Rc::downgrade(self);
+        let thread = Rc::new(move |cpu: Cpu| -> Async<'static, ()> {
+            let me = me.clone();
+            Box::pin(async move {
+                if let Some(me) = me.upgrade() {
+                    me.events(&cpu).await;
+                }
+            })
+        });
+        let name = format!("nic-{}-events", self.device.address());
+        self.device.request_irq(event, &name, Rc::new(|_| IrqReturn::WakeThread), Some(thread))?;
+        self.event_irq.set(Some((event, number as u16)));
+        Ok(())
     }
 
     /// Whether another function is the same to the network, so that they can read for each other.
     pub fn is_same_station(&self, other: &Self) -> bool {
         let both = self.limits.features & other.limits.features;
         both & feature::STATION != 0 && self.limits.mac == other.limits.mac
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.state.get() == State::Up
+    }
+
+    /// Entries of the hash's table.
+    pub fn table_entries(&self) -> usize {
+        usize::from(self.limits.rss_entries.max(1))
     }
 
     pub fn core(&self) -> Option<Rc<dyn NetCore>> {
@@ -203,7 +255,14 @@ impl Adapter {
             return Err(if state == u32::MAX { Error::NoDevice } else { Error::Io });
         }
         self.state.set(State::Up);
-        self.tell_of_channels_without_lines(&channels);
+        if let Some(without) = self.kpio.as_ref().map(|kpio| channels.len() - kpio.reach())
+            && without > 0
+        {
+            let (name, all) = (self.name(), channels.len());
+            self.kernel.log(format!(
+                "{name}: {without} of {all} queues send by descriptors alone: no kPIO queue is left"
+            ));
+        }
         for channel in &channels {
             if let Some(napi) = channel.napi() {
                 napi.enable();
@@ -211,7 +270,7 @@ impl Adapter {
             channel.arm(cpu);
         }
         self.look_at_link(cpu).await;
-        self.start_service();
+        Service::start(self);
         Ok(())
     }
 
@@ -245,7 +304,9 @@ impl Adapter {
         self.write_coalescing(cpu, channel);
         tx.ring.start(cpu, channel.number);
         rx.ring.start(cpu, channel.number);
-        self.start_kpio(cpu, channel)?;
+        if let Some(kpio) = &self.kpio {
+            kpio.start(cpu, channel.number, node)?;
+        }
         rx.fill(cpu, node, &self.counters);
         if rx.given() == 0 { Err(Error::NoMemory) } else { Ok(()) }
     }
@@ -280,9 +341,7 @@ impl Adapter {
         if let (Some(held), Some(_)) = (self.params.held, &self.held) {
             self.registers.write_u32(cpu, regs::RX_HELD, held.up_to.into());
         }
-        write_rss(cpu, &self.registers, &self.table.borrow());
-        self.rules.borrow().restore(cpu, &self.registers);
-        self.addresses.borrow().restore(cpu, &self.registers);
+        self.steering.restore(cpu);
     }
 
     /// Stops queues and lets go of everything that the device had. Gives how many packets were not sent.
@@ -304,7 +363,9 @@ impl Adapter {
             }
             channel.give_up_receiving(cpu);
         }
-        self.free_kpio(cpu);
+        if let Some(kpio) = &self.kpio {
+            kpio.free(cpu);
+        }
         lost
     }
 
@@ -321,8 +382,8 @@ impl Adapter {
             if let Some(rx) = &*channel.rx.borrow() {
                 rx.ring.stop(cpu);
             }
-            if let Some(queue) = &*channel.kpio.borrow() {
-                queue.stop(cpu);
+            if let Some(kpio) = &self.kpio {
+                kpio.stop(cpu, channel.number);
             }
         }
         // The answer comes behind what the device had under way.
@@ -336,17 +397,8 @@ impl Adapter {
             self.device.set_master(cpu, false).await;
         }
         // A reset clears them.
-        self.keep(cpu, SENDING).await;
-        self.keep(cpu, OTHERS).await;
-    }
-
-    /// Lets channels look again whose packets wait for others to leave by the rings.
-    pub fn wake_waiting(&self, cpu: &Cpu, core: &dyn NetCore) {
-        if !self.waiting.borrow().is_empty() {
-            self.end_hold(cpu);
-            let waiting = self.waiting.take();
-            waiting.into_iter().for_each(|channel| core.wake_queue(cpu, channel));
-        }
+        self.counted.keep(cpu, SENDING).await;
+        self.counted.keep(cpu, OTHERS).await;
     }
 
     pub fn name(&self) -> String {

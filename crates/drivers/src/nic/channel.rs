@@ -10,7 +10,6 @@ use platform::net::{Coalescing, NetCore};
 use units::Duration;
 
 use super::adapter::Adapter;
-use super::kpio::KpioQueue;
 use super::params::NicCosts;
 use super::rx::RxQueue;
 use super::tx::TxQueue;
@@ -32,7 +31,6 @@ pub(super) struct Channel {
     napi: RefCell<Option<NapiHandle>>,
     pub tx: RefCell<Option<Rc<TxQueue>>>,
     pub rx: RefCell<Option<Rc<RxQueue>>>,
-    pub kpio: RefCell<Option<Rc<KpioQueue>>>,
     /// A task waits for memory.
     starved: Cell<bool>,
     /// Polls that have found nothing since one found something.
@@ -63,7 +61,6 @@ impl Channel {
                 napi: RefCell::new(Some(napi)),
                 tx: RefCell::new(None),
                 rx: RefCell::new(None),
-                kpio: RefCell::new(None),
                 starved: Cell::new(false),
                 empty: Cell::new(0),
                 coalescing: Cell::new(coalescing),
@@ -117,12 +114,9 @@ impl Channel {
         let _part = cpu.book(Part::Driver);
         cpu.work(adapter.params.costs.poll);
         let sent = tx.reap(cpu, self.number, &*core, &adapter.counters);
-        let kpio = self.kpio.borrow().clone();
-        if let Some(queue) = kpio {
-            let was_lost = queue.poll(cpu, &*core).await;
-            adapter.counters.tx_places_lost.add(was_lost.into());
+        if let Some(kpio) = &adapter.kpio {
+            kpio.poll(cpu, &adapter.channels, self.number, &*core, &adapter.counters).await;
         }
-        adapter.wake_waiting(cpu, &*core);
         let received = rx.poll(cpu, self.number, budget, (&*core, &napi), &adapter.counters).await;
         core.poll_end(cpu, self.number, received.as_ref().is_ok_and(|&received| received < budget));
         let (Ok(sent), Ok(received)) = (sent, received) else {
@@ -136,7 +130,7 @@ impl Channel {
         }
         if received > 0 || sent > 0 {
             self.empty.set(0);
-            adapter.notice_activity();
+            adapter.service.notice_activity();
         } else {
             adapter.counters.empty_polls.add(1);
             self.empty.set(self.empty.get() + 1);

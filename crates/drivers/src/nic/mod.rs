@@ -40,8 +40,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use platform::Error;
-use platform::cpu::{Async, Cpu, CpuId};
-use platform::irq::{Affinity, IrqReturn};
+use platform::cpu::{Async, Cpu};
 use platform::mmio::MemoryType;
 use platform::net::NetDriver;
 use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
@@ -52,7 +51,6 @@ pub use kpio::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
 pub use params::{HeldParams, InlineParams, Loads, NicCosts, NicDriverParams};
 
 use adapter::{Adapter, State};
-use channel::Channel;
 use kpio::Kpio;
 use limits::Limits;
 
@@ -137,7 +135,9 @@ impl NicDriver {
     pub fn set_select(&self, cpu: &Cpu, select: Select) {
         for bound in self.bound.borrow().iter().filter_map(Weak::upgrade) {
             // A function without the path goes on with its rings.
-            let _ = bound.0.set_select(cpu, select);
+            if let Some(kpio) = &bound.0.kpio {
+                kpio.set_select(cpu, &bound.0.channels.borrow(), select);
+            }
         }
     }
 
@@ -167,16 +167,9 @@ impl PciDriver for NicDriver {
             let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
             let limits = Limits::read(cpu, &registers).await?;
             device.dma().set_mask(64)?;
-            let kpio = match (self.params.kpio, limits.kpio) {
-                (Some(params), Some(limits)) => {
-                    let kind = match params.stores {
-                        Stores::Uncached => MemoryType::Uncached,
-                        Stores::Combining | Stores::Direct => MemoryType::WriteCombining,
-                    };
-                    Some(Kpio::new(params, limits, device.ioremap_bar(KPIO_BAR, kind)?))
-                }
-                _ => None,
-            };
+            let kpio = self.params.kpio.zip(limits.kpio);
+            let kpio =
+                kpio.map(|(params, limits)| Kpio::new(&device, &registers, params, limits)).transpose()?;
             let pages = match self.params.inline {
                 Some(_) if limits.features & feature::INLINE != 0 => {
                     Some(device.ioremap_bar(INLINE_BAR, MemoryType::WriteCombining)?)
@@ -211,61 +204,6 @@ impl PciDriver for NicDriver {
     }
 }
 
-impl Adapter {
-    /// Takes the interrupts: one for each channel, and one for events.
-    async fn prepare_channels(self: &Rc<Self>, cpu: &Cpu) -> Result<(), Error> {
-        let kernel = &self.kernel;
-        let all = kernel.cpus();
-        let wanted = self.params.channels.unwrap_or(all).min(all);
-        let wanted = wanted.min(self.limits.queues).min(self.limits.vectors - 1).max(1);
-        // The cores of the device's node first.
-        let home = self.device.node();
-        let mut cores: Vec<CpuId> = (0..all).map(CpuId).collect();
-        let is_far = |cpu: CpuId| kernel.node_of(cpu) != home;
-        if self.params.over_nodes {
-            let place =
-                |cpu: CpuId| (0..cpu.0).filter(|&n| kernel.node_of(CpuId(n)) == kernel.node_of(cpu)).count();
-            cores.sort_by_key(|&cpu| (place(cpu), is_far(cpu), cpu));
-        } else {
-            cores.sort_by_key(|&cpu| (is_far(cpu), cpu));
-        }
-        cores.truncate(usize::from(wanted));
-        let mut places = cores.clone();
-        places.push(cores[0]);
-        let irqs = self.device.alloc_irqs(cpu, 2, wanted + 1, Affinity::Cpus(places)).await?;
-        let number = (irqs.len() - 1).min(cores.len());
-        for (n, (&cpu, &irq)) in (0u16..).zip(cores.iter().zip(&irqs[..number])) {
-            let channel = Channel::new(n, cpu, irq, Rc::downgrade(self), kernel, self.params.coalescing());
-            let name = format!("nic-{}-{n}", self.device.address());
-            self.device.request_irq(irq, &name, channel.handler(self.params.costs), None)?;
-            let moved = Rc::downgrade(&channel);
-            let moved =
-                Rc::new(move |to| moved.upgrade().into_iter().for_each(|channel| channel.cpu.set(to)));
-            self.device.on_irq_moved(irq, moved);
-            self.channels.borrow_mut().push(channel);
-        }
-        let entries = usize::from(self.limits.rss_entries.max(1));
-        // Queues that it has not got share those it has.
-        let wanted = self.params.rss.iter().map(|&queue| queue % number as u16).collect::<Vec<_>>();
-        let wanted = if wanted.is_empty() { (0..number as u16).collect() } else { wanted };
-        *self.table.borrow_mut() = wanted.into_iter().cycle().take(entries).collect();
-        let event = irqs[number];
-        let me = Rc::downgrade(self);
-        let thread = Rc::new(move |cpu: Cpu| -> Async<'static, ()> {
-            let me = me.clone();
-            Box::pin(async move {
-                if let Some(me) = me.upgrade() {
-                    me.events(&cpu).await;
-                }
-            })
-        });
-        let name = format!("nic-{}-events", self.device.address());
-        self.device.request_irq(event, &name, Rc::new(|_| IrqReturn::WakeThread), Some(thread))?;
-        self.event_irq.set(Some((event, number as u16)));
-        Ok(())
-    }
-}
-
 impl PciBinding for Bound {
     fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
@@ -281,7 +219,7 @@ impl PciBinding for Bound {
             adapter.counters.tx_lost.add(lost.into());
             adapter.state.set(State::Gone);
             adapter.change.release();
-            adapter.end_service();
+            adapter.service.end();
             let channels = adapter.channels.take();
             for channel in &channels {
                 adapter.device.free_irq(channel.irq);

@@ -7,21 +7,18 @@ use platform::net::{
     Coalescing, DeviceStatistics, FlowKey, MacAddr, NetDriver, NetFeatures, NetLimits, Packet, RuleId,
     TxStatistics,
 };
-use units::{BitRate, Duration};
+use units::BitRate;
 use wire::ethernet::HEADER_LEN;
 use wire::nic::registers::{self as regs, feature};
 use wire::pcie::FunctionAddress;
 
 use super::adapter::{Adapter, State};
 use super::counted::{OTHERS, SENDING};
-use super::steering::write_table;
+use super::kpio::ByLines;
+use super::tx::Put;
 
 /// Where the kernel keeps a feature.
 type Field = fn(&mut NetFeatures) -> &mut bool;
-
-/// After that, a device that has been asked again whether lines have left has given up those that were lost, and told of it
-/// (assumed: many times what devices wait for a line).
-const TO_GIVE_UP: Duration = Duration::from_ms(1);
 
 const PAIRS: [(u32, Field); 5] = [
     (feature::TX_CHECKSUM, |f| &mut f.tx_checksum),
@@ -46,7 +43,7 @@ impl Adapter {
 
     fn set_bits(&self, cpu: &Cpu, bits: u32) {
         self.features.set(bits & self.limits.features);
-        if self.state.get() == State::Up {
+        if self.is_up() {
             self.registers.write_u32(cpu, regs::ENABLED, self.features.get());
         }
     }
@@ -88,7 +85,7 @@ impl NetDriver for Adapter {
             let lost = self.halt(cpu).await;
             self.counters.tx_lost.add(lost.into());
             self.change.release();
-            self.end_service();
+            self.service.end();
             if let Some(core) = self.core() {
                 core.set_carrier(false);
             }
@@ -100,31 +97,35 @@ impl NetDriver for Adapter {
         let Some(channel) = self.channel(queue) else { return Err(packet) };
         let tx = channel.tx.borrow().clone();
         // While it is being reset, the queue is full.
-        let Some(tx) = tx.filter(|_| self.state.get() == State::Up) else { return Err(packet) };
-        self.notice_activity();
-        let packet = match self.send_by_lines(cpu, &channel, packet) {
-            Ok(Ok(bytes)) => {
-                self.counters.tx_lines.add(1);
+        let Some(tx) = tx.filter(|_| self.is_up()) else { return Err(packet) };
+        self.service.notice_activity();
+        let counters = &self.counters;
+        let by_lines = match &self.kpio {
+            Some(kpio) => kpio.send(cpu, &self.channels.borrow(), queue, packet, counters),
+            None => ByLines::Not(packet),
+        };
+        let gone = match by_lines {
+            ByLines::Sent(bytes) => {
+                counters.tx_lines.add(1);
                 if !more {
                     // Others before it may have been put into the ring with more to follow.
                     tx.flush(cpu);
                 }
-                if let Some(core) = self.core() {
-                    core.sent(cpu, queue, 1, bytes);
-                }
-                return Ok(());
+                bytes
             }
-            Ok(Err(packet)) => packet,
-            Err(packet) => {
-                self.counters.tx_held.add(1);
+            ByLines::NotYet(packet) => {
+                counters.tx_held.add(1);
                 tx.flush(cpu);
                 return Err(packet);
             }
+            ByLines::Not(packet) => match tx.send(cpu, packet, more, counters) {
+                Put::InRing => return Ok(()),
+                Put::Refused(bytes) => bytes,
+                Put::Full(packet) => return Err(packet),
+            },
         };
-        if let Some(bytes) = tx.send(cpu, packet, more, &self.counters)?
-            && let Some(core) = self.core()
-        {
-            core.sent(cpu, queue, 1, bytes);
+        if let Some(core) = self.core() {
+            core.sent(cpu, queue, 1, gone);
         }
         Ok(())
     }
@@ -143,12 +144,11 @@ impl NetDriver for Adapter {
                 return;
             };
             // Perhaps only the interrupt was lost, or the request for it.
-            let lines = self.channel(queue).and_then(|channel| channel.kpio.borrow().clone());
-            if let Some(lines) = lines.as_ref().filter(|lines| lines.is_waited_for()) {
-                lines.arm(cpu);
-                cpu.sleep(TO_GIVE_UP).await;
-            }
-            if tx.has_news(cpu) || lines.is_some_and(|lines| !lines.is_waited_for() || lines.has_news(cpu)) {
+            let lines_left = match &self.kpio {
+                Some(kpio) => kpio.ask_again(cpu, queue).await,
+                None => false,
+            };
+            if tx.has_news(cpu) || lines_left {
                 self.counters.lost_interrupts.add(1);
                 if let Some(channel) = self.channel(queue) {
                     channel.kick(cpu);
@@ -162,7 +162,8 @@ impl NetDriver for Adapter {
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            let [frames, failed, no_carrier, lines_dropped, lines_missing] = self.counted(cpu, SENDING).await;
+            let [frames, failed, no_carrier, lines_dropped, lines_missing] =
+                self.counted.sums(cpu, self.is_up(), SENDING).await;
             let driver = &self.counters;
             TxStatistics {
                 frames,
@@ -191,7 +192,7 @@ impl NetDriver for Adapter {
                 rx_filtered,
                 rx_no_queue,
                 line_waits,
-            ] = self.counted(cpu, OTHERS).await;
+            ] = self.counted.sums(cpu, self.is_up(), OTHERS).await;
             DeviceStatistics {
                 rx_no_buffer,
                 rx_overflow,
@@ -226,14 +227,12 @@ impl NetDriver for Adapter {
 
     fn set_indirection(&self, cpu: &Cpu, table: &[u16]) -> Result<(), Error> {
         let channels = self.channels.borrow().len() as u16;
-        let mut own = self.table.borrow_mut();
         if table.is_empty() || table.iter().any(|&queue| queue >= channels) {
             return Err(Error::Invalid);
         }
-        let length = own.len();
-        *own = table.iter().copied().cycle().take(length).collect();
-        if self.state.get() == State::Up {
-            write_table(cpu, &self.registers, &own);
+        self.steering.set_table(self.table_entries(), table);
+        if self.is_up() {
+            self.steering.write_table(cpu);
         }
         Ok(())
     }
@@ -248,33 +247,29 @@ impl NetDriver for Adapter {
         if self.features.get() & feature::FLOW_RULES == 0 {
             return Err(Error::NotSupported);
         }
-        if self.state.get() != State::Up {
+        if !self.is_up() {
             return Err(Error::Busy);
         }
         if usize::from(queue) >= self.channels.borrow().len() {
             return Err(Error::Invalid);
         }
-        let _lock = self.rules_lock.lock(cpu);
-        self.rules.borrow_mut().add(cpu, &self.registers, flow, queue)
+        self.steering.steer(cpu, flow, queue)
     }
 
     fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
         let _part = cpu.book(Part::Driver);
-        let _lock = self.rules_lock.lock(cpu);
-        let registers = (self.state.get() == State::Up).then_some(&self.registers);
-        self.rules.borrow_mut().remove(cpu, registers, rule);
+        self.steering.unsteer(cpu, self.is_up(), rule);
     }
 
     fn set_address(&self, cpu: &Cpu, mac: MacAddr, queue: Option<u16>) -> Result<(), Error> {
         let _part = cpu.book(Part::Driver);
-        if self.state.get() != State::Up {
+        if !self.is_up() {
             return Err(Error::Busy);
         }
         if queue.is_some_and(|queue| self.channel(queue).is_none()) {
             return Err(Error::Invalid);
         }
-        let _lock = self.rules_lock.lock(cpu);
-        self.addresses.borrow_mut().set(cpu, &self.registers, mac, queue)
+        self.steering.set_address(cpu, mac, queue)
     }
 
     fn poll_of(&self, queue: u16) -> Option<NapiHandle> {
@@ -286,13 +281,13 @@ impl NetDriver for Adapter {
     }
 
     fn indirection(&self) -> Vec<u16> {
-        self.table.borrow().clone()
+        self.steering.table()
     }
 
     fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error> {
         let channel = self.channel(queue).ok_or(Error::Invalid)?;
         channel.coalescing.set(wanted);
-        if self.state.get() == State::Up {
+        if self.is_up() {
             self.write_coalescing(cpu, &channel);
         }
         Ok(())

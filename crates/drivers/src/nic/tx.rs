@@ -15,7 +15,7 @@ use super::inline::Inline;
 use super::params::NicCosts;
 use super::ring::Ring;
 use super::station::{Hand, Station};
-use super::{Broken, Counters};
+use super::{Broken, Count, Counters};
 
 /// Longest piece of a fragment for one descriptor, whose length has 16 bits.
 const PIECE: u32 = 32 << 10;
@@ -28,6 +28,16 @@ struct Slot {
     hand: Option<Hand>,
     /// With the last descriptor of a packet.
     packet: Option<Packet>,
+}
+
+/// What became of a packet.
+pub(super) enum Put {
+    /// The device will tell when it is done with.
+    InRing,
+    /// It cannot be sent: so many bytes less.
+    Refused(u64),
+    /// There is no room for it yet.
+    Full(Packet),
 }
 
 /// A sending queue that runs.
@@ -128,28 +138,16 @@ impl TxQueue {
     }
 
     /// Puts a packet into the ring.
-    ///
-    /// # Errors
-    /// Gives it back if the ring is full.
-    pub fn send(
-        &self,
-        cpu: &Cpu,
-        packet: Packet,
-        more: bool,
-        counters: &Counters,
-    ) -> Result<Option<u64>, Packet> {
+    pub fn send(&self, cpu: &Cpu, packet: Packet, more: bool, counters: &Counters) -> Put {
         let pieces = self.pieces(&packet);
         let inline = self.inline.as_ref().filter(|inline| inline.entries(&packet).is_some());
         if pieces == 0 || inline.is_none() && pieces > u32::from(self.max_fragments) {
-            let bytes = packet.length();
-            counters.tx_refused.add(1);
-            packet.release(cpu);
-            return Ok(Some(bytes.into()));
+            return refuse(cpu, packet, &counters.tx_refused);
         }
         if pieces > u32::from(self.free()) {
             self.stopped.set(true);
             self.flush(cpu);
-            return Err(packet);
+            return Put::Full(packet);
         }
         if self.slots.borrow().is_empty() {
             self.slots.borrow_mut().resize_with(usize::from(self.ring.entries()), Slot::default);
@@ -160,13 +158,10 @@ impl TxQueue {
         let first = self.tail.get();
         if let Some(inline) = inline {
             self.send_inline(cpu, inline, packet, (first, pieces as u16), more);
-            return Ok(None);
+            return Put::InRing;
         }
         if self.map(cpu, &packet).is_err() {
-            let bytes = packet.length();
-            counters.tx_map_errors.add(1);
-            packet.release(cpu);
-            return Ok(Some(bytes.into()));
+            return refuse(cpu, packet, &counters.tx_map_errors);
         }
         let last = first.wrapping_add(pieces as u16 - 1);
         self.last.set(last);
@@ -178,7 +173,7 @@ impl TxQueue {
         if !more {
             self.flush(cpu);
         }
-        Ok(None)
+        Put::InRing
     }
 
     /// Puts a short packet into the ring, and into the doorbell if nothing else waits for that.
@@ -390,4 +385,11 @@ impl TxQueue {
         }
         left
     }
+}
+
+fn refuse(cpu: &Cpu, packet: Packet, count: &Count) -> Put {
+    let bytes = packet.length();
+    count.add(1);
+    packet.release(cpu);
+    Put::Refused(bytes.into())
 }

@@ -16,164 +16,209 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use platform::Error;
-use platform::cpu::Cpu;
-use platform::mmio::Mmio;
-use platform::net::Packet;
+use platform::cpu::{Cpu, Node};
+use platform::dma::DmaOps;
+use platform::kernel::Kernel;
+use platform::mmio::{MemoryType, Mmio};
+use platform::net::{NetCore, Packet};
+use platform::pci::PciDevice;
+use units::Duration;
 use wire::ip::{Flow as Connection, protocol};
+use wire::nic::registers::{KPIO_BAR, counter};
 
 pub use params::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
 
-use super::adapter::Adapter;
+use super::Counters;
 use super::channel::Channel;
+use super::tx::TxQueue;
 use flows::{Flows, Last, Path};
-pub use queue::{KpioLimits, KpioQueue};
+pub use queue::KpioLimits;
+use queue::KpioQueue;
 
 /// Bytes of headers that are looked at: Ethernet, IPv6, TCP's ports.
 const HEADERS: usize = 64;
+/// After that, a device that has been asked again whether lines have left has given up those that were lost, and told of it
+/// (assumed: many times what devices wait for a line).
+const TO_GIVE_UP: Duration = Duration::from_ms(1);
 
 /// A function's path by programmed I/O.
 pub struct Kpio {
-    pub params: KpioParams,
-    pub limits: KpioLimits,
-    pub window: Mmio,
+    params: KpioParams,
+    limits: KpioLimits,
+    kernel: Rc<dyn Kernel>,
+    dma: Rc<dyn DmaOps>,
+    registers: Mmio,
+    window: Mmio,
     select: Cell<Select>,
     /// What was chosen has changed: packets wait until both paths are empty.
     holds: Cell<bool>,
     /// Packets have come that are too long for lines: from then on it is noted where each connection's went last.
     mixes: Cell<bool>,
     flows: RefCell<Option<Flows>>,
-    /// The queue that all channels share.
-    pub shared: RefCell<Option<Rc<KpioQueue>>>,
+    /// By channel, which may all share one; the last channels have none where the device has too few.
+    queues: RefCell<Vec<Rc<KpioQueue>>>,
+    /// Channels whose packets wait for others to leave by the rings.
+    waiting: RefCell<Vec<u16>>,
 }
 
-/// What becomes of a packet.
-enum Way {
-    Take(Path),
-    /// Not before the other path has let go of what went before it.
-    Wait,
+/// What became of a packet that might go by lines.
+pub enum ByLines {
+    /// It has gone: so many bytes.
+    Sent(u64),
+    /// It is to go by the ring.
+    Not(Packet),
+    /// Its channel is woken when it can go.
+    NotYet(Packet),
+}
+
+/// The path that a packet takes; none before the other path has let go of what went before it.
+type Way = Option<Path>;
+
+/// Counters of the device that are zero as long as nothing is sent with these settings.
+pub fn silent_counters(params: Option<&KpioParams>) -> &'static [usize] {
+    match params {
+        None => &[counter::KPIO_DROPPED, counter::KPIO_WAITS, counter::KPIO_MISSING],
+        // Frames of the other format have no numbers.
+        Some(params) if !params.framed => &[counter::KPIO_MISSING],
+        Some(_) => &[],
+    }
 }
 
 impl Kpio {
-    pub fn new(params: KpioParams, limits: KpioLimits, window: Mmio) -> Self {
-        Self {
+    /// The path of a function that has one.
+    ///
+    /// # Errors
+    /// If the windows cannot be mapped.
+    pub fn new(
+        device: &PciDevice,
+        registers: &Mmio,
+        params: KpioParams,
+        limits: KpioLimits,
+    ) -> Result<Self, Error> {
+        let kind = match params.stores {
+            Stores::Uncached => MemoryType::Uncached,
+            Stores::Combining | Stores::Direct => MemoryType::WriteCombining,
+        };
+        Ok(Self {
             select: Cell::new(params.select),
             params,
             limits,
-            window,
+            kernel: device.kernel(),
+            dma: device.dma(),
+            registers: registers.clone(),
+            window: device.ioremap_bar(KPIO_BAR, kind)?,
             holds: Cell::new(false),
             mixes: Cell::new(false),
             flows: RefCell::new(None),
-            shared: RefCell::new(None),
-        }
+            queues: RefCell::default(),
+            waiting: RefCell::default(),
+        })
     }
-}
 
-impl Adapter {
+    fn queue(&self, channel: u16) -> Option<Rc<KpioQueue>> {
+        self.queues.borrow().get(usize::from(channel)).cloned()
+    }
+
     /// Changes which packets go by programmed I/O. What is under way leaves first.
-    ///
-    /// # Errors
-    /// [`Error::NotSupported`] if the device or the settings have no such path.
-    pub fn set_select(&self, cpu: &Cpu, select: Select) -> Result<(), Error> {
-        let kpio = self.kpio.as_ref().ok_or(Error::NotSupported)?;
-        if kpio.select.replace(select) != select {
-            kpio.holds.set(true);
-            kpio.mixes.set(false);
-            self.end_hold(cpu);
+    pub fn set_select(&self, cpu: &Cpu, channels: &[Rc<Channel>], select: Select) {
+        if self.select.replace(select) != select {
+            self.holds.set(true);
+            self.mixes.set(false);
+            self.end_hold(cpu, channels);
         }
-        Ok(())
     }
 
-    /// Makes a channel's queue and starts it.
+    /// Makes the next channel's queue at a node and starts it.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
-    pub fn start_kpio(&self, cpu: &Cpu, channel: &Channel) -> Result<(), Error> {
-        let Some(kpio) = &self.kpio else { return Ok(()) };
-        if kpio.flows.borrow().is_none() {
-            *kpio.flows.borrow_mut() = Some(Flows::new(cpu, &self.kernel)?);
+    pub fn start(&self, cpu: &Cpu, channel: u16, node: Node) -> Result<(), Error> {
+        if self.flows.borrow().is_none() {
+            *self.flows.borrow_mut() = Some(Flows::new(cpu, &self.kernel)?);
         }
-        if let Some(shared) = &*kpio.shared.borrow() {
-            *channel.kpio.borrow_mut() = Some(Rc::clone(shared));
+        let shared = self.queue(0).filter(|_| self.params.shared);
+        if shared.is_none() && channel >= self.limits.queues {
             return Ok(());
         }
-        if channel.number >= kpio.limits.queues {
-            return Ok(());
-        }
-        let (node, at) = (self.kernel.node_of(channel.cpu.get()), (channel.number, kpio.limits));
-        let places = (&self.registers, &kpio.window);
-        let queue = KpioQueue::new(cpu, &self.dma, places, at, kpio.params, node)?;
-        queue.start(cpu, channel.number);
-        if kpio.params.shared {
-            *kpio.shared.borrow_mut() = Some(Rc::clone(&queue));
-        }
-        *channel.kpio.borrow_mut() = Some(queue);
+        let queue = match shared {
+            Some(shared) => shared,
+            None => {
+                let places = (&self.registers, &self.window);
+                let queue =
+                    KpioQueue::new(cpu, &self.dma, places, (channel, self.limits), self.params, node)?;
+                queue.start(cpu, channel);
+                queue
+            }
+        };
+        self.queues.borrow_mut().push(queue);
         Ok(())
     }
 
-    /// Says so if the device has fewer kPIO queues than there are channels.
-    pub fn tell_of_channels_without_lines(&self, channels: &[Rc<Channel>]) {
-        let without = channels.iter().filter(|channel| channel.kpio.borrow().is_none()).count();
-        if self.kpio.is_some() && without > 0 {
-            let (name, all) = (self.name(), channels.len());
-            self.kernel.log(format!(
-                "{name}: {without} of {all} queues send by descriptors alone: no kPIO queue is left"
-            ));
+    /// For how many channels the device has a queue.
+    pub fn reach(&self) -> usize {
+        self.queues.borrow().len()
+    }
+
+    /// Stops a channel's queue.
+    pub fn stop(&self, cpu: &Cpu, channel: u16) {
+        if let Some(queue) = self.queue(channel) {
+            queue.stop(cpu);
         }
     }
 
     /// Lets go of the queues; the device has stopped.
-    pub fn free_kpio(&self, cpu: &Cpu) {
-        let Some(kpio) = &self.kpio else { return };
-        let shared = kpio.shared.take();
-        for channel in &*self.channels.borrow() {
-            let queue = channel.kpio.take();
-            if let Some(queue) = queue.filter(|_| shared.is_none()) {
-                queue.free(cpu);
-            }
-        }
-        if let Some(queue) = shared {
-            queue.free(cpu);
-        }
-        if let Some(flows) = kpio.flows.take() {
+    pub fn free(&self, cpu: &Cpu) {
+        let mut queues = self.queues.take();
+        queues.dedup_by(|one, other| Rc::ptr_eq(one, other));
+        queues.iter().for_each(|queue| queue.free(cpu));
+        if let Some(flows) = self.flows.take() {
             flows.free(cpu);
         }
-        kpio.holds.set(false);
-        kpio.mixes.set(false);
+        self.holds.set(false);
+        self.mixes.set(false);
     }
 
-    /// Sends a packet by lines if that is its path.
-    ///
-    /// # Errors
-    /// Gives it back, for the other path in `Ok`, to wait in `Err`.
-    pub fn send_by_lines(
+    /// Sends a packet of a channel by lines if that is its path.
+    pub fn send(
         &self,
         cpu: &Cpu,
-        channel: &Channel,
+        channels: &[Rc<Channel>],
+        channel: u16,
         packet: Packet,
-    ) -> Result<Result<u64, Packet>, Packet> {
-        let Some(kpio) = &self.kpio else { return Ok(Err(packet)) };
-        let queue = channel.kpio.borrow().clone();
-        let Some(queue) = queue else {
-            self.counters.tx_no_queue.add(u64::from(kpio.select.get() != Select::None));
-            return Ok(Err(packet));
+        counters: &Counters,
+    ) -> ByLines {
+        let Some(queue) = self.queue(channel) else {
+            counters.tx_no_queue.add(u64::from(self.select.get() != Select::None));
+            return ByLines::Not(packet);
         };
-        if queue.is_cutting(channel.number) {
-            // The rest of a packet takes the way of its beginning.
-            return queue.send(cpu, channel.number, packet).map(Ok);
-        }
-        if kpio.holds.get() && !self.end_hold(cpu) {
-            self.wait_for_paths(cpu, channel);
-            return Err(packet);
-        }
-        match self.way(cpu, kpio, (channel, &queue), &packet) {
-            Way::Take(Path::Ring) => Ok(Err(packet)),
-            Way::Take(Path::Lines) => queue.send(cpu, channel.number, packet).map(Ok),
-            Way::Wait => Err(packet),
+        // The rest of a packet takes the way of its beginning.
+        let way = match queue.is_cutting(channel) {
+            true => Some(Path::Lines),
+            false if self.holds.get() && !self.end_hold(cpu, channels) => {
+                self.wait_for_paths(cpu, channel);
+                None
+            }
+            false => self.way(cpu, channels, (channel, &queue), &packet, counters),
+        };
+        match way {
+            None => ByLines::NotYet(packet),
+            Some(Path::Ring) => ByLines::Not(packet),
+            Some(Path::Lines) => match queue.send(cpu, channel, packet) {
+                Ok(bytes) => ByLines::Sent(bytes),
+                Err(packet) => ByLines::NotYet(packet),
+            },
         }
     }
 
-    fn way(&self, cpu: &Cpu, kpio: &Kpio, (channel, queue): (&Channel, &KpioQueue), packet: &Packet) -> Way {
-        let select = kpio.select.get();
+    fn way(
+        &self,
+        cpu: &Cpu,
+        channels: &[Rc<Channel>],
+        (channel, queue): (u16, &KpioQueue),
+        packet: &Packet,
+        counters: &Counters,
+    ) -> Way {
+        let select = self.select.get();
         let frame = u32::from(packet.headers) + u32::from(packet.segment);
         let fits = match select {
             // What is to be cut is large.
@@ -182,21 +227,21 @@ impl Adapter {
             _ => packet.length() <= queue.longest(),
         };
         if let Select::None = select {
-            return Way::Take(Path::Ring);
+            return Some(Path::Ring);
         }
         let by_size = matches!(select, Select::UpTo(_));
-        if !fits && !by_size && !kpio.mixes.replace(true) {
+        if !fits && !by_size && !self.mixes.replace(true) {
             // Nothing was noted of what is under way: it leaves first.
-            kpio.holds.set(true);
-            if !self.end_hold(cpu) {
+            self.holds.set(true);
+            if !self.end_hold(cpu, channels) {
                 self.wait_for_paths(cpu, channel);
-                return Way::Wait;
+                return None;
             }
         }
-        if matches!(select, Select::All) && !kpio.mixes.get() {
-            return Way::Take(Path::Lines);
+        if matches!(select, Select::All) && !self.mixes.get() {
+            return Some(Path::Lines);
         }
-        cpu.work(kpio.params.costs.select);
+        cpu.work(self.params.costs.select);
         let mut bytes = [0; HEADERS];
         let length = packet.load(cpu, &mut bytes);
         let flow = Connection::of_headers(&bytes[..length]);
@@ -211,23 +256,23 @@ impl Adapter {
             Select::None => false,
         };
         if let Select::TcpPorts { .. } = select
-            && !(wanted && kpio.mixes.get())
+            && !(wanted && self.mixes.get())
         {
             // All packets of a connection take one path.
-            return Way::Take(if wanted { Path::Lines } else { Path::Ring });
+            return Some(if wanted { Path::Lines } else { Path::Ring });
         }
-        let flows = kpio.flows.borrow();
-        let Some(flows) = &*flows else { return Way::Take(Path::Ring) };
+        let flows = self.flows.borrow();
+        let Some(flows) = &*flows else { return Some(Path::Ring) };
         let place = Flows::place(flow.as_ref());
-        self.counters.tx_too_long.add(u64::from(wanted && !fits && !by_size));
+        counters.tx_too_long.add(u64::from(wanted && !fits && !by_size));
         let wanted = if wanted && fits { Path::Lines } else { Path::Ring };
         let last = flows.get(cpu, place);
         let (path, stays) = match last {
-            Some(last) if last.path != wanted && !self.has_left(cpu, last) => {
+            Some(last) if last.path != wanted && !self.has_left(cpu, channels, last) => {
                 let can_stay = last.path == Path::Ring || fits;
-                if !can_stay || last.stays >= kpio.params.most_stays {
+                if !can_stay || last.stays >= self.params.most_stays {
                     self.wait_for(cpu, last, channel);
-                    return Way::Wait;
+                    return None;
                 }
                 (last.path, last.stays + 1)
             }
@@ -235,47 +280,46 @@ impl Adapter {
         };
         let mark = match path {
             Path::Lines => queue.written().wrapping_add(queue.lines_of(packet.length())),
-            Path::Ring => channel.tx.borrow().as_ref().map_or(0, |tx| tx.mark_behind(packet)),
+            Path::Ring => ring_of(channels, channel).map_or(0, |tx| tx.mark_behind(packet)),
         };
-        flows.set(cpu, place, Last { path, channel: channel.number, mark, stays });
-        Way::Take(path)
+        flows.set(cpu, place, Last { path, channel, mark, stays });
+        Some(path)
     }
 
     /// Whether the packet that went last has left.
-    fn has_left(&self, cpu: &Cpu, last: Last) -> bool {
-        let Some(channel) = self.channel(last.channel) else { return true };
+    fn has_left(&self, cpu: &Cpu, channels: &[Rc<Channel>], last: Last) -> bool {
         match last.path {
-            Path::Ring => channel.tx.borrow().as_ref().is_none_or(|tx| tx.is_past(cpu, last.mark)),
-            Path::Lines => {
-                let queue = channel.kpio.borrow();
-                queue.as_ref().is_none_or(|queue| queue.is_past(cpu, queue.within_written(last.mark)))
-            }
+            Path::Ring => ring_of(channels, last.channel).is_none_or(|tx| tx.is_past(cpu, last.mark)),
+            Path::Lines => self
+                .queue(last.channel)
+                .is_none_or(|queue| queue.is_past(cpu, queue.within_written(last.mark))),
         }
     }
 
     /// Wakes a channel when a packet has left.
-    fn wait_for(&self, cpu: &Cpu, last: Last, channel: &Channel) {
-        let Some(other) = self.channel(last.channel) else { return };
+    fn wait_for(&self, cpu: &Cpu, last: Last, channel: u16) {
         match last.path {
-            Path::Ring => self.waiting.borrow_mut().push(channel.number),
+            Path::Ring => self.waiting.borrow_mut().push(channel),
             Path::Lines => {
-                if let Some(queue) = &*other.kpio.borrow() {
-                    queue.wait(cpu, channel.number, queue.within_written(last.mark));
+                if let Some(queue) = self.queue(last.channel) {
+                    queue.wait(cpu, channel, queue.within_written(last.mark));
                 }
             }
         }
     }
 
     /// Whether nothing is under way by either path, so that packets need not wait any more.
-    pub fn end_hold(&self, cpu: &Cpu) -> bool {
-        let Some(kpio) = self.kpio.as_ref().filter(|kpio| kpio.holds.get()) else { return true };
-        let is_empty = self.channels.borrow().iter().all(|channel| {
+    fn end_hold(&self, cpu: &Cpu, channels: &[Rc<Channel>]) -> bool {
+        if !self.holds.get() {
+            return true;
+        }
+        let is_empty = (0..).zip(channels).all(|(number, channel)| {
             channel.tx.borrow().as_ref().is_none_or(|tx| tx.outstanding() == 0)
-                && channel.kpio.borrow().as_ref().is_none_or(|queue| queue.is_past(cpu, queue.written()))
+                && self.queue(number).is_none_or(|queue| queue.is_past(cpu, queue.written()))
         });
         if is_empty {
-            kpio.holds.set(false);
-            if let Some(flows) = &*kpio.flows.borrow() {
+            self.holds.set(false);
+            if let Some(flows) = &*self.flows.borrow() {
                 flows.clear();
             }
         }
@@ -283,14 +327,48 @@ impl Adapter {
     }
 
     /// Wakes a channel when something has left by any path.
-    fn wait_for_paths(&self, cpu: &Cpu, channel: &Channel) {
-        self.waiting.borrow_mut().push(channel.number);
-        for other in &*self.channels.borrow() {
-            if let Some(queue) = &*other.kpio.borrow()
-                && !queue.is_past(cpu, queue.written())
-            {
-                queue.wait(cpu, channel.number, queue.written());
+    fn wait_for_paths(&self, cpu: &Cpu, channel: u16) {
+        self.waiting.borrow_mut().push(channel);
+        for queue in &*self.queues.borrow() {
+            if !queue.is_past(cpu, queue.written()) {
+                queue.wait(cpu, channel, queue.written());
             }
         }
     }
+
+    /// Lets channels look again whose packets can go now: a channel has looked at its ring, and looks at its queue.
+    pub async fn poll(
+        &self,
+        cpu: &Cpu,
+        channels: &RefCell<Vec<Rc<Channel>>>,
+        channel: u16,
+        core: &dyn NetCore,
+        counters: &Counters,
+    ) {
+        if let Some(queue) = self.queue(channel) {
+            let was_lost = queue.poll(cpu, core).await;
+            counters.tx_places_lost.add(was_lost.into());
+        }
+        if !self.waiting.borrow().is_empty() {
+            self.end_hold(cpu, &channels.borrow());
+            let waiting = self.waiting.take();
+            waiting.into_iter().for_each(|channel| core.wake_queue(cpu, channel));
+        }
+    }
+
+    /// Asks once more for lines for which a channel waits. Whether it need not wait any longer: an interrupt was lost, or the
+    /// request for it.
+    pub async fn ask_again(&self, cpu: &Cpu, channel: u16) -> bool {
+        let Some(queue) = self.queue(channel) else { return false };
+        if !queue.is_waited_for() {
+            return false;
+        }
+        queue.arm(cpu);
+        cpu.sleep(TO_GIVE_UP).await;
+        !queue.is_waited_for() || queue.has_news(cpu)
+    }
+}
+
+fn ring_of(channels: &[Rc<Channel>], channel: u16) -> Option<Rc<TxQueue>> {
+    channels.get(usize::from(channel))?.tx.borrow().clone()
 }
