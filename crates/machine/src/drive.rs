@@ -59,6 +59,7 @@ record! {
             ("queue_pairs", &controller.queue_pairs, (1, 2047), "queue pairs are not possible"),
             ("queue_entries", &controller.queue_entries, (3, 65_536), "entries are not possible"),
             ("tags", &controller.tags, (1, drive.link.tag_bits.value.tags().into()), "cannot be told apart by the link's `tag_bits`"),
+            ("fetches", &controller.fetches, (1, 255), "fetches are not possible"),
             ("commands_in_hand", &controller.commands_in_hand, (1, 65_535), "commands are not possible"),
         ] {
             within.require_within(key, count.value.get().into(), limits, what);
@@ -124,6 +125,8 @@ record! {
         register_read: Figure<Duration>,
         /// From a doorbell until entries are fetched.
         fetch: Figure<Duration>,
+        /// Fetches under way at once, of different queues.
+        fetches: Figure<Count>,
         /// From an entry being there until its command begins.
         decode: Figure<Duration>,
         /// Least interval between two commands being begun.

@@ -44,6 +44,8 @@ record! {
             "who looks without pause never gets anywhere",
             "such as `100 ns`, and as much for `acquire_interval`",
         );
+        let entries = gpu.controller.fetch_entries.value.get().into();
+        within.require_within("fetch_entries", entries, (1, 512), "entries are no read");
         let engine = &gpu.copy_engine;
         let mut within = check.at("copy_engine");
         within.require_within("count", engine.count.value.get().into(), (1, 16), "copy engines are not possible");
@@ -51,6 +53,8 @@ record! {
         let most = gpu.link.tag_bits.value.tags().saturating_sub(GPU_OTHER_TAGS) / engine.count.value.get().max(1);
         let what = "reads of each engine cannot be told apart by the link's `tag_bits`";
         within.require_within("tags", engine.tags.value.get().into(), (1, most.into()), what);
+        let writes = engine.writes.value.get().into();
+        within.require_within("writes", writes, (1, 64), "writes of an engine are not modelled");
         let request = engine.read_request.value.get();
         within.require(
             request.is_power_of_two() && (64..=4096).contains(&request),
@@ -84,6 +88,8 @@ record! {
         register_read: Figure<Duration>,
         /// What an engine takes to decode a command.
         command: Figure<Duration>,
+        /// Entries of a channel's ring, of 8 B each, that are fetched at once.
+        fetch_entries: Figure<Count>,
         /// From a channel being chosen until its engine has its state and begins to fetch its commands.
         channel_load: Figure<Duration>,
         /// Between two looks at a semaphore for which a channel waits.
@@ -112,6 +118,8 @@ record! {
         tags: Figure<Count>,
         /// Bytes of such a read.
         read_request: Figure<Bytes>,
+        /// Writes of up to 4 KiB that each has in hand: with two, one waits behind the other so that the link never does.
+        writes: Figure<Count>,
         /// Least interval between two reads.
         read_interval: Figure<Duration>,
         /// Rate at which writes leave, headers not counted; as fast as the link takes them if not given.

@@ -65,8 +65,6 @@ pub struct DmaAttributes {
     pub no_snoop: bool,
     /// May pass requests of other requesters.
     pub id_based_ordering: bool,
-    /// The address has been translated by the device's own translation cache (ATS).
-    pub translated: bool,
 }
 
 /// A DMA request of a device.

@@ -16,9 +16,6 @@ use super::Chip;
 use super::copy::Side;
 use engine::oneshot;
 
-/// Entries that are fetched at once: a kilobyte.
-const ENTRIES: u64 = 128;
-
 /// A window of a context.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
@@ -243,7 +240,8 @@ impl Chip {
             let channel = &channels[number];
             let entries = u64::from(channel.entries);
             let place = channel.fetched % entries;
-            let count = (channel.put - channel.fetched).min(entries - place).min(ENTRIES);
+            let count =
+                (channel.put - channel.fetched).min(entries - place).min(self.params.fetch_entries.into());
             (channel.fetched, count, channel.ring + place * Entry::BYTES as u64)
         };
         let bytes = self.read(at, (count * Entry::BYTES as u64) as u32).await?;

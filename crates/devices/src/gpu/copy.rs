@@ -9,15 +9,14 @@ use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, FunctionIndex, S
 use units::{Duration, Iova, Time};
 
 use super::memory::Memory;
+use super::params::GpuParams;
 
 /// Tokens of copies; the firmware's own never have it.
 const COPY: u64 = 1 << 63;
 /// A write of a copy, not a read.
 const WRITE: u64 = 1 << 62;
-/// Bytes of a write: the bus cuts it as the link asks, and one waits behind another so that the link never does.
+/// Bytes of a write: the bus cuts it as the link asks.
 const PIECE: u64 = 4096;
-/// Writes in hand.
-const WRITES: u32 = 2;
 
 /// Where a copy's bytes are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +55,7 @@ struct Engine {
 pub(super) struct CopyEngines {
     engines: RefCell<Vec<Engine>>,
     tags: u32,
+    writes: u32,
     read_request: u64,
     scratch: RefCell<Vec<u8>>,
 }
@@ -66,11 +66,12 @@ pub(super) fn is_copy(token: Token) -> bool {
 }
 
 impl CopyEngines {
-    pub fn new(count: u8, tags: u16, read_request: u32) -> Self {
+    pub fn new(params: &GpuParams) -> Self {
         Self {
-            engines: RefCell::new((0..count).map(|_| Engine::default()).collect()),
-            tags: tags.into(),
-            read_request: read_request.into(),
+            engines: RefCell::new((0..params.copy_engines).map(|_| Engine::default()).collect()),
+            tags: params.tags.into(),
+            writes: params.writes.into(),
+            read_request: params.read_request.into(),
             scratch: RefCell::default(),
         }
     }
@@ -129,7 +130,7 @@ impl CopyEngines {
                     bus.read(dma(at, length as u32, Token(token & !0xffff_ffff | u64::from(piece))));
                     job.begun += length;
                 }
-                (Side::Local(from), Side::Bus(to)) if job.open < WRITES => {
+                (Side::Local(from), Side::Bus(to)) if job.open < self.writes => {
                     let at = to + job.begun;
                     let length = left.min(PIECE - at % PIECE);
                     let mut bytes = self.scratch.borrow_mut();

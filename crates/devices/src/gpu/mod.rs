@@ -156,7 +156,7 @@ impl Gpu {
             memory: RefCell::new(Memory::new(params.memory.get())),
             windows: RefCell::new(vec![Window::NONE; windows]),
             channels: RefCell::new((0..regs::CHANNELS).map(|_| Channel::default()).collect()),
-            copies: CopyEngines::new(params.copy_engines, params.tags, params.read_request),
+            copies: CopyEngines::new(&params),
             work: (0..=params.copy_engines).map(|_| Notify::new()).collect(),
             tasks: RefCell::default(),
             counters: RefCell::new(GpuCounters {

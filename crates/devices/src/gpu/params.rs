@@ -22,12 +22,16 @@ pub struct GpuParams {
     pub tags: u16,
     /// Bytes of such a read.
     pub read_request: u32,
+    /// Writes of up to 4 KiB that each of them has in hand: with two, one waits behind the other so that the link never does.
+    pub writes: u8,
     /// Rate at which writes leave, headers not counted; as fast as the link takes them if there is none.
     pub write_rate: Option<ByteRate>,
     /// From a copy's command until the engine's first request.
     pub copy_start: Duration,
     /// What an engine takes to decode a command.
     pub command: Duration,
+    /// Entries of a channel's ring that are fetched at once.
+    pub fetch_entries: u16,
     /// From a channel being chosen until the engine has its state and begins to fetch.
     pub channel_load: Duration,
     /// Between two looks at a semaphore for which a channel waits.
@@ -61,9 +65,11 @@ impl GpuParams {
             copy_engines: 2,
             tags: 16,
             read_request: 256,
+            writes: 2,
             write_rate: None,
             copy_start: ns(1_000),
             command: ns(100),
+            fetch_entries: 128,
             channel_load: ns(3_000),
             acquire_interval: ns(500),
             launch: ns(1_000),

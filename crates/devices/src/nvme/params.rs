@@ -60,6 +60,8 @@ pub struct ControllerTiming {
     pub register: Duration,
     /// From a doorbell until entries are fetched.
     pub fetch: Duration,
+    /// Fetches under way at once, of different queues.
+    pub fetches: u8,
     /// From an entry being there until its command is decoded and begun.
     pub decode: Duration,
     /// Least interval between two commands being begun.
@@ -135,6 +137,7 @@ impl NvmeParams {
             timing: ControllerTiming {
                 register: Duration::from_ns(50),
                 fetch: Duration::from_ns(200),
+                fetches: 4,
                 decode: Duration::from_ns(500),
                 command_interval: Duration::from_ns(500),
                 completion: Duration::from_ns(100),

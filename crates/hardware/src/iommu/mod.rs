@@ -1,4 +1,4 @@
-//! An IOMMU in the manner of Intel's VT-d: DMA remapping, interrupt remapping, ATS, invalidation queue.
+//! An IOMMU in the manner of Intel's VT-d: DMA remapping, interrupt remapping, invalidation queue.
 //!
 //! All tables are real: bytes in simulated memory, in the specification's formats, read by timed walks. There
 //! are no events in here: every call computes its times at once by reserving walkers and pipeline places.
@@ -16,10 +16,8 @@
 //! | `fault` | fault reasons, recording registers, counts |
 //! | `invalidation`, `queue` | descriptors, and their execution in order |
 //! | `interrupt` | interrupt remapping |
-//! | `ats` | translation requests, for caches in devices |
 //! | `memory`, `ids`, `counters` | what it needs, names and counts |
 
-mod ats;
 mod cache;
 mod counters;
 mod fault;
@@ -40,7 +38,6 @@ mod walkers;
 #[cfg(test)]
 mod tests;
 
-pub use ats::{AtsEntry, AtsReply, AtsStatus};
 pub use counters::IommuCounters;
 pub use fault::{Fault, FaultLog, FaultReason};
 pub use format::{ContextEntry, Features, PageEntry, RootEntry, TranslationType};

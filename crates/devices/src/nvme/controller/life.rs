@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use wire::nvme::{Configuration, ControllerStatus};
 
-use super::{Controller, FETCHERS, MAX_PAGE_SHIFT, State, WEIGHTED};
+use super::{Controller, MAX_PAGE_SHIFT, State, WEIGHTED};
 use crate::nvme::queues::{CompletionQueue, SubmissionQueue};
 
 impl Controller {
@@ -57,7 +57,7 @@ impl Controller {
         self.keep(self.port.spawn(async move {
             this.port.sleep_until(ready).await;
             this.state.borrow_mut().status.ready = true;
-            for _ in 0..FETCHERS {
+            for _ in 0..this.drive.params.timing.fetches {
                 let fetcher = Rc::clone(&this);
                 this.keep(this.port.spawn(async move { fetcher.fetch_commands().await }));
             }

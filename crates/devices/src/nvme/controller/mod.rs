@@ -19,8 +19,6 @@ use super::events::Events;
 use super::queues::{Arbiter, CompletionQueue, SubmissionQueue};
 use crate::firmware::Port;
 
-/// Fetches under way at once, of different queues.
-const FETCHERS: usize = 4;
 /// CC.AMS: weighted round robin with urgent priority class.
 const WEIGHTED: u8 = 1;
 

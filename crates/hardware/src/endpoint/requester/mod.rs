@@ -12,7 +12,7 @@ use platform::mover::{DataMover, Direct, MoverBusy, Progress};
 use units::{Duration, Time};
 use wire::pcie::Bdf;
 use wire::pcie::config::CompletionTimeout;
-use wire::pcie::tlp::{AddressType, Common};
+use wire::pcie::tlp::Common;
 
 use super::params::EndpointParams;
 use super::registers::Allowance;
@@ -315,7 +315,6 @@ fn common(attributes: DmaAttributes, allowed: &Allowance) -> Common {
         relaxed_ordering: attributes.relaxed_ordering && allowed.relaxed_ordering,
         no_snoop: attributes.no_snoop && allowed.no_snoop,
         id_based_ordering: attributes.id_based_ordering && allowed.id_based_ordering,
-        address_type: if attributes.translated { AddressType::Translated } else { AddressType::Untranslated },
         ..Common::default()
     }
 }

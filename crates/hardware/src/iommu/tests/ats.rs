@@ -1,10 +1,6 @@
-//! Translation requests and what follows from them.
+//! Addresses that devices have translated themselves, and what they are told to forget.
 
 use super::*;
-
-fn ask(m: &mut Machine, iova: u64, no_write: bool) -> AtsReply {
-    m.iommu.ats_translate(us(1), NIC, Iova::new(iova), no_write, &mut m.memory)
-}
 
 fn use_translated(m: &mut Machine, address: u64) -> Translation {
     let at = AddressType::Translated;
@@ -12,39 +8,17 @@ fn use_translated(m: &mut Machine, address: u64) -> Translation {
 }
 
 #[test]
-fn a_translation_request_tells_page_and_rights() {
+fn translated_addresses_pass_where_the_context_says_so() {
     let mut m = Machine::new(bare());
     m.join(NIC, TranslationType::WithAts);
-    m.map(0x20_0000, 0x40_0000, 0x20_0000, Permissions::READ_WRITE);
-    m.map(0x1000, 0x5000, 0x1000, Permissions::READ);
-    let reply = ask(&mut m, 0x21_2345, false);
-    let expected = AtsEntry {
-        frame: HostPhysical::new(0x40_0000),
-        size: PageSize::Size2MiB,
-        permissions: Permissions::READ_WRITE,
-    };
-    assert_eq!((reply.status, reply.entry), (AtsStatus::Success, Some(expected)));
-    assert_eq!(ask(&mut m, 0x21_2345, true).entry.unwrap().permissions, Permissions::READ);
-    assert_eq!(ask(&mut m, 0x1000, false).entry.unwrap().permissions, Permissions::READ);
-    for absent in [0x7000, 1 << 50, 0xfee0_0000] {
-        let reply = ask(&mut m, absent, false);
-        assert_eq!(reply.status, AtsStatus::Success);
-        assert!(reply.entry.unwrap().permissions.is_none());
-    }
-    assert_eq!(m.iommu.faults().total(), 0, "an absent page is an answer");
     let reply = use_translated(&mut m, 0x40_0000);
-    assert_eq!((reply.ready, address(&reply)), (us(2), 0x40_0000));
-}
-
-#[test]
-fn without_permission_neither_requests_nor_translated_addresses_pass() {
+    assert_eq!((address(&reply), m.iommu.faults().total()), (0x40_0000, 0));
     for kind in [TranslationType::Untranslated, TranslationType::PassThrough] {
         let mut m = Machine::new(bare());
         m.join(NIC, kind);
-        assert_eq!(ask(&mut m, 0x1000, false).status, AtsStatus::UnsupportedRequest);
         let refused = use_translated(&mut m, 0x1000).outcome.unwrap_err();
         assert_eq!(refused.reason, FaultReason::AtsBlocked, "{kind:?}");
-        assert_eq!(m.iommu.faults().count(NIC, FaultReason::AtsBlocked), 2);
+        assert_eq!(m.iommu.faults().count(NIC, FaultReason::AtsBlocked), 1);
     }
 }
 

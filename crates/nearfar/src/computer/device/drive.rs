@@ -121,6 +121,7 @@ pub fn nvme_params(drive: &Drive, generation: Generation, width: Width, seed: u6
         timing: ControllerTiming {
             register: controller.register_read.value,
             fetch: controller.fetch.value,
+            fetches: count(&controller.fetches) as u8,
             decode: controller.decode.value,
             command_interval: controller.command_interval.value,
             completion: controller.completion.value,
