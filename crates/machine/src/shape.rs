@@ -69,6 +69,8 @@ pub struct FileShape {
     pub name: &'static str,
     /// What it is.
     pub about: &'static str,
+    /// The folder in which it is found by its name: `machines/nics`.
+    pub folder: &'static str,
     /// The keys at its top.
     pub shape: Shape,
     /// Whether it may extend another of its kind.
@@ -76,7 +78,7 @@ pub struct FileShape {
 }
 
 fn of<T: Kindred>(name: &'static str, about: &'static str, extends: bool) -> FileShape {
-    FileShape { name, about, shape: T::shape(), extends }
+    FileShape { name, about, folder: T::FOLDER, shape: T::shape(), extends }
 }
 
 /// Every kind of file.

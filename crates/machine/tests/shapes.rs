@@ -124,20 +124,21 @@ fn check<T: Kindred>(shape: &FileShape, name: &str) -> usize {
 fn what_comes_with_the_program_is_valid_and_what_a_schema_refuses_the_reader_refuses() {
     let library = Library::built_in();
     for shape in file_shapes() {
-        let (folder, check): (_, fn(&FileShape, &str) -> usize) = match shape.name {
-            "machine" => ("machines", check::<Machine>),
-            "card" => ("machines/parts", check::<Part>),
-            "nic" => ("machines/nics", check::<Nic>),
-            "drive" => ("machines/drives", check::<Drive>),
-            "gpu" => ("machines/gpus", check::<Gpu>),
-            "ntb" => ("machines/ntbs", check::<Ntb>),
-            "cluster-switch" => ("machines/clusters", check::<ClusterSwitch>),
-            "switch" => ("machines/switches", check::<PcieSwitch>),
-            "kernel" => ("machines/kernels", check::<KernelFile>),
-            "scenario" => ("scenarios", check::<ComputerScenario>),
-            "bench-scenario" => ("scenarios", check::<Scenario>),
-            _ => continue,
+        let check: fn(&FileShape, &str) -> usize = match shape.name {
+            "machine" => check::<Machine>,
+            "card" => check::<Part>,
+            "nic" => check::<Nic>,
+            "drive" => check::<Drive>,
+            "gpu" => check::<Gpu>,
+            "ntb" => check::<Ntb>,
+            "cluster-switch" => check::<ClusterSwitch>,
+            "switch" => check::<PcieSwitch>,
+            "kernel" => check::<KernelFile>,
+            "scenario" => check::<ComputerScenario>,
+            "bench-scenario" => check::<Scenario>,
+            other => panic!("a new kind of file, `{other}`: add a line here"),
         };
+        let folder = shape.folder;
         let is_computers =
             |name: &str| Doc::<ComputerScenario>::load(&library, name).unwrap().has("host").unwrap();
         let of_kind =

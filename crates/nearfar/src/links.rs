@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use machine::{ComputerSetup, DeviceFile, LinkCapability, slot_of};
+use machine::{ComputerSetup, LinkCapability, slot_of};
 use platform::device::FunctionIndex;
 use wire::pcie::{Generation, Width};
 
@@ -55,13 +55,7 @@ impl LinkState {
         computers.simulation().with(|fabric, _| {
             for (host, described) in computers.hosts().iter().zip(&setup.hosts) {
                 for (&device, described) in host.devices.iter().zip(&described.devices) {
-                    let link = match &described.kind {
-                        DeviceFile::Nic(nic) => &nic.link,
-                        DeviceFile::Drive(drive) => &drive.file.link,
-                        DeviceFile::Card(card) => &card.link,
-                        DeviceFile::Gpu(gpu) => &gpu.link,
-                        DeviceFile::Ntb(ntb) => &ntb.link,
-                    };
+                    let link = described.kind.link();
                     let endpoint = fabric.endpoint(device);
                     let config = endpoint.core.registers.config(FunctionIndex(0));
                     for (link_id, at) in endpoint.links().zip(&described.links) {

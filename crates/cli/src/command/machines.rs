@@ -320,3 +320,16 @@ fn show_scenario(
     }
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_file_is_listed() {
+        let listed: Vec<_> = KINDS.iter().map(|kind| kind.folder).chain(["scenarios"]).collect();
+        for file in machine::file_shapes() {
+            assert!(listed.contains(&file.folder), "`{}` files: add them to KINDS", file.name);
+        }
+    }
+}

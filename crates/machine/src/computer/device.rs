@@ -10,7 +10,7 @@ use crate::gpu::Gpu;
 use crate::library::Library;
 use crate::nic::Nic;
 use crate::ntb::Ntb;
-use crate::part::Part;
+use crate::part::{LinkCapability, Part};
 use crate::placed::{Placed, Several};
 use crate::read::{Check, record};
 use crate::scenario::Changes;
@@ -62,9 +62,8 @@ record! {
         change: Option<Changes>,
     }
     check |entry: &DeviceEntry, check: &mut Check<'_>| {
-        let kinds = [&entry.drive, &entry.nic, &entry.gpu, &entry.card, &entry.ntb].map(Option::is_some);
         check.require(
-            kinds.iter().filter(|&&there| there).count() == 1,
+            entry.files().into_iter().flatten().count() == 1,
             "device",
             "a slot holds one device",
             "give one of `drive`, `nic`, `gpu`, `card` and `ntb`",
@@ -155,6 +154,28 @@ impl DeviceFile {
         }
     }
 
+    /// What its kind is called, as the key of a scenario is.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Drive(_) => "drive",
+            Self::Nic(_) => "nic",
+            Self::Gpu(_) => "gpu",
+            Self::Card(_) => "card",
+            Self::Ntb(_) => "ntb",
+        }
+    }
+
+    /// What its port can do.
+    pub fn link(&self) -> &LinkCapability {
+        match self {
+            Self::Drive(drive) => &drive.file.link,
+            Self::Nic(nic) => &nic.link,
+            Self::Gpu(gpu) => &gpu.link,
+            Self::Card(part) => &part.link,
+            Self::Ntb(ntb) => &ntb.link,
+        }
+    }
+
     /// Links that it can have.
     fn most_links(&self) -> u32 {
         match self {
@@ -167,24 +188,23 @@ impl DeviceFile {
 
     /// Most lanes of one of its links, and of all together.
     pub(super) fn lanes(&self) -> (u32, u32) {
+        let each = self.link().width.value.get();
         match self {
-            Self::Drive(drive) => {
-                let each = drive.file.link.width.value.get();
-                (each, each * drive.file.controller.ports.value.get())
-            }
-            Self::Nic(nic) => (nic.link.width.value.get(), nic.link.width.value.get()),
-            Self::Gpu(gpu) => (gpu.link.width.value.get(), gpu.link.width.value.get()),
-            Self::Card(part) => (part.link.width.value.get(), part.link.width.value.get()),
-            Self::Ntb(ntb) => (ntb.link.width.value.get(), ntb.link.width.value.get()),
+            Self::Drive(drive) => (each, each * drive.file.controller.ports.value.get()),
+            _ => (each, each),
         }
     }
 }
 
 impl DeviceEntry {
+    /// The file that it names, for each kind of device.
+    fn files(&self) -> [&Option<Placed<String>>; 5] {
+        [&self.drive, &self.nic, &self.gpu, &self.card, &self.ntb]
+    }
+
     /// Where it names what it is.
     pub(super) fn place(&self) -> &Place {
-        let names = [&self.drive, &self.nic, &self.gpu, &self.card, &self.ntb];
-        let name = names.into_iter().flatten().next();
+        let name = self.files().into_iter().flatten().next();
         &name.expect("the entry's check asks for one").place
     }
 }

@@ -104,13 +104,7 @@ fn program_placement(
 fn device_names(host: &HostSetup) -> Vec<String> {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
     let name = |device: &machine::DeviceSetup| {
-        let kind = match &device.kind {
-            DeviceFile::Drive(_) => "drive",
-            DeviceFile::Nic(_) => "nic",
-            DeviceFile::Gpu(_) => "gpu",
-            DeviceFile::Card(_) => "card",
-            DeviceFile::Ntb(_) => "ntb",
-        };
+        let kind = device.kind.kind();
         let number = numbers.entry(kind).or_default();
         *number += 1;
         device.name.clone().unwrap_or_else(|| format!("{kind}{}", *number - 1))
