@@ -210,19 +210,19 @@ impl GeneratorSetup {
         let virtual_nic = |name: &str| {
             let (host, vm) = name.split_once('/')?;
             let host = hosts.iter().find(|own| own.name == host)?;
-            host.vms.iter().find(|own| own.name == vm)?.nic
+            host.vms.iter().find(|own| own.name == vm)?.virtual_nic()
         };
         let mut found = Vec::new();
         for (n, entry) in (1u32..).zip(entries) {
             let mut to = Vec::new();
             for name in &entry.to {
-                let Some(nic) = virtual_nic(&name.value) else {
+                let Some((nic, interface)) = virtual_nic(&name.value) else {
                     let message = format!("`{}` is no virtual machine with a virtual NIC", name.value);
                     let help = "`HOST/NAME` of a `[[host.vm]]` with `uplink`";
                     wrong.push(Diagnostic::new(&name.place, message).help(help));
                     continue;
                 };
-                to.push((nic.mac, nic.address.0));
+                to.push((nic.mac, interface.address));
             }
             found.push(Self {
                 name: entry.name.value.clone(),

@@ -308,7 +308,8 @@ fn a_guest_has_what_is_passed_through_and_its_host_has_it_no_more() {
     let vm = "vcpus = \"10-12\"\nmemory = \"1 GiB\"\ndevices = [\"disk\"]";
     let setup = with_vm("iommu = \"strict\"", vm).unwrap();
     let (host, guest) = (&setup.hosts[0], &setup.hosts[0].vms[0]);
-    assert_eq!((&guest.vcpus[..], guest.node, &guest.devices[..]), (&[10, 11, 12][..], 1, &[0][..]));
+    assert_eq!((&guest.vcpus[..], guest.node), (&[10, 11, 12][..], 1));
+    assert_eq!(guest.devices, [machine::PassedSetup { device: 0, vf: None }]);
     assert_eq!((host.disks.len(), guest.disks[0].name.as_str()), (0, "nvme0n1"));
     assert_eq!((setup.programs[0].host, setup.programs[0].vm), (0, Some(0)));
     for (vm, line, words) in [
@@ -317,6 +318,7 @@ fn a_guest_has_what_is_passed_through_and_its_host_has_it_no_more() {
         (vm.replace("1 GiB", "1 TiB"), "x.toml:16:", "so that the host has some, too"),
         (vm.replace("\"disk\"", "\"dusk\""), "x.toml:17:", "there are `disk`"),
         (vm.replace("\"disk\"", "\"disk\", \"disk\""), "x.toml:17:", "passed through already"),
+        (vm.replace("\"disk\"", "\"disk:vf0\""), "x.toml:17:", "it has no virtual functions"),
         (format!("{vm}\nnode = 2"), "x.toml:18:", "from 0 to 1"),
     ] {
         let wrong = with_vm("iommu = \"strict\"", &vm).expect_err(&vm);
@@ -329,14 +331,39 @@ fn a_guest_has_what_is_passed_through_and_its_host_has_it_no_more() {
     assert!(wrong.contains("has no virtual machine `x`") && wrong.contains("[[host.vm]]"), "{wrong}");
 }
 
+/// A NIC, or a virtual function of one, is the guest's: the host has no network device for it.
+#[test]
+fn a_guest_has_network_devices_of_its_own() {
+    const NICS: &str = include_str!("../../../scenarios/nic-guest.toml");
+    let setup = load(NICS).unwrap();
+    let names = |all: &[machine::InterfaceSetup]| {
+        all.iter().map(|own| (own.name.clone(), own.port, own.address.to_string())).collect::<Vec<_>>()
+    };
+    let (host, eth0) = (&setup.hosts[0], || "eth0".to_owned());
+    assert_eq!(names(&host.interfaces), [(eth0(), (0, 1, 0), "10.0.0.1".into())]);
+    assert_eq!(names(&host.vms[0].interfaces), [(eth0(), (0, 0, 0), "10.0.128.1".into())]);
+    assert_eq!(names(&host.vms[1].interfaces), [(eth0(), (0, 1, 0), "10.0.128.2".into())]);
+    for (from, to, words) in [
+        ("shared:vf0", "shared:vf1", "`shared:vf0` to `shared:vf0`"),
+        ("shared:vf0", "shared", "it has virtual functions, which hosts enable"),
+        ("[\"nic\"]", "[\"shared:vf0\"]", "passed through already"),
+        ("shared:vf0\"]", "shared:vf0\"]\nuplink = \"nic\"", "which stays the host's"),
+    ] {
+        let changed = NICS.replace(from, to);
+        assert_ne!(changed, NICS);
+        let wrong = load(&changed).expect_err(to);
+        assert!(wrong.contains(words), "{to}: {wrong}");
+    }
+}
+
 /// What is wrong with virtual NICs and generators is told at its line.
 #[test]
 fn a_virtual_nic_has_an_uplink_that_sorts_by_address() {
     const L2FWD: &str = include_str!("../../../scenarios/l2fwd.toml");
     let setup = load(L2FWD).unwrap();
-    let nic = setup.hosts[0].vms[0].nic.expect("a virtual NIC");
+    let (nic, interface) = setup.hosts[0].vms[0].virtual_nic().expect("a virtual NIC");
     assert_eq!((nic.uplink, nic.polled), (0, true));
-    assert_eq!(setup.generators[0].to, [(nic.mac, nic.address.0)]);
+    assert_eq!(setup.generators[0].to, [(nic.mac, interface.address)]);
     let line = |words: &str| {
         let at = L2FWD.lines().position(|line| line == words).expect(words) + 1;
         format!("x.toml:{at}:")

@@ -77,3 +77,98 @@ fn a_guest_that_loses_its_power_leaves_its_neighbour_alone() {
     let done = done.unwrap_or_else(|error| panic!("{error}"));
     assert!(done[0].outcome.is_ok() && done[1].was_stopped, "{done:?}");
 }
+
+/// Transactions from a NIC, and from a virtual function of one, to another host and to each other: no register, no configuration space
+/// makes a guest leave its core, and each packet that wakes it is posted.
+#[test]
+fn guests_have_nics_and_virtual_functions_of_their_own() {
+    let done = run_counted(&loaded(include_str!("../../../scenarios/nic-guest.toml")), &Silent);
+    let done = done.unwrap_or_else(|error| panic!("{error}"));
+    let clients: Vec<_> = done.done.iter().filter(|done| done.run.starts_with("netperf")).collect();
+    assert_eq!(clients.len(), 3);
+    for (client, (vm, far)) in clients.iter().zip([("x", None), ("y", None), ("x", Some("y"))]) {
+        let report = client.outcome.as_ref().unwrap_or_else(|failure| panic!("{}: {failure}", client.run));
+        let transactions = report.get("transactions").unwrap();
+        assert!(transactions > 40.0, "{}: {transactions} in 1 ms", client.run);
+        let window = done.counted.iter().find(|counted| Some(counted.program) == client.number).unwrap();
+        let counters = window.window.host("a").unwrap();
+        for vm in [Some(vm), far].into_iter().flatten() {
+            let of = |counter: &str| counters.of(&format!("vm-{vm}/{counter}")) as f64;
+            assert_eq!((of("exits/config"), of("exits/mmio"), of("interrupts/forwarded")), (0.0, 0.0, 0.0));
+            let posted = of("interrupts/posted") / transactions;
+            // One for what comes, one for what has been sent, and those of the connection's beginning and end.
+            assert!((1.0..3.0).contains(&posted), "{vm}: {posted} interrupts for a transaction");
+        }
+    }
+}
+
+/// A borrowed NIC of a guest comes up as it comes, and is the guest's while the lease lasts.
+#[test]
+fn a_guest_borrows_a_nic_while_it_runs() {
+    let adapter = "[[host.device]]\nname = \"n\"\nntb = \"pxh830\"\n";
+    let a = format!(
+        "iommu = \"strict\"\n{adapter}[[host.vm]]\nname = \"x\"\nvcpus = \"2-3\"\nmemory = \"64 MiB\"\n"
+    );
+    let b = format!("iommu = \"strict\"\n{adapter}[[host.device]]\nname = \"nic\"\nnic = \"modern\"\n");
+    let netperf = "netperf -H 10.0.0.3 -t TCP_RR -l 0.0005";
+    let at = |start: &str| {
+        format!("[[program]]\nhost = \"a/x\"\ncpus = \"0\"\nstart = \"{start}\"\nrun = \"{netperf}\"\n")
+    };
+    let text = [
+        HEAD,
+        &host("a", "dell-t430", &a),
+        &host("b", "dell-t430", &b),
+        &scenario::host_with_nic("c"),
+        "[[ntb_cable]]\nends = [\"a:n\", \"b:n\"]\n",
+        "[[borrow]]\nfunction = \"b:nic\"\nby = \"a/x\"\nfrom = \"10 ms\"\nuntil = \"500 ms\"\n",
+        &scenario::cable("b", "c", ""),
+        &program("c", "0", "netserver"),
+        &at("400 ms"),
+        &at("600 ms"),
+    ]
+    .concat();
+    let done = run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+    let ended: Vec<_> =
+        done.iter().filter(|done| done.run == netperf).map(|done| done.outcome.is_ok()).collect();
+    assert_eq!(ended, [true, false], "{done:?}");
+}
+
+/// Copies between GPUs and memory are as fast in a guest as on its host, whose IOMMU is on in both.
+#[test]
+fn a_guest_has_gpus_of_its_own() {
+    let guest = include_str!("../../../scenarios/gpu-guest.toml");
+    let native =
+        guest.replace("host = \"a/x\"", "host = \"a\"").replace("devices = [\"gpu0\", \"gpu1\"]", "");
+    let [guest, native] = [guest, &native].map(|text| {
+        let done = run(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+        let report = |n: usize| done[n].outcome.clone().unwrap_or_else(|failure| panic!("{failure}"));
+        [(0, "host to device 262144 B"), (0, "device to host 262144 B"), (1, "bandwidth"), (2, "round trip")]
+            .map(|(n, reading)| report(n).get(reading).unwrap_or_else(|| panic!("{reading}")))
+    });
+    println!("guest {guest:?}, native {native:?}");
+    for (guest, native) in guest.into_iter().zip(native) {
+        assert!((guest / native - 1.0).abs() < 0.02, "{guest} in the guest, {native} on the host");
+    }
+}
+
+/// Each that has the one disk finds what the one before has written, byte by byte.
+#[test]
+fn one_disk_keeps_what_each_of_its_users_writes() {
+    let text = include_str!("../../../scenarios/one-disk.toml");
+    let done = run(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+    let ended: Vec<_> = done.iter().filter(|done| done.run.starts_with("fio")).collect();
+    assert_eq!(ended.len(), 5);
+    for one in ended {
+        let report = one.outcome.as_ref().unwrap_or_else(|failure| panic!("{}: {failure}", one.run));
+        assert_eq!(report.get("verified"), Some(131_072.0), "{}", one.run);
+    }
+    // Who reads with another seed than it was written with is told.
+    let other = text.replacen(
+        "--rw=read --bs=4k --size=128k --verify=pattern --randseed=7",
+        "--rw=read --bs=4k --size=128k --verify=pattern --randseed=9",
+        1,
+    );
+    let done = run(&loaded(&other), &Silent).unwrap_or_else(|error| panic!("{error}"));
+    let failed: Vec<_> = done.iter().filter(|done| done.outcome.is_err()).collect();
+    assert!(matches!(failed[..], [one] if one.host == "a/x"), "{failed:?}");
+}

@@ -36,7 +36,7 @@ fn check_nics(driver: &Placed<NicDriverEntry>, host: &HostSetup, wrong: &mut Vec
         let help = "leave `nic_driver` out, or add a `[[host.device]]` with `nic`";
         return complain(wrong, driver, format!("host `{name}` has no NIC"), help);
     }
-    let most = nics.iter().map(|nic| most_channels(host, nic, false)).max().unwrap_or(1);
+    let most = nics.iter().map(|nic| most_channels(nic, false, host.cores())).max().unwrap_or(1);
     if let Some(channels) = driver.channels.as_ref().filter(|channels| channels.value.get() > most) {
         let message = format!("`channels`: no NIC of host `{name}` gets {} pairs of queues", channels.value);
         let help = format!("1 to {most}: as many as it has queues and interrupts, and the host cores");

@@ -7,8 +7,8 @@
 use std::net::Ipv4Addr;
 
 use super::slot::{FoundLink, links_found};
-use super::{DeviceFile, DeviceSetup, DriveSetup, HostSetup};
-use crate::cluster::{self, ClusterSetup};
+use super::{DeviceFile, DeviceSetup, DriveSetup, HostSetup, PassedSetup};
+use crate::cluster::{self, BorrowSetup, ClusterSetup};
 use crate::nic::Nic;
 use crate::program::ProgramEntry;
 use crate::scalar::Count;
@@ -87,7 +87,7 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
     // A guest finds what is passed through to it and what it borrows.
     let guest_disks = |number: usize, vm: usize| {
         let borrows = cluster.borrows.iter().filter(move |borrow| borrow.is_by_vm(number, vm));
-        let own = all[number].vms[vm].devices.iter().map(|&device| (number, device));
+        let own = all[number].vms[vm].devices.iter().map(|passed| (number, passed.device));
         let drives = own.chain(borrows.map(|borrow| borrow.function)).filter_map(|at| {
             match &all[at.0].devices[at.1].kind {
                 DeviceFile::Drive(drive) => Some((at, &**drive)),
@@ -103,9 +103,17 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
     };
     let of_guests: Vec<Vec<_>> =
         (0..all.len()).map(|n| (0..all[n].vms.len()).map(|vm| guest_disks(n, vm)).collect()).collect();
-    for (host, disks) in hosts.iter_mut().zip(of_guests) {
-        for (vm, disks) in host.vms.iter_mut().zip(disks) {
-            vm.disks = disks;
+    let guests: Vec<Vec<_>> = (0..all.len())
+        .map(|n| (0..all[n].vms.len()).map(|vm| guest_interfaces((n, vm), all, cluster)).collect())
+        .collect();
+    for (host, found) in hosts.iter_mut().zip(of_guests.into_iter().zip(guests)) {
+        let (disks, interfaces) = found;
+        for (vm, found) in host.vms.iter_mut().zip(disks.into_iter().zip(interfaces)) {
+            let virtual_nic;
+            (vm.disks, (vm.interfaces, virtual_nic)) = found;
+            if let Some(nic) = &mut vm.nic {
+                nic.number = virtual_nic;
+            }
         }
     }
     for (host, (interfaces, disks)) in hosts.iter_mut().zip(networks.into_iter().zip(disks)) {
@@ -146,38 +154,122 @@ fn interfaces(
     namespaces: &[&str],
 ) -> Vec<InterfaceSetup> {
     let host = &hosts[number];
-    let nic = |link: FoundLink| {
-        let device = &hosts[link.host].devices[link.device];
-        let DeviceFile::Nic(nic) = &device.kind else { return None };
-        let ports = nic.controller.ports.value.get() as u8;
-        Some((link, &**nic, device, ports))
-    };
-    let is_own = |link: &FoundLink| !cluster.lends((link.host, link.device));
-    let nics = || links_found(hosts, number).into_iter().filter(is_own).filter_map(nic);
+    let is_own =
+        |link: &FoundLink| !cluster.lends((link.host, link.device)) && !hosts[link.host].passes(link.device);
+    let nics =
+        || links_found(hosts, number).into_iter().filter(is_own).filter_map(|link| nic_at(hosts, link));
     let physical = nics().flat_map(|found| ports_of(found, 0));
     let borrowed = cluster.borrows.iter().filter(|borrow| borrow.is_by_host(number)).flat_map(|borrow| {
         let (lender, device) = borrow.function;
         let segment = cluster::segment(hosts, lender);
-        nic(FoundLink { host: lender, device, link: 0 })
+        nic_at(hosts, FoundLink { host: lender, device, link: 0 })
             .map_or_else(Vec::new, |found| ports_of(found, segment))
     });
     let virtual_functions = nics().flat_map(|(link, nic, device, ports)| {
         let of: &DeviceSetup = device;
-        let each = move |port| (0..of.vfs).map(move |_| ((link, port), nic, None, true, 0));
+        let is_passed = move |vf: u16| {
+            hosts[link.host].passes_function(PassedSetup { device: link.device, vf: Some(vf) })
+        };
+        let each = move |port: u8| {
+            let own = (0..of.vfs).filter(move |n| !is_passed(u16::from(port) * of.vfs + n));
+            own.map(move |_| ((link, port), nic, None, true, 0))
+        };
         (0..ports).flat_map(each)
     });
-    let named = |(n, ((link, port), nic, given, is_virtual, segment)): (usize, Role<'_>)| {
-        let (port, link) = ((link.host, link.device, port), link.link);
-        let name = format!("eth{n}");
-        let alone = namespaces.contains(&name.as_str());
+    let named = |(n, role): (usize, Role<'_>)| {
+        let alone = namespaces.contains(&format!("eth{n}").as_str());
         let prefix = if n == 0 || alone { 16 } else { 24 };
-        let own = || (Ipv4Addr::new(10, 0, n as u8, number as u8 + 1), prefix);
-        let (address, prefix) = given.map_or_else(own, |given| given.value);
-        let channels = channels(host, nic, is_virtual);
-        let max_frame = nic.controller.max_frame.value;
-        InterfaceSetup { name, port, link, segment, is_virtual, alone, address, prefix, channels, max_frame }
+        let address = (Ipv4Addr::new(10, 0, n as u8, number as u8 + 1), prefix);
+        InterfaceSetup { alone, ..interface(n, role, host, host.cores(), address) }
     };
     physical.chain(virtual_functions).chain(borrowed).enumerate().map(named).collect()
+}
+
+/// The `n`th network device of a kernel on so many of a host's cores, with the address that it has if none is given.
+fn interface(
+    n: usize,
+    ((link, port), nic, given, is_virtual, segment): Role<'_>,
+    host: &HostSetup,
+    cores: u32,
+    usual: (Ipv4Addr, u8),
+) -> InterfaceSetup {
+    let (address, prefix) = given.map_or(usual, |given| given.value);
+    InterfaceSetup {
+        name: format!("eth{n}"),
+        port: (link.host, link.device, port),
+        link: link.link,
+        segment,
+        is_virtual,
+        alone: false,
+        address,
+        prefix,
+        channels: channels(host, nic, is_virtual, cores),
+        max_frame: nic.controller.max_frame.value,
+    }
+}
+
+/// The network devices of a virtual machine, in the order in which its kernel comes by them, and the number of its virtual one: those
+/// that are passed through, those that it has borrowed when it boots, the virtual one, what it borrows later.
+fn guest_interfaces(
+    (number, vm): (usize, usize),
+    hosts: &[HostSetup],
+    cluster: &ClusterSetup,
+) -> (Vec<InterfaceSetup>, usize) {
+    let (host, of) = (&hosts[number], &hosts[number].vms[vm]);
+    let at = |host: usize, device: usize| nic_at(hosts, FoundLink { host, device, link: 0 });
+    let passed = of.devices.iter().flat_map(|passed| {
+        let Some((link, nic, device, ports)) = at(number, passed.device) else { return Vec::new() };
+        match passed.vf {
+            None => ports_of((link, nic, device, ports), 0),
+            Some(vf) => vec![((link, (vf / device.vfs) as u8), nic, None, true, 0)],
+        }
+    });
+    let borrowed = |at_once: bool| {
+        let is_meant =
+            move |borrow: &&BorrowSetup| borrow.is_by_vm(number, vm) && borrow.from.is_zero() == at_once;
+        let borrows = cluster.borrows.iter().filter(is_meant).filter_map(|borrow| {
+            let (lender, device) = borrow.function;
+            at(lender, device)
+        });
+        borrows.flat_map(|found| ports_of(found, 0)).collect::<Vec<_>>()
+    };
+    let first: Vec<_> = passed.chain(borrowed(true)).collect();
+    let usual = |n: usize| match of.address.filter(|_| n == 0) {
+        Some(address) => address,
+        None => (Ipv4Addr::new(10, n as u8, 128 + number as u8, vm as u8 + 1), 16),
+    };
+    let cores = of.vcpus.len() as u32;
+    let named = |(n, role): (usize, Role<'_>)| interface(n, role, host, cores, usual(n));
+    let mut found: Vec<_> = first.into_iter().enumerate().map(named).collect();
+    let virtual_nic = found.len();
+    if let Some(nic) = &of.nic {
+        let (address, prefix) = usual(virtual_nic);
+        found.push(InterfaceSetup {
+            name: format!("eth{virtual_nic}"),
+            port: (number, nic.uplink, 0),
+            link: 0,
+            segment: 0,
+            is_virtual: true,
+            alone: false,
+            address,
+            prefix,
+            channels: 1,
+            max_frame: VIRTUAL_FRAME,
+        });
+    }
+    let next = found.len();
+    found.extend((next..).zip(borrowed(false)).map(named));
+    (found, virtual_nic)
+}
+
+/// Longest frame of a virtual NIC: Ethernet's.
+const VIRTUAL_FRAME: Bytes = Bytes::new(1514);
+
+/// The NIC that a link leads to, if it is one.
+fn nic_at(hosts: &[HostSetup], link: FoundLink) -> Option<NicLink<'_>> {
+    let device = &hosts[link.host].devices[link.device];
+    let DeviceFile::Nic(nic) = &device.kind else { return None };
+    Some((link, nic, device, nic.controller.ports.value.get() as u8))
 }
 
 /// A NIC's link as a kernel comes by it, its device, and how many Ethernet ports it has there.
@@ -191,18 +283,18 @@ fn ports_of((link, nic, device, ports): NicLink<'_>, segment: u16) -> Vec<Role<'
 }
 
 /// Pairs of queues that the driver uses of a function.
-fn channels(host: &HostSetup, nic: &Nic, is_virtual: bool) -> u32 {
+fn channels(host: &HostSetup, nic: &Nic, is_virtual: bool, cores: u32) -> u32 {
     let asked = host.nic_driver.as_ref().and_then(|driver| driver.channels.as_ref());
     let asked = asked.map_or(u32::MAX, |channels| channels.value.get());
-    most_channels(host, nic, is_virtual).min(asked).max(1)
+    most_channels(nic, is_virtual, cores).min(asked).max(1)
 }
 
-/// Most pairs of queues that the driver can use of a function: it has an interrupt for each, and one for events.
-pub(super) fn most_channels(host: &HostSetup, nic: &Nic, is_virtual: bool) -> u32 {
+/// Most pairs of queues that the driver can use of a function on so many cores: it has an interrupt for each, and one for events.
+pub(super) fn most_channels(nic: &Nic, is_virtual: bool, cores: u32) -> u32 {
     let (controller, get) = (&nic.controller, |figure: &crate::Figure<Count>| figure.value.get());
     let (queues, vectors) = match nic.virtual_functions.as_ref().filter(|_| is_virtual) {
         Some(own) => (get(&own.queue_pairs), get(&own.vectors)),
         None => (get(&controller.tx_queues).min(get(&controller.rx_queues)), get(&controller.vectors)),
     };
-    queues.min(vectors.saturating_sub(1)).min(host.cores())
+    queues.min(vectors.saturating_sub(1)).min(cores)
 }

@@ -46,7 +46,7 @@ pub use found::{DiskSetup, InterfaceSetup};
 pub use hypervisor::{HypervisorEntry, HypervisorSetup, Placement};
 pub use slot::{FoundLink, LinkEntry, LinkSetup, PcieSwitchEntry, PcieSwitchSetup, SlotSetup, links_found};
 pub use team::{TeamEntry, TeamMode, TeamSetup};
-pub use vm::{VirtualNicSetup, VmEntry, VmSetup};
+pub use vm::{PassedSetup, VirtualNicSetup, VmEntry, VmSetup};
 
 record! {
     /// An experiment with computers as a scenario file describes it.
@@ -315,9 +315,14 @@ impl ComputerSetup {
 }
 
 impl HostSetup {
-    /// Whether a device is passed through to one of its virtual machines.
+    /// Whether a whole device is passed through to one of its virtual machines.
     pub fn passes(&self, device: usize) -> bool {
-        self.vms.iter().any(|vm| vm.devices.contains(&device))
+        self.passes_function(PassedSetup { device, vf: None })
+    }
+
+    /// Whether a device, or one of its virtual functions, is passed through so.
+    pub(crate) fn passes_function(&self, passed: PassedSetup) -> bool {
+        self.vms.iter().any(|vm| vm.devices.contains(&passed))
     }
 
     /// The number of its virtual machine of a name; what to say where there is none.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::ops::Range;
 
-use super::found::DiskSetup;
+use super::found::{DiskSetup, InterfaceSetup};
 use super::{DeviceFile, DmaMode, HostEntry, HostSetup};
 use crate::diagnostic::Diagnostic;
 use crate::limits::check_name;
@@ -26,17 +26,18 @@ record! {
         memory: Placed<Bytes>,
         /// The node of the host that its memory is from; that of the first of its cores if not given.
         node: Option<Placed<u64>>,
-        /// Names of the host's devices that are passed through to it.
+        /// Names of the host's devices that are passed through to it: drives, GPUs, NICs; `nic:vf0` for the first virtual function
+        /// of the NIC `nic`.
         devices: Vec<Placed<String>>,
         /// The host's drive of which it has a part as its virtual disk, `/dev/vda`, by name: those who share a drive have equal parts of
         /// its first namespace. It has none if not given.
         disk: Option<Placed<String>>,
         /// The host's NIC above which it has a virtual one, by name; it has none if not given.
         uplink: Option<Placed<String>>,
-        /// The IPv4 address of that, such as `10.0.128.1/16`; 10.0.*h*+128.*n* for the *n*th virtual machine of host *h*, counted
-        /// from 0, if not given.
+        /// The IPv4 address of its first network device, such as `10.0.128.1/16`, where the device itself has none given. Device *d* of
+        /// the *n*th virtual machine of host *h*, all counted from 0, has 10.*d*.*h*+128.*n*+1 else.
         address: Option<Placed<String>>,
-        /// Whether a program polls it (`l2fwd`), so that the guest's kernel leaves it alone.
+        /// Whether a program polls the virtual NIC (`l2fwd`), so that the guest's kernel leaves it alone.
         polled: Option<bool>,
     }
     check |vm: &VmEntry, check: &mut Check<'_>| {
@@ -58,10 +59,19 @@ pub struct VirtualNicSetup {
     pub uplink: usize,
     /// Its Ethernet address.
     pub mac: [u8; 6],
-    /// Its own address and the length of its network's prefix.
-    pub address: (Ipv4Addr, u8),
     /// A program polls it.
     pub polled: bool,
+    /// Its number among the guest's network devices.
+    pub number: usize,
+}
+
+/// A device of a host, or a virtual function of one, that is passed through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PassedSetup {
+    /// The number of the host's device.
+    pub device: usize,
+    /// That of the virtual function; none if it is the whole device. Those of the first Ethernet port come first.
+    pub vf: Option<u16>,
 }
 
 /// A virtual disk of a virtual machine.
@@ -86,18 +96,28 @@ pub struct VmSetup {
     pub memory: Bytes,
     /// The node that it is from.
     pub node: u8,
-    /// Numbers of the host's devices that are passed through, in the order in which the guest finds them.
-    pub devices: Vec<usize>,
+    /// What is passed through, in the order in which the guest finds it.
+    pub devices: Vec<PassedSetup>,
     /// The block devices that its kernel will find.
     pub disks: Vec<DiskSetup>,
     /// Its virtual disk.
     pub disk: Option<VirtualDiskSetup>,
+    /// The network devices that it will find.
+    pub interfaces: Vec<InterfaceSetup>,
     /// Its virtual NIC.
     pub nic: Option<VirtualNicSetup>,
+    /// The address that is given for its first network device.
+    pub(super) address: Option<(Ipv4Addr, u8)>,
     place: Placed<String>,
 }
 
 impl VmSetup {
+    /// Its virtual NIC, with the network device that its kernel has for it.
+    pub fn virtual_nic(&self) -> Option<(&VirtualNicSetup, &InterfaceSetup)> {
+        let nic = self.nic.as_ref()?;
+        Some((nic, self.interfaces.get(nic.number)?))
+    }
+
     /// A complaint about this virtual machine, at its name in the scenario.
     pub fn complaint(
         &self,
@@ -123,19 +143,36 @@ pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut V
             let own = (number as u8, vms.len() as u8);
             vms.extend(one((vm, &entry.vm), own, host, &mut passed, wrong));
         }
+        for name in entry.vm.iter().filter_map(|vm| vm.uplink.as_ref()) {
+            let device = host.devices.iter().position(|device| device.name.as_ref() == Some(&name.value));
+            if device.is_some_and(|device| passed.contains(&PassedSetup { device, vf: None })) {
+                let message = format!("`{}` is passed through to a virtual machine", name.value);
+                wrong.push(Diagnostic::new(&name.place, message).help("another NIC, which stays the host's"));
+            }
+        }
         host.vms = vms;
     }
 }
 
 /// The number of a device of a host by its name.
 fn device(host: &HostSetup, name: &Placed<String>, wrong: &mut Vec<Diagnostic>) -> Option<usize> {
-    let found = host.devices.iter().position(|device| device.name.as_ref() == Some(&name.value));
+    find_device(host, &name.value, name, wrong)
+}
+
+/// As [`device`], by a name that stands in a longer one.
+fn find_device(
+    host: &HostSetup,
+    device: &str,
+    name: &Placed<String>,
+    wrong: &mut Vec<Diagnostic>,
+) -> Option<usize> {
+    let found = host.devices.iter().position(|own| own.name.as_deref() == Some(device));
     if found.is_none() {
         let help = match suggest::list(host.devices.iter().filter_map(|device| device.name.as_deref())) {
             names if names.is_empty() => "give a `[[host.device]]` a `name`".to_owned(),
             names => format!("there are {names}; other devices need a `name`"),
         };
-        wrong.push(Diagnostic::new(&name.place, format!("there is no device `{}`", name.value)).help(help));
+        wrong.push(Diagnostic::new(&name.place, format!("there is no device `{device}`")).help(help));
     }
     found
 }
@@ -197,31 +234,75 @@ fn virtual_nic(
         wrong.push(Diagnostic::new(&name.place, message).help(help));
         return None;
     }
-    let address = match &vm.address {
-        None => None,
-        Some(given) => match ipv4(&given.value) {
-            Ok(address) => Some(address),
-            Err(help) => {
-                let message = format!("`{}` is no address", given.value);
-                wrong.push(Diagnostic::new(&given.place, message).help(help));
-                return None;
-            }
-        },
+    let polled = vm.polled.unwrap_or(false);
+    Some(VirtualNicSetup { uplink, mac: [0x52, 0x54, 0, 0, of, number], polled, number: 0 })
+}
+
+/// What a name of a guest's `devices` stands for, which nobody else may have.
+fn pass(
+    name: &Placed<String>,
+    host: &HostSetup,
+    passed: &mut BTreeSet<PassedSetup>,
+    wrong: &mut Vec<Diagnostic>,
+) -> Option<PassedSetup> {
+    let (of, function) = match name.value.split_once(':') {
+        Some((of, function)) => (of, Some(function)),
+        None => (name.value.as_str(), None),
     };
-    let usual = (Ipv4Addr::new(10, 0, 128 + of, number + 1), 16);
-    Some(VirtualNicSetup {
-        uplink,
-        mac: [0x52, 0x54, 0, 0, of, number],
-        address: address.unwrap_or(usual),
-        polled: vm.polled.unwrap_or(false),
-    })
+    let number = find_device(host, of, name, wrong)?;
+    let device = &host.devices[number];
+    let all = device.vfs * device.ports.len() as u16;
+    let vf = function.map(|text| text.strip_prefix("vf").and_then(|n| n.parse().ok()).filter(|&n| n < all));
+    let refused = match (&device.kind, vf) {
+        _ if host.iommu == DmaMode::Off => Some((
+            "without an IOMMU nothing keeps it from the host's memory".to_owned(),
+            "give the host `iommu = \"strict\"`".to_owned(),
+        )),
+        _ if device.links.len() != 1 => {
+            Some(("it has several links".to_owned(), "a device with one".to_owned()))
+        }
+        (_, Some(None)) if all == 0 => {
+            Some(("it has no virtual functions".to_owned(), "give the NIC `vfs`".to_owned()))
+        }
+        (_, Some(None)) => {
+            let last = all - 1;
+            Some(("it has no such virtual function".to_owned(), format!("`{of}:vf0` to `{of}:vf{last}`")))
+        }
+        (_, None) if all > 0 => Some((
+            "it has virtual functions, which hosts enable".to_owned(),
+            format!("those, such as `{of}:vf0`, or a NIC without `vfs`"),
+        )),
+        (DeviceFile::Drive(_) | DeviceFile::Gpu(_) | DeviceFile::Nic(_), vf) => {
+            let own = PassedSetup { device: number, vf: vf.flatten() };
+            if passed.insert(own) {
+                return Some(own);
+            }
+            Some(("it is passed through already".to_owned(), "to one virtual machine, once".to_owned()))
+        }
+        _ => Some((
+            "only drives, GPUs and NICs can be passed through".to_owned(),
+            "name one of those".to_owned(),
+        )),
+    };
+    let (message, help) = refused?;
+    wrong.push(Diagnostic::new(&name.place, format!("`{}`: {message}", name.value)).help(help));
+    None
+}
+
+/// The address that a guest's first network device is to have.
+fn first_address(given: &Placed<String>, wrong: &mut Vec<Diagnostic>) -> Option<(Ipv4Addr, u8)> {
+    let address = ipv4(&given.value).map_err(|help| {
+        let message = format!("`{}` is no address", given.value);
+        wrong.push(Diagnostic::new(&given.place, message).help(help));
+    });
+    address.ok()
 }
 
 fn one(
     (vm, all): (&VmEntry, &[VmEntry]),
     own: (u8, u8),
     host: &HostSetup,
-    passed: &mut BTreeSet<usize>,
+    passed: &mut BTreeSet<PassedSetup>,
     wrong: &mut Vec<Diagnostic>,
 ) -> Option<VmSetup> {
     let cores = host.cores();
@@ -243,29 +324,11 @@ fn one(
         wrong.push(Diagnostic::new(&vm.memory.place, message).help("less, so that the host has some, too"));
         return None;
     }
-    let mut devices = Vec::new();
-    for name in &vm.devices {
-        let number = device(host, name, wrong)?;
-        let device = &host.devices[number];
-        let refused = match &device.kind {
-            _ if !passed.insert(number) => {
-                Some(("it is passed through already", "to one virtual machine, once"))
-            }
-            _ if host.iommu == DmaMode::Off => Some((
-                "without an IOMMU nothing keeps it from the host's memory",
-                "give the host `iommu = \"strict\"`",
-            )),
-            DeviceFile::Drive(_) | DeviceFile::Gpu(_) if device.links.len() == 1 => None,
-            _ => Some(("only drives and GPUs with one link can be passed through", "name one of those")),
-        };
-        if let Some((message, help)) = refused {
-            wrong.push(Diagnostic::new(&name.place, format!("`{}`: {message}", name.value)).help(help));
-            return None;
-        }
-        devices.push(number);
-    }
+    let devices: Option<Vec<_>> = vm.devices.iter().map(|name| pass(name, host, passed, wrong)).collect();
+    let devices = devices?;
     let disk = virtual_disk(vm, all, host, wrong);
     let nic = virtual_nic(vm, own, host, wrong);
+    let address = vm.address.as_ref().and_then(|given| first_address(given, wrong));
     let (name, place) = (vm.name.value.clone(), vm.name.clone());
     Some(VmSetup {
         name,
@@ -275,7 +338,9 @@ fn one(
         devices,
         disks: Vec::new(),
         disk,
+        interfaces: Vec::new(),
         nic,
+        address,
         place,
     })
 }

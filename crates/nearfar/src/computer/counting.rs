@@ -86,6 +86,10 @@ fn program_placement(
     program: &machine::ProgramSetup,
     arrivals: &[Arrival],
 ) -> Option<String> {
+    // A guest's interrupts are not among those of its host's devices.
+    if program.vm.is_some() {
+        return None;
+    }
     let host = &setup.hosts[program.host];
     let per_socket = u64::from(host.machine.host.core.count.value.get()).max(1);
     let mut sockets: Vec<u64> = program.cpus.iter().map(|&core| u64::from(core) / per_socket).collect();

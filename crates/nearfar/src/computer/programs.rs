@@ -35,11 +35,6 @@ pub fn check(setup: &ComputerSetup) -> Result<(), Diagnostics> {
     programs(setup).map(drop)
 }
 
-/// A guest's virtual NIC, as its programs find it.
-fn virtual_link(_: &machine::VirtualNicSetup) -> Link {
-    Link { name: "eth0".into(), queues: 1, max_frame: 1514, has_carrier: true }
-}
-
 /// What a program will find on its host.
 fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
     let host = &setup.hosts[entry.host];
@@ -69,7 +64,10 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         setup.cluster.borrows.iter().filter(|borrow| borrow.by == entry.host && borrow.vm == entry.vm);
     let borrowed = borrowed.map(|borrow| borrow.function);
     let devices: Vec<_> = match entry.vm {
-        Some(vm) => host.vms[vm].devices.iter().map(|&device| (entry.host, device)).chain(borrowed).collect(),
+        Some(vm) => {
+            let own = host.vms[vm].devices.iter().map(|passed| (entry.host, passed.device));
+            own.chain(borrowed).collect()
+        }
         None => own.filter(|&(of, device)| !setup.hosts[of].passes(device)).chain(borrowed).collect(),
     };
     let count = |is_it: fn(&DeviceFile) -> bool| {
@@ -80,11 +78,16 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         false => 0,
     };
     if let Some(vm) = entry.vm.map(|vm| &host.vms[vm]) {
+        // A virtual NIC reaches the other guests without a cable, too.
+        let guest_link = |(n, interface)| match vm.nic.filter(|nic| nic.number == n) {
+            None => Some(link(interface)),
+            Some(nic) => (!nic.polled).then(|| Link { has_carrier: true, ..link(interface) }),
+        };
         return Premises {
             cores: if entry.cpus.is_empty() { vm.vcpus.len() } else { entry.cpus.len() },
             memory: vm.memory.get(),
             disks: vm.disks.iter().map(disk).collect(),
-            links: vm.nic.iter().filter(|nic| !nic.polled).map(virtual_link).collect(),
+            links: vm.interfaces.iter().enumerate().filter_map(guest_link).collect(),
             gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
             user_drives,
         };

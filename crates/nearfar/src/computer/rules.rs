@@ -56,6 +56,18 @@ impl Rules {
         })
     }
 
+    /// The rules for a guest that has booted: what comes from now on is started, and called in the order in which it comes.
+    pub fn of_guest(hw: Handle<Fabric>, kernel: &Rc<Kernel>, interfaces: &[InterfaceSetup]) -> Rc<Self> {
+        Rc::new(Self {
+            hw,
+            kernel: Rc::downgrade(kernel),
+            places: Vec::new(),
+            interfaces: interfaces.to_vec(),
+            namespaces: BTreeMap::new(),
+            is_running: Cell::new(true),
+        })
+    }
+
     /// The host's own start is over.
     pub fn run(&self) {
         self.is_running.set(true);

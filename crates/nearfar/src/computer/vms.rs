@@ -10,7 +10,7 @@ use drivers::virtio_net::VirtioNet;
 use engine::{Handle, Seed};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
-use machine::{Figure, HostSetup, HypervisorSetup, Placement, VmSetup};
+use machine::{Figure, HostSetup, HypervisorSetup, PassedSetup, Placement, VmSetup};
 use platform::cpu::{CpuId, Node};
 use platform::device::PortIndex;
 use platform::kernel::TaskParams;
@@ -20,8 +20,10 @@ use virt::net::{Network, ServedNic, Vnic};
 use virt::placement::{Client, IoThreads, Managed, Manager, Policy, Scheduler, Thresholds};
 use virt::{GuestNode, InterruptSupport, Vfio, Vm, VmParams};
 use wire::ethernet::MacAddr;
+use wire::pcie::Bdf;
 
-use super::{Computer, ComputerError, Computers, device, functions, if_up, kernel};
+use super::rules::Rules;
+use super::{Computer, ComputerError, Computers, Init, device, functions, kernel};
 
 /// Slots of a guest that are empty at first, for what it borrows while it runs (assumed: as many as device managers leave free).
 const HOT_SLOTS: u8 = 4;
@@ -30,8 +32,43 @@ const HOT_SLOTS: u8 = 4;
 pub(super) struct Vms {
     /// By which the host keeps functions that are passed through.
     vfio: Rc<Vfio>,
-    /// By virtual machine: the devices.
-    devices: Vec<Vec<EndpointId>>,
+    /// By virtual machine: what is passed through.
+    passed: Vec<Vec<Passed>>,
+}
+
+/// What is passed through of a device.
+#[derive(Clone, Copy)]
+enum Passed {
+    /// All of it.
+    Device(EndpointId),
+    /// A virtual function: of which physical one, and its number there.
+    Virtual(EndpointId, usize, u16),
+}
+
+impl Passed {
+    fn new(host: &HostSetup, devices: &[EndpointId], PassedSetup { device, vf }: PassedSetup) -> Self {
+        let each = host.devices[device].vfs.max(1);
+        match vf {
+            None => Self::Device(devices[device]),
+            Some(n) => Self::Virtual(devices[device], usize::from(n / each), n % each),
+        }
+    }
+
+    /// Its functions that there are: a virtual one is while it is enabled.
+    fn functions(self, fabric: &Fabric) -> Vec<Bdf> {
+        match self {
+            Self::Device(device) => functions(fabric, device, PortIndex(0)),
+            Self::Virtual(device, physical, n) => {
+                let registers = &fabric.endpoint(device).core.registers;
+                let of = registers.physical_below(PortIndex(0)).nth(physical);
+                let found = of.and_then(|of| {
+                    let all = registers.config(of).virtual_functions().filter(|all| all.has(n))?;
+                    Some(all.id(registers.id(of), n))
+                });
+                found.into_iter().collect()
+            }
+        }
+    }
 }
 
 impl Vms {
@@ -44,25 +81,25 @@ impl Vms {
         if host.vms.is_empty() {
             return None;
         }
-        let of = |vm: &VmSetup| vm.devices.iter().map(|&device| devices[device]).collect::<Vec<_>>();
-        let devices: Vec<_> = host.vms.iter().map(of).collect();
-        let (hw, all) = (hw.clone(), devices.concat());
+        let of = |vm: &VmSetup| {
+            vm.devices.iter().map(|&passed| Passed::new(host, devices, passed)).collect::<Vec<_>>()
+        };
+        let passed: Vec<_> = host.vms.iter().map(of).collect();
+        let (hw, all) = (hw.clone(), passed.concat());
         let vfio = Vfio::new(move |at| {
-            let is_of = |&device: &EndpointId| {
-                hw.with(|fabric, _| functions(fabric, device, PortIndex(0)).contains(&at.bdf))
-            };
+            let is_of = |passed: &Passed| hw.with(|fabric, _| passed.functions(fabric).contains(&at.bdf));
             at.segment == Default::default() && all.iter().any(is_of)
         });
-        Some((Self { vfio: Rc::clone(&vfio), devices }, vfio as _))
+        Some((Self { vfio: Rc::clone(&vfio), passed }, vfio as _))
     }
 
-    /// The functions of a virtual machine's devices, in the scenario's order.
+    /// The functions that a virtual machine has, in the scenario's order.
     fn functions(&self, hw: &Handle<Fabric>, vm: usize) -> Vec<PciDevice> {
-        let of = |&device: &EndpointId| {
-            let here = hw.with(|fabric, _| functions(fabric, device, PortIndex(0)));
+        let of = |passed: &Passed| {
+            let here = hw.with(|fabric, _| passed.functions(fabric));
             self.vfio.claimed().into_iter().filter(move |claimed| here.contains(&claimed.address().bdf))
         };
-        self.devices[vm].iter().flat_map(of).collect()
+        self.passed[vm].iter().flat_map(of).collect()
     }
 }
 
@@ -144,18 +181,37 @@ impl Computers {
                     VirtioNet::new(started.kernel().face(), way, costs);
                     own.vnics.borrow_mut().push(Rc::clone(&vnic));
                     served = Some((nic.uplink, Rc::new(ServedNic { network, vnic })));
-                    if !nic.polled {
-                        let (kernel, device) = (started.kernel(), "eth0".to_owned());
-                        let up = if_up(&kernel, kernel.face().network(), device.clone(), nic.address);
-                        let up = self.simulation.block_on(async move { up.wait().await })?;
-                        let host = format!("{}/{}", host.name, vm.name);
-                        up.map_err(|problem| ComputerError::Network { host, device, problem })?;
-                    }
                 }
+                self.start_interfaces(host, vm, &started.kernel())?;
                 own.served.borrow_mut().push(served);
             }
             own.manage(host, Seed::new(self.seed).part(&host.name));
         }
+        Ok(())
+    }
+
+    /// Starts the network devices that a guest has when it has booted; those to come are started as they come.
+    fn start_interfaces(
+        &self,
+        host: &Computer,
+        vm: &VmSetup,
+        kernel: &Rc<Kernel>,
+    ) -> Result<(), ComputerError> {
+        let init = Init {
+            host: format!("{}/{}", host.name, vm.name),
+            kernel: Rc::clone(kernel),
+            namespaces: BTreeMap::new(),
+            routes: Vec::new(),
+        };
+        let polled = vm.nic.filter(|nic| nic.polled).map(|nic| nic.number);
+        let is_there = |name: &str| kernel.net().devices().iter().any(|device| device.name() == name);
+        for (n, interface) in vm.interfaces.iter().enumerate() {
+            if Some(n) != polled && is_there(&interface.name) {
+                self.simulation.block_on(init.start(interface))??;
+            }
+        }
+        let rules = Rules::of_guest(self.simulation.handle(), kernel, &vm.interfaces);
+        kernel.net().set_rules(rules);
         Ok(())
     }
 }

@@ -114,9 +114,13 @@ pub struct Fio {
     /// A flush after so many writes; never if 0.
     #[arg(long, default_value_t = 0)]
     fsync: u32,
-    /// Writes every block of the range once, then reads all of them and compares.
+    /// Writes every block of the range once, then reads all of them and compares. A pattern that only reads compares with what a job
+    /// of the same `randseed`, `bs` and range has written.
     #[arg(long, value_enum)]
     verify: Option<Verify>,
+    /// What places of a random pattern and the contents of blocks follow from; the scenario's own seed if not given.
+    #[arg(long)]
+    randseed: Option<u64>,
     /// Looks for completions itself rather than waiting for interrupts.
     #[arg(long)]
     hipri: bool,
@@ -163,16 +167,16 @@ impl Fio {
                 "--ramp_time comes before --runtime",
                 "give --runtime",
             ),
-            (!verifies || self.size.is_some(), "--verify writes the whole range", "give --size"),
+            (!verifies || self.size.is_some(), "--verify looks at the whole range", "give --size"),
             (
                 !verifies || self.numjobs == 1,
                 "jobs that write the same range cannot verify it",
                 "--numjobs=1",
             ),
             (
-                !verifies || self.rw.writes(),
-                "--verify needs a pattern that writes",
-                "--rw=write or --rw=randwrite",
+                !verifies || self.rw.writes() || self.randseed.is_some(),
+                "--verify needs a pattern that writes, or the seed of what was written",
+                "--rw=write or --rw=randwrite, or --randseed",
             ),
             (
                 is_direct || self.iodepth == 1,
@@ -216,6 +220,7 @@ impl Program for Fio {
             let file = environment.kernel.open_block(&self.filename);
             let file = file.ok_or_else(|| Failure(format!("fio: {}: no such device", self.filename)))?;
             self.agree()?;
+            let environment = Environment { seed: self.randseed.unwrap_or(environment.seed), ..environment };
             let range = self.range(file.bytes(), file.block_bytes().into())?;
             if self.verify.is_some() {
                 return verify::run(&self, &cpu, &environment, &*file, range).await;

@@ -1,4 +1,5 @@
-//! `verify`: every block of the range is written once, in the pattern's order, then all are read and compared.
+//! `verify`: every block of the range is written once, in the pattern's order, then all are read and compared. A pattern that only reads
+//! compares with what an earlier job of the same `randseed` has written.
 
 use platform::block::{BlockOp, Segment};
 use platform::cpu::Cpu;
@@ -25,8 +26,12 @@ pub(super) async fn run(
     let depth = if options.direct == 1 { options.iodepth } else { 1 };
     let buffers = Buffers::new(&*environment.kernel, cpu, depth, options.bs)?;
     let mut tally = Tally::new();
-    let mut done = pass(options, cpu, environment, file, &buffers, &order, true, &mut tally).await;
-    if done.is_ok() {
+    let mut done = Ok(());
+    let writes = options.rw.writes();
+    if writes {
+        done = pass(options, cpu, environment, file, &buffers, &order, true, &mut tally).await;
+    }
+    if done.is_ok() && writes {
         done = file.sync(cpu).await.map_err(|error| Failure::about("fio: fsync", error));
     }
     if done.is_ok() && options.direct == 0 {
