@@ -139,6 +139,20 @@ pub struct ClusterSetup {
     pub borrows: Vec<BorrowSetup>,
 }
 
+impl ClusterSetup {
+    /// What such a borrower has of functions for the first time: one that comes back has the name that it had.
+    pub fn first_borrows<'a>(
+        &'a self,
+        is_by: impl Fn(&BorrowSetup) -> bool + Copy + 'a,
+    ) -> impl Iterator<Item = &'a BorrowSetup> {
+        let had = move |n: usize, function| {
+            self.borrows[..n].iter().any(|earlier| is_by(earlier) && earlier.function == function)
+        };
+        let first = move |&(n, borrow): &(usize, &BorrowSetup)| is_by(borrow) && !had(n, borrow.function);
+        self.borrows.iter().enumerate().filter(first).map(|(_, borrow)| borrow)
+    }
+}
+
 /// Most adapters of a cluster: a bit of a register stands for each.
 const MOST_ADAPTERS: usize = 64;
 /// Cable length where a scenario does not say it.

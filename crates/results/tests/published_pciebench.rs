@@ -44,6 +44,7 @@ fn json_has_the_promised_fields() {
         "unit",
         "published",
         "simulated",
+        "half_width",
         "error_pct",
         "role",
         "tolerance_pct",

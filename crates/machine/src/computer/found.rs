@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 
 use super::slot::{FoundLink, links_found};
 use super::{DeviceFile, DeviceSetup, DriveSetup, HostSetup, PassedSetup};
-use crate::cluster::{self, BorrowSetup, ClusterSetup};
+use crate::cluster::{self, ClusterSetup};
 use crate::nic::Nic;
 use crate::program::ProgramEntry;
 use crate::scalar::Count;
@@ -70,7 +70,7 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
         let own = found.map(|link| (link.host, link.device));
         let own = own.filter(move |&device| !cluster.lends(device) && !is_passed(device));
         // What is borrowed comes when the own devices are there.
-        let borrowed = cluster.borrows.iter().filter(move |borrow| borrow.is_by_host(number));
+        let borrowed = cluster.first_borrows(move |borrow| borrow.is_by_host(number));
         own.chain(borrowed.map(|borrow| borrow.function)).filter_map(|(host, device)| {
             match &all[host].devices[device].kind {
                 DeviceFile::Drive(drive) => Some(((host, device), &**drive)),
@@ -86,7 +86,7 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
     let disks: Vec<_> = (0..all.len()).map(disks).collect();
     // A guest finds what is passed through to it and what it borrows.
     let guest_disks = |number: usize, vm: usize| {
-        let borrows = cluster.borrows.iter().filter(move |borrow| borrow.is_by_vm(number, vm));
+        let borrows = cluster.first_borrows(move |borrow| borrow.is_by_vm(number, vm));
         let own = all[number].vms[vm].devices.iter().map(|passed| (number, passed.device));
         let drives = own.chain(borrows.map(|borrow| borrow.function)).filter_map(|at| {
             match &all[at.0].devices[at.1].kind {
@@ -159,7 +159,7 @@ fn interfaces(
     let nics =
         || links_found(hosts, number).into_iter().filter(is_own).filter_map(|link| nic_at(hosts, link));
     let physical = nics().flat_map(|found| ports_of(found, 0));
-    let borrowed = cluster.borrows.iter().filter(|borrow| borrow.is_by_host(number)).flat_map(|borrow| {
+    let borrowed = cluster.first_borrows(|borrow| borrow.is_by_host(number)).flat_map(|borrow| {
         let (lender, device) = borrow.function;
         let segment = cluster::segment(hosts, lender);
         nic_at(hosts, FoundLink { host: lender, device, link: 0 })
@@ -225,9 +225,8 @@ fn guest_interfaces(
         }
     });
     let borrowed = |at_once: bool| {
-        let is_meant =
-            move |borrow: &&BorrowSetup| borrow.is_by_vm(number, vm) && borrow.from.is_zero() == at_once;
-        let borrows = cluster.borrows.iter().filter(is_meant).filter_map(|borrow| {
+        let all = cluster.first_borrows(|borrow| borrow.is_by_vm(number, vm));
+        let borrows = all.filter(|borrow| borrow.from.is_zero() == at_once).filter_map(|borrow| {
             let (lender, device) = borrow.function;
             at(lender, device)
         });

@@ -47,8 +47,8 @@ fn a_frame_by_lines_as_in_figure_5() {
         up       588 ns  UpdateFC-P
         up      1292 ns  MWr(32)
         up      1376 ns  MWr(32)
-        up      1452 ns  MWr(32)
-        up      1488 ns  MRd(32)
+        up      1436 ns  MWr(32)
+        up      1472 ns  MRd(32)
     "#]]
     .assert_eq(&rows);
 }
