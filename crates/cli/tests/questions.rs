@@ -67,7 +67,17 @@ fn how_many_tags_and_which_mps() {
 
 #[test]
 fn what_a_remote_nic_costs() {
-    answers(1, &["slot-socket1", "% of a core", "socket1-socket0", "octo"]);
+    // It is the slot that differs, and not the core that a flow's hash leads to.
+    answers(
+        1,
+        &[
+            "0.slot=slot: interrupts at b: core 0 (socket 0, the device's)",
+            "0.slot=slot-socket1: interrupts at b: core 0 (socket 0, REMOTE",
+            "% of a core",
+            "socket1-socket0",
+            "octo",
+        ],
+    );
 }
 
 #[test]

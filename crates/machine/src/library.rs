@@ -82,6 +82,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/octo-four.toml",
     "scenarios/octo-ssd.toml",
     "scenarios/nic-placement.toml",
+    "scenarios/nic-slot.toml",
     "scenarios/card-bandwidth.toml",
     "scenarios/ping.toml",
     "scenarios/one-disk.toml",

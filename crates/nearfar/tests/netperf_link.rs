@@ -72,3 +72,15 @@ fn streams_that_lose_their_tails_do_not_stand_still() {
     }
     assert!(all > 8_000.0, "{all} Mbit/s of the 16 Gbit/s that two lanes carry");
 }
+
+/// A stream that changes over to the other function of its card is counted on the links of both.
+#[test]
+fn a_card_with_two_links_is_counted_over_both() {
+    let done = run(&loaded(include_str!("../../../scenarios/octo.toml")), &Silent)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let link = report(&done, "a", "link");
+    let (packets, model) = ("packets, from the NIC", "packets, from the NIC, model");
+    let (packets, model) = (link.get(packets).unwrap(), link.get(model).unwrap());
+    assert!((packets / model - 1.0).abs() < 0.05, "{link:?}");
+    assert!(link.readings.iter().all(|reading| reading.value >= 0.0), "{link:?}");
+}

@@ -50,7 +50,7 @@ pub struct Arguments {
     /// Write a page with a curve for each quantity.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     report: Option<PathBuf>,
-    /// Draw the first quantity over the first key, as SVG.
+    /// Draw the first rate over the first key, or else the first quantity, as SVG.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
 }
@@ -197,7 +197,7 @@ fn bench_tables(all: &[(&Combination, Vec<Done>)]) -> Vec<Table> {
                 bindings.push((name.clone(), one.outcome.window.binding("")));
                 cells.push((Column { name, unit }, value));
             }
-            table.add(values, cells, bindings);
+            table.add(values, cells, bindings, Vec::new());
         }
         (!table.is_empty()).then_some(table)
     };
@@ -242,13 +242,14 @@ fn on_computers(
                 .or_insert_with(|| Table::new(&format!("{}: {}", program.host, program.run)));
             let window = counted.iter().find(|counted| Some(counted.program) == program.number);
             let binding = window.map(|counted| (String::new(), counted.window.binding(&program.host)));
+            let placement = window.map(|counted| counted.placement(setup)).unwrap_or_default();
             match &program.outcome {
                 Ok(report) => {
                     let cells = report.readings.iter().filter(|reading| reading.way.is_none());
                     let cells = cells.map(|reading| {
                         (Column { name: reading.quantity.clone(), unit: reading.unit }, reading.value)
                     });
-                    table.add(values, cells.collect(), binding.into_iter().collect());
+                    table.add(values, cells.collect(), binding.into_iter().collect(), placement);
                 }
                 Err(_) if program.was_stopped => {}
                 Err(failure) => {

@@ -1,6 +1,6 @@
 //! What programs measured, and where the cores' time went.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nearfar::computer::{Account, Done};
 use units::Duration;
@@ -11,6 +11,8 @@ use super::{Fit, TextTable, prose, width};
 /// What programs of a scenario measured, program by program.
 pub fn program_table(done: &[Done]) -> String {
     let mut text = String::new();
+    // What was said of one link need not be said of the next.
+    let mut said = BTreeSet::new();
     for program in done {
         let took = nearfar::trace::human(program.took);
         text += &(prose(&format!("{}: {} ({took})", program.host, program.run)) + "\n");
@@ -31,7 +33,11 @@ pub fn program_table(done: &[Done]) -> String {
                     );
                     text += &format!("{}\n", line.trim_end());
                 }
-                report.notes.iter().for_each(|note| text += &(prose(&format!("  {note}")) + "\n"));
+                for note in
+                    report.notes.iter().filter(|note| program.number.is_some() || said.insert(&**note))
+                {
+                    text += &(prose(&format!("  {note}")) + "\n");
+                }
             }
             Err(why) => {
                 let how = if program.was_stopped { "stopped" } else { "failed" };

@@ -27,9 +27,17 @@ struct Line {
     values: Vec<(String, String)>,
     cells: Vec<Option<f64>>,
     bindings: Vec<(String, Binding)>,
+    /// Where interrupts arrived, in sentences.
+    placement: Vec<String>,
 }
 
 impl Line {
+    /// Its values, as they stand before what is said of it.
+    fn label(&self) -> String {
+        let value = |(key, value): &(String, String)| format!("{}={value}", short(key));
+        self.values.iter().map(value).collect::<Vec<_>>().join(" ")
+    }
+
     /// What binds, once for all that it binds: their names, none where that is everything, and what is said of the one
     /// that it binds least.
     fn bound(&self) -> Vec<(String, &Binding)> {
@@ -83,14 +91,15 @@ impl Table {
         self.columns.is_empty()
     }
 
-    /// Adds what a combination of values gave, and what binds each of it.
+    /// Adds what a combination of values gave, what binds each of it, and where its interrupts arrived.
     pub fn add(
         &mut self,
         values: &[(String, String)],
         cells: Vec<(Column, f64)>,
         bindings: Vec<(String, Binding)>,
+        placement: Vec<String>,
     ) {
-        let mut line = Line { values: values.to_vec(), cells: Vec::new(), bindings };
+        let mut line = Line { values: values.to_vec(), cells: Vec::new(), bindings, placement };
         for (column, value) in cells {
             let known = self.columns.iter().position(|other| *other == column);
             let place = known.unwrap_or_else(|| {
@@ -112,14 +121,29 @@ impl Table {
         rows.into_iter().for_each(|row| table.add(row));
         let mut text = prose(&self.title) + "\n" + &table.render(width()) + "\n";
         for line in &self.lines {
-            let values: Vec<String> =
-                line.values.iter().map(|(key, value)| format!("{}={value}", short(key))).collect();
             for (names, binding) in line.bound() {
                 let names = if names.is_empty() { names } else { format!(", {names}") };
-                text += &(prose(&format!("  {}{names}: {binding}", values.join(" "))) + "\n");
+                text += &(prose(&format!("  {}{names}: {binding}", line.label())) + "\n");
             }
         }
+        self.placements().iter().for_each(|note| text += &(prose(&format!("  {note}")) + "\n"));
         text
+    }
+
+    /// Where interrupts arrived: at once where that is the same for all values.
+    fn placements(&self) -> Vec<String> {
+        let is_common = |note: &String| self.lines.iter().all(|line| line.placement.contains(note));
+        let first = self.lines.first().into_iter().flat_map(|line| &line.placement);
+        let common = first.filter(|note| is_common(note)).cloned();
+        let own = |line: &Line| {
+            let (label, notes) = (line.label(), line.placement.clone());
+            notes
+                .into_iter()
+                .filter(|note| !is_common(note))
+                .map(move |note| format!("{label}: {note}"))
+                .collect()
+        };
+        common.chain(self.lines.iter().flat_map(|line| -> Vec<String> { own(line) })).collect()
     }
 
     fn keys(&self) -> Vec<&str> {
@@ -146,8 +170,8 @@ impl Table {
         (header, self.lines.iter().enumerate().map(row).collect())
     }
 
-    /// A chart for each quantity over the first key, a curve for each run and combination of the other keys. Values that are no
-    /// numbers of the same unit stand side by side.
+    /// A chart for each quantity over the first key, rates first; a curve for each run and combination of the other keys. Values
+    /// that are no numbers of the same unit stand side by side.
     pub fn charts(&self) -> Vec<Chart> {
         let firsts: Vec<&str> = self.lines.iter().filter_map(|line| Some(&*line.values.first()?.1)).collect();
         let numbers: Option<Vec<(f64, &str)>> = firsts.iter().map(|value| quantity(value)).collect();
@@ -197,7 +221,7 @@ impl Table {
                 x: (format!("{}{}", short(key), unit(xs.first().map_or("", |x| x.1))), scale),
                 names: names.clone(),
                 y: (format!("{quantity}{}", unit(column.unit)), Scale::Linear),
-                from_zero: column.unit.ends_with("bit/s"),
+                from_zero: !names.is_empty() || column.unit.ends_with("/s"),
                 rings: String::new(),
                 curves,
             }
@@ -205,7 +229,8 @@ impl Table {
         let is_drawn = |chart: &Chart| chart.curves.iter().any(|curve| curve.simulated.len() > 1);
         let together = if self.is_of_runs { self.columns.len().max(1) } else { 1 };
         let all = self.columns.chunks(together).enumerate().map(|(n, columns)| chart(columns, n * together));
-        let all: Vec<Chart> = all.filter(is_drawn).collect();
+        let mut all: Vec<Chart> = all.filter(is_drawn).collect();
+        all.sort_by_key(|chart| !chart.y.0.ends_with("/s)"));
         // What is the same everywhere needs no picture, unless nothing changes at all.
         match all.iter().any(changes) {
             true => all.into_iter().filter(changes).collect(),
@@ -247,7 +272,7 @@ pub fn page(title: &str, tables: &[Table], provenance: &Provenance) -> Report {
         };
         let mut tables = vec![DataTable { title, header, rows, numbers_from }];
         tables.extend((!binds.rows.is_empty()).then_some(binds));
-        Section { title: table.title.clone(), prose: Vec::new(), charts: table.charts(), tables }
+        Section { title: table.title.clone(), prose: table.placements(), charts: table.charts(), tables }
     });
     Report {
         title: title.to_owned(),
@@ -286,7 +311,12 @@ mod tests {
         let mut table = Table::new("a: pktgen");
         for (tags, rate) in [("8", 10.0), ("16", 15.0), ("32", 15.5)] {
             let column = Column { name: "packets".into(), unit: "Mpps" };
-            table.add(&[("host.a.device.0.tags".into(), tags.into())], vec![(column, rate)], Vec::new());
+            table.add(
+                &[("host.a.device.0.tags".into(), tags.into())],
+                vec![(column, rate)],
+                Vec::new(),
+                Vec::new(),
+            );
         }
         table
     }
@@ -311,7 +341,7 @@ mod tests {
         for (tags, some) in [("8", &runs[..2]), ("16", &runs)] {
             let cells = some.iter().map(|(name, ..)| column(name)).collect();
             let bound = some.iter().map(|&(name, kind, share)| (name.to_owned(), by(kind, share))).collect();
-            table.add(&[("tags".into(), tags.into())], cells, bound);
+            table.add(&[("tags".into(), tags.into())], cells, bound, Vec::new());
         }
         let text = table.render();
         let said: Vec<&str> =
@@ -323,11 +353,25 @@ mod tests {
     }
 
     #[test]
+    fn where_interrupts_arrive_is_said_once_where_it_is_the_same() {
+        let mut table = Table::new("a: netperf");
+        for slot in ["near", "far"] {
+            let column = Column { name: "rate".into(), unit: "Gbit/s" };
+            let notes = vec!["at a: core 0".to_owned(), format!("at b: {slot} core")];
+            table.add(&[("slot".into(), slot.into())], vec![(column, 1.0)], Vec::new(), notes);
+        }
+        assert_eq!(
+            table.placements(),
+            ["at a: core 0", "slot=near: at b: near core", "slot=far: at b: far core"]
+        );
+    }
+
+    #[test]
     fn runs_are_curves_of_one_chart() {
         let mut table = Table::of_runs("goodput of reads and the like");
         for (tags, rate) in [("8", 10.0), ("16", 20.0)] {
             let cells = ["64 B", "512 B"].map(|name| (Column { name: name.into(), unit: "Gbit/s" }, rate));
-            table.add(&[("dma_engine.tags".into(), tags.into())], cells.to_vec(), Vec::new());
+            table.add(&[("dma_engine.tags".into(), tags.into())], cells.to_vec(), Vec::new(), Vec::new());
         }
         let charts = table.charts();
         let labels: Vec<&str> = charts[0].curves.iter().map(|curve| &*curve.label).collect();
@@ -343,7 +387,7 @@ mod tests {
         let mut words = Table::new("x");
         for mode in ["off", "strict"] {
             let column = Column { name: "rate".into(), unit: "Gbit/s" };
-            words.add(&[("host.a.iommu".into(), mode.into())], vec![(column, 1.0)], Vec::new());
+            words.add(&[("host.a.iommu".into(), mode.into())], vec![(column, 1.0)], Vec::new(), Vec::new());
         }
         let charts = words.charts();
         assert_eq!((&*charts[0].names.join(" "), charts[0].curves[0].simulated[1].x), ("off strict", 1.0));

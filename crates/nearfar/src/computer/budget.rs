@@ -7,13 +7,12 @@
 
 use analytic::{Link, Nic, Part, Traffic};
 use drivers::nic::NicDriverParams;
-use hardware::link::DirectionCounters;
 use machine::HostSetup;
 use units::Bytes;
 use wire::nic::registers::counter;
 use workloads::{Report, Way};
 
-use super::packets::{Counted, other_path};
+use super::packets::{Counted, Direction, other_path};
 use super::run::Done;
 
 /// Bytes of a message-signalled interrupt's data.
@@ -34,44 +33,13 @@ struct Carried {
     interrupts: f64,
 }
 
-/// One direction: TLPs and their bytes by class (posted, non-posted, completions), and the rest.
-#[derive(Clone, Copy)]
-struct Direction {
-    tlps: [f64; 3],
-    bytes: [f64; 3],
-    dllps: f64,
-    /// All that the wire carried.
-    busy: f64,
-}
-
-impl Direction {
-    fn between(before: &DirectionCounters, after: &DirectionCounters, ps_per_byte: f64) -> Self {
-        let class = |n: usize| (after.tlp_bytes[n].get() - before.tlp_bytes[n].get()) as f64;
-        Self {
-            tlps: [0, 1, 2].map(|n| (after.tlps[n] - before.tlps[n]) as f64),
-            bytes: [0, 1, 2].map(class),
-            dllps: (after.dllp_bytes.get() - before.dllp_bytes.get()) as f64,
-            busy: (after.busy - before.busy).as_ps() as f64 / ps_per_byte,
-        }
-    }
-
-    /// What the wire carried that is neither TLP nor DLLP.
-    fn fill(&self) -> f64 {
-        (self.busy - self.bytes.iter().sum::<f64>() - self.dllps).max(0.0)
-    }
-}
-
 impl Carried {
     fn between(before: &Counted, after: &Counted) -> Option<Self> {
         if after.nic.is_empty() || after.nic.len() != before.nic.len() {
             return None;
         }
-        let ps_per_byte = after.ps_per_byte;
         Some(Self {
-            directions: [
-                Direction::between(&before.up, &after.up, ps_per_byte),
-                Direction::between(&before.down, &after.down, ps_per_byte),
-            ],
+            directions: after.since(before),
             nic: after.nic.iter().zip(&before.nic).map(|(after, before)| (after - before) as f64).collect(),
             interrupts: (after.interrupts - before.interrupts) as f64,
         })
@@ -139,7 +107,7 @@ impl Carried {
     }
 }
 
-/// The report on a host's link, if its NIC sent or received frames: as if it were a program, so that it is printed and
+/// The report on the links of a host's NIC, if its NIC sent or received frames: as if it were a program, so that it is printed and
 /// written as what programs measured.
 pub(super) fn report(
     host: &HostSetup,
@@ -186,29 +154,31 @@ pub(super) fn report(
         if path.is_none() {
             report.add_way("all", modelled, "B/frame", totals[n][1] / frames);
         }
-        let busy = carried.directions[n].busy * after.ps_per_byte / took.as_ps().max(1) as f64;
+        let time = (took.as_ps().max(1) * after.links.max(1) as u64) as f64;
+        let busy = carried.directions[n].busy * after.ps_per_byte / time;
         report.add_way("busy", measured, "% of time", 100.0 * busy);
     }
     match path {
         Some(path) => report.notes.push(format!("{path}, for which there is no model")),
-        None => report.notes.push(aside(link)),
+        None => report.notes.push(aside(link, after.links)),
     }
     let completions = carried.directions[1].tlps[2];
     report.notes.push(format!(
-        "the host answered {} reads with {completions} completions, cut as its root port does; frames that TSO cuts share \
-         descriptors, and requests to addresses below 4 GiB have headers 4 B shorter than the model's",
+        "the host answered {} reads with {completions} completions, cut as its root port does",
         carried.directions[0].tlps[1]
     ));
     let run = format!("link to {}", nic.name);
     Some(Done::new(None, host.name.clone(), run, took, Ok(report)))
 }
 
-/// What the model takes out of a link's rate beforehand.
-fn aside(link: &Link) -> String {
+/// What the model takes out of the links' rate beforehand, and what it does not know.
+fn aside(link: &Link, links: usize) -> String {
     let raw = link.raw_rate().as_gbit_per_s_f64();
     let allowance = 100.0 * (1.0 - link.tlp_rate().as_gbit_per_s_f64() / raw);
+    let each = if links > 1 { format!(" of each of {links} links") } else { String::new() };
     format!(
-        "of {raw:.1} Gbit/s a direction the model sets {allowance:.1} % aside for DLLPs and skips; it knows no fill: whole \
-         beats of the root port's transmitter, padded completions"
+        "of {raw:.1} Gbit/s a direction{each} the model sets {allowance:.1} % aside for DLLPs and skips; it knows no fill: whole \
+         beats of the root port's transmitter, padded completions; frames that TSO cuts share descriptors, and requests to \
+         addresses below 4 GiB have headers 4 B shorter than the model's"
     )
 }

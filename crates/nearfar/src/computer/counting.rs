@@ -66,7 +66,7 @@ impl Counted {
                     false => format!("socket {node}, REMOTE from the device on socket {device}"),
                 };
                 notes.push(format!(
-                    "interrupts at {}: {many} {list} ({where_to}); buffers that are taken there lie in memory of socket {node}",
+                    "interrupts at {}: {many} {list} ({where_to}), buffers in memory of socket {node}",
                     host.name
                 ));
             }

@@ -32,22 +32,15 @@ pub struct PacketCost {
 }
 
 impl PacketCost {
-    fn of(before: &DirectionCounters, after: &DirectionCounters, packets: f64, ps_per_byte: f64) -> Self {
-        let bytes = |counters: &DirectionCounters| counters.tlp_bytes.iter().map(|b| b.get()).sum::<u64>();
-        // Posted and non-posted ones.
-        let requests = |counters: &DirectionCounters| counters.tlps[0] + counters.tlps[1];
+    fn of(carried: &Direction, packets: f64) -> Self {
         Self {
-            requests: (requests(after) - requests(before)) as f64 / packets,
-            completions: (after.tlps[2] - before.tlps[2]) as f64 / packets,
-            tlp_bytes: (bytes(after) - bytes(before)) as f64 / packets,
-            dllp_bytes: (after.dllp_bytes.get() - before.dllp_bytes.get()) as f64 / packets,
-            fill_bytes: 0.0,
+            // Posted and non-posted ones.
+            requests: (carried.tlps[0] + carried.tlps[1]) / packets,
+            completions: carried.tlps[2] / packets,
+            tlp_bytes: carried.bytes.iter().sum::<f64>() / packets,
+            dllp_bytes: carried.dllps / packets,
+            fill_bytes: carried.fill() / packets,
         }
-        .filled((after.busy - before.busy).as_ps() as f64 / ps_per_byte / packets)
-    }
-
-    fn filled(self, busy: f64) -> Self {
-        Self { fill_bytes: (busy - self.tlp_bytes - self.dllp_bytes).max(0.0), ..self }
     }
 
     /// All together.
@@ -56,18 +49,65 @@ impl PacketCost {
     }
 }
 
-/// What has passed the first NIC of a host.
+/// What the links of a NIC carried in one direction: TLPs and their bytes by class (posted, non-posted, completions), and the
+/// rest.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Direction {
+    pub tlps: [f64; 3],
+    pub bytes: [f64; 3],
+    /// Bytes of DLLPs.
+    pub dllps: f64,
+    /// Bytes for which the wire had time while it was busy.
+    pub busy: f64,
+}
+
+impl Direction {
+    fn add(&mut self, counters: &DirectionCounters, ps_per_byte: f64) {
+        for class in 0..3 {
+            self.tlps[class] += counters.tlps[class] as f64;
+            self.bytes[class] += counters.tlp_bytes[class].get() as f64;
+        }
+        self.dllps += counters.dllp_bytes.get() as f64;
+        self.busy += counters.busy.as_ps() as f64 / ps_per_byte;
+    }
+
+    /// What the wire carried that is neither TLP nor DLLP.
+    pub fn fill(&self) -> f64 {
+        (self.busy - self.bytes.iter().sum::<f64>() - self.dllps).max(0.0)
+    }
+
+    /// What came to it since.
+    pub fn since(&self, before: &Self) -> Self {
+        let less = |n: usize| (self.tlps[n] - before.tlps[n], self.bytes[n] - before.bytes[n]);
+        Self {
+            tlps: [0, 1, 2].map(|n| less(n).0),
+            bytes: [0, 1, 2].map(|n| less(n).1),
+            dllps: self.dllps - before.dllps,
+            busy: self.busy - before.busy,
+        }
+    }
+}
+
+/// What has passed the first NIC of a host, over all its links.
 #[derive(Clone, Default)]
 pub(super) struct Counted {
-    pub up: DirectionCounters,
-    pub down: DirectionCounters,
+    /// From the NIC and to it.
+    pub directions: [Direction; 2],
+    pub links: usize,
     pub interrupts: u64,
-    /// Time of a byte on the link.
+    /// Time of a byte on a link.
     pub ps_per_byte: f64,
     /// The NIC's own counters, of all its functions.
     pub nic: Vec<u64>,
     /// When this was.
     pub at: Time,
+}
+
+impl Counted {
+    /// What each direction carried since.
+    pub fn since(&self, before: &Self) -> [Direction; 2] {
+        [0, 1].map(|way| self.directions[way].since(&before.directions[way]))
+    }
 }
 
 /// Counts what passes NICs' links while programs run.
@@ -86,15 +126,19 @@ fn count(computers: &Computers, host: &Computer, nic: Option<usize>) -> Counted 
         (0..counter::COUNT).map(|which| functions().map(|f| handle.counter(f, which)).sum()).collect()
     });
     let nic_counters = nic_counters.unwrap_or_default();
-    let at = computers.simulation().now();
+    let mut counted =
+        Counted { interrupts, nic: nic_counters, at: computers.simulation().now(), ..Counted::default() };
     computers.simulation().with(|fabric, _| {
-        let Some(link) = fabric.endpoint(device).links().next() else { return Counted::default() };
-        let link = fabric.wires.link(link);
-        let counters = |side| link.counters(side).clone();
-        let ps_per_byte = link.wire_time_per_byte_ps();
-        let (up, down) = (counters(Side::Downstream), counters(Side::Upstream));
-        Counted { up, down, interrupts, ps_per_byte, nic: nic_counters, at }
-    })
+        for link in fabric.endpoint(device).links() {
+            let link = fabric.wires.link(link);
+            counted.links += 1;
+            counted.ps_per_byte = link.wire_time_per_byte_ps();
+            for (way, side) in counted.directions.iter_mut().zip([Side::Downstream, Side::Upstream]) {
+                way.add(link.counters(side), counted.ps_per_byte);
+            }
+        }
+    });
+    counted
 }
 
 /// The first NIC of a host.
@@ -141,12 +185,7 @@ impl PacketCosts {
     /// What a packet took from the NIC of a host and to it, if so many were sent.
     pub fn of(&self, host: usize, packets: f64) -> Option<[PacketCost; 2]> {
         let (before, after) = (self.before.get(host)?, self.after.get(host)?);
-        (packets > 0.0).then(|| {
-            [
-                PacketCost::of(&before.up, &after.up, packets, after.ps_per_byte),
-                PacketCost::of(&before.down, &after.down, packets, after.ps_per_byte),
-            ]
-        })
+        (packets > 0.0).then(|| after.since(before).map(|way| PacketCost::of(&way, packets)))
     }
 
     /// Adds a note on the link to each pktgen that was alone on its host, and a report on each link that carried what

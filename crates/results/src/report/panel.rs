@@ -257,6 +257,10 @@ impl<'a> Panel<'a> {
                     "<g fill=\"var(--card)\" stroke=\"var(--curve-{colour})\" stroke-width=\"2\">\n{drawn}</g>\n"
                 );
             }
+            if !of.names.is_empty() && of.from_zero && self.lines.len() == 1 {
+                let bar = |(x, y)| Rectangle::new([(x - 0.25, 0.0), (x + 0.25, y)], colour.mix(0.3).filled());
+                chart.draw_series(middle().map(bar))?;
+            }
             if line.curves.iter().all(|curve| curve.measured.is_empty()) {
                 let size = if of.names.is_empty() { 2 } else { 6 };
                 chart.draw_series(middle().map(|at| Circle::new(at, size, colour.filled())))?;
