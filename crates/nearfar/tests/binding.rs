@@ -253,6 +253,18 @@ fn of_a_gpu_with_a_core_that_polls() {
     }
 }
 
+/// A vCPU that polls is no more what binds than a core that does.
+#[test]
+fn of_a_gpu_of_a_guest_that_polls() {
+    let gpu = "iommu = \"strict\"\n[[host.device]]\nname = \"gpu\"\ngpu = \"k420\"\n";
+    let few = change("change.copy_engine.tags", "6");
+    let vm = "[[host.vm]]\nname = \"x\"\nvcpus = \"2\"\nmemory = \"1 GiB\"\ndevices = [\"gpu\"]\n";
+    let line = "bandwidthTest --device=0 --htod --mode=range --start=1m --end=1m";
+    let a = host("a", "dolphin-e5-2603v4", &[gpu, &few, vm].concat());
+    let text = [scenario::HEAD, &a, &program("a/x", "0", line)].concat();
+    assert_eq!(run(&text, "host to device 1048576 B").0, Some(Kind::Tags));
+}
+
 /// STREAM on the cores of socket 0, of memory of the other socket and of its own.
 #[test]
 fn of_memory() {

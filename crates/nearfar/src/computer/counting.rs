@@ -134,7 +134,7 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
     let mut reading = Reading::of_hardware(fabric, host.host, &places, now);
     reading.add_kernel(&host.kernel, now);
     for (vm, setup) in host.vms().iter().zip(&setup.vms) {
-        reading.add_vm(&setup.name, vm);
+        reading.add_vm(&setup.name, vm, &host.kernel);
     }
     let with_nic = setup.vms.iter().filter(|vm| vm.nic.is_some());
     for (nic, vm) in host.vnics().iter().zip(with_nic) {

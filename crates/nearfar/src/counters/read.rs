@@ -166,8 +166,17 @@ impl Reading {
         self.add("kernel/interrupts/between-cores".into(), Unit::Events, irqs.between_cores);
     }
 
-    /// Adds why a virtual machine was left, how often and for how many requests, and what devices hold of it.
-    pub(crate) fn add_vm(&mut self, name: &str, vm: &Vm) {
+    /// Adds why a virtual machine was left, how often and for how many requests, and what devices hold of it. Where a vCPU polls,
+    /// the core of its host waits.
+    pub(crate) fn add_vm(&mut self, name: &str, vm: &Vm, host: &Kernel) {
+        for (vcpu, task) in (0..).zip(vm.tasks()) {
+            let polled = vm.kernel().core_times(CpuId(vcpu)).of(Part::Poll);
+            let core = host.core_of(task).map(|core| format!("core{}", core.0));
+            let is_its = |used: &&mut Used| used.kind == Kind::Core && core.as_ref() == Some(&used.place);
+            if let Some(used) = self.resources.iter_mut().find(is_its) {
+                used.busy_ps = used.busy_ps.saturating_sub(polled.as_ps().into());
+            }
+        }
         let (exits, kernel) = (vm.exits(), vm.kernel());
         let net = kernel.net().devices();
         for exit in Exit::ALL {
