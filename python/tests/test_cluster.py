@@ -37,6 +37,15 @@ def test_results_are_those_of_local_threads_to_the_bit(client):
     assert nearfar.sweep("dd-verify", programs, client=client) == nearfar.sweep("dd-verify", programs)
 
 
+@pytest.mark.parametrize(("points", "threads"), [(0, 2), (1, 16), (24, 2), (1000, 2), (1000, 64)])
+def test_each_point_is_in_one_task_and_the_last_tasks_are_small(points, threads):
+    batches = cluster.smaller_and_smaller(list(range(points)), threads)
+    assert [point for batch in batches for point in batch] == list(range(points))
+    sizes = [len(batch) for batch in batches]
+    assert all(later <= size for size, later in zip(sizes[:-1], sizes[1:]))
+    assert points == 0 or sizes[-1] <= max(1, points / (threads * cluster.LEAST))
+
+
 def test_what_is_finished_is_not_repeated(client):
     told = []
     first = nearfar.sweep("latency-by-size", OVER, QUICK, client=client, progress=lambda *state: told.append(state))

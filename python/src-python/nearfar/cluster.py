@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10
 """How long to wait for a scheduler, and for its first worker."""
-BATCHES_PER_THREAD = 8
-"""Tasks for each thread of the cluster: enough that a slow one, or one lost with its worker, costs little."""
+SHARE, LEAST = 4, 64
+"""A task takes a fourth of what each thread has before it, and no less than a 64th of what each had at first: the tasks are few,
+and at the end no thread waits long for the others."""
 
 
 @contextlib.contextmanager
@@ -156,6 +157,16 @@ def in_order(
                 client.cancel([future for future in submitted if not future.done()])
 
 
+def smaller_and_smaller(points: list[int], threads: int) -> list[list[int]]:
+    """Points for the tasks of so many threads."""
+    batches, begin = [], 0
+    while begin < len(points):
+        size = max(1, len(points) // (threads * LEAST), (len(points) - begin) // (threads * SHARE))
+        batches.append(points[begin : begin + size])
+        begin += size
+    return batches
+
+
 def sweep_points(
     client: Client | str, called: _Called, points: list, accounting: bool, command: str, tell: Callable | None
 ) -> tuple[list[_nearfar.Records], str]:
@@ -164,9 +175,7 @@ def sweep_points(
     keys, records, provenance, texts = _nearfar.look(*arguments, points, accounting, command)
     left = [place for place, known in enumerate(records) if known is None]
     with connected(client) as cluster:
-        threads = max(1, sum(cluster.nthreads().values()))
-        size = max(1, -(-len(left) // (threads * BATCHES_PER_THREAD)))
-        batches = [left[begin : begin + size] for begin in range(0, len(left), size)]
+        batches = smaller_and_smaller(left, max(1, sum(cluster.nthreads().values())))
         library = called.library._with(dict(texts))
         tasks = [(called.name, called.changes, [points[place] for place in batch], accounting, command) for batch in batches]
 
