@@ -10,7 +10,7 @@ use platform::cpu::Cpu;
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
 use platform::net::{Fragment, Packet, PacketOwner, TxFlow};
 
-use crate::base::Base;
+use super::means::Means;
 use crate::mm::Memory;
 
 /// Bytes for the headers of a packet (Linux: the linear part of an skb, 512 bytes with its shared info).
@@ -23,23 +23,23 @@ const PACKET_STRUCTURE: u32 = 256;
 
 /// Small pieces for headers and socket structures, by node, the warmest on top.
 pub struct Heads {
-    base: Base,
+    means: Rc<Means>,
     free: Vec<RefCell<Vec<PhysAddr>>>,
     pages: RefCell<Vec<Pages>>,
 }
 
 impl Heads {
-    pub fn new(base: Base) -> Rc<Self> {
-        let nodes = base.memory.usage().len();
+    pub fn new(means: Rc<Means>) -> Rc<Self> {
+        let nodes = means.memory().usage().len();
         Rc::new(Self {
-            base,
+            means,
             free: (0..nodes).map(|_| RefCell::default()).collect(),
             pages: RefCell::default(),
         })
     }
 
     fn list_of(&self, at: PhysAddr) -> &RefCell<Vec<PhysAddr>> {
-        let node = self.base.memory.node_of(at).unwrap_or_default();
+        let node = self.means.memory().node_of(at).unwrap_or_default();
         &self.free[usize::from(node.0)]
     }
 
@@ -47,10 +47,10 @@ impl Heads {
     pub fn take(&self, cpu: &Cpu) -> Result<PhysAddr, Error> {
         let free = &self.free[usize::from(cpu.node().0)];
         if let Some(at) = free.borrow_mut().pop() {
-            cpu.work(self.base.costs().page);
+            cpu.work(self.means.costs().page);
             return Ok(at);
         }
-        let pages = self.base.memory.take(cpu, 0, Policy::Local)?;
+        let pages = self.means.memory().take(cpu, 0, Policy::Local)?;
         self.pages.borrow_mut().push(pages);
         let mut free = self.list_of(pages.start).borrow_mut();
         free.extend((1..PAGE / HEAD).map(|n| pages.start + n * HEAD));
@@ -59,7 +59,7 @@ impl Heads {
 
     /// Gives a piece back to those of its node, whoever sent what it held.
     pub fn give(&self, cpu: &Cpu, at: PhysAddr) {
-        cpu.work(self.base.costs().page);
+        cpu.work(self.means.costs().page);
         self.list_of(at).borrow_mut().push(at);
     }
 }

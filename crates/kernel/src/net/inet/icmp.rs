@@ -18,10 +18,11 @@ use wire::Malformed;
 use wire::ip::icmp::HEADER_LEN;
 use wire::ip::{IcmpEcho, protocol};
 
-use super::Stack;
 use super::buffers::Hold;
 use super::input::{Headers, load};
-use super::output::{MOST_PAYLOAD, Outgoing};
+use super::interfaces::Interfaces;
+use super::means::Means;
+use super::output::{MOST_PAYLOAD, Outgoing, Output};
 use platform::memory::Pages;
 use platform::net::Fragment;
 
@@ -32,12 +33,25 @@ const IN_HEAD: usize = 56;
 const MOST_ANSWERS: usize = 212_992 / 768;
 
 /// All sockets for echo requests, by their identifier.
-#[derive(Default)]
-pub(super) struct Icmp {
+pub struct Icmp {
+    me: Weak<Self>,
+    means: Rc<Means>,
+    interfaces: Rc<Interfaces>,
+    output: Rc<Output>,
     sockets: RefCell<BTreeMap<u16, Weak<Socket>>>,
 }
 
 impl Icmp {
+    pub fn new(means: &Rc<Means>, interfaces: &Rc<Interfaces>, output: &Rc<Output>) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: me.clone(),
+            means: Rc::clone(means),
+            interfaces: Rc::clone(interfaces),
+            output: Rc::clone(output),
+            sockets: RefCell::default(),
+        })
+    }
+
     pub fn clear(&self) {
         self.sockets.borrow_mut().clear();
     }
@@ -54,7 +68,7 @@ impl Icmp {
 }
 
 struct Socket {
-    stack: Weak<Stack>,
+    icmp: Weak<Icmp>,
     identifier: u16,
     asked: RefCell<Option<Ipv4Addr>>,
     answers: RefCell<VecDeque<Result<Echo, Error>>>,
@@ -63,8 +77,8 @@ struct Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if let Some(stack) = self.stack.upgrade() {
-            stack.icmp.sockets.borrow_mut().remove(&self.identifier);
+        if let Some(icmp) = self.icmp.upgrade() {
+            icmp.sockets.borrow_mut().remove(&self.identifier);
         }
     }
 }
@@ -74,13 +88,13 @@ fn pattern(length: usize) -> impl Iterator<Item = u8> {
     (0..length).map(|n| n as u8)
 }
 
-impl Stack {
+impl Icmp {
     /// A socket for echo requests.
-    pub(super) fn ping_socket(&self) -> Result<Rc<dyn PingSocket>, Error> {
-        let mut sockets = self.icmp.sockets.borrow_mut();
+    pub fn socket(&self) -> Result<Rc<dyn PingSocket>, Error> {
+        let mut sockets = self.sockets.borrow_mut();
         let identifier = (1..u16::MAX).find(|id| !sockets.contains_key(id)).ok_or(Error::NoSpace)?;
         let socket = Rc::new(Socket {
-            stack: self.me.clone(),
+            icmp: self.me.clone(),
             identifier,
             asked: RefCell::default(),
             answers: RefCell::default(),
@@ -91,8 +105,8 @@ impl Stack {
     }
 
     /// A message arrived.
-    pub(super) fn icmp_input(&self, cpu: &Cpu, packet: &Packet, headers: &Headers) -> Result<(), Malformed> {
-        cpu.work(self.costs().icmp);
+    pub fn input(&self, cpu: &Cpu, packet: &Packet, headers: &Headers) -> Result<(), Malformed> {
+        cpu.work(self.means.costs().icmp);
         let message = load(cpu, packet, headers.transport as u32, headers.above_len());
         let echo = IcmpEcho::parse(&message)?;
         if !echo.is_reply {
@@ -103,13 +117,13 @@ impl Stack {
             }
             return Ok(());
         }
-        let socket = self.icmp.sockets.borrow().get(&echo.identifier).and_then(Weak::upgrade);
+        let socket = self.sockets.borrow().get(&echo.identifier).and_then(Weak::upgrade);
         let Some(socket) = socket else {
-            self.count(|c| c.unwanted += 1);
+            self.means.count(|c| c.unwanted += 1);
             return Ok(());
         };
         if socket.answers.borrow().len() >= MOST_ANSWERS {
-            self.count(|c| c.socket_full += 1);
+            self.means.count(|c| c.socket_full += 1);
             return Ok(());
         }
         let data = &message[HEADER_LEN..];
@@ -120,7 +134,7 @@ impl Stack {
             ttl: headers.ip.ttl,
             intact: data.iter().copied().eq(pattern(data.len())),
         }));
-        cpu.work(self.costs().wake_up);
+        cpu.work(self.means.costs().wake_up);
         socket.arrived.wake_one();
         Ok(())
     }
@@ -139,7 +153,7 @@ impl Stack {
         let mut outgoing = Outgoing::bare(source, to, protocol::ICMP, head);
         if !rest.is_empty() {
             let order = Pages::order_for(rest.len() as u64);
-            let hold = Hold::pages(&self.base.memory, cpu, order)?;
+            let hold = Hold::pages(self.means.memory(), cpu, order)?;
             if hold.pages.len() < rest.len() as u64 {
                 Hold::Pages(hold).let_go(cpu);
                 return Err(Error::NoMemory);
@@ -149,16 +163,16 @@ impl Stack {
                 vec![Fragment { pages: None, at: hold.pages.start, length: rest.len() as u32 }];
             outgoing.holds = vec![Hold::Pages(hold)];
         }
-        self.send(cpu, outgoing)
+        self.output.send(cpu, outgoing)
     }
 }
 
 impl PingSocket for Socket {
     fn send(&self, cpu: &Cpu, to: Ipv4Addr, sequence: u16, data: u16) -> Result<(), Error> {
-        let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
+        let icmp = self.icmp.upgrade().ok_or(Error::NoDevice)?;
         let _part = cpu.book(Part::Net);
-        cpu.work(stack.costs().syscall + stack.costs().icmp);
-        let (_, source, _) = stack.interfaces.way(to).ok_or(Error::Unreachable)?;
+        cpu.work(icmp.means.costs().syscall + icmp.means.costs().icmp);
+        let (_, source, _) = icmp.interfaces.way(to).ok_or(Error::Unreachable)?;
         if usize::from(data) + HEADER_LEN > MOST_PAYLOAD {
             return Err(Error::TooLong);
         }
@@ -166,13 +180,13 @@ impl PingSocket for Socket {
         let mut message = vec![0; HEADER_LEN];
         message.extend(pattern(data.into()));
         let echo = IcmpEcho { is_reply: false, identifier: self.identifier, sequence };
-        stack.send_echo(cpu, source, to, echo, message)
+        icmp.send_echo(cpu, source, to, echo, message)
     }
 
     fn recv<'a>(&'a self, cpu: &'a Cpu, deadline: Time) -> Async<'a, Result<Echo, Error>> {
         Box::pin(async move {
-            if let Some(stack) = self.stack.upgrade() {
-                cpu.work(stack.costs().syscall);
+            if let Some(icmp) = self.icmp.upgrade() {
+                cpu.work(icmp.means.costs().syscall);
             }
             let mut sleep = pin!(cpu.sleep_until(deadline));
             let mut arrived = pin!(self.arrived.wait_for(|| self.answers.borrow_mut().pop_front()));

@@ -6,14 +6,19 @@ use std::rc::Rc;
 use platform::cpu::{Cpu, Part};
 use platform::net::{Checksum, Packet};
 use wire::Malformed;
-use wire::ethernet::{Arp, ArpOperation, EtherType, EthernetHeader};
+use wire::ethernet::{Arp, EtherType, EthernetHeader};
 use wire::ip::checksum::Sum;
 use wire::ip::{Ipv4Header, TcpHeader, UdpHeader, protocol, udp};
 
-use super::Stack;
 use super::buffers::Piece;
-use super::steering::{Ring, Upward};
-use crate::net::{NetDevice, Protocols};
+use super::fragments::Fragments;
+use super::icmp::Icmp;
+use super::interfaces::Interfaces;
+use super::means::Means;
+use super::resolver::Resolver;
+use super::steering::{Ring, Steering, Upward};
+use super::tcp::Coalescing;
+use crate::net::NetDevice;
 
 /// Most bytes of all headers: Ethernet with a tag, IPv4 and TCP with options.
 pub(super) const HEADERS: usize = 18 + 60 + 60;
@@ -39,34 +44,52 @@ impl Headers {
     }
 }
 
-impl Protocols for Stack {
-    fn receive(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16, packet: Packet) {
-        self.input(cpu, Some((device, queue)), packet);
-    }
+/// Finds out what packets are.
+pub struct Input {
+    means: Rc<Means>,
+    interfaces: Rc<Interfaces>,
+    resolver: Rc<Resolver>,
+    fragments: Rc<Fragments>,
+    coalescing: Coalescing,
+    steering: Rc<Steering>,
+    icmp: Rc<Icmp>,
+}
 
-    fn poll_end(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16, emptied: bool) {
-        let ring = (device.number(), queue);
-        self.flush_coalesced(cpu, ring);
-        self.close_abandoned(cpu);
-        if emptied {
-            self.ring_emptied(cpu, ring);
+impl Input {
+    pub fn new(
+        means: &Rc<Means>,
+        interfaces: &Rc<Interfaces>,
+        resolver: &Rc<Resolver>,
+        fragments: &Rc<Fragments>,
+        steering: &Rc<Steering>,
+        icmp: &Rc<Icmp>,
+    ) -> Self {
+        Self {
+            means: Rc::clone(means),
+            interfaces: Rc::clone(interfaces),
+            resolver: Rc::clone(resolver),
+            fragments: Rc::clone(fragments),
+            coalescing: Coalescing::new(Rc::clone(means)),
+            steering: Rc::clone(steering),
+            icmp: Rc::clone(icmp),
         }
     }
 
-    fn device_stopped(&self, cpu: &Cpu, device: &Rc<NetDevice>) {
-        self.forget_rings(cpu, device);
+    pub fn clear(&self) {
+        self.coalescing.clear();
     }
 
-    fn device_removed(&self, device: &Rc<NetDevice>) {
-        self.interfaces.remove(device);
+    /// A poll of a queue ends: what is held goes on.
+    pub fn poll_end(&self, cpu: &Cpu, ring: Ring) {
+        for up in self.coalescing.flush(ring) {
+            self.steering.upward(cpu, Some(ring), up);
+        }
     }
-}
 
-impl Stack {
     /// A packet arrived at a device's queue, or from this host itself.
-    pub(super) fn input(&self, cpu: &Cpu, from: Option<(&Rc<NetDevice>, u16)>, packet: Packet) {
+    pub fn packet(&self, cpu: &Cpu, from: Option<(&Rc<NetDevice>, u16)>, packet: Packet) {
         let _part = cpu.book(Part::Net);
-        self.count(|c| c.packets_in += 1);
+        self.means.count(|c| c.packets_in += 1);
         let mut bytes = [0; HEADERS];
         let count = packet.load(cpu, &mut bytes);
         let (packet, result) = match EthernetHeader::parse(&bytes[..count]) {
@@ -74,9 +97,11 @@ impl Stack {
             Ok((ethernet, _)) if ethernet.vlan.is_some_and(|tag| tag.id() != 0) => {
                 (Some(packet), Err(Malformed::Unsupported))
             }
-            Ok((ethernet, at)) if ethernet.ether_type == EtherType::ARP => {
-                (Some(packet), Arp::parse(&bytes[at..count]).and_then(|arp| self.arp_input(cpu, from, &arp)))
-            }
+            Ok((ethernet, at)) if ethernet.ether_type == EtherType::ARP => (
+                Some(packet),
+                Arp::parse(&bytes[at..count])
+                    .and_then(|arp| self.resolver.input(cpu, from.map(|(device, _)| device), &arp)),
+            ),
             Ok((ethernet, at)) if ethernet.ether_type == EtherType::IPV4 => {
                 self.ip_input(cpu, from, packet, bytes, count, at)
             }
@@ -87,46 +112,15 @@ impl Stack {
     }
 
     /// A packet was used up or not, for a reason.
-    pub(super) fn taken(&self, cpu: &Cpu, packet: Option<Packet>, result: Result<(), Malformed>) {
+    fn taken(&self, cpu: &Cpu, packet: Option<Packet>, result: Result<(), Malformed>) {
         match result {
             Ok(()) => {}
-            Err(Malformed::Checksum) => self.count(|c| c.bad_checksums += 1),
-            Err(_) => self.count(|c| c.refused += 1),
+            Err(Malformed::Checksum) => self.means.count(|c| c.bad_checksums += 1),
+            Err(_) => self.means.count(|c| c.refused += 1),
         }
         if let Some(packet) = packet {
             packet.release(cpu);
         }
-    }
-
-    fn arp_input(&self, cpu: &Cpu, from: Option<(&Rc<NetDevice>, u16)>, arp: &Arp) -> Result<(), Malformed> {
-        // Nobody has a group's address (RFC 1812, 3.3.2), nor one of these.
-        if arp.sender_mac.is_multicast() || arp.sender_ip.is_multicast() || arp.sender_ip.is_broadcast() {
-            return Err(Malformed::Unsupported);
-        }
-        self.count(|c| c.arp_in += 1);
-        let Some((device, _)) = from else { return Ok(()) };
-        let Some(interface) = self.interfaces.of(device) else { return Ok(()) };
-        let (own, mac) = (self.interfaces.address(interface), device.mac());
-        let for_us = arp.target_ip == own;
-        let asked = for_us && arp.operation == ArpOperation::Request;
-        // A probe says no address (RFC 5227, 1.1), and whoever says ours is not believed.
-        let says = !arp.sender_ip.is_unspecified() && arp.sender_ip != own;
-        let learnt =
-            says && self.interfaces.learn(cpu.now(), interface, (arp.sender_ip, arp.sender_mac), asked);
-        if learnt {
-            self.neighbour_known(cpu, interface, arp.sender_ip, arp.sender_mac);
-        }
-        if asked {
-            let answer = Arp {
-                operation: ArpOperation::Reply,
-                sender_mac: mac,
-                sender_ip: own,
-                target_mac: arp.sender_mac,
-                target_ip: arp.sender_ip,
-            };
-            self.send_arp(cpu, interface, &answer, arp.sender_mac);
-        }
-        Ok(())
     }
 
     /// Whether a packet from a device may have this source (RFC 1122, 3.2.1.3): one host, and not this one.
@@ -145,7 +139,7 @@ impl Stack {
         count: usize,
         at: usize,
     ) -> (Option<Packet>, Result<(), Malformed>) {
-        let costs = self.costs();
+        let costs = self.means.costs();
         let ring = from.map(|(device, queue)| (device.number(), queue));
         cpu.work(costs.ip_input);
         let (ip, length) =
@@ -168,8 +162,12 @@ impl Stack {
         }
         let transport = at + length;
         if ip.is_fragment() {
-            self.fragment_input(cpu, ring, packet, transport as u32, &ip);
-            return (None, Ok(()));
+            let Some((packet, ip)) = self.fragments.input(cpu, packet, transport as u32, &ip) else {
+                return (None, Ok(()));
+            };
+            let mut bytes = [0; HEADERS];
+            let count = packet.load(cpu, &mut bytes);
+            return self.transport_input(cpu, ring, packet, Headers { bytes, count, transport: 0, ip });
         }
         // What the padding of a short frame adds is none of the packet's.
         let end = (at + usize::from(ip.total_len)).min(count);
@@ -177,14 +175,14 @@ impl Stack {
     }
 
     /// A whole packet, behind its IP header. It comes back if it was not used up.
-    pub(super) fn transport_input(
+    fn transport_input(
         &self,
         cpu: &Cpu,
         ring: Option<Ring>,
         packet: Packet,
         headers: Headers,
     ) -> (Option<Packet>, Result<(), Malformed>) {
-        let costs = self.costs();
+        let costs = self.means.costs();
         if matches!(headers.ip.protocol, protocol::TCP | protocol::UDP)
             && packet.checksum != Checksum::Good
             && !self.checksum_is_right(cpu, &headers, &packet)
@@ -194,28 +192,31 @@ impl Stack {
         match headers.ip.protocol {
             protocol::TCP => match TcpHeader::parse(headers.above()) {
                 Ok((header, own)) => {
-                    self.count(|c| c.tcp_segments_in += 1);
+                    self.means.count(|c| c.tcp_segments_in += 1);
                     cpu.work(costs.gro);
-                    self.coalesce(cpu, ring, packet, &headers, header, own);
+                    for up in self.coalescing.take(ring, packet, &headers, header, own).into_iter().flatten()
+                    {
+                        self.steering.upward(cpu, ring, up);
+                    }
                     (None, Ok(()))
                 }
                 Err(error) => (Some(packet), Err(error)),
             },
             protocol::UDP => match UdpHeader::parse_header(headers.above(), headers.above_len()) {
                 Ok(header) => {
-                    self.count(|c| c.udp_in += 1);
+                    self.means.count(|c| c.udp_in += 1);
                     let from = SocketAddrV4::new(headers.ip.source, header.source);
                     let to = SocketAddrV4::new(headers.ip.destination, header.destination);
                     let length = u32::from(header.len) - udp::HEADER_LEN as u32;
                     let piece = Piece::of(packet, (headers.transport + udp::HEADER_LEN) as u32, length);
-                    self.upward(cpu, ring, Upward::Udp { from, to, piece });
+                    self.steering.upward(cpu, ring, Upward::Udp { from, to, piece });
                     (None, Ok(()))
                 }
                 Err(error) => (Some(packet), Err(error)),
             },
             protocol::ICMP => {
-                let result = self.icmp_input(cpu, &packet, &headers);
-                self.count(|c| c.icmp_in += u64::from(result.is_ok()));
+                let result = self.icmp.input(cpu, &packet, &headers);
+                self.means.count(|c| c.icmp_in += u64::from(result.is_ok()));
                 (Some(packet), result)
             }
             _ => (Some(packet), Err(Malformed::Unsupported)),
@@ -237,11 +238,6 @@ impl Stack {
         let length = bytes.len();
         let Ipv4Header { source, destination, protocol, .. } = headers.ip;
         Sum::new().with_pseudo_header(source, destination, protocol, length as u16).with(&bytes).finish() == 0
-    }
-
-    /// Whether packets for an address come to a socket that is bound to another.
-    pub(super) fn matches(bound: Ipv4Addr, address: Ipv4Addr) -> bool {
-        bound.is_unspecified() || bound == address
     }
 }
 

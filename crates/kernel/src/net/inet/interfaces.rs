@@ -1,30 +1,24 @@
 //! Interfaces: devices with addresses, the ways that lead by them, and the neighbours behind them.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use inet::arp::{Answer, Neighbours};
 use inet::route::{Route, Routes};
 use platform::Error;
-use platform::net::Packet;
 use platform::socket::InterfaceInfo;
 use units::Time;
 use wire::ethernet::MacAddr;
 
 use crate::net::NetDevice;
 
-/// Packets that may wait for one neighbour (Linux: `unres_qlen_bytes`, about a hundred).
-const MOST_WAITING: usize = 101;
-
 /// Interface (beyond all of them: this host itself), own address, next hop.
 pub type Way = (usize, Ipv4Addr, Ipv4Addr);
 
-/// A packet whose neighbour has been asked for its address.
-pub struct Waiting {
-    pub packet: Packet,
-    pub to: Ipv4Addr,
+/// Whether packets for an address come to a socket that is bound to another.
+pub fn is_for(bound: Ipv4Addr, address: Ipv4Addr) -> bool {
+    bound.is_unspecified() || bound == address
 }
 
 /// A device with an address.
@@ -39,10 +33,9 @@ struct Interface {
 
 /// All interfaces, by the order in which they were configured.
 #[derive(Default)]
-pub(super) struct Interfaces {
+pub struct Interfaces {
     all: RefCell<Vec<Interface>>,
     routes: RefCell<Routes>,
-    waiting: RefCell<BTreeMap<(usize, Ipv4Addr), Vec<Waiting>>>,
 }
 
 impl Interfaces {
@@ -181,22 +174,7 @@ impl Interfaces {
         self.all.borrow_mut()[interface].neighbours.timer(now)
     }
 
-    /// Lets a packet wait for a neighbour. Gives the one that has waited longest if there are too many.
-    pub fn wait(&self, interface: usize, hop: Ipv4Addr, waiting: Waiting) -> Option<Packet> {
-        let mut all = self.waiting.borrow_mut();
-        let queue = all.entry((interface, hop)).or_default();
-        let oldest = (queue.len() >= MOST_WAITING).then(|| queue.remove(0));
-        queue.push(waiting);
-        oldest.map(|oldest| oldest.packet)
-    }
-
-    /// What waited for a neighbour.
-    pub fn take_waiting(&self, interface: usize, hop: Ipv4Addr) -> Vec<Waiting> {
-        self.waiting.borrow_mut().remove(&(interface, hop)).unwrap_or_default()
-    }
-
     pub fn clear(&self) {
         self.all.borrow_mut().clear();
-        self.waiting.borrow_mut().clear();
     }
 }

@@ -25,7 +25,7 @@ impl Napi for Backlog {
             while done < budget {
                 let Some(packet) = self.packets.borrow_mut().pop_front() else { break };
                 match self.stack.upgrade() {
-                    Some(stack) => stack.input(cpu, None, packet),
+                    Some(stack) => stack.looped(cpu, packet),
                     None => packet.release(cpu),
                 }
                 done += 1;

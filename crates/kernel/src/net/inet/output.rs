@@ -1,22 +1,24 @@
 //! The way down: IP and Ethernet headers, neighbours, devices.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use inet::arp::Answer;
 use platform::Error;
 use platform::cpu::Cpu;
-use platform::memory::PhysAddr;
 use platform::net::{Checksum, Fragment, Packet, TxFlow};
-use wire::ethernet::{Arp, ArpOperation, EtherType, EthernetHeader, HEADER_LEN as ETHERNET, MacAddr};
+use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN as ETHERNET, MacAddr};
 use wire::ip::checksum::{Sum, udp_on_wire};
 use wire::ip::ipv4::HEADER_LEN as IPV4;
 use wire::ip::{Ipv4Header, ecn, protocol, tcp, udp};
 
-use super::Stack;
-use super::buffers::{Hold, Made, Sender};
-use super::interfaces::{Waiting, Way};
+use super::buffers::{Heads, Hold, Made, Sender};
+use super::interfaces::{Interfaces, Way};
+use super::loopback::Loopback;
+use super::means::Means;
+use super::resolver::Resolver;
 
 /// What this host sends to itself (Linux: 65536; a multiple of a page keeps segments whole).
 pub const LOOPBACK_MTU: u16 = 61_480;
@@ -65,20 +67,51 @@ impl<'a> Outgoing<'a> {
 }
 
 /// A packet that lacks its headers below IP.
-pub struct Wrapped<'a> {
-    pub to: Ipv4Addr,
-    pub ip: Ipv4Header,
-    pub transport: &'a [u8],
-    pub payload: Vec<Fragment>,
-    pub holds: Vec<Hold>,
-    pub checksum: Checksum,
-    pub segment: u16,
-    pub flow: Option<&'a Rc<TxFlow>>,
-    pub socket: Option<Weak<dyn Sender>>,
-    pub more: bool,
+struct Wrapped<'a> {
+    to: Ipv4Addr,
+    ip: Ipv4Header,
+    transport: &'a [u8],
+    payload: Vec<Fragment>,
+    holds: Vec<Hold>,
+    checksum: Checksum,
+    segment: u16,
+    flow: Option<&'a Rc<TxFlow>>,
+    socket: Option<Weak<dyn Sender>>,
+    more: bool,
 }
 
-impl Stack {
+/// Puts headers before packets and gives them to their devices.
+pub struct Output {
+    means: Rc<Means>,
+    interfaces: Rc<Interfaces>,
+    heads: Rc<Heads>,
+    resolver: Rc<Resolver>,
+    loopback: Loopback,
+    identification: Cell<u16>,
+}
+
+impl Output {
+    pub fn new(
+        means: &Rc<Means>,
+        interfaces: &Rc<Interfaces>,
+        heads: &Rc<Heads>,
+        resolver: &Rc<Resolver>,
+        loopback: Loopback,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            means: Rc::clone(means),
+            interfaces: Rc::clone(interfaces),
+            heads: Rc::clone(heads),
+            resolver: Rc::clone(resolver),
+            loopback,
+            identification: Cell::new(1),
+        })
+    }
+
+    pub fn clear(&self) {
+        self.loopback.clear();
+    }
+
     /// Sends a packet, in fragments if it is larger than a frame.
     ///
     /// # Errors
@@ -86,7 +119,7 @@ impl Stack {
     pub fn send(&self, cpu: &Cpu, what: Outgoing<'_>) -> Result<(), Error> {
         let Some(way) = self.interfaces.way(what.to) else {
             what.holds.into_iter().for_each(|hold| hold.let_go(cpu));
-            self.count(|c| c.unreachable += 1);
+            self.means.count(|c| c.unreachable += 1);
             return Err(Error::Unreachable);
         };
         let payload: u32 = what.payload.iter().map(|f| f.length).sum();
@@ -116,15 +149,15 @@ impl Stack {
     }
 
     /// Puts headers before a packet and gives it to its device.
-    pub(super) fn send_packet(&self, cpu: &Cpu, way: Way, what: Wrapped<'_>) -> Result<(), Error> {
-        cpu.work(self.costs().ip_output);
+    fn send_packet(&self, cpu: &Cpu, way: Way, what: Wrapped<'_>) -> Result<(), Error> {
+        cpu.work(self.means.costs().ip_output);
         let (interface, _, hop) = way;
         let device = self.interfaces.device(interface);
         let head = match self.heads.take(cpu) {
             Ok(head) => head,
             Err(error) => {
                 what.holds.into_iter().for_each(|hold| hold.let_go(cpu));
-                self.count(|c| c.no_memory += 1);
+                self.means.count(|c| c.no_memory += 1);
                 return Err(error);
             }
         };
@@ -134,7 +167,7 @@ impl Stack {
         bytes[transport..end].copy_from_slice(what.transport);
         let mac = device.as_ref().map_or(MacAddr::default(), |device| device.mac());
         let answer = match &device {
-            Some(_) => self.interfaces.resolve(cpu.now(), interface, hop),
+            Some(_) => self.resolver.resolve(cpu, interface, hop),
             None => Answer::Known(mac),
         };
         let to = if let Answer::Known(mac) = answer { mac } else { MacAddr::default() };
@@ -170,21 +203,63 @@ impl Stack {
             Answer::Known(_) => device.transmit(cpu, packet, what.more),
             Answer::Failed => {
                 packet.release(cpu);
-                self.count(|c| c.unreachable += 1);
+                self.means.count(|c| c.unreachable += 1);
                 Err(Error::Unreachable)
             }
             Answer::Ask | Answer::Wait => {
-                if let Some(oldest) = self.interfaces.wait(interface, hop, Waiting { packet, to: what.to }) {
-                    self.count(|c| c.unreachable += 1);
-                    oldest.release(cpu);
-                }
-                if answer == Answer::Ask {
-                    self.ask(cpu, interface, hop);
-                    self.arm(cpu, super::timers::NEIGHBOURS);
-                }
+                self.resolver.wait(cpu, (interface, hop), packet, what.to, answer == Answer::Ask);
                 Ok(())
             }
         }
+    }
+
+    /// Sends a packet in as many parts as it takes, each no larger than `mtu`.
+    ///
+    /// # Errors
+    /// The first part's that cannot be sent; the others are not sent then.
+    fn send_fragments(
+        &self,
+        cpu: &Cpu,
+        way: Way,
+        ip: Ipv4Header,
+        transport: &[u8],
+        what: Outgoing<'_>,
+        mtu: usize,
+    ) -> Result<(), Error> {
+        let total = ip.payload_len() as u32;
+        let each = ((mtu - IPV4) / 8 * 8) as u32;
+        let mut result = Ok(());
+        let mut start = 0;
+        while start < total && result.is_ok() {
+            let end = (start + each).min(total);
+            let own = transport.len() as u32;
+            let header = &transport[start.min(own) as usize..end.min(own) as usize];
+            let payload = part(&what.payload, start.saturating_sub(own)..end.saturating_sub(own));
+            let ip = Ipv4Header {
+                total_len: (IPV4 as u32 + end - start) as u16,
+                dont_fragment: false,
+                more_fragments: end < total,
+                fragment_offset: (start / 8) as u16,
+                ..ip
+            };
+            self.means.count(|c| c.fragments_out += 1);
+            let wrapped = Wrapped {
+                to: what.to,
+                ip,
+                transport: header,
+                payload,
+                holds: what.holds.clone(),
+                checksum: Checksum::None,
+                segment: 0,
+                flow: what.flow,
+                socket: what.socket.clone(),
+                more: what.more || end < total,
+            };
+            result = self.send_packet(cpu, way, wrapped);
+            start = end;
+        }
+        what.holds.into_iter().for_each(|hold: Hold| hold.let_go(cpu));
+        result
     }
 
     /// Fills a checksum in; where it lies if the device is to finish it.
@@ -218,62 +293,19 @@ impl Stack {
         header[at..at + 2].copy_from_slice(&value.to_be_bytes());
         offload.then_some(at as u16)
     }
-
-    /// Broadcasts the question who has an address.
-    pub fn ask(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr) {
-        let Some(device) = self.interfaces.device(interface) else { return };
-        let question = Arp {
-            operation: ArpOperation::Request,
-            sender_mac: device.mac(),
-            sender_ip: self.interfaces.address(interface),
-            target_mac: MacAddr::default(),
-            target_ip: hop,
-        };
-        self.send_arp(cpu, interface, &question, MacAddr::BROADCAST);
-    }
-
-    /// Sends an ARP message.
-    pub fn send_arp(&self, cpu: &Cpu, interface: usize, message: &Arp, to: MacAddr) {
-        let Some(device) = self.interfaces.device(interface) else { return };
-        let Ok(head) = self.heads.take(cpu) else { return self.count(|c| c.no_memory += 1) };
-        let mut bytes = [0; ETHERNET + wire::ethernet::arp::LEN];
-        EthernetHeader::new(device.mac(), to, EtherType::ARP).emit(&mut bytes);
-        message.emit(&mut bytes[ETHERNET..]);
-        cpu.store(head, &bytes);
-        let made = Made { heads: Rc::clone(&self.heads), head, holds: RefCell::default(), socket: None };
-        let fragment = Fragment { pages: None, at: head, length: bytes.len() as u32 };
-        // One that is lost is asked for again.
-        let _ = device.transmit(cpu, Packet::of(fragment, Some(Rc::new(made))), false);
-    }
-
-    /// A neighbour is known: what waited for it goes out.
-    pub fn neighbour_known(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr, mac: MacAddr) {
-        let waiting = self.interfaces.take_waiting(interface, hop);
-        let device = self.interfaces.device(interface);
-        for Waiting { packet, .. } in waiting {
-            match (&device, packet.fragments.first().map(|f| f.at)) {
-                (Some(device), Some(at)) => {
-                    set_destination(cpu, at, mac);
-                    let _ = device.transmit(cpu, packet, false);
-                }
-                _ => packet.release(cpu),
-            }
-        }
-    }
-
-    /// A neighbour does not answer: what waited for it is dropped and who sent it hears of it.
-    pub fn neighbour_lost(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr) {
-        let waiting = self.interfaces.take_waiting(interface, hop);
-        for Waiting { packet, to } in waiting {
-            self.count(|c| c.unreachable += 1);
-            packet.release(cpu);
-            self.tcp.unreachable(cpu, to);
-            self.icmp.unreachable(to);
-        }
-    }
 }
 
-/// Writes the receiver's address into a frame that has been made already.
-fn set_destination(cpu: &Cpu, frame: PhysAddr, mac: MacAddr) {
-    cpu.store(frame, &mac.0);
+/// The part `range` of what lies in several pieces.
+fn part(pieces: &[Fragment], range: Range<u32>) -> Vec<Fragment> {
+    let mut at = 0;
+    let mut found = Vec::new();
+    for piece in pieces {
+        let (from, to) = (range.start.max(at), range.end.min(at + piece.length));
+        if from < to {
+            let begin = piece.at + u64::from(from - at);
+            found.push(Fragment { pages: None, at: begin, length: to - from });
+        }
+        at += piece.length;
+    }
+    found
 }

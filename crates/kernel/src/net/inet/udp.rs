@@ -16,29 +16,50 @@ use platform::sync::WaitQueue;
 use wire::ip::udp::HEADER_LEN;
 use wire::ip::{UdpHeader, protocol};
 
-use super::Stack;
 use super::buffers::{Hold, Piece, Sender, copy_out, waits_below};
-use super::output::{MOST_PAYLOAD, Outgoing};
-use super::steering::flow_key;
+use super::interfaces::{Interfaces, is_for};
+use super::means::Means;
+use super::output::{MOST_PAYLOAD, Outgoing, Output};
+use super::steering::{Steering, flow_key};
 
 /// Bytes of memory whose packets wait for a reader, and that of packets that wait to be sent (Linux:
 /// `net.core.rmem_default`, `net.core.wmem_default`).
 const BUFFER: u32 = 212_992;
 
 /// All sockets, by port.
-#[derive(Default)]
-pub(super) struct Udp {
+pub struct Udp {
+    me: Weak<Self>,
+    means: Rc<Means>,
+    interfaces: Rc<Interfaces>,
+    output: Rc<Output>,
+    steering: Rc<Steering>,
     sockets: RefCell<BTreeMap<u16, Rc<Socket>>>,
 }
 
 impl Udp {
+    pub fn new(
+        means: &Rc<Means>,
+        interfaces: &Rc<Interfaces>,
+        output: &Rc<Output>,
+        steering: &Rc<Steering>,
+    ) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: me.clone(),
+            means: Rc::clone(means),
+            interfaces: Rc::clone(interfaces),
+            output: Rc::clone(output),
+            steering: Rc::clone(steering),
+            sockets: RefCell::default(),
+        })
+    }
+
     pub fn clear(&self) {
         self.sockets.borrow_mut().clear();
     }
 }
 
 struct Socket {
-    stack: Weak<Stack>,
+    udp: Weak<Udp>,
     me: Weak<Self>,
     local: SocketAddrV4,
     queue: RefCell<VecDeque<(Piece, SocketAddrV4)>>,
@@ -53,16 +74,16 @@ struct Socket {
     closed: Cell<bool>,
 }
 
-impl Stack {
-    pub(super) fn udp_socket(&self, at: SocketAddrV4) -> Result<Rc<dyn UdpSocket>, Error> {
-        let taken = |port| self.udp.sockets.borrow().contains_key(&port);
+impl Udp {
+    pub fn socket(&self, at: SocketAddrV4) -> Result<Rc<dyn UdpSocket>, Error> {
+        let taken = |port| self.sockets.borrow().contains_key(&port);
         let port = match at.port() {
-            0 => self.free_port(|port| !taken(port)).ok_or(Error::AddressInUse)?,
+            0 => self.means.free_port(|port| !taken(port)).ok_or(Error::AddressInUse)?,
             port if taken(port) => return Err(Error::AddressInUse),
             port => port,
         };
         let socket = Rc::new_cyclic(|me| Socket {
-            stack: self.me.clone(),
+            udp: self.me.clone(),
             me: me.clone(),
             local: SocketAddrV4::new(*at.ip(), port),
             queue: RefCell::default(),
@@ -74,44 +95,44 @@ impl Stack {
             flow: Rc::default(),
             closed: Cell::new(false),
         });
-        self.udp.sockets.borrow_mut().insert(port, Rc::clone(&socket));
+        self.sockets.borrow_mut().insert(port, Rc::clone(&socket));
         Ok(socket)
     }
 
     /// A datagram arrived.
-    pub(super) fn udp_input(&self, cpu: &Cpu, from: SocketAddrV4, to: SocketAddrV4, piece: Piece) {
-        cpu.work(self.costs().udp_input);
-        let socket = self.udp.sockets.borrow().get(&to.port()).cloned();
-        let Some(socket) = socket.filter(|s| Self::matches(*s.local.ip(), *to.ip())) else {
-            self.count(|c| c.unwanted += 1);
+    pub fn input(&self, cpu: &Cpu, from: SocketAddrV4, to: SocketAddrV4, piece: Piece) {
+        cpu.work(self.means.costs().udp_input);
+        let socket = self.sockets.borrow().get(&to.port()).cloned();
+        let Some(socket) = socket.filter(|s| is_for(*s.local.ip(), *to.ip())) else {
+            self.means.count(|c| c.unwanted += 1);
             return piece.release(cpu);
         };
         let length = piece.true_size();
         socket.last.set(Some(flow_key(protocol::UDP, from, to)));
         if socket.held.get() + length > socket.buffers.get().1 {
-            self.count(|c| c.socket_full += 1);
+            self.means.count(|c| c.socket_full += 1);
             return piece.release(cpu);
         }
         socket.held.set(socket.held.get() + length);
         socket.queue.borrow_mut().push_back((piece, from));
-        cpu.work(self.costs().wake_up);
+        cpu.work(self.means.costs().wake_up);
         socket.arrived.wake_one();
     }
 }
 
 impl Socket {
     /// A program uses it on this core: packets may come here.
-    fn used_here(&self, cpu: &Cpu, stack: &Stack) {
+    fn used_here(&self, cpu: &Cpu, udp: &Udp) {
         if let Some(flow) = self.last.get() {
-            stack.used_here(cpu, flow);
+            udp.steering.used_here(cpu, flow);
         }
     }
 
-    fn begin_sending(&self, cpu: &Cpu) -> Result<Rc<Stack>, Error> {
-        let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
-        cpu.work(stack.costs().syscall + stack.costs().udp_output);
-        self.used_here(cpu, &stack);
-        Ok(stack)
+    fn begin_sending(&self, cpu: &Cpu) -> Result<Rc<Udp>, Error> {
+        let udp = self.udp.upgrade().ok_or(Error::NoDevice)?;
+        cpu.work(udp.means.costs().syscall + udp.means.costs().udp_output);
+        self.used_here(cpu, &udp);
+        Ok(udp)
     }
 
     /// Whether a datagram may be sent, or why none may; `None` if too much waits.
@@ -127,8 +148,8 @@ impl Socket {
         waits_below(&self.flow) <= u64::from(self.buffers.get().0) / 2
     }
 
-    fn send_now(&self, cpu: &Cpu, stack: &Stack, to: SocketAddrV4, from: Segment) -> Result<(), Error> {
-        let (_, source, _) = stack.interfaces.way(*to.ip()).ok_or(Error::Unreachable)?;
+    fn send_now(&self, cpu: &Cpu, udp: &Udp, to: SocketAddrV4, from: Segment) -> Result<(), Error> {
+        let (_, source, _) = udp.interfaces.way(*to.ip()).ok_or(Error::Unreachable)?;
         if from.length as usize + HEADER_LEN > MOST_PAYLOAD {
             return Err(Error::TooLong);
         }
@@ -145,7 +166,7 @@ impl Socket {
         outgoing.flow = Some(&self.flow);
         outgoing.socket = Some(self.me.clone() as _);
         if from.length > 0 {
-            let hold = Hold::pages(&stack.base.memory, cpu, Pages::order_for(from.length.into()))?;
+            let hold = Hold::pages(udp.means.memory(), cpu, Pages::order_for(from.length.into()))?;
             if hold.pages.len() < u64::from(from.length) {
                 Hold::Pages(hold).let_go(cpu);
                 return Err(Error::NoMemory);
@@ -157,18 +178,18 @@ impl Socket {
             outgoing.payload = vec![Fragment { pages: None, at: hold.pages.start, length: from.length }];
             outgoing.holds = vec![Hold::Pages(hold)];
         }
-        match stack.send(cpu, outgoing) {
+        match udp.output.send(cpu, outgoing) {
             // The device has counted it.
             Err(Error::NoSpace) => Ok(()),
             result => result,
         }
     }
 
-    fn begin_receiving(&self, cpu: &Cpu) -> Result<Rc<Stack>, Error> {
-        let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
-        cpu.work(stack.costs().syscall);
-        self.used_here(cpu, &stack);
-        Ok(stack)
+    fn begin_receiving(&self, cpu: &Cpu) -> Result<Rc<Udp>, Error> {
+        let udp = self.udp.upgrade().ok_or(Error::NoDevice)?;
+        cpu.work(udp.means.costs().syscall);
+        self.used_here(cpu, &udp);
+        Ok(udp)
     }
 
     /// The next datagram, or that none will come.
@@ -182,13 +203,13 @@ impl Socket {
     fn recv_now(
         &self,
         cpu: &Cpu,
-        stack: &Stack,
+        udp: &Udp,
         (piece, from): (Piece, SocketAddrV4),
         into: Segment,
     ) -> (u32, SocketAddrV4) {
         let _part = cpu.book(Part::Net);
-        cpu.work(stack.costs().udp_input);
-        self.used_here(cpu, stack);
+        cpu.work(udp.means.costs().udp_input);
+        self.used_here(cpu, udp);
         self.held.set(self.held.get() - piece.true_size());
         let copied = {
             let _part = cpu.book(Part::Copy);
@@ -202,8 +223,8 @@ impl Socket {
 impl Sender for Socket {
     fn packet_gone(&self, cpu: &Cpu) {
         if !self.sent.is_empty() && self.has_room() {
-            if let Some(stack) = self.stack.upgrade() {
-                cpu.work(stack.costs().wake_up);
+            if let Some(udp) = self.udp.upgrade() {
+                cpu.work(udp.means.costs().wake_up);
             }
             self.sent.wake_all();
         }
@@ -218,31 +239,31 @@ impl UdpSocket for Socket {
     fn send_to<'a>(&'a self, cpu: &'a Cpu, to: SocketAddrV4, from: Segment) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             let _part = cpu.book(Part::Net);
-            let stack = self.begin_sending(cpu)?;
+            let udp = self.begin_sending(cpu)?;
             self.sent.wait_for(|| self.may_send()).await?;
-            self.send_now(cpu, &stack, to, from)
+            self.send_now(cpu, &udp, to, from)
         })
     }
 
     fn try_send_to(&self, cpu: &Cpu, to: SocketAddrV4, from: Segment) -> Result<(), Error> {
         let _part = cpu.book(Part::Net);
-        let stack = self.begin_sending(cpu)?;
+        let udp = self.begin_sending(cpu)?;
         self.may_send().unwrap_or(Err(Error::WouldBlock))?;
-        self.send_now(cpu, &stack, to, from)
+        self.send_now(cpu, &udp, to, from)
     }
 
     fn recv_from<'a>(&'a self, cpu: &'a Cpu, into: Segment) -> Async<'a, Result<(u32, SocketAddrV4), Error>> {
         Box::pin(async move {
-            let stack = self.begin_receiving(cpu)?;
+            let udp = self.begin_receiving(cpu)?;
             let datagram = self.arrived.wait_for(|| self.next()).await?;
-            Ok(self.recv_now(cpu, &stack, datagram, into))
+            Ok(self.recv_now(cpu, &udp, datagram, into))
         })
     }
 
     fn try_recv_from(&self, cpu: &Cpu, into: Segment) -> Result<(u32, SocketAddrV4), Error> {
-        let stack = self.begin_receiving(cpu)?;
+        let udp = self.begin_receiving(cpu)?;
         let datagram = self.next().unwrap_or(Err(Error::WouldBlock))?;
-        Ok(self.recv_now(cpu, &stack, datagram, into))
+        Ok(self.recv_now(cpu, &udp, datagram, into))
     }
 
     fn readable(&self) -> Async<'_, ()> {
@@ -274,8 +295,8 @@ impl UdpSocket for Socket {
         for (piece, _) in self.queue.borrow_mut().drain(..) {
             piece.release(cpu);
         }
-        if let Some(stack) = self.stack.upgrade() {
-            stack.udp.sockets.borrow_mut().remove(&self.local.port());
+        if let Some(udp) = self.udp.upgrade() {
+            udp.sockets.borrow_mut().remove(&self.local.port());
         }
     }
 }

@@ -78,29 +78,34 @@ impl Napi for Backlog {
 }
 
 /// All cores' packets.
-#[derive(Default)]
 pub struct Backlogs {
+    stack: Weak<Stack>,
+    softirqs: Rc<Softirqs>,
     all: RefCell<BTreeMap<CpuId, Rc<Backlog>>>,
 }
 
 impl Backlogs {
+    pub fn new(stack: Weak<Stack>, softirqs: Rc<Softirqs>) -> Self {
+        Self { stack, softirqs, all: RefCell::default() }
+    }
+
     /// A core's, if it ever had any.
     pub fn of(&self, core: CpuId) -> Option<Rc<Backlog>> {
         self.all.borrow().get(&core).cloned()
     }
 
     /// A core's.
-    pub fn get(&self, softirqs: &Rc<Softirqs>, stack: &Weak<Stack>, core: CpuId) -> Rc<Backlog> {
+    pub fn get(&self, core: CpuId) -> Rc<Backlog> {
         let make = || {
             let backlog = Rc::new(Backlog {
-                stack: stack.clone(),
+                stack: self.stack.clone(),
                 core,
                 packets: RefCell::default(),
                 came: Cell::new(0),
                 done: Cell::new(0),
                 napi: RefCell::default(),
             });
-            let napi = softirqs.napi(Rc::clone(&backlog) as Rc<dyn Napi>);
+            let napi = self.softirqs.napi(Rc::clone(&backlog) as Rc<dyn Napi>);
             napi.enable();
             *backlog.napi.borrow_mut() = Some(napi);
             backlog

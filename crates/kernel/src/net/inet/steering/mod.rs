@@ -15,23 +15,26 @@ mod backlog;
 mod rings;
 mod tables;
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
+use std::rc::{Rc, Weak};
 
 use platform::costs::linux;
-use platform::cpu::{Async, Cpu, CpuId, Part};
-use platform::kernel::TaskParams;
+use platform::cpu::Cpu;
 use platform::net::FlowKey;
-use units::{Duration, Time};
+use units::Duration;
 use wire::ip::{TcpHeader, protocol};
 
 use super::Stack;
 use super::buffers::Piece;
+use super::interfaces::Interfaces;
+use super::means::Means;
 use super::tcp::{Came, Ends};
 use backlog::Backlogs;
 use rings::Rings;
 use tables::{Cores, Flows, hash_of};
+
+use crate::irq::Softirqs;
+use crate::net::NetDevice;
 
 /// How received packets find the cores of those who read them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,28 +101,34 @@ pub(super) fn flow_key(protocol: u8, from: SocketAddrV4, to: SocketAddrV4) -> Fl
 }
 
 /// What is known of flows and the cores that read them.
-pub(super) struct Steering {
+pub struct Steering {
+    /// Who gives packets to sockets.
+    stack: Weak<Stack>,
+    means: Rc<Means>,
     params: SteeringParams,
     cores: Cores,
     flows: Flows,
     backlogs: Backlogs,
-    rings: RefCell<BTreeMap<FlowKey, Rings>>,
-    /// The device's table was full: nothing is asked of it until then.
-    full_until: Cell<Time>,
-    scanning: Cell<bool>,
+    rings: Rc<Rings>,
 }
 
 impl Steering {
-    pub fn new(params: SteeringParams) -> Self {
-        Self {
+    pub fn new(
+        stack: Weak<Stack>,
+        means: &Rc<Means>,
+        softirqs: &Rc<Softirqs>,
+        interfaces: &Rc<Interfaces>,
+        params: SteeringParams,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            stack: stack.clone(),
+            means: Rc::clone(means),
             params,
             cores: Cores::new(params.entries),
             flows: Flows::new(params.entries),
-            backlogs: Backlogs::default(),
-            rings: RefCell::default(),
-            full_until: Cell::new(Time::ZERO),
-            scanning: Cell::new(false),
-        }
+            backlogs: Backlogs::new(stack, Rc::clone(softirqs)),
+            rings: Rings::new(means, interfaces, params.idle, params.scan),
+        })
     }
 
     fn is_on(&self) -> bool {
@@ -127,128 +136,71 @@ impl Steering {
     }
 
     pub fn clear(&self) {
-        self.rings.borrow_mut().clear();
+        self.rings.clear();
         self.backlogs.clear();
     }
-}
 
-impl Stack {
+    /// A ring was found empty: what waited for that goes on.
+    pub fn ring_emptied(&self, cpu: &Cpu, ring: Ring) {
+        self.rings.emptied(cpu, ring, |ring, key, up| self.send_to_core(cpu, ring, key, up));
+    }
+
+    /// A device has stopped: what waited for its rings is dropped, as what they held is.
+    pub fn forget_rings(&self, cpu: &Cpu, device: &NetDevice) {
+        self.rings.forget(cpu, device);
+    }
+
     /// A program uses a flow's socket on this core.
-    pub(super) fn used_here(&self, cpu: &Cpu, flow: FlowKey) {
-        if self.steering.is_on() {
-            self.steering.cores.note(&self.base.memory, cpu, hash_of(&flow));
+    pub fn used_here(&self, cpu: &Cpu, flow: FlowKey) {
+        if self.is_on() {
+            self.cores.note(self.means.memory(), cpu, hash_of(&flow));
         }
     }
 
     /// A packet of a ring, or of this host itself, is ready for its socket.
-    pub(super) fn upward(&self, cpu: &Cpu, ring: Option<Ring>, up: Upward) {
-        let Some(ring) = ring.filter(|_| self.steering.is_on()) else { return self.hand_up(cpu, up) };
-        cpu.work(self.costs().net_steer);
+    pub fn upward(&self, cpu: &Cpu, ring: Option<Ring>, up: Upward) {
+        let Some(ring) = ring.filter(|_| self.is_on()) else { return self.hand_up(cpu, up) };
+        cpu.work(self.means.costs().net_steer);
         let key = up.key();
-        if let Some(up) = self.pass_rings(cpu, ring, key, up) {
+        if let Some(up) = self.rings.pass(cpu, ring, key, up) {
             self.send_to_core(cpu, ring, key, up);
         }
     }
 
     /// Lets a packet, all of whose elders have gone this way, go to the core of its socket.
     fn send_to_core(&self, cpu: &Cpu, ring: Ring, key: FlowKey, up: Upward) {
-        let steering = &self.steering;
         let hash = hash_of(&key);
-        let wanted = steering.cores.find(&self.base.memory, cpu, hash);
-        if let Some(wanted) = wanted.filter(|_| steering.params.arfs) {
-            self.ask_device(cpu, ring, key, wanted);
+        let wanted = self.cores.find(self.means.memory(), cpu, hash);
+        if let Some(wanted) = wanted.filter(|_| self.params.arfs) {
+            self.rings.ask_device(cpu, ring, key, wanted);
         }
-        if !steering.params.rfs {
+        if !self.params.rfs {
             return self.hand_up(cpu, up);
         }
-        let backlogs = &steering.backlogs;
+        let backlogs = &self.backlogs;
         let is_done = |core, until| backlogs.of(core).is_none_or(|backlog| backlog.has_done(until));
-        let here = steering.flows.core_for(&self.base.memory, cpu, hash, wanted, is_done);
+        let here = self.flows.core_for(self.means.memory(), cpu, hash, wanted, is_done);
         match here {
             // Nothing of it waits elsewhere, and this is its core (Linux puts it into the own backlog).
             Some((core, until)) if core == cpu.id() && is_done(core, until) => self.hand_up(cpu, up),
             Some((core, _)) => {
                 if core != cpu.id() {
-                    self.count(|c| c.to_other_core += 1);
+                    self.means.count(|c| c.to_other_core += 1);
                 }
-                cpu.work(self.costs().net_queue);
-                match backlogs.get(&self.softirqs, &self.me, core).put(cpu, up) {
-                    Some(until) => steering.flows.set_until(hash, until),
-                    None => self.count(|c| c.backlog_full += 1),
+                cpu.work(self.means.costs().net_queue);
+                match backlogs.get(core).put(cpu, up) {
+                    Some(until) => self.flows.set_until(hash, until),
+                    None => self.means.count(|c| c.backlog_full += 1),
                 }
             }
             None => self.hand_up(cpu, up),
         }
     }
 
-    /// Gives a packet to its socket, on this core.
     fn hand_up(&self, cpu: &Cpu, up: Upward) {
-        match up {
-            Upward::Tcp { ends, header, piece, came } => {
-                self.tcp_input(cpu, ends, &header, piece, came);
-            }
-            Upward::Udp { from, to, piece } => self.udp_input(cpu, from, to, piece),
+        match self.stack.upgrade() {
+            Some(stack) => stack.hand_up(cpu, up),
+            None => up.release(cpu),
         }
-    }
-
-    /// Asks the device to send a flow to the ring at home on a core, unless it does.
-    fn ask_device(&self, cpu: &Cpu, ring: Ring, key: FlowKey, core: CpuId) {
-        let Some(device) =
-            self.interfaces.device_numbered(ring.0).filter(|device| device.features().flow_steering)
-        else {
-            return;
-        };
-        let queue = device.rx_queue_for(core);
-        let now = cpu.now();
-        let mut all = self.steering.rings.borrow_mut();
-        match all.get(&key) {
-            Some(known) if !known.may_move(ring, queue) => return,
-            None if queue == ring.1 => return,
-            _ => {}
-        }
-        if now < self.steering.full_until.get() {
-            return;
-        }
-        match device.steer(cpu, key, queue) {
-            Ok(rule) => {
-                all.entry(key).or_insert_with(|| Rings::new(ring)).steered(rule, queue, now);
-                drop(all);
-                self.count(|c| c.steered += 1);
-                self.start_scan();
-            }
-            Err(_) => {
-                self.steering.full_until.set(now + self.steering.params.scan);
-                drop(all);
-                self.count(|c| c.steer_failed += 1);
-            }
-        }
-    }
-
-    /// The task that forgets silent flows. It ends when there is none left.
-    fn start_scan(&self) {
-        if self.steering.scanning.replace(true) {
-            return;
-        }
-        let me = self.me.clone();
-        let program = move |cpu: Cpu| -> Async<'static, ()> {
-            Box::pin(async move {
-                let _part = cpu.book(Part::Net);
-                while let Some(stack) = me.upgrade()
-                    && !stack.steering.rings.borrow().is_empty()
-                {
-                    let scan = stack.steering.params.scan;
-                    drop(stack);
-                    cpu.sleep(scan).await;
-                    if let Some(stack) = me.upgrade() {
-                        stack.forget_silent(&cpu);
-                    }
-                    cpu.sync().await;
-                }
-                if let Some(stack) = me.upgrade() {
-                    stack.steering.scanning.set(false);
-                }
-            })
-        };
-        self.base.tasks.spawn(TaskParams::named("arfs"), Box::new(program));
     }
 }

@@ -12,19 +12,21 @@
 //! in order, where [`Flows`](super::tables::Flows) keeps it. Linux does without: there, a few packets may be reordered
 //! when a rule takes effect.
 
-use std::collections::VecDeque;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::{Rc, Weak};
 
-use platform::cpu::Cpu;
+use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::net::{FlowKey, RuleId};
 use units::{Duration, Time};
 
-use super::super::Stack;
+use super::super::interfaces::Interfaces;
+use super::super::means::Means;
 use super::{Ring, Upward};
 use crate::net::NetDevice;
-use std::rc::Rc;
 
 /// A flow that is steered, or was.
-pub struct Rings {
+struct Flow {
     /// The device's rule and the queue that it names; none if it was told to forget it.
     rule: Option<(RuleId, u16)>,
     /// Where all packets came from that are not held.
@@ -35,18 +37,18 @@ pub struct Rings {
     used: Time,
 }
 
-impl Rings {
-    pub fn new(ring: Ring) -> Self {
+impl Flow {
+    fn new(ring: Ring) -> Self {
         Self { rule: None, ring, held: VecDeque::new(), used: Time::ZERO }
     }
 
     /// Whether the device may be asked for another queue: not while it is about to change, nor for what it does already.
-    pub fn may_move(&self, ring: Ring, queue: u16) -> bool {
+    fn may_move(&self, ring: Ring, queue: u16) -> bool {
         let is_settled = self.held.is_empty() && self.rule.is_none_or(|(_, now)| now == ring.1);
         is_settled && self.rule.is_none_or(|(_, now)| now != queue)
     }
 
-    pub fn steered(&mut self, rule: RuleId, queue: u16, now: Time) {
+    fn steered(&mut self, rule: RuleId, queue: u16, now: Time) {
         (self.rule, self.used) = (Some((rule, queue)), now);
     }
 
@@ -55,10 +57,41 @@ impl Rings {
     }
 }
 
-impl Stack {
+/// All such flows.
+pub struct Rings {
+    me: Weak<Self>,
+    means: Rc<Means>,
+    interfaces: Rc<Interfaces>,
+    /// For how long a flow is silent until it is forgotten, and how often that is looked for.
+    idle: Duration,
+    scan: Duration,
+    flows: RefCell<BTreeMap<FlowKey, Flow>>,
+    /// The device's table was full: nothing is asked of it until then.
+    full_until: Cell<Time>,
+    scanning: Cell<bool>,
+}
+
+impl Rings {
+    pub fn new(means: &Rc<Means>, interfaces: &Rc<Interfaces>, idle: Duration, scan: Duration) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: me.clone(),
+            means: Rc::clone(means),
+            interfaces: Rc::clone(interfaces),
+            idle,
+            scan,
+            flows: RefCell::default(),
+            full_until: Cell::new(Time::ZERO),
+            scanning: Cell::new(false),
+        })
+    }
+
+    pub fn clear(&self) {
+        self.flows.borrow_mut().clear();
+    }
+
     /// A packet goes on if it comes from where its elders came from; otherwise it is held.
-    pub(super) fn pass_rings(&self, cpu: &Cpu, ring: Ring, key: FlowKey, up: Upward) -> Option<Upward> {
-        let mut all = self.steering.rings.borrow_mut();
+    pub fn pass(&self, cpu: &Cpu, ring: Ring, key: FlowKey, up: Upward) -> Option<Upward> {
+        let mut all = self.flows.borrow_mut();
         let Some(flow) = all.get_mut(&key) else { return Some(up) };
         flow.used = cpu.now();
         if flow.ring == ring {
@@ -67,8 +100,8 @@ impl Stack {
         flow.held.push_back((ring, up));
         let old = flow.ring;
         drop(all);
-        cpu.work(self.costs().net_queue);
-        self.count(|c| c.steer_held += 1);
+        cpu.work(self.means.costs().net_queue);
+        self.means.count(|c| c.steer_held += 1);
         self.look_at(cpu, old);
         None
     }
@@ -80,13 +113,13 @@ impl Stack {
     }
 
     /// A ring was found empty: what waited for that goes on.
-    pub(in crate::net::inet) fn ring_emptied(&self, cpu: &Cpu, ring: Ring) {
-        if self.steering.rings.borrow().is_empty() {
+    pub fn emptied(&self, cpu: &Cpu, ring: Ring, go_on: impl Fn(Ring, FlowKey, Upward)) {
+        if self.flows.borrow().is_empty() {
             return;
         }
         let mut freed: Vec<(FlowKey, Ring, Upward)> = Vec::new();
         let mut look = Vec::new();
-        self.steering.rings.borrow_mut().retain(|&key, flow| {
+        self.flows.borrow_mut().retain(|&key, flow| {
             if flow.ring != ring {
                 return true;
             }
@@ -106,33 +139,32 @@ impl Stack {
             }
             true
         });
-        freed.into_iter().for_each(|(key, from, up)| self.send_to_core(cpu, from, key, up));
+        freed.into_iter().for_each(|(key, from, up)| go_on(from, key, up));
         look.into_iter().for_each(|ring| self.look_at(cpu, ring));
     }
 
     /// Tells devices to forget flows that have been silent (Linux: `rps_may_expire_flow`). Their packets, if there should
     /// be any, find their order until the ring has been found empty.
-    pub(super) fn forget_silent(&self, cpu: &Cpu) {
-        let idle = self.steering.params.idle;
+    fn forget_silent(&self, cpu: &Cpu) {
         let mut expired = Vec::new();
-        for (&key, flow) in self.steering.rings.borrow_mut().iter_mut() {
-            if flow.is_silent(cpu.now(), idle) {
+        for (&key, flow) in self.flows.borrow_mut().iter_mut() {
+            if flow.is_silent(cpu.now(), self.idle) {
                 expired.push((key, flow.ring, flow.rule.take()));
             }
         }
         for (_, ring, rule) in expired {
             if let (Some((rule, _)), Some(device)) = (rule, self.interfaces.device_numbered(ring.0)) {
                 device.unsteer(cpu, rule);
-                self.count(|c| c.steer_expired += 1);
+                self.means.count(|c| c.steer_expired += 1);
             }
             self.look_at(cpu, ring);
         }
     }
 
     /// A device has stopped: what waited for its rings is dropped, as what they held is.
-    pub(in crate::net::inet) fn forget_rings(&self, cpu: &Cpu, device: &Rc<NetDevice>) {
+    pub fn forget(&self, cpu: &Cpu, device: &NetDevice) {
         let mut gone = Vec::new();
-        self.steering.rings.borrow_mut().retain(|_, flow| {
+        self.flows.borrow_mut().retain(|_, flow| {
             let stays = flow.ring.0 != device.number();
             if !stays {
                 gone.push((flow.rule.take(), core::mem::take(&mut flow.held)));
@@ -145,5 +177,63 @@ impl Stack {
             }
             held.into_iter().for_each(|(_, up)| up.release(cpu));
         }
+    }
+
+    /// Asks the device to send a flow to the ring at home on a core, unless it does.
+    pub fn ask_device(&self, cpu: &Cpu, ring: Ring, key: FlowKey, core: CpuId) {
+        let Some(device) =
+            self.interfaces.device_numbered(ring.0).filter(|device| device.features().flow_steering)
+        else {
+            return;
+        };
+        let queue = device.rx_queue_for(core);
+        let now = cpu.now();
+        let mut all = self.flows.borrow_mut();
+        match all.get(&key) {
+            Some(known) if !known.may_move(ring, queue) => return,
+            None if queue == ring.1 => return,
+            _ => {}
+        }
+        if now < self.full_until.get() {
+            return;
+        }
+        match device.steer(cpu, key, queue) {
+            Ok(rule) => {
+                all.entry(key).or_insert_with(|| Flow::new(ring)).steered(rule, queue, now);
+                drop(all);
+                self.means.count(|c| c.steered += 1);
+                self.start_scan();
+            }
+            Err(_) => {
+                self.full_until.set(now + self.scan);
+                drop(all);
+                self.means.count(|c| c.steer_failed += 1);
+            }
+        }
+    }
+
+    /// The task that forgets silent flows. It ends when there is none left.
+    fn start_scan(&self) {
+        if self.scanning.replace(true) {
+            return;
+        }
+        let (me, scan) = (self.me.clone(), self.scan);
+        let program = move |cpu: Cpu| -> Async<'static, ()> {
+            Box::pin(async move {
+                let _part = cpu.book(Part::Net);
+                let are_left = |rings: &Rc<Self>| !rings.flows.borrow().is_empty();
+                while me.upgrade().is_some_and(|rings| are_left(&rings)) {
+                    cpu.sleep(scan).await;
+                    if let Some(rings) = me.upgrade() {
+                        rings.forget_silent(&cpu);
+                    }
+                    cpu.sync().await;
+                }
+                if let Some(rings) = me.upgrade() {
+                    rings.scanning.set(false);
+                }
+            })
+        };
+        self.means.spawn("arfs", program);
     }
 }

@@ -1,15 +1,16 @@
 //! Segments of a flow that arrive together go up as one (generic receive offload).
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::rc::Rc;
 
-use platform::cpu::Cpu;
 use platform::net::{Checksum, Packet};
 use wire::ip::{TcpFlags, TcpHeader, ecn};
 
-use super::super::Stack;
 use super::super::buffers::Piece;
 use super::super::input::Headers;
+use super::super::means::Means;
 use super::super::steering::{Ring, Upward};
 use super::{Came, Ends};
 
@@ -32,56 +33,69 @@ struct Held {
     came: Came,
 }
 
-/// What a receiving queue holds during a poll, the oldest first.
-#[derive(Default)]
+/// What receiving queues hold during a poll, the oldest first.
 pub struct Coalescing {
-    held: Vec<Held>,
+    means: Rc<Means>,
+    queues: RefCell<BTreeMap<Ring, Vec<Held>>>,
 }
 
 impl Held {
     /// Whether a segment follows right behind.
-    fn takes(&self, header: &TcpHeader, packet: &Packet, length: u32, marked: bool) -> bool {
-        let owner = |packet: &Packet| packet.owner.as_ref().map(Rc::as_ptr).map(|p| p.cast::<()>());
-        header.sequence == self.header.sequence.wrapping_add(self.length)
-            && header.acknowledgement == self.header.acknowledgement
-            && header.options == self.header.options
-            && length <= self.each
-            && marked == self.came.marked
-            && self.length + length <= MOST
-            && owner(packet) == owner(&self.packet)
+    fn takes(&self, next: &Self) -> bool {
+        let owner = |held: &Self| held.packet.owner.as_ref().map(Rc::as_ptr).map(|p| p.cast::<()>());
+        next.header.sequence == self.header.sequence.wrapping_add(self.length)
+            && next.header.acknowledgement == self.header.acknowledgement
+            && next.header.options == self.header.options
+            && next.length <= self.each
+            && next.came.marked == self.came.marked
+            && self.length + next.length <= MOST
+            && owner(next) == owner(self)
     }
 
-    fn join(&mut self, header: &TcpHeader, mut packet: Packet, mut skip: u32, length: u32) {
+    fn join(&mut self, mut next: Self) {
         // Headers and padding are cut off; the buffers stay whole for their owner.
-        let mut left = length;
-        for fragment in &mut packet.fragments {
+        let (mut skip, mut left) = (next.skip, next.length);
+        for fragment in &mut next.packet.fragments {
             let from = skip.min(fragment.length);
             skip -= from;
             fragment.at = fragment.at + u64::from(from);
             fragment.length = (fragment.length - from).min(left);
             left -= fragment.length;
         }
-        self.packet.fragments.append(&mut packet.fragments);
+        self.packet.fragments.append(&mut next.packet.fragments);
         // Its buffers are the other packet's now, and its owner has nothing to get back from it.
-        packet.owner = None;
-        self.header.flags = self.header.flags.with(header.flags);
-        self.header.window = header.window;
-        self.length += length;
+        next.packet.owner = None;
+        self.header.flags = self.header.flags.with(next.header.flags);
+        self.header.window = next.header.window;
+        self.length += next.length;
         self.came.segments += 1;
+    }
+
+    fn upward(self) -> Upward {
+        let Self { ends, header, came, .. } = self;
+        Upward::Tcp { ends, header, piece: Piece::of(self.packet, self.skip, self.length), came }
     }
 }
 
-impl Stack {
-    /// Holds a segment back for others, joins it to one, or passes it on.
-    pub(in crate::net::inet) fn coalesce(
+impl Coalescing {
+    pub fn new(means: Rc<Means>) -> Self {
+        Self { means, queues: RefCell::default() }
+    }
+
+    pub fn clear(&self) {
+        self.queues.borrow_mut().clear();
+    }
+
+    /// Holds a segment back for others, joins it to one, or lets it go on; gives what goes on now, in this order. What came by
+    /// no queue is not held.
+    pub fn take(
         &self,
-        cpu: &Cpu,
         queue: Option<Ring>,
-        mut packet: Packet,
+        packet: Packet,
         headers: &Headers,
         header: TcpHeader,
         own: usize,
-    ) {
+    ) -> [Option<Upward>; 2] {
         let ends = Ends {
             local: SocketAddrV4::new(headers.ip.destination, header.destination),
             peer: SocketAddrV4::new(headers.ip.source, header.source),
@@ -91,56 +105,36 @@ impl Stack {
         let came = Came { segments: 1, marked: headers.ip.traffic_class & ecn::MASK == ecn::CONGESTED };
         let plain = header.flags.without(TcpFlags::PSH) == TcpFlags::ACK;
         let may = plain && length > 0 && packet.checksum == Checksum::Good;
-        let Some(queue) = queue else {
-            let piece = Piece::of(packet, skip, length);
-            return self.upward(cpu, None, Upward::Tcp { ends, header, piece, came });
-        };
-        let mut all = self.tcp.coalescing.borrow_mut();
-        let held = &mut all.entry(queue).or_default().held;
+        let mut new = Held { ends, header, packet, skip, length, each: length, came };
+        let Some(queue) = queue else { return [Some(new.upward()), None] };
+        let mut queues = self.queues.borrow_mut();
+        let held = queues.entry(queue).or_default();
         let place = held.iter().position(|held| held.ends == ends);
         let pushed = header.flags.contains(TcpFlags::PSH);
         if let Some(place) = place
             && may
-            && held[place].takes(&header, &packet, length, came.marked)
+            && held[place].takes(&new)
         {
             let last = pushed || length < held[place].each;
-            held[place].join(&header, packet, skip, length);
-            let whole = last.then(|| held.remove(place));
-            drop(all);
-            self.count(|c| c.coalesced += 1);
-            return whole.into_iter().for_each(|held| self.pass_on(cpu, queue, held));
+            held[place].join(new);
+            self.means.count(|c| c.coalesced += 1);
+            return [last.then(|| held.remove(place).upward()), None];
         }
-        let before = place.map(|place| held.remove(place));
-        let mut pass = None;
+        let before = place.map(|place| held.remove(place).upward());
         if may && !pushed {
-            cut_padding(&mut packet, skip + length);
-            let oldest = (held.len() >= FLOWS).then(|| held.remove(0));
-            held.push(Held { ends, header, packet, skip, length, each: length, came });
-            drop(all);
-            oldest.into_iter().for_each(|held| self.pass_on(cpu, queue, held));
+            cut_padding(&mut new.packet, skip + length);
+            let oldest = (held.len() >= FLOWS).then(|| held.remove(0).upward());
+            held.push(new);
+            [oldest, before]
         } else {
-            drop(all);
-            pass = Some((header, Piece::of(packet, skip, length)));
+            [before, Some(new.upward())]
         }
-        before.into_iter().for_each(|held| self.pass_on(cpu, queue, held));
-        if let Some((header, piece)) = pass {
-            self.upward(cpu, Some(queue), Upward::Tcp { ends, header, piece, came });
-        }
-    }
-
-    fn pass_on(&self, cpu: &Cpu, queue: Ring, held: Held) {
-        let piece = Piece::of(held.packet, held.skip, held.length);
-        let (ends, header, came) = (held.ends, held.header, held.came);
-        self.upward(cpu, Some(queue), Upward::Tcp { ends, header, piece, came });
     }
 
     /// A poll of a queue ends: what is held goes on.
-    pub(in crate::net::inet) fn flush_coalesced(&self, cpu: &Cpu, queue: Ring) {
-        let held = match self.tcp.coalescing.borrow_mut().get_mut(&queue) {
-            Some(coalescing) => core::mem::take(&mut coalescing.held),
-            None => return,
-        };
-        held.into_iter().for_each(|held| self.pass_on(cpu, queue, held));
+    pub fn flush(&self, queue: Ring) -> impl Iterator<Item = Upward> {
+        let held = self.queues.borrow_mut().get_mut(&queue).map(core::mem::take);
+        held.into_iter().flatten().map(Held::upward)
     }
 }
 

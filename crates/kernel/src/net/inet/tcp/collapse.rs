@@ -27,16 +27,16 @@ impl PacketOwner for Copied {
 impl TcpSocket {
     /// Makes memory for what arrives.
     pub(super) fn collapse(&self, cpu: &Cpu) {
-        let Some(stack) = self.stack.upgrade() else { return };
+        let Some(tcp) = self.tcp.upgrade() else { return };
         let mut used_up = Vec::new();
-        self.connection.borrow_mut().collapse(|pieces| match copied(cpu, &stack.base.memory, &pieces) {
+        self.connection.borrow_mut().collapse(|pieces| match copied(cpu, tcp.means.memory(), &pieces) {
             Some(one) => {
                 used_up.extend(pieces);
                 Ok(one)
             }
             None => Err(pieces),
         });
-        stack.count(|c| c.collapsed += used_up.len() as u64);
+        tcp.means.count(|c| c.collapsed += used_up.len() as u64);
         used_up.into_iter().for_each(|piece| piece.release(cpu));
     }
 }

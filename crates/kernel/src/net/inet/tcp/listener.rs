@@ -10,12 +10,11 @@ use platform::cpu::{Async, Cpu};
 use platform::socket::{TcpListener, TcpStream};
 use platform::sync::WaitQueue;
 
-use super::super::Stack;
-use super::TcpSocket;
+use super::{Tcp, TcpSocket};
 
 /// A socket that connections come to.
 pub struct Listener {
-    stack: Weak<Stack>,
+    tcp: Weak<Tcp>,
     pub local: SocketAddrV4,
     backlog: usize,
     /// Connections that are being opened.
@@ -26,9 +25,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    pub fn new(stack: Weak<Stack>, local: SocketAddrV4, backlog: usize) -> Rc<Self> {
+    pub fn new(tcp: Weak<Tcp>, local: SocketAddrV4, backlog: usize) -> Rc<Self> {
         Rc::new(Self {
-            stack,
+            tcp,
             local,
             backlog: backlog.max(1),
             coming: Cell::new(0),
@@ -46,7 +45,7 @@ impl Listener {
     /// The next connection, or that none will come.
     fn next(&self) -> Option<Result<Rc<dyn TcpStream>, Error>> {
         match self.ready.borrow_mut().pop_front() {
-            Some(socket) => Some(Ok(super::stream(socket))),
+            Some(socket) => Some(Ok(socket)),
             None => self.closed.get().then_some(Err(Error::Ended)),
         }
     }
@@ -68,16 +67,16 @@ impl TcpListener for Listener {
 
     fn accept<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<Rc<dyn TcpStream>, Error>> {
         Box::pin(async move {
-            if let Some(stack) = self.stack.upgrade() {
-                cpu.work(stack.costs().syscall);
+            if let Some(tcp) = self.tcp.upgrade() {
+                cpu.work(tcp.means.costs().syscall);
             }
             self.arrived.wait_for(|| self.next()).await
         })
     }
 
     fn try_accept(&self, cpu: &Cpu) -> Result<Rc<dyn TcpStream>, Error> {
-        if let Some(stack) = self.stack.upgrade() {
-            cpu.work(stack.costs().syscall);
+        if let Some(tcp) = self.tcp.upgrade() {
+            cpu.work(tcp.means.costs().syscall);
         }
         self.next().unwrap_or(Err(Error::WouldBlock))
     }
@@ -96,8 +95,8 @@ impl TcpListener for Listener {
         self.arrived.wake_all();
         let ready = core::mem::take(&mut *self.ready.borrow_mut());
         ready.iter().for_each(|socket| socket.close(cpu));
-        if let Some(stack) = self.stack.upgrade() {
-            stack.remove_listener(self.local.port());
+        if let Some(tcp) = self.tcp.upgrade() {
+            tcp.remove_listener(self.local.port());
         }
     }
 }

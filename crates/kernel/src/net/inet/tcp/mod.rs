@@ -17,27 +17,29 @@ use inet::tcp::{Connection, Failure, Payload, State, TcpParams, reset_for};
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::socket::{TcpListener, TcpStream};
-use units::Time;
 use wire::ip::{TcpFlags, TcpHeader, protocol};
 
-use super::Stack;
-use super::buffers::Piece;
-use super::output::{LOOPBACK_MTU, Outgoing};
-use super::timers::Owner;
-use coalesce::Coalescing;
+use super::InetParams;
+use super::buffers::{Heads, Piece};
+use super::interfaces::{Interfaces, is_for};
+use super::means::Means;
+use super::output::{LOOPBACK_MTU, Outgoing, Output};
+use super::steering::Steering;
+use super::timers::{Owner, Timers};
+pub use coalesce::Coalescing;
 use listener::Listener;
-pub(super) use socket::TcpSocket;
+use socket::TcpSocket;
 
 /// Both ends of a connection: own first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct Ends {
+pub struct Ends {
     pub local: SocketAddrV4,
     pub peer: SocketAddrV4,
 }
 
 /// How a segment came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Came {
+pub struct Came {
     /// Of how many it was put together.
     pub segments: u16,
     /// A router had marked it, or one of them.
@@ -45,30 +47,72 @@ pub(super) struct Came {
 }
 
 /// All connections.
-#[derive(Default)]
-pub(super) struct Tcp {
+pub struct Tcp {
+    me: Weak<Self>,
+    means: Rc<Means>,
+    interfaces: Rc<Interfaces>,
+    heads: Rc<Heads>,
+    timers: Rc<Timers>,
+    output: Rc<Output>,
+    steering: Rc<Steering>,
+    params: InetParams,
     sockets: RefCell<BTreeMap<Ends, Rc<TcpSocket>>>,
     by_number: RefCell<BTreeMap<Owner, Weak<TcpSocket>>>,
     listeners: RefCell<BTreeMap<u16, Rc<Listener>>>,
-    coalescing: RefCell<BTreeMap<(u32, u16), Coalescing>>,
+    /// Connections to be closed, as nobody waits for them to open any more.
+    abandoned: RefCell<Vec<Rc<TcpSocket>>>,
     last: Cell<Owner>,
 }
 
+/// A connection that a program waits for. If it gives up, nobody has the socket: it is closed by whoever comes next, as a
+/// core is needed for that.
+struct Opening<'a> {
+    tcp: &'a Tcp,
+    socket: Option<Rc<TcpSocket>>,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.tcp.abandoned.borrow_mut().extend(self.socket.take());
+    }
+}
+
 impl Tcp {
+    pub fn new(
+        means: &Rc<Means>,
+        interfaces: &Rc<Interfaces>,
+        heads: &Rc<Heads>,
+        timers: &Rc<Timers>,
+        output: &Rc<Output>,
+        steering: &Rc<Steering>,
+        params: InetParams,
+    ) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: me.clone(),
+            means: Rc::clone(means),
+            interfaces: Rc::clone(interfaces),
+            heads: Rc::clone(heads),
+            timers: Rc::clone(timers),
+            output: Rc::clone(output),
+            steering: Rc::clone(steering),
+            params,
+            sockets: RefCell::default(),
+            by_number: RefCell::default(),
+            listeners: RefCell::default(),
+            abandoned: RefCell::default(),
+            last: Cell::new(0),
+        })
+    }
+
     pub fn clear(&self) {
         self.sockets.borrow_mut().clear();
         self.by_number.borrow_mut().clear();
         self.listeners.borrow_mut().clear();
-        self.coalescing.borrow_mut().clear();
+        self.abandoned.borrow_mut().clear();
     }
 
     fn of(&self, number: Owner) -> Option<Rc<TcpSocket>> {
         self.by_number.borrow().get(&number).and_then(Weak::upgrade)
-    }
-
-    /// When a socket wants to be called.
-    pub fn deadline(&self, number: Owner) -> Option<Time> {
-        self.of(number)?.deadline()
     }
 
     /// A socket's timer is due.
@@ -84,11 +128,41 @@ impl Tcp {
             self.sockets.borrow().values().filter(|s| *s.ends.peer.ip() == host).cloned().collect();
         concerned.iter().for_each(|socket| socket.unreachable(cpu));
     }
-}
 
-impl Stack {
+    /// Opens a connection and waits until it is open.
+    ///
+    /// # Errors
+    /// If there is no way or no port, or why it did not open.
+    pub async fn connect(
+        &self,
+        cpu: &Cpu,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+    ) -> Result<Rc<dyn TcpStream>, Error> {
+        let mut opening = Opening { tcp: self, socket: Some(self.open_connection(cpu, from, to)?) };
+        cpu.sync().await;
+        let Some(socket) = opening.socket.clone() else { return Err(Error::Cancelled) };
+        let opened = socket.opened().await;
+        opening.socket = None;
+        match opened {
+            Ok(()) => Ok(socket),
+            Err(error) => {
+                socket.close(cpu);
+                Err(error)
+            }
+        }
+    }
+
+    /// Closes connections whose programs gave up while they were being opened.
+    pub fn close_abandoned(&self, cpu: &Cpu) {
+        if !self.abandoned.borrow().is_empty() {
+            let abandoned = core::mem::take(&mut *self.abandoned.borrow_mut());
+            abandoned.iter().for_each(|socket| socket.close(cpu));
+        }
+    }
+
     /// Bytes of the largest packet to an address, its IP header included.
-    pub(super) fn mtu_to(&self, to: Ipv4Addr) -> u16 {
+    fn mtu_to(&self, to: Ipv4Addr) -> u16 {
         let interface = self.interfaces.way(to).map_or(usize::MAX, |(interface, _, _)| interface);
         self.interfaces.mtu(interface).unwrap_or(LOOPBACK_MTU)
     }
@@ -120,26 +194,26 @@ impl Stack {
         connection: Connection<Piece>,
         listener: Option<Weak<Listener>>,
     ) -> Result<Rc<TcpSocket>, Error> {
-        let number = self.tcp.last.get() + 1;
-        self.tcp.last.set(number);
+        let number = self.last.get() + 1;
+        self.last.set(number);
         let memory = self.heads.take(cpu)?;
         let socket = TcpSocket::new(self.me.clone(), number, ends, connection, memory, listener);
-        self.tcp.sockets.borrow_mut().insert(ends, Rc::clone(&socket));
-        self.tcp.by_number.borrow_mut().insert(number, Rc::downgrade(&socket));
+        self.sockets.borrow_mut().insert(ends, Rc::clone(&socket));
+        self.by_number.borrow_mut().insert(number, Rc::downgrade(&socket));
         Ok(socket)
     }
 
     /// A connection has ended and nobody uses it.
-    pub(super) fn remove_socket(&self, cpu: &Cpu, socket: &TcpSocket) {
-        let removed = self.tcp.by_number.borrow_mut().remove(&socket.number);
+    fn remove_socket(&self, cpu: &Cpu, socket: &TcpSocket) {
+        let removed = self.by_number.borrow_mut().remove(&socket.number);
         if removed.is_some() {
-            self.tcp.sockets.borrow_mut().remove(&socket.ends);
+            self.sockets.borrow_mut().remove(&socket.ends);
             self.heads.give(cpu, socket.memory);
         }
     }
 
     /// Opens a connection; it is under way when this returns.
-    pub(super) fn open_connection(
+    fn open_connection(
         &self,
         cpu: &Cpu,
         from: SocketAddrV4,
@@ -153,12 +227,12 @@ impl Stack {
         };
         let taken = |port| {
             let ends = Ends { local: SocketAddrV4::new(own, port), peer: to };
-            self.tcp.sockets.borrow().contains_key(&ends)
+            self.sockets.borrow().contains_key(&ends)
         };
         let port = match from.port() {
-            0 => self.free_port(|port| !taken(port)).ok_or(Error::AddressInUse)?,
+            0 => self.means.free_port(|port| !taken(port)).ok_or(Error::AddressInUse)?,
             // As without SO_REUSEADDR: a port where somebody listens is not taken either.
-            port if taken(port) || self.tcp.listeners.borrow().contains_key(&port) => {
+            port if taken(port) || self.listeners.borrow().contains_key(&port) => {
                 return Err(Error::AddressInUse);
             }
             port => port,
@@ -172,8 +246,8 @@ impl Stack {
     }
 
     /// Lets connections come to a port.
-    pub(super) fn listen_at(&self, at: SocketAddrV4, backlog: usize) -> Result<Rc<dyn TcpListener>, Error> {
-        let mut listeners = self.tcp.listeners.borrow_mut();
+    pub fn listen(&self, at: SocketAddrV4, backlog: usize) -> Result<Rc<dyn TcpListener>, Error> {
+        let mut listeners = self.listeners.borrow_mut();
         if listeners.contains_key(&at.port()) || at.port() == 0 {
             return Err(Error::AddressInUse);
         }
@@ -183,30 +257,30 @@ impl Stack {
     }
 
     /// A segment arrived, or several that were joined.
-    pub(super) fn tcp_input(&self, cpu: &Cpu, ends: Ends, header: &TcpHeader, piece: Piece, came: Came) {
-        cpu.work(self.costs().tcp_input);
-        let socket = self.tcp.sockets.borrow().get(&ends).cloned();
+    pub fn input(&self, cpu: &Cpu, ends: Ends, header: &TcpHeader, piece: Piece, came: Came) {
+        cpu.work(self.means.costs().tcp_input);
+        let socket = self.sockets.borrow().get(&ends).cloned();
         if let Some(socket) = socket {
             return socket.input(cpu, header, piece, came);
         }
-        let listener = self.tcp.listeners.borrow().get(&ends.local.port()).cloned();
-        if let Some(listener) = listener.filter(|l| Self::matches(*l.local.ip(), *ends.local.ip()))
+        let listener = self.listeners.borrow().get(&ends.local.port()).cloned();
+        if let Some(listener) = listener.filter(|l| is_for(*l.local.ip(), *ends.local.ip()))
             && header.flags.contains(TcpFlags::SYN)
             && !header.flags.contains(TcpFlags::ACK)
         {
             let refused = self.accept_connection(cpu, ends, header, &listener).is_err();
             if refused {
-                self.count(|c| c.socket_full += 1);
+                self.means.count(|c| c.socket_full += 1);
             }
             return piece.release(cpu);
         }
-        self.count(|c| c.unwanted += 1);
+        self.means.count(|c| c.unwanted += 1);
         if let Some(reset) = reset_for(header, piece.len()) {
-            self.count(|c| c.resets += 1);
+            self.means.count(|c| c.resets += 1);
             let mut bytes = [0; 60];
             let length = reset.emit(&mut bytes);
             let (own, peer) = (*ends.local.ip(), *ends.peer.ip());
-            let _ = self.send(cpu, Outgoing::bare(own, peer, protocol::TCP, &bytes[..length]));
+            let _ = self.output.send(cpu, Outgoing::bare(own, peer, protocol::TCP, &bytes[..length]));
         }
         piece.release(cpu);
     }
@@ -229,8 +303,8 @@ impl Stack {
         Ok(())
     }
 
-    pub(super) fn remove_listener(&self, port: u16) {
-        self.tcp.listeners.borrow_mut().remove(&port);
+    fn remove_listener(&self, port: u16) {
+        self.listeners.borrow_mut().remove(&port);
     }
 }
 
@@ -246,9 +320,4 @@ fn error_of(connection: &Connection<Piece>) -> Option<Error> {
         Some(Failure::TimedOut) => Error::TimedOut,
         Some(Failure::Aborted) => Error::Cancelled,
     })
-}
-
-/// A stream as a program has it.
-pub(super) fn stream(socket: Rc<TcpSocket>) -> Rc<dyn TcpStream> {
-    socket
 }

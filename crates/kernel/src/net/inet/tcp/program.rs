@@ -12,12 +12,11 @@ use platform::socket::{BufferSizes, KeepAlive, TcpInfo, TcpStream};
 use platform::storage::BlockFile;
 use wire::ip::protocol;
 
-use super::super::Stack;
 use super::super::buffers::{Hold, copy_out};
 use super::super::steering::flow_key;
 use super::buffer::ORDER;
-use super::error_of;
 use super::socket::TcpSocket;
+use super::{Tcp, error_of};
 
 impl TcpSocket {
     /// Room in the buffer, if there is any, or why nothing can be written any more.
@@ -55,41 +54,41 @@ impl TcpSocket {
     }
 
     /// Copies as much as there is room for into the buffer, and sends packets that have become whole; how much it was.
-    fn take_in(&self, cpu: &Cpu, stack: &Stack, room: u64, from: PhysAddr, most: u64) -> Result<u64, Error> {
+    fn take_in(&self, cpu: &Cpu, tcp: &Tcp, room: u64, from: PhysAddr, most: u64) -> Result<u64, Error> {
         self.touch(cpu);
-        let taken = self.copy_in(cpu, stack, from, room.min(most))?;
-        let before = self.whole_packets(stack);
+        let taken = self.copy_in(cpu, tcp, from, room.min(most))?;
+        let before = self.whole_packets(tcp);
         self.connection.borrow_mut().write(taken);
-        if self.whole_packets(stack) > before {
+        if self.whole_packets(tcp) > before {
             self.push(cpu);
         }
         Ok(taken)
     }
 
     /// As [`take_in`](Self::take_in), and that was all that the program has to say for now.
-    fn take_last(&self, cpu: &Cpu, stack: &Stack, room: u64, from: Segment) -> Result<u32, Error> {
-        let taken = self.take_in(cpu, stack, room, from.at, from.length.into());
-        self.push_rest(cpu, stack);
+    fn take_last(&self, cpu: &Cpu, tcp: &Tcp, room: u64, from: Segment) -> Result<u32, Error> {
+        let taken = self.take_in(cpu, tcp, room, from.at, from.length.into());
+        self.push_rest(cpu, tcp);
         taken.map(|taken| taken as u32)
     }
 
     /// Copies all of it into the buffer, which may have to wait for room.
-    async fn take_all(&self, cpu: &Cpu, stack: &Stack, from: Segment) -> Result<(), Error> {
+    async fn take_all(&self, cpu: &Cpu, tcp: &Tcp, from: Segment) -> Result<(), Error> {
         let (mut done, length) = (0, u64::from(from.length));
         while done < length {
             if self.may_send().is_none() {
                 self.push(cpu);
             }
             let room = self.wait_for_room(cpu).await?;
-            done += self.take_in(cpu, stack, room, from.at + done, length - done)?;
+            done += self.take_in(cpu, tcp, room, from.at + done, length - done)?;
         }
         Ok(())
     }
 
     /// Copies what has been received to user memory, as far as it fits; how much it was.
-    fn recv_now(&self, cpu: &Cpu, stack: &Stack, into: Segment) -> u32 {
+    fn recv_now(&self, cpu: &Cpu, tcp: &Tcp, into: Segment) -> u32 {
         // It may have woken on another core.
-        self.used_here(cpu, stack);
+        self.used_here(cpu, tcp);
         self.touch(cpu);
         let mut done = 0;
         while done < into.length {
@@ -112,25 +111,25 @@ impl TcpSocket {
         done
     }
 
-    fn enter(&self, cpu: &Cpu) -> Result<Rc<Stack>, Error> {
-        let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
-        cpu.work(stack.costs().syscall + stack.costs().socket);
-        self.used_here(cpu, &stack);
-        Ok(stack)
+    fn enter(&self, cpu: &Cpu) -> Result<Rc<Tcp>, Error> {
+        let tcp = self.tcp.upgrade().ok_or(Error::NoDevice)?;
+        cpu.work(tcp.means.costs().syscall + tcp.means.costs().socket);
+        self.used_here(cpu, &tcp);
+        Ok(tcp)
     }
 
     /// A program uses it on this core: packets may come here.
-    fn used_here(&self, cpu: &Cpu, stack: &Stack) {
-        stack.used_here(cpu, flow_key(protocol::TCP, self.ends.peer, self.ends.local));
+    fn used_here(&self, cpu: &Cpu, tcp: &Tcp) {
+        tcp.steering.used_here(cpu, flow_key(protocol::TCP, self.ends.peer, self.ends.local));
     }
 
     /// Copies user memory into the buffer's pages; how much went in.
-    fn copy_in(&self, cpu: &Cpu, stack: &Stack, from: PhysAddr, most: u64) -> Result<u64, Error> {
+    fn copy_in(&self, cpu: &Cpu, tcp: &Tcp, from: PhysAddr, most: u64) -> Result<u64, Error> {
         let room = self.buffer.borrow().room();
         let (at, room) = match room {
             Some(room) => room,
             None => {
-                let pages = Hold::pages(&stack.base.memory, cpu, ORDER)?;
+                let pages = Hold::pages(tcp.means.memory(), cpu, ORDER)?;
                 self.buffer.borrow_mut().open(cpu, pages);
                 self.buffer.borrow().room().ok_or(Error::NoMemory)?
             }
@@ -157,9 +156,9 @@ impl TcpStream for TcpSocket {
     fn send<'a>(&'a self, cpu: &'a Cpu, from: Segment) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             let _part = cpu.book(Part::Net);
-            let stack = self.enter(cpu)?;
-            let taken = self.take_all(cpu, &stack, from).await;
-            self.push_rest(cpu, &stack);
+            let tcp = self.enter(cpu)?;
+            let taken = self.take_all(cpu, &tcp, from).await;
+            self.push_rest(cpu, &tcp);
             taken
         })
     }
@@ -167,23 +166,23 @@ impl TcpStream for TcpSocket {
     fn send_some<'a>(&'a self, cpu: &'a Cpu, from: Segment) -> Async<'a, Result<u32, Error>> {
         Box::pin(async move {
             let _part = cpu.book(Part::Net);
-            let stack = self.enter(cpu)?;
+            let tcp = self.enter(cpu)?;
             if from.length == 0 {
                 return Ok(0);
             }
             let room = self.wait_for_room(cpu).await?;
-            self.take_last(cpu, &stack, room, from)
+            self.take_last(cpu, &tcp, room, from)
         })
     }
 
     fn try_send(&self, cpu: &Cpu, from: Segment) -> Result<u32, Error> {
         let _part = cpu.book(Part::Net);
-        let stack = self.enter(cpu)?;
+        let tcp = self.enter(cpu)?;
         if from.length == 0 {
             return Ok(0);
         }
         let room = self.may_send().unwrap_or(Err(Error::WouldBlock))?;
-        self.take_last(cpu, &stack, room, from)
+        self.take_last(cpu, &tcp, room, from)
     }
 
     fn sendfile<'a>(
@@ -222,21 +221,21 @@ impl TcpStream for TcpSocket {
     fn recv<'a>(&'a self, cpu: &'a Cpu, into: Segment) -> Async<'a, Result<u32, Error>> {
         Box::pin(async move {
             let _part = cpu.book(Part::Net);
-            let stack = self.enter(cpu)?;
+            let tcp = self.enter(cpu)?;
             // Before anything is taken, so that nothing is lost if nobody waits for the rest.
             if self.may_recv().is_some() {
                 cpu.sync().await;
             }
             let some = self.readable.wait_for(|| self.may_recv()).await?;
-            Ok(if some { self.recv_now(cpu, &stack, into) } else { 0 })
+            Ok(if some { self.recv_now(cpu, &tcp, into) } else { 0 })
         })
     }
 
     fn try_recv(&self, cpu: &Cpu, into: Segment) -> Result<u32, Error> {
         let _part = cpu.book(Part::Net);
-        let stack = self.enter(cpu)?;
+        let tcp = self.enter(cpu)?;
         let some = self.may_recv().unwrap_or(Err(Error::WouldBlock))?;
-        Ok(if some { self.recv_now(cpu, &stack, into) } else { 0 })
+        Ok(if some { self.recv_now(cpu, &tcp, into) } else { 0 })
     }
 
     fn readable(&self) -> Async<'_, ()> {
@@ -280,11 +279,11 @@ impl TcpStream for TcpSocket {
     }
 
     fn set_keep_alive(&self, cpu: &Cpu, how: Option<KeepAlive>) {
-        let Ok(stack) = self.enter(cpu) else { return };
+        let Ok(tcp) = self.enter(cpu) else { return };
         let how =
             how.map(|KeepAlive { idle, interval, probes }| inet::tcp::KeepAlive { idle, interval, probes });
         self.connection.borrow_mut().set_keep_alive(how);
-        self.set_timer(cpu, &stack);
+        self.set_timer(cpu, &tcp);
     }
 
     fn info(&self) -> TcpInfo {

@@ -15,12 +15,11 @@ use platform::sync::WaitQueue;
 use units::Time;
 use wire::ip::TcpHeader;
 
-use super::super::Stack;
 use super::super::buffers::{Piece, Sender, waits_below};
 use super::super::timers::Owner;
 use super::buffer::SendBuffer;
 use super::listener::Listener;
-use super::{Came, Ends, error_of};
+use super::{Came, Ends, Tcp, error_of};
 
 /// Bytes of a connection that may be with the device or before it (Linux: TCP small queues, `tcp_limit_output_bytes`).
 const MOST_BELOW: u64 = 262_144;
@@ -31,7 +30,7 @@ const HOT: usize = 256;
 
 /// A connection.
 pub struct TcpSocket {
-    pub(super) stack: Weak<Stack>,
+    pub(super) tcp: Weak<Tcp>,
     pub(super) me: Weak<Self>,
     pub number: Owner,
     pub(super) ends: Ends,
@@ -67,7 +66,7 @@ impl Sender for TcpSocket {
 
 impl TcpSocket {
     pub(super) fn new(
-        stack: Weak<Stack>,
+        tcp: Weak<Tcp>,
         number: Owner,
         ends: Ends,
         connection: Connection<Piece>,
@@ -75,7 +74,7 @@ impl TcpSocket {
         listener: Option<Weak<Listener>>,
     ) -> Rc<Self> {
         Rc::new_cyclic(|me| Self {
-            stack,
+            tcp,
             me: me.clone(),
             number,
             ends,
@@ -150,19 +149,19 @@ impl TcpSocket {
 
     /// Sends what there is to send, and tells whoever waits what has changed.
     pub fn push(&self, cpu: &Cpu) {
-        let Some(stack) = self.stack.upgrade() else { return };
+        let Some(tcp) = self.tcp.upgrade() else { return };
         // Packets that are dropped on the spot come back here.
         if self.pushing.replace(true) {
             return;
         }
         let _part = cpu.book(Part::Net);
         let lock = self.lock.lock(cpu);
-        self.send_segments(cpu, &stack);
+        self.send_segments(cpu, &tcp);
         self.pushing.set(false);
         let discarded: Vec<Piece> = self.connection.borrow_mut().discarded().collect();
         discarded.into_iter().for_each(|piece| piece.release(cpu));
-        let orphaned = self.tell(cpu, &stack);
-        self.set_timer(cpu, &stack);
+        let orphaned = self.tell(cpu, &tcp);
+        self.set_timer(cpu, &tcp);
         drop(lock);
         if orphaned {
             self.close(cpu);
@@ -170,19 +169,19 @@ impl TcpSocket {
         if self.connection.borrow().state() == State::Closed {
             self.buffer.borrow_mut().clear(cpu);
             if self.closed.get() {
-                stack.remove_socket(cpu, self);
+                tcp.remove_socket(cpu, self);
             }
         }
     }
 
     /// Wakes whoever waits for what is there now. True if the connection is open and whoever listened for it is gone.
-    fn tell(&self, cpu: &Cpu, stack: &Stack) -> bool {
+    fn tell(&self, cpu: &Cpu, tcp: &Tcp) -> bool {
         let connection = self.connection.borrow();
         let (state, readable) = (connection.state(), connection.readable() > 0 || connection.at_end());
         drop(connection);
         let wake = |queue: &WaitQueue| {
             if !queue.is_empty() {
-                cpu.work(stack.costs().wake_up);
+                cpu.work(tcp.means.costs().wake_up);
                 queue.wake_all();
             }
         };
@@ -206,12 +205,12 @@ impl TcpSocket {
         open && !taken
     }
 
-    pub(super) fn set_timer(&self, cpu: &Cpu, stack: &Stack) {
+    pub(super) fn set_timer(&self, cpu: &Cpu, tcp: &Tcp) {
         let Some(deadline) = self.deadline() else { return };
         // A timer that goes off early looks again: it is cheaper than moving it for each segment.
         if self.armed.get().is_none_or(|at| deadline < at) {
             self.armed.set(Some(deadline));
-            stack.arm_at(cpu, self.number, deadline);
+            tcp.timers.arm(cpu, self.number, Some(deadline));
         }
     }
 

@@ -5,9 +5,9 @@ use platform::cpu::Cpu;
 use units::Duration;
 use wire::ip::{TcpFlags, protocol};
 
-use super::super::Stack;
 use super::super::buffers::{Hold, waits_below};
 use super::super::output::Outgoing;
+use super::Tcp;
 use super::socket::TcpSocket;
 
 /// For how long pages are kept for what may be written next when all that was has been acknowledged (assumed: Linux keeps
@@ -15,8 +15,8 @@ use super::socket::TcpSocket;
 const KEEP_PAGES: Duration = Duration::from_ms(1000);
 
 impl TcpSocket {
-    pub(super) fn send_segments(&self, cpu: &Cpu, stack: &Stack) {
-        let (limit, pieces) = self.limits(stack);
+    pub(super) fn send_segments(&self, cpu: &Cpu, tcp: &Tcp) {
+        let (limit, pieces) = self.limits(tcp);
         self.held_back.set(false);
         loop {
             let full = self.is_full_below();
@@ -33,9 +33,9 @@ impl TcpSocket {
             };
             drop(connection);
             let Some(segment) = segment else { break };
-            cpu.work(stack.costs().tcp_output);
-            stack.count(|c| c.tcp_packets_out += 1);
-            self.send_segment(cpu, stack, &segment, pieces);
+            cpu.work(tcp.means.costs().tcp_output);
+            tcp.means.count(|c| c.tcp_packets_out += 1);
+            self.send_segment(cpu, tcp, &segment, pieces);
         }
         let (acknowledged, may_write) =
             (self.connection.borrow().acknowledged(), self.connection.borrow().may_write());
@@ -50,24 +50,21 @@ impl TcpSocket {
     }
 
     /// The bytes of a packet that can hold no more (Linux: `size_goal`).
-    fn whole_packet(&self, stack: &Stack) -> u64 {
+    fn whole_packet(&self, tcp: &Tcp) -> u64 {
         let segment = self.connection.borrow().segment_room();
-        (u64::from(self.limits(stack).0) / segment * segment).max(segment)
+        (u64::from(self.limits(tcp).0) / segment * segment).max(segment)
     }
 
     /// How many such packets wait to be sent.
-    pub(super) fn whole_packets(&self, stack: &Stack) -> u64 {
-        self.connection.borrow().unsent() / self.whole_packet(stack)
+    pub(super) fn whole_packets(&self, tcp: &Tcp) -> u64 {
+        self.connection.borrow().unsent() / self.whole_packet(tcp)
     }
 
     /// Sends what a program has written last. If the device has packets of the connection, the rest that fills none waits until
     /// one has gone, as the program may write more until then (Linux: `tcp_autocorking`, on since 3.14), if it is set so.
-    pub(super) fn push_rest(&self, cpu: &Cpu, stack: &Stack) {
+    pub(super) fn push_rest(&self, cpu: &Cpu, tcp: &Tcp) {
         let rest = self.connection.borrow().unsent();
-        if stack.params.autocorking
-            && rest > 0
-            && rest < self.whole_packet(stack)
-            && waits_below(&self.flow) > 0
+        if tcp.params.autocorking && rest > 0 && rest < self.whole_packet(tcp) && waits_below(&self.flow) > 0
         {
             self.held_back.set(true);
         } else {
@@ -76,11 +73,11 @@ impl TcpSocket {
     }
 
     /// Bytes that a packet may carry beyond a segment's, and its pieces beside the headers.
-    fn limits(&self, stack: &Stack) -> (u32, usize) {
-        let device = stack
+    fn limits(&self, tcp: &Tcp) -> (u32, usize) {
+        let device = tcp
             .interfaces
             .way(*self.ends.peer.ip())
-            .and_then(|(interface, _, _)| stack.interfaces.device(interface));
+            .and_then(|(interface, _, _)| tcp.interfaces.device(interface));
         let Some(device) = device else { return (0, usize::MAX) };
         let features = device.features();
         let pieces = usize::from(features.max_fragments).saturating_sub(1).max(1);
@@ -89,7 +86,7 @@ impl TcpSocket {
         (if features.tso { most } else { 0 }, pieces)
     }
 
-    fn send_segment(&self, cpu: &Cpu, stack: &Stack, segment: &TcpSegment, pieces: usize) {
+    fn send_segment(&self, cpu: &Cpu, tcp: &Tcp, segment: &TcpSegment, pieces: usize) {
         let mut bytes = [0; 60];
         let length = segment.header.emit(&mut bytes);
         let data = segment.data.end - segment.data.start;
@@ -101,7 +98,7 @@ impl TcpSocket {
         if carried < data {
             // A segment in more pieces than the device takes: into one.
             holds.into_iter().for_each(|hold| hold.let_go(cpu));
-            return self.send_in_one(cpu, stack, segment, &bytes[..length]);
+            return self.send_in_one(cpu, tcp, segment, &bytes[..length]);
         }
         let cut = data > u64::from(segment.size);
         // A bare acknowledgement may pass what was sent before it, and keeps nothing from moving to another queue (Linux:
@@ -109,7 +106,7 @@ impl TcpSocket {
         let others = TcpFlags::SYN.with(TcpFlags::FIN).with(TcpFlags::RST);
         let is_bare = data == 0 && segment.header.flags.without(others) == segment.header.flags;
         let (own, peer) = (*self.ends.local.ip(), *self.ends.peer.ip());
-        let _ = stack.send(
+        let _ = tcp.output.send(
             cpu,
             Outgoing {
                 payload,
@@ -124,11 +121,11 @@ impl TcpSocket {
     }
 
     /// Sends a segment whose data lies in many pieces from a copy.
-    fn send_in_one(&self, cpu: &Cpu, stack: &Stack, segment: &TcpSegment, header: &[u8]) {
+    fn send_in_one(&self, cpu: &Cpu, tcp: &Tcp, segment: &TcpSegment, header: &[u8]) {
         let (runs, holds) = self.buffer.borrow().runs(segment.data.clone(), usize::MAX);
         let length: u64 = runs.iter().map(|f| u64::from(f.length)).sum();
         let order = platform::memory::Pages::order_for(length);
-        let copy = Hold::pages(&stack.base.memory, cpu, order);
+        let copy = Hold::pages(tcp.means.memory(), cpu, order);
         if let Ok(copy) = copy {
             if copy.pages.len() >= length {
                 let mut done = 0;
@@ -139,7 +136,7 @@ impl TcpSocket {
                 let fragment =
                     platform::net::Fragment { pages: None, at: copy.pages.start, length: length as u32 };
                 let (own, peer) = (*self.ends.local.ip(), *self.ends.peer.ip());
-                let _ = stack.send(
+                let _ = tcp.output.send(
                     cpu,
                     Outgoing {
                         payload: vec![fragment],
@@ -153,11 +150,11 @@ impl TcpSocket {
                 );
             } else {
                 Hold::Pages(copy).let_go(cpu);
-                stack.count(|c| c.no_memory += 1);
+                tcp.means.count(|c| c.no_memory += 1);
             }
         } else {
             // It is sent again when the timer goes off.
-            stack.count(|c| c.no_memory += 1);
+            tcp.means.count(|c| c.no_memory += 1);
         }
         holds.into_iter().for_each(|hold| hold.let_go(cpu));
     }
