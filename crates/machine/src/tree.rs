@@ -4,8 +4,12 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figure::Provenance;
 use crate::source::{Place, Source};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
-use toml::de::{DeTable, DeValue};
+use toml_edit::{Document, Item, TableLike, TomlError};
+
+/// What the parser says of a key that stands twice.
+const DUPLICATE: &str = "duplicate key";
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
@@ -56,33 +60,59 @@ impl Value {
     }
 }
 
-/// Reads `source` as TOML; all its syntax errors if it has any.
+/// Syntax errors of one text that are told at once.
+const MOST_ERRORS: usize = 10;
+
+/// Reads `source` as TOML; its syntax errors if it has any.
 pub(crate) fn parse(source: &Arc<Source>) -> Result<Node, Diagnostics> {
-    let (table, errors) = DeTable::parse_recoverable(&source.text);
-    let mut complaints: Vec<_> = errors.iter().map(|error| syntax_error(source, error)).collect();
-    let node = Node {
-        place: Place::new(source, 0..0),
-        value: convert_table(source, table.get_ref(), &mut complaints),
+    let error = match Document::parse(source.text.as_str()) {
+        Ok(document) => {
+            let place = |span: Option<Range<usize>>| Place::new(source, span.unwrap_or(0..0));
+            return Ok(Node { place: place(None), value: table_of(document.as_table(), &place) });
+        }
+        Err(error) => error,
     };
-    if complaints.is_empty() { Ok(node) } else { Err(Diagnostics::new(complaints)) }
+    // The parser stops at the first: without that line it finds the next. What a missing line makes wrong is not told.
+    let mut errors = vec![error];
+    let mut text = source.text.clone();
+    while let Some(span) = errors.last().and_then(TomlError::span)
+        && errors.len() < MOST_ERRORS
+    {
+        let start = text[..span.start].rfind('\n').map_or(0, |end| end + 1);
+        let end = text[span.start..].find('\n').map_or(text.len(), |length| span.start + length);
+        text.replace_range(start..end, &" ".repeat(end - start));
+        match Document::parse(text.as_str()) {
+            Err(next) if next.message() != DUPLICATE => errors.push(next),
+            _ => break,
+        }
+    }
+    Err(Diagnostics::new(errors.iter().map(|error| syntax_error(source, error)).collect()))
 }
 
-fn syntax_error(source: &Arc<Source>, error: &toml::de::Error) -> Diagnostic {
+fn syntax_error(source: &Arc<Source>, error: &TomlError) -> Diagnostic {
     let span = error.span().unwrap_or(0..0);
     let message = error.message().lines().collect::<Vec<_>>().join("; ");
     Diagnostic::new(&Place::new(source, span), format!("not TOML: {message}"))
 }
 
-fn convert_table(source: &Arc<Source>, table: &DeTable<'_>, complaints: &mut Vec<Diagnostic>) -> Value {
-    let entries = table.iter().map(|(key, value)| {
-        let node = Node {
-            place: Place::new(source, value.span()),
-            value: convert(source, value.get_ref(), &value.span(), complaints),
+/// A table, each part of which stands where `place` makes it of its span.
+fn table_of(table: &dyn TableLike, place: &dyn Fn(Option<Range<usize>>) -> Place) -> Value {
+    let entries = table.iter().filter_map(|(name, item)| {
+        let value = match item {
+            Item::None => return None,
+            Item::Value(value) => value_of(value, place),
+            Item::Table(table) => table_of(table, place),
+            Item::ArrayOfTables(tables) => {
+                let node = |table: &toml_edit::Table| Node {
+                    place: place(table.span()),
+                    value: table_of(table, place),
+                };
+                Value::List(tables.iter().map(node).collect())
+            }
         };
-        (
-            key.get_ref().to_string(),
-            Entry { key: Place::new(source, key.span()), node, source: None, provenance: None },
-        )
+        let key = place(table.key(name).and_then(toml_edit::Key::span));
+        let node = Node { place: place(item.span()), value };
+        Some((name.to_owned(), Entry { key, node, source: None, provenance: None }))
     });
     let mut entries: Table = entries.collect();
     let stated = match entries.get("source").map(|entry| &entry.node.value) {
@@ -95,36 +125,25 @@ fn convert_table(source: &Arc<Source>, table: &DeTable<'_>, complaints: &mut Vec
     Value::Table(entries)
 }
 
-fn convert(
-    source: &Arc<Source>,
-    value: &DeValue<'_>,
-    span: &std::ops::Range<usize>,
-    complaints: &mut Vec<Diagnostic>,
-) -> Value {
+fn value_of(value: &toml_edit::Value, place: &dyn Fn(Option<Range<usize>>) -> Place) -> Value {
     match value {
-        DeValue::String(text) => Value::Text(text.to_string()),
-        DeValue::Boolean(truth) => Value::Bool(*truth),
-        DeValue::Datetime(_) => Value::Date,
-        DeValue::Table(table) => convert_table(source, table, complaints),
-        DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
-            Ok(value) => Value::Integer(value),
-            Err(_) => {
-                complaints
-                    .push(Diagnostic::new(&Place::new(source, span.clone()), "an integer beyond 64 bits"));
-                Value::Integer(0)
-            }
-        },
-        DeValue::Float(float) => Value::Float(float.as_str().parse().unwrap_or(f64::NAN)),
-        DeValue::Array(array) => Value::List(
-            array
-                .iter()
-                .map(|item| Node {
-                    place: Place::new(source, item.span()),
-                    value: convert(source, item.get_ref(), &item.span(), complaints),
-                })
-                .collect(),
-        ),
+        toml_edit::Value::String(text) => Value::Text(text.value().clone()),
+        toml_edit::Value::Integer(integer) => Value::Integer(*integer.value()),
+        toml_edit::Value::Float(float) => Value::Float(*float.value()),
+        toml_edit::Value::Boolean(truth) => Value::Bool(*truth.value()),
+        toml_edit::Value::Datetime(_) => Value::Date,
+        toml_edit::Value::Array(items) => {
+            let node =
+                |item: &toml_edit::Value| Node { place: place(item.span()), value: value_of(item, place) };
+            Value::List(items.iter().map(node).collect())
+        }
+        toml_edit::Value::InlineTable(table) => table_of(table, place),
     }
+}
+
+/// The value that an override spells, all of it standing at `place`.
+pub(crate) fn of_spelling(spelling: &toml_edit::Value, place: &Place) -> Value {
+    value_of(spelling, &|_| place.clone())
 }
 
 /// Lays `top` over `base`: tables merge key by key, anything else of `top` replaces.
@@ -151,23 +170,5 @@ pub(crate) fn overlay(base: &mut Node, top: Node) {
             }
         }
         (_, value) => *base = Node { place: top.place, value },
-    }
-}
-
-/// The value that an override spells, all of it standing at `place`.
-pub(crate) fn of_spelling(spelling: &toml_edit::Value, place: &Place) -> Value {
-    let node = |value: &toml_edit::Value| Node { place: place.clone(), value: of_spelling(value, place) };
-    match spelling {
-        toml_edit::Value::String(text) => Value::Text(text.value().clone()),
-        toml_edit::Value::Integer(integer) => Value::Integer(*integer.value()),
-        toml_edit::Value::Float(float) => Value::Float(*float.value()),
-        toml_edit::Value::Boolean(truth) => Value::Bool(*truth.value()),
-        toml_edit::Value::Datetime(_) => Value::Date,
-        toml_edit::Value::Array(items) => Value::List(items.iter().map(node).collect()),
-        toml_edit::Value::InlineTable(table) => {
-            let entry =
-                |value| Entry { key: place.clone(), node: node(value), source: None, provenance: None };
-            Value::Table(table.iter().map(|(key, value)| (key.to_owned(), entry(value))).collect())
-        }
     }
 }

@@ -56,7 +56,7 @@ fn are_keys_valid(value: &Value, schema: &Value) -> bool {
 }
 
 fn parsed(text: &str) -> Value {
-    serde_json::to_value(toml::from_str::<toml::Value>(text).unwrap()).unwrap()
+    serde_json::to_value(toml_edit::de::from_str::<Value>(text).unwrap()).unwrap()
 }
 
 /// Every path to a value in a file.
@@ -108,7 +108,7 @@ fn check<T: Kindred>(shape: &FileShape, name: &str) -> usize {
                 continue;
             }
             refused += 1;
-            let text = toml::to_string(&changed).unwrap();
+            let text = toml_edit::ser::to_string(&changed).unwrap();
             let read = Doc::<T>::from_text(&library, "changed.toml", &text).read();
             assert!(
                 read.is_err(),

@@ -30,7 +30,7 @@ pub struct ClaimFile {
 pub enum ClaimFileError {
     /// Not the expected TOML; says where.
     #[error("{0}")]
-    Toml(#[from] toml::de::Error),
+    Toml(#[from] toml_edit::de::Error),
     /// Two claims with one id, or an id outside the seed.
     #[error("claim `{0}`: ids are unique and begin with the seed's name and a place")]
     Id(String),
@@ -134,7 +134,7 @@ impl ClaimFile {
     /// # Errors
     /// Text that does not fit.
     pub fn parse(claims: &str, values: &str) -> Result<Self, ClaimFileError> {
-        let mut file: Self = toml::from_str(claims)?;
+        let mut file: Self = toml_edit::de::from_str(claims)?;
         let mut ids = BTreeSet::new();
         for claim in &file.claims {
             let ours = claim.id.strip_prefix(&file.seed).is_some_and(|rest| rest.starts_with('/'));

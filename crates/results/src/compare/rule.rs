@@ -126,8 +126,8 @@ impl Rules {
     ///
     /// # Errors
     /// TOML that does not fit, with its line.
-    pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
-        toml::from_str(text)
+    pub fn parse(text: &str) -> Result<Self, toml_edit::de::Error> {
+        toml_edit::de::from_str(text)
     }
 
     /// The first artefact that the row is.
