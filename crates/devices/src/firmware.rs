@@ -16,6 +16,7 @@ enum Request {
     Read(Dma),
     Write(Dma, core::ops::Range<usize>),
     Interrupt(FunctionIndex, u16),
+    InterruptStatus(FunctionIndex, bool),
 }
 
 enum Pending {
@@ -118,6 +119,7 @@ impl Firmware {
                 Request::Read(dma) => bus.read(dma),
                 Request::Write(dma, range) => bus.write(dma, &data[range]),
                 Request::Interrupt(function, vector) => bus.interrupt(function, vector),
+                Request::InterruptStatus(function, pending) => bus.set_interrupt_status(function, pending),
             }
         }
         let next = self.tasks.with(|ports, scheduler| {
@@ -173,7 +175,7 @@ impl Firmware {
         let cancelled = self.tasks.with(|ports, _| {
             ports.requests.retain(|request| match request {
                 Request::Read(dma) | Request::Write(dma, _) => !meant(dma.function),
-                Request::Interrupt(function, _) => !meant(*function),
+                Request::Interrupt(function, _) | Request::InterruptStatus(function, _) => !meant(*function),
             });
             let mut cancelled = Vec::new();
             for (number, slot) in ports.slots.iter_mut().enumerate() {
@@ -241,5 +243,10 @@ impl Port {
     /// Raises an interrupt, behind the writes before it.
     pub fn interrupt(&self, function: FunctionIndex, vector: u16) {
         self.handle.with(|ports, _| ports.requests.push(Request::Interrupt(function, vector)));
+    }
+
+    /// Says whether a function has a cause for a legacy interrupt, behind the writes before it.
+    pub fn set_interrupt_status(&self, function: FunctionIndex, pending: bool) {
+        self.handle.with(|ports, _| ports.requests.push(Request::InterruptStatus(function, pending)));
     }
 }

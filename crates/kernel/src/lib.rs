@@ -11,7 +11,7 @@
 //! | `sched` | tasks and run queues |
 //! | `irq` | vectors, handlers, deferred work |
 //! | `mm` | pages by node, small pieces of coherent memory |
-//! | `pci` | enumeration, resources, MSI-X, drivers, hot-plug |
+//! | `pci` | enumeration, resources, MSI-X and legacy interrupts, drivers, hot-plug |
 //! | `dma` | the DMA API over the IOMMU |
 //! | `block` | block devices: queues, tags, merging, timeouts, the page cache |
 //! | `sys` | all of that as a tree of attributes |
@@ -40,7 +40,7 @@ pub use costs::{CoreParams, KernelCosts, SchedParams};
 pub use dma::{DmaMode, DmaParams, IommuDomain};
 pub use ground::{
     CoreClocks, DeviceGround, Ground, HostGround, InterruptSink, Inventory, IommuGround, IommuTables,
-    MemoryGround, Store, StoreMark, Swept,
+    LineGround, MemoryGround, Store, StoreMark, Swept,
 };
 pub use irq::{GuestMode, IrqCounters, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
 pub use kernel::{Kernel, KernelParams};

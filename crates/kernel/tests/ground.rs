@@ -11,8 +11,8 @@ use common::{CopierDriver, DEVICE, MAGIC, VENDOR, reg};
 use engine::{Completion as Answer, Handle, Simulation, oneshot};
 use hardware::Fabric;
 use kernel::{
-    DeviceGround, DmaMode, Ground, InterruptSink, Inventory, IommuGround, Kernel, MemoryGround, Store,
-    StoreMark, Swept,
+    DeviceGround, DmaMode, Ground, InterruptSink, Inventory, IommuGround, Kernel, LineGround, MemoryGround,
+    Store, StoreMark, Swept,
 };
 use platform::cpu::{CpuId, Node, Sweep};
 use platform::irq::Affinity;
@@ -225,6 +225,8 @@ impl DeviceGround for Plain {
         false
     }
 }
+
+impl LineGround for Plain {}
 
 impl IommuGround for Plain {}
 

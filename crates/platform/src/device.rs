@@ -264,10 +264,16 @@ pub trait DeviceBus {
     /// Writes `data` (`request.length` bytes); [`Device::write_done`] says when it has left.
     fn write(&mut self, request: Dma, data: &[u8]);
 
-    /// Raises a function's interrupt vector: by MSI-X, MSI or a legacy interrupt, whichever the host enabled.
+    /// Raises a function's interrupt vector, by MSI-X or MSI, whichever the host enabled.
     ///
     /// Like any posted request, it arrives after the writes sent before it.
     fn interrupt(&mut self, function: FunctionIndex, vector: u16);
+
+    /// Says whether the function has a cause for a legacy interrupt: its line is active as long as it has one, if it has a line
+    /// and the host lets it use that. A device without a line need not call it, and a back-end without lines ignores it.
+    fn set_interrupt_status(&mut self, function: FunctionIndex, pending: bool) {
+        let _ = (function, pending);
+    }
 
     /// Calls [`Device::timer`] with `token` at `when`.
     fn wake_at(&mut self, when: Time, token: Token);

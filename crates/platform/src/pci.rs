@@ -60,6 +60,7 @@
 
 use std::rc::Rc;
 
+use wire::pcie::config::header;
 use wire::pcie::{Bdf, FunctionAddress};
 
 use crate::cpu::{Async, Cpu, CpuId, Node};
@@ -239,7 +240,7 @@ pub trait PciOps {
     fn ioremap(&self, bar: u8, offset: u64, length: u64, kind: MemoryType) -> Result<Mmio, Error>;
     /// Lets the function send requests, or not.
     fn set_master<'a>(&'a self, cpu: &'a Cpu, on: bool) -> Async<'a, ()>;
-    /// Allocates `least` to `most` interrupts: MSI-X, else MSI.
+    /// Allocates `least` to `most` interrupts: MSI-X, else MSI, else the legacy one, which others may share.
     ///
     /// # Errors
     /// If there are fewer than `least`.
@@ -250,6 +251,12 @@ pub trait PciOps {
         most: u16,
         affinity: Affinity,
     ) -> Async<'a, Result<Vec<Irq>, Error>>;
+    /// Allocates the legacy interrupt, whatever messages there are. It comes again as long as the function has a cause; one whose
+    /// handler asks for its thread comes again after that.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if the function has none or it leads nowhere, [`Error::Busy`] if the function has interrupts.
+    fn alloc_intx<'a>(&'a self, cpu: &'a Cpu, affinity: Affinity) -> Async<'a, Result<Irq, Error>>;
     /// Gives all interrupts back.
     fn free_irqs<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
     /// Calls `handler` for an interrupt, and `thread` when the handler asks for it.
@@ -318,6 +325,21 @@ impl PciDevice {
     pub fn ioremap_bar(&self, bar: u8, kind: MemoryType) -> Result<Mmio, Error> {
         let range = self.bar(bar).ok_or(Error::Invalid)?;
         self.ioremap(bar, 0, range.length, kind)
+    }
+
+    /// Holds the legacy interrupt back if the function has a cause for one, or lets it go if it has none (Linux:
+    /// `pci_check_and_mask_intx`, `pci_check_and_unmask_intx`). Says whether it did.
+    pub async fn set_intx_masked_if_due(&self, cpu: &Cpu, masked: bool) -> bool {
+        let word = self.config_read(cpu, header::COMMAND).await;
+        let is_pending = word >> 16 & u32::from(header::STATUS_INTERRUPT) != 0;
+        if word == u32::MAX || is_pending != masked {
+            return false;
+        }
+        let disable = u32::from(header::COMMAND_INTX_DISABLE);
+        let command = if masked { word | disable } else { word & !disable };
+        // The byte of the bit alone: the other one is the driver's.
+        self.config_write(cpu, header::COMMAND, command, 2).await;
+        true
     }
 }
 

@@ -8,6 +8,7 @@ pub mod crc;
 pub mod dllp;
 pub mod frame;
 pub mod id;
+pub mod intx;
 pub mod link;
 pub mod ordering;
 pub mod split;
@@ -15,6 +16,7 @@ pub mod tlp;
 
 pub use dllp::{Dllp, Sequence};
 pub use id::{Bdf, FunctionAddress, Segment};
+pub use intx::{IntxLine, IntxLines};
 pub use link::{Framing, Generation, Width};
 pub use ordering::{OrderingKey, Passing, may_pass};
 pub use split::{split_completion, split_read, split_write};

@@ -34,12 +34,14 @@ mod unmapped;
 
 use std::rc::Rc;
 
-use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Stage, Token};
+use platform::device::{
+    BarAccess, Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Stage, Token,
+};
 use units::Duration;
 use wire::nvme::registers::{self as regs, MemoryBufferControl, MemoryBufferLocation, MemoryBufferSize};
 use wire::nvme::{AdminQueues, CLASS, Capabilities, Configuration};
 use wire::pcie::config::msix::MsixLayout;
-use wire::pcie::config::{ConfigError, ConfigSpace};
+use wire::pcie::config::{ConfigEffect, ConfigError, ConfigSpace};
 
 use crate::firmware::Firmware;
 use controller::{Controller, MAX_PAGE_SHIFT};
@@ -191,8 +193,14 @@ impl Nvme {
         }
         let mut state = controller.state.borrow_mut();
         match at {
-            regs::INTMS => state.interrupt_mask |= value,
-            regs::INTMC => state.interrupt_mask &= !value,
+            regs::INTMS | regs::INTMC => {
+                state.interrupt_mask = match at {
+                    regs::INTMS => state.interrupt_mask | value,
+                    _ => state.interrupt_mask & !value,
+                };
+                drop(state);
+                controller.heed_causes();
+            }
             regs::CC => {
                 drop(state);
                 controller.configure(Configuration::from_bits(value));
@@ -241,7 +249,11 @@ fn config_space(params: &NvmeParams) -> Result<ConfigSpace, ConfigError> {
     if params.memory_buffer > 0 {
         builder = builder.bar64(BUFFER_BAR, params.memory_buffer, true);
     }
-    builder.power_management().pcie(params.pcie).msix(layout).aer().ecrc().build()
+    builder = builder.interrupt_pin(1).power_management().pcie(params.pcie);
+    if params.vectors > 0 {
+        builder = builder.msix(layout);
+    }
+    builder.aer().ecrc().build()
 }
 
 impl Device for Nvme {
@@ -309,6 +321,16 @@ impl Device for Nvme {
             }
         }
         self.firmware.run(bus);
+    }
+
+    fn config_changed(&mut self, bus: &mut dyn DeviceBus, function: FunctionIndex, effect: &ConfigEffect) {
+        let Some(controller) = self.controllers.get(usize::from(function.0)) else { return };
+        if let ConfigEffect::Msix { enabled, .. } = *effect {
+            self.firmware.catch_up(bus);
+            controller.state.borrow_mut().uses_messages = enabled;
+            controller.heed_causes();
+            self.firmware.run(bus);
+        }
     }
 
     fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {

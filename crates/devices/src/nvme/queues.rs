@@ -40,13 +40,15 @@ pub(super) struct CompletionQueue {
     /// What the host told.
     pub head: u32,
     pub phase: bool,
+    /// Entries that the host is to be interrupted for and has not taken yet.
+    pub unread: u32,
     /// Interrupt vector, if interrupts are wanted.
     pub vector: Option<u16>,
 }
 
 impl CompletionQueue {
     pub fn new(base: u64, entries: u32, vector: Option<u16>) -> Self {
-        Self { base, entries, tail: 0, head: 0, phase: true, vector }
+        Self { base, entries, tail: 0, head: 0, phase: true, unread: 0, vector }
     }
 
     /// Takes the next entry: its address and phase. `None` while the host has not made room.

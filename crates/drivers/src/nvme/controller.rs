@@ -154,7 +154,10 @@ impl Controller {
         // The admin queue's interrupt, then one for each queue, at the first core of its group.
         let places = std::iter::once(CpuId(0)).chain((0..wanted).map(|n| first_of(n, wanted, cpus)));
         let affinity = Affinity::Cpus(places.collect());
-        let irqs = self.device.alloc_irqs(cpu, 1, wanted + 1, affinity).await?;
+        let irqs = match self.options.legacy_interrupt {
+            true => vec![self.device.alloc_intx(cpu, affinity).await?],
+            false => self.device.alloc_irqs(cpu, 1, wanted + 1, affinity).await?,
+        };
         let least = if irqs.len() == 1 { 1 } else { irqs.len() as u16 - 1 };
         self.irqs.borrow_mut().extend(&irqs);
         for (vector, &irq) in irqs.iter().enumerate() {

@@ -48,6 +48,8 @@ pub struct NvmeOptions {
     pub queue_entries: u16,
     /// Most I/O queue pairs; as many as there are cores if none is given.
     pub queues: Option<u16>,
+    /// The drive's legacy interrupt is used even if it has messages: all queues have that one.
+    pub legacy_interrupt: bool,
     /// How often a command that failed or was interrupted by a reset is tried again (`max_retries`, 5).
     pub retries: u8,
     /// Submission queues go into the controller memory buffer, if it has one that takes them (`use_cmb_sqs`).
@@ -68,6 +70,7 @@ impl Default for NvmeOptions {
             admin_timeout: Duration::from_ms(60_000),
             queue_entries: 1024,
             queues: None,
+            legacy_interrupt: false,
             retries: 5,
             use_memory_buffer: true,
             sgl_threshold: 32 << 10,

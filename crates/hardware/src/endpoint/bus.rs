@@ -53,6 +53,11 @@ impl DeviceBus for Bus<'_> {
         }
     }
 
+    fn set_interrupt_status(&mut self, function: FunctionIndex, pending: bool) {
+        self.core.registers.config_mut(function).set_interrupt_status(pending);
+        self.core.drive_lines(self.wires, self.scheduler);
+    }
+
     fn wake_at(&mut self, when: Time, token: Token) {
         let event = EndpointEvent::Timer { token, epoch: self.core.epoch };
         self.scheduler.at(when, Event::Endpoint(self.core.id, event));

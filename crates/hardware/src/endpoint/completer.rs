@@ -112,8 +112,13 @@ impl Endpoint {
                 ConfigEffect::Sriov { enabled: false, .. } => {
                     self.reset_virtual_functions(wires, scheduler, function);
                 }
-                ConfigEffect::Msix { .. } => self.send_unmasked(wires, scheduler, function),
+                ConfigEffect::Msix { .. } => {
+                    self.core.drive_lines(wires, scheduler);
+                    self.send_unmasked(wires, scheduler, function);
+                }
+                ConfigEffect::Msi => self.core.drive_lines(wires, scheduler),
                 ConfigEffect::ErrorReporting => self.core.protect(wires),
+                ConfigEffect::IntxDisable(_) => self.core.drive_lines(wires, scheduler),
                 _ => {}
             }
             self.with_device(wires, scheduler, |device, bus| device.config_changed(bus, function, &effect));

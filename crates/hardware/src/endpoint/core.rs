@@ -2,7 +2,7 @@
 
 use engine::Scheduler;
 use platform::device::{FunctionIndex, PortIndex};
-use wire::pcie::tlp::Message;
+use wire::pcie::tlp::{MemoryRequest, Message};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
 use super::registers::InterruptMessage;
@@ -67,8 +67,23 @@ impl Core {
         message: InterruptMessage,
     ) {
         let Some((end, requester)) = self.master(function) else { return };
-        let (address, data) = (message.address, message.data);
-        self.requester_of(function).send_message(wires, scheduler, end, requester, address, data);
+        let request = MemoryRequest::for_bytes(requester, 0, message.address, 4);
+        let (tlp, data) = (Tlp::new(TlpKind::MemoryWrite(request)), message.data.to_le_bytes());
+        self.requester_of(function).send_message(wires, scheduler, end, &tlp, &data);
+    }
+
+    /// Tells the other ends of the links which legacy interrupt lines have changed.
+    pub(super) fn drive_lines(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
+        for ((port, &end), driven) in (0..).zip(&self.ends).zip(&mut self.lines) {
+            let now = self.registers.lines(PortIndex(port));
+            for (line, active) in now.changes(std::mem::replace(driven, now)) {
+                // They are the port's: the function number means nothing (base spec 2.2.8.1).
+                let id = self.registers.id(self.registers.first_below(PortIndex(port)));
+                let message = Message::intx(Bdf::new(id.bus(), id.device(), 0), line, active);
+                let tlp = Tlp::new(TlpKind::Message(message));
+                self.requesters[usize::from(port)].send_message(wires, scheduler, end, &tlp, &[]);
+            }
+        }
     }
 
     /// Notes an error in a function's registers and tells the root complex if the function is to.

@@ -11,7 +11,7 @@ mod requester;
 
 use engine::Scheduler;
 use platform::device::{Device, DeviceBus, FunctionIndex, PortIndex, Reset};
-use wire::pcie::TlpKind;
+use wire::pcie::{IntxLines, TlpKind};
 
 pub use event::EndpointEvent;
 pub use params::EndpointParams;
@@ -40,6 +40,8 @@ pub struct Core {
     pub registers: Registers,
     /// DMA: each port has tags, settings and an order of its own, so that one that stalls holds up no other.
     requesters: Vec<Requester>,
+    /// By port: the legacy interrupt lines that are active, as the other end of the link has been told.
+    lines: Vec<IntxLines>,
     /// Counts resets of the whole device: its timers of before the last one mean nothing any more.
     epoch: u16,
     /// Requests of the host that were malformed or met nothing.
@@ -64,7 +66,8 @@ impl Endpoint {
         let ports = registers.ports().max(1) as u8;
         let requester = |port| Requester::new(id, port, params, device.data_mover(port));
         let requesters = (0..ports).map(|port| requester(PortIndex(port))).collect();
-        let core = Core { id, ends, params, registers, requesters, epoch: 0, unsupported_requests: 0 };
+        let lines = vec![IntxLines::default(); ports.into()];
+        let core = Core { id, ends, params, registers, requesters, lines, epoch: 0, unsupported_requests: 0 };
         Self { core, device, access: Vec::new(), bridge: None }
     }
 
@@ -174,12 +177,15 @@ impl Endpoint {
             Reset::Fundamental | Reset::Hot => {
                 self.core.ends.iter().for_each(|&end| wires.recall(scheduler, end));
                 self.core.requesters.iter_mut().for_each(Requester::reset);
+                // The other ends have forgotten them with the link (base spec 2.2.8.1).
+                self.core.lines.fill(IntxLines::default());
                 self.core.epoch = self.core.epoch.wrapping_add(1);
             }
         }
         self.core.registers.reset(reset);
         self.core.heed_registers();
         self.core.protect(wires);
+        self.core.drive_lines(wires, scheduler);
         self.with_device(wires, scheduler, |device, bus| device.reset(bus, reset));
     }
 
@@ -193,6 +199,7 @@ impl Endpoint {
         wires.recall(scheduler, end);
         // Nothing that was asked for through it will be answered.
         self.core.requester_mut(port).reset();
+        self.core.lines[usize::from(port.0)] = IntxLines::default();
         for function in functions {
             self.reset(wires, scheduler, Reset::Function(function));
         }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use platform::device::{BarAccess, Device, FunctionIndex, PortIndex, Reset};
-use wire::pcie::Bdf;
+use wire::pcie::{Bdf, IntxLines};
 use wire::pcie::config::msix::{self, MsixLayout};
 use wire::pcie::config::{CompletionTimeout, ConfigEffect, ConfigSpace, ResetKind, pcie_cap};
 use wire::pcie::tlp::ConfigRequest;
@@ -332,6 +332,14 @@ impl Registers {
         let vectors = u32::from(msi.vectors.max(1));
         let data = u32::from(msi.data) & !(vectors - 1) | (u32::from(vector) % vectors);
         Some(InterruptMessage { address: msi.address, data })
+    }
+
+    /// The legacy interrupt lines that the functions below a port make active: those that share one, together.
+    pub fn lines(&self, port: PortIndex) -> IntxLines {
+        let mut lines = IntxLines::default();
+        let below = self.functions.iter().filter(|f| f.port == port && f.part_of.is_none());
+        below.filter_map(|f| f.config.active_line()).for_each(|line| lines.set(line, true));
+        lines
     }
 
     /// Messages that were kept pending and are no longer masked.

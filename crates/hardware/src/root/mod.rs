@@ -1,6 +1,7 @@
 //! A host as the fabric sees it: root ports, IOMMU, memory.
 
 mod inbound;
+mod lines;
 mod outbound;
 mod params;
 mod peer;
@@ -15,9 +16,10 @@ mod tags;
 use engine::{Completer, Scheduler};
 use units::{HostPhysical, Time};
 use wire::pcie::config::ConfigSpace;
-use wire::pcie::{Bdf, Generation, TlpKind, Width};
+use wire::pcie::{Bdf, Generation, IntxLine, IntxLines, TlpKind, Width};
 
 pub use inbound::INTERRUPT_RANGE;
+pub use lines::{IO_APIC, LineController};
 pub use outbound::{CoreAccess, OutboundError};
 pub use params::RootPortParams;
 pub use peer::PeerReads;
@@ -95,6 +97,15 @@ pub enum RootEvent {
         /// Data as written.
         data: u32,
     },
+    /// A legacy interrupt line of what is below a port becomes active, or inactive.
+    Line {
+        /// The root port, in the machine file's order.
+        port: u8,
+        /// Which.
+        line: IntxLine,
+        /// What it becomes.
+        active: bool,
+    },
     /// An interrupt is due at its core.
     CoreInterrupt {
         /// Who sent it.
@@ -162,6 +173,8 @@ pub struct RootPort {
     recent: recent::RecentLines,
     /// Places for posted writes of cores.
     places: posted::PostedPlaces,
+    /// Legacy interrupt lines that are active, as the last messages from below said.
+    lines: IntxLines,
     /// What is below is being reset.
     in_reset: bool,
     /// The fastest that both ends of the link can do.
@@ -228,6 +241,8 @@ pub struct Host {
     /// Reads of devices from each other.
     peers: peer::Peers,
     interrupts: Option<Box<dyn InterruptSink>>,
+    /// What legacy interrupt lines lead to.
+    lines: LineController,
     counters: RootCounters,
     /// Sleep of the fabric between ports and memory.
     power: Option<Power>,
@@ -252,6 +267,7 @@ impl Host {
             outbound: outbound::Outbound::default(),
             peers: peer::Peers::default(),
             interrupts: None,
+            lines: LineController::default(),
             counters: RootCounters::default(),
             power: None,
             scratch: inbound::Scratch::default(),
@@ -284,6 +300,7 @@ impl Host {
             last_to_peer: Time::ZERO,
             recent: recent::RecentLines::default(),
             places: posted::PostedPlaces::default(),
+            lines: IntxLines::default(),
             in_reset: false,
             negotiated: link,
         });
@@ -333,9 +350,11 @@ impl Host {
         let params = self.memory.params().clone();
         self.memory = MemorySystem::new(&params);
         self.iommus.iter_mut().for_each(Iommu::reset);
+        self.lines = LineController::default();
         for number in 0..self.ports.len() as u8 {
             let port = &mut self.ports[usize::from(number)];
             port.buses = 0..=0;
+            port.lines = IntxLines::default();
             port.config = registers::root_port(number, &port.params, port.negotiated, &port.buses);
             self.outbound.set_bridge_windows(number, &[]);
         }
@@ -394,7 +413,10 @@ impl Host {
                 }
             }
             TlpKind::Message(message) => {
-                self.report_error(scheduler, port, message.requester, message.code);
+                match message.line() {
+                    Some((line, active)) => self.line_message(scheduler, port, line, active),
+                    None => self.report_error(scheduler, port, message.requester, message.code),
+                }
                 wires.consume(scheduler, packet, now);
             }
             TlpKind::IoRead(request) | TlpKind::IoWrite(request) => {
@@ -421,6 +443,7 @@ impl Host {
             RootEvent::Interrupt { requester, address, data } => {
                 self.interrupt(scheduler, requester, MsiMessage { address, data });
             }
+            RootEvent::Line { port, line, active } => self.line_due(scheduler, port, line, active),
             RootEvent::CoreInterrupt { requester, interrupt } => {
                 self.deliver_interrupt(scheduler.now(), requester, interrupt);
             }

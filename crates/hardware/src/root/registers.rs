@@ -5,7 +5,7 @@ use units::{Bytes, HostPhysical, Time};
 use wire::pcie::config::header;
 use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, aer, pcie_cap, slot};
 use wire::pcie::tlp::MessageCode;
-use wire::pcie::{Bdf, Generation, Width};
+use wire::pcie::{Bdf, Generation, IntxLines, Width};
 
 use super::{Host, InterruptMessage, RootEvent, RootPortParams};
 use crate::bridge;
@@ -213,6 +213,9 @@ impl Host {
         self.abandon(scheduler, number);
         self.abandon_peers(wires, scheduler, number);
         self.link_drained(wires, scheduler, number);
+        // What is below makes no line active any more (base spec 2.2.8.1).
+        self.ports[usize::from(number)].lines = IntxLines::default();
+        self.heed_lines(scheduler);
         self.set_link_active(scheduler, number, false);
     }
 

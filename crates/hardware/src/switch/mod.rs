@@ -21,7 +21,7 @@ use units::Time;
 use wire::pcie::config::ConfigSpace;
 use wire::pcie::config::header::Window;
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus, Message};
-use wire::pcie::{Bdf, Generation, Tlp, TlpKind, Width};
+use wire::pcie::{Bdf, Generation, IntxLines, Tlp, TlpKind, Width};
 
 pub use params::SwitchParams;
 
@@ -75,6 +75,8 @@ pub struct SwitchPort {
     windows: [Window; 2],
     /// When the last TLP that came by it goes on, for each port by which it can leave.
     last: Vec<Time>,
+    /// Legacy interrupt lines that are active: of a downstream port, as it was told from below; of the upstream port, as it told.
+    lines: IntxLines,
     is_present: bool,
     in_reset: bool,
     /// The fastest that both ends of the link can do.
@@ -137,6 +139,7 @@ impl Switch {
             buses: (0, 0),
             windows: [SHUT; 2],
             last: Vec::new(),
+            lines: IntxLines::default(),
             is_present: is_upstream,
             in_reset: false,
             negotiated: link,
@@ -193,6 +196,11 @@ impl Switch {
             }
             Route::Forbidden => {
                 self.refuse(wires, scheduler, from, packet, &tlp, CompletionStatus::CompleterAbort)
+            }
+            Route::Line(line, active) => {
+                self.ports[from].lines.set(line, active);
+                self.drive_lines(wires, scheduler);
+                self.drop(wires, scheduler, from, packet);
             }
             Route::Ends => self.drop(wires, scheduler, from, packet),
         }
@@ -318,6 +326,21 @@ impl Switch {
         let message = Tlp::new(TlpKind::Message(Message::error(self.id(port), code)));
         let packet = wires.packets.encode(&message, &[]);
         self.send_at(wires, scheduler, UPSTREAM, packet, scheduler.now());
+    }
+
+    /// Tells the upstream port's link which legacy interrupt lines have changed: those of a downstream port have other names
+    /// above it.
+    fn drive_lines(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
+        let now = IntxLines::above(self.ports.iter().skip(1).map(|port| (port.number, port.lines)));
+        let before = std::mem::replace(&mut self.ports[UPSTREAM].lines, now);
+        for (line, active) in now.changes(before) {
+            let message = Message::intx(self.id(UPSTREAM), line, active);
+            let packet = wires.packets.encode(&Tlp::new(TlpKind::Message(message)), &[]);
+            // Behind the writes of any port that are on their way through.
+            let passing = self.ports.iter().map(|port| port.last[UPSTREAM]).max().unwrap_or_default();
+            let at = (scheduler.now() + self.params.latency).max(passing);
+            self.send_at(wires, scheduler, UPSTREAM, packet, at);
+        }
     }
 
     /// Something inside the switch is due.

@@ -3,7 +3,7 @@
 use engine::Scheduler;
 use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, PortType, ResetKind, SlotParams, slot};
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest};
-use wire::pcie::{Generation, Tlp, TlpKind, Width};
+use wire::pcie::{Generation, IntxLines, Tlp, TlpKind, Width};
 
 use super::{Switch, SwitchEvent, SwitchParams, UPSTREAM, route};
 use crate::bridge;
@@ -154,6 +154,8 @@ impl Switch {
     pub(crate) fn link_lost(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: u8) {
         let link = self.ports[usize::from(port)].end.link;
         wires.with(scheduler, link, |link, cx, released| link.take_down(cx, released));
+        self.ports[usize::from(port)].lines = IntxLines::default();
+        self.drive_lines(wires, scheduler);
         self.set_link_active(wires, scheduler, port, false);
     }
 
@@ -232,6 +234,8 @@ impl Switch {
             let state = &mut self.ports[port];
             state.config.reset(ResetKind::Hot);
             state.in_reset = false;
+            // Those above have forgotten the upstream port's with its link.
+            state.lines = IntxLines::default();
             wires.set_protected(state.end, false);
             route::reach(state);
             if port == UPSTREAM {
@@ -246,5 +250,6 @@ impl Switch {
                 wires.with(scheduler, link, |link, cx, _| link.bring_up(cx));
             }
         }
+        self.drive_lines(wires, scheduler);
     }
 }

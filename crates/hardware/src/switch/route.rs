@@ -2,7 +2,7 @@
 
 use wire::pcie::config::{acs, header};
 use wire::pcie::tlp::{AddressType, ConfigType};
-use wire::pcie::{Bdf, Tlp, TlpKind};
+use wire::pcie::{Bdf, IntxLine, Tlp, TlpKind};
 
 use super::{Switch, SwitchPort, UPSTREAM};
 use crate::bridge;
@@ -18,6 +18,8 @@ pub(super) enum Route {
     Nowhere,
     /// Access control stops it.
     Forbidden,
+    /// Into the state of a legacy interrupt line, which becomes active or inactive.
+    Line(IntxLine, bool),
     /// No further.
     Ends,
 }
@@ -52,7 +54,10 @@ impl Switch {
             (TlpKind::Completion(header) | TlpKind::CompletionData(header), from) => {
                 self.route_completion(from, tlp, header.requester)
             }
-            // Messages of these kinds are for the root complex.
+            (TlpKind::Message(message), from) if from != UPSTREAM && message.line().is_some() => {
+                message.line().map_or(Route::Ends, |(line, active)| Route::Line(line, active))
+            }
+            // Messages of other kinds are for the root complex.
             (TlpKind::Message(_), UPSTREAM) => Route::Ends,
             (TlpKind::Message(_), _) => Route::To(UPSTREAM),
             // No port has I/O space, and nothing below configures anything.

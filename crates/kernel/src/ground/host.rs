@@ -4,19 +4,19 @@ use std::cell::RefCell;
 
 use engine::{Completion, Handle, Scheduler};
 use hardware::core::{Store, StoreMark};
-use hardware::iommu::{Features, QueueAction};
+use hardware::iommu::{Features, MsiMessage, QueueAction};
 use hardware::memory::{CoreId, PhysicalMemory};
-use hardware::root::{Host, HostId, InterruptMessage};
+use hardware::root::{Host, HostId, IO_APIC, InterruptMessage};
 use hardware::wires::Wires;
 use hardware::{Event, Fabric};
 use platform::cpu::{CpuId, Node};
 use platform::memory::PhysAddr;
 use units::{Duration, Time};
-use wire::pcie::Bdf;
+use wire::pcie::{Bdf, IntxLine};
 
 use super::convert;
 use super::store_buffer::StoreBuffer;
-use super::{DeviceGround, Ground, InterruptSink, Inventory, IommuGround, IommuTables};
+use super::{DeviceGround, Ground, InterruptSink, Inventory, IommuGround, IommuTables, LineGround};
 use crate::costs::CoreParams;
 
 /// A host of the fabric.
@@ -160,6 +160,21 @@ impl DeviceGround for HostGround {
 
     fn has_way(&self, port: Bdf, at: PhysAddr, length: u64) -> bool {
         self.with(|host, _, _| host.has_way_to(port, convert::physical(at), length))
+    }
+}
+
+impl LineGround for HostGround {
+    fn line_source(&self) -> Option<Bdf> {
+        Some(IO_APIC)
+    }
+
+    fn set_line(&self, _: CpuId, line: IntxLine, message: Option<(u64, u32)>) {
+        let message = message.map(|(address, data)| MsiMessage { address, data });
+        self.with(|host, _, scheduler| host.program_line(scheduler, line, message));
+    }
+
+    fn end_line(&self, _: CpuId, line: IntxLine) {
+        self.with(|host, _, scheduler| host.end_line(scheduler, line));
     }
 }
 

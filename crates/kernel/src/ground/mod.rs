@@ -15,7 +15,7 @@ use engine::Completion;
 use platform::cpu::{CpuId, Node, Sweep};
 use platform::memory::PhysAddr;
 use units::{Duration, Time};
-use wire::pcie::Bdf;
+use wire::pcie::{Bdf, IntxLine};
 
 pub use hardware::core::{LINE, Store, StoreMark};
 pub use host::HostGround;
@@ -46,7 +46,7 @@ pub struct Inventory {
 pub type InterruptSink = Box<dyn FnMut(u32, u8)>;
 
 /// What a kernel stands on.
-pub trait Ground: MemoryGround + DeviceGround + IommuGround {
+pub trait Ground: MemoryGround + DeviceGround + LineGround + IommuGround {
     /// Which cores and which memory there are.
     fn inventory(&self) -> Inventory;
 
@@ -154,6 +154,20 @@ pub trait DeviceGround {
 
     /// Whether a function below a root port reaches a range of another's BAR.
     fn has_way(&self, port: Bdf, at: PhysAddr, length: u64) -> bool;
+}
+
+/// The interrupt controller that legacy lines of functions lead to. A ground without one need not implement this.
+pub trait LineGround {
+    /// In whose name it sends messages; `None` if there is none.
+    fn line_source(&self) -> Option<Bdf> {
+        None
+    }
+
+    /// Lets a line send a message, address and data, while it is active, or nothing.
+    fn set_line(&self, _core: CpuId, _line: IntxLine, _message: Option<(u64, u32)>) {}
+
+    /// A core has dealt with a line's message: the next is sent if the line is still active.
+    fn end_line(&self, _core: CpuId, _line: IntxLine) {}
 }
 
 /// Where a kernel has put what an IOMMU reads.

@@ -3,13 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use platform::cpu::CpuId;
+use platform::cpu::{Cpu, CpuId};
 use platform::irq::{Irq, IrqHandler, IrqMoved};
 use platform::kernel::{IrqState, TaskId};
 use platform::memory::PhysAddr;
 use platform::sync::WaitQueue;
 
-use super::{FIRST_VECTOR, IPI_VECTOR};
+use super::{FIRST_VECTOR, IPI_VECTOR, Intx};
 
 /// An interrupt: where it arrives and who handles it.
 pub(crate) struct Line {
@@ -29,6 +29,10 @@ pub(crate) struct Line {
     pub(super) count: Cell<u64>,
     /// Its entry in an interrupt remapping table: whoever looks after those sets it.
     pub remapped: Cell<Option<Remapped>>,
+    /// Its thread is to run, or runs.
+    pub(super) in_thread: Cell<bool>,
+    /// Of a function's legacy interrupt: the line that it is on.
+    intx: Option<Rc<Intx>>,
     /// The guest's core that it is noted for there, by its descriptor and its vector.
     pub posted: Cell<Option<(PhysAddr, u8)>>,
 }
@@ -56,7 +60,29 @@ impl Line {
             wanted: Cell::new(false),
             count: Cell::new(0),
             remapped: Cell::new(None),
+            in_thread: Cell::new(false),
+            intx: None,
             posted: Cell::new(None),
+        }
+    }
+
+    /// The legacy interrupt of a function on a line.
+    pub fn on(intx: &Rc<Intx>, irq: Irq) -> Self {
+        let (cpu, vector) = intx.own.arrives_at();
+        Self { intx: Some(Rc::clone(intx)), ..Self::new(irq, cpu, vector) }
+    }
+
+    /// Of a function's legacy interrupt: the line that it is on.
+    pub fn intx(&self) -> Option<Rc<Intx>> {
+        self.intx.clone()
+    }
+
+    /// Its thread has run.
+    pub(super) async fn thread_ended(&self, cpu: &Cpu) {
+        self.in_thread.set(false);
+        if let Some(intx) = &self.intx {
+            cpu.sync().await;
+            intx.end_if_done(cpu);
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod apic;
 mod guest;
+mod intx;
 mod line;
 mod softirq;
 
@@ -17,9 +18,11 @@ use platform::cpu::{Barrier, Cpu, CpuId, CpuOps as _, Part};
 use platform::irq::{Irq, IrqHandler, IrqReturn, IrqThread};
 use platform::kernel::TaskParams;
 use platform::sync::WaitQueue;
+use wire::pcie::IntxLine;
 
 pub(crate) use apic::Apics;
 pub use guest::{GuestMode, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
+pub(crate) use intx::Intx;
 pub(crate) use line::{Line, Remapped};
 pub(crate) use softirq::{NapiState, Softirqs};
 
@@ -56,6 +59,8 @@ pub(crate) struct Irqs {
     softirqs: Rc<Softirqs>,
     tasks: Rc<Tasks>,
     lines: RefCell<BTreeMap<Irq, Rc<Line>>>,
+    /// The legacy lines that are in use, each by the number that its vector means.
+    intx: RefCell<BTreeMap<Irq, Rc<Intx>>>,
     vectors: RefCell<Vec<Vectors>>,
     next: Cell<u32>,
     counters: Cell<IrqCounters>,
@@ -72,6 +77,7 @@ impl Irqs {
             softirqs,
             tasks,
             lines: RefCell::default(),
+            intx: RefCell::default(),
             vectors,
             next: Cell::new(1),
             counters: Cell::default(),
@@ -85,21 +91,54 @@ impl Irqs {
 
     /// A new interrupt number with a vector on `cpu`.
     pub fn allocate(&self, cpu: CpuId) -> Result<Rc<Line>, Error> {
-        let irq = Irq(self.next.replace(self.next.get() + 1));
-        let vector = self.vectors.borrow_mut()[usize::from(cpu.0)].take(irq).ok_or(Error::NoSpace)?;
-        let line = Rc::new(Line::new(irq, cpu, vector));
-        self.lines.borrow_mut().insert(irq, Rc::clone(&line));
+        let line = self.take(cpu)?;
+        self.lines.borrow_mut().insert(line.irq, Rc::clone(&line));
         Ok(line)
+    }
+
+    fn number(&self) -> Irq {
+        Irq(self.next.replace(self.next.get() + 1))
+    }
+
+    fn take(&self, cpu: CpuId) -> Result<Rc<Line>, Error> {
+        let irq = self.number();
+        let vector = self.vectors.borrow_mut()[usize::from(cpu.0)].take(irq).ok_or(Error::NoSpace)?;
+        Ok(Rc::new(Line::new(irq, cpu, vector)))
+    }
+
+    /// A new interrupt number for a function on a legacy line; of the first on it, with a vector on `cpu`, and `true`.
+    pub fn join(&self, line: IntxLine, cpu: CpuId) -> Result<(Rc<Line>, bool), Error> {
+        let known = self.intx.borrow().values().find(|intx| intx.line == line).cloned();
+        let is_new = known.is_none();
+        let intx = match known {
+            Some(intx) => intx,
+            None => Rc::new(Intx::new(line, self.take(cpu)?, Rc::clone(&self.cores))),
+        };
+        self.intx.borrow_mut().insert(intx.own.irq, Rc::clone(&intx));
+        let member = Rc::new(Line::on(&intx, self.number()));
+        intx.join(&member);
+        self.lines.borrow_mut().insert(member.irq, Rc::clone(&member));
+        Ok((member, is_new))
+    }
+
+    /// Nobody uses a legacy line any more.
+    pub fn forget(&self, intx: &Intx) {
+        self.intx.borrow_mut().remove(&intx.own.irq);
+        self.give_vectors(&intx.own);
     }
 
     /// Gives an interrupt number and its vector back.
     pub fn release(&self, irq: Irq) {
-        if let Some(line) = self.lines.borrow_mut().remove(&irq) {
-            let mut vectors = self.vectors.borrow_mut();
-            let now = (line.cpu.get(), line.vector.get());
-            for (cpu, vector) in line.before.take().into_iter().chain([now]) {
-                vectors[usize::from(cpu.0)].give(vector);
-            }
+        let line = self.lines.borrow_mut().remove(&irq);
+        if let Some(line) = line.filter(|line| line.intx().is_none()) {
+            self.give_vectors(&line);
+        }
+    }
+
+    fn give_vectors(&self, line: &Line) {
+        let mut vectors = self.vectors.borrow_mut();
+        for (cpu, vector) in line.before.take().into_iter().chain([line.arrives_at()]) {
+            vectors[usize::from(cpu.0)].give(vector);
         }
     }
 
@@ -124,6 +163,12 @@ impl Irqs {
         if let Some(moved) = moved {
             moved(to);
         }
+    }
+
+    /// As [`moved`](Self::moved), of a function's interrupt on a legacy line.
+    pub fn move_member(&self, line: &Line, cpu: CpuId) {
+        line.cpu.set(cpu);
+        self.moved(line);
     }
 
     /// A line's interrupt has arrived at its new place: none can still be on its way to the old ones, though it may
@@ -157,6 +202,7 @@ impl Irqs {
     pub fn clear(&self) {
         self.wakeups.take();
         self.lines.borrow_mut().clear();
+        self.intx.take().into_values().for_each(|intx| intx.clear());
     }
 
     fn count(&self, change: impl FnOnce(&mut IrqCounters)) {
@@ -213,10 +259,15 @@ impl Irqs {
                                 _ => Some(false),
                             })
                             .await;
+                        if asked {
+                            thread(cpu.clone()).await;
+                        }
+                        if let Some(line) = line.upgrade() {
+                            line.thread_ended(&cpu).await;
+                        }
                         if !asked {
                             return;
                         }
-                        thread(cpu.clone()).await;
                     }
                 })
             }),
@@ -254,16 +305,20 @@ impl Irqs {
                 context.barrier(Barrier::Serialising);
                 context.cycles(Part::Irq, costs.irq_entry);
                 cpu.sync().await;
-                self.handle(&cpu, id, vector);
+                let served = self.handle(&cpu, id, vector);
                 context.cycles(Part::Irq, costs.irq_exit);
                 cpu.sync().await;
+                if let Some(intx) = served {
+                    intx.end_if_done(&cpu);
+                }
             }
             core.lower(Level::Hardirq);
             cores.note_busy(core);
         }
     }
 
-    fn handle(&self, cpu: &Cpu, id: CpuId, vector: u8) {
+    /// Serves a vector; gives the legacy line that it came from, if it did.
+    fn handle(&self, cpu: &Cpu, id: CpuId, vector: u8) -> Option<Rc<Intx>> {
         match vector {
             // The guest was left meanwhile, and looks when it is entered.
             POSTED_VECTOR => {}
@@ -275,33 +330,47 @@ impl Irqs {
                 self.count(|c| c.between_cores += 1);
                 self.softirqs.take_asked(cpu, id);
             }
-            _ => self.handle_line(cpu, id, vector),
+            _ => return self.handle_line(cpu, id, vector),
         }
+        None
     }
 
-    fn handle_line(&self, cpu: &Cpu, id: CpuId, vector: u8) {
+    fn handle_line(&self, cpu: &Cpu, id: CpuId, vector: u8) -> Option<Rc<Intx>> {
         let irq = self.vectors.borrow()[usize::from(id.0)].of(vector);
-        let Some(line) = irq.and_then(|irq| self.line(irq)) else {
+        let intx = irq.and_then(|irq| self.intx.borrow().get(&irq).cloned());
+        let line = intx.as_ref().map(|intx| Rc::clone(&intx.own)).or_else(|| self.line(irq?));
+        let Some(line) = line else {
             self.count(|c| c.spurious += 1);
-            return;
+            return None;
         };
         self.settle(&line, id, vector);
+        let is_handled = match &intx {
+            None => self.call(cpu, &line),
+            // Which of the functions has a cause is theirs to find out.
+            Some(intx) => {
+                intx.begin();
+                intx.members().iter().fold(false, |any, member| self.call(cpu, member) || any)
+            }
+        };
+        self.count(|c| if is_handled { c.handled += 1 } else { c.unhandled += 1 });
+        intx
+    }
+
+    /// Calls a handler, and its thread if it asks for that; says whether it had something to do.
+    fn call(&self, cpu: &Cpu, line: &Line) -> bool {
         line.count.set(line.count.get() + 1);
         let handler = line.handler.borrow().clone();
         let outcome = handler.map_or(IrqReturn::None, |handler| {
             let _driver = cpu.book(Part::Driver);
             handler(cpu)
         });
-        match outcome {
-            IrqReturn::None => self.count(|c| c.unhandled += 1),
-            IrqReturn::Handled => self.count(|c| c.handled += 1),
-            IrqReturn::WakeThread => {
-                self.count(|c| c.handled += 1);
-                line.wanted.set(true);
-                if let Some(thread) = &*line.thread.borrow() {
-                    thread.wake_all();
-                }
-            }
+        if outcome == IrqReturn::WakeThread
+            && let Some(thread) = &*line.thread.borrow()
+        {
+            line.in_thread.set(true);
+            line.wanted.set(true);
+            thread.wake_all();
         }
+        outcome != IrqReturn::None
     }
 }

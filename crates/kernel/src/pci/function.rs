@@ -378,10 +378,11 @@ impl PciOps for Function {
             if !self.answers() {
                 return;
             }
-            let command = self.backend.read_u16(cpu, header::COMMAND).await;
-            let bit = header::COMMAND_BUS_MASTER;
+            let command = self.backend.config_read(cpu, header::COMMAND).await;
+            let bit = u32::from(header::COMMAND_BUS_MASTER);
             let command = if on { command | bit } else { command & !bit };
-            self.backend.write_u16(cpu, header::COMMAND, command).await;
+            // The upper byte may be changed meanwhile by who masks a legacy interrupt.
+            self.backend.config_write(cpu, header::COMMAND, command, 1).await;
         })
     }
 
@@ -393,6 +394,10 @@ impl PciOps for Function {
         affinity: Affinity,
     ) -> Async<'a, Result<Vec<Irq>, Error>> {
         Box::pin(async move { self.pci()?.alloc_irqs(cpu, self, least, most, &affinity).await })
+    }
+
+    fn alloc_intx<'a>(&'a self, cpu: &'a Cpu, affinity: Affinity) -> Async<'a, Result<Irq, Error>> {
+        Box::pin(async move { self.pci()?.alloc_intx(cpu, self, &affinity).await })
     }
 
     fn free_irqs<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {

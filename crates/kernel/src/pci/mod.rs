@@ -6,6 +6,7 @@ mod bind;
 mod enumerate;
 mod function;
 mod hotplug;
+mod intx;
 mod iov;
 mod mmio;
 mod msix;

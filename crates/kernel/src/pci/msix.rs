@@ -33,7 +33,7 @@ impl Function {
 
 impl Pci {
     /// The core for a function's n-th vector.
-    fn core_for(&self, function: &Function, affinity: &Affinity, n: usize) -> CpuId {
+    pub(super) fn core_for(&self, function: &Function, affinity: &Affinity, n: usize) -> CpuId {
         match affinity {
             Affinity::Cpu(cpu) => *cpu,
             Affinity::Cpus(cpus) if !cpus.is_empty() => cpus[n % cpus.len()],
@@ -78,6 +78,9 @@ impl Pci {
             Some(at) => self.msix_layout(cpu, function, at).await.vectors,
             None => u16::from(function.capability(id::MSI).is_some()),
         };
+        if (available, least) == (0, 1) {
+            return self.alloc_intx(cpu, function, affinity).await.map(|irq| vec![irq]);
+        }
         if available < least {
             return Err(Error::NoSpace);
         }
@@ -107,6 +110,9 @@ impl Pci {
     /// Tells a function that was reset its messages again.
     pub(super) async fn restore_irqs(&self, cpu: &Cpu, function: &Function) {
         let irqs = function.irqs.borrow().clone();
+        if irqs.first().is_some_and(|&irq| self.is_intx(irq)) {
+            return function.enable_intx(cpu, true).await;
+        }
         for (n, irq) in (0u16..).zip(&irqs) {
             if let Some(line) = self.irqs.line(*irq) {
                 self.program(cpu, function, n, &line).await;
@@ -115,6 +121,10 @@ impl Pci {
         if !irqs.is_empty() {
             self.enable_messages(cpu, function).await;
         }
+    }
+
+    fn is_intx(&self, irq: Irq) -> bool {
+        self.irqs.line(irq).is_some_and(|line| line.intx().is_some())
     }
 
     async fn enable_messages(&self, cpu: &Cpu, function: &Function) {
@@ -177,15 +187,20 @@ impl Pci {
         if irqs.is_empty() {
             return;
         }
-        let (at, bit) = function.message_control();
-        if function.present.get() {
+        if function.present.get() && self.is_intx(irqs[0]) {
+            function.enable_intx(cpu, false).await;
+        } else if function.present.get() {
+            let (at, bit) = function.message_control();
             let control = function.backend.read_u16(cpu, at).await;
             function.backend.write_u16(cpu, at, control & !bit).await;
         }
         for irq in irqs {
             self.irqs.free(irq);
             if let Some(line) = self.irqs.line(irq) {
-                self.dma.unmap_line(cpu, &line);
+                match line.intx() {
+                    Some(intx) => self.leave_line(cpu, &intx, irq),
+                    None => self.dma.unmap_line(cpu, &line),
+                }
             }
             self.irqs.release(irq);
         }
@@ -204,6 +219,15 @@ impl Pci {
         let line = self.irqs.line(irq).ok_or(Error::Invalid)?;
         if usize::from(to.0) >= self.cores.all.len() {
             return Err(Error::Invalid);
+        }
+        if let Some(intx) = line.intx() {
+            self.irqs.move_line(&intx.own, to)?;
+            self.route(cpu, &intx)?;
+            for member in intx.members() {
+                self.irqs.move_member(&member, to);
+            }
+            cpu.sync().await;
+            return Ok(());
         }
         let (function, n) = self.owner_of_irq(irq).ok_or(Error::Invalid)?;
         self.irqs.move_line(&line, to)?;

@@ -177,6 +177,10 @@ impl Controller {
             let _ = sent.await;
         }
         if let Some(vector) = vector.filter(|_| fault != Some(FaultKind::DropInterrupt)) {
+            if let Some(queue) = self.state.borrow_mut().completion.get_mut(&number) {
+                queue.unread += 1;
+            }
+            self.heed_causes();
             self.interrupt(number, vector);
         }
     }

@@ -77,10 +77,13 @@ impl Controller {
             admin: state.admin,
             admin_submission: state.admin_submission,
             admin_completion: state.admin_completion,
+            uses_messages: state.uses_messages,
+            interrupts: state.interrupts,
             buffer_control: state.buffer_control,
             buffer: std::mem::take(&mut state.buffer),
             ..State::default()
         };
+        self.heed_causes_of(&mut state);
     }
 
     /// A reset from outside: the registers are cleared too.

@@ -43,6 +43,10 @@ pub(super) struct State {
     pub admin_submission: u64,
     pub admin_completion: u64,
     pub interrupt_mask: u32,
+    /// The host has enabled messages: there are no legacy interrupts.
+    pub uses_messages: bool,
+    /// It has said that it has a cause for a legacy interrupt.
+    pub interrupts: bool,
     /// A fault: CC is not heeded.
     pub deaf: bool,
     pub buffer_control: MemoryBufferControl,
@@ -166,12 +170,16 @@ impl Controller {
                         Some(AsyncEvent::INVALID_DOORBELL_VALUE)
                     } else {
                         queue.head = value;
+                        queue.unread = queue.unread.saturating_sub(taken);
                         self.room.notify_all();
                         None
                     }
                 }
             }
         };
+        if number % 2 == 1 {
+            self.heed_causes_of(&mut state);
+        }
         if let Some(event) = event {
             state.events.error(ErrorEntry {
                 queue,
@@ -181,6 +189,20 @@ impl Controller {
             });
             drop(state);
             self.raise(event);
+        }
+    }
+
+    /// Legacy interrupts: there is a cause as long as a queue holds entries that the host has not taken, unless it has masked the
+    /// vector, which is the only one (sections 3.1.3 and 7.5.1).
+    pub fn heed_causes(&self) {
+        self.heed_causes_of(&mut self.state.borrow_mut());
+    }
+
+    pub(super) fn heed_causes_of(&self, state: &mut State) {
+        let is_due = || state.interrupt_mask & 1 == 0 && state.completion.values().any(|queue| queue.unread > 0);
+        let pending = !state.uses_messages && is_due();
+        if std::mem::replace(&mut state.interrupts, pending) != pending {
+            self.port.set_interrupt_status(self.function, pending);
         }
     }
 

@@ -111,22 +111,26 @@ impl Requester {
         self.start_writes(wires, scheduler);
     }
 
-    /// Sends an interrupt message after the writes that are done.
+    /// Sends an interrupt's TLP after the writes that are done.
     pub fn send_message(
         &mut self,
         wires: &mut Wires,
         scheduler: &mut Scheduler<Event>,
         end: LinkEnd,
-        requester: Bdf,
-        address: u64,
-        data: u32,
+        tlp: &Tlp,
+        data: &[u8],
     ) {
-        let request = MemoryRequest::for_bytes(requester, 0, address, 4);
-        let packet = wires.packets.encode(&Tlp::new(TlpKind::MemoryWrite(request)), &data.to_le_bytes());
+        let packet = wires.packets.encode(tlp, data);
         let now = scheduler.now();
         // Writes that no engine has in hand yet have not been acknowledged to the device either.
-        let outgoing =
-            Outgoing { is_long: address >> 32 != 0, payload: 4, max_payload: 4, first: true, last: true };
+        let payload = data.len() as u64;
+        let outgoing = Outgoing {
+            is_long: tlp.header_len() == 16,
+            payload,
+            max_payload: payload,
+            first: true,
+            last: true,
+        };
         let (start, _) = self.mover.send(now, &outgoing);
         self.send_posted(wires, scheduler, end, packet, start);
     }

@@ -59,6 +59,8 @@ pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
 pub const COMMAND_SERR: u16 = 1 << 8;
 /// Command: no INTx messages.
 pub const COMMAND_INTX_DISABLE: u16 = 1 << 10;
+/// Status: the function has a cause for a legacy interrupt.
+pub const STATUS_INTERRUPT: u16 = 1 << 3;
 /// Status: there is a list of capabilities.
 pub const STATUS_CAPABILITIES: u16 = 1 << 4;
 /// Bridge control: hot reset below.

@@ -8,6 +8,7 @@ use super::{
     Bar, BarKind, Builder, ConfigEffect, EXTENDED, PortType, PowerState, SIZE, acs, aer, ats, header,
     pcie_cap, power_management, slot, sriov,
 };
+use crate::pcie::IntxLine;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -312,6 +313,29 @@ impl ConfigSpace {
     /// Bus Master Enable: the function, or what is below the bridge, may send requests.
     pub fn bus_master_enabled(&self) -> bool {
         self.command(header::COMMAND_BUS_MASTER)
+    }
+
+    /// The legacy interrupt line of the function, if it has one.
+    pub fn interrupt_line(&self) -> Option<IntxLine> {
+        IntxLine::from_pin(self.read(header::INTERRUPT_PIN, 1) as u8)
+    }
+
+    /// The line while the host lets the function use it: neither Interrupt Disable is set nor are messages enabled.
+    pub fn enabled_line(&self) -> Option<IntxLine> {
+        let messages = self.msix_enabled().0 || self.msi().is_some_and(|msi| msi.enabled);
+        self.interrupt_line().filter(|_| !messages && !self.command(header::COMMAND_INTX_DISABLE))
+    }
+
+    /// The line while the function makes it active.
+    pub fn active_line(&self) -> Option<IntxLine> {
+        let pending = self.read(header::STATUS, 2) as u16 & header::STATUS_INTERRUPT != 0;
+        self.enabled_line().filter(|_| pending)
+    }
+
+    /// The hardware has, or has not any more, a cause for a legacy interrupt.
+    pub fn set_interrupt_status(&mut self, pending: bool) {
+        let bit = u32::from(header::STATUS_INTERRUPT) << 16;
+        self.update(header::COMMAND, bit, if pending { bit } else { 0 });
     }
 
     /// BAR `index`, with the address it has now.

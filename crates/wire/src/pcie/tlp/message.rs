@@ -13,7 +13,7 @@
 
 use super::TlpError;
 use super::header::TYPE_MSG;
-use crate::pcie::Bdf;
+use crate::pcie::{Bdf, IntxLine};
 use std::fmt;
 
 /// How a message finds its receiver (bits 2 to 0 of the type, base spec table 2-20).
@@ -116,20 +116,6 @@ impl fmt::Debug for MessageCode {
     }
 }
 
-/// One of the four virtual interrupt lines.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum IntxLine {
-    /// INTA.
-    A = 0,
-    /// INTB.
-    B = 1,
-    /// INTC.
-    C = 2,
-    /// INTD.
-    D = 3,
-}
-
 /// A message, with or without data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
@@ -157,6 +143,16 @@ impl Message {
     pub const fn intx(requester: Bdf, line: IntxLine, assert: bool) -> Self {
         let code = if assert { MessageCode::ASSERT_INTA } else { MessageCode::DEASSERT_INTA };
         Self::plain(requester, Routing::Local, MessageCode(code.0 + line as u8))
+    }
+
+    /// The line that an Assert_INTx or Deassert_INTx is about, and whether it is active from now on.
+    pub const fn line(&self) -> Option<(IntxLine, bool)> {
+        let (first, active) = match self.code.0 {
+            0x20..=0x23 => (MessageCode::ASSERT_INTA.0, true),
+            0x24..=0x27 => (MessageCode::DEASSERT_INTA.0, false),
+            _ => return None,
+        };
+        Some((IntxLine::ALL[(self.code.0 - first) as usize], active))
     }
 
     /// ERR_COR, ERR_NONFATAL or ERR_FATAL.

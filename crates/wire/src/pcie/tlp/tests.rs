@@ -1,7 +1,7 @@
 //! Headers against bytes worked out by hand from the specification's figures, and round trips.
 
-use super::message::IntxLine;
 use super::*;
+use crate::pcie::IntxLine;
 use proptest::prelude::*;
 
 fn bytes(tlp: &Tlp) -> Vec<u8> {
@@ -88,6 +88,10 @@ fn interrupt_message() {
     noisy[3] = 7;
     assert_eq!(Tlp::parse(&noisy), Ok((tlp, 16)));
     assert_eq!(tlp.to_string(), "Msg Assert_INTB 03:00.0 local");
+    for (line, active) in IntxLine::ALL.into_iter().flat_map(|line| [(line, true), (line, false)]) {
+        assert_eq!(Message::intx(Bdf::default(), line, active).line(), Some((line, active)));
+    }
+    assert_eq!(Message::error(Bdf::default(), MessageCode::ERR_COR).line(), None);
 }
 
 #[test]

@@ -1,0 +1,207 @@
+//! Legacy interrupt lines at the root complex: an I/O APIC whose inputs they are.
+
+use engine::Scheduler;
+use units::Time;
+use wire::pcie::{Bdf, IntxLine, IntxLines};
+
+use super::{Host, RootEvent};
+use crate::event::Event;
+use crate::iommu::MsiMessage;
+
+/// The function whose name its messages carry: the one that Xeon E5 v4 has in each socket (Intel 330784, volume 2, device 5
+/// function 4).
+pub const IO_APIC: Bdf = Bdf::new(0, 5, 4);
+
+/// One input.
+#[derive(Clone, Copy, Default)]
+struct Input {
+    /// What it sends while its line is active; nothing while it is masked.
+    message: Option<MsiMessage>,
+    /// It has sent that, and nobody has said that it was dealt with (Remote IRR).
+    in_service: bool,
+}
+
+/// Four inputs that look at the level of their lines (Intel 82093AA, I/O APIC). While an input's line is active it sends a message; the
+/// next one only after whoever served the first has said so.
+#[derive(Default)]
+pub struct LineController {
+    inputs: [Input; 4],
+    active: IntxLines,
+}
+
+impl LineController {
+    /// These lines are active from now on; gives what is to be sent.
+    pub fn set_active(&mut self, active: IntxLines) -> impl Iterator<Item = MsiMessage> + use<> {
+        self.active = active;
+        IntxLine::ALL.map(|line| self.next(line)).into_iter().flatten()
+    }
+
+    /// The line is to send this from now on, or nothing; gives what is to be sent now.
+    pub fn program(&mut self, line: IntxLine, message: Option<MsiMessage>) -> Option<MsiMessage> {
+        self.inputs[line as usize].message = message;
+        self.next(line)
+    }
+
+    /// The line's message has been dealt with; gives the next, if the line is still active.
+    pub fn end(&mut self, line: IntxLine) -> Option<MsiMessage> {
+        self.inputs[line as usize].in_service = false;
+        self.next(line)
+    }
+
+    /// Whether a message is one of these.
+    pub fn sends(&self, message: impl Fn(MsiMessage) -> bool) -> bool {
+        self.inputs.iter().any(|input| input.message.is_some_and(&message))
+    }
+
+    fn next(&mut self, line: IntxLine) -> Option<MsiMessage> {
+        let input = &mut self.inputs[line as usize];
+        let message = input.message.filter(|_| self.active.has(line) && !input.in_service)?;
+        input.in_service = true;
+        Some(message)
+    }
+}
+
+impl Host {
+    /// A message about a line came by a port: it takes effect behind the writes before it, the last of which may wait.
+    pub(super) fn line_message(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        port: u8,
+        line: IntxLine,
+        active: bool,
+    ) {
+        let at = self.writes_done(port).max(scheduler.now());
+        scheduler.at(at, Event::Root(self.id, RootEvent::Line { port, line, active }));
+    }
+
+    /// Such a message is due, unless writes before it have been held up.
+    pub(super) fn line_due(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        port: u8,
+        line: IntxLine,
+        active: bool,
+    ) {
+        if self.writes_done(port) > scheduler.now() {
+            return self.line_message(scheduler, port, line, active);
+        }
+        self.ports[usize::from(port)].lines.set(line, active);
+        self.heed_lines(scheduler);
+    }
+
+    /// When all writes by a port are globally ordered, as far as it is known.
+    fn writes_done(&self, port: u8) -> Time {
+        let port = &self.ports[usize::from(port)];
+        if port.deferred > 0 { port.writes_ordered.max(port.writes_deferred) } else { port.writes_ordered }
+    }
+
+    /// Lets the inputs see what ports say of their lines now.
+    pub(super) fn heed_lines(&mut self, scheduler: &mut Scheduler<Event>) {
+        let ports = self.ports.iter().map(|port| (port.id.device(), port.lines));
+        for message in self.lines.set_active(IntxLines::above(ports)) {
+            self.send_line(scheduler, message);
+        }
+    }
+
+    /// Lets a line send this while it is active, or nothing. In legacy routing a line of a root port has the name that its device
+    /// number gives it on the bus above.
+    pub fn program_line(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        line: IntxLine,
+        message: Option<MsiMessage>,
+    ) {
+        if let Some(message) = self.lines.program(line, message) {
+            self.send_line(scheduler, message);
+        }
+    }
+
+    /// A core has dealt with a line's interrupt.
+    pub fn end_line(&mut self, scheduler: &mut Scheduler<Event>, line: IntxLine) {
+        if let Some(message) = self.lines.end(line) {
+            self.send_line(scheduler, message);
+        }
+    }
+
+    fn send_line(&self, scheduler: &mut Scheduler<Event>, MsiMessage { address, data }: MsiMessage) {
+        let event = RootEvent::Interrupt { requester: IO_APIC, address, data };
+        scheduler.at(scheduler.now(), Event::Root(self.id, event));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MESSAGE: MsiMessage = MsiMessage { address: 0xfee0_0000, data: 0x31 };
+
+    fn only(line: IntxLine, active: bool) -> IntxLines {
+        let mut lines = IntxLines::default();
+        lines.set(line, active);
+        lines
+    }
+
+    #[test]
+    fn an_active_line_sends_again_when_it_was_dealt_with_and_not_before() {
+        let mut lines = LineController::default();
+        let (line, on, off) = (IntxLine::C, only(IntxLine::C, true), IntxLines::default());
+        let mut set = |lines: &mut LineController, active| lines.set_active(active).count();
+        assert_eq!(set(&mut lines, on), 0, "masked");
+        assert_eq!(lines.program(line, Some(MESSAGE)), Some(MESSAGE));
+        assert_eq!((set(&mut lines, off), set(&mut lines, on)), (0, 0), "it is in service");
+        assert_eq!(lines.end(line), Some(MESSAGE), "still active");
+        assert_eq!(set(&mut lines, off), 0);
+        assert_eq!(lines.end(line), None);
+        assert_eq!(set(&mut lines, on), 1);
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Level(IntxLine, bool),
+        Mask(IntxLine, bool),
+        End(IntxLine),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let line = || (0usize..4).prop_map(|n| IntxLine::ALL[n]);
+        let step = prop_oneof![
+            (line(), any::<bool>()).prop_map(|(line, active)| Step::Level(line, active)),
+            (line(), any::<bool>()).prop_map(|(line, masked)| Step::Mask(line, masked)),
+            line().prop_map(Step::End),
+        ];
+        proptest::collection::vec(step, 0..60)
+    }
+
+    proptest! {
+        /// No active line is forgotten, none is told of twice, and one that is not active or masked says nothing.
+        #[test]
+        fn each_line_is_in_service_while_it_must_be(steps in steps()) {
+            let mut lines = LineController::default();
+            let message = |line: IntxLine| MsiMessage { data: line as u32, ..MESSAGE };
+            let (mut active, mut masked, mut served) = (IntxLines::default(), [true; 4], [false; 4]);
+            for step in steps {
+                let sent: Vec<MsiMessage> = match step {
+                    Step::Level(line, on) => {
+                        active.set(line, on);
+                        lines.set_active(active).collect()
+                    }
+                    Step::Mask(line, on) => {
+                        masked[line as usize] = on;
+                        lines.program(line, (!on).then(|| message(line))).into_iter().collect()
+                    }
+                    Step::End(line) => {
+                        served[line as usize] = false;
+                        lines.end(line).into_iter().collect()
+                    }
+                };
+                for line in IntxLine::ALL {
+                    let n = line as usize;
+                    let due = active.has(line) && !masked[n] && !served[n];
+                    prop_assert_eq!(sent.iter().filter(|sent| **sent == message(line)).count(), usize::from(due));
+                    served[n] |= due;
+                }
+            }
+        }
+    }
+}
