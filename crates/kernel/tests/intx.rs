@@ -166,9 +166,8 @@ fn host(mode: DmaMode, threaded: bool) -> Host {
     let switch = fabric.add_switch(SwitchParams::ideal(), third);
     // Port 6 of device 3 of bus 0 is on the line of device 1: 6 + 3 and 1 are the same but for 4.
     let behind = fabric.add_switch_slot(switch, 6, link());
-    let devices = [first, second, behind].map(|link| {
-        fabric.add_endpoint(EndpointParams::ideal(32), &[link], Box::new(Bells::default()))
-    });
+    let devices = [first, second, behind]
+        .map(|link| fabric.add_endpoint(EndpointParams::ideal(32), &[link], Box::new(Bells::default())));
     let simulation = Simulation::new(fabric);
     let params = KernelParams::linux(CoreParams::haswell(Frequency::mhz(2_500)), mode);
     let kernel = Kernel::new(&simulation.handle(), id, params);
@@ -213,7 +212,8 @@ impl Host {
     }
 
     fn causes(&self) -> u32 {
-        let registers: Vec<Mmio> = self.driver.bound.borrow().iter().map(|bell| bell.registers.clone()).collect();
+        let registers: Vec<Mmio> =
+            self.driver.bound.borrow().iter().map(|bell| bell.registers.clone()).collect();
         self.run(0, move |cpu| {
             Box::pin(async move {
                 let mut all = 0;
@@ -274,7 +274,8 @@ fn a_masked_function_is_not_heard_and_neither_is_one_without_a_driver_nor_one_th
     let host = host(DmaMode::Strict, true);
     let bell = host.bell(0);
     // Without a cause there is nothing to mask.
-    let masked = host.run(0, move |cpu| Box::pin(async move { bell.device.set_intx_masked_if_due(&cpu, true).await }));
+    let masked =
+        host.run(0, move |cpu| Box::pin(async move { bell.device.set_intx_masked_if_due(&cpu, true).await }));
     assert!(!masked);
     // Its interrupts given back, it may ring as it likes.
     let bell = host.bell(0);

@@ -48,6 +48,8 @@ struct Lease {
     for_guest: bool,
     /// Its interrupts come to this host, and are passed on.
     forwards: bool,
+    /// Of a legacy one: the bit of the doorbell.
+    line: Option<u8>,
     /// Where the IOMMU lets it reach them alone.
     domain: Option<IommuDomain>,
     /// Functions that it reaches, and what of windows and of the IOMMU that takes.
@@ -238,8 +240,9 @@ impl Lender {
         if !matches!(*held.state.borrow(), State::Free) {
             return Err(Error::Busy);
         }
-        // Legacy interrupts are no writes: no window passes them.
-        if held.device.capability(id::MSI).or(held.device.capability(id::MSIX)).is_none() {
+        // Legacy interrupts are no writes: no window passes them. A guest's are forwarded by software.
+        let has_messages = held.device.capability(id::MSI).or(held.device.capability(id::MSIX)).is_some();
+        if window.is_some() && !has_messages {
             return Err(Error::NotSupported);
         }
         held.state.replace(State::Changing);
@@ -300,18 +303,22 @@ impl Lender {
         self.lease(to, function, |lease, _| lease.open(cpu, &service.adapter, memory))
     }
 
-    /// Passes so many of a function's interrupts on to its borrower, from bit `first` of the doorbell on; none if `count` is 0. Gives
-    /// how many there are.
+    /// Passes so many of a function's interrupts, or its `legacy` one, on to its borrower, from bit `first` of the doorbell on; none if
+    /// `count` is 0. Gives how many there are.
     pub async fn forward(
         &self,
         cpu: &Cpu,
         service: &Service,
         (to, function): (u8, Bdf),
         (first, count): (u8, u8),
+        legacy: bool,
     ) -> Result<u8, Error> {
         let held = self.held(function)?;
         let forwarded = self.lease(to, function, |lease, _| match lease.for_guest {
-            true => Ok(std::mem::take(&mut lease.forwards)),
+            true => {
+                lease.line = None;
+                Ok(std::mem::take(&mut lease.forwards))
+            }
             false => Err(Error::NotPermitted),
         })?;
         if forwarded {
@@ -320,10 +327,13 @@ impl Lender {
         if count == 0 {
             return Ok(0);
         }
-        let irqs = held.device.alloc_irqs(cpu, 1, count.into(), Affinity::Spread).await?;
+        let irqs = match legacy {
+            true => vec![held.device.alloc_intx(cpu, Affinity::Spread).await?],
+            false => held.device.alloc_irqs(cpu, 1, count.into(), Affinity::Spread).await?,
+        };
         // The lease may have ended meanwhile.
         let kept = self.lease(to, function, |lease, _| {
-            lease.forwards = true;
+            (lease.forwards, lease.line) = (true, legacy.then_some(first));
             Ok(())
         });
         if kept.is_err() {
@@ -333,16 +343,42 @@ impl Lender {
         let granted = irqs.len() as u8;
         for (bit, irq) in (first..).zip(irqs) {
             let service = service.me();
-            let handler = Rc::new(move |cpu: &Cpu| {
+            let forward = move |cpu: &Cpu| {
                 if let Some(service) = service.upgrade() {
-                    cpu.work(service.params.forward);
-                    service.ring(cpu, to, bit);
+                    service.forward(cpu, to, bit);
                 }
+            };
+            if legacy {
+                // Others may be on the line: the function is asked, and then held back until the guest has dealt with it.
+                let (device, forward) = (held.device.clone(), Rc::new(forward));
+                let thread = move |cpu: Cpu| -> Async<'static, ()> {
+                    let (device, forward) = (device.clone(), Rc::clone(&forward));
+                    Box::pin(async move {
+                        if device.set_intx_masked_if_due(&cpu, true).await {
+                            forward(&cpu);
+                        }
+                    })
+                };
+                let handler = Rc::new(|_: &Cpu| IrqReturn::WakeThread);
+                held.device.request_irq(irq, "lender", handler, Some(Rc::new(thread)))?;
+                continue;
+            }
+            let handler = Rc::new(move |cpu: &Cpu| {
+                forward(cpu);
                 IrqReturn::Handled
             });
             held.device.request_irq(irq, "lender", handler, None)?;
         }
         Ok(granted)
+    }
+
+    /// The guest has dealt with a function's legacy interrupt: it is passed on again if there is still a cause, or else when there is.
+    pub async fn unmask(&self, cpu: &Cpu, service: &Service, (to, function): (u8, Bdf)) -> Result<(), Error> {
+        let bit = self.lease(to, function, |lease, _| lease.line.ok_or(Error::Invalid))?;
+        if !self.held(function)?.device.set_intx_masked_if_due(cpu, false).await {
+            service.forward(cpu, to, bit);
+        }
+        Ok(())
     }
 
     /// A doubleword of the configuration space of a function that is lent, whoever has it.
@@ -610,6 +646,7 @@ impl Lease {
             payload,
             for_guest: window.is_none(),
             forwards: false,
+            line: None,
             domain: None,
             peers: BTreeMap::new(),
             guests: Vec::new(),

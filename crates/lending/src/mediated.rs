@@ -385,6 +385,43 @@ impl Mediated {
         }
         Ok(())
     }
+
+    /// Lets so many of its interrupts, or its legacy one, come to `signal`; none if `count` is 0.
+    async fn listen(&self, cpu: &Cpu, count: usize, legacy: bool, signal: Signal) -> Result<(), Error> {
+        let function = self.of.function;
+        let service = self.service.upgrade().ok_or(Error::NoDevice)?;
+        let had = self.borrowed.borrow().as_ref().is_some_and(|borrowed| borrowed.bits.is_some());
+        if had {
+            self.ask(cpu, Request::Interrupts { function, first: 0, count: 0, legacy }).await?;
+            self.silence();
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        if !self.is_borrowed() {
+            return Err(Error::NoDevice);
+        }
+        let eventfd = self.eventfd;
+        let listener = |n: usize| -> Heard {
+            let signal = Rc::clone(&signal);
+            Rc::new(move |cpu: &Cpu| {
+                cpu.work(eventfd);
+                signal(cpu, n as u16);
+            })
+        };
+        let (first, taken) = service.doorbell.take((0..count).map(listener).collect())?;
+        let asked = self.ask(cpu, Request::Interrupts { function, first, count: taken, legacy }).await;
+        let granted = match asked {
+            Ok(Reply::Value(granted)) => Ok(granted as usize),
+            Ok(_) => Err(Error::Io),
+            Err(error) => Err(error),
+        };
+        match self.borrowed.borrow_mut().as_mut() {
+            Some(borrowed) if granted.is_ok() => borrowed.bits = Some((first, taken)),
+            _ => service.doorbell.give((first, taken)),
+        }
+        if granted? < count { Err(Error::NoSpace) } else { Ok(()) }
+    }
 }
 
 fn inspect(of: Peer, register: u16) -> Request {
@@ -473,9 +510,10 @@ impl VfioDevice for Mediated {
                 return;
             }
             let command = header::COMMAND_MEMORY | if on { header::COMMAND_BUS_MASTER } else { 0 };
-            let value = u32::from(command | header::COMMAND_INTX_DISABLE);
             let (function, register) = (self.of.function, header::COMMAND);
-            let _ = self.ask(cpu, Request::ConfigWrite { function, register, value, enables: 3 }).await;
+            // Whether it may use its line is the lender's to say, in the other byte.
+            let write = Request::ConfigWrite { function, register, value: command.into(), enables: 1 };
+            let _ = self.ask(cpu, write).await;
             if on {
                 self.join_others();
             }
@@ -505,41 +543,22 @@ impl VfioDevice for Mediated {
         cores: Vec<CpuId>,
         signal: Signal,
     ) -> Async<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let function = self.of.function;
-            let service = self.service.upgrade().ok_or(Error::NoDevice)?;
-            let had = self.borrowed.borrow().as_ref().is_some_and(|borrowed| borrowed.bits.is_some());
-            if had {
-                self.ask(cpu, Request::Interrupts { function, first: 0, count: 0 }).await?;
-                self.silence();
-            }
-            if cores.is_empty() {
-                return Ok(());
-            }
-            if !self.is_borrowed() {
-                return Err(Error::NoDevice);
-            }
-            let eventfd = self.eventfd;
-            let listener = |n: usize| -> Heard {
-                let signal = Rc::clone(&signal);
-                Rc::new(move |cpu: &Cpu| {
-                    cpu.work(eventfd);
-                    signal(cpu, n as u16);
-                })
-            };
-            let (first, count) = service.doorbell.take((0..cores.len()).map(listener).collect())?;
-            let asked = self.ask(cpu, Request::Interrupts { function, first, count }).await;
-            let granted = match asked {
-                Ok(Reply::Value(granted)) => Ok(granted as usize),
-                Ok(_) => Err(Error::Io),
-                Err(error) => Err(error),
-            };
-            match self.borrowed.borrow_mut().as_mut() {
-                Some(borrowed) if granted.is_ok() => borrowed.bits = Some((first, count)),
-                _ => service.doorbell.give((first, count)),
-            }
-            if granted? < cores.len() { Err(Error::NoSpace) } else { Ok(()) }
-        })
+        Box::pin(async move { self.listen(cpu, cores.len(), false, signal).await })
+    }
+
+    fn set_line<'a>(&'a self, cpu: &'a Cpu, _: CpuId, signal: Signal) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move { self.listen(cpu, 1, true, signal).await })
+    }
+
+    fn unmask_line<'a>(&'a self, _: &'a Cpu) -> Async<'a, ()> {
+        // The guest does not wait for the lender.
+        let of = self.of;
+        if let Some(service) = self.service.upgrade() {
+            drop(service.as_task(async move |service: &Rc<Service>, cpu: &Cpu| {
+                service.ask(cpu, of.node, Request::Unmask { function: of.function }).await.map(drop)
+            }));
+        }
+        Box::pin(async {})
     }
 
     fn bars_moved(&self, _: &Cpu, parts: &[BarPart]) {

@@ -43,8 +43,10 @@ pub(crate) enum Request {
     /// To let it reach a guest's memory at the guest's addresses: below and above the hole for devices, both in a row from `at` of
     /// the asker's addresses.
     Open { function: Bdf, at: u64, low: u64, high: u64 },
-    /// To have its interrupts ring the asker's doorbell from bit `first` on; no more interrupts if there are 0.
-    Interrupts { function: Bdf, first: u8, count: u8 },
+    /// To have its interrupts, or its legacy one, ring the asker's doorbell from bit `first` on; no more interrupts if there are 0.
+    Interrupts { function: Bdf, first: u8, count: u8, legacy: bool },
+    /// To have its legacy interrupt ring again if it still has a cause, or else when it has one.
+    Unmask { function: Bdf },
     /// To let a function that a guest has reach a BAR of another, which its lender says to be `there`, where the guest sees it.
     JoinGuest { function: Bdf, peer: Peer, bar: u8, there: (u64, u64), seen: u64 },
 }
@@ -211,9 +213,14 @@ impl Request {
                 words[2..5].copy_from_slice(&[at, low, high]);
                 14
             }
-            Self::Interrupts { function, first, count } => {
-                (words[1], words[2]) = (bits(function), u64::from(first) | u64::from(count) << 8);
+            Self::Interrupts { function, first, count, legacy } => {
+                words[1] = bits(function);
+                words[2] = u64::from(first) | u64::from(count) << 8 | u64::from(legacy) << 16;
                 15
+            }
+            Self::Unmask { function } => {
+                words[1] = bits(function);
+                17
             }
             Self::JoinGuest { function, peer, bar, there: (at, length), seen } => {
                 words[1] = bits(function);
@@ -248,7 +255,13 @@ impl Request {
             12 => Self::Describe { function: of },
             13 => Self::BorrowForGuest { function: of, payload: words[2] as u16 },
             14 => Self::Open { function: of, at: words[2], low: words[3], high: words[4] },
-            15 => Self::Interrupts { function: of, first: words[2] as u8, count: (words[2] >> 8) as u8 },
+            15 => Self::Interrupts {
+                function: of,
+                first: words[2] as u8,
+                count: (words[2] >> 8) as u8,
+                legacy: words[2] >> 16 & 1 == 1,
+            },
+            17 => Self::Unmask { function: of },
             16 => Self::JoinGuest {
                 function: of,
                 peer: Peer::from_bits(words[2]),
@@ -367,11 +380,10 @@ mod tests {
                 low,
                 high
             }),
-            (functions(), any::<[u8; 2]>()).prop_map(|(function, [first, count])| Request::Interrupts {
-                function,
-                first,
-                count
+            (functions(), any::<[u8; 2]>(), any::<bool>()).prop_map(|(function, [first, count], legacy)| {
+                Request::Interrupts { function, first, count, legacy }
             }),
+            functions().prop_map(|function| Request::Unmask { function }),
             (functions(), peers(), any::<u8>(), any::<(u64, u64)>(), any::<u64>()).prop_map(
                 |(function, peer, bar, there, seen)| Request::JoinGuest { function, peer, bar, there, seen }
             ),

@@ -223,7 +223,9 @@ impl Service {
     }
 
     /// Rings a bit of another node's doorbell, if that is there.
-    pub(crate) fn ring(&self, cpu: &Cpu, node: u8, bit: u8) {
+    /// Passes an interrupt of a function on to the node whose guest has it.
+    pub(crate) fn forward(&self, cpu: &Cpu, node: u8, bit: u8) {
+        cpu.work(self.params.forward);
         self.forwarded.set(self.forwarded.get() + 1);
         self.mail.ring(cpu, node, 1 << bit);
     }
@@ -355,9 +357,13 @@ impl Service {
                 lender.open(cpu, self, (node, function), (at, low, high))?;
                 Ok(Reply::Done)
             }
-            Request::Interrupts { function, first, count } => {
-                let granted = lender.forward(cpu, self, (node, function), (first, count)).await?;
+            Request::Interrupts { function, first, count, legacy } => {
+                let granted = lender.forward(cpu, self, (node, function), (first, count), legacy).await?;
                 Ok(Reply::Value(granted.into()))
+            }
+            Request::Unmask { function } => {
+                lender.unmask(cpu, self, (node, function)).await?;
+                Ok(Reply::Done)
             }
             Request::JoinGuest { function, peer, bar, there, seen } => {
                 lender.join_guest(cpu, self, (node, function), (peer, bar), (there, seen))?;

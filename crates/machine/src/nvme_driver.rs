@@ -10,6 +10,8 @@ record! {
     pub struct NvmeDriverEntry {
         /// Most I/O queue pairs; as many as there are cores if not given.
         queues: Option<Placed<Count>>,
+        /// Whether the legacy interrupt (INTx) is used, one for all queues, even if a drive has messages (MSI-X); it is not if not given.
+        legacy_interrupt: Option<bool>,
         /// Entries of each I/O queue, one of which stays free (Linux: `io_queue_depth`); 1024 if not given.
         queue_entries: Option<Placed<Count>>,
         /// Whether submission queues go into the controller memory buffer, if there is one (Linux: `use_cmb_sqs`); they

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::memory::PhysAddr;
-use wire::pcie::Bdf;
+use wire::pcie::{Bdf, IntxLine, IntxLines};
 
 use crate::function::GuestMessage;
 use crate::port::Port;
@@ -59,6 +59,17 @@ pub trait GuestDevice {
 
     /// Takes a write to such a part.
     fn write<'a>(&'a self, cpu: &'a Cpu, bar: u8, offset: u64, from: &'a [u8]) -> Async<'a, ()>;
+
+    /// The guest has dealt with the legacy interrupt of the line that the function makes active.
+    fn end_of_interrupt<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        let _ = cpu;
+        Box::pin(async {})
+    }
+
+    /// It is in a slot of the guest's from now on.
+    fn plugged(&self, slot: u8) {
+        let _ = slot;
+    }
 
     /// The guest is reset, and with it the function.
     fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
@@ -135,6 +146,7 @@ impl Bus {
         }
         let port = Rc::clone(&ports[empty]);
         drop(ports);
+        device.plugged(slot);
         Ok((slot, port.plug(device)?))
     }
 
@@ -144,6 +156,28 @@ impl Bus {
         let taken = port.unplug();
         self.remap(slot);
         taken
+    }
+
+    /// The function in a slot makes this line active, or none.
+    pub fn set_line(&self, slot: u8, line: Option<IntxLine>) {
+        if let Some(port) = self.ports.borrow().get(usize::from(slot)) {
+            port.set_line(line);
+        }
+    }
+
+    /// Legacy interrupt lines that are active, as the interrupt controller sees them.
+    pub fn lines(&self) -> IntxLines {
+        let ports = self.ports.borrow();
+        IntxLines::above((FIRST_PORT..).zip(ports.iter().map(|port| port.lines())))
+    }
+
+    /// Functions that make a line of the interrupt controller active.
+    pub fn on_line(&self, line: IntxLine) -> Vec<Rc<dyn GuestDevice>> {
+        let ports = self.ports.borrow();
+        let is_on = |(number, port): &(u8, &Rc<Port>)| {
+            IntxLines::above([(*number, port.lines())].into_iter()).has(line)
+        };
+        (FIRST_PORT..).zip(ports.iter()).filter(is_on).filter_map(|(_, port)| port.device()).collect()
     }
 
     /// The guest is reset, and its ports with it.

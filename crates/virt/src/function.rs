@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use platform::memory::{PAGE, PhysAddr};
+use wire::pcie::IntxLine;
 use wire::pcie::config::msix::{ENTRY_LEN, ENTRY_MASKED, MsixLayout};
 use wire::pcie::config::{BarKind, ConfigEffect, ConfigSpace, ResetKind};
 
@@ -112,6 +113,18 @@ impl GuestFunction {
         }
         let vector = (offset.wrapping_sub(start) / ENTRY_LEN) as usize;
         (vector < table.len()).then_some(vector as u16)
+    }
+
+    /// The function's legacy interrupt line, while the guest lets it use that.
+    pub fn line(&self) -> Option<IntxLine> {
+        self.config.borrow().enabled_line()
+    }
+
+    /// The function has, or has not any more, a cause for a legacy interrupt; gives the line that it makes active.
+    pub fn set_interrupt_status(&self, pending: bool) -> Option<IntxLine> {
+        let mut config = self.config.borrow_mut();
+        config.set_interrupt_status(pending);
+        config.active_line()
     }
 
     /// Whether the guest has enabled messages by the table.

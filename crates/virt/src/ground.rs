@@ -3,14 +3,16 @@
 use std::rc::Rc;
 
 use engine::{Completion, oneshot};
+use hardware::iommu::MsiMessage;
+use hardware::root::IO_APIC;
 use kernel::{
-    CoreClocks, DeviceGround, Ground, InterruptSink, Inventory, IommuGround, MemoryGround, Store, StoreMark,
-    Swept,
+    CoreClocks, DeviceGround, Ground, InterruptSink, Inventory, IommuGround, LineGround, MemoryGround, Store,
+    StoreMark, Swept,
 };
 use platform::cpu::{Async, Cpu, CpuId, Node, Sweep};
 use platform::memory::PhysAddr;
 use units::{Duration, Time};
-use wire::pcie::Bdf;
+use wire::pcie::{Bdf, IntxLine};
 
 use crate::bus::{Found, Target};
 use crate::exits::Exit;
@@ -324,6 +326,29 @@ impl DeviceGround for GuestGround {
 
     fn has_way(&self, _: Bdf, at: PhysAddr, length: u64) -> bool {
         self.0.bus.is_registers(at, length)
+    }
+}
+
+impl LineGround for GuestGround {
+    fn line_source(&self) -> Option<Bdf> {
+        Some(IO_APIC)
+    }
+
+    fn set_line(&self, core: CpuId, line: IntxLine, message: Option<(u64, u32)>) {
+        let message = message.map(|(address, data)| MsiMessage { address, data });
+        let machine = Rc::clone(&self.0);
+        drop(self.ask(core, Exit::Mmio, false, async move |cpu| {
+            machine.program_line(cpu, line, message);
+            Vec::new()
+        }));
+    }
+
+    fn end_line(&self, core: CpuId, line: IntxLine) {
+        let machine = Rc::clone(&self.0);
+        drop(self.ask(core, Exit::EndOfInterrupt, false, async move |cpu| {
+            machine.end_line(cpu, line).await;
+            Vec::new()
+        }));
     }
 }
 

@@ -24,7 +24,7 @@
 //! # What is left out
 //! The guest's own page tables: a miss of the TLB reads the host's tables alone, where a real one reads up to 24 entries for both
 //! (facts of the architecture; what the guest's add is mostly cached). TLB entries are of 2 MiB, as those of a kernel's own
-//! mapping are. Interrupts between cores of a guest cost no exit. A guest has no legacy interrupts.
+//! mapping are. Interrupts between cores of a guest cost no exit.
 
 mod bus;
 mod costs;

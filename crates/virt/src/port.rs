@@ -1,6 +1,6 @@
 //! A root port of a guest, with the slot below it: where its functions are put in and taken out.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use hardware::bridge;
@@ -8,7 +8,7 @@ use platform::Error;
 use wire::pcie::config::{
     ConfigEffect, ConfigSpace, PcieParams, PortType, ResetKind, SlotParams, header, slot,
 };
-use wire::pcie::{Generation, Width};
+use wire::pcie::{Generation, IntxLine, IntxLines, Width};
 
 use crate::bus::GuestDevice;
 use crate::function::GuestMessage;
@@ -20,6 +20,8 @@ const ID: (u16, u16) = (0x1b36, 0x000c);
 pub struct Port {
     config: RefCell<ConfigSpace>,
     device: RefCell<Option<Rc<dyn GuestDevice>>>,
+    /// Legacy interrupt lines that the function below makes active.
+    lines: Cell<IntxLines>,
 }
 
 impl Port {
@@ -36,12 +38,24 @@ impl Port {
         });
         let config = ConfigSpace::bridge(ID.0, ID.1).msi(1).pcie(port).power_management().build();
         let config = config.expect("the registers of a port can be laid out");
-        Self { config: RefCell::new(config), device: RefCell::new(None) }
+        Self { config: RefCell::new(config), device: RefCell::new(None), lines: Cell::default() }
     }
 
     /// The function below it.
     pub fn device(&self) -> Option<Rc<dyn GuestDevice>> {
         self.device.borrow().clone()
+    }
+
+    /// Legacy interrupt lines that the function below makes active.
+    pub fn lines(&self) -> IntxLines {
+        self.lines.get()
+    }
+
+    /// The function below makes this line active, or none.
+    pub fn set_line(&self, line: Option<IntxLine>) {
+        let mut lines = IntxLines::default();
+        line.into_iter().for_each(|line| lines.set(line, true));
+        self.lines.set(lines);
     }
 
     /// The bus below it; 0 before it has got one.
@@ -78,6 +92,7 @@ impl Port {
     /// Takes the function out; gives it, and the interrupt that follows.
     pub fn unplug(&self) -> Option<(Rc<dyn GuestDevice>, Option<GuestMessage>)> {
         let device = self.device.borrow_mut().take()?;
+        self.set_line(None);
         bridge::show_link(&mut self.config.borrow_mut(), false);
         let changed = slot::STATUS_PRESENCE_CHANGED | slot::STATUS_LINK_CHANGED;
         Some((device, self.change(slot::STATUS_PRESENT, changed)))
@@ -86,6 +101,7 @@ impl Port {
     /// The guest is reset.
     pub fn reset(&self) {
         self.config.borrow_mut().reset(ResetKind::Fundamental);
+        self.set_line(None);
         if self.device.borrow().is_some() {
             bridge::show_link(&mut self.config.borrow_mut(), true);
             self.change(0, slot::STATUS_PRESENT);

@@ -181,10 +181,15 @@ impl Vcpu {
             }
             if is_injected {
                 let _virt = cpu.book(Part::Virt);
-                // One exit brings all that wait, and each is ended by another one.
+                // One exit brings all that wait, and each is ended by another one, which a line's asks for itself.
                 for vector in machine.take_posted(number) {
-                    machine.exits.count(Exit::EndOfInterrupt);
-                    cpu.cycles(costs.inject + costs.exit).await;
+                    let end = if machine.is_line(number, vector) {
+                        0
+                    } else {
+                        machine.exits.count(Exit::EndOfInterrupt);
+                        costs.exit
+                    };
+                    cpu.cycles(costs.inject + end).await;
                     machine.deliver(number, vector);
                 }
             }

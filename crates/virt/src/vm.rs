@@ -6,7 +6,8 @@ use std::rc::{Rc, Weak};
 
 use engine::Handle;
 use hardware::Fabric;
-use hardware::iommu::PostedDescriptor;
+use hardware::iommu::{MsiMessage, PostedDescriptor};
+use hardware::root::LineController;
 use kernel::{Ground, GuestMode, InterruptSink, Kernel, KernelParams};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Node, Part};
@@ -15,7 +16,7 @@ use platform::memory::{Pages, PhysAddr, Policy};
 use platform::pci::PciDevice;
 use platform::sync::Completion;
 use units::{Bytes, Cycles, Duration, Frequency, Time};
-use wire::pcie::FunctionAddress;
+use wire::pcie::{FunctionAddress, IntxLine};
 
 use crate::bus::{Bus, GuestDevice};
 use crate::costs::VirtCosts;
@@ -100,6 +101,8 @@ pub struct Machine {
     guest: RefCell<Weak<Kernel>>,
     sink: RefCell<Option<InterruptSink>>,
     pub support: InterruptSupport,
+    /// What legacy interrupt lines of its functions lead to.
+    lines: RefCell<LineController>,
     /// Interrupts that the guest has taken: of the hypervisor, of the IOMMU.
     forwarded: Cell<u64>,
     posted: Cell<u64>,
@@ -203,6 +206,45 @@ impl Machine {
         {
             host.send_vector(cpu, CpuId(core as u16), vector);
         }
+    }
+
+    /// The function in a slot makes this legacy line active from now on, or none, says the host's core `cpu`.
+    pub fn set_line(self: &Rc<Self>, cpu: &Cpu, slot: u8, line: Option<IntxLine>) {
+        self.bus.set_line(slot, line);
+        self.heed_lines(cpu);
+    }
+
+    /// Lets the interrupt controller see the lines as they are now.
+    fn heed_lines(self: &Rc<Self>, cpu: &Cpu) {
+        let sent = self.lines.borrow_mut().set_active(self.bus.lines());
+        sent.for_each(|message| self.send_line(cpu, message));
+    }
+
+    /// The guest lets a line send this while it is active, or nothing.
+    pub fn program_line(self: &Rc<Self>, cpu: &Cpu, line: IntxLine, message: Option<MsiMessage>) {
+        let sent = self.lines.borrow_mut().program(line, message);
+        sent.into_iter().for_each(|message| self.send_line(cpu, message));
+    }
+
+    /// The guest has dealt with a line's interrupt. What had a cause is asked whether it has one still.
+    pub async fn end_line(self: &Rc<Self>, cpu: &Cpu, line: IntxLine) {
+        for device in self.bus.on_line(line) {
+            device.end_of_interrupt(cpu).await;
+        }
+        let sent = self.lines.borrow_mut().end(line);
+        sent.into_iter().for_each(|message| self.send_line(cpu, message));
+    }
+
+    fn send_line(self: &Rc<Self>, cpu: &Cpu, MsiMessage { address, data }: MsiMessage) {
+        self.send(cpu, GuestMessage { address, data });
+    }
+
+    /// Whether a core's vector is a line's: the guest says itself when it has dealt with it.
+    pub fn is_line(&self, number: usize, vector: u8) -> bool {
+        self.lines.borrow().sends(|MsiMessage { address, data }| {
+            let message = GuestMessage { address, data };
+            (interrupts::core_of(message), interrupts::vector_of(message)) == (number, vector)
+        })
     }
 
     /// Takes what is noted for a vCPU.
@@ -317,6 +359,7 @@ impl Vm {
             guest: RefCell::default(),
             sink: RefCell::default(),
             support: params.interrupts,
+            lines: RefCell::default(),
             forwarded: Cell::new(0),
             posted: Cell::new(0),
         });
@@ -461,6 +504,7 @@ impl Vm {
     /// [`Error::NoDevice`] if there is none.
     pub async fn unplug(&self, cpu: &Cpu, slot: u8) -> Result<(), Error> {
         let (device, message) = self.machine.bus.unplug(slot).ok_or(Error::NoDevice)?;
+        self.machine.heed_lines(cpu);
         device.close(cpu).await;
         if let Some(message) = message {
             self.machine.send(cpu, message);
@@ -588,6 +632,7 @@ impl Vm {
                 device.reset(cpu).await;
             }
             vm.machine.bus.reset();
+            vm.machine.lines.take();
             vm.machine.vcpus.iter().for_each(Vcpu::forget);
             vm.kernel.replace(vm.machine.boot(&vm.params));
         })

@@ -101,7 +101,7 @@ impl Controller {
     ) -> Result<u32, Status> {
         self.queue_limits(queue, size)?;
         let base = queue_base(command, contiguous, self.page_bytes())?;
-        if vector.is_some_and(|vector| vector >= self.drive.params.vectors) {
+        if vector.is_some_and(|vector| vector >= self.drive.params.vectors.max(1)) {
             return Err(Status::INVALID_VECTOR.dnr());
         }
         let mut state = self.state.borrow_mut();
@@ -193,7 +193,7 @@ impl Controller {
                 return Err(Status::INVALID_FIELD.dnr());
             }
             Some(Feature::InterruptVector { vector, no_coalescing }) => {
-                if vector >= self.drive.params.vectors {
+                if vector >= self.drive.params.vectors.max(1) {
                     return Err(Status::INVALID_FIELD.dnr());
                 }
                 self.state.borrow_mut().uncoalesced.insert(vector, no_coalescing);
@@ -221,7 +221,7 @@ impl Controller {
         match select {
             0 if id == feature::INTERRUPT_VECTOR => {
                 let vector = value as u16;
-                if vector >= self.drive.params.vectors {
+                if vector >= self.drive.params.vectors.max(1) {
                     return Err(Status::INVALID_FIELD.dnr());
                 }
                 let no_coalescing = self.state.borrow().uncoalesced.get(&vector).copied().unwrap_or(false);

@@ -23,7 +23,7 @@ pub struct NvmeParams {
     pub queue_entries: u32,
     /// Most I/O queue pairs of a controller.
     pub io_queues: u16,
-    /// MSI-X vectors of a controller; with none it has its legacy interrupt alone.
+    /// MSI-X vectors of a controller; with none it has its legacy interrupt alone, as vector 0.
     pub vectors: u16,
     /// Doorbells are 4 bytes times two to this apart.
     pub doorbell_stride: u8,

@@ -34,6 +34,8 @@ pub struct Computer {
 impl Computer {
     /// Whether the suite's kernel is told of errors of the device's bus, and recovers from them.
     pub const HEARS_OF_BUS_ERRORS: bool = true;
+    /// Whether legacy interrupts of the device can come here.
+    pub const HAS_LINES: bool = true;
 
     /// One that is to boot when it has its drivers.
     pub fn new(simulation: &Simulation<Fabric>, parts: Parts) -> Self {

@@ -72,6 +72,9 @@ impl Machine {
     /// Whether its kernel is told of errors of the drive's bus, and recovers from them.
     pub const HEARS_OF_BUS_ERRORS: bool = Computer::HEARS_OF_BUS_ERRORS;
 
+    /// Whether the drive's legacy interrupt can come to its kernel.
+    pub const HAS_LINES: bool = Computer::HAS_LINES;
+
     /// A machine that has booted.
     pub fn new(setup: &Setup) -> Self {
         let machine = Self::off(setup);

@@ -4,6 +4,7 @@
 mod cache;
 mod durability;
 mod faults;
+mod legacy;
 pub mod machine;
 mod probe;
 mod reads_back;

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use platform::device::{BarAccess, Device, FunctionIndex, PortIndex, Reset};
-use wire::pcie::{Bdf, IntxLines};
 use wire::pcie::config::msix::{self, MsixLayout};
 use wire::pcie::config::{CompletionTimeout, ConfigEffect, ConfigSpace, ResetKind, pcie_cap};
 use wire::pcie::tlp::ConfigRequest;
+use wire::pcie::{Bdf, IntxLines};
 
 /// An interrupt as a memory write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -35,6 +35,8 @@ pub struct Computer {
 impl Computer {
     /// The lender is.
     pub const HEARS_OF_BUS_ERRORS: bool = false;
+    /// Whether legacy interrupts of the device can come here.
+    pub const HAS_LINES: bool = false;
 
     /// One that is to boot when it has its drivers, while the lender has.
     pub fn new(simulation: &Simulation<Fabric>, parts: Parts) -> Self {

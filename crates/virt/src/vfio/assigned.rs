@@ -8,7 +8,7 @@ use platform::cpu::{Async, Cpu};
 use wire::pcie::config::caps::id;
 use wire::pcie::config::msix::MsixLayout;
 use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, ResetKind, header, msi, pcie_cap};
-use wire::pcie::{Generation, Width};
+use wire::pcie::{Generation, IntxLine, Width};
 
 use super::VfioDevice;
 use crate::bus::{BarPart, Behind, GuestDevice};
@@ -24,7 +24,18 @@ pub struct Assigned {
     guest: GuestFunction,
     machine: Weak<Machine>,
     /// Interrupts that the device was asked for.
-    used: Cell<u16>,
+    used: Cell<Used>,
+    slot: Cell<Option<u8>>,
+}
+
+/// Interrupts of a function.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Used {
+    #[default]
+    None,
+    /// The legacy one.
+    Line,
+    Messages(u16),
 }
 
 impl Assigned {
@@ -39,13 +50,25 @@ impl Assigned {
     ) -> Result<Rc<Self>, Error> {
         let guest = GuestFunction::new(shown(cpu, &*device).await?);
         let machine = Rc::downgrade(machine);
-        Ok(Rc::new_cyclic(|me| Self { me: Weak::clone(me), device, guest, machine, used: Cell::new(0) }))
+        let (used, slot) = Default::default();
+        Ok(Rc::new_cyclic(|me| Self { me: Weak::clone(me), device, guest, machine, used, slot }))
     }
 
     /// An interrupt has come, to the core `cpu`.
     fn signal(&self, cpu: &Cpu, number: u16) {
+        if self.used.get() == Used::Line {
+            return self.set_interrupt_status(cpu, true);
+        }
         if let Some((machine, message)) = self.machine.upgrade().zip(self.guest.message(number)) {
             machine.send(cpu, message);
+        }
+    }
+
+    /// The guest's line is as the function's cause and the guest have it.
+    fn set_interrupt_status(&self, cpu: &Cpu, pending: bool) {
+        let line = self.guest.set_interrupt_status(pending);
+        if let Some((machine, slot)) = self.machine.upgrade().zip(self.slot.get()) {
+            machine.set_line(cpu, slot, line);
         }
     }
 
@@ -53,15 +76,26 @@ impl Assigned {
     async fn set_interrupts(&self, cpu: &Cpu) {
         let Some(machine) = self.machine.upgrade() else { return };
         let wanted = self.guest.vectors();
-        if self.used.replace(wanted) != wanted {
-            let target = |n| self.guest.target(n).map_or(0, |message| machine.core_of(message));
-            let cores = (0..wanted).map(|n| machine.vcpus[target(n)].home()).collect();
+        let used = match self.guest.line() {
+            Some(_) if wanted == 0 => Used::Line,
+            _ if wanted == 0 => Used::None,
+            _ => Used::Messages(wanted),
+        };
+        if self.used.replace(used) != used {
             let me = Weak::clone(&self.me);
             let signal = Rc::new(move |cpu: &Cpu, number| {
                 if let Some(me) = me.upgrade() {
                     me.signal(cpu, number);
                 }
             });
+            self.set_interrupt_status(cpu, false);
+            if used == Used::Line {
+                // One that has none has nothing to say.
+                let _ = self.device.set_line(cpu, machine.vcpus[0].home(), signal).await;
+                return;
+            }
+            let target = |n| self.guest.target(n).map_or(0, |message| machine.core_of(message));
+            let cores = (0..wanted).map(|n| machine.vcpus[target(n)].home()).collect();
             // With fewer than it wants, a guest lacks those that come last.
             let _ = self.device.set_interrupts(cpu, cores, signal).await;
         }
@@ -86,9 +120,10 @@ impl Assigned {
 
     /// The guest resets it.
     async fn reset_function(&self, cpu: &Cpu) {
-        self.used.set(0);
+        self.used.take();
         let _ = self.device.reset(cpu).await;
         self.guest.reset(ResetKind::Function);
+        self.set_interrupt_status(cpu, false);
         self.device.bars_moved(cpu, &[]);
     }
 }
@@ -102,9 +137,14 @@ impl GuestDevice for Assigned {
         Box::pin(async move {
             for effect in self.guest.config_write(register, value, enables) {
                 match effect {
-                    ConfigEffect::BusMaster(on) => self.device.set_master(cpu, on).await,
+                    ConfigEffect::BusMaster(on) => {
+                        self.device.set_master(cpu, on).await;
+                        self.set_interrupts(cpu).await;
+                    }
                     ConfigEffect::FunctionLevelReset => self.reset_function(cpu).await,
-                    ConfigEffect::Msi | ConfigEffect::Msix { .. } => self.set_interrupts(cpu).await,
+                    ConfigEffect::Msi | ConfigEffect::Msix { .. } | ConfigEffect::IntxDisable(_) => {
+                        self.set_interrupts(cpu).await;
+                    }
                     ConfigEffect::MemoryEnable(_) | ConfigEffect::BarMoved { .. } => {
                         self.device.bars_moved(cpu, &self.bars());
                     }
@@ -171,9 +211,20 @@ impl GuestDevice for Assigned {
 
     fn close<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
-            self.used.set(0);
+            self.used.take();
             self.device.close(cpu).await;
         })
+    }
+
+    fn end_of_interrupt<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            self.set_interrupt_status(cpu, false);
+            self.device.unmask_line(cpu).await;
+        })
+    }
+
+    fn plugged(&self, slot: u8) {
+        self.slot.set(Some(slot));
     }
 }
 
@@ -196,6 +247,11 @@ async fn shown(cpu: &Cpu, device: &dyn VfioDevice) -> Result<ConfigSpace, Error>
         };
     }
     config = config.power_management().pcie(link(cpu, device).await);
+    let pin = (device.config_read(cpu, header::INTERRUPT_LINE).await >> 8) as u8;
+    if IntxLine::from_pin(pin).is_some() {
+        // Alone below its port, it has the first (as QEMU's).
+        config = config.interrupt_pin(1);
+    }
     if let Some(at) = device.capability(id::MSIX) {
         let mut words = [0; 3];
         for (n, word) in (0..).zip(&mut words) {

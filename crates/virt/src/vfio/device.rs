@@ -53,6 +53,16 @@ pub trait VfioDevice {
         signal: Signal,
     ) -> Async<'a, Result<(), Error>>;
 
+    /// Lets its legacy interrupt come to `signal`, by this core. It is held back in the function then until it is
+    /// [`unmasked`](Self::unmask_line).
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if it has none, [`Error::NoDevice`] if it is gone.
+    fn set_line<'a>(&'a self, cpu: &'a Cpu, core: CpuId, signal: Signal) -> Async<'a, Result<(), Error>>;
+
+    /// The guest has dealt with it: it is signalled again if it still has a cause, or else when it has one.
+    fn unmask_line<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
+
     /// Lets an interrupt be noted for a guest's core from now on, in its descriptor under its vector, or signalled again without one.
     ///
     /// # Errors
@@ -77,6 +87,8 @@ pub struct HostFunction {
     device: PciDevice,
     container: Rc<Container>,
     irqs: RefCell<Vec<Irq>>,
+    /// Who is told of its legacy interrupt.
+    line: RefCell<Option<Signal>>,
     eventfd: u64,
 }
 
@@ -94,10 +106,12 @@ impl HostFunction {
     ) -> Result<Rc<Self>, Error> {
         container.attach(cpu, &device)?;
         let container = Rc::clone(container);
-        Ok(Rc::new(Self { device, container, irqs: RefCell::default(), eventfd }))
+        let (irqs, line) = Default::default();
+        Ok(Rc::new(Self { device, container, irqs, line, eventfd }))
     }
 
     async fn free_interrupts(&self, cpu: &Cpu) {
+        self.line.take();
         if !self.irqs.take().is_empty() {
             self.device.free_irqs(cpu).await;
         }
@@ -169,6 +183,43 @@ impl VfioDevice for HostFunction {
                 self.device.request_irq(irq, "vfio", handler, None)?;
             }
             if got < count { Err(Error::NoSpace) } else { Ok(()) }
+        })
+    }
+
+    fn set_line<'a>(&'a self, cpu: &'a Cpu, core: CpuId, signal: Signal) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.free_interrupts(cpu).await;
+            let irq = self.device.alloc_intx(cpu, Affinity::Cpu(core)).await?;
+            *self.irqs.borrow_mut() = vec![irq];
+            *self.line.borrow_mut() = Some(Rc::clone(&signal));
+            // Others may be on the line: the function is asked, which takes a while.
+            let (device, eventfd) = (self.device.clone(), self.eventfd);
+            let thread = move |cpu: Cpu| -> Async<'static, ()> {
+                let (device, signal) = (device.clone(), Rc::clone(&signal));
+                Box::pin(async move {
+                    if device.set_intx_masked_if_due(&cpu, true).await {
+                        cpu.work(eventfd);
+                        signal(&cpu, 0);
+                    }
+                })
+            };
+            self.device.request_irq(
+                irq,
+                "vfio-intx",
+                Rc::new(|_| IrqReturn::WakeThread),
+                Some(Rc::new(thread)),
+            )
+        })
+    }
+
+    fn unmask_line<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            let signal = self.line.borrow().clone();
+            if let Some(signal) = signal.filter(|_| self.device.is_present())
+                && !self.device.set_intx_masked_if_due(cpu, false).await
+            {
+                signal(cpu, 0);
+            }
         })
     }
 

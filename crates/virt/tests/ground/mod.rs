@@ -38,6 +38,8 @@ pub struct Computer {
 impl Computer {
     /// The host is, which takes the device from the guest.
     pub const HEARS_OF_BUS_ERRORS: bool = false;
+    /// Whether legacy interrupts of the device can come here.
+    pub const HAS_LINES: bool = true;
 
     /// A guest that is to boot when it has its drivers, on a host that has.
     pub fn new(simulation: &Simulation<Fabric>, parts: Parts) -> Self {

@@ -199,7 +199,8 @@ impl Controller {
     }
 
     pub(super) fn heed_causes_of(&self, state: &mut State) {
-        let is_due = || state.interrupt_mask & 1 == 0 && state.completion.values().any(|queue| queue.unread > 0);
+        let is_due =
+            || state.interrupt_mask & 1 == 0 && state.completion.values().any(|queue| queue.unread > 0);
         let pending = !state.uses_messages && is_due();
         if std::mem::replace(&mut state.interrupts, pending) != pending {
             self.port.set_interrupt_status(self.function, pending);

@@ -74,6 +74,7 @@ pub fn options(entry: Option<&NvmeDriverEntry>) -> NvmeOptions {
     let Some(entry) = entry else { return usual };
     NvmeOptions {
         queues: entry.queues.as_ref().map(|count| count.value.get() as u16).or(usual.queues),
+        legacy_interrupt: entry.legacy_interrupt.unwrap_or(usual.legacy_interrupt),
         queue_entries: entry
             .queue_entries
             .as_ref()
