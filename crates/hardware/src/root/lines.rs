@@ -146,7 +146,7 @@ mod tests {
     fn an_active_line_sends_again_when_it_was_dealt_with_and_not_before() {
         let mut lines = LineController::default();
         let (line, on, off) = (IntxLine::C, only(IntxLine::C, true), IntxLines::default());
-        let mut set = |lines: &mut LineController, active| lines.set_active(active).count();
+        let set = |lines: &mut LineController, active| lines.set_active(active).count();
         assert_eq!(set(&mut lines, on), 0, "masked");
         assert_eq!(lines.program(line, Some(MESSAGE)), Some(MESSAGE));
         assert_eq!((set(&mut lines, off), set(&mut lines, on)), (0, 0), "it is in service");

@@ -349,7 +349,9 @@ impl Irqs {
             // Which of the functions has a cause is theirs to find out.
             Some(intx) => {
                 intx.begin();
-                intx.members().iter().fold(false, |any, member| self.call(cpu, member) || any)
+                let mut is_handled = false;
+                intx.members().iter().for_each(|member| is_handled |= self.call(cpu, member));
+                is_handled
             }
         };
         self.count(|c| if is_handled { c.handled += 1 } else { c.unhandled += 1 });
