@@ -7,16 +7,7 @@ use wire::ethernet::{EtherType, EthernetHeader, Pause};
 use wire::nic::registers::counter;
 
 use super::function::NicFunction;
-use super::params::NicParams;
-
-/// When a NIC asks for a pause, and when it takes that back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FlowControl {
-    /// Received bytes in the device from which on the other end is asked to stop.
-    pub stop: u32,
-    /// Bytes at which it may go on.
-    pub go_on: u32,
-}
+use super::params::{FlowControl, NicParams};
 
 /// Whether a frame is for the port itself: it goes to no function.
 pub fn is_control(frame: &[u8]) -> bool {

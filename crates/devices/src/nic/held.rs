@@ -5,9 +5,9 @@
 //! is what the window of the kPIO queue with the same number reads. Its place is free again when the driver gives a buffer in
 //! the place of the one that the frame was meant for.
 
-use wire::nic::registers::{HELD_BYTES, counter};
+use wire::nic::registers::HELD_BYTES;
 
-use super::function::NicFunction;
+use super::ring::Ring;
 
 /// The receive window of an RX queue.
 #[derive(Default)]
@@ -19,42 +19,28 @@ pub struct ReceiveWindow {
     life: u16,
 }
 
-impl NicFunction {
-    /// Keeps a frame for the buffer `count` of a queue, if the driver wants that and its place is free.
-    pub(super) fn hold_frame(&mut self, queue: u8, count: u16, frame: &[u8]) -> bool {
-        let Some(kpio) = self.nic().kpio.filter(|kpio| u16::from(queue) < kpio.queues) else { return false };
-        let most = usize::from(self.longest_held).min(HELD_BYTES as usize);
-        let (places, rx) = ((kpio.window() / HELD_BYTES) as usize, &mut self.rx[usize::from(queue)]);
-        if frame.len() > most || places == 0 || self.physical.is_some() {
+impl ReceiveWindow {
+    /// Keeps a frame for the buffer `count` of a ring in a window of `size` bytes, if its place is free.
+    pub fn put(&mut self, ring: &Ring, size: u64, count: u16, frame: &[u8]) -> bool {
+        let places = (size / HELD_BYTES) as usize;
+        if places == 0 {
             return false;
         }
-        if rx.held.life != rx.ring.life || rx.held.counts.is_empty() {
-            rx.held = ReceiveWindow {
-                memory: vec![0; kpio.window() as usize],
-                counts: vec![None; places],
-                life: rx.ring.life,
-            };
+        if self.life != ring.life || self.counts.is_empty() {
+            *self = Self { memory: vec![0; size as usize], counts: vec![None; places], life: ring.life };
         }
         let place = usize::from(count) % places;
-        let entries = rx.ring.entries();
-        if rx.held.counts[place].is_some_and(|last| u32::from(rx.ring.tail.wrapping_sub(last)) <= entries) {
+        if self.counts[place].is_some_and(|last| u32::from(ring.tail.wrapping_sub(last)) <= ring.entries()) {
             return false;
         }
-        rx.held.counts[place] = Some(count);
+        self.counts[place] = Some(count);
         let at = place * HELD_BYTES as usize;
-        rx.held.memory[at..at + frame.len()].copy_from_slice(frame);
-        self.count(counter::RX_HELD, 1);
+        self.memory[at..at + frame.len()].copy_from_slice(frame);
         true
     }
 
-    /// Reads the receive windows; zeros where no frame has been.
-    pub(super) fn read_held(&self, at: u64, into: &mut [u8]) {
-        into.fill(0);
-        let Some(kpio) = self.nic().kpio else { return };
-        let (queue, at) = ((at / kpio.window()) as usize, (at % kpio.window()) as usize);
-        let rx = self.rx.get(queue);
-        if let Some(bytes) = rx.and_then(|rx| rx.held.memory.get(at..at + into.len())) {
-            into.copy_from_slice(bytes);
-        }
+    /// The bytes at a place; none where no frame has been.
+    pub fn get(&self, at: usize, length: usize) -> Option<&[u8]> {
+        self.memory.get(at..at + length)
     }
 }

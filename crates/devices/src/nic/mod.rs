@@ -18,6 +18,7 @@
 
 mod around;
 mod config;
+mod fields;
 mod flow_control;
 mod function;
 mod handle;
@@ -50,9 +51,8 @@ use wire::ethernet::{FCS_LEN, LEAST_FRAME, fcs_is_right};
 use wire::nic::registers::{INLINE_BAR, KPIO_BAR, counter, event, feature};
 use wire::pcie::config::ConfigError;
 
-pub use flow_control::FlowControl;
 pub use handle::NicHandle;
-pub use params::{KpioParams, NicFunctionParams, NicParams, PathParams, VirtualParams};
+pub use params::{FlowControl, KpioParams, NicFunctionParams, NicParams, PathParams, VirtualParams};
 
 use config::{physical, virtual_function, virtual_mac};
 use flow_control::{Pauses, is_control};

@@ -8,7 +8,14 @@ use wire::nic::registers::feature;
 use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
 
-use super::flow_control::FlowControl;
+/// When a NIC asks for a pause, and when it takes that back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowControl {
+    /// Received bytes in the device from which on the other end is asked to stop.
+    pub stop: u32,
+    /// Bytes at which it may go on.
+    pub go_on: u32,
+}
 
 /// A NIC.
 #[derive(Clone, Debug)]

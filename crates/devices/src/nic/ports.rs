@@ -103,7 +103,8 @@ impl Ports {
             kpio.reset(function);
             self.count_queues(functions);
         }
-        self.switch.forget_rules(&functions[usize::from(function)]);
+        let is_virtual = functions[usize::from(function)].physical.is_some();
+        self.switch.rules.forget(function, is_virtual);
     }
 
     fn mux(&mut self, port: EthernetPort) -> &mut Mux {

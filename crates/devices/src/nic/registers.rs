@@ -7,13 +7,7 @@ use wire::nic::registers::{
 use wire::nic::toeplitz::KEY_LEN;
 
 use super::Nic;
-
-/// A place in a block of registers that repeats: which one, and where in it.
-pub(super) fn block(at: u64, base: u64, stride: u64, number: usize) -> Option<(usize, u64)> {
-    let offset = at.checked_sub(base)?;
-    let index = (offset / stride) as usize;
-    (index < number).then_some((index, offset % stride))
-}
+use super::fields::{block, le};
 
 impl Nic {
     /// Reads the 4 bytes at `at`.
@@ -121,7 +115,7 @@ impl Nic {
             flow::COMMAND => {
                 let queues = state.rx.len();
                 let function = FunctionIndex(function);
-                state.rules.flow_command(bus.now(), value, function, queues, &mut self.ports.switch);
+                state.rules.flow_command(bus.now(), value, function, queues, &mut self.ports.switch.rules);
             }
             address::COMMAND => state.rules.address_command(bus.now(), value, state.rx.len()),
             _ => state.rules.set_register(at, value),
@@ -229,11 +223,6 @@ fn queue_register(ring: &super::ring::Ring, register: u64) -> u32 {
         queue::DROPPED => ring.dropped,
         _ => 0,
     }
-}
-
-/// The first four bytes as a number.
-pub(super) fn le(bytes: &[u8]) -> u32 {
-    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 fn with_low(old: u64, value: u32) -> u64 {

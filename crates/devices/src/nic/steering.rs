@@ -9,6 +9,7 @@
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
 
 use units::Time;
 use wire::ethernet::MacAddr;
@@ -219,6 +220,35 @@ impl Rss {
     /// The queue of a hash.
     pub fn queue(&self, hash: u32) -> u16 {
         self.table[hash as usize & (self.table.len() - 1)]
+    }
+}
+
+/// The internal switch's table: flows that are for one of several functions. Physical functions have parts of it for their own
+/// rules, by number.
+pub struct SwitchRules {
+    pub table: FlowTable,
+    /// Rules of each part.
+    each: u32,
+    /// How many functions there are, virtual ones too.
+    pub functions: u32,
+}
+
+impl SwitchRules {
+    /// Room for `each` rules of every physical function.
+    pub fn new(each: u16, physical: usize, functions: usize) -> Self {
+        let table = FlowTable::new(each.saturating_mul(physical as u16));
+        Self { table, each: each.into(), functions: functions as u32 }
+    }
+
+    /// The numbers of the rules that a function makes; none for a virtual one.
+    pub fn part_of(&self, function: u8, is_virtual: bool) -> Range<u32> {
+        let begin = u32::from(function) * self.each;
+        begin..if is_virtual { begin } else { begin + self.each }
+    }
+
+    /// Forgets the rules that a function has made.
+    pub fn forget(&mut self, function: u8, is_virtual: bool) {
+        self.table.remove_range(self.part_of(function, is_virtual));
     }
 }
 

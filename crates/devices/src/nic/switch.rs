@@ -10,7 +10,6 @@
 //! before them (PCIe Base 5.0, 2.4.1), so all of the old function's writes are in memory by then.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use platform::device::DeviceBus;
 use platform::ethernet::EthernetPort;
@@ -23,7 +22,7 @@ use super::function::NicFunction;
 use super::params::NicParams;
 use super::rx::Receiver;
 use super::spare::Spare;
-use super::steering::{FlowTable, Match, Placement};
+use super::steering::{Match, Placement, SwitchRules};
 use super::token::{Kind, Note};
 
 /// Marks timers of frames between functions.
@@ -31,12 +30,7 @@ pub const INSIDE: u16 = 1;
 
 /// The internal switch: which flows are for which function, and frames from one to another.
 pub struct Switch {
-    /// Physical functions have parts of the table, by number.
-    pub table: FlowTable,
-    /// Rules of each part.
-    each: u32,
-    /// How many functions there are, virtual ones too.
-    pub functions: u32,
+    pub rules: SwitchRules,
     /// From the sending half to the receiving one: it takes what both take of a frame on the wire.
     latency: Duration,
     /// Frames between functions: when they arrive, and from which.
@@ -46,26 +40,12 @@ pub struct Switch {
 
 impl Switch {
     pub fn new(params: &NicParams, functions: usize) -> Self {
-        let rules = params.switch_rules.saturating_mul(params.functions.len() as u16);
         Self {
-            table: FlowTable::new(rules),
-            each: params.switch_rules.into(),
-            functions: functions as u32,
+            rules: SwitchRules::new(params.switch_rules, params.functions.len(), functions),
             latency: params.tx.latency + params.rx.latency,
             inside: VecDeque::new(),
             spare: Spare::default(),
         }
-    }
-
-    /// The numbers of the rules that a function makes; none for a virtual one.
-    pub fn part_of(&self, function: u8, is_virtual: bool) -> Range<u32> {
-        let begin = u32::from(function) * self.each;
-        begin..if is_virtual { begin } else { begin + self.each }
-    }
-
-    /// Forgets the rules that a function has made.
-    pub fn forget_rules(&mut self, of: &NicFunction) {
-        self.table.remove_range(self.part_of(of.number, of.physical.is_some()));
     }
 
     /// Forgets the frames on their way.
@@ -86,7 +66,7 @@ impl Switch {
             return None;
         }
         let ours = |f: &NicFunction| f.port() == port && f.is_addressed(to) && f.is_known();
-        let named = flow.and_then(|flow| self.table.find(now, flow));
+        let named = flow.and_then(|flow| self.rules.table.find(now, flow));
         let named = named.map(|Match { target, last, .. }| (usize::from(target), Some(*last)));
         // A rule for a function that has gone is as none.
         let runs = |f: usize| functions.get(f).is_some_and(|f| ours(f) && f.enabled);
@@ -126,7 +106,7 @@ impl Switch {
                 let fenced = fenced.filter(|_| owner == Some(function));
                 let place = receiver.deliver(bus, functions, function as u8, frame, parts, fenced);
                 if let (true, Some(flow), Some(place)) = (named && owner == Some(function), flow, place) {
-                    self.table.went(flow, place);
+                    self.rules.table.went(flow, place);
                 }
             }
         }

@@ -7,7 +7,7 @@ use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::dma::DmaOps;
 use platform::irq::{Affinity, Irq, IrqReturn};
-use platform::kernel::Kernel;
+use platform::kernel::{Kernel, TaskParams};
 use platform::memory::PAGE;
 use platform::mmio::Mmio;
 use platform::net::NetCore;
@@ -19,7 +19,7 @@ use wire::nic::completion::LEN;
 use wire::nic::registers::{self as regs, HELD_BYTES, control, feature, queue, status, vector};
 
 use super::Counters;
-use super::channel::Channel;
+use super::channel::{Channel, Owner};
 use super::counted::{Counted, OTHERS, SENDING};
 use super::inline::Inline;
 use super::kpio::{Kpio, silent_counters};
@@ -29,26 +29,14 @@ use super::pool::Pool;
 use super::ring::Ring;
 use super::rx::{Fetch, RxQueue};
 use super::service::Service;
-use super::station::Station;
+use super::state::{Shown, State};
+use super::station::{Hand, Station};
 use super::steering::Steering;
 use super::tx::TxQueue;
 
 /// For how long sending that has begun on other cores goes on before a queue is taken down (Linux: `synchronize_net`, which
 /// takes longer).
 const GRACE: Duration = Duration::from_us(20);
-
-/// How a function is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
-    /// Not open.
-    Down,
-    /// Open.
-    Up,
-    /// It does not do what it is told.
-    Broken,
-    /// It has been taken out.
-    Gone,
-}
 
 /// A function.
 pub(super) struct Adapter {
@@ -68,7 +56,7 @@ pub(super) struct Adapter {
     /// The interrupt for what is no packet.
     pub event_irq: Cell<Option<(Irq, u16)>>,
     core: RefCell<Option<Rc<dyn NetCore>>>,
-    pub state: Cell<State>,
+    pub state: Shown,
     pub steering: Steering,
     /// Sending by programmed I/O beside the rings.
     pub kpio: Option<Kpio>,
@@ -94,9 +82,11 @@ impl Adapter {
         let off = feature::PROMISCUOUS | feature::ALL_GROUPS;
         let tells_switch = limits.features & (feature::STATION | feature::GLOBAL_RULES) == feature::STATION;
         let station = tells_switch.then_some(limits.function);
+        let state = Shown::new(Cell::new(State::Down));
+        let own = Hand { function: limits.function, dma: device.dma() };
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
-            station: Rc::new(Station::new(device.kernel(), device.node())),
+            station: Rc::new(Station::new(device.kernel(), device.node(), own, Rc::clone(&state))),
             kernel: device.kernel(),
             dma: device.dma(),
             device,
@@ -114,7 +104,7 @@ impl Adapter {
             channels: RefCell::default(),
             event_irq: Cell::new(None),
             core: RefCell::new(None),
-            state: Cell::new(State::Down),
+            state,
             kpio,
             features: Cell::new(limits.features & !off | feature::ALL_GROUPS & limits.features),
             recovering: Cell::new(false),
@@ -146,7 +136,7 @@ impl Adapter {
         let irqs = self.device.alloc_irqs(cpu, 2, wanted + 1, Affinity::Cpus(places)).await?;
         let number = (irqs.len() - 1).min(cores.len());
         for (n, (&cpu, &irq)) in (0u16..).zip(cores.iter().zip(&irqs[..number])) {
-            let channel = Channel::new(n, cpu, irq, Rc::downgrade(self), kernel, self.params.coalescing());
+            let channel = Channel::new(n, cpu, irq, self.me.clone(), kernel, self.params.coalescing());
             let name = format!("nic-{}-{n}", self.device.address());
             self.device.request_irq(irq, &name, channel.handler(self.params.costs), None)?;
             let moved = Rc::downgrade(&channel);
@@ -270,8 +260,21 @@ impl Adapter {
             channel.arm(cpu);
         }
         self.look_at_link(cpu).await;
-        Service::start(self);
+        self.start_service();
         Ok(())
+    }
+
+    /// Starts the service task: it looks at all queues.
+    fn start_service(&self) {
+        let me = self.me.clone();
+        let program = move |cpu: Cpu| -> Async<'static, ()> {
+            Box::pin(async move {
+                let Some(me) = me.upgrade() else { return };
+                let look = || me.channels.borrow().iter().for_each(|channel| channel.kick(&cpu));
+                me.service.run(&cpu, &me.state, me.params.service, look).await;
+            })
+        };
+        self.kernel.spawn(TaskParams::named(format!("nic/{}", self.name())), Box::new(program));
     }
 
     fn start_channel(&self, cpu: &Cpu, channel: &Channel) -> Result<(), Error> {
@@ -410,5 +413,36 @@ impl Adapter {
         if let Some(core) = self.core() {
             core.set_carrier(found != u32::MAX && found & status::LINK_UP != 0);
         }
+    }
+}
+
+impl Owner for Adapter {
+    fn kernel(&self) -> &dyn Kernel {
+        &*self.kernel
+    }
+
+    fn core(&self) -> Option<Rc<dyn NetCore>> {
+        self.core()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn poll_cost(&self) -> u64 {
+        self.params.costs.poll
+    }
+
+    fn poll_beside<'a>(&'a self, cpu: &'a Cpu, channel: u16, core: &'a dyn NetCore) -> Option<Async<'a, ()>> {
+        let kpio = self.kpio.as_ref()?;
+        Some(Box::pin(kpio.poll(cpu, &self.channels, channel, core, &self.counters)))
+    }
+
+    fn has_worked(&self) {
+        self.service.notice_activity();
+    }
+
+    fn recover(&self, cpu: &Cpu, why: &str) {
+        self.recover(cpu, why);
     }
 }

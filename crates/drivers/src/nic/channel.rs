@@ -9,7 +9,7 @@ use platform::kernel::Kernel;
 use platform::net::{Coalescing, NetCore};
 use units::Duration;
 
-use super::adapter::Adapter;
+use super::Counters;
 use super::params::NicCosts;
 use super::rx::RxQueue;
 use super::tx::TxQueue;
@@ -22,12 +22,34 @@ const MOST_EMPTY: u8 = 16;
 /// How long a receiving queue without any buffer waits for memory.
 const MEMORY_WAIT: Duration = Duration::from_ms(1);
 
+/// The function that a channel is of, as it needs it.
+pub(super) trait Owner {
+    fn kernel(&self) -> &dyn Kernel;
+
+    /// The network above, once it is there.
+    fn core(&self) -> Option<Rc<dyn NetCore>>;
+
+    fn counters(&self) -> &Counters;
+
+    /// What beginning to poll costs, in cycles.
+    fn poll_cost(&self) -> u64;
+
+    /// Polls the way out beside a channel's rings, if there is one.
+    fn poll_beside<'a>(&'a self, cpu: &'a Cpu, channel: u16, core: &'a dyn NetCore) -> Option<Async<'a, ()>>;
+
+    /// Packets have moved.
+    fn has_worked(&self);
+
+    /// Starts the device anew.
+    fn recover(&self, cpu: &Cpu, why: &str);
+}
+
 pub(super) struct Channel {
     pub number: u16,
     /// Where its interrupt arrives.
     pub cpu: Cell<CpuId>,
     pub irq: Irq,
-    adapter: Weak<Adapter>,
+    owner: Weak<dyn Owner>,
     napi: RefCell<Option<NapiHandle>>,
     pub tx: RefCell<Option<Rc<TxQueue>>>,
     pub rx: RefCell<Option<Rc<RxQueue>>>,
@@ -47,7 +69,7 @@ impl Channel {
         number: u16,
         cpu: CpuId,
         irq: Irq,
-        adapter: Weak<Adapter>,
+        owner: Weak<dyn Owner>,
         kernel: &Rc<dyn Kernel>,
         coalescing: Coalescing,
     ) -> Rc<Self> {
@@ -57,7 +79,7 @@ impl Channel {
                 number,
                 cpu: Cell::new(cpu),
                 irq,
-                adapter,
+                owner,
                 napi: RefCell::new(Some(napi)),
                 tx: RefCell::new(None),
                 rx: RefCell::new(None),
@@ -105,43 +127,44 @@ impl Channel {
     }
 
     async fn poll(self: &Rc<Self>, cpu: &Cpu, budget: usize) -> usize {
-        let (Some(adapter), Some(napi)) = (self.adapter.upgrade(), self.napi()) else { return 0 };
+        let (Some(owner), Some(napi)) = (self.owner.upgrade(), self.napi()) else { return 0 };
         let (tx, rx) = (self.tx.borrow().clone(), self.rx.borrow().clone());
-        let (Some(core), Some(tx), Some(rx)) = (adapter.core(), tx, rx) else {
+        let (Some(core), Some(tx), Some(rx)) = (owner.core(), tx, rx) else {
             napi.complete(cpu);
             return 0;
         };
         let _part = cpu.book(Part::Driver);
-        cpu.work(adapter.params.costs.poll);
-        let sent = tx.reap(cpu, self.number, &*core, &adapter.counters);
-        if let Some(kpio) = &adapter.kpio {
-            kpio.poll(cpu, &adapter.channels, self.number, &*core, &adapter.counters).await;
+        cpu.work(owner.poll_cost());
+        let counters = owner.counters();
+        let sent = tx.reap(cpu, self.number, &*core, counters);
+        if let Some(polled) = owner.poll_beside(cpu, self.number, &*core) {
+            polled.await;
         }
-        let received = rx.poll(cpu, self.number, budget, (&*core, &napi), &adapter.counters).await;
+        let received = rx.poll(cpu, self.number, budget, (&*core, &napi), counters).await;
         core.poll_end(cpu, self.number, received.as_ref().is_ok_and(|&received| received < budget));
         let (Ok(sent), Ok(received)) = (sent, received) else {
-            adapter.counters.malformed.add(1);
+            counters.malformed.add(1);
             napi.complete(cpu);
-            adapter.recover(cpu, "a completion makes no sense");
+            owner.recover(cpu, "a completion makes no sense");
             return 0;
         };
-        if !rx.fill(cpu, cpu.node(), &adapter.counters) && rx.given() == 0 {
-            self.wait_for_memory(cpu, &*adapter.kernel);
+        if !rx.fill(cpu, cpu.node(), counters) && rx.given() == 0 {
+            self.wait_for_memory(cpu, owner.kernel());
         }
         if received > 0 || sent > 0 {
             self.empty.set(0);
-            adapter.service.notice_activity();
+            owner.has_worked();
         } else {
-            adapter.counters.empty_polls.add(1);
+            counters.empty_polls.add(1);
             self.empty.set(self.empty.get() + 1);
         }
         if self.empty.get() >= MOST_EMPTY {
             self.empty.set(0);
             // A wrong owner bit hides a completion, and those behind it, from the driver but not from the interrupt.
             if tx.misses_completion(cpu).await || rx.misses_completion(cpu).await {
-                adapter.counters.malformed.add(1);
+                counters.malformed.add(1);
                 napi.complete(cpu);
-                adapter.recover(cpu, "a completion is not to be seen");
+                owner.recover(cpu, "a completion is not to be seen");
                 return 0;
             }
         }

@@ -6,7 +6,7 @@ use platform::mmio::Mmio;
 use platform::net::MacAddr;
 use wire::nic::registers as regs;
 
-use super::kpio::KpioLimits;
+use super::kpio::params::KpioLimits;
 
 /// What the device says it has.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `adapter` | one function: starting and stopping it |
-//! | `limits` | what the device says it has |
+//! | `limits`, `state` | what the device says it has, and how it is |
 //! | `recovery`, `service` | events, resets, and the task that finds what an interrupt should have told |
 //! | `counted` | what the device counts, over its resets too |
 //! | `netdev` | the function as a network device |
@@ -32,6 +32,7 @@ mod recovery;
 mod ring;
 mod rx;
 mod service;
+mod state;
 mod station;
 mod steering;
 mod tx;
@@ -50,9 +51,10 @@ use wire::nic::{CLASS, DEVICE, VENDOR};
 pub use kpio::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
 pub use params::{HeldParams, InlineParams, Loads, NicCosts, NicDriverParams};
 
-use adapter::{Adapter, State};
+use adapter::Adapter;
 use kpio::Kpio;
 use limits::Limits;
+use state::State;
 
 /// The device wrote something that makes no sense.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -194,8 +196,8 @@ impl PciDriver for NicDriver {
             self.bound.borrow_mut().retain(|bound| bound.strong_count() > 0);
             for other in self.bound.borrow().iter().filter_map(Weak::upgrade) {
                 if bound.0.is_same_station(&other.0) {
-                    bound.0.station.add(Rc::downgrade(&other.0));
-                    other.0.station.add(Rc::downgrade(&bound.0));
+                    bound.0.station.add(&other.0.station);
+                    other.0.station.add(&bound.0.station);
                 }
             }
             self.bound.borrow_mut().push(Rc::downgrade(&bound));

@@ -12,9 +12,10 @@ use wire::ethernet::HEADER_LEN;
 use wire::nic::registers::{self as regs, feature};
 use wire::pcie::FunctionAddress;
 
-use super::adapter::{Adapter, State};
+use super::adapter::Adapter;
 use super::counted::{OTHERS, SENDING};
 use super::kpio::ByLines;
+use super::state::State;
 use super::tx::Put;
 
 /// Where the kernel keeps a feature.

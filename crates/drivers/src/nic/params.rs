@@ -4,7 +4,7 @@ use platform::costs;
 use platform::net::Coalescing;
 use units::Duration;
 
-use super::kpio::KpioParams;
+use super::kpio::params::KpioParams;
 
 costs! {
     /// Cycles that the driver computes; its loads, stores and register accesses cost by themselves. Sending comes to about 150

@@ -4,7 +4,8 @@ use platform::Error;
 use platform::cpu::{Async, Cpu};
 use wire::nic::registers::{self as regs, event};
 
-use super::adapter::{Adapter, State};
+use super::adapter::Adapter;
+use super::state::State;
 
 impl Adapter {
     /// Something happened that is no packet.

@@ -1,13 +1,12 @@
 //! The service task: it finds what an interrupt should have told of.
 
 use std::cell::Cell;
-use std::rc::Rc;
 
-use platform::cpu::{Async, Cpu};
-use platform::kernel::TaskParams;
+use platform::cpu::Cpu;
 use platform::sync::WaitQueue;
+use units::Duration;
 
-use super::adapter::{Adapter, State};
+use super::state::State;
 
 /// How often the service task looks although nothing has moved.
 const IDLE_LOOKS: u32 = 30;
@@ -31,23 +30,11 @@ impl Service {
         }
     }
 
-    /// Starts the task of a function that is up: it looks at all queues once a while, and sleeps without a timer when nothing has
-    /// moved for long (as a simulation ends when nothing is left to happen).
-    pub fn start(of: &Adapter) {
-        let me = of.me.clone();
-        let program = move |cpu: Cpu| -> Async<'static, ()> {
-            Box::pin(async move {
-                if let Some(me) = me.upgrade() {
-                    me.service.run(&cpu, &me).await;
-                }
-            })
-        };
-        of.kernel.spawn(TaskParams::named(format!("nic/{}", of.name())), Box::new(program));
-    }
-
-    async fn run(&self, cpu: &Cpu, of: &Rc<Adapter>) {
+    /// Looks at all queues of a function that is up once a while, and sleeps without a timer when nothing has moved for long (as a
+    /// simulation ends when nothing is left to happen).
+    pub async fn run(&self, cpu: &Cpu, state: &Cell<State>, interval: Duration, look: impl Fn()) {
         let mut idle = 0;
-        let up = || of.state.get() == State::Up;
+        let up = || state.get() == State::Up;
         loop {
             let goes_on = || self.active.get() || idle < IDLE_LOOKS || !up();
             self.wait.wait_for(|| goes_on().then_some(())).await;
@@ -55,9 +42,9 @@ impl Service {
                 return;
             }
             idle = if self.active.replace(false) { 0 } else { idle + 1 };
-            cpu.sleep(of.params.service).await;
+            cpu.sleep(interval).await;
             if up() {
-                of.channels.borrow().iter().for_each(|channel| channel.kick(cpu));
+                look();
                 cpu.sync().await;
             }
         }

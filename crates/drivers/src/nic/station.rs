@@ -9,16 +9,19 @@ use platform::dma::DmaOps;
 use platform::kernel::Kernel;
 use platform::memory::PhysAddr;
 
-use super::adapter::{Adapter, State};
+use super::state::{Shown, State};
 
 /// A function, and the others of its station.
 pub(super) struct Station {
     kernel: Rc<dyn Kernel>,
     node: Node,
-    others: RefCell<Vec<Weak<Adapter>>>,
+    own: Hand,
+    state: Shown,
+    others: RefCell<Vec<Weak<Self>>>,
 }
 
 /// A function that reads for another: its number, and how memory is mapped for it.
+#[derive(Clone)]
 pub(super) struct Hand {
     pub function: u8,
     pub dma: Rc<dyn DmaOps>,
@@ -26,15 +29,15 @@ pub(super) struct Hand {
 
 impl Station {
     /// A function at a node, alone so far.
-    pub fn new(kernel: Rc<dyn Kernel>, node: Node) -> Self {
-        Self { kernel, node, others: RefCell::default() }
+    pub fn new(kernel: Rc<dyn Kernel>, node: Node, own: Hand, state: Shown) -> Self {
+        Self { kernel, node, own, state, others: RefCell::default() }
     }
 
     /// Adds another function.
-    pub fn add(&self, other: Weak<Adapter>) {
+    pub fn add(&self, other: &Rc<Self>) {
         let mut others = self.others.borrow_mut();
         others.retain(|other| other.strong_count() > 0);
-        others.push(other);
+        others.push(Rc::downgrade(other));
     }
 
     /// The function that is nearer to some memory than this one, if there is one and it runs.
@@ -45,7 +48,6 @@ impl Station {
         }
         let node = self.kernel.node_of_address(at).filter(|&node| node != self.node)?;
         let mut up = others.iter().filter_map(Weak::upgrade).filter(|other| other.state.get() == State::Up);
-        let other = up.find(|other| other.device.node() == node)?;
-        Some(Hand { function: other.limits.function, dma: Rc::clone(&other.dma) })
+        up.find(|other| other.node == node).map(|other| other.own.clone())
     }
 }

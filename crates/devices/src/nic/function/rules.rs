@@ -6,10 +6,9 @@ use wire::ethernet::MacAddr;
 use wire::ip::Flow;
 use wire::nic::registers::{address, feature, flow};
 
+use crate::nic::fields::le;
 use crate::nic::params::NicParams;
-use crate::nic::registers::le;
-use crate::nic::steering::{AddressTable, FlowKey, FlowTable, Match};
-use crate::nic::switch::Switch;
+use crate::nic::steering::{AddressTable, FlowKey, FlowTable, Match, SwitchRules};
 
 /// The rest of an address rule's address.
 const MAC_REST: u64 = address::MAC + 4;
@@ -150,7 +149,7 @@ impl Rules {
         command: u32,
         FunctionIndex(function): FunctionIndex,
         queues: usize,
-        switch: &mut Switch,
+        switch: &mut SwitchRules,
     ) {
         let is_switch = command & flow::SWITCH != 0;
         if is_switch && self.is_virtual || !is_switch && self.features & feature::FLOW_RULES == 0 {

@@ -4,7 +4,7 @@ use wire::kpio::signature;
 use wire::nic::registers::{self as regs, NO_VECTOR, kpio as register};
 
 use super::Kpio;
-use crate::nic::registers::block;
+use crate::nic::fields::block;
 
 /// What has to be done because a register was written.
 pub enum Due {

@@ -4,6 +4,7 @@
 //! the order in which their data arrives.
 
 mod jobs;
+pub mod queue;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -14,6 +15,7 @@ use wire::nic::descriptor::{END, INLINE, LEN, REPORT, TxDescriptor, inline_entri
 use wire::nic::registers::{INLINE_PAGE, counter};
 
 use jobs::Jobs;
+use queue::TxQueue;
 
 use super::function::NicFunction;
 use super::inline::InlinePage;
@@ -21,31 +23,6 @@ use super::params::NicParams;
 use super::ports::{PacketMemory, Ports};
 use super::ring::Ring;
 use super::token::{Kind, Note};
-
-/// A TX queue.
-pub struct TxQueue {
-    pub ring: Ring,
-    /// Packets whose data is on its way, oldest first: places in the jobs' table.
-    jobs: VecDeque<u16>,
-    /// Whether it waits for its turn.
-    is_listed: bool,
-    /// A packet's first descriptors are here, its last are not.
-    pub hungry: bool,
-    /// What has been written to the queue's page.
-    page: InlinePage,
-}
-
-impl TxQueue {
-    pub fn new(cache: u16) -> Self {
-        Self {
-            ring: Ring::new(cache),
-            jobs: VecDeque::new(),
-            is_listed: false,
-            hungry: false,
-            page: InlinePage::default(),
-        }
-    }
-}
 
 /// A packet in a ring: its entries, the last of its descriptors among them, and its bytes.
 #[derive(Clone, Copy, Default)]

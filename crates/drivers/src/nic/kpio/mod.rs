@@ -9,7 +9,7 @@
 //! Lines carry frames: segments that are larger are cut by the driver on the way.
 
 mod flows;
-mod params;
+pub(super) mod params;
 mod queue;
 
 use std::cell::{Cell, RefCell};
@@ -26,13 +26,13 @@ use units::Duration;
 use wire::ip::{Flow as Connection, protocol};
 use wire::nic::registers::{KPIO_BAR, counter};
 
+use params::KpioLimits;
 pub use params::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
 
 use super::Counters;
 use super::channel::Channel;
 use super::tx::TxQueue;
 use flows::{Flows, Last, Path};
-pub use queue::KpioLimits;
 use queue::KpioQueue;
 
 /// Bytes of headers that are looked at: Ethernet, IPv6, TCP's ports.

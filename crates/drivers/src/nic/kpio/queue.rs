@@ -14,7 +14,7 @@ use wire::ip::{Cutter, Dissection};
 use wire::kpio::{Format, LINE, framed, signature};
 use wire::nic::registers::{self as regs, kpio};
 
-use super::params::{Ending, Flow, KpioParams, Stores};
+use super::params::{Ending, Flow, KpioLimits, KpioParams, Stores};
 
 /// What a read gives that nobody answers.
 const ABSENT: u32 = u32::MAX;
@@ -22,25 +22,6 @@ const ABSENT: u32 = u32::MAX;
 const APART: u64 = 64;
 /// Most bytes of the headers that segments repeat: Ethernet, IPv4 or IPv6 and TCP with all their options.
 const HEADERS: usize = 14 + 60 + 60;
-
-/// What the device says of its queues.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KpioLimits {
-    pub queues: u16,
-    /// Log2 of the lines that a queue has memory for.
-    pub log2_lines: u8,
-    /// Log2 of the positions in a queue's window.
-    pub log2_positions: u8,
-}
-
-impl KpioLimits {
-    /// Reads the register; `None` if there are no queues, or what it says cannot be.
-    pub fn of(register: u32) -> Option<Self> {
-        let [queues, log2_lines, log2_positions, _] = register.to_le_bytes();
-        let is_sane = queues > 0 && (1..=log2_positions).contains(&log2_lines) && log2_positions <= 16;
-        is_sane.then_some(Self { queues: queues.into(), log2_lines, log2_positions })
-    }
-}
 
 /// A queue that runs.
 pub struct KpioQueue {

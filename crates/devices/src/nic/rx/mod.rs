@@ -1,5 +1,7 @@
 //! Receiving: frames are checked, steered to a function and a queue, and written into its buffers.
 
+pub mod queue;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -11,70 +13,16 @@ use wire::nic::completion::{
     END, FAILED, HASHED, HASHED_PORTS, HELD, INLINE, Kind as CompletionKind, LEN as COMPLETION_LEN,
     NETWORK_RIGHT, NETWORK_WRONG, STEERED, TRANSPORT_RIGHT, TRANSPORT_WRONG,
 };
-use wire::nic::registers::{counter, feature};
+use wire::nic::registers::{HELD_BYTES, counter, feature};
 use wire::nic::{Completion, RxDescriptor};
 
 use super::function::NicFunction;
-use super::held::ReceiveWindow;
 use super::params::NicParams;
-use super::ring::Ring;
 use super::spare::Spare;
 use super::steering::Placement;
 use super::token::{Kind, Note, request};
 
-/// An RX queue.
-pub struct RxQueue {
-    pub ring: Ring,
-    /// Frames in the device that wait for buffers or for their turn.
-    waiting: VecDeque<(Vec<u8>, Seen)>,
-    is_listed: bool,
-    /// Frames that came for it.
-    came: u32,
-    /// Those that the driver is to fetch.
-    pub held: ReceiveWindow,
-    /// Reads through other functions that must have come back before frames that wait for them are written, by number, and
-    /// whose they are.
-    fences: Vec<(u16, u8)>,
-}
-
-impl RxQueue {
-    pub fn new(cache: u16) -> Self {
-        Self {
-            ring: Ring::new(cache),
-            waiting: VecDeque::new(),
-            is_listed: false,
-            came: 0,
-            held: ReceiveWindow::default(),
-            fences: Vec::new(),
-        }
-    }
-
-    /// Frames that came for it.
-    pub fn came(&self) -> u32 {
-        self.came
-    }
-
-    /// Whether frames wait for buffers.
-    pub fn is_hungry(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
-    /// Whether a frame that came as its `count`-th, or one before, waits in the device.
-    pub fn has_waiting(&self, count: u32) -> bool {
-        let gone = self.came.wrapping_sub(self.waiting.len() as u32);
-        !self.waiting.is_empty() && count.wrapping_sub(gone) as i32 > 0
-    }
-}
-
-/// What was found out about a frame.
-#[derive(Clone, Copy, Default)]
-struct Seen {
-    hash: u32,
-    flags: u16,
-    rule: u16,
-    /// The fence that it waits for.
-    fence: Option<u16>,
-}
+use queue::{RxQueue, Seen};
 
 /// The receiving half: packet memory, the engine, and whose turn it is.
 pub struct Receiver {
@@ -450,6 +398,28 @@ impl Receiver {
 }
 
 impl NicFunction {
+    /// Keeps a frame for the buffer `count` of a queue, if the driver wants that and its place is free.
+    fn hold_frame(&mut self, queue: u8, count: u16, frame: &[u8]) -> bool {
+        let Some(kpio) = self.nic().kpio.filter(|kpio| u16::from(queue) < kpio.queues) else { return false };
+        let most = self.longest_held.min(HELD_BYTES as u16);
+        let RxQueue { held, ring, .. } = &mut self.rx[usize::from(queue)];
+        let is_kept = frame.len() <= usize::from(most)
+            && self.physical.is_none()
+            && held.put(ring, kpio.window(), count, frame);
+        self.count(counter::RX_HELD, is_kept.into());
+        is_kept
+    }
+
+    /// Reads the receive windows; zeros where no frame has been.
+    pub fn read_held(&self, at: u64, into: &mut [u8]) {
+        into.fill(0);
+        let Some(kpio) = self.nic().kpio else { return };
+        let (queue, at) = ((at / kpio.window()) as usize, (at % kpio.window()) as usize);
+        if let Some(bytes) = self.rx.get(queue).and_then(|rx| rx.held.get(at, into.len())) {
+            into.copy_from_slice(bytes);
+        }
+    }
+
     /// A frame finds no buffer at a queue.
     fn drop_frame(&mut self, queue: u8) {
         self.rx[usize::from(queue)].ring.dropped += 1;
