@@ -146,11 +146,11 @@ fn after_a_lost_link_the_driver_goes_on_without_a_reset() {
                     let link = |is_down: bool| {
                         let host = pair.hosts[0].host;
                         pair.simulation.handle().with(|fabric, scheduler| {
-                            let (host, wires) = fabric.host_and_wires(host);
-                            wires.with(scheduler, LinkId(0), |link, cx, released| {
+                            let (host, mut cx) = fabric.host_in(host, scheduler);
+                            cx.with(LinkId(0), |link, cx, released| {
                                 if is_down { link.take_down(cx, released) } else { link.bring_up(cx) }
                             });
-                            host.link_drained(wires, scheduler, 0);
+                            host.link_drained(&mut cx, 0);
                         });
                     };
                     link(true);

@@ -16,7 +16,7 @@ use crate::ntb::{self, Bridge, CableEnd, ClusterSwitch, ClusterSwitchId, Cluster
 use crate::packet::PacketId;
 use crate::root::{Host, HostId, RootEvent, RootPortParams};
 use crate::switch::{Switch, SwitchEvent, SwitchId, SwitchParams, UPSTREAM};
-use crate::wires::Wires;
+use crate::wires::{Context, Wires};
 
 /// What is at an end of a link.
 #[derive(Clone, Copy, Debug)]
@@ -227,7 +227,7 @@ impl Fabric {
         if is_up == up {
             return;
         }
-        self.wires.with(scheduler, cable, |link, cx, released| match up {
+        self.context(scheduler).with(cable, |link, cx, released| match up {
             true => link.bring_up(cx),
             false => link.take_down(cx, released),
         });
@@ -235,7 +235,8 @@ impl Fabric {
             self.cables.iter().find(|(link, _)| *link == cable).expect("it is a cable of adapters");
         for end in *ends {
             if let CableEnd::Adapter(adapter) = end {
-                self.endpoints[usize::from(adapter.0)].heed_cables(&mut self.wires, scheduler);
+                self.endpoints[usize::from(adapter.0)]
+                    .heed_cables(&mut Context::new(&mut self.wires, scheduler));
             }
         }
     }
@@ -295,9 +296,20 @@ impl Fabric {
         &mut self.hosts[usize::from(id.0)]
     }
 
-    /// A host and the links, for what a core does with a device.
-    pub fn host_and_wires(&mut self, id: HostId) -> (&mut Host, &mut Wires) {
-        (&mut self.hosts[usize::from(id.0)], &mut self.wires)
+    /// A host and what it needs to react, for what a core does with a device.
+    #[inline]
+    pub fn host_in<'a>(
+        &'a mut self,
+        id: HostId,
+        scheduler: &'a mut Scheduler<Event>,
+    ) -> (&'a mut Host, Context<'a>) {
+        (&mut self.hosts[usize::from(id.0)], Context::new(&mut self.wires, scheduler))
+    }
+
+    /// The links at the time that it is.
+    #[inline]
+    pub fn context<'a>(&'a mut self, scheduler: &'a mut Scheduler<Event>) -> Context<'a> {
+        Context::new(&mut self.wires, scheduler)
     }
 
     /// A device.
@@ -322,7 +334,7 @@ impl Fabric {
         id: EndpointId,
         act: impl FnOnce(&mut dyn Device, &mut dyn DeviceBus) -> R,
     ) -> R {
-        self.endpoints[usize::from(id.0)].with_device(&mut self.wires, scheduler, act)
+        self.endpoints[usize::from(id.0)].with_device(&mut Context::new(&mut self.wires, scheduler), act)
     }
 
     /// Takes a device out without notice: its links go down.
@@ -373,13 +385,13 @@ impl Fabric {
         match self.attached[usize::from(link.0)][Side::Upstream as usize] {
             Attached::RootPort(host, port) => {
                 let host = &mut self.hosts[usize::from(host.0)];
-                host.link_back(scheduler, &mut self.wires, port);
+                host.link_back(&mut Context::new(&mut self.wires, scheduler), port);
                 host.set_present(scheduler, port, true);
             }
             Attached::SwitchPort(switch, port) => {
                 let switch = &mut self.switches[usize::from(switch.0)];
-                switch.link_back(&mut self.wires, scheduler, port);
-                switch.set_present(&mut self.wires, scheduler, port, true);
+                switch.link_back(&mut Context::new(&mut self.wires, scheduler), port);
+                switch.set_present(&mut Context::new(&mut self.wires, scheduler), port, true);
             }
             _ => {}
         }
@@ -390,13 +402,13 @@ impl Fabric {
         match self.attached[usize::from(link.0)][Side::Upstream as usize] {
             Attached::RootPort(host, port) => {
                 let host = &mut self.hosts[usize::from(host.0)];
-                host.link_lost(scheduler, &mut self.wires, port);
+                host.link_lost(&mut Context::new(&mut self.wires, scheduler), port);
                 host.set_present(scheduler, port, false);
             }
             Attached::SwitchPort(switch, port) => {
                 let switch = &mut self.switches[usize::from(switch.0)];
-                switch.link_lost(&mut self.wires, scheduler, port);
-                switch.set_present(&mut self.wires, scheduler, port, false);
+                switch.link_lost(&mut Context::new(&mut self.wires, scheduler), port);
+                switch.set_present(&mut Context::new(&mut self.wires, scheduler), port, false);
             }
             _ => {}
         }
@@ -407,7 +419,8 @@ impl Fabric {
         match self.attached[usize::from(link.0)][Side::Downstream as usize] {
             Attached::Endpoint(id) => {
                 let end = LinkEnd { link, side: Side::Downstream };
-                self.endpoints[usize::from(id.0)].reset_port(&mut self.wires, scheduler, end);
+                self.endpoints[usize::from(id.0)]
+                    .reset_port(&mut Context::new(&mut self.wires, scheduler), end);
             }
             Attached::SwitchPort(id, _) => self.reset_switch(scheduler, id, true),
             _ => {}
@@ -418,10 +431,10 @@ impl Fabric {
     fn reset_switch(&mut self, scheduler: &mut Scheduler<Event>, id: SwitchId, all: bool) {
         let below: Vec<LinkId> = self.switch(id).downstream_ports().map(|(_, end)| end.link).collect();
         for &link in &below {
-            self.wires.with(scheduler, link, |link, cx, released| link.take_down(cx, released));
+            self.context(scheduler).with(link, |link, cx, released| link.take_down(cx, released));
             self.reset_below(scheduler, link);
         }
-        self.switches[usize::from(id.0)].reset(&mut self.wires, scheduler, all);
+        self.switches[usize::from(id.0)].reset(&mut Context::new(&mut self.wires, scheduler), all);
     }
 
     /// Takes a device out without notice and puts another, which is in no slot, into its place at once.
@@ -440,7 +453,7 @@ impl Fabric {
 
     /// Resets a device.
     pub fn reset_device(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId, reset: Reset) {
-        self.endpoints[usize::from(id.0)].reset(&mut self.wires, scheduler, reset);
+        self.endpoints[usize::from(id.0)].reset(&mut Context::new(&mut self.wires, scheduler), reset);
     }
 
     /// Lets what is at an end of a link note and report an error of the link layer.
@@ -450,39 +463,63 @@ impl Fabric {
                 self.hosts[usize::from(host.0)].port_error(scheduler, port, error, None);
             }
             Attached::Endpoint(id) => {
-                self.endpoints[usize::from(id.0)].link_error(&mut self.wires, scheduler, end, error);
+                self.endpoints[usize::from(id.0)].link_error(
+                    &mut Context::new(&mut self.wires, scheduler),
+                    end,
+                    error,
+                );
             }
             Attached::SwitchPort(id, port) => {
                 let switch = &mut self.switches[usize::from(id.0)];
-                switch.report(&mut self.wires, scheduler, port.into(), error, None);
+                switch.report(&mut Context::new(&mut self.wires, scheduler), port.into(), error, None);
             }
             Attached::Bridge(_) | Attached::ClusterSwitch(_) | Attached::Nothing => {}
         }
     }
 
     fn deliver(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) {
-        if !self.wires.receive(scheduler, end, packet) {
+        if !self.context(scheduler).receive(end, packet) {
             return;
         }
         match self.attached[usize::from(end.link.0)][end.side as usize] {
             Attached::RootPort(host, port) => {
-                self.hosts[usize::from(host.0)].deliver(&mut self.wires, scheduler, port, packet);
+                self.hosts[usize::from(host.0)].deliver(
+                    &mut Context::new(&mut self.wires, scheduler),
+                    port,
+                    packet,
+                );
             }
             Attached::Endpoint(id) => {
-                self.endpoints[usize::from(id.0)].deliver(&mut self.wires, scheduler, end, packet);
+                self.endpoints[usize::from(id.0)].deliver(
+                    &mut Context::new(&mut self.wires, scheduler),
+                    end,
+                    packet,
+                );
             }
             Attached::SwitchPort(id, port) => {
-                self.switches[usize::from(id.0)].deliver(&mut self.wires, scheduler, port, packet);
+                self.switches[usize::from(id.0)].deliver(
+                    &mut Context::new(&mut self.wires, scheduler),
+                    port,
+                    packet,
+                );
             }
             Attached::Bridge(id) => {
-                self.endpoints[usize::from(id.0)].deliver_from_cable(&mut self.wires, scheduler, end, packet);
+                self.endpoints[usize::from(id.0)].deliver_from_cable(
+                    &mut Context::new(&mut self.wires, scheduler),
+                    end,
+                    packet,
+                );
             }
             Attached::ClusterSwitch(id) => {
-                self.cluster_switches[usize::from(id.0)].deliver(&mut self.wires, scheduler, end, packet);
+                self.cluster_switches[usize::from(id.0)].deliver(
+                    &mut Context::new(&mut self.wires, scheduler),
+                    end,
+                    packet,
+                );
             }
             Attached::Nothing => {
                 let now = scheduler.now();
-                self.wires.consume(scheduler, packet, now);
+                self.context(scheduler).consume(packet, now);
             }
         }
     }
@@ -495,14 +532,16 @@ impl World for Fabric {
         match event {
             Event::Deliver { end, packet } => self.deliver(scheduler, end, packet),
             Event::LinkWake(end) => {
-                self.wires
-                    .with(scheduler, end.link, |link, cx, released| link.on_wake(cx, end.side, released));
+                self.context(scheduler)
+                    .with(end.link, |link, cx, released| link.on_wake(cx, end.side, released));
                 match self.attached[usize::from(end.link.0)][end.side as usize] {
                     Attached::Endpoint(id) => {
-                        self.endpoints[usize::from(id.0)].link_drained(&mut self.wires, scheduler, end);
+                        self.endpoints[usize::from(id.0)]
+                            .link_drained(&mut Context::new(&mut self.wires, scheduler), end);
                     }
                     Attached::RootPort(host, port) => {
-                        self.hosts[usize::from(host.0)].link_drained(&mut self.wires, scheduler, port);
+                        self.hosts[usize::from(host.0)]
+                            .link_drained(&mut Context::new(&mut self.wires, scheduler), port);
                     }
                     Attached::SwitchPort(..)
                     | Attached::Bridge(_)
@@ -510,20 +549,22 @@ impl World for Fabric {
                     | Attached::Nothing => {}
                 }
             }
-            Event::Replay(end) => {
-                self.wires.with(scheduler, end.link, |link, cx, released| link.replay(cx, end.side, released))
-            }
+            Event::Replay(end) => self
+                .context(scheduler)
+                .with(end.link, |link, cx, released| link.replay(cx, end.side, released)),
             Event::ReplayTimer(end) => {
-                self.wires.with(scheduler, end.link, |link, cx, released| {
-                    link.on_replay_timer(cx, end.side, released)
-                });
+                self.context(scheduler)
+                    .with(end.link, |link, cx, released| link.on_replay_timer(cx, end.side, released));
             }
             Event::LinkError(end, error) => self.link_error(scheduler, end, error),
             Event::Endpoint(id, event) => {
-                self.endpoints[usize::from(id.0)].handle(&mut self.wires, scheduler, event);
+                self.endpoints[usize::from(id.0)]
+                    .handle(&mut Context::new(&mut self.wires, scheduler), event);
             }
             Event::Ethernet(event) => self.ethernet_event(scheduler, event),
-            Event::Cluster(_, send) => ClusterSwitch::handle(&mut self.wires, scheduler, send),
+            Event::Cluster(_, send) => {
+                ClusterSwitch::handle(&mut Context::new(&mut self.wires, scheduler), send)
+            }
             Event::Root(host, RootEvent::HotReset { port }) => {
                 let end = self.hosts[usize::from(host.0)].link_end(port);
                 self.reset_below(scheduler, end.link);
@@ -536,10 +577,10 @@ impl World for Fabric {
                 self.reset_below(scheduler, link);
             }
             Event::Switch(id, event) => {
-                self.switches[usize::from(id.0)].handle(&mut self.wires, scheduler, event);
+                self.switches[usize::from(id.0)].handle(&mut Context::new(&mut self.wires, scheduler), event);
             }
             Event::Root(id, event) => {
-                self.hosts[usize::from(id.0)].handle(&mut self.wires, scheduler, event);
+                self.hosts[usize::from(id.0)].handle(&mut Context::new(&mut self.wires, scheduler), event);
             }
         }
     }

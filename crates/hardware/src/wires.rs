@@ -21,6 +21,121 @@ pub struct Wires {
     released: Released,
 }
 
+/// What hardware that reacts has at hand: the links with their TLPs, the clock and what is to happen.
+pub struct Context<'a> {
+    /// Links and the TLPs on them.
+    pub wires: &'a mut Wires,
+    /// The clock and the event queue.
+    pub scheduler: &'a mut Scheduler<Event>,
+}
+
+impl<'a> Context<'a> {
+    /// Of these links, in this run.
+    #[inline]
+    pub fn new(wires: &'a mut Wires, scheduler: &'a mut Scheduler<Event>) -> Self {
+        Self { wires, scheduler }
+    }
+
+    /// The time.
+    #[inline]
+    pub fn now(&self) -> Time {
+        self.scheduler.now()
+    }
+
+    /// Works out the DLLPs of all links that have been sent by now, so that taps record them.
+    pub fn report_dllps(&mut self) {
+        for number in 0..self.wires.links.len() as u16 {
+            self.with(LinkId(number), |link, cx, released| link.report_dllps(cx, released));
+        }
+    }
+
+    /// Sends a TLP from `end`, now or as soon as it may go.
+    #[inline]
+    pub fn send(&mut self, end: LinkEnd, packet: PacketId) {
+        if self.wires.link(end.link).protects(end.side) {
+            self.wires.packets.protect(packet);
+        }
+        self.with(end.link, |link, cx, released| link.send(cx, end.side, packet, released));
+    }
+
+    /// Sends a TLP that was [tied](Self::tie) to the link below `end`, unless the link has gone down since: whoever was to
+    /// have it, or what it answers, is gone.
+    pub fn send_tied(&mut self, end: LinkEnd, packet: PacketId) {
+        if self.wires.packets.hop(packet).epoch == self.wires.link(end.link).epoch() {
+            self.send(end, packet);
+        } else {
+            let now = self.now();
+            self.consume(packet, now);
+        }
+    }
+
+    /// Sends a TLP from `end` at `at`; `false` if that is to be [done](Self::send) then, see [`Link::plan`].
+    #[inline]
+    pub fn plan(&mut self, end: LinkEnd, packet: PacketId, at: Time) -> bool {
+        if self.wires.link(end.link).protects(end.side) {
+            self.wires.packets.protect(packet);
+        }
+        let mut cx = LinkContext { packets: &mut self.wires.packets, scheduler: self.scheduler };
+        self.wires.links[end.link.0 as usize].plan(&mut cx, end.side, packet, at)
+    }
+
+    /// Takes back what was planned to leave `end` later than now.
+    pub fn recall(&mut self, end: LinkEnd) {
+        self.with(end.link, |link, cx, released| link.recall(cx, end.side, released));
+    }
+
+    /// Runs `act` on a link and gives back the receive buffers that it freed elsewhere.
+    pub fn with<R>(
+        &mut self,
+        id: LinkId,
+        act: impl FnOnce(&mut Link, &mut LinkContext<'_>, &mut Released) -> R,
+    ) -> R {
+        let mut cx = LinkContext { packets: &mut self.wires.packets, scheduler: self.scheduler };
+        let result = act(&mut self.wires.links[id.0 as usize], &mut cx, &mut self.wires.released);
+        if !self.wires.released.is_empty() {
+            self.give_back();
+        }
+        result
+    }
+
+    /// Frees the receive buffers of TLPs that have been sent on.
+    fn give_back(&mut self) {
+        let now = self.now();
+        let mut released = std::mem::take(&mut self.wires.released);
+        for held in released.drain(..) {
+            self.release(held, now);
+        }
+        self.wires.released = released;
+    }
+
+    /// Judges a TLP that arrived; `false` if the link layer dropped it.
+    pub fn receive(&mut self, end: LinkEnd, packet: PacketId) -> bool {
+        self.with(end.link, |link, cx, released| link.receive(cx, end.side, packet, released))
+    }
+
+    /// Frees a TLP that has been consumed where it arrived; its receive buffer is free at `at`.
+    pub fn consume(&mut self, packet: PacketId, at: Time) {
+        let held = self.wires.packets.hop(packet).held;
+        self.wires.packets.free(packet);
+        if let Some(held) = held {
+            self.release(held, at);
+        }
+    }
+
+    /// Lets the receive buffer of a TLP that is kept for a while be free at `at`.
+    pub fn consume_credits(&mut self, packet: PacketId, at: Time) {
+        if let Some(held) = self.wires.packets.hop_mut(packet).held.take() {
+            self.release(held, at);
+        }
+    }
+
+    /// Frees receive buffer space at `at`.
+    pub fn release(&mut self, held: ReceiveSpace, at: Time) {
+        let mut cx = LinkContext { packets: &mut self.wires.packets, scheduler: self.scheduler };
+        self.wires.links[held.end.link.0 as usize].give_back(&mut cx, held, at);
+    }
+}
+
 impl Wires {
     /// Adds a trained link.
     pub fn add(&mut self, params: LinkParams) -> LinkId {
@@ -39,13 +154,6 @@ impl Wires {
         self.links[id.0 as usize].tap(trace);
     }
 
-    /// Works out the DLLPs of all links that have been sent by now, so that taps record them.
-    pub fn report_dllps(&mut self, scheduler: &mut Scheduler<Event>) {
-        for number in 0..self.links.len() as u16 {
-            self.with(scheduler, LinkId(number), |link, cx, released| link.report_dllps(cx, released));
-        }
-    }
-
     /// How many links there are.
     pub fn len(&self) -> usize {
         self.links.len()
@@ -54,15 +162,6 @@ impl Wires {
     /// Whether there is no link.
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()
-    }
-
-    /// Sends a TLP from `end`, now or as soon as it may go.
-    #[inline]
-    pub fn send(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) {
-        if self.link(end.link).protects(end.side) {
-            self.packets.protect(packet);
-        }
-        self.with(scheduler, end.link, |link, cx, released| link.send(cx, end.side, packet, released));
     }
 
     /// Whether the function at `end` puts an ECRC behind what it sends.
@@ -87,93 +186,9 @@ impl Wires {
         self.packets.hop_mut(packet).epoch = self.link(end.link).epoch();
     }
 
-    /// Sends a TLP that was [tied](Self::tie) to the link below `end`, unless the link has gone down since: whoever was to
-    /// have it, or what it answers, is gone.
-    pub fn send_tied(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) {
-        if self.packets.hop(packet).epoch == self.link(end.link).epoch() {
-            self.send(scheduler, end, packet);
-        } else {
-            let now = scheduler.now();
-            self.consume(scheduler, packet, now);
-        }
-    }
-
-    /// Sends a TLP from `end` at `at`; `false` if that is to be [done](Self::send) then, see [`Link::plan`].
-    #[inline]
-    pub fn plan(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        end: LinkEnd,
-        packet: PacketId,
-        at: Time,
-    ) -> bool {
-        if self.link(end.link).protects(end.side) {
-            self.packets.protect(packet);
-        }
-        let mut cx = LinkContext { packets: &mut self.packets, scheduler };
-        self.links[end.link.0 as usize].plan(&mut cx, end.side, packet, at)
-    }
-
-    /// Takes back what was planned to leave `end` later than now.
-    pub fn recall(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd) {
-        self.with(scheduler, end.link, |link, cx, released| link.recall(cx, end.side, released));
-    }
-
-    /// Runs `act` on a link and gives back the receive buffers that it freed elsewhere.
-    pub fn with<R>(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        id: LinkId,
-        act: impl FnOnce(&mut Link, &mut LinkContext<'_>, &mut Released) -> R,
-    ) -> R {
-        let mut cx = LinkContext { packets: &mut self.packets, scheduler };
-        let result = act(&mut self.links[id.0 as usize], &mut cx, &mut self.released);
-        if !self.released.is_empty() {
-            self.give_back(scheduler);
-        }
-        result
-    }
-
-    /// Frees the receive buffers of TLPs that have been sent on.
-    fn give_back(&mut self, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
-        let mut released = std::mem::take(&mut self.released);
-        for held in released.drain(..) {
-            self.release(scheduler, held, now);
-        }
-        self.released = released;
-    }
-
-    /// Judges a TLP that arrived; `false` if the link layer dropped it.
-    pub fn receive(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) -> bool {
-        self.with(scheduler, end.link, |link, cx, released| link.receive(cx, end.side, packet, released))
-    }
-
     /// How long after its delivery at `end` the last byte of a TLP comes there, see [`Link::tail`].
     pub fn tail(&self, end: LinkEnd, packet: PacketId) -> Duration {
         let bytes = self.packets.length(packet) as u64 + u64::from(self.packets.hop(packet).padding);
         self.link(end.link).tail(end.side, bytes)
-    }
-
-    /// Frees a TLP that has been consumed where it arrived; its receive buffer is free at `at`.
-    pub fn consume(&mut self, scheduler: &mut Scheduler<Event>, packet: PacketId, at: Time) {
-        let held = self.packets.hop(packet).held;
-        self.packets.free(packet);
-        if let Some(held) = held {
-            self.release(scheduler, held, at);
-        }
-    }
-
-    /// Lets the receive buffer of a TLP that is kept for a while be free at `at`.
-    pub fn consume_credits(&mut self, scheduler: &mut Scheduler<Event>, packet: PacketId, at: Time) {
-        if let Some(held) = self.packets.hop_mut(packet).held.take() {
-            self.release(scheduler, held, at);
-        }
-    }
-
-    /// Frees receive buffer space at `at`.
-    pub fn release(&mut self, scheduler: &mut Scheduler<Event>, held: ReceiveSpace, at: Time) {
-        let mut cx = LinkContext { packets: &mut self.packets, scheduler };
-        self.links[held.end.link.0 as usize].give_back(&mut cx, held, at);
     }
 }

@@ -163,8 +163,8 @@ proptest! {
         let (address, length) = (BAR + offset, length.min(4096 - offset as u32));
         let bench = bench(CompletionSplit::simple(256), max_payload, (0, 4));
         let access = bench.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(bench.host);
-            host.mmio_read(wires, scheduler, CoreId(0), HostPhysical::new(address), length as usize).unwrap()
+            let (host, mut cx) = fabric.host_in(bench.host, scheduler);
+            host.mmio_read(&mut cx, CoreId(0), HostPhysical::new(address), length as usize).unwrap()
         });
         bench.simulation.block_on(access.data).unwrap().unwrap();
         let pieces = bench.completions(Side::Downstream, address);

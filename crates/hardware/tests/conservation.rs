@@ -103,8 +103,8 @@ impl Rig {
         let rig = Self { simulation: Simulation::new(fabric), host, device, link };
         for (register, value) in [(header::BAR0, BAR as u32), (header::BAR0 + 4, 0), (header::COMMAND, 6)] {
             let written = rig.simulation.with(|fabric, scheduler| {
-                let (host, wires) = fabric.host_and_wires(rig.host);
-                host.config_write(scheduler, wires, CORE, DEVICE, register, value, 0xf)
+                let (host, mut cx) = fabric.host_in(rig.host, scheduler);
+                host.config_write(&mut cx, CORE, DEVICE, register, value, 0xf)
             });
             rig.simulation.block_on(written.data).unwrap().unwrap();
         }
@@ -131,12 +131,12 @@ impl Rig {
                 memory.core(scheduler.now(), CORE, HostPhysical::new(at(remote, line)), op);
             }
             Step::Doorbell => {
-                let (host, wires) = fabric.host_and_wires(self.host);
-                host.mmio_write(wires, scheduler, CORE, HostPhysical::new(BAR), &[0; 4]).unwrap();
+                let (host, mut cx) = fabric.host_in(self.host, scheduler);
+                host.mmio_write(&mut cx, CORE, HostPhysical::new(BAR), &[0; 4]).unwrap();
             }
             Step::Register => {
-                let (host, wires) = fabric.host_and_wires(self.host);
-                host.mmio_read(wires, scheduler, CORE, HostPhysical::new(BAR), 8).unwrap();
+                let (host, mut cx) = fabric.host_in(self.host, scheduler);
+                host.mmio_read(&mut cx, CORE, HostPhysical::new(BAR), 8).unwrap();
             }
             Step::Pause(_) => {}
         });

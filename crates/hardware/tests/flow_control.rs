@@ -32,13 +32,13 @@ fn a_link_that_comes_up_again_exchanges_its_credits_before_any_tlp() {
     fabric.wires.tap(LINK, trace);
     let simulation = Simulation::new(fabric);
     simulation.with(|fabric, scheduler| {
-        fabric.wires.with(scheduler, LINK, |link, cx, released| {
+        fabric.context(scheduler).with(LINK, |link, cx, released| {
             link.take_down(cx, released);
             link.bring_up(cx);
         });
         let write = MemoryRequest::for_bytes(Bdf::new(1, 0, 0), 0, 0x1000, 4);
         let packet = fabric.wires.packets.encode(&Tlp::new(TlpKind::MemoryWrite(write)), &[1; 4]);
-        fabric.wires.send(scheduler, LinkEnd { link: LINK, side: Side::Downstream }, packet);
+        fabric.context(scheduler).send(LinkEnd { link: LINK, side: Side::Downstream }, packet);
     });
     simulation.run();
     let passed = passed.borrow();

@@ -124,16 +124,16 @@ impl Rig {
 
     fn config(&self, target: Bdf, register: u16, value: u32, enables: u8) {
         let written = self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(self.host);
-            host.config_write(scheduler, wires, CoreId(0), target, register, value, enables)
+            let (host, mut cx) = fabric.host_in(self.host, scheduler);
+            host.config_write(&mut cx, CoreId(0), target, register, value, enables)
         });
         self.ended(written.data);
     }
 
     fn config_read(&self, target: Bdf, register: u16) -> u32 {
         let read = self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(self.host);
-            host.config_read(scheduler, wires, CoreId(0), target, register)
+            let (host, mut cx) = fabric.host_in(self.host, scheduler);
+            host.config_read(&mut cx, CoreId(0), target, register)
         });
         u32::from_le_bytes(self.ended(read.data).try_into().unwrap())
     }
@@ -155,16 +155,15 @@ impl Rig {
 
     fn start(&self, value: u32) {
         self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(self.host);
-            host.mmio_write(wires, scheduler, CoreId(0), HostPhysical::new(BAR), &value.to_le_bytes())
-                .unwrap();
+            let (host, mut cx) = fabric.host_in(self.host, scheduler);
+            host.mmio_write(&mut cx, CoreId(0), HostPhysical::new(BAR), &value.to_le_bytes()).unwrap();
         });
     }
 
     fn read(&self) -> Completion<Vec<u8>> {
         self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(self.host);
-            host.mmio_read(wires, scheduler, CoreId(0), HostPhysical::new(BAR), 4).unwrap().data
+            let (host, mut cx) = fabric.host_in(self.host, scheduler);
+            host.mmio_read(&mut cx, CoreId(0), HostPhysical::new(BAR), 4).unwrap().data
         })
     }
 

@@ -304,7 +304,7 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
                 let rng = Seed::new(setting.seed).component(if device == 0 { "left" } else { "right" });
                 let injector = ErrorInjector::new(2e-5, 0.02, Duration::from_us(5), rng);
                 let id = LinkId(device);
-                fabric.wires.with(scheduler, id, |link, _, _| link.inject_errors(Some(injector)));
+                fabric.context(scheduler).with(id, |link, _, _| link.inject_errors(Some(injector)));
             }
             fabric.with_device(scheduler, EndpointId(device), |_, bus| bus.wake_at(Time::ZERO, Token(0)));
         }
@@ -313,7 +313,7 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
     for &(ns, link, generation, width) in &setting.retrains {
         simulation.run_until(simulation.now() + Duration::from_ns(ns));
         simulation.with(|fabric, scheduler| {
-            fabric.wires.with(scheduler, LinkId(link), |link, cx, released| {
+            fabric.context(scheduler).with(LinkId(link), |link, cx, released| {
                 link.retrain_to(cx, generation, width, released);
             });
         });
@@ -341,8 +341,8 @@ async fn read_registers(
         fabric.sleep(Duration::from_ns(pause)).await;
         let register = HostPhysical::new(REGISTERS + 4096 * device as u64);
         let access = fabric.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(host);
-            host.mmio_read(wires, scheduler, CoreId(0), register, 4)
+            let (host, mut cx) = fabric.host_in(host, scheduler);
+            host.mmio_read(&mut cx, CoreId(0), register, 4)
         });
         access.expect("the register is behind a port").data.await.expect("the read ends");
         let mut data = vec![0; REGION as usize];

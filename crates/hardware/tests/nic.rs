@@ -77,8 +77,8 @@ impl Pair {
             .block_on(async move {
                 for (register, value) in writes {
                     let written = handle.with(|fabric, scheduler| {
-                        let (host, wires) = fabric.host_and_wires(host);
-                        host.config_write(scheduler, wires, CoreId(0), CARD, register, value, 0xf)
+                        let (host, mut cx) = fabric.host_in(host, scheduler);
+                        host.config_write(&mut cx, CoreId(0), CARD, register, value, 0xf)
                     });
                     let _ = written.data.await;
                 }
@@ -88,8 +88,8 @@ impl Pair {
 
     fn write(&self, host: usize, at: u64, data: &[u8]) {
         self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(self.hosts[host]);
-            host.mmio_write(wires, scheduler, CoreId(0), HostPhysical::new(BAR0 + at), data).unwrap();
+            let (host, mut cx) = fabric.host_in(self.hosts[host], scheduler);
+            host.mmio_write(&mut cx, CoreId(0), HostPhysical::new(BAR0 + at), data).unwrap();
         });
     }
 

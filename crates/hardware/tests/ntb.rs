@@ -148,8 +148,8 @@ impl Cluster {
 
     fn configure(&self, host: usize, target: Bdf, register: u16, value: u32) {
         let access = self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(self.hosts[host]);
-            host.config_write(scheduler, wires, CoreId(0), target, register, value, 0xf)
+            let (host, mut cx) = fabric.host_in(self.hosts[host], scheduler);
+            host.config_write(&mut cx, CoreId(0), target, register, value, 0xf)
         });
         self.simulation.block_on(access.data).unwrap().unwrap();
     }
@@ -168,8 +168,8 @@ impl Cluster {
 
     fn store(&self, host: usize, at: u64, data: &[u8]) {
         self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(self.hosts[host]);
-            host.mmio_write(wires, scheduler, CoreId(0), HostPhysical::new(at), data).unwrap();
+            let (host, mut cx) = fabric.host_in(self.hosts[host], scheduler);
+            host.mmio_write(&mut cx, CoreId(0), HostPhysical::new(at), data).unwrap();
         });
     }
 
@@ -177,8 +177,8 @@ impl Cluster {
     fn load(&self, host: usize, at: u64) -> (u64, Duration) {
         let began = self.simulation.now();
         let access = self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(self.hosts[host]);
-            host.mmio_read(wires, scheduler, CoreId(0), HostPhysical::new(at), 8).unwrap()
+            let (host, mut cx) = fabric.host_in(self.hosts[host], scheduler);
+            host.mmio_read(&mut cx, CoreId(0), HostPhysical::new(at), 8).unwrap()
         });
         let data = self.simulation.block_on(access.data).unwrap().unwrap_or_default();
         let value = data.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
@@ -219,7 +219,7 @@ impl Cluster {
     /// Nothing is under way: no tag, no credit, no buffer is in use.
     fn check_clean(&self) {
         self.simulation.with(|fabric, scheduler| {
-            fabric.wires.report_dllps(scheduler);
+            fabric.context(scheduler).report_dllps();
             for &device in &self.devices {
                 assert_eq!(fabric.endpoint(device).core.requester(Default::default()).tags_in_use(), 0);
             }

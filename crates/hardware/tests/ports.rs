@@ -87,8 +87,8 @@ impl Rig {
     fn config(&self, target: Bdf, register: u16, value: u32) {
         let host = self.host;
         let access = self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(host);
-            host.config_write(scheduler, wires, CoreId(0), target, register, value, 0xf)
+            let (host, mut cx) = fabric.host_in(host, scheduler);
+            host.config_write(&mut cx, CoreId(0), target, register, value, 0xf)
         });
         self.simulation.block_on(access.data).unwrap().unwrap();
     }

@@ -35,7 +35,7 @@ fn ask(side: Side, kind: TlpKind, data: &[u8]) -> (u64, u64, u64) {
     let simulation = Simulation::new(fabric);
     simulation.with(|fabric, scheduler| {
         let packet = fabric.wires.packets.encode(&Tlp::new(kind), data);
-        fabric.wires.send(scheduler, LinkEnd { link: LinkId(0), side }, packet);
+        fabric.context(scheduler).send(LinkEnd { link: LinkId(0), side }, packet);
     });
     simulation.run();
     simulation.with(|fabric, _| {

@@ -36,8 +36,8 @@ impl Backend for Lender {
         Box::pin(async move {
             cpu.sync().await;
             let answer = self.hw.with(|fabric, scheduler| {
-                let (host, wires) = fabric.host_and_wires(self.host);
-                host.config_read(scheduler, wires, CoreId(cpu.id().0), self.lent, register)
+                let (host, mut cx) = fabric.host_in(self.host, scheduler);
+                host.config_read(&mut cx, CoreId(cpu.id().0), self.lent, register)
             });
             let data = cpu.stall_on(answer.data).await.unwrap_or_default();
             data.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
@@ -48,8 +48,8 @@ impl Backend for Lender {
         Box::pin(async move {
             cpu.sync().await;
             let answer = self.hw.with(|fabric, scheduler| {
-                let (host, wires) = fabric.host_and_wires(self.host);
-                host.config_write(scheduler, wires, CoreId(cpu.id().0), self.lent, register, value, enables)
+                let (host, mut cx) = fabric.host_in(self.host, scheduler);
+                host.config_write(&mut cx, CoreId(cpu.id().0), self.lent, register, value, enables)
             });
             let _ = cpu.stall_on(answer.data).await;
         })

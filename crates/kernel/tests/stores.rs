@@ -483,7 +483,7 @@ proptest! {
             machine.simulation.spawn(async move {
                 handle.sleep(Duration::from_ns(ns)).await;
                 handle.with(|fabric, scheduler| {
-                    fabric.wires.with(scheduler, LinkId(0), |link, cx, released| link.retrain(cx, released));
+                    fabric.context(scheduler).with(LinkId(0), |link, cx, released| link.retrain(cx, released));
                 });
             });
         }

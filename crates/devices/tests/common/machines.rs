@@ -3,14 +3,14 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::{Scheduler, Simulation};
+use engine::Simulation;
+use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::ethernet::CableParams;
 use hardware::link::LinkParams;
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{Host, HostId, InterruptMessage, InterruptSink, RootPortParams};
-use hardware::wires::Wires;
-use hardware::{Event, Fabric};
+use hardware::wires::Context;
 use platform::device::{Device, Reset};
 use platform::ethernet::EthernetPort;
 use units::{BitRate, Duration, HostPhysical};
@@ -69,29 +69,22 @@ impl Machines {
         this
     }
 
-    fn with<R>(
-        &mut self,
-        host: usize,
-        act: impl FnOnce(&mut Host, &mut Wires, &mut Scheduler<Event>) -> R,
-    ) -> R {
+    fn with<R>(&mut self, host: usize, act: impl FnOnce(&mut Host, &mut Context<'_>) -> R) -> R {
         let host = self.hosts[host].0;
         self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(host);
-            act(host, wires, scheduler)
+            let (host, mut cx) = fabric.host_in(host, scheduler);
+            act(host, &mut cx)
         })
     }
 
     fn config_write(&mut self, host: usize, register: u16, value: u32) {
-        let access = self.with(host, |host, wires, scheduler| {
-            host.config_write(scheduler, wires, CoreId(0), DEVICE, register, value, 0xf)
-        });
+        let access =
+            self.with(host, |host, cx| host.config_write(cx, CoreId(0), DEVICE, register, value, 0xf));
         let _ = self.simulation.block_on(access.data);
     }
 
     fn config_read(&mut self, host: usize, register: u16) -> u32 {
-        let access = self.with(host, |host, wires, scheduler| {
-            host.config_read(scheduler, wires, CoreId(0), DEVICE, register)
-        });
+        let access = self.with(host, |host, cx| host.config_read(cx, CoreId(0), DEVICE, register));
         let data = self.simulation.block_on(access.data).unwrap().unwrap();
         u32::from_le_bytes(*data.first_chunk().unwrap())
     }
@@ -124,19 +117,16 @@ impl Machines {
     }
 
     pub fn read(&mut self, host: usize, address: u64, into: &mut [u8]) {
-        self.with(host, |host, _, _| host.memory.bytes().read(HostPhysical::new(address), into)).unwrap();
+        self.with(host, |host, _| host.memory.bytes().read(HostPhysical::new(address), into)).unwrap();
     }
 
     pub fn write(&mut self, host: usize, address: u64, from: &[u8]) {
-        self.with(host, |host, _, _| host.memory.bytes_mut().write(HostPhysical::new(address), from))
-            .unwrap();
+        self.with(host, |host, _| host.memory.bytes_mut().write(HostPhysical::new(address), from)).unwrap();
     }
 
     pub fn bar_read(&mut self, host: usize, bar: u8, offset: u64) -> u32 {
         let at = HostPhysical::new(BARS + u64::from(bar / 2) * BAR + offset);
-        let access = self
-            .with(host, |host, wires, scheduler| host.mmio_read(wires, scheduler, CoreId(0), at, 4))
-            .unwrap();
+        let access = self.with(host, |host, cx| host.mmio_read(cx, CoreId(0), at, 4)).unwrap();
         let data = self.simulation.block_on(access.data).unwrap().unwrap();
         u32::from_le_bytes(*data.first_chunk().unwrap())
     }
@@ -144,8 +134,7 @@ impl Machines {
     /// Writes, and lets it arrive: a test means what it has written to be there.
     pub fn bar_write(&mut self, host: usize, bar: u8, offset: u64, data: &[u8]) {
         let at = HostPhysical::new(BARS + u64::from(bar / 2) * BAR + offset);
-        self.with(host, |host, wires, scheduler| host.mmio_write(wires, scheduler, CoreId(0), at, data))
-            .unwrap();
+        self.with(host, |host, cx| host.mmio_write(cx, CoreId(0), at, data)).unwrap();
         self.run_for(Duration::from_ns(500));
     }
 

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use devices::nvme::Nvme;
-use engine::{Scheduler, Simulation};
+use engine::Simulation;
+use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{CreditLimits, LinkParams, ReceiverParams};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, InterruptMessage, InterruptSink, RootPortParams};
-use hardware::{Event, Fabric};
 use platform::device::Reset;
 use units::{Duration, HostPhysical};
 use wire::pcie::{Bdf, Generation, Width};
@@ -73,25 +73,22 @@ impl OnFabric {
 
     fn with<R>(
         &mut self,
-        act: impl FnOnce(&mut hardware::root::Host, &mut hardware::wires::Wires, &mut Scheduler<Event>) -> R,
+        act: impl FnOnce(&mut hardware::root::Host, &mut hardware::wires::Context<'_>) -> R,
     ) -> R {
         let host = self.host;
         self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(host);
-            act(host, wires, scheduler)
+            let (host, mut cx) = fabric.host_in(host, scheduler);
+            act(host, &mut cx)
         })
     }
 
     fn config_write(&mut self, register: u16, value: u32) {
-        let access = self.with(|host, wires, scheduler| {
-            host.config_write(scheduler, wires, CoreId(0), DRIVE, register, value, 0xf)
-        });
+        let access = self.with(|host, cx| host.config_write(cx, CoreId(0), DRIVE, register, value, 0xf));
         let _ = self.simulation.block_on(access.data);
     }
 
     fn config_read(&mut self, register: u16) -> u32 {
-        let access = self
-            .with(|host, wires, scheduler| host.config_read(scheduler, wires, CoreId(0), DRIVE, register));
+        let access = self.with(|host, cx| host.config_read(cx, CoreId(0), DRIVE, register));
         let data = self.simulation.block_on(access.data).unwrap().unwrap();
         u32::from_le_bytes(*data.first_chunk().unwrap())
     }
@@ -123,21 +120,20 @@ impl OnFabric {
 
 impl BackEnd for OnFabric {
     fn read(&mut self, address: u64, into: &mut [u8]) {
-        self.with(|host, _, _| host.memory.bytes().read(HostPhysical::new(address), into)).unwrap();
+        self.with(|host, _| host.memory.bytes().read(HostPhysical::new(address), into)).unwrap();
     }
     fn write(&mut self, address: u64, from: &[u8]) {
-        self.with(|host, _, _| host.memory.bytes_mut().write(HostPhysical::new(address), from)).unwrap();
+        self.with(|host, _| host.memory.bytes_mut().write(HostPhysical::new(address), from)).unwrap();
     }
     fn bar_read(&mut self, _: u8, bar: u8, offset: u64) -> u32 {
         let at = HostPhysical::new(BARS + (u64::from(bar) << 20) + offset);
-        let access =
-            self.with(|host, wires, scheduler| host.mmio_read(wires, scheduler, CoreId(0), at, 4)).unwrap();
+        let access = self.with(|host, cx| host.mmio_read(cx, CoreId(0), at, 4)).unwrap();
         let data = self.simulation.block_on(access.data).unwrap().unwrap();
         u32::from_le_bytes(*data.first_chunk().unwrap())
     }
     fn bar_write(&mut self, _: u8, bar: u8, offset: u64, data: &[u8]) {
         let at = HostPhysical::new(BARS + (u64::from(bar) << 20) + offset);
-        self.with(|host, wires, scheduler| host.mmio_write(wires, scheduler, CoreId(0), at, data)).unwrap();
+        self.with(|host, cx| host.mmio_write(cx, CoreId(0), at, data)).unwrap();
         // Writes are posted; a test means what it writes to have arrived.
         self.run_for(Duration::from_ns(500));
     }

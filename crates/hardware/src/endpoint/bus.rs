@@ -1,6 +1,5 @@
 //! What a device sees of the fabric.
 
-use engine::Scheduler;
 use platform::device::{DeviceBus, Dma, FunctionIndex, Token};
 use platform::ethernet::{EthernetBus, EthernetPort};
 use units::Time;
@@ -8,27 +7,26 @@ use wire::pcie::config::ConfigSpace;
 
 use super::{Core, EndpointEvent};
 use crate::event::Event;
-use crate::wires::Wires;
+use crate::wires::Context;
 
 /// A device's view of the fabric while it reacts to something.
-pub(super) struct Bus<'a> {
+pub(super) struct Bus<'a, 'b> {
     pub(super) core: &'a mut Core,
-    pub(super) wires: &'a mut Wires,
-    pub(super) scheduler: &'a mut Scheduler<Event>,
+    pub(super) cx: &'a mut Context<'b>,
 }
 
-impl DeviceBus for Bus<'_> {
+impl DeviceBus for Bus<'_, '_> {
     fn now(&self) -> Time {
-        self.scheduler.now()
+        self.cx.scheduler.now()
     }
 
     fn read(&mut self, request: Dma) {
         let Some((end, requester)) = self.core.master(request.function) else {
-            self.core.requester_of(request.function).refuse_read(self.scheduler, request);
+            self.core.requester_of(request.function).refuse_read(self.cx.scheduler, request);
             return;
         };
         let port = self.core.requester_of(request.function);
-        port.read(self.wires, self.scheduler, end, requester, request);
+        port.read(self.cx, end, requester, request);
     }
 
     fn write(&mut self, request: Dma, data: &[u8]) {
@@ -40,27 +38,27 @@ impl DeviceBus for Bus<'_> {
                 of: port.life(),
                 function: port.function_life(request.function),
             };
-            self.scheduler.at(self.scheduler.now(), Event::Endpoint(self.core.id, event));
+            self.cx.scheduler.at(self.cx.scheduler.now(), Event::Endpoint(self.core.id, event));
             return;
         };
         let port = self.core.requester_of(request.function);
-        port.write(self.wires, self.scheduler, end, requester, request, data);
+        port.write(self.cx, end, requester, request, data);
     }
 
     fn interrupt(&mut self, function: FunctionIndex, vector: u16) {
         if let Some(message) = self.core.registers.message(function, vector) {
-            self.core.send_interrupt(self.wires, self.scheduler, function, message);
+            self.core.send_interrupt(self.cx, function, message);
         }
     }
 
     fn set_interrupt_status(&mut self, function: FunctionIndex, pending: bool) {
         self.core.registers.config_mut(function).set_interrupt_status(pending);
-        self.core.drive_lines(self.wires, self.scheduler);
+        self.core.drive_lines(self.cx);
     }
 
     fn wake_at(&mut self, when: Time, token: Token) {
         let event = EndpointEvent::Timer { token, epoch: self.core.epoch };
-        self.scheduler.at(when, Event::Endpoint(self.core.id, event));
+        self.cx.scheduler.at(when, Event::Endpoint(self.core.id, event));
     }
 
     fn config(&self, function: FunctionIndex) -> &ConfigSpace {
@@ -72,12 +70,12 @@ impl DeviceBus for Bus<'_> {
     }
 }
 
-impl EthernetBus for Bus<'_> {
+impl EthernetBus for Bus<'_, '_> {
     fn send(&mut self, port: EthernetPort, ready: Time, frame: &[u8]) -> Option<Time> {
-        self.wires.ethernet.send_from_device(self.scheduler, self.core.id, port, ready, frame)
+        self.cx.wires.ethernet.send_from_device(self.cx.scheduler, self.core.id, port, ready, frame)
     }
 
     fn has_carrier(&self, port: EthernetPort) -> bool {
-        self.wires.ethernet.has_carrier(self.core.id, port)
+        self.cx.wires.ethernet.has_carrier(self.core.id, port)
     }
 }

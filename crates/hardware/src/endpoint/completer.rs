@@ -1,6 +1,5 @@
 //! The device as a completer: what the host reads and writes, of its configuration spaces and of its BARs.
 
-use engine::Scheduler;
 use platform::device::{BarAccess, FunctionIndex, Reset};
 use units::{BarOffset, Duration};
 use wire::pcie::config::ConfigEffect;
@@ -13,7 +12,7 @@ use crate::enables::enabled_runs;
 use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::Context;
 
 /// Read completion boundary of every completer but a root complex, in bytes (base spec 2.3.1.1).
 const COMPLETION_BOUNDARY: u32 = 128;
@@ -22,8 +21,7 @@ impl Endpoint {
     /// The host reads or writes the device. Returns for how long the request keeps its receive buffer.
     pub(super) fn host_request(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         end: LinkEnd,
         packet: PacketId,
         tlp: &Tlp,
@@ -36,7 +34,7 @@ impl Endpoint {
                 let id = self.core.registers.id(FunctionIndex(0));
                 let status = CompletionStatus::UnsupportedRequest;
                 let answer = CompletionHeader::for_register(id, request.requester, request.tag, status, 0);
-                self.refuse(wires, scheduler, end, packet, answer);
+                self.refuse(cx, end, packet, answer);
             }
             TlpKind::ConfigRead(request) => {
                 let value = self.core.registers.read(self.core.port_at(end), request);
@@ -58,10 +56,11 @@ impl Endpoint {
                     ),
                 };
                 let latency = self.core.params.config_latency;
-                self.answer(wires, scheduler, end, answer, &value.unwrap_or(0).to_le_bytes(), latency);
+                self.answer(cx, end, answer, &value.unwrap_or(0).to_le_bytes(), latency);
             }
             TlpKind::ConfigWrite(request) => {
-                let value = wires
+                let value = cx
+                    .wires
                     .packets
                     .decode(packet)
                     .ok()
@@ -76,12 +75,12 @@ impl Endpoint {
                 let answer =
                     CompletionHeader::for_register(request.target, request.requester, request.tag, status, 0);
                 let latency = self.core.params.config_latency;
-                self.answer(wires, scheduler, end, answer, &[], latency);
-                self.config_effects(wires, scheduler, effects);
+                self.answer(cx, end, answer, &[], latency);
+                self.config_effects(cx, effects);
             }
-            TlpKind::MemoryRead(request) => self.bar_read(wires, scheduler, end, packet, request),
+            TlpKind::MemoryRead(request) => self.bar_read(cx, end, packet, request),
             TlpKind::MemoryWrite(request) => {
-                return self.bar_write(wires, scheduler, end, packet, request, tlp.common.poisoned);
+                return self.bar_write(cx, end, packet, request, tlp.common.poisoned);
             }
             TlpKind::Message(_) => {}
             // No device has I/O space.
@@ -89,7 +88,7 @@ impl Endpoint {
                 let id = self.core.registers.id(FunctionIndex(0));
                 let status = CompletionStatus::UnsupportedRequest;
                 let answer = CompletionHeader::for_register(id, request.requester, request.tag, status, 0);
-                self.refuse(wires, scheduler, end, packet, answer);
+                self.refuse(cx, end, packet, answer);
             }
             TlpKind::Completion(_) | TlpKind::CompletionData(_) => {
                 unreachable!("completions are no requests")
@@ -98,47 +97,35 @@ impl Endpoint {
         Duration::ZERO
     }
 
-    fn config_effects(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        effects: Option<(FunctionIndex, Vec<ConfigEffect>)>,
-    ) {
+    fn config_effects(&mut self, cx: &mut Context<'_>, effects: Option<(FunctionIndex, Vec<ConfigEffect>)>) {
         let Some((function, effects)) = effects else { return };
         self.core.heed_registers();
         for effect in effects {
             match effect {
-                ConfigEffect::FunctionLevelReset => self.reset(wires, scheduler, Reset::Function(function)),
+                ConfigEffect::FunctionLevelReset => self.reset(cx, Reset::Function(function)),
                 ConfigEffect::Sriov { enabled: false, .. } => {
-                    self.reset_virtual_functions(wires, scheduler, function);
+                    self.reset_virtual_functions(cx, function);
                 }
                 ConfigEffect::Msix { .. } => {
-                    self.core.drive_lines(wires, scheduler);
-                    self.send_unmasked(wires, scheduler, function);
+                    self.core.drive_lines(cx);
+                    self.send_unmasked(cx, function);
                 }
-                ConfigEffect::Msi => self.core.drive_lines(wires, scheduler),
-                ConfigEffect::ErrorReporting => self.core.protect(wires),
-                ConfigEffect::IntxDisable(_) => self.core.drive_lines(wires, scheduler),
+                ConfigEffect::Msi => self.core.drive_lines(cx),
+                ConfigEffect::ErrorReporting => self.core.protect(cx.wires),
+                ConfigEffect::IntxDisable(_) => self.core.drive_lines(cx),
                 _ => {}
             }
-            self.with_device(wires, scheduler, |device, bus| device.config_changed(bus, function, &effect));
+            self.with_device(cx, |device, bus| device.config_changed(bus, function, &effect));
         }
     }
 
-    fn bar_read(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        end: LinkEnd,
-        packet: PacketId,
-        request: &MemoryRequest,
-    ) {
+    fn bar_read(&mut self, cx: &mut Context<'_>, end: LinkEnd, packet: PacketId, request: &MemoryRequest) {
         let (address, length) = request.byte_range();
         let port = self.core.port_at(end);
         let Some((function, bar, offset)) = self.core.registers.decode(port, address, length) else {
             let id = self.core.registers.id(FunctionIndex(0));
             let answer = CompletionHeader::for_read_error(id, request, CompletionStatus::UnsupportedRequest);
-            self.refuse(wires, scheduler, end, packet, answer);
+            self.refuse(cx, end, packet, answer);
             return;
         };
         let mut data = std::mem::take(&mut self.access);
@@ -148,7 +135,7 @@ impl Endpoint {
         let took = if self.core.registers.interrupt_table_read(at, &mut data) {
             self.core.params.config_latency
         } else {
-            self.with_device(wires, scheduler, |device, bus| device.bar_read(bus, at, &mut data))
+            self.with_device(cx, |device, bus| device.bar_read(bus, at, &mut data))
         };
         let id = self.core.registers.id(function);
         let max_payload = self.core.requester(port).allowance().max_payload;
@@ -158,7 +145,7 @@ impl Endpoint {
         {
             let answer = CompletionHeader::with_data(id, request, piece, piece_length, length - done);
             let bytes = &data[done as usize..(done + piece_length) as usize];
-            self.answer(wires, scheduler, end, answer, bytes, took);
+            self.answer(cx, end, answer, bytes, took);
             done += piece_length;
         }
         self.access = data;
@@ -166,8 +153,7 @@ impl Endpoint {
 
     fn bar_write(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         end: LinkEnd,
         packet: PacketId,
         request: &MemoryRequest,
@@ -180,15 +166,15 @@ impl Endpoint {
         else {
             self.core.unsupported_requests += 1;
             let error = if poisoned { Detected::Poisoned } else { Detected::UnsupportedPosted };
-            self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
+            self.core.report(cx, FunctionIndex(0), error, Some(packet));
             return Duration::ZERO;
         };
         let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
-        let held = self.with_device(wires, scheduler, |device, bus| device.bar_write_holds(bus, at, length));
+        let held = self.with_device(cx, |device, bus| device.bar_write_holds(bus, at, length));
         let mut data = std::mem::take(&mut self.access);
         data.clear();
         let lead = (address & 3) as usize;
-        if let Ok((_, payload)) = wires.packets.decode(packet)
+        if let Ok((_, payload)) = cx.wires.packets.decode(packet)
             && let Some(bytes) = payload.get(lead..lead + length as usize)
         {
             data.extend_from_slice(bytes);
@@ -199,9 +185,9 @@ impl Endpoint {
             let at = BarAccess { function, bar, offset: BarOffset::new(offset + start as u64) };
             let bytes = &data[start..end];
             if self.core.registers.interrupt_table_write(at, bytes) {
-                self.send_unmasked(wires, scheduler, function);
+                self.send_unmasked(cx, function);
             } else {
-                self.with_device(wires, scheduler, |device, bus| device.bar_write(bus, at, bytes));
+                self.with_device(cx, |device, bus| device.bar_write(bus, at, bytes));
             }
         }
         self.access = data;
@@ -209,36 +195,29 @@ impl Endpoint {
     }
 
     /// Sends the interrupts that were pending behind a mask.
-    fn send_unmasked(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        function: FunctionIndex,
-    ) {
+    fn send_unmasked(&mut self, cx: &mut Context<'_>, function: FunctionIndex) {
         for message in self.core.registers.unmasked(function) {
-            self.core.send_interrupt(wires, scheduler, function, message);
+            self.core.send_interrupt(cx, function, message);
         }
     }
 
     /// Reports a request that no function takes, and completes it so (base spec 2.3.1).
     pub(super) fn refuse(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         end: LinkEnd,
         packet: PacketId,
         answer: CompletionHeader,
     ) {
         self.core.unsupported_requests += 1;
         let error = Detected::UnsupportedNonPosted;
-        self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
-        self.answer(wires, scheduler, end, answer, &[], self.core.params.config_latency);
+        self.core.report(cx, FunctionIndex(0), error, Some(packet));
+        self.answer(cx, end, answer, &[], self.core.params.config_latency);
     }
 
     fn answer(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         end: LinkEnd,
         header: CompletionHeader,
         data: &[u8],
@@ -247,12 +226,12 @@ impl Endpoint {
         let packet = if header.length_dw > 0 {
             let lead = usize::from(header.lower_address & 3);
             let tlp = Tlp::new(TlpKind::CompletionData(header));
-            wires.packets.encode_with(&tlp, |room| room[lead..lead + data.len()].copy_from_slice(data))
+            cx.wires.packets.encode_with(&tlp, |room| room[lead..lead + data.len()].copy_from_slice(data))
         } else {
-            wires.packets.encode(&Tlp::new(TlpKind::Completion(header)), &[])
+            cx.wires.packets.encode(&Tlp::new(TlpKind::Completion(header)), &[])
         };
         let of = self.core.requester(self.core.port_at(end)).life();
         let event = EndpointEvent::Answer { end, packet, of };
-        scheduler.after(after, Event::Endpoint(self.core.id, event));
+        cx.scheduler.after(after, Event::Endpoint(self.core.id, event));
     }
 }

@@ -1,6 +1,5 @@
 //! What the PCIe core of a device does for all of its functions: requests in their names, errors, interrupts.
 
-use engine::Scheduler;
 use platform::device::{FunctionIndex, PortIndex};
 use wire::pcie::tlp::{MemoryRequest, Message};
 use wire::pcie::{Bdf, Tlp, TlpKind};
@@ -8,10 +7,9 @@ use wire::pcie::{Bdf, Tlp, TlpKind};
 use super::registers::InterruptMessage;
 use super::{Core, PortLife, Requester};
 use crate::detected::Detected;
-use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::{Context, Wires};
 
 impl Core {
     /// Where and in whose name a function sends requests, if the host lets it.
@@ -61,19 +59,18 @@ impl Core {
 
     pub(super) fn send_interrupt(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         function: FunctionIndex,
         message: InterruptMessage,
     ) {
         let Some((end, requester)) = self.master(function) else { return };
         let request = MemoryRequest::for_bytes(requester, 0, message.address, 4);
         let (tlp, data) = (Tlp::new(TlpKind::MemoryWrite(request)), message.data.to_le_bytes());
-        self.requester_of(function).send_message(wires, scheduler, end, &tlp, &data);
+        self.requester_of(function).send_message(cx, end, &tlp, &data);
     }
 
     /// Tells the other ends of the links which legacy interrupt lines have changed.
-    pub(super) fn drive_lines(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn drive_lines(&mut self, cx: &mut Context<'_>) {
         for ((port, &end), driven) in (0..).zip(&self.ends).zip(&mut self.lines) {
             let now = self.registers.lines(PortIndex(port));
             for (line, active) in now.changes(std::mem::replace(driven, now)) {
@@ -81,7 +78,7 @@ impl Core {
                 let id = self.registers.id(self.registers.first_below(PortIndex(port)));
                 let message = Message::intx(Bdf::new(id.bus(), id.device(), 0), line, active);
                 let tlp = Tlp::new(TlpKind::Message(message));
-                self.requesters[usize::from(port)].send_message(wires, scheduler, end, &tlp, &[]);
+                self.requesters[usize::from(port)].send_message(cx, end, &tlp, &[]);
             }
         }
     }
@@ -89,21 +86,20 @@ impl Core {
     /// Notes an error in a function's registers and tells the root complex if the function is to.
     pub(super) fn report(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         function: FunctionIndex,
         error: Detected,
         packet: Option<PacketId>,
     ) {
-        let tlp = packet.map(|packet| wires.packets.bytes(packet));
+        let tlp = packet.map(|packet| cx.wires.packets.bytes(packet));
         let function = self.registers.reporter(function);
         let Some(code) = error.record(self.registers.config_mut(function), tlp) else { return };
         let (port, id) = self.registers.port_and_id(function);
         let message = Tlp::new(TlpKind::Message(Message::error(id, code)));
         // Nobody hears one that is in no slot.
         let Some(&end) = self.ends.get(usize::from(port.0)) else { return };
-        let packet = wires.packets.encode(&message, &[]);
-        wires.send(scheduler, end, packet);
+        let packet = cx.wires.packets.encode(&message, &[]);
+        cx.send(end, packet);
     }
 
     /// The port whose link ends at `end`.

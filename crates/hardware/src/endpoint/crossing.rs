@@ -1,6 +1,5 @@
 //! TLPs that cross an adapter with a non-transparent bridge, from its host to a cable or from a cable to its host.
 
-use engine::Scheduler;
 use platform::device::{BarAccess, FunctionIndex, PortIndex};
 use units::{BarOffset, Time};
 use wire::ntb::{self, CableAddress};
@@ -14,7 +13,7 @@ use crate::event::Event;
 use crate::link::{LinkEnd, LinkState};
 use crate::ntb::{self as bridge, Bridge, NtbCounters};
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::Context;
 
 /// Why a TLP does not cross.
 #[derive(Clone, Copy)]
@@ -49,14 +48,8 @@ impl Endpoint {
     }
 
     /// Lets a TLP from its host cross if it is none for the adapter itself.
-    pub(super) fn cross_out(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        ingress: LinkEnd,
-        packet: PacketId,
-    ) -> bool {
-        let Ok((tlp, _)) = wires.packets.decode(packet) else { return false };
+    pub(super) fn cross_out(&mut self, cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId) -> bool {
+        let Ok((tlp, _)) = cx.wires.packets.decode(packet) else { return false };
         let tlp = &tlp;
         let Some(bridge) = &mut self.bridge else { return false };
         let rewritten = match &tlp.kind {
@@ -79,7 +72,7 @@ impl Endpoint {
             }
             _ => return false,
         };
-        let is_up = |end: &LinkEnd| wires.link(end.link).state() == LinkState::Up;
+        let is_up = |end: &LinkEnd| cx.wires.link(end.link).state() == LinkState::Up;
         let way = rewritten.and_then(|(node, rewritten)| {
             let cable = bridge.routes.get(&node).copied();
             let cable = cable.filter(|&cable| is_up(&bridge.cables[cable]));
@@ -88,36 +81,30 @@ impl Endpoint {
         match way {
             Ok((cable, rewritten)) => {
                 let egress = bridge.cables[cable];
-                wires.packets.readdress(packet, &rewritten);
+                cx.wires.packets.readdress(packet, &rewritten);
                 let timing = (bridge.params.latency, bridge.params.cut_through);
                 let last = &mut bridge.last_out[cable];
-                let now = scheduler.now();
-                let at = bridge::crossing_time(wires, now, (ingress, egress), packet, timing, last);
+                let now = cx.now();
+                let at = bridge::crossing_time(cx.wires, now, (ingress, egress), packet, timing, last);
                 bridge.counters.sent += 1;
-                self.pass(wires, scheduler, egress, packet, at);
+                self.pass(cx, egress, packet, at);
             }
-            Err(why) => self.refuse_out(wires, scheduler, ingress, packet, tlp, why),
+            Err(why) => self.refuse_out(cx, ingress, packet, tlp, why),
         }
         true
     }
 
     /// A TLP arrived by a cable.
-    pub(crate) fn deliver_from_cable(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        ingress: LinkEnd,
-        packet: PacketId,
-    ) {
+    pub(crate) fn deliver_from_cable(&mut self, cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId) {
         let (Ok((tlp, _)), Some(host), Some(bridge)) =
-            (wires.packets.decode(packet), self.host_end(), self.bridge.as_deref_mut())
+            (cx.wires.packets.decode(packet), self.host_end(), self.bridge.as_deref_mut())
         else {
-            return bridge::consume_whole(wires, scheduler, ingress, packet);
+            return bridge::consume_whole(cx, ingress, packet);
         };
         let timing = (bridge.params.latency, bridge.params.cut_through);
-        let now = scheduler.now();
+        let now = cx.now();
         let master = self.core.registers.master(FunctionIndex(0));
-        let is_up = wires.link(host.link).state() == LinkState::Up;
+        let is_up = cx.wires.link(host.link).state() == LinkState::Up;
         let own = master.filter(|_| is_up).map(|(_, id)| id).ok_or(Refusal::Unreachable);
         let rewritten = match &tlp.kind {
             TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
@@ -125,9 +112,9 @@ impl Endpoint {
                 if at.registers {
                     // Behind what went to the host before: an interrupt comes after the data that it tells of.
                     let last = &mut bridge.last_in;
-                    let at = bridge::crossing_time(wires, now, (ingress, host), packet, timing, last);
+                    let at = bridge::crossing_time(cx.wires, now, (ingress, host), packet, timing, last);
                     let event = EndpointEvent::CableAccess { cable: ingress, packet };
-                    scheduler.at(at, Event::Endpoint(self.core.id, event));
+                    cx.scheduler.at(at, Event::Endpoint(self.core.id, event));
                     return;
                 }
                 let from = (request.requester.bus(), request.requester.ari_function());
@@ -147,32 +134,25 @@ impl Endpoint {
         };
         match rewritten {
             Ok(rewritten) => {
-                wires.packets.readdress(packet, &rewritten);
+                cx.wires.packets.readdress(packet, &rewritten);
                 let last = &mut bridge.last_in;
-                let at = bridge::crossing_time(wires, now, (ingress, host), packet, timing, last);
+                let at = bridge::crossing_time(cx.wires, now, (ingress, host), packet, timing, last);
                 bridge.counters.received += 1;
-                self.pass(wires, scheduler, host, packet, at);
+                self.pass(cx, host, packet, at);
             }
             Err(why) => {
                 self.count(why);
                 if let TlpKind::MemoryRead(request) = &tlp.kind {
-                    self.answer_cable(wires, scheduler, ingress, unsupported(self.cable_id(), request), &[]);
+                    self.answer_cable(cx, ingress, unsupported(self.cable_id(), request), &[]);
                 }
-                bridge::consume_whole(wires, scheduler, ingress, packet);
+                bridge::consume_whole(cx, ingress, packet);
             }
         }
     }
 
-    fn pass(
-        &self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        egress: LinkEnd,
-        packet: PacketId,
-        at: Time,
-    ) {
-        bridge::tie(wires, egress, packet);
-        scheduler.at(at, Event::Endpoint(self.core.id, EndpointEvent::Pass { end: egress, packet }));
+    fn pass(&self, cx: &mut Context<'_>, egress: LinkEnd, packet: PacketId, at: Time) {
+        bridge::tie(cx.wires, egress, packet);
+        cx.scheduler.at(at, Event::Endpoint(self.core.id, EndpointEvent::Pass { end: egress, packet }));
     }
 
     /// What the adapter is called on its cables.
@@ -192,8 +172,7 @@ impl Endpoint {
     /// Tells the host that a TLP of its does not cross, and completes it if somebody waits for that (base spec 2.3.1).
     fn refuse_out(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         ingress: LinkEnd,
         packet: PacketId,
         tlp: &Tlp,
@@ -205,29 +184,23 @@ impl Endpoint {
                 let id = self.core.registers.id(FunctionIndex(0));
                 let status = CompletionStatus::UnsupportedRequest;
                 let answer = CompletionHeader::for_read_error(id, request, status);
-                self.refuse(wires, scheduler, ingress, packet, answer);
+                self.refuse(cx, ingress, packet, answer);
             }
             TlpKind::MemoryWrite(_) => {
                 let error = Detected::UnsupportedPosted;
-                self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
+                self.core.report(cx, FunctionIndex(0), error, Some(packet));
             }
             _ => {
                 let error = Detected::UnexpectedCompletion;
-                self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
+                self.core.report(cx, FunctionIndex(0), error, Some(packet));
             }
         }
-        bridge::consume_whole(wires, scheduler, ingress, packet);
+        bridge::consume_whole(cx, ingress, packet);
     }
 
     /// Another node reads or writes the adapter's registers.
-    pub(super) fn cable_access(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        cable: LinkEnd,
-        packet: PacketId,
-    ) {
-        if let Ok((tlp, _)) = wires.packets.decode(packet)
+    pub(super) fn cable_access(&mut self, cx: &mut Context<'_>, cable: LinkEnd, packet: PacketId) {
+        if let Ok((tlp, _)) = cx.wires.packets.decode(packet)
             && let TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) = tlp.kind
         {
             let (address, length) = request.byte_range();
@@ -245,19 +218,19 @@ impl Endpoint {
                 (TlpKind::MemoryRead(_), true) => {
                     let mut data = [0; 8];
                     let data = &mut data[..length as usize];
-                    self.with_device(wires, scheduler, |device, bus| device.bar_read(bus, access(at), data));
+                    self.with_device(cx, |device, bus| device.bar_read(bus, access(at), data));
                     let id = self.cable_id();
                     let header = CompletionHeader::with_data(id, &request, address, length, length);
-                    self.answer_cable(wires, scheduler, cable, header, data);
+                    self.answer_cable(cx, cable, header, data);
                 }
                 (TlpKind::MemoryRead(_), false) => {
                     self.count(Refusal::Unmapped);
                     let answer = unsupported(self.cable_id(), &request);
-                    self.answer_cable(wires, scheduler, cable, answer, &[]);
+                    self.answer_cable(cx, cable, answer, &[]);
                 }
                 (_, true) => {
                     let mut data = [0; 12];
-                    if let Ok((_, payload)) = wires.packets.decode(packet) {
+                    if let Ok((_, payload)) = cx.wires.packets.decode(packet) {
                         let here = payload.len().min(data.len());
                         data[..here].copy_from_slice(&payload[..here]);
                     }
@@ -265,43 +238,36 @@ impl Endpoint {
                     for run in enabled_runs(&request).filter(|run| run.end <= data.len()) {
                         let at = access(at - lead + run.start as u64);
                         let bytes = &data[run];
-                        self.with_device(wires, scheduler, |device, bus| device.bar_write(bus, at, bytes));
+                        self.with_device(cx, |device, bus| device.bar_write(bus, at, bytes));
                     }
                 }
                 (_, false) => self.count(Refusal::Unmapped),
             }
         }
-        let now = scheduler.now();
-        wires.consume(scheduler, packet, now);
+        let now = cx.now();
+        cx.consume(packet, now);
     }
 
     /// Answers a request that came by a cable.
-    fn answer_cable(
-        &self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        cable: LinkEnd,
-        header: CompletionHeader,
-        data: &[u8],
-    ) {
+    fn answer_cable(&self, cx: &mut Context<'_>, cable: LinkEnd, header: CompletionHeader, data: &[u8]) {
         let kind = match data {
             [] => TlpKind::Completion(header),
             _ => TlpKind::CompletionData(header),
         };
         let lead = usize::from(header.lower_address & 3);
-        let packet = wires.packets.encode_with(&Tlp::new(kind), |room| {
+        let packet = cx.wires.packets.encode_with(&Tlp::new(kind), |room| {
             if !data.is_empty() {
                 room[lead..lead + data.len()].copy_from_slice(data);
             }
         });
         let latency = self.bridge().map_or(units::Duration::ZERO, |bridge| bridge.params.register_latency);
-        self.pass(wires, scheduler, cable, packet, scheduler.now() + latency);
+        self.pass(cx, cable, packet, cx.now() + latency);
     }
 
     /// Notes which nodes a cable that is up leads to, and tells the host if that has changed.
-    pub(crate) fn heed_cables(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
+    pub(crate) fn heed_cables(&mut self, cx: &mut Context<'_>) {
         let Some(bridge) = &self.bridge else { return };
-        let is_up = |&cable: &usize| wires.link(bridge.cables[cable].link).state() == LinkState::Up;
+        let is_up = |&cable: &usize| cx.wires.link(bridge.cables[cable].link).state() == LinkState::Up;
         let up = bridge.routes.iter().filter(|(_, cable)| is_up(cable)).map(|(&node, _)| 1u64 << (node % 64));
         let up = up.fold(0, |all, bit| all | bit);
         if bridge.reachable.replace(up) != up {
@@ -311,7 +277,7 @@ impl Endpoint {
                 offset: BarOffset::new(ntb::DOORBELL),
             };
             let bit = ntb::LINK_CHANGED.to_le_bytes();
-            self.with_device(wires, scheduler, |device, bus| device.bar_write(bus, at, &bit));
+            self.with_device(cx, |device, bus| device.bar_write(bus, at, &bit));
         }
     }
 }

@@ -1,14 +1,12 @@
 //! What can happen inside an endpoint, and what follows.
 
-use engine::Scheduler;
 use platform::device::Token;
 
 use super::{Endpoint, Life, PortLife, Requester};
 use crate::detected::Detected;
-use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::Context;
 
 /// What can happen inside an endpoint. Events of before a reset carry an older life and are dropped.
 #[derive(Clone, Copy, Debug)]
@@ -99,64 +97,62 @@ pub enum EndpointEvent {
 
 impl Endpoint {
     /// Something inside the endpoint is due.
-    pub fn handle(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, event: EndpointEvent) {
+    pub fn handle(&mut self, cx: &mut Context<'_>, event: EndpointEvent) {
         // What was under way before a reset is forgotten.
         match event {
             EndpointEvent::Transmit { end, packet, of } | EndpointEvent::Answer { end, packet, of } => {
                 match self.core.current(of) {
-                    Some(_) => wires.send(scheduler, end, packet),
-                    None => wires.packets.free(packet),
+                    Some(_) => cx.send(end, packet),
+                    None => cx.wires.packets.free(packet),
                 }
             }
             EndpointEvent::IssueReads { of } => {
                 if let Some(requester) = self.core.current(of) {
-                    requester.issue_reads(wires, scheduler);
+                    requester.issue_reads(cx);
                 }
             }
             EndpointEvent::StartWrites { of } => {
                 if let Some(requester) = self.core.current(of) {
-                    requester.start_writes(wires, scheduler);
+                    requester.start_writes(cx);
                 }
             }
             EndpointEvent::WriteFetched { of } => {
                 if let Some(requester) = self.core.current(of) {
-                    requester.write_fetched(wires, scheduler);
+                    requester.write_fetched(cx);
                 }
             }
             EndpointEvent::TagFree { tag, of } => {
                 if let Some(requester) = self.core.current(of) {
-                    requester.tag_free(wires, scheduler, tag);
+                    requester.tag_free(cx, tag);
                 }
             }
             EndpointEvent::ReadDone { read, of } => {
                 if let Some(read) = self.core.current(of).and_then(|requester| requester.take_finished(read))
                 {
                     let outcome = read.failed.map_or(Ok(&read.data[..]), Err);
-                    self.with_device(wires, scheduler, |device, bus| {
-                        device.read_done(bus, read.token, outcome)
-                    });
+                    self.with_device(cx, |device, bus| device.read_done(bus, read.token, outcome));
                     self.core.requester_mut(of.port).recycle(read);
                 }
             }
             EndpointEvent::WriteDone { token, of, function } => {
                 let is_current = |port: &mut Requester| function == port.function_life(function.function);
                 if self.core.current(of).is_some_and(is_current) {
-                    self.with_device(wires, scheduler, |device, bus| device.write_done(bus, token));
+                    self.with_device(cx, |device, bus| device.write_done(bus, token));
                 }
             }
             EndpointEvent::Timer { token, epoch } => {
                 if epoch == self.core.epoch {
-                    self.with_device(wires, scheduler, |device, bus| device.timer(bus, token));
+                    self.with_device(cx, |device, bus| device.timer(bus, token));
                 }
             }
-            EndpointEvent::Pass { end, packet } => wires.send_tied(scheduler, end, packet),
+            EndpointEvent::Pass { end, packet } => cx.send_tied(end, packet),
             EndpointEvent::CableAccess { cable, packet } => {
-                self.cable_access(wires, scheduler, cable, packet);
+                self.cable_access(cx, cable, packet);
             }
             EndpointEvent::CheckTimeouts { of } => {
                 let Some(requester) = self.core.current(of) else { return };
-                for function in requester.check_timeouts(scheduler) {
-                    self.core.report(wires, scheduler, function, Detected::CompletionTimeout, None);
+                for function in requester.check_timeouts(cx.scheduler) {
+                    self.core.report(cx, function, Detected::CompletionTimeout, None);
                 }
             }
         }

@@ -9,7 +9,6 @@ mod params;
 mod registers;
 mod requester;
 
-use engine::Scheduler;
 use platform::device::{Device, DeviceBus, FunctionIndex, PortIndex, Reset};
 use wire::pcie::{IntxLines, TlpKind};
 
@@ -21,11 +20,10 @@ pub use requester::{Life, PortLife, Requester, RequesterCounters};
 use bus::Bus;
 
 use crate::detected::Detected;
-use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::ntb::Bridge;
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::Context;
 
 /// A device of the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -101,81 +99,69 @@ impl Endpoint {
     /// Lets `act` work on the device model as if from inside: it may start DMA.
     pub fn with_device<R>(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         act: impl FnOnce(&mut dyn Device, &mut dyn DeviceBus) -> R,
     ) -> R {
         let Self { core, device, .. } = self;
-        act(&mut **device, &mut Bus { core, wires, scheduler })
+        act(&mut **device, &mut Bus { core, cx })
     }
 
     /// A TLP arrived at one of the device's ports.
-    pub fn deliver(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        end: LinkEnd,
-        packet: PacketId,
-    ) {
-        if self.bridge.is_some() && self.cross_out(wires, scheduler, end, packet) {
+    pub fn deliver(&mut self, cx: &mut Context<'_>, end: LinkEnd, packet: PacketId) {
+        if self.bridge.is_some() && self.cross_out(cx, end, packet) {
             return;
         }
-        let now = scheduler.now();
-        let Ok((tlp, payload)) = wires.packets.decode(packet) else {
+        let now = cx.now();
+        let Ok((tlp, payload)) = cx.wires.packets.decode(packet) else {
             self.core.unsupported_requests += 1;
-            self.core.report(wires, scheduler, FunctionIndex(0), Detected::Malformed, Some(packet));
-            wires.consume(scheduler, packet, now);
+            self.core.report(cx, FunctionIndex(0), Detected::Malformed, Some(packet));
+            cx.consume(packet, now);
             return;
         };
-        if wires.is_damaged(&tlp, packet) && self.core.registers.ecrc(self.core.port_at(end)).checked {
+        if cx.wires.is_damaged(&tlp, packet) && self.core.registers.ecrc(self.core.port_at(end)).checked {
             let function = self.core.registers.first_below(self.core.port_at(end));
-            self.core.report(wires, scheduler, function, Detected::Ecrc, Some(packet));
+            self.core.report(cx, function, Detected::Ecrc, Some(packet));
             // Whose it is cannot be trusted either: nobody is answered (base spec 2.7.1).
-            wires.consume(scheduler, packet, now);
+            cx.consume(packet, now);
             return;
         }
         match &tlp.kind {
             TlpKind::CompletionData(header) | TlpKind::Completion(header) => {
                 let poisoned = tlp.common.poisoned;
-                let padding = wires.packets.hop(packet).padding;
+                let padding = cx.wires.packets.hop(packet).padding;
                 let port = self.core.port_at(end);
                 let requester = self.core.requester_mut(port);
-                let at = requester.completion(wires, scheduler, end, header, poisoned, padding, payload);
+                let at =
+                    requester.completion(cx.wires, cx.scheduler, end, header, poisoned, padding, payload);
                 if let Some((function, error)) = requester.detected.take() {
-                    self.core.report(wires, scheduler, function, error, Some(packet));
+                    self.core.report(cx, function, error, Some(packet));
                 }
-                wires.consume(scheduler, packet, at);
+                cx.consume(packet, at);
             }
             _ => {
-                let held = self.host_request(wires, scheduler, end, packet, &tlp);
-                wires.consume(scheduler, packet, now + held);
+                let held = self.host_request(cx, end, packet, &tlp);
+                cx.consume(packet, now + held);
             }
         }
     }
 
     /// The link layer at one of the device's ports noticed an error that it corrects.
-    pub fn link_error(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        end: LinkEnd,
-        error: Detected,
-    ) {
+    pub fn link_error(&mut self, cx: &mut Context<'_>, end: LinkEnd, error: Detected) {
         let function = self.core.registers.first_below(self.core.port_at(end));
-        self.core.report(wires, scheduler, function, error, None);
+        self.core.report(cx, function, error, None);
     }
 
     /// Resets the device.
-    pub fn reset(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, reset: Reset) {
+    pub fn reset(&mut self, cx: &mut Context<'_>, reset: Reset) {
         match reset {
             // The device's other functions go on, but those that go with it.
             Reset::Function(function) => {
-                self.reset_virtual_functions(wires, scheduler, function);
+                self.reset_virtual_functions(cx, function);
                 let (port, _) = self.core.registers.port_and_id(function);
                 self.core.requester_mut(port).reset_function(function);
             }
             Reset::Fundamental | Reset::Hot => {
-                self.core.ends.iter().for_each(|&end| wires.recall(scheduler, end));
+                self.core.ends.iter().for_each(|&end| cx.recall(end));
                 self.core.requesters.iter_mut().for_each(Requester::reset);
                 // The other ends have forgotten them with the link (base spec 2.2.8.1).
                 self.core.lines.fill(IntxLines::default());
@@ -184,42 +170,37 @@ impl Endpoint {
         }
         self.core.registers.reset(reset);
         self.core.heed_registers();
-        self.core.protect(wires);
-        self.core.drive_lines(wires, scheduler);
-        self.with_device(wires, scheduler, |device, bus| device.reset(bus, reset));
+        self.core.protect(cx.wires);
+        self.core.drive_lines(cx);
+        self.with_device(cx, |device, bus| device.reset(bus, reset));
     }
 
     /// The link at a port went down or its reset was asked for: the functions below it are reset, and all of the device if it
     /// has no other port.
-    pub fn reset_port(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, end: LinkEnd) {
+    pub fn reset_port(&mut self, cx: &mut Context<'_>, end: LinkEnd) {
         let port = self.core.port_at(end);
         let Some(functions) = self.core.registers.alone_below(port) else {
-            return self.reset(wires, scheduler, Reset::Hot);
+            return self.reset(cx, Reset::Hot);
         };
-        wires.recall(scheduler, end);
+        cx.recall(end);
         // Nothing that was asked for through it will be answered.
         self.core.requester_mut(port).reset();
         self.core.lines[usize::from(port.0)] = IntxLines::default();
         for function in functions {
-            self.reset(wires, scheduler, Reset::Function(function));
+            self.reset(cx, Reset::Function(function));
         }
     }
 
     /// Resets the virtual functions of a physical one: it is reset, or they are disabled.
-    fn reset_virtual_functions(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        of: FunctionIndex,
-    ) {
+    fn reset_virtual_functions(&mut self, cx: &mut Context<'_>, of: FunctionIndex) {
         for function in self.core.registers.virtual_functions(of) {
-            self.reset(wires, scheduler, Reset::Function(function));
+            self.reset(cx, Reset::Function(function));
         }
     }
 
     /// The link at one of the device's ports has sent something that waited.
-    pub fn link_drained(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, end: LinkEnd) {
+    pub fn link_drained(&mut self, cx: &mut Context<'_>, end: LinkEnd) {
         let port = self.core.port_at(end);
-        self.core.requester_mut(port).start_writes(wires, scheduler);
+        self.core.requester_mut(port).start_writes(cx);
     }
 }

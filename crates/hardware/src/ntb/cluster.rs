@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use engine::Scheduler;
 use units::{Duration, Time};
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus};
 use wire::pcie::{Bdf, Tlp, TlpKind};
@@ -12,7 +11,7 @@ use super::{consume_whole, crossing_time, destination, tie};
 use crate::event::Event;
 use crate::link::{LinkEnd, LinkState};
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::Context;
 
 /// A cluster switch of the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -77,54 +76,41 @@ impl ClusterSwitch {
     }
 
     /// A TLP arrived by a cable.
-    pub(crate) fn deliver(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        ingress: LinkEnd,
-        packet: PacketId,
-    ) {
-        let Ok((tlp, _)) = wires.packets.decode(packet) else {
-            return consume_whole(wires, scheduler, ingress, packet);
+    pub(crate) fn deliver(&mut self, cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId) {
+        let Ok((tlp, _)) = cx.wires.packets.decode(packet) else {
+            return consume_whole(cx, ingress, packet);
         };
         let from = self.cables.iter().position(|&end| end == ingress);
         let to = destination(&tlp).and_then(|node| self.routes.get(&node).copied());
-        let is_up = |cable: &usize| wires.link(self.cables[*cable].link).state() == LinkState::Up;
+        let is_up = |cable: &usize| cx.wires.link(self.cables[*cable].link).state() == LinkState::Up;
         let (Some(from), Some(to)) = (from, to.filter(is_up).filter(|to| Some(*to) != from)) else {
             self.unreachable += 1;
-            return self.refuse(wires, scheduler, ingress, packet, &tlp);
+            return self.refuse(cx, ingress, packet, &tlp);
         };
         let egress = self.cables[to];
         let timing = (self.params.latency, self.params.cut_through);
-        let now = scheduler.now();
-        let at = crossing_time(wires, now, (ingress, egress), packet, timing, &mut self.last[from][to]);
+        let now = cx.now();
+        let at = crossing_time(cx.wires, now, (ingress, egress), packet, timing, &mut self.last[from][to]);
         self.forwarded += 1;
-        tie(wires, egress, packet);
-        scheduler.at(at, Event::Cluster(self.id, ClusterSend { end: egress, packet }));
+        tie(cx.wires, egress, packet);
+        cx.scheduler.at(at, Event::Cluster(self.id, ClusterSend { end: egress, packet }));
     }
 
     /// Nobody is there: who waits is told.
-    fn refuse(
-        &self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        ingress: LinkEnd,
-        packet: PacketId,
-        tlp: &Tlp,
-    ) {
+    fn refuse(&self, cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId, tlp: &Tlp) {
         if let TlpKind::MemoryRead(request) = &tlp.kind {
             let status = CompletionStatus::UnsupportedRequest;
             let answer = CompletionHeader::for_read_error(Bdf::default(), request, status);
-            let answer = wires.packets.encode(&Tlp::new(TlpKind::Completion(answer)), &[]);
-            wires.tie(ingress, answer);
-            let at = scheduler.now() + self.params.latency;
-            scheduler.at(at, Event::Cluster(self.id, ClusterSend { end: ingress, packet: answer }));
+            let answer = cx.wires.packets.encode(&Tlp::new(TlpKind::Completion(answer)), &[]);
+            cx.wires.tie(ingress, answer);
+            let at = cx.now() + self.params.latency;
+            cx.scheduler.at(at, Event::Cluster(self.id, ClusterSend { end: ingress, packet: answer }));
         }
-        consume_whole(wires, scheduler, ingress, packet);
+        consume_whole(cx, ingress, packet);
     }
 
     /// A TLP has come to the port by which it leaves.
-    pub(crate) fn handle(wires: &mut Wires, scheduler: &mut Scheduler<Event>, send: ClusterSend) {
-        wires.send_tied(scheduler, send.end, send.packet);
+    pub(crate) fn handle(cx: &mut Context<'_>, send: ClusterSend) {
+        cx.send_tied(send.end, send.packet);
     }
 }

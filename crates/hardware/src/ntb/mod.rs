@@ -21,7 +21,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hash;
 use std::rc::Rc;
 
-use engine::Scheduler;
 use rustc_hash::FxHashMap;
 use units::{Duration, Time};
 use wire::ntb::{CableAddress, Segment};
@@ -34,7 +33,7 @@ pub use registers::NtbDevice;
 use crate::endpoint::EndpointId;
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::{Context, Wires};
 
 /// What an adapter is made of.
 #[derive(Clone, Debug)]
@@ -309,12 +308,7 @@ pub(crate) fn tie(wires: &mut Wires, egress: LinkEnd, packet: PacketId) {
 }
 
 /// A TLP that goes no further frees its buffer once all of it has come.
-pub(crate) fn consume_whole(
-    wires: &mut Wires,
-    scheduler: &mut Scheduler<crate::event::Event>,
-    ingress: LinkEnd,
-    packet: PacketId,
-) {
-    let whole = scheduler.now() + wires.tail(ingress, packet);
-    wires.consume(scheduler, packet, whole);
+pub(crate) fn consume_whole(cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId) {
+    let whole = cx.now() + cx.wires.tail(ingress, packet);
+    cx.consume(packet, whole);
 }

@@ -1,6 +1,5 @@
 //! Requests of devices as they reach memory: intake, translation, cache lines, completions.
 
-use engine::Scheduler;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
@@ -13,7 +12,7 @@ use crate::event::Event;
 use crate::iommu;
 use crate::memory::{Agent, Coverage, LINE, MemorySystem};
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::Context;
 
 /// How exactly the order is kept in which requests touch bytes. A request whose translation takes longer reaches memory
 /// in an event of its own; the bytes of others are touched when the request arrives, which saves that event. Their times
@@ -35,8 +34,7 @@ impl Host {
     /// A memory read or write of a device arrived at `port`.
     pub(super) fn memory_request(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         port: u8,
         packet: PacketId,
         tlp: &Tlp,
@@ -46,15 +44,15 @@ impl Host {
         let (address, length) = request.byte_range();
         let lines = lines_of(address, length).len() as u64;
         let now = match &mut self.power {
-            Some(power) => power.admit(scheduler.now(), Bytes::new(lines * LINE)),
-            None => scheduler.now(),
+            Some(power) => power.admit(cx.now(), Bytes::new(lines * LINE)),
+            None => cx.now(),
         };
         let state = &mut self.ports[usize::from(port)];
         let intake = state.params.intake_per_request + state.params.intake_per_line * lines;
         state.intake_free = state.intake_free.max(now) + intake;
         let start = state.intake_free + state.params.request_latency;
         if !is_write {
-            wires.consume_credits(scheduler, packet, state.intake_free);
+            cx.consume_credits(packet, state.intake_free);
         }
         let node = state.params.node;
         let interrupt = is_write && INTERRUPT_RANGE.contains(&address);
@@ -97,20 +95,20 @@ impl Host {
             // When its bytes are touched; when they are globally ordered is known only then.
             self.translation_in_use(port, at);
             let slot = self.defer(deferred);
-            scheduler.at(at, Event::Root(self.id, RootEvent::Access { slot }));
+            cx.scheduler.at(at, Event::Root(self.id, RootEvent::Access { slot }));
         } else {
-            self.access(wires, scheduler, deferred, tlp, ready);
+            self.access(cx, deferred, tlp, ready);
         }
     }
 
     /// A request whose translation took a while reaches memory.
-    pub(super) fn deferred_access(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, slot: u32) {
+    pub(super) fn deferred_access(&mut self, cx: &mut Context<'_>, slot: u32) {
         let deferred = self.take_deferred(slot);
         self.ports[usize::from(deferred.port)].deferred -= 1;
-        let at = scheduler.now();
-        match wires.packets.decode(deferred.packet) {
-            Ok((tlp, _)) => self.access(wires, scheduler, deferred, &tlp, at),
-            Err(_) => wires.consume(scheduler, deferred.packet, at),
+        let at = cx.now();
+        match cx.wires.packets.decode(deferred.packet) {
+            Ok((tlp, _)) => self.access(cx, deferred, &tlp, at),
+            Err(_) => cx.consume(deferred.packet, at),
         }
     }
 
@@ -123,45 +121,30 @@ impl Host {
     }
 
     /// Does a translated request at `start`.
-    fn access(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        what: Deferred,
-        tlp: &Tlp,
-        start: Time,
-    ) {
+    fn access(&mut self, cx: &mut Context<'_>, what: Deferred, tlp: &Tlp, start: Time) {
         match &tlp.kind {
-            TlpKind::MemoryRead(request) => self.read(wires, scheduler, what, tlp, request, start),
-            TlpKind::MemoryWrite(request) => self.write(wires, scheduler, what, tlp, request, start),
+            TlpKind::MemoryRead(request) => self.read(cx, what, tlp, request, start),
+            TlpKind::MemoryWrite(request) => self.write(cx, what, tlp, request, start),
             _ => unreachable!("only memory requests are deferred"),
         }
     }
 
     /// Completes a request for I/O or configuration space, of which no device finds any upstream (base spec 2.3.1).
-    pub(super) fn refuse(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        port: u8,
-        tlp: &Tlp,
-        (requester, tag): (Bdf, u16),
-    ) {
+    pub(super) fn refuse(&mut self, cx: &mut Context<'_>, port: u8, tlp: &Tlp, (requester, tag): (Bdf, u16)) {
         self.counters.unsupported_requests += 1;
-        self.port_error(scheduler, port, Detected::UnsupportedNonPosted, None);
+        self.port_error(cx.scheduler, port, Detected::UnsupportedNonPosted, None);
         let root = &mut self.ports[usize::from(port)];
         let status = CompletionStatus::UnsupportedRequest;
         let answer = CompletionHeader::for_register(root.id, requester, tag, status, 0);
-        let packet = wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
-        let at = scheduler.now();
-        wires.tie(root.end, packet);
-        root.queue_completion(wires, scheduler, self.id, port, at, packet);
+        let packet = cx.wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
+        let at = cx.now();
+        cx.wires.tie(root.end, packet);
+        root.queue_completion(cx, self.id, port, at, packet);
     }
 
     fn read(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         what: Deferred,
         tlp: &Tlp,
         request: &MemoryRequest,
@@ -173,15 +156,15 @@ impl Host {
         let in_memory = what.target.filter(|&target| installed(target, length as usize));
         if in_memory.is_none()
             && what.target.is_some_and(|target| !installed(target, 1))
-            && self.send_to_peer(wires, scheduler, &what, tlp, request, start.max(ordered))
+            && self.send_to_peer(cx, &what, tlp, request, start.max(ordered))
         {
-            wires.packets.free(what.packet);
+            cx.wires.packets.free(what.packet);
             return;
         }
-        let epoch = wires.packets.hop(what.packet).epoch;
-        wires.packets.free(what.packet);
+        let epoch = cx.wires.packets.hop(what.packet).epoch;
+        cx.wires.packets.free(what.packet);
         let port = &mut self.ports[usize::from(what.port)];
-        if epoch != wires.link(port.end.link).epoch() {
+        if epoch != cx.wires.link(port.end.link).epoch() {
             // Whoever asked is no longer there, or has been reset and does not know of it.
             return;
         }
@@ -191,9 +174,9 @@ impl Host {
             self.counters.unsupported_requests += 1;
             let answer =
                 CompletionHeader::for_read_error(port.id, request, CompletionStatus::UnsupportedRequest);
-            let packet = wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
-            wires.tie(port.end, packet);
-            port.queue_completion(wires, scheduler, self.id, what.port, start, packet);
+            let packet = cx.wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
+            cx.wires.tie(port.end, packet);
+            port.queue_completion(cx, self.id, what.port, start, packet);
             return;
         };
         let Scratch { ready, pieces, .. } = &mut self.scratch;
@@ -213,7 +196,7 @@ impl Host {
             latest = latest.max(there);
             ready.push(latest);
         }
-        let combining = if port.writes_ordered > scheduler.now() {
+        let combining = if port.writes_ordered > cx.now() {
             Combining::Nothing
         } else if port.last_completion + port.params.split.busy_hold > start {
             Combining::Waiting
@@ -223,7 +206,7 @@ impl Host {
         let (interval, max_payload) = (port.params.line_interval, port.params.max_payload);
         port.params.split.cut(address, length, ready, combining, interval, max_payload, pieces);
         if let Some(power) = &mut self.power {
-            let link = wires.link(port.end.link);
+            let link = cx.wires.link(port.end.link);
             let wire_bytes = u64::from(length) + (link.framing_bytes() + 12) * pieces.len() as u64;
             let on_wire = link.wire_time(port.end.side, wire_bytes);
             power.read_until(latest, latest + port.params.completion_latency, on_wire);
@@ -239,13 +222,13 @@ impl Host {
             let bytes = self.memory.bytes();
             let from = target + (piece.address - address);
             let packet =
-                wires.packets.encode_with(&answer_tlp(tlp, TlpKind::CompletionData(answer)), |payload| {
+                cx.wires.packets.encode_with(&answer_tlp(tlp, TlpKind::CompletionData(answer)), |payload| {
                     let filled = bytes.read(from, &mut payload[lead..lead + piece.length as usize]);
                     debug_assert!(filled.is_ok(), "the whole request was checked");
                 });
-            let hop = wires.packets.hop_mut(packet);
+            let hop = cx.wires.packets.hop_mut(packet);
             (hop.padding, hop.epoch) = (port.params.split.padding(piece), epoch);
-            port.queue_completion(wires, scheduler, self.id, what.port, ready[piece.last], packet);
+            port.queue_completion(cx, self.id, what.port, ready[piece.last], packet);
             done += piece.length;
         }
         self.counters.device_read_bytes += u64::from(length);
@@ -253,8 +236,7 @@ impl Host {
 
     fn write(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         what: Deferred,
         tlp: &Tlp,
         request: &MemoryRequest,
@@ -267,26 +249,26 @@ impl Host {
         let is_elsewhere = |target: HostPhysical| self.memory.bytes().check(target, 1).is_err();
         if !INTERRUPT_RANGE.contains(&address)
             && what.target.is_some_and(is_elsewhere)
-            && self.send_to_peer(wires, scheduler, &what, tlp, request, ordered)
+            && self.send_to_peer(cx, &what, tlp, request, ordered)
         {
             self.ports[usize::from(what.port)].writes_ordered = ordered;
             self.translation_in_use(what.port, ordered);
-            wires.consume(scheduler, what.packet, ordered + release);
+            cx.consume(what.packet, ordered + release);
             return;
         }
         let port = &mut self.ports[usize::from(what.port)];
         if tlp.common.poisoned {
             self.counters.poisoned_writes += 1;
         } else if INTERRUPT_RANGE.contains(&address) {
-            let data = wires.packets.decode(what.packet).map_or(0, |(_, payload)| first_dword(payload));
-            scheduler.at(
+            let data = cx.wires.packets.decode(what.packet).map_or(0, |(_, payload)| first_dword(payload));
+            cx.scheduler.at(
                 ordered,
                 Event::Root(self.id, RootEvent::Interrupt { requester: request.requester, address, data }),
             );
         } else if let Some(target) =
             what.target.filter(|&t| self.memory.bytes().check(t, length as usize).is_ok())
         {
-            if let Ok((_, payload)) = wires.packets.decode(what.packet) {
+            if let Ok((_, payload)) = cx.wires.packets.decode(what.packet) {
                 let (node, merge) = (port.params.node, port.params.partial_line);
                 let memory = &mut self.memory;
                 ordered = ordered.max(write_lines(memory, start, node, merge, target, request, payload));
@@ -302,9 +284,14 @@ impl Host {
         let free = ordered + port.params.posted_release_latency;
         self.translation_in_use(what.port, ordered);
         if tlp.common.poisoned {
-            self.port_error(scheduler, what.port, Detected::Poisoned, Some(wires.packets.bytes(what.packet)));
+            self.port_error(
+                cx.scheduler,
+                what.port,
+                Detected::Poisoned,
+                Some(cx.wires.packets.bytes(what.packet)),
+            );
         }
-        wires.consume(scheduler, what.packet, free);
+        cx.consume(what.packet, free);
     }
 }
 
@@ -376,8 +363,7 @@ impl RootPort {
     /// Lets a completion, tied to the link, go on the wire once its data is there and its turn has come.
     fn queue_completion(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         host: super::HostId,
         port: u8,
         ready: Time,
@@ -388,8 +374,8 @@ impl RootPort {
             at = at.max(self.last_completion);
             self.last_completion = at;
         }
-        if !wires.plan(scheduler, self.end, packet, at) {
-            scheduler.at(at, Event::Root(host, RootEvent::Send { port, packet }));
+        if !cx.plan(self.end, packet, at) {
+            cx.scheduler.at(at, Event::Root(host, RootEvent::Send { port, packet }));
         }
     }
 }

@@ -13,7 +13,7 @@ mod split;
 mod stores;
 mod tags;
 
-use engine::{Completer, Scheduler};
+use engine::Completer;
 use units::{HostPhysical, Time};
 use wire::pcie::config::ConfigSpace;
 use wire::pcie::{Bdf, Generation, IntxLine, IntxLines, TlpKind, Width};
@@ -33,7 +33,7 @@ use crate::iommu::{Interrupt, Iommu, MsiMessage};
 use crate::link::LinkEnd;
 use crate::memory::{CoreId, MemorySystem};
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::Context;
 
 /// A host of the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -379,85 +379,79 @@ impl Host {
     }
 
     /// A TLP arrived at a root port.
-    pub fn deliver(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        port: u8,
-        packet: PacketId,
-    ) {
-        let now = scheduler.now();
-        let Ok((tlp, _)) = wires.packets.decode(packet) else {
+    pub fn deliver(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId) {
+        let now = cx.now();
+        let Ok((tlp, _)) = cx.wires.packets.decode(packet) else {
             self.counters.malformed += 1;
-            self.port_error(scheduler, port, Detected::Malformed, Some(wires.packets.bytes(packet)));
-            wires.consume(scheduler, packet, now);
+            self.port_error(cx.scheduler, port, Detected::Malformed, Some(cx.wires.packets.bytes(packet)));
+            cx.consume(packet, now);
             return;
         };
-        if wires.is_damaged(&tlp, packet) && self.ports[usize::from(port)].config.checks_ecrc() {
+        if cx.wires.is_damaged(&tlp, packet) && self.ports[usize::from(port)].config.checks_ecrc() {
             self.counters.damaged += 1;
-            self.port_error(scheduler, port, Detected::Ecrc, Some(wires.packets.bytes(packet)));
-            wires.consume(scheduler, packet, now);
+            self.port_error(cx.scheduler, port, Detected::Ecrc, Some(cx.wires.packets.bytes(packet)));
+            cx.consume(packet, now);
             return;
         }
         match &tlp.kind {
             TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
-                self.memory_request(wires, scheduler, port, packet, &tlp, request);
+                self.memory_request(cx, port, packet, &tlp, request);
             }
             TlpKind::Completion(header) | TlpKind::CompletionData(header) => {
                 let state = &self.ports[usize::from(port)];
                 let behind = state.writes_deferred;
                 if state.deferred > 0 && behind >= now && !tlp.common.relaxed_ordering {
-                    scheduler.at(behind, Event::Root(self.id, RootEvent::Completion { port, packet }));
+                    cx.scheduler.at(behind, Event::Root(self.id, RootEvent::Completion { port, packet }));
                 } else {
-                    self.completion(wires, scheduler, port, packet, &tlp, header);
+                    self.completion(cx, port, packet, &tlp, header);
                 }
             }
             TlpKind::Message(message) => {
                 match message.line() {
-                    Some((line, active)) => self.line_message(scheduler, port, line, active),
-                    None => self.report_error(scheduler, port, message.requester, message.code),
+                    Some((line, active)) => self.line_message(cx.scheduler, port, line, active),
+                    None => self.report_error(cx.scheduler, port, message.requester, message.code),
                 }
-                wires.consume(scheduler, packet, now);
+                cx.consume(packet, now);
             }
             TlpKind::IoRead(request) | TlpKind::IoWrite(request) => {
-                self.refuse(wires, scheduler, port, &tlp, (request.requester, request.tag));
-                wires.consume(scheduler, packet, now);
+                self.refuse(cx, port, &tlp, (request.requester, request.tag));
+                cx.consume(packet, now);
             }
             TlpKind::ConfigRead(request) | TlpKind::ConfigWrite(request) => {
-                self.refuse(wires, scheduler, port, &tlp, (request.requester, request.tag));
-                wires.consume(scheduler, packet, now);
+                self.refuse(cx, port, &tlp, (request.requester, request.tag));
+                cx.consume(packet, now);
             }
         }
     }
 
     /// Something inside the root complex is due.
-    pub fn handle(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, event: RootEvent) {
+    pub fn handle(&mut self, cx: &mut Context<'_>, event: RootEvent) {
         match event {
-            RootEvent::Access { slot } => self.deferred_access(wires, scheduler, slot),
-            RootEvent::Completion { port, packet } => self.held_completion(wires, scheduler, port, packet),
+            RootEvent::Access { slot } => self.deferred_access(cx, slot),
+            RootEvent::Completion { port, packet } => self.held_completion(cx, port, packet),
             RootEvent::Send { port, packet } => {
                 let end = self.ports[usize::from(port)].end;
-                wires.send_tied(scheduler, end, packet);
+                cx.send_tied(end, packet);
             }
             RootEvent::Trained { port } => self.link_trained(port),
             RootEvent::Interrupt { requester, address, data } => {
-                self.interrupt(scheduler, requester, MsiMessage { address, data });
+                self.interrupt(cx.scheduler, requester, MsiMessage { address, data });
             }
-            RootEvent::Line { port, line, active } => self.line_due(scheduler, port, line, active),
+            RootEvent::Line { port, line, active } => self.line_due(cx.scheduler, port, line, active),
             RootEvent::CoreInterrupt { requester, interrupt } => {
-                self.deliver_interrupt(scheduler.now(), requester, interrupt);
+                self.deliver_interrupt(cx.now(), requester, interrupt);
             }
-            RootEvent::SendPosted { port, packet } => self.posted_arrived(wires, scheduler, port, packet),
-            RootEvent::PlaceFree { port } => self.places_freed(wires, scheduler, port),
-            RootEvent::Stores { core } => self.run_stores(wires, scheduler, core),
+            RootEvent::SendPosted { port, packet } => self.posted_arrived(cx, port, packet),
+            RootEvent::PlaceFree { port } => self.places_freed(cx, port),
+            RootEvent::Stores { core } => self.run_stores(cx, core),
             // It is the fabric that knows what is below.
             RootEvent::HotReset { .. } => {}
             RootEvent::CoreHasData { slot } => self.core_has_data(slot),
             RootEvent::PeerTimeout { place, generation } => {
-                self.peer_timeout(wires, scheduler, place, generation);
+                self.peer_timeout(cx, place, generation);
             }
-            RootEvent::TagsFree => self.issue(wires, scheduler),
-            RootEvent::Timeout { tag, generation } => self.access_timeout(scheduler, tag, generation),
+            RootEvent::TagsFree => self.issue(cx),
+            RootEvent::Timeout { tag, generation } => self.access_timeout(cx.scheduler, tag, generation),
         }
     }
 }

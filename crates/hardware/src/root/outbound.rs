@@ -14,7 +14,7 @@ use crate::detected::Detected;
 use crate::event::Event;
 use crate::memory::{Cause, CoreId};
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::{Context, Wires};
 
 /// A core's access to a device that has been sent.
 pub struct CoreAccess {
@@ -109,14 +109,13 @@ impl Host {
     /// If no port forwards the address or it does not fit into one TLP.
     pub fn mmio_read(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         core: CoreId,
         address: HostPhysical,
         length: usize,
     ) -> Result<CoreAccess, OutboundError> {
         let port = self.window(address, length)?;
-        if !self.link_is_up(wires, port) {
+        if !self.link_is_up(cx.wires, port) {
             let (completer, data) = oneshot();
             completer.complete(vec![0xff; length]);
             return Ok(CoreAccess { data });
@@ -124,7 +123,7 @@ impl Host {
         let requester = self.ports[usize::from(port)].id;
         let request = MemoryRequest::for_bytes(requester, 0, address.get(), length as u32);
         let tlp = Tlp::new(TlpKind::MemoryRead(request));
-        Ok(CoreAccess { data: self.ask(wires, scheduler, (core, port), tlp, None) })
+        Ok(CoreAccess { data: self.ask(cx, (core, port), tlp, None) })
     }
 
     /// A core writes `data` to a device's BAR in one TLP, past what else it stores. Returns when it can leave the root
@@ -134,16 +133,15 @@ impl Host {
     /// If no port forwards the address or it does not fit into one TLP.
     pub fn mmio_write(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         core: CoreId,
         address: HostPhysical,
         data: &[u8],
     ) -> Result<Time, OutboundError> {
         let port = self.window(address, data.len())?;
-        let packet = self.uncached_write(wires, port, address.get(), data);
-        let arrives = self.reach_port(core, scheduler.now(), port, Cause::MmioDoorbell, data.len());
-        self.send_posted(wires, scheduler, arrives, port, packet);
+        let packet = self.uncached_write(cx.wires, port, address.get(), data);
+        let arrives = self.reach_port(core, cx.now(), port, Cause::MmioDoorbell, data.len());
+        self.send_posted(cx, arrives, port, packet);
         Ok(arrives + self.ports[usize::from(port)].params.outbound_latency)
     }
 
@@ -160,46 +158,41 @@ impl Host {
     /// A core reads a doubleword of a function's configuration space; all ones where nothing answers.
     pub fn config_read(
         &mut self,
-        scheduler: &mut Scheduler<Event>,
-        wires: &mut Wires,
+        cx: &mut Context<'_>,
         core: CoreId,
         target: Bdf,
         register: u16,
     ) -> CoreAccess {
-        self.config_request(scheduler, wires, core, target, register, None)
+        self.config_request(cx, core, target, register, None)
     }
 
     /// A core writes the bytes of a doubleword of configuration space that `byte_enables` names.
     #[allow(clippy::too_many_arguments)]
     pub fn config_write(
         &mut self,
-        scheduler: &mut Scheduler<Event>,
-        wires: &mut Wires,
+        cx: &mut Context<'_>,
         core: CoreId,
         target: Bdf,
         register: u16,
         value: u32,
         byte_enables: u8,
     ) -> CoreAccess {
-        self.config_request(scheduler, wires, core, target, register, Some((value, byte_enables)))
+        self.config_request(cx, core, target, register, Some((value, byte_enables)))
     }
 
     fn config_request(
         &mut self,
-        scheduler: &mut Scheduler<Event>,
-        wires: &mut Wires,
+        cx: &mut Context<'_>,
         core: CoreId,
         target: Bdf,
         register: u16,
         write: Option<(u32, u8)>,
     ) -> CoreAccess {
         if target.bus() == 0 {
-            return CoreAccess {
-                data: self.root_port_access(scheduler, wires, core, target, register, write),
-            };
+            return CoreAccess { data: self.root_port_access(cx, core, target, register, write) };
         }
         let port = self.ports.iter().position(|port| port.buses.contains(&target.bus()));
-        let Some(port) = port.filter(|&p| self.link_is_up(wires, p as u8)) else {
+        let Some(port) = port.filter(|&p| self.link_is_up(cx.wires, p as u8)) else {
             let (completer, data) = oneshot();
             completer.complete(vec![0xff; 4]);
             return CoreAccess { data };
@@ -225,41 +218,34 @@ impl Host {
             None => TlpKind::ConfigRead(request),
         };
         let value = write.map(|(value, _)| value);
-        CoreAccess { data: self.ask(wires, scheduler, (core, port as u8), Tlp::new(kind), value) }
+        CoreAccess { data: self.ask(cx, (core, port as u8), Tlp::new(kind), value) }
     }
 
     pub(super) fn send_outbound(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         when: Time,
         port: u8,
         packet: PacketId,
     ) -> Time {
         let state = &self.ports[usize::from(port)];
-        wires.tie(state.end, packet);
+        cx.wires.tie(state.end, packet);
         let at = when + state.params.outbound_latency;
-        scheduler.at(at, Event::Root(self.id, RootEvent::Send { port, packet }));
+        cx.scheduler.at(at, Event::Root(self.id, RootEvent::Send { port, packet }));
         at
     }
 
     /// A completion whose turn among the posted writes before it has come goes on.
-    pub(super) fn held_completion(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        port: u8,
-        packet: PacketId,
-    ) {
-        let link = wires.link(self.ports[usize::from(port)].end.link);
-        if wires.packets.hop(packet).epoch != link.epoch() {
+    pub(super) fn held_completion(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId) {
+        let link = cx.wires.link(self.ports[usize::from(port)].end.link);
+        if cx.wires.packets.hop(packet).epoch != link.epoch() {
             // The access has been given up with the link, and its tag may be another's.
-            wires.consume(scheduler, packet, scheduler.now());
+            cx.consume(packet, cx.now());
             return;
         }
-        match wires.packets.decode(packet) {
+        match cx.wires.packets.decode(packet) {
             Ok((tlp, _)) if let TlpKind::Completion(header) | TlpKind::CompletionData(header) = &tlp.kind => {
-                self.completion(wires, scheduler, port, packet, &tlp, header);
+                self.completion(cx, port, packet, &tlp, header);
             }
             _ => unreachable!("what was held is a completion"),
         }
@@ -269,31 +255,30 @@ impl Host {
     /// are globally ordered, unless it may pass them (base spec 2.4.1).
     pub(super) fn completion(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         port: u8,
         packet: PacketId,
         tlp: &Tlp,
         header: &CompletionHeader,
     ) {
-        let now = scheduler.now();
+        let now = cx.now();
         let ordered = match tlp.common.relaxed_ordering {
             true => now,
             false => self.ports[usize::from(port)].writes_ordered.max(now),
         };
-        if self.send_to_requester(wires, scheduler, port, packet, header, ordered) {
+        if self.send_to_requester(cx, port, packet, header, ordered) {
             return;
         }
         let is_ours = header.requester == self.ports[usize::from(port)].id;
         match is_ours.then(|| self.outbound.tags.answered(port, header)).flatten() {
             None => {
                 self.counters.unexpected_completions += 1;
-                let tlp = wires.packets.bytes(packet);
-                self.port_error(scheduler, port, Detected::UnexpectedCompletion, Some(tlp));
+                let tlp = cx.wires.packets.bytes(packet);
+                self.port_error(cx.scheduler, port, Detected::UnexpectedCompletion, Some(tlp));
             }
             Some(mut waiting) => {
                 if header.status == CompletionStatus::Successful
-                    && let Ok((tlp, payload)) = wires.packets.decode(packet)
+                    && let Ok((tlp, payload)) = cx.wires.packets.decode(packet)
                     && !tlp.common.poisoned
                 {
                     let lead = usize::from(header.lower_address & 3);
@@ -314,12 +299,12 @@ impl Host {
                 } else {
                     let latency = self.ports[usize::from(port)].params.inbound_completion_latency;
                     let there = self.answer_core(waiting.core, ordered + latency, port, waiting.data.len());
-                    self.finish_access(scheduler, waiting, there);
-                    self.issue(wires, scheduler);
+                    self.finish_access(cx.scheduler, waiting, there);
+                    self.issue(cx);
                 }
             }
         }
-        wires.consume(scheduler, packet, now);
+        cx.consume(packet, now);
     }
 
     /// The answer to an access of a core leaves the port's socket at `at`: when the core has it.

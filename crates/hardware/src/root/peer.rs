@@ -19,7 +19,7 @@ use super::{Deferred, Host, RootEvent};
 use crate::event::Event;
 use crate::memory::Cause;
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::{Context, Wires};
 
 /// Highest tag: pieces have tags from there down, requests of cores from 0 up.
 const LAST_TAG: u16 = 255;
@@ -122,8 +122,7 @@ impl Host {
     /// Sends a request on to a peer at `start`, if it is for one; it is used up then but for its credits.
     pub(super) fn send_to_peer(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         what: &Deferred,
         tlp: &Tlp,
         request: &MemoryRequest,
@@ -131,7 +130,7 @@ impl Host {
     ) -> bool {
         let (address, length) = request.byte_range();
         let Some(target) = what.target else { return false };
-        let Some(to) = self.peer_port(wires, what.port, target, length) else { return false };
+        let Some(to) = self.peer_port(cx.wires, what.port, target, length) else { return false };
         let mut common = tlp.common;
         common.address_type = AddressType::Untranslated;
         let cuts = self.ports[usize::from(what.port)].params.peer_reads.is_some();
@@ -140,7 +139,7 @@ impl Host {
             let read = Read {
                 from: what.port,
                 to,
-                epoch: wires.packets.hop(what.packet).epoch,
+                epoch: cx.wires.packets.hop(what.packet).epoch,
                 common,
                 request: *request,
                 target: target.get(),
@@ -156,21 +155,14 @@ impl Host {
             };
             let index = self.peers.add(read);
             self.peers.waiting.push_back(index);
-            self.ask_peers(wires, scheduler);
+            self.ask_peers(cx);
             return true;
         }
         let request = MemoryRequest { address: target.get() - (address - request.address), ..*request };
         let TlpKind::MemoryWrite(_) = tlp.kind else {
             let kind = TlpKind::MemoryRead(request);
-            let copy = self.copy_on(
-                wires,
-                scheduler,
-                what.packet,
-                &Tlp { common, kind },
-                (what.port, to, start),
-                None,
-            );
-            self.send_copy(scheduler, copy);
+            let copy = self.copy_on(cx, what.packet, &Tlp { common, kind }, (what.port, to, start), None);
+            self.send_copy(cx.scheduler, copy);
             return true;
         };
         // Where bytes are left out, as in two doublewords at most, it goes on as it is.
@@ -190,21 +182,14 @@ impl Host {
                 let begin = (address & 3) as usize + done as usize;
                 ((at & 3) as usize, begin..begin + here as usize)
             });
-            let copy = self.copy_on(
-                wires,
-                scheduler,
-                what.packet,
-                &Tlp { common, kind },
-                (what.port, to, start),
-                part,
-            );
+            let copy = self.copy_on(cx, what.packet, &Tlp { common, kind }, (what.port, to, start), part);
             done += here;
             if done == length {
                 // Its place in the receive buffer is free when the last piece has left.
-                let held = wires.packets.hop_mut(what.packet).held.take();
-                wires.packets.hop_mut(copy.packet).held = held;
+                let held = cx.wires.packets.hop_mut(what.packet).held.take();
+                cx.wires.packets.hop_mut(copy.packet).held = held;
             }
-            self.send_copy(scheduler, copy);
+            self.send_copy(cx.scheduler, copy);
             let own = &mut self.ports[usize::from(what.port)];
             own.last_to_peer += own.params.peer_write_interval;
             if length == 0 {
@@ -217,25 +202,24 @@ impl Host {
     /// Sends a completion on at `start` that is for a device below another port; `false` if it is for this root complex.
     pub(super) fn send_to_requester(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         port: u8,
         packet: PacketId,
         header: &CompletionHeader,
         start: Time,
     ) -> bool {
         if self.ports[usize::from(port)].id == header.requester {
-            return self.peer_answered(wires, scheduler, port, packet, header, start);
+            return self.peer_answered(cx, port, packet, header, start);
         }
         let reflects = self.ports[usize::from(port)].params.reflects_peers;
         let to = self.ports.iter().position(|port| port.buses.contains(&header.requester.bus()));
         let Some(to) = to.filter(|&to| to != usize::from(port) || reflects) else { return false };
-        let now = scheduler.now();
-        if let Ok((tlp, _)) = wires.packets.decode(packet) {
-            let copy = self.copy_on(wires, scheduler, packet, &tlp, (port, to as u8, start), None);
-            self.send_copy(scheduler, copy);
+        let now = cx.now();
+        if let Ok((tlp, _)) = cx.wires.packets.decode(packet) {
+            let copy = self.copy_on(cx, packet, &tlp, (port, to as u8, start), None);
+            self.send_copy(cx.scheduler, copy);
         }
-        wires.consume(scheduler, packet, now);
+        cx.consume(packet, now);
         true
     }
 
@@ -254,8 +238,7 @@ impl Host {
     /// Makes `tlp` with the payload of `packet`, or `part` of it, which came by one port and goes through another.
     fn copy_on(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         packet: PacketId,
         tlp: &Tlp,
         (from, to, start): (u8, u8, Time),
@@ -263,7 +246,7 @@ impl Host {
     ) -> Copy {
         let mut bytes = std::mem::take(&mut self.scratch.payload);
         bytes.clear();
-        if let Ok((_, payload)) = wires.packets.decode(packet) {
+        if let Ok((_, payload)) = cx.wires.packets.decode(packet) {
             match part.and_then(|(lead, part)| Some((lead, payload.get(part)?))) {
                 None => bytes.extend_from_slice(payload),
                 Some((lead, part)) => {
@@ -274,11 +257,11 @@ impl Host {
                 }
             }
         }
-        let packet = wires.packets.encode(tlp, &bytes);
-        let start = self.cross((from, to), start.max(scheduler.now()), bytes.len() as u64);
+        let packet = cx.wires.packets.encode(tlp, &bytes);
+        let start = self.cross((from, to), start.max(cx.now()), bytes.len() as u64);
         self.scratch.payload = bytes;
         let state = &self.ports[usize::from(to)];
-        wires.tie(state.end, packet);
+        cx.wires.tie(state.end, packet);
         Copy { packet, port: to, at: start + state.params.peer_latency }
     }
 
@@ -288,8 +271,8 @@ impl Host {
     }
 
     /// Asks for pieces of reads from peers while there are places.
-    fn ask_peers(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
+    fn ask_peers(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now();
         while let Some(&index) = self.peers.waiting.front() {
             let Some(place) = self.peers.free.pop_front() else { return };
             let read = self.peers.reads[index as usize].as_mut().expect("a read that waits is not over");
@@ -300,9 +283,11 @@ impl Host {
             let length = to_boundary.min(u64::from(read.length - read.asked)) as u32;
             let port = &self.ports[usize::from(read.to)];
             let request = MemoryRequest::for_bytes(port.id, LAST_TAG - place, at, length);
-            let packet =
-                wires.packets.encode(&Tlp { common: read.common, kind: TlpKind::MemoryRead(request) }, &[]);
-            wires.tie(port.end, packet);
+            let packet = cx
+                .wires
+                .packets
+                .encode(&Tlp { common: read.common, kind: TlpKind::MemoryRead(request) }, &[]);
+            cx.wires.tie(port.end, packet);
             let leaves = read.start.max(now) + port.params.peer_latency;
             let generation = self.peers.generation.wrapping_add(1);
             self.peers.generation = generation;
@@ -317,17 +302,16 @@ impl Host {
             if read.asked == read.length {
                 self.peers.waiting.pop_front();
             }
-            scheduler.at(leaves, Event::Root(self.id, RootEvent::Send { port: to, packet }));
+            cx.scheduler.at(leaves, Event::Root(self.id, RootEvent::Send { port: to, packet }));
             let late = RootEvent::PeerTimeout { place, generation };
-            scheduler.at(leaves + timeout, Event::Root(self.id, late));
+            cx.scheduler.at(leaves + timeout, Event::Root(self.id, late));
         }
     }
 
     /// Takes the completion of a piece; `false` if it is of none.
     fn peer_answered(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         port: u8,
         packet: PacketId,
         header: &CompletionHeader,
@@ -344,32 +328,24 @@ impl Host {
         }
         let here = header.bytes_here().min(left);
         let (lead, to) = (usize::from(header.lower_address & 3), (piece.offset + piece.received) as usize);
-        let decoded = wires.packets.decode(packet).ok().filter(|(tlp, _)| !tlp.common.poisoned);
+        let decoded = cx.wires.packets.decode(packet).ok().filter(|(tlp, _)| !tlp.common.poisoned);
         let bytes = decoded.and_then(|(_, payload)| payload.get(lead..lead + here as usize));
         let is_good = header.status == CompletionStatus::Successful && bytes.is_some() && here > 0;
         if let Some(bytes) = bytes.filter(|_| is_good) {
             read.data[to..to + bytes.len()].copy_from_slice(bytes);
             piece.received += here;
         }
-        wires.consume(scheduler, packet, scheduler.now());
+        cx.consume(packet, cx.now());
         if is_good && piece.received < piece.length {
             self.peers.places[usize::from(place)] = Some(piece);
         } else {
-            self.end_piece(wires, scheduler, place, piece, is_good, at);
+            self.end_piece(cx, place, piece, is_good, at);
         }
         true
     }
 
     /// A piece has come, or will not: what is there of its read goes to the requester, in order.
-    fn end_piece(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        place: u16,
-        piece: Piece,
-        is_good: bool,
-        at: Time,
-    ) {
+    fn end_piece(&mut self, cx: &mut Context<'_>, place: u16, piece: Piece, is_good: bool, at: Time) {
         self.peers.places[usize::from(place)] = None;
         self.peers.free.push_back(place);
         let index = piece.read as usize;
@@ -382,7 +358,7 @@ impl Host {
             let completer = self.ports[usize::from(read.to)].id;
             let status = CompletionStatus::CompleterAbort;
             let error = CompletionHeader::for_read_error(completer, &read.request, status);
-            self.answer_peer(wires, scheduler, &read, TlpKind::Completion(error), &[], at);
+            self.answer_peer(cx, &read, TlpKind::Completion(error), &[], at);
         }
         if !read.failed {
             read.pieces[(piece.number - read.first_piece) as usize] = piece.length;
@@ -392,7 +368,7 @@ impl Host {
                 let left = read.length - read.given;
                 let header = CompletionHeader::with_data(completer, &read.request, from, length, left);
                 let bytes = &read.data[read.given as usize..(read.given + length) as usize];
-                self.answer_peer(wires, scheduler, &read, TlpKind::CompletionData(header), bytes, at);
+                self.answer_peer(cx, &read, TlpKind::CompletionData(header), bytes, at);
                 read.given += length;
                 read.first_piece += 1;
                 read.pieces.pop_front();
@@ -401,55 +377,41 @@ impl Host {
         if read.under_way > 0 || read.asked < read.length {
             self.peers.reads[index] = Some(read);
         }
-        self.ask_peers(wires, scheduler);
+        self.ask_peers(cx);
     }
 
     /// Sends a completion of the root complex's own to a device that reads from a peer.
-    fn answer_peer(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        read: &Read,
-        kind: TlpKind,
-        bytes: &[u8],
-        at: Time,
-    ) {
+    fn answer_peer(&mut self, cx: &mut Context<'_>, read: &Read, kind: TlpKind, bytes: &[u8], at: Time) {
         let request = Tlp { common: read.common, kind: TlpKind::MemoryRead(read.request) };
         let lead = (read.request.byte_range().0 + u64::from(read.given)) as usize & 3;
-        let packet = wires.packets.encode_with(&answer_tlp(&request, kind), |payload| {
+        let packet = cx.wires.packets.encode_with(&answer_tlp(&request, kind), |payload| {
             if !bytes.is_empty() {
                 payload[lead..lead + bytes.len()].copy_from_slice(bytes);
             }
         });
         // Whoever asked is gone if the link went down since.
-        wires.packets.hop_mut(packet).epoch = read.epoch;
-        let there = self.cross((read.to, read.from), at.max(scheduler.now()), bytes.len() as u64);
+        cx.wires.packets.hop_mut(packet).epoch = read.epoch;
+        let there = self.cross((read.to, read.from), at.max(cx.now()), bytes.len() as u64);
         let leaves = there + self.ports[usize::from(read.from)].params.peer_latency;
-        scheduler.at(leaves, Event::Root(self.id, RootEvent::Send { port: read.from, packet }));
+        cx.scheduler.at(leaves, Event::Root(self.id, RootEvent::Send { port: read.from, packet }));
     }
 
     /// A piece has waited too long, if it still waits.
-    pub(super) fn peer_timeout(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        place: u16,
-        generation: u32,
-    ) {
+    pub(super) fn peer_timeout(&mut self, cx: &mut Context<'_>, place: u16, generation: u32) {
         if let Some(&Some(piece)) = self.peers.places.get(usize::from(place))
             && piece.generation == generation
         {
-            self.end_piece(wires, scheduler, place, piece, false, scheduler.now());
+            self.end_piece(cx, place, piece, false, cx.now());
         }
     }
 
     /// No completion will come by a port any more.
-    pub(super) fn abandon_peers(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: u8) {
+    pub(super) fn abandon_peers(&mut self, cx: &mut Context<'_>, port: u8) {
         for place in 0..self.peers.places.len() as u16 {
             let Some(piece) = self.peers.places[usize::from(place)] else { continue };
             let read = self.peers.reads[piece.read as usize].as_ref();
             if read.is_some_and(|read| read.to == port) {
-                self.end_piece(wires, scheduler, place, piece, false, scheduler.now());
+                self.end_piece(cx, place, piece, false, cx.now());
             }
         }
     }

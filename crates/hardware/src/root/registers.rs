@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::iommu::{Delivery, Interrupt, MsiMessage, PostedDescriptor, PostedInterrupt};
 use crate::link::{LinkEnd, Side};
 use crate::memory::{Cause, CoreId, Coverage, NodeId};
-use crate::wires::Wires;
+use crate::wires::{Context, Wires};
 
 /// The data of an interrupt message (base spec 6.1.4: a write of one doubleword).
 const MESSAGE: Bytes = Bytes::new(4);
@@ -145,8 +145,7 @@ impl Host {
     /// A core reads or writes the registers of a root port.
     pub(super) fn root_port_access(
         &mut self,
-        scheduler: &mut Scheduler<Event>,
-        wires: &mut Wires,
+        cx: &mut Context<'_>,
         core: CoreId,
         target: Bdf,
         register: u16,
@@ -162,25 +161,19 @@ impl Host {
         if let Some((value, enables)) = write {
             let effects = port.config.write(register, value, enables);
             for effect in effects {
-                self.root_port_effect(scheduler, wires, number as u8, effect);
+                self.root_port_effect(cx, number as u8, effect);
             }
         }
         let bytes = if write.is_some() { 4 } else { 0 };
-        let there = self.reach_port(core, scheduler.now(), number as u8, Cause::MmioRegister, bytes);
+        let there = self.reach_port(core, cx.now(), number as u8, Cause::MmioRegister, bytes);
         let done = there + self.ports[number].params.outbound_latency;
         let back = self.answer_core(core, done, number as u8, data.len());
         let slot = self.outbound.park(completer, data);
-        scheduler.at(back, Event::Root(self.id, RootEvent::CoreHasData { slot }));
+        cx.scheduler.at(back, Event::Root(self.id, RootEvent::CoreHasData { slot }));
         completion
     }
 
-    fn root_port_effect(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        wires: &mut Wires,
-        number: u8,
-        effect: ConfigEffect,
-    ) {
+    fn root_port_effect(&mut self, cx: &mut Context<'_>, number: u8, effect: ConfigEffect) {
         let port = &mut self.ports[usize::from(number)];
         match effect {
             ConfigEffect::BusNumbers { secondary, subordinate, .. } => {
@@ -191,51 +184,51 @@ impl Host {
                 self.outbound.set_bridge_windows(number, &windows);
             }
             ConfigEffect::LinkDisable(true) => {
-                self.link_lost(scheduler, wires, number);
+                self.link_lost(cx, number);
                 // A device whose link goes down is reset (base spec 5.2, 6.6.1).
-                scheduler.at(scheduler.now(), Event::Root(self.id, RootEvent::HotReset { port: number }));
+                cx.scheduler.at(cx.now(), Event::Root(self.id, RootEvent::HotReset { port: number }));
             }
-            ConfigEffect::ErrorReporting => wires.set_protected(port.end, port.config.generates_ecrc()),
-            ConfigEffect::RetrainLink => self.retrain(scheduler, wires, number),
-            ConfigEffect::LinkDisable(false) => self.link_back(scheduler, wires, number),
-            ConfigEffect::SecondaryBusReset(on) => self.hot_reset(scheduler, wires, number, on),
+            ConfigEffect::ErrorReporting => cx.wires.set_protected(port.end, port.config.generates_ecrc()),
+            ConfigEffect::RetrainLink => self.retrain(cx, number),
+            ConfigEffect::LinkDisable(false) => self.link_back(cx, number),
+            ConfigEffect::SecondaryBusReset(on) => self.hot_reset(cx, number, on),
             ConfigEffect::SlotCommand { .. } => {
-                self.slot_status(scheduler, number, 0, slot::STATUS_COMMAND_COMPLETED);
+                self.slot_status(cx.scheduler, number, 0, slot::STATUS_COMMAND_COMPLETED);
             }
             _ => {}
         }
     }
 
     /// The link below a port went down, with whatever was under way on it.
-    pub fn link_lost(&mut self, scheduler: &mut Scheduler<Event>, wires: &mut Wires, number: u8) {
+    pub fn link_lost(&mut self, cx: &mut Context<'_>, number: u8) {
         let end = self.ports[usize::from(number)].end;
-        wires.with(scheduler, end.link, |link, cx, released| link.take_down(cx, released));
-        self.abandon(scheduler, number);
-        self.abandon_peers(wires, scheduler, number);
-        self.link_drained(wires, scheduler, number);
+        cx.with(end.link, |link, cx, released| link.take_down(cx, released));
+        self.abandon(cx.scheduler, number);
+        self.abandon_peers(cx, number);
+        self.link_drained(cx, number);
         // What is below makes no line active any more (base spec 2.2.8.1).
         self.ports[usize::from(number)].lines = IntxLines::default();
-        self.heed_lines(scheduler);
-        self.set_link_active(scheduler, number, false);
+        self.heed_lines(cx.scheduler);
+        self.set_link_active(cx.scheduler, number, false);
     }
 
     /// Resets what is below a port as long as its bit is set (base spec 7.5.1.3.13); then the link trains anew.
-    fn hot_reset(&mut self, scheduler: &mut Scheduler<Event>, wires: &mut Wires, number: u8, on: bool) {
-        let is_up = self.link_is_up(wires, number);
+    fn hot_reset(&mut self, cx: &mut Context<'_>, number: u8, on: bool) {
+        let is_up = self.link_is_up(cx.wires, number);
         let port = &mut self.ports[usize::from(number)];
         if on && is_up {
             port.in_reset = true;
-            self.link_lost(scheduler, wires, number);
-            scheduler.at(scheduler.now(), Event::Root(self.id, RootEvent::HotReset { port: number }));
+            self.link_lost(cx, number);
+            cx.scheduler.at(cx.now(), Event::Root(self.id, RootEvent::HotReset { port: number }));
         } else if !on && std::mem::take(&mut port.in_reset) {
-            self.link_back(scheduler, wires, number);
+            self.link_back(cx, number);
         }
     }
 
     /// Trains the link below a port again, at the speed that Link Control 2 asks for if both ends can (base spec
     /// 7.5.3.7, 7.5.3.19).
-    fn retrain(&mut self, scheduler: &mut Scheduler<Event>, wires: &mut Wires, number: u8) {
-        if !self.link_is_up(wires, number) {
+    fn retrain(&mut self, cx: &mut Context<'_>, number: u8) {
+        if !self.link_is_up(cx.wires, number) {
             return;
         }
         let port = &mut self.ports[usize::from(number)];
@@ -243,13 +236,13 @@ impl Host {
         let generation = bridge::target_speed(&port.config, fastest);
         bridge::show_training(&mut port.config, true);
         let link = port.end.link;
-        wires.with(scheduler, link, |link, cx, released| {
+        cx.with(link, |link, cx, released| {
             link.retrain_to(cx, generation, width, released);
         });
-        let link = wires.link(link);
+        let link = cx.wires.link(link);
         bridge::show_speed(&mut port.config, generation, width);
         let trained = link.wire_free(Side::Upstream).max(link.wire_free(Side::Downstream));
-        scheduler.at(trained, Event::Root(self.id, RootEvent::Trained { port: number }));
+        cx.scheduler.at(trained, Event::Root(self.id, RootEvent::Trained { port: number }));
     }
 
     /// The link below a port carries TLPs again.
@@ -263,10 +256,10 @@ impl Host {
     }
 
     /// The link below a port came up again.
-    pub fn link_back(&mut self, scheduler: &mut Scheduler<Event>, wires: &mut Wires, number: u8) {
+    pub fn link_back(&mut self, cx: &mut Context<'_>, number: u8) {
         let end = self.ports[usize::from(number)].end;
-        wires.with(scheduler, end.link, |link, cx, _| link.bring_up(cx));
-        self.set_link_active(scheduler, number, true);
+        cx.with(end.link, |link, cx, _| link.bring_up(cx));
+        self.set_link_active(cx.scheduler, number, true);
     }
 
     /// A device was there before the power came on.

@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::link::Side;
 use crate::memory::{Cause, CoreId, MemorySystem, NodeId};
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::{Context, Wires};
 
 /// The store units of all cores of a host.
 pub(super) fn units(memory: &MemorySystem, params: &StoreParams) -> Vec<StoreUnit> {
@@ -103,8 +103,7 @@ impl Host {
     /// If no port forwards the address or the bytes do not lie within one line: the store is lost.
     pub fn store(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         core: CoreId,
         when: Time,
         store: Store<'_>,
@@ -125,18 +124,18 @@ impl Host {
         };
         if let Store::Uncached(address, bytes) = store
             && self.stores[core.index()].is_free(when)
-            && self.has_place(scheduler.now(), port)
+            && self.has_place(cx.now(), port)
         {
-            let packet = self.uncached_write(wires, port, address, bytes);
+            let packet = self.uncached_write(cx.wires, port, address, bytes);
             let arrives = self.reach_port(core, when, port, Cause::MmioDoorbell, bytes.len());
             let (from, to) = (self.ports[usize::from(port)].params.node, self.node_of(core));
             let seen = self.memory.charge_interconnect(arrives, Cause::MmioDoorbell, from, to, Bytes::ZERO);
             self.stores[core.index()].passed(when, seen, bytes.len());
-            self.send_posted(wires, scheduler, arrives, port, packet);
+            self.send_posted(cx, arrives, port, packet);
             return Ok(());
         }
         self.stores[core.index()].push(when, port, store);
-        self.look_again(scheduler, core, when);
+        self.look_again(cx.scheduler, core, when);
         Ok(())
     }
 
@@ -205,8 +204,8 @@ impl Host {
     }
 
     /// Lets a core's stores move as far as they can.
-    pub(super) fn run_stores(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, core: CoreId) {
-        let now = scheduler.now();
+    pub(super) fn run_stores(&mut self, cx: &mut Context<'_>, core: CoreId) {
+        let now = cx.now();
         let unit = &mut self.stores[core.index()];
         if unit.wake.is_some_and(|wake| wake <= now) {
             unit.wake = None;
@@ -216,28 +215,28 @@ impl Host {
             let Self { stores, ports, memory, .. } = self;
             let step = stores[core.index()].step(now, &mut FromCore { now, node, ports, memory });
             match step {
-                Step::Leave(departure) => self.leave(wires, scheduler, departure),
+                Step::Leave(departure) => self.leave(cx, departure),
                 Step::Wait { until, blocked } => break (until, blocked),
             }
         };
         if let Some(until) = until {
-            self.look_again(scheduler, core, until);
+            self.look_again(cx.scheduler, core, until);
         }
         if blocked {
-            self.wait_for_place(scheduler, core);
+            self.wait_for_place(cx.scheduler, core);
         }
         for (follower, number) in self.stores[core.index()].take_followers() {
             self.stores[follower.index()].go_on(number);
-            self.look_again(scheduler, follower, now);
+            self.look_again(cx.scheduler, follower, now);
         }
     }
 
-    fn leave(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, departure: Departure) {
+    fn leave(&mut self, cx: &mut Context<'_>, departure: Departure) {
         let requester = self.ports[usize::from(departure.port)].id;
         let request = MemoryRequest { requester, ..departure.request };
         let tlp = Tlp::new(TlpKind::MemoryWrite(request));
-        let packet = wires.packets.encode(&tlp, departure.payload());
-        self.send_posted(wires, scheduler, departure.arrives, departure.port, packet);
+        let packet = cx.wires.packets.encode(&tlp, departure.payload());
+        self.send_posted(cx, departure.arrives, departure.port, packet);
     }
 
     /// Whether a port has room for another posted write of a core.
@@ -247,34 +246,21 @@ impl Host {
     }
 
     /// Sends a posted write that is at its port at `when`; it has a place there from its core's asking on.
-    pub(super) fn send_posted(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        when: Time,
-        port: u8,
-        packet: PacketId,
-    ) {
+    pub(super) fn send_posted(&mut self, cx: &mut Context<'_>, when: Time, port: u8, packet: PacketId) {
         let state = &mut self.ports[usize::from(port)];
-        wires.tie(state.end, packet);
+        cx.wires.tie(state.end, packet);
         state.places.grant();
         let at = when + state.params.outbound_latency;
-        scheduler.at(at, Event::Root(self.id, RootEvent::SendPosted { port, packet }));
+        cx.scheduler.at(at, Event::Root(self.id, RootEvent::SendPosted { port, packet }));
     }
 
     /// A posted write of a core has come to its port.
-    pub(super) fn posted_arrived(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        port: u8,
-        packet: PacketId,
-    ) {
+    pub(super) fn posted_arrived(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId) {
         let end = self.ports[usize::from(port)].end;
-        wires.send_tied(scheduler, end, packet);
+        cx.send_tied(end, packet);
         self.ports[usize::from(port)].places.handed_over();
-        self.count_places(wires, port);
-        self.places_freed(wires, scheduler, port);
+        self.count_places(cx.wires, port);
+        self.places_freed(cx, port);
     }
 
     fn count_places(&mut self, wires: &Wires, port: u8) {
@@ -285,14 +271,14 @@ impl Host {
     }
 
     /// The link of a port may have sent something that waited there, or lost it.
-    pub fn link_drained(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: u8) {
-        self.count_places(wires, port);
-        self.places_freed(wires, scheduler, port);
+    pub fn link_drained(&mut self, cx: &mut Context<'_>, port: u8) {
+        self.count_places(cx.wires, port);
+        self.places_freed(cx, port);
     }
 
     /// Lets the cores go on that wait for a place in a port, as long as there is one.
-    pub(super) fn places_freed(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: u8) {
-        let now = scheduler.now();
+    pub(super) fn places_freed(&mut self, cx: &mut Context<'_>, port: u8) {
+        let now = cx.now();
         let places = &mut self.ports[usize::from(port)].places;
         if places.wake.is_some_and(|wake| wake <= now) {
             places.wake = None;
@@ -303,9 +289,9 @@ impl Host {
                 break;
             }
             let Some(core) = self.ports[usize::from(port)].places.waiting.pop_front() else { break };
-            self.run_stores(wires, scheduler, core);
+            self.run_stores(cx, core);
         }
-        self.arrange_look(scheduler, port);
+        self.arrange_look(cx.scheduler, port);
     }
 
     /// Puts a core into the queues of the ports that its stores wait for.

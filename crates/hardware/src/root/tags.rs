@@ -10,7 +10,7 @@ use wire::pcie::{Tlp, TlpKind};
 use super::{Host, ReadCompleter, RootEvent};
 use crate::event::Event;
 use crate::memory::{Cause, CoreId};
-use crate::wires::Wires;
+use crate::wires::Context;
 
 /// Tags of a root complex: 8 bits of them, which every completer has to return (base spec 2.2.6.2).
 const TAGS: usize = 256;
@@ -131,8 +131,7 @@ impl Host {
     /// Sends a request of a core as soon as there is a tag for it; gives what will come back.
     pub(super) fn ask(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         (core, port): (CoreId, u8),
         tlp: Tlp,
         value: Option<u32>,
@@ -144,15 +143,15 @@ impl Host {
         let (completer, completion) = oneshot();
         let waiting = Waiting { core, completer, data: vec![0xff; length as usize], received: 0, address };
         let bytes = if value.is_some() { 4 } else { 0 };
-        let arrives = self.reach_port(core, scheduler.now(), port, Cause::MmioRegister, bytes);
+        let arrives = self.reach_port(core, cx.now(), port, Cause::MmioRegister, bytes);
         self.outbound.tags.queue.push_back(Request { port, arrives, tlp, value, waiting });
-        self.issue(wires, scheduler);
+        self.issue(cx);
         completion
     }
 
     /// Sends the requests that wait for tags while there are tags.
-    pub(super) fn issue(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
+    pub(super) fn issue(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now();
         while !self.outbound.tags.queue.is_empty()
             && let Some(tag) = self.outbound.tags.take(now, TAGS - self.peers.tags())
             && let Some(Request { port, arrives, mut tlp, value, waiting }) =
@@ -168,13 +167,13 @@ impl Host {
             slot.waiting = Some((port, waiting));
             let generation = slot.generation;
             let packet = match value {
-                Some(value) => wires.packets.encode(&tlp, &value.to_le_bytes()),
-                None => wires.packets.encode(&tlp, &[]),
+                Some(value) => cx.wires.packets.encode(&tlp, &value.to_le_bytes()),
+                None => cx.wires.packets.encode(&tlp, &[]),
             };
-            self.send_outbound(wires, scheduler, now.max(arrives), port, packet);
+            self.send_outbound(cx, now.max(arrives), port, packet);
             if let Some(timeout) = self.completion_timeout(port) {
                 let event = RootEvent::Timeout { tag: tag as u16, generation };
-                scheduler.at(now + timeout, Event::Root(self.id, event));
+                cx.scheduler.at(now + timeout, Event::Root(self.id, event));
             }
         }
     }

@@ -16,7 +16,6 @@ mod params;
 mod registers;
 mod route;
 
-use engine::Scheduler;
 use units::Time;
 use wire::pcie::config::ConfigSpace;
 use wire::pcie::config::header::Window;
@@ -29,7 +28,7 @@ use crate::detected::Detected;
 use crate::event::Event;
 use crate::link::{LinkEnd, LinkState};
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::Context;
 use route::Route;
 
 /// A switch of the simulation.
@@ -171,95 +170,70 @@ impl Switch {
     }
 
     /// A TLP arrived at a port.
-    pub fn deliver(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        from: u8,
-        packet: PacketId,
-    ) {
+    pub fn deliver(&mut self, cx: &mut Context<'_>, from: u8, packet: PacketId) {
         let from = usize::from(from);
-        let Ok((tlp, _)) = wires.packets.decode(packet) else {
+        let Ok((tlp, _)) = cx.wires.packets.decode(packet) else {
             self.counters.dropped += 1;
-            self.report(wires, scheduler, from, Detected::Malformed, Some(packet));
-            return self.drop(wires, scheduler, from, packet);
+            self.report(cx, from, Detected::Malformed, Some(packet));
+            return self.drop(cx, from, packet);
         };
-        if wires.is_damaged(&tlp, packet) && self.ports[from].config.checks_ecrc() {
+        if cx.wires.is_damaged(&tlp, packet) && self.ports[from].config.checks_ecrc() {
             // It goes on all the same: whoever it is for judges it (base spec 2.7.1).
-            self.report(wires, scheduler, from, Detected::Ecrc, Some(packet));
+            self.report(cx, from, Detected::Ecrc, Some(packet));
         }
         match self.route(from, &tlp) {
-            Route::To(to) => self.pass(wires, scheduler, (from, to), packet, &tlp),
-            Route::Here(port) => self.configure(wires, scheduler, from, port, packet, &tlp),
-            Route::Nowhere => {
-                self.refuse(wires, scheduler, from, packet, &tlp, CompletionStatus::UnsupportedRequest)
-            }
-            Route::Forbidden => {
-                self.refuse(wires, scheduler, from, packet, &tlp, CompletionStatus::CompleterAbort)
-            }
+            Route::To(to) => self.pass(cx, (from, to), packet, &tlp),
+            Route::Here(port) => self.configure(cx, from, port, packet, &tlp),
+            Route::Nowhere => self.refuse(cx, from, packet, &tlp, CompletionStatus::UnsupportedRequest),
+            Route::Forbidden => self.refuse(cx, from, packet, &tlp, CompletionStatus::CompleterAbort),
             Route::Line(line, active) => {
                 self.ports[from].lines.set(line, active);
-                self.drive_lines(wires, scheduler);
-                self.drop(wires, scheduler, from, packet);
+                self.drive_lines(cx);
+                self.drop(cx, from, packet);
             }
-            Route::Ends => self.drop(wires, scheduler, from, packet),
+            Route::Ends => self.drop(cx, from, packet),
         }
     }
 
     /// Lets a TLP go on to another port, if its link is up.
-    fn pass(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        (from, to): (usize, usize),
-        packet: PacketId,
-        tlp: &Tlp,
-    ) {
+    fn pass(&mut self, cx: &mut Context<'_>, (from, to): (usize, usize), packet: PacketId, tlp: &Tlp) {
         let (ingress, egress) = (self.ports[from].end, self.ports[to].end);
-        if wires.link(egress.link).state() == LinkState::Down {
-            return self.refuse(wires, scheduler, from, packet, tlp, CompletionStatus::UnsupportedRequest);
+        if cx.wires.link(egress.link).state() == LinkState::Down {
+            return self.refuse(cx, from, packet, tlp, CompletionStatus::UnsupportedRequest);
         }
         if let Some(request) = route::as_type_0(tlp, self.ports[to].buses.0, to != UPSTREAM) {
-            wires.packets.rewrite(packet, &request);
+            cx.wires.packets.rewrite(packet, &request);
         }
         // A link that is faster than the one by which it comes would run dry: there it is stored first.
-        let [came, goes] = [ingress, egress].map(|end| wires.link(end.link).wire_time_per_byte_ps());
+        let [came, goes] = [ingress, egress].map(|end| cx.wires.link(end.link).wire_time_per_byte_ps());
         let is_stored = !self.params.cut_through || goes < came;
-        let there = scheduler.now() + wires.tail(ingress, packet) * u64::from(is_stored);
+        let there = cx.now() + cx.wires.tail(ingress, packet) * u64::from(is_stored);
         let at = (there + self.params.latency).max(self.ports[from].last[to]);
         self.ports[from].last[to] = at;
         self.counters.forwarded += 1;
         self.counters.peer_to_peer += u64::from(from != UPSTREAM && to != UPSTREAM);
         // Room around it, and a CRC, are of the link by which it came.
-        let hop = wires.packets.hop_mut(packet);
+        let hop = cx.wires.packets.hop_mut(packet);
         (hop.padding, hop.lcrc) = (0, None);
-        self.send_at(wires, scheduler, to, packet, at);
+        self.send_at(cx, to, packet, at);
     }
 
-    fn send_at(
-        &self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        port: usize,
-        packet: PacketId,
-        at: Time,
-    ) {
-        wires.tie(self.ports[port].end, packet);
+    fn send_at(&self, cx: &mut Context<'_>, port: usize, packet: PacketId, at: Time) {
+        cx.wires.tie(self.ports[port].end, packet);
         let event = SwitchEvent::Send { port: port as u8, packet };
-        scheduler.at(at, Event::Switch(self.id, event));
+        cx.scheduler.at(at, Event::Switch(self.id, event));
     }
 
     /// A TLP that goes no further frees its buffer once all of it has come.
-    fn drop(&self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, from: usize, packet: PacketId) {
-        let whole = scheduler.now() + wires.tail(self.ports[from].end, packet);
-        wires.consume(scheduler, packet, whole);
+    fn drop(&self, cx: &mut Context<'_>, from: usize, packet: PacketId) {
+        let whole = cx.now() + cx.wires.tail(self.ports[from].end, packet);
+        cx.consume(packet, whole);
     }
 
     /// Reports a TLP that cannot go on, and completes it if somebody waits for that (base spec 2.3.1, 6.12.3).
     fn refuse(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         from: usize,
         packet: PacketId,
         tlp: &Tlp,
@@ -287,67 +261,59 @@ impl Switch {
             Detected::UnexpectedCompletion => self.counters.dropped += 1,
             _ => self.counters.unsupported_requests += 1,
         }
-        self.report(wires, scheduler, from, error, Some(packet));
+        self.report(cx, from, error, Some(packet));
         if let Some(answer) = answer {
-            self.answer(wires, scheduler, from, answer, &[]);
+            self.answer(cx, from, answer, &[]);
         }
-        self.drop(wires, scheduler, from, packet);
+        self.drop(cx, from, packet);
     }
 
     /// Answers a request that came by `port`.
-    fn answer(
-        &self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        port: usize,
-        header: CompletionHeader,
-        data: &[u8],
-    ) {
+    fn answer(&self, cx: &mut Context<'_>, port: usize, header: CompletionHeader, data: &[u8]) {
         let kind = match header.length_dw {
             0 => TlpKind::Completion(header),
             _ => TlpKind::CompletionData(header),
         };
-        let packet = wires.packets.encode(&Tlp::new(kind), data);
-        let at = scheduler.now() + self.params.config_latency;
-        self.send_at(wires, scheduler, port, packet, at);
+        let packet = cx.wires.packets.encode(&Tlp::new(kind), data);
+        let at = cx.now() + self.params.config_latency;
+        self.send_at(cx, port, packet, at);
     }
 
     /// Notes an error in a port's registers and tells the root complex if the port is to.
     pub(crate) fn report(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         port: usize,
         error: Detected,
         packet: Option<PacketId>,
     ) {
-        let tlp = packet.map(|packet| wires.packets.bytes(packet));
+        let tlp = packet.map(|packet| cx.wires.packets.bytes(packet));
         let Some(code) = error.record(&mut self.ports[port].config, tlp) else { return };
         let message = Tlp::new(TlpKind::Message(Message::error(self.id(port), code)));
-        let packet = wires.packets.encode(&message, &[]);
-        self.send_at(wires, scheduler, UPSTREAM, packet, scheduler.now());
+        let packet = cx.wires.packets.encode(&message, &[]);
+        self.send_at(cx, UPSTREAM, packet, cx.now());
     }
 
     /// Tells the upstream port's link which legacy interrupt lines have changed: those of a downstream port have other names
     /// above it.
-    fn drive_lines(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
+    fn drive_lines(&mut self, cx: &mut Context<'_>) {
         let now = IntxLines::above(self.ports.iter().skip(1).map(|port| (port.number, port.lines)));
         let before = std::mem::replace(&mut self.ports[UPSTREAM].lines, now);
         for (line, active) in now.changes(before) {
             let message = Message::intx(self.id(UPSTREAM), line, active);
-            let packet = wires.packets.encode(&Tlp::new(TlpKind::Message(message)), &[]);
+            let packet = cx.wires.packets.encode(&Tlp::new(TlpKind::Message(message)), &[]);
             // Behind the writes of any port that are on their way through.
             let passing = self.ports.iter().map(|port| port.last[UPSTREAM]).max().unwrap_or_default();
-            let at = (scheduler.now() + self.params.latency).max(passing);
-            self.send_at(wires, scheduler, UPSTREAM, packet, at);
+            let at = (cx.now() + self.params.latency).max(passing);
+            self.send_at(cx, UPSTREAM, packet, at);
         }
     }
 
     /// Something inside the switch is due.
-    pub fn handle(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, event: SwitchEvent) {
+    pub fn handle(&mut self, cx: &mut Context<'_>, event: SwitchEvent) {
         match event {
             SwitchEvent::Send { port, packet } => {
-                wires.send_tied(scheduler, self.ports[usize::from(port)].end, packet);
+                cx.send_tied(self.ports[usize::from(port)].end, packet);
             }
             SwitchEvent::Trained { port } => self.link_trained(port),
             // It is the fabric that knows what is below.

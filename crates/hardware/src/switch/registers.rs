@@ -10,7 +10,7 @@ use crate::bridge;
 use crate::event::Event;
 use crate::link::{LinkEnd, LinkState, Side};
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::{Context, Wires};
 
 /// The registers of a port of a switch.
 pub(super) fn port(
@@ -40,50 +40,43 @@ impl Switch {
     /// A configuration request for one of the ports.
     pub(super) fn configure(
         &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         from: usize,
         port: usize,
         packet: PacketId,
         tlp: &Tlp,
     ) {
-        let mut answer = |switch: &mut Self, wires: &mut Wires, data: &[u8]| {
+        let answer = |switch: &mut Self, cx: &mut Context<'_>, data: &[u8]| {
             let length_dw = (data.len() / 4) as u16;
             let (requester, tag) = (tlp.requester(), tlp.tag());
             let good = CompletionStatus::Successful;
             let header = CompletionHeader::for_register(switch.id(port), requester, tag, good, length_dw);
-            switch.answer(wires, scheduler, from, header, data);
+            switch.answer(cx, from, header, data);
         };
         match &tlp.kind {
             TlpKind::ConfigRead(request) => {
                 let value = self.ports[port].config.dword(request.register);
-                answer(self, wires, &value.to_le_bytes());
+                answer(self, cx, &value.to_le_bytes());
             }
             TlpKind::ConfigWrite(request) => {
                 if port == UPSTREAM {
                     self.bus = request.target.bus();
                 }
-                let payload = wires.packets.decode(packet).ok();
+                let payload = cx.wires.packets.decode(packet).ok();
                 let value = payload.and_then(|(_, payload)| payload.first_chunk::<4>().copied());
                 let value = u32::from_le_bytes(value.unwrap_or_default());
-                answer(self, wires, &[]);
+                answer(self, cx, &[]);
                 let effects = self.ports[port].config.write(request.register, value, request.first_be);
                 for effect in effects {
-                    self.effect(wires, scheduler, port, effect);
+                    self.effect(cx, port, effect);
                 }
             }
             _ => unreachable!("only configuration requests are for a port itself"),
         }
-        self.drop(wires, scheduler, from, packet);
+        self.drop(cx, from, packet);
     }
 
-    fn effect(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        port: usize,
-        effect: ConfigEffect,
-    ) {
+    fn effect(&mut self, cx: &mut Context<'_>, port: usize, effect: ConfigEffect) {
         let is_down = port != UPSTREAM;
         let number = port as u8;
         match effect {
@@ -92,18 +85,18 @@ impl Switch {
             }
             ConfigEffect::ErrorReporting => {
                 let state = &self.ports[port];
-                wires.set_protected(state.end, state.config.generates_ecrc());
+                cx.wires.set_protected(state.end, state.config.generates_ecrc());
             }
             ConfigEffect::LinkDisable(true) if is_down => {
-                self.link_lost(wires, scheduler, number);
-                self.reset_below(scheduler, number);
+                self.link_lost(cx, number);
+                self.reset_below(cx.scheduler, number);
             }
-            ConfigEffect::LinkDisable(false) if is_down => self.link_back(wires, scheduler, number),
-            ConfigEffect::RetrainLink if is_down => self.retrain(wires, scheduler, port),
-            ConfigEffect::SecondaryBusReset(on) if is_down => self.hot_reset(wires, scheduler, port, on),
-            ConfigEffect::SecondaryBusReset(true) => self.reset_below(scheduler, number),
+            ConfigEffect::LinkDisable(false) if is_down => self.link_back(cx, number),
+            ConfigEffect::RetrainLink if is_down => self.retrain(cx, port),
+            ConfigEffect::SecondaryBusReset(on) if is_down => self.hot_reset(cx, port, on),
+            ConfigEffect::SecondaryBusReset(true) => self.reset_below(cx.scheduler, number),
             ConfigEffect::SlotCommand { .. } if is_down => {
-                self.slot_status(wires, scheduler, port, 0, slot::STATUS_COMMAND_COMPLETED);
+                self.slot_status(cx, port, 0, slot::STATUS_COMMAND_COMPLETED);
             }
             _ => {}
         }
@@ -115,14 +108,14 @@ impl Switch {
     }
 
     /// Resets what is below a port as long as its bit is set (base spec 7.5.1.3.13); then the link trains anew.
-    fn hot_reset(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: usize, on: bool) {
-        let is_up = self.is_up(wires, port);
+    fn hot_reset(&mut self, cx: &mut Context<'_>, port: usize, on: bool) {
+        let is_up = self.is_up(cx.wires, port);
         if on && is_up {
             self.ports[port].in_reset = true;
-            self.link_lost(wires, scheduler, port as u8);
-            self.reset_below(scheduler, port as u8);
+            self.link_lost(cx, port as u8);
+            self.reset_below(cx.scheduler, port as u8);
         } else if !on && std::mem::take(&mut self.ports[port].in_reset) {
-            self.link_back(wires, scheduler, port as u8);
+            self.link_back(cx, port as u8);
         }
     }
 
@@ -130,8 +123,8 @@ impl Switch {
         wires.link(self.ports[port].end.link).state() == LinkState::Up
     }
 
-    fn retrain(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: usize) {
-        if !self.is_up(wires, port) {
+    fn retrain(&mut self, cx: &mut Context<'_>, port: usize) {
+        if !self.is_up(cx.wires, port) {
             return;
         }
         let state = &mut self.ports[port];
@@ -139,11 +132,11 @@ impl Switch {
         let generation = bridge::target_speed(&state.config, fastest);
         bridge::show_training(&mut state.config, true);
         let link = state.end.link;
-        wires.with(scheduler, link, |link, cx, released| link.retrain_to(cx, generation, width, released));
+        cx.with(link, |link, cx, released| link.retrain_to(cx, generation, width, released));
         bridge::show_speed(&mut state.config, generation, width);
-        let link = wires.link(link);
+        let link = cx.wires.link(link);
         let trained = link.wire_free(Side::Upstream).max(link.wire_free(Side::Downstream));
-        scheduler.at(trained, Event::Switch(self.id, SwitchEvent::Trained { port: port as u8 }));
+        cx.scheduler.at(trained, Event::Switch(self.id, SwitchEvent::Trained { port: port as u8 }));
     }
 
     pub(super) fn link_trained(&mut self, port: u8) {
@@ -151,30 +144,24 @@ impl Switch {
     }
 
     /// The link below a port went down, with whatever was under way on it.
-    pub(crate) fn link_lost(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: u8) {
+    pub(crate) fn link_lost(&mut self, cx: &mut Context<'_>, port: u8) {
         let link = self.ports[usize::from(port)].end.link;
-        wires.with(scheduler, link, |link, cx, released| link.take_down(cx, released));
+        cx.with(link, |link, cx, released| link.take_down(cx, released));
         self.ports[usize::from(port)].lines = IntxLines::default();
-        self.drive_lines(wires, scheduler);
-        self.set_link_active(wires, scheduler, port, false);
+        self.drive_lines(cx);
+        self.set_link_active(cx, port, false);
     }
 
     /// The link below a port came up again.
-    pub(crate) fn link_back(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: u8) {
+    pub(crate) fn link_back(&mut self, cx: &mut Context<'_>, port: u8) {
         let link = self.ports[usize::from(port)].end.link;
-        wires.with(scheduler, link, |link, cx, _| link.bring_up(cx));
-        self.set_link_active(wires, scheduler, port, true);
+        cx.with(link, |link, cx, _| link.bring_up(cx));
+        self.set_link_active(cx, port, true);
     }
 
-    fn set_link_active(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        port: u8,
-        active: bool,
-    ) {
+    fn set_link_active(&mut self, cx: &mut Context<'_>, port: u8, active: bool) {
         bridge::show_link(&mut self.ports[usize::from(port)].config, active);
-        self.slot_status(wires, scheduler, port.into(), 0, slot::STATUS_LINK_CHANGED);
+        self.slot_status(cx, port.into(), 0, slot::STATUS_LINK_CHANGED);
     }
 
     /// Something was below a port before the power came on.
@@ -186,28 +173,15 @@ impl Switch {
     }
 
     /// Something was put into the slot below a port, or taken out.
-    pub(crate) fn set_present(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        port: u8,
-        present: bool,
-    ) {
+    pub(crate) fn set_present(&mut self, cx: &mut Context<'_>, port: u8, present: bool) {
         let state = &mut self.ports[usize::from(port)];
         (state.in_reset, state.is_present) = (false, present);
         let (clear, set) = if present { (0, slot::STATUS_PRESENT) } else { (slot::STATUS_PRESENT, 0) };
-        self.slot_status(wires, scheduler, port.into(), clear, set | slot::STATUS_PRESENCE_CHANGED);
+        self.slot_status(cx, port.into(), clear, set | slot::STATUS_PRESENCE_CHANGED);
     }
 
     /// Changes slot status, and sends a port's own interrupt if it is to.
-    fn slot_status(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        port: usize,
-        clear: u16,
-        set: u16,
-    ) {
+    fn slot_status(&mut self, cx: &mut Context<'_>, port: usize, clear: u16, set: u16) {
         if !bridge::change_slot_status(&mut self.ports[port].config, clear, set) {
             return;
         }
@@ -216,8 +190,8 @@ impl Switch {
         let Some(msi) = state.config.msi().filter(|msi| msi.enabled && is_master) else { return };
         let request = MemoryRequest::for_bytes(self.id(port), 0, msi.address, 4);
         let data = u32::from(msi.data).to_le_bytes();
-        let packet = wires.packets.encode(&Tlp::new(TlpKind::MemoryWrite(request)), &data);
-        self.send_at(wires, scheduler, UPSTREAM, packet, scheduler.now());
+        let packet = cx.wires.packets.encode(&Tlp::new(TlpKind::MemoryWrite(request)), &data);
+        self.send_at(cx, UPSTREAM, packet, cx.now());
     }
 
     /// The downstream ports: their places, and their ends of their links.
@@ -228,7 +202,7 @@ impl Switch {
 
     /// Resets the registers of the downstream ports and, where `all` of the switch is reset, of the upstream port. Links
     /// below have gone down, and come up again where something is at their end.
-    pub(crate) fn reset(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, all: bool) {
+    pub(crate) fn reset(&mut self, cx: &mut Context<'_>, all: bool) {
         let first = if all { UPSTREAM } else { UPSTREAM + 1 };
         for port in first..self.ports.len() {
             let state = &mut self.ports[port];
@@ -236,7 +210,7 @@ impl Switch {
             state.in_reset = false;
             // Those above have forgotten the upstream port's with its link.
             state.lines = IntxLines::default();
-            wires.set_protected(state.end, false);
+            cx.wires.set_protected(state.end, false);
             route::reach(state);
             if port == UPSTREAM {
                 continue;
@@ -247,9 +221,9 @@ impl Switch {
             bridge::change_slot_status(&mut state.config, clear, set);
             if is_present {
                 let link = state.end.link;
-                wires.with(scheduler, link, |link, cx, _| link.bring_up(cx));
+                cx.with(link, |link, cx, _| link.bring_up(cx));
             }
         }
-        self.drive_lines(wires, scheduler);
+        self.drive_lines(cx);
     }
 }

@@ -132,8 +132,8 @@ impl Bench {
     /// A core writes a register of a function's configuration space.
     fn config_write(&self, target: Bdf, register: u16, value: u32) {
         let access = self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(self.host);
-            host.config_write(scheduler, wires, CoreId(0), target, register, value, 0xf)
+            let (host, mut cx) = fabric.host_in(self.host, scheduler);
+            host.config_write(&mut cx, CoreId(0), target, register, value, 0xf)
         });
         let _ = self.simulation.block_on(access.data);
     }
@@ -147,7 +147,7 @@ impl Bench {
     fn send(&self, side: Side, tlp: &Tlp, payload: &[u8]) {
         self.simulation.with(|fabric, scheduler| {
             let packet = fabric.wires.packets.encode(tlp, payload);
-            fabric.wires.send(scheduler, LinkEnd { link: LINK, side }, packet);
+            fabric.context(scheduler).send(LinkEnd { link: LINK, side }, packet);
         });
     }
 
@@ -158,8 +158,8 @@ impl Bench {
 
     fn read_register(&self) -> hardware::root::CoreAccess {
         self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(self.host);
-            host.mmio_read(wires, scheduler, CoreId(0), HostPhysical::new(BAR), 4).unwrap()
+            let (host, mut cx) = fabric.host_in(self.host, scheduler);
+            host.mmio_read(&mut cx, CoreId(0), HostPhysical::new(BAR), 4).unwrap()
         })
     }
 
@@ -188,7 +188,7 @@ fn a_flush_read_that_is_lost_ends_too() {
     bench.start();
     bench.simulation.run_until(Time::ZERO + Duration::from_ns(20));
     bench.simulation.with(|fabric, scheduler| {
-        fabric.wires.with(scheduler, LINK, |link, cx, released| {
+        fabric.context(scheduler).with(LINK, |link, cx, released| {
             link.take_down(cx, released);
             link.bring_up(cx);
         });

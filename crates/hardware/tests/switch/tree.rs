@@ -217,8 +217,8 @@ impl Tree {
     pub fn write(&self, target: Bdf, register: u16, value: u32) {
         let host = self.host;
         let access = self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(host);
-            host.config_write(scheduler, wires, CoreId(0), target, register, value, 0xf)
+            let (host, mut cx) = fabric.host_in(host, scheduler);
+            host.config_write(&mut cx, CoreId(0), target, register, value, 0xf)
         });
         self.simulation.block_on(access.data).unwrap().unwrap();
     }
@@ -226,8 +226,8 @@ impl Tree {
     pub fn read(&self, target: Bdf, register: u16) -> u32 {
         let host = self.host;
         let access = self.simulation.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(host);
-            host.config_read(scheduler, wires, CoreId(0), target, register)
+            let (host, mut cx) = fabric.host_in(host, scheduler);
+            host.config_read(&mut cx, CoreId(0), target, register)
         });
         let data = self.simulation.block_on(access.data).unwrap().unwrap();
         u32::from_le_bytes(data.try_into().unwrap())
@@ -272,7 +272,7 @@ impl Tree {
             for id in (0..fabric.wires.len() as u16).filter(|id| links >> (id % 16) & 1 == 1) {
                 let rng = Seed::new(id.into()).component("damage");
                 let injector = ErrorInjector::new(2e-5, 0.02, Duration::from_us(20), rng);
-                fabric.wires.with(scheduler, LinkId(id), |link, _, _| link.inject_errors(Some(injector)));
+                fabric.context(scheduler).with(LinkId(id), |link, _, _| link.inject_errors(Some(injector)));
             }
         });
     }
@@ -281,7 +281,7 @@ impl Tree {
     pub fn check_clean(&self) {
         self.simulation.with(|fabric, scheduler| {
             // Acks are heard when somebody looks.
-            fabric.wires.report_dllps(scheduler);
+            fabric.context(scheduler).report_dllps();
             for leaf in &self.leaves {
                 let requester = fabric.endpoint(leaf.id).core.requester(Default::default());
                 assert_eq!(requester.tags_in_use(), 0, "{}", leaf.bdf);

@@ -96,12 +96,12 @@ impl HostGround {
     fn access<R>(&self, core: CpuId, now: Time, run: impl FnOnce(&mut Accesses<'_>) -> R) -> R {
         let (own, issue) = (self.own_hit, self.issue);
         let stores = &self.stores[usize::from(core.0)];
-        self.with(|host, _, scheduler| {
-            host.memory.pass(scheduler.now());
+        self.with(|host, cx| {
+            host.memory.pass(cx.now());
             let id = convert::core(core);
             let misses = None;
             let loaded = now;
-            run(&mut Accesses { host, scheduler, stores, id, own, issue, misses, now, loaded })
+            run(&mut Accesses { host, scheduler: cx.scheduler, stores, id, own, issue, misses, now, loaded })
         })
     }
 
@@ -176,10 +176,10 @@ impl MemoryGround for HostGround {
 
     fn prefetch(&self, core: CpuId, mut now: Time, at: PhysAddr, length: u64) -> Time {
         let core = convert::core(core);
-        self.with(|host, _, scheduler| {
+        self.with(|host, cx| {
             for line in lines(at, length) {
                 // The core does not wait for the buffer.
-                let from = host.fill_buffers(scheduler, core, now).free_at();
+                let from = host.fill_buffers(cx.scheduler, core, now).free_at();
                 let access = host.memory.core(from, core, line, CoreOp::Prefetch);
                 if access.source != Source::OwnCache {
                     host.line_fill(core, from, access.ready);
@@ -192,20 +192,20 @@ impl MemoryGround for HostGround {
 
     fn flush(&self, core: CpuId, now: Time, at: PhysAddr) -> bool {
         let (core, at) = (convert::core(core), convert::physical(at));
-        let access = self.with(|host, _, _| host.memory.core(now, core, at, CoreOp::FlushLine));
+        let access = self.with(|host, _| host.memory.core(now, core, at, CoreOp::FlushLine));
         access.source != Source::Unmapped
     }
 
     fn is_memory(&self, at: PhysAddr, length: u64) -> bool {
-        self.with(|host, _, _| host.memory.bytes().check(convert::physical(at), length as usize).is_ok())
+        self.with(|host, _| host.memory.bytes().check(convert::physical(at), length as usize).is_ok())
     }
 
     fn peek(&self, at: PhysAddr, into: &mut [u8]) -> bool {
-        self.with(|host, _, _| host.memory.bytes().read(convert::physical(at), into).is_ok())
+        self.with(|host, _| host.memory.bytes().read(convert::physical(at), into).is_ok())
     }
 
     fn poke(&self, at: PhysAddr, from: &[u8]) -> bool {
-        self.with(|host, _, _| host.memory.bytes_mut().write(convert::physical(at), from).is_ok())
+        self.with(|host, _| host.memory.bytes_mut().write(convert::physical(at), from).is_ok())
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 
-use engine::{Completion, Handle, Scheduler};
+use engine::{Completion, Handle};
+use hardware::Fabric;
 use hardware::core::{Store, StoreMark};
 use hardware::iommu::{Features, MsiMessage, QueueAction};
 use hardware::memory::{CoreId, PhysicalMemory};
 use hardware::root::{Host, HostId, IO_APIC, InterruptMessage};
-use hardware::wires::Wires;
-use hardware::{Event, Fabric};
+use hardware::wires::Context;
 use platform::cpu::{CpuId, Node};
 use platform::memory::PhysAddr;
 use units::{Duration, Time};
@@ -51,10 +51,10 @@ impl HostGround {
 
     /// Uses the host and the links.
     #[inline]
-    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Host, &mut Wires, &mut Scheduler<Event>) -> R) -> R {
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Host, &mut Context<'_>) -> R) -> R {
         self.hw.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(self.host);
-            act(host, wires, scheduler)
+            let (host, mut cx) = fabric.host_in(self.host, scheduler);
+            act(host, &mut cx)
         })
     }
 }
@@ -72,7 +72,7 @@ impl hardware::root::InterruptSink for Sink {
 
 impl Ground for HostGround {
     fn inventory(&self) -> Inventory {
-        self.with(|host, _, _| {
+        self.with(|host, _| {
             let memory = &host.memory;
             let nodes = (0..).map_while(|n| memory.node_of_core(CoreId(n)));
             let ranges = |socket: &hardware::memory::SocketParams| {
@@ -86,54 +86,54 @@ impl Ground for HostGround {
     }
 
     fn connect_interrupts(&self, sink: Option<InterruptSink>) {
-        self.with(|host, _, _| host.connect_interrupts(Box::new(Sink(sink))));
+        self.with(|host, _| host.connect_interrupts(Box::new(Sink(sink))));
     }
 }
 
 impl DeviceGround for HostGround {
     fn store_to_device(&self, core: CpuId, when: Time, store: Store<'_>) {
         let core = convert::core(core);
-        let _ = self.with(|host, wires, scheduler| host.store(wires, scheduler, core, when, store));
+        let _ = self.with(|host, cx| host.store(cx, core, when, store));
     }
 
     fn store_mark(&self, core: CpuId) -> StoreMark {
-        self.with(|host, _, _| host.stores_of(convert::core(core)).mark())
+        self.with(|host, _| host.stores_of(convert::core(core)).mark())
     }
 
     fn uncached_accepted_by(&self, core: CpuId, when: Time) -> Time {
-        self.with(|host, _, _| host.uncached_accepted_by(convert::core(core), when))
+        self.with(|host, _| host.uncached_accepted_by(convert::core(core), when))
     }
 
     fn follow_stores(&self, core: CpuId, when: Time, (other, mark): (CpuId, StoreMark)) -> Time {
         let (core, other) = (convert::core(core), convert::core(other));
-        self.with(|host, _, scheduler| host.follow_stores(scheduler, core, when, (other, mark)))
+        self.with(|host, cx| host.follow_stores(cx.scheduler, core, when, (other, mark)))
     }
 
     fn stores_pending_at_most(&self, core: CpuId, most: usize) -> Option<Completion<()>> {
         let core = convert::core(core);
-        self.with(|host, _, _| {
+        self.with(|host, _| {
             (host.stores_of(core).pending() > most).then(|| host.stores_pending_at_most(core, most))
         })
     }
 
     fn holds_stores(&self, core: CpuId) -> bool {
-        self.with(|host, _, _| !host.stores_of(convert::core(core)).is_empty())
+        self.with(|host, _| !host.stores_of(convert::core(core)).is_empty())
     }
 
     fn free_fill_buffers(&self, core: CpuId, when: Time) -> usize {
-        let buffers = self.with(|host, _, scheduler| host.fill_buffers(scheduler, convert::core(core), when));
+        let buffers = self.with(|host, cx| host.fill_buffers(cx.scheduler, convert::core(core), when));
         buffers.free_by(when)
     }
 
     fn read_device(&self, core: CpuId, at: PhysAddr, length: usize) -> Option<Completion<Vec<u8>>> {
         let (core, at) = (convert::core(core), convert::physical(at));
-        let access = self.with(|host, wires, scheduler| host.mmio_read(wires, scheduler, core, at, length));
+        let access = self.with(|host, cx| host.mmio_read(cx, core, at, length));
         access.ok().map(|access| access.data)
     }
 
     fn config_read(&self, core: CpuId, function: Bdf, register: u16) -> Completion<Vec<u8>> {
         let core = convert::core(core);
-        self.with(|host, wires, scheduler| host.config_read(scheduler, wires, core, function, register)).data
+        self.with(|host, cx| host.config_read(cx, core, function, register)).data
     }
 
     fn config_write(
@@ -145,21 +145,19 @@ impl DeviceGround for HostGround {
         enables: u8,
     ) -> Completion<Vec<u8>> {
         let core = convert::core(core);
-        let access = self.with(|host, wires, scheduler| {
-            host.config_write(scheduler, wires, core, function, register, value, enables)
-        });
+        let access = self.with(|host, cx| host.config_write(cx, core, function, register, value, enables));
         access.data
     }
 
     fn node_of_port(&self, port: Bdf) -> Option<Node> {
-        self.with(|host, _, _| {
+        self.with(|host, _| {
             let port = host.ports().iter().find(|own| own.id == port)?;
             Some(convert::node(port.params.node))
         })
     }
 
     fn has_way(&self, port: Bdf, at: PhysAddr, length: u64) -> bool {
-        self.with(|host, _, _| host.has_way_to(port, convert::physical(at), length))
+        self.with(|host, _| host.has_way_to(port, convert::physical(at), length))
     }
 }
 
@@ -170,25 +168,25 @@ impl LineGround for HostGround {
 
     fn set_line(&self, _: CpuId, line: IntxLine, message: Option<(u64, u32)>) {
         let message = message.map(|(address, data)| MsiMessage { address, data });
-        self.with(|host, _, scheduler| host.program_line(scheduler, line, message));
+        self.with(|host, cx| host.program_line(cx.scheduler, line, message));
     }
 
     fn end_line(&self, _: CpuId, line: IntxLine) {
-        self.with(|host, _, scheduler| host.end_line(scheduler, line));
+        self.with(|host, cx| host.end_line(cx.scheduler, line));
     }
 }
 
 impl IommuGround for HostGround {
     fn iommus(&self) -> usize {
-        self.with(|host, _, _| host.iommus.len())
+        self.with(|host, _| host.iommus.len())
     }
 
     fn iommu_features(&self, iommu: usize) -> Features {
-        self.with(|host, _, _| host.iommus[iommu].features())
+        self.with(|host, _| host.iommus[iommu].features())
     }
 
     fn set_iommu(&self, iommu: usize, translates: bool, tables: Option<IommuTables>) {
-        self.with(|host, _, _| {
+        self.with(|host, _| {
             let iommu = &mut host.iommus[iommu];
             if let Some(tables) = tables {
                 iommu.set_root_table(convert::physical(tables.root));
@@ -201,7 +199,7 @@ impl IommuGround for HostGround {
 
     fn invalidate(&self, iommu: usize, now: Time, tail: u64) -> Option<Time> {
         let mut actions = Vec::new();
-        self.with(|host, _, _| {
+        self.with(|host, _| {
             if let Some(iommu) = host.iommus.get_mut(iommu) {
                 iommu.write_invalidation_tail(now, tail, &mut host.memory, &mut actions);
             }
@@ -213,13 +211,13 @@ impl IommuGround for HostGround {
     }
 
     fn iommu_faults(&self) -> Vec<(Bdf, u64)> {
-        self.with(|host, _, _| {
+        self.with(|host, _| {
             let all = host.iommus.iter().flat_map(|iommu| iommu.faults().counts());
             all.map(|(requester, _, count)| (requester, count)).collect()
         })
     }
 
     fn edit_tables(&self, edit: &mut dyn FnMut(&mut PhysicalMemory)) {
-        self.with(|host, _, _| edit(host.memory.bytes_mut()));
+        self.with(|host, _| edit(host.memory.bytes_mut()));
     }
 }

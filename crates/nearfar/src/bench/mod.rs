@@ -285,7 +285,7 @@ impl Bench {
             // The last register write starts the test.
             recorder.borrow_mut().start(simulation.now() - REGISTER_INTERVAL);
             simulation.run_while(|_| !done.borrow().done && !recorder.borrow().is_full());
-            simulation.with(|fabric, scheduler| fabric.wires.report_dllps(scheduler));
+            simulation.with(|fabric, scheduler| fabric.context(scheduler).report_dllps());
             if !done.borrow().done {
                 return Ok(None);
             }

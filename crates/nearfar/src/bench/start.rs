@@ -105,16 +105,16 @@ pub(super) fn start(
     simulation.block_on(async move {
         for (register, value) in config {
             let written = handle.with(|fabric, scheduler| {
-                let (host, wires) = fabric.host_and_wires(host);
-                host.config_write(scheduler, wires, core, place.card, register, value, 0xf)
+                let (host, mut cx) = fabric.host_in(host, scheduler);
+                host.config_write(&mut cx, core, place.card, register, value, 0xf)
             });
             let _ = written.data.await;
         }
         for (register, value) in registers {
             let sent = handle.with(|fabric, scheduler| {
-                let (host, wires) = fabric.host_and_wires(host);
+                let (host, mut cx) = fabric.host_in(host, scheduler);
                 let at = HostPhysical::new(place.bar0 + register);
-                host.mmio_write(wires, scheduler, core, at, &value.to_le_bytes())
+                host.mmio_write(&mut cx, core, at, &value.to_le_bytes())
             });
             debug_assert!(sent.is_ok(), "the BAR's window was added");
             // One after the other: a write is posted, and the next may not be earlier.

@@ -46,8 +46,8 @@ pub fn configuration(setup: &ComputerSetup) -> Result<Vec<(String, String)>, Com
                     text += &format!("{line:02x}:");
                     for register in (line..line + 16).step_by(4) {
                         let read = handle.with(|fabric, scheduler| {
-                            let (host, wires) = fabric.host_and_wires(id);
-                            host.config_read(scheduler, wires, CoreId(0), address, register)
+                            let (host, mut cx) = fabric.host_in(id, scheduler);
+                            host.config_read(&mut cx, CoreId(0), address, register)
                         });
                         // Nobody answers: all ones, as a core sees it.
                         let bytes = read.data.await.unwrap_or_else(|_| vec![0xff; 4]);

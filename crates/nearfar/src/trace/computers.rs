@@ -153,7 +153,7 @@ impl Watch {
 
     /// Ends watching.
     pub fn finish(mut self, computers: &Computers) -> Seen {
-        computers.simulation().with(|fabric, scheduler| fabric.wires.report_dllps(scheduler));
+        computers.simulation().with(|fabric, scheduler| fabric.context(scheduler).report_dllps());
         for host in computers.hosts() {
             let name = |task: &kernel::TaskInfo| (usize::try_from(task.id.0).unwrap_or(0), task.name.clone());
             let mut names = Vec::new();

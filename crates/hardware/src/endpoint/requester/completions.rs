@@ -10,7 +10,7 @@ use super::{EndpointEvent, Outstanding, Read, Requester};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::link::LinkEnd;
-use crate::wires::Wires;
+use crate::wires::{Context, Wires};
 
 impl Read {
     /// Whether a completion with the tag of one of its requests is the next one of that request (base spec 2.3.2).
@@ -137,7 +137,7 @@ impl Requester {
     }
 
     /// A tag's data has been dealt with: it is free again.
-    pub fn tag_free(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, tag: u16) {
+    pub fn tag_free(&mut self, cx: &mut Context<'_>, tag: u16) {
         let entry = &mut self.tags[usize::from(tag)];
         entry.read = None;
         self.buffered -= entry.length;
@@ -146,7 +146,7 @@ impl Requester {
         if self.usable(&self.allowance).contains(&tag) {
             self.free_tags.push_back(tag);
         }
-        self.issue_reads(wires, scheduler);
+        self.issue_reads(cx);
     }
 
     /// Looks at `at` whether a request has waited too long.

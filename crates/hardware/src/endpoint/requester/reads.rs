@@ -10,7 +10,7 @@ use wire::pcie::{Bdf, Tlp, TlpKind};
 use super::{EndpointEvent, Lack, Outstanding, Read, Requester, common};
 use crate::event::Event;
 use crate::link::LinkEnd;
-use crate::wires::Wires;
+use crate::wires::Context;
 
 /// How a read ended, as the device will be told.
 pub struct Finished {
@@ -33,16 +33,9 @@ impl Requester {
     }
 
     /// Begins a DMA read from `end` in the name of `requester`.
-    pub fn read(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        end: LinkEnd,
-        requester: Bdf,
-        dma: Dma,
-    ) {
+    pub fn read(&mut self, cx: &mut Context<'_>, end: LinkEnd, requester: Bdf, dma: Dma) {
         // A read never leaves before the writes that were sent before it.
-        let ready = (scheduler.now() + self.mover.start_latency(&dma)).max(self.last_posted);
+        let ready = (cx.now() + self.mover.start_latency(&dma)).max(self.last_posted);
         let index = self.allocate_read();
         let read = &mut self.reads[index as usize];
         let mut data = std::mem::take(&mut read.data);
@@ -62,7 +55,7 @@ impl Requester {
         self.to_issue.push_back(index);
         // One that finds others before it waits for what they wait for.
         if self.to_issue.len() == 1 {
-            self.issue_reads(wires, scheduler);
+            self.issue_reads(cx);
         }
     }
 
@@ -94,8 +87,8 @@ impl Requester {
     }
 
     /// Sends read requests while there are tags.
-    pub fn issue_reads(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
+    pub fn issue_reads(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now();
         let largest = self.allowance.max_read_request.min(self.params.max_read_request);
         if self.issue_wake.is_some_and(|at| at <= now) {
             self.issue_wake = None;
@@ -109,7 +102,7 @@ impl Requester {
                     self.starve(ready, Lack::Tag);
                 } else if self.issue_wake.is_none_or(|at| at > due) {
                     self.issue_wake = Some(due);
-                    scheduler.at(due, self.event(EndpointEvent::IssueReads { of: self.life() }));
+                    cx.scheduler.at(due, self.event(EndpointEvent::IssueReads { of: self.life() }));
                 }
                 break;
             }
@@ -150,9 +143,9 @@ impl Requester {
             }
             self.counters.read_requests += 1;
             self.counters.most_tags = self.counters.most_tags.max(self.tags_in_use());
-            let packet = wires.packets.encode(&tlp, &[]);
-            wires.send(scheduler, end, packet);
-            self.check_timeouts_at(scheduler, deadline);
+            let packet = cx.wires.packets.encode(&tlp, &[]);
+            cx.send(end, packet);
+            self.check_timeouts_at(cx.scheduler, deadline);
         }
     }
 

@@ -1,6 +1,5 @@
 //! DMA writes and interrupt messages: posted requests, in the order in which they were asked for.
 
-use engine::Scheduler;
 use platform::device::Dma;
 use platform::mover::Outgoing;
 use units::Time;
@@ -9,64 +8,55 @@ use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
 use super::{EndpointEvent, Requester, Write, common};
-use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
-use crate::wires::Wires;
+use crate::wires::Context;
 
 impl Requester {
     /// Writes `data` through `end` in the name of `requester`.
-    pub fn write(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        end: LinkEnd,
-        requester: Bdf,
-        dma: Dma,
-        data: &[u8],
-    ) {
+    pub fn write(&mut self, cx: &mut Context<'_>, end: LinkEnd, requester: Bdf, dma: Dma, data: &[u8]) {
         debug_assert_eq!(data.len(), dma.length as usize);
         let mut buffer = self.spare_buffers.pop().unwrap_or_default();
         buffer.clear();
         buffer.extend_from_slice(data);
         self.counters.bytes_written += data.len() as u64;
-        let ready = scheduler.now() + self.mover.start_latency(&dma);
+        let ready = cx.now() + self.mover.start_latency(&dma);
         self.to_write.push_back(Write { dma, end, requester, data: buffer, ready });
-        self.start_writes(wires, scheduler);
+        self.start_writes(cx);
     }
 
     /// Lets the engines take the next writes in hand.
-    pub fn start_writes(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
+    pub fn start_writes(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now();
         if self.write_wake.is_some_and(|at| at <= now) {
             self.write_wake = None;
         }
         while self.writes_in_hand < self.params.writes_in_hand.max(1) {
             let Some(write) = self.to_write.front() else { return };
             // What the link cannot take yet stays here; the link asks for more when it has sent what waits.
-            if wires.link(write.end.link).waiting(write.end.side) > 0 {
+            if cx.wires.link(write.end.link).waiting(write.end.side) > 0 {
                 return;
             }
             if write.ready > now {
                 if self.write_wake.is_none_or(|at| at > write.ready) {
                     self.write_wake = Some(write.ready);
-                    scheduler.at(write.ready, self.event(EndpointEvent::StartWrites { of: self.life() }));
+                    cx.scheduler.at(write.ready, self.event(EndpointEvent::StartWrites { of: self.life() }));
                 }
                 return;
             }
             let Some(write) = self.to_write.pop_front() else { return };
-            self.start_write(wires, scheduler, write);
+            self.start_write(cx, write);
         }
     }
 
     /// Fetches a write's data and sends its TLPs as the stages on the way get to them.
-    fn start_write(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, write: Write) {
-        let now = scheduler.now();
+    fn start_write(&mut self, cx: &mut Context<'_>, write: Write) {
+        let now = cx.now();
         let length = write.data.len() as u64;
         let fetched = self.mover.fetch(now, &write.dma);
         if fetched > now {
             self.writes_in_hand += 1;
-            scheduler.at(fetched, self.event(EndpointEvent::WriteFetched { of: self.life() }));
+            cx.scheduler.at(fetched, self.event(EndpointEvent::WriteFetched { of: self.life() }));
         }
         let mut gone = fetched;
         let mut done = 0usize;
@@ -78,7 +68,7 @@ impl Requester {
             };
             let lead = (address & 3) as usize;
             let bytes = &write.data[done..done + piece as usize];
-            let packet = wires.packets.encode_with(&tlp, |payload| {
+            let packet = cx.wires.packets.encode_with(&tlp, |payload| {
                 payload[lead..lead + bytes.len()].copy_from_slice(bytes);
             });
             let (first, last) = (done == 0, done + piece as usize == write.data.len());
@@ -93,7 +83,7 @@ impl Requester {
             let (start, free) = self.mover.send(fetched, &outgoing);
             gone = free;
             self.counters.write_requests += 1;
-            self.send_posted(wires, scheduler, write.end, packet, start);
+            self.send_posted(cx, write.end, packet, start);
         }
         let known = self.mover.write_known(now, &write.dma, gone);
         let event = EndpointEvent::WriteDone {
@@ -101,27 +91,20 @@ impl Requester {
             of: self.life(),
             function: self.function_life(write.dma.function),
         };
-        scheduler.at(known, self.event(event));
+        cx.scheduler.at(known, self.event(event));
         self.spare_buffers.push(write.data);
     }
 
     /// The data of a write has been fetched: its engine is free for the next.
-    pub fn write_fetched(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
+    pub fn write_fetched(&mut self, cx: &mut Context<'_>) {
         self.writes_in_hand -= 1;
-        self.start_writes(wires, scheduler);
+        self.start_writes(cx);
     }
 
     /// Sends an interrupt's TLP after the writes that are done.
-    pub fn send_message(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        end: LinkEnd,
-        tlp: &Tlp,
-        data: &[u8],
-    ) {
-        let packet = wires.packets.encode(tlp, data);
-        let now = scheduler.now();
+    pub fn send_message(&mut self, cx: &mut Context<'_>, end: LinkEnd, tlp: &Tlp, data: &[u8]) {
+        let packet = cx.wires.packets.encode(tlp, data);
+        let now = cx.now();
         // Writes that no engine has in hand yet have not been acknowledged to the device either.
         let payload = data.len() as u64;
         let outgoing = Outgoing {
@@ -132,24 +115,17 @@ impl Requester {
             last: true,
         };
         let (start, _) = self.mover.send(now, &outgoing);
-        self.send_posted(wires, scheduler, end, packet, start);
+        self.send_posted(cx, end, packet, start);
     }
 
     /// Hands a posted TLP to the link at `at`, behind those before it.
-    fn send_posted(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        end: LinkEnd,
-        packet: PacketId,
-        at: Time,
-    ) {
+    fn send_posted(&mut self, cx: &mut Context<'_>, end: LinkEnd, packet: PacketId, at: Time) {
         let at = at.max(self.last_posted);
         self.last_posted = at;
-        if at == scheduler.now() {
-            wires.send(scheduler, end, packet);
-        } else if !wires.plan(scheduler, end, packet, at) {
-            scheduler.at(at, self.event(EndpointEvent::Transmit { end, packet, of: self.life() }));
+        if at == cx.now() {
+            cx.send(end, packet);
+        } else if !cx.plan(end, packet, at) {
+            cx.scheduler.at(at, self.event(EndpointEvent::Transmit { end, packet, of: self.life() }));
         }
     }
 }

@@ -206,8 +206,8 @@ impl Watched {
     pub fn disturb_link(&self, is_lost: bool) {
         let host = self.rig.host(0).host;
         self.rig.computers.simulation().with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(host);
-            wires.with(scheduler, LINK, |link, cx, released| {
+            let (host, mut cx) = fabric.host_in(host, scheduler);
+            cx.with(LINK, |link, cx, released| {
                 if is_lost {
                     link.take_down(cx, released);
                     link.bring_up(cx);
@@ -215,7 +215,7 @@ impl Watched {
                     link.retrain(cx, released);
                 }
             });
-            host.link_drained(wires, scheduler, 0);
+            host.link_drained(&mut cx, 0);
         });
     }
 
