@@ -7,7 +7,7 @@ use super::streams::DRIVER;
 use crate::reproduce::rig::Rig;
 use crate::reproduce::runs::{Values, named, set_half_width};
 
-const BATCH: Duration = Duration::from_us(20);
+const BATCH: Duration = Duration::from_us(50);
 const BATCHES: usize = 60;
 /// What a line of 100 Gbit/s carries of TCP's payload: 1448 bytes of 1538 on the wire.
 const LINE_GBIT: f64 = 100.0 * 1448.0 / 1538.0;
@@ -55,7 +55,8 @@ fn streams(
 }
 
 fn settled(rig: &Rig, cores: &[(u16, u16)]) -> Rates {
-    rig.pass(Duration::from_us(400));
+    // Until senders' queues are full: packets count when the driver has them.
+    rig.pass(Duration::from_ms(2));
     let cores: Vec<u16> = cores.iter().map(|(core, _)| *core).collect();
     rig.measure(&cores, BATCH, BATCHES)
 }
