@@ -74,6 +74,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/kpio-send.toml",
     "scenarios/latency-by-size.toml",
     "scenarios/lend-guest.toml",
+    "scenarios/lend-nic-guest.toml",
     "scenarios/lend-nvme.toml",
     "scenarios/more-ddio.toml",
     "scenarios/netperf.toml",

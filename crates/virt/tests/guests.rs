@@ -239,6 +239,65 @@ fn guests_that_share_a_core_take_turns() {
     }
 }
 
+/// A core of a guest that spins on a lock, a word in the guest's memory, spins for as long as the holder's core is somebody else's, too.
+#[test]
+fn who_waits_for_a_lock_waits_while_its_holder_has_no_core() {
+    let held = Duration::from_ms(20);
+    let waited = |others: bool| {
+        let host = host(DmaMode::Strict, false);
+        let vm = host.guest("guest", &[2, 3]).unwrap();
+        let face = vm.kernel().face();
+        let lock = host.run(&vm.kernel(), 0, move |cpu| {
+            Box::pin(async move {
+                let lock = face.alloc_pages(&cpu, 0, Policy::Local).unwrap().start;
+                cpu.store_u64(lock, 1);
+                lock
+            })
+        });
+        if others {
+            // The host has something else for the core of the first.
+            drop(start(&host.kernel, 2, move |cpu| {
+                Box::pin(async move {
+                    for _ in 0..1000 {
+                        cpu.stall(Duration::from_us(100));
+                        cpu.sync().await;
+                    }
+                })
+            }));
+        }
+        let holder = start(&vm.kernel(), 0, move |cpu| {
+            Box::pin(async move {
+                for _ in 0..200 {
+                    cpu.stall(held / 200);
+                    cpu.sync().await;
+                }
+                cpu.store_u64(lock, 0);
+            })
+        });
+        let before = vm.stolen();
+        let waited = host.run(&vm.kernel(), 1, move |cpu| {
+            Box::pin(async move {
+                let began = cpu.now();
+                while cpu.load_u64(lock) != 0 {
+                    cpu.stall(Duration::from_us(1));
+                    cpu.sync().await;
+                }
+                cpu.now().since(began)
+            })
+        });
+        host.simulation.block_on(async move { holder.wait().await }).unwrap();
+        (waited, vm.stolen() - before)
+    };
+    let (alone, none) = waited(false);
+    assert!(alone >= held && alone < held + held / 20, "{alone}");
+    assert!(none < held / 20, "{none}");
+    let (longer, stolen) = waited(true);
+    assert!(longer > held * 3 / 2 && longer < held * 3, "{longer}");
+    // Of the two cores only the holder's was taken: the other has spun all the time.
+    let difference = longer - held;
+    assert!(stolen > difference * 9 / 10 && stolen < difference * 11 / 10, "{stolen} of {longer}");
+}
+
 #[test]
 fn nothing_is_passed_through_without_an_iommu() {
     let host = host(DmaMode::Off, true);

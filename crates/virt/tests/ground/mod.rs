@@ -3,7 +3,7 @@
 
 #[path = "../../../drivers/tests/ground/board.rs"]
 pub mod board;
-mod vm;
+pub mod vm;
 
 use std::rc::Rc;
 
