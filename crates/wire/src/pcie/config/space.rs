@@ -316,7 +316,7 @@ impl ConfigSpace {
     }
 
     /// The legacy interrupt line of the function, if it has one.
-    pub fn interrupt_line(&self) -> Option<IntxLine> {
+    fn interrupt_line(&self) -> Option<IntxLine> {
         IntxLine::from_pin(self.read(header::INTERRUPT_PIN, 1) as u8)
     }
 
