@@ -183,3 +183,25 @@ fn after_a_lost_link_the_driver_goes_on_without_a_reset() {
         }
     }
 }
+
+/// A ring that is stuck beside lines that nobody waits for is no lost interrupt: the device does not send, and is reset.
+#[test]
+fn a_stuck_ring_beside_idle_lines_is_reset() {
+    for select in [Select::None, Select::UpTo(100)] {
+        let pair = Pair::up(&setup(
+            KpioParams { select, ..KpioParams::default() },
+            1,
+            Width::X4,
+            with_patience::<WIDE, 20>,
+        ));
+        let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
+        send(&pair, 1, 0, 5, 1000);
+        pair.run_for(Duration::from_us(200));
+        assert_eq!(received(&pair, &listener), [0, 1, 2, 3, 4], "{select:?}");
+        pair.hosts[0].handle.set_hung(true);
+        send(&pair, 1, 100, 600, 120);
+        pair.run_for(Duration::from_ms(11_000));
+        let counters = pair.counters(0);
+        assert_eq!((counters.lost_interrupts.get(), counters.resets.get()), (0, 1), "{select:?}");
+    }
+}
