@@ -36,7 +36,7 @@ impl Link {
         if self.receivers[side.opposite() as usize].is_due(now) {
             self.send_due_dllps(cx, side.opposite(), now);
         }
-        if self.transmitters[side as usize].has_heard(now) {
+        if self.transmitters[side as usize].replay.has_heard(now) {
             self.retire(cx, side, now);
         }
     }
@@ -44,13 +44,11 @@ impl Link {
     /// Drops what has been acknowledged by `now` from the replay buffer of `side`.
     fn retire(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
         let packets = &mut *cx.packets;
-        let transmitter = &mut self.transmitters[side as usize];
-        if transmitter.retire(now, |copy| packets.free(copy))
+        let replay = &mut self.transmitters[side as usize].replay;
+        if replay.retire(now, |copy| packets.free(copy))
             && let Some(injector) = &self.injector
         {
-            let timeout = injector.replay_timeout;
-            transmitter.replay_deadline = (transmitter.unacknowledged() > 0).then_some(now + timeout);
-            if let Some(deadline) = transmitter.replay_deadline {
+            if let Some(deadline) = replay.restart_timer(now, injector.replay_timeout) {
                 cx.scheduler.at(deadline, Event::ReplayTimer(LinkEnd { link: self.id, side }));
             }
             self.note_acknowledged(side);
@@ -60,10 +58,11 @@ impl Link {
     /// Puts the DLLPs of `side`'s receiver that are due by `now` on `side`'s wire.
     fn send_due_dllps(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
         while let Some((due, dllp)) = self.receivers[side as usize].take_due(now) {
-            let on_wire = self.time_for(DLLP_BYTES);
-            let transmitter = &mut self.transmitters[side as usize];
+            let wire = &mut self.transmitters[side as usize].wire;
+            let on_wire = wire.time_for(DLLP_BYTES);
             // A DLLP goes between two TLPs: it delays those behind it by its own length and waits for none.
-            transmitter.wire_free = transmitter.begin(due, self.skip) + on_wire;
+            let begin = wire.begin(due);
+            wire.occupy_until(begin + on_wire);
             let counters = &mut self.counters[side as usize];
             counters.dllps += 1;
             counters.dllp_bytes += Bytes::new(DLLP_BYTES);
@@ -84,13 +83,13 @@ impl Link {
             let sender = &mut self.transmitters[side.opposite() as usize];
             match dllp {
                 Dllp::Ack(sequence) => {
-                    sender.acks.push_back((heard, sequence));
+                    sender.replay.acknowledge(heard, sequence);
                     if let Some(tap) = &mut self.tap {
                         tap.dllp(side, span, pcie::Dllp::Ack(Sequence::new(sequence)));
                     }
                 }
                 Dllp::Nak(sequence) => {
-                    sender.acks.push_back((heard, sequence));
+                    sender.replay.acknowledge(heard, sequence);
                     counters.naks += 1;
                     if let Some(tap) = &mut self.tap {
                         tap.dllp(side, span, pcie::Dllp::Nak(Sequence::new(sequence)));
@@ -113,14 +112,11 @@ impl Link {
     /// Asks for an event when a TLP that waits at `side` may be able to go.
     pub(super) fn arrange_wake(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
         let transmitter = &self.transmitters[side as usize];
-        let flight = self.time_for(DLLP_BYTES) + self.params.latency;
-        let ack = transmitter.acks.iter().map(|&(at, _)| at).find(|&at| at > now);
-        let heard = [transmitter.next_credit(now), ack];
+        let flight = transmitter.wire.time_for(DLLP_BYTES) + self.params.latency;
+        let heard = [transmitter.next_credit(now), transmitter.replay.next_ack(now)];
         let due = self.receivers[side.opposite() as usize].next_due().map(|due| due.max(now) + flight);
         let Some(at) = heard.into_iter().flatten().chain(due).min() else { return };
-        let transmitter = &mut self.transmitters[side as usize];
-        if transmitter.wake.is_none_or(|wake| wake <= now || wake > at) {
-            transmitter.wake = Some(at);
+        if self.transmitters[side as usize].wants_wake(now, at) {
             cx.scheduler.at(at.max(cx.scheduler.now()), Event::LinkWake(LinkEnd { link: self.id, side }));
         }
     }
@@ -129,10 +125,7 @@ impl Link {
     pub fn on_wake(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
         let now = cx.scheduler.now();
         self.settle(cx, side, now, released);
-        let transmitter = &mut self.transmitters[side as usize];
-        if transmitter.wake.is_some_and(|wake| wake <= now) {
-            transmitter.wake = None;
-        }
+        self.transmitters[side as usize].woken(now);
         self.drain(cx, side, now, released);
     }
 }

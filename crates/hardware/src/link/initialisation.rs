@@ -12,7 +12,7 @@ use super::{DLLP_BYTES, Link, Side};
 impl Link {
     /// Both ends of a link that has trained at `trained` tell each other their credits. Returns when they know.
     pub(super) fn initialise_flow_control(&mut self, trained: Time) -> Time {
-        let on_wire = self.time_for(DLLP_BYTES);
+        let on_wire = self.wire(Side::Upstream).time_for(DLLP_BYTES);
         if let Some(tap) = &mut self.tap {
             tap.begin_again();
         }

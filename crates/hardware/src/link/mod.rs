@@ -13,11 +13,13 @@ mod counters;
 mod dllps;
 mod errors;
 mod initialisation;
+mod on_wire;
 mod params;
 mod planned;
 mod receive;
 mod receiver;
 mod recovery;
+mod replay;
 mod send;
 mod tap;
 mod transmitter;
@@ -27,10 +29,11 @@ mod tests;
 
 use engine::{Scheduler, Trace};
 use units::{Duration, Time};
-use wire::pcie::{FlowClass, Generation, Width};
+use wire::pcie::{self, FlowClass};
 
 pub use counters::DirectionCounters;
 pub use errors::ErrorInjector;
+use on_wire::Wire;
 pub use params::{CreditLimits, Credits, LinkParams, ReceiverParams};
 use receiver::Receiver;
 pub use receiver::{Acceptance, Dllp};
@@ -40,7 +43,6 @@ use transmitter::{CLASSES, Transmitter};
 
 use crate::event::Event;
 use crate::packet::PacketPool;
-use units::steps;
 
 /// A link of the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -121,10 +123,6 @@ pub struct Link {
     counters: [DirectionCounters; 2],
     injector: Option<Box<ErrorInjector>>,
     tap: Option<Box<Tap>>,
-    /// Picoseconds per byte on the wire, times 2^16: exact enough for any TLP, and no division per TLP.
-    ps_per_byte_q16: u64,
-    /// Time between SKP ordered sets and the time that one takes.
-    skip: (Duration, Duration),
     /// When the first TLP is to leave that was planned at either end.
     next_planned: Time,
     /// Whether TLPs get an ECRC before they leave, by the side that sends.
@@ -142,12 +140,13 @@ impl Link {
         for receiver in &mut params.receivers {
             receiver.credits = receiver.credits.expressible(params.generation);
         }
-        let transmitters = [Side::Upstream, Side::Downstream]
-            .map(|side| Transmitter::new(&params.receivers[side.opposite() as usize].credits));
+        let transmitters = [Side::Upstream, Side::Downstream].map(|side| {
+            let wire = Wire::new((params.generation, params.width), params.beats[side as usize]);
+            Transmitter::new(wire, &params.receivers[side.opposite() as usize])
+        });
         let receivers = [Side::Upstream, Side::Downstream]
             .map(|side| Receiver::new(params.receivers[side as usize].clone()));
-        let (generation, width) = (params.generation, params.width);
-        let mut link = Self {
+        Self {
             id,
             params,
             state: LinkState::Up,
@@ -157,21 +156,9 @@ impl Link {
             counters: Default::default(),
             injector: None,
             tap: None,
-            ps_per_byte_q16: 0,
-            skip: (Duration::ZERO, Duration::ZERO),
             next_planned: Time::NEVER,
             protected: [false; 2],
-        };
-        link.set_speed(generation, width);
-        link
-    }
-
-    /// Lets TLPs that have no place on the wire yet go at another speed.
-    fn set_speed(&mut self, generation: Generation, width: Width) {
-        let rate = wire::pcie::link::data_rate(generation, width);
-        (self.params.generation, self.params.width) = (generation, width);
-        self.ps_per_byte_q16 = ((8_000_000_000_000u128 << 16) / u128::from(rate.bits_per_s())) as u64;
-        self.skip = wire::pcie::link::skip_interval(generation, width);
+        }
     }
 
     /// What the link is made of.
@@ -191,7 +178,7 @@ impl Link {
 
     /// Makes the link lose and damage what it carries, or stops doing so.
     pub fn inject_errors(&mut self, injector: Option<ErrorInjector>) {
-        let next = [0, 1].map(|side| self.transmitters[side].next_sequence());
+        let next = [0, 1].map(|side| self.transmitters[side].replay.next_sequence());
         match (injector, &mut self.injector) {
             (None, Some(old)) => {
                 old.end(next);
@@ -205,7 +192,7 @@ impl Link {
 
     /// Forgets an injector whose errors have ended as soon as nothing needs it any more.
     fn note_acknowledged(&mut self, side: Side) {
-        let oldest = self.transmitters[side as usize].oldest();
+        let oldest = self.transmitters[side as usize].replay.oldest();
         if self.injector.as_mut().is_some_and(|injector| injector.acknowledged(side, oldest)) {
             self.forget_injector();
         }
@@ -214,7 +201,7 @@ impl Link {
     fn forget_injector(&mut self) {
         self.injector = None;
         // No copies are kept from now on, so none is to be sent again.
-        self.transmitters.iter_mut().for_each(|transmitter| transmitter.replay_deadline = None);
+        self.transmitters.iter_mut().for_each(|transmitter| transmitter.replay.stop_timer());
     }
 
     /// Whether what `side` sends gets an ECRC first.
@@ -262,34 +249,26 @@ impl Link {
 
     /// When `side` will have sent all TLPs that have their turn on the wire.
     pub fn wire_free(&self, side: Side) -> Time {
-        self.transmitters[side as usize].wire_free
+        self.wire(side).free()
     }
 
     /// Credits of `class` that `side` may use, that are on their way to it, or that its receiver
     /// holds or has freed: always the limit advertised. `None` is infinite.
     pub fn credits_in_all_places(&self, side: Side, class: FlowClass) -> Option<Credits> {
         let transmitter = &self.transmitters[side as usize];
-        let mut sender = transmitter.account_of(class).outstanding()?;
-        for planned in transmitter.planned.iter().filter(|planned| planned.class == class) {
-            sender.header += planned.credits.header;
-            sender.data += planned.credits.data;
-        }
+        let own = transmitter.account_of(class).outstanding()? + transmitter.planned.credits(class);
         let receiver = &self.receivers[side.opposite() as usize];
-        let (held, freed) = (receiver.occupied[class as usize], receiver.unannounced(class));
-        Some(Credits {
-            header: sender.header + held.header + freed.header,
-            data: sender.data + held.data + freed.data,
-        })
+        Some(own + receiver.occupied(class) + receiver.unannounced(class))
     }
 
     /// Bytes that framing, sequence number and LCRC add to a TLP.
     pub fn framing_bytes(&self) -> u64 {
-        wire::pcie::link::framing_bytes(self.params.generation)
+        pcie::link::framing_bytes(self.params.generation)
     }
 
     /// Time that a TLP of `bytes`, framing included, takes on the wire when `side` sends it.
     pub fn wire_time(&self, side: Side, bytes: u64) -> Duration {
-        self.time_for(steps::up(bytes, self.params.beats[side as usize].max(1).into()))
+        self.wire(side).tlp_time(bytes)
     }
 
     /// How long after its delivery at `side` the last byte of a TLP of `bytes` comes: it is delivered when its header is
@@ -299,21 +278,22 @@ impl Link {
             return Duration::ZERO;
         }
         let wire_bytes = bytes + self.framing_bytes();
-        let header = self.time_for(send::HEADER_BYTES_TO_ROUTE.min(wire_bytes));
+        let header = self.wire(side.opposite()).time_for(send::HEADER_BYTES_TO_ROUTE.min(wire_bytes));
         self.wire_time(side.opposite(), wire_bytes).saturating_sub(header)
     }
 
     /// Picoseconds that a byte takes on the wire.
     pub fn wire_time_per_byte_ps(&self) -> f64 {
-        self.ps_per_byte_q16 as f64 / 65536.0
+        self.wire(Side::Upstream).ps_per_byte()
     }
 
     fn end(&self, side: Side) -> LinkEnd {
         LinkEnd { link: self.id, side }
     }
 
-    fn time_for(&self, bytes: u64) -> Duration {
-        Duration::from_ps((bytes * self.ps_per_byte_q16) >> 16)
+    /// What `side` sends on.
+    fn wire(&self, side: Side) -> &Wire {
+        &self.transmitters[side as usize].wire
     }
 
     /// Whether `held` still names buffer space: it does not once the link has gone down since.

@@ -1,5 +1,8 @@
 //! What a link is made of.
 
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, SubAssign};
+
 use units::Duration;
 use wire::pcie::FlowClass;
 use wire::pcie::dllp::Scale;
@@ -66,6 +69,37 @@ pub struct Credits {
     pub header: u32,
     /// 16-byte units of payload.
     pub data: u32,
+}
+
+impl AddAssign for Credits {
+    #[inline]
+    fn add_assign(&mut self, more: Self) {
+        self.header += more.header;
+        self.data += more.data;
+    }
+}
+
+impl SubAssign for Credits {
+    #[inline]
+    fn sub_assign(&mut self, less: Self) {
+        self.header -= less.header;
+        self.data -= less.data;
+    }
+}
+
+impl Add for Credits {
+    type Output = Self;
+
+    fn add(mut self, more: Self) -> Self {
+        self += more;
+        self
+    }
+}
+
+impl Sum for Credits {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
 }
 
 /// Credits that a receiver advertises at initialisation; `None` is infinite.

@@ -5,12 +5,65 @@
 //! which it can be. Whoever looks at the link later lets all that should have left in the meantime leave, each at its
 //! own time; a delivery for which that comes out later is put off.
 
-use units::Time;
+use std::collections::VecDeque;
 
-use super::transmitter::Planned;
+use engine::EventKey;
+use units::Time;
+use wire::pcie::FlowClass;
+
+use super::params::Credits;
 use super::{Link, LinkContext, LinkState, Released, Side};
 use crate::event::Event;
 use crate::packet::{PacketId, Summary};
+
+/// A TLP that will leave later. Its credits are paid.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned {
+    /// When it is to leave.
+    at: Time,
+    /// The TLP.
+    packet: PacketId,
+    /// Of which class.
+    class: FlowClass,
+    /// Credits that it takes.
+    credits: Credits,
+    /// When the wire has sent it if nothing more comes in between.
+    wire_free: Time,
+    /// When it is delivered then.
+    arrival: Time,
+    /// The event that delivers it then.
+    delivery: EventKey,
+}
+
+/// What a sender will send later, in order of time.
+#[derive(Debug, Default)]
+pub struct Plans {
+    queue: VecDeque<Planned>,
+    /// When the last of the TLPs leaves that could not be planned.
+    refused_until: Time,
+}
+
+impl Plans {
+    /// Whether one more can be planned for `at`: those that were refused come first, also where it is about credits.
+    fn accept(&self, now: Time, at: Time) -> bool {
+        self.refused_until < now && self.queue.back().is_none_or(|last| last.at <= at)
+    }
+
+    /// One for `at` could not be planned.
+    fn refuse(&mut self, at: Time) {
+        self.refused_until = self.refused_until.max(at);
+    }
+
+    /// When the first is to leave.
+    fn next(&self) -> Time {
+        self.queue.front().map_or(Time::NEVER, |planned| planned.at)
+    }
+
+    /// Credits of `class` that those have which are planned.
+    pub fn credits(&self, class: FlowClass) -> Credits {
+        self.queue.iter().filter(|planned| planned.class == class).map(|planned| planned.credits).sum()
+    }
+}
 
 impl Link {
     /// Lets a TLP leave `side` at `at`, now or later; `false` if that is better decided then.
@@ -20,27 +73,24 @@ impl Link {
     pub fn plan(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId, at: Time) -> bool {
         let Summary { class, credits, .. } = cx.packets.summary(packet);
         let is_watched = self.injector.is_some() || self.tap.is_some();
-        let places = self.receivers[side.opposite() as usize].params.replay_tlps;
         let transmitter = &mut self.transmitters[side as usize];
         let now = cx.scheduler.now();
         let can_plan = self.state == LinkState::Up
             && !is_watched
-            // One that was refused comes first, also where it is about credits.
-            && transmitter.unplanned_until < now
-            && transmitter.planned.back().is_none_or(|last| last.at <= at)
-            && transmitter.unacknowledged() + transmitter.planned.len() < places
+            && transmitter.planned.accept(now, at)
+            && transmitter.replay.has_room(transmitter.planned.queue.len())
             && transmitter.pay_at_once(now, class, credits);
         if !can_plan {
-            transmitter.unplanned_until = transmitter.unplanned_until.max(at);
+            transmitter.planned.refuse(at);
             return false;
         }
-        let before = transmitter.planned.back().map_or(transmitter.wire_free, |last| last.wire_free);
+        let before = transmitter.planned.queue.back().map_or(transmitter.wire.free(), |last| last.wire_free);
         let start = at.max(before);
         let (wire_free, arrival) = self.expected_times(cx, side, packet, start);
         let event = Event::Deliver { end: self.end(side.opposite()), packet };
         let delivery = cx.scheduler.at_cancellable(arrival, event);
         let planned = Planned { at, packet, class, credits, wire_free, arrival, delivery };
-        self.transmitters[side as usize].planned.push_back(planned);
+        self.transmitters[side as usize].planned.queue.push_back(planned);
         self.next_planned = self.next_planned.min(at);
         true
     }
@@ -50,7 +100,7 @@ impl Link {
         while self.next_planned <= now {
             let [up, down] = [Side::Upstream, Side::Downstream].map(|side| self.next_planned_of(side));
             let side = if up <= down { Side::Upstream } else { Side::Downstream };
-            let Some(planned) = self.transmitters[side as usize].planned.pop_front() else { return };
+            let Some(planned) = self.transmitters[side as usize].planned.queue.pop_front() else { return };
             self.next_planned = self.next_planned_of(side).min(up.max(down));
             self.launch_one(cx, side, planned, released);
         }
@@ -65,7 +115,9 @@ impl Link {
     ) {
         let Planned { at, packet, class, credits, .. } = planned;
         self.hear(cx, side, at);
-        if self.transmitters[side as usize].is_waiting() || !self.has_replay_space(side) {
+        if self.transmitters[side as usize].is_waiting()
+            || !self.transmitters[side as usize].replay.has_room(0)
+        {
             // Others wait by now: it takes its turn among them.
             put_off(cx, &planned);
             let key = cx.packets.ordering(packet);
@@ -86,7 +138,7 @@ impl Link {
     pub fn recall(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
         self.settle(cx, side, cx.scheduler.now(), released);
         let transmitter = &mut self.transmitters[side as usize];
-        while let Some(planned) = transmitter.planned.pop_front() {
+        while let Some(planned) = transmitter.planned.queue.pop_front() {
             transmitter.account(planned.class).refund(planned.credits);
             cx.scheduler.cancel(planned.delivery);
             cx.packets.free(planned.packet);
@@ -96,21 +148,21 @@ impl Link {
 
     /// Schedules the deliveries of what `side` is to send later anew, since the wire is another one.
     pub(super) fn expect_planned(&mut self, cx: &mut LinkContext<'_>, side: Side) {
-        let mut before = self.transmitters[side as usize].wire_free;
-        for index in 0..self.transmitters[side as usize].planned.len() {
-            let Planned { at, packet, delivery, .. } = self.transmitters[side as usize].planned[index];
+        let mut before = self.transmitters[side as usize].wire.free();
+        for index in 0..self.transmitters[side as usize].planned.queue.len() {
+            let Planned { at, packet, delivery, .. } = self.transmitters[side as usize].planned.queue[index];
             let (wire_free, arrival) = self.expected_times(cx, side, packet, at.max(before));
             cx.scheduler.cancel(delivery);
             let event = Event::Deliver { end: self.end(side.opposite()), packet };
             let delivery = cx.scheduler.at_cancellable(arrival, event);
-            let planned = &mut self.transmitters[side as usize].planned[index];
+            let planned = &mut self.transmitters[side as usize].planned.queue[index];
             (planned.wire_free, planned.arrival, planned.delivery) = (wire_free, arrival, delivery);
             before = wire_free;
         }
     }
 
     fn next_planned_of(&self, side: Side) -> Time {
-        self.transmitters[side as usize].planned.front().map_or(Time::NEVER, |planned| planned.at)
+        self.transmitters[side as usize].planned.next()
     }
 }
 

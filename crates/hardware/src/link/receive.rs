@@ -71,7 +71,7 @@ impl Link {
     fn drop_and_answer(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId) -> bool {
         cx.packets.free(packet);
         let due = self.receivers[side as usize].next_due().unwrap_or(cx.scheduler.now());
-        let heard = due.max(cx.scheduler.now()) + self.time_for(DLLP_BYTES) + self.params.latency;
+        let heard = due.max(cx.scheduler.now()) + self.wire(side).time_for(DLLP_BYTES) + self.params.latency;
         cx.scheduler.at(heard, Event::LinkWake(self.end(side.opposite())));
         false
     }

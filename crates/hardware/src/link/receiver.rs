@@ -51,7 +51,7 @@ pub struct Receiver {
     /// When the first of all these is due.
     next_due: Time,
     /// Buffer space in use, by class.
-    pub occupied: [Credits; 3],
+    occupied: [Credits; 3],
 }
 
 impl Receiver {
@@ -113,9 +113,7 @@ impl Receiver {
     /// Notes that `credits` of `class` are free again from `at` on.
     #[inline]
     pub fn release(&mut self, at: Time, class: FlowClass, credits: Credits) {
-        let occupied = &mut self.occupied[class as usize];
-        occupied.header -= credits.header;
-        occupied.data -= credits.data;
+        self.occupied[class as usize] -= credits;
         if self.params.credits.of(class).is_none() {
             return;
         }
@@ -125,8 +123,7 @@ impl Receiver {
         *last = at;
         match self.updates[class as usize].back_mut() {
             Some((due, announced)) if at <= *due => {
-                announced.header += credits.header;
-                announced.data += credits.data;
+                *announced += credits;
             }
             _ => self.announce(at + self.params.credit_update_delay, class, credits),
         }
@@ -141,19 +138,14 @@ impl Receiver {
     /// Notes that `credits` of `class` are taken.
     #[inline]
     pub fn occupy(&mut self, class: FlowClass, credits: Credits) {
-        let occupied = &mut self.occupied[class as usize];
-        occupied.header += credits.header;
-        occupied.data += credits.data;
+        self.occupied[class as usize] += credits;
     }
 
     /// Makes up for the UpdateFC that was sent at `sent` and lost: the next one says what it said, too, since it gives a
     /// running total; if none is to come, one is sent later.
     pub fn repeat(&mut self, sent: Time, class: FlowClass, credits: Credits) {
         match self.updates[class as usize].front_mut() {
-            Some((_, next)) => {
-                next.header += credits.header;
-                next.data += credits.data;
-            }
+            Some((_, next)) => *next += credits,
             None => self.announce(sent + self.params.credit_update_delay, class, credits),
         }
     }
@@ -197,12 +189,14 @@ impl Receiver {
         dllp.map(|dllp| (due, dllp))
     }
 
+    /// Credits of `class` in use.
+    pub fn occupied(&self, class: FlowClass) -> Credits {
+        self.occupied[class as usize]
+    }
+
     /// Credits of `class` freed and not yet announced.
     pub fn unannounced(&self, class: FlowClass) -> Credits {
-        self.updates[class as usize].iter().fold(Credits::default(), |sum, (_, c)| Credits {
-            header: sum.header + c.header,
-            data: sum.data + c.data,
-        })
+        self.updates[class as usize].iter().map(|&(_, credits)| credits).sum()
     }
 
     /// Forgets everything, as when the link goes down.

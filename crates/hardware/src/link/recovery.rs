@@ -2,7 +2,7 @@
 
 use wire::pcie::{Generation, Width};
 
-use super::transmitter::Replayable;
+use super::replay::Replayable;
 use super::{Link, LinkContext, LinkState, ReceiveSpace, Released, Side};
 use crate::detected::Detected;
 use crate::event::Event;
@@ -13,14 +13,10 @@ impl Link {
     pub fn on_replay_timer(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
         let now = cx.scheduler.now();
         self.settle(cx, side, now, released);
-        let transmitter = &mut self.transmitters[side as usize];
-        if transmitter.replay_deadline.is_some_and(|deadline| deadline <= now) {
-            transmitter.replay_deadline = None;
-            if transmitter.unacknowledged() > 0 {
-                self.counters[side as usize].replay_timeouts += 1;
-                cx.scheduler.at(now, Event::LinkError(self.end(side), Detected::ReplayTimeout));
-                self.replay(cx, side, released);
-            }
+        if self.transmitters[side as usize].replay.has_timed_out(now) {
+            self.counters[side as usize].replay_timeouts += 1;
+            cx.scheduler.at(now, Event::LinkError(self.end(side), Detected::ReplayTimeout));
+            self.replay(cx, side, released);
         }
     }
 
@@ -28,22 +24,19 @@ impl Link {
     pub fn replay(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
         let now = cx.scheduler.now();
         self.settle(cx, side, now, released);
-        let transmitter = &mut self.transmitters[side as usize];
-        transmitter.replays_in_a_row += 1;
-        if transmitter.replays_in_a_row >= 4 {
+        if self.transmitters[side as usize].replay.begin_replay() {
             // REPLAY_NUM rolled over: the physical layer retrains before the next attempt.
-            transmitter.replays_in_a_row = 0;
             self.counters[side as usize].retrains += 1;
             cx.scheduler.at(now, Event::LinkError(self.end(side), Detected::ReplayRollover));
             for transmitter in &mut self.transmitters {
-                transmitter.wire_free = transmitter.wire_free.max(now) + self.params.retrain_time;
+                transmitter.wire.pause(now, self.params.retrain_time);
             }
         }
         self.counters[side as usize].replays += 1;
         // A TLP without a copy is one that nothing can have damaged: it is still under way.
-        for index in 0..self.transmitters[side as usize].replayable.len() {
+        for index in 0..self.transmitters[side as usize].replay.copies().len() {
             let Replayable { sequence, copy, wire_bytes } =
-                self.transmitters[side as usize].replayable[index];
+                self.transmitters[side as usize].replay.copies()[index];
             let again = cx.packets.duplicate(copy);
             let Summary { class, credits, .. } = cx.packets.summary(again);
             cx.packets.hop_mut(again).held =
@@ -80,7 +73,7 @@ impl Link {
         self.epoch += 1;
         let ready = self.initialise_flow_control(cx.scheduler.now() + self.params.retrain_time);
         for transmitter in &mut self.transmitters {
-            transmitter.start(ready, self.skip.0);
+            transmitter.wire.start(ready);
         }
     }
 
@@ -99,9 +92,10 @@ impl Link {
     ) {
         let now = cx.scheduler.now();
         self.settle(cx, Side::Upstream, now, released);
-        self.set_speed(generation, width);
+        (self.params.generation, self.params.width) = (generation, width);
         for (transmitter, counters) in self.transmitters.iter_mut().zip(&mut self.counters) {
-            transmitter.wire_free = transmitter.wire_free.max(now) + self.params.retrain_time;
+            transmitter.wire.set_speed((generation, width));
+            transmitter.wire.pause(now, self.params.retrain_time);
             counters.retrains += 1;
         }
         for side in [Side::Upstream, Side::Downstream] {

@@ -4,7 +4,7 @@ use units::{Bytes, Time};
 use wire::pcie::FlowClass;
 
 use super::params::Credits;
-use super::transmitter::Replayable;
+use super::replay::Replayable;
 use super::{Link, LinkContext, LinkEnd, LinkState, ReceiveSpace, Released, Side};
 use crate::event::Event;
 use crate::packet::{PacketId, Summary};
@@ -23,7 +23,9 @@ impl Link {
         let now = cx.scheduler.now();
         self.settle(cx, side, now, released);
         // With nothing waiting there is no order to keep: the usual case.
-        if self.has_replay_space(side) && self.transmitters[side as usize].pay_at_once(now, class, credits) {
+        if self.transmitters[side as usize].replay.has_room(0)
+            && self.transmitters[side as usize].pay_at_once(now, class, credits)
+        {
             let arrival = self.launch(cx, side, now, class, packet, credits, released);
             self.deliver_at(cx, side, packet, arrival);
             return;
@@ -31,12 +33,6 @@ impl Link {
         let key = cx.packets.ordering(packet);
         self.transmitters[side as usize].enqueue(class, packet, credits, key);
         self.drain(cx, side, now, released);
-    }
-
-    #[inline]
-    pub(super) fn has_replay_space(&self, side: Side) -> bool {
-        self.transmitters[side as usize].unacknowledged()
-            < self.receivers[side.opposite() as usize].params.replay_tlps
     }
 
     /// Sends a TLP whose credits have been paid. Returns when it is delivered.
@@ -67,12 +63,9 @@ impl Link {
     /// Sends what can be sent from `side` and arranges to look again if something cannot.
     pub(super) fn drain(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time, released: &mut Released) {
         loop {
-            let next = if self.has_replay_space(side) {
-                self.transmitters[side as usize].take_next(now)
-            } else {
-                None
-            };
-            let Some((class, waiting)) = next else { break };
+            let transmitter = &mut self.transmitters[side as usize];
+            let next = transmitter.replay.has_room(0).then(|| transmitter.take_next(now));
+            let Some((class, waiting)) = next.flatten() else { break };
             let arrival = self.launch(cx, side, now, class, waiting.packet, waiting.credits, released);
             self.deliver_at(cx, side, waiting.packet, arrival);
         }
@@ -104,10 +97,10 @@ impl Link {
     ) -> Time {
         let wire_bytes = self.wire_bytes(cx, packet);
         let transmitter = &mut self.transmitters[side as usize];
-        let sequence = transmitter.number();
+        let sequence = transmitter.replay.number();
         if self.injector.is_some() {
             let copy = cx.packets.duplicate(packet);
-            transmitter.replayable.push_back(Replayable { sequence, copy, wire_bytes: wire_bytes as u32 });
+            transmitter.replay.keep(Replayable { sequence, copy, wire_bytes: wire_bytes as u32 });
         }
         self.receivers[side.opposite() as usize].occupy(class, credits);
         let counters = &mut self.counters[side as usize];
@@ -132,7 +125,7 @@ impl Link {
     ) -> (Time, Time) {
         let end = start + self.wire_time(side, wire_bytes + u64::from(cx.packets.hop(packet).padding));
         let routed = if self.receivers[side.opposite() as usize].params.cut_through {
-            start + self.time_for(HEADER_BYTES_TO_ROUTE.min(wire_bytes))
+            start + self.wire(side).time_for(HEADER_BYTES_TO_ROUTE.min(wire_bytes))
         } else {
             end
         };
@@ -161,9 +154,9 @@ impl Link {
         sequence: u16,
         wire_bytes: u64,
     ) -> Time {
-        let start = self.transmitters[side as usize].begin(now, self.skip);
+        let start = self.transmitters[side as usize].wire.begin(now);
         let (end, arrival) = self.times_on_wire(cx, side, packet, wire_bytes, start);
-        self.transmitters[side as usize].wire_free = end;
+        self.transmitters[side as usize].wire.occupy_until(end);
         self.counters[side as usize].busy += end - start;
         let hop = cx.packets.hop_mut(packet);
         hop.sequence = sequence;
@@ -188,10 +181,9 @@ impl Link {
         if let Some(injector) = &mut self.injector {
             injector.damage(cx.packets, packet, sequence);
             let deadline = span.1 + injector.replay_timeout;
-            if transmitter.replay_deadline.is_none() {
+            if transmitter.replay.start_timer(deadline) {
                 cx.scheduler.at(deadline, Event::ReplayTimer(LinkEnd { link: self.id, side }));
             }
-            transmitter.replay_deadline.get_or_insert(deadline);
         }
         if let Some(tap) = &mut self.tap {
             let lcrc = cx.packets.hop(packet).lcrc;

@@ -29,6 +29,12 @@ fn params(credits: CreditLimits) -> LinkParams {
     }
 }
 
+/// A sender towards a receiver with these credits.
+fn transmitter(credits: CreditLimits) -> Transmitter {
+    let params = params(credits);
+    Transmitter::new(Wire::new((params.generation, params.width), 1), &params.receivers[0])
+}
+
 fn small_credits() -> CreditLimits {
     CreditLimits {
         posted: Some(Credits { header: 4, data: 32 }),
@@ -297,7 +303,7 @@ proptest! {
             non_posted: limit(FlowClass::NonPosted),
             completion: limit(FlowClass::Completion),
         };
-        let mut transmitter = Transmitter::new(&limits);
+        let mut transmitter = transmitter(limits);
         let mut packets = PacketPool::new();
         let mut enqueue = |tlp: &Tlp, credits| {
             let packet = packets.encode(tlp, &[]);
@@ -360,7 +366,7 @@ proptest! {
 #[test]
 fn the_oldest_is_not_passed_for_ever() {
     let posted = Some(Credits { header: 100, data: 30 });
-    let mut transmitter = Transmitter::new(&CreditLimits { posted, ..CreditLimits::default() });
+    let mut transmitter = transmitter(CreditLimits { posted, ..CreditLimits::default() });
     let mut packets = PacketPool::new();
     let mut enqueue = |number, dwords| {
         let packet = packets.encode(&tlp(number, (0, dwords, 0, true, false)), &[]);
@@ -389,14 +395,15 @@ fn posted_requests_pass_reads_that_lack_credits() {
 #[test]
 fn a_stream_of_writes_fills_the_wire() {
     let mut bench = Bench::new(CreditLimits::default(), Duration::ZERO);
+    let mut params = params(CreditLimits::default());
     // Enough replay space, so that the wire is the limit.
-    bench.link.receivers[0].params.replay_tlps = 1000;
-    bench.link.receivers[1].params.replay_tlps = 1000;
+    params.receivers.iter_mut().for_each(|receiver| receiver.replay_tlps = 1000);
+    bench.link = Link::new(LinkId(0), params);
     let (count, dwords) = (500, 64);
     for number in 0..count {
         bench.send(Side::Downstream, plain(0, number + 2_000_000, dwords));
     }
-    let wire = bench.link.transmitters[Side::Downstream as usize].wire_free;
+    let wire = bench.link.wire_free(Side::Downstream);
     let bytes = u64::from(count) * (24 + u64::from(dwords) * 4);
     let rate = bytes as f64 * 8.0 / wire.since(Time::ZERO).as_ns_f64();
     // 8 GT/s x 8 x 128/130 = 63.02 Gbit/s, less SKP ordered sets.

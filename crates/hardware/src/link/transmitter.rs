@@ -1,13 +1,15 @@
-//! One end of a link as the sender of TLPs: queues, credits, the wire, replay.
+//! One end of a link as the sender of TLPs: what waits, and for which credits.
 
 use std::collections::VecDeque;
 
-use engine::EventKey;
 use units::{Duration, Time};
 use wire::pcie::FlowClass;
 use wire::pcie::ordering::{OrderingKey, Passing};
 
-use super::params::{CreditLimits, Credits};
+use super::on_wire::Wire;
+use super::params::{CreditLimits, Credits, ReceiverParams};
+use super::planned::Plans;
+use super::replay::ReplayBuffer;
 use crate::packet::PacketId;
 
 /// The three flow classes in the order in which their queues are kept.
@@ -64,8 +66,7 @@ impl CreditAccount {
             if at > now {
                 break;
             }
-            available.header += credits.header;
-            available.data += credits.data;
+            *available += credits;
             self.under_way.pop_front();
         }
         available.header >= need.header && available.data >= need.data
@@ -78,16 +79,14 @@ impl CreditAccount {
 
     fn pay(&mut self, need: Credits) {
         if let Some(available) = &mut self.available {
-            available.header -= need.header;
-            available.data -= need.data;
+            *available -= need;
         }
     }
 
     /// Takes a payment back.
     pub fn refund(&mut self, paid: Credits) {
         if let Some(available) = &mut self.available {
-            available.header += paid.header;
-            available.data += paid.data;
+            *available += paid;
         }
     }
 
@@ -100,42 +99,8 @@ impl CreditAccount {
 
     /// Credits available or under way, to check that none is lost.
     pub fn outstanding(&self) -> Option<Credits> {
-        self.available.map(|now| {
-            self.under_way
-                .iter()
-                .fold(now, |sum, (_, c)| Credits { header: sum.header + c.header, data: sum.data + c.data })
-        })
+        self.available.map(|now| now + self.under_way.iter().map(|&(_, credits)| credits).sum())
     }
-}
-
-/// A TLP that can be sent again.
-#[derive(Clone, Copy, Debug)]
-pub struct Replayable {
-    /// Its sequence number.
-    pub sequence: u16,
-    /// Its bytes.
-    pub copy: PacketId,
-    /// Its length on the wire in bytes.
-    pub wire_bytes: u32,
-}
-
-/// A TLP that will leave later. Its credits are paid.
-#[derive(Clone, Copy, Debug)]
-pub struct Planned {
-    /// When it is to leave.
-    pub at: Time,
-    /// The TLP.
-    pub packet: PacketId,
-    /// Of which class.
-    pub class: FlowClass,
-    /// Credits that it takes.
-    pub credits: Credits,
-    /// When the wire has sent it if nothing more comes in between.
-    pub wire_free: Time,
-    /// When it is delivered then.
-    pub arrival: Time,
-    /// The event that delivers it then.
-    pub delivery: EventKey,
 }
 
 /// Sender of one direction of a link.
@@ -146,52 +111,31 @@ pub struct Transmitter {
     waiting: usize,
     arrivals: u64,
     credits: [CreditAccount; 3],
-    /// When the wire has sent all that was handed to it.
-    pub wire_free: Time,
-    /// When the next SKP ordered set is due.
-    next_skip: Time,
-    /// Sequence number of the next TLP.
-    next_sequence: u16,
-    /// Sequence number of the oldest TLP that is not acknowledged.
-    oldest: u16,
-    /// TLPs that will leave later, in order of time.
-    pub planned: VecDeque<Planned>,
-    /// When the last of the TLPs leaves that could not be planned.
-    pub unplanned_until: Time,
-    /// TLPs not yet acknowledged, oldest first; kept only where something can damage or lose them.
-    pub replayable: VecDeque<Replayable>,
-    /// Acks under way: when they take effect, the last sequence number they cover.
-    pub acks: VecDeque<(Time, u16)>,
     /// When the link will look again whether a waiting TLP can go.
-    pub wake: Option<Time>,
+    wake: Option<Time>,
     /// Since when a TLP has been waiting for credits.
-    pub starved_since: Option<Time>,
-    /// When the oldest unacknowledged TLP is replayed without an Ack.
-    pub replay_deadline: Option<Time>,
-    /// Replays since the last progress; the fourth retrains the link.
-    pub replays_in_a_row: u8,
+    starved_since: Option<Time>,
+    /// The wire that it feeds.
+    pub wire: Wire,
+    /// What it has sent and is not acknowledged.
+    pub replay: ReplayBuffer,
+    /// What it will send later.
+    pub planned: Plans,
 }
 
 impl Transmitter {
-    /// A transmitter towards a receiver that advertised `limits`.
-    pub fn new(limits: &CreditLimits) -> Self {
+    /// A transmitter that feeds `wire` towards a receiver of these figures.
+    pub fn new(wire: Wire, towards: &ReceiverParams) -> Self {
         Self {
             queues: Default::default(),
             waiting: 0,
             arrivals: 0,
-            credits: CLASSES.map(|class| CreditAccount::new(limits.of(class))),
-            wire_free: Time::ZERO,
-            next_skip: Time::ZERO,
-            next_sequence: 0,
-            oldest: 0,
-            planned: VecDeque::new(),
-            unplanned_until: Time::ZERO,
-            replayable: VecDeque::new(),
-            acks: VecDeque::new(),
+            credits: CLASSES.map(|class| CreditAccount::new(towards.credits.of(class))),
             wake: None,
             starved_since: None,
-            replay_deadline: None,
-            replays_in_a_row: 0,
+            wire,
+            replay: ReplayBuffer::new(towards.replay_tlps),
+            planned: Plans::default(),
         }
     }
 
@@ -294,98 +238,29 @@ impl Transmitter {
         arrivals.filter(|&at| at > now).min()
     }
 
-    /// Gives the next TLP its sequence number.
-    #[inline]
-    pub fn number(&mut self) -> u16 {
-        let sequence = self.next_sequence;
-        self.next_sequence = (sequence + 1) & 0xfff;
-        sequence
-    }
-
-    /// Sequence number of the next TLP.
-    pub fn next_sequence(&self) -> u16 {
-        self.next_sequence
-    }
-
-    /// Sequence number of the oldest TLP that is not acknowledged.
-    pub fn oldest(&self) -> u16 {
-        self.oldest
-    }
-
-    /// TLPs sent and not acknowledged: they stay in the replay buffer.
-    #[inline]
-    pub fn unacknowledged(&self) -> usize {
-        usize::from(self.next_sequence.wrapping_sub(self.oldest) & 0xfff)
-    }
-
-    /// Whether an Ack has arrived by `now` that has not been looked at.
-    #[inline]
-    pub fn has_heard(&self, now: Time) -> bool {
-        self.acks.front().is_some_and(|&(at, _)| at <= now)
-    }
-
-    /// Begins to send at `ready`, when the link has trained: no SKP ordered set is due from before.
-    pub fn start(&mut self, ready: Time, skip_interval: Duration) {
-        self.wire_free = ready;
-        self.next_skip = ready + skip_interval;
-    }
-
-    /// When what is to leave at `at` can begin: behind what the wire has to send, and the SKP ordered sets that are due.
-    #[inline(always)]
-    pub fn begin(&mut self, at: Time, skip: (Duration, Duration)) -> Time {
-        let start = at.max(self.wire_free);
-        if start >= self.next_skip { self.after_skip(start, skip) } else { start }
-    }
-
-    /// When a TLP begins that would begin at `start`, after the SKP ordered sets, one in every `interval`, that are due.
-    ///
-    /// A set never interrupts a TLP: what falls due meanwhile waits for its end (base spec 4.2.7.3), and the next TLP
-    /// for the set. Sets that fall into an idle wire are in the way of none but a TLP that begins just then.
-    #[cold]
-    fn after_skip(&mut self, start: Time, (interval, time): (Duration, Duration)) -> Time {
-        let elapsed = |until: Time| until.since(self.next_skip).as_ps() / interval.as_ps().max(1);
-        let put_off = if self.wire_free >= self.next_skip { elapsed(self.wire_free) + 1 } else { 0 };
-        let last = self.next_skip + interval * elapsed(start);
-        let last_done = if last > self.wire_free { last + time } else { start };
-        self.next_skip = last + interval;
-        start.max(self.wire_free + time * put_off).max(last_done)
-    }
-
-    /// Drops from the replay buffer what Acks covered up to `now`; hands the copies to `free`.
-    ///
-    /// Returns whether anything was acknowledged.
-    pub fn retire(&mut self, now: Time, mut free: impl FnMut(PacketId)) -> bool {
-        let mut progress = false;
-        while let Some(&(at, sequence)) = self.acks.front() {
-            if at > now {
-                break;
-            }
-            self.acks.pop_front();
-            if !is_covered(self.oldest, sequence) {
-                continue;
-            }
-            self.oldest = (sequence + 1) & 0xfff;
-            self.replays_in_a_row = 0;
-            progress = true;
-            while let Some(first) =
-                self.replayable.front().filter(|first| is_covered(first.sequence, sequence))
-            {
-                free(first.copy);
-                self.replayable.pop_front();
-            }
-        }
-        progress
-    }
-
     /// Forgets everything in flight, as when the link goes down. Hands every packet to `free`.
     pub fn clear(&mut self, limits: &CreditLimits, mut free: impl FnMut(PacketId)) {
         for queue in &mut self.queues {
             queue.drain(..).for_each(|waiting| free(waiting.packet));
         }
-        self.replayable.drain(..).for_each(|replayable| free(replayable.copy));
-        let wire_free = self.wire_free;
-        *self = Self::new(limits);
-        self.wire_free = wire_free;
+        (self.waiting, self.arrivals, self.wake, self.starved_since) = (0, 0, None, None);
+        self.credits = CLASSES.map(|class| CreditAccount::new(limits.of(class)));
+        self.replay.clear(free);
+        self.planned = Plans::default();
+    }
+
+    /// Whether an event at `at` is to be asked for, so that the link looks again: none comes earlier.
+    pub fn wants_wake(&mut self, now: Time, at: Time) -> bool {
+        let wants = self.wake.is_none_or(|wake| wake <= now || wake > at);
+        if wants {
+            self.wake = Some(at);
+        }
+        wants
+    }
+
+    /// An event that was asked for has come.
+    pub fn woken(&mut self, now: Time) {
+        self.wake.take_if(|wake| *wake <= now);
     }
 
     /// How long a TLP has been starved, if one is, and begins or ends the count.
@@ -402,10 +277,4 @@ impl Transmitter {
             _ => Duration::ZERO,
         }
     }
-}
-
-/// Whether an Ack of `acknowledged` covers `sequence`: numbers are compared modulo 4096, at most half of it apart.
-#[inline]
-fn is_covered(sequence: u16, acknowledged: u16) -> bool {
-    acknowledged.wrapping_sub(sequence) & 0xfff < 2048
 }
