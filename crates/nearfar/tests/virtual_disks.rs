@@ -100,6 +100,40 @@ fn many_readers_give_each_node_a_thread() {
     assert!(heavy > 1.2 * light, "{heavy} against {light} reads a second");
 }
 
+/// A machine has a disk and a NIC of devices at different nodes, and uses the disk more: it goes to the drive in the middle of its
+/// writes, and finds all of them. The drive is taken out while another one writes: that one is told, the machine at its side goes on, and what
+/// a third one forwards is not touched.
+#[test]
+fn a_disk_and_a_network_have_the_same_machine() {
+    let nic = "[host.nic_driver]\nchannels = 2\nover_nodes = true\n\
+               [[host.device]]\nname = \"nic\"\nnic = \"82599\"\nslot = \"slot\"\n";
+    let hypervisor = format!("{NUMA}\n{nic}");
+    let uplink = "uplink = \"nic\"\npolled = true\n";
+    let forwarder = "[[host.vm]]\nname = \"f\"\nvcpus = \"4\"\nmemory = \"64 MiB\"\nuplink = \"nic\"\npolled = true\n\
+                     [[generator]]\nname = \"t\"\nto = [\"a/f\"]\nframe = \"512 B\"\nload = 0.05\n\
+                     [[cable]]\nends = [\"a\", \"t\"]\n";
+    let line = |size: &str| {
+        format!(
+            "fio --name=v --filename=/dev/vda --rw=randwrite --bs=4k --iodepth=1 --size={size} --verify=pattern"
+        )
+    };
+    let text = guests(&[0, 1], &hypervisor)
+        + uplink
+        + forwarder
+        + &program("a/v0", "0", &line("8m"))
+        + &program("a/f", "0", "l2fwd -t 60");
+    let (done, moved, homes) = run(&text);
+    assert!(done.iter().all(|done| done.outcome.is_ok()), "{done:?}");
+    assert_eq!((moved, &homes[..1]), (Some((1, 0, 0)), &[Some(Node(NEAR))][..]));
+
+    let event = "[[event]]\nat = \"5 ms\"\ndo = \"remove\"\nwhat = \"a:drive\"\n";
+    let (done, ..) = run(&(text + event));
+    assert!(done[0].outcome.is_err() && done[1].outcome.is_ok(), "{done:?}");
+    // All that is sent in 60 ms: a twentieth of 10 Gbit/s, frames of 512 B with the 20 between them. A burst may be under way.
+    let sent = 0.05 * 10e9 * 0.06 / (532.0 * 8.0);
+    assert!((reading(&done[1], "frames") - sent).abs() <= 32.0, "{done:?}");
+}
+
 #[test]
 fn what_is_no_disk_is_told() {
     let nic = "[[host.device]]\nname = \"nic\"\nnic = \"82599\"\n\

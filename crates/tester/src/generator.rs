@@ -10,6 +10,8 @@ use units::{BitRate, Bytes, Duration, Time};
 use wire::ethernet::{self, BETWEEN_FRAMES, EtherType, EthernetHeader, FCS_LEN, MacAddr};
 use wire::ip::{Ipv4Header, UdpHeader, protocol};
 
+use crate::port::{Arrived, Port};
+
 /// Discard, where packets go and come from.
 const PORT: u16 = 9;
 /// Bytes before what a packet carries.
@@ -82,6 +84,8 @@ pub struct Generator {
     handle: GeneratorHandle,
     turn: usize,
     frame: Vec<u8>,
+    /// By which those who answer ask for its address.
+    port: Port,
 }
 
 impl Generator {
@@ -89,7 +93,8 @@ impl Generator {
     pub fn new(params: GeneratorParams) -> (Self, GeneratorHandle) {
         let handle = GeneratorHandle::default();
         *handle.0.flows.borrow_mut() = vec![Flow::default(); params.to.len()];
-        (Self { params, handle: handle.clone(), turn: 0, frame: Vec::new() }, handle)
+        let port = Port::new(params.mac, params.address);
+        (Self { params, handle: handle.clone(), turn: 0, frame: Vec::new(), port }, handle)
     }
 
     /// Lets the generator at this port of a device begin: what it sends its handle says.
@@ -184,6 +189,16 @@ impl Device for Generator {
     }
 
     fn frame_received(&mut self, bus: &mut dyn DeviceBus, _: EthernetPort, frame: &[u8]) {
-        self.read(bus.now(), frame);
+        let now = bus.now();
+        let Ok((header, _)) = EthernetHeader::parse(frame) else { return };
+        if header.ether_type != EtherType::ARP {
+            return self.read(now, frame);
+        }
+        if let Some(Arrived::Arp(arp)) = self.port.read(frame)
+            && self.port.is_asked(&arp)
+            && let Some(ethernet) = bus.ethernet()
+        {
+            ethernet.send(EthernetPort(0), now, self.port.answer(&arp));
+        }
     }
 }

@@ -61,6 +61,11 @@ impl Port {
         self.arp(ArpOperation::Request, MacAddr::BROADCAST, MacAddr([0; 6]), target)
     }
 
+    /// Whether a message asks for this port.
+    pub fn is_asked(&self, arp: &Arp) -> bool {
+        arp.operation == ArpOperation::Request && arp.target_ip == self.address
+    }
+
     /// The frame that answers a question.
     pub fn answer(&mut self, question: &Arp) -> &[u8] {
         self.arp(ArpOperation::Reply, question.sender_mac, question.sender_mac, question.sender_ip)

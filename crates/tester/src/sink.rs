@@ -9,7 +9,7 @@ use inet::tcp::{Connection, Payload, State, TcpParams};
 use platform::device::{Device, DeviceBus, Function, Reset, Token};
 use platform::ethernet::{EthernetPort, EthernetPortInfo};
 use units::{BitRate, Duration, Time};
-use wire::ethernet::{ArpOperation, MacAddr};
+use wire::ethernet::MacAddr;
 use wire::ip::{TcpFlags, TcpHeader};
 
 use crate::port::{Arrived, Port};
@@ -212,7 +212,7 @@ impl Device for Sink {
         match self.port.read(frame) {
             Some(Arrived::Arp(arp)) => {
                 self.neighbours.insert(arp.sender_ip, arp.sender_mac);
-                if arp.operation == ArpOperation::Request && arp.target_ip == self.params.address {
+                if self.port.is_asked(&arp) {
                     send(bus, self.port.answer(&arp));
                 }
             }

@@ -9,7 +9,7 @@ use platform::device::{Device, DeviceBus, Function, Reset, Token};
 use platform::ethernet::{EthernetPort, EthernetPortInfo};
 use platform::sync::Completion;
 use units::{BitRate, Bytes, Duration, Time};
-use wire::ethernet::{ArpOperation, BETWEEN_FRAMES, FCS_LEN, HEADER_LEN, MacAddr};
+use wire::ethernet::{BETWEEN_FRAMES, FCS_LEN, HEADER_LEN, MacAddr};
 use wire::ip::TcpHeader;
 
 use crate::port::{Arrived, Port};
@@ -262,8 +262,7 @@ impl Device for Source {
         let peer = *self.params.to.ip();
         match self.port.read(frame) {
             Some(Arrived::Arp(arp)) => {
-                let asked = arp.operation == ArpOperation::Request && arp.target_ip == self.params.address;
-                if asked {
+                if self.port.is_asked(&arp) {
                     send(bus, self.port.answer(&arp));
                 }
                 if arp.sender_ip == peer && self.questions > 0 && self.peer.replace(arp.sender_mac).is_none()

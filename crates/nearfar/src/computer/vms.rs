@@ -159,7 +159,7 @@ impl Computers {
                     .into_iter()
                     .for_each(|driver| started.kernel().add_driver(driver));
                 self.simulation.block_on(started.kernel().boot())?;
-                let mut served: Served = None;
+                let mut served = Served::new();
                 if let Some(disk) = &vm.disk {
                     let storage = own.storage(host, &hw, disk.drive, vm)?;
                     let (vdisk, way) = storage.add(&started, disk.part.clone());
@@ -172,7 +172,7 @@ impl Computers {
                     probed.map_err(|problem| {
                         vm.complaint(format!("its virtual disk does not start: {problem}"), None)
                     })?;
-                    served = Some((disk.drive, Rc::new(ServedDisk { storage, vdisk })));
+                    served.push((disk.drive, Rc::new(ServedDisk { storage, vdisk })));
                 }
                 if let Some(nic) = &vm.nic {
                     let network = own.network(host, nic.uplink)?;
@@ -180,7 +180,7 @@ impl Computers {
                     let costs = kernel::driver_costs(&own.setup)?.virtio_net;
                     VirtioNet::new(started.kernel().face(), way, costs);
                     own.vnics.borrow_mut().push(Rc::clone(&vnic));
-                    served = Some((nic.uplink, Rc::new(ServedNic { network, vnic })));
+                    served.push((nic.uplink, Rc::new(ServedNic { network, vnic })));
                 }
                 self.start_interfaces(host, vm, &started.kernel())?;
                 own.served.borrow_mut().push(served);
@@ -216,8 +216,8 @@ impl Computers {
     }
 }
 
-/// What a virtual machine has of I/O threads, and the number of their device.
-type Served = Option<(usize, Rc<dyn Client>)>;
+/// What a virtual machine has of I/O threads, with the numbers of their devices.
+type Served = Vec<(usize, Rc<dyn Client>)>;
 
 /// A host's virtual machines, from their description to those that run.
 pub(super) struct HostVms {
@@ -250,9 +250,10 @@ impl HostVms {
         let (numbers, devices): (Vec<usize>, Vec<_>) = networks.chain(storages).unzip();
         let (running, served) = (self.running.borrow(), self.served.borrow());
         let vms = self.setup.vms.iter().zip(&*running).zip(&*served).map(|((setup, vm), served)| {
-            let io = served.as_ref().and_then(|(device, client)| {
+            let io = served.iter().filter_map(|(device, client)| {
                 Some((numbers.iter().position(|number| number == device)?, Rc::clone(client)))
             });
+            let io = io.collect();
             Managed::new(Rc::clone(vm), setup.memory, Node(setup.node), io)
         });
         let scheduler = Scheduler::new(policy, Thresholds::usual(), seed.component("placement"));

@@ -64,10 +64,11 @@ pub struct Managed {
     pub memory: Bytes,
     /// Where it is.
     pub home: Cell<Node>,
-    /// What it has of I/O threads, and the number of these.
-    pub io: Option<(usize, Rc<dyn Client>)>,
-    /// What was counted when it was looked at last: time of its vCPUs, packets.
-    seen: Cell<(Duration, u64)>,
+    /// What it has of I/O threads: the device's number and, in `seen`, packets when it was looked at last.
+    pub io: Vec<(usize, Rc<dyn Client>)>,
+    seen: RefCell<Vec<u64>>,
+    /// Time of its vCPUs then.
+    busy: Cell<Duration>,
     /// It is on its way to its home.
     moving: Cell<bool>,
     /// The period before which it is not tried to be moved again.
@@ -76,13 +77,14 @@ pub struct Managed {
 
 impl Managed {
     /// A virtual machine at home at a node.
-    pub fn new(vm: Rc<Vm>, memory: Bytes, home: Node, io: Option<(usize, Rc<dyn Client>)>) -> Self {
+    pub fn new(vm: Rc<Vm>, memory: Bytes, home: Node, io: Vec<(usize, Rc<dyn Client>)>) -> Self {
         Self {
             vm,
             memory,
             home: Cell::new(home),
+            seen: RefCell::new(vec![0; io.len()]),
             io,
-            seen: Cell::default(),
+            busy: Cell::default(),
             moving: Cell::new(false),
             stays_until: Cell::new(0),
         }
@@ -216,13 +218,14 @@ impl Manager {
         let vms = self.vms.borrow();
         let vms = vms.iter().map(|(&id, own)| {
             let busy: Duration = own.vm.tasks().into_iter().map(time).sum();
-            let packets = own.io.as_ref().map_or(0, |(_, io)| io.passed());
-            let (before, packets_before) = own.seen.replace((busy, packets));
-            let io = own.io.as_ref().map(|(device, io)| VmIo {
+            let before = own.busy.replace(busy);
+            let mut seen = own.seen.borrow_mut();
+            let io = own.io.iter().zip(&mut *seen).map(|((device, io), seen)| VmIo {
                 device: DeviceId(*device),
                 thread: io.thread(),
-                packets: packets - packets_before,
+                packets: io.passed() - std::mem::replace(seen, io.passed()),
             });
+            let io = io.collect();
             let load = VmLoad {
                 home: own.home.get(),
                 vcpus: own.vm.tasks().len(),
@@ -244,9 +247,10 @@ impl Manager {
                 // A device that has gone has no interrupt to be moved.
                 let _ = self.devices[device].pin(cpu, context, &cores_of(kernel, node)).await;
             }
-            Action::Serve(vm, context) => {
+            Action::Serve(vm, DeviceId(device), context) => {
                 let own = self.vms.borrow().get(&vm).cloned();
-                if let Some((_, io)) = own.as_ref().and_then(|own| own.io.as_ref()) {
+                let io = own.iter().flat_map(|own| &own.io);
+                for (_, io) in io.filter(|(of, _)| *of == device) {
                     // One that is still changing from one queue to another is tried again in the next period.
                     let _ = io.serve_by(cpu, context);
                 }
@@ -269,7 +273,7 @@ impl Manager {
         kernel.spawn(TaskParams::named("vm-move"), move |cpu| {
             Box::pin(async move {
                 let [(cores, node), (old_cores, old_node)] = ways;
-                if let Some((_, io)) = &own.io {
+                for (_, io) in &own.io {
                     io.hold().await;
                 }
                 let moved = own.vm.move_to(&cpu, &cores, node).await;
@@ -278,9 +282,7 @@ impl Manager {
                     let _ = own.vm.move_to(&cpu, &old_cores, old_node).await;
                     own.home.set(old_node);
                 }
-                if let Some((_, io)) = &own.io {
-                    io.go_on(&cpu);
-                }
+                own.io.iter().for_each(|(_, io)| io.go_on(&cpu));
                 own.moving.set(false);
                 let Some(manager) = manager.upgrade() else { return };
                 let mut done = manager.done.get();

@@ -47,7 +47,8 @@ pub struct Thresholds {
     pub light: f64,
     /// Periods for which that has to hold.
     pub periods: u32,
-    /// I/O time of a virtual machine, in cores, from which it is I/O-intensive.
+    /// I/O time of a virtual machine, in cores, from which it is I/O-intensive; of all but the one with the most, from which there
+    /// is load for several threads.
     pub intensive: f64,
     /// The same as a share of what its vCPUs compute.
     pub share: f64,
@@ -81,7 +82,7 @@ pub struct DeviceLoad {
 }
 
 /// What a virtual machine did in a period.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VmLoad {
     /// Where its memory is and its vCPUs run.
     pub home: Node,
@@ -95,14 +96,14 @@ pub struct VmLoad {
     pub moving: bool,
     /// For how long its vCPUs computed.
     pub busy: Duration,
-    /// What it has of a device.
-    pub io: Option<VmIo>,
+    /// What it has of devices.
+    pub io: Vec<VmIo>,
 }
 
 /// What a virtual machine has of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VmIo {
-    /// The uplink that its packets pass.
+    /// The uplink that its packets pass, or the drive of its disk.
     pub device: DeviceId,
     /// Which of its I/O threads serves the machine.
     pub thread: usize,
@@ -128,8 +129,8 @@ pub struct Loads {
 pub enum Action {
     /// An I/O thread of a device runs at a node from now on.
     Pin(DeviceId, usize, Node),
-    /// A virtual machine is served by an I/O thread from now on.
-    Serve(VmId, usize),
+    /// A virtual machine is served by an I/O thread of a device from now on.
+    Serve(VmId, DeviceId, usize),
     /// A virtual machine has another home.
     Move(VmId, Node),
 }
@@ -250,9 +251,13 @@ impl Scheduler {
         let state = &mut self.devices[device.0];
         let period = loads.period.as_ps() as f64;
         let load: f64 = own.threads.iter().map(|(_, time)| time.as_ps() as f64 / period).sum();
+        let most = loads.of_device(device).map(|io| loads.io(io)).fold(0.0, f64::max);
+        let (others, least) = (load - most, self.thresholds.intensive);
         let wants = match state.mode {
-            Mode::Light if own.threads.len() > 1 && load >= self.thresholds.heavy => Mode::Heavy,
-            Mode::Heavy if load <= self.thresholds.light => Mode::Light,
+            Mode::Light if own.threads.len() > 1 && load >= self.thresholds.heavy && others >= least => {
+                Mode::Heavy
+            }
+            Mode::Heavy if load <= self.thresholds.light || others < 0.5 * least => Mode::Light,
             same => same,
         };
         state.streak = if wants == state.mode { 0 } else { state.streak + 1 };
@@ -290,7 +295,7 @@ impl Scheduler {
     fn tell_intensive(&mut self, loads: &Loads) {
         let period = loads.period.as_ps() as f64;
         for (vm, load) in &loads.vms {
-            let io = loads.io(load);
+            let io: f64 = load.io.iter().map(|io| loads.io(io)).sum();
             let busy = load.busy.as_ps() as f64 / period;
             let Some(state) = self.vms.get_mut(vm) else { continue };
             let factor = if state.intensive { 0.5 } else { 1.0 };
@@ -312,28 +317,29 @@ impl Scheduler {
 
     /// In light mode, unless the other is about to begin: the I/O-intensive virtual machine that moves to its device's node next.
     fn draw(&self, loads: &Loads) -> Option<(VmId, Node)> {
-        let mut far: Vec<(VmId, &VmLoad, Node)> = loads
+        let mut far: Vec<(VmId, &VmLoad, f64, Node)> = loads
             .vms
             .iter()
             .filter(|&(vm, load)| self.is_intensive(*vm) && !load.pinned)
             .filter_map(|(&vm, load)| {
-                let device = load.io?.device;
-                let own = &loads.devices[device.0];
+                // Of several devices the one that it uses most; of like ones the first.
+                let io = load.io.iter().rev().max_by(|a, b| loads.io(a).total_cmp(&loads.io(b)))?;
+                let own = &loads.devices[io.device.0];
                 let near = *own.nodes.first()?;
                 let is_far = !own.nodes.contains(&load.home);
-                (is_far && self.stays_light(device)).then_some((vm, load, near))
+                (is_far && self.stays_light(io.device)).then_some((vm, load, loads.io(io), near))
             })
             .collect();
-        far.sort_by(|(a, one, _), (b, other, _)| loads.io(other).total_cmp(&loads.io(one)).then(a.cmp(b)));
+        far.sort_by(|(a, _, one, _), (b, _, other, _)| other.total_cmp(one).then(a.cmp(b)));
         far.into_iter()
-            .find(|(_, load, near)| self.has_room(loads, *near, load))
-            .map(|(vm, _, near)| (vm, near))
+            .find(|(_, load, _, near)| self.has_room(loads, *near, load))
+            .map(|(vm, .., near)| (vm, near))
     }
 
     /// As many as fit at their devices' nodes.
     fn gather(&self, loads: &Loads) -> Option<(VmId, Node)> {
         loads.vms.iter().find_map(|(&vm, load)| {
-            let near = *loads.devices[load.io?.device.0].nodes.first()?;
+            let near = *loads.devices[load.io.first()?.device.0].nodes.first()?;
             let fits = loads.nodes[usize::from(near.0)].free >= load.memory;
             (load.home != near && !load.pinned && fits).then_some((vm, near))
         })
@@ -371,8 +377,8 @@ impl Scheduler {
 
     /// Which thread serves whom.
     fn assign(&self, loads: &Loads, moved: Option<(VmId, Node)>, actions: &mut Vec<Action>) {
-        for (vm, load) in &loads.vms {
-            let Some(VmIo { device, thread, .. }) = load.io else { continue };
+        let all = loads.vms.iter().flat_map(|(vm, load)| load.io.iter().map(move |io| (vm, load, *io)));
+        for (vm, load, VmIo { device, thread, .. }) in all {
             let own = &loads.devices[device.0];
             let home = moved.filter(|(other, _)| other == vm).map_or(load.home, |(_, to)| to);
             let mode = self.mode(device);
@@ -386,20 +392,23 @@ impl Scheduler {
                 }
             };
             if thread != wanted {
-                actions.push(Action::Serve(*vm, wanted));
+                actions.push(Action::Serve(*vm, device, wanted));
             }
         }
     }
 }
 
 impl Loads {
-    /// The time that I/O threads computed for a virtual machine, in cores: its share by packets.
-    pub fn io(&self, vm: &VmLoad) -> f64 {
-        let Some(VmIo { device, packets, .. }) = vm.io else { return 0.0 };
-        let of_device = self.vms.values().filter_map(|vm| vm.io).filter(|io| io.device == device);
-        let all: u64 = of_device.map(|io| io.packets).sum();
-        let time: u64 = self.devices[device.0].threads.iter().map(|(_, time)| time.as_ps()).sum();
-        if all == 0 { 0.0 } else { packets as f64 / all as f64 * time as f64 / self.period.as_ps() as f64 }
+    /// What virtual machines have of a device.
+    fn of_device(&self, device: DeviceId) -> impl Iterator<Item = &VmIo> {
+        self.vms.values().flat_map(|vm| &vm.io).filter(move |io| io.device == device)
+    }
+
+    /// The time that a device's I/O threads computed for a virtual machine, in cores: its share by packets.
+    fn io(&self, io: &VmIo) -> f64 {
+        let all: u64 = self.of_device(io.device).map(|io| io.packets).sum();
+        let time: u64 = self.devices[io.device.0].threads.iter().map(|(_, time)| time.as_ps()).sum();
+        if all == 0 { 0.0 } else { io.packets as f64 / all as f64 * time as f64 / self.period.as_ps() as f64 }
     }
 }
 

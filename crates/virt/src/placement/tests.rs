@@ -54,7 +54,7 @@ impl Host {
         let Some(home) = home.map(Node).or_else(|| self.scheduler.home(&self.loads, memory)) else { return };
         let own = &mut self.loads.nodes[usize::from(home.0)];
         own.free = Bytes::new(own.free.get() - memory.get());
-        let io_of = Some(VmIo { device: DeviceId(device), thread: 0, packets: 0 });
+        let io_of = vec![VmIo { device: DeviceId(device), thread: 0, packets: 0 }];
         let load =
             VmLoad { home, vcpus: 1, memory, pinned: false, moving: false, busy: Duration::ZERO, io: io_of };
         self.loads.vms.insert(VmId(number), load);
@@ -78,7 +78,7 @@ impl Host {
         for (vm, load) in &mut self.loads.vms {
             let (io, busy) = self.offers[vm];
             load.busy = time(busy);
-            let Some(own) = &mut load.io else { continue };
+            let [own] = &mut load.io[..] else { continue };
             own.packets = (io * 1e6) as u64;
             let own = &mut self.loads.devices[own.device.0].threads[own.thread].1;
             // A thread has one core.
@@ -91,9 +91,9 @@ impl Host {
                     assert!(self.loads.nodes[usize::from(node.0)].cores > 0, "a pin to a node without cores");
                     assert!(thread < self.loads.devices[device.0].threads.len());
                 }
-                Action::Serve(vm, thread) => {
+                Action::Serve(vm, _, thread) => {
                     let load = self.loads.vms.get_mut(&vm).expect("one that is there");
-                    load.io.as_mut().expect("a virtual NIC").thread = thread;
+                    load.io[0].thread = thread;
                 }
                 Action::Move(vm, to) => {
                     self.moves += 1;
@@ -148,7 +148,7 @@ fn heavy_load_gives_each_machine_the_thread_of_its_home_and_moves_none() {
     }
     assert_eq!((host.scheduler.switches(), host.moves), (1, drawn), "it settles");
     for (vm, load) in &host.loads.vms {
-        let thread = load.io.expect("a virtual NIC").thread;
+        let thread = load.io[0].thread;
         assert_eq!(host.loads.devices[0].threads[thread].0, load.home, "{vm:?}");
     }
     // A step down is followed within the periods that hysteresis asks for.
@@ -176,14 +176,36 @@ fn machines_move_one_after_the_other_and_not_before_a_change_of_mode() {
 #[test]
 fn between_the_thresholds_the_mode_stays() {
     let mut host = Host::new(Policy::Numa, 2, 6, &[vec![Node(0)]]);
-    host.add(0, 0, 0.65, 1.0, None);
+    host.add(0, 0, 0.325, 1.0, Some(0));
+    host.add(1, 0, 0.325, 1.0, Some(1));
     (0..50).for_each(|_| drop(host.pass()));
     assert_eq!(host.scheduler.switches(), 0);
-    host.offers.values_mut().for_each(|(io, _)| *io = 0.9);
+    host.offers.values_mut().for_each(|(io, _)| *io = 0.45);
     (0..4).for_each(|_| drop(host.pass()));
-    host.offers.values_mut().for_each(|(io, _)| *io = 0.65);
+    host.offers.values_mut().for_each(|(io, _)| *io = 0.325);
     (0..50).for_each(|_| drop(host.pass()));
     assert_eq!((host.scheduler.switches(), host.scheduler.mode(DeviceId(0))), (1, Mode::Heavy));
+}
+
+/// What one machine sends passes one thread, however many there are: it goes to the device. Once others have load too there is a
+/// thread for each node, and one again when they end.
+#[test]
+fn the_load_of_one_machine_asks_for_no_second_thread() {
+    let mut host = Host::new(Policy::Numa, 2, 6, &[vec![Node(0)]]);
+    host.add(0, 0, 1.0, 1.0, Some(1));
+    host.add(1, 0, 0.015, 0.1, Some(1));
+    (0..20).for_each(|_| drop(host.pass()));
+    assert_eq!((host.homes(), host.scheduler.switches()), (vec![0, 1], 0));
+    host.offers.insert(VmId(1), (0.2, 0.3));
+    (0..20).for_each(|_| drop(host.pass()));
+    assert_eq!((host.homes(), host.scheduler.mode(DeviceId(0))), (vec![0, 1], Mode::Heavy));
+    host.remove(1);
+    host.add(2, 0, 0.015, 0.1, Some(1));
+    (0..20).for_each(|_| drop(host.pass()));
+    assert_eq!(host.scheduler.mode(DeviceId(0)), Mode::Heavy, "between the thresholds it stays");
+    host.remove(2);
+    (0..20).for_each(|_| drop(host.pass()));
+    assert_eq!((host.homes(), host.scheduler.mode(DeviceId(0))), (vec![0], Mode::Light));
 }
 
 /// A card with a link to each node is local to everybody: nothing is left to do.
@@ -243,7 +265,7 @@ proptest! {
             }
             host.pass();
             for load in host.loads.vms.values() {
-                let io = load.io.expect("a virtual NIC");
+                let io = load.io[0];
                 prop_assert!(io.thread < host.loads.devices[io.device.0].threads.len());
             }
         }

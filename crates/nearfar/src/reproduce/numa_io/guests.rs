@@ -6,17 +6,16 @@ use platform::cpu::CpuId;
 use platform::kernel::TaskParams;
 use platform::memory::Policy;
 use units::Duration;
+use virt::placement::IoThreads;
 
-use super::layout::Layout;
+use super::layout::{CORES, Layout};
 use crate::reproduce::Options;
 use crate::reproduce::rig::{self, Rig, Traffic};
 
-/// Cores of a node of both machines.
-const CORES: u16 = 6;
-/// What is left out at the beginning, and the batches of which a run is made.
+/// What is left out at the beginning, and the batches of which a run is made at most.
 const SETTLING: Duration = Duration::from_us(600);
-const BATCH: Duration = Duration::from_us(200);
-const BATCHES: usize = 16;
+const BATCH: Duration = Duration::from_us(100);
+const BATCHES: usize = 160;
 /// What a server takes to listen, amply.
 const STARTED: Duration = Duration::from_us(500);
 /// Of streams as much as fills every ring on their way.
@@ -31,6 +30,9 @@ pub enum Guest {
     /// They forward what a generator sends, polling (DPDK's l2fwd): frames of so many bytes, with so many percent of the line's
     /// rate in all.
     Forwards(u16, u8),
+    /// Their kernels receive what a generator sends, and a program of theirs sends it back: frames of so many bytes, each machine with
+    /// so many thousandths of the line's rate. Their vCPUs run on any core of their homes.
+    Echoes(u16, u8),
     /// Each sends a TCP stream, cut into segments by the NIC.
     Sends,
     /// Each receives a TCP stream.
@@ -74,6 +76,7 @@ impl Point {
         let vms = self.vms;
         match self.guest {
             Guest::Forwards(frame, load) => format!("forward-{frame}/{load}/{vms}"),
+            Guest::Echoes(frame, each) => format!("echo-{frame}/{each}/{vms}"),
             Guest::Sends => format!("tso/100/{vms}"),
             Guest::Receives => format!("receive/100/{vms}"),
             Guest::Runs(pair) => format!("{}/{vms}", pair.name),
@@ -88,6 +91,8 @@ pub struct Rates {
     pub mpps: f64,
     /// Their bytes, Gbit/s.
     pub gbit: f64,
+    /// Half the 95 % interval of both, as a share; no number where they were not steady.
+    pub interval: f64,
     /// Share of packets that a generator did not get back, percent.
     pub loss: f64,
     /// Mean round trip of those that it got back, us.
@@ -96,6 +101,10 @@ pub struct Rates {
     pub wrong: u64,
     /// Time of I/O threads, cores.
     pub threads: f64,
+    /// The same with interrupts of their cores: what the scheduler looks at.
+    pub load: f64,
+    /// Time of vCPUs, cores.
+    pub vcpus: f64,
     /// Time of all cores, cores.
     pub cores: f64,
     /// DRAM's traffic, Gbit/s.
@@ -119,6 +128,8 @@ struct Counts {
     time: f64,
     wrong: u64,
     threads: Duration,
+    load: Duration,
+    vcpus: Duration,
     busy: Duration,
     traffic: Traffic,
 }
@@ -145,12 +156,15 @@ pub fn text(point: Point, layout: &Layout, more: &str) -> String {
         );
     }
     let all = (0..layout.vms.len()).map(|n| format!("\"a/v{n}\"")).collect::<Vec<_>>().join(", ");
+    let generator = |frame: u16, load: f64| {
+        format!(
+            "[[generator]]\nname = \"t\"\nto = [{all}]\nframe = \"{frame} B\"\nload = {load}\n\
+             [[cable]]\nends = [\"a\", \"t\"]\n"
+        )
+    };
     text += &match point.guest {
-        Guest::Forwards(frame, load) => format!(
-            "[[generator]]\nname = \"t\"\nto = [{all}]\nframe = \"{frame} B\"\nload = {}\n\
-             [[cable]]\nends = [\"a\", \"t\"]\n",
-            f64::from(load) / 100.0
-        ),
+        Guest::Forwards(frame, load) => generator(frame, f64::from(load) / 100.0),
+        Guest::Echoes(frame, each) => generator(frame, point.vms as f64 * f64::from(each) / 1000.0),
         Guest::Sends => "[[sink]]\nname = \"t\"\naddress = \"10.0.0.200\"\nrate = \"10 Gbit/s\"\n\
                          [[cable]]\nends = [\"a\", \"t\"]\n"
             .to_owned(),
@@ -177,6 +191,10 @@ pub fn text(point: Point, layout: &Layout, more: &str) -> String {
     text
 }
 
+fn cores_of(node: u8) -> Vec<CpuId> {
+    (0..CORES).map(|n| CpuId(u16::from(node) * CORES + n)).collect()
+}
+
 /// What its experiments do with the first host and its guests.
 impl Rig {
     /// Boots what `text` describes, and lets I/O threads and virtual NICs be where a layout says.
@@ -184,6 +202,17 @@ impl Rig {
         let rig = Self::boot(options, "numa-io", text)?;
         rig.place(layout)?;
         Ok(rig)
+    }
+
+    /// Lets each virtual machine run on any core of its home.
+    fn let_run_anywhere_at_home(&self, layout: &Layout) -> Result<(), String> {
+        let host = self.host(0);
+        for (vm, &(home, _)) in host.vms().iter().zip(&layout.vms) {
+            for task in vm.tasks() {
+                host.kernel.face().set_affinity(task, &cores_of(home)).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
     }
 
     fn place(&self, layout: &Layout) -> Result<(), String> {
@@ -194,8 +223,7 @@ impl Rig {
         let placed = host.kernel.run(TaskParams::named("place"), async move |cpu| {
             let mut placed = Ok(());
             for (thread, &node) in layout.threads.iter().enumerate() {
-                let cores: Vec<CpuId> = (0..CORES).map(|n| CpuId(u16::from(node) * CORES + n)).collect();
-                let pinned = network.pin(&cpu, thread, &cores).await;
+                let pinned = network.pin(&cpu, thread, &cores_of(node)).await;
                 placed = placed.and(pinned);
             }
             for (vnic, &(_, thread)) in vnics.iter().zip(&layout.vms) {
@@ -234,9 +262,13 @@ impl Rig {
             counts.time += flow.time.as_ns_f64();
             counts.wrong += flow.reordered + flow.damaged;
         }
-        for network in host.networks() {
-            counts.threads += network.contexts().iter().map(|own| network.busy(own.number)).sum::<Duration>();
+        for (thread, _) in host.networks().iter().flat_map(|network| network.threads()) {
+            let interrupts = host.kernel.core_of(thread).map(|core| host.kernel.interrupt_time(core));
+            counts.threads += host.kernel.task_busy(thread);
+            counts.load += host.kernel.task_busy(thread) + interrupts.unwrap_or_default();
         }
+        counts.vcpus =
+            host.vms().iter().flat_map(|vm| vm.tasks()).map(|task| host.kernel.task_busy(task)).sum();
         counts.busy = (0..face.cpus()).flat_map(|core| face.busy(CpuId(core))).sum();
         counts
     }
@@ -245,19 +277,22 @@ impl Rig {
     pub fn rates(&self, settling: Duration) -> Rates {
         self.pass(settling);
         let batches = self.until_steady(BATCH, BATCHES, || self.guest_counts(), |counts| counts.packets);
-        let (first, last) = (batches.counts[0], batches.counts[batches.rate.len()]);
-        let ns = BATCH.as_ns_f64() * batches.rate.len() as f64;
-        let gbit = |of: fn(&Counts) -> u64| (of(&last) - of(&first)) as f64 * 8.0 / ns;
-        let cores = |of: fn(&Counts) -> Duration| (of(&last) - of(&first)).as_ns_f64() / ns;
+        let steady = batches.steady(BATCH);
+        let (first, last, ns) = (steady.before, steady.after, steady.ns);
+        let gbit = |of: fn(&Counts) -> u64| (of(last) - of(first)) as f64 * 8.0 / ns;
+        let cores = |of: fn(&Counts) -> Duration| (of(last) - of(first)).as_ns_f64() / ns;
         let packets = (last.packets - first.packets) as f64;
         let (sent, returned) = ((last.sent - first.sent) as f64, (last.returned - first.returned) as f64);
         Rates {
             mpps: packets / ns * 1e3,
             gbit: gbit(|counts| counts.bytes),
+            interval: steady.interval,
             loss: if sent > 0.0 { (100.0 * (1.0 - returned / sent)).max(0.0) } else { 0.0 },
             us: (last.time - first.time) / returned.max(1.0) / 1e3,
             wrong: last.wrong,
             threads: cores(|counts| counts.threads),
+            load: cores(|counts| counts.load),
+            vcpus: cores(|counts| counts.vcpus),
             cores: cores(|counts| counts.busy),
             memory: gbit(|counts| counts.traffic.memory),
             interrupts: (last.interrupts - first.interrupts) as f64 / packets.max(1.0),
@@ -272,6 +307,11 @@ pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> 
     let rig = Rig::boot_placed(options, &text(point, layout, more), layout)?;
     match point.guest {
         Guest::Forwards(..) => rig.start_in_guests("l2fwd")?,
+        Guest::Echoes(..) => {
+            rig.let_run_anywhere_at_home(layout)?;
+            rig.start_in_guests("sockperf server -p 9")?;
+            rig.pass(STARTED);
+        }
         Guest::Sends => rig.start_in_guests("iperf -c 10.0.0.200 -t 1")?,
         Guest::Receives => rig.start_in_guests("iperf -s")?,
         Guest::Runs(pair) => {
@@ -291,7 +331,7 @@ pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> 
     rig.computers.start_sources();
     let rates = rig.rates(match point.guest {
         Guest::Forwards(..) => SETTLING,
-        Guest::Sends | Guest::Receives | Guest::Runs(_) => SETTLING_STREAMS,
+        Guest::Echoes(..) | Guest::Sends | Guest::Receives | Guest::Runs(_) => SETTLING_STREAMS,
     });
     match rates.wrong {
         0 => Ok(rates),

@@ -18,26 +18,39 @@ pub struct Layout {
     pub vms: Vec<(u8, usize)>,
 }
 
-/// Cores of a node that are left beside the I/O thread.
-const BESIDE: usize = 5;
+/// Cores of a node of both machines.
+pub const CORES: u16 = 6;
 
 impl Layout {
-    /// The scheduler at light load: one thread at the device's node, machines there as long as cores are left; others stay where load
-    /// has put them.
+    /// The scheduler at light load, where no machine is I/O-intensive: one thread at the device's node, machines balanced over nodes.
+    pub fn still(nodes: u8, vms: usize) -> Self {
+        Self::at(nodes, (0..vms).map(|vm| (vm % usize::from(nodes)) as u8).collect(), false)
+    }
+
+    /// The same where all are: they have moved to the device's node, until as many are there as cores are left beside the thread.
     pub fn light(nodes: u8, vms: usize) -> Self {
-        let home = |vm: usize| if vm < BESIDE { NEAR } else { 1 + (vm - BESIDE) as u8 % (nodes - 1).max(1) };
-        Self { nodes, threads: vec![NEAR], vms: (0..vms).map(|vm| (home(vm), 0)).collect() }
+        let mut layout = Self::still(nodes, vms);
+        let here = layout.vms.iter().filter(|(home, _)| *home == NEAR).count();
+        let room = usize::from(CORES - 1).saturating_sub(here);
+        layout.vms.iter_mut().filter(|(home, _)| *home != NEAR).take(room).for_each(|(home, _)| *home = NEAR);
+        layout.sorted()
     }
 
     /// The scheduler at heavy load: machines balanced over nodes, each served by the thread of its home.
     pub fn heavy(nodes: u8, vms: usize) -> Self {
-        let home = |vm: usize| (vm % usize::from(nodes)) as u8;
-        let vms = (0..vms).map(|vm| (home(vm), home(vm).into())).collect();
-        Self { nodes, threads: (0..nodes).collect(), vms }.sorted()
+        Self::at(nodes, Self::still(nodes, vms).vms.into_iter().map(|(home, _)| home).collect(), true)
     }
 
-    /// The bound: everything at the device's node, with so many threads.
+    /// The scheduler's, at heavy load or at light, with machines at these homes.
+    pub fn at(nodes: u8, homes: Vec<u8>, is_heavy: bool) -> Self {
+        let threads = if is_heavy { (0..nodes).collect() } else { vec![NEAR] };
+        let vms = homes.into_iter().map(|home| (home, if is_heavy { home.into() } else { 0 }));
+        Self { nodes, threads, vms: vms.collect() }.sorted()
+    }
+
+    /// The bound: everything at the device's node, with so many threads as cores are left for.
     pub fn near(nodes: u8, vms: usize, threads: usize) -> Self {
+        let threads = threads.min(usize::from(CORES).saturating_sub(vms)).max(1);
         Self { nodes, threads: vec![NEAR; threads], vms: (0..vms).map(|vm| (NEAR, vm % threads)).collect() }
             .sorted()
     }
@@ -72,25 +85,20 @@ impl Layout {
     }
 }
 
-/// Placements of the baseline by `count` seeds, and how many of them are each.
-pub fn baseline(nodes: u8, vms: usize, threads: usize, count: u64) -> BTreeMap<Layout, usize> {
-    let mut found = BTreeMap::new();
-    for seed in 1..=count {
-        *found.entry(Layout::blind(nodes, vms, threads, seed)).or_insert(0) += 1;
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn placements_are_what_they_are_called() {
         assert_eq!(Layout::light(2, 4).name(), "0-4x0by0");
         assert_eq!(Layout::heavy(2, 4).name(), "01-2x0by0+2x1by1");
-        assert_eq!(Layout::light(2, 8).vms.iter().filter(|(home, _)| *home == 1).count(), 3);
-        let all = baseline(2, 1, 1, 30);
-        assert_eq!((all.len(), all.values().sum::<usize>()), (4, 30), "near or far, each of two");
+        let away = |layout: &Layout| layout.vms.iter().filter(|(home, _)| *home == 1).count();
+        assert_eq!([4, 8, 16].map(|vms| away(&Layout::still(2, vms))), [2, 4, 8]);
+        assert_eq!([4, 8, 16].map(|vms| away(&Layout::light(2, vms))), [0, 3, 8]);
+        let all: BTreeSet<Layout> = (1..=30).map(|seed| Layout::blind(2, 1, 1, seed)).collect();
+        assert_eq!(all.len(), 4, "near or far, each of two");
     }
 }

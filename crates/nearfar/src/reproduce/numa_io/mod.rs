@@ -9,9 +9,11 @@ mod layout;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
 use machine::Diagnostics;
+use rayon::prelude::*;
 use results::claims::ClaimFile;
 use results::claims::Sample;
 use results::report::{Chart, Curve, DataTable, Scale, Section};
@@ -28,8 +30,8 @@ const NODES: u8 = 2;
 const FOUR: u8 = 4;
 /// Seeded placements of the baseline.
 const SEEDS: u64 = 30;
-/// Load of one I/O thread from which there is one for each node.
-const HEAVY: f64 = Thresholds::usual().heavy;
+/// By which the scheduler decides.
+const THRESHOLDS: Thresholds = Thresholds::usual();
 /// Frames, shares of the line's rate and numbers of machines of the grid.
 const FRAMES: [u16; 3] = [64, 512, 1500];
 const LOADS: [u8; 5] = [10, 25, 50, 75, 100];
@@ -63,8 +65,12 @@ const PAIRS: [Pair; 4] = [
 ];
 /// Machines that are compared with the baseline over the whole grid.
 const COMPARED: [usize; 2] = [1, 4];
-/// Numbers of machines among which the most are looked for that a host admits, each with a sixteenth of the line's rate.
-const ADMITTED: std::ops::RangeInclusive<usize> = 2..=10;
+/// Machines among whose numbers the most are looked for that a host admits: by the name of their values, and what so many of them do.
+const CROWDS: [Crowd; 2] = [
+    // Each with a sixteenth of the line's rate.
+    Crowd { name: "admitted", of: |vms| Guest::Forwards(512, (vms * 100 / 16) as u8), most: 16 },
+    Crowd { name: "consolidated", of: |_| Guest::Echoes(512, 17), most: 58 },
+];
 /// What a machine that is admitted keeps: loss in percent, round trip in us.
 const MOST_LOSS: f64 = 1.0;
 const MOST_US: f64 = 200.0;
@@ -148,9 +154,57 @@ fn phases() -> Vec<Point> {
     MACHINES.into_iter().flat_map(of).collect()
 }
 
-/// So many machines, each with a sixteenth of the line's rate.
-fn crowd(vms: usize) -> Point {
-    Point { guest: Guest::Forwards(512, (vms * 100 / 16) as u8), vms }
+/// Machines that are alike, as many as a host admits.
+struct Crowd {
+    name: &'static str,
+    /// What so many of them do.
+    of: fn(usize) -> Guest,
+    /// As many as the line carries.
+    most: usize,
+}
+
+impl Crowd {
+    /// How many the scheduler admits, and the baseline in the mean of its placements; both have a thread for each node.
+    fn admitted(&self, options: &Options) -> Result<Values, String> {
+        let known = Mutex::new(BTreeMap::new());
+        let keeps = |layout: Layout| {
+            let lock = || known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let found = lock().get(&layout).copied();
+            if let Some(keeps) = found {
+                return Ok(keeps);
+            }
+            let vms = layout.vms.len();
+            let rates = guests::measure(options, Point { guest: (self.of)(vms), vms }, &layout, "")?;
+            let keeps = rates.loss < MOST_LOSS && rates.us < MOST_US;
+            lock().insert(layout, keeps);
+            Ok::<bool, String>(keeps)
+        };
+        let (mut numa, mut refused) = (0, self.most + 1);
+        while refused - numa > 1 {
+            let vms = usize::midpoint(numa, refused);
+            if keeps(Layout::heavy(NODES, vms))? { numa = vms } else { refused = vms }
+        }
+        let of_seed = |seed: u64| {
+            let keeps = |vms| keeps(Layout::blind(NODES, vms, NODES.into(), seed));
+            let mut vms = numa;
+            while vms > 0 && !keeps(vms)? {
+                vms -= 1;
+            }
+            while vms >= numa && vms < self.most && keeps(vms + 1)? {
+                vms += 1;
+            }
+            Ok(vms as f64)
+        };
+        let blind = (1..=SEEDS).into_par_iter().map(of_seed).collect::<Result<Vec<_>, String>>()?;
+        let (numa, blind) = (numa as f64, Mean::of(&blind));
+        let values = [
+            ("numa", numa),
+            ("blind", blind.mean),
+            ("blind-half", blind.half),
+            ("more", 100.0 * (numa / blind.mean - 1.0)),
+        ];
+        Ok(values.into_iter().map(|(what, value)| (format!("{}/{what}", self.name), value)).collect())
+    }
 }
 
 /// Threads at light and at heavy load.
@@ -158,9 +212,14 @@ fn modes(nodes: u8) -> [usize; 2] {
     [1, nodes.into()]
 }
 
-/// The scheduler's layout with so many threads.
-fn scheduled(nodes: u8, vms: usize, threads: usize) -> Layout {
-    if threads == 1 { Layout::light(nodes, vms) } else { Layout::heavy(nodes, vms) }
+/// Threads in use at a point, by the load of one: what a single machine sends passes one.
+fn threads((nodes, point): (u8, Point), load: f64) -> usize {
+    if load >= THRESHOLDS.heavy && point.vms > 1 { nodes.into() } else { 1 }
+}
+
+/// The layouts in one of which the scheduler ends: at light load without and with machines that it draws, at heavy load.
+fn ends(nodes: u8, vms: usize) -> [Layout; 3] {
+    [Layout::still, Layout::light, Layout::heavy].map(|of| of(nodes, vms))
 }
 
 /// All runs.
@@ -169,21 +228,15 @@ fn runs() -> Vec<Run> {
     let two = compared().into_iter().map(|point| (NODES, point));
     for (nodes, point) in two.chain(of_four().map(|point| (FOUR, point))) {
         for threads in modes(nodes).into_iter().filter(|&threads| threads <= point.vms) {
-            runs.insert(Run::new(point, scheduled(nodes, point.vms, threads)));
             runs.insert(Run::new(point, Layout::near(nodes, point.vms, threads)));
-            let blind = layout::baseline(nodes, point.vms, threads, SEEDS);
-            runs.extend(blind.into_keys().map(|layout| Run::new(point, layout)));
+            let blind = (1..=SEEDS).map(|seed| Layout::blind(nodes, point.vms, threads, seed));
+            runs.extend(blind.map(|layout| Run::new(point, layout)));
         }
+        let own = ends(nodes, point.vms).into_iter().filter(|layout| layout.threads.len() <= point.vms);
+        runs.extend(own.map(|layout| Run::new(point, layout)));
     }
     for point in phases() {
-        for threads in modes(NODES) {
-            runs.insert(Run::new(point, scheduled(NODES, point.vms, threads)));
-        }
-    }
-    for vms in ADMITTED {
-        runs.insert(Run::new(crowd(vms), scheduled(NODES, vms, 2)));
-        let blind = layout::baseline(NODES, vms, 2, SEEDS);
-        runs.extend(blind.into_keys().map(|layout| Run::new(crowd(vms), layout)));
+        runs.extend(ends(NODES, point.vms).map(|layout| Run::new(point, layout)));
     }
     for vms in COMPARED {
         for frame in FRAMES {
@@ -202,9 +255,12 @@ fn values(name: &str, rates: &Rates) -> Values {
     let each = [
         ("mpps", rates.mpps),
         ("gbit", rates.gbit),
+        ("interval", rates.interval),
         ("loss", rates.loss),
         ("us", rates.us),
         ("threads", rates.threads),
+        ("load", rates.load),
+        ("vcpus", rates.vcpus),
         ("cores", rates.cores),
         ("memory", rates.memory),
         ("interrupts", rates.interrupts),
@@ -215,10 +271,21 @@ fn values(name: &str, rates: &Rates) -> Values {
 }
 
 /// A mean over seeds with half its 95 % interval.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Mean {
     mean: f64,
     half: f64,
+}
+
+impl Mean {
+    /// That of the baseline's placements, one value for each seed.
+    fn of(all: &[f64]) -> Self {
+        let number = all.len() as f64;
+        let mean = all.iter().sum::<f64>() / number;
+        let spread = all.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (number - 1.0);
+        // Student's t for 29 degrees of freedom.
+        Self { mean, half: 2.045 * (spread / number).sqrt() }
+    }
 }
 
 /// What runs gave, asked by point and layout.
@@ -229,81 +296,53 @@ impl Table<'_> {
         self.0.get(&format!("run/{what}/{}", run.name)).copied()
     }
 
-    /// The mean over the baseline's placements of what `of` makes of each.
-    fn blind(
-        &self,
-        (nodes, point): (u8, Point),
-        threads: usize,
-        of: impl Fn(&Run) -> Option<f64>,
-    ) -> Option<Mean> {
-        let drawn = layout::baseline(nodes, point.vms, threads, SEEDS);
-        let mut all = Vec::new();
-        for (layout, count) in drawn {
-            let value = of(&Run::new(point, layout))?;
-            all.extend(std::iter::repeat_n(value, count));
+    /// Where the scheduler ends, from machines that are balanced over the nodes.
+    fn ends(&self, (nodes, point): (u8, Point)) -> Option<Layout> {
+        let [still, light, heavy] = ends(nodes, point.vms);
+        let load = self.of("load", &Run::new(point, still.clone()))?;
+        if threads((nodes, point), load) > 1 {
+            return Some(heavy);
         }
-        let number = all.len() as f64;
-        let mean = all.iter().sum::<f64>() / number;
-        let spread = all.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (number - 1.0);
-        // Student's t for 29 degrees of freedom.
-        Some(Mean { mean, half: 2.045 * (spread / number).sqrt() })
+        let busy = self.of("vcpus", &Run::new(point, still.clone()))?;
+        let is_intensive = load >= THRESHOLDS.intensive * point.vms as f64 && load >= THRESHOLDS.share * busy;
+        Some(if is_intensive { light } else { still })
     }
 
-    /// Throughput in the worst of the baseline's placements.
-    fn worst(&self, (nodes, point): (u8, Point), threads: usize) -> Option<f64> {
-        let drawn = layout::baseline(nodes, point.vms, threads, SEEDS).into_keys();
-        drawn
-            .map(|layout| self.of("gbit", &Run::new(point, layout)))
-            .try_fold(f64::MAX, |least, gbit| Some(least.min(gbit?)))
-    }
-
-    /// Threads in use at a point, by the load of one.
-    fn threads(&self, (nodes, point): (u8, Point), load: f64) -> usize {
-        // No more than there are machines to be served: on four nodes a few of them are.
-        if load >= HEAVY && point.vms >= nodes.into() { nodes.into() } else { 1 }
+    /// The baseline's runs at a point, one for each seed, in the mode that its own load asks for.
+    fn blind(&self, (nodes, point): (u8, Point)) -> Option<Vec<Run>> {
+        let of_seed = |seed| {
+            let run = |threads| Run::new(point, Layout::blind(nodes, point.vms, threads, seed));
+            let load = self.of("load", &run(1))?;
+            Some(run(threads((nodes, point), load)))
+        };
+        (1..=SEEDS).map(of_seed).collect()
     }
 
     /// Scheduler, baseline and bound at a point of a host with so many nodes.
     fn compare(&self, nodes: u8, point: Point) -> Option<Compared> {
         let at = (nodes, point);
-        let load = self.of("threads", &Run::new(point, Layout::light(nodes, point.vms)))?;
-        let own = self.threads(at, load);
-        let numa = Run::new(point, scheduled(nodes, point.vms, own));
-        let blind_load = self.blind(at, 1, |run| self.of("threads", run))?;
-        let blind = self.threads(at, blind_load.mean);
+        let numa = Run::new(point, self.ends(at)?);
+        let own = numa.layout.threads.len();
+        let blind = self.blind(at)?;
         let bound = Run::new(point, Layout::near(nodes, point.vms, own));
-        let spent = |run: &Run| Some(self.of("threads", run)? / self.of("gbit", run)?);
-        let cores = |run: &Run| Some(self.of("cores", run)? / self.of("gbit", run)?);
+        let mean = |of: &dyn Fn(&Run) -> Option<f64>| {
+            Some(Mean::of(&blind.iter().map(of).collect::<Option<Vec<_>>>()?))
+        };
+        let gbit = |run: &Run| self.of("gbit", run);
+        let spent = |run: &Run| Some(self.of("threads", run)? / gbit(run)?);
+        let cores = |run: &Run| Some(self.of("cores", run)? / gbit(run)?);
         Some(Compared {
             nodes,
             point,
-            modes: (own, blind),
-            gbit: (
-                self.of("gbit", &numa)?,
-                self.blind(at, blind, |run| self.of("gbit", run))?,
-                self.of("gbit", &bound)?,
-            ),
-            spent: (spent(&numa)?, self.blind(at, blind, spent)?, spent(&bound)?),
-            cores: (cores(&numa)?, self.blind(at, blind, cores)?, cores(&bound)?),
-            worst: self.worst(at, blind)?,
-            memory: (self.of("memory", &numa)?, self.blind(at, blind, |run| self.of("memory", run))?),
-            link: (self.of("link", &numa)?, self.blind(at, blind, |run| self.of("link", run))?),
+            modes: (own, mean(&|run| Some(run.layout.threads.len() as f64))?.mean),
+            gbit: (gbit(&numa)?, mean(&gbit)?, gbit(&bound)?),
+            interval: self.of("interval", &numa)?,
+            spent: (spent(&numa)?, mean(&spent)?, spent(&bound)?),
+            cores: (cores(&numa)?, mean(&cores)?, cores(&bound)?),
+            worst: blind.iter().map(gbit).try_fold(f64::MAX, |least, gbit| Some(least.min(gbit?)))?,
+            memory: (self.of("memory", &numa)?, mean(&|run| self.of("memory", run))?),
+            link: (self.of("link", &numa)?, mean(&|run| self.of("link", run))?),
         })
-    }
-
-    /// The most machines that a host admits, by whether each number of them is.
-    fn admitted(&self, is_admitted: impl Fn(usize) -> Option<bool>) -> Option<f64> {
-        let mut most = 0;
-        for vms in ADMITTED {
-            if is_admitted(vms)? {
-                most = vms;
-            }
-        }
-        Some(most as f64)
-    }
-
-    fn keeps(&self, run: &Run) -> Option<bool> {
-        Some(self.of("loss", run)? < MOST_LOSS && self.of("us", run)? < MOST_US)
     }
 }
 
@@ -311,9 +350,11 @@ impl Table<'_> {
 struct Compared {
     nodes: u8,
     point: Point,
-    /// Threads of the scheduler and of the baseline.
-    modes: (usize, usize),
+    /// Threads of the scheduler, and of the baseline in the mean.
+    modes: (usize, f64),
     gbit: (f64, Mean, f64),
+    /// Half the interval of the scheduler's, as a share.
+    interval: f64,
     /// Throughput in the worst of the baseline's placements.
     worst: f64,
     /// I/O threads' cores for each Gbit/s, and all cores'.
@@ -329,6 +370,12 @@ impl Compared {
         100.0 * (self.gbit.0 / self.gbit.1.mean - 1.0)
     }
 
+    /// Half the 95 % interval of that.
+    fn gain_half(&self) -> f64 {
+        let (own, mean) = (self.gbit.0, self.gbit.1);
+        100.0 * own / mean.mean * self.interval.hypot(mean.half / mean.mean)
+    }
+
     /// By how much it is above that of the worst of the baseline's placements, percent.
     fn gain_over_worst(&self) -> f64 {
         100.0 * (self.gbit.0 / self.worst - 1.0)
@@ -338,7 +385,9 @@ impl Compared {
     fn saved(&self) -> f64 {
         let (own, blind) = match self.point.guest {
             Guest::Forwards(..) => (self.spent.0, self.spent.1),
-            Guest::Sends | Guest::Receives | Guest::Runs(_) => (self.cores.0, self.cores.1),
+            Guest::Echoes(..) | Guest::Sends | Guest::Receives | Guest::Runs(_) => {
+                (self.cores.0, self.cores.1)
+            }
         };
         100.0 * (1.0 - own / blind.mean)
     }
@@ -351,6 +400,7 @@ impl Compared {
         let name = self.name();
         let each = [
             ("gain", self.gain()),
+            ("gain-half", self.gain_half()),
             ("gain-over-worst", self.gain_over_worst()),
             ("saved", self.saved()),
             ("gbit/numa", self.gbit.0),
@@ -367,7 +417,7 @@ impl Compared {
 
     fn row(&self) -> Vec<String> {
         let number = |value: f64| format!("{value:.2}");
-        let mut row = vec![self.name(), format!("{}/{}", self.modes.0, self.modes.1)];
+        let mut row = vec![self.name(), format!("{}/{:.1}", self.modes.0, self.modes.1)];
         row.extend(
             [
                 self.gbit.0,
@@ -375,6 +425,7 @@ impl Compared {
                 self.gbit.1.half,
                 self.gbit.2,
                 self.gain(),
+                self.gain_half(),
                 self.gain_over_worst(),
                 self.saved(),
                 self.memory.0,
@@ -408,7 +459,10 @@ impl Phase {
 
     /// The first load at which the scheduler has one for each.
     fn switch(&self) -> usize {
-        self.loads.iter().position(|(.., load)| *load >= HEAVY && self.vms > 1).unwrap_or(self.loads.len())
+        self.loads
+            .iter()
+            .position(|(.., load)| *load >= THRESHOLDS.heavy && self.vms > 1)
+            .unwrap_or(self.loads.len())
     }
 }
 
@@ -416,8 +470,12 @@ fn phase_diagram(table: &Table<'_>) -> Vec<Phase> {
     let of = |vms: usize| {
         let loads = LOADS.map(|load| {
             let point = Point { guest: Guest::Forwards(512, load), vms };
-            let [light, heavy] = modes(NODES).map(|threads| Run::new(point, scheduled(NODES, vms, threads)));
-            Some((load, table.of("gbit", &light)?, table.of("gbit", &heavy)?, table.of("threads", &light)?))
+            let [still, light, heavy] = ends(NODES, vms).map(|layout| Run::new(point, layout));
+            let one = match table.ends((NODES, point))? {
+                own if own == still.layout => &still,
+                _ => &light,
+            };
+            Some((load, table.of("gbit", one)?, table.of("gbit", &heavy)?, table.of("load", &still)?))
         });
         Some(Phase { vms, loads: loads.into_iter().collect::<Option<Vec<_>>>()? })
     };
@@ -436,7 +494,7 @@ fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
     };
     let is_two = |one: &Compared| one.nodes == NODES;
     let is_four = |one: &Compared| one.nodes == FOUR;
-    let is_light = |one: &Compared| is_two(one) && one.modes == (1, 1);
+    let is_light = |one: &Compared| is_two(one) && one.modes.0 == 1;
     let is_heavy = |one: &Compared| is_two(one) && one.modes.0 > 1;
     let is_dpdk =
         |one: &Compared| is_two(one) && one.point.vms == 1 && matches!(one.point.guest, Guest::Forwards(..));
@@ -452,27 +510,20 @@ fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
             if !compared.iter().any(such) {
                 continue;
             }
-            derived.insert(format!("most-gain/{name}"), most(Compared::gain, such));
-            derived.insert(format!("least-gain/{name}"), least(Compared::gain, such));
+            for (end, of) in [("most", 1.0), ("least", -1.0)] {
+                let found = compared.iter().filter(|one| such(one));
+                if let Some(one) = found.max_by(|a, b| (of * a.gain()).total_cmp(&(of * b.gain()))) {
+                    let key = format!("{end}-gain/{name}");
+                    all::set_half_width(&mut derived, &key, one.gain_half());
+                    derived.insert(key, one.gain());
+                }
+            }
             derived.insert(format!("most-saved/{name}"), most(Compared::saved, such));
             derived.insert(format!("least-saved/{name}"), least(Compared::saved, such));
         }
         let over = |one: &Compared| 100.0 * (one.gbit.0 / one.gbit.2 - 1.0);
         let highest = compared.iter().filter(|one| is_two(one)).map(over).fold(f64::MIN, f64::max);
         derived.insert("below-bound".into(), -highest);
-    }
-    let numa = table.admitted(|vms| table.keeps(&Run::new(crowd(vms), scheduled(NODES, vms, 2))));
-    let blind = (1..=SEEDS).map(|seed| {
-        table.admitted(|vms| table.keeps(&Run::new(crowd(vms), Layout::blind(NODES, vms, 2, seed))))
-    });
-    let blind = blind.sum::<Option<f64>>().map(|sum| sum / SEEDS as f64);
-    if let (Some(numa), Some(blind)) = (numa, blind) {
-        let more = 100.0 * (numa / blind - 1.0);
-        derived.extend([
-            ("admitted/numa".to_owned(), numa),
-            ("admitted/blind".to_owned(), blind),
-            ("admitted/more".to_owned(), more),
-        ]);
     }
     for vms in COMPARED {
         let gain = |frame: u16| {
@@ -503,6 +554,7 @@ fn sections(compared: &[Compared], phases: &[Phase]) -> Vec<Section> {
         "±",
         "bound",
         "gain %",
+        "±",
         "over the worst %",
         "CPU saved %",
         "memory Gbit/s",
@@ -610,10 +662,12 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
         Ok(values(&run.name, &rates))
     };
     let mut made = all::make("numa-io", &runs, progress, |run| &run.name, run);
-    if options.wants("live") {
-        match live(options) {
+    let live = options.wants("live").then(|| ("live", live(options)));
+    let crowds = CROWDS.iter().filter(|crowd| options.wants(crowd.name));
+    for (name, values) in live.into_iter().chain(crowds.map(|crowd| (crowd.name, crowd.admitted(options)))) {
+        match values {
             Ok(values) => made.values.extend(values),
-            Err(reason) => made.failed.push(format!("live: {reason}.")),
+            Err(reason) => made.failed.push(format!("{name}: {reason}.")),
         }
     }
     let (compared, phases) = {

@@ -42,6 +42,55 @@ fn the_scheduler_follows_a_step_and_stays_under_constant_load() {
     assert!(values["live/followed"] <= FOLLOWED as f64, "{values:?}");
 }
 
+impl Rig {
+    /// Lets the scheduler decide until it has changed nothing for longer than a machine takes to move: where it ended.
+    fn settled(&self, nodes: u8) -> Layout {
+        let host = self.host(0);
+        let manager = host.manager().unwrap();
+        let changes = || (manager.done().switches, manager.done().moves, manager.done().refused);
+        let mut before = None;
+        while before != Some(changes()) {
+            before = Some(changes());
+            self.pass_periods(25).unwrap();
+        }
+        let homes = host.vms().iter().map(|vm| vm.memory().node_of(PhysAddr(0)).unwrap().0).collect();
+        Layout::at(nodes, homes, manager.done().switches % 2 == 1)
+    }
+}
+
+/// Left to itself, from machines that are balanced over the nodes, one alone from far away, the scheduler ends in the layout that
+/// the grid has, and passes what that passes.
+#[test]
+fn the_grid_has_the_layouts_in_which_the_scheduler_ends() {
+    for (nodes, frame, load, vms) in [
+        (NODES, 512, 25, 1),
+        (NODES, 512, 100, 1),
+        (FOUR, 512, 100, 1),
+        (NODES, 512, 10, 2),
+        (NODES, 512, 25, 2),
+        (NODES, 512, 10, 4),
+        (NODES, 1500, 25, 4),
+        (NODES, 1500, 50, 4),
+        (NODES, 1500, 100, 4),
+        (FOUR, 512, 100, 4),
+        (NODES, 512, 10, 8),
+        (NODES, 512, 50, 8),
+    ] {
+        let point = Point { guest: Guest::Forwards(frame, load), vms };
+        let still = Layout::still(nodes, vms);
+        let given = of(point, &still);
+        let known = values(&Run::new(point, still.clone()).name, &given);
+        let grid = Table(&known).ends((nodes, point)).unwrap();
+        let begins = if vms == 1 { Layout::at(nodes, vec![1], false) } else { still };
+        let live = Rig::scheduled(&options(), point, &begins).unwrap();
+        let ended = live.settled(nodes);
+        assert_eq!(ended, grid, "{nodes} nodes, {}", point.name());
+        let (live, grid) = (live.rates(Duration::ZERO), of(point, &grid));
+        let both = (live.interval * live.gbit).hypot(grid.interval * grid.gbit);
+        assert!((live.gbit - grid.gbit).abs() <= both, "{nodes} nodes, {}: {live:?} {grid:?}", point.name());
+    }
+}
+
 /// The mechanism: what an I/O thread at the other socket copies crosses the interconnect, and a guest's packets are whole and in
 /// order wherever it is.
 #[test]
