@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::computer::{DeviceFile, DmaMode, HostSetup};
+use crate::computer::{DeviceFile, DmaMode, HostSetup, PassedSetup, named_function};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::doc::Doc;
 use crate::library::Library;
@@ -50,7 +50,7 @@ record! {
 record! {
     /// A function of one host that another has for a while.
     pub struct BorrowEntry {
-        /// The device: `b:gpu0` for the device `gpu0` of host `b`.
+        /// The device: `b:gpu0` for the device `gpu0` of host `b`, `b:nic:vf0` for the first virtual function of its NIC `nic`.
         function: Placed<String>,
         /// Who has it: a host, or `a/x` for the virtual machine `x` of host `a`.
         by: Placed<String>,
@@ -65,9 +65,6 @@ record! {
         check.require(is_some, "until", "it is over before it has begun", "later than `from`");
     }
 }
-
-/// A device of a host.
-pub type DevicePlace = (usize, usize);
 
 /// What an end of a cable is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,8 +93,10 @@ pub struct NtbCableSetup {
 pub struct BorrowSetup {
     /// What the scenario calls it.
     pub name: Placed<String>,
-    /// The device.
-    pub function: DevicePlace,
+    /// The host that lends it.
+    pub lender: usize,
+    /// What it is there.
+    pub function: PassedSetup,
     /// The host that has it, or whose virtual machine does.
     pub by: usize,
     /// That virtual machine.
@@ -112,6 +111,11 @@ impl BorrowSetup {
     /// Whether a host itself has it.
     pub fn is_by_host(&self, host: usize) -> bool {
         self.by == host && self.vm.is_none()
+    }
+
+    /// Whether another has the same function.
+    fn is_of_same(&self, other: &Self) -> bool {
+        (self.lender, self.function) == (other.lender, other.function)
     }
 
     /// Whether a virtual machine of a host has it.
@@ -145,10 +149,10 @@ impl ClusterSetup {
         &'a self,
         is_by: impl Fn(&BorrowSetup) -> bool + Copy + 'a,
     ) -> impl Iterator<Item = &'a BorrowSetup> {
-        let had = move |n: usize, function| {
-            self.borrows[..n].iter().any(|earlier| is_by(earlier) && earlier.function == function)
+        let had = move |n: usize, borrow: &BorrowSetup| {
+            self.borrows[..n].iter().any(|earlier| is_by(earlier) && earlier.is_of_same(borrow))
         };
-        let first = move |&(n, borrow): &(usize, &BorrowSetup)| is_by(borrow) && !had(n, borrow.function);
+        let first = move |&(n, borrow): &(usize, &BorrowSetup)| is_by(borrow) && !had(n, borrow);
         self.borrows.iter().enumerate().filter(first).map(|(_, borrow)| borrow)
     }
 }
@@ -233,9 +237,19 @@ impl ClusterSetup {
         Ok(found)
     }
 
-    /// Whether a device is ever lent: its own host's drivers do not have it.
-    pub fn lends(&self, device: DevicePlace) -> bool {
-        self.borrows.iter().any(|borrow| borrow.function == device)
+    /// Whether a whole device of a host is ever lent: its own host's drivers do not have it.
+    pub fn lends(&self, host: usize, device: usize) -> bool {
+        self.lends_function(host, PassedSetup { device, vf: None })
+    }
+
+    /// Whether a device, or one of its virtual functions, is ever lent.
+    pub(crate) fn lends_function(&self, host: usize, function: PassedSetup) -> bool {
+        self.lent_by(host).any(|lent| lent == function)
+    }
+
+    /// What a host lends; what it lends several times comes as often.
+    pub fn lent_by(&self, host: usize) -> impl Iterator<Item = PassedSetup> {
+        self.borrows.iter().filter(move |borrow| borrow.lender == host).map(|borrow| borrow.function)
     }
 
     fn add_cable(
@@ -364,6 +378,10 @@ impl ClusterSetup {
             of_function(format!("there is no host `{lender}`"), format!("the hosts are {}", names()))
         })?;
         let own = &hosts[lender];
+        let (device, vf) = match device.split_once(':') {
+            Some((device, vf)) => (device, Some(vf)),
+            None => (device, None),
+        };
         let found = own.devices.iter().position(|own| own.name.as_deref() == Some(device));
         let found = found.ok_or_else(|| {
             let names = suggest::list(own.devices.iter().filter_map(|device| device.name.as_deref()));
@@ -386,16 +404,12 @@ impl ClusterSetup {
                 format!("without an IOMMU of `{}` nothing keeps it from what is not the guest's", own.name);
             return Err(of_function(message, "give the lender `iommu = \"strict\"`".to_owned()));
         }
-        if own.passes(found) {
+        let function = named_function(&own.devices[found], found, (device, vf))
+            .map_err(|(message, help)| of_function(message, help))?;
+        if own.passes_function(function) {
             return Err(of_function(
                 "it is passed through to a virtual machine of its host".to_owned(),
                 "another device, or not both".to_owned(),
-            ));
-        }
-        if own.devices[found].vfs > 0 || own.devices[found].links.len() > 1 {
-            return Err(of_function(
-                "it has virtual functions or several links".to_owned(),
-                "a device without `vfs` and with one link".to_owned(),
             ));
         }
         if lender == by && vm.is_none() {
@@ -416,7 +430,8 @@ impl ClusterSetup {
         }
         Ok(BorrowSetup {
             name: entry.function.clone(),
-            function: (lender, found),
+            lender,
+            function,
             by,
             vm,
             from: entry.from.unwrap_or(Duration::ZERO),
@@ -458,13 +473,13 @@ impl ClusterSetup {
             !is_before(a, b) && !is_before(b, a)
         };
         for borrow in &self.borrows {
-            let (lender, by) = (borrow.function.0, borrow.by);
+            let (lender, by) = (borrow.lender, borrow.by);
             let others = || self.borrows.iter().filter(|other| meets(borrow, other));
-            if others().any(|other| other.function == borrow.function && !std::ptr::eq(other, borrow)) {
+            if others().any(|other| other.is_of_same(borrow) && !std::ptr::eq(other, borrow)) {
                 // Exclusive: the later one is told while the scenario runs.
                 continue;
             }
-            let lent = others().filter(|other| other.function.0 == lender).count() as u64;
+            let lent = others().filter(|other| other.lender == lender).count() as u64;
             let borrowed = others().filter(|other| other.by == by).count() as u64;
             let [(_, at_lender), (_, at_borrower)] =
                 [lender, by].map(|host| adapters(&hosts[host]).next().expect("it has an adapter"));
@@ -472,7 +487,7 @@ impl ClusterSetup {
             let bytes = |ntb: &Ntb| ntb.window.value.get() / u64::from(ntb.segments.value.get());
             let reached = borrow.reached(hosts);
             let segments = others()
-                .filter(|other| other.function.0 == lender)
+                .filter(|other| other.lender == lender)
                 .map(|other| other.reached(hosts).get().div_ceil(bytes(at_lender)) + LEASE_SEGMENTS)
                 .sum::<u64>()
                 + MAIL_SEGMENTS * self.neighbours(hosts, lender);

@@ -52,8 +52,8 @@ mod traffic;
 mod tree;
 
 pub use cluster::{
-    BorrowEntry, BorrowSetup, ClusterEnd, ClusterSetup, ClusterSwitchEntry, DevicePlace, NtbCableEntry,
-    NtbCableSetup, adapter, node,
+    BorrowEntry, BorrowSetup, ClusterEnd, ClusterSetup, ClusterSwitchEntry, NtbCableEntry, NtbCableSetup,
+    adapter, node,
 };
 pub use computer::{
     ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DiskSetup, DmaMode, DriveSetup,

@@ -14,7 +14,9 @@ fn who_is_joined_and_who_borrows_is_found() {
     let setup = load(GOOD).unwrap_or_else(|error| panic!("{}", error.render(false)));
     let cluster = &setup.cluster;
     assert_eq!(cluster.cables[0].ends, [ClusterEnd::Adapter(0, 1), ClusterEnd::Adapter(1, 1)]);
-    assert_eq!((cluster.cables[0].lanes, cluster.borrows[0].by, cluster.borrows[0].function), (8, 0, (1, 0)));
+    let borrow = &cluster.borrows[0];
+    let drive = machine::PassedSetup { device: 0, vf: None };
+    assert_eq!((cluster.cables[0].lanes, borrow.by, borrow.lender, borrow.function), (8, 0, 1, drive));
     let disks =
         |host: usize| setup.hosts[host].disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>();
     assert_eq!((disks(0), disks(1)), (vec!["nvme0n1", "nvme1n1"], vec![]), "the lender's has the drive");
@@ -82,6 +84,13 @@ fn what_cannot_be_borrowed() {
         "those with a name are",
     );
     refused(function, "function = \"b:n0\"", "an NTB adapter is not lent", "n0", "what devices are lent by");
+    refused(
+        function,
+        "function = \"b:ssd:vf0\"",
+        "it has no virtual functions",
+        "ssd:vf0",
+        "give the NIC `vfs`",
+    );
     refused(function, "function = \"ssd\"", "`ssd` names no host", "ssd", "such as `b:ssd`");
     refused(
         by,

@@ -125,3 +125,18 @@ fn a_nic_serves_one_host_after_the_other() {
     report(&done, "return b:nic");
     report(&done, "borrow b:nic");
 }
+
+#[test]
+fn virtual_functions_of_one_nic_serve_two_hosts() {
+    let setup = loaded(include_str!("../../../scenarios/lend-vfs.toml"));
+    let named = |host: usize| {
+        let of = setup.hosts[host].interfaces.iter();
+        of.map(|own| (own.name.as_str(), own.segment, own.is_virtual)).collect::<Vec<_>>()
+    };
+    assert_eq!(named(0), [("eth0", 0, false)], "the lender keeps the NIC alone");
+    assert_eq!((named(1), named(2)), (vec![("eth0", 1, true)], vec![("eth0", 1, true)]));
+    let done = run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
+    let clients: Vec<_> = done.iter().filter(|done| done.run.starts_with("netperf")).collect();
+    let served: Vec<_> = clients.iter().map(|done| (done.host.as_str(), done.outcome.is_ok())).collect();
+    assert_eq!(served, [("b", true), ("b", true), ("a", true)], "{done:?}");
+}

@@ -68,15 +68,15 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
         let found = links_found(all, number).into_iter();
         let is_passed = |(host, device): (usize, usize)| all[host].passes(device);
         let own = found.map(|link| (link.host, link.device));
-        let own = own.filter(move |&device| !cluster.lends(device) && !is_passed(device));
+        let own = own.filter(move |&at| !cluster.lends(at.0, at.1) && !is_passed(at));
         // What is borrowed comes when the own devices are there.
         let borrowed = cluster.first_borrows(move |borrow| borrow.is_by_host(number));
-        own.chain(borrowed.map(|borrow| borrow.function)).filter_map(|(host, device)| {
-            match &all[host].devices[device].kind {
+        own.chain(borrowed.map(|borrow| (borrow.lender, borrow.function.device))).filter_map(
+            |(host, device)| match &all[host].devices[device].kind {
                 DeviceFile::Drive(drive) => Some(((host, device), &**drive)),
                 _ => None,
-            }
-        })
+            },
+        )
     };
     let as_one = |number: usize| all[number].nvme_driver.as_ref().is_some_and(|d| d.multipath == Some(true));
     let disks = |number: usize| match all[number].has_user_drives() {
@@ -88,12 +88,13 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
     let guest_disks = |number: usize, vm: usize| {
         let borrows = cluster.first_borrows(move |borrow| borrow.is_by_vm(number, vm));
         let own = all[number].vms[vm].devices.iter().map(|passed| (number, passed.device));
-        let drives = own.chain(borrows.map(|borrow| borrow.function)).filter_map(|at| {
-            match &all[at.0].devices[at.1].kind {
-                DeviceFile::Drive(drive) => Some((at, &**drive)),
-                _ => None,
-            }
-        });
+        let drives =
+            own.chain(borrows.map(|borrow| (borrow.lender, borrow.function.device))).filter_map(|at| {
+                match &all[at.0].devices[at.1].kind {
+                    DeviceFile::Drive(drive) => Some((at, &**drive)),
+                    _ => None,
+                }
+            });
         let mut disks = match all[number].has_user_drives() {
             true => Vec::new(),
             false => self::disks(&drives.collect::<Vec<_>>(), false),
@@ -155,23 +156,22 @@ fn interfaces(
 ) -> Vec<InterfaceSetup> {
     let host = &hosts[number];
     let is_own =
-        |link: &FoundLink| !cluster.lends((link.host, link.device)) && !hosts[link.host].passes(link.device);
+        |link: &FoundLink| !cluster.lends(link.host, link.device) && !hosts[link.host].passes(link.device);
     let nics =
         || links_found(hosts, number).into_iter().filter(is_own).filter_map(|link| nic_at(hosts, link));
     let physical = nics().flat_map(|found| ports_of(found, 0));
     let borrowed = cluster.first_borrows(|borrow| borrow.is_by_host(number)).flat_map(|borrow| {
-        let (lender, device) = borrow.function;
-        let segment = cluster::segment(hosts, lender);
-        nic_at(hosts, FoundLink { host: lender, device, link: 0 })
-            .map_or_else(Vec::new, |found| ports_of(found, segment))
+        let segment = cluster::segment(hosts, borrow.lender);
+        ports_of_function(hosts, borrow.lender, borrow.function, segment)
     });
     let virtual_functions = nics().flat_map(|(link, nic, device, ports)| {
         let of: &DeviceSetup = device;
-        let is_passed = move |vf: u16| {
-            hosts[link.host].passes_function(PassedSetup { device: link.device, vf: Some(vf) })
+        let is_own = move |vf: u16| {
+            let function = PassedSetup { device: link.device, vf: Some(vf) };
+            !hosts[link.host].passes_function(function) && !cluster.lends_function(link.host, function)
         };
         let each = move |port: u8| {
-            let own = (0..of.vfs).filter(move |n| !is_passed(u16::from(port) * of.vfs + n));
+            let own = (0..of.vfs).filter(move |n| is_own(u16::from(port) * of.vfs + n));
             own.map(move |_| ((link, port), nic, None, true, 0))
         };
         (0..ports).flat_map(each)
@@ -216,21 +216,13 @@ fn guest_interfaces(
     cluster: &ClusterSetup,
 ) -> (Vec<InterfaceSetup>, usize) {
     let (host, of) = (&hosts[number], &hosts[number].vms[vm]);
-    let at = |host: usize, device: usize| nic_at(hosts, FoundLink { host, device, link: 0 });
-    let passed = of.devices.iter().flat_map(|passed| {
-        let Some((link, nic, device, ports)) = at(number, passed.device) else { return Vec::new() };
-        match passed.vf {
-            None => ports_of((link, nic, device, ports), 0),
-            Some(vf) => vec![((link, (vf / device.vfs) as u8), nic, None, true, 0)],
-        }
-    });
+    let passed = of.devices.iter().flat_map(|&passed| ports_of_function(hosts, number, passed, 0));
     let borrowed = |at_once: bool| {
         let all = cluster.first_borrows(|borrow| borrow.is_by_vm(number, vm));
-        let borrows = all.filter(|borrow| borrow.from.is_zero() == at_once).filter_map(|borrow| {
-            let (lender, device) = borrow.function;
-            at(lender, device)
-        });
-        borrows.flat_map(|found| ports_of(found, 0)).collect::<Vec<_>>()
+        let borrows = all.filter(|borrow| borrow.from.is_zero() == at_once);
+        borrows
+            .flat_map(|borrow| ports_of_function(hosts, borrow.lender, borrow.function, 0))
+            .collect::<Vec<_>>()
     };
     let first: Vec<_> = passed.chain(borrowed(true)).collect();
     let usual = |n: usize| match of.address.filter(|_| n == 0) {
@@ -279,6 +271,16 @@ fn ports_of((link, nic, device, ports): NicLink<'_>, segment: u16) -> Vec<Role<'
     let of_link = device.ports.iter().skip(link.link * usize::from(ports));
     let each = (0..ports).zip(of_link);
     each.map(|(port, said)| ((link, port), nic, said.address.as_ref(), false, segment)).collect()
+}
+
+/// The network devices of a NIC of a host that is passed through or lent, or of a virtual function of it.
+fn ports_of_function(hosts: &[HostSetup], host: usize, function: PassedSetup, segment: u16) -> Vec<Role<'_>> {
+    let found = nic_at(hosts, FoundLink { host, device: function.device, link: 0 });
+    let Some((link, nic, device, ports)) = found else { return Vec::new() };
+    match function.vf {
+        None => ports_of((link, nic, device, ports), segment),
+        Some(vf) => vec![((link, (vf / device.vfs) as u8), nic, None, true, segment)],
+    }
 }
 
 /// Pairs of queues that the driver uses of a function.

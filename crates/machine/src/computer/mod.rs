@@ -46,6 +46,7 @@ pub use found::{DiskSetup, InterfaceSetup};
 pub use hypervisor::{HypervisorEntry, HypervisorSetup, Placement};
 pub use slot::{FoundLink, LinkEntry, LinkSetup, PcieSwitchEntry, PcieSwitchSetup, SlotSetup, links_found};
 pub use team::{TeamEntry, TeamMode, TeamSetup};
+pub(crate) use vm::named_function;
 pub use vm::{PassedSetup, VirtualNicSetup, VmEntry, VmSetup};
 
 record! {

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use super::found::{DiskSetup, InterfaceSetup};
-use super::{DeviceFile, DmaMode, HostEntry, HostSetup};
+use super::{DeviceFile, DeviceSetup, DmaMode, HostEntry, HostSetup};
 use crate::diagnostic::Diagnostic;
 use crate::limits::check_name;
 use crate::placed::Placed;
@@ -65,7 +65,7 @@ pub struct VirtualNicSetup {
     pub number: usize,
 }
 
-/// A device of a host, or a virtual function of one, that is passed through.
+/// A device of a host, or a virtual function of one, that is passed through or lent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PassedSetup {
     /// The number of the host's device.
@@ -238,6 +238,31 @@ fn virtual_nic(
     Some(VirtualNicSetup { uplink, mac: [0x52, 0x54, 0, 0, of, number], polled, number: 0 })
 }
 
+/// What `name` and `vf0` behind its colon, if there is one, stand for, of the host's device `number`; else what is wrong, and what
+/// would be right.
+pub(crate) fn named_function(
+    device: &DeviceSetup,
+    number: usize,
+    (name, function): (&str, Option<&str>),
+) -> Result<PassedSetup, (String, String)> {
+    let all = device.vfs * device.ports.len() as u16;
+    let vf = function.map(|text| text.strip_prefix("vf").and_then(|n| n.parse().ok()).filter(|&n| n < all));
+    let refused = |message: &str, help: String| Err((message.to_owned(), help));
+    match vf {
+        _ if device.links.len() != 1 => refused("it has several links", "a device with one".to_owned()),
+        Some(None) if all == 0 => refused("it has no virtual functions", "give the NIC `vfs`".to_owned()),
+        Some(None) => {
+            let last = all - 1;
+            refused("it has no such virtual function", format!("`{name}:vf0` to `{name}:vf{last}`"))
+        }
+        None if all > 0 => refused(
+            "it has virtual functions, which hosts enable",
+            format!("those, such as `{name}:vf0`, or a NIC without `vfs`"),
+        ),
+        vf => Ok(PassedSetup { device: number, vf: vf.flatten() }),
+    }
+}
+
 /// What a name of a guest's `devices` stands for, which nobody else may have.
 fn pass(
     name: &Placed<String>,
@@ -251,40 +276,21 @@ fn pass(
     };
     let number = find_device(host, of, name, wrong)?;
     let device = &host.devices[number];
-    let all = device.vfs * device.ports.len() as u16;
-    let vf = function.map(|text| text.strip_prefix("vf").and_then(|n| n.parse().ok()).filter(|&n| n < all));
-    let refused = match (&device.kind, vf) {
-        _ if host.iommu == DmaMode::Off => Some((
+    let named = named_function(device, number, (of, function));
+    let (message, help) = match (&device.kind, named) {
+        _ if host.iommu == DmaMode::Off => (
             "without an IOMMU nothing keeps it from the host's memory".to_owned(),
             "give the host `iommu = \"strict\"`".to_owned(),
-        )),
-        _ if device.links.len() != 1 => {
-            Some(("it has several links".to_owned(), "a device with one".to_owned()))
-        }
-        (_, Some(None)) if all == 0 => {
-            Some(("it has no virtual functions".to_owned(), "give the NIC `vfs`".to_owned()))
-        }
-        (_, Some(None)) => {
-            let last = all - 1;
-            Some(("it has no such virtual function".to_owned(), format!("`{of}:vf0` to `{of}:vf{last}`")))
-        }
-        (_, None) if all > 0 => Some((
-            "it has virtual functions, which hosts enable".to_owned(),
-            format!("those, such as `{of}:vf0`, or a NIC without `vfs`"),
-        )),
-        (DeviceFile::Drive(_) | DeviceFile::Gpu(_) | DeviceFile::Nic(_), vf) => {
-            let own = PassedSetup { device: number, vf: vf.flatten() };
+        ),
+        (_, Err(refused)) => refused,
+        (DeviceFile::Drive(_) | DeviceFile::Gpu(_) | DeviceFile::Nic(_), Ok(own)) => {
             if passed.insert(own) {
                 return Some(own);
             }
-            Some(("it is passed through already".to_owned(), "to one virtual machine, once".to_owned()))
+            ("it is passed through already".to_owned(), "to one virtual machine, once".to_owned())
         }
-        _ => Some((
-            "only drives, GPUs and NICs can be passed through".to_owned(),
-            "name one of those".to_owned(),
-        )),
+        _ => ("only drives, GPUs and NICs can be passed through".to_owned(), "name one of those".to_owned()),
     };
-    let (message, help) = refused?;
     wrong.push(Diagnostic::new(&name.place, format!("`{}`: {message}", name.value)).help(help));
     None
 }

@@ -14,12 +14,12 @@ use lending::{Counters, Lendable, LendingParams, Service};
 use machine::{ClusterEnd, ComputerSetup, DmaMode, Ntb, adapter, node};
 use platform::Error;
 use platform::cpu::Async;
-use platform::device::PortIndex;
 use platform::pci::PciDriver;
 use virt::{VfioDevice, Vm};
 use wire::pcie::Bdf;
 
-use super::{ComputerError, Computers, functions, kernel};
+use super::vms::Passed;
+use super::{ComputerError, Computers, kernel};
 use crate::topology;
 
 /// The first adapter of a host, by which it lends and borrows.
@@ -67,9 +67,9 @@ pub(super) struct Borrow {
     pub vm: Option<usize>,
     /// Where that has it.
     slot: Rc<Cell<Option<u8>>>,
-    /// The lender's number in the cluster, and the device.
+    /// The lender's number in the cluster, and what it lends.
     node: u8,
-    device: EndpointId,
+    function: Passed,
     /// What the scenario calls it.
     name: String,
     /// It begins before programs start.
@@ -79,13 +79,13 @@ pub(super) struct Borrow {
 /// The borrowings of a scenario.
 pub(super) fn borrows(setup: &ComputerSetup, devices: &[Vec<EndpointId>]) -> Vec<Borrow> {
     let borrows = setup.cluster.borrows.iter().map(|borrow| {
-        let (lender, device) = borrow.function;
+        let lender = borrow.lender;
         Borrow {
             by: borrow.by,
             vm: borrow.vm,
             slot: Rc::default(),
             node: first(setup, lender).map_or(0, |at| node(&setup.hosts, lender, at)),
-            device: devices[lender][device],
+            function: Passed::new(&setup.hosts[lender], &devices[lender], borrow.function),
             name: borrow.name.value.clone(),
             at_once: borrow.from.is_zero(),
         }
@@ -110,16 +110,11 @@ impl Lending {
         devices: &[EndpointId],
     ) -> Option<(Self, [Rc<dyn PciDriver>; 2])> {
         first(setup, number)?;
-        let lent: Vec<EndpointId> = (0..)
-            .zip(devices)
-            .filter(|(n, _)| setup.cluster.lends((number, *n)))
-            .map(|(_, &id)| id)
-            .collect();
+        let passed = |function| Passed::new(&setup.hosts[number], devices, function);
+        let lent: Vec<Passed> = setup.cluster.lent_by(number).map(passed).collect();
         let hw = hw.clone();
         let (lender, lendable) = Lendable::new(Rc::new(move |at| {
-            hw.with(|fabric, _| {
-                lent.iter().any(|&device| functions(fabric, device, PortIndex(0)).contains(&at.bdf))
-            })
+            hw.with(|fabric, _| lent.iter().any(|function| function.functions(fabric).contains(&at.bdf)))
         }));
         let adapter: Rc<RefCell<Option<Rc<Adapter>>>> = Rc::default();
         let found = Rc::clone(&adapter);
@@ -196,10 +191,9 @@ impl Computers {
 
     /// The borrower's service, and the function as the lender calls it.
     fn parties(&self, number: usize) -> Result<(Rc<Service>, u8, Bdf), Error> {
-        let Borrow { by, node, device, .. } = &self.borrows[number];
-        let (by, node, device) = (*by, *node, *device);
+        let Borrow { by, node, function, .. } = self.borrows[number];
         let service = self.hosts[by].lending.as_ref().and_then(|own| own.service.borrow().clone());
-        let all = self.simulation.with(|fabric, _| functions(fabric, device, PortIndex(0)));
+        let all = self.simulation.with(|fabric, _| function.functions(fabric));
         Ok((service.ok_or(Error::NoDevice)?, node, *all.first().ok_or(Error::NoDevice)?))
     }
 

@@ -59,10 +59,10 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         block: disk.block.get(),
     };
     let found = machine::links_found(&setup.hosts, entry.host).into_iter();
-    let own = found.map(|at| (at.host, at.device)).filter(|&device| !setup.cluster.lends(device));
+    let own = found.map(|at| (at.host, at.device)).filter(|&(of, device)| !setup.cluster.lends(of, device));
     let borrowed =
         setup.cluster.borrows.iter().filter(|borrow| borrow.by == entry.host && borrow.vm == entry.vm);
-    let borrowed = borrowed.map(|borrow| borrow.function);
+    let borrowed = borrowed.map(|borrow| (borrow.lender, borrow.function.device));
     let devices: Vec<_> = match entry.vm {
         Some(vm) => {
             let own = host.vms[vm].devices.iter().map(|passed| (entry.host, passed.device));

@@ -36,9 +36,9 @@ pub(super) struct Vms {
     passed: Vec<Vec<Passed>>,
 }
 
-/// What is passed through of a device.
+/// What is passed through or lent of a device.
 #[derive(Clone, Copy)]
-enum Passed {
+pub(super) enum Passed {
     /// All of it.
     Device(EndpointId),
     /// A virtual function: of which physical one, and its number there.
@@ -46,7 +46,7 @@ enum Passed {
 }
 
 impl Passed {
-    fn new(host: &HostSetup, devices: &[EndpointId], PassedSetup { device, vf }: PassedSetup) -> Self {
+    pub fn new(host: &HostSetup, devices: &[EndpointId], PassedSetup { device, vf }: PassedSetup) -> Self {
         let each = host.devices[device].vfs.max(1);
         match vf {
             None => Self::Device(devices[device]),
@@ -55,7 +55,7 @@ impl Passed {
     }
 
     /// Its functions that there are: a virtual one is while it is enabled.
-    fn functions(self, fabric: &Fabric) -> Vec<Bdf> {
+    pub fn functions(self, fabric: &Fabric) -> Vec<Bdf> {
         match self {
             Self::Device(device) => functions(fabric, device, PortIndex(0)),
             Self::Virtual(device, physical, n) => {
