@@ -58,7 +58,7 @@ impl<'a> Context<'a> {
         self.with(end.link, |link, cx, released| link.send(cx, end.side, packet, released));
     }
 
-    /// Sends a TLP that was [tied](Self::tie) to the link below `end`, unless the link has gone down since: whoever was to
+    /// Sends a TLP that was [tied](Wires::tie) to the link below `end`, unless the link has gone down since: whoever was to
     /// have it, or what it answers, is gone.
     pub fn send_tied(&mut self, end: LinkEnd, packet: PacketId) {
         if self.wires.packets.hop(packet).epoch == self.wires.link(end.link).epoch() {
@@ -180,7 +180,7 @@ impl Wires {
         tlp.common.digest && !self.packets.ecrc_is_right(packet)
     }
 
-    /// Ties a TLP that will be sent from `end` later to the link as it is now, see [`send_tied`](Self::send_tied).
+    /// Ties a TLP that will be sent from `end` later to the link as it is now, see [`send_tied`](Context::send_tied).
     #[inline]
     pub fn tie(&mut self, end: LinkEnd, packet: PacketId) {
         self.packets.hop_mut(packet).epoch = self.link(end.link).epoch();
