@@ -5,8 +5,8 @@ use std::process::Command;
 
 use needs::Need;
 
-fn folder() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lspci");
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lspci").join(name);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     folder
@@ -21,7 +21,7 @@ fn lspci(file: &Path, options: &[&str]) -> String {
 }
 
 fn drives_behind_switches() {
-    let folder = folder();
+    let folder = folder("drives");
     let mut nearfar = Command::new(env!("CARGO_BIN_EXE_nearfar"));
     let output = nearfar.current_dir(&folder).args(["tree", "fio-switch", "--lspci", "."]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -40,6 +40,8 @@ fn drives_behind_switches() {
             "Power Management version 3",
             "Advanced Error Reporting",
             "Secondary PCI Express",
+            // As sys-lspci.txt of the measured machine has it.
+            "ACSCap:\tSrcValid+ TransBlk+ ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-",
             "primary=00, secondary=01",
             "I/O behind bridge: 0000f000-00000fff [disabled]",
         ],
@@ -66,7 +68,26 @@ fn drives_behind_switches() {
     }
 }
 
+/// Endpoints advertise what their originals do, and what a file says of another one.
+fn services_of_endpoints() {
+    let folder = folder("services");
+    let mut nearfar = Command::new(env!("CARGO_BIN_EXE_nearfar"));
+    let change = "host.a.device.0.change.link.translation_queue=16";
+    let arguments = ["tree", "octo", "--set", change, "--lspci", "."];
+    let output = nearfar.current_dir(&folder).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let [changed, other] =
+        ["a", "b"].map(|host| lspci(&folder.join(format!("{host}.lspci")), &["-vvv", "-d", "15b3:"]));
+    let without = "ACSCap:\tSrcValid- TransBlk- ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- DirectTrans-";
+    for text in [&changed, &other] {
+        assert!(text.contains(without), "{text}");
+    }
+    assert!(changed.contains("ATSCap:\tInvalidate Queue Depth: 10"), "{changed}");
+    assert!(changed.contains("ATSCtl:\tEnable-"), "{changed}");
+    assert!(!other.contains("ATSCap"), "{other}");
+}
+
 needs::tests!(
     Need::Program("lspci");
-    drives_behind_switches,
+    drives_behind_switches, services_of_endpoints,
 );

@@ -1,8 +1,9 @@
 //! The registers of a bridge whose effects a root complex and a switch have in common.
 
 use wire::pcie::config::header::{self, Window};
-use wire::pcie::config::{ConfigSpace, pcie_cap, slot};
-use wire::pcie::{Generation, Width};
+use wire::pcie::config::{ConfigSpace, acs, pcie_cap, slot};
+use wire::pcie::tlp::AddressType;
+use wire::pcie::{Generation, Tlp, Width};
 
 /// The windows that a bridge's registers open.
 pub(crate) fn windows(config: &ConfigSpace) -> impl Iterator<Item = Window> + use<> {
@@ -22,6 +23,14 @@ pub(crate) fn forwards_ari(config: &ConfigSpace) -> bool {
     config.pcie_offset().is_some_and(|at| {
         config.dword(at + pcie_cap::DEVICE_CONTROL_2) as u16 & pcie_cap::CONTROL_2_ARI_FORWARDING != 0
     })
+}
+
+/// Whether a port's access control stops a request that came from below (base spec 6.12.1.1). `is_from_below`: whether its requester's bus
+/// is there.
+pub(crate) fn forbids(config: &ConfigSpace, is_from_below: bool, tlp: &Tlp) -> bool {
+    let services = config.acs_control();
+    services & acs::SOURCE_VALIDATION != 0 && !is_from_below
+        || services & acs::TRANSLATION_BLOCKING != 0 && tlp.common.address_type != AddressType::Untranslated
 }
 
 /// Shows whether the link below the port is active.

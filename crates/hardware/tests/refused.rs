@@ -5,12 +5,14 @@ mod common;
 use common::{config, function};
 use engine::Simulation;
 use hardware::Fabric;
-use hardware::endpoint::EndpointParams;
+use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{LinkEnd, LinkId, LinkParams, Side};
-use hardware::memory::{MemoryParams, MemorySystem};
-use hardware::root::RootPortParams;
+use hardware::memory::{CoreId, MemoryParams, MemorySystem};
+use hardware::root::{HostId, RootPortParams};
 use platform::device::{Device, DeviceBus, Function, Reset};
-use wire::pcie::tlp::{ConfigRequest, ConfigType, IoRequest};
+use units::HostPhysical;
+use wire::pcie::config::{acs, caps};
+use wire::pcie::tlp::{ConfigRequest, ConfigType, IoRequest, MemoryRequest};
 use wire::pcie::{Bdf, FlowClass, Generation, Tlp, TlpKind, Width};
 
 /// A device without registers.
@@ -27,23 +29,32 @@ impl Device for Mute {
 /// Sends one request from one side of a link. Returns completions on their way back, requests that the device found
 /// unsupported and those that the root complex did.
 fn ask(side: Side, kind: TlpKind, data: &[u8]) -> (u64, u64, u64) {
+    let (simulation, device) = pair(RootPortParams::ideal());
+    send(&simulation, side, kind, data);
+    simulation.with(|fabric, _| {
+        let answers = fabric.wires.link(LinkId(0)).counters(side.opposite());
+        let completions = answers.tlps[FlowClass::Completion.index()];
+        let device = fabric.endpoint(device).core.unsupported_requests;
+        (completions, device, fabric.host(HostId(0)).counters().unsupported_requests)
+    })
+}
+
+/// A host with the device at its only port.
+fn pair(root: RootPortParams) -> (Simulation<Fabric>, EndpointId) {
     let mut fabric = Fabric::new();
     let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), Vec::new());
     let params = LinkParams::example(Generation::Gen3, Width::X8);
-    let link = fabric.add_root_port(host, RootPortParams::ideal(), params, 1..=1);
+    let link = fabric.add_root_port(host, root, params, 1..=1);
     let device = fabric.add_endpoint(EndpointParams::ideal(8), &[link], Box::new(Mute));
-    let simulation = Simulation::new(fabric);
+    (Simulation::new(fabric), device)
+}
+
+fn send(simulation: &Simulation<Fabric>, side: Side, kind: TlpKind, data: &[u8]) {
     simulation.with(|fabric, scheduler| {
         let packet = fabric.wires.packets.encode(&Tlp::new(kind), data);
         fabric.context(scheduler).send(LinkEnd { link: LinkId(0), side }, packet);
     });
     simulation.run();
-    simulation.with(|fabric, _| {
-        let answers = fabric.wires.link(LinkId(0)).counters(side.opposite());
-        let completions = answers.tlps[FlowClass::Completion.index()];
-        let device = fabric.endpoint(device).core.unsupported_requests;
-        (completions, device, fabric.host(host).counters().unsupported_requests)
-    })
 }
 
 fn io() -> IoRequest {
@@ -68,4 +79,54 @@ fn a_root_port_completes_io_and_configuration_requests_as_unsupported() {
         config_type: ConfigType::Type0,
     };
     assert_eq!(ask(Side::Downstream, TlpKind::ConfigRead(config), &[]), (1, 0, 1));
+}
+
+/// With source validation on, a root port takes only what is sent in the name of a bus below it: a read is aborted, a write is dropped,
+/// and no byte of memory changes.
+#[test]
+fn a_root_port_with_access_control_takes_nothing_in_anothers_name() {
+    const SECRET: HostPhysical = HostPhysical::new(0x1000);
+    let port = Bdf::new(0, 1, 0);
+    let (simulation, _) = pair(RootPortParams { access_control: true, ..RootPortParams::ideal() });
+    let violations = || simulation.with(|fabric, _| fabric.host(HostId(0)).counters().acs_violations);
+    let read_line = || {
+        let mut line = [0; 4];
+        simulation.with(|fabric, _| {
+            fabric.host(HostId(0)).memory.bytes().read(SECRET, &mut line).expect("it is installed");
+        });
+        u32::from_le_bytes(line)
+    };
+    let register = |at: u16, value: Option<u32>| {
+        let access = simulation.with(|fabric, scheduler| {
+            let (host, mut cx) = fabric.host_in(HostId(0), scheduler);
+            match value {
+                Some(value) => host.config_write(&mut cx, CoreId(0), port, at, value, 0xf),
+                None => host.config_read(&mut cx, CoreId(0), port, at),
+            }
+        });
+        let data = simulation.block_on(access.data).unwrap().unwrap();
+        u32::from_le_bytes(data.try_into().expect("a doubleword"))
+    };
+    let write_as = |bus: u8, value: u32| {
+        let request = MemoryRequest::for_bytes(Bdf::new(bus, 0, 0), 0, SECRET.get(), 4);
+        send(&simulation, Side::Downstream, TlpKind::MemoryWrite(request), &value.to_le_bytes());
+    };
+    write_as(9, 1);
+    assert_eq!((read_line(), violations()), (1, 0), "nothing is validated before somebody asks for it");
+    let read = |at: u16| register(at, None);
+    let at = caps::find_extended(&read, caps::extended_id::ACS).expect("the port has access control");
+    let able = register(at + acs::CAPABILITY, None) as u16;
+    assert_eq!(able, acs::USUAL & !acs::DIRECT_TRANSLATED);
+    register(at + acs::CAPABILITY, Some(u32::from(acs::SOURCE_VALIDATION) << 16));
+    write_as(9, 2);
+    assert_eq!((read_line(), violations()), (1, 1));
+    let request = MemoryRequest::for_bytes(Bdf::new(9, 0, 0), 0, SECRET.get(), 4);
+    send(&simulation, Side::Downstream, TlpKind::MemoryRead(request), &[]);
+    assert_eq!(violations(), 2);
+    let answers = simulation.with(|fabric, _| {
+        fabric.wires.link(LinkId(0)).counters(Side::Upstream).tlps[FlowClass::Completion.index()]
+    });
+    assert_eq!(answers, 1, "the read is completed");
+    write_as(1, 3);
+    assert_eq!((read_line(), violations()), (3, 2));
 }

@@ -59,10 +59,19 @@ record! {
         ack_delay: Option<Figure<Duration>>,
         /// For how long the card lets freed buffer space wait for more; as the slot if not given.
         credit_update_delay: Option<Figure<Duration>>,
+        /// Whether its functions advertise access control services, with none of them: what cards say that pass no requests
+        /// from one function to another. They advertise none if not given.
+        access_control: Option<Figure<bool>>,
+        /// Entries of the invalidate queue of each function, 1 to 32, if it advertises address translation services; the
+        /// kernel leaves them off. None are advertised if not given.
+        translation_queue: Option<Figure<Count>>,
     }
     check |link: &LinkCapability, check: &mut Check<'_>| {
         link.credits.check_expressible(link.generation.value.get(), check);
         link.credits.check_room(link.mps_bytes.value, check);
+        if let Some(depth) = &link.translation_queue {
+            check.require_within("translation_queue", depth.value.get().into(), (1, 32), "entries are not possible");
+        }
     }
 }
 

@@ -56,6 +56,12 @@ record! {
         ] {
             check.at("link").require(given, key, "a switch has no slot to take it from", "give it");
         }
+        for (key, given) in [
+            ("access_control", switch.link.access_control.is_some()),
+            ("translation_queue", switch.link.translation_queue.is_some()),
+        ] {
+            check.at("link").require(!given, key, "that is for endpoints", "`access_control` of the switch is for its ports");
+        }
     }
 }
 

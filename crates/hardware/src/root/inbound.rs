@@ -133,11 +133,36 @@ impl Host {
     pub(super) fn refuse(&mut self, cx: &mut Context<'_>, port: u8, tlp: &Tlp, (requester, tag): (Bdf, u16)) {
         self.counters.unsupported_requests += 1;
         self.port_error(cx.scheduler, port, Detected::UnsupportedNonPosted, None);
-        let root = &mut self.ports[usize::from(port)];
+        let id = self.ports[usize::from(port)].id;
         let status = CompletionStatus::UnsupportedRequest;
-        let answer = CompletionHeader::for_register(root.id, requester, tag, status, 0);
+        let answer = CompletionHeader::for_register(id, requester, tag, status, 0);
+        self.answer_without_data(cx, port, tlp, answer, cx.now());
+    }
+
+    /// Stops a memory request that the port's access control forbids (base spec 6.12.4).
+    pub(super) fn forbid(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId, tlp: &Tlp) {
+        self.counters.acs_violations += 1;
+        let bytes = cx.wires.packets.bytes(packet);
+        self.port_error(cx.scheduler, port, Detected::AcsViolation, Some(bytes));
+        if let TlpKind::MemoryRead(request) = &tlp.kind {
+            let id = self.ports[usize::from(port)].id;
+            let answer = CompletionHeader::for_read_error(id, request, CompletionStatus::CompleterAbort);
+            self.answer_without_data(cx, port, tlp, answer, cx.now());
+        }
+        let now = cx.now();
+        cx.consume(packet, now);
+    }
+
+    fn answer_without_data(
+        &mut self,
+        cx: &mut Context<'_>,
+        port: u8,
+        tlp: &Tlp,
+        answer: CompletionHeader,
+        at: Time,
+    ) {
         let packet = cx.wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
-        let at = cx.now();
+        let root = &mut self.ports[usize::from(port)];
         cx.wires.tie(root.end, packet);
         root.queue_completion(cx, self.id, port, at, packet);
     }
@@ -174,9 +199,7 @@ impl Host {
             self.counters.unsupported_requests += 1;
             let answer =
                 CompletionHeader::for_read_error(port.id, request, CompletionStatus::UnsupportedRequest);
-            let packet = cx.wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
-            cx.wires.tie(port.end, packet);
-            port.queue_completion(cx, self.id, what.port, start, packet);
+            self.answer_without_data(cx, what.port, tlp, answer, start);
             return;
         };
         let Scratch { ready, pieces, .. } = &mut self.scratch;

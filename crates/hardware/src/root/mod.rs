@@ -26,6 +26,7 @@ pub use peer::PeerReads;
 pub use power::{Entry, IdleState, PackageController, Power, PowerParams};
 pub use split::CompletionSplit;
 
+use crate::bridge;
 use crate::core::{StoreParams, StoreUnit};
 use crate::detected::Detected;
 use crate::event::Event;
@@ -190,6 +191,8 @@ pub struct RootCounters {
     pub device_write_bytes: u64,
     /// Requests answered or dropped because nothing is at their address or the IOMMU blocked them.
     pub unsupported_requests: u64,
+    /// Memory requests that access control stopped.
+    pub acs_violations: u64,
     /// Writes dropped for the same reasons.
     pub dropped_writes: u64,
     /// Writes dropped because their payload was marked as damaged.
@@ -395,7 +398,12 @@ impl Host {
         }
         match &tlp.kind {
             TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
-                self.memory_request(cx, port, packet, &tlp, request);
+                let state = &self.ports[usize::from(port)];
+                if bridge::forbids(&state.config, state.buses.contains(&request.requester.bus()), &tlp) {
+                    self.forbid(cx, port, packet, &tlp);
+                } else {
+                    self.memory_request(cx, port, packet, &tlp, request);
+                }
             }
             TlpKind::Completion(header) | TlpKind::CompletionData(header) => {
                 let state = &self.ports[usize::from(port)];

@@ -42,6 +42,8 @@ pub struct RootPortParams {
     pub posted_places: u32,
     /// From a completion for a core arriving until the core has the data.
     pub inbound_completion_latency: Duration,
+    /// Whether the port has access control services.
+    pub access_control: bool,
     /// Whether a device's request for what is below the same port goes back there; it is refused otherwise.
     pub reflects_peers: bool,
     /// How a device's read from a peer is done, where it is not sent on as it is.
@@ -76,6 +78,7 @@ impl RootPortParams {
             outbound_latency: Duration::ZERO,
             posted_places: 16,
             inbound_completion_latency: Duration::ZERO,
+            access_control: false,
             reflects_peers: false,
             peer_reads: None,
             peer_latency: Duration::ZERO,

@@ -3,7 +3,9 @@
 use engine::{Completion, Scheduler, oneshot};
 use units::{Bytes, HostPhysical, Time};
 use wire::pcie::config::header;
-use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, aer, pcie_cap, slot};
+use wire::pcie::config::{
+    ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, acs, aer, pcie_cap, slot,
+};
 use wire::pcie::tlp::MessageCode;
 use wire::pcie::{Bdf, Generation, IntxLines, Width};
 
@@ -22,6 +24,10 @@ const MESSAGE: Bytes = Bytes::new(4);
 /// Vendor and device ID of root ports: Intel's Xeon E5 v4, port 2a.
 const ROOT_PORT_ID: (u16, u16) = (0x8086, 0x6f04);
 
+/// Access control services of root ports (lspci of the Xeon E5 machines of pcie-bench). All that comes up is judged by the IOMMU, and
+/// so redirected by nature.
+const ROOT_SERVICES: u16 = acs::USUAL & !acs::DIRECT_TRANSLATED;
+
 /// The registers of root port `number`, which leads to `buses`.
 pub(super) fn root_port(
     number: u8,
@@ -39,6 +45,7 @@ pub(super) fn root_port(
         surprise: true,
         power_limit_w: 75,
     });
+    port.access_control = params.access_control.then_some(ROOT_SERVICES);
     let mut config = ConfigSpace::bridge(ROOT_PORT_ID.0, ROOT_PORT_ID.1)
         .msi(1)
         .pcie(port)

@@ -29,10 +29,8 @@ pub(super) fn port(
         surprise: true,
         power_limit_w: 75,
     });
-    let mut config = ConfigSpace::bridge(params.ids.0, params.ids.1).msi(1).pcie(pcie).aer().ecrc();
-    if !is_upstream {
-        config = config.acs(params.acs);
-    }
+    pcie.access_control = (!is_upstream).then_some(params.acs);
+    let config = ConfigSpace::bridge(params.ids.0, params.ids.1).msi(1).pcie(pcie).aer().ecrc();
     config.build().expect("the registers of a switch's port can be laid out")
 }
 

@@ -101,12 +101,10 @@ impl Switch {
 
     fn route_up(&self, from: usize, tlp: &Tlp, (address, _): (u64, u32)) -> Route {
         let port = &self.ports[from];
-        let is_translated = tlp.common.address_type != AddressType::Untranslated;
-        if port.controls(acs::SOURCE_VALIDATION) && !port.leads_to(tlp.requester().bus())
-            || port.controls(acs::TRANSLATION_BLOCKING) && is_translated
-        {
+        if bridge::forbids(&port.config, port.leads_to(tlp.requester().bus()), tlp) {
             return Route::Forbidden;
         }
+        let is_translated = tlp.common.address_type != AddressType::Untranslated;
         if !port.config.bus_master_enabled() {
             return Route::Nowhere;
         }

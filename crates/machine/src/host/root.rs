@@ -128,6 +128,8 @@ record! {
         posted_places: Figure<Count>,
         /// From a core's completion arriving until the core has the data.
         inbound_completion_latency: Figure<Duration>,
+        /// Whether root ports have access control services; none if not given.
+        access_control: Option<Figure<bool>>,
         /// Whether a request for what is below the port by which it came goes back there, as it must where a switch's access
         /// control sends it up; it is refused if not given.
         reflects_peers: Option<Figure<bool>>,

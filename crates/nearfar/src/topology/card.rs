@@ -11,9 +11,11 @@ use engine::Rng;
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::LinkId;
-use machine::{DeviceMemory, InterfaceTiming, LinkCapability, LinkGeneration, LinkWidth, Part, RootPort};
+use machine::{
+    DeviceMemory, Figure, InterfaceTiming, LinkCapability, LinkGeneration, LinkWidth, Part, RootPort,
+};
 use units::Duration;
-use wire::pcie::config::{PcieParams, PortType};
+use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
 
 use super::root::COMPLETION_TIMEOUT;
@@ -162,15 +164,22 @@ fn firmware_params(part: &Part, mover: MoverParams, generation: Generation, widt
         command_window_change: command.map_or(Duration::ZERO, |c| c.window_change.value),
         register_latency: engine.firmware.register_latency.value,
         mover,
-        pcie: PcieParams {
-            port_type: PortType::Endpoint,
-            max_payload: part.link.mps_bytes.value.get(),
-            extended_tags: part.link.tag_bits.value.get() >= 8,
-            ten_bit_tags: part.link.tag_bits.value.get() == 10,
-            ..PcieParams::endpoint(generation, width)
-        },
+        pcie: endpoint_port(&part.link, generation, width),
         // Vendor and device number of the NFP-6000; any card here presents itself as one.
         ids: (0x19ee, 0x6000),
+    }
+}
+
+/// What the registers of an endpoint say of its port.
+pub fn endpoint_port(link: &LinkCapability, generation: Generation, width: Width) -> PcieParams {
+    let advertises = |given: &Option<Figure<bool>>| given.as_ref().is_some_and(|own| own.value);
+    PcieParams {
+        max_payload: link.mps_bytes.value.get(),
+        extended_tags: link.tag_bits.value.get() >= 8,
+        ten_bit_tags: link.tag_bits.value.get() == 10,
+        access_control: advertises(&link.access_control).then_some(0),
+        translation_queue: link.translation_queue.as_ref().map(|depth| narrow(depth.value.get())),
+        ..PcieParams::endpoint(generation, width)
     }
 }
 

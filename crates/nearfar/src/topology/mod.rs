@@ -23,7 +23,9 @@ use machine::{Figure, Host, LinkCapability, Machine, Part, RootPort};
 use thiserror::Error;
 use wire::pcie::{Generation, Width};
 
-pub use card::{card_params, completion_timeout, endpoint_params, negotiate, plug as plug_card};
+pub use card::{
+    card_params, completion_timeout, endpoint_params, endpoint_port, negotiate, plug as plug_card,
+};
 pub use iommu::iommu_params;
 pub use memory::{memory_params, memory_ranges};
 pub use neighbour::{NEIGHBOUR_BUS, add_neighbour};

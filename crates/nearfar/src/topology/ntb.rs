@@ -5,9 +5,9 @@ use hardware::link::{LinkParams, ReceiverParams};
 use hardware::ntb::{ClusterSwitchParams, NtbParams};
 use machine::{ClusterSwitch, Figure, Ntb};
 use units::Duration;
-use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
 
+use super::card::endpoint_port;
 use super::narrow;
 use super::root::{RETRAIN_TIME, credit_limits};
 
@@ -25,12 +25,7 @@ pub fn ntb_params(ntb: &Ntb, node: u8, (generation, width): (Generation, Width))
         latency: ntb.latency.value,
         cut_through: ntb.cut_through.value,
         register_latency: ntb.register_read.value,
-        pcie: PcieParams {
-            max_payload: ntb.link.mps_bytes.value.get(),
-            extended_tags: ntb.link.tag_bits.value.get() >= 8,
-            ten_bit_tags: ntb.link.tag_bits.value.get() == 10,
-            ..PcieParams::endpoint(generation, width)
-        },
+        pcie: endpoint_port(&ntb.link, generation, width),
     }
 }
 

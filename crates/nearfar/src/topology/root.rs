@@ -40,6 +40,7 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         outbound_latency: root.outbound_latency.value,
         posted_places: root.posted_places.value.get(),
         inbound_completion_latency: root.inbound_completion_latency.value,
+        access_control: root.access_control.as_ref().is_some_and(|own| own.value),
         reflects_peers: root.reflects_peers.as_ref().is_some_and(|reflects| reflects.value),
         peer_reads: piece(&root.peer_read).map(|largest| PeerReads {
             largest,

@@ -6,12 +6,11 @@ use devices::nvme::{ControllerTiming, FileMedia, FlashParams, Media, MediaTiming
 use drivers::nvme::NvmeOptions;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use machine::{Drive, DriveSetup, NvmeDriverEntry, Placed};
-use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
 
 use super::Slot;
 use crate::computer::ComputerError;
-use crate::topology::TopologyError;
+use crate::topology::{TopologyError, endpoint_port};
 
 /// Bytes that a power cut does not tear (assumed: a page, as enterprise drives have it; AWUPF of the P4800X is not known).
 const ATOMIC: u64 = 4096;
@@ -97,12 +96,7 @@ pub fn nvme_params(drive: &Drive, generation: Generation, width: Width, seed: u6
         serial: drive.name.to_uppercase().chars().take(20).collect(),
         model: drive.summary.chars().take(40).collect(),
         firmware: "1".into(),
-        pcie: PcieParams {
-            max_payload: drive.link.mps_bytes.value.get(),
-            extended_tags: drive.link.tag_bits.value.get() >= 8,
-            ten_bit_tags: drive.link.tag_bits.value.get() == 10,
-            ..PcieParams::endpoint(generation, width)
-        },
+        pcie: endpoint_port(&drive.link, generation, width),
         ports: count(&controller.ports) as u8,
         queue_entries: count(&controller.queue_entries),
         io_queues: count(&controller.queue_pairs) as u16,

@@ -3,12 +3,11 @@
 use devices::gpu::GpuParams;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use machine::{GPU_OTHER_TAGS, Gpu};
-use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
 
 use super::Slot;
 use super::drive::pci_id;
-use crate::topology::{TopologyError, narrow};
+use crate::topology::{TopologyError, endpoint_port, narrow};
 
 pub fn plug(mut slot: Slot<'_>, gpu: &Gpu) -> Result<EndpointId, TopologyError> {
     let (links, generation, width) = slot.links(&gpu.link);
@@ -33,12 +32,7 @@ pub fn gpu_params(gpu: &Gpu, generation: Generation, width: Width) -> GpuParams 
     let (controller, engine) = (&gpu.controller, &gpu.copy_engine);
     GpuParams {
         ids: pci_id(&controller.pci_id.value),
-        pcie: PcieParams {
-            max_payload: gpu.link.mps_bytes.value.get(),
-            extended_tags: gpu.link.tag_bits.value.get() >= 8,
-            ten_bit_tags: gpu.link.tag_bits.value.get() == 10,
-            ..PcieParams::endpoint(generation, width)
-        },
+        pcie: endpoint_port(&gpu.link, generation, width),
         memory: controller.memory.value,
         aperture: controller.aperture.value,
         memory_rate: controller.memory_rate.value,

@@ -15,12 +15,11 @@ use platform::ethernet::EthernetPort;
 use units::Duration;
 use wire::ethernet::MacAddr;
 use wire::nic::registers::feature;
-use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
 
 use super::Slot;
 use super::drive::pci_id;
-use crate::topology::TopologyError;
+use crate::topology::{TopologyError, endpoint_port};
 
 pub fn plug(
     mut slot: Slot<'_>,
@@ -113,12 +112,7 @@ pub fn nic_params(
         doorbell_latency: controller.doorbell.value,
         register_latency: controller.register_read.value,
         ids: pci_id(&controller.pci_id.value),
-        pcie: PcieParams {
-            max_payload: nic.link.mps_bytes.value.get(),
-            extended_tags: nic.link.tag_bits.value.get() >= 8,
-            ten_bit_tags: nic.link.tag_bits.value.get() == 10,
-            ..PcieParams::endpoint(generation, width)
-        },
+        pcie: endpoint_port(&nic.link, generation, width),
         kpio: nic.kpio.as_ref().map(kpio),
         virtual_functions: nic.virtual_functions.as_ref().map(virtual_functions),
         loopback: controller.loopback.as_ref().filter(|_| nic.is_looped()).map(|latency| latency.value),

@@ -36,6 +36,8 @@ pub struct Builder {
     standard: (u16, u16),
     extended: (Option<u16>, u16),
     is_virtual: bool,
+    /// What [`PcieParams`] say of access control and address translation services.
+    services: (Option<u16>, Option<u8>),
     error: Option<ConfigError>,
 }
 
@@ -50,6 +52,7 @@ impl Builder {
             standard: (header::CAPABILITIES, 0x40),
             extended: (None, EXTENDED),
             is_virtual: false,
+            services: (None, None),
             error: None,
         }
     }
@@ -270,6 +273,7 @@ impl Builder {
             }
             self.offsets.pcie = Some(at);
             self.offsets.port_type = Some(params.port_type);
+            self.services = (params.access_control, params.translation_queue);
         }
         self
     }
@@ -300,28 +304,6 @@ impl Builder {
         match self.offsets.aer {
             Some(at) => aer::emit_ecrc(&mut self.image, at),
             None => self.fail("ECRC without AER", 0_u64, "AER first"),
-        }
-        self
-    }
-
-    /// Access control services, a set of the bits in [`acs`].
-    pub fn acs(mut self, services: u16) -> Self {
-        if services & !acs::USUAL != 0 {
-            self.fail("ACS services", services, "0x5f and less, egress control not supported");
-        } else if let Some(at) = self.extended(caps::extended_id::ACS, 1, acs::LEN) {
-            acs::emit(&mut self.image, at, services);
-            self.offsets.acs = Some(at);
-        }
-        self
-    }
-
-    /// Address translation services with an invalidate queue of 1 to 32 entries.
-    pub fn ats(mut self, queue_depth: u8) -> Self {
-        if !(1..=32).contains(&queue_depth) {
-            self.fail("ATS invalidate queue depth", queue_depth, "1 to 32");
-        } else if let Some(at) = self.extended(caps::extended_id::ATS, 1, ats::LEN) {
-            ats::emit(&mut self.image, at, queue_depth);
-            self.offsets.ats = Some(at);
         }
         self
     }
@@ -368,11 +350,33 @@ impl Builder {
         self
     }
 
+    /// Access control and address translation services, which come behind everything else.
+    fn emit_services(&mut self) {
+        let (access_control, queue) = if self.is_virtual { (None, None) } else { self.services };
+        if let Some(services) = access_control {
+            if services & !acs::USUAL != 0 {
+                self.fail("ACS services", services, "0x5f and less, egress control not supported");
+            } else if let Some(at) = self.extended(caps::extended_id::ACS, 1, acs::LEN) {
+                acs::emit(&mut self.image, at, services);
+                self.offsets.acs = Some(at);
+            }
+        }
+        if let Some(depth) = queue {
+            if !(1..=32).contains(&depth) {
+                self.fail("ATS invalidate queue depth", depth, "1 to 32");
+            } else if let Some(at) = self.extended(caps::extended_id::ATS, 1, ats::LEN) {
+                ats::emit(&mut self.image, at, depth);
+                self.offsets.ats = Some(at);
+            }
+        }
+    }
+
     /// The finished configuration space, as after a fundamental reset.
     ///
     /// # Errors
     /// The first thing said that cannot be.
-    pub fn build(self) -> Result<ConfigSpace, ConfigError> {
+    pub fn build(mut self) -> Result<ConfigSpace, ConfigError> {
+        self.emit_services();
         let bars = if self.is_virtual { [None; 6] } else { self.bars };
         match self.error {
             Some(error) => Err(error),

@@ -24,12 +24,15 @@ pub fn endpoint() -> ConfigSpace {
             pending_bar: 2,
             pending_offset: 0x800,
         })
-        .pcie(PcieParams { ten_bit_tags: true, ..PcieParams::endpoint(Generation::Gen3, Width::X8) })
+        .pcie(PcieParams {
+            ten_bit_tags: true,
+            access_control: Some(acs::USUAL),
+            translation_queue: Some(32),
+            ..PcieParams::endpoint(Generation::Gen3, Width::X8)
+        })
         .aer()
         .serial(0x0011_2233_4455_6677)
         .ari(1)
-        .ats(32)
-        .acs(acs::USUAL)
         .sriov(SriovParams {
             total: 16,
             first_offset: 8,
@@ -55,10 +58,10 @@ pub fn root_port() -> ConfigSpace {
         .pcie(PcieParams {
             slot: Some(slot),
             port_number: 3,
+            access_control: Some(acs::USUAL),
             ..PcieParams::port(PortType::RootPort, Generation::Gen4, Width::X16)
         })
         .aer()
-        .acs(acs::USUAL)
         .build()
         .expect("everything has its place")
 }

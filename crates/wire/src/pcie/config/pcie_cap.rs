@@ -126,6 +126,11 @@ pub struct PcieParams {
     pub port_number: u8,
     /// Slot below the port.
     pub slot: Option<SlotParams>,
+    /// Access control services that it advertises, bits of [`acs`](super::acs); none of them is what a function of a card with
+    /// several says that passes no requests on to the others. Virtual functions advertise none.
+    pub access_control: Option<u16>,
+    /// Entries of its invalidate queue, 1 to 32, if it advertises address translation services. Virtual functions advertise none.
+    pub translation_queue: Option<u8>,
 }
 
 impl PcieParams {
@@ -141,6 +146,8 @@ impl PcieParams {
             function_level_reset: true,
             port_number: 0,
             slot: None,
+            access_control: None,
+            translation_queue: None,
         }
     }
 

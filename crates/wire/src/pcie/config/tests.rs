@@ -54,7 +54,7 @@ fn capabilities_are_found_by_reading() {
             ids.extend(walk.take(read(register)).map(|f| f.id));
         }
     }
-    assert_eq!(ids, [0x01, 0x05, 0x11, 0x10, 0x0001, 0x0003, 0x000e, 0x000f, 0x000d, 0x0010]);
+    assert_eq!(ids, [0x01, 0x05, 0x11, 0x10, 0x0001, 0x0003, 0x000e, 0x0010, 0x000d, 0x000f]);
     let pcie = caps::find(&read, caps::id::PCI_EXPRESS).unwrap();
     assert_eq!(read(pcie + pcie_cap::LINK_CAPABILITIES) & 0x3ff, 8 << 4 | 3);
     let msix = caps::find(&read, caps::id::MSIX).unwrap();
