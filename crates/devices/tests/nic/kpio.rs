@@ -13,6 +13,7 @@ use wire::nic::registers::{self as regs, counter, feature, kpio, queue};
 
 use super::bench::Bench;
 use super::driver::{Queue, enable};
+use super::steering::two_ports;
 use super::{datagram, frame, mac, pair_of};
 
 pub const PAPERS: Format = Format::Signature(signature::EOP);
@@ -294,7 +295,7 @@ fn descriptors_and_lines_take_turns() {
 
 #[test]
 fn frames_go_round_inside() {
-    let mut params = NicParams::like_82575eb([mac(1), mac(2)]);
+    let mut params = two_ports([mac(1), mac(2)]);
     params.kpio = Some(KpioParams::example());
     params.loopback = Some(Duration::from_ns(100));
     params.rate = units::BitRate::gbit_per_s(8);

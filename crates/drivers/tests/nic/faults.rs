@@ -170,6 +170,29 @@ fn a_hung_device_is_reset_and_given_up_if_that_does_not_help() {
     assert_eq!(received(&pair, &listener), numbers(800, 10));
 }
 
+/// Its ring has room, but as many bytes are with the driver as may be: what waits is noticed all the same.
+#[test]
+fn a_device_that_hangs_below_a_full_ring_is_reset() {
+    let pair = Pair::up(&Setup::default());
+    let buffers = Buffers::new(&pair.hosts[0].kernel);
+    pair.hosts[0].handle.set_hung(true);
+    let (device, mine) = (pair.device(0), Rc::clone(&buffers));
+    pair.run(0, 0, move |cpu| {
+        Box::pin(async move {
+            for number in 0..200 {
+                device.send(&cpu, mine.packet(&cpu, &frame(1, 1500, number), 4096), false).expect("it waits");
+            }
+        })
+    });
+    let counters = pair.device(0).counters();
+    assert_eq!(counters.tx_stopped, 0, "the ring has room");
+    assert!(counters.tx_limited > 0, "but bytes are limited");
+    pair.run_for(SECOND * 11);
+    assert!(pair.device(0).counters().tx_timeouts >= 1);
+    assert_eq!(pair.counters(0).resets.get(), 1);
+    assert!(!pair.device(0).has_carrier());
+}
+
 #[test]
 fn a_hung_device_that_cannot_be_reset_has_no_carrier() {
     let nic = |nic: &mut devices::nic::NicParams| nic.pcie.function_level_reset = false;

@@ -21,21 +21,24 @@ const FIRST_LIMIT: u64 = 128 << 10;
 pub(super) struct ByteLimit {
     limit: u64,
     held: u64,
-    /// Packets have waited for this limit since the driver last reported.
-    held_back: bool,
+    /// Since when packets have waited for this limit, if they have since the driver last reported.
+    held_back: Option<Time>,
 }
 
 impl Default for ByteLimit {
     fn default() -> Self {
-        Self { limit: FIRST_LIMIT, held: 0, held_back: false }
+        Self { limit: FIRST_LIMIT, held: 0, held_back: None }
     }
 }
 
 impl ByteLimit {
     /// Whether the driver may have more; notes that something waits if not.
-    fn allows(&mut self) -> bool {
-        self.held_back |= self.held >= self.limit;
-        self.held < self.limit
+    fn allows(&mut self, now: Time) -> bool {
+        let allows = self.held < self.limit;
+        if !allows {
+            self.held_back.get_or_insert(now);
+        }
+        allows
     }
 
     fn take(&mut self, bytes: u64) {
@@ -44,7 +47,7 @@ impl ByteLimit {
 
     fn done(&mut self, bytes: u64) {
         self.held = self.held.saturating_sub(bytes);
-        if std::mem::take(&mut self.held_back) && self.held == 0 {
+        if self.held_back.take().is_some() && self.held == 0 {
             self.limit = self.limit.saturating_add(bytes.max(1));
         }
     }
@@ -72,16 +75,28 @@ pub(super) struct TxQueue {
 
 impl TxQueue {
     /// Whether the driver can be given a packet now.
-    pub fn is_open(&self) -> bool {
-        self.stopped.get().is_none() && self.bytes.borrow_mut().allows()
+    pub fn is_open(&self, now: Time) -> bool {
+        self.stopped.get().is_none() && self.bytes.borrow_mut().allows(now)
     }
 
     pub fn is_stopped(&self) -> bool {
         self.stopped.get().is_some()
     }
 
-    pub fn stopped_since(&self) -> Option<Time> {
-        self.stopped.get()
+    /// Since when nothing has been given to the driver though something waits: its ring is full, or it holds as many bytes as it may and
+    /// reports none done.
+    pub fn stuck_since(&self) -> Option<Time> {
+        [self.stopped.get(), self.bytes.borrow().held_back].into_iter().flatten().min()
+    }
+
+    /// The driver has been told that the queue is stuck: it gets as long again.
+    pub fn allow_again(&self, now: Time) {
+        if self.is_stopped() {
+            self.start(now);
+            self.stop(now);
+        }
+        let held_back = &mut self.bytes.borrow_mut().held_back;
+        *held_back = held_back.and(Some(now));
     }
 
     /// For how long the driver's ring has been full, up to `now`.
@@ -158,13 +173,13 @@ mod tests {
         bytes.done(FIRST_LIMIT);
         assert_eq!(bytes.limit, FIRST_LIMIT, "nothing waited");
         bytes.take(FIRST_LIMIT);
-        assert!(!bytes.allows());
+        assert!(!bytes.allows(Time::ZERO));
         bytes.done(FIRST_LIMIT / 2);
         assert_eq!(bytes.limit, FIRST_LIMIT, "it had enough");
         bytes.take(FIRST_LIMIT / 2);
-        assert!(!bytes.allows());
+        assert!(!bytes.allows(Time::ZERO));
         bytes.done(FIRST_LIMIT);
         assert_eq!(bytes.limit, 2 * FIRST_LIMIT);
-        assert!(bytes.allows());
+        assert!(bytes.allows(Time::ZERO));
     }
 }

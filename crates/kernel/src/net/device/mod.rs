@@ -43,7 +43,7 @@ pub struct NetDevice {
     polls: RefCell<Vec<Option<NapiHandle>>>,
     listeners: RefCell<Vec<Weak<PacketQueue>>>,
     counters: Cell<NetCounters>,
-    /// Where the watchdog sleeps while no queue is stopped.
+    /// Where the watchdog sleeps while nothing waits.
     stuck: WaitQueue,
     /// Who is above it in place of the stack.
     upper: RefCell<Option<Weak<dyn NetUpper>>>,

@@ -25,7 +25,7 @@ impl NetDevice {
         }
         let number = self.choose_queue(cpu, &packet);
         let queue = &self.queues[usize::from(number)];
-        if queue.is_empty() && !queue.busy.get() && queue.is_open() {
+        if queue.is_empty() && !queue.busy.get() && queue.is_open(cpu.now()) {
             if let Err(packet) = self.give(cpu, number, packet, more) {
                 queue.put_back(packet);
             }
@@ -34,6 +34,7 @@ impl NetDevice {
         cpu.work(costs.net_queue);
         if queue.is_empty() {
             self.count(|c| c.tx_limited += 1);
+            self.stuck.wake_all();
         }
         if let Err(packet) = queue.put(packet) {
             self.count(|c| c.tx_dropped += 1);
@@ -109,7 +110,7 @@ impl NetDevice {
             return;
         }
         queue.busy.set(true);
-        while queue.is_open()
+        while queue.is_open(cpu.now())
             && let Some(packet) = queue.take()
         {
             cpu.work(self.base.costs().net_queue);

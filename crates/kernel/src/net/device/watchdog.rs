@@ -1,4 +1,4 @@
-//! Who looks after sending queues that stay full.
+//! Who looks after sending queues that stay full, or as many bytes of which stay with the driver as it may have.
 
 use platform::cpu::{Async, Cpu};
 use platform::kernel::TaskParams;
@@ -7,18 +7,18 @@ use units::Duration;
 use super::NetDevice;
 use crate::net::queue::TxQueue;
 
-/// How long a sending queue may be full before the driver is told (Linux: 5 s, `watchdog_timeo`'s default).
+/// How long a sending queue may be stuck before the driver is told (Linux: 5 s, `watchdog_timeo`'s default).
 const STUCK_AFTER: Duration = Duration::from_ms(5_000);
 
 impl NetDevice {
-    /// The task that looks after full queues. It sleeps without a timer while none is.
+    /// The task that looks after stuck queues. It sleeps without a timer while nothing waits.
     pub(super) fn start_watchdog(&self) {
         let me = self.me.clone();
         let program = move |cpu: Cpu| -> Async<'static, ()> {
             Box::pin(async move {
                 let Some(me) = me.upgrade() else { return };
                 while me.up.get() {
-                    let oldest = || me.queues.iter().filter_map(TxQueue::stopped_since).min();
+                    let oldest = || me.queues.iter().filter_map(TxQueue::stuck_since).min();
                     let since =
                         me.stuck.wait_for(|| Some(oldest()).filter(|o| o.is_some() || !me.up.get())).await;
                     let Some(since) = since else { return };
@@ -30,16 +30,14 @@ impl NetDevice {
         self.base.tasks.spawn(TaskParams::named(format!("watchdog/{}", self.name)), Box::new(program));
     }
 
-    /// Tells the driver of queues that have been full for too long.
+    /// Tells the driver of queues that have been stuck for too long.
     async fn tell_stuck(&self, cpu: &Cpu) {
         for (number, queue) in (0u16..).zip(&self.queues) {
-            let is_stuck = queue.stopped_since().is_some_and(|since| cpu.now() >= since + STUCK_AFTER);
+            let is_stuck = queue.stuck_since().is_some_and(|since| cpu.now() >= since + STUCK_AFTER);
             let Some(driver) = self.driver().filter(|_| is_stuck && self.up.get()) else { continue };
             self.count(|c| c.tx_timeouts += 1);
             self.base.log.write(format!("{}: sending queue {number} is stuck", self.name));
-            // It gets as long again.
-            queue.start(cpu.now());
-            queue.stop(cpu.now());
+            queue.allow_again(cpu.now());
             driver.timed_out(cpu, number).await;
         }
     }
