@@ -84,12 +84,3 @@ pub enum Policy {
     /// All in turn.
     Interleave,
 }
-
-/// What became of pages that were to move to another node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PageMoves {
-    /// They did.
-    pub moved: u64,
-    /// They could not: somebody held them, or a device might have reached them.
-    pub busy: u64,
-}

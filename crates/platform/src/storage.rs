@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::block::{BlockOp, Segment};
-use crate::cpu::{Async, Cpu, Node};
+use crate::cpu::{Async, Cpu};
 use crate::error::Error;
-use crate::memory::{PageMoves, Policy};
+use crate::memory::Policy;
 use crate::sync::WaitQueue;
 
 /// A direct request of a program (`O_DIRECT`, as io_uring or libaio take it).
@@ -163,13 +163,6 @@ pub trait BlockFile {
         length: u64,
         policy: Policy,
     ) -> Async<'a, Result<CachedRange, Error>>;
-
-    /// Moves the page-cache pages of a range to another node, as migrate_pages(2) would; those that somebody holds or
-    /// that are on their way to or from the device stay.
-    ///
-    /// # Errors
-    /// If the range is beyond the end, or the node has no memory for all of them.
-    fn migrate(&self, cpu: &Cpu, offset: u64, length: u64, to: Node) -> Result<PageMoves, Error>;
 
     /// Writes dirty pages back and drops all that nobody holds (`drop_caches`).
     ///

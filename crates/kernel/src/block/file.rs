@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use platform::Error;
 use platform::block::{BlockOp, SECTOR, Segment};
-use platform::cpu::{Async, Cpu, Node, Part};
+use platform::cpu::{Async, Cpu, Part};
 use platform::kernel::TaskParams;
-use platform::memory::{PageMoves, Policy};
+use platform::memory::Policy;
 use platform::storage::{BlockCounters, BlockFile, CachedRange, IoCompletions, IoDone, IoRequest};
 
 use super::BlockDevice;
@@ -188,11 +188,6 @@ impl BlockFile for OpenFile {
             let (segments, pages) = self.device.cache.cached_range(cpu, offset, length, policy).await?;
             Ok(CachedRange { segments, hold: Rc::new(Held::new(&self.device.cache, pages)) })
         })
-    }
-
-    fn migrate(&self, cpu: &Cpu, offset: u64, length: u64, to: Node) -> Result<PageMoves, Error> {
-        let _part = self.device.system_call(cpu);
-        self.device.cache.migrate_cached(cpu, offset, length, to)
     }
 
     fn drop_cache<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {

@@ -105,7 +105,7 @@ impl Cache {
     async fn unplug(&self, cpu: &Cpu, plug: &mut Plug) {
         let mut bios = Vec::new();
         for Run { first, pages, write } in std::mem::take(plug).runs {
-            let segment = |page: &Rc<CachePage>| Segment { at: page.frame.get().start, length: PAGE as u32 };
+            let segment = |page: &Rc<CachePage>| Segment { at: page.frame.start, length: PAGE as u32 };
             let (offset, length) = (first * PAGE, pages.len() as u64 * PAGE);
             let length = length.min(self.requests.limits().sectors * SECTOR - offset);
             let memory = shorten(pages.iter().map(segment).collect(), length);

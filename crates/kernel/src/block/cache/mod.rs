@@ -4,14 +4,12 @@
 //! |---|---|
 //! | `mod` | the pages |
 //! | `read` | filling them |
-//! | `migrate` | moving them to another node |
 //! | `write` | writing into them |
 //! | `back` | writing them to the device, and syncing it |
 //! | `errors` | who hears of what could not be written |
 
 mod back;
 mod errors;
-mod migrate;
 mod read;
 mod write;
 
@@ -45,7 +43,7 @@ enum Content {
 }
 
 pub(super) struct CachePage {
-    frame: Cell<Pages>,
+    frame: Pages,
     content: Cell<Content>,
     dirty: Cell<bool>,
     /// The last write of it to the device, which may be under way.
@@ -165,7 +163,7 @@ impl Cache {
             taken => taken?,
         };
         let page = Rc::new(CachePage {
-            frame: Cell::new(frame),
+            frame,
             content: Cell::new(Content::Coming),
             dirty: Cell::new(false),
             write: RefCell::default(),
@@ -188,7 +186,7 @@ impl Cache {
                 continue;
             }
             self.pages.borrow_mut().remove(&index);
-            self.base.memory.give(cpu, page.frame.get());
+            self.base.memory.give(cpu, page.frame);
         }
     }
 
@@ -206,7 +204,7 @@ impl Cache {
         self.leaving.borrow_mut().retain(|page| {
             let held = Rc::strong_count(page) > 1;
             if !held {
-                self.base.memory.give(cpu, page.frame.get());
+                self.base.memory.give(cpu, page.frame);
             }
             held
         });
@@ -283,7 +281,7 @@ fn copy_page(cpu: &Cpu, page: &CachePage, index: u64, offset: u64, memory: &[Seg
     for segment in memory {
         let (from, to) = (at.max(start), (at + u64::from(segment.length)).min(end));
         if from < to {
-            let cached = page.frame.get().start + (from - start);
+            let cached = page.frame.start + (from - start);
             let user = segment.at + (from - at);
             let (to_at, from_at) = if to_page { (cached, user) } else { (user, cached) };
             cpu.copy(to_at, from_at, to - from);

@@ -48,10 +48,8 @@ impl Cache {
         }
         let mut bios = Vec::new();
         for run in missing.chunk_by(|a, b| a.0 + 1 == b.0) {
-            let memory: Vec<Segment> = run
-                .iter()
-                .map(|(_, page)| Segment { at: page.frame.get().start, length: PAGE as u32 })
-                .collect();
+            let memory: Vec<Segment> =
+                run.iter().map(|(_, page)| Segment { at: page.frame.start, length: PAGE as u32 }).collect();
             let (me, pages) = (self.me.clone(), run.to_vec());
             let ended = Box::new(move |_: &Cpu, result: Result<(), Error>| {
                 let Some(cache) = me.upgrade() else { return };
@@ -140,7 +138,7 @@ impl Cache {
         let pages = self.fill(cpu, first, end, policy, true).await?;
         let segments = pages.iter().zip(first..).map(|(page, index)| {
             let (start, stop) = (offset.max(index * PAGE), (offset + length).min((index + 1) * PAGE));
-            let at: PhysAddr = page.frame.get().start + start % PAGE;
+            let at: PhysAddr = page.frame.start + start % PAGE;
             Segment { at, length: (stop - start) as u32 }
         });
         Ok((segments.collect(), pages))
