@@ -109,7 +109,7 @@ impl Fabric {
         assert!(matches!(below, Attached::Nothing), "a link has one device at its end");
         *below = what;
         match *above {
-            Attached::RootPort(host, port) => self.hosts[usize::from(host.0)].attach(port),
+            Attached::RootPort(host, port) => self.hosts[usize::from(host.0)].port_mut(port).attach(),
             Attached::SwitchPort(switch, port) => self.switches[usize::from(switch.0)].attach(port),
             _ => {}
         }
@@ -384,9 +384,9 @@ impl Fabric {
     pub fn plug(&mut self, scheduler: &mut Scheduler<Event>, link: LinkId) {
         match self.attached[usize::from(link.0)][Side::Upstream as usize] {
             Attached::RootPort(host, port) => {
-                let host = &mut self.hosts[usize::from(host.0)];
-                host.link_back(&mut Context::new(&mut self.wires, scheduler), port);
-                host.set_present(scheduler, port, true);
+                let port = self.hosts[usize::from(host.0)].port_mut(port);
+                port.link_back(&mut Context::new(&mut self.wires, scheduler));
+                port.set_present(scheduler, true);
             }
             Attached::SwitchPort(switch, port) => {
                 let switch = &mut self.switches[usize::from(switch.0)];
@@ -403,7 +403,7 @@ impl Fabric {
             Attached::RootPort(host, port) => {
                 let host = &mut self.hosts[usize::from(host.0)];
                 host.link_lost(&mut Context::new(&mut self.wires, scheduler), port);
-                host.set_present(scheduler, port, false);
+                host.port_mut(port).set_present(scheduler, false);
             }
             Attached::SwitchPort(switch, port) => {
                 let switch = &mut self.switches[usize::from(switch.0)];
@@ -460,7 +460,7 @@ impl Fabric {
     fn link_error(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, error: Detected) {
         match self.attached[usize::from(end.link.0)][end.side as usize] {
             Attached::RootPort(host, port) => {
-                self.hosts[usize::from(host.0)].port_error(scheduler, port, error, None);
+                self.hosts[usize::from(host.0)].port_mut(port).detect(scheduler, error, None);
             }
             Attached::Endpoint(id) => {
                 self.endpoints[usize::from(id.0)].link_error(
@@ -566,7 +566,7 @@ impl World for Fabric {
                 ClusterSwitch::handle(&mut Context::new(&mut self.wires, scheduler), send)
             }
             Event::Root(host, RootEvent::HotReset { port }) => {
-                let end = self.hosts[usize::from(host.0)].link_end(port);
+                let end = self.hosts[usize::from(host.0)].port(port).end;
                 self.reset_below(scheduler, end.link);
             }
             Event::Switch(id, SwitchEvent::HotReset { port }) if usize::from(port) == UPSTREAM => {

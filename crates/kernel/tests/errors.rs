@@ -20,7 +20,7 @@ fn report(machine: &Machine, register: u16, bits: u32, code: MessageCode) {
         let config = fabric.endpoint_mut(device).core.registers.config_mut(FunctionIndex(0));
         let at = config.aer_offset().unwrap();
         config.update(at + register, 0, bits);
-        fabric.host_mut(machine.host).report_error(scheduler, 0, Bdf::new(1, 0, 0), code);
+        fabric.host_mut(machine.host).port_mut(0).report(scheduler, Bdf::new(1, 0, 0), code);
     });
     machine.simulation.run();
 }
@@ -176,7 +176,7 @@ fn report_both(machine: &Machine, register: u16, bits: u32, code: MessageCode) {
             let config = fabric.endpoint_mut(device).core.registers.config_mut(FunctionIndex(n));
             let at = config.aer_offset().unwrap();
             config.update(at + register, 0, bits);
-            fabric.host_mut(machine.host).report_error(scheduler, 0, Bdf::new(1, 0, n), code);
+            fabric.host_mut(machine.host).port_mut(0).report(scheduler, Bdf::new(1, 0, n), code);
         }
     });
     machine.simulation.run();
@@ -222,7 +222,7 @@ fn a_frozen_function_is_not_reached() {
                 let at = config.aer_offset().unwrap();
                 config.update(at + aer::UNCORRECTABLE_STATUS, 0, uncorrectable::MALFORMED);
                 let host = fabric.host_mut(host);
-                host.report_error(scheduler, 0, Bdf::new(1, 0, 0), MessageCode::ERR_FATAL);
+                host.port_mut(0).report(scheduler, Bdf::new(1, 0, 0), MessageCode::ERR_FATAL);
             });
             let mut seen = Vec::new();
             for _ in 0..60 {

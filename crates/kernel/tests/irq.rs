@@ -100,7 +100,7 @@ fn a_rogue_message_is_refused_where_interrupts_are_remapped() {
             machine.simulation.run();
         }
         let after = machine.kernel.irq_counters();
-        let blocked = machine.simulation.with(|f, _| f.host(machine.host).counters().blocked_interrupts);
+        let blocked = machine.simulation.with(|f, _| f.host(machine.host).interrupts.counters().blocked);
         if refused {
             // Its own eight entries it may use; and the copier interrupts after each of the 65 writes.
             assert_eq!(after.spurious, before.spurious);

@@ -51,7 +51,7 @@ impl Machines {
             let params = LinkParams::example(Generation::Gen3, Width::X8);
             let link = fabric.add_root_port(host, RootPortParams::ideal(), params, 1..=1);
             fabric.host_mut(host).add_window(HostPhysical::new(BARS), 3 * BAR, 0);
-            fabric.host_mut(host).connect_interrupts(Box::new(Sink(n, Rc::clone(&interrupts))));
+            fabric.host_mut(host).interrupts.connect(Box::new(Sink(n, Rc::clone(&interrupts))));
             hosts.push((host, fabric.add_endpoint(EndpointParams::ideal(256), &[link], device)));
         }
         let has_port =

@@ -63,7 +63,7 @@ impl OnFabric {
         let drive = fabric.add_endpoint(EndpointParams::ideal(256), &[link], Box::new(drive));
         fabric.host_mut(host).add_window(HostPhysical::new(BARS), 16 << 20, 0);
         let interrupts = Rc::new(RefCell::new(Vec::new()));
-        fabric.host_mut(host).connect_interrupts(Box::new(Sink(Rc::clone(&interrupts))));
+        fabric.host_mut(host).interrupts.connect(Box::new(Sink(Rc::clone(&interrupts))));
         let doorbells = 2 * (u64::from(io_queues) + 1) * 4;
         let table = (0x1000 + doorbells).next_multiple_of(0x1000);
         let mut this = Self { simulation: Simulation::new(fabric), host, drive, vectors, table, interrupts };

@@ -257,7 +257,7 @@ proptest! {
                     let at = config.aer_offset().unwrap();
                     config.update(at + aer::UNCORRECTABLE_STATUS, 0, uncorrectable::MALFORMED);
                     let from = Bdf::new(1, 0, 0);
-                    fabric.host_mut(host).report_error(scheduler, 0, from, MessageCode::ERR_FATAL);
+                    fabric.host_mut(host).port_mut(0).report(scheduler, from, MessageCode::ERR_FATAL);
                 });
             });
         }

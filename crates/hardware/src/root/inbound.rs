@@ -5,7 +5,7 @@ use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryReq
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
 use super::split::{Combining, Piece};
-use super::{Deferred, Host, RootEvent, RootPort};
+use super::{Host, RootEvent};
 use crate::detected::Detected;
 use crate::enables::{enables, has_gaps};
 use crate::event::Event;
@@ -14,20 +14,46 @@ use crate::memory::{Agent, Coverage, LINE, MemorySystem};
 use crate::packet::PacketId;
 use crate::wires::Context;
 
-/// How exactly the order is kept in which requests touch bytes. A request whose translation takes longer reaches memory
-/// in an event of its own; the bytes of others are touched when the request arrives, which saves that event. Their times
-/// are the same either way: this is no figure of a machine.
-const AT_ONCE: Duration = Duration::from_ns(20);
-
 /// Addresses to which a write is an interrupt message (Intel SDM volume 3, message signalled interrupts).
 pub const INTERRUPT_RANGE: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
 
-/// Room for working out one read.
+/// A request that waits for its page walk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deferred {
+    pub packet: PacketId,
+    pub port: u8,
+    /// Where it goes; `None` if the IOMMU blocked it.
+    pub target: Option<HostPhysical>,
+}
+
+/// Requests of devices on their way to memory.
 #[derive(Default)]
-pub(super) struct Scratch {
+pub(super) struct Inbound {
+    deferred: Vec<Option<Deferred>>,
+    free: Vec<u32>,
+    /// Kept so that a read allocates nothing.
     ready: Vec<Time>,
     pieces: Vec<Piece>,
-    pub(super) payload: Vec<u8>,
+}
+
+impl Inbound {
+    fn defer(&mut self, what: Deferred) -> u32 {
+        match self.free.pop() {
+            Some(slot) => {
+                self.deferred[slot as usize] = Some(what);
+                slot
+            }
+            None => {
+                self.deferred.push(Some(what));
+                self.deferred.len() as u32 - 1
+            }
+        }
+    }
+
+    fn take(&mut self, slot: u32) -> Deferred {
+        self.free.push(slot);
+        self.deferred[slot as usize].take().expect("a deferred request is taken once")
+    }
 }
 
 impl Host {
@@ -48,11 +74,11 @@ impl Host {
             None => cx.now(),
         };
         let state = &mut self.ports[usize::from(port)];
-        let intake = state.params.intake_per_request + state.params.intake_per_line * lines;
-        state.intake_free = state.intake_free.max(now) + intake;
-        let start = state.intake_free + state.params.request_latency;
+        let time = state.params.intake_per_request + state.params.intake_per_line * lines;
+        let through = state.intake.take(now, time);
+        let start = through + state.params.request_latency;
         if !is_write {
-            cx.consume_credits(packet, state.intake_free);
+            cx.consume_credits(packet, through);
         }
         let node = state.params.node;
         let interrupt = is_write && INTERRUPT_RANGE.contains(&address);
@@ -83,28 +109,23 @@ impl Host {
             _ => (start, Some(HostPhysical::new(address))),
         };
         let state = &mut self.ports[usize::from(port)];
-        state.translated = state.translated.max(ready);
         let deferred = Deferred { packet, port, target };
         // While an older request waits for a page walk, the bytes of this one may not be touched yet.
-        if ready > start + AT_ONCE || state.deferred > 0 {
-            state.deferred += 1;
-            let at = state.translated;
-            if is_write {
-                state.writes_deferred = at;
+        match state.intake.wait_for_walk(start, ready, is_write) {
+            Some(at) => {
+                // When its bytes are touched; when they are globally ordered is known only then.
+                self.translation_in_use(port, at);
+                let slot = self.inbound.defer(deferred);
+                cx.scheduler.at(at, Event::Root(self.id, RootEvent::Access { slot }));
             }
-            // When its bytes are touched; when they are globally ordered is known only then.
-            self.translation_in_use(port, at);
-            let slot = self.defer(deferred);
-            cx.scheduler.at(at, Event::Root(self.id, RootEvent::Access { slot }));
-        } else {
-            self.access(cx, deferred, tlp, ready);
+            None => self.access(cx, deferred, tlp, ready),
         }
     }
 
     /// A request whose translation took a while reaches memory.
     pub(super) fn deferred_access(&mut self, cx: &mut Context<'_>, slot: u32) {
-        let deferred = self.take_deferred(slot);
-        self.ports[usize::from(deferred.port)].deferred -= 1;
+        let deferred = self.inbound.take(slot);
+        self.port_mut(deferred.port).intake.goes_on();
         let at = cx.now();
         match cx.wires.packets.decode(deferred.packet) {
             Ok((tlp, _)) => self.access(cx, deferred, &tlp, at),
@@ -132,8 +153,8 @@ impl Host {
     /// Completes a request for I/O or configuration space, of which no device finds any upstream (base spec 2.3.1).
     pub(super) fn refuse(&mut self, cx: &mut Context<'_>, port: u8, tlp: &Tlp, (requester, tag): (Bdf, u16)) {
         self.counters.unsupported_requests += 1;
-        self.port_error(cx.scheduler, port, Detected::UnsupportedNonPosted, None);
-        let id = self.ports[usize::from(port)].id;
+        self.port_mut(port).detect(cx.scheduler, Detected::UnsupportedNonPosted, None);
+        let id = self.port(port).id;
         let status = CompletionStatus::UnsupportedRequest;
         let answer = CompletionHeader::for_register(id, requester, tag, status, 0);
         self.answer_without_data(cx, port, tlp, answer, cx.now());
@@ -143,9 +164,9 @@ impl Host {
     pub(super) fn forbid(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId, tlp: &Tlp) {
         self.counters.acs_violations += 1;
         let bytes = cx.wires.packets.bytes(packet);
-        self.port_error(cx.scheduler, port, Detected::AcsViolation, Some(bytes));
+        self.port_mut(port).detect(cx.scheduler, Detected::AcsViolation, Some(bytes));
         if let TlpKind::MemoryRead(request) = &tlp.kind {
-            let id = self.ports[usize::from(port)].id;
+            let id = self.port(port).id;
             let answer = CompletionHeader::for_read_error(id, request, CompletionStatus::CompleterAbort);
             self.answer_without_data(cx, port, tlp, answer, cx.now());
         }
@@ -162,9 +183,9 @@ impl Host {
         at: Time,
     ) {
         let packet = cx.wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
-        let root = &mut self.ports[usize::from(port)];
-        cx.wires.tie(root.end, packet);
-        root.queue_completion(cx, self.id, port, at, packet);
+        let port = self.port_mut(port);
+        cx.wires.tie(port.end, packet);
+        port.queue_completion(cx, at, packet);
     }
 
     fn read(
@@ -175,7 +196,7 @@ impl Host {
         request: &MemoryRequest,
         start: Time,
     ) {
-        let ordered = self.ports[usize::from(what.port)].writes_ordered;
+        let ordered = self.port(what.port).intake.ordered();
         let (address, length) = request.byte_range();
         let installed = |target: HostPhysical, length| self.memory.bytes().check(target, length).is_ok();
         let in_memory = what.target.filter(|&target| installed(target, length as usize));
@@ -194,7 +215,7 @@ impl Host {
             return;
         }
         // A read must not pass the writes before it: it waits in the intake until they are globally ordered.
-        let start = start.max(port.writes_ordered + port.params.request_latency);
+        let start = start.max(port.intake.ordered() + port.params.request_latency);
         let Some(target) = in_memory else {
             self.counters.unsupported_requests += 1;
             let answer =
@@ -202,26 +223,21 @@ impl Host {
             self.answer_without_data(cx, what.port, tlp, answer, start);
             return;
         };
-        let Scratch { ready, pieces, .. } = &mut self.scratch;
+        let Inbound { ready, pieces, .. } = &mut self.inbound;
         ready.clear();
         self.memory.announce(Agent::Device(port.params.node), target, Bytes::new(length.into()));
         let mut latest = start;
         for (index, line) in lines_of(target.get(), length).enumerate() {
             // The lines of a request are looked up one after the other.
             let at = start + port.params.line_interval * index as u64;
-            let mut there = self.memory.dma_read(at, port.params.node, HostPhysical::new(line)).ready;
-            if !port.params.same_line_wait.is_zero() {
-                if port.recent.is_under_way(line, start) {
-                    there += port.params.same_line_wait;
-                }
-                port.recent.replace(line, there);
-            }
+            let there = self.memory.dma_read(at, port.params.node, HostPhysical::new(line)).ready;
+            let there = port.intake.line_read(line, start, there, port.params.same_line_wait);
             latest = latest.max(there);
             ready.push(latest);
         }
-        let combining = if port.writes_ordered > cx.now() {
+        let combining = if port.intake.ordered() > cx.now() {
             Combining::Nothing
-        } else if port.last_completion + port.params.split.busy_hold > start {
+        } else if port.is_busy(start) {
             Combining::Waiting
         } else {
             Combining::Large
@@ -251,7 +267,7 @@ impl Host {
                 });
             let hop = cx.wires.packets.hop_mut(packet);
             (hop.padding, hop.epoch) = (port.params.split.padding(piece), epoch);
-            port.queue_completion(cx, self.id, what.port, ready[piece.last], packet);
+            port.queue_completion(cx, ready[piece.last], packet);
             done += piece.length;
         }
         self.counters.device_read_bytes += u64::from(length);
@@ -267,14 +283,14 @@ impl Host {
     ) {
         let (address, length) = request.byte_range();
         let port = &self.ports[usize::from(what.port)];
-        let mut ordered = start.max(port.writes_ordered);
+        let mut ordered = start.max(port.intake.ordered());
         let release = port.params.posted_release_latency;
         let is_elsewhere = |target: HostPhysical| self.memory.bytes().check(target, 1).is_err();
         if !INTERRUPT_RANGE.contains(&address)
             && what.target.is_some_and(is_elsewhere)
             && self.send_to_peer(cx, &what, tlp, request, ordered)
         {
-            self.ports[usize::from(what.port)].writes_ordered = ordered;
+            self.port_mut(what.port).intake.set_ordered(ordered);
             self.translation_in_use(what.port, ordered);
             cx.consume(what.packet, ordered + release);
             return;
@@ -300,19 +316,15 @@ impl Host {
         } else {
             self.counters.dropped_writes += 1;
         }
-        port.writes_ordered = ordered;
+        port.intake.set_ordered(ordered);
         if let Some(power) = &mut self.power {
             power.write_until(ordered);
         }
         let free = ordered + port.params.posted_release_latency;
         self.translation_in_use(what.port, ordered);
         if tlp.common.poisoned {
-            self.port_error(
-                cx.scheduler,
-                what.port,
-                Detected::Poisoned,
-                Some(cx.wires.packets.bytes(what.packet)),
-            );
+            let bytes = cx.wires.packets.bytes(what.packet);
+            self.port_mut(what.port).detect(cx.scheduler, Detected::Poisoned, Some(bytes));
         }
         cx.consume(what.packet, free);
     }
@@ -380,25 +392,4 @@ pub(super) fn answer_tlp(request: &Tlp, kind: TlpKind) -> Tlp {
     common.digest = false;
     common.address_type = wire::pcie::tlp::AddressType::Untranslated;
     Tlp { common, kind }
-}
-
-impl RootPort {
-    /// Lets a completion, tied to the link, go on the wire once its data is there and its turn has come.
-    fn queue_completion(
-        &mut self,
-        cx: &mut Context<'_>,
-        host: super::HostId,
-        port: u8,
-        ready: Time,
-        packet: PacketId,
-    ) {
-        let mut at = ready + self.params.completion_latency;
-        if self.params.completions_in_order {
-            at = at.max(self.last_completion);
-            self.last_completion = at;
-        }
-        if !cx.plan(self.end, packet, at) {
-            cx.scheduler.at(at, Event::Root(host, RootEvent::Send { port, packet }));
-        }
-    }
 }

@@ -1,16 +1,8 @@
 //! Legacy interrupt lines at the root complex: an I/O APIC whose inputs they are.
 
-use engine::Scheduler;
-use units::Time;
-use wire::pcie::{Bdf, IntxLine, IntxLines};
+use wire::pcie::{IntxLine, IntxLines};
 
-use super::{Host, RootEvent};
-use crate::event::Event;
 use crate::iommu::MsiMessage;
-
-/// The function whose name its messages carry: the one that Xeon E5 v4 has in each socket (Intel 330784, volume 2, device 5
-/// function 4).
-pub const IO_APIC: Bdf = Bdf::new(0, 5, 4);
 
 /// One input.
 #[derive(Clone, Copy, Default)]
@@ -58,74 +50,6 @@ impl LineController {
         let message = input.message.filter(|_| self.active.has(line) && !input.in_service)?;
         input.in_service = true;
         Some(message)
-    }
-}
-
-impl Host {
-    /// A message about a line came by a port: it takes effect behind the writes before it, the last of which may wait.
-    pub(super) fn line_message(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        port: u8,
-        line: IntxLine,
-        active: bool,
-    ) {
-        let at = self.writes_done(port).max(scheduler.now());
-        scheduler.at(at, Event::Root(self.id, RootEvent::Line { port, line, active }));
-    }
-
-    /// Such a message is due, unless writes before it have been held up.
-    pub(super) fn line_due(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        port: u8,
-        line: IntxLine,
-        active: bool,
-    ) {
-        if self.writes_done(port) > scheduler.now() {
-            return self.line_message(scheduler, port, line, active);
-        }
-        self.ports[usize::from(port)].lines.set(line, active);
-        self.heed_lines(scheduler);
-    }
-
-    /// When all writes by a port are globally ordered, as far as it is known.
-    fn writes_done(&self, port: u8) -> Time {
-        let port = &self.ports[usize::from(port)];
-        if port.deferred > 0 { port.writes_ordered.max(port.writes_deferred) } else { port.writes_ordered }
-    }
-
-    /// Lets the inputs see what ports say of their lines now.
-    pub(super) fn heed_lines(&mut self, scheduler: &mut Scheduler<Event>) {
-        let ports = self.ports.iter().map(|port| (port.id.device(), port.lines));
-        for message in self.lines.set_active(IntxLines::above(ports)) {
-            self.send_line(scheduler, message);
-        }
-    }
-
-    /// Lets a line send this while it is active, or nothing. In legacy routing a line of a root port has the name that its device
-    /// number gives it on the bus above.
-    pub fn program_line(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        line: IntxLine,
-        message: Option<MsiMessage>,
-    ) {
-        if let Some(message) = self.lines.program(line, message) {
-            self.send_line(scheduler, message);
-        }
-    }
-
-    /// A core has dealt with a line's interrupt.
-    pub fn end_line(&mut self, scheduler: &mut Scheduler<Event>, line: IntxLine) {
-        if let Some(message) = self.lines.end(line) {
-            self.send_line(scheduler, message);
-        }
-    }
-
-    fn send_line(&self, scheduler: &mut Scheduler<Event>, MsiMessage { address, data }: MsiMessage) {
-        let event = RootEvent::Interrupt { requester: IO_APIC, address, data };
-        scheduler.at(scheduler.now(), Event::Root(self.id, event));
     }
 }
 

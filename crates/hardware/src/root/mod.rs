@@ -1,10 +1,13 @@
 //! A host as the fabric sees it: root ports, IOMMU, memory.
 
 mod inbound;
+mod intake;
+mod interrupts;
 mod lines;
 mod outbound;
 mod params;
 mod peer;
+mod port;
 mod posted;
 mod power;
 mod recent;
@@ -14,15 +17,15 @@ mod stores;
 mod tags;
 
 use engine::Completer;
-use units::{HostPhysical, Time};
-use wire::pcie::config::ConfigSpace;
-use wire::pcie::{Bdf, Generation, IntxLine, IntxLines, TlpKind, Width};
+use wire::pcie::{Bdf, Generation, IntxLine, TlpKind, Width};
 
 pub use inbound::INTERRUPT_RANGE;
-pub use lines::{IO_APIC, LineController};
+pub use interrupts::{IO_APIC, InterruptCounters, InterruptMessage, InterruptSink, Interrupts};
+pub use lines::LineController;
 pub use outbound::{CoreAccess, OutboundError};
 pub use params::RootPortParams;
 pub use peer::PeerReads;
+pub use port::RootPort;
 pub use power::{Entry, IdleState, PackageController, Power, PowerParams};
 pub use split::CompletionSplit;
 
@@ -137,51 +140,6 @@ pub enum RootEvent {
     },
 }
 
-/// A request that waits for its page walk.
-#[derive(Clone, Copy, Debug)]
-struct Deferred {
-    packet: PacketId,
-    port: u8,
-    /// Where it goes; `None` if the IOMMU blocked it.
-    target: Option<HostPhysical>,
-}
-
-/// A root port and the state of its stages.
-pub struct RootPort {
-    /// What it is made of.
-    pub params: RootPortParams,
-    /// Its end of the link.
-    pub end: LinkEnd,
-    /// Its own address: root ports are functions of bus 0.
-    pub id: Bdf,
-    /// Buses below it.
-    pub buses: std::ops::RangeInclusive<u8>,
-    /// Its own registers.
-    pub config: ConfigSpace,
-    intake_free: Time,
-    /// When all writes received so far are globally ordered.
-    writes_ordered: Time,
-    /// When all requests received so far are translated.
-    translated: Time,
-    /// Requests that wait for a page walk.
-    deferred: u32,
-    /// When the last of the posted writes among them goes on.
-    writes_deferred: Time,
-    last_completion: Time,
-    /// When the last TLP leaves that goes on to a device below a port.
-    last_to_peer: Time,
-    /// Lines whose reads may be under way.
-    recent: recent::RecentLines,
-    /// Places for posted writes of cores.
-    places: posted::PostedPlaces,
-    /// Legacy interrupt lines that are active, as the last messages from below said.
-    lines: IntxLines,
-    /// What is below is being reset.
-    in_reset: bool,
-    /// The fastest that both ends of the link can do.
-    negotiated: (Generation, Width),
-}
-
 /// Counts of a root complex.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RootCounters {
@@ -199,35 +157,12 @@ pub struct RootCounters {
     pub poisoned_writes: u64,
     /// TLPs dropped because their ECRC is not that of their bytes.
     pub damaged: u64,
-    /// Interrupt messages delivered.
-    pub interrupts: u64,
-    /// Interrupt messages noted for guests.
-    pub posted_interrupts: u64,
-    /// Interrupt messages that interrupt remapping refused, or that make no sense.
-    pub blocked_interrupts: u64,
     /// Accesses of cores that no completion answered in time; they read all ones.
     pub timeouts: u64,
     /// Completions that answered no access of a core.
     pub unexpected_completions: u64,
     /// TLPs that could not be decoded or make no sense at a root port.
     pub malformed: u64,
-}
-
-/// An interrupt message that reached the cores.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct InterruptMessage {
-    /// When.
-    pub at: Time,
-    /// Who sent it.
-    pub requester: Bdf,
-    /// Which vector of which core.
-    pub interrupt: Interrupt,
-}
-
-/// Receives the interrupt messages of a host: the kernel's interrupt controller.
-pub trait InterruptSink {
-    /// A message arrived.
-    fn deliver(&mut self, message: InterruptMessage);
 }
 
 /// A host: its memory, its IOMMU, its root ports.
@@ -237,20 +172,16 @@ pub struct Host {
     pub memory: MemorySystem,
     /// Translate what devices address, one for each socket; empty where they are off.
     pub iommus: Vec<Iommu>,
+    /// What interrupt messages and legacy lines lead to.
+    pub interrupts: Interrupts,
     ports: Vec<RootPort>,
-    deferred: Vec<Option<Deferred>>,
-    free_deferred: Vec<u32>,
+    inbound: inbound::Inbound,
     outbound: outbound::Outbound,
     /// Reads of devices from each other.
     peers: peer::Peers,
-    interrupts: Option<Box<dyn InterruptSink>>,
-    /// What legacy interrupt lines lead to.
-    lines: LineController,
     counters: RootCounters,
     /// Sleep of the fabric between ports and memory.
     power: Option<Power>,
-    /// Kept so that a read allocates nothing.
-    scratch: inbound::Scratch,
     /// How each core stores to devices.
     stores: Vec<StoreUnit>,
 }
@@ -264,16 +195,13 @@ impl Host {
             memory,
             stores,
             iommus,
+            interrupts: Interrupts::new(id),
             ports: Vec::new(),
-            deferred: Vec::new(),
-            free_deferred: Vec::new(),
+            inbound: inbound::Inbound::default(),
             outbound: outbound::Outbound::default(),
             peers: peer::Peers::default(),
-            interrupts: None,
-            lines: LineController::default(),
             counters: RootCounters::default(),
             power: None,
-            scratch: inbound::Scratch::default(),
         }
     }
 
@@ -287,32 +215,18 @@ impl Host {
     ) -> u8 {
         let number = self.ports.len() as u8;
         self.peers.grow(params.peer_reads.map_or(0, |own| own.places));
-        let config = registers::root_port(number, &params, link, &buses);
-        self.ports.push(RootPort {
-            params,
-            end,
-            id: Bdf::new(0, number + 1, 0),
-            buses,
-            config,
-            intake_free: Time::ZERO,
-            writes_ordered: Time::ZERO,
-            translated: Time::ZERO,
-            deferred: 0,
-            writes_deferred: Time::ZERO,
-            last_completion: Time::ZERO,
-            last_to_peer: Time::ZERO,
-            recent: recent::RecentLines::default(),
-            places: posted::PostedPlaces::default(),
-            lines: IntxLines::default(),
-            in_reset: false,
-            negotiated: link,
-        });
+        self.ports.push(RootPort::new((self.id, number), params, end, link, buses));
         number
     }
 
     /// A root port.
     pub fn port(&self, number: u8) -> &RootPort {
         &self.ports[usize::from(number)]
+    }
+
+    /// A root port, for what happens at it.
+    pub fn port_mut(&mut self, number: u8) -> &mut RootPort {
+        &mut self.ports[usize::from(number)]
     }
 
     /// The first core of the socket that a port belongs to.
@@ -343,42 +257,16 @@ impl Host {
         self.power = Some(power);
     }
 
-    /// Sends interrupt messages to `sink` from now on.
-    pub fn connect_interrupts(&mut self, sink: Box<dyn InterruptSink>) {
-        self.interrupts = Some(sink);
-    }
-
     /// The power comes back: memory, caches, IOMMUs and the registers of root ports are as after a reset. Nothing may be under way.
     pub fn reset(&mut self) {
         let params = self.memory.params().clone();
         self.memory = MemorySystem::new(&params);
         self.iommus.iter_mut().for_each(Iommu::reset);
-        self.lines = LineController::default();
-        for number in 0..self.ports.len() as u8 {
-            let port = &mut self.ports[usize::from(number)];
-            port.buses = 0..=0;
-            port.lines = IntxLines::default();
-            port.config = registers::root_port(number, &port.params, port.negotiated, &port.buses);
+        self.interrupts.reset();
+        for (number, port) in (0u8..).zip(&mut self.ports) {
+            port.reset();
             self.outbound.set_bridge_windows(number, &[]);
         }
-    }
-
-    fn defer(&mut self, what: Deferred) -> u32 {
-        match self.free_deferred.pop() {
-            Some(slot) => {
-                self.deferred[slot as usize] = Some(what);
-                slot
-            }
-            None => {
-                self.deferred.push(Some(what));
-                self.deferred.len() as u32 - 1
-            }
-        }
-    }
-
-    fn take_deferred(&mut self, slot: u32) -> Deferred {
-        self.free_deferred.push(slot);
-        self.deferred[slot as usize].take().expect("a deferred request is taken once")
     }
 
     /// A TLP arrived at a root port.
@@ -386,13 +274,15 @@ impl Host {
         let now = cx.now();
         let Ok((tlp, _)) = cx.wires.packets.decode(packet) else {
             self.counters.malformed += 1;
-            self.port_error(cx.scheduler, port, Detected::Malformed, Some(cx.wires.packets.bytes(packet)));
+            let bytes = cx.wires.packets.bytes(packet);
+            self.port_mut(port).detect(cx.scheduler, Detected::Malformed, Some(bytes));
             cx.consume(packet, now);
             return;
         };
         if cx.wires.is_damaged(&tlp, packet) && self.ports[usize::from(port)].config.checks_ecrc() {
             self.counters.damaged += 1;
-            self.port_error(cx.scheduler, port, Detected::Ecrc, Some(cx.wires.packets.bytes(packet)));
+            let bytes = cx.wires.packets.bytes(packet);
+            self.port_mut(port).detect(cx.scheduler, Detected::Ecrc, Some(bytes));
             cx.consume(packet, now);
             return;
         }
@@ -406,18 +296,19 @@ impl Host {
                 }
             }
             TlpKind::Completion(header) | TlpKind::CompletionData(header) => {
-                let state = &self.ports[usize::from(port)];
-                let behind = state.writes_deferred;
-                if state.deferred > 0 && behind >= now && !tlp.common.relaxed_ordering {
-                    cx.scheduler.at(behind, Event::Root(self.id, RootEvent::Completion { port, packet }));
-                } else {
-                    self.completion(cx, port, packet, &tlp, header);
+                let held = self.port(port).intake.held_until(now).filter(|_| !tlp.common.relaxed_ordering);
+                match held {
+                    Some(until) => {
+                        cx.scheduler.at(until, Event::Root(self.id, RootEvent::Completion { port, packet }));
+                    }
+                    None => self.completion(cx, port, packet, &tlp, header),
                 }
             }
             TlpKind::Message(message) => {
+                let port = self.port_mut(port);
                 match message.line() {
-                    Some((line, active)) => self.line_message(cx.scheduler, port, line, active),
-                    None => self.report_error(cx.scheduler, port, message.requester, message.code),
+                    Some((line, active)) => port.line_message(cx.scheduler, line, active),
+                    None => port.report(cx.scheduler, message.requester, message.code),
                 }
                 cx.consume(packet, now);
             }
@@ -441,13 +332,17 @@ impl Host {
                 let end = self.ports[usize::from(port)].end;
                 cx.send_tied(end, packet);
             }
-            RootEvent::Trained { port } => self.link_trained(port),
+            RootEvent::Trained { port } => self.port_mut(port).trained(),
             RootEvent::Interrupt { requester, address, data } => {
                 self.interrupt(cx.scheduler, requester, MsiMessage { address, data });
             }
-            RootEvent::Line { port, line, active } => self.line_due(cx.scheduler, port, line, active),
+            RootEvent::Line { port, line, active } => {
+                if self.port_mut(port).line_due(cx.scheduler, line, active) {
+                    self.heed_lines(cx.scheduler);
+                }
+            }
             RootEvent::CoreInterrupt { requester, interrupt } => {
-                self.deliver_interrupt(cx.now(), requester, interrupt);
+                self.interrupts.deliver(cx.now(), requester, interrupt);
             }
             RootEvent::SendPosted { port, packet } => self.posted_arrived(cx, port, packet),
             RootEvent::PlaceFree { port } => self.places_freed(cx, port),

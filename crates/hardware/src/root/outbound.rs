@@ -85,6 +85,11 @@ impl Outbound {
 }
 
 impl Host {
+    /// The port whose windows hold an address.
+    pub fn port_of(&self, address: HostPhysical) -> Option<u8> {
+        self.outbound.port_of(address.get())
+    }
+
     /// Forwards accesses to `[base, base + length)` through `port`.
     pub fn add_window(&mut self, base: HostPhysical, length: u64, port: u8) {
         self.outbound.windows.push(Window {
@@ -115,7 +120,7 @@ impl Host {
         length: usize,
     ) -> Result<CoreAccess, OutboundError> {
         let port = self.window(address, length)?;
-        if !self.link_is_up(cx.wires, port) {
+        if !self.port(port).is_up(cx.wires) {
             let (completer, data) = oneshot();
             completer.complete(vec![0xff; length]);
             return Ok(CoreAccess { data });
@@ -141,7 +146,7 @@ impl Host {
         let port = self.window(address, data.len())?;
         let packet = self.uncached_write(cx.wires, port, address.get(), data);
         let arrives = self.reach_port(core, cx.now(), port, Cause::MmioDoorbell, data.len());
-        self.send_posted(cx, arrives, port, packet);
+        self.port_mut(port).send_posted(cx, arrives, packet);
         Ok(arrives + self.ports[usize::from(port)].params.outbound_latency)
     }
 
@@ -192,7 +197,7 @@ impl Host {
             return CoreAccess { data: self.root_port_access(cx, core, target, register, write) };
         }
         let port = self.ports.iter().position(|port| port.buses.contains(&target.bus()));
-        let Some(port) = port.filter(|&p| self.link_is_up(cx.wires, p as u8)) else {
+        let Some(port) = port.filter(|&p| self.ports[p].is_up(cx.wires)) else {
             let (completer, data) = oneshot();
             completer.complete(vec![0xff; 4]);
             return CoreAccess { data };
@@ -231,7 +236,7 @@ impl Host {
         let state = &self.ports[usize::from(port)];
         cx.wires.tie(state.end, packet);
         let at = when + state.params.outbound_latency;
-        cx.scheduler.at(at, Event::Root(self.id, RootEvent::Send { port, packet }));
+        state.send(cx.scheduler, at, packet);
         at
     }
 
@@ -264,7 +269,7 @@ impl Host {
         let now = cx.now();
         let ordered = match tlp.common.relaxed_ordering {
             true => now,
-            false => self.ports[usize::from(port)].writes_ordered.max(now),
+            false => self.port(port).intake.ordered().max(now),
         };
         if self.send_to_requester(cx, port, packet, header, ordered) {
             return;
@@ -274,7 +279,7 @@ impl Host {
             None => {
                 self.counters.unexpected_completions += 1;
                 let tlp = cx.wires.packets.bytes(packet);
-                self.port_error(cx.scheduler, port, Detected::UnexpectedCompletion, Some(tlp));
+                self.port_mut(port).detect(cx.scheduler, Detected::UnexpectedCompletion, Some(tlp));
             }
             Some(mut waiting) => {
                 if header.status == CompletionStatus::Successful
@@ -336,7 +341,7 @@ impl Host {
         let until = self.quarantine(scheduler, port);
         self.outbound.tags.expire(tag, until);
         self.counters.timeouts += 1;
-        self.port_error(scheduler, port, Detected::CompletionTimeout, None);
+        self.port_mut(port).detect(scheduler, Detected::CompletionTimeout, None);
     }
 
     /// No completion will come through a port any more: accesses under way read all ones.

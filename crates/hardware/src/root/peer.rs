@@ -14,8 +14,8 @@ use units::{Bytes, HostPhysical, Time};
 use wire::pcie::tlp::{AddressType, Common, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::inbound::answer_tlp;
-use super::{Deferred, Host, RootEvent};
+use super::inbound::{Deferred, answer_tlp};
+use super::{Host, RootEvent};
 use crate::event::Event;
 use crate::memory::Cause;
 use crate::packet::PacketId;
@@ -85,6 +85,8 @@ pub(super) struct Peers {
     places: Vec<Option<Piece>>,
     free: VecDeque<u16>,
     generation: u32,
+    /// Kept so that a copy allocates nothing.
+    payload: Vec<u8>,
 }
 
 impl Peers {
@@ -116,7 +118,7 @@ impl Host {
         let last = at.get().checked_add(u64::from(length.max(1)) - 1)?;
         let reflects = self.ports[usize::from(from)].params.reflects_peers;
         let port = self.outbound.port_of(at.get()).filter(|&port| port != from || reflects)?;
-        (self.outbound.port_of(last) == Some(port) && self.link_is_up(wires, port)).then_some(port)
+        (self.outbound.port_of(last) == Some(port) && self.port(port).is_up(wires)).then_some(port)
     }
 
     /// Sends a request on to a peer at `start`, if it is for one; it is used up then but for its credits.
@@ -244,7 +246,7 @@ impl Host {
         (from, to, start): (u8, u8, Time),
         part: Option<(usize, std::ops::Range<usize>)>,
     ) -> Copy {
-        let mut bytes = std::mem::take(&mut self.scratch.payload);
+        let mut bytes = std::mem::take(&mut self.peers.payload);
         bytes.clear();
         if let Ok((_, payload)) = cx.wires.packets.decode(packet) {
             match part.and_then(|(lead, part)| Some((lead, payload.get(part)?))) {
@@ -259,7 +261,7 @@ impl Host {
         }
         let packet = cx.wires.packets.encode(tlp, &bytes);
         let start = self.cross((from, to), start.max(cx.now()), bytes.len() as u64);
-        self.scratch.payload = bytes;
+        self.peers.payload = bytes;
         let state = &self.ports[usize::from(to)];
         cx.wires.tie(state.end, packet);
         Copy { packet, port: to, at: start + state.params.peer_latency }
@@ -267,7 +269,7 @@ impl Host {
 
     /// Lets a copy leave.
     fn send_copy(&self, scheduler: &mut Scheduler<Event>, copy: Copy) {
-        scheduler.at(copy.at, Event::Root(self.id, RootEvent::Send { port: copy.port, packet: copy.packet }));
+        self.port(copy.port).send(scheduler, copy.at, copy.packet);
     }
 
     /// Asks for pieces of reads from peers while there are places.
@@ -302,7 +304,7 @@ impl Host {
             if read.asked == read.length {
                 self.peers.waiting.pop_front();
             }
-            cx.scheduler.at(leaves, Event::Root(self.id, RootEvent::Send { port: to, packet }));
+            self.ports[usize::from(to)].send(cx.scheduler, leaves, packet);
             let late = RootEvent::PeerTimeout { place, generation };
             cx.scheduler.at(leaves + timeout, Event::Root(self.id, late));
         }
@@ -392,8 +394,8 @@ impl Host {
         // Whoever asked is gone if the link went down since.
         cx.wires.packets.hop_mut(packet).epoch = read.epoch;
         let there = self.cross((read.to, read.from), at.max(cx.now()), bytes.len() as u64);
-        let leaves = there + self.ports[usize::from(read.from)].params.peer_latency;
-        cx.scheduler.at(leaves, Event::Root(self.id, RootEvent::Send { port: read.from, packet }));
+        let port = self.port(read.from);
+        port.send(cx.scheduler, there + port.params.peer_latency, packet);
     }
 
     /// A piece has waited too long, if it still waits.

@@ -3,17 +3,16 @@
 use engine::{Completion, Scheduler, Seed, Trace};
 use units::{Bytes, HostPhysical, Time};
 use wire::pcie::tlp::MemoryRequest;
-use wire::pcie::{FlowClass, Tlp, TlpKind};
+use wire::pcie::{Tlp, TlpKind};
 
 use super::{Host, OutboundError, RootEvent, RootPort};
 use crate::core::{
     Departure, FillBuffers, LINE, LinePassed, Step, Store, StoreMark, StoreParams, StoreUnit, WayOut,
 };
 use crate::event::Event;
-use crate::link::Side;
 use crate::memory::{Cause, CoreId, MemorySystem, NodeId};
 use crate::packet::PacketId;
-use crate::wires::{Context, Wires};
+use crate::wires::Context;
 
 /// The store units of all cores of a host.
 pub(super) fn units(memory: &MemorySystem, params: &StoreParams) -> Vec<StoreUnit> {
@@ -34,8 +33,7 @@ struct FromCore<'a> {
 
 impl WayOut for FromCore<'_> {
     fn has_room(&mut self, port: u8) -> bool {
-        let port = &mut self.ports[usize::from(port)];
-        port.places.taken(self.now) < port.params.posted_places
+        self.ports[usize::from(port)].has_place(self.now)
     }
 
     fn cross(&mut self, port: u8, cause: Cause, bytes: u64) -> Option<Time> {
@@ -124,14 +122,14 @@ impl Host {
         };
         if let Store::Uncached(address, bytes) = store
             && self.stores[core.index()].is_free(when)
-            && self.has_place(cx.now(), port)
+            && self.port_mut(port).has_place(cx.now())
         {
             let packet = self.uncached_write(cx.wires, port, address, bytes);
             let arrives = self.reach_port(core, when, port, Cause::MmioDoorbell, bytes.len());
             let (from, to) = (self.ports[usize::from(port)].params.node, self.node_of(core));
             let seen = self.memory.charge_interconnect(arrives, Cause::MmioDoorbell, from, to, Bytes::ZERO);
             self.stores[core.index()].passed(when, seen, bytes.len());
-            self.send_posted(cx, arrives, port, packet);
+            self.port_mut(port).send_posted(cx, arrives, packet);
             return Ok(());
         }
         self.stores[core.index()].push(when, port, store);
@@ -236,43 +234,18 @@ impl Host {
         let request = MemoryRequest { requester, ..departure.request };
         let tlp = Tlp::new(TlpKind::MemoryWrite(request));
         let packet = cx.wires.packets.encode(&tlp, departure.payload());
-        self.send_posted(cx, departure.arrives, departure.port, packet);
-    }
-
-    /// Whether a port has room for another posted write of a core.
-    fn has_place(&mut self, now: Time, port: u8) -> bool {
-        let port = &mut self.ports[usize::from(port)];
-        port.places.taken(now) < port.params.posted_places
-    }
-
-    /// Sends a posted write that is at its port at `when`; it has a place there from its core's asking on.
-    pub(super) fn send_posted(&mut self, cx: &mut Context<'_>, when: Time, port: u8, packet: PacketId) {
-        let state = &mut self.ports[usize::from(port)];
-        cx.wires.tie(state.end, packet);
-        state.places.grant();
-        let at = when + state.params.outbound_latency;
-        cx.scheduler.at(at, Event::Root(self.id, RootEvent::SendPosted { port, packet }));
+        self.port_mut(departure.port).send_posted(cx, departure.arrives, packet);
     }
 
     /// A posted write of a core has come to its port.
     pub(super) fn posted_arrived(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId) {
-        let end = self.ports[usize::from(port)].end;
-        cx.send_tied(end, packet);
-        self.ports[usize::from(port)].places.handed_over();
-        self.count_places(cx.wires, port);
+        self.port_mut(port).posted_arrived(cx, packet);
         self.places_freed(cx, port);
-    }
-
-    fn count_places(&mut self, wires: &Wires, port: u8) {
-        let state = &mut self.ports[usize::from(port)];
-        let link = wires.link(state.end.link);
-        let starved = link.waiting_of(Side::Upstream, FlowClass::Posted);
-        state.places.starved(starved, link.wire_free(Side::Upstream));
     }
 
     /// The link of a port may have sent something that waited there, or lost it.
     pub fn link_drained(&mut self, cx: &mut Context<'_>, port: u8) {
-        self.count_places(cx.wires, port);
+        self.port_mut(port).count_places(cx.wires);
         self.places_freed(cx, port);
     }
 
@@ -285,39 +258,21 @@ impl Host {
         }
         let asked = places.waiting.len();
         for _ in 0..asked {
-            if !self.has_place(now, port) {
+            let state = self.port_mut(port);
+            if !state.has_place(now) {
                 break;
             }
-            let Some(core) = self.ports[usize::from(port)].places.waiting.pop_front() else { break };
+            let Some(core) = state.places.waiting.pop_front() else { break };
             self.run_stores(cx, core);
         }
-        self.arrange_look(cx.scheduler, port);
+        self.port_mut(port).arrange_look(cx.scheduler);
     }
 
     /// Puts a core into the queues of the ports that its stores wait for.
     fn wait_for_place(&mut self, scheduler: &mut Scheduler<Event>, core: CoreId) {
         let wanted: Vec<u8> = self.stores[core.index()].wanted_ports().collect();
         for port in wanted {
-            let waiting = &mut self.ports[usize::from(port)].places.waiting;
-            if !waiting.contains(&core) {
-                waiting.push_back(core);
-            }
-            self.arrange_look(scheduler, port);
-        }
-    }
-
-    /// Arranges for a port to be looked at when its next TLP has left, if a core waits for that.
-    fn arrange_look(&mut self, scheduler: &mut Scheduler<Event>, port: u8) {
-        let now = scheduler.now();
-        let places = &mut self.ports[usize::from(port)].places;
-        if places.waiting.is_empty() {
-            return;
-        }
-        // Without a departure, a TLP's coming to the link or the link itself brings one here.
-        let Some(at) = places.next_departure().filter(|&at| at > now) else { return };
-        if places.wake.is_none_or(|wake| wake > at) {
-            places.wake = Some(at);
-            scheduler.at(at, Event::Root(self.id, RootEvent::PlaceFree { port }));
+            self.port_mut(port).wait_for_place(scheduler, core);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use engine::{Completion, Scheduler, oneshot};
-use units::{Duration, Time};
+use units::Time;
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus};
 use wire::pcie::{Tlp, TlpKind};
 
@@ -171,24 +171,18 @@ impl Host {
                 None => cx.wires.packets.encode(&tlp, &[]),
             };
             self.send_outbound(cx, now.max(arrives), port, packet);
-            if let Some(timeout) = self.completion_timeout(port) {
+            if let Some(timeout) = self.port(port).completion_timeout() {
                 let event = RootEvent::Timeout { tag: tag as u16, generation };
                 cx.scheduler.at(now + timeout, Event::Root(self.id, event));
             }
         }
     }
 
-    /// How long a port's requests wait for their completions; `None` is for ever.
-    fn completion_timeout(&self, port: u8) -> Option<Duration> {
-        let port = &self.ports[usize::from(port)];
-        port.config.completion_timeout().longest(port.params.completion_timeout)
-    }
-
     /// Until when a completion of a request that is given up now may come after all, as long again as a request waits.
     /// Those that wait for tags are looked at again then.
     pub(super) fn quarantine(&self, scheduler: &mut Scheduler<Event>, port: u8) -> Time {
-        let default = self.ports[usize::from(port)].params.completion_timeout;
-        let until = scheduler.now() + self.completion_timeout(port).unwrap_or(default);
+        let port = self.port(port);
+        let until = scheduler.now() + port.completion_timeout().unwrap_or(port.params.completion_timeout);
         scheduler.at(until, Event::Root(self.id, RootEvent::TagsFree));
         until
     }

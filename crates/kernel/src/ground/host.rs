@@ -86,7 +86,7 @@ impl Ground for HostGround {
     }
 
     fn connect_interrupts(&self, sink: Option<InterruptSink>) {
-        self.with(|host, _| host.connect_interrupts(Box::new(Sink(sink))));
+        self.with(|host, _| host.interrupts.connect(Box::new(Sink(sink))));
     }
 }
 
@@ -168,11 +168,11 @@ impl LineGround for HostGround {
 
     fn set_line(&self, _: CpuId, line: IntxLine, message: Option<(u64, u32)>) {
         let message = message.map(|(address, data)| MsiMessage { address, data });
-        self.with(|host, cx| host.program_line(cx.scheduler, line, message));
+        self.with(|host, cx| host.interrupts.program_line(cx.scheduler, line, message));
     }
 
     fn end_line(&self, _: CpuId, line: IntxLine) {
-        self.with(|host, cx| host.end_line(cx.scheduler, line));
+        self.with(|host, cx| host.interrupts.end_line(cx.scheduler, line));
     }
 }
 

@@ -105,7 +105,7 @@ impl Reading {
         let root = host.counters();
         reading.add("root/bytes-read".into(), Unit::Bytes, root.device_read_bytes);
         reading.add("root/bytes-written".into(), Unit::Bytes, root.device_write_bytes);
-        reading.add("root/interrupts".into(), Unit::Events, root.interrupts);
+        reading.add("root/interrupts".into(), Unit::Events, host.interrupts.counters().delivered);
         for core in (0..).map(hardware::memory::CoreId).take_while(|&c| host.memory.node_of_core(c).is_some())
         {
             let stores = host.stores_of(core);
