@@ -21,6 +21,8 @@ struct Borrowed {
     /// Its place in the lender's table, and what its requests are called here.
     place: u8,
     alias: Bdf,
+    /// Most bytes of a payload that it sends.
+    payload: u16,
     bars: [Option<Mapping>; 6],
     /// Others that it reaches.
     peers: Peers,
@@ -129,8 +131,14 @@ impl Borrower {
     ) -> Result<Borrowed, Error> {
         let (adapter, kernel) = (&service.adapter, service.kernel().ok_or(Error::NoDevice)?);
         let alias = adapter.add_remote(cpu, node, terms.place)?;
-        let mut borrowed =
-            Borrowed { place: terms.place, alias, bars: [None; 6], peers: Peers::default(), own: Vec::new() };
+        let mut borrowed = Borrowed {
+            place: terms.place,
+            alias,
+            payload: terms.payload,
+            bars: [None; 6],
+            peers: Peers::default(),
+            own: Vec::new(),
+        };
         for (own, &(at, length)) in borrowed.bars.iter_mut().zip(&terms.bars) {
             if length == 0 {
                 continue;
@@ -235,7 +243,8 @@ async fn join(
     let there = match from.node == to.node {
         true => Bars::default(),
         false => {
-            let admit = Request::Admit { function: to.function, peer: from, place: source.place };
+            let (place, payload) = (source.place, source.payload);
+            let admit = Request::Admit { function: to.function, peer: from, place, payload };
             bars(service.ask(cpu, to.node, admit).await?)?
         }
     };
@@ -263,10 +272,9 @@ async fn admit_own(cpu: &Cpu, service: &Service, kernel: &Kernel, borrowed: Peer
             break;
         };
         let peer = Peer { node: service.node(), function: own.bdf };
-        match service
-            .ask(cpu, borrowed.node, Request::Admit { function: borrowed.function, peer, place })
-            .await
-        {
+        let payload = own.max_payload as u16;
+        let admit = Request::Admit { function: borrowed.function, peer, place, payload };
+        match service.ask(cpu, borrowed.node, admit).await {
             Ok(_) => places.push(place),
             Err(error) => {
                 adapter.remove_local(cpu, place);

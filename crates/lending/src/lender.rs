@@ -18,7 +18,7 @@ use wire::pcie::config::{header, pcie_cap};
 use wire::pcie::{Bdf, FunctionAddress};
 
 use crate::message::{Bars, Peer, Terms};
-use crate::service::Service;
+use crate::service::{LEAST_PAYLOAD, Service};
 
 /// Where a host's interrupt controllers take messages (Intel SDM volume 3, message signalled interrupts), and how many bytes that
 /// is.
@@ -28,6 +28,8 @@ pub(crate) const LOW_MEMORY: u64 = 0;
 pub(crate) const HIGH_MEMORY: u64 = 4 << 30;
 /// What the driver of functions that are lent is called.
 pub(crate) const LENDER: &str = "lender";
+/// Largest size of a read request (base spec 7.5.3.4).
+const LARGEST_REQUEST: u16 = 4096;
 /// Register of the expansion ROM's address.
 const ROM: u16 = 0x30;
 
@@ -42,8 +44,7 @@ struct Lease {
     place: u8,
     /// What it reaches: the borrower's addresses, and its interrupt controllers; or a guest's memory.
     windows: Vec<Mapping>,
-    /// Most bytes of a payload that it sends: the borrower's receivers take no more.
-    payload: u16,
+    sizes: Sizes,
     /// It is a guest's.
     for_guest: bool,
     /// Its interrupts come to this host, and are passed on.
@@ -58,6 +59,34 @@ struct Lease {
     guests: Vec<Guest>,
     /// Its BARs, for the borrower's cores.
     shown: Shown,
+}
+
+/// Most bytes of the payloads that a function which is lent sends, and of those that it asks for.
+///
+/// A bridge cuts no TLP. What the function sends is to pass on both sides of it, and so is what it is sent: who answers cuts
+/// by what passes on the own side, but never into more than was asked for (Linux holds requests likewise where a root port may send
+/// larger payloads than a device takes: `pcie_bus_perf`, commit a1c473aa11e6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Sizes {
+    payload: u16,
+    request: u16,
+}
+
+impl Sizes {
+    /// By what passes to and from the function at its lender, and at its borrower.
+    fn between(lender: u16, borrower: u16) -> Self {
+        let request = if borrower > lender { lender } else { LARGEST_REQUEST };
+        Self { payload: lender.min(borrower), request }
+    }
+
+    /// What is written to Device Control (base spec 7.5.3.4), with no larger sizes.
+    fn limit(self, control: u16) -> u16 {
+        let field = |at: u32, most: u16| {
+            let largest = pcie_cap::size_code(most.into()).unwrap_or(0);
+            (control >> at & 7).min(largest) << at
+        };
+        control & !(7 << 5 | 7 << 12) | field(5, self.payload) | field(12, self.request)
+    }
 }
 
 /// A BAR that a function reaches.
@@ -222,12 +251,21 @@ impl Lender {
         self.held.borrow().values().filter(is).count()
     }
 
+    /// Pairs of functions of this `node` that are lent of which the first reaches the second.
+    pub fn joined(&self, node: u8) -> usize {
+        let of = |held: &Rc<Held>| match &*held.state.borrow() {
+            State::Lent(lease) => lease.peers.keys().filter(|peer| peer.node == node).count(),
+            _ => 0,
+        };
+        self.held.borrow().values().map(of).sum()
+    }
+
     /// Lends a function to a node, which it is to reach `window` bytes of, by TLPs of at most `payload` bytes; for a guest there it
     /// reaches nothing yet.
     ///
     /// # Errors
-    /// [`Error::Busy`] if somebody has it, [`Error::NotSupported`] if it has no interrupt messages, [`Error::NoSpace`] if a table of the
-    /// adapter is full.
+    /// [`Error::Busy`] if somebody has it, [`Error::NotSupported`] if it has no interrupt messages or its payloads cannot be made as
+    /// small, [`Error::NoSpace`] if a table of the adapter is full.
     pub async fn lend(
         &self,
         cpu: &Cpu,
@@ -271,6 +309,7 @@ impl Lender {
             return Err(Error::Invalid);
         }
         let State::Lent(lease) = held.state.replace(State::Changing) else { return Err(Error::Invalid) };
+        self.part_all(cpu, service, function);
         // It is quiet before its ways are taken from it.
         held.device.set_master(cpu, false).await;
         let reset = held.device.reset(cpu).await;
@@ -287,6 +326,17 @@ impl Lender {
         lease.end(cpu, &service.adapter);
         held.state.replace(State::Free);
         Ok(())
+    }
+
+    /// Nothing that is lent here reaches a function any more, even if its borrower cannot say so: the next to have it is
+    /// somebody else.
+    fn part_all(&self, cpu: &Cpu, service: &Service, function: Bdf) {
+        let gone = Peer { node: service.node(), function };
+        for held in self.held.borrow().values() {
+            if let State::Lent(lease) = &mut *held.state.borrow_mut() {
+                lease.unreach(cpu, &service.adapter, gone);
+            }
+        }
     }
 
     /// Lets a guest's function reach the guest's memory: `low` and `high` bytes in a row from `at` of the borrower's addresses.
@@ -389,7 +439,7 @@ impl Lender {
 
     /// Where its BARs are here.
     pub fn describe(&self, function: Bdf) -> Result<Bars, Error> {
-        Ok(self.held(function)?.own_bars())
+        Ok(own_bars(&self.held(function)?.device))
     }
 
     /// Lets a function that a guest has reach a BAR of another that it has, where the guest sees it.
@@ -404,11 +454,8 @@ impl Lender {
         let there = match peer.node == service.adapter.node() {
             false => there,
             true => {
-                let held = self.held(peer.function)?;
-                if held.to() != Some(to) {
-                    return Err(Error::NotPermitted);
-                }
-                held.own_bars().get(usize::from(bar)).copied().ok_or(Error::Invalid)?
+                let bars = self.own_peer(to, function, peer.function)?;
+                bars.get(usize::from(bar)).copied().ok_or(Error::Invalid)?
             }
         };
         self.lease(to, function, |lease, _| {
@@ -432,15 +479,18 @@ impl Lender {
     ) -> Result<Bars, Error> {
         let bars = match peer.node == service.adapter.node() {
             false => bars,
-            true => {
-                let held = self.held(peer.function)?;
-                if held.to() != Some(to) {
-                    return Err(Error::NotPermitted);
-                }
-                held.own_bars()
-            }
+            true => self.own_peer(to, function, peer.function)?,
         };
         self.lease(to, function, |lease, _| lease.join(cpu, service, peer, bars))
+    }
+
+    /// Where the BARs of a function are that a node has, as another does which is to reach it.
+    fn own_peer(&self, to: u8, function: Bdf, peer: Bdf) -> Result<Bars, Error> {
+        let payload = self.lease(to, function, |lease, _| Ok(lease.sizes.payload))?;
+        self.lease(to, peer, |lease, device| {
+            fits(payload, lease.sizes.payload)?;
+            Ok(own_bars(device))
+        })
     }
 
     /// Ends that.
@@ -457,19 +507,23 @@ impl Lender {
         })
     }
 
-    /// Lets a function of another node reach one that `to` has.
+    /// Lets a function of another node, which sends payloads of at most so many bytes, reach one that `to` has.
     pub fn admit(
         &self,
         cpu: &Cpu,
         service: &Service,
         (to, function): (u8, Bdf),
         guest: (Peer, u8),
+        payload: u16,
     ) -> Result<Bars, Error> {
         // The borrower's own functions leave half of the places to those that are lent.
         if guest.0.node == to && service.adapter.is_half_full() {
             return Err(Error::NoSpace);
         }
-        self.lease(to, function, |lease, device| lease.admit(cpu, service, guest, device))
+        self.lease(to, function, |lease, device| {
+            fits(payload, lease.sizes.payload)?;
+            lease.admit(cpu, service, guest, device)
+        })
     }
 
     /// Does something with the lease of a function that a node has.
@@ -522,21 +576,18 @@ impl Lender {
             held.set_bar(number, value);
             return Ok(());
         }
-        let resets = held.device.capability(id::PCI_EXPRESS).is_some_and(|at| {
-            register == at + pcie_cap::DEVICE_CONTROL
-                && enables & 2 != 0
-                && value as u16 & pcie_cap::CONTROL_FLR != 0
-        });
-        if resets {
+        let sizes = self.lease(to, function, |lease, _| Ok(lease.sizes))?;
+        let is_control = held.device_control() == Some(register);
+        if is_control && enables & 2 != 0 && value as u16 & pcie_cap::CONTROL_FLR != 0 {
             // Its addresses are the lender's to restore, and what it may send.
             let reset = held.device.reset(cpu).await;
-            let payload = self.lease(to, function, |lease, _| Ok(lease.payload))?;
-            held.limit_payload(cpu, payload).await;
+            held.limit(cpu, sizes).await;
             return reset;
         }
         let value = match register {
             // Its registers stay where the windows lead.
             header::COMMAND if enables & 1 != 0 => value | u32::from(header::COMMAND_MEMORY),
+            _ if is_control => value & 0xffff_0000 | u32::from(sizes.limit(value as u16)),
             _ => value,
         };
         held.device.config_write(cpu, register, value, enables).await;
@@ -552,6 +603,20 @@ impl Guest {
             adapter.dismiss(cpu, self.alias);
         }
     }
+}
+
+/// Whether payloads of at most so many bytes can go where so many are taken.
+fn fits(payload: u16, takes: u16) -> Result<(), Error> {
+    if payload <= takes { Ok(()) } else { Err(Error::NotSupported) }
+}
+
+/// Where a function's BARs are.
+fn own_bars(device: &PciDevice) -> Bars {
+    let mut bars = Bars::default();
+    for (number, bar) in (0..).zip(&mut bars) {
+        *bar = device.bar(number).map_or((0, 0), |range| (range.start.0, range.length));
+    }
+    bars
 }
 
 fn bar_number(register: u16) -> Option<usize> {
@@ -578,15 +643,38 @@ impl Held {
         found
     }
 
-    /// Lets it send payloads of at most so many bytes. A virtual function sends as much as its physical one.
-    async fn limit_payload(&self, cpu: &Cpu, most: u16) {
-        let Some(at) = self.device.capability(id::PCI_EXPRESS) else { return };
-        let register = at + pcie_cap::DEVICE_CONTROL;
-        let control = self.device.config_read(cpu, register).await;
-        let Some(code) = pcie_cap::size_code(most.into()) else { return };
-        if pcie_cap::size_bytes(control as u16 >> 5) > u32::from(most) {
-            let control = control & !(7 << 5) | u32::from(code) << 5;
-            self.device.config_write(cpu, register, control, 3).await;
+    /// The register with the sizes of its TLPs.
+    fn device_control(&self) -> Option<u16> {
+        self.device.capability(id::PCI_EXPRESS).map(|at| at + pcie_cap::DEVICE_CONTROL)
+    }
+
+    /// The sizes of TLPs with which it can be lent to a host that takes payloads of at most so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] for a virtual function that would need smaller ones: it has its physical one's (base spec 9.3.5.4).
+    fn sizes(&self, service: &Service, borrower: u16) -> Result<Sizes, Error> {
+        let own = service.function(self.device.address());
+        let passes = own.as_ref().map_or(LEAST_PAYLOAD, |own| own.max_payload as u16);
+        let lender = passes.min(service.payload());
+        let sizes = Sizes::between(lender, borrower);
+        let is_virtual = own.is_some_and(|own| own.physical.is_some());
+        if is_virtual && sizes != Sizes::between(passes, passes) {
+            service.log(format!(
+                "{} cannot be lent: payloads of {passes} B pass to it, of {lender} B to the adapter, of {borrower} B to the \
+                 borrower",
+                self.device.address().bdf
+            ));
+            return Err(Error::NotSupported);
+        }
+        Ok(sizes)
+    }
+
+    /// Lets it use no larger sizes.
+    async fn limit(&self, cpu: &Cpu, sizes: Sizes) {
+        let Some(register) = self.device_control() else { return };
+        let control = self.device.config_read(cpu, register).await as u16;
+        if sizes.limit(control) != control {
+            self.device.config_write(cpu, register, sizes.limit(control).into(), 3).await;
         }
     }
 
@@ -597,22 +685,13 @@ impl Held {
         for (number, register) in (0u16..).zip(&mut registers) {
             *register = self.device.config_read(cpu, header::BAR0 + 4 * number).await;
         }
-        for (number, (at, length)) in self.own_bars().into_iter().enumerate() {
+        for (number, (at, length)) in own_bars(&self.device).into_iter().enumerate() {
             if length > 0 && registers[number] == 0 && number < 5 {
                 registers[number] = at as u32 | header::BAR_WIDE;
                 registers[number + 1] = (at >> 32) as u32;
             }
         }
         registers
-    }
-
-    /// Where its BARs are.
-    fn own_bars(&self) -> Bars {
-        let mut bars = Bars::default();
-        for (number, bar) in (0..).zip(&mut bars) {
-            *bar = self.device.bar(number).map_or((0, 0), |range| (range.start.0, range.length));
-        }
-        bars
     }
 
     /// The borrower writes to a BAR's register: what it reads then tells the size, as from the function itself.
@@ -636,6 +715,7 @@ impl Lease {
         (window, payload): (Option<u64>, u16),
     ) -> Result<(Self, Terms), Error> {
         let (device, adapter) = (&held.device, &*service.adapter);
+        let sizes = held.sizes(service, payload)?;
         let registers = held.bar_registers(cpu).await;
         *held.bars.borrow_mut() = registers;
         let place = adapter.add_local(cpu, device.address().bdf)?;
@@ -643,7 +723,7 @@ impl Lease {
             to,
             place,
             windows: Vec::new(),
-            payload,
+            sizes,
             for_guest: window.is_none(),
             forwards: false,
             line: None,
@@ -674,9 +754,9 @@ impl Lease {
         }
         let command = u32::from(header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE);
         device.config_write(cpu, header::COMMAND, command, 3).await;
-        held.limit_payload(cpu, payload).await;
+        held.limit(cpu, sizes).await;
         let (bars, window) = (lease.shown.bars, |n: usize| lease.windows.get(n).map_or(0, |own| own.at.0));
-        let terms = Terms { place, window: window(0), messages: window(1), bars };
+        let terms = Terms { place, payload: sizes.payload, window: window(0), messages: window(1), bars };
         Ok((lease, terms))
     }
 

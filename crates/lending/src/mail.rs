@@ -35,8 +35,6 @@ struct Peer {
     register_segment: Mapping,
     memory: Mmio,
     memory_segment: Mapping,
-    /// The number of the last request.
-    last: Cell<u32>,
     /// One asks at a time.
     turn: Semaphore,
     /// Who waits for the reply to that number.
@@ -57,8 +55,9 @@ pub(crate) struct Asked {
 pub(crate) struct Mail {
     adapter: Rc<Adapter>,
     memory: Coherent,
-    /// When it began, in microseconds: different after each boot.
-    began: u32,
+    /// The number of the last request. The first is when it began, in microseconds: different after each boot. None comes twice,
+    /// since what has been taken once is not taken again.
+    last: Cell<u32>,
     peers: RefCell<BTreeMap<u8, Rc<Peer>>>,
     /// The number of the last request that was taken from each node.
     taken: RefCell<BTreeMap<u8, u32>>,
@@ -80,7 +79,7 @@ impl Mail {
         Ok(Self {
             adapter,
             memory,
-            began,
+            last: Cell::new(began),
             peers: RefCell::default(),
             taken: RefCell::default(),
             patience,
@@ -120,7 +119,6 @@ impl Mail {
             register_segment,
             memory,
             memory_segment,
-            last: Cell::new(self.began),
             turn: Semaphore::new(1),
             waiting: RefCell::new(None),
         };
@@ -162,8 +160,8 @@ impl Mail {
     pub async fn ask(&self, cpu: &Cpu, node: u8, request: Request) -> Result<Reply, Error> {
         let peer = self.connect(cpu, node).await?;
         peer.turn.acquire().await;
-        let sequence = peer.last.get().wrapping_add(1);
-        peer.last.set(sequence);
+        let sequence = self.last.get().wrapping_add(1);
+        self.last.set(sequence);
         let reply = Completion::new();
         *peer.waiting.borrow_mut() = Some((sequence, reply.clone()));
         self.write(cpu, &peer, self.request_place(self.adapter.node()), request.words(sequence));

@@ -85,8 +85,9 @@ struct Opened {
 
 /// A function that is borrowed.
 struct Borrowed {
-    /// Its place in the lender's table, and what its requests are called here.
+    /// Its place in the lender's table, most bytes of a payload that it sends, and what its requests are called here.
     place: u8,
+    payload: u16,
     alias: Bdf,
     bars: [Option<Mapping>; 6],
     opened: Option<Opened>,
@@ -217,6 +218,7 @@ impl Mediated {
         let alias = adapter.add_remote(cpu, self.of.node, terms.place)?;
         let mut borrowed = Borrowed {
             place: terms.place,
+            payload: terms.payload,
             alias,
             bars: [None; 6],
             opened: None,
@@ -351,8 +353,10 @@ impl Mediated {
     /// Lets it reach another where the guest sees that now.
     async fn join(&self, cpu: &Cpu, service: &Service, target: &Self) -> Result<(), Error> {
         let seen = target.borrowed.borrow().as_ref().map(|there| there.seen.clone()).unwrap_or_default();
-        let (place, before) = match &*self.borrowed.borrow() {
-            Some(own) if own.opened.is_some() => (own.place, own.reaches.get(&target.of).cloned()),
+        let (place, payload, before) = match &*self.borrowed.borrow() {
+            Some(own) if own.opened.is_some() => {
+                (own.place, own.payload, own.reaches.get(&target.of).cloned())
+            }
             _ => return Ok(()),
         };
         if before.as_ref().is_some_and(|before| *before == seen) {
@@ -369,7 +373,8 @@ impl Mediated {
         }
         let mut there = Bars::default();
         if self.of.node != target.of.node && !seen.is_empty() {
-            let admit = Request::Admit { function: target.of.function, peer: self.of, place };
+            let function = target.of.function;
+            let admit = Request::Admit { function, peer: self.of, place, payload };
             let Reply::Bars(bars) = service.ask(cpu, target.of.node, admit).await? else {
                 return Err(Error::Io);
             };

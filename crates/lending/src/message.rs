@@ -28,8 +28,8 @@ pub(crate) enum Request {
     ConfigWrite { function: Bdf, register: u16, value: u32, enables: u8 },
     /// The lender takes a function back, or has lost it.
     Revoke { function: Bdf },
-    /// To let a function that another node lends, in that `place` of its table, reach the BARs of one.
-    Admit { function: Bdf, peer: Peer, place: u8 },
+    /// To let a function of another node, in that `place` of its table, reach the BARs of one by payloads of at most so many bytes.
+    Admit { function: Bdf, peer: Peer, place: u8, payload: u16 },
     /// To let a function reach the BARs of another, which its lender `node` says to be there.
     Join { function: Bdf, peer: Peer, bars: Bars },
     /// To let neither of the two reach the other any more.
@@ -83,6 +83,8 @@ pub(crate) enum Reply {
 pub(crate) struct Terms {
     /// The function's place among the requesters of the lender's adapter.
     pub place: u8,
+    /// Most bytes of a payload that it sends.
+    pub payload: u16,
     /// The addresses by which it reaches those of the borrower from 0 on.
     pub window: u64,
     /// The address by which it reaches the borrower's interrupt controllers.
@@ -183,8 +185,9 @@ impl Request {
                 words[1] = bits(function);
                 7
             }
-            Self::Admit { function, peer, place } => {
-                (words[1], words[2], words[3]) = (bits(function), peer.bits(), place.into());
+            Self::Admit { function, peer, place, payload } => {
+                (words[1], words[2]) = (bits(function), peer.bits());
+                words[3] = u64::from(place) | u64::from(payload) << 16;
                 8
             }
             Self::Join { function, peer, bars } => {
@@ -248,7 +251,12 @@ impl Request {
                 enables: (words[2] >> 16) as u8 & 0xf,
             },
             7 => Self::Revoke { function: of },
-            8 => Self::Admit { function: of, peer: Peer::from_bits(words[2]), place: words[3] as u8 },
+            8 => Self::Admit {
+                function: of,
+                peer: Peer::from_bits(words[2]),
+                place: words[3] as u8,
+                payload: (words[3] >> 16) as u16,
+            },
             9 => Self::Join { function: of, peer: Peer::from_bits(words[2]), bars: bars(&words[4..]) },
             10 => Self::Part { function: of, peer: Peer::from_bits(words[2]) },
             11 => Self::Inspect { function: of, register: words[2] as u16 },
@@ -289,7 +297,8 @@ impl Reply {
                 3
             }
             Self::Lent(terms) => {
-                (words[1], words[2], words[3]) = (terms.place.into(), terms.window, terms.messages);
+                words[1] = u64::from(terms.place) | u64::from(terms.payload) << 16;
+                (words[2], words[3]) = (terms.window, terms.messages);
                 put_bars(&mut words[4..], terms.bars);
                 4
             }
@@ -317,8 +326,9 @@ impl Reply {
                 Self::Offer { function: function(words[1]), to }
             }
             4 => {
-                let (place, bars) = (words[1] as u8, bars(&words[4..]));
-                Self::Lent(Terms { place, window: words[2], messages: words[3], bars })
+                let (place, payload) = (words[1] as u8, (words[1] >> 16) as u16);
+                let bars = bars(&words[4..]);
+                Self::Lent(Terms { place, payload, window: words[2], messages: words[3], bars })
             }
             5 => Self::Failed(ERRORS.get(words[1] as usize).copied().unwrap_or(Error::Io)),
             6 => Self::Bars(bars(&words[4..])),
@@ -358,10 +368,8 @@ mod tests {
                 }
             ),
             functions().prop_map(|function| Request::Revoke { function }),
-            (functions(), peers(), any::<u8>()).prop_map(|(function, peer, place)| Request::Admit {
-                function,
-                peer,
-                place
+            (functions(), peers(), any::<u8>(), any::<u16>()).prop_map(|(function, peer, place, payload)| {
+                Request::Admit { function, peer, place, payload }
             }),
             (functions(), peers(), any::<Bars>()).prop_map(|(function, peer, bars)| Request::Join {
                 function,
@@ -391,13 +399,14 @@ mod tests {
     }
 
     fn replies() -> impl Strategy<Value = Reply> {
-        let terms = (any::<u8>(), any::<u64>(), any::<u64>(), any::<Bars>());
+        let terms = (any::<u8>(), any::<u16>(), any::<u64>(), any::<u64>(), any::<Bars>());
         prop_oneof![
             Just(Reply::Done),
             any::<u32>().prop_map(Reply::Value),
             (functions(), any::<Option<u8>>()).prop_map(|(function, to)| Reply::Offer { function, to }),
-            terms.prop_map(|(place, window, messages, bars)| Reply::Lent(Terms {
+            terms.prop_map(|(place, payload, window, messages, bars)| Reply::Lent(Terms {
                 place,
+                payload,
                 window,
                 messages,
                 bars

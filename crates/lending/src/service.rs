@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 use drivers::ntb::Adapter;
-use kernel::Kernel;
+use kernel::{FunctionInfo, Kernel};
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::kernel::TaskParams;
@@ -19,6 +19,9 @@ use crate::lender::{Lender, LenderDriver, Offers};
 use crate::mail::{Asked, Mail, NODES};
 use crate::mediated::AllMediated;
 use crate::message::{Reply, Request};
+
+/// Bytes of a payload that all pass (base spec 7.5.3.4).
+pub(crate) const LEAST_PAYLOAD: u16 = 128;
 
 /// How a service works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +59,8 @@ pub struct Counters {
     pub lent: usize,
     /// Of those, such as the IOMMU lets reach their windows alone.
     pub isolated: usize,
+    /// Pairs of them of which the first reaches the second.
+    pub joined: usize,
     /// Functions that are borrowed, those of guests included.
     pub borrowed: usize,
     /// Interrupts of functions that guests of other nodes have, which were passed on.
@@ -177,11 +182,14 @@ impl Service {
         self.window
     }
 
-    /// Most bytes of a TLP's payload that this host's receivers take from its adapter.
+    /// Most bytes of a TLP's payload that pass between this host and its adapter.
     pub(crate) fn payload(&self) -> u16 {
-        let all = self.kernel().map(|kernel| kernel.pci()).unwrap_or_default();
-        let own = all.iter().find(|function| function.address() == self.adapter.address());
-        own.map_or(128, |own| own.max_payload as u16)
+        self.function(self.adapter.address()).map_or(LEAST_PAYLOAD, |own| own.max_payload as u16)
+    }
+
+    /// What the kernel knows of a function.
+    pub(crate) fn function(&self, at: FunctionAddress) -> Option<FunctionInfo> {
+        self.kernel()?.pci().into_iter().find(|function| function.address() == at)
     }
 
     /// Whether this host's IOMMU gives out the addresses that functions use.
@@ -206,6 +214,7 @@ impl Service {
             messages: self.mail.written.get(),
             lent: self.lender.leases().len(),
             isolated: self.lender.isolated(),
+            joined: self.lender.joined(self.node()),
             borrowed: self.borrower.count() + self.mediated.all().len(),
             forwarded: self.forwarded.get(),
             in_use: self.adapter.in_use(),
@@ -339,8 +348,8 @@ impl Service {
                 lender.config_write(cpu, node, function, register, (value, enables)).await?;
                 Ok(Reply::Done)
             }
-            Request::Admit { function, peer, place } => {
-                lender.admit(cpu, self, (node, function), (peer, place)).map(Reply::Bars)
+            Request::Admit { function, peer, place, payload } => {
+                lender.admit(cpu, self, (node, function), (peer, place), payload).map(Reply::Bars)
             }
             Request::Join { function, peer, bars } => {
                 lender.join(cpu, self, (node, function), peer, bars).map(Reply::Bars)

@@ -2,13 +2,14 @@
 
 mod common;
 
-use common::Cluster;
 use common::copiers::MAGIC;
+use common::{Cluster, Hosts, Outcome};
 use kernel::DmaMode;
 use platform::Error;
 use platform::device::{Device, DeviceBus, Function, PortIndex, Reset};
 use units::Duration;
-use wire::pcie::config::{ConfigSpace, PcieParams};
+use wire::pcie::config::caps::id;
+use wire::pcie::config::{ConfigSpace, PcieParams, pcie_cap};
 use wire::pcie::{Generation, Width};
 
 const MODES: [DmaMode; 4] = [DmaMode::Off, DmaMode::PassThrough, DmaMode::Strict, DmaMode::Lazy];
@@ -106,7 +107,8 @@ fn many_functions_of_many_hosts_at_once() {
 
 #[test]
 fn what_is_not_there_or_not_lent_is_refused() {
-    let cluster = Cluster::with_requesters(&[DmaMode::Off, DmaMode::Off], 2, 2);
+    let cluster =
+        Cluster::of(&[DmaMode::Off, DmaMode::Off], 2, Hosts { requesters: [2; 2], ..Hosts::default() });
     let borrow = |node, bdf| cluster.simulation.block_on(cluster.service(0).borrow(node, bdf)).unwrap();
     assert_eq!(borrow(9, cluster.function(1, 0)), Err(Error::Unreachable));
     assert_eq!(borrow(2, wire::pcie::Bdf::new(77, 0, 0)), Err(Error::NoDevice));
@@ -202,31 +204,206 @@ impl Device for Legacy {
 #[test]
 fn legacy_interrupts_are_not_lent() {
     let modes = [DmaMode::Off, DmaMode::Off];
-    let cluster = Cluster::with_devices(&modes, 0, 32, |_| vec![Box::new(Legacy)]);
+    let cluster = Cluster::with_devices(&modes, |_| vec![Box::new(Legacy)]);
     assert_eq!(cluster.borrow(0, 1, 0), Err(Error::NotSupported));
     assert_eq!(cluster.service(1).leases(), []);
 }
 
+/// Two hosts of which the first has an adapter for payloads of at most 128 bytes.
+fn unequal() -> Cluster {
+    let shape = Hosts { first_payload: 128, ..Hosts::default() };
+    Cluster::of(&[DmaMode::Strict, DmaMode::Strict], 1, shape)
+}
+
+/// Largest payload and read request of a host's device.
+fn sizes(cluster: &Cluster, host: usize) -> (u32, u32) {
+    cluster.with_registers(host, 0, |config| (config.max_payload(), config.max_read_request()))
+}
+
 #[test]
 fn payloads_are_no_larger_than_either_host_takes() {
-    let cluster = Cluster::first_small(&[DmaMode::Strict, DmaMode::Strict], 1);
-    let payload = || {
-        cluster.simulation.with(|fabric, _| {
-            fabric
-                .endpoint(cluster.hosts[1].copiers[0])
-                .core
-                .registers
-                .config(Default::default())
-                .max_payload()
-        })
-    };
-    assert_eq!(payload(), 256);
+    let cluster = unequal();
+    assert_eq!(sizes(&cluster, 1), (256, 512));
     cluster.borrow(0, 1, 0).unwrap();
-    assert_eq!(payload(), 128);
+    assert_eq!(sizes(&cluster, 1), (128, 512), "what it is sent is small already");
     // A reset of the function does not bring the larger ones back.
     let copier = cluster.copier(0);
     let reset = cluster.run(0, move |cpu| Box::pin(async move { copier.device.reset(&cpu).await }));
-    assert_eq!((reset, payload()), (Ok(()), 128));
+    assert_eq!((reset, sizes(&cluster, 1)), (Ok(()), (128, 512)));
     assert_eq!(cluster.give_back(0, 1, 0), Ok(()));
-    assert_eq!(payload(), 256);
+    assert_eq!(sizes(&cluster, 1), (256, 512));
+}
+
+#[test]
+fn a_function_asks_for_no_more_than_its_lender_takes_at_once() {
+    let cluster = unequal();
+    cluster.borrow(1, 0, 0).unwrap();
+    assert_eq!(sizes(&cluster, 0), (128, 128));
+    assert!(cluster.copies(1, 5));
+    // A driver that asks for larger ones does not get them, nor does a reset bring them.
+    let copier = cluster.copier(1);
+    let reset = cluster.run(1, move |cpu| {
+        Box::pin(async move {
+            let at = copier.device.capability(id::PCI_EXPRESS).unwrap() + pcie_cap::DEVICE_CONTROL;
+            let control = copier.device.config_read(&cpu, at).await;
+            copier.device.config_write(&cpu, at, control | 5 << 5 | 5 << 12, 3).await;
+            copier.device.reset(&cpu).await
+        })
+    });
+    assert_eq!((reset, sizes(&cluster, 0)), (Ok(()), (128, 128)));
+    assert_eq!(cluster.give_back(1, 0, 0), Ok(()));
+    assert_eq!(sizes(&cluster, 0), (256, 512));
+}
+
+/// What ends a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Cut,
+    BorrowerCrashes,
+    LenderCrashes,
+    LenderLosesPower,
+    Revoked,
+    PulledOut,
+    Hangs,
+}
+
+/// The lender has its device back clean, no table holds anything of the lease, and no copy is said to be done which is not.
+#[track_caller]
+fn ends_in_the_middle_of_a_copy(end: End) {
+    for modes in [[DmaMode::Off; 2], [DmaMode::Strict; 2]] {
+        // While it reads, and while it writes.
+        for lead in [400, 1_500] {
+            let what = format!("{end:?} {modes:?} after {lead} ns");
+            let mut cluster = Cluster::new(&modes, 1);
+            cluster.borrow(0, 1, 0).unwrap();
+            cluster.give_back(0, 1, 0).unwrap();
+            let before = at_rest(&cluster);
+            cluster.borrow(0, 1, 0).unwrap();
+            let copier = cluster.copier(0);
+            // One that nothing disturbs takes longer than that.
+            let whole = cluster.begin(0, &copier, 1);
+            cluster.run_for(Duration::from_ns(lead));
+            assert_eq!(whole.outcome(), Outcome::UnderWay, "{what}");
+            cluster.run_for(Duration::from_us(50));
+            assert_eq!(whole.outcome(), Outcome::Copied, "{what}");
+
+            let flight = cluster.begin(0, &copier, 2);
+            cluster.run_for(Duration::from_ns(lead));
+            let function = cluster.function(1, 0);
+            match end {
+                End::Cut => cluster.set_cable(0, 1, false),
+                End::BorrowerCrashes => cluster.hosts[0].kernel.halt(),
+                End::LenderCrashes => cluster.hosts[1].kernel.halt(),
+                End::LenderLosesPower => cluster.reboot(1),
+                End::Revoked => {
+                    let taken = cluster.service(1).take_back(function);
+                    assert_eq!(cluster.simulation.block_on(taken), Ok(Ok(())), "{what}");
+                }
+                End::PulledOut => cluster.set_there(1, 0, false),
+                End::Hangs => {
+                    cluster.hang(1, 0);
+                    cluster.run_for(Duration::from_ms(100));
+                    assert_eq!(flight.outcome(), Outcome::Failed, "{what}: the driver waits no longer");
+                    assert_eq!(cluster.give_back(0, 1, 0), Ok(()), "{what}");
+                }
+            }
+            cluster.run_for(Duration::from_ms(2_000));
+            let seen = flight.outcome();
+            match end {
+                // Its device goes on until somebody notices.
+                End::LenderCrashes => {
+                    assert!([Outcome::Failed, Outcome::Copied].contains(&seen), "{what}: {seen:?}")
+                }
+                End::BorrowerCrashes => assert_eq!(seen, Outcome::UnderWay, "{what}"),
+                _ => assert_eq!(seen, Outcome::Failed, "{what}"),
+            }
+            if end != End::BorrowerCrashes {
+                assert!(copier.removed.get() && copier.gone.get() == (end != End::Hangs), "{what}");
+                assert_eq!(cluster.foreign(0), 0, "{what}");
+                assert_eq!(copier.dma.counters().live(), 0, "{what}");
+            }
+            if end != End::LenderCrashes {
+                assert_eq!((cluster.service(1).leases(), cluster.isolated(1)), (vec![], 0), "{what}");
+                let is_master = cluster.with_registers(1, 0, |config| config.bus_master_enabled());
+                assert!(!is_master, "{what}: it could still send");
+            }
+
+            match end {
+                End::Cut => cluster.set_cable(0, 1, true),
+                End::BorrowerCrashes => cluster.reboot(0),
+                End::LenderCrashes => cluster.reboot(1),
+                End::PulledOut => cluster.set_there(1, 0, true),
+                _ => {}
+            }
+            cluster.run_for(Duration::from_ms(300));
+            drop((flight, whole, copier));
+            cluster.borrow(0, 1, 0).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(cluster.copies(0, 3), "{what}");
+            cluster.give_back(0, 1, 0).unwrap();
+            assert_eq!(at_rest(&cluster), before, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_cable_is_cut_in_the_middle_of_a_copy() {
+    ends_in_the_middle_of_a_copy(End::Cut);
+}
+
+#[test]
+fn a_borrower_crashes_in_the_middle_of_a_copy() {
+    ends_in_the_middle_of_a_copy(End::BorrowerCrashes);
+}
+
+#[test]
+fn a_lender_crashes_in_the_middle_of_a_copy() {
+    ends_in_the_middle_of_a_copy(End::LenderCrashes);
+}
+
+#[test]
+fn a_lender_loses_its_power_in_the_middle_of_a_copy() {
+    ends_in_the_middle_of_a_copy(End::LenderLosesPower);
+}
+
+#[test]
+fn a_lease_is_revoked_in_the_middle_of_a_copy() {
+    ends_in_the_middle_of_a_copy(End::Revoked);
+}
+
+#[test]
+fn a_device_is_pulled_out_in_the_middle_of_a_copy() {
+    ends_in_the_middle_of_a_copy(End::PulledOut);
+}
+
+#[test]
+fn a_device_hangs_in_the_middle_of_a_copy() {
+    ends_in_the_middle_of_a_copy(End::Hangs);
+}
+
+/// Functions of the borrower that reach what is borrowed leave half of each table to functions that are lent.
+#[test]
+fn own_functions_take_no_more_than_half_of_a_table() {
+    // Host 0 keeps six of eight. Its table is the small one, or those of the others.
+    for requesters in [[8, 32], [32, 8]] {
+        let shape = Hosts { requesters, first_keeps: 6, ..Hosts::default() };
+        let cluster = Cluster::of(&[DmaMode::Strict; 3], 8, shape);
+        cluster.borrow(0, 1, 0).unwrap();
+        let (own, remote) =
+            (cluster.service(0).counters().in_use[1], cluster.service(1).counters().in_use[2]);
+        let log = cluster.hosts[0].kernel.log();
+        // The root port and three; the others' root ports and two.
+        match requesters[0] {
+            8 => assert_eq!((own, remote), (4, 5), "{log:?}"),
+            _ => assert_eq!((own, remote), (3, 4), "{log:?}"),
+        }
+        assert!(
+            log.iter().any(|(_, line)| line.contains("finds no place") || line.contains("does not reach")),
+            "{log:?}"
+        );
+        // Those that are lent find a place.
+        for (by, of, n) in [(1, 0, 6), (1, 0, 7), (1, 2, 0), (1, 2, 1)] {
+            cluster.borrow(by, of, n).unwrap_or_else(|error| panic!("{requesters:?}, {n} of {of}: {error}"));
+            assert!(cluster.copies(by, 50 + n as u64));
+        }
+    }
 }

@@ -4,12 +4,14 @@ mod common;
 
 use std::rc::Rc;
 
-use common::Cluster;
 use common::copiers::CopierBinding;
+use common::{Cluster, Hosts};
 use kernel::DmaMode;
+use platform::Error;
 use platform::dma::Direction;
+use platform::memory::PhysAddr;
 use platform::mmio::MemoryType;
-use units::Iova;
+use units::{Duration, Iova};
 
 /// The first function copies from memory into the second's BAR, where a core finds it, and back.
 fn copies(cluster: &Cluster, [from, to]: [Rc<CopierBinding>; 2], value: u64) -> bool {
@@ -72,7 +74,8 @@ fn a_function_of_the_borrower_reaches_a_borrowed_one() {
     for lender in [DmaMode::Off, DmaMode::Strict] {
         for borrower in [DmaMode::Off, DmaMode::Strict] {
             let what = format!("{borrower:?} of {lender:?}");
-            let cluster = Cluster::first_keeps(&[borrower, lender], 1);
+            let shape = Hosts { first_keeps: 1, ..Hosts::default() };
+            let cluster = Cluster::of(&[borrower, lender], 1, shape);
             let own = cluster.copier(0);
             for value in [100, 101] {
                 cluster.borrow(0, 1, 0).unwrap();
@@ -90,4 +93,89 @@ fn a_function_of_the_borrower_reaches_a_borrowed_one() {
             }
         }
     }
+}
+
+/// Where cores find a function's second BAR.
+fn place(copier: &CopierBinding) -> PhysAddr {
+    copier.device.ioremap_bar(2, MemoryType::Uncached).expect("it has a second BAR").address()
+}
+
+/// Where a function finds another's.
+fn found(cluster: &Cluster, host: usize, [from, to]: [Rc<CopierBinding>; 2]) -> Result<Iova, Error> {
+    cluster.run(host, move |cpu| {
+        Box::pin(async move {
+            let at = place(&to);
+            from.dma.map_resource(&cpu, at, 4096, Direction::Bidirectional)
+        })
+    })
+}
+
+/// The first word of the second BAR of the last function that a host's driver was given.
+fn word(cluster: &Cluster, host: usize) -> u64 {
+    let copier = cluster.copier(host);
+    cluster.run(host, move |cpu| {
+        Box::pin(async move {
+            let bar = copier.device.ioremap_bar(2, MemoryType::Uncached).expect("it has a second BAR");
+            bar.write_u64(&cpu, 8, 1);
+            bar.read_u64(&cpu, 0).await
+        })
+    })
+}
+
+/// A host that has two of a lender's functions crashes. The lender takes one back, and lends it to another host before it has found
+/// out: the other function, still the crashed host's, does not reach it.
+#[test]
+fn what_a_crashed_host_still_has_does_not_reach_what_is_somebody_elses() {
+    let cluster = Cluster::new(&[DmaMode::Strict; 3], 2);
+    let both = [0, 1].map(|n| {
+        cluster.borrow(0, 1, n).unwrap();
+        cluster.copier(0)
+    });
+    let there = found(&cluster, 0, both).unwrap();
+    cluster.reaches_for(1, there.get(), true);
+    cluster.run_for(Duration::from_us(10));
+    assert_eq!(word(&cluster, 0), 0xeeee_eeee_eeee_eeee, "it does reach it");
+    assert_eq!(cluster.service(1).counters().joined, 2);
+
+    cluster.hosts[0].kernel.halt();
+    let taken = cluster.service(1).take_back(cluster.function(1, 1));
+    assert_eq!(cluster.simulation.block_on(taken), Ok(Ok(())));
+    assert_eq!(cluster.service(1).leases(), [(cluster.function(1, 0), 1)], "not noticed yet");
+    assert_eq!(cluster.service(1).counters().joined, 0);
+    cluster.borrow(2, 1, 1).unwrap();
+    assert_eq!(cluster.service(1).leases().len(), 2, "not noticed yet");
+    cluster.reaches_for(1, there.get(), true);
+    cluster.run_for(Duration::from_us(10));
+    assert_eq!(word(&cluster, 2), 0);
+    assert!(!cluster.hosts[1].kernel.iommu_faults().is_empty());
+}
+
+/// The driver of a function of the borrower keeps the address of a borrowed one beyond the lease: what is found in its place
+/// afterwards is out of reach where there is an IOMMU.
+#[test]
+fn an_address_does_not_outlive_its_lease() {
+    let shape = Hosts { first_keeps: 1, ..Hosts::default() };
+    let cluster = Cluster::of(&[DmaMode::Strict; 2], 2, shape);
+    let own = cluster.copier(0);
+    cluster.borrow(0, 1, 0).unwrap();
+    let borrowed = cluster.copier(0);
+    let before = place(&borrowed);
+    let there = found(&cluster, 0, [Rc::clone(&own), borrowed]).unwrap();
+    cluster.reaches_for(0, there.get(), true);
+    cluster.run_for(Duration::from_us(10));
+    assert_eq!(word(&cluster, 0), 0xeeee_eeee_eeee_eeee, "it does reach it");
+    cluster.give_back(0, 1, 0).unwrap();
+    cluster.borrow(0, 1, 1).unwrap();
+    assert_eq!(place(&cluster.copier(0)), before, "another is there");
+    let faults = cluster.hosts[0].kernel.iommu_faults().len();
+    cluster.reaches_for(0, there.get(), true);
+    cluster.run_for(Duration::from_us(10));
+    assert_eq!(word(&cluster, 0), 0);
+    assert!(cluster.hosts[0].kernel.iommu_faults().len() > faults);
+    // The late end of the mapping is no error.
+    let dma = Rc::clone(&own);
+    cluster.run(0, move |cpu| {
+        Box::pin(async move { dma.dma.unmap_resource(&cpu, there, 4096, Direction::Bidirectional) })
+    });
+    assert_eq!(own.dma.counters().errors, 0);
 }

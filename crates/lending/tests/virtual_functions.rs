@@ -27,7 +27,7 @@ fn cluster() -> Cluster {
         Box::new(Nic::new(params).unwrap().0) as Box<dyn Device>
     };
     let nics = |host: usize| if host == 0 { vec![nic(1), nic(2)] } else { Vec::new() };
-    let cluster = Cluster::with_devices(&[DmaMode::Strict; 3], 0, 32, nics);
+    let cluster = Cluster::with_devices(&[DmaMode::Strict; 3], nics);
     let nics = cluster.hosts[0].copiers.clone();
     cluster.simulation.with(|fabric, scheduler| {
         let ends = [nics[0], nics[1]].map(|nic| fabric.ethernet_port(nic, EthernetPort(0)));

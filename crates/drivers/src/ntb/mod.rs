@@ -12,6 +12,7 @@ use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::dma::DmaOps;
 use platform::irq::{Affinity, IrqReturn};
+use platform::lock::SpinLock;
 use platform::memory::PhysAddr;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::{BarRange, PciBinding, PciDevice, PciDriver, PciMatch};
@@ -57,6 +58,8 @@ pub struct Adapter {
     window: BarRange,
     node: u8,
     segment_bytes: u64,
+    /// Held while a place is taken or given, and written: who has it next writes after that.
+    tables: SpinLock,
     segments: RefCell<Places<Segment>>,
     local: RefCell<Places<Bdf>>,
     remote: RefCell<Places<(u8, u8)>>,
@@ -81,6 +84,7 @@ impl Adapter {
             window,
             node: node as u8,
             segment_bytes,
+            tables: SpinLock::default(),
             segments: RefCell::new(Places::new(segments as usize)),
             local: RefCell::new(Places::new(requesters as usize)),
             remote: RefCell::new(Places::new(requesters as usize)),
@@ -194,6 +198,7 @@ impl Adapter {
         // An address that a device which is gone has told reads as all ones.
         let end = target.checked_add(length.max(1)).ok_or(Error::Invalid)?;
         let count = (end - start).div_ceil(bytes) as usize;
+        let _held = self.tables.lock(cpu);
         let first = self.segments.borrow_mut().take_row(count, |n| {
             let target = if registers { 0 } else { start + n as u64 * bytes };
             Segment { node, registers, target }
@@ -216,6 +221,7 @@ impl Adapter {
 
     /// Lets a range lead nowhere.
     pub fn unmap(&self, cpu: &Cpu, mapping: Mapping) {
+        let _held = self.tables.lock(cpu);
         for index in mapping.first..mapping.first + mapping.count {
             self.segments.borrow_mut().give(index);
             self.write_segment(cpu, index, None);
@@ -224,6 +230,7 @@ impl Adapter {
 
     /// Lets a range lead nowhere, and keeps it.
     pub fn sever(&self, cpu: &Cpu, mapping: Mapping) {
+        let _held = self.tables.lock(cpu);
         (mapping.first..mapping.first + mapping.count).for_each(|index| self.write_segment(cpu, index, None));
     }
 
@@ -233,6 +240,7 @@ impl Adapter {
     /// # Errors
     /// [`Error::NoSpace`] if the table is full.
     pub fn add_local(&self, cpu: &Cpu, requester: Bdf) -> Result<u8, Error> {
+        let _held = self.tables.lock(cpu);
         let place = self.local.borrow_mut().take(requester).ok_or(Error::NoSpace)?;
         let at = regs::LOCAL_TABLE + 4 * place as u64;
         self.registers.write_u32(cpu, at, regs::local_entry(Some(requester)));
@@ -241,6 +249,7 @@ impl Adapter {
 
     /// Takes that back.
     pub fn remove_local(&self, cpu: &Cpu, place: u8) {
+        let _held = self.tables.lock(cpu);
         if self.local.borrow_mut().give(place.into()) {
             self.registers.write_u32(cpu, regs::LOCAL_TABLE + 4 * u64::from(place), 0);
         }
@@ -251,6 +260,7 @@ impl Adapter {
     /// # Errors
     /// [`Error::NoSpace`] if the table is full.
     pub fn add_remote(&self, cpu: &Cpu, node: u8, place: u8) -> Result<Bdf, Error> {
+        let _held = self.tables.lock(cpu);
         let own = self.remote.borrow_mut().take((node, place)).ok_or(Error::NoSpace)?;
         let at = regs::REMOTE_TABLE + 4 * own as u64;
         self.registers.write_u32(cpu, at, regs::remote_entry(Some((node, place))));
@@ -260,6 +270,7 @@ impl Adapter {
     /// Takes that back; says whether nobody has it any more.
     pub fn remove_remote(&self, cpu: &Cpu, alias: Bdf) -> bool {
         let place = regs::place_of(alias);
+        let _held = self.tables.lock(cpu);
         let is_free = self.remote.borrow_mut().give(place.into());
         if is_free {
             self.registers.write_u32(cpu, regs::REMOTE_TABLE + 4 * u64::from(place), 0);

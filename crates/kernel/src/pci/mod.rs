@@ -21,9 +21,8 @@ use std::rc::{Rc, Weak};
 use platform::costs::linux;
 use platform::kernel::Kernel;
 use platform::memory::PhysAddr;
-use platform::pci::PciDriver;
+use platform::pci::{PciDriver, PciOps};
 use wire::pcie::FunctionAddress;
-use wire::pcie::config::Bar;
 
 pub use aer::ErrorCounters;
 pub use backend::{Backend, Message};
@@ -160,13 +159,13 @@ impl BarOwners for Pci {
     fn owner_of(&self, at: PhysAddr, length: u64) -> Option<FunctionAddress> {
         let end = at.0.checked_add(length)?;
         let functions = self.functions.borrow();
-        let owner = functions.values().find(|function| {
-            let holds = |bar: &Bar| bar.address <= at.0 && end <= bar.address.saturating_add(bar.size);
-            function.present.get()
-                && function.is_own()
-                && !function.is_bridge()
-                && function.bars.borrow().iter().flatten().any(holds)
+        let all = functions.values().filter(|function| function.present.get() && !function.is_bridge());
+        let bars = all.flat_map(|function| {
+            let here = |bar| function.backend.map_bar(bar, function.bar(bar)?).ok();
+            (0..6).filter_map(here).map(|range| (range, function.at())).collect::<Vec<_>>()
         });
-        owner.map(|function| function.at())
+        // One of another host lies within the window of the adapter that leads there.
+        let holding = bars.filter(|(range, _)| range.start <= at && end - range.start.0 <= range.length);
+        holding.min_by_key(|(range, _)| range.length).map(|(_, owner)| owner)
     }
 }

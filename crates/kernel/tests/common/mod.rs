@@ -41,6 +41,8 @@ pub mod reg {
     pub const TARGET: u64 = 0x10;
     pub const LENGTH: u64 = 0x18;
     pub const START: u64 = 0x20;
+    /// Lets it do nothing more until it is reset.
+    pub const HANG: u64 = 0x28;
 }
 
 thread_local! {
@@ -88,6 +90,7 @@ pub struct Copier {
     pub model: Model,
     registers: [u64; 4],
     vector: u16,
+    hangs: bool,
     /// Behind its second BAR.
     memory: Vec<u8>,
 }
@@ -143,6 +146,8 @@ impl Device for Copier {
         value[..data.len().min(8)].copy_from_slice(&data[..data.len().min(8)]);
         let value = u64::from_le_bytes(value);
         match at.offset.get() {
+            reg::HANG => self.hangs = true,
+            _ if self.hangs => {}
             reg::START => {
                 self.vector = value as u16;
                 bus.read(self.dma(self.registers[1]));
@@ -153,12 +158,15 @@ impl Device for Copier {
     }
     fn read_done(&mut self, bus: &mut dyn DeviceBus, _: Token, outcome: Result<&[u8], DmaError>) {
         match outcome {
+            _ if self.hangs => {}
             Ok(data) => bus.write(self.dma(self.registers[2]), data),
             Err(_) => bus.interrupt(FunctionIndex(0), 7),
         }
     }
     fn write_done(&mut self, bus: &mut dyn DeviceBus, _: Token) {
-        bus.interrupt(FunctionIndex(0), self.vector);
+        if !self.hangs {
+            bus.interrupt(FunctionIndex(0), self.vector);
+        }
     }
 }
 

@@ -5,9 +5,10 @@
 pub mod copiers;
 pub mod host;
 
+use std::cell::Cell;
 use std::rc::Rc;
 
-use copiers::{Copier, CopierBinding, CopierDriver, Model};
+use copiers::{Copier, CopierBinding, CopierDriver, Model, reg};
 use drivers::nic::{NicDriver, NicDriverParams};
 use engine::{Seed, Simulation};
 use hardware::Fabric;
@@ -22,12 +23,12 @@ use kernel::{DmaMode, Kernel};
 use lending::{LendingParams, Service};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
-use platform::device::{Device, Dma};
+use platform::device::{BarAccess, Device, Dma};
 use platform::kernel::TaskParams;
 use platform::pci::PciDriver;
-use platform::sync::Completion;
-use units::{Duration, HostPhysical, Iova};
-use wire::pcie::config::PcieParams;
+use platform::sync::{Completion, until};
+use units::{BarOffset, Duration, HostPhysical, Iova};
+use wire::pcie::config::{ConfigSpace, PcieParams};
 use wire::pcie::{Bdf, FunctionAddress, Generation, Width};
 
 pub struct Side {
@@ -37,8 +38,8 @@ pub struct Side {
     pub adapter: EndpointId,
     pub host: HostId,
     mode: DmaMode,
-    /// Its copiers are its own: it lends none.
-    keeps: bool,
+    /// So many of its copiers are its own, which it does not lend.
+    keeps: usize,
     lends: Host,
 }
 
@@ -48,7 +49,50 @@ pub struct Cluster {
     pub hosts: Vec<Side>,
     /// Each pair has one.
     pub cables: Vec<(usize, usize, LinkId)>,
-    pub requesters: u32,
+}
+
+/// How hosts differ from others, and the first from the rest.
+pub struct Hosts {
+    /// Places in the tables of the first host's adapter, and of the others'.
+    pub requesters: [u32; 2],
+    /// So many of its copiers the first does not lend.
+    pub first_keeps: usize,
+    /// Most bytes of a payload that pass its adapter.
+    pub first_payload: u32,
+}
+
+impl Default for Hosts {
+    fn default() -> Self {
+        Self { requesters: [32; 2], first_keeps: 0, first_payload: 256 }
+    }
+}
+
+/// A copy that a driver has begun.
+pub struct Flight {
+    pub copier: Rc<CopierBinding>,
+    outcome: Rc<Cell<Outcome>>,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Not over, or its host has crashed.
+    UnderWay,
+    /// The device has failed it, or has not answered for too long.
+    Failed,
+    /// The device says that all has been copied, and that is so.
+    Copied,
+    /// The device says so, and it is not.
+    Wrong,
+}
+
+impl Flight {
+    /// Bytes of one.
+    const LENGTH: u64 = 4096;
+
+    pub fn outcome(&self) -> Outcome {
+        self.outcome.get()
+    }
 }
 
 fn node(host: usize) -> u8 {
@@ -68,9 +112,9 @@ fn side(
     simulation: &Simulation<Fabric>,
     (host, mode): (HostId, DmaMode),
     adapter: EndpointId,
-    (copiers, keeps): (Vec<EndpointId>, bool),
+    (copiers, keeps): (Vec<EndpointId>, usize),
 ) -> Side {
-    let lent = if keeps { Vec::new() } else { copiers.clone() };
+    let lent = copiers[keeps..].to_vec();
     let lends = Host::new(simulation, host, copiers::params(mode), lent);
     let (kernel, driver) = (Rc::clone(&lends.kernel), Rc::new(CopierDriver::default()));
     kernel.add_driver(Rc::clone(&driver) as Rc<dyn PciDriver>);
@@ -81,38 +125,22 @@ fn side(
 impl Cluster {
     /// Hosts whose IOMMUs are used so, each with so many copiers, joined pair by pair.
     pub fn new(modes: &[DmaMode], copiers: usize) -> Self {
-        Self::with_requesters(modes, copiers, 32)
-    }
-
-    pub fn with_requesters(modes: &[DmaMode], copiers: usize, requesters: u32) -> Self {
-        Self::with_devices(modes, copiers, requesters, |_| Vec::new())
-    }
-
-    /// Payloads of at most 128 bytes pass the first host's adapter.
-    pub fn first_small(modes: &[DmaMode], copiers: usize) -> Self {
-        Self::build(modes, copiers, 32, (false, 128), |_| Vec::new())
-    }
-
-    /// The first host lends none of its copiers.
-    pub fn first_keeps(modes: &[DmaMode], copiers: usize) -> Self {
-        Self::build(modes, copiers, 32, (true, 256), |_| Vec::new())
+        Self::of(modes, copiers, Hosts::default())
     }
 
     /// With other devices of each host behind its copiers, which it lends too.
-    pub fn with_devices(
-        modes: &[DmaMode],
-        copiers: usize,
-        requesters: u32,
-        others: impl Fn(usize) -> Vec<Box<dyn Device>>,
-    ) -> Self {
-        Self::build(modes, copiers, requesters, (false, 256), others)
+    pub fn with_devices(modes: &[DmaMode], others: impl Fn(usize) -> Vec<Box<dyn Device>>) -> Self {
+        Self::build(modes, 0, Hosts::default(), others)
+    }
+
+    pub fn of(modes: &[DmaMode], copiers: usize, shape: Hosts) -> Self {
+        Self::build(modes, copiers, shape, |_| Vec::new())
     }
 
     fn build(
         modes: &[DmaMode],
         copiers: usize,
-        requesters: u32,
-        (first_keeps, first_payload): (bool, u32),
+        shape: Hosts,
         others: impl Fn(usize) -> Vec<Box<dyn Device>>,
     ) -> Self {
         let mut fabric = Fabric::new();
@@ -130,13 +158,13 @@ impl Cluster {
             let slot = fabric.add_root_port(host, port.clone(), copiers::link(), 0..=0);
             let mut pcie = PcieParams::endpoint(Generation::Gen3, Width::X8);
             if n == 0 {
-                pcie.max_payload = first_payload;
+                pcie.max_payload = shape.first_payload;
             }
             let params = NtbParams {
                 latency: Duration::from_ns(150),
                 window: 64 << 30,
                 segments: 256,
-                requesters,
+                requesters: shape.requesters[usize::from(n > 0)],
                 ..NtbParams::ideal(node(n), pcie)
             };
             let adapter = fabric.add_ntb(EndpointParams::ideal(8), params, slot).unwrap();
@@ -166,10 +194,10 @@ impl Cluster {
             .into_iter()
             .enumerate()
             .map(|(n, (host, mode, adapter, own))| {
-                side(&simulation, (host, mode), adapter, (own, n == 0 && first_keeps))
+                side(&simulation, (host, mode), adapter, (own, if n == 0 { shape.first_keeps } else { 0 }))
             })
             .collect();
-        let mut cluster = Self { simulation, hosts, cables, requesters };
+        let mut cluster = Self { simulation, hosts, cables };
         (0..modes.len()).for_each(|host| cluster.boot(host));
         (0..modes.len()).for_each(|host| cluster.start(host).expect("the service starts"));
         cluster
@@ -266,6 +294,56 @@ impl Cluster {
                 let copied = copier.copy(&cpu, copier.memory.bus, to, 512, 3).await;
                 copied.is_ok() && cpu.load_u64(copier.memory.cpu + 4096) == value
             })
+        })
+    }
+
+    /// Begins a copy of every byte of a page through a copier that a host's driver has.
+    pub fn begin(&self, host: usize, copier: &Rc<CopierBinding>, value: u8) -> Flight {
+        let outcome = Rc::new(Cell::new(Outcome::UnderWay));
+        let flight = Flight { copier: Rc::clone(copier), outcome: Rc::clone(&outcome) };
+        let copier = Rc::clone(copier);
+        self.hosts[host].kernel.spawn(TaskParams::named("flight").on(CpuId(1)), move |cpu| {
+            Box::pin(async move {
+                let (from, to) = (copier.memory, copier.memory.cpu + Flight::LENGTH);
+                cpu.store(from.cpu, &[value; Flight::LENGTH as usize]);
+                cpu.store(to, &[!value; Flight::LENGTH as usize]);
+                copier.done.try_take();
+                copier.start(&cpu, from.bus, from.bus + Flight::LENGTH, Flight::LENGTH, 3);
+                let told = until(&cpu, cpu.now() + Duration::from_ms(30), copier.done.wait()).await;
+                let mut there = [0; Flight::LENGTH as usize];
+                cpu.load(to, &mut there);
+                outcome.set(match told {
+                    Some((3, _)) if there.iter().all(|&byte| byte == value) => Outcome::Copied,
+                    Some((3, _)) => Outcome::Wrong,
+                    _ => Outcome::Failed,
+                });
+            })
+        });
+        flight
+    }
+
+    /// A device does nothing more until it is reset.
+    pub fn hang(&self, host: usize, n: usize) {
+        let device = self.hosts[host].copiers[n];
+        let at = BarAccess { function: Default::default(), bar: 0, offset: BarOffset::new(reg::HANG) };
+        self.simulation.with(|fabric, scheduler| {
+            fabric.with_device(scheduler, device, |device, bus| device.bar_write(bus, at, &[1; 8]));
+        });
+    }
+
+    /// A device is taken out of its slot, or put back.
+    pub fn set_there(&self, host: usize, n: usize, there: bool) {
+        let device = self.hosts[host].copiers[n];
+        self.simulation.with(|fabric, scheduler| match there {
+            true => fabric.insert_device(scheduler, device),
+            false => fabric.remove_device(scheduler, device),
+        });
+    }
+
+    /// A copier of a host as fabric and registers know it.
+    pub fn with_registers<T>(&self, host: usize, n: usize, look: impl FnOnce(&ConfigSpace) -> T) -> T {
+        self.simulation.with(|fabric, _| {
+            look(fabric.endpoint(self.hosts[host].copiers[n]).core.registers.config(Default::default()))
         })
     }
 
