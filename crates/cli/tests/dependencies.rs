@@ -16,10 +16,10 @@ const MAY: &[(&str, &[&str])] = &[
     ("platform", &["units", "wire"]),
     ("hardware", &["units", "settings", "wire", "engine", "platform"]),
     ("devices", &["units", "wire", "engine", "platform"]),
-    ("drivers", &["units", "wire", "platform"]),
+    ("drivers", &["units", "settings", "wire", "platform"]),
     ("workloads", &["units", "wire", "platform"]),
-    ("inet", &["units", "wire"]),
-    ("tester", &["units", "wire", "engine", "platform", "inet"]),
+    ("inet", &["units", "settings", "wire"]),
+    ("tester", &["units", "settings", "wire", "engine", "platform", "inet"]),
     ("kernel", &["units", "settings", "wire", "engine", "inet", "platform", "hardware"]),
     ("virt", &["units", "settings", "wire", "engine", "inet", "platform", "hardware", "kernel"]),
     (

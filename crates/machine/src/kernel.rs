@@ -6,7 +6,8 @@ use crate::doc::Kindred;
 use crate::figure::Figure;
 use crate::link::PayloadLimit;
 use crate::read::{Check, record};
-use crate::scalar::{Count, names};
+use crate::scalar::Count;
+use settings::EcnMode;
 use units::{Bytes, Cycles, Duration};
 
 record! {
@@ -137,23 +138,11 @@ record! {
     }
 }
 
-names! {
-    /// Whether TCP uses explicit congestion notification (RFC 3168).
-    pub enum Ecn {
-        /// Never.
-        Off = "off",
-        /// If the peer asks for it.
-        Accept = "accept",
-        /// Own connections ask for it, too.
-        Ask = "ask",
-    }
-}
-
 record! {
     /// How a kernel's Internet protocols are set up.
     pub struct InetFile {
         /// Whether TCP uses explicit congestion notification.
-        ecn: Figure<Ecn>,
+        ecn: Figure<EcnMode>,
         /// Whether a segment that is not full waits while the device has others of its connection.
         autocorking: Figure<bool>,
         /// Bytes that fragments may take that wait for others of their packets.

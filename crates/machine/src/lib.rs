@@ -70,13 +70,13 @@ pub use event::{
 pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
 pub use gpu::*;
 pub use host::*;
-pub use kernel::{DmaFile, Ecn, KernelFile, PciFile, SchedulerFile};
+pub use kernel::{DmaFile, KernelFile, PciFile, SchedulerFile};
 pub use library::{Library, Used};
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit, TagBits};
 pub use measured::{Nearness, Wanted, find_card, find_joined, find_machine, find_relative};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
 pub use nic::{Nic, NicController, NicDefaults, NicKpio, NicPath, NicVirtual};
-pub use nic_driver::{HeldLoads, KpioFormat, KpioSelect, KpioStores, NicDriverEntry, RingPlace};
+pub use nic_driver::{KpioFormat, KpioSelect, NicDriverEntry, RingPlace};
 pub use ntb::{ClusterSwitch, Ntb};
 pub use nvme_driver::NvmeDriverEntry;
 pub use part::*;

@@ -4,6 +4,7 @@ use crate::nic::RINGS;
 use crate::placed::{Placed, Several};
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
+use settings::{Loads, Stores};
 use units::{Bytes, Duration};
 
 names! {
@@ -17,18 +18,6 @@ names! {
         TcpPorts = "tcp-ports",
         /// Those up to a size.
         UpTo = "up-to",
-    }
-}
-
-names! {
-    /// How lines are stored into the device.
-    pub enum KpioStores {
-        /// Through write-combining buffers.
-        Combining = "combining",
-        /// Uncached, eight bytes at a time.
-        Uncached = "uncached",
-        /// Directly, 64 bytes at a time.
-        Direct = "direct",
     }
 }
 
@@ -49,16 +38,6 @@ names! {
         Core = "core",
         /// The device's.
         Device = "device",
-    }
-}
-
-names! {
-    /// How the core fetches frames that stay in the device.
-    pub enum HeldLoads {
-        /// Streaming loads of whole lines from a write-combining mapping.
-        Streaming = "streaming",
-        /// Uncached loads of eight bytes.
-        Uncached = "uncached",
     }
 }
 
@@ -94,7 +73,7 @@ record! {
         /// The format; with length and checksum if not given.
         kpio_format: Option<KpioFormat>,
         /// How lines are stored; through write-combining buffers if not given.
-        kpio_stores: Option<KpioStores>,
+        kpio_stores: Option<Stores>,
         /// Whether a fence flushes a frame's last line in place of stuffing. For the framed format; it
         /// does not if not given.
         kpio_fenced: Option<bool>,
@@ -109,7 +88,7 @@ record! {
         /// Longest received frame that stays in the device for the core to fetch; none if not given.
         held_up_to: Option<Placed<Bytes>>,
         /// How it is fetched; by streaming loads if not given.
-        held_loads: Option<HeldLoads>,
+        held_loads: Option<Loads>,
         /// Longest frame that goes into its descriptor, and that into the doorbell; none if not given.
         inline_up_to: Option<Placed<Bytes>>,
         /// Whether such doorbells are direct stores in place of write-combining ones; write-combining if not given.

@@ -5,7 +5,8 @@ use crate::read::{Complaints, Read};
 use crate::shape::{Shape, Single};
 use crate::tree::{Entry, Node, Value};
 use settings::{
-    DmaMode, EvictionNotice, EvictionOrder, PipelineOrder, RemoteHit, ReplacementPolicy, SliceFold, SnoopMode,
+    DmaMode, EcnMode, EvictionNotice, EvictionOrder, Loads, PipelineOrder, RemoteHit, ReplacementPolicy,
+    SliceFold, SnoopMode, Stores,
 };
 use std::fmt;
 use std::num::NonZeroU32;
@@ -407,13 +408,16 @@ macro_rules! read_by_name {
 // Those that models use, too.
 read_by_name!(
     DmaMode,
+    EcnMode,
     EvictionNotice,
     EvictionOrder,
+    Loads,
     PipelineOrder,
     RemoteHit,
     ReplacementPolicy,
     SliceFold,
-    SnoopMode
+    SnoopMode,
+    Stores
 );
 
 pub(crate) use {names, read_by_name, single};

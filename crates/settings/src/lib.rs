@@ -135,3 +135,43 @@ choices! {
         Global = "global",
     }
 }
+
+choices! {
+    /// Whether TCP uses explicit congestion notification (RFC 3168).
+    #[derive(Default)]
+    pub enum EcnMode {
+        /// Never.
+        Off = "off",
+        /// If the peer asks for it.
+        #[default]
+        Accept = "accept",
+        /// Own connections ask for it, too.
+        Ask = "ask",
+    }
+}
+
+choices! {
+    /// How a core stores lines into a device's window for programmed I/O.
+    #[derive(Default)]
+    pub enum Stores {
+        /// Through write-combining buffers, which lines leave when they are full.
+        #[default]
+        Combining = "combining",
+        /// Uncached, eight bytes at a time.
+        Uncached = "uncached",
+        /// Directly, 64 bytes at a time (`movdir64b`).
+        Direct = "direct",
+    }
+}
+
+choices! {
+    /// How a core fetches frames that stay in the device.
+    #[derive(Default)]
+    pub enum Loads {
+        /// Streaming loads of whole lines from a write-combining mapping (`movntdqa`), as many at once as the core has buffers.
+        #[default]
+        Streaming = "streaming",
+        /// Uncached loads of eight bytes, one after the other.
+        Uncached = "uncached",
+    }
+}

@@ -2,6 +2,7 @@
 
 use platform::costs;
 use platform::net::Coalescing;
+pub use settings::Loads;
 use units::Duration;
 
 use super::kpio::params::KpioParams;
@@ -37,16 +38,6 @@ pub struct InlineParams {
     pub up_to: u32,
     /// By direct stores (`movdir64b`) in place of write-combining buffers that a fence flushes.
     pub direct: bool,
-}
-
-/// How frames that stay in the device are fetched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Loads {
-    /// Streaming loads of whole lines from a write-combining mapping (`movntdqa`), as many at once as the core has buffers.
-    #[default]
-    Streaming,
-    /// Loads of eight bytes from an uncached mapping, one after the other.
-    Uncached,
 }
 
 /// Receiving by programmed I/O: short frames stay in the device, and the core fetches them.

@@ -1,39 +1,26 @@
 //! Explicit congestion notification (RFC 3168): routers mark packets instead of dropping them, the receiver says so, the
 //! sender slows down as if one had been lost.
 
+use settings::EcnMode;
 use wire::ip::TcpFlags;
 
-/// Whether connections use it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum EcnMode {
-    /// Never.
-    Off,
-    /// If the peer asks for it.
-    #[default]
-    Accept,
-    /// Own connections ask for it, too.
-    Ask,
+/// The flags of a SYN (6.1.1): one that `answers` has `agreed` or not. One that is sent again does not ask, as it may be
+/// that what asks is what gets lost.
+pub(super) fn syn_flags(mode: EcnMode, answers: bool, agreed: bool, again: bool) -> TcpFlags {
+    match answers {
+        true if agreed => TcpFlags::ECE,
+        false if !again && mode == EcnMode::Ask => TcpFlags::ECE.with(TcpFlags::CWR),
+        _ => TcpFlags::default(),
+    }
 }
 
-impl EcnMode {
-    /// The flags of a SYN (6.1.1): one that `answers` has `agreed` or not. One that is sent again does not ask, as it may be
-    /// that what asks is what gets lost.
-    pub(super) fn syn_flags(self, answers: bool, agreed: bool, again: bool) -> TcpFlags {
-        match answers {
-            true if agreed => TcpFlags::ECE,
-            false if !again && self == Self::Ask => TcpFlags::ECE.with(TcpFlags::CWR),
-            _ => TcpFlags::default(),
-        }
-    }
-
-    /// Whether both ends want it, by the flags of the peer's SYN.
-    pub(super) fn agrees(self, syn: TcpFlags) -> bool {
-        let asked = syn.contains(TcpFlags::ECE.with(TcpFlags::CWR));
-        match syn.contains(TcpFlags::ACK) {
-            // A peer that answers with both flags reflects what it does not understand.
-            true => self == Self::Ask && syn.contains(TcpFlags::ECE) && !asked,
-            false => self != Self::Off && asked,
-        }
+/// Whether both ends want it, by the flags of the peer's SYN.
+pub(super) fn agrees(mode: EcnMode, syn: TcpFlags) -> bool {
+    let asked = syn.contains(TcpFlags::ECE.with(TcpFlags::CWR));
+    match syn.contains(TcpFlags::ACK) {
+        // A peer that answers with both flags reflects what it does not understand.
+        true => mode == EcnMode::Ask && syn.contains(TcpFlags::ECE) && !asked,
+        false => mode != EcnMode::Off && asked,
     }
 }
 

@@ -41,9 +41,9 @@ mod tail;
 mod undo;
 
 pub use connection::{Connection, Counters, Failure, State};
-pub use ecn::EcnMode;
 pub use output::{Segment, reset_for};
 pub use params::{KeepAlive, TcpParams};
+pub use settings::EcnMode;
 
 /// A piece of received data, wherever its bytes are.
 pub trait Payload {

@@ -7,6 +7,7 @@ use wire::ip::{TcpFlags, TcpHeader, TcpOptions};
 
 use super::Payload;
 use super::connection::{Connection, State};
+use super::ecn;
 use super::sender::Span;
 
 /// A segment to send, or several that a device is to cut.
@@ -85,7 +86,7 @@ impl<P: Payload> Connection<P> {
         let agreed = self.receiver.agreed();
         // What the peer did not offer is not answered.
         let may = |wanted: bool, offered: bool| wanted && (offered || !answers);
-        let flags = self.params.ecn.syn_flags(answers, agreed.ecn, again);
+        let flags = ecn::syn_flags(self.params.ecn, answers, agreed.ecn, again);
         let mut header = self.header(self.sender.number(0), TcpFlags::SYN.with(flags));
         header.options = TcpOptions {
             mss: Some(self.params.mss),

@@ -4,7 +4,9 @@ use units::Duration;
 use wire::ip::TcpHeader;
 
 use super::congestion::Algorithm;
-use super::ecn::EcnMode;
+use settings::EcnMode;
+
+use super::ecn;
 
 /// How an idle connection is kept alive (RFC 1122, 4.2.3.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,7 +131,7 @@ impl Agreed {
             scaling: scaling.is_some(),
             shift: scaling.map_or(0, |_| params.window_shift()),
             peer_shift: scaling.map_or(0, |shift| shift.min(14)),
-            ecn: params.ecn.agrees(syn.flags),
+            ecn: ecn::agrees(params.ecn, syn.flags),
         }
     }
 }

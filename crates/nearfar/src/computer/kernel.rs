@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use ::kernel::{
-    BlockParams, CoreParams, DmaParams, EcnMode, FragmentParams, InetParams, KernelCosts, KernelParams,
-    PciParams, SchedParams, SteeringParams,
+    BlockParams, CoreParams, DmaParams, FragmentParams, InetParams, KernelCosts, KernelParams, PciParams,
+    SchedParams, SteeringParams,
 };
 use drivers::nic::{KpioCosts, NicCosts};
 use drivers::nvme::NvmeCosts;
 use drivers::team::TeamCosts;
 use drivers::virtio_blk::VirtioBlkCosts;
 use drivers::virtio_net::VirtioNetCosts;
-use machine::{Diagnostics, Ecn, Figure, HostSetup, KernelFile};
+use machine::{Diagnostics, Figure, HostSetup, KernelFile};
 use units::Cycles;
 use virt::{VhostCosts, VirtCosts};
 
@@ -61,11 +61,7 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
 fn inet(file: &KernelFile) -> InetParams {
     let KernelFile { inet, steering, .. } = file;
     InetParams {
-        ecn: match inet.ecn.value {
-            Ecn::Off => EcnMode::Off,
-            Ecn::Accept => EcnMode::Accept,
-            Ecn::Ask => EcnMode::Ask,
-        },
+        ecn: inet.ecn.value,
         autocorking: inet.autocorking.value,
         fragments: FragmentParams {
             memory: inet.fragment_memory.value.get(),

@@ -1,18 +1,7 @@
 //! Settings of the path by programmed I/O.
 
 use platform::costs;
-
-/// How lines are stored to the window.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Stores {
-    /// Non-temporal stores to a write-combining mapping, which leave when a line is full.
-    #[default]
-    Combining,
-    /// Uncached stores of eight bytes.
-    Uncached,
-    /// Direct stores of 64 bytes (`movdir64b`).
-    Direct,
-}
+pub use settings::Stores;
 
 /// How the last line of a frame leaves a write-combining buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

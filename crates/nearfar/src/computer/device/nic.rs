@@ -3,12 +3,12 @@
 use devices::nic::{
     FlowControl, KpioParams, NicFunctionParams, NicHandle, NicParams, PathParams, VirtualParams,
 };
-use drivers::nic::{Ending, Flow, HeldParams, InlineParams, Loads, NicDriverParams, Select, Stores};
+use drivers::nic::{Ending, Flow, HeldParams, InlineParams, NicDriverParams, Select};
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::root::HostId;
 use machine::{
-    Count, Figure, HeldLoads, KpioFormat, KpioSelect, KpioStores, Nic, NicDefaults, NicDriverEntry, NicKpio,
-    NicPath, NicVirtual, Placed, PortAddress, RingPlace,
+    Count, Figure, KpioFormat, KpioSelect, Nic, NicDefaults, NicDriverEntry, NicKpio, NicPath, NicVirtual,
+    Placed, PortAddress, RingPlace,
 };
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
@@ -183,10 +183,7 @@ pub fn driver_params(entry: Option<&NicDriverEntry>, of_nic: Option<&NicDefaults
         }),
         held: entry.held_up_to.as_ref().map(|bytes| HeldParams {
             up_to: bytes.value.get() as u16,
-            loads: match entry.held_loads {
-                None | Some(HeldLoads::Streaming) => Loads::Streaming,
-                Some(HeldLoads::Uncached) => Loads::Uncached,
-            },
+            loads: entry.held_loads.unwrap_or_default(),
         }),
         kpio: driver_kpio(entry),
         completions_at_device: entry.completions == Some(RingPlace::Device),
@@ -211,11 +208,7 @@ fn driver_kpio(entry: &NicDriverEntry) -> Option<drivers::nic::KpioParams> {
         select,
         framed,
         flow: if entry.kpio_stalls.unwrap_or(!framed) { Flow::Link } else { Flow::Counted },
-        stores: match entry.kpio_stores {
-            None | Some(KpioStores::Combining) => Stores::Combining,
-            Some(KpioStores::Uncached) => Stores::Uncached,
-            Some(KpioStores::Direct) => Stores::Direct,
-        },
+        stores: entry.kpio_stores.unwrap_or_default(),
         ending: if entry.kpio_fenced == Some(true) { Ending::Fenced } else { Ending::Stuffed },
         fence_every: entry.kpio_fence_every.map_or(usual.fence_every, |lines| lines as u16),
         shared: entry.kpio_shared.unwrap_or(usual.shared),
