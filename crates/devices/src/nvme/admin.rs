@@ -47,8 +47,8 @@ impl Controller {
             AdminCommand::CreateCompletionQueue { queue, size, contiguous, interrupts, vector } => {
                 self.create_completion(command, queue, size, contiguous, interrupts.then_some(vector))
             }
-            AdminCommand::CreateSubmissionQueue { queue, size, contiguous, priority, completion_queue } => {
-                self.create_submission(command, (queue, completion_queue), size, contiguous, priority)
+            AdminCommand::CreateSubmissionQueue { queue, size, contiguous, completion_queue, .. } => {
+                self.create_submission(command, (queue, completion_queue), size, contiguous)
             }
             AdminCommand::DeleteSubmissionQueue { queue } => self.delete_submission(queue).await,
             AdminCommand::DeleteCompletionQueue { queue } => self.delete_completion(queue),
@@ -121,7 +121,6 @@ impl Controller {
         (queue, completion_queue): (u16, u16),
         size: u16,
         contiguous: bool,
-        priority: u8,
     ) -> Result<u32, Status> {
         self.queue_limits(queue, size)?;
         let base = queue_base(command, contiguous, self.page_bytes())?;
@@ -139,8 +138,7 @@ impl Controller {
             return Err(Status::INVALID_FIELD.dnr());
         }
         let entries = u32::from(size) + 1;
-        let new = SubmissionQueue::new(base, entries, priority, completion_queue);
-        state.submission.insert(queue, new);
+        state.submission.insert(queue, SubmissionQueue::new(base, entries, completion_queue));
         Ok(0)
     }
 

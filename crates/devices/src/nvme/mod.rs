@@ -129,7 +129,7 @@ impl Nvme {
         Capabilities {
             max_queue_entries: (params.queue_entries - 1).min(0xffff) as u16,
             contiguous_queues: true,
-            weighted_round_robin: params.weighted_round_robin,
+            weighted_round_robin: false,
             timeout: 20,
             doorbell_stride: params.doorbell_stride,
             subsystem_reset: true,

@@ -29,8 +29,6 @@ pub struct NvmeParams {
     pub doorbell_stride: u8,
     /// Largest transfer: 4 KiB times two to this; 0 is no limit.
     pub max_transfer_shift: u8,
-    /// Weighted round robin with urgent priority class is supported.
-    pub weighted_round_robin: bool,
     /// Bytes of the controller memory buffer, a power of two of at least 4 KiB; 0 for none.
     pub memory_buffer: u64,
     /// Bytes of each namespace.
@@ -126,7 +124,6 @@ impl NvmeParams {
             vectors: 9,
             doorbell_stride: 0,
             max_transfer_shift: 5,
-            weighted_round_robin: true,
             memory_buffer: 64 << 10,
             namespaces: vec![Bytes::mib(4), Bytes::mib(4)],
             block_shift: 9,

@@ -16,14 +16,13 @@ pub(super) struct SubmissionQueue {
     /// Nothing is fetched any more.
     pub closed: bool,
     /// 0 urgent, 1 high, 2 medium, 3 low.
-    pub priority: u8,
     pub completion_queue: u16,
 }
 
 impl SubmissionQueue {
     /// An empty queue.
-    pub fn new(base: u64, entries: u32, priority: u8, completion_queue: u16) -> Self {
-        Self { base, entries, tail: 0, head: 0, fetching: false, closed: false, priority, completion_queue }
+    pub fn new(base: u64, entries: u32, completion_queue: u16) -> Self {
+        Self { base, entries, tail: 0, head: 0, fetching: false, closed: false, completion_queue }
     }
 
     pub fn waiting(&self) -> u32 {
@@ -74,13 +73,11 @@ pub(super) struct Fetch {
     pub count: u32,
 }
 
-/// Chooses the next submission queue.
+/// Chooses the next submission queue: each in turn, the admin queue as one of them.
 #[derive(Default)]
 pub(super) struct Arbiter {
-    /// The queue that was served last, of each class.
-    last: [u16; 5],
-    /// Commands that high, medium and low priority may still have in this round.
-    credits: [u32; 3],
+    /// The queue that was served last.
+    last: u16,
 }
 
 impl Arbiter {
@@ -88,55 +85,20 @@ impl Arbiter {
     pub fn pick(
         &mut self,
         queues: &mut BTreeMap<u16, SubmissionQueue>,
-        weighted: bool,
         arbitration: u32,
         slots: u32,
     ) -> Option<Fetch> {
-        let [burst, low, medium, high] = arbitration.to_le_bytes();
-        let burst = if burst & 7 == 7 { u32::MAX } else { 1 << (burst & 7) };
-        let weights = [high, medium, low].map(|weight| u32::from(weight) + 1);
-        let class = |id: u16, queue: &SubmissionQueue| match (weighted, id) {
-            (false, _) | (true, 0) => 0,
-            (true, _) => usize::from(queue.priority) + 1,
+        let burst = if arbitration & 7 == 7 { u32::MAX } else { 1 << (arbitration & 7) };
+        let is_ready = |(id, queue): &(&u16, &SubmissionQueue)| {
+            !queue.fetching && !queue.closed && queue.waiting() > 0 && (**id == 0 || slots > 0)
         };
-        let ready = |id: u16, queue: &SubmissionQueue| {
-            !queue.fetching && !queue.closed && queue.waiting() > 0 && (id == 0 || slots > 0)
-        };
-        // Two rounds: the second with new credits.
-        for _ in 0..2 {
-            for wanted in 0..5 {
-                if wanted >= 2 && self.credits[wanted - 2] == 0 {
-                    continue;
-                }
-                let last = self.last[wanted];
-                let fits = |item: &(&u16, &SubmissionQueue)| {
-                    class(*item.0, item.1) == wanted && ready(*item.0, item.1)
-                };
-                let id = queues
-                    .range(last.saturating_add(1)..)
-                    .find(fits)
-                    .or_else(|| queues.range(..=last).find(fits))
-                    .map(|(&id, _)| id);
-                let Some(id) = id else { continue };
-                self.last[wanted] = id;
-                let queue = queues.get_mut(&id)?;
-                let mut count = queue.waiting().min(burst).min(queue.entries - queue.head);
-                if id != 0 {
-                    count = count.min(slots);
-                }
-                if wanted >= 2 {
-                    count = count.min(self.credits[wanted - 2]);
-                    self.credits[wanted - 2] -= count;
-                }
-                queue.fetching = true;
-                return Some(Fetch { queue: id, address: queue.base + u64::from(queue.head) * 64, count });
-            }
-            // Credits are for a round in which there is something to do.
-            if !queues.iter().any(|(&id, queue)| class(id, queue) >= 2 && ready(id, queue)) {
-                return None;
-            }
-            self.credits = weights;
-        }
-        None
+        let behind = queues.range(self.last.saturating_add(1)..).find(is_ready);
+        let id = *behind.or_else(|| queues.range(..=self.last).find(is_ready))?.0;
+        self.last = id;
+        let queue = queues.get_mut(&id)?;
+        let most = if id == 0 { u32::MAX } else { slots };
+        let count = queue.waiting().min(burst).min(queue.entries - queue.head).min(most);
+        queue.fetching = true;
+        Some(Fetch { queue: id, address: queue.base + u64::from(queue.head) * 64, count })
     }
 }

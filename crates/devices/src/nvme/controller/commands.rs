@@ -7,7 +7,7 @@ use wire::nvme::command::LEN as COMMAND_LEN;
 use wire::nvme::log::ErrorEntry;
 use wire::nvme::{Command, CompletionEntry, IoCommand, Status, feature};
 
-use super::{Controller, Running, WEIGHTED};
+use super::{Controller, Running};
 use crate::nvme::faults::FaultKind;
 use crate::nvme::queues::Fetch;
 
@@ -44,8 +44,7 @@ impl Controller {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         let slots = u32::from(self.drive.params.timing.commands_in_hand).saturating_sub(state.in_hand);
-        let weighted = state.configuration.arbitration == WEIGHTED;
-        let fetch = state.arbiter.pick(&mut state.submission, weighted, arbitration, slots)?;
+        let fetch = state.arbiter.pick(&mut state.submission, arbitration, slots)?;
         if fetch.queue != 0 {
             state.in_hand += fetch.count;
         }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use wire::nvme::{Configuration, ControllerStatus};
 
-use super::{Controller, MAX_PAGE_SHIFT, State, WEIGHTED};
+use super::{Controller, MAX_PAGE_SHIFT, State};
 use crate::nvme::queues::{CompletionQueue, SubmissionQueue};
 
 impl Controller {
@@ -35,8 +35,7 @@ impl Controller {
 
     fn start(self: &Rc<Self>, configuration: Configuration) {
         let params = &self.drive.params;
-        let arbitration = configuration.arbitration == 0
-            || configuration.arbitration == WEIGHTED && params.weighted_round_robin;
+        let arbitration = configuration.arbitration == 0;
         {
             let mut state = self.state.borrow_mut();
             let aligned = (state.admin_submission | state.admin_completion) % 4096 == 0;
@@ -47,7 +46,7 @@ impl Controller {
                 return;
             }
             let (base, entries) = (state.admin_submission, u32::from(state.admin.submission) + 1);
-            state.submission.insert(0, SubmissionQueue::new(base, entries, 0, 0));
+            state.submission.insert(0, SubmissionQueue::new(base, entries, 0));
             let entries = u32::from(state.admin.completion) + 1;
             let queue = CompletionQueue::new(state.admin_completion, entries, Some(0));
             state.completion.insert(0, queue);

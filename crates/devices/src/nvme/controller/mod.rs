@@ -19,9 +19,6 @@ use super::events::Events;
 use super::queues::{Arbiter, CompletionQueue, SubmissionQueue};
 use crate::firmware::Port;
 
-/// CC.AMS: weighted round robin with urgent priority class.
-const WEIGHTED: u8 = 1;
-
 /// Largest page size: 4 KiB times two to this.
 pub(super) const MAX_PAGE_SHIFT: u8 = 4;
 

@@ -242,34 +242,3 @@ fn s1_4_two_ports_share_their_namespaces() {
     let controller = IdentifyController::parse(page.first_chunk().unwrap());
     assert_eq!((controller.controller, controller.multi_path), (1, 3));
 }
-
-#[test]
-fn command_arbitration_weighted_round_robin_prefers_as_weighted() {
-    let params = NvmeParams {
-        timing: devices::nvme::ControllerTiming { commands_in_hand: 1, ..NvmeParams::example().timing },
-        ..NvmeParams::example()
-    };
-    let mut d = Driver::on_bench(params);
-    d.enable_with(Configuration { arbitration: 1, ..Configuration::enabled() });
-    // One command at a time; high three to low one.
-    let value = Feature::Arbitration { burst: 0, low: 0, medium: 0, high: 2 }.to_bits();
-    let set = AdminCommand::SetFeatures { feature: feature::ARBITRATION, save: false, value };
-    assert!(d.admin(set, 0, prp(0)).status.is_success());
-    let (cq, status) = d.create_cq(1, 32, 1);
-    assert!(status.is_success());
-    for (queue, priority) in [(1, 3), (2, 1)] {
-        let (base, status) = d.create_sq(queue, 16, 1, priority);
-        assert!(status.is_success());
-        for n in 0..8u16 {
-            d.host.write(base + u64::from(n) * 64, &IoCommand::Flush.command(n, 1).emit());
-        }
-    }
-    d.write32(submission_doorbell(1, 0), 8);
-    d.write32(submission_doorbell(2, 0), 8);
-    d.host.run_for(Duration::from_ms(2));
-    let queues: Vec<u16> = (0..8)
-        .map(|n| CompletionEntry::parse(d.bytes(cq + n * 16, 16).first_chunk().unwrap()).submission_queue)
-        .collect();
-    // The first doorbell finds the low queue alone.
-    assert_eq!(queues[1..8].iter().filter(|&&queue| queue == 2).count(), 6, "{queues:?}");
-}

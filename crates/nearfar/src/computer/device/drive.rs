@@ -104,7 +104,6 @@ pub fn nvme_params(drive: &Drive, generation: Generation, width: Width, seed: u6
         vectors: count(&controller.queue_pairs) as u16 + 1,
         doorbell_stride: 0,
         max_transfer_shift: (controller.max_transfer.value.get() / 4096).max(1).ilog2() as u8,
-        weighted_round_robin: false,
         memory_buffer: controller.memory_buffer.as_ref().map_or(0, |buffer| buffer.value.get()),
         namespaces: vec![controller.capacity.value],
         block_shift: block.ilog2() as u8,
