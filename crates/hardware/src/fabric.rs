@@ -209,7 +209,7 @@ impl Fabric {
                     let endpoint = &mut self.endpoints[usize::from(adapter.0)];
                     if let Some(bridge) = endpoint.bridge_mut() {
                         let nodes = routes.keys().fold(0, |all, node| all | 1u64 << (node % 64));
-                        *bridge.reachable.borrow_mut() = nodes;
+                        bridge.reach.borrow_mut().set_up(nodes);
                         bridge.routes = routes;
                     }
                 }

@@ -1,7 +1,7 @@
 //! A host's service: lender and borrower at once.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
 use drivers::ntb::Adapter;
@@ -84,6 +84,8 @@ pub struct Service {
     pub(crate) doorbell: Doorbell,
     /// What requests of other nodes' cores are called here.
     aliases: RefCell<BTreeMap<u8, Bdf>>,
+    /// Nodes that are gone, with which leases have not all ended.
+    losing: RefCell<BTreeSet<u8>>,
     /// Somebody asks whether the others are still there.
     beats: Cell<bool>,
     /// Interrupts passed on.
@@ -157,6 +159,7 @@ impl Service {
             mediated: AllMediated::default(),
             doorbell: Doorbell::default(),
             aliases: RefCell::default(),
+            losing: RefCell::default(),
             beats: Cell::new(false),
             forwarded: Cell::new(0),
         });
@@ -279,30 +282,36 @@ impl Service {
         if let Err(error) = self.admit_neighbours(cpu).await {
             self.log(format!("a neighbour finds no place: {error}"));
         }
-        for node in (0..NODES).filter(|node| reachable >> node & 1 == 0) {
+        let known: Vec<u8> = self.aliases.borrow().keys().copied().collect();
+        for node in known.into_iter().filter(|node| reachable >> node & 1 == 0) {
             self.mail.disconnect(cpu, node);
             self.lost(node);
         }
     }
 
-    /// A node is no longer there: what it has lent is gone, what it has borrowed comes back. Done in a task of its own.
+    /// A node is no longer there: what it has lent is gone, what it has borrowed comes back. Done in a task of its own; afterwards the
+    /// node may come again.
     fn lost(&self, node: u8) {
-        let mediated = self.mediated.from(node);
-        if self.borrower.from(node).is_empty() && self.lender.lent_to(node).is_empty() && mediated.is_empty()
-        {
+        let (Some(kernel), Some(me)) = (self.kernel(), self.me.upgrade()) else { return };
+        if !self.losing.borrow_mut().insert(node) {
             return;
         }
-        let (Some(kernel), Some(me)) = (self.kernel(), self.me.upgrade()) else { return };
         kernel.spawn(TaskParams::named("lending"), move |cpu| {
             Box::pin(async move {
-                me.log(format!("node {node} is gone"));
-                for function in me.borrower.from(node) {
+                let (borrowed, mediated) = (me.borrower.from(node), me.mediated.from(node));
+                let lent = me.lender.lent_to(node);
+                if borrowed.len() + mediated.len() + lent.len() > 0 {
+                    me.log(format!("node {node} is gone"));
+                }
+                for function in borrowed {
                     let _ = me.borrower.give_back(&cpu, &me, (node, function), true).await;
                 }
                 mediated.iter().for_each(|mediated| mediated.lost(&cpu));
-                for function in me.lender.lent_to(node) {
+                for function in lent {
                     let _ = me.lender.take_back(&cpu, &me, node, function).await;
                 }
+                me.losing.borrow_mut().remove(&node);
+                me.adapter.admit_node(&cpu, node);
             })
         });
     }

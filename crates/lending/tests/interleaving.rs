@@ -154,14 +154,6 @@ impl World {
         self.cluster.simulation.block_on(given).expect("it ends").is_ok()
     }
 
-    /// A link trains for longer than hosts need to hear that it has been down.
-    fn set_cable(&self, a: usize, b: usize, up: bool) {
-        if up {
-            self.cluster.run_for(Duration::from_ms(1));
-        }
-        self.cluster.set_cable(a, b, up);
-    }
-
     fn take(&mut self, step: Step) {
         match step {
             Step::Borrow(a, b, of) => assert!(self.borrow(&[a, b], of) <= 1),
@@ -175,7 +167,7 @@ impl World {
             }
             Step::Cable(cable, up) => {
                 let (a, b, _) = self.cluster.cables[cable];
-                self.set_cable(a, b, up);
+                self.cluster.set_cable(a, b, up);
             }
             Step::Pull((of, n)) => {
                 for there in [false, true] {
@@ -209,7 +201,7 @@ proptest! {
         }
         for cable in 0..3 {
             let (a, b, _) = world.cluster.cables[cable];
-            world.set_cable(a, b, true);
+            world.cluster.set_cable(a, b, true);
         }
         // All have noticed what there was to be noticed.
         world.cluster.run_for(Duration::from_ms(2_000));

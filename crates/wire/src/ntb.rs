@@ -24,7 +24,8 @@ pub const SEGMENTS: u64 = 0x04;
 pub const SEGMENT_BYTES: u64 = 0x08;
 /// Entries of each table of requesters.
 pub const REQUESTERS: u64 = 0x10;
-/// A bit for each node that a cable leads to which is up, 64 bits.
+/// A bit for each node that requests pass to and from, 64 bits: a cable leads there which is up, and has not been down since software
+/// last wrote the bit. What was under way on it is lost, so that what follows is not to arrive by itself.
 pub const REACHABLE: u64 = 0x18;
 
 /// Segments: 16 bytes each, see [`Segment`].

@@ -105,11 +105,13 @@ impl Endpoint {
         let now = cx.now();
         let master = self.core.registers.master(FunctionIndex(0));
         let is_up = cx.wires.link(host.link).state() == LinkState::Up;
-        let own = master.filter(|_| is_up).map(|(_, id)| id).ok_or(Refusal::Unreachable);
+        let own = master.filter(|_| is_up).map(|(_, id)| id);
         let rewritten = match &tlp.kind {
             TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
                 let at = CableAddress::from_bits(request.address);
-                if at.registers {
+                let from = (request.requester.bus(), request.requester.ari_function());
+                let is_open = bridge.is_open(from.0);
+                if at.registers && is_open {
                     // Behind what went to the host before: an interrupt comes after the data that it tells of.
                     let last = &mut bridge.last_in;
                     let at = bridge::crossing_time(cx.wires, now, (ingress, host), packet, timing, last);
@@ -117,19 +119,20 @@ impl Endpoint {
                     cx.scheduler.at(at, Event::Endpoint(self.core.id, event));
                     return;
                 }
-                let from = (request.requester.bus(), request.requester.ari_function());
-                own.and_then(|own| {
+                own.filter(|_| is_open).ok_or(Refusal::Unreachable).and_then(|own| {
                     let place = bridge.remote_place(from).ok_or(Refusal::UnknownRequester)?;
                     let requester = ntb::alias(own.bus(), place);
                     Ok(with_request(&tlp, MemoryRequest { requester, address: at.address, ..*request }))
                 })
             }
-            TlpKind::Completion(header) | TlpKind::CompletionData(header) => own.and_then(|own| {
-                let place = header.requester.ari_function();
-                let requester = bridge.tables.borrow().local.get(place);
-                let requester = requester.ok_or(Refusal::UnknownRequester)?;
-                Ok(with_parties(&tlp, header, own, requester))
-            }),
+            TlpKind::Completion(header) | TlpKind::CompletionData(header) => {
+                own.ok_or(Refusal::Unreachable).and_then(|own| {
+                    let place = header.requester.ari_function();
+                    let requester = bridge.tables.borrow().local.get(place);
+                    let requester = requester.ok_or(Refusal::UnknownRequester)?;
+                    Ok(with_parties(&tlp, header, own, requester))
+                })
+            }
             _ => Err(Refusal::Unreachable),
         };
         match rewritten {
@@ -270,7 +273,9 @@ impl Endpoint {
         let is_up = |&cable: &usize| cx.wires.link(bridge.cables[cable].link).state() == LinkState::Up;
         let up = bridge.routes.iter().filter(|(_, cable)| is_up(cable)).map(|(&node, _)| 1u64 << (node % 64));
         let up = up.fold(0, |all, bit| all | bit);
-        if bridge.reachable.replace(up) != up {
+        let before = bridge.reach.borrow().open();
+        bridge.reach.borrow_mut().set_up(up);
+        if bridge.reach.borrow().open() != before {
             let at = BarAccess {
                 function: FunctionIndex(0),
                 bar: ntb::REGISTER_BAR,
@@ -290,6 +295,9 @@ fn out_request(
     length: u32,
 ) -> Result<(u8, MemoryRequest), Refusal> {
     let to = bridge.translate(offset, length).ok_or(Refusal::Unmapped)?;
+    if !bridge.is_open(to.node) {
+        return Err(Refusal::Unreachable);
+    }
     let place = bridge.local_place(request.requester).ok_or(Refusal::UnknownRequester)?;
     let (address, _) = request.byte_range();
     let requester = Bdf::new_ari(bridge.params.node, place);

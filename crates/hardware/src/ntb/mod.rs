@@ -157,6 +157,33 @@ impl Tables {
     }
 }
 
+/// Nodes, a bit for each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Reach {
+    /// A cable is up.
+    up: u64,
+    /// It has been down, and software has not said that it knows.
+    shut: u64,
+}
+
+impl Reach {
+    /// Those that requests pass to and from.
+    pub fn open(self) -> u64 {
+        self.up & !self.shut
+    }
+
+    /// Cables have gone or come.
+    pub fn set_up(&mut self, up: u64) {
+        self.shut |= self.up & !up;
+        self.up = up;
+    }
+
+    /// Software knows that cables to these have been down.
+    pub fn admit(&mut self, nodes: u64) {
+        self.shut &= !nodes;
+    }
+}
+
 /// The bridge of an adapter.
 pub(crate) struct Bridge {
     pub params: NtbParams,
@@ -169,8 +196,7 @@ pub(crate) struct Bridge {
     pub last_out: Vec<Time>,
     pub last_in: Time,
     pub counters: NtbCounters,
-    /// Nodes to which a cable is up.
-    pub reachable: Rc<RefCell<u64>>,
+    pub reach: Rc<RefCell<Reach>>,
 }
 
 impl Bridge {
@@ -180,8 +206,8 @@ impl Bridge {
     /// If its capabilities do not fit together.
     pub fn new(params: NtbParams) -> Result<(Self, NtbDevice), ConfigError> {
         let tables = Rc::new(RefCell::new(Tables::new(&params)));
-        let reachable = Rc::new(RefCell::new(0));
-        let device = NtbDevice::new(&params, Rc::clone(&tables), Rc::clone(&reachable))?;
+        let reach = Rc::new(RefCell::new(Reach::default()));
+        let device = NtbDevice::new(&params, Rc::clone(&tables), Rc::clone(&reach))?;
         let bridge = Self {
             params,
             tables,
@@ -190,7 +216,7 @@ impl Bridge {
             last_out: Vec::new(),
             last_in: Time::ZERO,
             counters: NtbCounters::default(),
-            reachable,
+            reach,
         };
         Ok((bridge, device))
     }
@@ -210,6 +236,11 @@ impl Bridge {
         let segment = (*self.tables.borrow().segments.get(index as usize)?)?;
         let address = segment.target + within;
         Some(CableAddress { node: segment.node, registers: segment.registers, address })
+    }
+
+    /// Whether requests pass to and from a node.
+    pub fn is_open(&self, node: u8) -> bool {
+        self.reach.borrow().open() >> (node % 64) & 1 == 1
     }
 
     /// The place of a requester of the own host.

@@ -9,7 +9,7 @@ use wire::ntb::{self as regs, Segment};
 use wire::pcie::config::msix::MsixLayout;
 use wire::pcie::config::{ConfigError, ConfigSpace};
 
-use super::{NtbParams, Tables};
+use super::{NtbParams, Reach, Tables};
 
 /// Class of a bridge that is none of the listed ones (PCI code and ID assignment specification: 06h, 80h).
 const OTHER_BRIDGE: u32 = 0x06_8000;
@@ -21,7 +21,7 @@ pub struct NtbDevice {
     register_latency: Duration,
     config: ConfigSpace,
     tables: Rc<RefCell<Tables>>,
-    reachable: Rc<RefCell<u64>>,
+    reach: Rc<RefCell<Reach>>,
     doorbell: u32,
     scratchpads: [u32; regs::SCRATCHPAD_COUNT],
     /// First words of segments whose second one has not been written yet.
@@ -32,7 +32,7 @@ impl NtbDevice {
     pub(super) fn new(
         params: &NtbParams,
         tables: Rc<RefCell<Tables>>,
-        reachable: Rc<RefCell<u64>>,
+        reach: Rc<RefCell<Reach>>,
     ) -> Result<Self, ConfigError> {
         let msix = MsixLayout {
             vectors: 1,
@@ -56,7 +56,7 @@ impl NtbDevice {
             register_latency: params.register_latency,
             config,
             tables,
-            reachable,
+            reach,
             doorbell: 0,
             scratchpads: [0; regs::SCRATCHPAD_COUNT],
             targets: vec![0; params.segments as usize],
@@ -79,7 +79,7 @@ impl NtbDevice {
             regs::SEGMENTS => tables.segments.len() as u32,
             _ if at & !7 == regs::SEGMENT_BYTES => half(self.segment_bytes),
             regs::REQUESTERS => tables.local.len() as u32,
-            _ if at & !7 == regs::REACHABLE => half(*self.reachable.borrow()),
+            _ if at & !7 == regs::REACHABLE => half(self.reach.borrow().open()),
             regs::DOORBELL => self.doorbell,
             _ => {
                 if let Some((index, offset)) = place(at, regs::SEGMENT_TABLE, 16, tables.segments.len()) {
@@ -103,6 +103,13 @@ impl NtbDevice {
         match at {
             regs::DOORBELL => self.ring(bus, value),
             regs::DOORBELL_CLEAR => self.doorbell &= !value,
+            _ if at & !7 == regs::REACHABLE => {
+                let before = *self.reach.borrow();
+                self.reach.borrow_mut().admit(u64::from(value) << (at % 8 * 8));
+                if self.reach.borrow().open() != before.open() {
+                    self.ring(bus, regs::LINK_CHANGED);
+                }
+            }
             _ => {
                 let tables = Rc::clone(&self.tables);
                 let mut tables = tables.borrow_mut();
@@ -154,6 +161,7 @@ impl Device for NtbDevice {
         tables.local.clear();
         tables.remote.clear();
         self.targets.fill(0);
+        self.reach.borrow_mut().admit(u64::MAX);
         self.doorbell = 0;
         self.scratchpads.fill(0);
     }
