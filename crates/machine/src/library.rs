@@ -76,6 +76,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/lend-guest.toml",
     "scenarios/lend-nic-guest.toml",
     "scenarios/lend-nvme.toml",
+    "scenarios/lend-pool.toml",
     "scenarios/lend-vfs.toml",
     "scenarios/more-ddio.toml",
     "scenarios/netperf.toml",

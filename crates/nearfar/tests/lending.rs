@@ -140,3 +140,17 @@ fn virtual_functions_of_one_nic_serve_two_hosts() {
     let served: Vec<_> = clients.iter().map(|done| (done.host.as_str(), done.outcome.is_ok())).collect();
     assert_eq!(served, [("b", true), ("b", true), ("a", true)], "{done:?}");
 }
+
+#[test]
+fn a_pool_of_drives_and_a_nic_serves_three_hosts_in_turn() {
+    let done = run(&loaded(include_str!("../../../scenarios/lend-pool.toml")), &Silent)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let failed: Vec<_> = done.iter().filter(|done| done.outcome.is_err()).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    // Three hours of work, and what changes hands between them.
+    let count = |start: &str| done.iter().filter(|done| done.run.starts_with(start)).count();
+    assert_eq!([count("netperf"), count("fio"), count("dd")], [3, 3, 1], "{done:?}");
+    assert_eq!([count("borrow a:nic"), count("return a:nic")], [2, 2], "{done:?}");
+    assert_eq!([count("borrow a:ssd"), count("return a:ssd")], [2, 1], "{done:?}");
+    assert_eq!([count("borrow b:ssd"), count("return b:ssd")], [1, 1], "{done:?}");
+}

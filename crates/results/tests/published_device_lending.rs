@@ -1,6 +1,7 @@
 //! The claims of Device Lending: well-formed, and fitted on what the paper's local runs show.
 
-use results::claims::{ClaimFile, Evidence, Role, Verdict};
+use results::claims::{ClaimFile, Evidence, Role, VALUES_HEADER, Verdict};
+use results::report::Report;
 
 #[test]
 fn claims_are_well_formed() {
@@ -66,4 +67,24 @@ fn the_papers_own_numbers_hold_together() {
     let tolerance = |id: &str| judged.iter().find(|c| c.id == id).map(|c| c.tolerance_pct);
     assert_eq!(tolerance("device-lending/fig12/Loc-P2P-SW/524288"), Some(15.0));
     assert_eq!(tolerance("device-lending/fig12/Loc-P2P-SW/1048576"), Some(5.0));
+}
+
+/// What the paper does not say is in its file, with a source, and in the report.
+#[test]
+fn what_is_assumed_is_told() {
+    let file = ClaimFile::device_lending();
+    assert!(file.assumptions.len() >= 7);
+    let report = Report::of_claims("Lending", &file, &Evidence::default());
+    let tables = report.sections.iter().flat_map(|section| &section.tables);
+    let rows: Vec<_> =
+        tables.filter(|table| table.title == "Assumptions").flat_map(|table| &table.rows).collect();
+    for assumption in &file.assumptions {
+        let is_told =
+            |row: &&&Vec<String>| row.contains(&assumption.quantity) && row.contains(&assumption.source);
+        assert!(rows.iter().any(|row| is_told(&row)), "{}", assumption.name);
+    }
+    let text = "seed = \"x\"\npaper = \"\"\nabout = \"\"\n[[assumption]]\nname = \"n\"\nquantity = \"q\"\nvalue = 1\nunit = \"u\"\n";
+    let with = |source: &str| ClaimFile::parse(&format!("{text}source = \"{source}\"\n"), VALUES_HEADER);
+    assert_eq!(with("assumed: it is round").unwrap().assumed("n"), 1.0);
+    assert!(with("it is round").unwrap_err().to_string().contains("assumption `n`"));
 }

@@ -20,9 +20,28 @@ pub struct ClaimFile {
     /// Its figures.
     #[serde(default, rename = "figure")]
     pub figures: Vec<Figure>,
+    /// What its programs are taken to do where the paper does not say it.
+    #[serde(default, rename = "assumption")]
+    pub assumptions: Vec<Assumption>,
     /// Values of the figures' points: figure, then line and sample.
     #[serde(skip)]
     pub values: BTreeMap<String, Vec<(String, Sample)>>,
+}
+
+/// A quantity that the paper does not give, and that the runs need.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Assumption {
+    /// What runs call it.
+    pub name: String,
+    /// What it is.
+    pub quantity: String,
+    /// How much.
+    pub value: f64,
+    /// Of what.
+    pub unit: String,
+    /// Why: `assumed: ...` or `fitted by hand: ...`.
+    pub source: String,
 }
 
 /// Why a claims file cannot be used.
@@ -37,6 +56,11 @@ pub enum ClaimFileError {
     /// A role of which the reason is missing, or a reason for another role.
     #[error("claim `{0}`: `follows` says why where `role` is \"follows\", and nowhere else")]
     Follows(String),
+    /// Two assumptions with one name, or one whose source is of no known kind.
+    #[error(
+        "assumption `{0}`: names are unique, and `source` begins with \"assumed: \" or \"fitted by hand: \""
+    )]
+    Assumption(String),
     /// A name in a measure that no point has.
     #[error("claim `{claim}`: its measure names `{name}`, which is none of its points ({points})")]
     Name {
@@ -153,6 +177,13 @@ impl ClaimFile {
                 }
             }
         }
+        let mut names = BTreeSet::new();
+        for Assumption { name, source, .. } in &file.assumptions {
+            let is_known = ["assumed: ", "fitted by hand: "].iter().any(|kind| source.starts_with(kind));
+            if !is_known || !names.insert(name) {
+                return Err(ClaimFileError::Assumption(name.clone()));
+            }
+        }
         let mut lines = values.lines().enumerate().map(|(i, line)| (i + 1, line));
         if lines.next().is_none_or(|(_, header)| header != VALUES_HEADER) {
             return Err(ClaimFileError::Values(1));
@@ -162,6 +193,15 @@ impl ClaimFile {
             file.values.entry(figure).or_default().push((name, sample));
         }
         Ok(file)
+    }
+
+    /// The value of an assumption.
+    ///
+    /// # Panics
+    /// If there is none of that name: these files are part of the program.
+    pub fn assumed(&self, name: &str) -> f64 {
+        let found = self.assumptions.iter().find(|assumption| assumption.name == name);
+        found.unwrap_or_else(|| panic!("published/{}.toml has no assumption `{name}`", self.seed)).value
     }
 
     /// Every experiment that its claims and figures rest on, each once.

@@ -14,7 +14,7 @@ pub(crate) mod words;
 
 pub use claim::{Bound, Claim, ClaimResult, Part, Role, Verdict, tally};
 pub use figure::{Axis, Figure, FigureLine, ObservedLine, Reference, Sample};
-pub use file::{ClaimFile, ClaimFileError, VALUES_HEADER};
+pub use file::{Assumption, ClaimFile, ClaimFileError, VALUES_HEADER};
 pub use measure::Measure;
 pub use point::{Aggressor, AnalyticPoint, Evidence, Experiment, Outcome, Point, PointSpec, Statistic};
 pub(crate) use table::short;

@@ -13,7 +13,7 @@ pub use chart::{Chart, Curve};
 pub use picture::picture;
 
 use crate::Provenance;
-use crate::claims::{ClaimFile, ClaimResult, Evidence, Part, Verdict, tally};
+use crate::claims::{Assumption, ClaimFile, ClaimResult, Evidence, Part, Verdict, tally};
 use std::collections::BTreeSet;
 
 /// A report.
@@ -70,6 +70,25 @@ pub struct DataTable {
     pub numbers_from: usize,
 }
 
+/// What the paper does not say.
+fn assumptions(file: &ClaimFile) -> Section {
+    let row =
+        |a: &Assumption| vec![a.quantity.clone(), a.source.clone(), a.value.to_string(), a.unit.clone()];
+    let table = DataTable {
+        title: "Assumptions".into(),
+        header: ["Quantity", "Source", "Value", "Unit"].map(str::to_owned).into(),
+        rows: file.assumptions.iter().map(row).collect(),
+        numbers_from: 2,
+    };
+    let prose = vec!["The paper gives none of these; the runs need them.".to_owned()];
+    Section {
+        title: "What is assumed of its programs".into(),
+        prose,
+        tables: vec![table],
+        ..Section::default()
+    }
+}
+
 impl Report {
     /// The standard report on a paper: claims, every figure as a chart. The
     /// caller adds the sections on what its machine files assume.
@@ -99,6 +118,9 @@ impl Report {
                 charts: beyond,
                 tables: Vec::new(),
             });
+        }
+        if !file.assumptions.is_empty() {
+            sections.push(assumptions(file));
         }
         let mut report = Self {
             title: title.into(),

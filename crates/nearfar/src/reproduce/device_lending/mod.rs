@@ -26,6 +26,7 @@ use super::runs::{self as all, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
 use topology::{CHASSIS, IN_GUESTS, ONE_GPU, TWO_GPUS};
+use training::Training;
 
 /// What gives values.
 type Experiment = Box<dyn Fn(&Options) -> Result<Values, String> + Sync + Send>;
@@ -37,11 +38,12 @@ struct Run {
 }
 
 /// All runs, the longest first.
-fn runs() -> Vec<Run> {
+fn runs(file: &ClaimFile) -> Vec<Run> {
+    let training = Training::of(file);
     let mut runs = Vec::new();
     let mut add = |name: String, run: Experiment| runs.push(Run { name, run });
     for name in ["NatLoc", "NatRem-SW", "NatRem-IOMMU", "VMLoc", "VMRem"] {
-        add(format!("training {name}"), Box::new(move |options| training::run(options, name)));
+        add(format!("training {name}"), Box::new(move |options| training.run(options, name)));
     }
     for scenario in TWO_GPUS.iter().chain(&CHASSIS).chain(&IN_GUESTS).rev() {
         add(format!("copies {}", scenario.name), Box::new(move |options| gpus::copies(options, scenario)));
@@ -72,7 +74,7 @@ fn runs() -> Vec<Run> {
 /// A machine, part or scenario file that is wrong.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::device_lending();
-    let mut runs = runs();
+    let mut runs = runs(&file);
     runs.retain(|run| options.wants(&run.name));
     let made = all::make("device-lending", &runs, progress, |run| &run.name, |run| (run.run)(options));
     let evidence = all::evidence(&file, &made.values, options);
@@ -85,7 +87,7 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     if let Some(scale) = made.values.get("training/scale") {
         notes.push(format!(
             "The epoch of training is composed from one step of each of its two passes, times {scale:.0}; what else is assumed \
-             stands in training.rs."
+             stands in published/device-lending.toml."
         ));
     }
     Ok(Reproduction::new("Device Lending, simulated", file, evidence, made.count, Vec::new(), notes))
@@ -104,7 +106,7 @@ mod tests {
     #[test]
     fn claims_name_what_runs_give() {
         let file = ClaimFile::device_lending();
-        let names: Vec<String> = runs().into_iter().map(|run| run.name).collect();
+        let names: Vec<String> = runs(&file).into_iter().map(|run| run.name).collect();
         assert!(names.iter().collect::<std::collections::BTreeSet<_>>().len() == names.len());
         let starts = ["copy/", "bandwidth/", "ping-pong/", "reads/", "one-way/", "drive/", "training/"];
         for key in file.observed() {

@@ -1,31 +1,67 @@
 //! An epoch of training VGG19 on two K40c (section 7.5, Figure 21), composed from simulated steps.
 //!
 //! The paper gives the model, the data set (Kvasir), the GPUs, the drive and the host, and no number of images, no batch and no
-//! rate. What is assumed stands here, with why. The epoch has two passes over all images, as transfer learning has them: the first
+//! rate. What is assumed stands in `published/device-lending.toml`, with why. The epoch has two passes over all images, as transfer learning has them: the first
 //! trains the classification block alone, the second all layers.
+
+use results::claims::ClaimFile;
 
 use super::Values;
 use super::topology::{MACHINE, adapter, chassis, cluster, cluster_by, device, guest, host};
 use crate::reproduce::Options;
 use crate::reproduce::rig::{Rig, of};
 
-/// Images (assumed: the first version of Kvasir, 8 classes of 500), and of each step (assumed: Keras's default).
-const IMAGES: f64 = 4_000.0;
-const BATCH: f64 = 32.0;
-/// Bytes of the weights and of their gradients: VGG19 without its own classification block, 20.0 million of four bytes.
-const WEIGHTS: f64 = 80.1e6;
 /// Bytes of weights that are simulated, from which all of them follow: copies take so much longer for each byte more.
 const SIMULATED: [u32; 2] = [2 << 20, 6 << 20];
-/// What a K40c takes for an image, forward and in training (assumed: 39.3 GFLOP forward and twice that backward, at half of the
-/// 4.29 TFLOP/s of its data sheet).
-const FORWARD_US: u32 = 18_300;
-const TRAINED_US: u32 = 54_900;
-/// What a core takes to decode, scale and hand over an image (fitted by hand: Figure 21, NatLoc; that Keras prepares images with one
-/// thread, and that the GPUs wait for them, is assumed: the paper's epochs get longer with slower GPUs).
-const PREPARE_US: u32 = 88_500;
-/// The same in a virtual machine (fitted by hand: Figure 21, VMLoc; exits cannot explain it, nor do four cores instead of six where
-/// one thread prepares images: the paper suspects virtualisation, memory and cores without telling them apart).
-const PREPARE_IN_GUEST_US: u32 = 193_900;
+/// What is assumed of the program.
+#[derive(Clone, Copy, Debug)]
+pub struct Training {
+    /// Steps of a pass.
+    steps: f64,
+    /// Bytes of the weights and of their gradients.
+    weights: f64,
+    /// What a GPU takes for an image in each of the two passes, in microseconds.
+    compute_us: [f64; 2],
+    /// What a core takes, on a host and in a virtual machine.
+    prepare_us: [f64; 2],
+}
+
+impl Training {
+    /// As the paper's file says.
+    pub fn of(file: &ClaimFile) -> Self {
+        let value = |name: &str| file.assumed(&format!("training/{name}"));
+        Self {
+            steps: value("images") / value("batch"),
+            weights: value("weights"),
+            compute_us: [value("forward"), value("trained")],
+            prepare_us: [value("prepare"), value("prepare-in-guest")],
+        }
+    }
+
+    /// A run of Figure 21.
+    pub fn run(&self, options: &Options, name: &str) -> Result<Values, String> {
+        let rig = Rig::boot(options, "device-lending", &hosts(name))?;
+        let prepare = self.prepare_us[usize::from(name.starts_with("VM"))];
+        let [first, second] = self.compute_us.map(|compute| self.step(&rig, prepare, compute));
+        let seconds = (first? + second?) * self.steps / 1e3;
+        Ok([(format!("training/{name}"), seconds), ("training/scale".to_owned(), self.steps)].into())
+    }
+
+    /// Milliseconds of a step with all weights, where a GPU computes so long for an image.
+    fn step(&self, rig: &Rig, prepare_us: f64, compute_us: f64) -> Result<f64, String> {
+        let mut times = Vec::new();
+        for bytes in SIMULATED {
+            let line =
+                format!("gpu-train --weights={bytes} --prepare={prepare_us}us --compute={compute_us}us");
+            let report = rig.run(&line)?;
+            let parts = ["load", "in", "compute", "out", "update"].map(|part| of(&report, part));
+            times.push(parts.into_iter().sum::<Result<f64, String>>()?);
+        }
+        let [less, more] = SIMULATED.map(f64::from);
+        let each = (times[1] - times[0]) / (more - less);
+        Ok(times[1] + each * (self.weights - more))
+    }
+}
 
 /// The lender with the chassis, in which both GPUs, the drive and the adapter are below one switch; and for the remote runs the
 /// borrower, where the drive is its own unless a virtual machine borrows it, too.
@@ -62,27 +98,4 @@ fn hosts(name: &str) -> String {
         ]
         .concat(),
     }
-}
-
-/// Milliseconds of a step with all weights, where a GPU computes so long for an image.
-fn step(rig: &Rig, prepare_us: u32, compute_us: u32) -> Result<f64, String> {
-    let mut times = Vec::new();
-    for bytes in SIMULATED {
-        let line = format!("gpu-train --weights={bytes} --prepare={prepare_us}us --compute={compute_us}us");
-        let report = rig.run(&line)?;
-        let parts = ["load", "in", "compute", "out", "update"].map(|part| of(&report, part));
-        times.push(parts.into_iter().sum::<Result<f64, String>>()?);
-    }
-    let [less, more] = SIMULATED.map(f64::from);
-    let each = (times[1] - times[0]) / (more - less);
-    Ok(times[1] + each * (WEIGHTS - more))
-}
-
-/// A run of Figure 21.
-pub fn run(options: &Options, name: &str) -> Result<Values, String> {
-    let rig = Rig::boot(options, "device-lending", &hosts(name))?;
-    let (steps, prepare) =
-        (IMAGES / BATCH, if name.starts_with("VM") { PREPARE_IN_GUEST_US } else { PREPARE_US });
-    let seconds = (step(&rig, prepare, FORWARD_US)? + step(&rig, prepare, TRAINED_US)?) * steps / 1e3;
-    Ok([(format!("training/{name}"), seconds), ("training/scale".to_owned(), steps)].into())
 }
