@@ -26,11 +26,19 @@ fn who_is_joined_and_who_borrows_is_found() {
 #[track_caller]
 fn refused(from: &str, to: &str, message: &str, line: &str, remedy: &str) {
     assert!(GOOD.contains(from), "{from}");
-    let text = GOOD.replacen(from, to, 1);
-    let error = load(&text).expect_err("should be refused").render(false);
+    told(&GOOD.replacen(from, to, 1), message, line, remedy);
+}
+
+/// What is told of a scenario: the message, at a line that has this, and what would be right.
+#[track_caller]
+fn told(text: &str, message: &str, line: &str, remedy: &str) {
+    let error = load(text).expect_err("should be refused").render(false);
     for part in [message, line, remedy] {
         assert!(error.contains(part), "no `{part}` in\n{error}");
     }
+    let mut places = text.lines().zip(1..).filter(|(own, _)| own.contains(line));
+    let is_place = |(_, number): (&str, u32)| error.contains(&format!("my.toml:{number}:"));
+    assert!(places.any(is_place), "no line with `{line}` in\n{error}");
 }
 
 #[test]
@@ -112,9 +120,8 @@ fn tables_that_are_too_small() {
     let at = text.rfind("[[host.device]]\nname = \"n0\"").expect("b's adapter");
     let text = format!("{}{second}{}", &text[..at], &text[at + "[[host.device]]\nname = \"n0\"".len()..]);
     let text = text.replacen("[[program]]", "[[borrow]]\nfunction = \"b:other\"\nby = \"a\"\n[[program]]", 1);
-    let error = load(&text).expect_err("should be refused").render(false);
-    assert!(error.contains("the adapter of `b` has too few requesters for it"), "{error}");
-    assert!(error.contains("it needs 3 and pxh830 has 2"), "{error}");
+    let few = "the adapter of `b` has too few requesters for it";
+    told(&text, few, "function", "it needs 3 and pxh830 has 2");
 }
 
 #[test]
