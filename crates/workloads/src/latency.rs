@@ -14,13 +14,14 @@ impl Latencies {
         self.0.push(time.as_ps());
     }
 
-    /// Least, mean, percentiles and most, in microseconds.
+    /// Least, mean, percentiles and most, in microseconds, and each of them as a sample.
     pub fn report(&mut self, report: &mut Report, what: &str) {
         if self.0.is_empty() {
             return;
         }
-        self.0.sort_unstable();
         let us = |ps: u64| ps as f64 / 1e6;
+        report.samples = self.0.iter().map(|&ps| us(ps)).collect();
+        self.0.sort_unstable();
         let at = |share: f64| us(self.0[((self.0.len() - 1) as f64 * share).round() as usize]);
         let mean = self.0.iter().map(|&ps| us(ps)).sum::<f64>() / self.0.len() as f64;
         report.add(format!("{what} min"), "µs", at(0.0));

@@ -26,6 +26,8 @@ const LINE: usize = 16;
 const ORDER: u8 = 9;
 /// Loads of scattered ranks between two moments at which other cores go on.
 const TURN: usize = 64;
+/// Parts with as many edges each into which a thread's iteration is cut, to see how evenly it goes.
+const STEPS: usize = 40;
 
 /// Computes the PageRank of a generated graph.
 #[derive(clap::Parser, Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,6 +140,8 @@ struct Shared {
     graph: Graph,
     threads: u32,
     parts: RefCell<Vec<Option<Rc<Part>>>>,
+    /// How long each step of each iteration took, all threads together, in microseconds.
+    steps: RefCell<Vec<f64>>,
 }
 
 impl Shared {
@@ -187,6 +191,8 @@ impl Shared {
         let nodes = self.nodes_of(thread);
         let (own, base) = (&parts[thread as usize], (1.0 - DAMPING) / self.graph.nodes as f32);
         let first = self.graph.begins[nodes.start as usize] as usize;
+        let all = self.graph.begins[nodes.end as usize] as usize - first;
+        let (mut step, mut began) = (0, cpu.now());
         let mut since = 0;
         for node in nodes.clone() {
             let mut sum = 0.0;
@@ -202,6 +208,11 @@ impl Shared {
                 cpu.work(2 * here as u64);
                 edges.start += here;
                 since += here;
+                while (edges.start - first) * STEPS >= (step + 1) * all && step < STEPS {
+                    let took = cpu.now().since(began).as_ns_f64() / 1e3;
+                    self.steps.borrow_mut()[round as usize * STEPS + step] += took;
+                    (step, began) = (step + 1, cpu.now());
+                }
                 if since >= TURN {
                     since = 0;
                     cpu.sync().await;
@@ -246,7 +257,8 @@ impl Program for PageRank {
             let fail = |error| Failure::about("pr", error);
             let graph = Graph::make(self.scale, self.degree, seed);
             let parts = RefCell::new(vec![None; cpus.len()]);
-            let shared = Rc::new(Shared { graph, threads: cpus.len() as u32, parts });
+            let steps = RefCell::new(vec![0.0; self.iterations as usize * STEPS]);
+            let shared = Rc::new(Shared { graph, threads: cpus.len() as u32, parts, steps });
             let (of_fill, face) = (Rc::clone(&shared), Rc::clone(&kernel));
             let fill = move |cpu: Cpu, thread| -> Async<'static, Result<(), Error>> {
                 let (shared, face) = (Rc::clone(&of_fill), Rc::clone(&face));
@@ -288,6 +300,7 @@ impl Program for PageRank {
             report.add("edges", "", shared.graph.from.len() as f64);
             report.add("trial time", "µs", took.as_ns_f64() / 1e3);
             report.add("rate", "edges/µs", edges / (took.as_ns_f64() / 1e3));
+            report.samples = shared.steps.take().iter().map(|us| us / cpus.len() as f64).collect();
             Ok(report)
         })
     }

@@ -66,6 +66,9 @@ pub struct Report {
     pub readings: Vec<Reading>,
     /// Lines about what went wrong on the way, or deserves a word.
     pub notes: Vec<String>,
+    /// What it measured again and again, in the order in which it did, in microseconds: latencies, or times of equal parts of
+    /// its work. How well the readings are known follows from them.
+    pub samples: Vec<f64>,
 }
 
 impl Report {

@@ -167,6 +167,7 @@ impl Kept {
             outcome: Ok(Report {
                 readings: kept.readings.into_iter().map(reading).collect(),
                 notes: kept.notes,
+                samples: Vec::new(),
             }),
             was_stopped: false,
         };

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use engine::steady::SteadyMean;
+use engine::steady::{self, GROUPS, SteadyMean};
 use hardware::memory::{CacheUser, Cause};
 use kernel::Kernel;
 use machine::{ComputerScenario, ComputerSetup, Doc, HostSetup};
@@ -15,6 +15,7 @@ use units::Duration;
 use workloads::{Environment, Failure, Report};
 
 use super::Options;
+use super::runs::Known;
 use crate::computer::{self, Computer, Computers};
 
 /// Half the 95 % interval of a rate at which it is steady, as a share of it.
@@ -97,28 +98,88 @@ pub struct Batches<C> {
     pub rate: SteadyMean,
 }
 
-/// The part of a run in which a rate is steady.
-pub struct Steady<'a, C> {
-    /// What had been counted before it, and at its end.
-    pub before: &'a C,
-    pub after: &'a C,
-    /// Its length.
-    pub ns: f64,
-    /// Half the rate's 95 % interval, as a share of it; no number where the run ended while it was warming up.
-    pub interval: f64,
+/// A part of a run in which a rate is steady.
+pub struct Steady<C> {
+    /// What had been counted before each of its batches and after the last.
+    counts: Vec<C>,
+    batch: Duration,
 }
 
 impl<C> Batches<C> {
     /// What comes after the warm-up; of a run that ended before that, the second half.
-    pub fn steady(&self, batch: Duration) -> Steady<'_, C> {
-        let (estimate, all) = (self.rate.estimate(), self.rate.len());
-        let first = (estimate.map_or(0.5, |estimate| estimate.warm_up) * all as f64) as usize;
-        Steady {
-            before: &self.counts[first],
-            after: &self.counts[all],
-            ns: batch.as_ns_f64() * (all - first) as f64,
-            interval: estimate.map_or(f64::NAN, |estimate| estimate.relative_half_width()),
+    pub fn steady(mut self, batch: Duration) -> Steady<C> {
+        let warm_up = self.rate.estimate().map_or(0.5, |estimate| estimate.warm_up);
+        let first = (warm_up * self.rate.len() as f64).round() as usize;
+        Steady { counts: self.counts.split_off(first), batch }
+    }
+}
+
+impl<C> Steady<C> {
+    /// All of what was counted between batches.
+    pub fn all(counts: Vec<C>, batch: Duration) -> Self {
+        Self { counts, batch }
+    }
+
+    /// What had been counted before it, and at its end.
+    pub fn ends(&self) -> (&C, &C) {
+        (&self.counts[0], &self.counts[self.counts.len() - 1])
+    }
+
+    /// Its length, in nanoseconds.
+    pub fn ns(&self) -> f64 {
+        self.batch.as_ns_f64() * (self.counts.len() - 1) as f64
+    }
+
+    /// A quantity by what was counted before and after a time and that time in nanoseconds, over all of it, and half its 95 %
+    /// interval by groups of batches.
+    pub fn of(&self, quantity: impl Fn(&C, &C, f64) -> f64) -> Known {
+        let over = |counts: &[C]| {
+            let batches = counts.len() - 1;
+            quantity(&counts[0], &counts[batches], self.batch.as_ns_f64() * batches as f64)
+        };
+        let batches = self.counts.len() - 1;
+        let size = batches / GROUPS;
+        if size == 0 {
+            return (over(&self.counts), f64::NAN);
         }
+        let first = batches - size * GROUPS;
+        let group = |n| over(&self.counts[first + n * size..=first + (n + 1) * size]);
+        (over(&self.counts), steady::half_width(&(0..GROUPS).map(group).collect::<Vec<_>>()))
+    }
+}
+
+/// A time that is made of steps, and half its 95 % interval by how unlike these are.
+pub fn of_steps(time: f64, steps: &[f64]) -> Known {
+    let size = steps.len() / GROUPS;
+    if size == 0 {
+        return (time, f64::NAN);
+    }
+    let groups: Vec<f64> =
+        steps.rchunks_exact(size).take(GROUPS).map(|group| group.iter().sum::<f64>()).collect();
+    (time, time * steady::half_width(&groups) * GROUPS as f64 / groups.iter().sum::<f64>())
+}
+
+/// What is known of the operations of a program that takes one after the other, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Latency {
+    pub mean: Known,
+    pub p90: Known,
+    pub p99: Known,
+}
+
+impl Latency {
+    /// By latencies in their order; nothing while they are still warming up.
+    fn of(samples: &[f64]) -> Option<Self> {
+        let mut mean = SteadyMean::new();
+        samples.iter().for_each(|&us| mean.push(us));
+        let estimate = mean.estimate()?;
+        let steady = &samples[(estimate.warm_up * samples.len() as f64) as usize..];
+        let [p90, p99] = [0.9, 0.99].map(|share| steady::quantile(steady, share));
+        Some(Self { mean: (estimate.mean, estimate.half_width), p90, p99 })
+    }
+
+    fn is_steady(&self) -> bool {
+        [self.mean, self.p90, self.p99].iter().all(|(value, half)| *half <= STEADY * value)
     }
 }
 
@@ -170,6 +231,44 @@ impl Rig {
         let task = task.clone();
         let given = self.computers.simulation().block_on(async move { task.wait().await });
         given.map_err(|error| error.to_string())
+    }
+
+    /// Runs a program on a core of a host again and again, each time for twice as long, until the latencies that it measures are
+    /// steady: for `first` to begin with, for `most` at most. `line` makes its command line with the seconds that it lasts.
+    pub fn latency(
+        &self,
+        (host, core): (usize, u16),
+        line: impl Fn(f64) -> String,
+        first: Duration,
+        most: Duration,
+    ) -> Result<Latency, String> {
+        let mut time = first;
+        loop {
+            let report = self.report(&self.start(host, &[core], &line(time.as_s_f64()))?)?;
+            let latency = Latency::of(&report.samples);
+            match latency {
+                Some(latency) if latency.is_steady() || time >= most => return Ok(latency),
+                None if time >= most => return Err(format!("{} never is steady", line(time.as_s_f64()))),
+                _ => time = time * 2,
+            }
+        }
+    }
+
+    /// Lets batch after batch pass until a program ends: its report, and what had been counted before the first and after each.
+    pub fn until_end<C>(
+        &self,
+        running: &Running,
+        batch: Duration,
+        count: impl Fn() -> C,
+    ) -> Result<(Report, Vec<C>), String> {
+        let mut counts = vec![count()];
+        loop {
+            self.pass(batch);
+            match running.done.try_take() {
+                None => counts.push(count()),
+                Some(outcome) => return Ok((outcome.map_err(|failure| running.why(&failure))?, counts)),
+            }
+        }
     }
 
     /// As [`wait`](Self::wait), for several.

@@ -14,21 +14,21 @@ pub(super) type Values = BTreeMap<String, f64>;
 /// Behind a value's name: half its 95 % interval.
 const HALF: char = '±';
 
-/// Names the values of a run at a `place`: those that are its steady rate, or its inverse, with half the interval of that, which
-/// is a share `interval` of it; and `others`.
-pub(super) fn named(
-    of: &str,
-    place: &str,
-    interval: f64,
-    rates: &[(&str, f64)],
-    others: &[(&str, f64)],
-) -> Values {
-    let name = |what: &str| format!("{of}-{what}/{place}");
-    let mut values: Values = rates.iter().chain(others).map(|&(what, value)| (name(what), value)).collect();
-    for (what, rate) in rates {
-        set_half_width(&mut values, &name(what), interval * rate);
+/// A value, and half its 95 % interval; no number where that is not known.
+pub(super) type Known = (f64, f64);
+
+/// Names the values of a run at a `place`.
+pub(super) fn named<'a>(of: &str, place: &str, known: impl IntoIterator<Item = (&'a str, Known)>) -> Values {
+    let mut values = Values::new();
+    for (what, known) in known {
+        set_known(&mut values, &format!("{of}-{what}/{place}"), known);
     }
     values
+}
+
+/// Notes a value and half its interval.
+pub(super) fn set_known(values: &mut Values, key: &str, (value, half): Known) {
+    values.extend([(key.to_owned(), value), (format!("{key}{HALF}"), half)]);
 }
 
 /// Notes half the interval of a value.

@@ -176,7 +176,8 @@ pub struct ClaimResult {
     pub published: Option<f64>,
     /// The simulated value.
     pub simulated: Option<f64>,
-    /// Half its 95 % confidence interval, where the runs that it rests on tell theirs.
+    /// Half its 95 % confidence interval, where the runs that it rests on tell theirs; of a yes or no 1 if the values compared are
+    /// closer than their intervals, else 0.
     pub half_width: Option<f64>,
     /// Simulated less published, in percent of it; in percentage points where the unit is `%`.
     pub error_pct: Option<f64>,

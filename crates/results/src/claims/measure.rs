@@ -139,10 +139,15 @@ impl Measure {
     }
 
     /// Half the 95 % interval of the number, from those of the observed values that it is computed from, which are independent of
-    /// each other; `None` where one of them is not known, and for a yes or no.
+    /// each other; `None` where one of them is not known. Of a yes or no it is 1 where the two values are closer to each other
+    /// than that, and 0 where they are not.
     pub(super) fn half_width(&self, names: &Names<'_>) -> Option<f64> {
-        if matches!(self, Self::Below { .. }) {
-            return None;
+        if let Self::Below { of, than, by_pct } = self {
+            let half = |name: &String| names.evidence.half_widths.get(names.observed.get(name)?).copied();
+            let share = 1.0 - by_pct / 100.0;
+            let (distance, off) =
+                (names.value(than)? * share - names.value(of)?, (half(than)? * share).hypot(half(of)?));
+            return Some(if distance.abs() < off { 1.0 } else { 0.0 });
         }
         let number = self.compute(names)?;
         let effect = |name| {

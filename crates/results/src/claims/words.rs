@@ -16,6 +16,9 @@ pub(crate) fn simulated(claim: &ClaimResult) -> String {
     let Some(half) = claim.half_width.filter(|&half| half > 0.0) else {
         return value(claim.simulated, &claim.unit);
     };
+    if claim.unit == "yes/no" {
+        return format!("{}, within the intervals", value(claim.simulated, &claim.unit));
+    }
     let digits = (-half.log10().floor()).max(0.0) as usize;
     let of = claim.simulated.unwrap_or_default();
     format!("{of:.digits$} ± {half:.digits$} {}", claim.unit)

@@ -13,6 +13,9 @@ use crate::reproduce::runs::{Values, named};
 
 const BATCH: Duration = Duration::from_us(40);
 const BATCHES: usize = 45;
+/// For how long messages go on at first, and at most.
+const FIRST: Duration = Duration::from_us(1200);
+const MOST: Duration = Duration::from_us(9600);
 /// Elements of an array of STREAM, so that it exceeds the caches: 64 MiB.
 const ELEMENTS: u64 = 8 << 20;
 /// Clients of memcached.
@@ -43,10 +46,13 @@ fn load_interconnect(bench: &Bench, rig: &Rig, instances: u16) -> Result<(), Str
 pub fn throughput(bench: &Bench, organisation: Organisation, instances: u16) -> Result<Values, String> {
     let (rig, running) = receiving(bench, organisation, 65536)?;
     load_interconnect(bench, &rig, instances)?;
-    let rates = streams::settled(&rig, &running)?;
-    let place = format!("{}/{instances}", organisation.name());
-    let others = [("link", rates.link), ("memory", rates.memory)];
-    Ok(named("qpi", &place, rates.interval, &[("gbit", rates.gbit)], &others))
+    let each = streams::settled(&rig, &running)?.each([
+        ("gbit", |rates| rates.gbit),
+        ("link", |rates| rates.link),
+        ("link-io", |rates| rates.link_io),
+        ("memory", |rates| rates.memory),
+    ]);
+    Ok(named("qpi", &format!("{}/{instances}", organisation.name()), each))
 }
 
 /// Latency of messages of 64 B beside them (Figure 12).
@@ -61,12 +67,11 @@ pub fn latency(bench: &Bench, organisation: Organisation, instances: u16) -> Res
     rig.start(0, &[CORE], "sockperf server")?;
     load_interconnect(bench, &rig, instances)?;
     rig.pass(Duration::from_us(300));
-    let running = rig.start(1, &[CORE], "sockperf ping-pong -i 10.0.0.1 -m 64 -t 0.0012")?;
-    let report = rig.report(&running)?;
-    let place = format!("{}/{instances}", organisation.name());
-    let each = [("us", "latency mean"), ("p99", "latency p99")];
-    let value = |(what, name)| Ok((format!("qpi-{what}/{place}"), rig::of(&report, name)?));
-    each.into_iter().map(value).collect()
+    let line = |seconds| format!("sockperf ping-pong -i 10.0.0.1 -m 64 -t {seconds}");
+    let latency = rig.latency((1, CORE), line, FIRST, MOST)?;
+    let link_io = ("link-io", rig.link_io_of((1, CORE), &line(1.0))?);
+    let each = [("us", latency.mean), ("p90", latency.p90), ("p99", latency.p99), link_io];
+    Ok(named("qpi-udp", &format!("{}/{instances}", organisation.name()), each))
 }
 
 /// Starts a server's memcached on cores of socket 0 and the client's load on as many of its own.
@@ -111,16 +116,16 @@ pub fn store(bench: &Bench, organisation: Organisation, set: u32) -> Result<Valu
         rig.pass(Duration::from_us(100));
         running.still_runs()?;
     }
-    let bytes = || host.counters().rx_bytes + host.counters().tx_bytes;
-    let (began, before) = (rig.computers.simulation().now(), bytes());
-    let rates = rig.measure(&cores, BATCH, BATCHES);
-    let took = rig.computers.simulation().now().since(began);
+    let run = rig.measure(&cores, BATCH, BATCHES);
     running.still_runs()?;
     // Values in both directions; what else passes is a hundredth.
-    let rate = (bytes() - before) as f64 * 8.0 / took.as_ns_f64();
-    let place = format!("{}/{set}", organisation.name());
-    let others = [("memory", rates.memory), ("memory-share", 100.0 * rates.memory / rate)];
-    Ok(named("memcached", &place, rates.interval, &[("rate", rate)], &others))
+    let each = run.each([
+        ("rate", |rates| rates.passed),
+        ("memory", |rates| rates.memory),
+        ("memory-share", |rates| 100.0 * rates.memory / rates.passed),
+        ("link-io", |rates| rates.link_io),
+    ]);
+    Ok(named("memcached", &format!("{}/{set}", organisation.name()), each))
 }
 
 /// PageRank on eight cores of each socket, alone or beside memcached or netperf on the others (Figure 13).
@@ -141,27 +146,22 @@ pub fn ranks(bench: &Bench, beside: Option<(Organisation, &str)>) -> Result<Valu
             }
         }
     }
-    rig.pass(Duration::from_us(500));
+    // Until every flow has its rule.
+    rig.pass(Duration::from_ms(3));
     let rankers: Vec<u16> =
         (0..2).flat_map(|socket| (0..RANKERS).map(move |n| bench.core(socket, n))).collect();
     let running = rig.start(0, &rankers, GRAPH)?;
-    let bytes = || -> u64 {
-        let devices = rig.host(0).kernel.net().devices();
-        devices.iter().map(|device| device.counters().rx_bytes + device.counters().tx_bytes).sum()
-    };
-    let (began, before) = (rig.computers.simulation().now(), bytes());
-    let report = rig.report(&running)?;
-    let took = rig.computers.simulation().now().since(began);
-    let gbit = (bytes() - before) as f64 * 8.0 / took.as_ns_f64();
-    let time = rig::of(&report, "trial time")?;
+    let (report, run) = rig.measure_until_end(&running, BATCH)?;
+    let time = ("time", rig::of_steps(rig::of(&report, "trial time")?, &report.samples));
     Ok(match beside {
-        None => Values::from([("pagerank-time/alone".to_owned(), time)]),
+        None => named("pagerank", "alone", [time]),
         Some((organisation, load)) => {
-            let place = format!("{}/{load}", organisation.name());
-            Values::from([
-                (format!("pagerank-time/{place}"), time),
-                (format!("pagerank-workload/{place}"), gbit),
-            ])
+            let each = [
+                time,
+                ("workload", run.of(|rates| rates.passed)),
+                ("link-io", run.of(|rates| rates.link_io)),
+            ];
+            named("pagerank", &format!("{}/{load}", organisation.name()), each)
         }
     })
 }

@@ -2,10 +2,10 @@
 
 use units::Duration;
 
-use super::server::{Bench, Organisation, Rates};
+use super::server::{Bench, Measured, Organisation};
 use super::streams::DRIVER;
 use crate::reproduce::rig::Rig;
-use crate::reproduce::runs::{Values, named, set_half_width};
+use crate::reproduce::runs::{Values, named, set_known};
 
 const BATCH: Duration = Duration::from_us(50);
 const BATCHES: usize = 60;
@@ -27,7 +27,7 @@ fn streams(
     organisation: Organisation,
     sends: bool,
     cores: &[(u16, u16)],
-) -> Result<Rates, String> {
+) -> Result<Measured, String> {
     let mut text = bench.host("server", organisation, DRIVER);
     text += "[[switch]]\nname = \"switch\"\nqueue = \"4 MiB\"\n[[cable]]\nends = [\"server\", \"switch\"]\n";
     for (number, &(_, socket)) in (0..).zip(cores) {
@@ -54,34 +54,41 @@ fn streams(
     Ok(settled(&rig, cores))
 }
 
-fn settled(rig: &Rig, cores: &[(u16, u16)]) -> Rates {
-    // Until senders' queues are full: packets count when the driver has them.
-    rig.pass(Duration::from_ms(2));
+fn settled(rig: &Rig, cores: &[(u16, u16)]) -> Measured {
+    // Until senders' queues are full, as packets count when the driver has them, and every flow has its rule.
+    rig.pass(Duration::from_ms(8));
     let cores: Vec<u16> = cores.iter().map(|(core, _)| *core).collect();
     rig.measure(&cores, BATCH, BATCHES)
 }
 
-/// A stream on every core, through the near or the far function of a card with two network devices.
-pub fn all(bench: &Bench, sends: bool, is_near: bool) -> Result<Values, String> {
+/// A stream on every core, through the near or the far function of a card with two network devices, or by an octoNIC.
+pub fn all(bench: &Bench, sends: bool, organisation: Organisation) -> Result<Values, String> {
+    let (wired, is_far) = match organisation {
+        Organisation::Octo => (Organisation::Octo, false),
+        other => (Organisation::TwoNetdevs, other == Organisation::Remote),
+    };
     let cores: Vec<(u16, u16)> = (0..2u16)
         .flat_map(|socket| {
-            let through = if is_near { socket } else { 1 - socket };
+            let through = if is_far { 1 - socket } else { socket };
             (0..bench.cores).map(move |n| (bench.core(socket, n), through))
         })
         .collect();
-    let rates = streams(bench, Organisation::TwoNetdevs, sends, &cores)?;
-    let (way, name) = (if sends { "tx" } else { "rx" }, if is_near { "local" } else { "remote" });
-    let each = [("line", 100.0 * rates.gbit / LINE_GBIT), ("gbit", rates.gbit)];
-    let others = [("cpu", rates.cpu), ("memory-share", 100.0 * rates.memory / rates.gbit)];
-    Ok(named(&format!("multicore-{way}"), name, rates.interval, &each, &others))
+    let each = streams(bench, wired, sends, &cores)?.each([
+        ("line", |rates| 100.0 * rates.gbit / LINE_GBIT),
+        ("gbit", |rates| rates.gbit),
+        ("cpu", |rates| rates.cpu),
+        ("memory-share", |rates| 100.0 * rates.memory / rates.gbit),
+        ("link-io", |rates| rates.link_io),
+    ]);
+    Ok(named(&format!("multicore-{}", if sends { "tx" } else { "rx" }), organisation.name(), each))
 }
 
 /// All cores of one socket receive by an octoNIC.
 pub fn one_socket(bench: &Bench, organisation: Organisation, name: &str) -> Result<Values, String> {
     let cores: Vec<(u16, u16)> = (0..bench.cores).map(|n| (bench.core(0, n), 0)).collect();
-    let rates = streams(bench, organisation, false, &cores)?;
-    let key = format!("{name}/one-socket");
-    let mut values = Values::from([(format!("{key}-dma"), rates.written), (key.clone(), rates.gbit)]);
-    set_half_width(&mut values, &key, rates.interval * rates.gbit);
+    let run = streams(bench, organisation, false, &cores)?;
+    let mut values = Values::new();
+    set_known(&mut values, &format!("{name}/one-socket"), run.of(|rates| rates.gbit));
+    set_known(&mut values, &format!("{name}/one-socket-dma"), run.of(|rates| rates.written));
     Ok(values)
 }

@@ -10,9 +10,11 @@ use platform::kernel::{TaskId, TaskParams};
 use platform::net::NetFeatures;
 use units::Duration;
 use wire::nic::registers::counter;
+use workloads::Report;
 
 use crate::reproduce::Options;
-use crate::reproduce::rig::{Rig, Steady, Traffic};
+use crate::reproduce::rig::{Rig, Running, Steady, Traffic};
+use crate::reproduce::runs::Known;
 
 /// The paper's two machines.
 pub const MACHINE: &str = "dell-r730";
@@ -171,6 +173,8 @@ impl Bench {
 struct Counts {
     payload: u64,
     packets: u64,
+    /// In both directions, headers included.
+    bytes: u64,
     busy: Duration,
     traffic: Traffic,
 }
@@ -180,8 +184,6 @@ struct Counts {
 pub struct Rates {
     /// Payload, Gbit/s.
     pub gbit: f64,
-    /// Half the 95 % interval of the payload's rate, as a share of it.
-    pub interval: f64,
     /// Packets between stack and driver, in millions a second.
     pub mpps: f64,
     /// Cores' time, percent of those watched.
@@ -192,14 +194,58 @@ pub struct Rates {
     pub memory: f64,
     /// What crossed the interconnect for DMA, both ways, Gbit/s.
     pub link_dma: f64,
-    /// Bytes that crossed it for DMA, doorbells, registers and interrupts.
+    /// What crossed it for DMA, doorbells, registers and interrupts, both ways, Gbit/s.
     pub link_io: f64,
     /// What crossed it for any cause, both ways, Gbit/s.
     pub link: f64,
     /// Lines that the cores' accesses did not find in the LLC, a packet.
     pub misses: f64,
-    /// Batches until it was steady.
-    pub batches: usize,
+    /// What passed devices in both directions, headers included, Gbit/s.
+    pub passed: f64,
+}
+
+impl Rates {
+    /// Of a time, by what had been counted before and after it, on so many cores.
+    fn over(before: &Counts, after: &Counts, ns: f64, cores: usize) -> Self {
+        let gbit = |counts: fn(&Counts) -> u64| (counts(after) - counts(before)) as f64 * 8.0 / ns;
+        let packets = (after.packets - before.packets) as f64;
+        Self {
+            gbit: gbit(|counts| counts.payload),
+            mpps: packets / ns * 1e3,
+            cpu: 100.0 * (after.busy - before.busy).as_ns_f64() / ns / cores as f64,
+            written: gbit(|counts| counts.traffic.written),
+            memory: gbit(|counts| counts.traffic.memory),
+            link_dma: gbit(|counts| counts.traffic.link_dma),
+            link_io: gbit(|counts| counts.traffic.link_io),
+            link: gbit(|counts| counts.traffic.link),
+            misses: (after.traffic.misses - before.traffic.misses) as f64 / packets.max(1.0),
+            passed: gbit(|counts| counts.bytes),
+        }
+    }
+}
+
+/// Something that follows from rates.
+pub type Quantity = fn(&Rates) -> f64;
+
+/// A run in which the payload's rate is steady.
+pub struct Measured {
+    steady: Steady<Counts>,
+    cores: usize,
+}
+
+impl Measured {
+    /// A quantity of its rates, and half the interval of that.
+    pub fn of(&self, quantity: impl Fn(&Rates) -> f64) -> Known {
+        self.steady.of(|before, after, ns| quantity(&Rates::over(before, after, ns, self.cores)))
+    }
+
+    /// Quantities with their names.
+    pub fn each<const N: usize>(
+        &self,
+        quantities: [(&'static str, Quantity); N],
+    ) -> [(&'static str, Known); N] {
+        quantities.map(|(name, quantity)| (name, self.of(quantity)))
+    }
 }
 
 /// Headers of a TCP segment with timestamps in an Ethernet frame.
@@ -252,24 +298,28 @@ impl Rig {
 
     /// Lets the first host run batch after batch until the payload's rate is steady, for `most` batches at most. `cores` are those
     /// that work for the network.
-    pub fn measure(&self, cores: &[u16], batch: Duration, most: usize) -> Rates {
+    pub fn measure(&self, cores: &[u16], batch: Duration, most: usize) -> Measured {
         let batches = self.until_steady(batch, most, || self.server_counts(cores), |counts| counts.payload);
-        let Steady { before, after, ns, interval } = batches.steady(batch);
-        let gbit = |counts: fn(&Counts) -> u64| (counts(after) - counts(before)) as f64 * 8.0 / ns;
-        let packets = (after.packets - before.packets) as f64;
-        Rates {
-            gbit: gbit(|counts| counts.payload),
-            interval,
-            mpps: packets / ns * 1e3,
-            cpu: 100.0 * (after.busy - before.busy).as_ns_f64() / ns / cores.len() as f64,
-            written: gbit(|counts| counts.traffic.written),
-            memory: gbit(|counts| counts.traffic.memory),
-            link_dma: gbit(|counts| counts.traffic.link_dma),
-            link_io: (after.traffic.link_io - before.traffic.link_io) as f64,
-            link: gbit(|counts| counts.traffic.link),
-            misses: (after.traffic.misses - before.traffic.misses) as f64 / packets.max(1.0),
-            batches: batches.rate.len(),
-        }
+        Measured { steady: batches.steady(batch), cores: cores.len() }
+    }
+
+    /// What crosses between the first host's sockets for its devices, as [`Rates::link_io`], while a program that goes on for long
+    /// runs on a core of a host: beside its first packets, which come before its flow has a rule.
+    pub fn link_io_of(&self, (host, core): (usize, u16), line: &str) -> Result<Known, String> {
+        let running = self.start(host, &[core], line)?;
+        self.pass(Duration::from_us(500));
+        let run = self.measure(&[core], Duration::from_us(50), 60);
+        running.still_runs().map(|()| run.of(|rates| rates.link_io))
+    }
+
+    /// What the first host did until a program ends, and the program's report.
+    pub fn measure_until_end(
+        &self,
+        running: &Running,
+        batch: Duration,
+    ) -> Result<(Report, Measured), String> {
+        let (report, counts) = self.until_end(running, batch, || self.server_counts(&[]))?;
+        Ok((report, Measured { steady: Steady::all(counts, batch), cores: 1 }))
     }
 
     fn server_counts(&self, cores: &[u16]) -> Counts {
@@ -283,6 +333,7 @@ impl Rig {
             let packets = passed.rx_packets.max(passed.tx_packets);
             let bytes = passed.rx_bytes.max(passed.tx_bytes);
             counts.packets += packets;
+            counts.bytes += passed.rx_bytes + passed.tx_bytes;
             counts.payload += bytes - (HEADERS * packets).min(bytes);
         }
         counts

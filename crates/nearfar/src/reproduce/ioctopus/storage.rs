@@ -7,7 +7,7 @@ use platform::memory::Policy;
 use units::Duration;
 
 use super::server::Bench;
-use crate::reproduce::rig::{self, Steady};
+use crate::reproduce::rig::{self, Traffic};
 use crate::reproduce::runs::{Values, named};
 
 const MACHINE: &str = "xeon-8160";
@@ -19,7 +19,7 @@ const JOBS: u16 = 2;
 /// Elements of an array of STREAM: the three arrays of one instance exceed the caches.
 const ELEMENTS: u64 = 2 << 20;
 /// Until STREAM has set its arrays, and until as many requests have come back as are under way.
-const FILLING: Duration = Duration::from_ms(7);
+const FILLING: Duration = Duration::from_ms(20);
 const WARMING: Duration = Duration::from_ms(4);
 const BATCH: Duration = Duration::from_us(100);
 const BATCHES: usize = 60;
@@ -92,13 +92,19 @@ pub fn run(bench: &Bench, drives: Drives, instances: u16) -> Result<Values, Stri
     }
     rig.pass(WARMING);
     let batches = rig.until_steady(BATCH, BATCHES, || rig.traffic(0), |traffic| traffic.written);
-    let Steady { before, after, ns, interval } = batches.steady(BATCH);
-    let written = (after.written - before.written) as f64;
-    let place = format!("{}/{instances}", drives.name());
-    let others = [
-        ("batches", batches.rate.len() as f64),
-        ("link", (after.link - before.link) as f64 / ns),
-        ("crossed", 100.0 * (after.link_dma - before.link_dma) as f64 / written),
+    let steady = batches.steady(BATCH);
+    let gbyte = |count: fn(&Traffic) -> u64| {
+        steady.of(move |before, after, ns| (count(after) - count(before)) as f64 / ns)
+    };
+    let share = |before: &Traffic, after: &Traffic, _| {
+        100.0 * (after.link_dma - before.link_dma) as f64 / (after.written - before.written) as f64
+    };
+    let each = [
+        ("gbyte", gbyte(|traffic| traffic.written)),
+        ("memory", gbyte(|traffic| traffic.memory)),
+        ("link", gbyte(|traffic| traffic.link)),
+        ("link-dma", gbyte(|traffic| traffic.link_dma)),
+        ("crossed", steady.of(share)),
     ];
-    Ok(named("fio", &place, interval, &[("gbyte", written / ns)], &others))
+    Ok(named("fio", &format!("{}/{instances}", drives.name()), each))
 }

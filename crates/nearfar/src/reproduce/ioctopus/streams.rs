@@ -2,7 +2,7 @@
 
 use units::Duration;
 
-use super::server::{Bench, Organisation, Rates};
+use super::server::{Bench, Measured, Organisation};
 use crate::reproduce::rig::{Rig, Running};
 use crate::reproduce::runs::{Values, named};
 
@@ -31,14 +31,14 @@ pub fn receiving(bench: &Bench, organisation: Organisation, buffer: u32) -> Resu
 }
 
 /// Rates of a stream that the server receives.
-pub fn receive(bench: &Bench, organisation: Organisation, buffer: u32) -> Result<Rates, String> {
+pub fn receive(bench: &Bench, organisation: Organisation, buffer: u32) -> Result<Measured, String> {
     let (rig, running) = receiving(bench, organisation, buffer)?;
     settled(&rig, &running)
 }
 
 /// Rates of a stream that the server sends, with or without segmentation offload. A tester takes it, so that no core of a client
 /// limits it.
-pub fn send(bench: &Bench, organisation: Organisation, buffer: u32, tso: bool) -> Result<Rates, String> {
+pub fn send(bench: &Bench, organisation: Organisation, buffer: u32, tso: bool) -> Result<Measured, String> {
     let text = format!(
         "{}[[sink]]\nname = \"client\"\naddress = \"10.0.0.200\"\n\
          [[cable]]\nends = [\"server\", \"client\"]\n",
@@ -57,7 +57,7 @@ pub fn send(bench: &Bench, organisation: Organisation, buffer: u32, tso: bool) -
 const SETTLED: Duration = Duration::from_ms(12);
 
 /// Rates of a stream that begins.
-pub fn settled(rig: &Rig, running: &Running) -> Result<Rates, String> {
+pub fn settled(rig: &Rig, running: &Running) -> Result<Measured, String> {
     rig.forget_the_beginning();
     rig.pass(SETTLED);
     let rates = rig.measure(&[CORE], BATCH, BATCHES);
@@ -65,17 +65,16 @@ pub fn settled(rig: &Rig, running: &Running) -> Result<Rates, String> {
 }
 
 /// The values of a run, by the names that claims use.
-pub fn values(of: &str, organisation: Organisation, buffer: u32, rates: &Rates) -> Values {
-    let place = format!("{}/{buffer}", organisation.name());
-    let each = [("gbit", rates.gbit), ("kpps", rates.mpps * 1e3)];
-    let others = [
-        ("cpu", rates.cpu),
-        ("memory", rates.memory),
-        ("memory-share", 100.0 * rates.memory / rates.gbit),
-        ("link-dma", rates.link_dma),
-        ("link-io", rates.link_io),
-        ("link", rates.link),
-        ("batches", rates.batches as f64),
-    ];
-    named(of, &place, rates.interval, &each, &others)
+pub fn values(of: &str, organisation: Organisation, buffer: u32, run: &Measured) -> Values {
+    let each = run.each([
+        ("gbit", |rates| rates.gbit),
+        ("kpps", |rates| rates.mpps * 1e3),
+        ("cpu", |rates| rates.cpu),
+        ("memory", |rates| rates.memory),
+        ("memory-share", |rates| 100.0 * rates.memory / rates.gbit),
+        ("link-dma", |rates| rates.link_dma),
+        ("link-io", |rates| rates.link_io),
+        ("link", |rates| rates.link),
+    ]);
+    named(of, &format!("{}/{buffer}", organisation.name()), each)
 }

@@ -278,15 +278,16 @@ impl Rig {
         self.pass(settling);
         let batches = self.until_steady(BATCH, BATCHES, || self.guest_counts(), |counts| counts.packets);
         let steady = batches.steady(BATCH);
-        let (first, last, ns) = (steady.before, steady.after, steady.ns);
+        let (rate, half) = steady.of(|first, last, ns| (last.packets - first.packets) as f64 / ns);
+        let ((first, last), ns) = (steady.ends(), steady.ns());
+        let packets = (last.packets - first.packets) as f64;
         let gbit = |of: fn(&Counts) -> u64| (of(last) - of(first)) as f64 * 8.0 / ns;
         let cores = |of: fn(&Counts) -> Duration| (of(last) - of(first)).as_ns_f64() / ns;
-        let packets = (last.packets - first.packets) as f64;
         let (sent, returned) = ((last.sent - first.sent) as f64, (last.returned - first.returned) as f64);
         Rates {
             mpps: packets / ns * 1e3,
             gbit: gbit(|counts| counts.bytes),
-            interval: steady.interval,
+            interval: half / rate,
             loss: if sent > 0.0 { (100.0 * (1.0 - returned / sent)).max(0.0) } else { 0.0 },
             us: (last.time - first.time) / returned.max(1.0) / 1e3,
             wrong: last.wrong,
