@@ -127,11 +127,23 @@ fn a_disk_and_a_network_have_the_same_machine() {
     assert_eq!((moved, &homes[..1]), (Some((1, 0, 0)), &[Some(Node(NEAR))][..]));
 
     let event = "[[event]]\nat = \"5 ms\"\ndo = \"remove\"\nwhat = \"a:drive\"\n";
-    let (done, ..) = run(&(text + event));
+    let (done, ..) = run(&(text.clone() + event));
     assert!(done[0].outcome.is_err() && done[1].outcome.is_ok(), "{done:?}");
-    // All that is sent in 60 ms: a twentieth of 10 Gbit/s, frames of 512 B with the 20 between them. A burst may be under way.
+    assert_forwarded(&done[1]);
+
+    // While it moves it loses its power: the other one at the drive, and the third, lose nothing.
+    let event = "[[event]]\nat = \"5 ms\"\ndo = \"power-off\"\nwhat = \"a/v0\"\n";
+    let (done, moved, _) = run(&(text + &program("a/v1", "0", &line("8m")) + event));
+    assert!(done[0].outcome.is_err() && done[2].outcome.is_ok(), "{done:?}");
+    assert_eq!(reading(&done[2], "verified"), f64::from(8 << 20), "{done:?}");
+    assert_forwarded(&done[1]);
+    assert_eq!(moved.map(|(moves, switches, _)| (moves, switches)), Some((0, 0)));
+}
+
+/// All that was sent in 60 ms was forwarded: a twentieth of 10 Gbit/s, frames of 512 B with the 20 between them. A burst may be under way.
+fn assert_forwarded(done: &Done) {
     let sent = 0.05 * 10e9 * 0.06 / (532.0 * 8.0);
-    assert!((reading(&done[1], "frames") - sent).abs() <= 32.0, "{done:?}");
+    assert!((reading(done, "frames") - sent).abs() <= 32.0, "{done:?}");
 }
 
 #[test]

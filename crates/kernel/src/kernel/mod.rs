@@ -12,10 +12,12 @@ use std::rc::{Rc, Weak};
 use engine::{Handle, Notify, Trace};
 use hardware::Fabric;
 use hardware::root::HostId;
+use platform::Error;
 use platform::cpu::{Async, Cpu, Part};
 use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams, giving};
 use platform::pci::PciDriver;
 use platform::sync::Completion;
+use wire::pcie::FunctionAddress;
 
 use crate::account::Ran;
 use crate::base::Base;
@@ -225,6 +227,13 @@ impl Kernel {
         let (done, program) = giving(work);
         self.inner.tasks.spawn(params, program);
         done
+    }
+
+    /// Takes a function from its driver and offers it to all drivers anew. What is given: [`Error::NoDevice`] if there is no such
+    /// function.
+    pub fn rebind(&self, at: FunctionAddress) -> Completion<Result<(), Error>> {
+        let pci = Rc::clone(&self.inner.pci);
+        self.run(TaskParams::named("rebind"), async move |cpu| pci.rebind(&cpu, at).await)
     }
 }
 

@@ -61,6 +61,14 @@ impl Pci {
         Ok(())
     }
 
+    /// Takes a function from its driver and offers it to all of them anew (Linux: `unbind`, then `drivers_probe`).
+    pub async fn rebind(self: &Rc<Self>, cpu: &Cpu, at: FunctionAddress) -> Result<(), Error> {
+        let function = self.function(at).ok_or(Error::NoDevice)?;
+        self.unbind(cpu, &function).await;
+        self.bind(cpu, &function).await;
+        Ok(())
+    }
+
     /// Offers a function to the drivers, in the order in which they came.
     pub async fn bind(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>) {
         function.binds.acquire().await;

@@ -326,6 +326,12 @@ impl HostSetup {
         self.vms.iter().any(|vm| vm.devices.contains(&passed))
     }
 
+    /// Whether a device is behind virtual NICs or virtual disks of its virtual machines.
+    pub fn serves_vms(&self, device: usize) -> bool {
+        let uplink = |vm: &VmSetup| vm.nic.is_some_and(|nic| nic.uplink == device);
+        self.vms.iter().any(|vm| uplink(vm) || vm.disk.as_ref().is_some_and(|disk| disk.drive == device))
+    }
+
     /// The number of its virtual machine of a name; what to say where there is none.
     pub(crate) fn vm(&self, name: &str) -> Result<usize, (String, String)> {
         self.vms.iter().position(|vm| vm.name == name).ok_or_else(|| {

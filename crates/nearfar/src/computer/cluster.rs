@@ -11,12 +11,12 @@ use hardware::endpoint::EndpointId;
 use hardware::link::LinkId;
 use hardware::ntb::CableEnd;
 use lending::{Counters, Lendable, LendingParams, Service};
-use machine::{ClusterEnd, ComputerSetup, DmaMode, Ntb, adapter, node};
+use machine::{ClusterEnd, ComputerSetup, DmaMode, Ntb, PassedSetup, adapter, node};
 use platform::Error;
 use platform::cpu::Async;
 use platform::pci::PciDriver;
 use virt::{VfioDevice, Vm};
-use wire::pcie::Bdf;
+use wire::pcie::{Bdf, FunctionAddress};
 
 use super::vms::Passed;
 use super::{ComputerError, Computers, kernel};
@@ -67,7 +67,8 @@ pub(super) struct Borrow {
     pub vm: Option<usize>,
     /// Where that has it.
     slot: Rc<Cell<Option<u8>>>,
-    /// The lender's number in the cluster, and what it lends.
+    /// The lender, its number in the cluster, and what it lends.
+    lender: usize,
     node: u8,
     function: Passed,
     /// What the scenario calls it.
@@ -84,6 +85,7 @@ pub(super) fn borrows(setup: &ComputerSetup, devices: &[Vec<EndpointId>]) -> Vec
             by: borrow.by,
             vm: borrow.vm,
             slot: Rc::default(),
+            lender,
             node: first(setup, lender).map_or(0, |at| node(&setup.hosts, lender, at)),
             function: Passed::new(&setup.hosts[lender], &devices[lender], borrow.function),
             name: borrow.name.value.clone(),
@@ -96,6 +98,8 @@ pub(super) fn borrows(setup: &ComputerSetup, devices: &[Vec<EndpointId>]) -> Vec
 /// What of lending a host has.
 pub(super) struct Lending {
     lendable: Lendable,
+    /// What the host's own drivers have until it is borrowed, as its virtual machines use it.
+    used: Rc<RefCell<Vec<Passed>>>,
     adapter: Rc<RefCell<Option<Rc<Adapter>>>>,
     service: RefCell<Option<Rc<Service>>>,
     params: LendingParams,
@@ -112,9 +116,15 @@ impl Lending {
         first(setup, number)?;
         let passed = |function| Passed::new(&setup.hosts[number], devices, function);
         let lent: Vec<Passed> = setup.cluster.lent_by(number).map(passed).collect();
-        let hw = hw.clone();
+        let serves = |function: &PassedSetup| setup.hosts[number].serves_vms(function.device);
+        let used: Vec<Passed> = setup.cluster.lent_by(number).filter(serves).map(passed).collect();
+        let used = Rc::new(RefCell::new(used));
+        let (hw, of_vms) = (hw.clone(), Rc::clone(&used));
         let (lender, lendable) = Lendable::new(Rc::new(move |at| {
-            hw.with(|fabric, _| lent.iter().any(|function| function.functions(fabric).contains(&at.bdf)))
+            hw.with(|fabric, _| {
+                let is_of = |all: &[Passed]| all.iter().any(|own| own.functions(fabric).contains(&at.bdf));
+                is_of(&lent) && !is_of(&of_vms.borrow())
+            })
         }));
         let adapter: Rc<RefCell<Option<Rc<Adapter>>>> = Rc::default();
         let found = Rc::clone(&adapter);
@@ -130,7 +140,7 @@ impl Lending {
             forward: kernel::virt_costs(host).map_or(usual.forward, |costs| costs.forward),
             ..usual
         };
-        let lending = Self { lendable, adapter, service: RefCell::new(None), params };
+        let lending = Self { lendable, used, adapter, service: RefCell::new(None), params };
         Some((lending, [Rc::new(lender), Rc::new(driver)]))
     }
 
@@ -203,17 +213,41 @@ impl Computers {
         vm.map(|vm| self.hosts[*by].vms().get(vm).cloned().ok_or(Error::NoDevice))
     }
 
-    /// Lets a scenario's `number`th borrowing begin, at once; the future ends when a driver has had its chance, or a guest been told.
-    pub(super) fn borrow(&self, number: usize) -> Async<'static, Result<(), Error>> {
-        let parties = self.parties(number);
-        match self.borrowing_vm(number) {
-            None => {
-                let asked = parties.map(|(service, node, function)| service.borrow(node, function));
-                Box::pin(async move { asked?.await.map(drop) })
+    /// Takes what is to be lent from the lender's own driver, if that has it.
+    fn let_go(&self, number: usize) -> Async<'static, Result<(), Error>> {
+        let Borrow { lender, function, .. } = self.borrows[number];
+        let host = &self.hosts[lender];
+        let used = host
+            .lending
+            .as_ref()
+            .map(|own| own.used.borrow_mut().extract_if(.., |own| *own == function).count());
+        if used.is_none_or(|used| used == 0) {
+            return Box::pin(async { Ok(()) });
+        }
+        let functions = self.simulation.with(|fabric, _| function.functions(fabric));
+        let own = |bdf| FunctionAddress { bdf, ..FunctionAddress::default() };
+        let freed: Vec<_> = functions.into_iter().map(|at| host.kernel.rebind(own(at))).collect();
+        Box::pin(async move {
+            for freed in freed {
+                freed.wait().await?;
             }
+            Ok(())
+        })
+    }
+
+    /// Lets a scenario's `number`th borrowing begin, at once; the future ends when a driver has had its chance, or a guest been told.
+    pub(crate) fn borrow(&self, number: usize) -> Async<'static, Result<(), Error>> {
+        let (freed, parties) = (self.let_go(number), self.parties(number));
+        match self.borrowing_vm(number) {
+            None => Box::pin(async move {
+                freed.await?;
+                let (service, node, function) = parties?;
+                service.borrow(node, function).await.map(drop)
+            }),
             Some(vm) => {
                 let slot = Rc::clone(&self.borrows[number].slot);
                 Box::pin(async move {
+                    freed.await?;
                     let ((service, node, function), vm) = (parties?, vm?);
                     let memory = Rc::clone(vm.memory());
                     let mediated = service.mediate(node, function, memory, vm.costs().eventfd).await?;

@@ -37,7 +37,7 @@ pub(super) struct Vms {
 }
 
 /// What is passed through or lent of a device.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(super) enum Passed {
     /// All of it.
     Device(EndpointId),

@@ -1,14 +1,14 @@
 //! Questions to the runs: is every packet whole and in order, does the scheduler follow loads, devices and faults?
 
 use std::fmt::Write;
+use std::rc::Rc;
 
-use platform::cpu::Node;
 use platform::memory::PhysAddr;
 use tester::Flow;
 use units::Duration;
 
 use super::*;
-use crate::reproduce::rig::Rig;
+use crate::reproduce::rig::{self, Rig};
 
 fn options() -> Options {
     Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
@@ -53,8 +53,7 @@ impl Rig {
             before = Some(changes());
             self.pass_periods(25).unwrap();
         }
-        let homes = host.vms().iter().map(|vm| vm.memory().node_of(PhysAddr(0)).unwrap().0).collect();
-        Layout::at(nodes, homes, manager.done().switches % 2 == 1)
+        Layout::at(nodes, self.homes(), manager.done().switches % 2 == 1)
     }
 }
 
@@ -103,15 +102,16 @@ fn only_what_is_far_crosses_and_nothing_is_lost_at_little_load() {
     assert!(far.threads > near.threads, "{near:?} {far:?}");
 }
 
-/// Two uplinks, one at each node, and four machines that forward, of which the last begins far from its own.
-fn two_uplinks() -> Rig {
+/// Two uplinks, one at each node, and four machines that forward, of which the last begins far from its own; with other lines of the
+/// host and of the scenario.
+fn two_uplinks(of_host: &str, more: &str) -> Rig {
     let mut text = String::from(
         "[[host]]\nname = \"a\"\nmachine = \"dell-r720\"\n\
          [host.hypervisor]\nplacement = \"numa\"\nperiod = \"1 ms\"\n\
          [host.nic_driver]\nchannels = 2\nover_nodes = true\n\
          [[host.device]]\nname = \"n0\"\nnic = \"82599\"\nslot = \"slot\"\n\
          [[host.device]]\nname = \"n1\"\nnic = \"82599\"\nslot = \"slot-socket1\"\n",
-    );
+    ) + of_host;
     for (n, (uplink, home)) in [(0, 0), (1, 1), (0, 0), (1, 0)].into_iter().enumerate() {
         write!(
             text,
@@ -131,14 +131,19 @@ fn two_uplinks() -> Rig {
         )
         .unwrap();
     }
-    let rig = Rig::boot(&options(), "numa-io", &text).unwrap();
+    begun(&(text + more))
+}
+
+/// Boots what `text` describes, and lets all machines forward.
+fn begun(text: &str) -> Rig {
+    let rig = Rig::boot(&options(), "numa-io", text).unwrap();
     rig.start_in_guests("l2fwd").unwrap();
     rig.pass(Duration::from_us(50));
     rig.computers.start_sources();
     rig
 }
 
-/// Share of the line that each of two generators sends: one I/O thread suffices, and machines are I/O-intensive.
+/// Share of the line that each generator sends: one I/O thread suffices, and two machines that share it are I/O-intensive.
 const LOAD_OF_EACH: f64 = 0.1;
 
 impl Rig {
@@ -149,6 +154,24 @@ impl Rig {
     fn set_load(&self, load: f64) {
         self.computers.generators().iter().for_each(|generator| generator.handle.set_load(load));
         self.pass(Duration::from_ms(1));
+    }
+
+    /// The nodes of machines.
+    fn homes(&self) -> Vec<u8> {
+        let node = |vm: &Rc<virt::Vm>| vm.memory().node_of(PhysAddr(0)).unwrap().0;
+        self.host(0).vms().iter().map(node).collect()
+    }
+
+    /// How often machines were moved, modes changed and moves refused.
+    fn changes(&self) -> (u64, u64, u64) {
+        let done = self.host(0).manager().unwrap().done();
+        (done.moves, done.switches, done.refused)
+    }
+
+    /// A machine loses its power.
+    fn kill(&self, vm: usize) {
+        let killed = self.host(0).vms()[vm].kill();
+        self.computers.simulation().block_on(killed).unwrap();
     }
 
     /// What each flow has sent, and lost of it, while machines forwarded and `happens` did.
@@ -173,29 +196,118 @@ impl Rig {
 /// middle of its stream cost the others no packet, nor their order.
 #[test]
 fn machines_go_to_their_own_devices_and_faults_stay_with_whom_they_meet() {
-    let rig = two_uplinks();
+    let rig = two_uplinks("", "");
     rig.pass(Duration::from_ms(40));
-    let host = &rig.computers.hosts()[0];
-    let manager = host.manager().unwrap();
-    let done = manager.done();
-    assert_eq!((done.moves, done.switches, done.refused), (1, 0, 0));
-    let homes: Vec<_> = host.vms().iter().map(|vm| vm.memory().node_of(PhysAddr(0))).collect();
-    assert_eq!(homes, [0, 1, 0, 1].map(|node| Some(Node(node))));
+    let periods = || rig.host(0).manager().unwrap().done().periods;
+    let before = periods();
+    assert_eq!((rig.changes(), rig.homes()), ((1, 0, 0), vec![0, 1, 0, 1]));
 
     // v0 and v2 forward by the first device, v1 and v3, whose flows come last, by the second.
-    let is_whole = |&(sent, lost): &(u64, u64)| sent > 100 && lost == 0;
     let lost = rig.lost_while(|_| ());
     assert!(lost.iter().all(is_whole), "{lost:?}");
     let lost = rig.lost_while(|rig| rig.computers.set_present((0, 1), false));
     assert!(lost[..2].iter().all(is_whole) && !lost[2..].iter().any(is_whole), "{lost:?}");
-    let lost = rig.lost_while(|rig| {
-        let killed = rig.computers.hosts()[0].vms()[2].kill();
-        rig.computers.simulation().block_on(killed).unwrap();
-    });
+    let lost = rig.lost_while(|rig| rig.kill(2));
     assert!(is_whole(&lost[0]) && lost[1].1 > 0, "{lost:?}");
-    let after = manager.done();
-    assert!(after.periods > done.periods);
-    assert_eq!((after.moves, after.switches, after.refused), (1, 0, 0));
+    assert!(periods() > before);
+    assert_eq!(rig.changes(), (1, 0, 0));
+}
+
+/// Whether a flow was one and has lost nothing.
+fn is_whole(&(sent, lost): &(u64, u64)) -> bool {
+    sent > 100 && lost == 0
+}
+
+/// Another host borrows a device in the middle of its machines' streams, one of which is about to move there: it gets the device; the other
+/// device's machines lose no packet, and the scheduler goes on.
+#[test]
+fn a_device_is_lent_away_from_under_its_machines() {
+    let rig = two_uplinks(
+        "[[host.device]]\nname = \"ntb\"\nntb = \"pxh830\"\n",
+        "[[host]]\nname = \"b\"\nmachine = \"dell-r720\"\n[[host.device]]\nname = \"ntb\"\nntb = \"pxh830\"\n\
+         [[ntb_cable]]\nends = [\"a:ntb\", \"b:ntb\"]\n\
+         [[borrow]]\nfunction = \"a:n1\"\nby = \"b\"\nfrom = \"1 s\"\n",
+    );
+    let lost = rig.lost_while(|rig| {
+        let borrowed = rig.computers.simulation().block_on(rig.computers.borrow(0)).unwrap();
+        assert_eq!(borrowed, Ok(()));
+    });
+    assert!(lost[..2].iter().all(is_whole) && !lost[2..].iter().any(is_whole), "{lost:?}");
+    let all = rig.host(1).kernel.pci();
+    assert_eq!(all.iter().find(|found| found.segment.0 > 0).map(|found| found.driver), Some(Some("nic")));
+    rig.pass(Duration::from_ms(40));
+    let settled = rig.changes();
+    assert!(settled.0 <= 1 && (settled.1, settled.2) == (0, 0), "{settled:?}");
+    let lost = rig.lost_while(|rig| rig.pass(Duration::from_ms(10)));
+    assert!(lost[..2].iter().all(is_whole), "{lost:?}");
+    assert_eq!(rig.changes(), settled);
+}
+
+/// A host whose nodes have 256 MiB, with machines of so many cores, so much memory and a home behind the NIC of node 0; a generator sends to all
+/// but the first.
+fn small_host(vms: &[(&str, &str, u8)], load: f64) -> String {
+    let mut text = String::from(
+        "[[host]]\nname = \"a\"\nmachine = \"dell-r720\"\n\
+         change.host.dram.size = { value = \"256 MiB\", source = \"assumed: little\" }\n\
+         [host.hypervisor]\nplacement = \"numa\"\nperiod = \"1 ms\"\n\
+         [host.nic_driver]\nchannels = 2\nover_nodes = true\n\
+         [[host.device]]\nname = \"nic\"\nnic = \"82599\"\nslot = \"slot\"\n",
+    );
+    for (n, (vcpus, memory, node)) in vms.iter().enumerate() {
+        write!(
+            text,
+            "[[host.vm]]\nname = \"v{n}\"\nvcpus = \"{vcpus}\"\nmemory = \"{memory}\"\nnode = {node}\nuplink = \"nic\"\n\
+             polled = true\n"
+        )
+        .unwrap();
+    }
+    let to: Vec<_> = (1..vms.len()).map(|n| format!("\"a/v{n}\"")).collect();
+    let to = to.join(", ");
+    write!(
+        text,
+        "[[generator]]\nname = \"t\"\nto = [{to}]\nframe = \"512 B\"\nload = {load}\n[[cable]]\nends = [\"a\", \"t\"]\n"
+    )
+    .unwrap();
+    text
+}
+
+/// A node without memory or without cores for a machine does not get it: it is served where it is. Once the one that has both loses its
+/// power, it goes there.
+#[test]
+fn a_machine_waits_for_room_at_its_device() {
+    // Less than 64 MiB are left; no core beside the I/O thread's.
+    for (vcpus, memory) in [("1", "208 MiB"), ("1-5", "64 MiB")] {
+        let text = small_host(&[(vcpus, memory, 0), ("7", "64 MiB", 1)], LOAD_OF_EACH);
+        let rig = Rig::boot(&options(), "numa-io", &text).unwrap();
+        rig::start(rig.host(0).kernel_of(Some(1)), &[0], platform::memory::Policy::Local, "l2fwd").unwrap();
+        rig.pass(Duration::from_us(50));
+        rig.computers.start_sources();
+        rig.pass(Duration::from_ms(10));
+        assert_eq!((rig.changes(), rig.homes()), ((0, 0, 0), vec![0, 1]), "{vcpus}");
+        let lost = rig.lost_while(|rig| rig.kill(0));
+        assert!(lost.iter().all(is_whole), "{lost:?}");
+        rig.set_load(LOAD_OF_EACH);
+        rig.pass(Duration::from_ms(50));
+        assert_eq!((rig.changes(), rig.homes()[1]), ((1, 0, 0), 0), "{vcpus}");
+    }
+}
+
+/// Of more machines than the device's node has memory for, as many go there as fit, and the others are served where they are; one for
+/// which there is no memory at all is refused by name.
+#[test]
+fn of_more_machines_than_fit_the_others_stay_and_are_served() {
+    let mut vms = vec![("1", "64 MiB", 0), ("7", "64 MiB", 1), ("8", "64 MiB", 1), ("9", "64 MiB", 1)];
+    let rig = begun(&small_host(&vms, 2.0 * LOAD_OF_EACH));
+    rig.pass(Duration::from_ms(80));
+    let mut homes = rig.homes();
+    homes.sort_unstable();
+    assert_eq!((rig.changes(), homes), ((2, 0, 0), vec![0, 0, 0, 1]));
+    let lost = rig.lost_while(|rig| rig.pass(Duration::from_ms(1)));
+    assert!(lost.iter().all(is_whole), "{lost:?}");
+
+    vms.push(("10", "64 MiB", 1));
+    let refused = Rig::boot(&options(), "numa-io", &small_host(&vms, 0.1)).err().unwrap();
+    assert!(refused.contains("`v4`") || refused.contains("v4"), "{refused}");
 }
 
 /// A card with a function at each node is local to every machine: whatever the load, the scheduler moves none, and with a thread for
