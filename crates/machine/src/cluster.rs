@@ -237,9 +237,10 @@ impl ClusterSetup {
         Ok(found)
     }
 
-    /// Whether a whole device of a host is ever lent: its own host's drivers do not have it.
-    pub fn lends(&self, host: usize, device: usize) -> bool {
-        self.lends_function(host, PassedSetup { device, vf: None })
+    /// Whether a whole device of a host is lent, so that its own host's drivers do not have it: those have one that serves virtual machines
+    /// until it is borrowed.
+    pub fn lends(&self, hosts: &[HostSetup], host: usize, device: usize) -> bool {
+        self.lends_function(host, PassedSetup { device, vf: None }) && !hosts[host].serves_vms(device)
     }
 
     /// Whether a device, or one of its virtual functions, is ever lent.

@@ -78,6 +78,8 @@ record! {
     pub struct GpuController {
         /// PCI vendor and device number, such as `10de:0ff3`.
         pci_id: Figure<String>,
+        /// Whether it has an interrupt message (MSI) beside its legacy interrupt; it has if not given.
+        message: Option<Figure<bool>>,
         /// Bytes of its memory.
         memory: Figure<Bytes>,
         /// Bytes of it, from its beginning, that cores and peers can reach.

@@ -89,6 +89,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/card-bandwidth.toml",
     "scenarios/ping.toml",
     "scenarios/one-disk.toml",
+    "scenarios/root-disk.toml",
     "scenarios/peer-reads.toml",
     "scenarios/ping-vfs.toml",
     "scenarios/pktgen.toml",

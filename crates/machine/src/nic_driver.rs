@@ -46,6 +46,9 @@ record! {
     pub struct NicDriverEntry {
         /// Pairs of queues; as many as there are cores and the NIC has, if not given.
         channels: Option<Placed<Count>>,
+        /// Whether the legacy interrupt (INTx) is used, one for a single pair of queues and all else, even if a NIC has messages (MSI-X); it
+        /// is not if not given.
+        legacy_interrupt: Option<bool>,
         /// Whether pairs of queues are spread over the nodes, one at each in turn; if not, those of the NIC's node come first.
         over_nodes: Option<bool>,
         /// Descriptors of a sending queue: a power of two; what the first NIC's file says if not given, or 512.

@@ -168,6 +168,26 @@ fn a_guest_has_gpus_of_its_own() {
     }
 }
 
+/// A host, a virtual machine beside the drive and one across the cable begin from the same image on it; one without an image does not begin.
+#[test]
+fn three_computers_begin_from_one_root_disk() {
+    let text = include_str!("../../../scenarios/root-disk.toml");
+    let done = run(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+    let inits: Vec<_> = done.iter().filter(|done| done.run.starts_with("init")).collect();
+    assert_eq!(inits.len(), 3);
+    for init in inits {
+        let report = init.outcome.as_ref().unwrap_or_else(|failure| panic!("{}: {failure}", init.host));
+        // The image, and what the program that it names has read.
+        assert_eq!(report.get("image"), Some(f64::from((256 + 4) << 10)), "{}", init.host);
+        assert!(report.get("read iops").is_some_and(|iops| iops > 1000.0), "{report:?}");
+    }
+    let empty = text.replace("mkimage /dev/nvme0n1 --size=256k --", "");
+    let done = run(&loaded(&empty), &Silent).unwrap_or_else(|error| panic!("{error}"));
+    let refused = done.iter().filter(|done| done.run.starts_with("init"));
+    let refused: Vec<_> = refused.map(|done| done.outcome.as_ref().unwrap_err().to_string()).collect();
+    assert!(refused.len() == 3 && refused.iter().all(|why| why.contains("has no image")), "{refused:?}");
+}
+
 /// Each that has the one disk finds what the one before has written, byte by byte.
 #[test]
 fn one_disk_keeps_what_each_of_its_users_writes() {

@@ -45,6 +45,9 @@ pub const CHANNEL_ENGINE: u64 = 0x54;
 pub const CHANNEL_CONTEXT: u64 = 0x58;
 /// Bus address of eight bytes to which [`Fault`] is written when a command cannot be done, 64 bits.
 pub const CHANNEL_NOTIFIER: u64 = 0x60;
+/// The number of a channel of which its driver has seen that it has stopped. The legacy interrupt is due as long as one has not been
+/// seen.
+pub const FAULT_SEEN: u64 = 0x68;
 /// Where the doorbells begin.
 pub const DOORBELLS: u64 = 1 << 20;
 /// From one doorbell to the next: a page, that a program may be given alone.

@@ -3,6 +3,7 @@
 //! [`PROGRAMS`] lists them: a new one takes a module and a line there. What a command line asks for that cannot be is told before
 //! anything runs: by [`parse`], as far as the line itself shows it, by [`Program::check`] where it depends on what is there.
 
+pub mod boot;
 pub mod cuda;
 pub mod dd;
 pub mod ethtool;

@@ -64,6 +64,8 @@ pub(super) struct Channel {
     /// It has to be loaded before it goes on.
     left: bool,
     pub fault: Option<Fault>,
+    /// Its driver has not seen yet that it has stopped.
+    pub unseen: bool,
     /// Counts how often it was loaded: what is fetched for an earlier time is dropped.
     load: u32,
 }
@@ -78,13 +80,13 @@ impl Channel {
         (self.put, self.done, self.fetched) = (0, (0, 0), 0);
         self.ready.clear();
         self.ahead.clear();
-        (self.waits, self.left, self.fault, self.enabled) = (false, true, None, true);
+        (self.waits, self.left, self.fault, self.unseen, self.enabled) = (false, true, None, false, true);
         self.load += 1;
     }
 
     /// Forgets its ring.
     pub fn end(&mut self) {
-        self.enabled = false;
+        (self.enabled, self.unseen) = (false, false);
         self.ready.clear();
         self.ahead.clear();
         self.load += 1;
@@ -370,11 +372,12 @@ impl Chip {
             if !channel.enabled || channel.fault.is_some() {
                 return;
             }
-            channel.fault = Some(fault);
+            (channel.fault, channel.unseen) = (Some(fault), true);
             (channel.notifier, channel.engine)
         };
         self.counters.borrow_mut().faults += 1;
         self.store(Side::Bus(notifier), &(fault as u64).to_le_bytes());
+        self.drive_line();
         self.port.interrupt(FunctionIndex(0), 0);
         self.work[usize::from(engine)].notify_one();
     }

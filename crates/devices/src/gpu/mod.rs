@@ -23,7 +23,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use engine::{JoinHandle, Notify};
-use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Stage, Token};
+use platform::device::{
+    BarAccess, Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Stage, Token,
+};
 use platform::mover::DataMover;
 use units::Duration;
 use wire::gpu::{self as regs, MEMORY_BAR, WindowKind};
@@ -79,6 +81,12 @@ impl Chip {
             tasks.retain(|task| !task.is_finished());
         }
         tasks.push(task);
+    }
+
+    /// The legacy interrupt is due as long as a channel has stopped whose driver has not seen it.
+    fn drive_line(&self) {
+        let is_due = self.channels.borrow().iter().any(|channel| channel.unseen);
+        self.port.set_interrupt_status(FunctionIndex(0), is_due);
     }
 
     /// Forgets everything and begins anew.
@@ -141,14 +149,16 @@ impl Gpu {
     /// If the parameters make no configuration space.
     pub fn new(params: GpuParams) -> Result<Self, ConfigError> {
         let aperture = params.aperture.get();
-        let config = ConfigSpace::endpoint(params.ids.0, params.ids.1, CLASS)
+        let mut config = ConfigSpace::endpoint(params.ids.0, params.ids.1, CLASS)
             .bar64(regs::REGISTER_BAR, regs::REGISTER_BYTES, false)
             .bar64(MEMORY_BAR, aperture, aperture > LOW_APERTURE)
+            .interrupt_pin(1)
             .power_management()
-            .pcie(params.pcie)
-            .msi(1)
-            .aer()
-            .build()?;
+            .pcie(params.pcie);
+        if params.message {
+            config = config.msi(1);
+        }
+        let config = config.aer().build()?;
         let firmware = Firmware::new();
         let windows = usize::from(regs::CONTEXTS) * usize::from(regs::WINDOWS);
         let chip = Rc::new(Chip {
@@ -217,6 +227,12 @@ impl Gpu {
             regs::CHANNEL_CONTEXT => s.context = value,
             0x60 | 0x64 => half(&mut s.notifier, at == 0x64),
             regs::CHANNEL_ENABLE => self.set_channel(value == 1),
+            regs::FAULT_SEEN => {
+                if let Some(channel) = self.chip.channels.borrow_mut().get_mut(value as usize) {
+                    channel.unseen = false;
+                }
+                self.chip.drive_line();
+            }
             _ => {}
         }
     }
@@ -241,7 +257,9 @@ impl Gpu {
             && s.engine <= self.chip.params.copy_engines.into()
             && s.context < regs::CONTEXTS.into();
         if !on || !is_possible {
-            return channel.end();
+            channel.end();
+            drop(channels);
+            return self.chip.drive_line();
         }
         (channel.ring, channel.entries, channel.notifier) = (s.ring, s.entries, s.notifier);
         (channel.engine, channel.context) = (s.engine as u8, s.context as u16);
@@ -279,6 +297,7 @@ impl Device for Gpu {
         self.selected = Selected::default();
         self.chip.begin();
         self.firmware.forget();
+        self.chip.drive_line();
         self.run(bus);
     }
 

@@ -10,6 +10,8 @@ pub struct GpuParams {
     pub ids: (u16, u16),
     /// Capabilities that it announces.
     pub pcie: PcieParams,
+    /// It has an interrupt message (MSI), not its legacy interrupt alone.
+    pub message: bool,
     /// Its memory, whole MiB.
     pub memory: Bytes,
     /// What of it the aperture shows, a power of two of at least a MiB.
@@ -59,6 +61,7 @@ impl GpuParams {
         Self {
             ids: (0x10de, 0x0ff3),
             pcie: PcieParams::endpoint(wire::pcie::Generation::Gen2, wire::pcie::Width::X16),
+            message: true,
             memory: Bytes::mib(64),
             aperture: Bytes::mib(16),
             memory_rate: ByteRate::gb_per_s(10),

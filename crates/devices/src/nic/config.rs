@@ -37,7 +37,11 @@ pub fn physical(params: &NicParams, number: u8) -> Result<ConfigSpace, ConfigErr
         let pages = u64::from(params.tx_queues) * INLINE_PAGE;
         config = config.bar64(INLINE_BAR, pages.next_power_of_two().max(4096), true);
     }
-    config = config.power_management().msix(interrupts(params.vectors)).pcie(params.pcie).aer().ecrc();
+    config = config.interrupt_pin(1 + number % 4).power_management();
+    if params.messages {
+        config = config.msix(interrupts(params.vectors));
+    }
+    config = config.pcie(params.pcie).aer().ecrc();
     if let Some(own) = params.virtual_functions {
         // Behind all physical functions of the port, those of each by turns.
         let port = params.functions[usize::from(number)].pcie_port;

@@ -49,7 +49,7 @@ use platform::mover::{DataMover, Direct};
 use units::Duration;
 use wire::ethernet::{FCS_LEN, LEAST_FRAME, fcs_is_right};
 use wire::nic::registers::{INLINE_BAR, KPIO_BAR, counter, event, feature};
-use wire::pcie::config::ConfigError;
+use wire::pcie::config::{ConfigEffect, ConfigError};
 
 pub use handle::NicHandle;
 pub use params::{FlowControl, KpioParams, NicFunctionParams, NicParams, PathParams, VirtualParams};
@@ -279,6 +279,14 @@ impl Device for Nic {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn config_changed(&mut self, bus: &mut dyn DeviceBus, function: FunctionIndex, effect: &ConfigEffect) {
+        if let ConfigEffect::Msix { .. } = effect
+            && let Some(function) = self.functions.get(usize::from(function.0))
+        {
+            function.drive_line(bus);
         }
     }
 

@@ -34,6 +34,8 @@ pub struct NicParams {
     pub rx_queues: u16,
     /// Interrupt vectors of each function.
     pub vectors: u16,
+    /// Physical functions have messages (MSI-X) for their vectors; else all vectors are the legacy interrupt.
+    pub messages: bool,
     /// Log2 of the entries of the largest ring, at most 15.
     pub log2_ring: u8,
     /// Longest frame in bytes, without check sequence.
@@ -201,6 +203,7 @@ impl NicParams {
             tx_queues: 64,
             rx_queues: 64,
             vectors: 64,
+            messages: true,
             log2_ring: 12,
             max_frame: 9018,
             max_fragments: 40,

@@ -62,7 +62,7 @@ impl Nic {
             regs::MAX_FRAME => state.max_frame.into(),
             regs::MAC => le(&mac),
             0x2c => u32::from(mac[4]) | u32::from(mac[5]) << 8,
-            regs::EVENTS => state.interrupts.take_events(),
+            regs::EVENTS => state.take_events(bus),
             regs::EVENT_VECTOR => state.interrupts.event_vector,
             regs::FUNCTION => u32::from(function) | functions << 8,
             regs::TSO_MAX => params.tso_max,
@@ -196,6 +196,7 @@ impl Nic {
         self.ports.reset_function(&self.functions, function);
         let state = &mut self.functions[usize::from(function)];
         state.reset();
+        state.drive_line(bus);
         state.show_rings();
         self.handle.clear(function);
         self.receiver.release_fences(bus, &mut self.functions, function);

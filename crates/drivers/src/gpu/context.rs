@@ -98,6 +98,7 @@ impl Context {
             let fault = Fault::from_number(cpu.load_u64(channel.memory.cpu + NOTIFIER));
             if let Some(fault) = fault.filter(|_| channel.fault.get().is_none()) {
                 channel.fault.set(Some(fault));
+                self.gpu.registers.write_u32(cpu, regs::FAULT_SEEN, (*number).into());
                 self.gpu
                     .kernel
                     .log(format!("{}: channel {number} stopped: {fault:?}", self.gpu.name.borrow()));

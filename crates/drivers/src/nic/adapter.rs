@@ -113,6 +113,20 @@ impl Adapter {
         })
     }
 
+    /// One interrupt for each channel and one for events; where there are no messages for two, the legacy one for all.
+    async fn interrupts(&self, cpu: &Cpu, cores: &[CpuId]) -> Result<Vec<Irq>, Error> {
+        let mut places = cores.to_vec();
+        places.push(cores[0]);
+        let most = places.len() as u16;
+        if !self.params.legacy_interrupt {
+            match self.device.alloc_irqs(cpu, 2, most, Affinity::Cpus(places)).await {
+                Err(Error::NoSpace) => {}
+                given => return given,
+            }
+        }
+        Ok(vec![self.device.alloc_intx(cpu, Affinity::Cpu(cores[0])).await?])
+    }
+
     /// Takes the interrupts: one for each channel, and one for events.
     pub async fn prepare_channels(self: &Rc<Self>, cpu: &Cpu) -> Result<(), Error> {
         let kernel = &self.kernel;
@@ -131,14 +145,15 @@ impl Adapter {
             cores.sort_by_key(|&cpu| (is_far(cpu), cpu));
         }
         cores.truncate(usize::from(wanted));
-        let mut places = cores.clone();
-        places.push(cores[0]);
-        let irqs = self.device.alloc_irqs(cpu, 2, wanted + 1, Affinity::Cpus(places)).await?;
-        let number = (irqs.len() - 1).min(cores.len());
+        let irqs = self.interrupts(cpu, &cores).await?;
+        let has_own = irqs.len() > 1;
+        let number = if has_own { irqs.len() - 1 } else { 1 };
         for (n, (&cpu, &irq)) in (0u16..).zip(cores.iter().zip(&irqs[..number])) {
             let channel = Channel::new(n, cpu, irq, self.me.clone(), kernel, self.params.coalescing());
             let name = format!("nic-{}-{n}", self.device.address());
-            self.device.request_irq(irq, &name, channel.handler(self.params.costs), None)?;
+            if has_own {
+                self.device.request_irq(irq, &name, channel.handler(self.params.costs), None)?;
+            }
             let moved = Rc::downgrade(&channel);
             let moved =
                 Rc::new(move |to| moved.upgrade().into_iter().for_each(|channel| channel.cpu.set(to)));
@@ -149,7 +164,8 @@ impl Adapter {
         let wanted = self.params.rss.iter().map(|&queue| queue % number as u16).collect::<Vec<_>>();
         let wanted = if wanted.is_empty() { (0..number as u16).collect() } else { wanted };
         self.steering.set_table(self.table_entries(), &wanted);
-        let event = irqs[number];
+        let vector = irqs.len() - 1;
+        let event = irqs[vector];
         let me = Rc::downgrade(self);
         let thread = Rc::new(move |cpu: Cpu| -> Async<'static, ()> {
             let me = me.clone();
@@ -161,7 +177,7 @@ impl Adapter {
         });
         let name = format!("nic-{}-events", self.device.address());
         self.device.request_irq(event, &name, Rc::new(|_| IrqReturn::WakeThread), Some(thread))?;
-        self.event_irq.set(Some((event, number as u16)));
+        self.event_irq.set(Some((event, vector as u16)));
         Ok(())
     }
 

@@ -54,6 +54,8 @@ pub struct HeldParams {
 pub struct NicDriverParams {
     /// Pairs of queues, each with an interrupt; `None` for as many as there are cores.
     pub channels: Option<u16>,
+    /// The legacy interrupt is used even if there are messages: there is one pair of queues.
+    pub legacy_interrupt: bool,
     /// They are spread over the nodes, one at each in turn, in place of all of the device's node first.
     pub over_nodes: bool,
     /// Log2 of the descriptors of a sending queue.
@@ -97,6 +99,7 @@ impl Default for NicDriverParams {
     fn default() -> Self {
         Self {
             channels: None,
+            legacy_interrupt: false,
             over_nodes: false,
             log2_tx: 9,
             log2_rx: 9,

@@ -17,6 +17,9 @@ impl Adapter {
         if events & event::LINK != 0 {
             self.look_at_link(cpu).await;
         }
+        if events & event::QUEUES != 0 {
+            self.channels.borrow().iter().for_each(|channel| channel.kick(cpu));
+        }
         if events & event::QUEUE_ERROR != 0 {
             self.recover(cpu, "a queue stopped");
         }

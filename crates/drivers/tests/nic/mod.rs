@@ -3,6 +3,7 @@
 
 mod faults;
 mod frames;
+mod legacy;
 mod placement;
 mod properties;
 mod queues;

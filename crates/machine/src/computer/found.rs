@@ -68,7 +68,7 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
         let found = links_found(all, number).into_iter();
         let is_passed = |(host, device): (usize, usize)| all[host].passes(device);
         let own = found.map(|link| (link.host, link.device));
-        let own = own.filter(move |&at| !cluster.lends(at.0, at.1) && !is_passed(at));
+        let own = own.filter(move |&at| !cluster.lends(all, at.0, at.1) && !is_passed(at));
         // What is borrowed comes when the own devices are there.
         let borrowed = cluster.first_borrows(move |borrow| borrow.is_by_host(number));
         own.chain(borrowed.map(|borrow| (borrow.lender, borrow.function.device))).filter_map(
@@ -155,8 +155,9 @@ fn interfaces(
     namespaces: &[&str],
 ) -> Vec<InterfaceSetup> {
     let host = &hosts[number];
-    let is_own =
-        |link: &FoundLink| !cluster.lends(link.host, link.device) && !hosts[link.host].passes(link.device);
+    let is_own = |link: &FoundLink| {
+        !cluster.lends(hosts, link.host, link.device) && !hosts[link.host].passes(link.device)
+    };
     let nics =
         || links_found(hosts, number).into_iter().filter(is_own).filter_map(|link| nic_at(hosts, link));
     let physical = nics().flat_map(|found| ports_of(found, 0));
@@ -285,8 +286,11 @@ fn ports_of_function(hosts: &[HostSetup], host: usize, function: PassedSetup, se
 
 /// Pairs of queues that the driver uses of a function.
 fn channels(host: &HostSetup, nic: &Nic, is_virtual: bool, cores: u32) -> u32 {
-    let asked = host.nic_driver.as_ref().and_then(|driver| driver.channels.as_ref());
-    let asked = asked.map_or(u32::MAX, |channels| channels.value.get());
+    let driver = host.nic_driver.as_ref();
+    let asked = match driver.is_some_and(|driver| driver.legacy_interrupt == Some(true)) {
+        true => 1,
+        false => driver.and_then(|d| d.channels.as_ref()).map_or(u32::MAX, |channels| channels.value.get()),
+    };
     most_channels(nic, is_virtual, cores).min(asked).max(1)
 }
 

@@ -116,7 +116,7 @@ impl Lending {
         first(setup, number)?;
         let passed = |function| Passed::new(&setup.hosts[number], devices, function);
         let lent: Vec<Passed> = setup.cluster.lent_by(number).map(passed).collect();
-        let serves = |function: &PassedSetup| setup.hosts[number].serves_vms(function.device);
+        let serves = |lent: &PassedSetup| lent.vf.is_none() && setup.hosts[number].serves_vms(lent.device);
         let used: Vec<Passed> = setup.cluster.lent_by(number).filter(serves).map(passed).collect();
         let used = Rc::new(RefCell::new(used));
         let (hw, of_vms) = (hw.clone(), Rc::clone(&used));

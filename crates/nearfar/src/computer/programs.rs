@@ -59,7 +59,9 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         block: disk.block.get(),
     };
     let found = machine::links_found(&setup.hosts, entry.host).into_iter();
-    let own = found.map(|at| (at.host, at.device)).filter(|&(of, device)| !setup.cluster.lends(of, device));
+    let own = found
+        .map(|at| (at.host, at.device))
+        .filter(|&(of, device)| !setup.cluster.lends(&setup.hosts, of, device));
     let borrowed =
         setup.cluster.borrows.iter().filter(|borrow| borrow.by == entry.host && borrow.vm == entry.vm);
     let borrowed = borrowed.map(|borrow| (borrow.lender, borrow.function.device));

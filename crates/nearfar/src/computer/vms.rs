@@ -18,7 +18,7 @@ use platform::pci::{PciDevice, PciDriver};
 use virt::disk::{ServedDisk, Storage};
 use virt::net::{Network, ServedNic, Vnic};
 use virt::placement::{Client, IoThreads, Managed, Manager, Policy, Scheduler, Thresholds};
-use virt::{GuestNode, InterruptSupport, Vfio, Vm, VmParams};
+use virt::{GuestNode, InterruptSupport, Vfio, Vm, VmError, VmParams};
 use wire::ethernet::MacAddr;
 use wire::pcie::Bdf;
 
@@ -150,8 +150,13 @@ impl Computers {
                 let functions = own.vms.functions(&hw, n);
                 let started = Vm::start(&hw, &host.kernel, params(&own.setup, vm)?, functions);
                 let started = self.simulation.block_on(started)?;
-                let started =
-                    started.map_err(|error| vm.complaint(format!("it does not start: {error}"), None))?;
+                let started = started.map_err(|error| {
+                    let help = match error {
+                        VmError::Memory(_) => "less `memory`, another `node`, or fewer virtual machines",
+                        VmError::Function(..) => "`iommu = \"strict\"` of its host",
+                    };
+                    vm.complaint(format!("it does not start: {error}"), Some(help.to_owned()))
+                })?;
                 started.follow(&own.vms.vfio);
                 own.running.borrow_mut().push(Rc::clone(&started));
                 self.borrow_at_once(|borrow| borrow.by == number && borrow.vm == Some(n))?;

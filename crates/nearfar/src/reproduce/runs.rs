@@ -53,6 +53,17 @@ pub(super) struct Made {
     pub failed: Vec<String>,
 }
 
+impl Made {
+    /// With runs that were made after these.
+    pub fn and(mut self, later: Self) -> Self {
+        self.outcomes.extend(later.outcomes);
+        self.values.extend(later.values);
+        self.count += later.count;
+        self.failed.extend(later.failed);
+        self
+    }
+}
+
 /// Makes a paper's runs, as many at once as there are cores.
 pub(super) fn make<R: Sync>(
     paper: &str,

@@ -29,9 +29,9 @@ pub const MAX_FRAME: u64 = 0x24;
 /// The function's Ethernet address: 6 bytes as on the wire, then 2 zeros. The permanent one after a reset. A virtual
 /// function keeps the one that it was given.
 pub const MAC: u64 = 0x28;
-/// [`event`]s since it was read last.
+/// [`event`]s since it was read last. The legacy interrupt is due as long as there are some and [`EVENT_VECTOR`] is given.
 pub const EVENTS: u64 = 0x30;
-/// The vector that tells of events; [`NO_VECTOR`] for none.
+/// The vector that tells of events; [`NO_VECTOR`] for none. Without messages (MSI-X) all vectors are the legacy interrupt.
 pub const EVENT_VECTOR: u64 = 0x34;
 /// This function in bits 7 to 0, functions in bits 15 to 8 (read only).
 pub const FUNCTION: u64 = 0x38;
@@ -312,6 +312,8 @@ pub mod event {
     pub const LINK: u32 = 1 << 0;
     /// A queue stopped with an error.
     pub const QUEUE_ERROR: u32 = 1 << 1;
+    /// Queues have something to tell, and no messages to do it by.
+    pub const QUEUES: u32 = 1 << 2;
 }
 
 /// Bits of [`RSS_TYPES`].

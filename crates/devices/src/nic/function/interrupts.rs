@@ -2,7 +2,7 @@
 
 use platform::device::{DeviceBus, FunctionIndex};
 use units::{Duration, Time};
-use wire::nic::registers::{NO_VECTOR, counter, vector};
+use wire::nic::registers::{NO_VECTOR, counter, event, vector};
 
 use super::NicFunction;
 use crate::nic::token::{Kind, Note};
@@ -62,11 +62,6 @@ impl Interrupts {
     /// How many vectors there are.
     pub fn vectors(&self) -> usize {
         self.vectors.len()
-    }
-
-    /// Events since this was asked last.
-    pub fn take_events(&mut self) -> u32 {
-        std::mem::take(&mut self.events)
     }
 
     /// A register of a vector.
@@ -163,15 +158,45 @@ impl NicFunction {
     }
 
     pub fn raise(&mut self, bus: &mut dyn DeviceBus, vector: u32) {
-        if (vector as usize) < self.interrupts.vectors.len() {
-            self.count(counter::INTERRUPTS, 1);
-            bus.interrupt(FunctionIndex(self.number), vector as u16);
-        }
+        self.interrupt(bus, vector, event::QUEUES);
     }
 
     /// Something happened that is no packet.
     pub fn event(&mut self, bus: &mut dyn DeviceBus, event: u32) {
         self.interrupts.events |= event;
-        self.raise(bus, self.interrupts.event_vector);
+        self.interrupt(bus, self.interrupts.event_vector, event);
+    }
+
+    /// Events since this was asked last.
+    pub fn take_events(&mut self, bus: &mut dyn DeviceBus) -> u32 {
+        let events = std::mem::take(&mut self.interrupts.events);
+        self.drive_line(bus);
+        events
+    }
+
+    /// Interrupts by message, or by the line for the sake of an event.
+    fn interrupt(&mut self, bus: &mut dyn DeviceBus, vector: u32, event: u32) {
+        if (vector as usize) >= self.interrupts.vectors.len() {
+            return;
+        }
+        self.count(counter::INTERRUPTS, 1);
+        if self.hears_line(bus) {
+            self.interrupts.events |= event;
+            self.drive_line(bus);
+        } else {
+            bus.interrupt(FunctionIndex(self.number), vector as u16);
+        }
+    }
+
+    /// Whether the driver waits for the legacy interrupt.
+    fn hears_line(&self, bus: &dyn DeviceBus) -> bool {
+        self.interrupts.event_vector != NO_VECTOR
+            && bus.config(FunctionIndex(self.number)).interrupts_by_line()
+    }
+
+    /// The legacy interrupt is due as long as there are events that the driver has not read.
+    pub fn drive_line(&self, bus: &mut dyn DeviceBus) {
+        let is_due = self.interrupts.events != 0 && self.hears_line(bus);
+        bus.set_interrupt_status(FunctionIndex(self.number), is_due);
     }
 }

@@ -33,6 +33,7 @@ pub fn gpu_params(gpu: &Gpu, generation: Generation, width: Width) -> GpuParams 
     GpuParams {
         ids: pci_id(&controller.pci_id.value),
         pcie: endpoint_port(&gpu.link, generation, width),
+        message: controller.message.as_ref().is_none_or(|message| message.value),
         memory: controller.memory.value,
         aperture: controller.aperture.value,
         memory_rate: controller.memory_rate.value,

@@ -91,6 +91,7 @@ pub fn nic_params(
         tx_queues: count(&controller.tx_queues) as u16,
         rx_queues: count(&controller.rx_queues) as u16,
         vectors: count(&controller.vectors) as u16,
+        messages: true,
         log2_ring: count(&controller.ring_entries).ilog2() as u8,
         max_frame: controller.max_frame.value.get() as u16,
         max_fragments: count(&controller.max_fragments) as u8,
@@ -170,6 +171,7 @@ pub fn driver_params(entry: Option<&NicDriverEntry>, of_nic: Option<&NicDefaults
     };
     NicDriverParams {
         channels: entry.channels.as_ref().map(|channels| channels.value.get() as u16),
+        legacy_interrupt: entry.legacy_interrupt.unwrap_or(false),
         over_nodes: entry.over_nodes.unwrap_or(false),
         log2_tx: log2(&entry.tx_ring, usual.log2_tx),
         log2_rx: log2(&entry.rx_ring, usual.log2_rx),

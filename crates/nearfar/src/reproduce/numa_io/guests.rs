@@ -50,7 +50,7 @@ pub struct Pair {
     pub serves: bool,
     /// How the server is started.
     pub server: &'static str,
-    /// How the client is.
+    /// How the client is; `GUEST` stands for the address of the guest, if that is the server.
     pub client: &'static str,
 }
 
@@ -320,7 +320,9 @@ pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> 
             if pair.serves {
                 rig.start_in_guests(guest)?;
                 rig.pass(STARTED);
-                rig.start_beside(beside)?;
+                for vm in 1..=point.vms {
+                    rig.start_beside(&beside.replace("GUEST", &format!("10.0.128.{vm}")))?;
+                }
             } else {
                 rig.start_beside(beside)?;
                 rig.pass(STARTED);

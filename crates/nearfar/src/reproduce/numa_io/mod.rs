@@ -37,7 +37,7 @@ const FRAMES: [u16; 3] = [64, 512, 1500];
 const LOADS: [u8; 5] = [10, 25, 50, 75, 100];
 const MACHINES: [usize; 5] = [1, 2, 4, 8, 16];
 /// Programs whose other half is on a second host, by the address of that or of the guest.
-const PAIRS: [Pair; 4] = [
+const PAIRS: [Pair; 3] = [
     Pair {
         name: "netperf-tcp-stream-512",
         serves: false,
@@ -56,13 +56,16 @@ const PAIRS: [Pair; 4] = [
         server: "netserver",
         client: "netperf -H 10.0.0.2 -t UDP_RR -l 1",
     },
-    Pair {
-        name: "memcached",
-        serves: true,
-        server: "memcached -t 1 -m 16",
-        client: "memaslap -s 10.0.128.1:11211 -c 8 -t 1s -X 1024 -w 16",
-    },
 ];
+/// As many connections as keep a machine busy, and one.
+const MEMCACHED: Pair = Pair {
+    name: "memcached",
+    serves: true,
+    server: "memcached -t 1 -m 16",
+    client: "memaslap -s GUEST:11211 -c 8 -t 1s -X 1024 -w 16",
+};
+const MEMCACHED_1: Pair =
+    Pair { name: "memcached-1", client: "memaslap -s GUEST:11211 -c 1 -t 1s -X 1024 -w 16", ..MEMCACHED };
 /// Machines that are compared with the baseline over the whole grid.
 const COMPARED: [usize; 2] = [1, 4];
 /// Machines among whose numbers the most are looked for that a host admits: by the name of their values, and what so many of them do.
@@ -128,23 +131,27 @@ fn place(nodes: u8) -> &'static str {
     if nodes == FOUR { "four/" } else { "" }
 }
 
-/// The points of the host with four nodes.
-fn of_four() -> [Point; 3] {
-    let forwards = |vms| Point { guest: Guest::Forwards(512, 100), vms };
-    [forwards(1), forwards(4), Point { guest: Guest::Receives, vms: 1 }]
-}
-
-/// The points of the grid at which scheduler, baseline and bound are compared.
-fn compared() -> Vec<Point> {
+/// The points at which scheduler, baseline and bound are compared, with the nodes of the host.
+fn compared() -> Vec<(u8, Point)> {
     let mut points = Vec::new();
+    let mut add = |nodes: u8, guest: Guest, machines: &[usize]| {
+        points.extend(machines.iter().map(|&vms| (nodes, Point { guest, vms })));
+    };
     for vms in COMPARED {
         for frame in FRAMES {
-            points.extend(LOADS.map(|load| Point { guest: Guest::Forwards(frame, load), vms }));
+            LOADS.into_iter().for_each(|load| add(NODES, Guest::Forwards(frame, load), &[vms]));
         }
-        points.push(Point { guest: Guest::Sends, vms });
-        points.push(Point { guest: Guest::Receives, vms });
+        add(NODES, Guest::Sends, &[vms]);
+        add(NODES, Guest::Receives, &[vms]);
     }
-    points.extend(PAIRS.map(|pair| Point { guest: Guest::Runs(pair), vms: 1 }));
+    PAIRS.into_iter().for_each(|pair| add(NODES, Guest::Runs(pair), &[1]));
+    add(NODES, Guest::Forwards(512, 10), &[2, 8, 16]);
+    add(NODES, Guest::Forwards(512, 100), &[2, 8]);
+    add(NODES, Guest::Runs(MEMCACHED_1), &[1, 4]);
+    add(NODES, Guest::Runs(MEMCACHED), &MACHINES);
+    add(FOUR, Guest::Forwards(512, 100), &[1, 4, 8]);
+    add(FOUR, Guest::Receives, &[1]);
+    add(FOUR, Guest::Runs(MEMCACHED), &[1, 8]);
     points
 }
 
@@ -207,11 +214,6 @@ impl Crowd {
     }
 }
 
-/// Threads at light and at heavy load.
-fn modes(nodes: u8) -> [usize; 2] {
-    [1, nodes.into()]
-}
-
 /// Threads in use at a point, by the load of one: what a single machine sends passes one.
 fn threads((nodes, point): (u8, Point), load: f64) -> usize {
     if load >= THRESHOLDS.heavy && point.vms > 1 { nodes.into() } else { 1 }
@@ -222,18 +224,21 @@ fn ends(nodes: u8, vms: usize) -> [Layout; 3] {
     [Layout::still, Layout::light, Layout::heavy].map(|of| of(nodes, vms))
 }
 
-/// All runs.
+/// The longest first.
+fn ordered(runs: BTreeSet<Run>) -> Vec<Run> {
+    let mut runs: Vec<Run> = runs.into_iter().collect();
+    runs.sort_by_key(|run| std::cmp::Reverse(run.point.vms));
+    runs
+}
+
+/// The runs with one I/O thread, whose load says which others are needed; those of the phase diagram; those without DDIO.
 fn runs() -> Vec<Run> {
     let mut runs = BTreeSet::new();
-    let two = compared().into_iter().map(|point| (NODES, point));
-    for (nodes, point) in two.chain(of_four().map(|point| (FOUR, point))) {
-        for threads in modes(nodes).into_iter().filter(|&threads| threads <= point.vms) {
-            runs.insert(Run::new(point, Layout::near(nodes, point.vms, threads)));
-            let blind = (1..=SEEDS).map(|seed| Layout::blind(nodes, point.vms, threads, seed));
-            runs.extend(blind.map(|layout| Run::new(point, layout)));
-        }
-        let own = ends(nodes, point.vms).into_iter().filter(|layout| layout.threads.len() <= point.vms);
-        runs.extend(own.map(|layout| Run::new(point, layout)));
+    for (nodes, point) in compared() {
+        let blind = (1..=SEEDS).map(|seed| Layout::blind(nodes, point.vms, 1, seed));
+        let [still, light, _] = ends(nodes, point.vms);
+        let own = [still, light, Layout::near(nodes, point.vms, 1)];
+        runs.extend(own.into_iter().chain(blind).map(|layout| Run::new(point, layout)));
     }
     for point in phases() {
         runs.extend(ends(NODES, point.vms).map(|layout| Run::new(point, layout)));
@@ -244,10 +249,21 @@ fn runs() -> Vec<Run> {
             runs.insert(Run::without_ddio(point, Layout::near(NODES, vms, 1)));
         }
     }
-    let mut runs: Vec<Run> = runs.into_iter().collect();
-    // The longest first.
-    runs.sort_by_key(|run| std::cmp::Reverse(run.point.vms));
-    runs
+    ordered(runs)
+}
+
+/// What is to be run besides, where one thread's load asks for one at each node.
+fn further(table: &Table<'_>) -> Vec<Run> {
+    let mut runs = BTreeSet::new();
+    for at @ (nodes, point) in compared() {
+        if let Some(heavy) = table.ends(at).filter(|layout| layout.threads.len() > 1) {
+            runs.insert(Run::new(point, Layout::near(nodes, point.vms, heavy.threads.len())));
+            runs.insert(Run::new(point, heavy));
+        }
+        runs.extend(table.blind(at).into_iter().flatten());
+    }
+    runs.retain(|run| table.of("load", run).is_none());
+    ordered(runs)
 }
 
 /// Values of a run, by its name.
@@ -319,8 +335,7 @@ impl Table<'_> {
     }
 
     /// Scheduler, baseline and bound at a point of a host with so many nodes.
-    fn compare(&self, nodes: u8, point: Point) -> Option<Compared> {
-        let at = (nodes, point);
+    fn compare(&self, at @ (nodes, point): (u8, Point)) -> Option<Compared> {
         let numa = Run::new(point, self.ends(at)?);
         let own = numa.layout.threads.len();
         let blind = self.blind(at)?;
@@ -498,7 +513,7 @@ fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
     let is_heavy = |one: &Compared| is_two(one) && one.modes.0 > 1;
     let is_dpdk =
         |one: &Compared| is_two(one) && one.point.vms == 1 && matches!(one.point.guest, Guest::Forwards(..));
-    if compared.len() == self::compared().len() + of_four().len() {
+    if compared.len() == self::compared().len() {
         for (name, such) in [
             ("all", &(|_: &Compared| true) as &dyn Fn(&Compared) -> bool),
             ("two", &is_two),
@@ -655,13 +670,17 @@ fn charts(phases: &[Phase]) -> Vec<Chart> {
 /// A machine, part or scenario file that is wrong.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::numa_io();
-    let mut runs = runs();
-    runs.retain(|run| options.wants(&run.name));
     let run = |run: &Run| {
         let rates = guests::measure(options, run.point, &run.layout, run.more)?;
         Ok(values(&run.name, &rates))
     };
-    let mut made = all::make("numa-io", &runs, progress, |run| &run.name, run);
+    let make = |mut runs: Vec<Run>| {
+        runs.retain(|run| options.wants(&run.name));
+        all::make("numa-io", &runs, progress, |run| &run.name, run)
+    };
+    let first = make(runs());
+    let later = make(further(&Table(&first.values)));
+    let mut made = first.and(later);
     let live = options.wants("live").then(|| ("live", live(options)));
     let crowds = CROWDS.iter().filter(|crowd| options.wants(crowd.name));
     for (name, values) in live.into_iter().chain(crowds.map(|crowd| (crowd.name, crowd.admitted(options)))) {
@@ -672,9 +691,8 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     }
     let (compared, phases) = {
         let table = Table(&made.values);
-        let two = compared().into_iter().filter_map(|point| table.compare(NODES, point));
-        let four = of_four().into_iter().filter_map(|point| table.compare(FOUR, point));
-        (two.chain(four).collect::<Vec<_>>(), phase_diagram(&table))
+        let compared = compared().into_iter().filter_map(|at| table.compare(at));
+        (compared.collect::<Vec<_>>(), phase_diagram(&table))
     };
     let mut observed = made.values;
     observed.extend(derived(&observed, &compared, &phases));

@@ -320,10 +320,16 @@ impl ConfigSpace {
         IntxLine::from_pin(self.read(header::INTERRUPT_PIN, 1) as u8)
     }
 
+    /// Whether its interrupts go by its line, masked or not: it has one, and no messages are enabled.
+    pub fn interrupts_by_line(&self) -> bool {
+        let messages = self.msix_enabled().0 || self.msi().is_some_and(|msi| msi.enabled);
+        self.interrupt_line().is_some() && !messages
+    }
+
     /// The line while the host lets the function use it: neither Interrupt Disable is set nor are messages enabled.
     pub fn enabled_line(&self) -> Option<IntxLine> {
-        let messages = self.msix_enabled().0 || self.msi().is_some_and(|msi| msi.enabled);
-        self.interrupt_line().filter(|_| !messages && !self.command(header::COMMAND_INTX_DISABLE))
+        let is_open = self.interrupts_by_line() && !self.command(header::COMMAND_INTX_DISABLE);
+        self.interrupt_line().filter(|_| is_open)
     }
 
     /// The line while the function makes it active.

@@ -1,0 +1,6 @@
+//! The suite of the GPU's driver, unchanged, in a guest that has the GPU of another host.
+
+#[path = "ground/guest.rs"]
+mod ground;
+#[path = "../../drivers/tests/gpu/mod.rs"]
+mod suite;

@@ -1,0 +1,5 @@
+//! The suite of the GPU's driver, unchanged, in a guest that the GPU is passed through to.
+
+mod ground;
+#[path = "../../drivers/tests/gpu/mod.rs"]
+mod suite;
