@@ -9,6 +9,7 @@ mod input;
 mod output;
 mod progress;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -82,7 +83,21 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Arguments { common, command } = Arguments::parse();
+    let Arguments { common, command } = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        // Help and version are output as any other: that they cannot be written is told.
+        Err(told) if !told.use_stderr() => {
+            output::note_unwritten(told.print().and_then(|()| std::io::stdout().flush()));
+            return match output::unwritten() {
+                None => ExitCode::SUCCESS,
+                Some(failure) => {
+                    output::complain(&format!("{failure}"));
+                    ExitCode::from(2)
+                }
+            };
+        }
+        Err(wrong) => wrong.exit(),
+    };
     if let Some(jobs) = common.jobs {
         // The only pool of the process, and the first thing that asks for it.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs.into()).build_global();

@@ -95,7 +95,13 @@ fn every_output_says_what_was_changed_and_what_went_in() {
 fn what_cannot_be_written_is_told() {
     let folder = folder("unwritten");
     if Path::new("/dev/full").exists() {
-        for arguments in [&["machines"][..], &["run", "bench.toml"], &["run", "bench.toml", "--json", "-"]] {
+        for arguments in [
+            &["--help"][..],
+            &["sweep", "--help"],
+            &["machines"],
+            &["run", "bench.toml"],
+            &["run", "bench.toml", "--json", "-"],
+        ] {
             let full = std::fs::File::create("/dev/full").unwrap();
             let output = command(&folder, arguments).stdout(full).output().unwrap();
             assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -131,6 +131,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 /// What a folder of results says of what they were made from.
 const PROVENANCE: &str = "provenance.json";
 
+/// Whether a folder's results were simulated.
+pub fn is_simulated(folder: &Path) -> bool {
+    folder.join(PROVENANCE).is_file()
+}
+
 /// Complains if a folder holds results of another set-up: they would be mixed with these.
 fn check_folder(folder: &Path, setup: &str) -> Result<(), Failure> {
     let is_result = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".csv");

@@ -9,6 +9,7 @@ use nearfar::compare::{Comparison, Known, Options, compare};
 use results::compare::{Overall, pictures, rows_table, sections, summary_markdown, summary_table};
 use results::report::{Chart, Fact, Report, Section};
 
+use super::bench;
 use crate::failure::Failure;
 use crate::output::{Records, complain};
 use crate::{Common, input, output, progress};
@@ -131,11 +132,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let mut folders = Vec::new();
     let (mut rows, mut within, mut bad): (Vec<serde_json::Value>, _, _) = (Vec::new(), true, false);
     let mut errors = Vec::new();
+    let mut any_simulated = false;
     let (mut summaries, mut tables, mut sections, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for directory in &arguments.directories {
         let began = Instant::now();
         let comparison = match compare(directory, &options, progress.as_ref()) {
-            Ok(comparison) => comparison,
+            Ok(comparison) => with_causes(comparison),
             Err(error) => {
                 complain(&Failure::from(error).to_string());
                 bad = true;
@@ -143,6 +145,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             }
         };
         folders.extend(output::measured(directory));
+        any_simulated |= bench::is_simulated(&comparison.path);
         for note in &comparison.notes {
             complain(&format!("warning: {note}"));
         }
@@ -191,11 +194,14 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     // Where nothing could be compared, no page takes the place of an older one.
     if let Some(path) = arguments.report.as_ref().filter(|_| !sections.is_empty()) {
         let title = "Measured directories and their simulation".into();
-        let lead = vec![
-            "Every row that pcie-bench measured on a real machine, beside the same run simulated. Lines are simulated, rings \
-             are measured."
+        let lead = vec![match any_simulated {
+            false => "Every row that pcie-bench measured on a real machine, beside the same run simulated. Lines are simulated, \
+                      rings are measured."
                 .into(),
-        ];
+            true => "Every row of the folder, beside the same run simulated now. A folder with `provenance.json` is simulated, too: \
+                     its rows stand as \"measured\", rings in the pictures."
+                .into(),
+        }];
         let facts = Overall::of(&all).into_iter().flat_map(|overall| {
             let of = |what: &str| format!("{what} of |error|, {} {}", overall.counted, overall.what());
             let fact = |value: f64, what| Fact { value: format!("{value:.1} %"), label: of(what) };
@@ -203,7 +209,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         });
         let verdict = if within { "within" } else { "outside" };
         let verdict = Fact { value: verdict.to_owned(), label: "the targets of every series".to_owned() };
-        let facts = std::iter::once(verdict).chain(facts).collect();
+        // Two simulations that differ by what was changed are held to nothing.
+        let facts = (!any_simulated).then_some(verdict).into_iter().chain(facts).collect();
         let provenance = provenance.clone();
         let report = Report { title, lead, facts, sections, provenance, ..Report::default() };
         output::write(path, report.to_html().as_bytes())?;
@@ -223,14 +230,33 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }))
 }
 
+/// Where a folder is simulated, what differs comes of the change.
+fn with_causes(mut comparison: Comparison) -> Comparison {
+    if bench::is_simulated(&comparison.path) {
+        for miss in &mut comparison.summary.misses {
+            miss.cause.get_or_insert_with(|| "what was changed".into());
+        }
+    }
+    comparison
+}
+
+/// What a directory's rows are held to.
+fn held_to(comparison: &Comparison) -> &'static str {
+    match (bench::is_simulated(&comparison.path), comparison.held_out) {
+        (true, _) => {
+            "The folder is simulated, too, and says so in `provenance.json`: what differs comes of what was changed since; no target \
+             holds it."
+        }
+        (false, true) => "Held to the targets of directories that no figure has seen.",
+        (false, false) => "Held to the targets of directories that figures were fitted to.",
+    }
+}
+
 /// A directory's part of the page.
 fn page_of(comparison: &Comparison, name: &str, number: usize) -> [Section; 2] {
     let mut prose = vec![
         format!("Simulated on {} ({}).", comparison.machine, comparison.simulated),
-        match comparison.held_out {
-            true => "Held to the targets of directories that no figure has seen.".into(),
-            false => "Held to the targets of directories that figures were fitted to.".into(),
-        },
+        held_to(comparison).into(),
     ];
     prose.extend(comparison.notes.iter().cloned());
     sections(&format!("d{number}"), name, prose, &comparison.rows, &comparison.summary)
@@ -245,10 +271,7 @@ fn show(comparison: &Comparison, every_row: bool, misses: usize, began: Instant)
         began.elapsed().as_secs_f64()
     )));
     output::print(&output::link_lines(comparison.link.as_slice()));
-    output::print(match comparison.held_out {
-        true => "Held to the targets of directories that no figure has seen.\n",
-        false => "Held to the targets of directories that figures were fitted to.\n",
-    });
+    output::print(&format!("{}\n", held_to(comparison)));
     if every_row {
         output::print(&(rows_table(rows, output::width()) + "\n"));
     }

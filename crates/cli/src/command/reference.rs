@@ -138,9 +138,16 @@ pub fn new(common: &Common, arguments: &New) -> Result<ExitCode, Failure> {
 }
 
 fn template(kind: &str, name: &str, from: &str) -> String {
+    let by_path = match kind {
+        "machine" | "nic" | "drive" | "card" => {
+            format!("# A scenario names it by its path, as in:  {kind} = \"{name}.toml\"\n")
+        }
+        _ => String::new(),
+    };
     format!(
         "# Every key, with unit and range: nearfar reference {kind}\n\
          # What stands here now:           nearfar machines {from}\n\
+         {by_path}\
          name = \"{name}\"\n\
          summary = \"as {from}, but for what is said here\"\n\
          extends = \"{from}\"\n\

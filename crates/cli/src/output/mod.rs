@@ -39,7 +39,8 @@ pub fn print(text: &str) {
     note_unwritten(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
-fn note_unwritten(written: io::Result<()>) {
+/// Keeps why something could not be written to the standard output, but that nobody reads any more.
+pub fn note_unwritten(written: io::Result<()>) {
     if let Err(error) = written
         && error.kind() != io::ErrorKind::BrokenPipe
     {

@@ -210,14 +210,14 @@ impl Table {
             }
             let unit = |unit: &str| if unit.is_empty() { String::new() } else { format!(" ({unit})") };
             // Runs have their quantity in the table's title, which the section has for its own.
-            let (title, quantity, text) = match self.is_of_runs {
-                true => (self.title.clone(), self.title.split(" of ").next().unwrap_or_default(), ""),
-                false => (column.name.clone(), &*column.name, &*self.title),
+            let (title, quantity) = match self.is_of_runs {
+                true => (self.title.clone(), self.title.split(" of ").next().unwrap_or_default()),
+                false => (format!("{} of {}", column.name, self.title), &*column.name),
             };
             Chart {
                 id: format!("{}-{}", slug(&self.title), slug(&column.heading())),
                 title,
-                text: text.to_owned(),
+                text: String::new(),
                 x: (format!("{}{}", short(key), unit(xs.first().map_or("", |x| x.1))), scale),
                 names: names.clone(),
                 y: (format!("{quantity}{}", unit(column.unit)), Scale::Linear),
