@@ -6,7 +6,8 @@ use engine::{Rng, Seed};
 use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, FunctionIndex, Reset, Token};
 use platform::ethernet::{EthernetBus, EthernetPort};
 use units::{BarOffset, BitRate, Bytes, Duration, Time};
-use wire::pcie::config::ConfigSpace;
+use wire::pcie::config::caps::{self, id};
+use wire::pcie::config::{ConfigSpace, msix};
 
 use super::common::back_end::BackEnd;
 
@@ -139,12 +140,22 @@ impl EthernetBus for Bus<'_> {
     }
 }
 
+/// As a driver leaves it that takes interrupt messages.
+fn with_messages(mut config: ConfigSpace) -> ConfigSpace {
+    let found = caps::find(&|at| config.read(at, 4), id::MSIX);
+    if let Some(at) = found {
+        config.write(at, u32::from(msix::ENABLE) << 16, 0b1000);
+    }
+    config
+}
+
 impl Bench {
     /// Devices with memory of their own, not connected.
     pub fn new(devices: Vec<Box<dyn Device>>) -> Self {
         let config = |d: &dyn Device| {
             let physical = d.functions().into_iter().map(|f| f.config);
-            physical.chain(d.virtual_functions().into_iter().map(|f| f.config)).collect()
+            let all = physical.chain(d.virtual_functions().into_iter().map(|f| f.config));
+            all.map(with_messages).collect()
         };
         let world = World {
             now: Time::ZERO,
