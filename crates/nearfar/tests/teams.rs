@@ -3,6 +3,7 @@
 mod scenario;
 
 use nearfar::computer::{self, Done};
+use nearfar::counters::{HostCounters, Window};
 use nearfar::progress::Silent;
 use scenario::{HEAD, cable, host, host_with_nic, load, loaded, program};
 
@@ -64,20 +65,53 @@ fn a_card_can_be_local_to_four_sockets() {
     // What is counted while it runs is the streams' steady state.
     let later = program("b", "4", "stream --array-size 40000 --ntimes 8") + "start = \"2 ms\"\n";
     let text = [HEAD, &server, &host_with_nic("b"), &cable("a", "b", ""), &streams, &later].concat();
-    let counts = computer::run_counted(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
-    let number = 8;
-    let counted = counts.counted.iter().find(|counted| counted.program == number).expect("it was counted");
-    let a = counted.window.host("a").expect("it is there");
+    let window = counted_while(&text, 8);
+    let a = window.host("a").expect("it is there");
     let written = ["octo", "octo:1", "octo:2", "octo:3"].map(|f| a.of(&format!("{f}/link-up-bytes/posted")));
     let all: u64 = written.iter().sum();
     assert!(written.iter().all(|bytes| bytes * 10 > all), "{written:?}");
-    let ring = [(0, 1), (1, 2), (2, 3), (3, 0)];
-    let ways = ring.into_iter().flat_map(|(one, other)| [(one, other), (other, one)]);
-    for (from, to) in ways {
+    nothing_crosses(a, &[(0, 1), (1, 2), (2, 3), (3, 0)]);
+}
+
+/// What was counted while the n-th program ran.
+fn counted_while(text: &str, number: usize) -> Window {
+    let counts = computer::run_counted(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+    let counted = counts.counted.into_iter().find(|counted| counted.program == number);
+    counted.expect("it was counted").window
+}
+
+/// Nothing that has to do with a card crosses between these sockets, either way.
+fn nothing_crosses(host: &HostCounters, between: &[(u16, u16)]) {
+    for (from, to) in between.iter().flat_map(|&(one, other)| [(one, other), (other, one)]) {
         for cause in ["dma", "mmio-doorbell", "mmio-register", "mmio-wc", "interrupt"] {
-            assert_eq!(a.of(&format!("socket{from}-socket{to}/bytes/{cause}")), 0, "{from} to {to}, {cause}");
+            let bytes = host.of(&format!("socket{from}-socket{to}/bytes/{cause}"));
+            assert_eq!(bytes, 0, "{from} to {to}, {cause}");
         }
     }
+}
+
+/// Cores of both sockets send at once: each through the function of its socket, whose rings its own core has filled from the
+/// first descriptor on.
+#[test]
+fn cores_of_both_sockets_send_and_nothing_crosses() {
+    let streams: String = [0, 1, 10, 11]
+        .into_iter()
+        .map(|core| {
+            let port = 6000 + core;
+            [
+                program("b", &core.to_string(), &format!("iperf -s -p {port}")),
+                program("a", &core.to_string(), &format!("iperf -c 10.0.0.2 -p {port} -t 0.0025")),
+            ]
+            .concat()
+        })
+        .collect();
+    let later = program("b", "4", "stream --array-size 40000 --ntimes 8") + "start = \"2 ms\"\n";
+    let hosts = [HEAD, &octo(LINKS, "connectx4-octo", TEAM), &host_with_nic("b"), &cable("a", "b", "")];
+    let window = counted_while(&[&hosts.concat(), &*streams, &later].concat(), 8);
+    let a = window.host("a").expect("it is there");
+    let read = ["octo", "octo:1"].map(|f| a.of(&format!("{f}/link-down-bytes/completion")));
+    assert!(read.iter().all(|bytes| bytes * 4 > read.iter().sum()), "{read:?}");
+    nothing_crosses(a, &[(0, 1)]);
 }
 
 #[test]

@@ -80,8 +80,7 @@ impl Adapter {
         kpio: Option<Kpio>,
     ) -> Rc<Self> {
         let off = feature::PROMISCUOUS | feature::ALL_GROUPS;
-        let tells_switch = limits.features & (feature::STATION | feature::GLOBAL_RULES) == feature::STATION;
-        let station = tells_switch.then_some(limits.function);
+        let station = limits.tells_switch().then_some(limits.function);
         let state = Shown::new(Cell::new(State::Down));
         let own = Hand { function: limits.function, dma: device.dma() };
         Rc::new_cyclic(|me| Self {
@@ -162,7 +161,7 @@ impl Adapter {
         }
         // Queues that it has not got share those it has.
         let wanted = self.params.rss.iter().map(|&queue| queue % number as u16).collect::<Vec<_>>();
-        let wanted = if wanted.is_empty() { (0..number as u16).collect() } else { wanted };
+        let wanted = if wanted.is_empty() { self.channels_by_hash(&cores[..number]) } else { wanted };
         self.steering.set_table(self.table_entries(), &wanted);
         let vector = irqs.len() - 1;
         let event = irqs[vector];
@@ -179,6 +178,15 @@ impl Adapter {
         self.device.request_irq(event, &name, Rc::new(|_| IrqReturn::WakeThread), Some(thread))?;
         self.event_irq.set(Some((event, vector as u16)));
         Ok(())
+    }
+
+    /// The channels, at home on these cores, that flows without a rule go to: all; of functions that share an address each
+    /// leaves the cores of other nodes to the functions there.
+    fn channels_by_hash(&self, cores: &[CpuId]) -> Vec<u16> {
+        let all = 0..cores.len() as u16;
+        let is_near = |&n: &u16| self.kernel.node_of(cores[usize::from(n)]) == self.device.node();
+        let near: Vec<u16> = all.clone().filter(is_near).collect();
+        if self.limits.tells_switch() && !near.is_empty() { near } else { all.collect() }
     }
 
     /// Whether another function is the same to the network, so that they can read for each other.
@@ -246,11 +254,7 @@ impl Adapter {
             }
             cpu.sync().await;
         }
-        self.write_settings(cpu);
-        if let Some((_, vector)) = self.event_irq.get() {
-            self.registers.write_u32(cpu, regs::EVENT_VECTOR, vector.into());
-        }
-        self.registers.write_u32(cpu, regs::CONTROL, control::ENABLE);
+        // The answer pushes what was written before it: no core's doorbell comes before its ring.
         let first = channels.first().and_then(|c| c.tx.borrow().clone());
         let state = match first {
             Some(tx) => tx.ring.status(cpu).await,
@@ -260,6 +264,15 @@ impl Adapter {
             self.halt(cpu).await;
             return Err(if state == u32::MAX { Error::NoDevice } else { Error::Io });
         }
+        if let Err(error) = self.fill(&channels).await {
+            self.halt(cpu).await;
+            return Err(error);
+        }
+        self.write_settings(cpu);
+        if let Some((_, vector)) = self.event_irq.get() {
+            self.registers.write_u32(cpu, regs::EVENT_VECTOR, vector.into());
+        }
+        self.registers.write_u32(cpu, regs::CONTROL, control::ENABLE);
         self.state.set(State::Up);
         if let Some(without) = self.kpio.as_ref().map(|kpio| channels.len() - kpio.reach())
             && without > 0
@@ -326,8 +339,27 @@ impl Adapter {
         if let Some(kpio) = &self.kpio {
             kpio.start(cpu, channel.number, node)?;
         }
-        rx.fill(cpu, node, &self.counters);
-        if rx.given() == 0 { Err(Error::NoMemory) } else { Ok(()) }
+        Ok(())
+    }
+
+    /// Gives the device each queue's first buffers, on the queue's own core as all later ones: descriptors that another core had
+    /// written would lie in that one's caches until the device reads them (Linux: mlx5 has the queue's own poll do it).
+    async fn fill(&self, channels: &[Rc<Channel>]) -> Result<(), Error> {
+        let fill = |channel: &Rc<Channel>| {
+            let (counters, own) = (Rc::clone(&self.counters), Rc::clone(channel));
+            let params = TaskParams::named(format!("nic/{}-{}", self.name(), channel.number));
+            self.kernel.run(params.on(channel.cpu.get()), async move |cpu| {
+                let enough = own.fill(&cpu, &counters);
+                cpu.sync().await;
+                enough
+            })
+        };
+        let filled: Vec<_> = channels.iter().map(fill).collect();
+        let mut enough = true;
+        for filled in filled {
+            enough &= filled.wait().await;
+        }
+        if enough { Ok(()) } else { Err(Error::NoMemory) }
     }
 
     /// Where the frames of a queue lie that stay in the device.

@@ -126,6 +126,12 @@ impl Channel {
         }
     }
 
+    /// Gives the device what buffers there are; whether it has any.
+    pub fn fill(&self, cpu: &Cpu, counters: &Counters) -> bool {
+        let _part = cpu.book(Part::Driver);
+        self.rx.borrow().as_ref().is_none_or(|rx| rx.fill(cpu, cpu.node(), counters) || rx.given() > 0)
+    }
+
     async fn poll(self: &Rc<Self>, cpu: &Cpu, budget: usize) -> usize {
         let (Some(owner), Some(napi)) = (self.owner.upgrade(), self.napi()) else { return 0 };
         let (tx, rx) = (self.tx.borrow().clone(), self.rx.borrow().clone());
@@ -148,7 +154,7 @@ impl Channel {
             owner.recover(cpu, "a completion makes no sense");
             return 0;
         };
-        if !rx.fill(cpu, cpu.node(), counters) && rx.given() == 0 {
+        if !self.fill(cpu, counters) {
             self.wait_for_memory(cpu, owner.kernel());
         }
         if received > 0 || sent > 0 {

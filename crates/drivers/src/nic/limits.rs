@@ -4,7 +4,7 @@ use platform::Error;
 use platform::cpu::Cpu;
 use platform::mmio::Mmio;
 use platform::net::MacAddr;
-use wire::nic::registers as regs;
+use wire::nic::registers::{self as regs, feature};
 
 use super::kpio::params::KpioLimits;
 
@@ -29,6 +29,11 @@ pub(super) struct Limits {
 }
 
 impl Limits {
+    /// Whether it says to the card's switch which flows are to come to it: one of several functions that share an address.
+    pub fn tells_switch(&self) -> bool {
+        self.features & (feature::STATION | feature::GLOBAL_RULES) == feature::STATION
+    }
+
     /// Asks the device.
     ///
     /// # Errors
