@@ -130,6 +130,31 @@ fn a_bad_file_does_not_hide_the_others() {
     assert!(text(&output.stdout).contains("lat_cmd_sizes"), "{}", text(&output.stdout));
 }
 
+/// Two simulations that differ by a change are held to nothing, in whatever form they are shown.
+#[test]
+fn no_target_holds_a_folder_that_was_simulated() {
+    let folder = folder("simulated").join("nfp6000-simulated_bdw-Xeon-E5-2630v4-dell-t430-s0-s0-s0");
+    let path = folder.to_str().unwrap();
+    let made =
+        nearfar(&["bench", "--machine", "dell-t430", "--files", "lat_dma_sizes", "--short", "-o", path]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let [page, summary] = ["page.html", "summary.json"].map(|name| folder.with_file_name(name));
+    let change = ["--set", "host.llc.device_lookup=\"400 ns\"", "--check"];
+    let outputs = ["--report", page.to_str().unwrap(), "--summary-json", summary.to_str().unwrap()];
+    let output = nearfar(&[&["compare", path][..], &change, &outputs].concat());
+    assert!(output.status.success(), "nothing is outside: {}", text(&output.stderr));
+    let page = std::fs::read_to_string(page).unwrap();
+    for (shown, words) in
+        [(&text(&output.stdout), "OUTSIDE"), (&page, "Measured directories"), (&page, "verdict")]
+    {
+        assert!(!shown.contains(words), "{words}: {shown}");
+    }
+    let summaries: Vec<serde_json::Value> = serde_json::from_slice(&std::fs::read(summary).unwrap()).unwrap();
+    let families = summaries[0]["summary"]["families"].as_array().unwrap();
+    assert!(families.iter().any(|family| family["worst_pct"].as_f64() > Some(10.0)), "{families:?}");
+    assert!(families.iter().all(|family| family["target"].is_null() && family["within"].is_null()));
+}
+
 #[test]
 fn machines_and_model_are_listed() {
     let output = nearfar(&["machines", "--json", "-"]);

@@ -193,7 +193,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     output::plot(plot, &errors, &provenance)?;
     // Where nothing could be compared, no page takes the place of an older one.
     if let Some(path) = arguments.report.as_ref().filter(|_| !sections.is_empty()) {
-        let title = "Measured directories and their simulation".into();
+        let title = match any_simulated {
+            false => "Measured directories and their simulation",
+            true => "Folders and their simulation",
+        };
+        let title = title.into();
         let lead = vec![match any_simulated {
             false => "Every row that pcie-bench measured on a real machine, beside the same run simulated. Lines are simulated, \
                       rings are measured."
@@ -230,12 +234,13 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }))
 }
 
-/// Where a folder is simulated, what differs comes of the change.
+/// Where a folder is simulated, what differs comes of the change, and nothing holds it.
 fn with_causes(mut comparison: Comparison) -> Comparison {
     if bench::is_simulated(&comparison.path) {
         for miss in &mut comparison.summary.misses {
             miss.cause.get_or_insert_with(|| "what was changed".into());
         }
+        comparison.summary = comparison.summary.without_targets();
     }
     comparison
 }

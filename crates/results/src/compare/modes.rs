@@ -28,10 +28,10 @@ pub struct ModeSummary {
     pub simulated: f64,
     /// 100 · (simulated − measured) / measured.
     pub error_pct: f64,
-    /// What |error| is held to, percent.
-    pub tolerance_pct: f64,
+    /// What |error| is held to, percent, if anything.
+    pub tolerance_pct: Option<f64>,
     /// Whether it keeps to that.
-    pub within: bool,
+    pub within: Option<bool>,
 }
 
 type Pair = (LatencyStats, LatencyStats);
@@ -94,8 +94,8 @@ pub fn modes(rows: &[Pair]) -> Vec<ModeSummary> {
             measured,
             simulated,
             error_pct,
-            tolerance_pct: TOLERANCE_PCT,
-            within: error_pct.abs() <= TOLERANCE_PCT,
+            tolerance_pct: Some(TOLERANCE_PCT),
+            within: Some(error_pct.abs() <= TOLERANCE_PCT),
         })
     };
     if rows.is_empty() { Vec::new() } else { properties.into_iter().filter_map(summary).collect() }
@@ -117,11 +117,15 @@ mod tests {
         let same: Vec<_> = measured.iter().map(|&row| (row, row)).collect();
         let all = modes(&same);
         assert_eq!(all.len(), 5);
-        assert!(all.iter().all(|mode| mode.within && mode.error_pct == 0.0));
+        assert!(all.iter().all(|mode| mode.within == Some(true) && mode.error_pct == 0.0));
         assert_eq!((all[1].measured, all[2].measured, all[3].measured), (11_000.0, 2_010_000.0, 50.0));
         let never: Vec<_> = measured.iter().map(|&row| (row, fast)).collect();
-        let verdicts: Vec<bool> = modes(&never).iter().map(|mode| mode.within).collect();
-        assert_eq!(verdicts, [true, true, false, false, false], "a simulation that never stops shows");
+        let verdicts: Vec<Option<bool>> = modes(&never).iter().map(|mode| mode.within).collect();
+        assert_eq!(
+            verdicts,
+            [Some(true), Some(true), Some(false), Some(false), Some(false)],
+            "a simulation that never stops shows"
+        );
         assert!(modes(&[]).is_empty());
     }
 }

@@ -25,11 +25,15 @@ pub fn sections(
     rows: &[CompareRow],
     summary: &Summary,
 ) -> [Section; 2] {
-    prose.push(
-        "Errors of medians and bandwidths are held to the targets; the 95th and 99.9th percentiles of the same rows are \
-         shown, not judged. Rows that repeat their neighbour count once, artefacts of the measurement not at all."
-            .into(),
-    );
+    if summary.is_judged() {
+        prose.push(
+            "Errors of medians and bandwidths are held to the targets; the 95th and 99.9th percentiles of the same rows are \
+             shown, not judged."
+                .into(),
+        );
+    }
+    prose
+        .push("Rows that repeat their neighbour count once, artefacts of the measurement not at all.".into());
     let mut tables = vec![families(summary)];
     if !summary.misses.is_empty() {
         tables.push(misses(summary));
@@ -111,8 +115,8 @@ fn percent(value: Option<f64>) -> String {
 }
 
 fn families(summary: &Summary) -> DataTable {
-    let header =
-        ["series", "rows", "counted", "median %", "90th %", "worst %", "at 95 %", "at 99.9 %", "verdict"];
+    let verdicts = if summary.is_judged() { &["verdict"][..] } else { &[] };
+    let header = ["series", "rows", "counted", "median %", "90th %", "worst %", "at 95 %", "at 99.9 %"];
     let row = |f: &super::FamilySummary| {
         let errors = [f.median_pct, f.p90_pct, f.worst_pct, f.p95_error_pct, f.p999_error_pct].map(percent);
         let verdict = match f.within {
@@ -121,13 +125,14 @@ fn families(summary: &Summary) -> DataTable {
             Some(false) => "outside",
         };
         let first = [f.family.clone(), f.rows.to_string(), f.counted.to_string()];
-        first.into_iter().chain(errors).chain([verdict.to_owned()]).collect()
+        let verdict = f.target.map(|_| verdict.to_owned());
+        first.into_iter().chain(errors).chain(verdict).collect()
     };
     DataTable {
         title:
             "Errors by series, in % of the measured value and without sign; at 95 % and 99.9 %: of the tails"
                 .into(),
-        header: header.map(String::from).to_vec(),
+        header: header.iter().chain(verdicts).map(ToString::to_string).collect(),
         rows: summary.families.iter().map(row).collect(),
         numbers_from: 1,
     }

@@ -68,9 +68,9 @@ pub struct FamilySummary {
     pub p95_error_pct: Option<f64>,
     /// The same of the 99.9th percentiles.
     pub p999_error_pct: Option<f64>,
-    /// What median and 90th percentile are held to; tails are shown, not judged.
-    pub target: Target,
-    /// Whether median and 90th percentile keep to the target; `None` if no row counts.
+    /// What median and 90th percentile are held to, if anything; tails are shown, not judged.
+    pub target: Option<Target>,
+    /// Whether median and 90th percentile keep to the target; `None` without one, or if no row counts.
     pub within: Option<bool>,
 }
 
@@ -196,9 +196,26 @@ impl Summary {
         Self { families, errors, artefacts, misses, modes: Vec::new() }
     }
 
+    /// The same where nothing is held to anything, as between two simulations.
+    pub fn without_targets(mut self) -> Self {
+        for family in &mut self.families {
+            (family.target, family.within) = (None, None);
+        }
+        for mode in &mut self.modes {
+            (mode.tolerance_pct, mode.within) = (None, None);
+        }
+        self
+    }
+
+    /// Whether anything is held to a target.
+    pub fn is_judged(&self) -> bool {
+        self.families.iter().any(|family| family.target.is_some())
+    }
+
     /// Whether every family of which a row counts keeps to its target, and every mode.
     pub fn within(&self) -> bool {
-        self.families.iter().all(|f| f.within != Some(false)) && self.modes.iter().all(|mode| mode.within)
+        let families = self.families.iter().map(|family| family.within);
+        families.chain(self.modes.iter().map(|mode| mode.within)).all(|within| within != Some(false))
     }
 }
 
@@ -247,7 +264,7 @@ impl Tally {
             worst_pct: self.errors.last().copied(),
             p95_error_pct: median(&self.p95),
             p999_error_pct: median(&self.p999),
-            target,
+            target: Some(target),
             within: (!nothing_counts).then_some(self.not_simulated == 0 && within),
         }
     }

@@ -5,53 +5,65 @@ use crate::table::{Fit, TextTable, wrapped};
 
 /// What the columns of [`summary_table`] are.
 const HEADINGS: &str = "Errors of medians and bandwidths in % of the measured value, without their sign: the median, the 90th \
-    percentile and the worst of the rows that are counted. `allowed` is for the first two. Then the same rows' tails, not judged: \
-    the median error of the 95th and 99.9th percentiles.";
+    percentile and the worst of the rows that are counted, then the median error of the same rows' 95th and 99.9th percentiles.";
+/// What the further ones are where rows are held to targets.
+const JUDGED: &str = " `allowed` is for median and 90th; tails are not judged.";
+
+fn verdict(within: Option<bool>) -> String {
+    match within {
+        Some(false) => "OUTSIDE",
+        None => "not judged",
+        Some(true) => "within",
+    }
+    .to_owned()
+}
 
 /// The families with their errors and targets, the artefacts left out and the
 /// largest misses (at most `misses` of them), in tables that fit `width`.
 pub fn summary_table(summary: &Summary, misses: usize, width: Option<usize>) -> String {
     let percent = |v: Option<f64>| v.map_or_else(|| "–".into(), |v| format!("{v:.2}"));
-    let header =
-        ["series", "rows", "counted", "median", "90th", "worst", "allowed", "verdict", "95 %", "99.9 %"];
-    let mut table = TextTable::new(header, Fit::Blocks(1)).numbers((1..7).chain(8..10));
+    let is_judged = summary.is_judged();
+    let judged = |cells: [&'static str; 2]| cells.into_iter().filter(move |_| is_judged);
+    let header = ["series", "rows", "counted", "median", "90th", "worst", "95 %", "99.9 %"];
+    let header = header.into_iter().chain(judged(["allowed", "verdict"]));
+    let mut table = TextTable::new(header, Fit::Blocks(1)).numbers(1..8 + usize::from(is_judged));
     for family in &summary.families {
-        table.add(vec![
+        let line = [
             family.family.clone(),
             family.rows.to_string(),
             family.counted.to_string(),
             percent(family.median_pct),
             percent(family.p90_pct),
             percent(family.worst_pct),
-            format!("{} / {}", family.target.median_pct, family.target.p90_pct),
-            match family.within {
-                Some(false) => "OUTSIDE".to_owned(),
-                None => "not judged".to_owned(),
-                Some(true) => "within".to_owned(),
-            },
             percent(family.p95_error_pct),
             percent(family.p999_error_pct),
-        ]);
+        ];
+        let target = family
+            .target
+            .map(|target| [format!("{} / {}", target.median_pct, target.p90_pct), verdict(family.within)]);
+        table.add(line.into_iter().chain(target.into_iter().flatten()).collect());
     }
+    let headings = format!("{HEADINGS}{}", if is_judged { JUDGED } else { "" });
     let mut text = match width {
-        Some(width) => wrapped(HEADINGS, 0, width).join("\n"),
-        None => HEADINGS.to_owned(),
+        Some(width) => wrapped(&headings, 0, width).join("\n"),
+        None => headings,
     };
     text += &format!("\n\n{}\n", table.render(width));
     if !summary.modes.is_empty() {
         text.push_str("\nModes of the latencies:\n");
-        let header = ["property", "rows", "measured", "simulated", "error %", "allowed %", "verdict"];
-        let mut table = TextTable::new(header, Fit::FirstAbove).numbers(1..6);
+        let header = ["property", "rows", "measured", "simulated", "error %"];
+        let header = header.into_iter().chain(judged(["allowed %", "verdict"]));
+        let mut table = TextTable::new(header, Fit::FirstAbove).numbers(1..5 + usize::from(is_judged));
         for mode in &summary.modes {
-            table.add(vec![
+            let line = [
                 mode.property.clone(),
                 mode.rows.to_string(),
                 format!("{:.1} {}", mode.measured, mode.unit),
                 format!("{:.1} {}", mode.simulated, mode.unit),
                 format!("{:+.1}", mode.error_pct),
-                mode.tolerance_pct.to_string(),
-                if mode.within { "within" } else { "OUTSIDE" }.to_owned(),
-            ]);
+            ];
+            let tolerance = mode.tolerance_pct.map(|allowed| [allowed.to_string(), verdict(mode.within)]);
+            table.add(line.into_iter().chain(tolerance.into_iter().flatten()).collect());
         }
         text.push_str(&table.render(width));
         text.push('\n');
@@ -150,7 +162,7 @@ pub fn summary_markdown(summary: &Summary) -> String {
         let verdict = match family.within {
             Some(true) => "within",
             Some(false) => "outside",
-            None => "nothing counted",
+            None => "not judged",
         };
         text += &format!(
             "| `{}` | {} | {} | {numbers} | {verdict} |\n",

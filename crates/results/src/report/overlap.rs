@@ -3,6 +3,9 @@
 /// A share of the drawing's height within which two lines look like one.
 const NEAR: f64 = 0.012;
 
+/// A share of where both lines are that has to be hidden for one to be broken.
+const PART: f64 = 0.25;
+
 /// For each curve, given as its places in the drawing and the height of that, how it is broken so that those below it show: not at
 /// all (0), or the more the higher.
 pub(super) fn breaks(curves: &[Vec<(f64, f64)>], height: f64) -> Vec<usize> {
@@ -38,10 +41,14 @@ pub(super) fn coinciding(lists: &[&[Vec<(f64, f64)>]], height: f64) -> Vec<Vec<u
     groups
 }
 
-/// Whether a piece of one curve, from one place to the next, lies on the other.
+/// Whether one curve lies on the other for a good part of where both are: lines that cross hide no more than a point.
 fn hides(one: &[(f64, f64)], other: &[(f64, f64)], near: f64) -> bool {
-    let meets = |&(x, y): &(f64, f64)| height_at(other, x).is_some_and(|below| (below - y).abs() <= near);
-    one.windows(2).any(|piece| piece[0].0 < piece[1].0 && piece.iter().all(meets))
+    let below = |x: f64| height_at(other, x);
+    let meets = |&(x, y): &(f64, f64)| below(x).is_some_and(|below| (below - y).abs() <= near);
+    let width = |piece: &&[(f64, f64)]| piece[1].0 - piece[0].0;
+    let common = || one.windows(2).filter(|piece| piece.iter().all(|&(x, _)| below(x).is_some()));
+    let hidden: f64 = common().filter(|piece| piece.iter().all(meets)).map(|piece| width(&piece)).sum();
+    hidden > 0.0 && hidden >= PART * common().map(|piece| width(&piece)).sum::<f64>()
 }
 
 /// How high a curve is somewhere between its ends.
@@ -73,7 +80,8 @@ mod tests {
     #[test]
     fn only_what_would_hide_something_is_broken() {
         let flat = |y: f64| (0..5).map(|x| (f64::from(x), y)).collect::<Vec<_>>();
-        let crossing: Vec<_> = (0..5).map(|x| (f64::from(x), 20.0 * f64::from(x))).collect();
+        // Near the others in one piece of a hundred, where they cross.
+        let crossing: Vec<_> = (0..=400).map(|x| f64::from(x) / 100.0).map(|x| (x, 20.0 * x)).collect();
         let curves = [flat(50.0), flat(50.5), flat(90.0), flat(50.2), crossing];
         assert_eq!(breaks(&curves, 100.0), [0, 1, 0, 2, 0]);
     }
