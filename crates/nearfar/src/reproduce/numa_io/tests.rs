@@ -61,6 +61,9 @@ impl Rig {
 /// the grid has, and passes what that passes.
 #[test]
 fn the_grid_has_the_layouts_in_which_the_scheduler_ends() {
+    // Intervals hold 95 of 100 times (1.96 deviations) for one number. For twelve differences to hold together as often, each has
+    // to 99.6 times (2.87 deviations).
+    const OF_TWELVE: f64 = 2.87 / 1.96;
     for (nodes, frame, load, vms) in [
         (NODES, 512, 25, 1),
         (NODES, 512, 100, 1),
@@ -85,7 +88,7 @@ fn the_grid_has_the_layouts_in_which_the_scheduler_ends() {
         let ended = live.settled(nodes);
         assert_eq!(ended, grid, "{nodes} nodes, {}", point.name());
         let (live, grid) = (live.rates(Duration::ZERO), of(point, &grid));
-        let both = (live.interval * live.gbit).hypot(grid.interval * grid.gbit);
+        let both = OF_TWELVE * (live.interval * live.gbit).hypot(grid.interval * grid.gbit);
         assert!((live.gbit - grid.gbit).abs() <= both, "{nodes} nodes, {}: {live:?} {grid:?}", point.name());
     }
 }
