@@ -221,10 +221,58 @@ impl From<RecordBatch> for Table {
     }
 }
 
+/// Rows and columns that a table shows of itself, and characters of a value.
+const SHOWN: (usize, usize, usize) = (10, 8, 24);
+
+/// A value as text.
+fn cell(array: &ArrayRef, row: usize) -> String {
+    if array.is_null(row) {
+        return "–".to_owned();
+    }
+    let text = match array.data_type() {
+        DataType::Int64 => array.as_primitive::<Int64Type>().value(row).to_string(),
+        DataType::Float64 => array.as_primitive::<Float64Type>().value(row).to_string(),
+        DataType::Boolean => array.as_boolean().value(row).to_string(),
+        DataType::Binary => format!("{} bytes", array.as_binary::<i32>().value(row).len()),
+        _ => array.as_string::<i32>().value(row).to_owned(),
+    };
+    match text.char_indices().nth(SHOWN.2) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
 #[pymethods]
 impl Table {
     fn __len__(&self) -> usize {
         self.batch.num_rows()
+    }
+
+    /// The first rows and columns, for who looks at the table, and how many there are.
+    fn __repr__(&self) -> String {
+        let (rows, columns) = (self.batch.num_rows(), self.batch.num_columns());
+        let texts = |(name, array): (String, &ArrayRef)| {
+            let cells = (0..rows.min(SHOWN.0)).map(|row| cell(array, row));
+            std::iter::once(name).chain(cells).collect::<Vec<_>>()
+        };
+        let shown: Vec<_> =
+            self.column_names().into_iter().zip(self.batch.columns()).take(SHOWN.1).map(texts).collect();
+        let width = |column: &Vec<String>| column.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = shown.iter().map(width).collect();
+        let mut text = String::new();
+        for line in 0..=rows.min(SHOWN.0) {
+            for (column, &width) in shown.iter().zip(&widths) {
+                text += &format!("{:>width$}  ", column[line]);
+            }
+            text.truncate(text.trim_end().len());
+            text += if columns > SHOWN.1 { "  …\n" } else { "\n" };
+        }
+        if rows > SHOWN.0 {
+            text += "…\n";
+        }
+        text + &format!(
+            "[{rows} rows, {columns} columns; pandas.DataFrame and polars.DataFrame take all of them]"
+        )
     }
 
     /// The columns' names.

@@ -26,6 +26,9 @@ def test_results_are_tables_of_their_kinds():
     assert json.loads(rows.metadata["provenance"]) == results.provenance
     with pytest.raises(KeyError, match="median_ns"):
         rows["median"]
+    shown = repr(rows).splitlines()
+    assert rows.column_names[0] in shown[0] and f"[{len(rows)} rows, {len(rows.column_names)} columns" in shown[-1]
+    assert len(shown) == 2 + min(len(rows), 10) + (len(rows) > 10)
 
 
 def test_data_frames_take_tables_by_their_own_constructors():
