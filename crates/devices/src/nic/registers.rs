@@ -207,7 +207,7 @@ fn queue_register(ring: &super::ring::Ring, register: u64) -> u32 {
     let setup = &ring.setup;
     match register {
         queue::TAIL => ring.tail.into(),
-        queue::HEAD => ring.done.into(),
+        queue::HEAD => ring.head().into(),
         queue::RING => setup.ring as u32,
         0x0c => (setup.ring >> 32) as u32,
         queue::SIZE => setup.log2.into(),

@@ -125,6 +125,14 @@ impl Ring {
         self.filled.becomes(now, self.entries(), self.tail.wrapping_sub(self.done));
     }
 
+    /// Descriptors that are done as the driver is to find it: where completions are written, one whose completion waits is not.
+    pub fn head(&self) -> u16 {
+        match self.setup.mode() {
+            CompletionMode::Register => self.done,
+            CompletionMode::InPlace | CompletionMode::Word | CompletionMode::Ring => self.visible,
+        }
+    }
+
     pub fn entries(&self) -> u32 {
         1 << self.setup.log2
     }
@@ -255,6 +263,17 @@ mod tests {
         ring.setup.log2 = log2;
         ring.restart(true);
         ring
+    }
+
+    /// A driver that reads the head and finds no completion for it takes one for lost.
+    #[test]
+    fn the_head_is_not_ahead_of_completions() {
+        let mut ring = ring(5, 16);
+        (ring.done, ring.visible) = (3, 2);
+        for (control, head) in [(0, 3), (IN_PLACE, 2), (TO_WORD, 2), (TO_RING, 2)] {
+            ring.setup.control = control;
+            assert_eq!(ring.head(), head);
+        }
     }
 
     #[test]

@@ -154,7 +154,7 @@ pub const NO_VECTOR: u32 = 0xffff;
 pub mod queue {
     /// The doorbell: how many descriptors have been written in all, 16 bits.
     pub const TAIL: u64 = 0x00;
-    /// How many descriptors are done in all, 16 bits (read only).
+    /// How many descriptors are done in all, 16 bits (read only): where completions are written, those whose completions have been.
     pub const HEAD: u64 = 0x04;
     /// Bus address of the ring, 8 bytes.
     pub const RING: u64 = 0x08;
@@ -235,7 +235,7 @@ pub mod kpio {
     /// Frame numbers that were skipped (read only).
     pub const MISSING: u64 = 0x24;
     /// The position that is awaited next, counted as lines are, 32 bits: where a driver that has lost its place goes
-    /// on (read only).
+    /// on. A write, whatever it says, gives up what waits for lines that have not come, so that the position stays.
     pub const NEXT: u64 = 0x28;
     /// Interrupt vector.
     pub const VECTOR: u64 = 0x2c;

@@ -104,6 +104,12 @@ impl Lines {
         }
     }
 
+    /// Forgets what has been written and not handed on.
+    pub fn forget(&mut self) {
+        self.slots.fill(EMPTY);
+        self.end = self.head;
+    }
+
     /// Whether lines before a position have not been handed on.
     pub fn is_before(&self, position: u32) -> bool {
         (1..1 << 31).contains(&position.wrapping_sub(self.head))
@@ -261,6 +267,19 @@ mod tests {
                 lines.write(n % 8 * 64, &[9; 64]);
             }
             assert_eq!(take(&mut lines), Some((9, false, left == 0)), "to {to}");
+        }
+    }
+
+    #[test]
+    fn what_came_out_of_turn_is_forgotten() {
+        let mut lines = narrow();
+        lines.write(8 * 64, &[1; 32]);
+        lines.write(2 * 64, &[2; 64]);
+        lines.forget();
+        assert_eq!((lines.head(), lines.has_more()), (0, false));
+        for n in 0..3 {
+            assert_eq!(lines.write(n * 64, &[9; 64]), Written::Wanted { is_ahead: false });
+            assert_eq!(take(&mut lines), Some((9, false, true)), "line {n}");
         }
     }
 

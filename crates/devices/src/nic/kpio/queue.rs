@@ -222,6 +222,14 @@ impl KpioQueue {
         }
     }
 
+    /// The driver has lost its place: what came out of turn is of no use.
+    pub(super) fn settle(&mut self) {
+        if let Decoder::Framed(decoder) = &mut self.decoder {
+            decoder.give_up();
+        }
+        self.lines.forget();
+    }
+
     /// Lines that belong to no frame that waits are free.
     pub(super) fn free_idle_lines(&mut self) {
         if self.ready.is_empty() && !self.decoder.is_inside() {

@@ -64,6 +64,10 @@ impl Kpio {
                 queue.armed = Some(value);
                 return Some(Due::Drain(number as u8));
             }
+            register::NEXT if queue.running => {
+                queue.settle();
+                return Some(Due::Drain(number as u8));
+            }
             _ if queue.running => {}
             register::REPORT => queue.report_at = queue.report_at & !0xffff_ffff | low,
             0x14 => queue.report_at = queue.report_at & 0xffff_ffff | high,

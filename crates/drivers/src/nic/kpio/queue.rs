@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use platform::Error;
-use platform::cpu::{Barrier, Cpu, CpuId, Node};
+use platform::cpu::{Barrier, Cpu, Node, Published};
 use platform::dma::{Coherent, DmaOps};
 use platform::lock::{Held, SpinLock};
 use platform::mmio::Mmio;
 use platform::net::{Checksum, NetCore, Packet};
+use units::Time;
 use wire::ip::{Cutter, Dissection};
 use wire::kpio::{Format, LINE, framed, signature};
 use wire::nic::registers::{self as regs, kpio};
@@ -42,17 +43,26 @@ pub struct KpioQueue {
     /// Lines before this count have left the core before any behind it.
     fenced: Cell<u32>,
     frames: Cell<u16>,
-    /// The core that wrote last.
-    writer: Cell<Option<CpuId>>,
+    /// Which core wrote last, and when it was done.
+    writer: Cell<Option<Published>>,
     /// Of cores that share the queue.
     spin: SpinLock,
     /// Channels whose packets found no room, or wait for the queue to be empty: until so many lines are free.
-    waiting: RefCell<Vec<(u16, u32)>>,
+    waiting: RefCell<Vec<Waiter>>,
     /// By channel, the next segment of a packet that did not fit at once.
     cut: RefCell<BTreeMap<u16, usize>>,
     data: RefCell<Vec<u8>>,
     frame: RefCell<Vec<u8>>,
     lines: RefCell<Vec<u8>>,
+}
+
+/// A channel that waits until so many lines are free again.
+#[derive(Clone, Copy)]
+struct Waiter {
+    channel: u16,
+    line: u32,
+    /// By the clock of its core.
+    since: Time,
 }
 
 impl KpioQueue {
@@ -160,6 +170,7 @@ impl KpioQueue {
     pub async fn find_place(&self, cpu: &Cpu) {
         self.is_lost.set(true);
         // Behind all lines of this core: a load that is not cached empties its buffers, and a read does not pass writes.
+        self.registers.write_u32(cpu, self.register(kpio::NEXT), 0);
         let next = self.registers.read_u32(cpu, self.register(kpio::NEXT)).await;
         let freed = self.registers.read_u32(cpu, self.register(kpio::FREED)).await;
         if next != ABSENT {
@@ -177,7 +188,9 @@ impl KpioQueue {
 
     /// Lets a channel be woken when so many lines are free again.
     pub fn wait(&self, cpu: &Cpu, channel: u16, line: u32) {
-        self.waiting.borrow_mut().push((channel, line));
+        // The device takes what is waited for as written. Another core's lines may not be, whose clock is ahead.
+        self.writer.get().iter().for_each(|last| cpu.observe(last));
+        self.waiting.borrow_mut().push(Waiter { channel, line, since: cpu.now() });
         self.arm(cpu);
     }
 
@@ -188,8 +201,10 @@ impl KpioQueue {
 
     /// Asks for an interrupt when the first of those that wait need not any more.
     pub fn arm(&self, cpu: &Cpu) {
-        let next = self.waiting.borrow().iter().map(|w| w.1).min_by_key(|l| l.wrapping_sub(self.freed.get()));
-        if let Some(line) = next {
+        let waiting = self.waiting.borrow();
+        // Whose core is ahead asks for itself when its time has come.
+        let lines = waiting.iter().filter(|waiter| waiter.since <= cpu.now()).map(|waiter| waiter.line);
+        if let Some(line) = lines.min_by_key(|line| line.wrapping_sub(self.freed.get())) {
             self.registers.write_u32(cpu, self.register(kpio::ARM_AT), line);
         }
     }
@@ -203,11 +218,11 @@ impl KpioQueue {
         if self.is_lost.get() {
             self.find_place(cpu).await;
             let waiting = self.waiting.take();
-            waiting.into_iter().for_each(|(channel, _)| core.wake_queue(cpu, channel));
+            waiting.into_iter().for_each(|waiter| core.wake_queue(cpu, waiter.channel));
             return true;
         }
         let mut woken = Vec::new();
-        self.waiting.borrow_mut().retain(|&(channel, line)| {
+        self.waiting.borrow_mut().retain(|&Waiter { channel, line, .. }| {
             let is_due = is_past(self.freed.get(), line);
             if is_due {
                 woken.push(channel);
@@ -222,7 +237,7 @@ impl KpioQueue {
     /// Whether a channel waits although there is room: an interrupt was lost.
     pub fn has_news(&self, cpu: &Cpu) -> bool {
         let first = self.waiting.borrow().first().copied();
-        first.is_some_and(|(_, line)| self.is_past(cpu, line))
+        first.is_some_and(|waiter| self.is_past(cpu, waiter.line))
     }
 
     /// Whether a channel's packet has left in part.
@@ -292,7 +307,8 @@ impl KpioQueue {
             // Lines of this core must not pass those that another one still holds: they would stand in front of the device
             // until it has room for them, which is when those behind them have left.
             Flow::Link => {
-                let is_mine = self.params.shared || self.writer.get().is_none_or(|core| core == cpu.id());
+                let is_mine =
+                    self.params.shared || self.writer.get().is_none_or(|last| last.core == cpu.id());
                 (self.line.get(), is_mine || self.is_past(cpu, self.line.get()))
             }
         };
@@ -331,7 +347,7 @@ impl KpioQueue {
             self.keep_apart(cpu, end);
         }
         self.write(cpu, header, frame);
-        self.writer.set(Some(cpu.id()));
+        self.writer.set(Some(cpu.publish()));
         self.line.set(end);
         self.frames.set(self.frames.get().wrapping_add(1));
         if self.params.shared && self.params.flow == Flow::Link {
