@@ -178,8 +178,17 @@ impl Borrower {
         let added = kernel.add_function(address(node, function), Rc::new(way)).await;
         if added.is_err() {
             borrowed.end(cpu, service);
+            self.part(cpu, service, me).await;
         }
         added.map(|()| borrowed)
+    }
+
+    /// Lets no other function that is borrowed reach one any more: it will be somebody else's.
+    async fn part(&self, cpu: &Cpu, service: &Service, me: Peer) {
+        for (peer, other) in self.others(me) {
+            other.peers.borrow_mut().retain(|bar| bar.peer != me);
+            let _ = service.ask(cpu, peer.node, Request::Part { function: peer.function, peer: me }).await;
+        }
     }
 
     /// The lender has taken a function back: it goes out of the own tree, at once or when it has got there.
@@ -214,12 +223,7 @@ impl Borrower {
             kernel.remove_function(address(node, function), gone).await?;
         }
         borrowed.end(cpu, service);
-        // Others are not to reach what is somebody else's then.
-        let me = Peer { node, function };
-        for (peer, other) in self.others(me) {
-            other.peers.borrow_mut().retain(|bar| bar.peer != me);
-            let _ = service.ask(cpu, peer.node, Request::Part { function: peer.function, peer: me }).await;
-        }
+        self.part(cpu, service, Peer { node, function }).await;
         let returned = match gone {
             true => Ok(()),
             false => service.ask(cpu, node, Request::Return { function }).await.map(drop),

@@ -140,6 +140,8 @@ enum State {
     /// It is being lent or taken back.
     Changing,
     Lent(Box<Lease>),
+    /// It has what its last borrower left in it, as it could not be reset.
+    Unclean,
 }
 
 /// A function that is held to be lent.
@@ -275,8 +277,10 @@ impl Lender {
         (window, payload): (Option<u64>, u16),
     ) -> Result<Terms, Error> {
         let held = self.held(function)?;
-        if !matches!(*held.state.borrow(), State::Free) {
-            return Err(Error::Busy);
+        match *held.state.borrow() {
+            State::Free => {}
+            State::Changing | State::Lent(_) => return Err(Error::Busy),
+            State::Unclean => return Err(Error::NotSupported),
         }
         // Legacy interrupts are no writes: no window passes them. A guest's are forwarded by software.
         let has_messages = held.device.capability(id::MSI).or(held.device.capability(id::MSIX)).is_some();
@@ -285,7 +289,13 @@ impl Lender {
         }
         held.state.replace(State::Changing);
         let made = Lease::new(cpu, service, &held, to, (window, payload)).await;
+        // It may have been taken out of its slot meanwhile: then nobody would end the lease.
+        let is_here = self.held.borrow().get(&function).is_some_and(|now| Rc::ptr_eq(now, &held));
         let (state, terms) = match made {
+            Ok((lease, _)) if !is_here => {
+                lease.end(cpu, &service.adapter);
+                (State::Free, Err(Error::NoDevice))
+            }
             Ok((lease, terms)) => (State::Lent(Box::new(lease)), Ok(terms)),
             Err(error) => (State::Free, Err(error)),
         };
@@ -315,16 +325,17 @@ impl Lender {
         let reset = held.device.reset(cpu).await;
         // A reset is followed by its settings as they were.
         held.device.set_master(cpu, false).await;
+        let is_clean = reset.is_ok() || !held.device.is_present();
         if let Err(error) = reset
-            && held.device.is_present()
+            && !is_clean
         {
-            service.log(format!("{function} cannot be reset: {error}"));
+            service.log(format!("{function} cannot be reset ({error}), and is lent no more"));
         }
         if lease.forwards {
             held.device.free_irqs(cpu).await;
         }
         lease.end(cpu, &service.adapter);
-        held.state.replace(State::Free);
+        held.state.replace(if is_clean { State::Free } else { State::Unclean });
         Ok(())
     }
 
@@ -376,6 +387,10 @@ impl Lender {
         }
         if count == 0 {
             return Ok(0);
+        }
+        // A doorbell has no more bits for them.
+        if u32::from(first) + u32::from(count) > wire::ntb::LINK_CHANGED.trailing_zeros() {
+            return Err(Error::Invalid);
         }
         let irqs = match legacy {
             true => vec![held.device.alloc_intx(cpu, Affinity::Spread).await?],
@@ -434,7 +449,7 @@ impl Lender {
     /// A doubleword of the configuration space of a function that is lent, whoever has it.
     pub async fn inspect(&self, cpu: &Cpu, function: Bdf, register: u16) -> Result<u32, Error> {
         let held = self.held(function)?;
-        Ok(held.read(cpu, register & !3).await)
+        Ok(held.read(cpu, in_config(register & !3)?).await)
     }
 
     /// Where its BARs are here.
@@ -547,6 +562,7 @@ impl Lender {
         if held.to() != Some(to) {
             return Err(Error::NotPermitted);
         }
+        let register = in_config(register)?;
         match register {
             ROM => Ok(0),
             header::BAR0..ROM if bar_number(register).is_some() => {
@@ -569,6 +585,7 @@ impl Lender {
         if held.to() != Some(to) {
             return Err(Error::NotPermitted);
         }
+        let register = in_config(register)?;
         if register == ROM {
             return Ok(());
         }
@@ -617,6 +634,11 @@ fn own_bars(device: &PciDevice) -> Bars {
         *bar = device.bar(number).map_or((0, 0), |range| (range.start.0, range.length));
     }
     bars
+}
+
+/// A register that another host asks for: a doubleword of configuration space.
+fn in_config(register: u16) -> Result<u16, Error> {
+    if register < 4096 && register % 4 == 0 { Ok(register) } else { Err(Error::Invalid) }
 }
 
 fn bar_number(register: u16) -> Option<usize> {

@@ -160,6 +160,12 @@ impl Mail {
     pub async fn ask(&self, cpu: &Cpu, node: u8, request: Request) -> Result<Reply, Error> {
         let peer = self.connect(cpu, node).await?;
         peer.turn.acquire().await;
+        // While this one waited, the way there may have gone: its windows lead elsewhere now, or nowhere.
+        let is_there = self.peers.borrow().get(&node).is_some_and(|now| Rc::ptr_eq(now, &peer));
+        if !is_there {
+            peer.turn.release();
+            return Err(Error::Unreachable);
+        }
         let sequence = self.last.get().wrapping_add(1);
         self.last.set(sequence);
         let reply = Completion::new();

@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use common::copiers::MAGIC;
 use common::{Cluster, Hosts, Outcome};
 use kernel::DmaMode;
@@ -187,6 +190,100 @@ fn a_device_that_is_pulled_out_of_the_lender_is_gone_for_the_borrower() {
     cluster.run_for(Duration::from_ms(500));
     assert!(copier.gone.get() && copier.removed.get());
     assert_eq!((cluster.foreign(0), cluster.service(1).leases().len()), (0, 0));
+}
+
+/// What a host holds of its adapter's tables, and of leases.
+fn holds(cluster: &Cluster, host: usize) -> ([usize; 3], usize, usize) {
+    let counters = cluster.service(host).counters();
+    (counters.in_use, counters.lent, counters.isolated)
+}
+
+/// Whenever a device is pulled out while it is being lent, nothing of the lease is left.
+#[test]
+fn a_device_that_is_pulled_out_while_it_is_being_lent_leaves_nothing() {
+    for modes in [[DmaMode::Off; 2], [DmaMode::Strict; 2]] {
+        for lead in (0..60_000).step_by(1_000) {
+            let cluster = Cluster::new(&modes, 1);
+            cluster.borrow(0, 1, 0).unwrap();
+            cluster.give_back(0, 1, 0).unwrap();
+            let before = [0, 1].map(|host| holds(&cluster, host));
+            let asked = cluster.service(0).borrow(cluster.node(1), cluster.function(1, 0));
+            cluster.run_for(Duration::from_ns(lead));
+            cluster.set_there(1, 0, false);
+            let outcome = cluster.simulation.block_on(asked).unwrap();
+            cluster.run_for(Duration::from_ms(3_000));
+            let after = [0, 1].map(|host| holds(&cluster, host));
+            assert_eq!(after, before, "{modes:?}, pulled out after {lead} ns, {outcome:?}");
+        }
+    }
+}
+
+/// Requests that waited for their turn when the cable was cut fail. Their windows lead to another host by then, which was asked nothing.
+#[test]
+fn a_request_that_waited_goes_nowhere_else() {
+    let cluster = Cluster::new(&[DmaMode::Off; 3], 2);
+    let name = cluster.function(1, 1);
+    assert_eq!(name, cluster.function(2, 1), "both hosts have one of that name");
+    cluster.simulation.block_on(cluster.service(0).offers(cluster.node(1))).unwrap().unwrap();
+    let asked = [(); 2].map(|()| cluster.service(0).offers(cluster.node(1)));
+    let third = cluster.service(0).borrow(cluster.node(1), name);
+    cluster.run_for(Duration::from_ns(300));
+    cluster.set_cable(0, 1, false);
+    cluster.run_for(Duration::from_ms(5));
+    cluster.borrow(0, 2, 0).unwrap();
+    let lent = cluster.service(2).leases();
+    cluster.run_for(Duration::from_ms(1_000));
+    assert_eq!(cluster.service(2).leases(), lent);
+    let [first, second] = asked.map(|asked| cluster.simulation.block_on(asked).unwrap());
+    assert!(first.is_err() && second.is_err(), "{first:?} {second:?}");
+    assert_eq!(cluster.simulation.block_on(third), Ok(Err(Error::Unreachable)));
+}
+
+/// A borrower that names registers which there are not is told so, and reaches nothing.
+#[test]
+fn registers_outside_of_configuration_space_are_refused() {
+    let cluster = Cluster::new(&[DmaMode::Strict; 2], 1);
+    cluster.borrow(0, 1, 0).unwrap();
+    let copier = cluster.copier(0);
+    let read = cluster.run(0, move |cpu| {
+        Box::pin(async move {
+            for register in [0x1000, 0x7ffc, 0xfffc] {
+                copier.device.config_write(&cpu, register, 0xffff_ffff, 0xf).await;
+            }
+            copier.device.config_read(&cpu, 0x1000).await
+        })
+    });
+    assert_eq!(read, u32::MAX);
+    assert!(cluster.copies(0, 3));
+}
+
+/// A device that cannot reset a function alone, and counts its resets.
+struct Plain(Rc<Cell<u32>>);
+
+impl Device for Plain {
+    fn functions(&self) -> Vec<Function> {
+        let pcie = PcieParams::endpoint(Generation::Gen3, Width::X8);
+        let pcie = PcieParams { function_level_reset: false, ..pcie };
+        let config = ConfigSpace::endpoint(0x1af4, 0x00ca, 0x08_8000).msi(1).bar64(0, 4096, false);
+        vec![Function { port: PortIndex(0), config: config.pcie(pcie).build().unwrap() }]
+    }
+    fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+/// What cannot reset itself is reset by its bus before somebody else gets it.
+#[test]
+fn nobody_gets_what_another_left_in_a_device() {
+    let resets: Rc<Cell<u32>> = Rc::default();
+    let own = Rc::clone(&resets);
+    let plain = move |_| vec![Box::new(Plain(Rc::clone(&own))) as Box<dyn Device>];
+    let cluster = Cluster::with_devices(&[DmaMode::Strict; 3], plain);
+    let before = resets.get();
+    cluster.borrow(0, 1, 0).unwrap();
+    assert_eq!(cluster.give_back(0, 1, 0), Ok(()));
+    assert!(resets.get() > before);
+    assert!(cluster.borrow(2, 1, 0).is_ok());
 }
 
 /// A device that can interrupt by its pin alone.

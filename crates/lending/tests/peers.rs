@@ -95,6 +95,31 @@ fn a_function_of_the_borrower_reaches_a_borrowed_one() {
     }
 }
 
+/// The cable to a second lender is cut while one of its functions is being borrowed, at any moment: the first lender's lets go of it.
+#[test]
+fn a_borrow_that_fails_leaves_no_way_to_it() {
+    for mode in [DmaMode::Off, DmaMode::Strict] {
+        for lead in (0..120_000).step_by(3_000) {
+            let cluster = Cluster::new(&[mode; 3], 1);
+            cluster.borrow(0, 2, 0).unwrap();
+            cluster.give_back(0, 2, 0).unwrap();
+            cluster.borrow(0, 1, 0).unwrap();
+            let in_use = || cluster.service(1).counters().in_use;
+            let before = in_use();
+            let asked = cluster.service(0).borrow(cluster.node(2), cluster.function(2, 0));
+            cluster.run_for(Duration::from_ns(lead));
+            cluster.set_cable(0, 2, false);
+            let outcome = cluster.simulation.block_on(asked).unwrap();
+            cluster.run_for(Duration::from_ms(3_000));
+            cluster.set_cable(0, 2, true);
+            cluster.run_for(Duration::from_ms(1_000));
+            if outcome.is_err() {
+                assert_eq!(in_use(), before, "{mode:?}, cut after {lead} ns: {outcome:?}");
+            }
+        }
+    }
+}
+
 /// Where cores find a function's second BAR.
 fn place(copier: &CopierBinding) -> PhysAddr {
     copier.device.ioremap_bar(2, MemoryType::Uncached).expect("it has a second BAR").address()
@@ -108,6 +133,22 @@ fn found(cluster: &Cluster, host: usize, [from, to]: [Rc<CopierBinding>; 2]) -> 
             from.dma.map_resource(&cpu, at, 4096, Direction::Bidirectional)
         })
     })
+}
+
+/// A function that sends payloads of 256 bytes does not get to one behind an adapter that passes 128, but that one to it. Nothing cuts TLPs
+/// on their way.
+#[test]
+fn a_function_does_not_reach_one_that_takes_less_than_it_sends() {
+    let shape = Hosts { first_payload: 128, ..Hosts::default() };
+    let cluster = Cluster::of(&[DmaMode::Strict; 3], 1, shape);
+    let [small, large] = [0, 2].map(|of| {
+        cluster.borrow(1, of, 0).unwrap();
+        cluster.copier(1)
+    });
+    let joined = || [0, 1, 2].map(|host| cluster.service(host).counters().joined);
+    let refused = found(&cluster, 1, [Rc::clone(&large), Rc::clone(&small)]);
+    assert_eq!((refused, joined()), (Err(Error::NotSupported), [0; 3]));
+    assert!(found(&cluster, 1, [small, large]).is_ok());
 }
 
 /// The first word of the second BAR of the last function that a host's driver was given.

@@ -5,7 +5,7 @@ mod common;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use common::Cluster;
+use common::{Cluster, Hosts};
 use devices::nic::{Nic, NicParams, VirtualParams};
 use hardware::ethernet::CableParams;
 use kernel::DmaMode;
@@ -19,7 +19,7 @@ use wire::nic::VIRTUAL_DEVICE;
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
 /// The first host has a NIC, whose virtual functions it lends, with a cable to another one.
-fn cluster() -> Cluster {
+fn cluster(shape: Hosts) -> Cluster {
     let nic = |n| {
         let mut params = NicParams::modern(MacAddr::local(n));
         params.virtual_functions =
@@ -27,7 +27,7 @@ fn cluster() -> Cluster {
         Box::new(Nic::new(params).unwrap().0) as Box<dyn Device>
     };
     let nics = |host: usize| if host == 0 { vec![nic(1), nic(2)] } else { Vec::new() };
-    let cluster = Cluster::with_devices(&[DmaMode::Strict; 3], nics);
+    let cluster = Cluster::build(&[DmaMode::Strict; 3], 0, shape, nics);
     let nics = cluster.hosts[0].copiers.clone();
     cluster.simulation.with(|fabric, scheduler| {
         let ends = [nics[0], nics[1]].map(|nic| fabric.ethernet_port(nic, EthernetPort(0)));
@@ -72,7 +72,7 @@ fn answers(cluster: &Cluster, host: usize, other: usize) -> bool {
 
 #[test]
 fn two_of_one_nic_serve_two_hosts() {
-    let cluster = cluster();
+    let cluster = cluster(Hosts::default());
     let functions = enable(&cluster);
     assert_eq!(functions.len(), 2);
     for (n, by) in [(0, 1), (1, 2)] {
@@ -122,4 +122,17 @@ fn two_of_one_nic_serve_two_hosts() {
         .run(1, move |cpu| Box::pin(async move { network.configure(&cpu, "eth0", address(1), 24).await }))
         .unwrap();
     assert!(answers(&cluster, 1, 2));
+}
+
+/// A virtual function sends payloads as large as its physical one may (base spec 9.3.5.4), so it does not go where only smaller ones pass.
+#[test]
+fn one_that_cannot_be_held_to_smaller_payloads_is_not_lent() {
+    let cluster = cluster(Hosts { first_payload: 128, ..Hosts::default() });
+    let functions = enable(&cluster);
+    assert_eq!(borrow(&cluster, 1, functions[0]), Err(Error::NotSupported));
+    let log = cluster.hosts[0].kernel.log();
+    let said =
+        format!("{} cannot be lent: payloads of 256 B pass to it, of 128 B to the adapter", functions[0]);
+    assert!(log.iter().any(|(_, line)| line.contains(&said)), "{log:?}");
+    assert_eq!((cluster.service(0).leases(), cluster.isolated(0)), (vec![], 0));
 }

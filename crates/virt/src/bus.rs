@@ -71,7 +71,7 @@ pub trait GuestDevice {
         let _ = slot;
     }
 
-    /// The guest is reset, and with it the function.
+    /// The guest is reset, or the bus where the function is, and with it the function.
     fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
 
     /// The guest has ended, or the function is taken from it: nothing of the guest is reached any more.
@@ -88,8 +88,8 @@ pub enum Target {
 
 /// What a configuration access of a guest leads to.
 pub enum Found {
-    /// A root port.
-    Port(Rc<Port>),
+    /// The root port of a slot.
+    Port(u8, Rc<Port>),
     /// The function in a slot.
     Device(u8, Rc<dyn GuestDevice>),
 }
@@ -115,7 +115,7 @@ impl Bus {
         let ports = self.ports.borrow();
         if at.bus() == 0 {
             let slot = at.device().checked_sub(FIRST_PORT).filter(|_| at.function() == 0)?;
-            return ports.get(usize::from(slot)).cloned().map(Found::Port);
+            return ports.get(usize::from(slot)).map(|port| Found::Port(slot, Rc::clone(port)));
         }
         let slot = ports.iter().position(|port| port.bus() == at.bus())?;
         let device = ports[slot].device().filter(|_| (at.device(), at.function()) == (0, 0));

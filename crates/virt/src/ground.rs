@@ -286,7 +286,7 @@ impl DeviceGround for GuestGround {
         let found = self.0.bus.find(function);
         self.ask(core, Exit::Config, true, async move |cpu| {
             let value = match found {
-                Some(Found::Port(port)) => port.config_read(register),
+                Some(Found::Port(_, port)) => port.config_read(register),
                 Some(Found::Device(_, device)) => device.config_read(cpu, register).await,
                 None => u32::MAX,
             };
@@ -305,10 +305,11 @@ impl DeviceGround for GuestGround {
         let machine = Rc::clone(&self.0);
         self.ask(core, Exit::Config, true, async move |cpu| {
             match machine.bus.find(function) {
-                Some(Found::Port(port)) => {
-                    if let Some(message) = port.config_write(register, value, enables) {
+                Some(Found::Port(slot, port)) => {
+                    if let Some(message) = port.config_write(cpu, register, value, enables).await {
                         machine.send(cpu, message);
                     }
+                    machine.bus.remap(slot);
                 }
                 Some(Found::Device(slot, device)) => {
                     device.config_write(cpu, register, value, enables).await;

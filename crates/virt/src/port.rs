@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use hardware::bridge;
 use platform::Error;
+use platform::cpu::Cpu;
 use wire::pcie::config::{
     ConfigEffect, ConfigSpace, PcieParams, PortType, ResetKind, SlotParams, header, slot,
 };
@@ -69,8 +70,18 @@ impl Port {
     }
 
     /// Writes the bytes of a doubleword; gives the interrupt that follows.
-    pub fn config_write(&self, register: u16, value: u32, enables: u8) -> Option<GuestMessage> {
+    pub async fn config_write(
+        &self,
+        cpu: &Cpu,
+        register: u16,
+        value: u32,
+        enables: u8,
+    ) -> Option<GuestMessage> {
         let effects = self.config.borrow_mut().write(register, value, enables);
+        let resets = effects.iter().any(|effect| matches!(effect, ConfigEffect::SecondaryBusReset(true)));
+        if let Some(device) = self.device().filter(|_| resets) {
+            device.reset(cpu).await;
+        }
         let commanded = effects.iter().any(|effect| matches!(effect, ConfigEffect::SlotCommand { .. }));
         if commanded { self.change(0, slot::STATUS_COMMAND_COMPLETED) } else { None }
     }

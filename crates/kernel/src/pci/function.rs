@@ -450,7 +450,8 @@ impl PciOps for Function {
             let pcie = self.pcie.ok_or(Error::NotSupported)?;
             let capabilities = self.backend.config_read(cpu, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
             if capabilities & pcie_cap::CAPABLE_OF_FLR == 0 {
-                return Err(Error::NotSupported);
+                let me = pci.function(self.at()).ok_or(Error::NoDevice)?;
+                return pci.reset_by_bus(cpu, &me).await;
             }
             let control = self.backend.read_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL).await;
             let control = control | pcie_cap::CONTROL_FLR;

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use platform::Error;
 use platform::cpu::Cpu;
 use platform::pci::{ChannelState, PciOps, Recovery};
 use units::Duration;
@@ -107,6 +108,29 @@ impl Pci {
     /// Functions below a port, bridges before what is behind them.
     fn below(&self, port: &Function) -> Vec<Rc<Function>> {
         self.all().into_iter().filter(|f| f.is_behind(port)).collect()
+    }
+
+    /// Resets a function that cannot reset itself by its bus, if it is alone there (Linux: `pci_parent_bus_reset`).
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if others are there, or no port is above; [`Error::Io`] if the link does not come up again.
+    pub(super) async fn reset_by_bus(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        function: &Rc<Function>,
+    ) -> Result<(), Error> {
+        let port = self.all().into_iter().find(|port| function.is_below(port)).ok_or(Error::NotSupported)?;
+        if self.below(&port).len() > 1 {
+            return Err(Error::NotSupported);
+        }
+        function.frozen.set(true);
+        let is_back = self.reset_bus(cpu, &port).await;
+        function.frozen.set(false);
+        if !is_back {
+            return Err(Error::Io);
+        }
+        self.restore(cpu, function).await;
+        Ok(())
     }
 
     /// Resets the bus below a port; whether its link came up again.

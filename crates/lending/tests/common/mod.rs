@@ -137,7 +137,8 @@ impl Cluster {
         Self::build(modes, copiers, shape, |_| Vec::new())
     }
 
-    fn build(
+    /// Both of these: hosts of a shape, with copiers and others.
+    pub fn build(
         modes: &[DmaMode],
         copiers: usize,
         shape: Hosts,
