@@ -141,6 +141,8 @@ pub struct SchedParams {
     pub granularity: Duration,
     /// By how much a task that wakes must be behind to take the core (Linux: `sched_wakeup_granularity`).
     pub wakeup_granularity: Duration,
+    /// Most cores that it uses, the first ones (Linux: `maxcpus`).
+    pub cores: usize,
 }
 
 impl SchedParams {
@@ -150,6 +152,7 @@ impl SchedParams {
             latency: Duration::from_ps(const { linux("scheduler", "latency") }),
             granularity: Duration::from_ps(const { linux("scheduler", "granularity") }),
             wakeup_granularity: Duration::from_ps(const { linux("scheduler", "wakeup_granularity") }),
+            cores: usize::MAX,
         }
     }
 }

@@ -42,6 +42,9 @@ fn equals_share_a_core_equally() {
     for task in tasks {
         let used = info(&machine.kernel, task).times.total();
         assert!(used > Duration::from_ms(290) && used < Duration::from_ms(310), "{used}");
+        // It either had the core or waited for it.
+        let all = used + machine.kernel.task_waited(task);
+        assert!(all >= Duration::from_us(899_900) && all <= Duration::from_us(900_100), "{all}");
     }
     assert_eq!(machine.kernel.core_times(CpuId(3)).total(), Duration::ZERO);
 }

@@ -62,6 +62,11 @@ impl Kernel {
         Part::ALL.iter().map(|&part| self.task_time(task, part)).sum()
     }
 
+    /// For how long a task that has not ended has been ready so far, but had no core.
+    pub fn task_waited(&self, task: TaskId) -> Duration {
+        self.inner.tasks.get(task).map_or(Duration::ZERO, |task| task.waited(self.inner.cores.now()))
+    }
+
     /// The core on which a task that has not ended runs or ran last.
     pub fn core_of(&self, task: TaskId) -> Option<CpuId> {
         self.inner.tasks.get(task).map(|task| task.context.cpu().id())

@@ -86,7 +86,8 @@ impl Kernel {
     /// As [`new`](Self::new), on any ground. Tasks run, and time passes, in the simulation that `hw` is of.
     pub fn on(hw: &Handle<Fabric>, ground: Rc<dyn Ground>, params: KernelParams) -> Self {
         let hw = hw.scoped();
-        let inventory = ground.inventory();
+        let mut inventory = ground.inventory();
+        inventory.cores.truncate(params.sched.cores);
         let cores = Cores::new(hw.clone(), ground, &inventory.cores, params.core, params.costs, params.sched);
         let base = Base::new(cores, &inventory);
         let Base { cores, log, memory, tasks } = base.clone();

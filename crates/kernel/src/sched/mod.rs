@@ -42,7 +42,7 @@ impl Cores {
             task.context.cycles(Part::Scheduler, self.costs.idle_exit);
         }
         task.context.core.set(id);
-        task.state.set(State::Runnable);
+        task.wait(self.now());
         core.queue.borrow_mut().insert(Rc::clone(task));
         task.tell(|watcher, _| watcher.waits());
         self.look_at(core, task);
@@ -140,9 +140,8 @@ impl Cores {
             self.note_busy(core);
             return;
         };
-        next.state.set(State::Running);
+        next.begin_turn(self.now());
         next.resched.set(false);
-        next.turn_began.set(self.now());
         if core.last_task.replace(Some(next.id)) != Some(next.id) {
             next.switches.set(next.switches.get() + 1);
             next.context.cycles(Part::Scheduler, self.costs.context_switch);
@@ -235,7 +234,7 @@ impl Cores {
         self.raise_floor(core);
         task.tell(|watcher, cpu| watcher.stops(cpu, true));
         *core.current.borrow_mut() = None;
-        task.state.set(State::Runnable);
+        task.wait(self.now());
         let target = self.get(self.place_after_turn(&task, core));
         if target.id != core.id {
             self.raise_floor(target);

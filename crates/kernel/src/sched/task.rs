@@ -51,6 +51,9 @@ pub(crate) struct Task {
     /// Time that it ran, in picoseconds of a task of nice 0.
     pub vruntime: Cell<u64>,
     pub turn_began: Cell<Time>,
+    /// Since when it waits for a core, if it does, and for how long it has waited before.
+    waits_since: Cell<Option<Time>>,
+    waited: Cell<Duration>,
     pub resched: Cell<bool>,
     /// It is being polled, and sees by itself that it has got a core.
     pub polled: Cell<bool>,
@@ -84,6 +87,8 @@ impl Task {
             state: Cell::new(State::New),
             vruntime: Cell::new(0),
             turn_began: Cell::new(Time::ZERO),
+            waits_since: Cell::new(None),
+            waited: Cell::new(Duration::ZERO),
             resched: Cell::new(false),
             polled: Cell::new(false),
             times: RefCell::default(),
@@ -93,6 +98,26 @@ impl Task {
         });
         *task.context.task.borrow_mut() = Rc::downgrade(&task);
         task
+    }
+
+    /// It waits for a core from now on.
+    pub fn wait(&self, now: Time) {
+        self.state.set(State::Runnable);
+        self.waited.set(self.waited(now));
+        self.waits_since.set(Some(now));
+    }
+
+    /// It has got a core.
+    pub fn begin_turn(&self, now: Time) {
+        self.state.set(State::Running);
+        self.waited.set(self.waited(now));
+        self.waits_since.set(None);
+        self.turn_began.set(now);
+    }
+
+    /// For how long it has waited for a core so far (Linux: the second number of /proc/PID/schedstat).
+    pub fn waited(&self, now: Time) -> Duration {
+        self.waited.get() + self.waits_since.get().map_or(Duration::ZERO, |since| now.since(since))
     }
 
     /// Tells who watches it that it has got a core or lost it.

@@ -205,7 +205,7 @@ impl Manager {
         let interrupts: Vec<Duration> = interrupts.iter().zip(&before).map(since).collect();
         let devices = self.devices.iter().zip(&mut *seen).map(|(device, seen)| {
             let threads = device.threads().into_iter().zip(seen).map(|((task, rings), before)| {
-                let now = time(task);
+                let now = time(task) + kernel.task_waited(task);
                 let used = now.saturating_sub(std::mem::replace(before, now));
                 // Interrupts of its core are its devices', and what they take it does not get.
                 let taken =

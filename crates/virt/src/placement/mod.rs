@@ -41,7 +41,7 @@ pub enum Policy {
 /// Figures by which it is decided.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Thresholds {
-    /// Load of a device's I/O threads with interrupts of their cores, in cores, from which there is one for each node.
+    /// Load of a device's I/O threads in cores, with interrupts of their cores and waits for cores, from which there is one for each node.
     pub heavy: f64,
     /// The same up to which there is one again.
     pub light: f64,
@@ -270,13 +270,12 @@ impl Scheduler {
     /// Where a device's threads are to run.
     fn place_threads(&mut self, device: DeviceId, loads: &Loads, actions: &mut Vec<Action>) {
         let own = &loads.devices[device.0];
-        let any = |rng: &mut Rng| Node(rng.below(loads.nodes.len() as u64) as u8);
         let near = own.nodes.first().copied();
         for (thread, &(rings, _)) in own.threads.iter().enumerate() {
             let placed = self.devices[device.0].places.get(thread).copied();
             let wanted = match (self.policy, near) {
                 // Once chosen, there is no reason for another.
-                (Policy::Blind, _) | (_, None) => placed.unwrap_or_else(|| any(&mut self.rng)),
+                (Policy::Blind, _) | (_, None) => placed.unwrap_or_else(|| self.least_crowded(device, loads)),
                 (Policy::Local, Some(near)) => near,
                 (Policy::Numa, Some(_)) => rings,
             };
@@ -289,6 +288,16 @@ impl Scheduler {
                 actions.push(Action::Pin(device, thread, wanted));
             }
         }
+    }
+
+    /// A node with the fewest of a device's threads that have a place: any of several.
+    fn least_crowded(&mut self, device: DeviceId, loads: &Loads) -> Node {
+        let places = &self.devices[device.0].places;
+        let threads = |node: u8| places.iter().filter(|place| place.0 == node).count();
+        let nodes = || (0..loads.nodes.len() as u8).filter(|&node| loads.nodes[usize::from(node)].cores > 0);
+        let least = nodes().map(threads).min().unwrap_or_default();
+        let alike: Vec<u8> = nodes().filter(|&node| threads(node) == least).collect();
+        Node(alike[self.rng.below(alike.len() as u64) as usize])
     }
 
     /// Which virtual machines are I/O-intensive.

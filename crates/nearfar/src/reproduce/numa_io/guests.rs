@@ -12,10 +12,12 @@ use super::layout::{CORES, Layout};
 use crate::reproduce::Options;
 use crate::reproduce::rig::{self, Rig, Traffic};
 
-/// What is left out at the beginning, and the batches of which a run is made at most.
+/// What is left out at the beginning.
 const SETTLING: Duration = Duration::from_us(600);
-const BATCH: Duration = Duration::from_us(100);
-const BATCHES: usize = 160;
+/// The batches of which a run is made, and how many at most.
+pub const BATCHES: (Duration, usize) = (Duration::from_us(100), 160);
+/// Where pollers share cores: each as long as a turn of a fair scheduler.
+const TURNS: (Duration, usize) = (Duration::from_ms(3), 48);
 /// What a server takes to listen, amply.
 const STARTED: Duration = Duration::from_us(500);
 /// Of streams as much as fills every ring on their way.
@@ -31,7 +33,7 @@ pub enum Guest {
     /// rate in all.
     Forwards(u16, u8),
     /// Their kernels receive what a generator sends, and a program of theirs sends it back: frames of so many bytes, each machine with
-    /// so many thousandths of the line's rate. Their vCPUs run on any core of their homes.
+    /// so many thousandths of the line's rate.
     Echoes(u16, u8),
     /// Each sends a TCP stream, cut into segments by the NIC.
     Sends,
@@ -101,7 +103,7 @@ pub struct Rates {
     pub wrong: u64,
     /// Time of I/O threads, cores.
     pub threads: f64,
-    /// The same with interrupts of their cores: what the scheduler looks at.
+    /// The same with interrupts of their cores, and what they waited for cores: what the scheduler looks at.
     pub load: f64,
     /// Time of vCPUs, cores.
     pub vcpus: f64,
@@ -197,26 +199,20 @@ fn cores_of(node: u8) -> Vec<CpuId> {
 
 /// What its experiments do with the first host and its guests.
 impl Rig {
-    /// Boots what `text` describes, and lets I/O threads and virtual NICs be where a layout says.
+    /// Boots what `text` describes, and lets I/O threads, virtual machines and their NICs be where a layout says.
     fn boot_placed(options: &Options, text: &str, layout: &Layout) -> Result<Self, String> {
         let rig = Self::boot(options, "numa-io", text)?;
         rig.place(layout)?;
         Ok(rig)
     }
 
-    /// Lets each virtual machine run on any core of its home.
-    fn let_run_anywhere_at_home(&self, layout: &Layout) -> Result<(), String> {
-        let host = self.host(0);
+    fn place(&self, layout: &Layout) -> Result<(), String> {
+        let host = &self.host(0);
         for (vm, &(home, _)) in host.vms().iter().zip(&layout.vms) {
             for task in vm.tasks() {
                 host.kernel.face().set_affinity(task, &cores_of(home)).map_err(|error| error.to_string())?;
             }
         }
-        Ok(())
-    }
-
-    fn place(&self, layout: &Layout) -> Result<(), String> {
-        let host = &self.host(0);
         let (networks, vnics) = (host.networks(), host.vnics());
         let network = Rc::clone(networks.first().ok_or("there is no uplink")?);
         let layout = layout.clone();
@@ -265,7 +261,9 @@ impl Rig {
         for (thread, _) in host.networks().iter().flat_map(|network| network.threads()) {
             let interrupts = host.kernel.core_of(thread).map(|core| host.kernel.interrupt_time(core));
             counts.threads += host.kernel.task_busy(thread);
-            counts.load += host.kernel.task_busy(thread) + interrupts.unwrap_or_default();
+            counts.load += host.kernel.task_busy(thread)
+                + host.kernel.task_waited(thread)
+                + interrupts.unwrap_or_default();
         }
         counts.vcpus =
             host.vms().iter().flat_map(|vm| vm.tasks()).map(|task| host.kernel.task_busy(task)).sum();
@@ -274,10 +272,10 @@ impl Rig {
     }
 
     /// Measures until packets pass at a steady rate.
-    pub fn rates(&self, settling: Duration) -> Rates {
+    pub fn rates(&self, settling: Duration, (batch, most): (Duration, usize)) -> Rates {
         self.pass(settling);
-        let batches = self.until_steady(BATCH, BATCHES, || self.guest_counts(), |counts| counts.packets);
-        let steady = batches.steady(BATCH);
+        let batches = self.until_steady(batch, most, || self.guest_counts(), |counts| counts.packets);
+        let steady = batches.steady(batch);
         let (rate, half) = steady.of(|first, last, ns| (last.packets - first.packets) as f64 / ns);
         let ((first, last), ns) = (steady.ends(), steady.ns());
         let packets = (last.packets - first.packets) as f64;
@@ -309,7 +307,6 @@ pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> 
     match point.guest {
         Guest::Forwards(..) => rig.start_in_guests("l2fwd")?,
         Guest::Echoes(..) => {
-            rig.let_run_anywhere_at_home(layout)?;
             rig.start_in_guests("sockperf server -p 9")?;
             rig.pass(STARTED);
         }
@@ -332,10 +329,12 @@ pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> 
     }
     rig.pass(Duration::from_us(50));
     rig.computers.start_sources();
-    let rates = rig.rates(match point.guest {
-        Guest::Forwards(..) => SETTLING,
-        Guest::Echoes(..) | Guest::Sends | Guest::Receives | Guest::Runs(_) => SETTLING_STREAMS,
-    });
+    let (settling, batches) = match point.guest {
+        Guest::Forwards(..) if layout.is_crowded() => (TURNS.0, TURNS),
+        Guest::Forwards(..) => (SETTLING, BATCHES),
+        Guest::Echoes(..) | Guest::Sends | Guest::Receives | Guest::Runs(_) => (SETTLING_STREAMS, BATCHES),
+    };
+    let rates = rig.rates(settling, batches);
     match rates.wrong {
         0 => Ok(rates),
         wrong => Err(format!("{wrong} packets came back changed, or in another order")),

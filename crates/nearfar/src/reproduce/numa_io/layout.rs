@@ -48,18 +48,20 @@ impl Layout {
         Self { nodes, threads, vms: vms.collect() }.sorted()
     }
 
-    /// The bound: everything at the device's node, with so many threads as cores are left for.
-    pub fn near(nodes: u8, vms: usize, threads: usize) -> Self {
-        let threads = threads.min(usize::from(CORES).saturating_sub(vms)).max(1);
-        Self { nodes, threads: vec![NEAR; threads], vms: (0..vms).map(|vm| (NEAR, vm % threads)).collect() }
-            .sorted()
+    /// The bound: everything at the device's node, if that has a core for each.
+    pub fn near(nodes: u8, vms: usize, threads: usize) -> Option<Self> {
+        let vms = (0..vms).map(|vm| (NEAR, vm % threads)).collect();
+        let layout = Self { nodes, threads: vec![NEAR; threads], vms }.sorted();
+        (!layout.is_crowded()).then_some(layout)
     }
 
-    /// A placement of the baseline: threads at nodes drawn by a seed; machines balanced over nodes from one that is drawn on, given
-    /// to threads in turn in an order that is drawn.
+    /// A placement of the baseline: each thread at a node that has the fewest, drawn by a seed; machines balanced over nodes from one that
+    /// is drawn on, given to threads in turn in an order that is drawn.
     pub fn blind(nodes: u8, vms: usize, threads: usize, seed: u64) -> Self {
         let mut rng = Seed::new(seed).component("placement");
-        let threads: Vec<u8> = (0..threads).map(|_| rng.below(nodes.into()) as u8).collect();
+        let mut order: Vec<u8> = (0..nodes).collect();
+        rng.shuffle(&mut order);
+        let threads: Vec<u8> = order.into_iter().cycle().take(threads).collect();
         let first = rng.below(nodes.into()) as usize;
         let mut turns: Vec<usize> = (0..vms).collect();
         rng.shuffle(&mut turns);
@@ -72,6 +74,15 @@ impl Layout {
     fn sorted(mut self) -> Self {
         self.vms.sort_unstable();
         self
+    }
+
+    /// Whether a node has more machines and I/O threads than cores.
+    pub fn is_crowded(&self) -> bool {
+        let at = |node: u8| {
+            let machines = self.vms.iter().filter(|&&(home, _)| home == node).count();
+            machines + self.threads.iter().filter(|&&thread| thread == node).count()
+        };
+        (0..self.nodes).any(|node| at(node) > usize::from(CORES))
     }
 
     /// Its name in values: nodes of threads, then for each machine home and thread.
@@ -98,7 +109,10 @@ mod tests {
         let away = |layout: &Layout| layout.vms.iter().filter(|(home, _)| *home == 1).count();
         assert_eq!([4, 8, 16].map(|vms| away(&Layout::still(2, vms))), [2, 4, 8]);
         assert_eq!([4, 8, 16].map(|vms| away(&Layout::light(2, vms))), [0, 3, 8]);
+        assert!(!Layout::heavy(2, 8).is_crowded() && Layout::heavy(2, 16).is_crowded());
         let all: BTreeSet<Layout> = (1..=30).map(|seed| Layout::blind(2, 1, 1, seed)).collect();
         assert_eq!(all.len(), 4, "near or far, each of two");
+        let two = (1..=30).map(|seed| Layout::blind(2, 2, 2, seed).threads);
+        assert_eq!(two.collect::<BTreeSet<_>>(), [vec![0, 1], vec![1, 0]].into());
     }
 }

@@ -237,8 +237,8 @@ fn runs() -> Vec<Run> {
     for (nodes, point) in compared() {
         let blind = (1..=SEEDS).map(|seed| Layout::blind(nodes, point.vms, 1, seed));
         let [still, light, _] = ends(nodes, point.vms);
-        let own = [still, light, Layout::near(nodes, point.vms, 1)];
-        runs.extend(own.into_iter().chain(blind).map(|layout| Run::new(point, layout)));
+        let own = [still, light].into_iter().chain(Layout::near(nodes, point.vms, 1));
+        runs.extend(own.chain(blind).map(|layout| Run::new(point, layout)));
     }
     for point in phases() {
         runs.extend(ends(NODES, point.vms).map(|layout| Run::new(point, layout)));
@@ -246,7 +246,7 @@ fn runs() -> Vec<Run> {
     for vms in COMPARED {
         for frame in FRAMES {
             let point = Point { guest: Guest::Forwards(frame, 100), vms };
-            runs.insert(Run::without_ddio(point, Layout::near(NODES, vms, 1)));
+            runs.extend(Layout::near(NODES, vms, 1).map(|near| Run::without_ddio(point, near)));
         }
     }
     ordered(runs)
@@ -257,8 +257,8 @@ fn further(table: &Table<'_>) -> Vec<Run> {
     let mut runs = BTreeSet::new();
     for at @ (nodes, point) in compared() {
         if let Some(heavy) = table.ends(at).filter(|layout| layout.threads.len() > 1) {
-            runs.insert(Run::new(point, Layout::near(nodes, point.vms, heavy.threads.len())));
-            runs.insert(Run::new(point, heavy));
+            let near = Layout::near(nodes, point.vms, heavy.threads.len());
+            runs.extend(near.into_iter().chain([heavy]).map(|layout| Run::new(point, layout)));
         }
         runs.extend(table.blind(at).into_iter().flatten());
     }
@@ -339,7 +339,7 @@ impl Table<'_> {
         let numa = Run::new(point, self.ends(at)?);
         let own = numa.layout.threads.len();
         let blind = self.blind(at)?;
-        let bound = Run::new(point, Layout::near(nodes, point.vms, own));
+        let bound = Layout::near(nodes, point.vms, own).map(|near| Run::new(point, near));
         let mean = |of: &dyn Fn(&Run) -> Option<f64>| {
             Some(Mean::of(&blind.iter().map(of).collect::<Option<Vec<_>>>()?))
         };
@@ -350,10 +350,11 @@ impl Table<'_> {
             nodes,
             point,
             modes: (own, mean(&|run| Some(run.layout.threads.len() as f64))?.mean),
-            gbit: (gbit(&numa)?, mean(&gbit)?, gbit(&bound)?),
+            gbit: (gbit(&numa)?, mean(&gbit)?),
+            bound: bound.and_then(|bound| gbit(&bound)),
             interval: self.of("interval", &numa)?,
-            spent: (spent(&numa)?, mean(&spent)?, spent(&bound)?),
-            cores: (cores(&numa)?, mean(&cores)?, cores(&bound)?),
+            spent: (spent(&numa)?, mean(&spent)?),
+            cores: (cores(&numa)?, mean(&cores)?),
             worst: blind.iter().map(gbit).try_fold(f64::MAX, |least, gbit| Some(least.min(gbit?)))?,
             memory: (self.of("memory", &numa)?, mean(&|run| self.of("memory", run))?),
             link: (self.of("link", &numa)?, mean(&|run| self.of("link", run))?),
@@ -367,14 +368,16 @@ struct Compared {
     point: Point,
     /// Threads of the scheduler, and of the baseline in the mean.
     modes: (usize, f64),
-    gbit: (f64, Mean, f64),
+    gbit: (f64, Mean),
+    /// Throughput with everything at the device's node.
+    bound: Option<f64>,
     /// Half the interval of the scheduler's, as a share.
     interval: f64,
     /// Throughput in the worst of the baseline's placements.
     worst: f64,
     /// I/O threads' cores for each Gbit/s, and all cores'.
-    spent: (f64, Mean, f64),
-    cores: (f64, Mean, f64),
+    spent: (f64, Mean),
+    cores: (f64, Mean),
     memory: (f64, Mean),
     link: (f64, Mean),
 }
@@ -421,24 +424,22 @@ impl Compared {
             ("gbit/numa", self.gbit.0),
             ("gbit/blind", self.gbit.1.mean),
             ("gbit/blind-half", self.gbit.1.half),
-            ("gbit/bound", self.gbit.2),
             ("memory/numa", self.memory.0),
             ("memory/blind", self.memory.1.mean),
             ("link/numa", self.link.0),
             ("link/blind", self.link.1.mean),
         ];
-        each.into_iter().map(|(what, value)| (format!("{what}/{name}"), value)).collect()
+        let bound = self.bound.map(|bound| ("gbit/bound", bound));
+        each.into_iter().chain(bound).map(|(what, value)| (format!("{what}/{name}"), value)).collect()
     }
 
     fn row(&self) -> Vec<String> {
         let number = |value: f64| format!("{value:.2}");
         let mut row = vec![self.name(), format!("{}/{:.1}", self.modes.0, self.modes.1)];
+        row.extend([self.gbit.0, self.gbit.1.mean, self.gbit.1.half].map(number));
+        row.push(self.bound.map_or("too few cores".into(), number));
         row.extend(
             [
-                self.gbit.0,
-                self.gbit.1.mean,
-                self.gbit.1.half,
-                self.gbit.2,
                 self.gain(),
                 self.gain_half(),
                 self.gain_over_worst(),
@@ -536,14 +537,14 @@ fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
             derived.insert(format!("most-saved/{name}"), most(Compared::saved, such));
             derived.insert(format!("least-saved/{name}"), least(Compared::saved, such));
         }
-        let over = |one: &Compared| 100.0 * (one.gbit.0 / one.gbit.2 - 1.0);
-        let highest = compared.iter().filter(|one| is_two(one)).map(over).fold(f64::MIN, f64::max);
+        let over = |one: &Compared| Some(100.0 * (one.gbit.0 / one.bound? - 1.0));
+        let highest = compared.iter().filter(|one| is_two(one)).filter_map(over).fold(f64::MIN, f64::max);
         derived.insert("below-bound".into(), -highest);
     }
     for vms in COMPARED {
         let gain = |frame: u16| {
             let point = Point { guest: Guest::Forwards(frame, 100), vms };
-            let near = Layout::near(NODES, vms, 1);
+            let near = Layout::near(NODES, vms, 1)?;
             let with = table.of("gbit", &Run::new(point, near.clone()))?;
             Some(100.0 * (with / table.of("gbit", &Run::without_ddio(point, near))? - 1.0))
         };

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use platform::memory::{PhysAddr, Policy};
 use tester::Flow;
 use units::Duration;
+use virt::placement::IoThreads;
 
 use super::*;
 use crate::reproduce::rig::{self, Rig};
@@ -87,7 +88,7 @@ fn the_grid_has_the_layouts_in_which_the_scheduler_ends() {
         let live = Rig::scheduled(&options(), point, &begins).unwrap();
         let ended = live.settled(nodes);
         assert_eq!(ended, grid, "{nodes} nodes, {}", point.name());
-        let (live, grid) = (live.rates(Duration::ZERO), of(point, &grid));
+        let (live, grid) = (live.rates(Duration::ZERO, guests::BATCHES), of(point, &grid));
         let both = OF_TWELVE * (live.interval * live.gbit).hypot(grid.interval * grid.gbit);
         assert!((live.gbit - grid.gbit).abs() <= both, "{nodes} nodes, {}: {live:?} {grid:?}", point.name());
     }
@@ -316,6 +317,32 @@ fn of_more_machines_than_fit_the_others_stay_and_are_served() {
     assert!(refused.contains("another `node`"), "{refused}");
 }
 
+/// The NIC's node has no memory at all, or no core: its machines stay at the other, and lose nothing; the I/O thread is where cores are.
+#[test]
+fn a_node_with_no_memory_or_no_core_has_no_machine() {
+    let of_host = [
+        ("change.host.dram.sockets = { value = 1, source = \"assumed: modules taken out\" }", 1),
+        ("change_kernel.scheduler.maxcpus = { value = 6, source = \"assumed: booted so\" }", 0),
+    ];
+    for (line, node_of_thread) in of_host {
+        let text = small_host(&[("1", "64 MiB", 0), ("2", "64 MiB", 0)], LOAD_OF_EACH)
+            .replace("slot = \"slot\"", "slot = \"slot-socket1\"")
+            .replace("[host.hypervisor]", &format!("{line}\n[host.hypervisor]"));
+        let rig = begun(&text, 1);
+        rig.pass(Duration::from_ms(20));
+        assert_eq!((rig.changes(), rig.homes()), ((0, 0, 0), vec![0, 0]), "{line}");
+        let kernel = &rig.host(0).kernel;
+        let (thread, _) = rig.host(0).networks()[0].threads()[0];
+        assert_eq!(kernel.face().node_of(kernel.core_of(thread).unwrap()).0, node_of_thread, "{line}");
+        let lost = rig.lost_while(|rig| rig.pass(Duration::from_ms(1)));
+        assert!(lost.iter().all(is_whole), "{line}: {lost:?}");
+    }
+    let there = small_host(&[("1", "64 MiB", 0), ("7", "64 MiB", 1)], LOAD_OF_EACH)
+        .replace("[host.hypervisor]", &format!("{}\n[host.hypervisor]", of_host[0].0));
+    let refused = Rig::boot(&options(), "numa-io", &there).err().unwrap();
+    assert!(refused.contains("node 1 of the host has no memory"), "{refused}");
+}
+
 /// A card with a function at each node is local to every machine: whatever the load, the scheduler moves none, and with a thread for
 /// each node none of the device's accesses crosses.
 #[test]
@@ -348,7 +375,7 @@ fn behind_a_card_at_every_node_nobody_moves() {
     assert_eq!((manager.done().moves, manager.done().switches), (0, 0));
     rig.set_load(1.0);
     rig.pass(Duration::from_ms(4));
-    let heavy = rig.rates(Duration::ZERO);
+    let heavy = rig.rates(Duration::ZERO, guests::BATCHES);
     assert_eq!((manager.done().moves, manager.done().switches), (0, 1));
     assert!(heavy.gbit > 4.0 && heavy.link_dma < 0.01 * heavy.gbit && heavy.wrong == 0, "{heavy:?}");
 }
