@@ -1,7 +1,7 @@
 //! The `nearfar` program: what its commands are called, what they take and how they end.
 //!
 //! Exit status: 0 done, 1 a claim or comparison outside its tolerance under `--check`, or a simulated program
-//! that failed, 2 bad input.
+//! that failed, 2 bad input, 130 stopped by Ctrl-C.
 
 mod command;
 mod failure;
@@ -36,7 +36,8 @@ Examples:
   nearfar programs                                     what can run on the hosts' cores
   nearfar machines                                     which machines, cards and scenarios there are
 
-Exit status: 0 done, 1 outside a tolerance under --check or a program failed, 2 bad input.";
+Exit status: 0 done, 1 outside a tolerance under --check or a program failed, 2 bad input,
+130 stopped by Ctrl-C (what was finished is kept, and the same command goes on).";
 
 /// What every command takes.
 #[derive(clap::Args, Clone)]
@@ -82,6 +83,37 @@ enum Command {
     Tree(command::tree::Arguments),
 }
 
+impl Command {
+    /// Whether it simulates many points, and goes on from those that are kept.
+    fn goes_on(&self) -> bool {
+        matches!(
+            self,
+            Self::Bench(_)
+                | Self::Compare(_)
+                | Self::Fit(_)
+                | Self::Reproduce(_)
+                | Self::Run(_)
+                | Self::Sweep(_)
+        )
+    }
+}
+
+/// Ends the program at Ctrl-C, as a shell expects it of one.
+fn say_what_is_kept() {
+    let said = match nearfar::cache::used() {
+        (0, 0) => "stopped; nothing was finished".to_owned(),
+        (found, added) => {
+            format!(
+                "stopped: {} finished simulations are kept; the same command goes on from there",
+                found + added
+            )
+        }
+    };
+    crate::output::complain(&said);
+    // 128 and the number of the signal.
+    std::process::exit(130);
+}
+
 fn main() -> ExitCode {
     let Arguments { common, command } = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -110,11 +142,15 @@ fn main() -> ExitCode {
         // Without it everything is simulated: no reason to complain.
         let _ = keep_results();
     }
+    if command.goes_on() {
+        // Whoever has a handler of his own keeps it.
+        let _ = ctrlc::set_handler(say_what_is_kept);
+    }
     let done = match command {
         Command::Bench(arguments) => command::bench::run(&common, &arguments),
         Command::Compare(arguments) => command::compare::run(&common, &arguments),
         Command::Completions(arguments) => command::shell::completions(&arguments),
-        Command::Diff(arguments) => command::diff::run(&arguments),
+        Command::Diff(arguments) => command::diff::run(&common, &arguments),
         Command::Fit(arguments) => command::fit::run(&common, &arguments),
         Command::Machines(arguments) => command::machines::run(&common, &arguments),
         Command::Manual(arguments) => command::shell::manual(&arguments),

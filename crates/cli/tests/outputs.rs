@@ -313,6 +313,28 @@ fn a_comparison_that_was_killed_ends_as_one_that_was_not() {
     ends_the_same_after_kills("compare", copy, &arguments);
 }
 
+/// Who stops a command is told that what was finished is kept.
+#[cfg(unix)]
+#[test]
+fn a_command_that_is_stopped_says_what_is_kept() {
+    let folder = folder("stopped");
+    let whole = ["bench", "--machine", "dell-t630", "-o", "out"];
+    let child = command(&folder, &whole).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let has_kept = || {
+        let folders = std::fs::read_dir(folder.join("cache")).into_iter().flatten().flatten();
+        folders.filter_map(|folder| std::fs::read_dir(folder.path()).ok()).flatten().count() > 1
+    };
+    while !has_kept() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let stopped = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    let ended = child.wait_with_output().unwrap();
+    let said = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.contains("are kept; the same command goes on from there"), "{said}");
+}
+
 /// A table for other programs says what it was made from, too, and is no text.
 #[test]
 fn parquet_says_what_it_was_made_from() {

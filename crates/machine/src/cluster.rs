@@ -108,6 +108,22 @@ pub struct BorrowSetup {
 }
 
 impl BorrowSetup {
+    /// What the function reaches while it is lent, in words: its lender's IOMMU decides that.
+    pub fn reach(&self, hosts: &[HostSetup]) -> String {
+        let [lender, by] = [self.lender, self.by].map(|host| &hosts[host]);
+        let (name, reached) = (&self.name.value, self.reached(hosts));
+        match lender.translates() {
+            true => {
+                format!("{name} for {}: it reaches {reached} there, and nothing of {}", by.name, lender.name)
+            }
+            false => format!(
+                "{name} for {}: no IOMMU keeps it from anything; it reaches {reached} there, all memory of {}, and what \
+                 windows of its adapter lead to",
+                by.name, lender.name
+            ),
+        }
+    }
+
     /// Whether a host itself has it.
     pub fn is_by_host(&self, host: usize) -> bool {
         self.by == host && self.vm.is_none()
@@ -413,11 +429,16 @@ impl ClusterSetup {
                 "another device, or not both".to_owned(),
             ));
         }
-        if lender == by && vm.is_none() {
-            return Err(of_by(
-                format!("it is `{}`'s own device", entry.by.value),
-                "another host, or no `[[borrow]]`".to_owned(),
-            ));
+        // A lender's windows lead over its adapter to other hosts: its own guests get a function by VFIO alone.
+        if lender == by {
+            let help = match vm_name {
+                None => "another host, or no `[[borrow]]`".to_owned(),
+                Some(vm) => {
+                    let function = entry.function.value.split_once(':').map_or("", |(_, function)| function);
+                    format!("pass it through: no `[[borrow]]`, and `devices = [\"{function}\"]` for `{vm}`")
+                }
+            };
+            return Err(of_by(format!("it is `{}`'s own device", own.name), help));
         }
         for (number, at) in [(by, &entry.by), (lender, &entry.function)] {
             if adapters(&hosts[number]).next().is_none() {
@@ -493,8 +514,14 @@ impl ClusterSetup {
                 .sum::<u64>()
                 + MAIL_SEGMENTS * self.neighbours(hosts, lender);
             let problems = [
-                // The root port's own, and one for each function.
-                (lender, at_lender, "requesters", requesters(at_lender), 1 + lent),
+                // The root port's own, and one for each function; beside those, the root ports of neighbours.
+                (
+                    lender,
+                    at_lender,
+                    "requesters",
+                    requesters(at_lender),
+                    (1 + lent).max(self.neighbours(hosts, lender)),
+                ),
                 (
                     by,
                     at_borrower,
@@ -503,6 +530,14 @@ impl ClusterSetup {
                     self.neighbours(hosts, by) + borrowed,
                 ),
                 (lender, at_lender, "segments", u64::from(at_lender.segments.value.get()), segments),
+                // At least one for the registers of each function.
+                (
+                    by,
+                    at_borrower,
+                    "segments for registers",
+                    u64::from(at_borrower.segments.value.get()),
+                    MAIL_SEGMENTS * self.neighbours(hosts, by) + borrowed,
+                ),
             ];
             for (host, ntb, what, has, needs) in problems {
                 if needs > has {

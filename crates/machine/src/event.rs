@@ -510,7 +510,7 @@ impl<'a> Surroundings<'a> {
             what.value.rsplit_once('.').ok_or_else(|| refused(format!("`{}` is no setting", what.value)))?;
         if setting == "memory" {
             let program = self.program(owner).map_err(|why| (what, why))?;
-            let nodes = self.stations.hosts[self.programs[program].host].machine.host.sockets.value.get();
+            let nodes = self.stations.hosts[self.programs[program].host].machine.host.memory_nodes();
             let policy = MemoryPolicy::parse(&value.value, nodes)
                 .map_err(|message| (value, (message, MemoryPolicy::help(nodes))))?;
             return Ok(Setting::Memory(program, policy));

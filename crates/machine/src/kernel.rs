@@ -68,6 +68,8 @@ record! {
         granularity: Figure<Duration>,
         /// By how much a task that wakes must be behind to take the core.
         wakeup_granularity: Figure<Duration>,
+        /// Cores that it uses, the first ones (Linux: `maxcpus`); all if not given.
+        maxcpus: Option<Figure<Count>>,
     }
     check |scheduler: &SchedulerFile, check: &mut Check<'_>| {
         let (latency, turn) = (scheduler.latency.value, scheduler.granularity.value);

@@ -141,7 +141,7 @@ impl ProgramSetup {
         };
         let described = &hosts[host].machine.host;
         let (cores, nodes) = match vm {
-            None => (hosts[host].cores(), described.sockets.value.get()),
+            None => (hosts[host].cores(), described.memory_nodes()),
             Some(vm) => (hosts[host].vms[vm].vcpus.len() as u32, 1),
         };
         if let Some(name) = &entry.namespace

@@ -22,6 +22,21 @@ fn who_is_joined_and_who_borrows_is_found() {
     assert_eq!((disks(0), disks(1)), (vec!["nvme0n1", "nvme1n1"], vec![]), "the lender's has the drive");
 }
 
+/// What a function that is lent can get at: its window at the borrower, or all of its lender as well.
+#[test]
+fn what_a_lent_function_reaches_is_said() {
+    let said = |iommu: &str| {
+        let host = "[[host]]\nname = \"b\"\n";
+        assert!(GOOD.contains(host));
+        let setup = load(&GOOD.replacen(host, &format!("{host}iommu = \"{iommu}\"\n"), 1));
+        let setup = setup.unwrap_or_else(|error| panic!("{}", error.render(false)));
+        setup.cluster.borrows[0].reach(&setup.hosts)
+    };
+    assert_eq!(said("strict"), "b:ssd for a: it reaches 1 GiB there, and nothing of b");
+    let without = said("off");
+    assert!(without.contains("no IOMMU keeps it") && without.contains("all memory of b"), "{without}");
+}
+
 /// What is told if one line is another, or others follow: the message with its line, and what would be right.
 #[track_caller]
 fn refused(from: &str, to: &str, message: &str, line: &str, remedy: &str) {
@@ -112,6 +127,29 @@ fn what_cannot_be_borrowed() {
 }
 
 #[test]
+fn a_guest_does_not_borrow_what_its_own_host_has() {
+    let start = GOOD.find("[[ntb_cable]]").expect("a cable");
+    let hosts = GOOD[..start].replacen("name = \"b\"", "name = \"b\"\niommu = \"strict\"", 1);
+    let vm = "[[host.vm]]\nname = \"x\"\nvcpus = \"2\"\nmemory = \"256 MiB\"\n";
+    let borrow = "[[borrow]]\nfunction = \"b:ssd\"\nby = \"b/x\"\n";
+    let fio = "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --runtime=1ms";
+    let program = format!("[[program]]\nhost = \"b/x\"\ncpus = \"0\"\nrun = \"{fio}\"\n");
+    let cable = "[[ntb_cable]]\nends = [\"a:n0\", \"b:n0\"]\n";
+    // A cluster switch leads from an adapter back to itself.
+    let switch = "[[cluster_switch]]\nname = \"cs\"\npart = \"ixs600\"\n\
+        [[ntb_cable]]\nends = [\"a:n0\", \"cs\"]\n[[ntb_cable]]\nends = [\"b:n0\", \"cs\"]\n";
+    for way in [cable, switch] {
+        let text = [&hosts, vm, way, borrow, &program].concat();
+        let remedy = "no `[[borrow]]`, and `devices = [\"ssd\"]` for `x`";
+        told(&text, "it is `b`'s own device", "by = \"b/x\"", remedy);
+    }
+    let passed = [&hosts, vm, "devices = [\"ssd\"]\n", cable, &program].concat();
+    if let Err(error) = load(&passed) {
+        panic!("what is told to be right is refused:\n{}", error.render(false));
+    }
+}
+
+#[test]
 fn tables_that_are_too_small() {
     let few = "name = \"n0\"\nchange.requesters = 2";
     let text = GOOD.replace("name = \"n0\"", few);
@@ -122,6 +160,15 @@ fn tables_that_are_too_small() {
     let text = text.replacen("[[program]]", "[[borrow]]\nfunction = \"b:other\"\nby = \"a\"\n[[program]]", 1);
     let few = "the adapter of `b` has too few requesters for it";
     told(&text, few, "function", "it needs 3 and pxh830 has 2");
+    // The borrower's: two for the other service's mail, and one for the function's registers.
+    let segments = "name = \"n0\"\nchange.segments = 2\nchange.window = \"512 MiB\"";
+    let text = GOOD.replacen("name = \"n0\"", segments, 1);
+    told(
+        &text,
+        "the adapter of `a` has too few segments for registers",
+        "function",
+        "it needs 3 and pxh830 has 2",
+    );
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The whole of pcie-bench on a simulated machine, to files as pcie-bench writes them.
 
+use std::path::Path;
+
 use machine::IommuMode;
 use results::pciebench::{Contents, LineEnding, PlannedFile, ResultFile, Row, Run, place_in_suite, suite};
 
@@ -14,6 +16,14 @@ use crate::progress::Progress;
 const SAMPLES_OF_A_DISTRIBUTION: u64 = 20_000;
 /// Every so many rows of a file are in the short suite.
 const SHORT_STEP: usize = 8;
+
+/// The file that says what a simulated directory was made from.
+pub const PROVENANCE: &str = "provenance.json";
+
+/// Whether a directory's results were simulated.
+pub fn is_simulated(directory: &Path) -> bool {
+    directory.join(PROVENANCE).is_file()
+}
 
 /// The files of the suite; in the short one every eighth row of each.
 pub fn plan(short: bool) -> Vec<PlannedFile> {

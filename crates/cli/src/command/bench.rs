@@ -9,7 +9,7 @@ use nearfar::bench::Bench;
 use nearfar::compare::apply;
 use nearfar::suite::{self, Suite};
 use results::compare::curves;
-use results::pciebench::{to_dat, write_file};
+use results::pciebench::{Setup, to_dat, write_file};
 
 use crate::failure::Failure;
 use crate::output::Records;
@@ -103,7 +103,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     // First of all: a folder whose run was ended says what it is of.
     let mut made_from = serde_json::to_value(&provenance).map_err(Failure::new)?;
     made_from["setup"] = setup.into();
-    output::json(Some(&folder.join(PROVENANCE)), &made_from)?;
+    output::json(Some(&folder.join(suite::PROVENANCE)), &made_from)?;
     for file in &files {
         write_file(&folder, file)
             .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", folder.display())))?;
@@ -125,15 +125,17 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         crate::output::complain(&format!("skipped {}: {}", file.file, file.reason));
     }
     crate::output::complain(&format!("{} files with {} rows in {}", files.len(), count, folder.display()));
+    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if Setup::parse(&name).is_err() {
+        let Arguments { machine, card, sockets, .. } = arguments;
+        let Sockets { device, memory, warming } = sockets;
+        let folder = folder.display();
+        crate::output::complain(&format!(
+            "its name does not say what it is of, as pcie-bench's do: `nearfar compare {folder} --machine {machine} --card {card} \
+             --sockets s{device}-s{memory}-s{warming}` says it"
+        ));
+    }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What a folder of results says of what they were made from.
-const PROVENANCE: &str = "provenance.json";
-
-/// Whether a folder's results were simulated.
-pub fn is_simulated(folder: &Path) -> bool {
-    folder.join(PROVENANCE).is_file()
 }
 
 /// Complains if a folder holds results of another set-up: they would be mixed with these.
@@ -142,7 +144,7 @@ fn check_folder(folder: &Path, setup: &str) -> Result<(), Failure> {
     if !std::fs::read_dir(folder).is_ok_and(|entries| entries.flatten().any(is_result)) {
         return Ok(());
     }
-    let known = std::fs::read(folder.join(PROVENANCE)).ok();
+    let known = std::fs::read(folder.join(suite::PROVENANCE)).ok();
     let known: serde_json::Value =
         known.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     if known["setup"] == setup {

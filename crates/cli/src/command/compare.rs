@@ -9,7 +9,6 @@ use nearfar::compare::{Comparison, Known, Options, compare};
 use results::compare::{Overall, pictures, rows_table, sections, summary_markdown, summary_table};
 use results::report::{Chart, Fact, Report, Section};
 
-use super::bench;
 use crate::failure::Failure;
 use crate::output::{Records, complain};
 use crate::{Common, input, output, progress};
@@ -137,7 +136,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     for directory in &arguments.directories {
         let began = Instant::now();
         let comparison = match compare(directory, &options, progress.as_ref()) {
-            Ok(comparison) => with_causes(comparison),
+            Ok(comparison) => comparison,
             Err(error) => {
                 complain(&Failure::from(error).to_string());
                 bad = true;
@@ -145,7 +144,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             }
         };
         folders.extend(output::measured(directory));
-        any_simulated |= bench::is_simulated(&comparison.path);
+        any_simulated |= comparison.is_simulated;
         for note in &comparison.notes {
             complain(&format!("warning: {note}"));
         }
@@ -234,20 +233,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }))
 }
 
-/// Where a folder is simulated, what differs comes of the change, and nothing holds it.
-fn with_causes(mut comparison: Comparison) -> Comparison {
-    if bench::is_simulated(&comparison.path) {
-        for miss in &mut comparison.summary.misses {
-            miss.cause.get_or_insert_with(|| "what was changed".into());
-        }
-        comparison.summary = comparison.summary.without_targets();
-    }
-    comparison
-}
-
 /// What a directory's rows are held to.
 fn held_to(comparison: &Comparison) -> &'static str {
-    match (bench::is_simulated(&comparison.path), comparison.held_out) {
+    match (comparison.is_simulated, comparison.held_out) {
         (true, _) => {
             "The folder is simulated, too, and says so in `provenance.json`: what differs comes of what was changed since; no target \
              holds it."

@@ -1,28 +1,32 @@
 //! `nearfar diff`: what differs between two results, and where the time went.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 
+use machine::Library;
+
+use super::machines;
 use crate::failure::Failure;
-use crate::output;
 use crate::output::{Fit, Records, TextTable};
+use crate::{Common, input, output};
 
 /// Hold two results against each other: what went into them, what they gave, and where the cores' time went.
 ///
 /// Results are what `--json` of `run`, `sweep`, `bench`, `compare` and `reproduce` wrote. Records with the same place in both
-/// are held against each other.
+/// are held against each other. Of two machines, devices or kernels, by name or path, the figures that differ are shown.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   nearfar run netperf --accounting --json a.json
   nearfar run netperf --set host.a.iommu=strict --accounting --json b.json
   nearfar diff a.json b.json
-  nearfar diff a.json b.json --least 0 --csv all.csv")]
+  nearfar diff a.json b.json --least 0 --csv all.csv
+  nearfar diff dell-t430 dell-r730                     figures of two machines")]
 pub struct Arguments {
-    /// The first result.
+    /// The first result, or file of a machine, device or kernel.
     first: PathBuf,
     /// The second, which is held against it.
     second: PathBuf,
@@ -103,9 +107,13 @@ impl Difference {
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[])?;
-    let (first, second) = (read(&arguments.first)?, read(&arguments.second)?);
+    let library = input::library(common);
+    let (mut first, mut second) = (read(&library, &arguments.first)?, read(&library, &arguments.second)?);
+    if is_of_figures(&first) && is_of_figures(&second) {
+        (first, second) = level(first, second);
+    }
     let inputs = inputs(&first, &second);
     let (differences, alone) = differences(&first, &second);
     if differences.is_empty() && inputs.is_empty() {
@@ -124,7 +132,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             })
         })
         .collect();
-    let mut provenance = output::provenance(0, &[], &machine::Library::built_in());
+    let mut provenance = output::provenance(0, &[], &library);
     provenance.files = [&arguments.first, &arguments.second]
         .into_iter()
         .filter_map(|path| output::input("result", path))
@@ -137,7 +145,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 fn show(arguments: &Arguments, inputs: &[String], differences: &[Difference], alone: [usize; 2]) {
-    if inputs.is_empty() {
+    if inputs.is_empty() && differences.iter().all(|difference| difference.kind != "figure") {
         output::print("The same went in.");
     }
     inputs.iter().for_each(|line| output::print(&output::prose(line)));
@@ -154,6 +162,7 @@ fn show(arguments: &Arguments, inputs: &[String], differences: &[Difference], al
     };
     let results = ["reading", "row", "claim", "point", "link", "record"];
     let parts = [
+        ("Figures", of(&["figure"], 0)),
         ("What they gave", of(&results, 0)),
         ("Where the cores' time went", of(&["account"], arguments.most)),
         ("How full resources were", of(&["resource"], arguments.most)),
@@ -187,11 +196,22 @@ fn show(arguments: &Arguments, inputs: &[String], differences: &[Difference], al
     }
 }
 
-fn read(path: &Path) -> Result<Vec<Map<String, Value>>, Failure> {
+type Record = Map<String, Value>;
+
+/// The records of a result, or one for each figure of a file of a machine, device or kernel.
+fn read(library: &Library, path: &Path) -> Result<Vec<Record>, Failure> {
+    let is_result = path.extension().is_some_and(|extension| extension == "json");
+    if let (false, Some(name)) = (is_result, path.to_str())
+        && let Some(figures) = machines::figures_of(library, name)?
+    {
+        let record = |(path, value)| figure(path, Value::String(value));
+        return Ok(figures.into_iter().map(record).collect());
+    }
     let wrong = |why: String| Failure::new(format!("`{}`: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let value: Value = serde_json::from_str(&text)
-        .map_err(|error| wrong(format!("{error}; give a file that --json has written")))?;
+    let value: Value = serde_json::from_str(&text).map_err(|error| {
+        wrong(format!("{error}; give a file that --json has written, or a machine, device or kernel"))
+    })?;
     let records = match value {
         Value::Array(records) => records,
         other => vec![other],
@@ -203,9 +223,32 @@ fn read(path: &Path) -> Result<Vec<Map<String, Value>>, Failure> {
     records.into_iter().map(object).collect()
 }
 
+fn figure(path: String, value: Value) -> Record {
+    [("kind", "figure".into()), ("path", path.into()), ("value", value)]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into_iter()
+        .collect()
+}
+
+fn is_of_figures(records: &[Record]) -> bool {
+    records.iter().all(|record| record["kind"] == "figure")
+}
+
+/// With an empty figure for each that the other has alone.
+fn level(first: Vec<Record>, second: Vec<Record>) -> (Vec<Record>, Vec<Record>) {
+    let missing = |of: &[Record], there: &[Record]| {
+        let known: BTreeSet<&str> = there.iter().filter_map(|record| record["path"].as_str()).collect();
+        let paths =
+            of.iter().filter_map(|record| record["path"].as_str()).filter(|path| !known.contains(path));
+        paths.map(|path| figure(path.to_owned(), Value::Null)).collect::<Vec<_>>()
+    };
+    let (to_first, to_second) = (missing(&second, &first), missing(&first, &second));
+    ([first, to_first].concat(), [second, to_second].concat())
+}
+
 /// How what went in differs, in sentences.
-fn inputs(first: &[Map<String, Value>], second: &[Map<String, Value>]) -> Vec<String> {
-    let of = |records: &[Map<String, Value>]| {
+fn inputs(first: &[Record], second: &[Record]) -> Vec<String> {
+    let of = |records: &[Record]| {
         records.iter().find_map(|record| record.get("provenance")).cloned().unwrap_or_default()
     };
     let (first, second) = (of(first), of(second));
@@ -246,7 +289,7 @@ fn inputs(first: &[Map<String, Value>], second: &[Map<String, Value>]) -> Vec<St
 /// Values with what they are about, in the order of the records.
 type Values = Vec<((String, String, String), Value)>;
 
-fn values(records: &[Map<String, Value>]) -> Values {
+fn values(records: &[Record]) -> Values {
     let mut all = Vec::new();
     for record in records {
         let kind = record.get("kind").and_then(Value::as_str).unwrap_or("record").to_owned();
@@ -278,7 +321,7 @@ fn values(records: &[Map<String, Value>]) -> Values {
 }
 
 /// What both have, and how many values each has alone.
-fn differences(first: &[Map<String, Value>], second: &[Map<String, Value>]) -> (Vec<Difference>, [usize; 2]) {
+fn differences(first: &[Record], second: &[Record]) -> (Vec<Difference>, [usize; 2]) {
     let (first, second) = (values(first), values(second));
     // Records that repeat are told apart by how often they came before.
     let numbered = |all: Values| {
@@ -309,7 +352,7 @@ fn differences(first: &[Map<String, Value>], second: &[Map<String, Value>]) -> (
 mod tests {
     use super::*;
 
-    fn records(rate: f64, change: &str) -> Vec<Map<String, Value>> {
+    fn records(rate: f64, change: &str) -> Vec<Record> {
         let value = json!([
             {"kind": "reading", "scenario": "x", "program": 0, "host": "a", "run": change, "quantity": "rate",
              "unit": "Gbit/s", "value": rate, "provenance": {"seed": 1, "changes": [change], "files": [
@@ -332,6 +375,25 @@ mod tests {
         assert!(lines[2].contains("m.toml has other contents"));
         let (same, _) = differences(&first, &first);
         assert!(same.iter().all(|difference| !difference.is_shown(0.0)));
+    }
+
+    #[test]
+    fn of_two_files_every_figure_that_differs_is_told() {
+        let library = Library::built_in();
+        let of = |name: &str| read(&library, Path::new(name)).ok().unwrap();
+        let (first, second) = level(of("dell-t430"), of("dell-r730"));
+        let (all, alone) = differences(&first, &second);
+        assert_eq!(alone, [0, 0]);
+        let told: Vec<&str> = all
+            .iter()
+            .filter(|difference| difference.is_shown(1.0))
+            .map(|difference| &*difference.about)
+            .collect();
+        assert!(
+            told.contains(&"host.core.frequency") && !told.contains(&"host.core.line_fill_buffers"),
+            "{told:?}"
+        );
+        assert!(read(&library, Path::new("dell-t43")).is_err());
     }
 
     #[test]

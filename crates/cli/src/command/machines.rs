@@ -31,6 +31,14 @@ pub struct Arguments {
     records: Records,
 }
 
+/// The figures of a machine, device or kernel: path and value. None if there is none of this name.
+pub fn figures_of(library: &Library, name: &str) -> Result<Option<Vec<(String, String)>>, Failure> {
+    let Some(kind) = kind_of(library, name)? else { return Ok(None) };
+    let figures = (kind.figures)(library, name)?;
+    let plain = |figure: Listed| (figure.path, figure.value.trim().trim_matches('"').to_owned());
+    Ok(Some(figures.into_iter().map(plain).collect()))
+}
+
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);

@@ -77,6 +77,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         }
         all.push(done);
     }
+    if let Some(only) = arguments.only.as_ref().filter(|_| all.iter().all(|done| done.experiments == 0)) {
+        return Err(Failure::new(format!(
+            "no experiment has `{only}` in its name; names are the last parts of claims' and curves' `observed` in published/*.toml"
+        )));
+    }
     output::plot(arguments.plot.as_deref(), &charts, &provenance)?;
     let (claims, points) =
         (all.iter().flat_map(Reproduction::claims), all.iter().flat_map(Reproduction::points));

@@ -119,7 +119,11 @@ fn on_computers(
     if !to_stdout {
         output::heading(&provenance);
         output::print(&format!("{}\n", setup.summary));
-        output::print(&(output::link_lines(&links) + "\n"));
+        output::print(&output::link_lines(&links));
+        for borrow in &setup.cluster.borrows {
+            output::print(&output::prose(&format!("lent {}", borrow.reach(&setup.hosts))));
+        }
+        output::print("");
         output::print(&output::program_table(&done));
         for of in &counted {
             if counted.len() > 1 {

@@ -354,9 +354,10 @@ impl HostSetup {
         self.nvme_driver.as_ref().is_some_and(|driver| driver.user_space == Some(true))
     }
 
-    /// Its cores.
+    /// The cores that its kernel uses.
     pub fn cores(&self) -> u32 {
-        self.machine.host.sockets.value.get() * self.machine.host.core.count.value.get()
+        let all = self.machine.host.sockets.value.get() * self.machine.host.core.count.value.get();
+        self.kernel.scheduler.maxcpus.as_ref().map_or(all, |most| most.value.get().min(all))
     }
 
     /// Bytes of its addresses that a function which it borrows reaches.

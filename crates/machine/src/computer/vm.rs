@@ -324,6 +324,14 @@ fn one(
         wrong.push(Diagnostic::new(&given.place, message).help(format!("from 0 to {}", nodes - 1)));
         return None;
     }
+    let with_memory = u64::from(host.machine.host.memory_nodes());
+    if node >= with_memory {
+        let place = vm.node.as_ref().map_or(&vm.vcpus.place, |node| &node.place);
+        let message = format!("node {node} of the host has no memory");
+        let help = format!("`node = N` with N from 0 to {}, or other `vcpus`", with_memory - 1);
+        wrong.push(Diagnostic::new(place, message).help(help));
+        return None;
+    }
     let installed = host.machine.host.dram.size.value;
     if vm.memory.value >= installed {
         let message = format!("a node of the host has {installed}");

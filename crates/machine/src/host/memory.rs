@@ -11,6 +11,8 @@ record! {
     pub struct Dram {
         /// Capacity of the node (bytes).
         size: Figure<Bytes>,
+        /// Sockets with modules in their slots, the first ones; all if not given. The other nodes have cores and no memory.
+        sockets: Option<Figure<Count>>,
         /// Number of channels, over which the node's lines are interleaved.
         channels: Figure<Count>,
         /// Ranks of each channel, over which pages are interleaved.

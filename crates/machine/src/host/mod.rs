@@ -168,7 +168,13 @@ const DEVICES: Bytes = Bytes::gib(2);
 
 /// Complains of more memory than there are addresses for, and of caches that do not go with it.
 fn check_memory(host: &Host, check: &mut Check<'_>) {
-    let (sockets, size) = (u64::from(host.sockets.value.get()), host.dram.size.value);
+    let (sockets, size) = (u64::from(host.memory_nodes()), host.dram.size.value);
+    check.at("dram").require(
+        host.memory_nodes() <= host.sockets.value.get(),
+        "sockets",
+        format!("the host has {} sockets", host.sockets.value),
+        format!("from 1 to {}", host.sockets.value),
+    );
     let low = size.min(DEVICES).get();
     // Memory goes on above 4 GiB.
     let above = size.get().saturating_mul(sockets) - low;
@@ -207,9 +213,14 @@ const LOW_MEMORY: Bytes = Bytes::gib(2);
 const HIGH_MEMORY: Bytes = Bytes::gib(4);
 
 impl Host {
+    /// Nodes that have memory, the first ones.
+    pub fn memory_nodes(&self) -> u32 {
+        self.dram.sockets.as_ref().unwrap_or(&self.sockets).value.get()
+    }
+
     /// The end of memory: that of all sockets, but for the hole below 4 GiB.
     pub fn memory_end(&self) -> Bytes {
-        let total = self.dram.size.value * u64::from(self.sockets.value.get());
+        let total = self.dram.size.value * u64::from(self.memory_nodes());
         if total <= LOW_MEMORY { total } else { HIGH_MEMORY + (total - LOW_MEMORY) }
     }
 }

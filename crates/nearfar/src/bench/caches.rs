@@ -98,8 +98,8 @@ impl Bench {
         let bits = self.card.dma_engine.command.as_ref().map_or(64, |c| c.address_bits.value.get());
         let reach = u64::MAX >> (64 - bits.clamp(1, 64));
         let other = |socket: u32| {
-            let from = memory_ranges(host, socket)[0].base + BACKGROUND_AT;
-            (CoreId((socket * cores) as u16), from)
+            let from = memory_ranges(host, socket).first()?.base + BACKGROUND_AT;
+            Some((CoreId((socket * cores) as u16), from))
         };
         Ok(Preparation {
             buffer: self.free_buffer()?,
@@ -107,7 +107,7 @@ impl Bench {
             device: NodeId(self.sockets.device as u8),
             device_ways: llc.size.value.get() / u64::from(llc.ways.value.get())
                 * u64::from(llc.ddio_ways.value),
-            others: (0..host.sockets.value.get()).map(other).collect(),
+            others: (0..host.sockets.value.get()).filter_map(other).collect(),
             background: llc.background.value.get(),
             llc: llc.size.value.get(),
             // I/O virtual addresses lie below 4 GiB, whatever they stand for.

@@ -345,8 +345,9 @@ impl Bench {
             IommuMode::Pages4k => PageSize::Size4KiB,
             IommuMode::Superpages => PageSize::Size1GiB,
         };
-        // The kernel allocates page tables at the IOMMU's socket.
-        let tables = memory_ranges(&self.machine.host, u32::from(node.0));
+        // The kernel allocates page tables at the IOMMU's socket, if there is memory.
+        let host_file = &self.machine.host;
+        let tables = memory_ranges(host_file, u32::from(node.0).min(host_file.memory_nodes() - 1));
         buffer::map(fabric, host, node, &tables, first, cards, largest)
             .map_err(|error| BenchError::Mapping(error.to_string()))
     }

@@ -13,6 +13,7 @@ use thiserror::Error;
 use crate::batch::{Job, Length, run_all};
 use crate::links::LinkState;
 use crate::progress::Progress;
+use crate::suite;
 
 mod choose;
 
@@ -97,6 +98,8 @@ pub struct Comparison {
     pub link: Option<LinkState>,
     /// What the choice of the machine rests on, and what in the directory contradicts it.
     pub notes: Vec<String>,
+    /// Whether the directory was simulated: what differs comes of what was changed since, and no target holds it.
+    pub is_simulated: bool,
     /// Whether it is held to the targets of directories that no parameter has seen.
     pub held_out: bool,
     /// What the directory's name says; `None` if it is of another form.
@@ -209,6 +212,13 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
     if bench.stops() {
         summary.modes = modes(&latencies(&directory, &values));
     }
+    let is_simulated = suite::is_simulated(path);
+    if is_simulated {
+        for miss in &mut summary.misses {
+            miss.cause.get_or_insert_with(|| "what was changed".into());
+        }
+        summary = summary.without_targets();
+    }
     let reason = |row: &CompareRow| {
         let artefact = rules.artefact(directory.setup.as_ref(), row).map(|artefact| artefact.name.clone());
         (artefact, rules.cause(directory.setup.as_ref(), row).map(|cause| cause.name.clone()))
@@ -219,6 +229,7 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
         machine: bench.machine.name.clone(),
         simulated: choose::describe(&bench),
         link: LinkState::of_bench(&bench),
+        is_simulated,
         notes,
         held_out,
         setup: directory.setup,

@@ -36,6 +36,7 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
             latency: file.scheduler.latency.value,
             granularity: file.scheduler.granularity.value,
             wakeup_granularity: file.scheduler.wakeup_granularity.value,
+            cores: host.cores() as usize,
         },
         pci: PciParams {
             max_read_request: file.max_read_request.value.get(),

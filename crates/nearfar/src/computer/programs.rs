@@ -96,7 +96,7 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
     }
     Premises {
         cores: if entry.cpus.is_empty() { host.cores() as usize } else { entry.cpus.len() },
-        memory: u64::from(described.sockets.value.get()).saturating_mul(described.dram.size.value.get()),
+        memory: u64::from(described.memory_nodes()).saturating_mul(described.dram.size.value.get()),
         disks: host.disks.iter().map(disk).collect(),
         links: host.interfaces.iter().map(link).collect(),
         gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),

@@ -27,7 +27,7 @@ pub fn memory_params(host: &Host, seed: u64) -> MemoryParams {
     }
 }
 
-/// Where node `node`'s memory lies: low memory belongs to node 0, the rest follows in the order of the nodes.
+/// Where node `node`'s memory lies, if it has some: low memory belongs to node 0, the rest follows in the order of the nodes.
 pub fn memory_ranges(host: &Host, node: u32) -> Vec<MemoryRange> {
     let size = host.dram.size.value;
     let low = size.min(LOW_MEMORY);
@@ -39,6 +39,9 @@ pub fn memory_ranges(host: &Host, node: u32) -> Vec<MemoryRange> {
             ranges.push(range(HIGH_MEMORY, rest));
         }
         return ranges;
+    }
+    if node >= host.memory_nodes() {
+        return Vec::new();
     }
     let before = size * u64::from(node) - low;
     vec![range(HIGH_MEMORY + before, size)]
