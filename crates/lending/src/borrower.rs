@@ -34,8 +34,8 @@ struct Borrowed {
 #[derive(Default)]
 pub(crate) struct Borrower {
     all: RefCell<BTreeMap<(u8, Bdf), Option<Borrowed>>>,
-    /// Those that the lender wanted back while they were on their way.
-    revoked: RefCell<BTreeSet<(u8, Bdf)>>,
+    /// Those whose lender wanted them back, or went, while they were on their way.
+    lost: RefCell<BTreeSet<(u8, Bdf)>>,
 }
 
 /// Where a function of another node is found here: each node has a segment, beside the own fabric's.
@@ -80,7 +80,7 @@ impl Borrower {
             return Err(Error::Busy);
         }
         self.all.borrow_mut().insert((node, function), None);
-        self.revoked.borrow_mut().remove(&(node, function));
+        self.lost.borrow_mut().remove(&(node, function));
         let window = service.window();
         let asked =
             service.ask(cpu, node, Request::Borrow { function, window, payload: service.payload() }).await;
@@ -96,7 +96,7 @@ impl Borrower {
         match added {
             Ok(borrowed) => {
                 self.all.borrow_mut().insert((node, function), Some(borrowed));
-                if self.revoked.borrow_mut().remove(&(node, function)) {
+                if self.lost.borrow_mut().remove(&(node, function)) {
                     self.give_back(cpu, service, (node, function), true).await?;
                     return Err(Error::NoDevice);
                 }
@@ -191,13 +191,25 @@ impl Borrower {
         }
     }
 
+    /// A lender is gone, and with it what was on its way from there.
+    pub fn lost(&self, node: u8) {
+        let all = self.all.borrow();
+        let on_their_way = all.iter().filter(|((of, _), is)| *of == node && is.is_none());
+        self.lost.borrow_mut().extend(on_their_way.map(|(of, _)| *of));
+    }
+
+    /// Whether one that is on its way is no longer lent.
+    pub fn is_lost(&self, of: (u8, Bdf)) -> bool {
+        self.lost.borrow().contains(&of)
+    }
+
     /// The lender has taken a function back: it goes out of the own tree, at once or when it has got there.
     ///
     /// # Errors
     /// What the kernel says.
     pub async fn revoke(&self, cpu: &Cpu, service: &Service, of: (u8, Bdf)) -> Result<(), Error> {
         if matches!(self.all.borrow().get(&of), Some(None)) {
-            self.revoked.borrow_mut().insert(of);
+            self.lost.borrow_mut().insert(of);
             return Ok(());
         }
         self.give_back(cpu, service, of, true).await
@@ -219,9 +231,10 @@ impl Borrower {
             None => None,
         };
         let borrowed = taken.ok_or(Error::Invalid)?;
-        if let Some(kernel) = service.kernel() {
-            kernel.remove_function(address(node, function), gone).await?;
-        }
+        let removed = match service.kernel() {
+            Some(kernel) => kernel.remove_function(address(node, function), gone).await,
+            None => Ok(()),
+        };
         borrowed.end(cpu, service);
         self.part(cpu, service, Peer { node, function }).await;
         let returned = match gone {
@@ -229,7 +242,7 @@ impl Borrower {
             false => service.ask(cpu, node, Request::Return { function }).await.map(drop),
         };
         self.all.borrow_mut().remove(&(node, function));
-        returned
+        removed.and(returned)
     }
 }
 

@@ -61,6 +61,8 @@ pub(crate) struct Mail {
     peers: RefCell<BTreeMap<u8, Rc<Peer>>>,
     /// The number of the last request that was taken from each node.
     taken: RefCell<BTreeMap<u8, u32>>,
+    /// How often nodes were disconnected.
+    disconnected: Cell<u64>,
     /// How long a reply may take.
     patience: Duration,
     /// Messages written, requests and replies.
@@ -82,6 +84,7 @@ impl Mail {
             last: Cell::new(began),
             peers: RefCell::default(),
             taken: RefCell::default(),
+            disconnected: Cell::new(0),
             patience,
             written: Cell::new(0),
         })
@@ -95,6 +98,7 @@ impl Mail {
         if self.adapter.reachable(cpu).await >> node & 1 == 0 {
             return Err(Error::Unreachable);
         }
+        let disconnected = self.disconnected.get();
         let (registers, register_segment) = self.adapter.map_registers(cpu, node)?;
         let words = [0, 1, 2].map(|n| regs::SCRATCHPADS + 4 * n);
         let there = registers.read_u32(cpu, words[2]).await;
@@ -102,6 +106,8 @@ impl Mail {
         let high = registers.read_u32(cpu, words[1]).await;
         let at = u64::from(high) << 32 | u64::from(low);
         let mapped = match there {
+            // The way went while the words were read: they may be none of the other's.
+            _ if self.disconnected.get() != disconnected || high == u32::MAX => Err(Error::Unreachable),
             THERE => self.adapter.map(cpu, node, at, LENGTH),
             _ => Err(Error::Refused),
         };
@@ -147,6 +153,7 @@ impl Mail {
 
     /// Nothing that was agreed with a node holds any more.
     pub fn disconnect(&self, cpu: &Cpu, node: u8) {
+        self.disconnected.set(self.disconnected.get() + 1);
         let peer = self.peers.borrow_mut().remove(&node);
         if let Some(peer) = peer {
             self.forget(cpu, &peer);
@@ -156,7 +163,7 @@ impl Mail {
     /// Asks another node.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if no cable is up, [`Error::Refused`] if nobody is there, [`Error::TimedOut`]; what it says.
+    /// [`Error::Unreachable`] if no cable is up, [`Error::Refused`] if nobody is there, [`Error::TimedOut`].
     pub async fn ask(&self, cpu: &Cpu, node: u8, request: Request) -> Result<Reply, Error> {
         let peer = self.connect(cpu, node).await?;
         peer.turn.acquire().await;
@@ -174,10 +181,7 @@ impl Mail {
         let answer = until(cpu, cpu.now() + self.patience, reply.wait()).await;
         peer.waiting.borrow_mut().take();
         peer.turn.release();
-        match answer.unwrap_or(Err(Error::TimedOut))? {
-            Reply::Failed(error) => Err(error),
-            reply => Ok(reply),
-        }
+        answer.unwrap_or(Err(Error::TimedOut))
     }
 
     const fn request_place(&self, node: u8) -> u64 {

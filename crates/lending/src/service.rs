@@ -234,7 +234,6 @@ impl Service {
         Weak::clone(&self.me)
     }
 
-    /// Rings a bit of another node's doorbell, if that is there.
     /// Passes an interrupt of a function on to the node whose guest has it.
     pub(crate) fn forward(&self, cpu: &Cpu, node: u8, bit: u8) {
         cpu.work(self.params.forward);
@@ -242,12 +241,34 @@ impl Service {
         self.mail.ring(cpu, node, 1 << bit);
     }
 
+    /// Asks another node. One that does not answer in time is lost.
+    ///
+    /// # Errors
+    /// As [`Mail::ask`]; what it says.
     pub(crate) async fn ask(&self, cpu: &Cpu, node: u8, request: Request) -> Result<Reply, Error> {
-        self.mail.ask(cpu, node, request).await
+        match self.mail.ask(cpu, node, request).await {
+            Ok(Reply::Failed(error)) => Err(error),
+            Err(Error::TimedOut) => {
+                self.mail.disconnect(cpu, node);
+                self.lost(node);
+                Err(Error::TimedOut)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Whether a function that is borrowed, or on its way to be, is no longer lent.
+    pub(crate) fn is_lost(&self, node: u8, function: Bdf) -> bool {
+        self.borrower.is_lost((node, function))
     }
 
     /// Lets cores of nodes that a cable leads to write their mail here.
     async fn admit_neighbours(&self, cpu: &Cpu) -> Result<(), Error> {
+        // Nothing was agreed with a stranger: its cable may have been loose before.
+        let is_stranger =
+            |node: &u8| !self.aliases.borrow().contains_key(node) && !self.losing.borrow().contains(node);
+        let strangers = (0..NODES).filter(is_stranger).fold(0, |nodes, node| nodes | 1 << node);
+        self.adapter.admit_nodes(cpu, strangers);
         let reachable = self.adapter.reachable(cpu).await;
         for node in (0..NODES).filter(|node| reachable >> node & 1 == 1) {
             if self.aliases.borrow().contains_key(&node) {
@@ -298,6 +319,7 @@ impl Service {
         }
         kernel.spawn(TaskParams::named("lending"), move |cpu| {
             Box::pin(async move {
+                me.borrower.lost(node);
                 let (borrowed, mediated) = (me.borrower.from(node), me.mediated.from(node));
                 let lent = me.lender.lent_to(node);
                 if borrowed.len() + mediated.len() + lent.len() > 0 {
@@ -311,7 +333,7 @@ impl Service {
                     let _ = me.lender.take_back(&cpu, &me, node, function).await;
                 }
                 me.losing.borrow_mut().remove(&node);
-                me.adapter.admit_node(&cpu, node);
+                me.adapter.admit_nodes(&cpu, 1 << (node % NODES));
             })
         });
     }

@@ -54,7 +54,7 @@ pub(crate) struct PeerBar {
 
 impl Way {
     async fn ask(&self, cpu: &Cpu, request: Request) -> Result<Reply, Error> {
-        match self.service.upgrade() {
+        match self.service.upgrade().filter(|service| !service.is_lost(self.node, self.function)) {
             Some(service) => service.ask(cpu, self.node, request).await,
             None => Err(Error::NoDevice),
         }

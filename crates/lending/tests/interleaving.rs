@@ -3,17 +3,36 @@
 
 mod common;
 
+use std::pin::Pin;
 use std::rc::Rc;
 
 use common::copiers::CopierBinding;
 use common::{Cluster, Flight, Outcome};
 use kernel::DmaMode;
+use platform::Error;
 use proptest::prelude::*;
 use units::Duration;
 use wire::pcie::Bdf;
 
 /// Functions of each host.
 const EACH: usize = 2;
+
+/// What a service is asked to do.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Borrow(usize, (usize, usize)),
+    Return(usize, (usize, usize)),
+    Revoke((usize, usize)),
+}
+
+/// What happens meanwhile.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Cable(usize),
+    Crash(usize),
+    /// Of the function that is asked for.
+    Pull,
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -29,12 +48,25 @@ enum Step {
     Crash(usize),
     /// Of a host that has crashed, or runs.
     Reboot(usize),
+    /// So many nanoseconds after it was asked for.
+    Amid(Asked, u64, Event),
 }
 
 /// With the nanoseconds that copies, which all that can begin then, are under way before.
 fn steps() -> impl Strategy<Value = (u64, Step)> {
     let function = || (0usize..3, 0..EACH);
+    let asked = prop_oneof![
+        4 => (0usize..3, function()).prop_map(|(by, of)| Asked::Borrow(by, of)),
+        2 => (0usize..3, function()).prop_map(|(by, of)| Asked::Return(by, of)),
+        1 => function().prop_map(Asked::Revoke),
+    ];
+    let event = prop_oneof![
+        2 => (0usize..3).prop_map(Event::Cable),
+        1 => (0usize..3).prop_map(Event::Crash),
+        1 => Just(Event::Pull),
+    ];
     let step = prop_oneof![
+        3 => (asked, 0u64..200_000, event).prop_map(|(asked, after, event)| Step::Amid(asked, after, event)),
         5 => (0usize..3, 0usize..3, function()).prop_map(|(a, b, of)| Step::Borrow(a, b, of)),
         2 => (0usize..3, function()).prop_map(|(by, of)| Step::Return(by, of)),
         1 => function().prop_map(Step::Revoke),
@@ -154,6 +186,39 @@ impl World {
         self.cluster.simulation.block_on(given).expect("it ends").is_ok()
     }
 
+    /// Asks, lets something happen, and waits for the end if who was asked still runs.
+    fn amid(&mut self, asked: Asked, after: u64, event: Event) {
+        let (cluster, names) = (&self.cluster, &self.names);
+        let (who, function) = match asked {
+            Asked::Borrow(by, of) | Asked::Return(by, of) => (by, of),
+            Asked::Revoke(of) => (of.0, of),
+        };
+        let (of, n) = function;
+        if !self.runs(who) || matches!(asked, Asked::Borrow(by, _) if by == of) {
+            return;
+        }
+        let (node, name) = (cluster.node(of), names[of][n]);
+        let service = cluster.service(who);
+        let ended: Pin<Box<dyn Future<Output = Result<(), Error>>>> = match asked {
+            Asked::Borrow(..) => {
+                let borrowed = service.borrow(node, name);
+                Box::pin(async move { borrowed.await.map(drop) })
+            }
+            Asked::Return(..) => Box::pin(service.give_back(node, name)),
+            Asked::Revoke(_) => Box::pin(service.take_back(name)),
+        };
+        cluster.run_for(Duration::from_ns(after));
+        match event {
+            Event::Cable(cable) => self.take(Step::Cable(cable, false)),
+            Event::Crash(host) => self.take(Step::Crash(host)),
+            Event::Pull => self.take(Step::Pull(function)),
+        }
+        let ended = self.cluster.simulation.spawn(ended);
+        // Whoever is asked waits for others no longer than he has patience.
+        self.cluster.run_for(Duration::from_ms(1_000));
+        assert!(ended.is_finished() || !self.runs(who), "{asked:?} does not end");
+    }
+
     fn take(&mut self, step: Step) {
         match step {
             Step::Borrow(a, b, of) => assert!(self.borrow(&[a, b], of) <= 1),
@@ -183,6 +248,7 @@ impl World {
             Step::Pause(ms) => self.cluster.run_for(Duration::from_ms(ms)),
             Step::Crash(host) => self.cluster.hosts[host].kernel.halt(),
             Step::Reboot(host) => self.cluster.reboot(host),
+            Step::Amid(asked, after, event) => self.amid(asked, after, event),
             Step::Return(..) | Step::Revoke(..) | Step::Hang(..) => {}
         }
     }

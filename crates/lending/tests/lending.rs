@@ -504,3 +504,35 @@ fn own_functions_take_no_more_than_half_of_a_table() {
         }
     }
 }
+
+/// A cable that was loose before either host knew the other is found when it is in.
+#[test]
+fn a_neighbour_behind_a_loose_cable_is_found() {
+    let mut cluster = Cluster::new(&[DmaMode::Strict; 2], 1);
+    cluster.set_cable(0, 1, false);
+    (0..2).for_each(|host| cluster.reboot(host));
+    cluster.set_cable(0, 1, true);
+    cluster.set_cable(0, 1, false);
+    cluster.run_for(Duration::from_ms(5));
+    assert_eq!(cluster.borrow(0, 1, 0), Err(Error::Unreachable));
+    cluster.set_cable(0, 1, true);
+    cluster.run_for(Duration::from_ms(5));
+    assert_eq!(cluster.borrow(0, 1, 0).map(drop), Ok(()));
+    assert!(cluster.copies(0, 3));
+}
+
+/// Whoever lends crashes while a function is being added: its registers read as all ones from then on, without waiting for each.
+#[test]
+fn a_lender_that_crashes_while_it_lends_is_not_waited_for_at_each_register() {
+    for lead in [20, 40, 80, 160].map(Duration::from_us) {
+        let cluster = Cluster::new(&[DmaMode::Strict; 2], 1);
+        let before = holds(&cluster, 0);
+        let asked =
+            cluster.simulation.spawn(cluster.service(0).borrow(cluster.node(1), cluster.function(1, 0)));
+        cluster.run_for(lead);
+        cluster.hosts[1].kernel.halt();
+        cluster.run_for(Duration::from_ms(1_000));
+        assert!(asked.is_finished(), "the lender crashed after {lead}");
+        assert_eq!((cluster.foreign(0), holds(&cluster, 0).1), (0, before.1), "after {lead}");
+    }
+}

@@ -147,7 +147,7 @@ impl Adapter {
         self.device.dma()
     }
 
-    /// A bit for each node to which a cable is up, and was all the time since it was last [admitted](Self::admit_node); none if the
+    /// A bit for each node to which a cable is up, and was all the time since it was last [admitted](Self::admit_nodes); none if the
     /// adapter does not answer.
     pub async fn reachable(&self, cpu: &Cpu) -> u64 {
         match self.registers.read_u64(cpu, regs::REACHABLE).await {
@@ -156,9 +156,10 @@ impl Adapter {
         }
     }
 
-    /// Requests may pass again to and from a node that was not [reachable](Self::reachable): all that went before has ended.
-    pub fn admit_node(&self, cpu: &Cpu, node: u8) {
-        self.registers.write_u64(cpu, regs::REACHABLE, 1 << (node % 64));
+    /// Requests may pass again to and from nodes, a bit each, that were not [reachable](Self::reachable): all that went before has
+    /// ended.
+    pub fn admit_nodes(&self, cpu: &Cpu, nodes: u64) {
+        self.registers.write_u64(cpu, regs::REACHABLE, nodes);
     }
 
     /// Sets one of its words, which other nodes read.
