@@ -8,6 +8,7 @@ use drivers::ntb::Mapping;
 use kernel::{FunctionInfo, Kernel};
 use platform::Error;
 use platform::cpu::Cpu;
+use platform::sync::Semaphore;
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
 use crate::lender::LENDER;
@@ -31,11 +32,18 @@ struct Borrowed {
 }
 
 /// The functions that a host has borrowed: by lender, and which there. None while it is on its way.
-#[derive(Default)]
 pub(crate) struct Borrower {
     all: RefCell<BTreeMap<(u8, Bdf), Option<Borrowed>>>,
     /// Those whose lender wanted them back, or went, while they were on their way.
     lost: RefCell<BTreeSet<(u8, Bdf)>>,
+    /// One is borrowed or given back at a time: each is to find all others that it reaches, or that reach it.
+    turn: Semaphore,
+}
+
+impl Default for Borrower {
+    fn default() -> Self {
+        Self { all: RefCell::default(), lost: RefCell::default(), turn: Semaphore::new(1) }
+    }
 }
 
 /// Where a function of another node is found here: each node has a segment, beside the own fabric's.
@@ -81,6 +89,18 @@ impl Borrower {
         }
         self.all.borrow_mut().insert((node, function), None);
         self.lost.borrow_mut().remove(&(node, function));
+        self.turn.acquire().await;
+        let borrowed = self.borrow_alone(cpu, service, (node, function)).await;
+        self.turn.release();
+        borrowed
+    }
+
+    async fn borrow_alone(
+        &self,
+        cpu: &Cpu,
+        service: &Rc<Service>,
+        (node, function): (u8, Bdf),
+    ) -> Result<FunctionAddress, Error> {
         let window = service.window();
         let asked =
             service.ask(cpu, node, Request::Borrow { function, window, payload: service.payload() }).await;
@@ -95,16 +115,17 @@ impl Borrower {
         };
         match added {
             Ok(borrowed) => {
-                self.all.borrow_mut().insert((node, function), Some(borrowed));
                 if self.lost.borrow_mut().remove(&(node, function)) {
-                    self.give_back(cpu, service, (node, function), true).await?;
+                    self.give_back_alone(cpu, service, (node, function), (borrowed, true)).await?;
                     return Err(Error::NoDevice);
                 }
+                self.all.borrow_mut().insert((node, function), Some(borrowed));
                 Ok(address(node, function))
             }
             Err(error) => {
                 self.all.borrow_mut().remove(&(node, function));
-                if terms.is_ok() {
+                let is_lost = self.lost.borrow_mut().remove(&(node, function));
+                if terms.is_ok() && !is_lost {
                     let _ = service.ask(cpu, node, Request::Return { function }).await;
                 }
                 Err(error)
@@ -167,6 +188,9 @@ impl Borrower {
         let me = Peer { node, function };
         for (peer, other) in self.others(me) {
             for (from, to) in [((me, &borrowed), (peer, &other)), ((peer, &other), (me, &borrowed))] {
+                if self.is_lost((node, function)) {
+                    break;
+                }
                 if let Err(error) = join(cpu, service, from, to).await {
                     service.log(format!(
                         "{function} of node {node} and {peer:?} reach each other by no window: {error}"
@@ -231,6 +255,19 @@ impl Borrower {
             None => None,
         };
         let borrowed = taken.ok_or(Error::Invalid)?;
+        self.turn.acquire().await;
+        let given = self.give_back_alone(cpu, service, (node, function), (borrowed, gone)).await;
+        self.turn.release();
+        given
+    }
+
+    async fn give_back_alone(
+        &self,
+        cpu: &Cpu,
+        service: &Service,
+        (node, function): (u8, Bdf),
+        (borrowed, gone): (Borrowed, bool),
+    ) -> Result<(), Error> {
         let removed = match service.kernel() {
             Some(kernel) => kernel.remove_function(address(node, function), gone).await,
             None => Ok(()),
@@ -242,6 +279,7 @@ impl Borrower {
             false => service.ask(cpu, node, Request::Return { function }).await.map(drop),
         };
         self.all.borrow_mut().remove(&(node, function));
+        self.lost.borrow_mut().remove(&(node, function));
         removed.and(returned)
     }
 }

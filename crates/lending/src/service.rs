@@ -241,23 +241,26 @@ impl Service {
         self.mail.ring(cpu, node, 1 << bit);
     }
 
-    /// Asks another node. One that does not answer in time is lost.
+    /// Asks another node. One that answers neither in time nor whether it is there is lost.
     ///
     /// # Errors
     /// As [`Mail::ask`]; what it says.
     pub(crate) async fn ask(&self, cpu: &Cpu, node: u8, request: Request) -> Result<Reply, Error> {
-        match self.mail.ask(cpu, node, request).await {
-            Ok(Reply::Failed(error)) => Err(error),
-            Err(Error::TimedOut) => {
+        let answer = self.mail.ask(cpu, node, request).await;
+        if answer == Err(Error::TimedOut) {
+            let is_there = Request::Check { function: Bdf::default(), lent: false };
+            if self.mail.ask(cpu, node, is_there).await.is_err() {
                 self.mail.disconnect(cpu, node);
                 self.lost(node);
-                Err(Error::TimedOut)
             }
-            answer => answer,
+        }
+        match answer? {
+            Reply::Failed(error) => Err(error),
+            reply => Ok(reply),
         }
     }
 
-    /// Whether a function that is borrowed, or on its way to be, is no longer lent.
+    /// Whether a function that is on its way here is no longer lent.
     pub(crate) fn is_lost(&self, node: u8, function: Bdf) -> bool {
         self.borrower.is_lost((node, function))
     }
@@ -313,13 +316,13 @@ impl Service {
     /// A node is no longer there: what it has lent is gone, what it has borrowed comes back. Done in a task of its own; afterwards the
     /// node may come again.
     fn lost(&self, node: u8) {
+        self.borrower.lost(node);
         let (Some(kernel), Some(me)) = (self.kernel(), self.me.upgrade()) else { return };
         if !self.losing.borrow_mut().insert(node) {
             return;
         }
         kernel.spawn(TaskParams::named("lending"), move |cpu| {
             Box::pin(async move {
-                me.borrower.lost(node);
                 let (borrowed, mediated) = (me.borrower.from(node), me.mediated.from(node));
                 let lent = me.lender.lent_to(node);
                 if borrowed.len() + mediated.len() + lent.len() > 0 {
@@ -438,8 +441,8 @@ impl Service {
     pub(crate) async fn revoke(&self, cpu: &Cpu, function: Bdf) {
         let lease = self.lender.leases().into_iter().find(|(lent, _)| *lent == function);
         if let Some((_, node)) = lease {
-            // It may not hear it any more.
-            let _ = self.ask(cpu, node, Request::Revoke { function }).await;
+            // It may not hear it any more: others find out, this does not wait for it.
+            let _ = self.mail.ask(cpu, node, Request::Revoke { function }).await;
             let _ = self.lender.take_back(cpu, self, node, function).await;
         }
     }

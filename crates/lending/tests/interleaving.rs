@@ -214,8 +214,8 @@ impl World {
             Event::Pull => self.take(Step::Pull(function)),
         }
         let ended = self.cluster.simulation.spawn(ended);
-        // Whoever is asked waits for others no longer than he has patience.
-        self.cluster.run_for(Duration::from_ms(1_000));
+        // Whoever is asked waits for others no longer than he has patience, a few times.
+        self.cluster.run_for(Duration::from_ms(2_000));
         assert!(ended.is_finished() || !self.runs(who), "{asked:?} does not end");
     }
 
