@@ -97,6 +97,12 @@ struct Joined {
     mapped: Option<(Iova, u64)>,
 }
 
+impl Joined {
+    fn segments(&self) -> usize {
+        self.window.map_or(0, |window| window.segments())
+    }
+}
+
 /// A function of another node that reaches one which is lent.
 struct Guest {
     who: Peer,
@@ -480,7 +486,8 @@ impl Lender {
             let joined = lease.reach(cpu, &service.adapter, peer.node, there, Some(seen))?;
             lease.peers.entry(peer).or_default().push(joined);
             Ok(())
-        })
+        })?;
+        self.leaves_half(cpu, service, (to, function), peer)
     }
 
     /// Lets a function that a node has reach another that it has.
@@ -496,7 +503,31 @@ impl Lender {
             false => bars,
             true => self.own_peer(to, function, peer.function)?,
         };
-        self.lease(to, function, |lease, _| lease.join(cpu, service, peer, bars))
+        let found = self.lease(to, function, |lease, _| lease.join(cpu, service, peer, bars))?;
+        self.leaves_half(cpu, service, (to, function), peer)?;
+        Ok(found)
+    }
+
+    /// By windows to other nodes' functions no more than half of the segments are taken: ends the last one if it is too much.
+    fn leaves_half(
+        &self,
+        cpu: &Cpu,
+        service: &Service,
+        (to, function): (u8, Bdf),
+        last: Peer,
+    ) -> Result<(), Error> {
+        let of = |held: &Rc<Held>| match &*held.state.borrow() {
+            State::Lent(lease) => lease.peers.values().flatten().map(Joined::segments).sum(),
+            _ => 0,
+        };
+        let taken: usize = self.held.borrow().values().map(of).sum();
+        if 2 * taken <= service.adapter.segments() {
+            return Ok(());
+        }
+        self.lease(to, function, |lease, _| {
+            lease.unreach(cpu, &service.adapter, last);
+            Err(Error::NoSpace)
+        })
     }
 
     /// Where the BARs of a function are that a node has, as another does which is to reach it.
@@ -531,8 +562,8 @@ impl Lender {
         guest: (Peer, u8),
         payload: u16,
     ) -> Result<Bars, Error> {
-        // The borrower's own functions leave half of the places to those that are lent.
-        if guest.0.node == to && service.adapter.is_half_full() {
+        // Functions that only reach others leave half of the places to those that are lent.
+        if service.adapter.is_half_full() {
             return Err(Error::NoSpace);
         }
         self.lease(to, function, |lease, device| {

@@ -135,6 +135,20 @@ fn found(cluster: &Cluster, host: usize, [from, to]: [Rc<CopierBinding>; 2]) -> 
     })
 }
 
+/// Two that are borrowed at the same time reach each other as if one had come after the other.
+#[test]
+fn those_that_are_borrowed_at_once_reach_each_other() {
+    let cluster = Cluster::new(&[DmaMode::Strict; 3], 1);
+    let asked = [1, 2].map(|of| cluster.service(0).borrow(cluster.node(of), cluster.function(of, 0)));
+    for asked in asked {
+        cluster.simulation.block_on(asked).unwrap().unwrap();
+    }
+    let both = [0, 1].map(|n| Rc::clone(&cluster.hosts[0].driver.bound.borrow()[n]));
+    let [one, other] = both;
+    assert!(found(&cluster, 0, [Rc::clone(&one), Rc::clone(&other)]).is_ok());
+    assert!(found(&cluster, 0, [other, one]).is_ok());
+}
+
 /// A function that sends payloads of 256 bytes does not get to one behind an adapter that passes 128, but that one to it. Nothing cuts TLPs
 /// on their way.
 #[test]

@@ -51,6 +51,13 @@ pub struct Mapping {
     count: usize,
 }
 
+impl Mapping {
+    /// How many segments it takes.
+    pub fn segments(&self) -> usize {
+        self.count
+    }
+}
+
 /// An adapter with its driver.
 pub struct Adapter {
     device: PciDevice,
@@ -135,6 +142,11 @@ impl Adapter {
     /// Its number in the cluster.
     pub fn node(&self) -> u8 {
         self.node
+    }
+
+    /// Segments of its window.
+    pub fn segments(&self) -> usize {
+        self.segments.borrow().places()
     }
 
     /// Bytes of a segment of its window.

@@ -43,6 +43,10 @@ impl<T: Copy + PartialEq> Places<T> {
         is_free
     }
 
+    pub fn places(&self) -> usize {
+        self.taken.len()
+    }
+
     pub fn used(&self) -> usize {
         self.taken.iter().flatten().count()
     }

@@ -57,9 +57,14 @@ impl Host {
         Self { kernel, service: None, mode, lendable, found }
     }
 
+    /// Its adapter, once it has booted.
+    pub fn adapter(&self) -> Rc<Adapter> {
+        self.found.borrow().clone().expect("the adapter is found")
+    }
+
     /// Its service, once it has booted.
     pub fn start(&mut self, simulation: &Simulation<Fabric>, params: LendingParams) -> Result<(), Error> {
-        let adapter = self.found.borrow().clone().expect("the adapter is found");
+        let adapter = self.adapter();
         let translated = matches!(self.mode, DmaMode::Strict | DmaMode::Lazy);
         let params = LendingParams { translated, ..params };
         let started = Service::start(&self.kernel, adapter, &self.lendable, params);

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use copiers::{Copier, CopierBinding, CopierDriver, Model, reg};
 use drivers::nic::{NicDriver, NicDriverParams};
+use drivers::ntb::Adapter;
 use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
@@ -244,6 +245,11 @@ impl Cluster {
 
     pub fn service(&self, host: usize) -> &Rc<Service> {
         self.hosts[host].lends.service.as_ref().expect("it has started")
+    }
+
+    /// The driver of a host's adapter.
+    pub fn adapter(&self, host: usize) -> Rc<Adapter> {
+        self.hosts[host].lends.adapter()
     }
 
     /// The `n`th copier of a host, as its own kernel calls it.
