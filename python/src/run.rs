@@ -251,7 +251,7 @@ pub fn bench(
             for file in &done.files {
                 pciebench::write_file(&folder, file).map_err(|error| cannot(&error))?;
             }
-            files::write(&folder.join("provenance.json"), provenance.as_bytes())
+            files::write(&folder.join(suite::PROVENANCE), provenance.as_bytes())
                 .map_err(|error| cannot(&error))?;
         }
         let skipped = done.skipped.iter().map(|one| format!("{}: {}", one.file, one.reason)).collect();

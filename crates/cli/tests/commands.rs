@@ -130,6 +130,35 @@ fn a_bad_file_does_not_hide_the_others() {
     assert!(text(&output.stdout).contains("lat_cmd_sizes"), "{}", text(&output.stdout));
 }
 
+/// A folder whose name does not say what it is of can be compared by the command that `bench` tells.
+#[test]
+fn a_folder_of_any_name_is_compared_by_the_command_that_is_told() {
+    let folder = folder("named");
+    let path = folder.join("mine");
+    let path = path.to_str().unwrap();
+    let set_up = ["bench", "--machine", "dell-t430", "--sockets", "s0-s1-s1", "--iommu", "4k"];
+    let what = ["--files", "lat_cmd_sizes", "--short", "-o", path];
+    let made = nearfar(&[&set_up[..], &what].concat());
+    let told = text(&made.stderr);
+    let command = told.split('`').find(|part| part.starts_with("nearfar compare")).expect("it is told");
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    assert!(words.ends_with(&["--sockets", "s0-s1-s1", "--iommu", "4k"]), "{command}");
+    let compared = nearfar(&words);
+    assert!(compared.status.success(), "{}", text(&compared.stderr));
+    let like_pcie_bench = folder.join("nfp6000-simulated_bdw-Xeon-E5-2630v4-dell-t430-s0-s0-s0");
+    let made = nearfar(&[
+        "bench",
+        "--machine",
+        "dell-t430",
+        "--files",
+        "lat_cmd_sizes",
+        "--short",
+        "-o",
+        like_pcie_bench.to_str().unwrap(),
+    ]);
+    assert!(!text(&made.stderr).contains("nearfar compare"), "{}", text(&made.stderr));
+}
+
 /// Two simulations that differ by a change are held to nothing, in whatever form they are shown.
 #[test]
 fn no_target_holds_a_folder_that_was_simulated() {

@@ -319,12 +319,13 @@ fn a_comparison_that_was_killed_ends_as_one_that_was_not() {
 fn a_command_that_is_stopped_says_what_is_kept() {
     let folder = folder("stopped");
     let whole = ["bench", "--machine", "dell-t630", "-o", "out"];
-    let child = command(&folder, &whole).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command(&folder, &whole).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let has_kept = || {
         let folders = std::fs::read_dir(folder.join("cache")).into_iter().flatten().flatten();
         folders.filter_map(|folder| std::fs::read_dir(folder.path()).ok()).flatten().count() > 1
     };
     while !has_kept() {
+        assert!(child.try_wait().unwrap().is_none(), "it ends before anything is kept");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let stopped = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();

@@ -30,6 +30,8 @@ names! {
         Remove = "remove",
         /// It is put back.
         Plug = "plug",
+        /// A lender takes what it lends back, whatever is being done with it.
+        Revoke = "revoke",
         /// A setting is another from now on.
         Set = "set",
         /// A host's cores stop where they are.
@@ -185,6 +187,8 @@ pub enum Action {
         /// Whether it is in its slot from now on.
         present: bool,
     },
+    /// A borrowing of that number ends, as its lender says.
+    Revoke(usize),
     /// A setting changes.
     Set(Setting),
     /// A host's cores stop.
@@ -271,6 +275,7 @@ impl EventSetup {
                 .device(&what.value)
                 .map(|device| Action::Device { device, present: deed == Deed::Plug })
                 .map_err(|why| (what, why)),
+            (Deed::Revoke, _) => around.borrowing(&what.value).map(Action::Revoke).map_err(|why| (what, why)),
             (Deed::Set, _) => {
                 let value = entry.value.as_ref().expect("the entry's check asks for a value");
                 around.setting(what, value).map(Action::Set)
@@ -483,6 +488,21 @@ impl<'a> Surroundings<'a> {
             names => format!("{near}there are {names}; other devices need a `name`"),
         };
         Err((format!("there is no device `{name}`"), help))
+    }
+
+    /// What is borrowed by that name.
+    fn borrowing(&self, what: &str) -> Result<usize, Refused> {
+        let borrows = &self.cluster.borrows;
+        borrows.iter().position(|borrow| borrow.name.value == what).ok_or_else(|| {
+            let names = || borrows.iter().map(|borrow| borrow.name.value.as_str());
+            let near = suggest::nearest(what, names());
+            let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+            let help = match suggest::list(names()) {
+                names if names.is_empty() => "a `[[host.borrow]]` names what its host borrows".to_owned(),
+                names => format!("{near}there is borrowed: {names}"),
+            };
+            (format!("nobody borrows `{what}`"), help)
+        })
     }
 
     fn host<'p>(&self, what: &'p Placed<String>, name: &str) -> Result<usize, Wrong<'p>> {

@@ -117,6 +117,13 @@ fn what_cannot_be_borrowed() {
     refused(function, "function = \"ssd\"", "`ssd` names no host", "ssd", "such as `b:ssd`");
     refused(
         by,
+        "by = \"a\"\n[[event]]\nat = \"1 ms\"\ndo = \"revoke\"\nwhat = \"b:sdd\"",
+        "nobody borrows `b:sdd`",
+        "b:sdd",
+        "did you mean `b:ssd`?",
+    );
+    refused(
+        by,
         "by = \"a\"\nfrom = \"2 ms\"\nuntil = \"1 ms\"",
         "it is over before it has begun",
         "until",

@@ -84,6 +84,18 @@ fn a_cable_that_is_cut_fails_what_is_under_way() {
 }
 
 #[test]
+fn a_lease_that_is_revoked_ends_what_is_under_way() {
+    let long = FIO.replace("1ms", "20ms");
+    let lines = [program("a", "0", &long), event("2 ms", "revoke", "b:ssd")].concat();
+    let done = cluster(["strict", "strict"], "", &lines);
+    let fio = done.iter().find(|done| done.run.starts_with("fio")).unwrap();
+    assert!(fio.outcome.is_err(), "{fio:?}");
+    // The run ends with its programs: the drive is still being reset.
+    let revoked = done.iter().find(|done| done.run.starts_with("revoke")).unwrap();
+    assert_eq!(revoked.host, "event");
+}
+
+#[test]
 fn a_lender_that_loses_its_power_takes_the_drive_along() {
     let long = FIO.replace("1ms", "20ms");
     let lines = [program("a", "0", &long), event("2 ms", "power-off", "b")].concat();

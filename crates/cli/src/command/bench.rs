@@ -125,14 +125,21 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         crate::output::complain(&format!("skipped {}: {}", file.file, file.reason));
     }
     crate::output::complain(&format!("{} files with {} rows in {}", files.len(), count, folder.display()));
-    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    // `.` has a name, too.
+    let whole = folder.canonicalize().unwrap_or_else(|_| folder.clone());
+    let name = whole.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if Setup::parse(&name).is_err() {
         let Arguments { machine, card, sockets, .. } = arguments;
         let Sockets { device, memory, warming } = sockets;
+        let iommu = match arguments.iommu {
+            IommuMode::Off => "",
+            IommuMode::Pages4k => " --iommu 4k",
+            IommuMode::Superpages => " --iommu superpages",
+        };
         let folder = folder.display();
         crate::output::complain(&format!(
             "its name does not say what it is of, as pcie-bench's do: `nearfar compare {folder} --machine {machine} --card {card} \
-             --sockets s{device}-s{memory}-s{warming}` says it"
+             --sockets s{device}-s{memory}-s{warming}{iommu}` says it"
         ));
     }
     Ok(ExitCode::SUCCESS)

@@ -259,6 +259,17 @@ impl Computers {
         }
     }
 
+    /// Lets its lender end it.
+    pub(super) fn take_back(&self, number: usize) -> Async<'static, Result<(), Error>> {
+        let lending = self.hosts[self.borrows[number].lender].lending.as_ref();
+        let lender = lending.and_then(|own| own.service.borrow().clone()).ok_or(Error::NoDevice);
+        let parties = self.parties(number);
+        Box::pin(async move {
+            let (_, _, function) = parties?;
+            lender?.take_back(function).await
+        })
+    }
+
     /// Lets it end.
     pub(super) fn give_back(&self, number: usize) -> Async<'static, Result<(), Error>> {
         match self.borrowing_vm(number) {

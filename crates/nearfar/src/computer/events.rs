@@ -255,6 +255,12 @@ impl<'a> Events<'a> {
                 computers.set_present(*device, *present);
                 self.tell(n, computers, async { Ok(()) });
             }
+            Action::Revoke(borrow) => {
+                let taken = computers.take_back(*borrow);
+                self.tell(n, computers, async move {
+                    taken.await.map_err(|problem| Failure(format!("it cannot be taken back: {problem}")))
+                });
+            }
             Action::Crash(host) => {
                 self.stop(computers, *host, "crashed");
                 self.tell(n, computers, async { Ok(()) });
