@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use kernel::Kernel;
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::irq::IrqHandler;
@@ -17,7 +16,7 @@ use super::Network;
 use super::context::Buffers;
 use crate::costs::VhostCosts;
 use crate::exits::Exit;
-use crate::ring::DeviceRing;
+use crate::ring::{Chain, DeviceRing};
 use crate::vm::Machine;
 
 /// From a frame's last bit until it is in memory, at most (assumed: some hundred times what it takes).
@@ -36,8 +35,10 @@ pub struct VnicCounters {
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Packets of the guest that made no sense.
+    /// Packets of the guest, and what of its rings, that made no sense.
     pub malformed: u64,
+    /// Packets of the guest for which the host had no memory.
+    pub no_memory: u64,
     /// Interrupts of the guest.
     pub interrupts: u64,
 }
@@ -46,6 +47,20 @@ pub struct VnicCounters {
 struct Rings {
     receive: DeviceRing,
     send: DeviceRing,
+}
+
+/// Bytes of a frame's header.
+const ETHERNET: u32 = wire::ethernet::HEADER_LEN as u32;
+/// The longest packet, one that is still to be cut.
+const LONGEST: u32 = 65_550;
+
+/// Whether a guest's packet of so many bytes can be what its header says.
+fn makes_sense(header: &NetHeader, length: u32) -> bool {
+    let sum_ends = u32::from(header.checksum_start) + u32::from(header.checksum_offset) + 2;
+    let is_summed = header.flags & NetHeader::NEEDS_CHECKSUM == 0 || sum_ends <= length;
+    let (headers, segment) = (u32::from(header.headers), header.segment);
+    let is_cut = header.gso == NetHeader::GSO_NONE || segment > 0 && headers > 0 && headers < length;
+    (ETHERNET..=LONGEST).contains(&length) && is_summed && is_cut
 }
 
 /// A virtual NIC, as the hypervisor has it.
@@ -75,6 +90,7 @@ pub struct Vnic {
     held: RefCell<VecDeque<Packet>>,
     left_at: Cell<Time>,
     counters: Cell<VnicCounters>,
+    malformed: Rc<Cell<u64>>,
 }
 
 impl Vnic {
@@ -95,18 +111,23 @@ impl Vnic {
             held: RefCell::default(),
             left_at: Cell::new(Time::ZERO),
             counters: Cell::default(),
+            malformed: Rc::default(),
         })
     }
 
     /// What has passed it.
     pub fn counters(&self) -> VnicCounters {
-        self.counters.get()
+        VnicCounters { malformed: self.malformed.get(), ..self.counters.get() }
     }
 
     fn count(&self, change: impl FnOnce(&mut VnicCounters)) {
         let mut counters = self.counters.get();
         change(&mut counters);
         self.counters.set(counters);
+    }
+
+    fn count_malformed(&self) {
+        self.malformed.set(self.malformed.get() + 1);
     }
 
     /// Another queue has its packets from now on: those of the old one go first.
@@ -195,13 +216,16 @@ impl Vnic {
         let length = packet.length();
         let memory = &self.machine.memory;
         let chain = rings.as_ref().and_then(|rings| rings.receive.take(memory, cpu));
-        let (Some(rings), Some((first, room))) = (&rings, chain) else {
+        let (Some(rings), Some(Chain { first, readable, writable })) = (&rings, chain) else {
             self.count(|c| c.dropped += 1);
             return;
         };
         cpu.work(costs.receive);
         let total = length + NetHeader::LEN as u32;
-        if room < total {
+        if readable > 0 || writable < total {
+            if readable > 0 || writable == 0 {
+                self.count_malformed();
+            }
             self.count(|c| c.dropped += 1);
             rings.receive.give(memory, cpu, first, 0);
             self.untold.set(true);
@@ -240,16 +264,23 @@ impl Vnic {
         if !buffers.has_room() {
             return None;
         }
-        let (first, total) = rings.send.take(memory, cpu)?;
+        let Chain { first, readable, writable } = rings.send.take(memory, cpu)?;
         cpu.work(costs.send);
         let mut header = [0; NetHeader::LEN];
         rings.send.each(0, NetHeader::LEN as u32, |offset, piece| {
             cpu.load(piece.at, &mut header[offset as usize..(offset + piece.length) as usize]);
         });
-        let length = total.saturating_sub(NetHeader::LEN as u32);
-        let parsed = NetHeader::parse(&header).ok().filter(|_| (14..=65_550).contains(&length));
+        let length = readable.saturating_sub(NetHeader::LEN as u32);
+        let parsed = NetHeader::parse(&header).ok();
+        let parsed = parsed.filter(|header| writable == 0 && makes_sense(header, length));
+        if parsed.is_none() {
+            self.count_malformed();
+        }
         let packet = parsed.and_then(|header| {
-            let mut packet = buffers.packet(cpu, length)?;
+            let Some(mut packet) = buffers.packet(cpu, length) else {
+                self.count(|c| c.no_memory += 1);
+                return None;
+            };
             let mut done = 0;
             for fragment in &packet.fragments {
                 rings.send.each(NetHeader::LEN as u32 + done, fragment.length, |offset, piece| {
@@ -269,13 +300,12 @@ impl Vnic {
         });
         rings.send.give(memory, cpu, first, 0);
         self.untold.set(true);
-        self.count(|c| match packet {
-            Some(_) => {
+        if packet.is_some() {
+            self.count(|c| {
                 c.sent += 1;
                 c.sent_bytes += u64::from(length);
-            }
-            None => c.malformed += 1,
-        });
+            });
+        }
         Some(packet)
     }
 
@@ -319,8 +349,6 @@ impl Vnic {
 pub struct GuestNic {
     pub(super) vnic: Rc<Vnic>,
     pub(super) network: Weak<Network>,
-    /// The guest's kernel.
-    pub(super) kernel: Weak<Kernel>,
 }
 
 impl GuestNic {
@@ -344,7 +372,8 @@ impl VirtualNic for GuestNic {
     fn start<'a>(&'a self, cpu: &'a Cpu, receive: Ring, send: Ring) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             let memory = &self.vnic.machine.memory;
-            let rings = (DeviceRing::new(memory, receive), DeviceRing::new(memory, send));
+            let ring = |ring| DeviceRing::new(memory, ring, Rc::clone(&self.vnic.malformed));
+            let rings = (ring(receive), ring(send));
             let (Some(receive), Some(send)) = rings else { return Err(Error::Invalid) };
             let rings = Rc::new(Rings { receive, send });
             self.call(cpu, |vnic, network, cpu| {
@@ -371,7 +400,7 @@ impl VirtualNic for GuestNic {
     }
 
     fn request_irq(&self, cpu: &Cpu, handler: IrqHandler) -> Result<(), Error> {
-        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+        let kernel = self.vnic.machine.guest().ok_or(Error::NoDevice)?;
         let CpuId(core) = cpu.id();
         let vector = kernel.add_interrupt(cpu.id(), "virtio-net", handler)?;
         self.vnic.vector.set(Some((core.into(), vector)));
