@@ -111,6 +111,11 @@ impl DeviceRing {
         Some(chain.unwrap_or(Chain { first, readable: 0, writable: 0 }))
     }
 
+    /// Lets the last so many chains that were taken be offered still.
+    pub fn take_back(&self, chains: u16) {
+        self.taken.set(self.taken.get().wrapping_sub(chains));
+    }
+
     /// Finds the pieces of a chain; `None` if it leads out of the ring or the guest's memory, has more descriptors than the ring, as
     /// a loop has, more than 4 GiB, or something to read behind something to write.
     fn follow(&self, memory: &GuestMemory, cpu: &Cpu, first: u16) -> Option<Chain> {

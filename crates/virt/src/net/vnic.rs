@@ -63,6 +63,38 @@ fn makes_sense(header: &NetHeader, length: u32) -> bool {
     (ETHERNET..=LONGEST).contains(&length) && is_summed && is_cut
 }
 
+/// What a guest is told of a packet. One that another guest has sent needs no checksum on its way, and is not cut (Linux:
+/// `CHECKSUM_PARTIAL` and GSO pass a bridge as they are).
+fn header_of(packet: &Packet) -> [u8; NetHeader::LEN] {
+    let mut header = NetHeader { buffers: 1, ..NetHeader::default() };
+    match packet.checksum {
+        Checksum::Good => header.flags = NetHeader::DATA_VALID,
+        Checksum::Offload { start, offset } => {
+            header.flags = NetHeader::NEEDS_CHECKSUM;
+            (header.checksum_start, header.checksum_offset) = (start, offset);
+        }
+        _ => {}
+    }
+    if packet.segment > 0 && packet.headers > 0 {
+        header.gso = NetHeader::GSO_TCPV4;
+        (header.segment, header.headers) = (packet.segment, packet.headers);
+    }
+    header.emit()
+}
+
+/// Copies `length` bytes of a packet from `from` on behind the first `skipped` bytes of the chain that was taken last.
+fn copy_in(cpu: &Cpu, ring: &DeviceRing, skipped: u32, packet: &Packet, from: u32, length: u32) {
+    let (mut before, mut done) = (0, 0);
+    for fragment in &packet.fragments {
+        let begin = (from + done).saturating_sub(before).min(fragment.length);
+        let here = (fragment.length - begin).min(length - done);
+        ring.each(skipped + done, here, |offset, piece| {
+            cpu.copy(piece.at, fragment.at + u64::from(begin + offset), piece.length.into());
+        });
+        (before, done) = (before + fragment.length, done + here);
+    }
+}
+
 /// A virtual NIC, as the hypervisor has it.
 pub struct Vnic {
     /// Its Ethernet address.
@@ -210,46 +242,63 @@ impl Vnic {
         left && self.waits.replace(false)
     }
 
-    /// Copies a packet into a buffer of the guest.
+    /// Copies a packet into buffers of the guest: into as many as it takes.
     pub(super) fn put(&self, cpu: &Cpu, packet: &Packet, costs: &VhostCosts) {
         let rings = self.rings.borrow().clone();
-        let length = packet.length();
-        let memory = &self.machine.memory;
-        let chain = rings.as_ref().and_then(|rings| rings.receive.take(memory, cpu));
-        let (Some(rings), Some(Chain { first, readable, writable })) = (&rings, chain) else {
-            self.count(|c| c.dropped += 1);
-            return;
-        };
-        cpu.work(costs.receive);
-        let total = length + NetHeader::LEN as u32;
-        if readable > 0 || writable < total {
-            if readable > 0 || writable == 0 {
-                self.count_malformed();
+        let written = rings.as_ref().and_then(|rings| self.fill(cpu, &rings.receive, packet, costs));
+        self.count(|c| match written {
+            Some(()) => {
+                c.received += 1;
+                c.received_bytes += u64::from(packet.length());
             }
-            self.count(|c| c.dropped += 1);
-            rings.receive.give(memory, cpu, first, 0);
-            self.untold.set(true);
-            return;
-        }
-        let valid = packet.checksum == Checksum::Good;
-        let flags = if valid { NetHeader::DATA_VALID } else { 0 };
-        let header = NetHeader { flags, gso: NetHeader::GSO_NONE, buffers: 1, ..NetHeader::default() }.emit();
-        rings.receive.each(0, NetHeader::LEN as u32, |offset, piece| {
-            cpu.store(piece.at, &header[offset as usize..(offset + piece.length) as usize]);
+            None => c.dropped += 1,
         });
-        let mut done = 0;
-        for fragment in &packet.fragments {
-            rings.receive.each(NetHeader::LEN as u32 + done, fragment.length, |offset, piece| {
-                cpu.copy(piece.at, fragment.at + u64::from(offset), piece.length.into());
-            });
-            done += fragment.length;
+    }
+
+    fn fill(&self, cpu: &Cpu, ring: &DeviceRing, packet: &Packet, costs: &VhostCosts) -> Option<()> {
+        const HEADER: u32 = NetHeader::LEN as u32;
+        let memory = &self.machine.memory;
+        let total = HEADER + packet.length();
+        // Chains that it takes, each with the bytes that go there.
+        let mut taken: Vec<(u16, u32)> = Vec::with_capacity(1);
+        let (mut done, mut count_at) = (0, [None; 2]);
+        while done < total {
+            let Some(Chain { first, readable, writable }) = ring.take(memory, cpu) else {
+                ring.take_back(taken.len() as u16);
+                return None;
+            };
+            if readable > 0 || writable < if done == 0 { HEADER } else { 1 } {
+                self.count_malformed();
+                taken.push((first, 0));
+                taken.iter().for_each(|&(first, _)| ring.give(memory, cpu, first, 0));
+                self.untold.set(true);
+                return None;
+            }
+            let skipped = if done == 0 { HEADER } else { 0 };
+            if done == 0 {
+                cpu.work(costs.receive);
+                let header = header_of(packet);
+                ring.each(0, HEADER, |offset, piece| {
+                    cpu.store(piece.at, &header[offset as usize..(offset + piece.length) as usize]);
+                });
+                ring.each(HEADER - 2, 2, |offset, piece| {
+                    (0..piece.length).for_each(|n| {
+                        count_at[(offset + n) as usize] = Some(piece.at + u64::from(n));
+                    });
+                });
+            }
+            let here = (writable - skipped).min(total - done - skipped);
+            copy_in(cpu, ring, skipped, packet, done + skipped - HEADER, here);
+            taken.push((first, skipped + here));
+            done += skipped + here;
         }
-        rings.receive.give(memory, cpu, first, total);
+        if taken.len() > 1 {
+            let count = (taken.len() as u16).to_le_bytes();
+            count_at.iter().flatten().zip(count).for_each(|(&at, byte)| cpu.store(at, &[byte]));
+        }
+        taken.iter().for_each(|&(first, length)| ring.give(memory, cpu, first, length));
         self.untold.set(true);
-        self.count(|c| {
-            c.received += 1;
-            c.received_bytes += u64::from(length);
-        });
+        Some(())
     }
 
     /// Takes the next packet that the guest sends, copied into buffers of the host; `Some(None)` if it made no sense.

@@ -230,3 +230,24 @@ fn the_uplink_goes_away() {
     let received = machine.received(Place::Guest(1), INSIDE, Place::Guest(1).mac(), &listener);
     assert_eq!(received, (0..100).collect::<Vec<_>>());
 }
+
+/// Eight guests with two vCPUs each share three cores, and each sends to the next one: all of it arrives or is counted.
+#[test]
+fn eight_guests_on_three_cores() {
+    const GUESTS: usize = 8;
+    let machine = Machine::crowded(GUESTS, 3);
+    let listeners: Vec<_> = (0..GUESTS).map(|n| machine.listen(Place::Guest(n))).collect();
+    let next = |n: usize| Place::Guest((n + 1) % GUESTS);
+    for n in 0..GUESTS {
+        machine.send(Place::Guest(n), next(n).mac(), 0, 200, &[60, 1514]);
+    }
+    machine.run_for(MS * 300);
+    for n in 0..GUESTS {
+        let received =
+            machine.received(next(n), Place::Guest(n), next(n).mac(), &listeners[(n + 1) % GUESTS]);
+        let dropped = machine.guests[(n + 1) % GUESTS].vnic.counters().dropped;
+        assert!(received.is_sorted() && received.len() > 100, "{}", received.len());
+        assert_eq!(received.len() as u64 + dropped, 200);
+        assert!(machine.guests[n].vm.stolen() > Duration::ZERO);
+    }
+}

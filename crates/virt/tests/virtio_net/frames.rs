@@ -1,9 +1,12 @@
 //! Frames in all directions, as they were sent.
 
-use platform::net::MacAddr;
+use std::rc::Rc;
+
+use platform::net::{Checksum, MacAddr};
 use units::Duration;
 
-use super::machine::{Machine, Place};
+use super::machine::{Machine, Place, frame};
+use crate::common::bytes_of;
 
 const LENGTHS: [usize; 5] = [60, 64, 333, 1499, 1514];
 const MS: Duration = Duration::from_ms(1);
@@ -60,6 +63,49 @@ fn a_broadcast_comes_to_all_but_its_sender() {
         let expected: Vec<u32> = if at == Place::Guest(0) { Vec::new() } else { (0..10).collect() };
         assert_eq!(received, expected, "{at:?}");
     }
+}
+
+/// A packet that is to be cut and summed goes to another guest whole, into as many buffers as it takes, as on no wire it can be damaged.
+#[test]
+fn a_large_packet_reaches_another_guest_whole() {
+    const LENGTH: usize = 40_000;
+    let machine = Machine::up(2);
+    let (from, to) = (Place::Guest(0), Place::Guest(1));
+    let listener = machine.listen(to);
+    let (device, buffers) = (machine.device(from), machine.buffers(from));
+    machine.run(from, 0, move |cpu| {
+        Box::pin(async move {
+            for number in 0..5 {
+                let mut packet = buffers.packet(&cpu, &frame(from, to.mac(), LENGTH, number), 4096);
+                packet.checksum = Checksum::Offload { start: 34, offset: 16 };
+                (packet.segment, packet.headers) = (1460, 54);
+                device.send(&cpu, packet, false).unwrap();
+                cpu.sync().await;
+            }
+        })
+    });
+    machine.run_for(MS * 2);
+    let taken = Rc::clone(&listener);
+    let received = machine.run(to, 1, move |cpu| {
+        Box::pin(async move {
+            let mut received = Vec::new();
+            while let Some(packet) = taken.try_take() {
+                assert_eq!((packet.checksum, packet.segment), (Checksum::Good, 1460));
+                received.push(bytes_of(&cpu, &packet));
+                packet.release(&cpu);
+            }
+            received
+        })
+    });
+    assert_eq!(received.len(), 5);
+    for (number, bytes) in (0..).zip(received) {
+        assert!(bytes == frame(from, to.mac(), LENGTH, number), "packet {number} is damaged");
+    }
+    // Its buffers are given to the ring again.
+    machine.send(from, to.mac(), 0, 1000, &[1514]);
+    machine.run_for(MS * 40);
+    let all: Vec<u32> = (0..1000).collect();
+    assert_eq!(machine.received(to, from, to.mac(), &listener), all);
 }
 
 #[test]

@@ -65,15 +65,20 @@ pub fn frame(from: Place, to: MacAddr, length: usize, number: u32) -> Vec<u8> {
 }
 
 impl Machine {
-    /// Guests that have booted, each with a virtual NIC that nobody drives.
+    /// Guests that have booted, each with a virtual NIC that nobody drives, and with two cores of the host to itself.
     pub fn new(guests: usize) -> Self {
+        Self::on_cores(guests, 2 * guests as u16)
+    }
+
+    /// Guests that share so many cores.
+    fn on_cores(guests: usize, shared: u16) -> Self {
         let pair = Pair::up(&Setup::default());
         let host = Rc::clone(&pair.hosts[HOST].kernel);
         let network = Network::new(&host, "eth0", VhostCosts::linux()).expect("its NIC is for guests");
         let buffers = RefCell::new(vec![Buffers::new(&pair.hosts[OUTSIDE].kernel)]);
         let mut machine = Self { pair, network, guests: Vec::new(), buffers };
         for n in 0..guests {
-            let cores = [2 + 2 * n as u16, 3 + 2 * n as u16];
+            let cores = [2 * n as u16, 2 * n as u16 + 1].map(|core| 2 + core % shared);
             let vm = machine.vm(n, &cores);
             let (vnic, way) = machine.network.add(&vm, Place::Guest(n).mac(), 0);
             machine.buffers.borrow_mut().push(Buffers::new(&vm.kernel()));
@@ -102,8 +107,16 @@ impl Machine {
 
     /// As [`new`](Self::new), the NICs driven and open.
     pub fn up(guests: usize) -> Self {
-        let machine = Self::new(guests);
-        (0..guests).for_each(|n| machine.open(n));
+        Self::opened(Self::new(guests))
+    }
+
+    /// The same of guests that share so many cores.
+    pub fn crowded(guests: usize, shared: u16) -> Self {
+        Self::opened(Self::on_cores(guests, shared))
+    }
+
+    fn opened(machine: Self) -> Self {
+        (0..machine.guests.len()).for_each(|n| machine.open(n));
         machine
     }
 
@@ -134,7 +147,7 @@ impl Machine {
         self.device(at).listen(Some(TYPE.0), 1 << 16)
     }
 
-    fn buffers(&self, at: Place) -> Rc<Buffers> {
+    pub fn buffers(&self, at: Place) -> Rc<Buffers> {
         let number = match at {
             Place::Outside => 0,
             Place::Guest(n) => n + 1,

@@ -315,9 +315,9 @@ fn buffers_outside_its_memory_receive_nothing() {
     machine.run_for(MS * 2);
     let counters = machine.guests[0].vnic.counters();
     assert_eq!((counters.received, counters.dropped), (0, 10), "{counters:?}");
-    // All but the one that is too small.
+    // All but the one that is too small for a frame, and may have the beginning of one.
     assert_eq!(counters.malformed, 5, "{counters:?}");
     let mut bytes = [0; 4096];
     assert!(machine.kernel(ROGUE).ground().peek(at, &mut bytes));
-    assert_eq!(bytes, [0xaa; 4096]);
+    assert_eq!(bytes[20..], [0xaa; 4076]);
 }
