@@ -47,6 +47,8 @@ pub struct VnicCounters {
 struct Rings {
     receive: DeviceRing,
     send: DeviceRing,
+    /// Chains that the packet takes that is being received, each with the bytes that go there; kept so that packets do not allocate.
+    taken: RefCell<Vec<(u16, u32)>>,
 }
 
 /// Bytes of a frame's header.
@@ -245,7 +247,7 @@ impl Vnic {
     /// Copies a packet into buffers of the guest: into as many as it takes.
     pub(super) fn put(&self, cpu: &Cpu, packet: &Packet, costs: &VhostCosts) {
         let rings = self.rings.borrow().clone();
-        let written = rings.as_ref().and_then(|rings| self.fill(cpu, &rings.receive, packet, costs));
+        let written = rings.as_ref().and_then(|rings| self.fill(cpu, rings, packet, costs));
         self.count(|c| match written {
             Some(()) => {
                 c.received += 1;
@@ -255,12 +257,12 @@ impl Vnic {
         });
     }
 
-    fn fill(&self, cpu: &Cpu, ring: &DeviceRing, packet: &Packet, costs: &VhostCosts) -> Option<()> {
+    fn fill(&self, cpu: &Cpu, rings: &Rings, packet: &Packet, costs: &VhostCosts) -> Option<()> {
         const HEADER: u32 = NetHeader::LEN as u32;
         let memory = &self.machine.memory;
         let total = HEADER + packet.length();
-        // Chains that it takes, each with the bytes that go there.
-        let mut taken: Vec<(u16, u32)> = Vec::with_capacity(1);
+        let (ring, mut taken) = (&rings.receive, rings.taken.borrow_mut());
+        taken.clear();
         let (mut done, mut count_at) = (0, [None; 2]);
         while done < total {
             let Some(Chain { first, readable, writable }) = ring.take(memory, cpu) else {
@@ -424,7 +426,7 @@ impl VirtualNic for GuestNic {
             let ring = |ring| DeviceRing::new(memory, ring, Rc::clone(&self.vnic.malformed));
             let rings = (ring(receive), ring(send));
             let (Some(receive), Some(send)) = rings else { return Err(Error::Invalid) };
-            let rings = Rc::new(Rings { receive, send });
+            let rings = Rc::new(Rings { receive, send, taken: RefCell::default() });
             self.call(cpu, |vnic, network, cpu| {
                 *vnic.rings.borrow_mut() = Some(rings);
                 network.started(vnic, cpu);
