@@ -209,3 +209,29 @@ fn one_disk_keeps_what_each_of_its_users_writes() {
     let failed: Vec<_> = done.iter().filter(|done| done.outcome.is_err()).collect();
     assert!(matches!(failed[..], [one] if one.host == "a/x"), "{failed:?}");
 }
+
+/// Virtual NICs above one uplink: guests talk with each other and with who is outside, and none of it makes no sense.
+#[test]
+fn guests_reach_each_other_by_virtual_nics() {
+    let nic = "[[host.device]]\nname = \"nic\"\nnic = \"82599\"\n";
+    let guest = |name: &str, core: u8| {
+        format!("[[host.vm]]\nname = \"{name}\"\nvcpus = \"{core}\"\nmemory = \"64 MiB\"\nuplink = \"nic\"\n")
+    };
+    let vms = format!("[host.nic_driver]\nchannels = 2\n{nic}{}{}", guest("x", 1), guest("y", 2));
+    let cable = "[[cable]]\nends = [\"a\", \"b\"]\n";
+    let serves = program("a/y", "0", "netserver") + &program("b", "0", "netserver");
+    let (inside, outside) = ("10.0.128.2", "10.0.0.2");
+    for (to, test) in [(inside, "TCP_RR"), (inside, "TCP_STREAM"), (outside, "TCP_STREAM")] {
+        let client = program("a/x", "0", &format!("netperf -H {to} -t {test} -l 0.001"));
+        let hosts = host("a", "dell-r720", &vms) + &host("b", "dell-r720", nic);
+        let text = HEAD.to_owned() + &hosts + cable + &serves + &client;
+        let done = run_counted(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+        let client = done.done.iter().find(|done| done.run.starts_with("netperf")).unwrap();
+        assert!(client.outcome.is_ok(), "{to} {test}: {:?}", client.outcome);
+        let counters = done.counted[0].window.host("a").unwrap();
+        for vm in ["x", "y"] {
+            assert_eq!(counters.of(&format!("vm-{vm}/nic/malformed")), 0);
+        }
+        assert!(counters.of("vm-x/nic/sent") > 20, "{to} {test}");
+    }
+}

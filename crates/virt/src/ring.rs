@@ -1,6 +1,7 @@
 //! The hypervisor's side of a split ring of virtio in a guest's memory.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use platform::cpu::Cpu;
 use platform::memory::PhysAddr;
@@ -13,8 +14,22 @@ use crate::memory::GuestMemory;
 pub struct Piece {
     /// Where it is.
     pub at: PhysAddr,
+    /// Where the guest sees it.
+    pub guest: PhysAddr,
     /// Bytes.
     pub length: u32,
+}
+
+/// What a guest has offered: bytes for the device to read, and behind them bytes for it to write. One that
+/// makes no sense has none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Chain {
+    /// The number by which it is given back.
+    pub first: u16,
+    /// Bytes to read.
+    pub readable: u32,
+    /// Bytes to write.
+    pub writable: u32,
 }
 
 /// A ring that a guest has given.
@@ -28,14 +43,20 @@ pub struct DeviceRing {
     published: Cell<u16>,
     /// The pieces of the chain that was taken last; kept so that chains do not allocate.
     pieces: RefCell<Vec<Piece>>,
+    /// The guest has offered more than there is room for: nothing is taken any more (virtio: the device needs a reset).
+    broken: Cell<bool>,
+    /// What made no sense of the guest's device.
+    malformed: Rc<Cell<u64>>,
 }
 
 impl DeviceRing {
-    /// A ring that has just been given; `None` if it does not lie in the guest's memory.
-    pub fn new(memory: &GuestMemory, ring: Ring) -> Option<Self> {
+    /// A ring that has just been given; `None` if it does not lie in the guest's memory. One that is broken is counted
+    /// in `malformed`.
+    pub fn new(memory: &GuestMemory, ring: Ring, malformed: Rc<Cell<u64>>) -> Option<Self> {
         let fits = ring.entries.is_power_of_two()
             && ring.start.is_multiple_of(4096)
-            && ring.start.checked_add(ring.len()).is_some()
+            // Addresses of memory are so far from the last one that no part's overflows.
+            && memory.place(PhysAddr(ring.start)).is_some()
             && (ring.start..ring.start + ring.len())
                 .step_by(4096)
                 .all(|page| memory.place(PhysAddr(page)).is_some());
@@ -46,6 +67,8 @@ impl DeviceRing {
             used: Cell::new(0),
             published: Cell::new(0),
             pieces: RefCell::default(),
+            broken: Cell::new(false),
+            malformed,
         })
     }
 
@@ -62,43 +85,70 @@ impl DeviceRing {
 
     /// Whether the guest has offered something.
     pub fn has_more(&self, memory: &GuestMemory, cpu: &Cpu) -> bool {
-        if self.offered.get() == self.taken.get() {
-            self.offered.set(Self::word(memory, cpu, self.ring.available() + 2));
+        if self.offered.get() == self.taken.get() && !self.broken.get() {
+            let offered = Self::word(memory, cpu, self.ring.available() + 2);
+            if offered.wrapping_sub(self.taken.get()) > self.ring.entries {
+                self.broken.set(true);
+                self.malformed.set(self.malformed.get() + 1);
+            } else {
+                self.offered.set(offered);
+            }
         }
         self.offered.get() != self.taken.get()
     }
 
-    /// Takes the next chain: the number by which it is given back, its bytes. Its [pieces](Self::pieces) are known until the next
-    /// is taken. A chain that makes no sense has none.
-    pub fn take(&self, memory: &GuestMemory, cpu: &Cpu) -> Option<(u16, u32)> {
+    /// Takes the next chain. Its pieces are known until the next is taken.
+    pub fn take(&self, memory: &GuestMemory, cpu: &Cpu) -> Option<Chain> {
         if !self.has_more(memory, cpu) {
             return None;
         }
         let first = Self::word(memory, cpu, self.ring.available_entry(self.taken.get()));
         self.taken.set(self.taken.get().wrapping_add(1));
+        let chain = self.follow(memory, cpu, first);
+        if chain.is_none() {
+            self.pieces.borrow_mut().clear();
+        }
+        Some(chain.unwrap_or(Chain { first, readable: 0, writable: 0 }))
+    }
+
+    /// Lets the last so many chains that were taken be offered still.
+    pub fn take_back(&self, chains: u16) {
+        self.taken.set(self.taken.get().wrapping_sub(chains));
+    }
+
+    /// Finds the pieces of a chain; `None` if it leads out of the ring or the guest's memory, has more descriptors than the ring, as
+    /// a loop has, more than 4 GiB, or something to read behind something to write.
+    fn follow(&self, memory: &GuestMemory, cpu: &Cpu, first: u16) -> Option<Chain> {
         let mut pieces = self.pieces.borrow_mut();
         pieces.clear();
-        let (mut next, mut total) = (Some(first), 0u32);
-        // A chain has no more descriptors than the ring, whatever the guest has written.
+        let mut chain = Chain { first, readable: 0, writable: 0 };
+        let mut number = first;
         for _ in 0..self.ring.entries {
-            let Some(number) = next.filter(|&number| number < self.ring.entries) else { break };
+            if number >= self.ring.entries {
+                return None;
+            }
             let mut bytes = [0; Descriptor::LEN];
             cpu.load(Self::at(memory, self.ring.descriptor(number)), &mut bytes);
-            let descriptor = Descriptor::parse(&bytes);
-            let (mut at, mut left) = (descriptor.address, descriptor.length);
-            while left > 0 {
-                let Some((place, room)) = memory.place(PhysAddr(at)) else {
-                    pieces.clear();
-                    return Some((first, 0));
-                };
-                let length = left.min(u32::try_from(room).unwrap_or(u32::MAX));
-                pieces.push(Piece { at: place, length });
-                total = total.saturating_add(length);
-                (at, left) = (at + u64::from(length), left - length);
+            let Descriptor { address, length, flags, next } = Descriptor::parse(&bytes);
+            chain.readable.checked_add(chain.writable)?.checked_add(length)?;
+            match flags & !Descriptor::NEXT {
+                0 if chain.writable == 0 => chain.readable += length,
+                Descriptor::WRITE => chain.writable += length,
+                _ => return None,
             }
-            next = (descriptor.flags & Descriptor::NEXT != 0).then_some(descriptor.next);
+            let (mut guest, mut left) = (PhysAddr(address), length);
+            while left > 0 {
+                let (at, room) = memory.place(guest)?;
+                let length = left.min(u32::try_from(room).unwrap_or(u32::MAX));
+                pieces.push(Piece { at, guest, length });
+                (guest, left) = (guest + u64::from(length), left - length);
+            }
+            if flags & Descriptor::NEXT == 0 {
+                return Some(chain);
+            }
+            number = next;
         }
-        Some((first, total))
+        None
     }
 
     /// Calls `with` with each part of the bytes from `skipped` on of the chain that was taken last, up to `length` of them: the
@@ -110,7 +160,8 @@ impl DeviceRing {
             skip -= here;
             let part = (piece.length - here).min(length - done);
             if part > 0 {
-                with(done, Piece { at: piece.at + u64::from(here), length: part });
+                let (at, guest) = (piece.at + u64::from(here), piece.guest + u64::from(here));
+                with(done, Piece { at, guest, length: part });
                 done += part;
             }
         }

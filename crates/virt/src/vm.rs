@@ -152,9 +152,14 @@ impl Machine {
         kernel
     }
 
+    /// The kernel that it runs now.
+    pub fn guest(&self) -> Option<Rc<Kernel>> {
+        self.guest.borrow().upgrade()
+    }
+
     /// A vCPU has entered the guest: what has waited for it goes on.
     pub fn entered(&self, number: usize) {
-        if let Some(kernel) = self.guest.borrow().upgrade() {
+        if let Some(kernel) = self.guest() {
             kernel.core_runs(CpuId(number as u16));
         }
     }

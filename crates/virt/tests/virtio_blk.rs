@@ -1,4 +1,5 @@
-//! The NVMe driver's suite as far as it is about blocks and their cache, unchanged, in a guest whose virtual disk is a drive of its host.
+//! The NVMe driver's suite as far as it is about blocks and their cache, unchanged, in a guest whose virtual disk is a drive of its host;
+//! and guests that do to its ring what they like, stand still, move, are reset and killed.
 
 mod ground;
 #[path = "virtio_blk/mod.rs"]

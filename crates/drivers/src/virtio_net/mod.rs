@@ -18,7 +18,9 @@ use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::irq::{IrqReturn, Napi, NapiHandle};
 use platform::kernel::Kernel;
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
-use platform::net::{Checksum, NetCore, NetDriver, NetFeatures, NetLimits, Packet, PollDevice, PollFile};
+use platform::net::{
+    Checksum, Fragment, NetCore, NetDriver, NetFeatures, NetLimits, Packet, PollDevice, PollFile,
+};
 use platform::virtio::VirtualNic;
 use units::BitRate;
 use wire::virtio::{Descriptor, NetHeader};
@@ -183,8 +185,17 @@ impl VirtioNet {
         cpu.load(buffer, &mut header);
         let length = length.saturating_sub(NetHeader::LEN as u32);
         let mut packet = rings.buffers.packet(buffer, length);
-        if NetHeader::parse(&header).is_ok_and(|header| header.flags & NetHeader::DATA_VALID != 0) {
+        let Ok(header) = NetHeader::parse(&header) else { return Some(packet) };
+        // What a guest of the same host has sent has been on no wire: nothing can have happened to it.
+        if header.flags & (NetHeader::DATA_VALID | NetHeader::NEEDS_CHECKSUM) != 0 {
             packet.checksum = Checksum::Good;
+        }
+        if header.gso != NetHeader::GSO_NONE {
+            packet.segment = header.segment;
+        }
+        for _ in 1..header.buffers {
+            let Some((buffer, length)) = rings.receive.take(cpu) else { break };
+            packet.fragments.push(Fragment { pages: None, at: buffer, length });
         }
         Some(packet)
     }

@@ -99,7 +99,7 @@ impl Link {
                     cx.scheduler.at(at, Event::Replay(LinkEnd { link: self.id, side: side.opposite() }));
                 }
                 Dllp::UpdateCredits(class, credits) => {
-                    sender.account(class).receive(heard, credits);
+                    sender.receive(class, heard, credits);
                     if let Some(tap) = &mut self.tap {
                         let update = tap.update(side, class, credits);
                         tap.dllp(side, span, update);

@@ -122,7 +122,7 @@ impl Link {
             put_off(cx, &planned);
             let key = cx.packets.ordering(packet);
             let transmitter = &mut self.transmitters[side as usize];
-            transmitter.account(class).refund(credits);
+            transmitter.refund(class, credits);
             transmitter.enqueue(class, packet, credits, key);
             self.drain(cx, side, at, released);
             return;
@@ -139,7 +139,7 @@ impl Link {
         self.settle(cx, side, cx.scheduler.now(), released);
         let transmitter = &mut self.transmitters[side as usize];
         while let Some(planned) = transmitter.planned.queue.pop_front() {
-            transmitter.account(planned.class).refund(planned.credits);
+            transmitter.refund(planned.class, planned.credits);
             cx.scheduler.cancel(planned.delivery);
             cx.packets.free(planned.packet);
         }

@@ -59,17 +59,19 @@ impl CreditAccount {
         Self { available: limit, under_way: VecDeque::new() }
     }
 
-    /// Whether `need` can be paid at `now`.
-    fn covers(&mut self, now: Time, need: Credits) -> bool {
-        let Some(available) = &mut self.available else { return true };
-        while let Some(&(at, credits)) = self.under_way.front() {
-            if at > now {
-                break;
-            }
-            *available += credits;
+    /// Takes what has arrived by `now`; whether that is anything.
+    fn collect(&mut self, now: Time) -> bool {
+        let before = self.under_way.len();
+        while let Some(&(_, credits)) = self.under_way.front().filter(|(at, _)| *at <= now) {
             self.under_way.pop_front();
+            self.refund(credits);
         }
-        available.header >= need.header && available.data >= need.data
+        self.under_way.len() < before
+    }
+
+    /// Whether `need` can be paid of what there is.
+    fn covers(&self, need: Credits) -> bool {
+        self.available.is_none_or(|available| available.header >= need.header && available.data >= need.data)
     }
 
     /// Whether not even a TLP without data can be paid.
@@ -84,14 +86,14 @@ impl CreditAccount {
     }
 
     /// Takes a payment back.
-    pub fn refund(&mut self, paid: Credits) {
+    fn refund(&mut self, paid: Credits) {
         if let Some(available) = &mut self.available {
             *available += paid;
         }
     }
 
     /// Credits that an UpdateFC brings at `at`.
-    pub fn receive(&mut self, at: Time, credits: Credits) {
+    fn receive(&mut self, at: Time, credits: Credits) {
         if self.available.is_some() {
             self.under_way.push_back((at, credits));
         }
@@ -110,6 +112,8 @@ pub struct Transmitter {
     /// TLPs in all queues: whether there are any is asked several times for each TLP.
     waiting: usize,
     arrivals: u64,
+    /// TLPs that came before this one cannot go until credits come: they need not be looked at again.
+    stuck_before: u64,
     credits: [CreditAccount; 3],
     /// When the link will look again whether a waiting TLP can go.
     wake: Option<Time>,
@@ -130,6 +134,7 @@ impl Transmitter {
             queues: Default::default(),
             waiting: 0,
             arrivals: 0,
+            stuck_before: 0,
             credits: CLASSES.map(|class| CreditAccount::new(towards.credits.of(class))),
             wake: None,
             starved_since: None,
@@ -155,9 +160,14 @@ impl Transmitter {
 
     /// Pays for a TLP that arrives while nothing waits; `false` if something does or the credits do not suffice.
     pub fn pay_at_once(&mut self, now: Time, class: FlowClass, credits: Credits) -> bool {
-        let can_go = !self.is_waiting() && self.credits[class as usize].covers(now, credits);
+        if self.is_waiting() {
+            return false;
+        }
+        let account = &mut self.credits[class as usize];
+        account.collect(now);
+        let can_go = account.covers(credits);
         if can_go {
-            self.credits[class as usize].pay(credits);
+            account.pay(credits);
         }
         can_go
     }
@@ -184,18 +194,28 @@ impl Transmitter {
     /// there before (base spec table 2-40): posted requests and completions thereby pass the requests that they must
     /// pass, so that nothing can deadlock.
     pub fn take_next(&mut self, now: Time) -> Option<(FlowClass, Waiting)> {
-        let mut places = [0; 3];
+        for account in &mut self.credits {
+            if account.collect(now) {
+                self.stuck_before = 0;
+            }
+        }
+        let stuck = self.stuck_before;
+        let first = |queue: &VecDeque<Waiting>| queue.partition_point(|waiting| waiting.order < stuck);
+        let mut places = [0, 1, 2].map(|class| first(&self.queues[class]));
         loop {
             let candidate = |class: FlowClass| {
                 let place = places[class as usize];
                 let waiting = self.queues[class as usize].get(place).filter(|_| place < CHOICE)?;
                 Some((waiting.order, class, place))
             };
-            let (_, class, place) =
-                CLASSES.into_iter().filter_map(candidate).min_by_key(|&(order, ..)| order)?;
+            let oldest = CLASSES.into_iter().filter_map(candidate).min_by_key(|&(order, ..)| order);
+            let Some((order, class, place)) = oldest else {
+                self.stuck_before = self.arrivals;
+                return None;
+            };
             let waiting = self.queues[class as usize][place];
             let account = &mut self.credits[class as usize];
-            if account.covers(now, waiting.credits) {
+            if account.covers(waiting.credits) {
                 if self.may_go(class, place, &waiting) {
                     self.credits[class as usize].pay(waiting.credits);
                     if place > 0 {
@@ -203,6 +223,8 @@ impl Transmitter {
                     }
                     self.queues[class as usize].remove(place);
                     self.waiting -= 1;
+                    // Those behind it have one less to pass; those before it have lost credits at most.
+                    self.stuck_before = order;
                     return Some((class, waiting));
                 }
             } else if account.is_out_of_headers() {
@@ -215,16 +237,27 @@ impl Transmitter {
 
     /// Whether the TLP at `place` of its queue may pass all that wait and were there before it.
     fn may_go(&self, class: FlowClass, place: usize, waiting: &Waiting) -> bool {
-        if place > 0 && self.queues[class as usize][0].passed >= MOST_PASSED {
+        let own = &self.queues[class as usize];
+        if place > 0 && own[0].passed >= MOST_PASSED {
             return false;
         }
-        let earlier = |queue: &VecDeque<Waiting>| queue.partition_point(|other| other.order < waiting.order);
-        self.queues.iter().all(|queue| queue.iter().take(earlier(queue)).all(|other| waiting.may_pass(other)))
+        let may_pass = |earlier: &Waiting| waiting.may_pass(earlier);
+        let others = CLASSES.into_iter().filter(|&other| other != class);
+        own.iter().take(place).all(may_pass)
+            && others
+                .map(|other| &self.queues[other as usize])
+                .all(|queue| queue.iter().take_while(|other| other.order < waiting.order).all(may_pass))
     }
 
-    /// The account of `class`.
-    pub fn account(&mut self, class: FlowClass) -> &mut CreditAccount {
-        &mut self.credits[class as usize]
+    /// Takes a payment for `class` back.
+    pub fn refund(&mut self, class: FlowClass, paid: Credits) {
+        self.credits[class as usize].refund(paid);
+        self.stuck_before = 0;
+    }
+
+    /// Credits for `class` that an UpdateFC brings at `at`.
+    pub fn receive(&mut self, class: FlowClass, at: Time, credits: Credits) {
+        self.credits[class as usize].receive(at, credits);
     }
 
     /// The account of `class`, to look at.
@@ -243,7 +276,8 @@ impl Transmitter {
         for queue in &mut self.queues {
             queue.drain(..).for_each(|waiting| free(waiting.packet));
         }
-        (self.waiting, self.arrivals, self.wake, self.starved_since) = (0, 0, None, None);
+        (self.waiting, self.arrivals, self.stuck_before) = (0, 0, 0);
+        (self.wake, self.starved_since) = (None, None);
         self.credits = CLASSES.map(|class| CreditAccount::new(limits.of(class)));
         self.replay.clear(free);
         self.planned = Plans::default();

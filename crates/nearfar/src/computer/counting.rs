@@ -140,6 +140,10 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
     for (nic, vm) in host.vnics().iter().zip(with_nic) {
         reading.add_virtual_nic(&vm.name, nic);
     }
+    let with_disk = setup.vms.iter().filter(|vm| vm.disk.is_some());
+    for (disk, vm) in host.vdisks().iter().zip(with_disk) {
+        reading.add_virtual_disk(&vm.name, disk);
+    }
     if let Some(manager) = host.manager() {
         reading.add_scheduler(manager.done());
     }

@@ -15,7 +15,7 @@ use platform::cpu::{CpuId, Node};
 use platform::device::PortIndex;
 use platform::kernel::TaskParams;
 use platform::pci::{PciDevice, PciDriver};
-use virt::disk::{ServedDisk, Storage};
+use virt::disk::{ServedDisk, Storage, Vdisk};
 use virt::net::{Network, ServedNic, Vnic};
 use virt::placement::{Client, IoThreads, Managed, Manager, Policy, Scheduler, Thresholds};
 use virt::{GuestNode, InterruptSupport, Vfio, Vm, VmError, VmParams};
@@ -177,6 +177,7 @@ impl Computers {
                     probed.map_err(|problem| {
                         vm.complaint(format!("its virtual disk does not start: {problem}"), None)
                     })?;
+                    own.vdisks.borrow_mut().push(Rc::clone(&vdisk));
                     served.push((disk.drive, Rc::new(ServedDisk { storage, vdisk })));
                 }
                 if let Some(nic) = &vm.nic {
@@ -236,6 +237,7 @@ pub(super) struct HostVms {
     /// By virtual machine.
     served: RefCell<Vec<Served>>,
     pub vnics: RefCell<Vec<Rc<Vnic>>>,
+    pub vdisks: RefCell<Vec<Rc<Vdisk>>>,
     manager: RefCell<Option<Rc<Manager>>>,
 }
 
@@ -275,6 +277,7 @@ impl HostVms {
             storages: RefCell::default(),
             served: RefCell::default(),
             vnics: RefCell::default(),
+            vdisks: RefCell::default(),
             manager: RefCell::default(),
         }
     }
@@ -341,6 +344,11 @@ impl Computer {
     /// The virtual NICs of its virtual machines, in the scenario's order.
     pub fn vnics(&self) -> Vec<Rc<Vnic>> {
         self.vms.as_ref().map(|own| own.vnics.borrow().clone()).unwrap_or_default()
+    }
+
+    /// Their virtual disks, likewise.
+    pub fn vdisks(&self) -> Vec<Rc<Vdisk>> {
+        self.vms.as_ref().map(|own| own.vdisks.borrow().clone()).unwrap_or_default()
     }
 
     /// The kernel of one of its virtual machines, or its own.

@@ -12,6 +12,7 @@ use platform::cpu::{CpuId, Part};
 use platform::device::{FunctionIndex, PortIndex, StageKind};
 use platform::ethernet::EthernetPort;
 use units::{Bytes, Duration, Time};
+use virt::disk::Vdisk;
 use virt::net::{Network, Vnic};
 use virt::placement::Done;
 use virt::{Exit, Vm};
@@ -206,9 +207,20 @@ impl Reading {
             ("sent", Unit::Events, counters.sent),
             ("sent-bytes", Unit::Bytes, counters.sent_bytes),
             ("malformed", Unit::Events, counters.malformed),
+            ("no-memory", Unit::Events, counters.no_memory),
             ("interrupts", Unit::Events, counters.interrupts),
         ];
         self.all(&format!("vm-{vm}/nic"), fields);
+    }
+
+    pub(crate) fn add_virtual_disk(&mut self, vm: &str, disk: &Vdisk) {
+        let counters = disk.counters();
+        let fields = [
+            ("requests", counters.requests),
+            ("refused", counters.refused),
+            ("malformed", counters.malformed),
+        ];
+        self.events(&format!("vm-{vm}/disk"), fields);
     }
 
     pub(crate) fn add_uplink(&mut self, name: &str, network: &Network) {

@@ -27,7 +27,7 @@ use crate::costs::VhostCosts;
 use crate::placement::IoThreads;
 use crate::vm::Vm;
 use vdisk::GuestDisk;
-pub use vdisk::{ServedDisk, Vdisk};
+pub use vdisk::{ServedDisk, Vdisk, VdiskCounters};
 
 /// Requests that a context takes of one guest before it looks at others (assumed: as many as vhost-net takes packets in a poll).
 const BUDGET: usize = 64;
@@ -108,7 +108,6 @@ impl Storage {
         let way = GuestDisk {
             vdisk: Rc::clone(&vdisk),
             storage: self.me.clone(),
-            kernel: Rc::downgrade(&vm.kernel()),
             block_bytes: self.file.block_bytes(),
         };
         (vdisk, Rc::new(way))

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
-use kernel::Kernel;
 use platform::Error;
 use platform::block::{BlockOp, SECTOR, Segment};
 use platform::cpu::{Async, Cpu, CpuId, Part};
@@ -29,6 +28,19 @@ struct UnderWay {
     answer: PhysAddr,
     /// Bytes that the guest is told were written.
     written: u32,
+    /// What the drive reaches of the guest's memory.
+    reached: Vec<PhysAddr>,
+}
+
+/// What has passed a virtual disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct VdiskCounters {
+    /// Requests that were taken.
+    pub requests: u64,
+    /// Those that were refused: not known, or beyond the disk.
+    pub refused: u64,
+    /// What of the ring made no sense.
+    pub malformed: u64,
 }
 
 /// A virtual disk, as the hypervisor has it.
@@ -53,6 +65,8 @@ pub struct Vdisk {
     /// Who waits for the drive to have none.
     idle: WaitQueue,
     requests: Cell<u64>,
+    refused: Cell<u64>,
+    malformed: Rc<Cell<u64>>,
 }
 
 /// The number of the virtual disk of a request.
@@ -75,7 +89,22 @@ impl Vdisk {
             held: Cell::new(false),
             idle: WaitQueue::new(),
             requests: Cell::new(0),
+            refused: Cell::new(0),
+            malformed: Rc::default(),
         })
+    }
+
+    /// What has passed it.
+    pub fn counters(&self) -> VdiskCounters {
+        VdiskCounters {
+            requests: self.requests.get(),
+            refused: self.refused.get(),
+            malformed: self.malformed.get(),
+        }
+    }
+
+    fn count_malformed(&self) {
+        self.malformed.set(self.malformed.get() + 1);
     }
 
     fn ring(&self) -> Option<Rc<DeviceRing>> {
@@ -94,53 +123,61 @@ impl Vdisk {
     pub(super) fn next(&self, cpu: &Cpu) -> Option<Option<IoRequest>> {
         let ring = self.ring()?;
         let memory = &self.machine.memory;
-        let (first, total) = ring.take(memory, cpu)?;
+        let chain = ring.take(memory, cpu)?;
         self.requests.set(self.requests.get() + 1);
+        let (first, header_bytes) = (chain.first, BlockHeader::LEN as u32);
+        let (Some(to_write), Some(to_read)) =
+            (chain.readable.checked_sub(header_bytes), chain.writable.checked_sub(1))
+        else {
+            self.count_malformed();
+            return Some(self.give_back(cpu, &ring, first, 0));
+        };
+        if self.under_way.borrow().contains_key(&first) {
+            // It is given back when the drive has done what it was offered for before.
+            self.count_malformed();
+            return Some(None);
+        }
         let mut header = [0; BlockHeader::LEN];
-        ring.each(0, BlockHeader::LEN as u32, |offset, piece| {
+        ring.each(0, header_bytes, |offset, piece| {
             cpu.load(piece.at, &mut header[offset as usize..(offset + piece.length) as usize]);
         });
-        let Some(length) = total.checked_sub(BlockHeader::LEN as u32 + 1) else {
-            ring.give(memory, cpu, first, 0);
-            self.untold.set(true);
-            return Some(None);
-        };
         let mut answer = None;
-        ring.each(total - 1, 1, |_, piece| answer = Some(piece.at));
+        ring.each(chain.readable + to_read, 1, |_, piece| answer = Some(piece));
         let answer = answer?;
         let header = BlockHeader::parse(&header);
-        let op = match header.kind {
-            BlockHeader::READ => Ok(BlockOp::Read),
-            BlockHeader::WRITE => Ok(BlockOp::Write { fua: true }),
+        let asked = match header.kind {
+            BlockHeader::READ => Ok((BlockOp::Read, to_read)),
+            BlockHeader::WRITE => Ok((BlockOp::Write { fua: true }, to_write)),
             _ => Err(BlockHeader::UNSUPPORTED),
         };
-        let at = header.sector.checked_mul(SECTOR).and_then(|at| at.checked_add(self.part.start));
-        let at = at.filter(|at| at.checked_add(length.into()).is_some_and(|end| end <= self.part.end));
-        let (op, offset) = match (op, at) {
-            (Ok(op), Some(at)) => (op, at),
-            (Err(refused), _) => return Some(self.refuse(cpu, &ring, first, answer, refused)),
-            (_, None) => return Some(self.refuse(cpu, &ring, first, answer, BlockHeader::FAILED)),
+        let fits = |length: u32| {
+            let at = header.sector.checked_mul(SECTOR)?.checked_add(self.part.start)?;
+            (length > 0 && at.checked_add(length.into())? <= self.part.end).then_some(at)
         };
-        let mut pieces = Vec::new();
-        ring.each(BlockHeader::LEN as u32, length, |_, piece| {
+        let asked = asked.and_then(|(op, length)| Ok((op, length, fits(length).ok_or(BlockHeader::FAILED)?)));
+        let (op, length, offset) = match asked {
+            Ok(asked) => asked,
+            Err(why) => {
+                self.refused.set(self.refused.get() + 1);
+                cpu.store(answer.at, &[why]);
+                return Some(self.give_back(cpu, &ring, first, 1));
+            }
+        };
+        let (mut pieces, mut reached) = (Vec::new(), vec![answer.guest]);
+        ring.each(header_bytes, length, |_, piece| {
             pieces.push(Segment { at: piece.at, length: piece.length });
+            reached.push(piece.guest);
         });
+        memory.hold(reached.iter().copied());
         let written = if op == BlockOp::Read { length + 1 } else { 1 };
-        self.under_way.borrow_mut().insert(first, UnderWay { answer, written });
+        self.under_way.borrow_mut().insert(first, UnderWay { answer: answer.at, written, reached });
         let token = self.number << 16 | u64::from(first);
         Some(Some(IoRequest { op, offset, length: length.into(), memory: pieces, token }))
     }
 
-    fn refuse(
-        &self,
-        cpu: &Cpu,
-        ring: &DeviceRing,
-        first: u16,
-        answer: PhysAddr,
-        why: u8,
-    ) -> Option<IoRequest> {
-        cpu.store(answer, &[why]);
-        ring.give(&self.machine.memory, cpu, first, 1);
+    /// Gives back what the drive is not asked for.
+    fn give_back(&self, cpu: &Cpu, ring: &DeviceRing, first: u16, written: u32) -> Option<IoRequest> {
+        ring.give(&self.machine.memory, cpu, first, written);
         self.untold.set(true);
         None
     }
@@ -149,6 +186,7 @@ impl Vdisk {
     pub(super) fn answer(&self, cpu: &Cpu, done: IoDone) {
         let first = done.token as u16;
         let Some(own) = self.under_way.borrow_mut().remove(&first) else { return };
+        self.machine.memory.let_go(own.reached.into_iter());
         if let Some(ring) = self.ring() {
             let answer = if done.result.is_ok() { BlockHeader::OK } else { BlockHeader::FAILED };
             cpu.store(own.answer, &[answer]);
@@ -234,8 +272,6 @@ impl Client for ServedDisk {
 pub(super) struct GuestDisk {
     pub vdisk: Rc<Vdisk>,
     pub storage: Weak<Storage>,
-    /// The guest's kernel.
-    pub kernel: Weak<Kernel>,
     pub block_bytes: u32,
 }
 
@@ -250,7 +286,8 @@ impl VirtualDisk for GuestDisk {
 
     fn start<'a>(&'a self, cpu: &'a Cpu, ring: Ring) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            let ring = DeviceRing::new(&self.vdisk.machine.memory, ring).ok_or(Error::Invalid)?;
+            let ring = DeviceRing::new(&self.vdisk.machine.memory, ring, Rc::clone(&self.vdisk.malformed))
+                .ok_or(Error::Invalid)?;
             let vdisk = Rc::clone(&self.vdisk);
             let done = self.vdisk.machine.call(cpu.id(), Exit::Call, move |cpu| {
                 *vdisk.ring.borrow_mut() = Some(Rc::new(ring));
@@ -272,7 +309,7 @@ impl VirtualDisk for GuestDisk {
     }
 
     fn request_irq(&self, cpu: &Cpu, handler: IrqHandler) -> Result<(), Error> {
-        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+        let kernel = self.vdisk.machine.guest().ok_or(Error::NoDevice)?;
         let CpuId(core) = cpu.id();
         let vector = kernel.add_interrupt(cpu.id(), "virtio-blk", handler)?;
         self.vdisk.vector.set(Some((core.into(), vector)));

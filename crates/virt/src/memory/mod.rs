@@ -52,8 +52,9 @@ pub struct Block {
 /// A page of guest memory.
 struct Page {
     host: Pages,
-    /// How many hold it where it is.
+    /// How many hold it where it is: for devices of the guest, for requests of the host's devices that reach it.
     pins: u32,
+    requests: u32,
     /// Until when it is being moved: nobody reaches it before.
     away_until: Time,
 }
@@ -148,7 +149,7 @@ impl GuestMemory {
         for (n, page) in taken.iter().enumerate() {
             enter(&*ground, &table, &mut free, address_of(n), page.start)?;
         }
-        let pages = taken.into_iter().map(|host| Page { host, pins: 0, away_until: Time::ZERO });
+        let pages = taken.into_iter().map(|host| Page { host, pins: 0, requests: 0, away_until: Time::ZERO });
         Ok(Self {
             host: Rc::downgrade(host),
             ground,
@@ -286,6 +287,24 @@ impl GuestMemory {
         }
     }
 
+    /// Holds the page of each address where it is while a device of the host reaches it. No limit counts that, which lasts for one
+    /// request (Linux: pages of direct I/O).
+    pub(crate) fn hold(&self, at: impl Iterator<Item = PhysAddr>) {
+        self.count_requests(at, |page| page.requests += 1);
+    }
+
+    /// Lets pages go that [`hold`](Self::hold) holds.
+    pub(crate) fn let_go(&self, at: impl Iterator<Item = PhysAddr>) {
+        self.count_requests(at, |page| page.requests -= 1);
+    }
+
+    fn count_requests(&self, at: impl Iterator<Item = PhysAddr>, count: impl Fn(&mut Page)) {
+        let mut pages = self.pages.borrow_mut();
+        for number in at.filter_map(number_of) {
+            pages.get_mut(number).into_iter().for_each(&count);
+        }
+    }
+
     fn whole_pages(&self, at: PhysAddr, length: u64) -> Result<Vec<usize>, Error> {
         if length == 0 || (at.0 | length) % LARGE != 0 {
             return Err(Error::Invalid);
@@ -309,7 +328,7 @@ impl GuestMemory {
         let host = self.host.upgrade().ok_or(Error::NoDevice)?;
         let from = {
             let page = self.page(at).ok_or(Error::Invalid)?;
-            if page.pins > 0 {
+            if page.pins > 0 || page.requests > 0 {
                 return Err(Error::Busy);
             }
             page.host

@@ -122,8 +122,7 @@ impl Network {
             }
             Box::pin(async {})
         });
-        let kernel = Rc::downgrade(&vm.kernel());
-        let way = GuestNic { vnic: Rc::clone(&vnic), network: self.me.clone(), kernel };
+        let way = GuestNic { vnic: Rc::clone(&vnic), network: self.me.clone() };
         (vnic, Rc::new(way))
     }
 

@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use kernel::Kernel;
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::irq::IrqHandler;
@@ -17,7 +16,7 @@ use super::Network;
 use super::context::Buffers;
 use crate::costs::VhostCosts;
 use crate::exits::Exit;
-use crate::ring::DeviceRing;
+use crate::ring::{Chain, DeviceRing};
 use crate::vm::Machine;
 
 /// From a frame's last bit until it is in memory, at most (assumed: some hundred times what it takes).
@@ -36,8 +35,10 @@ pub struct VnicCounters {
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Packets of the guest that made no sense.
+    /// Packets of the guest, and what of its rings, that made no sense.
     pub malformed: u64,
+    /// Packets of the guest for which the host had no memory.
+    pub no_memory: u64,
     /// Interrupts of the guest.
     pub interrupts: u64,
 }
@@ -46,6 +47,54 @@ pub struct VnicCounters {
 struct Rings {
     receive: DeviceRing,
     send: DeviceRing,
+    /// Chains that the packet takes that is being received, each with the bytes that go there; kept so that packets do not allocate.
+    taken: RefCell<Vec<(u16, u32)>>,
+}
+
+/// Bytes of a frame's header.
+const ETHERNET: u32 = wire::ethernet::HEADER_LEN as u32;
+/// The longest packet, one that is still to be cut.
+const LONGEST: u32 = 65_550;
+
+/// Whether a guest's packet of so many bytes can be what its header says.
+fn makes_sense(header: &NetHeader, length: u32) -> bool {
+    let sum_ends = u32::from(header.checksum_start) + u32::from(header.checksum_offset) + 2;
+    let is_summed = header.flags & NetHeader::NEEDS_CHECKSUM == 0 || sum_ends <= length;
+    let (headers, segment) = (u32::from(header.headers), header.segment);
+    let is_cut = header.gso == NetHeader::GSO_NONE || segment > 0 && headers > 0 && headers < length;
+    (ETHERNET..=LONGEST).contains(&length) && is_summed && is_cut
+}
+
+/// What a guest is told of a packet. One that another guest has sent needs no checksum on its way, and is not cut (Linux:
+/// `CHECKSUM_PARTIAL` and GSO pass a bridge as they are).
+fn header_of(packet: &Packet) -> [u8; NetHeader::LEN] {
+    let mut header = NetHeader { buffers: 1, ..NetHeader::default() };
+    match packet.checksum {
+        Checksum::Good => header.flags = NetHeader::DATA_VALID,
+        Checksum::Offload { start, offset } => {
+            header.flags = NetHeader::NEEDS_CHECKSUM;
+            (header.checksum_start, header.checksum_offset) = (start, offset);
+        }
+        _ => {}
+    }
+    if packet.segment > 0 && packet.headers > 0 {
+        header.gso = NetHeader::GSO_TCPV4;
+        (header.segment, header.headers) = (packet.segment, packet.headers);
+    }
+    header.emit()
+}
+
+/// Copies `length` bytes of a packet from `from` on behind the first `skipped` bytes of the chain that was taken last.
+fn copy_in(cpu: &Cpu, ring: &DeviceRing, skipped: u32, packet: &Packet, from: u32, length: u32) {
+    let (mut before, mut done) = (0, 0);
+    for fragment in &packet.fragments {
+        let begin = (from + done).saturating_sub(before).min(fragment.length);
+        let here = (fragment.length - begin).min(length - done);
+        ring.each(skipped + done, here, |offset, piece| {
+            cpu.copy(piece.at, fragment.at + u64::from(begin + offset), piece.length.into());
+        });
+        (before, done) = (before + fragment.length, done + here);
+    }
 }
 
 /// A virtual NIC, as the hypervisor has it.
@@ -75,6 +124,7 @@ pub struct Vnic {
     held: RefCell<VecDeque<Packet>>,
     left_at: Cell<Time>,
     counters: Cell<VnicCounters>,
+    malformed: Rc<Cell<u64>>,
 }
 
 impl Vnic {
@@ -95,18 +145,23 @@ impl Vnic {
             held: RefCell::default(),
             left_at: Cell::new(Time::ZERO),
             counters: Cell::default(),
+            malformed: Rc::default(),
         })
     }
 
     /// What has passed it.
     pub fn counters(&self) -> VnicCounters {
-        self.counters.get()
+        VnicCounters { malformed: self.malformed.get(), ..self.counters.get() }
     }
 
     fn count(&self, change: impl FnOnce(&mut VnicCounters)) {
         let mut counters = self.counters.get();
         change(&mut counters);
         self.counters.set(counters);
+    }
+
+    fn count_malformed(&self) {
+        self.malformed.set(self.malformed.get() + 1);
     }
 
     /// Another queue has its packets from now on: those of the old one go first.
@@ -189,43 +244,63 @@ impl Vnic {
         left && self.waits.replace(false)
     }
 
-    /// Copies a packet into a buffer of the guest.
+    /// Copies a packet into buffers of the guest: into as many as it takes.
     pub(super) fn put(&self, cpu: &Cpu, packet: &Packet, costs: &VhostCosts) {
         let rings = self.rings.borrow().clone();
-        let length = packet.length();
+        let written = rings.as_ref().and_then(|rings| self.fill(cpu, rings, packet, costs));
+        self.count(|c| match written {
+            Some(()) => {
+                c.received += 1;
+                c.received_bytes += u64::from(packet.length());
+            }
+            None => c.dropped += 1,
+        });
+    }
+
+    fn fill(&self, cpu: &Cpu, rings: &Rings, packet: &Packet, costs: &VhostCosts) -> Option<()> {
+        const HEADER: u32 = NetHeader::LEN as u32;
         let memory = &self.machine.memory;
-        let chain = rings.as_ref().and_then(|rings| rings.receive.take(memory, cpu));
-        let (Some(rings), Some((first, room))) = (&rings, chain) else {
-            self.count(|c| c.dropped += 1);
-            return;
-        };
-        cpu.work(costs.receive);
-        let total = length + NetHeader::LEN as u32;
-        if room < total {
-            self.count(|c| c.dropped += 1);
-            rings.receive.give(memory, cpu, first, 0);
-            self.untold.set(true);
-            return;
+        let total = HEADER + packet.length();
+        let (ring, mut taken) = (&rings.receive, rings.taken.borrow_mut());
+        taken.clear();
+        let (mut done, mut count_at) = (0, [None; 2]);
+        while done < total {
+            let Some(Chain { first, readable, writable }) = ring.take(memory, cpu) else {
+                ring.take_back(taken.len() as u16);
+                return None;
+            };
+            if readable > 0 || writable < if done == 0 { HEADER } else { 1 } {
+                self.count_malformed();
+                taken.push((first, 0));
+                taken.iter().for_each(|&(first, _)| ring.give(memory, cpu, first, 0));
+                self.untold.set(true);
+                return None;
+            }
+            let skipped = if done == 0 { HEADER } else { 0 };
+            if done == 0 {
+                cpu.work(costs.receive);
+                let header = header_of(packet);
+                ring.each(0, HEADER, |offset, piece| {
+                    cpu.store(piece.at, &header[offset as usize..(offset + piece.length) as usize]);
+                });
+                ring.each(HEADER - 2, 2, |offset, piece| {
+                    (0..piece.length).for_each(|n| {
+                        count_at[(offset + n) as usize] = Some(piece.at + u64::from(n));
+                    });
+                });
+            }
+            let here = (writable - skipped).min(total - done - skipped);
+            copy_in(cpu, ring, skipped, packet, done + skipped - HEADER, here);
+            taken.push((first, skipped + here));
+            done += skipped + here;
         }
-        let valid = packet.checksum == Checksum::Good;
-        let flags = if valid { NetHeader::DATA_VALID } else { 0 };
-        let header = NetHeader { flags, gso: NetHeader::GSO_NONE, buffers: 1, ..NetHeader::default() }.emit();
-        rings.receive.each(0, NetHeader::LEN as u32, |offset, piece| {
-            cpu.store(piece.at, &header[offset as usize..(offset + piece.length) as usize]);
-        });
-        let mut done = 0;
-        for fragment in &packet.fragments {
-            rings.receive.each(NetHeader::LEN as u32 + done, fragment.length, |offset, piece| {
-                cpu.copy(piece.at, fragment.at + u64::from(offset), piece.length.into());
-            });
-            done += fragment.length;
+        if taken.len() > 1 {
+            let count = (taken.len() as u16).to_le_bytes();
+            count_at.iter().flatten().zip(count).for_each(|(&at, byte)| cpu.store(at, &[byte]));
         }
-        rings.receive.give(memory, cpu, first, total);
+        taken.iter().for_each(|&(first, length)| ring.give(memory, cpu, first, length));
         self.untold.set(true);
-        self.count(|c| {
-            c.received += 1;
-            c.received_bytes += u64::from(length);
-        });
+        Some(())
     }
 
     /// Takes the next packet that the guest sends, copied into buffers of the host; `Some(None)` if it made no sense.
@@ -240,16 +315,23 @@ impl Vnic {
         if !buffers.has_room() {
             return None;
         }
-        let (first, total) = rings.send.take(memory, cpu)?;
+        let Chain { first, readable, writable } = rings.send.take(memory, cpu)?;
         cpu.work(costs.send);
         let mut header = [0; NetHeader::LEN];
         rings.send.each(0, NetHeader::LEN as u32, |offset, piece| {
             cpu.load(piece.at, &mut header[offset as usize..(offset + piece.length) as usize]);
         });
-        let length = total.saturating_sub(NetHeader::LEN as u32);
-        let parsed = NetHeader::parse(&header).ok().filter(|_| (14..=65_550).contains(&length));
+        let length = readable.saturating_sub(NetHeader::LEN as u32);
+        let parsed = NetHeader::parse(&header).ok();
+        let parsed = parsed.filter(|header| writable == 0 && makes_sense(header, length));
+        if parsed.is_none() {
+            self.count_malformed();
+        }
         let packet = parsed.and_then(|header| {
-            let mut packet = buffers.packet(cpu, length)?;
+            let Some(mut packet) = buffers.packet(cpu, length) else {
+                self.count(|c| c.no_memory += 1);
+                return None;
+            };
             let mut done = 0;
             for fragment in &packet.fragments {
                 rings.send.each(NetHeader::LEN as u32 + done, fragment.length, |offset, piece| {
@@ -269,13 +351,12 @@ impl Vnic {
         });
         rings.send.give(memory, cpu, first, 0);
         self.untold.set(true);
-        self.count(|c| match packet {
-            Some(_) => {
+        if packet.is_some() {
+            self.count(|c| {
                 c.sent += 1;
                 c.sent_bytes += u64::from(length);
-            }
-            None => c.malformed += 1,
-        });
+            });
+        }
         Some(packet)
     }
 
@@ -319,8 +400,6 @@ impl Vnic {
 pub struct GuestNic {
     pub(super) vnic: Rc<Vnic>,
     pub(super) network: Weak<Network>,
-    /// The guest's kernel.
-    pub(super) kernel: Weak<Kernel>,
 }
 
 impl GuestNic {
@@ -344,9 +423,10 @@ impl VirtualNic for GuestNic {
     fn start<'a>(&'a self, cpu: &'a Cpu, receive: Ring, send: Ring) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             let memory = &self.vnic.machine.memory;
-            let rings = (DeviceRing::new(memory, receive), DeviceRing::new(memory, send));
+            let ring = |ring| DeviceRing::new(memory, ring, Rc::clone(&self.vnic.malformed));
+            let rings = (ring(receive), ring(send));
             let (Some(receive), Some(send)) = rings else { return Err(Error::Invalid) };
-            let rings = Rc::new(Rings { receive, send });
+            let rings = Rc::new(Rings { receive, send, taken: RefCell::default() });
             self.call(cpu, |vnic, network, cpu| {
                 *vnic.rings.borrow_mut() = Some(rings);
                 network.started(vnic, cpu);
@@ -371,7 +451,7 @@ impl VirtualNic for GuestNic {
     }
 
     fn request_irq(&self, cpu: &Cpu, handler: IrqHandler) -> Result<(), Error> {
-        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+        let kernel = self.vnic.machine.guest().ok_or(Error::NoDevice)?;
         let CpuId(core) = cpu.id();
         let vector = kernel.add_interrupt(cpu.id(), "virtio-net", handler)?;
         self.vnic.vector.set(Some((core.into(), vector)));

@@ -19,8 +19,9 @@ use platform::kernel::TaskParams;
 use platform::memory::{PhysAddr, Policy};
 use platform::storage::{BlockFile, IoCompletions, IoRequest};
 use platform::sync::Completion;
+use platform::virtio::VirtualDisk;
 use units::{Bytes, Duration};
-use virt::disk::Storage;
+use virt::disk::{Storage, Vdisk};
 use virt::{InterruptSupport, VhostCosts, Vm};
 use wire::pcie::{Generation, Width};
 
@@ -55,14 +56,24 @@ pub struct Machine {
     pub kernel: Rc<Kernel>,
     pub control: NvmeControl,
     driver: Rc<NvmeDriver>,
-    host: Rc<Kernel>,
-    vm: Rc<Vm>,
-    storage: Rc<Storage>,
+    pub host: Rc<Kernel>,
+    pub vm: Rc<Vm>,
+    pub storage: Rc<Storage>,
+    pub vdisk: Rc<Vdisk>,
+    /// The guest's way to it.
+    pub way: Rc<dyn VirtualDisk>,
 }
 
 impl Machine {
-    /// A guest that has booted.
+    /// A guest that has booted and drives its disk.
     pub fn new(setup: &Setup) -> Self {
+        let machine = Self::undriven(setup);
+        machine.probe();
+        machine
+    }
+
+    /// One whose disk nobody drives.
+    pub fn undriven(setup: &Setup) -> Self {
         let mut params = NvmeParams::example();
         (setup.drive)(&mut params);
         let board = Board {
@@ -91,14 +102,29 @@ impl Machine {
         let drive = host.block().devices().into_iter().next().expect("the host has a drive");
         let bytes = drive.open().bytes();
         let storage = Storage::new(&host, drive, VhostCosts::linux());
-        let (_, way) = storage.add(&vm, 0..bytes);
+        let (vdisk, way) = storage.add(&vm, 0..bytes);
+        Self { simulation, kernel, control, driver, host, vm, storage, vdisk, way }
+    }
+
+    /// Gives the guest's disk a driver of the kernel that the guest runs now.
+    pub fn probe(&self) {
+        let (kernel, way) = (self.vm.kernel(), Rc::clone(&self.way));
         let face = kernel.face();
         let probed = kernel.run(TaskParams::named("virtio-blk"), async move |cpu: Cpu| {
             VirtioBlk::probe(&face, &cpu, way, VirtioBlkCosts::linux()).await
         });
-        let probed = simulation.block_on(async move { probed.wait().await }).expect("it ends");
+        let probed = self.simulation.block_on(async move { probed.wait().await }).expect("it ends");
         assert!(probed.is_ok(), "{:?}", kernel.log());
-        Self { simulation, kernel, control, driver, host, vm, storage }
+    }
+
+    /// Bytes of the host's memory that are free.
+    pub fn free(&self) -> u64 {
+        self.host.memory().iter().map(|node| node.free.get()).sum()
+    }
+
+    /// Lets a future come to its end.
+    pub fn wait<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        self.simulation.block_on(future).expect("it ends")
     }
 
     /// Until nothing happens any more.

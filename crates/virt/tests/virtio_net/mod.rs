@@ -1,0 +1,4 @@
+mod faults;
+mod frames;
+mod machine;
+mod rogue;
