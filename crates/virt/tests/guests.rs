@@ -504,7 +504,7 @@ async fn command(
 #[test]
 fn a_rogue_guest_reaches_nothing_else() {
     const DMA: u64 = 100_000;
-    const ACCESSES: u64 = 80_000;
+    const ACCESSES: u64 = 100_000;
     let host = host_with(DmaMode::Strict, true, InterruptSupport::Posted);
     let vm = host.start("x", &[2, 3]).unwrap();
     vm.kernel().add_driver(Rc::new(VfioDriver::nvme()) as _);

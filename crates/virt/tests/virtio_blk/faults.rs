@@ -142,6 +142,24 @@ fn a_guest_killed_while_it_writes_leaves_nothing() {
     assert!(acknowledged(&machine, &done) > 16);
 }
 
+/// What the drive has under way goes on meanwhile; nothing new comes.
+#[test]
+fn a_guest_paused_while_it_writes_loses_nothing() {
+    let machine = Machine::new(&Setup::default());
+    let done = write_on(&machine, 16);
+    for _ in 0..8 {
+        run_for(&machine, Duration::from_us(503));
+        machine.vm.pause();
+        run_for(&machine, Duration::from_ms(2));
+        let paused = (done.get(), machine.vdisk.counters());
+        run_for(&machine, Duration::from_ms(2));
+        assert_eq!((done.get(), machine.vdisk.counters()), paused);
+        machine.vm.resume();
+    }
+    run_for(&machine, Duration::from_ms(2));
+    assert!(acknowledged(&machine, &done) > 64);
+}
+
 #[test]
 fn a_guest_that_is_reset_has_its_disk_again() {
     let machine = Machine::new(&Setup::default());
