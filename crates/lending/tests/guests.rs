@@ -5,8 +5,8 @@ mod common;
 
 use std::rc::Rc;
 
-use common::Cluster;
 use common::copiers::{self, CopierBinding, CopierDriver, MAGIC};
+use common::{Cluster, Hosts};
 use kernel::DmaMode;
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Node};
@@ -178,6 +178,25 @@ fn a_guest_has_a_function_from_its_reset_until_its_end() {
     // The host itself may have it now.
     cluster.borrow(0, 1, 0).unwrap();
     assert!(cluster.copies(0, 9));
+}
+
+/// What the lender's handler takes to pass an interrupt on is what each operation of the guest's takes longer, and no more.
+#[test]
+fn a_copy_waits_for_the_handler_that_passes_its_interrupt_on() {
+    let took = |forward: u64| {
+        let shape = Hosts { forward, ..Hosts::default() };
+        let cluster = Cluster::of(&BOTH, 1, shape);
+        let guest = guest(&cluster, 0);
+        guest.lend(&cluster, 1, 0).unwrap();
+        guest.boot(&cluster);
+        assert!(guest.copies(&cluster, 1));
+        let began = cluster.simulation.now();
+        (0..20).for_each(|n| assert!(guest.copies(&cluster, n)));
+        cluster.simulation.now().since(began).as_ns_f64() / 20.0
+    };
+    let [none, some, much] = [0, 8_000, 32_000].map(took);
+    let (first, second) = (some - none, much - some);
+    assert!(first > 1_000.0 && (second / first - 3.0).abs() < 0.15, "{none} {some} {much} ns a copy");
 }
 
 #[test]

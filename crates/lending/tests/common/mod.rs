@@ -50,6 +50,7 @@ pub struct Cluster {
     pub hosts: Vec<Side>,
     /// Each pair has one.
     pub cables: Vec<(usize, usize, LinkId)>,
+    forward: u64,
 }
 
 /// How hosts differ from others, and the first from the rest.
@@ -60,11 +61,14 @@ pub struct Hosts {
     pub first_keeps: usize,
     /// Most bytes of a payload that pass its adapter.
     pub first_payload: u32,
+    /// Cycles of handlers that pass interrupts of guests' functions on.
+    pub forward: u64,
 }
 
 impl Default for Hosts {
     fn default() -> Self {
-        Self { requesters: [32; 2], first_keeps: 0, first_payload: 256 }
+        let forward = LendingParams::default().forward;
+        Self { requesters: [32; 2], first_keeps: 0, first_payload: 256, forward }
     }
 }
 
@@ -199,7 +203,7 @@ impl Cluster {
                 side(&simulation, (host, mode), adapter, (own, if n == 0 { shape.first_keeps } else { 0 }))
             })
             .collect();
-        let mut cluster = Self { simulation, hosts, cables };
+        let mut cluster = Self { simulation, hosts, cables, forward: shape.forward };
         (0..modes.len()).for_each(|host| cluster.boot(host));
         (0..modes.len()).for_each(|host| cluster.start(host).expect("the service starts"));
         cluster
@@ -210,7 +214,8 @@ impl Cluster {
     }
 
     fn start(&mut self, host: usize) -> Result<(), Error> {
-        self.hosts[host].lends.start(&self.simulation, params())
+        let params = LendingParams { forward: self.forward, ..params() };
+        self.hosts[host].lends.start(&self.simulation, params)
     }
 
     /// The power of a host goes, and comes again after a while: its devices are reset, and a new kernel boots.
