@@ -74,21 +74,21 @@ pub fn latency(bench: &Bench, organisation: Organisation, instances: u16) -> Res
     Ok(named("qpi-udp", &format!("{}/{instances}", organisation.name()), each))
 }
 
-/// Starts a server's memcached on cores of socket 0 and the client's load on as many of its own.
+/// Starts a server's memcached on these cores and, on these of the client, the load on it.
 fn memcached(
-    bench: &Bench,
     rig: &Rig,
-    cores: &[u16],
+    (cores, clients): (&[u16], &[u16]),
+    to: &str,
     (value, set, time): (u32, u32, &str),
 ) -> Result<rig::Running, String> {
     let threads = cores.len();
-    rig.start(0, cores, &format!("memcached -t {threads} -m 1024"))?;
+    let (_, port) = to.split_once(':').ok_or("no port")?;
+    rig.start(0, cores, &format!("memcached -t {threads} -m 1024 -p {port}"))?;
     let line = format!(
-        "memaslap -s 10.0.0.1:11211 -c {CLIENTS} -t {time} -X {value} -w {OBJECTS} --key 256 --set {}",
+        "memaslap -s {to} -c {CLIENTS} -t {time} -X {value} -w {OBJECTS} --key 256 --set {}",
         f64::from(set) / 100.0
     );
-    let clients: Vec<u16> = (0..bench.cores).collect();
-    rig.start(1, &clients, &line)
+    rig.start(1, clients, &line)
 }
 
 fn two_hosts(bench: &Bench, organisation: Organisation) -> Result<Rig, String> {
@@ -108,7 +108,8 @@ fn organisation_of_client(organisation: Organisation) -> Organisation {
 pub fn store(bench: &Bench, organisation: Organisation, set: u32) -> Result<Values, String> {
     let rig = two_hosts(bench, organisation)?;
     let cores: Vec<u16> = (0..bench.cores.min(CLIENTS)).collect();
-    let running = memcached(bench, &rig, &cores, (512 << 10, set, "1s"))?;
+    let clients: Vec<u16> = (0..bench.cores).collect();
+    let running = memcached(&rig, (&cores, &clients), "10.0.0.1:11211", (512 << 10, set, "1s"))?;
     // The objects are put there first.
     let objects = u64::from(CLIENTS) * u64::from(OBJECTS) * (512 << 10);
     let host = rig.host(0).kernel.net().device(organisation.device()).ok_or("the server has no device")?;
@@ -128,30 +129,60 @@ pub fn store(bench: &Bench, organisation: Organisation, set: u32) -> Result<Valu
     Ok(named("memcached", &format!("{}/{set}", organisation.name()), each))
 }
 
-/// PageRank on eight cores of each socket, alone or beside memcached or netperf on the others (Figure 13).
-pub fn ranks(bench: &Bench, beside: Option<(Organisation, &str)>) -> Result<Values, String> {
-    let organisation = beside.map_or(Organisation::Local, |(organisation, _)| organisation);
-    let rig = two_hosts(bench, organisation)?;
-    let free: Vec<u16> = (RANKERS..bench.cores).collect();
+/// Loads the server's cores that PageRank leaves free, six of each socket, with memcached or netperf that receives. A socket's
+/// six are reached by the network device near them or by the one far from them, and so are the client's cores that talk to them;
+/// an octoNIC has one address for all.
+fn load_free_cores(
+    bench: &Bench,
+    rig: &Rig,
+    organisation: Organisation,
+    load: &str,
+) -> Result<Vec<rig::Running>, String> {
     let mut loads = Vec::new();
-    match beside {
-        None => {}
-        Some((_, "memcached")) => loads.push(memcached(bench, &rig, &free, (256 << 10, 50, "1s"))?),
-        Some(_) => {
-            for (n, &core) in (0u16..).zip(&free) {
-                rig.start(0, &[core], &format!("netserver -p {}", 13_000 + n))?;
-                let line =
-                    format!("netperf -H 10.0.0.1 -p {} -t TCP_STREAM -l 1 -- -m 65536 -M 65536", 13_000 + n);
-                loads.push(rig.start(1, &[n], &line)?);
-            }
+    for socket in 0..2 {
+        let device = if organisation == Organisation::Remote { 1 - socket } else { socket };
+        let address = if organisation == Organisation::Octo { 0 } else { device };
+        let address = format!("10.0.{address}.1");
+        let cores = |from: u16, to: u16| (from..to).map(|n| bench.core(socket, n)).collect::<Vec<u16>>();
+        let (free, clients) = (cores(RANKERS, bench.cores), cores(0, bench.cores - RANKERS));
+        if load == "memcached" {
+            let to = format!("{address}:{}", 11_211 + socket);
+            loads.push(memcached(rig, (&free, &clients), &to, (256 << 10, 50, "1s"))?);
+            continue;
+        }
+        for (&core, &client) in free.iter().zip(&clients) {
+            let port = 13_000 + core;
+            rig.start(0, &[core], &format!("netserver -p {port}"))?;
+            let line = format!("netperf -H {address} -p {port} -t TCP_STREAM -l 1 -- -m 65536 -M 65536");
+            loads.push(rig.start(1, &[client], &line)?);
         }
     }
+    Ok(loads)
+}
+
+/// PageRank on eight cores of each socket, alone or beside memcached or netperf on the others (Figure 13).
+pub fn ranks(bench: &Bench, beside: Option<(Organisation, &str)>) -> Result<Values, String> {
+    let wired = match beside {
+        Some((Organisation::Octo, _)) => Organisation::Octo,
+        _ => Organisation::TwoNetdevs,
+    };
+    let rig = bench.boot(&format!(
+        "{}{}{}",
+        bench.host("server", wired, DRIVER),
+        bench.host("client", wired, DRIVER),
+        Bench::cable(wired)
+    ))?;
+    let loads = match beside {
+        Some((organisation, load)) => load_free_cores(bench, &rig, organisation, load)?,
+        None => Vec::new(),
+    };
     // Until every flow has its rule.
     rig.pass(Duration::from_ms(3));
     let rankers: Vec<u16> =
         (0..2).flat_map(|socket| (0..RANKERS).map(move |n| bench.core(socket, n))).collect();
     let running = rig.start(0, &rankers, GRAPH)?;
     let (report, run) = rig.measure_until_end(&running, BATCH)?;
+    loads.iter().try_for_each(rig::Running::still_runs)?;
     let time = ("time", rig::of_steps(rig::of(&report, "trial time")?, &report.samples));
     Ok(match beside {
         None => named("pagerank", "alone", [time]),
