@@ -121,6 +121,10 @@ impl MemoryGround for Plain {
         Swept { issued: done, loaded: done }
     }
 
+    fn gather(&self, _: CpuId, now: Time, places: &[PhysAddr], step: Duration) -> Time {
+        now + step * places.len() as u64
+    }
+
     fn prefetch(&self, _: CpuId, now: Time, _: PhysAddr, _: u64) -> Time {
         now
     }

@@ -153,3 +153,30 @@ fn a_tasks_memory_comes_from_where_it_was_told() {
         assert_eq!(took.get(), nodes, "{policy:?}");
     }
 }
+
+#[test]
+fn scattered_loads_overlap_as_buffers_allow() {
+    let machine = machine(DmaMode::Off);
+    let kernel = machine.kernel.face();
+    let [one_by_one, gathered] = machine.run(0, move |cpu| {
+        Box::pin(async move {
+            let pages = kernel.alloc_pages(&cpu, 9, Policy::Bind(Node(0))).unwrap();
+            // No two of a page, so that nothing is fetched ahead.
+            let places: Vec<_> = (0..300).map(|n| pages.start + n * PAGE).collect();
+            places.iter().zip(0u32..).for_each(|(&place, n)| cpu.stream(place, &n.to_le_bytes()));
+            let began = cpu.now();
+            places[1..101].iter().for_each(|&place| assert!(cpu.load_u32(place) > 0));
+            let one_by_one = cpu.now().since(began).as_ns_f64();
+            let began = cpu.now();
+            let mut into = [0; 4 * 100];
+            cpu.gather(&places[101..201], 3, &mut into);
+            let gathered = cpu.now().since(began).as_ns_f64();
+            assert!(
+                (101u32..).zip(into.as_chunks::<4>().0).all(|(n, bytes)| u32::from_le_bytes(*bytes) == n)
+            );
+            [one_by_one, gathered]
+        })
+    });
+    // Ten buffers; the last ten lines are not waited for.
+    assert!((8.0..13.0).contains(&(one_by_one / gathered)), "{one_by_one} and {gathered}");
+}

@@ -146,6 +146,8 @@ pub trait CpuOps {
     /// Runs a loop over arrays, `line` cycles a line at least. `compute` gets all that is loaded, one array behind the other, and
     /// leaves what is stored at its beginning.
     fn sweep(&self, arrays: Sweep<'_>, line: Cycles, compute: &mut dyn FnMut(&mut [u8]));
+    /// Loads a few bytes from each of many places that depend on nothing loaded here, `each` cycles apart at least.
+    fn gather(&self, places: &[PhysAddr], each: Cycles, into: &mut [u8]);
     /// Fetches lines into the caches without waiting for them.
     fn prefetch(&self, at: PhysAddr, length: u64);
     /// Orders stores, those to devices too: later ones wait until earlier ones are accepted.
@@ -265,6 +267,13 @@ impl Cpu {
     /// loaded, one array behind the other, and leaves what is stored at its beginning.
     pub fn sweep(&self, arrays: Sweep<'_>, line: u64, mut compute: impl FnMut(&mut [u8])) {
         self.0.sweep(arrays, Cycles::new(line), &mut compute);
+    }
+
+    /// Loads as many bytes from each of many places as there is room for in `into`, side by side, `each` cycles apart at least. No
+    /// address comes from what is loaded here, so that as many are under way as the core has buffers; what follows waits for none.
+    /// A piece lies within a line.
+    pub fn gather(&self, places: &[PhysAddr], each: u64, into: &mut [u8]) {
+        self.0.gather(places, Cycles::new(each), into);
     }
 
     /// As [`load`](Self::load) of what may be long: in stretches of 4 KiB, so that other cores' accesses to the same memory come

@@ -159,6 +159,18 @@ impl MemoryGround for GuestGround {
         Swept { issued: pieces.0, loaded: loaded.max(pieces.0) }
     }
 
+    fn gather(&self, core: CpuId, now: Time, places: &[PhysAddr], step: Duration) -> Time {
+        let own = self.vcpu(core).core();
+        let mut when = now;
+        let mut translated = Vec::with_capacity(places.len());
+        for &place in places {
+            let place = self.0.translate(core, own, when, place);
+            when = place.0;
+            translated.extend(place.1.map(|(place, _)| place));
+        }
+        self.0.host.gather(own, when, &translated, step)
+    }
+
     fn prefetch(&self, core: CpuId, now: Time, at: PhysAddr, length: u64) -> Time {
         let host = &self.0.host;
         self.pieces(core, now, at, length, |_, own, now, place, piece| host.prefetch(own, now, place, piece))

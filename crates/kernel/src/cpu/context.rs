@@ -361,6 +361,18 @@ impl CpuOps for Context {
         self.advance_to(done);
     }
 
+    fn gather(&self, places: &[PhysAddr], each: Cycles, into: &mut [u8]) {
+        let ground = &self.cores.ground;
+        for (&place, into) in places.iter().zip(into.chunks_mut((into.len() / places.len().max(1)).max(1))) {
+            if !ground.peek(place, into) {
+                into.fill(0xff);
+            }
+        }
+        let step = self.cores.time_for(each.get());
+        let done = ground.gather(self.core.get(), self.now(), places, step);
+        self.advance_to(done);
+    }
+
     fn prefetch(&self, at: PhysAddr, length: u64) {
         let done = self.cores.ground.prefetch(self.core.get(), self.now(), at, length);
         self.advance_to(done);

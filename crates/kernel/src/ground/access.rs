@@ -174,6 +174,17 @@ impl MemoryGround for HostGround {
         })
     }
 
+    fn gather(&self, core: CpuId, now: Time, places: &[PhysAddr], step: Duration) -> Time {
+        self.access(core, now, |accesses| {
+            for &place in places {
+                accesses.load(line_of(place, 0));
+                accesses.now += step;
+            }
+            accesses.note_fills();
+            accesses.now
+        })
+    }
+
     fn prefetch(&self, core: CpuId, mut now: Time, at: PhysAddr, length: u64) -> Time {
         let core = convert::core(core);
         self.with(|host, cx| {

@@ -94,6 +94,9 @@ pub trait MemoryGround {
     /// A core runs a loop over arrays, which takes it `step` for each line at least. Moves no bytes.
     fn sweep(&self, core: CpuId, now: Time, arrays: Sweep<'_>, step: Duration) -> Swept;
 
+    /// A core loads from places that don't depend on one another, `step` apart at least; gives when it goes on. Moves no bytes.
+    fn gather(&self, core: CpuId, now: Time, places: &[PhysAddr], step: Duration) -> Time;
+
     /// A core asks for lines without waiting for them.
     fn prefetch(&self, core: CpuId, now: Time, at: PhysAddr, length: u64) -> Time;
 
