@@ -159,6 +159,23 @@ pub fn of_steps(time: f64, steps: &[f64]) -> Known {
     (time, time * steady::half_width(&groups) * GROUPS as f64 / groups.iter().sum::<f64>())
 }
 
+/// How a time that is made of steps relates to another that is made of the same ones, and half its 95 % interval by how unlike the
+/// ratios of steps are.
+pub fn of_pairs(ratio: f64, (over, under): (&[f64], &[f64])) -> Known {
+    let size = over.len().min(under.len()) / GROUPS;
+    if size == 0 {
+        return (ratio, f64::NAN);
+    }
+    let sum = |group: &[f64]| group.iter().sum::<f64>();
+    let ratios: Vec<f64> = over
+        .rchunks_exact(size)
+        .zip(under.rchunks_exact(size))
+        .take(GROUPS)
+        .map(|(over, under)| sum(over) / sum(under))
+        .collect();
+    (ratio, steady::half_width(&ratios))
+}
+
 /// What is known of the operations of a program that takes one after the other, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {

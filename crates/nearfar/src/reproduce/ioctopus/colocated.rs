@@ -9,7 +9,7 @@ use units::Duration;
 use super::server::{Bench, Organisation};
 use super::streams::{self, CORE, DRIVER, receiving};
 use crate::reproduce::rig::{self, Rig};
-use crate::reproduce::runs::{Values, named};
+use crate::reproduce::runs::{Known, Values, named, set_known};
 
 const BATCH: Duration = Duration::from_us(40);
 const BATCHES: usize = 45;
@@ -184,16 +184,33 @@ pub fn ranks(bench: &Bench, beside: Option<(Organisation, &str)>) -> Result<Valu
     let running = rig.start(0, &rankers, GRAPH)?;
     let (report, run) = rig.measure_until_end(&running, BATCH)?;
     loads.iter().try_for_each(rig::Running::still_runs)?;
+    let place = match beside {
+        None => "alone".to_owned(),
+        Some((organisation, load)) => format!("{}/{load}", organisation.name()),
+    };
     let time = ("time", rig::of_steps(rig::of(&report, "trial time")?, &report.samples));
-    Ok(match beside {
-        None => named("pagerank", "alone", [time]),
-        Some((organisation, load)) => {
-            let each = [
-                time,
-                ("workload", run.of(|rates| rates.passed)),
-                ("link-io", run.of(|rates| rates.link_io)),
-            ];
-            named("pagerank", &format!("{}/{load}", organisation.name()), each)
-        }
-    })
+    let mut values = named("pagerank", &place, [time]);
+    if beside.is_some() {
+        let each = [("workload", run.of(|rates| rates.passed)), ("link-io", run.of(|rates| rates.link_io))];
+        values.extend(named("pagerank", &place, each));
+    }
+    for (n, &step) in report.samples.iter().enumerate() {
+        set_known(&mut values, &step_at(&place, n), (step, f64::NAN));
+    }
+    Ok(values)
+}
+
+/// How a step of PageRank is called beside a load at a `place`.
+fn step_at(place: &str, step: usize) -> String {
+    format!("pagerank-step/{place}/{step}")
+}
+
+/// How many times as long PageRank takes at one place as at another. It is the same graph, cut into the same steps: some take
+/// longer than others in both, which says nothing of how well the ratio is known.
+pub fn times_as_long(values: &Values, (over, under): (&str, &str)) -> Option<Known> {
+    let steps = |place: &str| -> Vec<f64> {
+        (0..).map_while(|step| values.get(&step_at(place, step)).copied()).collect()
+    };
+    let time = |place: &str| values.get(&format!("pagerank-time/{place}")).copied();
+    Some(rig::of_pairs(time(over)? / time(under)?, (&steps(over), &steps(under))))
 }

@@ -174,6 +174,15 @@ fn derived(values: &Values) -> Values {
             set(&format!("memcached-gain/{share}"), (100.0 * (times - 1.0), 100.0 * half));
         }
     }
+    for load in ["netperf", "memcached"] {
+        let [local, remote, octo] = ["local", "remote", "octo"].map(|name| format!("{name}/{load}"));
+        if let Some((times, half)) = colocated::times_as_long(values, (&remote, &local)) {
+            set(&format!("pagerank-longer/remote/{load}"), (100.0 * (times - 1.0), 100.0 * half));
+        }
+        if let Some(times) = colocated::times_as_long(values, (&octo, &local)) {
+            set(&format!("pagerank-times/octo/{load}"), times);
+        }
+    }
     derived
 }
 
