@@ -12,8 +12,8 @@ pub(super) struct Dram {
     params: DramParams,
     /// Time for which a line occupies its channel.
     service: Duration,
-    /// What a batch of writes takes of its channel.
-    batch: Duration,
+    /// What a write takes of its channel, with its share of the turns before and after its batch.
+    write_slot: Duration,
     /// How far ahead a batch may be booked before a write has to wait.
     write_backlog: Duration,
     /// Lines on a channel before the next one follows.
@@ -92,7 +92,7 @@ impl Dram {
         Self {
             params: *params,
             service,
-            batch: service * u64::from(params.write_batch) + params.write_turnaround,
+            write_slot: service + params.write_turnaround / u64::from(params.write_batch),
             write_backlog: service * u64::from(params.write_queue),
             interleave: params.interleave.get() / LINE,
             channels: vec![Server::default(); usize::from(params.channels)],
@@ -142,7 +142,10 @@ impl Dram {
         writes.waiting += 1;
         if writes.waiting == self.params.write_batch {
             writes.waiting = 0;
-            writes.begins = self.channels[place.channel].reserve(at, self.batch);
+            let ends =
+                self.channels[place.channel].reserve_parts(at, self.write_slot, self.params.write_batch);
+            writes.begins =
+                at + ends.since(at).saturating_sub(self.write_slot * u64::from(self.params.write_batch));
             writes.waits = writes.begins.since(at);
         }
         // A batch that begins late because a core is ahead of the clock keeps nobody waiting now.

@@ -47,6 +47,18 @@ impl Server {
         Time::from_ps(self.reserve_behind(at, service))
     }
 
+    /// Reserves `parts` of the same length in the first idle time from `at` on: when the last one ends.
+    ///
+    /// What was reserved ahead of the clock would let whoever comes pass, here by making room at once: asking for one long gap
+    /// between such reservations would put it behind the program farthest ahead.
+    pub(super) fn reserve_parts(&mut self, at: Time, service: Duration, parts: u16) -> Time {
+        if at.as_ps() >= self.free {
+            let all = service * u64::from(parts);
+            return self.reserve(at, all) + all;
+        }
+        (0..parts).fold(at, |_, _| self.reserve(at, service)) + service
+    }
+
     /// Forgets gaps that have passed at `now`: nothing arrives before.
     pub(super) fn pass(&mut self, now: Time) {
         self.past = now.as_ps();
