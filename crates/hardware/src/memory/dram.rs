@@ -1,6 +1,7 @@
 //! The DRAM of one node: channels, banks, refresh, row buffers, write queues.
 
 use super::LINE;
+use super::bank::{Bank, RowTimes};
 use super::params::DramParams;
 use super::server::Server;
 use engine::Rng;
@@ -20,21 +21,24 @@ pub(super) struct Dram {
     interleave: u64,
     channels: Vec<Server>,
     writes: Vec<Writes>,
-    /// For each bank of each rank: when it can open a row.
-    banks: Vec<Server>,
+    /// Those of each rank.
+    banks: Vec<Bank>,
+    times: RowTimes,
+    /// Lines between those that lie in different rows of a bank.
+    row: u64,
     /// For each rank of each channel: the refresh near the last access.
     refreshes: Vec<Refresh>,
-    /// For each bank of each rank: the row of the last access.
-    rows: Vec<OpenRow>,
     /// Where in the spread of latencies an access falls.
     rng: Rng,
 }
 
 /// Writes to a channel: they wait until they are a batch, as each turn of the bus from reads to writes and back costs time.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Writes {
     /// Those that wait.
     waiting: u16,
+    /// Their rows, each once, and the banks of these.
+    rows: Vec<(usize, u64)>,
     /// When the last batch begins.
     begins: Time,
     /// How long it waits for the channel.
@@ -66,15 +70,6 @@ impl Refresh {
     }
 }
 
-/// The row that the last access to a bank has left open.
-#[derive(Clone, Copy, Debug, Default)]
-struct OpenRow {
-    /// Its number plus one, zero if none ever was.
-    number: u64,
-    /// When its idle time is over and it is closed.
-    closes: Time,
-}
-
 /// The parts of an address that a DRAM controller distinguishes.
 struct Place {
     channel: usize,
@@ -97,16 +92,22 @@ impl Dram {
             interleave: params.interleave.get() / LINE,
             channels: vec![Server::default(); usize::from(params.channels)],
             writes: vec![Writes::default(); usize::from(params.channels)],
-            banks: vec![Server::default(); units * usize::from(params.banks)],
+            banks: vec![Bank::default(); units * usize::from(params.banks)],
+            times: RowTimes {
+                cycle: params.row_cycle,
+                activate: params.row_buffer.map_or(Duration::ZERO, |rows| rows.activate),
+                precharge: params.row_buffer.map_or(Duration::ZERO, |rows| rows.precharge),
+                idle: params.row_buffer.map_or(Duration::ZERO, |rows| rows.idle),
+            },
+            // A row of a bank holds lines of one bank group of each channel.
+            row: params
+                .row_buffer
+                .map_or(1, |rows| rows.row.get() / LINE * u64::from(params.channels) * BANK_GROUPS),
             refreshes: (0..units as u64)
                 .map(|unit| if staggered { (interval * unit / units as u64, unit) } else { (0, 0) })
                 .map(|(due, rank)| Refresh::new(due, 0, interval, rank))
                 .collect(),
             rng,
-            rows: match params.row_buffer {
-                Some(_) => vec![OpenRow::default(); units * usize::from(params.banks)],
-                None => Vec::new(),
-            },
         }
     }
 
@@ -115,16 +116,17 @@ impl Dram {
     pub(super) fn read(&mut self, at: Time, line: u64) -> Time {
         let place = self.place(line);
         let at = self.after_refresh(at, place.rank);
-        let (latency, busy) = self.latency(at, line, place.bank);
-        let opened = self.banks[place.bank].reserve(at, busy);
-        let begun = self.channels[place.channel].reserve(opened, self.service);
-        let width = self.params.access_spread;
+        let ready = self.banks[place.bank].access(at, line / self.row, &self.times);
+        let begun = self.channels[place.channel].reserve(ready, self.service);
+        let (latency, width) =
+            (self.params.access.saturating_sub(self.times.activate), self.params.access_spread);
         begun + (latency + self.part_of(width)).saturating_sub(width / 2)
     }
 
     /// Forgets what matters only before `now`.
     pub(super) fn pass(&mut self, now: Time) {
-        self.channels.iter_mut().chain(&mut self.banks).for_each(|server| server.pass(now));
+        self.channels.iter_mut().for_each(|channel| channel.pass(now));
+        self.banks.iter_mut().for_each(|bank| bank.pass(now));
     }
 
     /// A part of `width`, from none to all of it.
@@ -136,10 +138,13 @@ impl Dram {
     #[inline]
     pub(super) fn write(&mut self, at: Time, line: u64) -> Time {
         let place = self.place(line);
-        self.latency(at, line, place.bank);
         // The queue absorbs refreshes; only bandwidth can fill it for long.
         let writes = &mut self.writes[place.channel];
         writes.waiting += 1;
+        let row = (place.bank, line / self.row);
+        if !writes.rows.contains(&row) {
+            writes.rows.push(row);
+        }
         if writes.waiting == self.params.write_batch {
             writes.waiting = 0;
             let ends =
@@ -147,6 +152,9 @@ impl Dram {
             writes.begins =
                 at + ends.since(at).saturating_sub(self.write_slot * u64::from(self.params.write_batch));
             writes.waits = writes.begins.since(at);
+            for (bank, row) in writes.rows.drain(..) {
+                self.banks[bank].access(writes.begins, row, &self.times);
+            }
         }
         // A batch that begins late because a core is ahead of the clock keeps nobody waiting now.
         at + writes.begins.since(at).min(writes.waits).saturating_sub(self.write_backlog)
@@ -183,23 +191,6 @@ impl Dram {
         match now.checked_sub(near.begins) {
             Some(phase) => at + refresh.duration.saturating_sub(Duration::from_ps(phase)),
             None => at,
-        }
-    }
-
-    /// The latency of an access at `at`, with the row that it finds open, and opens; and for how long it keeps the bank.
-    #[inline]
-    fn latency(&mut self, at: Time, line: u64, bank: usize) -> (Duration, Duration) {
-        let (access, cycle) = (self.params.access, self.params.row_cycle);
-        let Some(buffer) = &self.params.row_buffer else { return (access, cycle) };
-        // A row of a bank holds lines of one bank group of each channel.
-        let number = line / (buffer.row.get() / LINE * u64::from(self.params.channels) * BANK_GROUPS) + 1;
-        let before = core::mem::replace(&mut self.rows[bank], OpenRow { number, closes: at + buffer.idle });
-        if at >= before.closes {
-            (access, cycle)
-        } else if before.number == number {
-            (access.saturating_sub(buffer.activate), self.service)
-        } else {
-            (access + buffer.precharge, cycle)
         }
     }
 }
@@ -269,18 +260,15 @@ mod tests {
         assert!((3_000..3_500).contains(&slow), "{slow} of 100,000");
     }
 
-    /// One bank with open rows.
-    fn one_bank() -> Dram {
-        let row_buffer = open_rows();
-        Dram::new(
-            &DramParams { refresh: None, row_buffer, channels: 1, ranks: 1, banks: 1, ..params() },
-            rng(),
-        )
+    /// One bank.
+    fn one_bank(row_buffer: Option<RowBufferParams>) -> Dram {
+        let one = DramParams { refresh: None, row_buffer, channels: 1, ranks: 1, banks: 1, ..params() };
+        Dram::new(&one, rng())
     }
 
     #[test]
     fn an_open_row_is_faster_and_another_one_slower_until_it_closes() {
-        let mut dram = one_bank();
+        let mut dram = one_bank(open_rows());
         let mut took = |at: u64, line| {
             let at = Time::from_ps(at * 1_000_000);
             dram.read(at, line) - at
@@ -288,16 +276,12 @@ mod tests {
         assert_eq!(took(0, 0), Duration::from_ns(70));
         assert_eq!(took(1, 1), Duration::from_ns(56));
         assert_eq!(took(2, 128 * BANK_GROUPS), Duration::from_ns(83), "the bank has another row open");
-        assert_eq!(took(6, 0), Duration::from_ns(70), "closed after 4 us");
+        assert_eq!(took(7, 0), Duration::from_ns(70), "closed after 4 us");
     }
 
     #[test]
     fn a_bank_opens_one_row_after_the_other() {
-        let mut dram = Dram {
-            rows: Vec::new(),
-            params: DramParams { row_buffer: None, ..one_bank().params },
-            ..one_bank()
-        };
+        let mut dram = one_bank(None);
         let read = |dram: &mut Dram, line| dram.read(Time::ZERO, line).as_ps();
         assert_eq!((0..3).map(|n| read(&mut dram, n * 256)).collect::<Vec<_>>(), [70_000, 116_000, 162_000]);
     }

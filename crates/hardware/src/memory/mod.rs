@@ -20,7 +20,8 @@
 //! | `prefetch` | lines on their way to a core: super queue, prefetchers |
 //! | `presence` | which cores may have a line |
 //! | `regions` | which parts of memory a socket never had |
-//! | `dram` | channels, banks, refresh, row buffers, write queues |
+//! | `dram` | channels, refresh, write queues |
+//! | `bank` | the rows that a bank opens |
 //! | `home` | home agents: one request for a line at a time; directory, I/O directory cache |
 //! | `interconnect` | links between sockets and routes over them |
 //! | `slots` | places that requests take for a while |
@@ -32,6 +33,7 @@
 //! socket are equally far from all slices of its LLC and from its root ports.
 
 mod access;
+mod bank;
 mod cache;
 mod coherence;
 mod core_access;
