@@ -56,7 +56,7 @@ fn streams(
 
 fn settled(rig: &Rig, cores: &[(u16, u16)]) -> Measured {
     // Until senders' queues are full, as packets count when the driver has them, and every flow has its rule.
-    rig.pass(Duration::from_ms(8));
+    rig.pass(Duration::from_ms(12));
     let cores: Vec<u16> = cores.iter().map(|(core, _)| *core).collect();
     rig.measure(&cores, BATCH, BATCHES)
 }
