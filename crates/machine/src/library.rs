@@ -83,6 +83,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/nic-guest.toml",
     "scenarios/octo.toml",
     "scenarios/octo-four.toml",
+    "scenarios/octo-switches.toml",
     "scenarios/octo-ssd.toml",
     "scenarios/nic-placement.toml",
     "scenarios/nic-slot.toml",

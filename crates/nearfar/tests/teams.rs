@@ -114,6 +114,33 @@ fn cores_of_both_sockets_send_and_nothing_crosses() {
     nothing_crosses(a, &[(0, 1)]);
 }
 
+/// A switch at each socket leads to the card and to a drive: who takes the lanes does not matter to whom they lead.
+#[test]
+fn functions_behind_switches_are_as_local() {
+    let switch = |name: &str, slot: &str| {
+        format!("[[host.switch]]\nname = \"{name}\"\npart = \"pm8536\"\nslot = \"{slot}\"\n")
+    };
+    let links = "{ slot = \"sw0:1\", lanes = 8 }, { slot = \"sw1:1\", lanes = 8 }";
+    let drive = "[[host.device]]\nname = \"ssd\"\ndrive = \"pm1725a\"\nslot = \"sw1:2\"\n";
+    let server =
+        octo(links, "connectx4-octo", TEAM) + drive + &switch("sw0", "slot") + &switch("sw1", "slot-socket1");
+    let programs = [
+        program("a", "0", "iperf -s -p 6000"),
+        program("a", "10", "iperf -s -p 6001"),
+        program("b", "0", "iperf -c 10.0.0.1 -p 6000 -t 0.0025"),
+        program("b", "1", "iperf -c 10.0.0.1 -p 6001 -t 0.0025"),
+        program("a", "12", "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=4 --runtime=2500us"),
+        // What is counted while it runs is the streams' steady state.
+        program("b", "4", "stream --array-size 40000 --ntimes 8") + "start = \"2 ms\"\n",
+    ];
+    let hosts = [HEAD, &server, &host_with_nic("b"), &cable("a", "b", "")].concat();
+    let window = counted_while(&(hosts + &programs.concat()), 5);
+    let a = window.host("a").expect("it is there");
+    let written = ["octo", "octo:1", "ssd"].map(|f| a.of(&format!("{f}/link-up-bytes/posted")));
+    assert!(written.iter().all(|&bytes| bytes > 50_000), "{written:?}");
+    nothing_crosses(a, &[(0, 1)]);
+}
+
 #[test]
 fn impossible_teams_are_told_with_their_line() {
     let text = |links: &str, nic: &str, team: &str| [HEAD, &octo(links, nic, team)].concat();
