@@ -253,9 +253,11 @@ fn a_device_is_lent_away_from_under_its_machines() {
     assert!(lost[..2].iter().all(is_whole) && !lost[2..].iter().any(is_whole), "{lost:?}");
     let all = rig.host(1).kernel.pci();
     assert_eq!(all.iter().find(|found| found.segment.0 > 0).map(|found| found.driver), Some(Some("nic")));
-    rig.pass(Duration::from_ms(40));
+    // A machine was about to move, which takes its time; with something to do, each comes to where it belongs.
+    rig.set_load(LOAD_OF_EACH);
+    rig.pass(Duration::from_ms(130));
     let settled = rig.changes();
-    assert!(settled.0 <= 1 && (settled.1, settled.2) == (0, 0), "{settled:?}");
+    assert_eq!((settled.1, settled.2, rig.homes()), (0, 0, vec![0, 1, 0, 1]), "{settled:?}");
     let lost = rig.lost_while(|rig| rig.pass(Duration::from_ms(10)));
     assert!(lost[..2].iter().all(is_whole), "{lost:?}");
     assert_eq!(rig.changes(), settled);
