@@ -34,10 +34,17 @@ const MOST: usize = 64;
 /// An access takes the row that it finds open, or that will be opened before it could open it itself, ahead of accesses to other
 /// rows that came before: controllers choose first what is ready, and then what came first (S. Rixner et al., "Memory access
 /// scheduling", ISCA 2000). A row stays open as long as nobody needs another one, and no longer than its bank's cycle if somebody does.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Bank {
     /// In the order of time; between two of them lies a cycle at least.
     opened: VecDeque<Opened>,
+}
+
+impl Default for Bank {
+    fn default() -> Self {
+        // As many as there are where no program is far ahead of the clock.
+        Self { opened: VecDeque::with_capacity(8) }
+    }
 }
 
 impl Bank {

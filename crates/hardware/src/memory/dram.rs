@@ -33,7 +33,7 @@ pub(super) struct Dram {
 }
 
 /// Writes to a channel: they wait until they are a batch, as each turn of the bus from reads to writes and back costs time.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Writes {
     /// Those that wait.
     waiting: u16,
@@ -43,6 +43,12 @@ struct Writes {
     begins: Time,
     /// How long it waits for the channel.
     waits: Duration,
+}
+
+impl Writes {
+    fn new(batch: u16) -> Self {
+        Self { waiting: 0, rows: Vec::with_capacity(batch.into()), begins: Time::ZERO, waits: Duration::ZERO }
+    }
 }
 
 /// A refresh of a rank, in picoseconds since the beginning.
@@ -91,8 +97,8 @@ impl Dram {
             write_backlog: service * u64::from(params.write_queue),
             interleave: params.interleave.get() / LINE,
             channels: vec![Server::default(); usize::from(params.channels)],
-            writes: vec![Writes::default(); usize::from(params.channels)],
-            banks: vec![Bank::default(); units * usize::from(params.banks)],
+            writes: (0..params.channels).map(|_| Writes::new(params.write_batch)).collect(),
+            banks: (0..units * usize::from(params.banks)).map(|_| Bank::default()).collect(),
             times: RowTimes {
                 cycle: params.row_cycle,
                 activate: params.row_buffer.map_or(Duration::ZERO, |rows| rows.activate),
