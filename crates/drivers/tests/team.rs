@@ -7,13 +7,13 @@ mod ground;
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use common::streams::{bytes, send};
 use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
 use drivers::team::{Team, TeamCosts, TeamMode, TeamParams};
 use hardware::memory::Cause;
-use kernel::SteeringParams;
+use kernel::{Kernel, NetRules, SteeringParams};
 use platform::Error;
 use platform::block::Segment;
 use platform::cpu::{CpuId, Node};
@@ -25,6 +25,7 @@ use platform::sync::Completion;
 use proptest::prelude::*;
 use units::{BitRate, Duration};
 use wire::nic::registers::{counter, feature};
+use wire::pcie::FunctionAddress;
 
 const SENDER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const READER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -78,7 +79,35 @@ fn team(pair: &Pair, members: &[&str]) -> Result<Rc<Team>, Error> {
         members: members.iter().map(|&name| name.to_owned()).collect(),
         costs: TeamCosts::linux(),
     };
-    Team::create(pair.hosts[1].kernel.face(), params)
+    let team = Team::create(pair.hosts[1].kernel.face(), params)?;
+    let kernel = &pair.hosts[1].kernel;
+    kernel.net().set_rules(Rc::new(TakesBack(Rc::downgrade(kernel), Rc::clone(&team))));
+    Ok(team)
+}
+
+/// What an administrator has laid down: a member that comes again is one again.
+struct TakesBack(Weak<Kernel>, Rc<Team>);
+
+impl NetRules for TakesBack {
+    fn name(&self, _: FunctionAddress) -> Option<String> {
+        None
+    }
+
+    fn is_kept(&self, _: &str) -> bool {
+        false
+    }
+
+    fn added(&self, name: &str) {
+        let (Some(kernel), true) = (self.0.upgrade(), self.1.has_member(name)) else { return };
+        let (team, name) = (Rc::clone(&self.1), name.to_owned());
+        kernel.spawn(TaskParams::named("teamd"), move |cpu| {
+            Box::pin(async move {
+                cpu.sleep(Duration::from_us(100)).await;
+                // It may have gone again.
+                let _ = team.take_back(&cpu, &name).await;
+            })
+        });
+    }
 }
 
 /// Frames that came through each function.
@@ -319,6 +348,47 @@ fn a_link_that_fails_ends_no_connection() {
     }
 }
 
+/// A function whose link comes back is a member again, with rules of its own: it has what is near it, and all when the other's
+/// link goes.
+#[test]
+fn a_function_that_comes_back_is_a_member_again() {
+    for port in [0, 1] {
+        let (pair, near) = (pair(), usize::from(port));
+        let nic = pair.hosts[1].nic;
+        let set = |port, up: bool| {
+            pair.simulation.with(|fabric, scheduler| match up {
+                true => fabric.insert_path(scheduler, nic, PortIndex(port)),
+                false => fabric.remove_path(scheduler, nic, PortIndex(port)),
+            });
+        };
+        set(port, false);
+        pair.run_for(Duration::from_ms(1));
+        set(port, true);
+        // A slot waits until what is in it has trained and is ready.
+        pair.run_for(Duration::from_ms(150));
+        let data = bytes(1_000_000, 8);
+        let stream = stream(&pair, PORT, data.clone(), true, CORES[near]);
+        let until = |bytes: usize| {
+            for _ in 0..1_000 {
+                if *stream.so_far.borrow() >= bytes {
+                    return;
+                }
+                pair.run_for(Duration::from_us(10));
+            }
+            panic!("port {port}: {} bytes came", stream.so_far.borrow());
+        };
+        until(300_000);
+        let before = came(&pair);
+        until(500_000);
+        let after = came(&pair);
+        assert!(after[near] > before[near] && after[1 - near] == before[1 - near], "{before:?} {after:?}");
+        set(1 - port, false);
+        let received = stream.received.clone();
+        let all = pair.simulation.block_on(async move { received.wait().await }).unwrap();
+        assert!(all == data, "port {port}");
+    }
+}
+
 /// Pages of both nodes.
 struct BothNodes;
 
@@ -382,8 +452,71 @@ fn impossible_teams_are_refused() {
     drop(kept);
 }
 
+/// What befalls streams.
+#[derive(Clone, Copy, Debug)]
+enum Mishap {
+    Move(usize, u16),
+    Cut(u8),
+    Mend(u8),
+    Spoil,
+}
+
+fn mishap() -> impl Strategy<Value = Mishap> {
+    prop_oneof![
+        3 => (0usize..3, 0u16..16).prop_map(|(which, core)| Mishap::Move(which, core)),
+        2 => (0u8..2).prop_map(Mishap::Cut),
+        2 => (0u8..2).prop_map(Mishap::Mend),
+        1 => Just(Mishap::Spoil),
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Programs move, links of either function go and come back, the first one's included, and functions are reset since a
+    /// completion made no sense, in any order and with packets under way: what is read is what was written.
+    #[test]
+    fn functions_that_fail_lose_nothing(
+        happens in proptest::collection::vec((mishap(), 1u64..400), 5..25),
+        receives in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let pair = pair();
+        let data: Vec<Vec<u8>> = (0..3).map(|n| bytes(400_000, seed ^ n)).collect();
+        let streams: Vec<Stream> = (0u16..)
+            .zip(&data)
+            .map(|(n, data)| stream(&pair, PORT + n, data.clone(), receives, n * 5))
+            .collect();
+        while streams.iter().any(|stream| *stream.so_far.borrow() == 0) {
+            pair.run_for(Duration::from_us(5));
+        }
+        let (face, nic) = (pair.hosts[1].kernel.face(), pair.hosts[1].nic);
+        let mut links = [true; 2];
+        let mut set = |port: u8, up: bool| {
+            let was = core::mem::replace(&mut links[usize::from(port)], up);
+            pair.simulation.with(|fabric, scheduler| match (was, up) {
+                (true, false) => fabric.remove_path(scheduler, nic, PortIndex(port)),
+                (false, true) => fabric.insert_path(scheduler, nic, PortIndex(port)),
+                _ => (),
+            });
+        };
+        for (mishap, after) in happens {
+            pair.run_for(Duration::from_us(after));
+            match mishap {
+                // A program that has ended does not move.
+                Mishap::Move(which, core) => drop(face.set_affinity(streams[which].task, &[CpuId(core)])),
+                Mishap::Cut(port) => set(port, false),
+                Mishap::Mend(port) => set(port, true),
+                Mishap::Spoil => pair.hosts[1].handle.spoil_completions(1),
+            }
+        }
+        (0..2).for_each(|port| set(port, true));
+        for (stream, data) in streams.iter().zip(&data) {
+            let received = stream.received.clone();
+            let all = pair.simulation.block_on(async move { received.wait().await }).unwrap();
+            prop_assert!(all == *data);
+        }
+    }
 
     /// Programs that move every 50 us or less, wherever their packets are, while frames are lost, damaged, doubled and held
     /// back: what is read is what was written.

@@ -70,6 +70,18 @@ impl Flows {
         Ok(RuleId(number))
     }
 
+    /// A member has no rules any more: those that it is to have are made again.
+    pub fn begin_anew(&self, member: usize) {
+        self.to_remove.borrow_mut().retain(|&(other, _)| other != member);
+        for (number, entry) in (0..).zip(self.entries.borrow_mut().iter_mut()) {
+            let Some(entry) = entry else { continue };
+            entry.has = entry.has.filter(|&(other, _)| other != member);
+            if entry.wanted.0 == member && !std::mem::replace(&mut entry.waits, true) {
+                self.to_steer.borrow_mut().push_back(number);
+            }
+        }
+    }
+
     /// Forgets a flow.
     pub fn forget(&self, RuleId(number): RuleId) {
         let Some(entry) = self.entries.borrow_mut().get_mut(number as usize).and_then(Option::take) else {
@@ -112,7 +124,7 @@ impl Team {
         let flows = &self.flows;
         let removed = flows.to_remove.borrow_mut().pop_front();
         if let Some((member, rule)) = removed {
-            if let Some(driver) = self.members[member].device.driver() {
+            if let Some(driver) = self.members[member].driver() {
                 driver.unsteer(cpu, rule);
             }
             // There is room for one that was refused.
@@ -128,7 +140,7 @@ impl Team {
             *entry
         };
         let (member, queue) = entry.wanted;
-        let Some(driver) = self.members[member].device.driver() else { return true };
+        let Some(driver) = self.members[member].driver() else { return true };
         match driver.steer(cpu, entry.flow, queue) {
             Ok(rule) => {
                 let old = flows.entries.borrow_mut()[number as usize]

@@ -69,17 +69,26 @@ pub struct TeamParams {
 
 /// A member, and where its queues begin among the team's.
 struct Member {
-    device: Rc<dyn PacketDevice>,
+    /// The device; once that has gone, the last one.
+    device: RefCell<Rc<dyn PacketDevice>>,
     limits: NetLimits,
     first_tx: u16,
     first_rx: u16,
-    /// Keeps the way back to the team alive.
-    _port: Rc<Port>,
+    /// The way back to the team.
+    port: Rc<Port>,
 }
 
 impl Member {
+    fn device(&self) -> Rc<dyn PacketDevice> {
+        Rc::clone(&self.device.borrow())
+    }
+
+    fn driver(&self) -> Option<Rc<dyn NetDriver>> {
+        self.device.borrow().driver()
+    }
+
     fn is_usable(&self) -> bool {
-        self.device.has_carrier() && self.device.driver().is_some()
+        self.device.borrow().has_carrier() && self.driver().is_some()
     }
 }
 
@@ -118,10 +127,10 @@ impl Team {
             let (mut tx, mut rx) = (0, 0);
             let member = |(number, device): (usize, Rc<dyn PacketDevice>)| {
                 let port = Rc::new(Port { team: me.clone(), number, last: Cell::new(None) });
-                let upper: Weak<dyn NetUpper> = Rc::<Port>::downgrade(&port);
-                taken = taken.and_then(|()| device.set_upper(upper));
+                taken = taken.and_then(|()| device.set_upper(port.as_upper()));
                 let limits = device.limits();
-                let member = Member { first_tx: tx, first_rx: rx, device, limits, _port: port };
+                let device = RefCell::new(device);
+                let member = Member { first_tx: tx, first_rx: rx, device, limits, port };
                 tx += member.limits.tx_queues;
                 rx += member.limits.rx_queues;
                 member
@@ -142,6 +151,36 @@ impl Team {
         let core = kernel.register_net(Rc::clone(&team) as Rc<dyn NetDriver>);
         *team.core.borrow_mut() = Some(core);
         Ok(team)
+    }
+
+    /// Whether a device of that name is a member, or was when the team was made.
+    pub fn has_member(&self, name: &str) -> bool {
+        self.params.members.iter().any(|member| member == name)
+    }
+
+    /// Takes a member's device again that had gone and has come back, and opens it if the team is open. Its flow rules went with it,
+    /// and are made anew.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if there is no such device or member, [`Error::Invalid`] if it is another one than before,
+    /// [`Error::Busy`] if another team has it; what opening it says.
+    pub async fn take_back(&self, cpu: &Cpu, name: &str) -> Result<(), Error> {
+        let number = self.params.members.iter().position(|member| member == name).ok_or(Error::NoDevice)?;
+        let device = self.kernel.packet_device(name).ok_or(Error::NoDevice)?;
+        let member = &self.members[number];
+        let (now, before) = (device.limits(), &member.limits);
+        let queues = |limits: &NetLimits| (limits.tx_queues, limits.rx_queues);
+        if now.mac != before.mac || queues(&now) != queues(before) {
+            return Err(Error::Invalid);
+        }
+        device.set_upper(member.port.as_upper())?;
+        self.flows.begin_anew(number);
+        member.device.replace(Rc::clone(&device));
+        if self.is_open.get() {
+            device.open(cpu).await?;
+            self.start_worker(cpu);
+        }
+        Ok(())
     }
 
     fn core(&self) -> Option<Rc<dyn NetCore>> {
@@ -169,7 +208,7 @@ impl Team {
     /// The driver of a receiving queue of the team, and the queue's number there.
     fn receiver(&self, queue: u16) -> Option<(Rc<dyn NetDriver>, u16)> {
         let (member, own) = self.rx_place(queue);
-        Some((self.members[member].device.driver()?, own))
+        Some((self.members[member].driver()?, own))
     }
 
     /// The member that a packet's flow is sent by.
@@ -193,7 +232,7 @@ impl Team {
                     return Some((member, own, true));
                 }
                 let member = self.member_for(cpu.id())?;
-                let driver = self.members[member].device.driver()?;
+                let driver = self.members[member].driver()?;
                 Some((member, driver.tx_queue_for(cpu.id()), false))
             }
         }
@@ -275,7 +314,7 @@ impl NetDriver for Team {
     fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             for member in &self.members {
-                member.device.open(cpu).await?;
+                member.device().open(cpu).await?;
             }
             self.is_open.set(true);
             if let Some(core) = self.core() {
@@ -289,7 +328,7 @@ impl NetDriver for Team {
         Box::pin(async move {
             self.is_open.set(false);
             for member in &self.members {
-                member.device.stop(cpu).await;
+                member.device().stop(cpu).await;
             }
             if let Some(core) = self.core() {
                 core.set_carrier(false);
@@ -309,7 +348,7 @@ impl NetDriver for Team {
             return Ok(());
         };
         let bytes = packet.length();
-        self.members[member].device.send_directly(cpu, own, packet, more && is_usual)?;
+        self.members[member].device().send_directly(cpu, own, packet, more && is_usual)?;
         if !is_usual && let Some(core) = self.core() {
             // Another queue will tell of it, which was not given it.
             core.sent(cpu, queue, 1, bytes.into());
@@ -319,7 +358,7 @@ impl NetDriver for Team {
 
     fn flush(&self, cpu: &Cpu, queue: u16) {
         let ring = |member: usize, own| {
-            if let Some(driver) = self.members[member].device.driver() {
+            if let Some(driver) = self.members[member].driver() {
                 driver.flush(cpu, own);
             }
         };
@@ -336,7 +375,7 @@ impl NetDriver for Team {
         Box::pin(async move {
             let mut sum = TxStatistics::default();
             for member in &self.members {
-                let own = member.device.statistics(cpu).await;
+                let own = member.device().statistics(cpu).await;
                 sum.frames += own.frames;
                 sum.failed += own.failed;
                 sum.no_carrier += own.no_carrier;
@@ -357,7 +396,7 @@ impl NetDriver for Team {
         Box::pin(async move {
             let mut sum = DeviceStatistics::default();
             for member in &self.members {
-                let own = member.device.device_statistics(cpu).await;
+                let own = member.device().device_statistics(cpu).await;
                 sum.rx_no_buffer += own.rx_no_buffer;
                 sum.rx_overflow += own.rx_overflow;
                 sum.rx_damaged += own.rx_damaged;
@@ -372,13 +411,13 @@ impl NetDriver for Team {
 
     fn tx_queue_for(&self, cpu: CpuId) -> u16 {
         let Some(member) = self.member_for(cpu) else { return 0 };
-        let own = self.members[member].device.driver().map_or(0, |driver| driver.tx_queue_for(cpu));
+        let own = self.members[member].driver().map_or(0, |driver| driver.tx_queue_for(cpu));
         self.tx_number(member, own)
     }
 
     fn rx_queue_for(&self, cpu: CpuId) -> u16 {
         let Some(member) = self.member_for(cpu) else { return 0 };
-        let own = self.members[member].device.driver().map_or(0, |driver| driver.rx_queue_for(cpu));
+        let own = self.members[member].driver().map_or(0, |driver| driver.rx_queue_for(cpu));
         self.members[member].first_rx + own
     }
 
@@ -398,13 +437,13 @@ impl NetDriver for Team {
         }
         let place = queue.map(|queue| self.rx_place(queue));
         if let Some((member, own)) = place {
-            let driver = self.members[member].device.driver().ok_or(Error::NoDevice)?;
+            let driver = self.members[member].driver().ok_or(Error::NoDevice)?;
             driver.set_address(cpu, mac, Some(own))?;
         }
         // The others give it up last: there is no time at which nobody takes its frames.
         let others =
             (0..self.members.len()).filter(|&member| Some(member) != place.map(|(member, _)| member));
-        for driver in others.filter_map(|member| self.members[member].device.driver()) {
+        for driver in others.filter_map(|member| self.members[member].driver()) {
             // One that never had it has nothing to give up.
             let _ = driver.set_address(cpu, mac, None);
         }
@@ -423,7 +462,7 @@ impl NetDriver for Team {
 
     fn set_features(&self, cpu: &Cpu, wanted: &NetFeatures) -> NetFeatures {
         let mut left = self.limits.features.clone();
-        for driver in self.members.iter().filter_map(|member| member.device.driver()) {
+        for driver in self.members.iter().filter_map(|member| member.driver()) {
             let own = driver.set_features(cpu, wanted);
             left.tx_checksum &= own.tx_checksum;
             left.rx_checksum &= own.rx_checksum;
@@ -435,17 +474,17 @@ impl NetDriver for Team {
     }
 
     fn set_promiscuous(&self, cpu: &Cpu, on: bool) {
-        self.members.iter().for_each(|member| member.device.set_promiscuous(cpu, on));
+        self.members.iter().for_each(|member| member.device().set_promiscuous(cpu, on));
     }
 
     fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error> {
         let (member, own) = self.rx_place(queue);
-        self.members[member].device.set_coalescing(cpu, own, wanted)
+        self.members[member].device().set_coalescing(cpu, own, wanted)
     }
 
     fn coalescing(&self, queue: u16) -> Option<Coalescing> {
         let (member, own) = self.rx_place(queue);
-        self.members[member].device.coalescing(own)
+        self.members[member].device().coalescing(own)
     }
 
     fn steer(&self, cpu: &Cpu, flow: FlowKey, queue: u16) -> Result<RuleId, Error> {
@@ -460,6 +499,13 @@ impl NetDriver for Team {
     fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
         self.flows.forget(rule);
         self.start_worker(cpu);
+    }
+}
+
+impl Port {
+    fn as_upper(self: &Rc<Self>) -> Weak<dyn NetUpper> {
+        let port: Weak<Self> = Rc::downgrade(self);
+        port
     }
 }
 

@@ -305,8 +305,8 @@ impl Init {
     }
 
     /// Makes a network device of others.
-    fn make(&self, team: &TeamParams) -> Result<(), ComputerError> {
-        Team::create(self.face(None), team.clone()).map(drop).map_err(self.problem(&team.name))
+    fn make(&self, team: &TeamParams) -> Result<Rc<Team>, ComputerError> {
+        Team::create(self.face(None), team.clone()).map_err(self.problem(&team.name))
     }
 
     /// Starts a network device. It begins at once.
@@ -490,12 +490,12 @@ impl Computers {
                     init.enable(function, count).await?;
                 }
             }
-            teams.iter().try_for_each(|team| init.make(team))?;
+            let teams = teams.iter().map(|team| init.make(team)).collect::<Result<_, _>>()?;
             for interface in &interfaces {
                 init.start(interface).await?;
             }
             init.add_routes()?;
-            rules.run();
+            rules.run(teams);
             if let Some(lending) = lending {
                 let what = "the service".to_owned();
                 let started = lending.start(&init.kernel).await;
@@ -528,12 +528,12 @@ impl Computers {
         }
         for host in &self.hosts {
             let init = host.init();
-            host.teams.iter().try_for_each(|team| init.make(team))?;
+            let teams = host.teams.iter().map(|team| init.make(team)).collect::<Result<_, _>>()?;
             for interface in self.present(host) {
                 self.simulation.block_on(init.start(&interface))??;
             }
             init.add_routes()?;
-            host.rules.run();
+            host.rules.run(teams);
         }
         self.start_lending()?;
         self.start_vms()

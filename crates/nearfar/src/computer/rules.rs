@@ -1,11 +1,12 @@
 //! What a host's administrator has laid down for its network devices, as rules of udev: each is called as the scenario says, by which
-//! port of which device it is, whenever it comes; and one that comes while the host runs is started.
+//! port of which device it is, whenever it comes; one that comes while the host runs is started, or taken back by the team that had it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 use ::kernel::{Kernel, NetRules};
+use drivers::team::Team;
 use engine::Handle;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
@@ -27,6 +28,8 @@ pub(super) struct Rules {
     interfaces: Vec<InterfaceSetup>,
     /// Of namespaces that have a device of their own.
     namespaces: BTreeMap<String, Rc<dyn KernelFace>>,
+    /// Devices above others, which take theirs back when they come again.
+    teams: RefCell<Vec<Rc<Team>>>,
     /// Devices that come are started from now on.
     is_running: Cell<bool>,
 }
@@ -52,6 +55,7 @@ impl Rules {
             places: physical.map(place).collect(),
             interfaces: interfaces.to_vec(),
             namespaces: namespaces.clone(),
+            teams: RefCell::default(),
             is_running: Cell::new(false),
         })
     }
@@ -64,12 +68,14 @@ impl Rules {
             places: Vec::new(),
             interfaces: interfaces.to_vec(),
             namespaces: BTreeMap::new(),
+            teams: RefCell::default(),
             is_running: Cell::new(true),
         })
     }
 
-    /// The host's own start is over.
-    pub fn run(&self) {
+    /// The host's own start is over; it has made these.
+    pub fn run(&self, teams: Vec<Rc<Team>>) {
+        self.teams.replace(teams);
         self.is_running.set(true);
     }
 }
@@ -92,12 +98,20 @@ impl NetRules for Rules {
     }
 
     fn added(&self, name: &str) {
-        let interface = self.interfaces.iter().find(|interface| interface.name == name);
-        let Some((interface, kernel)) =
-            interface.zip(self.kernel.upgrade()).filter(|_| self.is_running.get())
-        else {
+        let Some(kernel) = self.kernel.upgrade().filter(|_| self.is_running.get()) else { return };
+        let team = self.teams.borrow().iter().find(|team| team.has_member(name)).cloned();
+        if let Some(team) = team {
+            let name = name.to_owned();
+            kernel.spawn(TaskParams::named("teamd"), move |cpu| {
+                Box::pin(async move {
+                    cpu.sleep(REACTION).await;
+                    // What is gone again by now is not taken.
+                    let _ = team.take_back(&cpu, &name).await;
+                })
+            });
             return;
-        };
+        }
+        let Some(interface) = self.interfaces.iter().find(|interface| interface.name == name) else { return };
         let own = kernel.face();
         let network = self.namespaces.get(name).unwrap_or(&own).network();
         let (name, address, prefix) = (interface.name.clone(), interface.address, interface.prefix);
