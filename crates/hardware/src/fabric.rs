@@ -12,7 +12,7 @@ use crate::event::Event;
 use crate::iommu::Iommu;
 use crate::link::{LinkEnd, LinkId, LinkParams, LinkState, Side};
 use crate::memory::MemorySystem;
-use crate::ntb::{self, Bridge, CableEnd, ClusterSwitch, ClusterSwitchId, ClusterSwitchParams, NtbParams};
+use crate::ntb::{self, Bridge, ClusterSwitch, ClusterSwitchId, ClusterSwitchParams, NtbCableEnd, NtbParams};
 use crate::packet::PacketId;
 use crate::root::{Host, HostId, RootEvent, RootPortParams};
 use crate::switch::{Switch, SwitchEvent, SwitchId, SwitchParams, UPSTREAM};
@@ -41,7 +41,7 @@ pub struct Fabric {
     switches: Vec<Switch>,
     cluster_switches: Vec<ClusterSwitch>,
     /// Cables between adapters and cluster switches, as they were connected.
-    cables: Vec<(LinkId, [CableEnd; 2])>,
+    cables: Vec<(LinkId, [NtbCableEnd; 2])>,
     attached: Vec<[Attached; 2]>,
 }
 
@@ -173,19 +173,19 @@ impl Fabric {
     ///
     /// # Panics
     /// If a device is named that has no bridge.
-    pub fn add_ntb_cable(&mut self, ends: [CableEnd; 2], params: LinkParams) -> LinkId {
+    pub fn add_ntb_cable(&mut self, ends: [NtbCableEnd; 2], params: LinkParams) -> LinkId {
         let id = self.wires.add(params);
         let attached = [(ends[0], Side::Upstream), (ends[1], Side::Downstream)].map(|(at, side)| {
             let end = LinkEnd { link: id, side };
             match at {
-                CableEnd::Adapter(adapter) => {
+                NtbCableEnd::Adapter(adapter) => {
                     let bridge = self.endpoint_mut(adapter).bridge_mut().expect("an adapter has a bridge");
                     bridge.add_cable(end);
                     let cut_through = bridge.params.cut_through;
                     self.wires.set_cut_through(end, cut_through);
                     Attached::Bridge(adapter)
                 }
-                CableEnd::Switch(switch) => {
+                NtbCableEnd::Switch(switch) => {
                     let switch_there = &mut self.cluster_switches[usize::from(switch.0)];
                     switch_there.add_cable(end);
                     self.wires.set_cut_through(end, switch_there.params().cut_through);
@@ -201,11 +201,11 @@ impl Fabric {
 
     /// Tells adapters and cluster switches which cable leads where.
     fn route_cables(&mut self) {
-        let cables: Vec<[CableEnd; 2]> = self.cables.iter().map(|(_, ends)| *ends).collect();
+        let cables: Vec<[NtbCableEnd; 2]> = self.cables.iter().map(|(_, ends)| *ends).collect();
         let node_of = |adapter| self.endpoint(adapter).bridge().map_or(0, |bridge| bridge.params.node);
         for (at, routes) in ntb::routes(&cables, node_of) {
             match at {
-                CableEnd::Adapter(adapter) => {
+                NtbCableEnd::Adapter(adapter) => {
                     let endpoint = &mut self.endpoints[usize::from(adapter.0)];
                     if let Some(bridge) = endpoint.bridge_mut() {
                         let nodes = routes.keys().fold(0, |all, node| all | 1u64 << (node % 64));
@@ -213,7 +213,7 @@ impl Fabric {
                         bridge.routes = routes;
                     }
                 }
-                CableEnd::Switch(switch) => self.cluster_switches[usize::from(switch.0)].routes = routes,
+                NtbCableEnd::Switch(switch) => self.cluster_switches[usize::from(switch.0)].routes = routes,
             }
         }
     }
@@ -234,7 +234,7 @@ impl Fabric {
         let (_, ends) =
             self.cables.iter().find(|(link, _)| *link == cable).expect("it is a cable of adapters");
         for end in *ends {
-            if let CableEnd::Adapter(adapter) = end {
+            if let NtbCableEnd::Adapter(adapter) = end {
                 self.endpoints[usize::from(adapter.0)]
                     .heed_cables(&mut Context::new(&mut self.wires, scheduler));
             }

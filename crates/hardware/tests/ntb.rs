@@ -8,7 +8,7 @@ use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{CreditLimits, Credits, LinkId, LinkParams, LinkState, Side};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
-use hardware::ntb::{CableEnd, ClusterSwitchId, ClusterSwitchParams, NtbCounters, NtbParams};
+use hardware::ntb::{ClusterSwitchId, ClusterSwitchParams, NtbCableEnd, NtbCounters, NtbParams};
 use hardware::root::{HostId, RootPortParams};
 use platform::device::{Device, DeviceBus, DmaError, Function, Reset, Token};
 use proptest::prelude::*;
@@ -104,12 +104,12 @@ impl Cluster {
         for (n, &a) in adapters.iter().enumerate() {
             match switch {
                 Some(switch) => {
-                    let ends = [CableEnd::Adapter(a), CableEnd::Switch(switch)];
+                    let ends = [NtbCableEnd::Adapter(a), NtbCableEnd::Switch(switch)];
                     cables.push(fabric.add_ntb_cable(ends, link(Some(shape.cable))));
                 }
                 None => {
                     for &b in &adapters[n + 1..] {
-                        let ends = [CableEnd::Adapter(a), CableEnd::Adapter(b)];
+                        let ends = [NtbCableEnd::Adapter(a), NtbCableEnd::Adapter(b)];
                         cables.push(fabric.add_ntb_cable(ends, link(Some(shape.cable))));
                     }
                 }

@@ -4,9 +4,9 @@ use platform::device::{FunctionIndex, PortIndex};
 use wire::pcie::tlp::{MemoryRequest, Message};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::registers::InterruptMessage;
 use super::{Core, PortLife, Requester};
 use crate::detected::Detected;
+use crate::iommu::MsiMessage;
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
@@ -61,7 +61,7 @@ impl Core {
         &mut self,
         cx: &mut Context<'_>,
         function: FunctionIndex,
-        message: InterruptMessage,
+        message: MsiMessage,
     ) {
         let Some((end, requester)) = self.master(function) else { return };
         let request = MemoryRequest::for_bytes(requester, 0, message.address, 4);

@@ -8,14 +8,7 @@ use wire::pcie::config::{CompletionTimeout, ConfigEffect, ConfigSpace, ResetKind
 use wire::pcie::tlp::ConfigRequest;
 use wire::pcie::{Bdf, IntxLines};
 
-/// An interrupt as a memory write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct InterruptMessage {
-    /// Where it goes.
-    pub address: u64,
-    /// What it says.
-    pub data: u32,
-}
+use crate::iommu::MsiMessage;
 
 /// Bytes of an MSI-X table entry: address, data, vector control.
 const VECTOR_BYTES: usize = msix::ENTRY_LEN as usize;
@@ -321,7 +314,7 @@ impl Registers {
     }
 
     /// The message of a function's interrupt vector, if it is enabled. A masked one is kept pending.
-    pub fn message(&mut self, function: FunctionIndex, vector: u16) -> Option<InterruptMessage> {
+    pub fn message(&mut self, function: FunctionIndex, vector: u16) -> Option<MsiMessage> {
         let state = self.functions.get_mut(usize::from(function.0))?;
         let (enabled, unmasked) = state.config.msix_enabled();
         if let (true, Some(msix)) = (enabled, &mut state.msix) {
@@ -331,7 +324,7 @@ impl Registers {
         // A function with fewer vectors than it wants puts the vector's number into the low bits of the data.
         let vectors = u32::from(msi.vectors.max(1));
         let data = u32::from(msi.data) & !(vectors - 1) | (u32::from(vector) % vectors);
-        Some(InterruptMessage { address: msi.address, data })
+        Some(MsiMessage { address: msi.address, data })
     }
 
     /// The legacy interrupt lines that the functions below a port make active: those that share one, together.
@@ -343,7 +336,7 @@ impl Registers {
     }
 
     /// Messages that were kept pending and are no longer masked.
-    pub fn unmasked(&mut self, function: FunctionIndex) -> Vec<InterruptMessage> {
+    pub fn unmasked(&mut self, function: FunctionIndex) -> Vec<MsiMessage> {
         let Some(state) = self.functions.get_mut(usize::from(function.0)) else { return Vec::new() };
         let (enabled, unmasked) = state.config.msix_enabled();
         match &mut state.msix {
@@ -391,12 +384,12 @@ impl MsixState {
         self.table.chunks_exact(VECTOR_BYTES).nth(usize::from(vector))
     }
 
-    fn message(entry: &[u8]) -> InterruptMessage {
+    fn message(entry: &[u8]) -> MsiMessage {
         let word = |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
-        InterruptMessage { address: u64::from(word(4)) << 32 | u64::from(word(0)), data: word(8) }
+        MsiMessage { address: u64::from(word(4)) << 32 | u64::from(word(0)), data: word(8) }
     }
 
-    fn raise(&mut self, vector: u16, all_masked: bool) -> Option<InterruptMessage> {
+    fn raise(&mut self, vector: u16, all_masked: bool) -> Option<MsiMessage> {
         let entry = self.entry(vector)?;
         if all_masked || entry[12] & VECTOR_MASKED != 0 {
             self.pending[usize::from(vector / 8)] |= 1 << (vector % 8);
@@ -405,7 +398,7 @@ impl MsixState {
         Some(Self::message(entry))
     }
 
-    fn take_pending(&mut self) -> Vec<InterruptMessage> {
+    fn take_pending(&mut self) -> Vec<MsiMessage> {
         let vectors = (self.table.len() / VECTOR_BYTES) as u16;
         let ready: Vec<u16> = (0..vectors)
             .filter(|&vector| self.pending[usize::from(vector / 8)] >> (vector % 8) & 1 == 1)

@@ -5,7 +5,7 @@ use units::{BitRate, Bytes, Duration, Time};
 use wire::ethernet::BETWEEN_FRAMES;
 use wire::pcap::Direction;
 
-use super::capture::Tap;
+use super::capture::CaptureTap;
 use super::faults::{Fate, FaultParams, Faults};
 use super::frames::FramePool;
 use super::{CableEnd, EthernetEvent, Plug};
@@ -67,7 +67,7 @@ struct Way {
 pub struct Cable {
     pub params: CableParams,
     pub ends: [Plug; 2],
-    pub taps: [Option<Tap>; 2],
+    pub taps: [Option<CaptureTap>; 2],
     pub trace: Trace<PassedFrame>,
     pub is_up: bool,
     /// Counts changes of `is_up`.

@@ -67,12 +67,12 @@ impl Capture {
 }
 
 /// Where a port's frames are recorded.
-pub struct Tap {
+pub struct CaptureTap {
     interface: u32,
     into: Rc<RefCell<Capture>>,
 }
 
-impl Tap {
+impl CaptureTap {
     pub fn new(name: &str, rate: BitRate, into: Rc<RefCell<Capture>>) -> Self {
         let interface = into.borrow_mut().interface(name, rate);
         Self { interface, into }

@@ -24,7 +24,7 @@ use wire::pcap::Direction;
 pub use cable::{CableCounters, CableParams, PassedFrame};
 pub use capture::Capture;
 pub use faults::FaultParams;
-pub use switch::{EthernetSwitchParams, SwitchCounters};
+pub use switch::{EthernetSwitchCounters, EthernetSwitchParams};
 
 use crate::endpoint::EndpointId;
 use crate::event::Event;
@@ -79,7 +79,7 @@ pub enum EthernetEvent {
 }
 
 /// A frame for a device.
-pub struct Delivery {
+pub struct ArrivedFrame {
     /// To whom.
     pub endpoint: EndpointId,
     /// At which port.
@@ -167,7 +167,7 @@ impl Ethernet {
     /// Records everything that passes an end of a cable.
     pub fn capture(&mut self, at: CableEnd, name: &str, into: Rc<RefCell<Capture>>) {
         let cable = &mut self.cables[usize::from(at.cable.0)];
-        cable.taps[usize::from(at.end)] = Some(capture::Tap::new(name, cable.params.rate, into));
+        cable.taps[usize::from(at.end)] = Some(capture::CaptureTap::new(name, cable.params.rate, into));
     }
 
     /// Records every frame that a cable carries from now on.
@@ -186,7 +186,7 @@ impl Ethernet {
     }
 
     /// What a switch has done.
-    pub fn switch_counters(&self, switch: EthernetSwitchId) -> &SwitchCounters {
+    pub fn switch_counters(&self, switch: EthernetSwitchId) -> &EthernetSwitchCounters {
         self.switches[usize::from(switch.0)].counters()
     }
 
@@ -219,7 +219,7 @@ impl Ethernet {
     }
 
     /// Something is due. Gives the frame that arrived, if it is for a device.
-    pub fn handle(&mut self, scheduler: &mut Scheduler<Event>, event: EthernetEvent) -> Option<Delivery> {
+    pub fn handle(&mut self, scheduler: &mut Scheduler<Event>, event: EthernetEvent) -> Option<ArrivedFrame> {
         let EthernetEvent::Arrive { at, frame } = event;
         let (mut bytes, life) = self.frames.take(frame);
         let cable = &self.cables[usize::from(at.cable.0)];
@@ -233,7 +233,7 @@ impl Ethernet {
             tap.record(scheduler.now() - latency, scheduler.now() - latency, Direction::In, &bytes);
         }
         match plug {
-            Plug::Device(endpoint, port, _) => Some(Delivery { endpoint, port, frame: bytes }),
+            Plug::Device(endpoint, port, _) => Some(ArrivedFrame { endpoint, port, frame: bytes }),
             Plug::Switch(switch, port) => {
                 let Self { frames, cables, switches, .. } = self;
                 switches[usize::from(switch.0)].forward(

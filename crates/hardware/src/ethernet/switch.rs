@@ -47,7 +47,7 @@ impl EthernetSwitchParams {
 
 /// What a switch has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SwitchCounters {
+pub struct EthernetSwitchCounters {
     /// Frames that arrived.
     pub received: u64,
     /// Frames sent, copies counted.
@@ -82,7 +82,7 @@ pub struct Switch {
     ports: Vec<Port>,
     /// Only looked up, never walked.
     addresses: FxHashMap<MacAddr, (u8, Time)>,
-    counters: SwitchCounters,
+    counters: EthernetSwitchCounters,
 }
 
 impl Switch {
@@ -90,14 +90,14 @@ impl Switch {
         let channel = |port| params.channels.iter().position(|channel| channel.contains(&port));
         let ports =
             (0..params.ports).map(|port| Port { channel: channel(port), ..Port::default() }).collect();
-        Self { params, ports, addresses: FxHashMap::default(), counters: SwitchCounters::default() }
+        Self { params, ports, addresses: FxHashMap::default(), counters: EthernetSwitchCounters::default() }
     }
 
     pub fn plug_mut(&mut self, port: u8) -> &mut Option<CableEnd> {
         &mut self.ports[usize::from(port)].cable
     }
 
-    pub fn counters(&self) -> &SwitchCounters {
+    pub fn counters(&self) -> &EthernetSwitchCounters {
         &self.counters
     }
 

@@ -80,7 +80,7 @@ pub enum Source {
 
 /// The answer to an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Access {
+pub struct AccessReply {
     /// Reads: when the data is at the requester. Writes: when the write is
     /// globally ordered, so that a following read may be served and the
     /// posted buffer is free.

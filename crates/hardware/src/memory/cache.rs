@@ -1,7 +1,7 @@
 //! Sets and ways: where lines are and what state they are in.
 
 use super::params::CacheGeometry;
-use super::replacement::Replacement;
+use super::replacement::ReplacementState;
 use super::set_index::Index;
 use std::ops::Range;
 
@@ -74,7 +74,7 @@ pub(super) struct TagArray {
     /// Lines that there is room for.
     capacity: u32,
     index: Index,
-    replacement: Replacement,
+    replacement: ReplacementState,
     occupied: u32,
 }
 
@@ -106,7 +106,7 @@ impl TagArray {
             stride,
             capacity: sets * ways as u32,
             index: Index::new(sets, geometry.index),
-            replacement: Replacement::new(geometry.replacement, ways, seed),
+            replacement: ReplacementState::new(geometry.replacement, ways, seed),
             occupied: 0,
         }
     }

@@ -1,6 +1,6 @@
 //! Accesses of cores.
 
-use super::access::{Access, CoreId, CoreOp, NodeId, Source};
+use super::access::{AccessReply, CoreId, CoreOp, NodeId, Source};
 use super::cache::{Probe, Slot, flag};
 use super::coherence::Intent;
 use super::counters::{CacheUser, Cause};
@@ -35,7 +35,7 @@ impl MemorySystem {
         home: NodeId,
         line: u64,
         op: CoreOp,
-    ) -> Access {
+    ) -> AccessReply {
         let (n, local) = self.places[core.index()];
         let (n, local) = (usize::from(n), usize::from(local));
         match op {
@@ -143,13 +143,13 @@ impl MemorySystem {
         home: NodeId,
         line: u64,
         cause: Cause,
-    ) -> Access {
+    ) -> AccessReply {
         let absent = match self.private_hit::<TIMED>(now, n, core, line, false) {
             Ok(hit) => {
                 if !hit.first {
                     self.fetch_ahead::<TIMED>(now, n, core, line, false);
                 }
-                return Access { ready: hit.ready, source: Source::OwnCache };
+                return AccessReply { ready: hit.ready, source: Source::OwnCache };
             }
             Err(absent) => absent,
         };
@@ -181,10 +181,10 @@ impl MemorySystem {
         home: NodeId,
         missed: Missed,
         cause: Cause,
-    ) -> Access {
+    ) -> AccessReply {
         let Missed { line, l2: absent, llc: probe, mut held } = missed;
         let llc = self.params.sockets[n].llc;
-        let mut access = Access { ready: now + llc.core_hit, source: Source::Llc };
+        let mut access = AccessReply { ready: now + llc.core_hit, source: Source::Llc };
         let exclusive;
         if held.any() {
             if TIMED {
@@ -206,7 +206,7 @@ impl MemorySystem {
         } else {
             let to = NodeId(n as u8);
             let fetched = self.fetch::<TIMED>(access.ready, to, home, line, cause, Intent::Share);
-            access = Access { ready: fetched.at, source: fetched.source };
+            access = AccessReply { ready: fetched.at, source: fetched.source };
             exclusive = !fetched.shared;
             held = self.allocate_for_core::<TIMED>(n, line, probe, exclusive);
         }
@@ -222,7 +222,7 @@ impl MemorySystem {
         core: usize,
         home: NodeId,
         line: u64,
-    ) -> Access {
+    ) -> AccessReply {
         let private = self.params.sockets[n].private;
         let hit = self.private_hit::<TIMED>(now, n, core, line, true);
         if let Ok(Hit { ready, slot, flags, first }) = hit
@@ -237,21 +237,21 @@ impl MemorySystem {
             if !first {
                 self.fetch_ahead::<TIMED>(now, n, core, line, false);
             }
-            return Access { ready, source: Source::OwnCache };
+            return AccessReply { ready, source: Source::OwnCache };
         }
         let llc = self.params.sockets[n].llc;
         let to = NodeId(n as u8);
         let asked = self.queued::<TIMED>(now, n, core);
         let passes =
             self.through_l2::<TIMED>(asked, n, core, (private.l1_transfer + private.l2_transfer) * 2);
-        let mut access = Access { ready: passes + llc.core_hit, source: Source::Llc };
+        let mut access = AccessReply { ready: passes + llc.core_hit, source: Source::Llc };
         let (probe, mut held) = self.beyond_l2(n, line);
         if held.any() {
             if TIMED {
                 access.ready = self.arrivals[n].wait(line, asked, access.ready);
             }
             if self.sockets[n].others(held, Some(core)) != 0 {
-                access = Access { ready: access.ready + llc.core_snoop, source: Source::LlcOwnedByCore };
+                access = AccessReply { ready: access.ready + llc.core_snoop, source: Source::LlcOwnedByCore };
             }
             self.sockets[n].drop_private(line, held, Some(core));
             // A snoop filter's entry goes with the last copy.
@@ -267,7 +267,7 @@ impl MemorySystem {
             self.count_llc::<TIMED>(n, true);
         } else {
             let fetched = self.fetch::<TIMED>(access.ready, to, home, line, Cause::Core, Intent::Own);
-            access = Access { ready: fetched.at, source: fetched.source };
+            access = AccessReply { ready: fetched.at, source: fetched.source };
             held = self.allocate_for_core::<TIMED>(n, line, probe, true);
         }
         match hit {
@@ -309,7 +309,13 @@ impl MemorySystem {
     }
 
     /// A full line that bypasses the caches. What they have of it is void.
-    fn core_streams<const TIMED: bool>(&mut self, now: Time, n: usize, home: NodeId, line: u64) -> Access {
+    fn core_streams<const TIMED: bool>(
+        &mut self,
+        now: Time,
+        n: usize,
+        home: NodeId,
+        line: u64,
+    ) -> AccessReply {
         let from = NodeId(n as u8);
         let source = if from == home { Source::Dram } else { Source::RemoteDram };
         let held = self.sockets[n].locate(line);
@@ -317,17 +323,23 @@ impl MemorySystem {
         let at = now + self.params.sockets[n].llc.core_hit;
         if !TIMED {
             self.snoop::<false>(at, from, home, line, Intent::Own);
-            return Access { ready: now, source };
+            return AccessReply { ready: now, source };
         }
         let there = self.net.line_or_nothing(at, (from, home), Cause::Core, &mut self.counters);
         let snooped = self.snoop::<true>(there, from, home, line, Intent::Own).at;
         self.counters.nodes[home.index()].dram_written.add(Cause::Core, super::LINE);
         let accepted = self.dram[home.index()].write(snooped, line);
         let waits = self.params.sockets[n].llc.streaming_waits;
-        Access { ready: if waits { accepted } else { there + accepted.since(snooped) }, source }
+        AccessReply { ready: if waits { accepted } else { there + accepted.since(snooped) }, source }
     }
 
-    fn core_flushes<const TIMED: bool>(&mut self, now: Time, n: usize, home: NodeId, line: u64) -> Access {
+    fn core_flushes<const TIMED: bool>(
+        &mut self,
+        now: Time,
+        n: usize,
+        home: NodeId,
+        line: u64,
+    ) -> AccessReply {
         let from = NodeId(n as u8);
         let mut ready = now + self.params.sockets[n].llc.core_hit;
         let held = self.sockets[n].locate(line);
@@ -344,6 +356,6 @@ impl MemorySystem {
             ready = self.net.message(ready, (home, from), Cause::Snoop, &mut self.counters);
         }
         let source = if from == home { Source::Dram } else { Source::RemoteDram };
-        Access { ready: if TIMED { ready } else { now }, source }
+        AccessReply { ready: if TIMED { ready } else { now }, source }
     }
 }

@@ -1,6 +1,6 @@
 //! Accesses of devices and page walkers.
 
-use super::access::{Access, Coverage, NodeId, Source};
+use super::access::{AccessReply, Coverage, NodeId, Source};
 use super::cache::flag;
 use super::coherence::{Fetched, Intent};
 use super::counters::{CacheUser, Cause};
@@ -24,7 +24,7 @@ impl MemorySystem {
         node: NodeId,
         home: NodeId,
         line: u64,
-    ) -> Access {
+    ) -> AccessReply {
         let n = node.index();
         let known = if TIMED { self.looked_up(now, node) } else { now };
         if TIMED {
@@ -52,7 +52,7 @@ impl MemorySystem {
         }
         let ready = fetched.at + back;
         if !TIMED {
-            return Access { ready, source: fetched.source };
+            return AccessReply { ready, source: fetched.source };
         }
         let counters = &mut self.counters.nodes[n];
         counters.llc[CacheUser::Device as usize].misses += 1;
@@ -62,7 +62,7 @@ impl MemorySystem {
         } else {
             counters.device.reads_memory += 1;
         }
-        Access { ready, source: fetched.source }
+        AccessReply { ready, source: fetched.source }
     }
 
     /// Puts a line that a read has fetched into the LLC of socket `n`.
@@ -89,7 +89,7 @@ impl MemorySystem {
         node: NodeId,
         home: NodeId,
         line: u64,
-    ) -> Access {
+    ) -> AccessReply {
         let n = node.index();
         let known = self.looked_up(now, node);
         self.counters.walk_reads += 1;
@@ -107,12 +107,12 @@ impl MemorySystem {
             self.keep::<TIMED>(&fetched, n, line, all, CacheUser::Walker);
         }
         let back = self.params.sockets[n].llc.device_return;
-        Access { ready: fetched.at + back, source: fetched.source }
+        AccessReply { ready: fetched.at + back, source: fetched.source }
     }
 
     /// A read that a cache of the requester's own socket can answer.
     #[inline]
-    fn read_in_socket(&mut self, known: Time, node: NodeId, home: NodeId, line: u64) -> Option<Access> {
+    fn read_in_socket(&mut self, known: Time, node: NodeId, home: NodeId, line: u64) -> Option<AccessReply> {
         let n = node.index();
         let llc = &self.params.sockets[n].llc;
         let socket = &mut self.sockets[n];
@@ -134,9 +134,9 @@ impl MemorySystem {
         // The core that owns the line may have changed it; one that has the
         // only copy has to send it.
         if socket.owned(held, None) || held.llc.is_none() {
-            return Some(Access { ready: ready + llc.core_snoop, source: Source::LlcOwnedByCore });
+            return Some(AccessReply { ready: ready + llc.core_snoop, source: Source::LlcOwnedByCore });
         }
-        Some(Access { ready, source: Source::Llc })
+        Some(AccessReply { ready, source: Source::Llc })
     }
 
     /// A device's write of a line or of a part of it.
@@ -147,7 +147,7 @@ impl MemorySystem {
         home: NodeId,
         line: u64,
         coverage: Coverage,
-    ) -> Access {
+    ) -> AccessReply {
         let known = if TIMED { self.looked_up(now, node) } else { now };
         if TIMED {
             self.counters.nodes[node.index()].device.writes += 1;
@@ -176,7 +176,7 @@ impl MemorySystem {
         home: NodeId,
         line: u64,
         coverage: Coverage,
-    ) -> Access {
+    ) -> AccessReply {
         let t = target.index();
         let llc = self.params.sockets[t].llc;
         let mut at = known;
@@ -229,12 +229,12 @@ impl MemorySystem {
             }
         }
         if !TIMED {
-            return Access { ready: known, source: Source::Llc };
+            return AccessReply { ready: known, source: Source::Llc };
         }
         if target != node {
             ready = self.net.message(ready, (target, node), Cause::Dma, &mut self.counters);
         }
-        Access { ready, source: if target == node { Source::Llc } else { Source::RemoteLlc } }
+        AccessReply { ready, source: if target == node { Source::Llc } else { Source::RemoteLlc } }
     }
 
     /// A device's write to another node's memory that goes there and leaves a clean copy in the device's socket.
@@ -249,7 +249,7 @@ impl MemorySystem {
         line: u64,
         coverage: Coverage,
         grant: Duration,
-    ) -> Access {
+    ) -> AccessReply {
         let (n, h) = (node.index(), home.index());
         let llc = self.params.sockets[n].llc;
         let probe = self.sockets[n].llc.probe(line);
@@ -290,7 +290,7 @@ impl MemorySystem {
         }
         self.sockets[h].directory.set_changed(line, true);
         if !TIMED {
-            return Access { ready: known, source: Source::Llc };
+            return AccessReply { ready: known, source: Source::Llc };
         }
         let arrives = self.net.line(granted, (node, home), Cause::Dma, &mut self.counters);
         let accepted = self.dram[h].write(arrives, line);
@@ -305,7 +305,7 @@ impl MemorySystem {
             llc_counters.allocations += u64::from(llc.ddio.ways != 0);
         }
         counters.nodes[n].device.writes_to_memory += 1;
-        Access { ready: granted + llc.device_commit, source: Source::RemoteDram }
+        AccessReply { ready: granted + llc.device_commit, source: Source::RemoteDram }
     }
 
     /// Takes a line from all other sockets for a device's write: when the write may proceed.
@@ -331,7 +331,7 @@ impl MemorySystem {
         home: NodeId,
         line: u64,
         coverage: Coverage,
-    ) -> Access {
+    ) -> AccessReply {
         let n = node.index();
         let held = self.sockets[n].locate(line);
         let mut at = known;
@@ -363,7 +363,7 @@ impl MemorySystem {
         }
         let source = if node == home { Source::Dram } else { Source::RemoteDram };
         if !TIMED {
-            return Access { ready: known, source };
+            return AccessReply { ready: known, source };
         }
         let accepted = self.dram[home.index()].write(at, line);
         let counters = &mut self.counters;
@@ -374,6 +374,6 @@ impl MemorySystem {
         if node != home {
             ready = self.net.message(ready, (home, node), Cause::Dma, counters);
         }
-        Access { ready, source }
+        AccessReply { ready, source }
     }
 }

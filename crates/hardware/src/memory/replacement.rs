@@ -4,7 +4,7 @@ use super::params::ReplacementPolicy;
 
 /// The state of a replacement policy for sets of a cache.
 #[derive(Clone, Debug)]
-pub(super) struct Replacement {
+pub(super) struct ReplacementState {
     ways: usize,
     state: State,
 }
@@ -19,7 +19,7 @@ enum State {
     Random(u64),
 }
 
-impl Replacement {
+impl ReplacementState {
     /// For one set.
     pub(super) fn new(policy: ReplacementPolicy, ways: usize, seed: u64) -> Self {
         let state = match policy {
@@ -253,7 +253,7 @@ mod tests {
         fn a_victim_is_always_one_of_the_allowed_ways(
             policy in 0usize..4, uses in prop::collection::vec(0usize..16, 0..60), allowed in 1u32..0x1_0000,
         ) {
-            let mut replacement = Replacement::new(ALL[policy], 16, 7);
+            let mut replacement = ReplacementState::new(ALL[policy], 16, 7);
             for way in uses {
                 replacement.used(0, way);
                 let victim = replacement.victim(0, allowed);

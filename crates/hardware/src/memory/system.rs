@@ -1,6 +1,6 @@
 //! The memory system: what devices, page walkers and cores call.
 
-use super::access::{Access, Agent, CoreId, CoreOp, Coverage, NodeId, Source};
+use super::access::{AccessReply, Agent, CoreId, CoreOp, Coverage, NodeId, Source};
 use super::counters::{CacheUser, Cause, MemoryCounters, NodeCounters};
 use super::dram::Dram;
 use super::home::HomeAgent;
@@ -111,7 +111,7 @@ impl MemorySystem {
 
     /// Reads a line for a device below a root port of `node`.
     #[inline]
-    pub fn dma_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> Access {
+    pub fn dma_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> AccessReply {
         match self.node_of(address) {
             Some(home) => self.device_read::<true>(now, node, home, address.get() >> LINE_SHIFT),
             None => self.unmapped(now),
@@ -126,7 +126,7 @@ impl MemorySystem {
         node: NodeId,
         address: HostPhysical,
         coverage: Coverage,
-    ) -> Access {
+    ) -> AccessReply {
         match self.node_of(address) {
             Some(home) => self.device_write::<true>(now, node, home, address.get() >> LINE_SHIFT, coverage),
             None => self.unmapped(now),
@@ -134,7 +134,7 @@ impl MemorySystem {
     }
 
     /// Reads (part of) a line for the page walker of `node`'s IOMMU.
-    pub fn walk_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> Access {
+    pub fn walk_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> AccessReply {
         match self.node_of(address) {
             Some(home) => self.walker_read::<true>(now, node, home, address.get() >> LINE_SHIFT),
             None => self.unmapped(now),
@@ -145,7 +145,7 @@ impl MemorySystem {
     ///
     /// # Panics
     /// If there is no such core.
-    pub fn core(&mut self, now: Time, core: CoreId, address: HostPhysical, op: CoreOp) -> Access {
+    pub fn core(&mut self, now: Time, core: CoreId, address: HostPhysical, op: CoreOp) -> AccessReply {
         match self.node_of(address) {
             Some(home) => self.core_access::<true>(now, core, home, address.get() >> LINE_SHIFT, op),
             None => self.unmapped(now),
@@ -337,8 +337,8 @@ impl MemorySystem {
         accepted
     }
 
-    fn unmapped(&mut self, now: Time) -> Access {
+    fn unmapped(&mut self, now: Time) -> AccessReply {
         self.counters.unmapped += 1;
-        Access { ready: now, source: Source::Unmapped }
+        AccessReply { ready: now, source: Source::Unmapped }
     }
 }

@@ -103,7 +103,7 @@ fn any_params() -> impl Strategy<Value = MemoryParams> {
     )
 }
 
-fn run(memory: &mut MemorySystem, step: Step, now: Time, address: HostPhysical) -> Option<Access> {
+fn run(memory: &mut MemorySystem, step: Step, now: Time, address: HostPhysical) -> Option<AccessReply> {
     Some(match step {
         Step::Core(core, op) => memory.core(now, CoreId(core), address, op),
         Step::Read(node) => memory.dma_read(now, NodeId(node), address),
@@ -117,7 +117,7 @@ fn run(memory: &mut MemorySystem, step: Step, now: Time, address: HostPhysical) 
 }
 
 /// Whether a step leaves DRAM with the newest content of its line.
-fn writes_memory(step: Step, access: Option<Access>) -> bool {
+fn writes_memory(step: Step, access: Option<AccessReply>) -> bool {
     match (step, access) {
         (Step::Core(_, CoreOp::StreamingStore), _) => true,
         (Step::Write(..), Some(a)) => matches!(a.source, Source::Dram | Source::RemoteDram),
@@ -282,7 +282,7 @@ impl Quiet {
     }
 
     /// Latency in nanoseconds of the access that `f` makes, and its source.
-    fn take(&mut self, f: impl FnOnce(&mut MemorySystem, Time) -> Access) -> (f64, Source) {
+    fn take(&mut self, f: impl FnOnce(&mut MemorySystem, Time) -> AccessReply) -> (f64, Source) {
         self.now += Duration::from_ms(1_000);
         let access = f(&mut self.memory, self.now);
         ((access.ready - self.now).as_ns_f64(), access.source)

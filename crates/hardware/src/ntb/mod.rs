@@ -286,7 +286,7 @@ pub(crate) fn destination(tlp: &Tlp) -> Option<u8> {
 
 /// A place where a cable can end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum CableEnd {
+pub enum NtbCableEnd {
     /// An adapter.
     Adapter(EndpointId),
     /// A cluster switch.
@@ -296,10 +296,10 @@ pub enum CableEnd {
 /// For each place, the nodes that each of its cables leads to first: the fewest switches between, of those the cable that was
 /// connected first.
 pub(crate) fn routes(
-    cables: &[[CableEnd; 2]],
+    cables: &[[NtbCableEnd; 2]],
     node_of: impl Fn(EndpointId) -> u8,
-) -> BTreeMap<CableEnd, BTreeMap<u8, usize>> {
-    let mut own: BTreeMap<CableEnd, Vec<CableEnd>> = BTreeMap::new();
+) -> BTreeMap<NtbCableEnd, BTreeMap<u8, usize>> {
+    let mut own: BTreeMap<NtbCableEnd, Vec<NtbCableEnd>> = BTreeMap::new();
     for &[a, b] in cables {
         own.entry(a).or_default().push(b);
         own.entry(b).or_default().push(a);
@@ -307,22 +307,22 @@ pub(crate) fn routes(
     let mut all = BTreeMap::new();
     for (&from, neighbours) in &own {
         let mut found: BTreeMap<u8, usize> = BTreeMap::new();
-        let mut seen: BTreeSet<CableEnd> = [from].into();
-        let mut queue: VecDeque<(CableEnd, usize)> =
+        let mut seen: BTreeSet<NtbCableEnd> = [from].into();
+        let mut queue: VecDeque<(NtbCableEnd, usize)> =
             neighbours.iter().enumerate().map(|(cable, &to)| (to, cable)).collect();
         while let Some((at, cable)) = queue.pop_front() {
             match at {
                 // Nothing passes through an adapter.
-                CableEnd::Adapter(adapter) => {
+                NtbCableEnd::Adapter(adapter) => {
                     found.entry(node_of(adapter)).or_insert(cable);
                 }
-                CableEnd::Switch(_) if seen.insert(at) => {
+                NtbCableEnd::Switch(_) if seen.insert(at) => {
                     queue.extend(own[&at].iter().filter(|to| !seen.contains(to)).map(|&to| (to, cable)));
                 }
-                CableEnd::Switch(_) => {}
+                NtbCableEnd::Switch(_) => {}
             }
         }
-        if let CableEnd::Adapter(adapter) = from {
+        if let NtbCableEnd::Adapter(adapter) = from {
             found.remove(&node_of(adapter));
         }
         all.insert(from, found);

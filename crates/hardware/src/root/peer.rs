@@ -66,7 +66,7 @@ struct Read {
 
 /// A piece under way.
 #[derive(Clone, Copy)]
-struct Piece {
+struct PeerPiece {
     read: u32,
     number: u32,
     offset: u32,
@@ -82,7 +82,7 @@ pub(super) struct Peers {
     reads: Vec<Option<Read>>,
     /// Those that have pieces to ask for, oldest first.
     waiting: VecDeque<u32>,
-    places: Vec<Option<Piece>>,
+    places: Vec<Option<PeerPiece>>,
     free: VecDeque<u16>,
     generation: u32,
     /// Kept so that a copy allocates nothing.
@@ -296,7 +296,7 @@ impl Host {
             let number = read.first_piece + read.pieces.len() as u32;
             let offset = read.asked;
             self.peers.places[usize::from(place)] =
-                Some(Piece { read: index, number, offset, length, received: 0, generation });
+                Some(PeerPiece { read: index, number, offset, length, received: 0, generation });
             read.pieces.push_back(0);
             read.asked += length;
             read.under_way += 1;
@@ -347,7 +347,7 @@ impl Host {
     }
 
     /// A piece has come, or will not: what is there of its read goes to the requester, in order.
-    fn end_piece(&mut self, cx: &mut Context<'_>, place: u16, piece: Piece, is_good: bool, at: Time) {
+    fn end_piece(&mut self, cx: &mut Context<'_>, place: u16, piece: PeerPiece, is_good: bool, at: Time) {
         self.peers.places[usize::from(place)] = None;
         self.peers.free.push_back(place);
         let index = piece.read as usize;

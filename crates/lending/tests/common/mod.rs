@@ -17,7 +17,7 @@ use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::iommu::{Iommu, IommuParams};
 use hardware::link::{LinkId, LinkState};
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
-use hardware::ntb::{CableEnd, NtbParams};
+use hardware::ntb::{NtbCableEnd, NtbParams};
 use hardware::root::{HostId, PeerReads, RootPortParams};
 use host::Host;
 use kernel::{DmaMode, Kernel};
@@ -191,7 +191,7 @@ impl Cluster {
         let mut cables = Vec::new();
         for a in 0..modes.len() {
             for b in a + 1..modes.len() {
-                let ends = [CableEnd::Adapter(parts[a].2), CableEnd::Adapter(parts[b].2)];
+                let ends = [NtbCableEnd::Adapter(parts[a].2), NtbCableEnd::Adapter(parts[b].2)];
                 cables.push((a, b, fabric.add_ntb_cable(ends, copiers::link())));
             }
         }

@@ -14,7 +14,7 @@ use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::iommu::IommuParams;
 use hardware::link::LinkParams;
-use hardware::ntb::{CableEnd, NtbParams};
+use hardware::ntb::{NtbCableEnd, NtbParams};
 use hardware::root::{HostId, RootPortParams};
 use kernel::{DmaMode, Kernel, KernelParams};
 use lending::{LendingParams, Service};
@@ -62,7 +62,7 @@ impl Parts {
                 segments: 256,
                 ..NtbParams::ideal(node, PcieParams::endpoint(Generation::Gen3, Width::X8))
             };
-            CableEnd::Adapter(fabric.add_ntb(EndpointParams::ideal(8), params, slot).unwrap())
+            NtbCableEnd::Adapter(fabric.add_ntb(EndpointParams::ideal(8), params, slot).unwrap())
         });
         fabric.add_ntb_cable(adapters, link());
         Self { board, hosts, device }

@@ -27,7 +27,7 @@ use units::{Bytes, Duration, Frequency, Iova, Time};
 use wire::dma_engine as regs;
 use wire::pcie::Bdf;
 
-use crate::counters::{Moment, Place as CounterPlace, Reading, Window};
+use crate::counters::{CountedDevice, Moment, Reading, Window};
 use crate::topology::{self, Assembled, TopologyError, memory_ranges};
 use crate::trace::Recorder;
 use buffer::Buffer;
@@ -275,7 +275,7 @@ impl Bench {
         start(&simulation, host, FIRST_SLOT, setup, &buffer, run, plan.told, address_seed)?;
         let count = |simulation: &Simulation<Fabric>| {
             let now = simulation.now();
-            let place = CounterPlace { name: "card0", endpoint: card, nic: None };
+            let place = CountedDevice { name: "card0", endpoint: card, nic: None };
             let reading = simulation.with(|fabric, _| Reading::of_hardware(fabric, host, &[place], now));
             Moment::new(now, vec![(self.machine.name.clone(), reading)])
         };

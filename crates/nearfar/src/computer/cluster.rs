@@ -9,7 +9,7 @@ use engine::Handle;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::link::LinkId;
-use hardware::ntb::CableEnd;
+use hardware::ntb::NtbCableEnd;
 use lending::{Counters, Lendable, LendingParams, Service};
 use machine::{ClusterEnd, ComputerSetup, DmaMode, Ntb, PassedSetup, adapter, node};
 use platform::Error;
@@ -47,8 +47,8 @@ pub(super) fn connect(
     let any: Option<&Ntb> = any.into_iter().next();
     let cables = cluster.cables.iter().filter_map(|cable| {
         let ends = cable.ends.map(|end| match end {
-            ClusterEnd::Adapter(host, device) => CableEnd::Adapter(devices[host][device]),
-            ClusterEnd::Switch(switch) => CableEnd::Switch(switches[switch]),
+            ClusterEnd::Adapter(host, device) => NtbCableEnd::Adapter(devices[host][device]),
+            ClusterEnd::Switch(switch) => NtbCableEnd::Switch(switches[switch]),
         });
         let files = [file(&cable.ends[0]), file(&cable.ends[1])];
         // A switch's port is as the adapter's at the other end; between two switches as any.

@@ -10,7 +10,7 @@ use units::Time;
 
 use super::run::Observer;
 use super::{Computer, Computers};
-use crate::counters::{Moment, Place, Reading, Window};
+use crate::counters::{CountedDevice, Moment, Reading, Window};
 
 /// An interrupt of a device that arrived while a program ran.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -120,7 +120,7 @@ fn device_names(host: &HostSetup) -> Vec<String> {
 pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostSetup) -> Reading {
     let names = device_names(setup);
     let handle = |endpoint| host.nics.iter().find(|(of, _)| *of == endpoint).map(|(_, handle)| handle);
-    let places: Vec<Place<'_>> = names
+    let places: Vec<CountedDevice<'_>> = names
         .iter()
         .zip(host.devices.iter().zip(&setup.devices))
         .map(|(name, (&endpoint, device))| {
@@ -128,7 +128,7 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
                 DeviceFile::Nic(nic) => handle(endpoint).map(|handle| (handle, &**nic)),
                 _ => None,
             };
-            Place { name, endpoint, nic }
+            CountedDevice { name, endpoint, nic }
         })
         .collect();
     let mut reading = Reading::of_hardware(fabric, host.host, &places, now);

@@ -371,7 +371,7 @@ impl Computers {
         for host in &setup.hosts {
             let id =
                 topology::add_host(&mut fabric, &host.machine, host.iommu != DmaMode::Off, seed_of(host))?;
-            places.push(device::Place::new(id, host));
+            places.push(device::HostSlots::new(id, host));
         }
         places.iter_mut().for_each(|place| place.plug_switches(&mut fabric));
         let mut hosts = Vec::new();

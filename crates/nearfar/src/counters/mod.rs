@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use units::{Duration, Time};
 
 pub use binding::{Binding, Kind, Resource};
-pub use read::Place;
+pub use read::CountedDevice;
 
 /// What a counter counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

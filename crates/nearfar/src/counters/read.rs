@@ -24,7 +24,7 @@ use super::{Counter, Reading, Unit};
 
 /// A device with the name of its place.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct CountedDevice<'a> {
     /// What its counters begin with.
     pub name: &'a str,
     /// The device.
@@ -96,7 +96,12 @@ impl Reading {
     }
 
     /// What the hardware of a host has counted, and that of its devices.
-    pub(crate) fn of_hardware(fabric: &Fabric, host: HostId, devices: &[Place<'_>], now: Time) -> Self {
+    pub(crate) fn of_hardware(
+        fabric: &Fabric,
+        host: HostId,
+        devices: &[CountedDevice<'_>],
+        now: Time,
+    ) -> Self {
         let mut reading = Self::default();
         let host = fabric.host(host);
         reading.memory(&host.memory);
@@ -311,7 +316,7 @@ impl Reading {
         self.used(Kind::Walkers, place, walkers, counters.walker_busy.as_ps().into());
     }
 
-    fn device(&mut self, fabric: &Fabric, place: &Place<'_>) {
+    fn device(&mut self, fabric: &Fabric, place: &CountedDevice<'_>) {
         let endpoint = fabric.endpoint(place.endpoint);
         for (port, link) in (0..).map(PortIndex).zip(endpoint.links()) {
             // Further ports of a device have numbers.
@@ -379,7 +384,7 @@ impl Reading {
         self.used(Kind::Credits, place, 1, counters.stalled.as_ps().into());
     }
 
-    fn wires(&mut self, fabric: &Fabric, place: &Place<'_>, nic: &machine::Nic) {
+    fn wires(&mut self, fabric: &Fabric, place: &CountedDevice<'_>, nic: &machine::Nic) {
         let (ethernet, rate) = (&fabric.wires.ethernet, nic.controller.rate.value);
         for port in 0..nic.controller.ports.value.get() as u8 {
             let Some(end) = ethernet.cable_at(place.endpoint, EthernetPort(port)) else { continue };

@@ -12,13 +12,13 @@ use super::Stack;
 use crate::irq::Softirqs;
 
 /// A core's packets.
-struct Backlog {
+struct LoopbackBacklog {
     stack: Weak<Stack>,
     packets: RefCell<VecDeque<Packet>>,
     napi: RefCell<Option<NapiHandle>>,
 }
 
-impl Napi for Backlog {
+impl Napi for LoopbackBacklog {
     fn poll<'a>(&'a self, cpu: &'a Cpu, budget: usize) -> Async<'a, usize> {
         Box::pin(async move {
             let mut done = 0;
@@ -45,7 +45,7 @@ impl Napi for Backlog {
 pub(super) struct Loopback {
     stack: Weak<Stack>,
     softirqs: Rc<Softirqs>,
-    backlogs: RefCell<BTreeMap<CpuId, Rc<Backlog>>>,
+    backlogs: RefCell<BTreeMap<CpuId, Rc<LoopbackBacklog>>>,
 }
 
 impl Loopback {
@@ -57,7 +57,8 @@ impl Loopback {
     pub fn put(&self, cpu: &Cpu, packet: Packet) {
         let backlog = Rc::clone(self.backlogs.borrow_mut().entry(cpu.id()).or_insert_with(|| {
             let stack = self.stack.clone();
-            let backlog = Rc::new(Backlog { stack, packets: RefCell::default(), napi: RefCell::default() });
+            let backlog =
+                Rc::new(LoopbackBacklog { stack, packets: RefCell::default(), napi: RefCell::default() });
             let napi = self.softirqs.napi(Rc::clone(&backlog) as Rc<dyn Napi>) as NapiHandle;
             napi.enable();
             *backlog.napi.borrow_mut() = Some(napi);

@@ -33,7 +33,7 @@ struct Slot<'a> {
     host: HostId,
     machine: &'a Host,
     /// All hosts, by their numbers.
-    places: &'a [Place<'a>],
+    places: &'a [HostSlots<'a>],
     /// Where its upstream links lead.
     links: &'a [LinkSetup],
     /// The device's number in its host.
@@ -56,7 +56,7 @@ impl Slot<'_> {
 }
 
 /// A host while what is in its slots is put together.
-pub struct Place<'a> {
+pub struct HostSlots<'a> {
     /// The host.
     pub host: HostId,
     /// What the scenario says of it.
@@ -65,7 +65,7 @@ pub struct Place<'a> {
     pub switches: Vec<Option<(SwitchId, LinkId)>>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> HostSlots<'a> {
     /// A host without anything in its slots.
     pub fn new(host: HostId, setup: &'a HostSetup) -> Self {
         Self { host, setup, switches: vec![None; setup.switches.len()] }
@@ -98,7 +98,7 @@ impl<'a> Place<'a> {
 /// The link from a slot to what can do `device`.
 fn link_to(
     fabric: &mut Fabric,
-    place: &Place<'_>,
+    place: &HostSlots<'_>,
     at: &LinkSetup,
     device: &LinkCapability,
 ) -> (LinkId, Generation, Width) {
@@ -122,7 +122,7 @@ fn link_to(
 /// If the device cannot be built.
 pub fn plug(
     fabric: &mut Fabric,
-    places: &[Place<'_>],
+    places: &[HostSlots<'_>],
     own: usize,
     (number, device, node): (usize, &DeviceSetup, u8),
     seed: Seed,

@@ -6,7 +6,7 @@ pub struct Scenario {
     /// As the paper calls it.
     pub name: &'static str,
     /// Where its GPUs are.
-    pub place: Place,
+    pub place: GpuPlaces,
     /// Whether they reach each other by host memory.
     pub through_ram: bool,
     /// Whether lenders have their IOMMU on, so that all requests go by their roots.
@@ -15,7 +15,7 @@ pub struct Scenario {
 
 /// Where GPUs are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum GpuPlaces {
     /// One below a switch of the host that uses it (Figure 9).
     One,
     /// Both below one switch of the host that uses them (Figure 11a).
@@ -36,44 +36,44 @@ pub enum Place {
     RemoteGuest,
 }
 
-const fn scenario(name: &'static str, place: Place, through_ram: bool, iommu: bool) -> Scenario {
+const fn scenario(name: &'static str, place: GpuPlaces, through_ram: bool, iommu: bool) -> Scenario {
     Scenario { name, place, through_ram, iommu }
 }
 
 /// Those of Figure 10.
 pub const ONE_GPU: [Scenario; 3] = [
-    scenario("Loc", Place::One, false, false),
-    scenario("Rem-SW", Place::LentOne, false, false),
-    scenario("Rem-IOMMU", Place::LentOne, false, true),
+    scenario("Loc", GpuPlaces::One, false, false),
+    scenario("Rem-SW", GpuPlaces::LentOne, false, false),
+    scenario("Rem-IOMMU", GpuPlaces::LentOne, false, true),
 ];
 
 /// Those of Table 1.
 pub const TWO_GPUS: [Scenario; 11] = [
-    scenario("Loc-P2P-SW", Place::Switch, false, false),
-    scenario("Loc-P2P-Root", Place::Root, false, false),
-    scenario("Loc-RAM-Root", Place::Root, true, false),
-    scenario("1L-P2P-SW", Place::OneLender, false, false),
-    scenario("1L-P2P-IOMMU", Place::OneLender, false, true),
-    scenario("1L-RAM-SW", Place::OneLender, true, false),
-    scenario("1L-RAM-IOMMU", Place::OneLender, true, true),
-    scenario("2L-P2P-SW", Place::TwoLenders, false, false),
-    scenario("2L-P2P-IOMMU", Place::TwoLenders, false, true),
-    scenario("2L-RAM-SW", Place::TwoLenders, true, false),
-    scenario("2L-RAM-IOMMU", Place::TwoLenders, true, true),
+    scenario("Loc-P2P-SW", GpuPlaces::Switch, false, false),
+    scenario("Loc-P2P-Root", GpuPlaces::Root, false, false),
+    scenario("Loc-RAM-Root", GpuPlaces::Root, true, false),
+    scenario("1L-P2P-SW", GpuPlaces::OneLender, false, false),
+    scenario("1L-P2P-IOMMU", GpuPlaces::OneLender, false, true),
+    scenario("1L-RAM-SW", GpuPlaces::OneLender, true, false),
+    scenario("1L-RAM-IOMMU", GpuPlaces::OneLender, true, true),
+    scenario("2L-P2P-SW", GpuPlaces::TwoLenders, false, false),
+    scenario("2L-P2P-IOMMU", GpuPlaces::TwoLenders, false, true),
+    scenario("2L-RAM-SW", GpuPlaces::TwoLenders, true, false),
+    scenario("2L-RAM-IOMMU", GpuPlaces::TwoLenders, true, true),
 ];
 
 /// Those of Table 2 that need no virtual machine.
 pub const CHASSIS: [Scenario; 2] = [
-    scenario("NatRem-P2P-IOMMU", Place::Chassis, false, true),
-    scenario("NatRem-RAM-IOMMU", Place::Chassis, true, true),
+    scenario("NatRem-P2P-IOMMU", GpuPlaces::Chassis, false, true),
+    scenario("NatRem-RAM-IOMMU", GpuPlaces::Chassis, true, true),
 ];
 
 /// Those of Table 2 in a virtual machine.
 pub const IN_GUESTS: [Scenario; 4] = [
-    scenario("VMLoc-P2P", Place::OwnGuest, false, true),
-    scenario("VMLoc-RAM", Place::OwnGuest, true, true),
-    scenario("VMRem-P2P", Place::RemoteGuest, false, true),
-    scenario("VMRem-RAM", Place::RemoteGuest, true, true),
+    scenario("VMLoc-P2P", GpuPlaces::OwnGuest, false, true),
+    scenario("VMLoc-RAM", GpuPlaces::OwnGuest, true, true),
+    scenario("VMRem-P2P", GpuPlaces::RemoteGuest, false, true),
+    scenario("VMRem-RAM", GpuPlaces::RemoteGuest, true, true),
 ];
 
 /// The machine.
@@ -160,35 +160,39 @@ impl Scenario {
         let lender = |name: &str| host(name, MACHINE, if self.iommu { "strict" } else { "off" });
         let other = host("other", OTHER_MACHINE, if self.iommu { "strict" } else { "off" });
         match self.place {
-            Place::One => [lender("lender"), near, gpu("gpu0", "sw0:1")].concat(),
-            Place::Switch => [lender("lender"), near, gpu("gpu0", "sw0:1"), gpu("gpu1", "sw0:2")].concat(),
-            Place::Root => [lender("lender"), near, far, gpu("gpu0", "sw0:1"), gpu("gpu1", "sw1:1")].concat(),
-            Place::LentOne => {
+            GpuPlaces::One => [lender("lender"), near, gpu("gpu0", "sw0:1")].concat(),
+            GpuPlaces::Switch => {
+                [lender("lender"), near, gpu("gpu0", "sw0:1"), gpu("gpu1", "sw0:2")].concat()
+            }
+            GpuPlaces::Root => {
+                [lender("lender"), near, far, gpu("gpu0", "sw0:1"), gpu("gpu1", "sw1:1")].concat()
+            }
+            GpuPlaces::LentOne => {
                 let lender = [lender("lender"), near, gpu("gpu0", "sw0:1"), adapter("sw0:2")].concat();
                 borrower() + &lender + &cluster(&["borrower", "lender"], &["lender:gpu0"])
             }
-            Place::OneLender => {
+            GpuPlaces::OneLender => {
                 let gpus = [gpu("gpu0", "sw0:1"), gpu("gpu1", "sw0:2")].concat();
                 let lender = [lender("lender"), near, far, gpus, adapter("sw1:1")].concat();
                 let third = other + &adapter("slot");
                 let cluster = cluster(&["borrower", "lender", "other"], &["lender:gpu0", "lender:gpu1"]);
                 borrower() + &lender + &third + &cluster
             }
-            Place::TwoLenders => {
+            GpuPlaces::TwoLenders => {
                 let lender =
                     [lender("lender"), near.clone(), gpu("gpu0", "sw0:1"), adapter("sw0:2")].concat();
                 let third = [other, near, gpu("gpu1", "sw0:1"), adapter("sw0:2")].concat();
                 let cluster = cluster(&["borrower", "lender", "other"], &["lender:gpu0", "other:gpu1"]);
                 borrower() + &lender + &third + &cluster
             }
-            Place::Chassis | Place::OwnGuest | Place::RemoteGuest => {
+            GpuPlaces::Chassis | GpuPlaces::OwnGuest | GpuPlaces::RemoteGuest => {
                 let gpu =
                     |n: u32| device(&format!("gpu{n}"), "gpu = \"k40c\"", &format!("chassis:{}", n + 1));
                 let lender = [lender("lender"), chassis(), gpu(0), gpu(1)].concat();
                 let (hosts, lent) = (["borrower", "lender"], ["lender:gpu0", "lender:gpu1"]);
                 match self.place {
-                    Place::OwnGuest => lender + &guest(&["gpu0", "gpu1"]),
-                    Place::RemoteGuest => {
+                    GpuPlaces::OwnGuest => lender + &guest(&["gpu0", "gpu1"]),
+                    GpuPlaces::RemoteGuest => {
                         let borrower = borrower() + &guest(&[]);
                         borrower + &lender + &adapter("chassis:3") + &cluster_by(&hosts, &lent, "borrower/x")
                     }

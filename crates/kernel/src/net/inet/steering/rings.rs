@@ -26,7 +26,7 @@ use super::{Ring, Upward};
 use crate::net::NetDevice;
 
 /// A flow that is steered, or was.
-struct Flow {
+struct SteeredFlow {
     /// The device's rule and the queue that it names; none if it was told to forget it.
     rule: Option<(RuleId, u16)>,
     /// Where all packets came from that are not held.
@@ -37,7 +37,7 @@ struct Flow {
     used: Time,
 }
 
-impl Flow {
+impl SteeredFlow {
     fn new(ring: Ring) -> Self {
         Self { rule: None, ring, held: VecDeque::new(), used: Time::ZERO }
     }
@@ -65,7 +65,7 @@ pub struct Rings {
     /// For how long a flow is silent until it is forgotten, and how often that is looked for.
     idle: Duration,
     scan: Duration,
-    flows: RefCell<BTreeMap<FlowKey, Flow>>,
+    flows: RefCell<BTreeMap<FlowKey, SteeredFlow>>,
     /// The device's table was full: nothing is asked of it until then.
     full_until: Cell<Time>,
     scanning: Cell<bool>,
@@ -199,7 +199,7 @@ impl Rings {
         }
         match device.steer(cpu, key, queue) {
             Ok(rule) => {
-                all.entry(key).or_insert_with(|| Flow::new(ring)).steered(rule, queue, now);
+                all.entry(key).or_insert_with(|| SteeredFlow::new(ring)).steered(rule, queue, now);
                 drop(all);
                 self.means.count(|c| c.steered += 1);
                 self.start_scan();

@@ -91,11 +91,11 @@ impl Cores {
 }
 
 /// Where flows are dealt with (Linux: `rps_dev_flow_table`).
-pub struct Flows(Table<Flow>);
+pub struct Flows(Table<FlowPlace>);
 
 /// Flows of one place in the table, which stay together.
 #[derive(Clone, Copy, Default)]
-struct Flow {
+struct FlowPlace {
     core: Option<CpuId>,
     /// How many packets that core's backlog has had with the last of these.
     until: u64,
@@ -124,7 +124,7 @@ impl Flows {
         let mut flow = self.0.get(hash);
         let is_free = flow.core.is_none_or(|core| is_done(core, flow.until));
         if flow.core != wanted && is_free {
-            flow = Flow { core: wanted, until: 0 };
+            flow = FlowPlace { core: wanted, until: 0 };
             self.0.set(hash, flow);
             if let Some(at) = at {
                 cpu.store_u64(at, wanted.map_or(u64::MAX, |core| core.0.into()));
@@ -135,6 +135,6 @@ impl Flows {
 
     /// A packet went into the core's backlog. Its line has been looked at just before.
     pub fn set_until(&self, hash: u32, until: u64) {
-        self.0.set(hash, Flow { until, ..self.0.get(hash) });
+        self.0.set(hash, FlowPlace { until, ..self.0.get(hash) });
     }
 }
