@@ -370,6 +370,36 @@ impl Fabric {
         self.plug(scheduler, self.path(id, port));
     }
 
+    /// Lets one of a device's links lead to another slot, as a programmable switch does: it is out of the one, then in the other. A link
+    /// that is down stays so. The slot that it leaves stays empty.
+    ///
+    /// # Panics
+    /// If the device has no such port, or `to` leads to a device already.
+    pub fn assign_path(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        id: EndpointId,
+        port: PortIndex,
+        to: LinkId,
+    ) {
+        let from = self.path(id, port);
+        if from == to {
+            return;
+        }
+        let was_up = self.wires.link(from).state() == LinkState::Up;
+        if was_up {
+            self.pull(scheduler, from);
+        }
+        self.attached[usize::from(from.0)][Side::Downstream as usize] = Attached::Nothing;
+        let below = &mut self.attached[usize::from(to.0)][Side::Downstream as usize];
+        assert!(matches!(below, Attached::Nothing), "a link has one device at its end");
+        *below = Attached::Endpoint(id);
+        self.endpoint_mut(id).set_link(port, to);
+        if was_up {
+            self.plug(scheduler, to);
+        }
+    }
+
     fn path(&self, id: EndpointId, port: PortIndex) -> LinkId {
         self.endpoint(id).links().nth(port.0.into()).expect("the device has the port")
     }

@@ -30,6 +30,8 @@ names! {
         Remove = "remove",
         /// It is put back.
         Plug = "plug",
+        /// A programmable switch gives a device's link to another slot: it is out of the one, and then in the other.
+        Assign = "assign",
         /// A lender takes what it lends back, whatever is being done with it.
         Revoke = "revoke",
         /// A setting is another from now on.
@@ -54,7 +56,7 @@ record! {
         deed as "do": Placed<Deed>,
         /// To whom.
         what: Placed<String>,
-        /// Where to: cores, as taskset spells them.
+        /// Where to: cores, as taskset spells them; with `assign` one of the link's slots.
         to: Option<Placed<String>>,
         /// The probability that a bit arrives flipped; goes with `error-rate`.
         rate: Option<Placed<f64>>,
@@ -72,7 +74,12 @@ record! {
         );
         let deed = entry.deed.value;
         let keys = [
-            ("to", entry.to.is_some(), &[Deed::MoveTask, Deed::SetAffinity][..], "such as `to = \"0-3,8\"`"),
+            (
+                "to",
+                entry.to.is_some(),
+                &[Deed::MoveTask, Deed::SetAffinity, Deed::Assign][..],
+                "such as `to = \"0-3,8\"`, or a slot for `assign`",
+            ),
             ("rate", entry.rate.is_some(), &[Deed::ErrorRate], "such as `rate = 1e-9`; 0 for no errors"),
             ("value", entry.value.is_some(), &[Deed::Set], "such as `value = \"20 us\"`"),
             ("takes", entry.takes.is_some(), &[Deed::Reboot], "such as `takes = \"50 ms\"`"),
@@ -173,6 +180,13 @@ pub enum Action {
         /// Whether it is up from now on.
         up: bool,
     },
+    /// A device's link leads to another slot.
+    Assign {
+        /// The host, the device's number there, and which of its links.
+        link: (usize, usize, u8),
+        /// The slot: 0 is the one in which it was when the host was put together, then the others in their order.
+        slot: usize,
+    },
     /// Bits of a link flip.
     ErrorRate {
         /// Which.
@@ -264,6 +278,7 @@ impl EventSetup {
         let action = match (deed, to) {
             (Deed::MoveTask, Some(to)) => around.move_task(what, to),
             (Deed::SetAffinity, Some(to)) => around.set_affinity(what, to),
+            (Deed::Assign, Some(to)) => around.assign(what, to),
             (Deed::Cut | Deed::Mend, _) => {
                 around.link(what).map(|link| Action::Link { link, up: deed == Deed::Mend })
             }
@@ -288,7 +303,9 @@ impl EventSetup {
             (Deed::Reboot, _) => around
                 .host(what, &what.value)
                 .map(|host| Action::Reboot(host, entry.takes.unwrap_or_default())),
-            (Deed::MoveTask | Deed::SetAffinity, None) => unreachable!("the entry's check asks for cores"),
+            (Deed::MoveTask | Deed::SetAffinity | Deed::Assign, None) => {
+                unreachable!("the entry's check asks where to")
+            }
         };
         let mut told = |place: &Placed<String>, (message, help): Refused| {
             wrong.push(Diagnostic::new(&place.place, message).help(help));
@@ -435,6 +452,31 @@ impl<'a> Surroundings<'a> {
             let ends = suggest::list(ends.map(|end| end.value.as_str()));
             (what, (format!("no cable leads to `{}`", what.value), format!("cables lead to {ends}")))
         })
+    }
+
+    /// A device's link, and the slot that it is to lead to.
+    fn assign<'p>(&self, what: &'p Placed<String>, to: &'p Placed<String>) -> Result<Action, Wrong<'p>> {
+        let link = self.slot_link(&what.value).transpose().map_err(|why| (what, why))?;
+        let Some(LinkPlace::Device(host, device, number)) = link else {
+            let message = format!("`{}` is no link of a device", what.value);
+            return Err((
+                what,
+                (message, "a device with a `name`, such as `a:nic` or `a:octo:0`".to_owned()),
+            ));
+        };
+        let usual = &self.stations.hosts[host].devices[device].links[usize::from(number)];
+        let slots = || std::iter::once(usual).chain(&usual.others).map(|link| link.name.as_str());
+        match slots().position(|slot| slot == to.value) {
+            Some(slot) => Ok(Action::Assign { link: (host, device, number), slot }),
+            None => {
+                let message = format!("`{}` cannot be given to slot `{}`", what.value, to.value);
+                let known = suggest::list(slots());
+                Err((
+                    to,
+                    (message, format!("it can be in {known}; `other_slots` of the device's link says which")),
+                ))
+            }
+        }
     }
 
     /// The link of `host:device` or `host:device:link`; `None` if no device is called so.

@@ -260,6 +260,17 @@ fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
         ),
         ("at = \"1 ms\"\ndo = \"set-affinity\"\nwhat = \"eth0\"\nto = \"2\"", "x.toml:31:", "on which host"),
         ("at = \"1 ms\"\ndo = \"cut\"\nwhat = \"a:nic:1\"", "x.toml:31:", "it has one: `nic`"),
+        ("at = \"1 ms\"\ndo = \"assign\"\nwhat = \"a:nic\"", "x.toml:28:", "a slot for `assign`"),
+        (
+            "at = \"1 ms\"\ndo = \"assign\"\nwhat = \"a:nic\"\nto = \"sw0:1\"",
+            "x.toml:32:",
+            "it can be in `slot`; `other_slots`",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"assign\"\nwhat = \"wire\"\nto = \"slot\"",
+            "x.toml:31:",
+            "`wire` is no link of a device",
+        ),
         ("at = \"1 ms\"\ndo = \"remove\"\nwhat = \"a:nik\"", "x.toml:31:", "did you mean `nic`"),
         ("at = \"1 ms\"\ndo = \"crash\"\nwhat = \"c\"", "x.toml:31:", "the hosts are `a`, `b`"),
         ("at = \"1 ms\"\ndo = \"reboot\"\nwhat = \"a\"", "x.toml:28:", "such as `takes = "),

@@ -141,6 +141,52 @@ fn functions_behind_switches_are_as_local() {
     nothing_crosses(a, &[(0, 1)]);
 }
 
+/// A programmable switch gives one function to the other socket and back: what its socket's cores receive crosses between the sockets
+/// in the meantime, and does not any more when it is back. The stream survives both.
+#[test]
+fn a_function_is_given_to_the_other_socket_and_back() {
+    let switch = |name: &str, slot: &str| {
+        format!("[[host.switch]]\nname = \"{name}\"\npart = \"pm8536\"\nslot = \"{slot}\"\n")
+    };
+    let links = "{ slot = \"sw0:1\", lanes = 8, other_slots = [\"sw1:2\"] }, { slot = \"sw1:1\", lanes = 8 }";
+    let server =
+        octo(links, "connectx4-octo", TEAM) + &switch("sw0", "slot") + &switch("sw1", "slot-socket1");
+    let assign = |at: &str, to: &str| {
+        format!("[[event]]\nat = \"{at}\"\ndo = \"assign\"\nwhat = \"a:octo:0\"\nto = \"{to}\"\n")
+    };
+    let later = |start: &str| {
+        program("b", "4", "stream --array-size 20000 --ntimes 4") + &format!("start = \"{start}\"\n")
+    };
+    let text = [
+        HEAD,
+        &server,
+        &host_with_nic("b"),
+        &cable("a", "b", ""),
+        &program("a", "0", "netserver"),
+        &program("b", "0", "netperf -H 10.0.0.1 -t TCP_RR -l 0.53"),
+        // A slot waits a tenth of a second before what has come into it is used, and what was lost is sent again after two.
+        &later("1 ms"),
+        &later("240 ms"),
+        &later("500 ms"),
+        &assign("3 ms", "sw1:2"),
+        &assign("250 ms", "sw0:1"),
+    ]
+    .concat();
+    let counts = computer::run_counted(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+    let while_ran = |program: usize| {
+        let of = counts.counted.iter().find(|counted| counted.program == program).expect("it was counted");
+        let host = of.window.host("a").expect("it is there");
+        let received = ["octo", "octo:1"].map(|f| host.of(&format!("{f}/link-up-bytes/posted")));
+        let crossed = host.of("socket1-socket0/bytes/dma") + host.of("socket0-socket1/bytes/dma");
+        (received, crossed)
+    };
+    for (program, is_away) in [(2, false), (3, true), (4, false)] {
+        let (received, crossed) = while_ran(program);
+        assert!(received.iter().sum::<u64>() > 2_000, "{program}: {received:?}");
+        assert_eq!(crossed > 0, is_away, "{program}: {received:?} {crossed}");
+    }
+}
+
 #[test]
 fn impossible_teams_are_told_with_their_line() {
     let text = |links: &str, nic: &str, team: &str| [HEAD, &octo(links, nic, team)].concat();

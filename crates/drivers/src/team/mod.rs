@@ -71,7 +71,10 @@ pub struct TeamParams {
 struct Member {
     /// The device; once that has gone, the last one.
     device: RefCell<Rc<dyn PacketDevice>>,
+    /// What it could do when the team was made.
     limits: NetLimits,
+    /// Where it is, which may be another node when it comes back.
+    node: Cell<Option<Node>>,
     first_tx: u16,
     first_rx: u16,
     /// The way back to the team.
@@ -129,8 +132,8 @@ impl Team {
                 let port = Rc::new(Port { team: me.clone(), number, last: Cell::new(None) });
                 taken = taken.and_then(|()| device.set_upper(port.as_upper()));
                 let limits = device.limits();
-                let device = RefCell::new(device);
-                let member = Member { first_tx: tx, first_rx: rx, device, limits, port };
+                let (device, node) = (RefCell::new(device), Cell::new(limits.node));
+                let member = Member { first_tx: tx, first_rx: rx, device, limits, node, port };
                 tx += member.limits.tx_queues;
                 rx += member.limits.rx_queues;
                 member
@@ -176,6 +179,7 @@ impl Team {
         device.set_upper(member.port.as_upper())?;
         self.flows.begin_anew(number);
         member.device.replace(Rc::clone(&device));
+        member.node.set(now.node);
         if self.is_open.get() {
             device.open(cpu).await?;
             self.start_worker(cpu);
@@ -190,7 +194,7 @@ impl Team {
     /// The member to use on a core: a usable one of the core's node, or any.
     fn member_for(&self, cpu: CpuId) -> Option<usize> {
         let node = Some(self.kernel.node_of(cpu));
-        let is_near = |member: &Member| member.is_usable() && member.limits.node == node;
+        let is_near = |member: &Member| member.is_usable() && member.node.get() == node;
         let near = self.members.iter().position(is_near);
         near.or_else(|| self.members.iter().position(Member::is_usable))
     }
@@ -423,7 +427,7 @@ impl NetDriver for Team {
 
     fn nodes(&self) -> Vec<Node> {
         let usable = self.members.iter().filter(|member| member.is_usable());
-        usable.filter_map(|member| member.limits.node).collect()
+        usable.filter_map(|member| member.node.get()).collect()
     }
 
     fn rx_outstanding(&self, queue: u16) -> Option<u32> {

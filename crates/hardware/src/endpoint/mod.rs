@@ -20,10 +20,10 @@ pub use requester::{Life, PortLife, Requester, RequesterCounters};
 use bus::Bus;
 
 use crate::detected::Detected;
-use crate::link::LinkEnd;
+use crate::link::{DirectionCounters, LinkEnd, LinkId, Side};
 use crate::ntb::Bridge;
 use crate::packet::PacketId;
-use crate::wires::Context;
+use crate::wires::{Context, Wires};
 
 /// A device of the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -55,6 +55,8 @@ pub struct Endpoint {
     access: Vec<u8>,
     /// Of an adapter with a non-transparent bridge: the bridge.
     bridge: Option<Box<Bridge>>,
+    /// Links that ports were at before they were given to other slots.
+    former: Vec<(PortIndex, LinkId)>,
 }
 
 impl Endpoint {
@@ -66,7 +68,7 @@ impl Endpoint {
         let requesters = (0..ports).map(|port| requester(PortIndex(port))).collect();
         let lines = vec![IntxLines::default(); ports.into()];
         let core = Core { id, ends, params, registers, requesters, lines, epoch: 0, unsupported_requests: 0 };
-        Self { core, device, access: Vec::new(), bridge: None }
+        Self { core, device, access: Vec::new(), bridge: None, former: Vec::new() }
     }
 
     /// Whether each port that a function names has a link.
@@ -86,8 +88,24 @@ impl Endpoint {
         assert!(self.has_its_links(), "a function of the device names a port without a link");
     }
 
+    /// Puts one of its ports at the end of another link.
+    pub(crate) fn set_link(&mut self, port: PortIndex, link: LinkId) {
+        let before = std::mem::replace(&mut self.core.ends[usize::from(port.0)].link, link);
+        self.former.retain(|&(_, former)| former != link);
+        self.former.push((port, before));
+    }
+
+    /// What all links that a port has been at carried in one direction, from their `side`'s transmitters.
+    pub fn carried(&self, wires: &Wires, port: PortIndex, side: Side) -> DirectionCounters {
+        let now = self.core.ends.get(usize::from(port.0)).map(|end| end.link);
+        let former = self.former.iter().filter(|(of, _)| *of == port).map(|&(_, link)| link);
+        let mut sum = DirectionCounters::default();
+        now.into_iter().chain(former).for_each(|link| sum += wires.link(link).counters(side));
+        sum
+    }
+
     /// The links that it is at the downstream ends of, port 0 first.
-    pub fn links(&self) -> impl Iterator<Item = crate::link::LinkId> + '_ {
+    pub fn links(&self) -> impl Iterator<Item = LinkId> + '_ {
         self.core.ends.iter().map(|end| end.link)
     }
 

@@ -32,3 +32,36 @@ pub struct DirectionCounters {
     /// DLLPs that an injected error lost.
     pub dllps_lost: u64,
 }
+
+impl std::ops::AddAssign<&Self> for DirectionCounters {
+    fn add_assign(&mut self, other: &Self) {
+        let Self {
+            tlps,
+            tlp_bytes,
+            dllps,
+            dllp_bytes,
+            busy,
+            stalled,
+            naks,
+            replays,
+            replay_timeouts,
+            retrains,
+            duplicates,
+            rejected,
+            dllps_lost,
+        } = other;
+        self.tlps.iter_mut().zip(tlps).for_each(|(own, other)| *own += other);
+        self.tlp_bytes.iter_mut().zip(tlp_bytes).for_each(|(own, &other)| *own += other);
+        self.dllps += dllps;
+        self.dllp_bytes += *dllp_bytes;
+        self.busy += *busy;
+        self.stalled += *stalled;
+        self.naks += naks;
+        self.replays += replays;
+        self.replay_timeouts += replay_timeouts;
+        self.retrains += retrains;
+        self.duplicates += duplicates;
+        self.rejected += rejected;
+        self.dllps_lost += dllps_lost;
+    }
+}

@@ -25,6 +25,9 @@ record! {
         host: Option<Placed<String>>,
         /// Lanes that it takes of the slot; all if not given, and an even part of the device's where that has several links.
         lanes: Option<Placed<LinkWidth>>,
+        /// Slots of the same host that an event can give it to (`do = "assign"`), as a programmable switch on the board does: such as
+        /// `["sw1:2"]`; nothing else is in them.
+        other_slots: Option<Vec<Placed<String>>>,
     }
 }
 
@@ -74,6 +77,8 @@ pub struct LinkSetup {
     pub lanes: u32,
     /// The slot as a scenario calls it, with a number behind it where several links share it.
     pub name: String,
+    /// Where else it can lead, as events say.
+    pub others: Vec<LinkSetup>,
 }
 
 /// A slot of a host.
@@ -134,6 +139,8 @@ struct Wanted<'a> {
     place: &'a Place,
     /// Lanes that it can have of what it belongs to.
     most: u32,
+    /// It is another slot of the link that was wanted last.
+    is_other: bool,
 }
 
 /// Who is in a slot.
@@ -150,7 +157,16 @@ pub(super) fn place(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut 
         for (number, switch) in entry.switch.iter().enumerate() {
             let most = hosts[host].switches[number].file.link.width.value.get();
             let (slot, lanes, place) = (switch.slot.as_ref(), switch.lanes.as_ref(), &switch.part.place);
-            wanted.push(Wanted { host, who: Who::Switch(number), slot, of: None, lanes, place, most });
+            wanted.push(Wanted {
+                host,
+                who: Who::Switch(number),
+                slot,
+                of: None,
+                lanes,
+                place,
+                most,
+                is_other: false,
+            });
         }
         for (number, device) in entry.device.iter().enumerate() {
             wanted.extend(links_of(host, number, device, &hosts[host].devices[number].kind, wrong));
@@ -179,11 +195,15 @@ pub(super) fn place(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut 
             Slot::Root(port, _) => SlotSetup::Root(port),
             Slot::Switch(switch, port) => SlotSetup::Switch(switch, port),
         };
-        let link = LinkSetup { host: which.host, slot, lanes, name };
+        let link = LinkSetup { host: which.host, slot, lanes, name, others: Vec::new() };
         let of = &mut hosts[want.host];
-        match want.who {
-            Who::Switch(switch) => of.switches[switch].links.push(link),
-            Who::Device(device) => of.devices[device].links.push(link),
+        let links = match want.who {
+            Who::Switch(switch) => &mut of.switches[switch].links,
+            Who::Device(device) => &mut of.devices[device].links,
+        };
+        match links.last_mut().filter(|_| want.is_other) {
+            Some(usual) => usual.others.push(link),
+            None => links.push(link),
         }
     }
     if wrong.is_empty() {
@@ -204,19 +224,32 @@ fn links_of<'a>(
         Some(links) => links
             .value
             .iter()
-            .map(|link| (link.slot.as_ref(), link.host.as_ref(), link.lanes.as_ref()))
+            .map(|link| {
+                (link.slot.as_ref(), link.host.as_ref(), link.lanes.as_ref(), link.other_slots.as_deref())
+            })
             .collect(),
-        None => vec![(device.slot.as_ref(), None, None)],
+        None => vec![(device.slot.as_ref(), None, None, None)],
     };
     let most = LinkWidth::at_most(each.min(all / given.len().max(1) as u32));
-    let asked: u32 = given.iter().map(|(.., lanes)| lanes.map_or(most, |lanes| lanes.value.get())).sum();
+    let asked: u32 = given.iter().map(|(_, _, lanes, _)| lanes.map_or(most, |lanes| lanes.value.get())).sum();
     if let Some(links) = device.links.as_ref().filter(|_| asked > all) {
         let message = format!("{asked} lanes are more than {} has", kind.name());
         wrong.push(Diagnostic::new(&links.place, message).help(format!("{all} for all links together")));
     }
-    given.into_iter().map(move |(slot, of, lanes)| {
+    given.into_iter().flat_map(move |(slot, of, lanes, others)| {
+        let slots = std::iter::once(slot).chain(others.unwrap_or_default().iter().map(Some));
         let who = Who::Device(number);
-        Wanted { host, who, slot, of, lanes, place: device.place(), most }
+        let wanted = move |(n, slot)| Wanted {
+            host,
+            who,
+            slot,
+            of,
+            lanes,
+            place: device.place(),
+            most,
+            is_other: n > 0,
+        };
+        slots.enumerate().map(wanted)
     })
 }
 
@@ -320,6 +353,7 @@ fn check_switches(entries: &[HostEntry], hosts: &[HostSetup], wrong: &mut Vec<Di
                 let devices = host.devices.iter().flat_map(|device| &device.links);
                 devices.chain(host.switches.iter().flat_map(|switch| &switch.links))
             });
+            let below = below.flat_map(|link| std::iter::once(link).chain(&link.others));
             let used: u32 = below.filter(is_below).chain(&switch.links).map(|link| link.lanes).sum();
             let has = switch.file.lanes.value.get();
             if used > has {

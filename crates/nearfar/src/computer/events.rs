@@ -251,6 +251,10 @@ impl<'a> Events<'a> {
                 computers.settle();
                 self.tell(n, computers, async { Ok(()) });
             }
+            Action::Assign { link, slot } => {
+                computers.assign(*link, *slot);
+                self.tell(n, computers, async { Ok(()) });
+            }
             Action::Device { device, present } => {
                 computers.set_present(*device, *present);
                 self.tell(n, computers, async { Ok(()) });

@@ -171,6 +171,8 @@ pub struct Computer {
     pub switches: Vec<(SwitchId, LinkId)>,
     /// What is in its slots, in the scenario's order.
     pub devices: Vec<EndpointId>,
+    /// Of devices' links that can lead to several slots, the link from each: the usual slot first.
+    slots: BTreeMap<(usize, u8), Vec<LinkId>>,
     /// The NICs among them.
     pub nics: Vec<(EndpointId, NicHandle)>,
     /// What it lends and borrows by, if it has an NTB adapter.
@@ -386,9 +388,11 @@ impl Computers {
             let (devices, nics): (Vec<EndpointId>, Vec<_>) = devices.into_iter().unzip();
             let nics = devices.iter().zip(nics).filter_map(|(&device, nic)| Some((device, nic?))).collect();
             let switches = places[own].switches.iter().flatten().copied().collect();
-            hosts.push((host, id, devices, nics, switches));
+            let slots = device::other_slots(&mut fabric, &places, host, &devices);
+            hosts.push((host, id, (devices, slots), nics, switches));
         }
-        let devices: Vec<Vec<EndpointId>> = hosts.iter().map(|(_, _, devices, ..)| devices.clone()).collect();
+        let devices: Vec<Vec<EndpointId>> =
+            hosts.iter().map(|(_, _, (devices, _), ..)| devices.clone()).collect();
         let vfs = (0..hosts.len()).map(|host| {
             let found = machine::links_found(&setup.hosts, host).into_iter().map(|at| {
                 let vfs = setup.hosts[at.host].devices[at.device].vfs;
@@ -414,33 +418,36 @@ impl Computers {
         let borrows = cluster::borrows(setup, &devices);
         let simulation = Simulation::new(fabric);
         let all = &devices;
-        let boot =
-            |(number, (host, id, devices, nics, switches)): (usize, (&machine::HostSetup, _, _, _, _))| {
-                let endpoint = |host: usize, device: usize| all[host][device];
-                let (vms, drivers) = passing(host, &simulation, &all[number], drivers(host));
-                let (lending, drivers) = lending(setup, number, &simulation, &all[number], drivers);
-                let fresh = self::boot(setup, number, &simulation, (id, drivers), endpoint)?;
-                let (kernel, namespaces, rules) = fresh;
-                let (name, interfaces, routes) =
-                    (host.name.clone(), host.interfaces.clone(), host.routes.clone());
-                let vfs = std::mem::take(&mut vfs[number]);
-                Ok(Computer {
-                    name,
-                    host: id,
-                    kernel,
-                    switches,
-                    devices,
-                    nics,
-                    lending,
-                    vms,
-                    teams: device::teams(host)?,
-                    vfs,
-                    interfaces,
-                    rules,
-                    routes,
-                    namespaces,
-                })
-            };
+        let boot = |(number, (host, id, (devices, slots), nics, switches)): (
+            usize,
+            (&machine::HostSetup, _, _, _, _),
+        )| {
+            let endpoint = |host: usize, device: usize| all[host][device];
+            let (vms, drivers) = passing(host, &simulation, &all[number], drivers(host));
+            let (lending, drivers) = lending(setup, number, &simulation, &all[number], drivers);
+            let fresh = self::boot(setup, number, &simulation, (id, drivers), endpoint)?;
+            let (kernel, namespaces, rules) = fresh;
+            let (name, interfaces, routes) =
+                (host.name.clone(), host.interfaces.clone(), host.routes.clone());
+            let vfs = std::mem::take(&mut vfs[number]);
+            Ok(Computer {
+                name,
+                host: id,
+                kernel,
+                switches,
+                devices,
+                slots,
+                nics,
+                lending,
+                vms,
+                teams: device::teams(host)?,
+                vfs,
+                interfaces,
+                rules,
+                routes,
+                namespaces,
+            })
+        };
         let hosts = hosts.into_iter().enumerate().map(boot).collect::<Result<_, ComputerError>>()?;
         let connections = RefCell::new(Connections::new(setup));
         Ok(Self {
@@ -511,6 +518,10 @@ impl Computers {
     /// # Errors
     /// If one of them never finishes.
     pub fn boot(&self) -> Result<(), ComputerError> {
+        self.simulation.with(|fabric, scheduler| {
+            let slots = self.hosts.iter().flat_map(|host| host.slots.values());
+            slots.flat_map(|slots| &slots[1..]).for_each(|&empty| fabric.pull(scheduler, empty));
+        });
         self.settle();
         let booted: Vec<_> = self.hosts.iter().map(|host| host.kernel.boot()).collect();
         self.simulation.block_on(async move {
@@ -552,6 +563,16 @@ impl Computers {
             false => self.connections.borrow_mut().out.insert(device),
         };
         self.settle();
+    }
+
+    /// Lets a device's link lead to another of its slots.
+    pub(crate) fn assign(&self, (host, device, link): (usize, usize, u8), slot: usize) {
+        let of = &self.hosts[host];
+        // Where there is one slot, that is where the link leads.
+        let Some(&to) = of.slots.get(&(device, link)).and_then(|slots| slots.get(slot)) else { return };
+        self.simulation.with(|fabric, scheduler| {
+            fabric.assign_path(scheduler, of.devices[device], PortIndex(link), to);
+        });
     }
 
     /// Devices without power, or out of their slots.

@@ -318,15 +318,14 @@ impl Reading {
 
     fn device(&mut self, fabric: &Fabric, place: &CountedDevice<'_>) {
         let endpoint = fabric.endpoint(place.endpoint);
-        for (port, link) in (0..).map(PortIndex).zip(endpoint.links()) {
+        for port in (0..).map(PortIndex).take(endpoint.links().count()) {
             // Further ports of a device have numbers.
             let name = match port.0 {
                 0 => place.name.to_owned(),
                 number => format!("{}:{number}", place.name),
             };
-            let link = fabric.wires.link(link);
-            self.direction(&name, "up", link.counters(Side::Downstream));
-            self.direction(&name, "down", link.counters(Side::Upstream));
+            self.direction(&name, "up", &endpoint.carried(&fabric.wires, port, Side::Downstream));
+            self.direction(&name, "down", &endpoint.carried(&fabric.wires, port, Side::Upstream));
             self.requester(&name, endpoint.core.requester(port));
         }
         for stage in endpoint.device().stages() {

@@ -25,11 +25,6 @@ impl NetCore for NetDevice {
             return upper.receive(cpu, napi, queue, packet);
         }
         cpu.work(self.base.costs().net_receive);
-        if let Some(place) = self.polls.borrow_mut().get_mut(usize::from(queue))
-            && place.is_none()
-        {
-            *place = Some(Rc::clone(napi));
-        }
         self.count(|c| {
             c.rx_packets += 1;
             c.rx_bytes += u64::from(packet.length());

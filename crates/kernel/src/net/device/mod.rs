@@ -10,7 +10,6 @@ use std::rc::{Rc, Weak};
 
 use platform::Error;
 use platform::cpu::{Cpu, CpuId};
-use platform::irq::NapiHandle;
 use platform::net::{FlowKey, NetCounters, NetDriver, NetFeatures, NetLimits, NetUpper, PacketQueue, RuleId};
 use platform::sync::WaitQueue;
 use units::{Duration, Time};
@@ -39,8 +38,6 @@ pub struct NetDevice {
     up: Cell<bool>,
     carrier: Cell<bool>,
     queues: Vec<TxQueue>,
-    /// Who polls each receiving queue, as far as packets have come.
-    polls: RefCell<Vec<Option<NapiHandle>>>,
     listeners: RefCell<Vec<Weak<PacketQueue>>>,
     counters: Cell<NetCounters>,
     /// Where the watchdog sleeps while nothing waits.
@@ -65,7 +62,6 @@ impl NetDevice {
             up: Cell::new(false),
             carrier: Cell::new(false),
             queues: (0..limits.tx_queues.max(1)).map(|_| TxQueue::default()).collect(),
-            polls: RefCell::new(vec![None; usize::from(limits.rx_queues)]),
             limits,
             driver: RefCell::new(Some(driver)),
             listeners: RefCell::default(),
@@ -209,8 +205,7 @@ impl NetDevice {
 
     /// Looks at a receiving queue, on this core, whether an interrupt came or not.
     pub(super) fn poll_queue(&self, cpu: &Cpu, queue: u16) {
-        let poll = self.polls.borrow().get(usize::from(queue)).cloned().flatten();
-        if let Some(poll) = poll {
+        if let Some(poll) = self.driver().and_then(|driver| driver.poll_of(queue)) {
             poll.schedule(cpu);
         }
     }
@@ -253,7 +248,6 @@ impl NetDevice {
 
     pub(super) fn forget_driver(&self) {
         self.up.set(false);
-        self.polls.borrow_mut().fill(None);
         self.driver.borrow_mut().take();
     }
 }

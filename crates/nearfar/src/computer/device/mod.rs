@@ -7,6 +7,7 @@ mod nic;
 mod ntb;
 
 use devices::nic::NicHandle;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use drivers::gpu::GpuDriver;
@@ -138,6 +139,28 @@ pub fn plug(
         DeviceFile::Card(part) => Ok((card::plug(slot, part)?, None)),
         DeviceFile::Ntb(ntb) => Ok((ntb::plug(slot, ntb, node)?, None)),
     }
+}
+
+/// Links from the slots to which events can give links of a host's devices, by the device and the link: the usual slot's first. The others
+/// are empty.
+pub fn other_slots(
+    fabric: &mut Fabric,
+    places: &[HostSlots<'_>],
+    host: &HostSetup,
+    devices: &[EndpointId],
+) -> BTreeMap<(usize, u8), Vec<LinkId>> {
+    let mut all = BTreeMap::new();
+    for (number, (device, &id)) in host.devices.iter().zip(devices).enumerate() {
+        let usual: Vec<LinkId> = fabric.endpoint(id).links().collect();
+        for (n, (at, usual)) in (0..).zip(device.links.iter().zip(usual)) {
+            let mut other = |at: &LinkSetup| link_to(fabric, &places[at.host], at, device.kind.link()).0;
+            let others: Vec<LinkId> = at.others.iter().map(&mut other).collect();
+            if !others.is_empty() {
+                all.insert((number, n), std::iter::once(usual).chain(others).collect());
+            }
+        }
+    }
+    all
 }
 
 /// The drivers of a host's kernel.
