@@ -166,6 +166,8 @@ const HOSTS: &[Host] = &[
             )),
             calibration(line("1 read, 1 write", 49.6, Load::Write, Cores::Socket, "node0")),
             line("STREAM triad, streaming stores", 54.6, Load::Streaming("triad"), Cores::Socket, "node0"),
+            from(MOLKA, line("own memory, reads, one core", 10.3, Load::Read, Cores::One, "node0")),
+            from(MOLKA, line("the other's, reads, one core", 8.0, Load::Read, Cores::One, "node1")),
             from(
                 MCCALPIN,
                 line(
@@ -248,6 +250,7 @@ const HOSTS: &[Host] = &[
 ];
 const BRENIAC: &str = "VSC (KU Leuven), Breniac: Intel MLC 3.1a; a quarter of all four nodes'";
 const MCCALPIN: &str = "J. McCalpin, Intel developers' forum, single-core bandwidth";
+const MOLKA: &str = "Molka et al., ICPP 2015, Table VII";
 const ALIYUN: &str = "plantegg (GitHub), Intel MLC 3.9";
 const GOOD: &str = "LyleLee/GoodCommand (GitHub), gcc 4.8 -O to -O3";
 
