@@ -242,6 +242,9 @@ fn impossible_channels_are_told_with_their_line() {
     for (switch, members, words) in [
         ("lag = [[0, 1], [1, 2]]", BOND.to_owned(), "a port is in it twice"),
         ("ports = 3\nlag = [[0, 3]]", BOND.to_owned(), "a port that the switch has not"),
+        ("", BOND.to_owned(), "makes one of them by `lag = [[0, 1]]`"),
+        ("lag = [[0]]", BOND.to_owned(), "the cables of `bond0` do not lead to one channel"),
+        ("lag = [[0, 2]]", BOND.to_owned(), "the cables of `bond0` do not lead to one channel"),
         ("lag = [[0, 1]]", BOND.replace("n1\"]", "n2\"]"), "there is no `n2`"),
         ("lag = [[0, 1]]", BOND.replace("bond-802.3ad", "bond"), "bond-802.3ad"),
     ] {

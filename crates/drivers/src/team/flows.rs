@@ -36,7 +36,7 @@ pub(super) struct Flows {
     /// What the worker has before it: flows to steer, members' rules to remove.
     to_steer: RefCell<VecDeque<u32>>,
     to_remove: RefCell<VecDeque<(usize, RuleId)>>,
-    /// Flows whose member's table was full.
+    /// Flows whose member's table was full, in the order in which they have places again.
     refused: RefCell<VecDeque<u32>>,
     works: Cell<bool>,
 }
@@ -48,10 +48,11 @@ impl Flows {
     /// [`Error::NoSpace`] if there are too many, or a member's table is full.
     pub fn want(&self, flow: FlowKey, to: (usize, u16)) -> Result<RuleId, Error> {
         let known = self.by_flow.borrow().get(&flow).copied();
-        if known.is_none() && !self.refused.borrow().is_empty() {
+        let mut entries = self.entries.borrow_mut();
+        let is_there = |&number: &u32| entries[number as usize].is_some_and(|entry| entry.wanted.0 == to.0);
+        if known.is_none() && self.refused.borrow().iter().any(is_there) {
             return Err(Error::NoSpace);
         }
-        let mut entries = self.entries.borrow_mut();
         let number = match known.or_else(|| self.free.borrow_mut().pop()) {
             Some(number) => number,
             None if entries.len() < MOST => {
@@ -127,9 +128,13 @@ impl Team {
             if let Some(driver) = self.members[member].driver() {
                 driver.unsteer(cpu, rule);
             }
-            // There is room for one that was refused.
-            let again = flows.refused.borrow_mut().pop_front();
-            flows.to_steer.borrow_mut().extend(again);
+            // There is room for one that was refused there.
+            let mut refused = flows.refused.borrow_mut();
+            let is_there = |&number: &u32| {
+                flows.entries.borrow()[number as usize].is_some_and(|entry| entry.wanted.0 == member)
+            };
+            let first = refused.iter().position(is_there);
+            flows.to_steer.borrow_mut().extend(first.and_then(|at| refused.remove(at)));
             return true;
         }
         let Some(number) = flows.to_steer.borrow_mut().pop_front() else { return false };

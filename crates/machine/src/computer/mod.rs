@@ -286,6 +286,7 @@ impl ComputerSetup {
             generators: &scenario.generator,
         };
         let network = NetworkSetup::find(stations, switches, cables, &scenario.capture, &mut wrong);
+        team::check_channels(&scenario.host, &hosts, &network, &mut wrong);
         // Events name what is there: they come last.
         if !wrong.is_empty() {
             return Err(Diagnostics::new(wrong));

@@ -6,6 +6,7 @@ use super::found::InterfaceSetup;
 use super::slot::{FoundLink, links_found};
 use super::{DeviceFile, HostEntry, HostSetup};
 use crate::diagnostic::Diagnostic;
+use crate::network::{NetworkSetup, PortSetup};
 use crate::placed::Placed;
 use crate::read::{Check, record};
 use crate::scalar::names;
@@ -47,6 +48,8 @@ pub struct TeamSetup {
     pub mode: TeamMode,
     /// The kernel's names for its members.
     pub members: Vec<String>,
+    /// Their Ethernet ports: the first one of each member's device.
+    ports: Vec<PortSetup>,
 }
 
 /// Finds the members of each host's teams, and puts each team in their place among the host's network devices.
@@ -73,7 +76,8 @@ pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut V
                 let found: Vec<_> = team.members.iter().map(found).collect::<Vec<_>>();
                 let found = found.into_iter().collect::<Option<Vec<_>>>()?;
                 let members = found.iter().map(|member| member.name.clone()).collect();
-                Some((TeamSetup { name: team.name.value.clone(), mode, members }, &team.name, found))
+                let ports = found.iter().map(|member| PortSetup::Host(number, member.device, 0)).collect();
+                Some((TeamSetup { name: team.name.value.clone(), mode, members, ports }, &team.name, found))
             })
             .collect();
         let host = &mut hosts[number];
@@ -82,6 +86,41 @@ pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut V
                 share_address(host, &found, [0x02, 0xb0, 0, number as u8, 0, count], name);
             }
             join(host, team, name, wrong);
+        }
+    }
+}
+
+/// Complains of channels of which the other end knows nothing: the cables of all members lead to one channel of a switch, or to the
+/// members of another host's team. What has no cable is a link that is down.
+pub(super) fn check_channels(
+    entries: &[HostEntry],
+    hosts: &[HostSetup],
+    network: &NetworkSetup,
+    wrong: &mut Vec<Diagnostic>,
+) {
+    let channels = || hosts.iter().flat_map(|host| &host.teams).filter(|team| team.mode == TeamMode::Bond);
+    let is_channel = |[one, other]: [PortSetup; 2]| match (one, other) {
+        (PortSetup::Switch(one, port), PortSetup::Switch(switch, second)) if one == switch => {
+            let lag = &network.switches[switch].0.lag;
+            let both = |group: &&Vec<u32>| [port, second].iter().all(|&port| group.contains(&port.into()));
+            lag.iter().flat_map(|lag| lag.value.iter()).any(|group| both(&group))
+        }
+        (one, other) => channels().any(|team| team.ports.contains(&one) && team.ports.contains(&other)),
+    };
+    for (entry, host) in entries.iter().zip(hosts) {
+        for team in host.teams.iter().filter(|team| team.mode == TeamMode::Bond) {
+            let ends: Vec<_> = team.ports.iter().filter_map(|&port| network.other_end(port)).collect();
+            let Some(apart) = ends.iter().skip(1).position(|&end| !is_channel([ends[0], end])) else { continue };
+            let Some(said) = entry.team.iter().find(|said| said.name.value == team.name) else { continue };
+            let message = format!("the cables of `{}` do not lead to one channel", team.name);
+            let help = match (ends[0], ends[apart + 1]) {
+                (PortSetup::Switch(one, port), PortSetup::Switch(switch, other)) if one == switch => {
+                    let name = &network.switches[switch].0.name.value;
+                    format!("the `[[switch]]` `{name}` makes one of them by `lag = [[{port}, {other}]]`")
+                }
+                _ => "all of them to one switch, whose `lag` has their ports, or to a team of another host".to_owned(),
+            };
+            wrong.push(Diagnostic::new(&said.name.place, message).help(help));
         }
     }
 }

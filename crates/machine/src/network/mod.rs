@@ -154,3 +154,14 @@ pub struct NetworkSetup {
     /// What captures say of where they come from.
     pub comment: String,
 }
+
+impl NetworkSetup {
+    /// What is at the other end of a port's cable; `None` if it has none.
+    pub fn other_end(&self, port: PortSetup) -> Option<PortSetup> {
+        self.cables.iter().find_map(|cable| match cable.ends {
+            [one, other] if one == port => Some(other),
+            [other, one] if one == port => Some(other),
+            _ => None,
+        })
+    }
+}
