@@ -114,6 +114,66 @@ fn cores_of_both_sockets_send_and_nothing_crosses() {
     nothing_crosses(a, &[(0, 1)]);
 }
 
+/// Round trips, datagrams, memcached, ranks of pages and packets by pktgen, all at once on both sockets: whatever they do, nothing that
+/// the card does crosses once flows have their rules, and before programs end: pktgen then reads counters of both functions.
+#[test]
+fn no_workload_makes_an_octo_cross() {
+    let on_server = [
+        ("0", "netserver -p 12001"),
+        ("14", "netserver -p 12002"),
+        ("1", "sockperf server -p 11001"),
+        ("15", "sockperf server -p 11002"),
+        ("2,16", "memcached -t 2 -m 64 -p 11211"),
+        ("3,17", "pr -g 14 -k 16 -i 26"),
+        ("4", "pktgen -i team0 -s 64 -n 20000"),
+        ("18", "pktgen -i team0 -s 1500 -n 20000"),
+    ];
+    let on_client = [
+        ("0", "netperf -H 10.0.0.1 -p 12001 -t TCP_RR -l 0.006"),
+        ("1", "netperf -H 10.0.0.1 -p 12002 -t TCP_RR -l 0.006 -- -r 16384"),
+        ("2", "sockperf ping-pong -i 10.0.0.1 -p 11001 -m 64 -t 0.006"),
+        ("3", "sockperf ping-pong -i 10.0.0.1 -p 11002 -m 64 -t 0.006"),
+        ("5-8", "memaslap -s 10.0.0.1:11211 -c 4 -t 6ms -X 65536 -w 4 --key 64 --set 0.5"),
+    ];
+    let programs = on_server.map(|(cpus, run)| program("a", cpus, run)).concat()
+        + &on_client.map(|(cpus, run)| program("b", cpus, run)).concat();
+    let later = program("b", "4", "stream --array-size 40000 --ntimes 8") + "start = \"5 ms\"\n";
+    let server = octo(LINKS, "connectx4-octo", TEAM).replace("dell-t430", "dell-r730");
+    let client = host("b", "dell-r730", "[[host.device]]\nnic = \"connectx4\"\n");
+    let text = [HEAD, &server, &client, &cable("a", "b", ""), &programs, &later].concat();
+    let window = counted_while(&text, on_server.len() + on_client.len());
+    let a = window.host("a").expect("it is there");
+    for counter in ["link-up-bytes/posted", "link-up-bytes/non-posted", "link-down-bytes/completion"] {
+        let both = ["octo", "octo:1"].map(|f| a.of(&format!("{f}/{counter}")));
+        assert!(both.iter().all(|&bytes| bytes > 10_000), "{counter}: {both:?}");
+    }
+    nothing_crosses(a, &[(0, 1)]);
+}
+
+/// What a program sends from the page cache lies in pages of both nodes, so that a packet has fragments of both: each is read by the
+/// function of its node (IOctoSG), and nothing that the card does crosses.
+#[test]
+fn a_file_in_both_nodes_memory_is_sent_and_nothing_crosses() {
+    let drive = "[[host.device]]\nname = \"ssd\"\ndrive = \"optane-900p\"\nlinks = [{ slot = \"slot\", lanes = 4 }]\n";
+    let server = octo(LINKS, "connectx4-octo", TEAM).replace("dell-t430", "dell-r730") + drive;
+    let send = "netperf -H 10.0.0.2 -t TCP_SENDFILE -F nvme0n1 -l 0.006 -- -m 65536 -f 524288";
+    let text = [
+        HEAD,
+        &server,
+        &host_with_nic("b"),
+        &cable("a", "b", ""),
+        &program("b", "0", "netserver"),
+        &(program("a", "0", send) + "memory = \"interleave\"\n"),
+        &(program("b", "4", "stream --array-size 40000 --ntimes 8") + "start = \"5 ms\"\n"),
+    ]
+    .concat();
+    let window = counted_while(&text, 2);
+    let a = window.host("a").expect("it is there");
+    let read = ["octo", "octo:1"].map(|f| a.of(&format!("{f}/link-down-bytes/completion")));
+    assert!(read.iter().all(|bytes| bytes * 4 > read.iter().sum()), "{read:?}");
+    nothing_crosses(a, &[(0, 1)]);
+}
+
 /// A switch at each socket leads to the card and to a drive: who takes the lanes does not matter to whom they lead.
 #[test]
 fn functions_behind_switches_are_as_local() {

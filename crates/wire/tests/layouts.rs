@@ -3,16 +3,17 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use wire::dma_engine::Test;
+use wire::ethernet::MacAddr;
 use wire::ip::checksum::Sum;
 use wire::ip::dissect::Flow;
 use wire::ip::{Ipv4Header, protocol};
 use wire::nic::descriptor::{inline_address, of_inline_address};
 use wire::nvme::admin::AdminCommand as Admin;
 use wire::nvme::io::{Blocks, IoCommand as Io};
-use wire::nvme::registers::MemoryBufferSize;
+use wire::nvme::registers::{Capabilities, MemoryBufferSize};
 use wire::nvme::status::Status;
 use wire::nvme::{Command, Feature, SubmissionRing, log};
-use wire::pcap::{Contents, PcapngWriter};
+use wire::pcap::{self, Contents, PcapngWriter};
 use wire::pcie::config::{BarKind, ConfigSpace, PcieParams, SriovParams, aer, examples};
 use wire::pcie::dllp::{FlowControl, FlowControlKind, Scale};
 use wire::pcie::frame;
@@ -334,4 +335,55 @@ fn a_flow_chooses_its_link_as_linux_has_it() {
     let [source, destination] = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)));
     let flow = Flow { protocol: protocol::TCP, source, destination, ports: Some((1000, 2000)) };
     assert_eq!(flow.link_hash(), 0x01f5_f61f);
+}
+
+/// NVM Express 1.4, section 3.1.1.
+#[test]
+fn capabilities_stand_as_the_specification_has_them() {
+    let capabilities = Capabilities {
+        max_queue_entries: 0xff,
+        contiguous_queues: true,
+        weighted_round_robin: true,
+        timeout: 0x14,
+        doorbell_stride: 2,
+        subsystem_reset: true,
+        nvm_command_set: true,
+        min_page_shift: 0,
+        max_page_shift: 4,
+        memory_buffer: true,
+    };
+    assert_eq!(capabilities.to_bits(), 0x0240_0032_1403_00ff);
+    assert_eq!(Capabilities::from_bits(0x0240_0032_1403_00ff), capabilities);
+    assert_eq!(Capabilities::from_bits(0), Capabilities::default());
+}
+
+/// PCIe Base 5.0, sections 7.5.1.2.4 (the ROM's size shows in the bits that stay zero) and 7.7.1 (MSI with mask bits).
+#[test]
+fn registers_of_a_function_stand_as_the_specification_has_them() {
+    let mut function = examples::endpoint();
+    function.write(0x30, u32::MAX, 0xf);
+    assert_eq!(function.dword(0x30), 0xffff_0001);
+    let mut at = function.dword(0x34) as u16 & 0xff;
+    while function.dword(at) as u8 != 0x05 {
+        at = (function.dword(at) >> 8) as u16 & 0xff;
+    }
+    // Eight vectors wanted, four granted, at an address of 64 bits.
+    assert_eq!(function.dword(at) >> 16, 3 << 1 | 1 << 7 | 1 << 8);
+    for (offset, value) in
+        [(0, (2 << 4 | 1) << 16), (4, 0xfee0_0003), (8, 1), (0xc, 0x4140), (0x10, u32::MAX)]
+    {
+        function.write(at + offset, value, 0xf);
+    }
+    let msi = function.msi().expect("it has MSI");
+    assert_eq!((msi.enabled, msi.vectors, msi.address), (true, 4, 0x1_fee0_0000));
+    assert_eq!((msi.data, msi.mask), (0x4140, 0xff));
+}
+
+#[test]
+fn the_first_byte_of_an_address_says_whether_it_is_a_groups() {
+    for (first, is_group) in [(0x00, false), (0x01, true), (0x02, false), (0x33, true), (0xff, true)] {
+        assert_eq!(MacAddr([first, 0, 0x5e, 0, 0, 1]).is_multicast(), is_group, "{first:#x}");
+    }
+    assert_eq!(pcap::pcie_header(true, false, true, 3, 0x0abc), [0b101, 3, 0x0a, 0xbc]);
+    assert_eq!(pcap::pcie_header(false, true, false, 4, 1), [0b010, 4, 0, 1]);
 }

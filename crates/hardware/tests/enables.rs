@@ -1,0 +1,74 @@
+//! Of a write to a BAR the device sees the bytes that are enabled, each run of them where it is (base spec 2.2.5).
+
+mod common;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use common::{config, function};
+use engine::Simulation;
+use hardware::Fabric;
+use hardware::endpoint::EndpointParams;
+use hardware::link::{LinkEnd, LinkParams, Side};
+use hardware::memory::{CoreId, MemoryParams, MemorySystem};
+use hardware::root::RootPortParams;
+use platform::device::{BarAccess, Device, DeviceBus, Function, Reset};
+use wire::pcie::tlp::MemoryRequest;
+use wire::pcie::{Bdf, Generation, Tlp, TlpKind, Width};
+
+const BAR: u64 = 0x8000_0000;
+
+/// What was written where.
+type Written = Rc<RefCell<Vec<(u64, Vec<u8>)>>>;
+
+struct Slate(Written);
+
+impl Device for Slate {
+    fn functions(&self) -> Vec<Function> {
+        function(config(256).bar64(0, 4096, false))
+    }
+    fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
+    fn bar_write(&mut self, _: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
+        self.0.borrow_mut().push((at.offset.get(), data.to_vec()));
+    }
+}
+
+#[test]
+fn runs_of_enabled_bytes_are_written_where_they_are() {
+    let written = Written::default();
+    let mut fabric = Fabric::new();
+    let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), Vec::new());
+    let link = LinkParams::example(Generation::Gen3, Width::X8);
+    let link = fabric.add_root_port(host, RootPortParams::ideal(), link, 1..=1);
+    fabric.add_endpoint(EndpointParams::ideal(8), &[link], Box::new(Slate(Rc::clone(&written))));
+    let simulation = Simulation::new(fabric);
+    for (register, value) in [(0x10, BAR as u32), (0x14, 0), (4, 6)] {
+        let access = simulation.with(|fabric, scheduler| {
+            let (host, mut cx) = fabric.host_in(host, scheduler);
+            host.config_write(&mut cx, CoreId(0), Bdf::new(1, 0, 0), register, value, 0xf)
+        });
+        simulation.block_on(access.data).unwrap().unwrap();
+    }
+    let data: Vec<u8> = (1..=8).collect();
+    for (enables, expected) in [
+        ((0xf, 0xf), vec![(0x20, vec![1, 2, 3, 4, 5, 6, 7, 8])]),
+        ((0b1110, 0b0011), vec![(0x21, vec![2, 3, 4, 5, 6])]),
+        ((0b0001, 0b1000), vec![(0x20, vec![1]), (0x27, vec![8])]),
+        ((0b1010, 0b0101), vec![(0x21, vec![2]), (0x23, vec![4, 5]), (0x26, vec![7])]),
+    ] {
+        let request = MemoryRequest {
+            requester: Bdf::new(0, 0, 0),
+            tag: 0,
+            address: BAR + 0x20,
+            length_dw: 2,
+            first_be: enables.0,
+            last_be: enables.1,
+        };
+        simulation.with(|fabric, scheduler| {
+            let packet = fabric.wires.packets.encode(&Tlp::new(TlpKind::MemoryWrite(request)), &data);
+            fabric.context(scheduler).send(LinkEnd { link, side: Side::Upstream }, packet);
+        });
+        simulation.run();
+        assert_eq!(written.take(), expected, "{enables:?}");
+    }
+}
