@@ -30,6 +30,8 @@ pub enum Axis {
     SetRatio,
     /// Instances of STREAM.
     Streams,
+    /// What runs beside it, numbered.
+    Beside,
     /// The year.
     Year,
     /// Time, µs.

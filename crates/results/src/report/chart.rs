@@ -59,6 +59,7 @@ impl Chart {
             Axis::Waiting => ("large messages that wait".into(), Scale::Linear),
             Axis::Buffer => ("buffer (bytes)".into(), Scale::Log2),
             Axis::Frame => ("frame (bytes)".into(), Scale::Log2),
+            Axis::Beside => ("What runs beside it".into(), Scale::Linear),
             Axis::SetRatio => ("SET requests (%)".into(), Scale::Linear),
             Axis::Streams => ("instances of STREAM".into(), Scale::Linear),
             Axis::Year => ("year".into(), Scale::Linear),

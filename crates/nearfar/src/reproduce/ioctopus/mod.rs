@@ -174,6 +174,14 @@ fn derived(values: &Values) -> Values {
             set(&format!("memcached-gain/{share}"), (100.0 * (times - 1.0), 100.0 * half));
         }
     }
+    for place in ["local", "remote", "octo"] {
+        let besides = ["alone".to_owned(), format!("{place}/netperf"), format!("{place}/memcached")];
+        for (n, beside) in besides.into_iter().enumerate() {
+            if let Some(time) = of(format!("pagerank-time/{beside}")) {
+                set(&format!("pagerank-beside/{place}/{n}"), time);
+            }
+        }
+    }
     for load in ["netperf", "memcached"] {
         let [local, remote, octo] = ["local", "remote", "octo"].map(|name| format!("{name}/{load}"));
         if let Some((times, half)) = colocated::times_as_long(values, (&remote, &local)) {
