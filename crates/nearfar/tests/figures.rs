@@ -178,10 +178,6 @@ const READ_ELSEWHERE: &[(&str, &str)] = &[
     ("host.core.access_interval", "a kernel's cores, in scenarios of computers"),
     ("host.core.store_interval", "a kernel's cores, in scenarios of computers"),
     ("host.core.virtual_interrupts", "guests, in scenarios of computers"),
-    (
-        "host.llc.background",
-        "the benchmark, which lets other programs touch so much between warming and measuring",
-    ),
 ];
 
 /// Everything that is built of the two files, as text.

@@ -216,8 +216,6 @@ record! {
         dirty_eviction: Figure<Duration>,
         /// What a device's write of a whole line adds that is not in the cache: ownership without data.
         acquire: Figure<Duration>,
-        /// How much other programs touch between warming and measuring (bytes).
-        background: Figure<Bytes>,
         /// Whether lines that a page walk fetches stay in the LLC.
         walks_allocate: Figure<bool>,
     }
@@ -240,12 +238,6 @@ fn check_llc(llc: &Llc, check: &mut Check<'_>) {
         ),
     );
     geometry.check(check);
-    check.require(
-        llc.background.value < size,
-        "background",
-        format!("{} leave nothing of {size}", llc.background.value),
-        "less than `size`",
-    );
     if let (Some(size), Some(ways)) = (&llc.snoop_filter_size, &llc.snoop_filter_ways) {
         check_snoop_filter(CacheGeometry { size: size.value, ways: ways.value.get() }, check);
     }

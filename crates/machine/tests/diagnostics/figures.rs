@@ -23,7 +23,7 @@ fn unknown_key() {
             73 | ddio_way = { value = 2, source = "fitted: x" }
                | ^^^^^^^^ not a key of this table
                |
-               = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `streaming_waits`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
+               = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `streaming_waits`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `walks_allocate`"#]],
     );
 }
 
@@ -67,9 +67,9 @@ fn gigabits_where_gigabytes_belong() {
         r#"channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }"#,
         expect![[r#"
             error: `channel_bandwidth`: `17 Gbit/s` has `Gbit/s` as its unit; a byte rate takes B/s, kB/s, MB/s, GB/s, TB/s
-              --> my.toml:85:31
+              --> my.toml:84:31
                |
-            85 | channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }
+            84 | channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }
                |                               ^^^^^^^^^^^
                |
                = help: such as "12.8 GB/s""#]],
@@ -135,9 +135,9 @@ fn impossible_width() {
         r#"width = { value = 3, source = "measured: x" }"#,
         expect![[r#"
             error: `width` cannot be 3
-               --> my.toml:149:19
+               --> my.toml:148:19
                 |
-            149 | width = { value = 3, source = "measured: x" }
+            148 | width = { value = 3, source = "measured: x" }
                 |                   ^ not a link width
                 |
                 = help: a link width is one of [1, 2, 4, 8, 12, 16, 32]"#]],
@@ -152,9 +152,9 @@ fn odd_mps() {
         r#"mps_bytes = { value = 300, source = "measured: x" }"#,
         expect![[r#"
             error: `mps_bytes` cannot be 300
-               --> my.toml:150:23
+               --> my.toml:149:23
                 |
-            150 | mps_bytes = { value = 300, source = "measured: x" }
+            149 | mps_bytes = { value = 300, source = "measured: x" }
                 |                       ^^^ not a payload or request limit in bytes
                 |
                 = help: a payload or request limit in bytes is one of [128, 256, 512, 1024, 2048, 4096]"#]],
@@ -220,9 +220,9 @@ fn none_of_something() {
         r#"walkers = { value = 0, source = "fitted: x" }"#,
         expect![[r#"
             error: `walkers` cannot be 0
-               --> my.toml:198:21
+               --> my.toml:197:21
                 |
-            198 | walkers = { value = 0, source = "fitted: x" }
+            197 | walkers = { value = 0, source = "fitted: x" }
                 |                     ^
                 |
                 = help: from 1 to 4294967295"#]],
@@ -237,9 +237,9 @@ fn unknown_name() {
         r#"remote_write = { value = "allocate-at-device", source = "fitted: x" }"#,
         expect![[r#"
             error: `remote_write` cannot be "allocate-at-device"
-               --> my.toml:108:26
+               --> my.toml:107:26
                 |
-            108 | remote_write = { value = "allocate-at-device", source = "fitted: x" }
+            107 | remote_write = { value = "allocate-at-device", source = "fitted: x" }
                 |                          ^^^^^^^^^^^^^^^^^^^^
                 |
                 = help: one of `allocate-at-device-socket`, `write-home-keep-copy`, `allocate-at-home-socket`, `to-home-memory`"#]],
@@ -254,9 +254,9 @@ fn refresh_longer_than_its_interval() {
         r#"refresh_duration = { value = "9 us", source = "fitted: x" }"#,
         expect![[r#"
             error: `refresh_duration`: a refresh of 9 µs does not end within its interval of 7.8 µs
-              --> my.toml:95:30
+              --> my.toml:94:30
                |
-            95 | refresh_duration = { value = "9 us", source = "fitted: x" }
+            94 | refresh_duration = { value = "9 us", source = "fitted: x" }
                |                              ^^^^^^
                |
                = help: less than `refresh_interval`"#]],
@@ -271,17 +271,17 @@ fn link_to_nowhere() {
         r#"links = { value = [[0, 2]], source = "datasheet: x" }"#,
         expect![[r#"
             error: `links`: there is no socket 2
-               --> my.toml:102:19
+               --> my.toml:101:19
                 |
-            102 | links = { value = [[0, 2]], source = "datasheet: x" }
+            101 | links = { value = [[0, 2]], source = "datasheet: x" }
                 |                   ^^^^^^^^
                 |
                 = help: sockets are numbered 0 to 1
 
             error: `links`: some sockets cannot be reached from socket 0
-               --> my.toml:102:19
+               --> my.toml:101:19
                 |
-            102 | links = { value = [[0, 2]], source = "datasheet: x" }
+            101 | links = { value = [[0, 2]], source = "datasheet: x" }
                 |                   ^^^^^^^^
                 |
                 = help: add links until every socket can be reached"#]],
@@ -296,9 +296,9 @@ fn credits_for_less_than_a_payload() {
         "pd = 8",
         expect![[r#"
             error: `pd`: 8 credits do not hold a payload of 256 B
-               --> my.toml:161:6
+               --> my.toml:160:6
                 |
-            161 | pd = 8
+            160 | pd = 8
                 |      ^
                 |
                 = help: at least 16 (`mps_bytes` / 16)"#]],
@@ -380,9 +380,9 @@ fn half_of_a_pair() {
 largest = { value = "256 B", source = "fitted: x" }"#,
         expect![[r#"
             error: `largest`: only one of `largest` and `largest_from` is given
-               --> my.toml:137:21
+               --> my.toml:136:21
                 |
-            137 | largest = { value = "256 B", source = "fitted: x" }
+            136 | largest = { value = "256 B", source = "fitted: x" }
                 |                     ^^^^^^^
                 |
                 = help: both, or neither: no request is very large then"#]],

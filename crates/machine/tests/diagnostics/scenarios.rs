@@ -106,7 +106,7 @@ fn a_wrong_change_of_the_machine() {
             8 | ddio_wayz = 4
               | ^^^^^^^^^ not a key of this table
               |
-              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `streaming_waits`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
+              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `streaming_waits`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `walks_allocate`"#]],
     );
 }
 
@@ -157,7 +157,7 @@ fn a_key_set_that_is_not_there() {
             1 | host.llc.ddioways=4
               | ^^^^^^^^^^^^^^^^^ not a key of this table
               |
-              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `streaming_waits`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
+              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `streaming_waits`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `walks_allocate`"#]],
     );
 }
 

@@ -21,7 +21,7 @@ use wire::dma_engine::{CHUNK_BYTES, CHUNKS};
 
 use super::buffer::Buffer;
 use super::{Bench, BenchError, Writes};
-use crate::topology::{memory_params, memory_ranges};
+use crate::topology::memory_params;
 use machine::IommuMode;
 
 /// What the state in which a run finds the caches depends on, for one machine: runs with the same find the same.
@@ -44,10 +44,6 @@ pub(super) struct Preparation {
     pub device: NodeId,
     /// Bytes of the last-level cache that device writes can allocate in.
     pub device_ways: u64,
-    /// Where other programs run, each on a socket of its own: a core and the first byte of what it touches.
-    pub others: Vec<(CoreId, HostPhysical)>,
-    /// Bytes that each of them touches between warming and measuring.
-    pub background: u64,
     /// Largest cache, in bytes: what was written before that many bytes has been evicted again.
     pub llc: u64,
     /// Bits of the command interface's addresses that reach the bus, if they bear on the buffer's.
@@ -56,8 +52,6 @@ pub(super) struct Preparation {
     pub seed: Seed,
 }
 
-/// Offset in a node's memory of the lines that stand for everything else on the machine.
-const BACKGROUND_AT: u64 = 16 << 20;
 /// How many times the lines that the ways for device writes hold bring them into their steady state.
 const SETTLING_TIMES: u64 = 4;
 
@@ -97,18 +91,12 @@ impl Bench {
         let llc = &host.llc;
         let bits = self.card.dma_engine.command.as_ref().map_or(64, |c| c.address_bits.value.get());
         let reach = u64::MAX >> (64 - bits.clamp(1, 64));
-        let other = |socket: u32| {
-            let from = memory_ranges(host, socket).first()?.base + BACKGROUND_AT;
-            Some((CoreId((socket * cores) as u16), from))
-        };
         Ok(Preparation {
             buffer: self.free_buffer()?,
             helper: CoreId((self.sockets.warming * cores) as u16),
             device: NodeId(self.sockets.device as u8),
             device_ways: llc.size.value.get() / u64::from(llc.ways.value.get())
                 * u64::from(llc.ddio_ways.value),
-            others: (0..host.sockets.value.get()).filter_map(other).collect(),
-            background: llc.background.value.get(),
             llc: llc.size.value.get(),
             // I/O virtual addresses lie below 4 GiB, whatever they stand for.
             command_reach: if self.iommu == IommuMode::Off { reach } else { u64::MAX },
@@ -149,13 +137,6 @@ impl Preparation {
                     let target = self.command_target(anywhere.next_offset());
                     memory.touch(Agent::Device(self.device), target, true);
                 }
-            }
-        }
-        // While the helper tells the card what to do, other programs run: what they touch takes the place of the oldest
-        // lines, if the cache has no room to spare.
-        for &(core, from) in &self.others {
-            for offset in (0..self.background).step_by(LINE as usize) {
-                memory.touch(Agent::Core(core), from + offset, true);
             }
         }
     }

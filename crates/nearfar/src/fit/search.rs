@@ -176,8 +176,6 @@ fn step(path: &str, value: f64) -> f64 {
     let last = path.rsplit('.').next().unwrap_or(path);
     if COUNTED.iter().any(|counted| last.ends_with(counted)) || last.ends_with("depth") {
         (value / 10.0).round().max(1.0)
-    } else if last == "background" {
-        (value / 4.0).max(f64::from(1 << 17))
     } else {
         (value / 10.0).max(PICOSECONDS)
     }
