@@ -110,7 +110,9 @@ pub(super) fn check_channels(
     for (entry, host) in entries.iter().zip(hosts) {
         for team in host.teams.iter().filter(|team| team.mode == TeamMode::Bond) {
             let ends: Vec<_> = team.ports.iter().filter_map(|&port| network.other_end(port)).collect();
-            let Some(apart) = ends.iter().skip(1).position(|&end| !is_channel([ends[0], end])) else { continue };
+            let Some(apart) = ends.iter().skip(1).position(|&end| !is_channel([ends[0], end])) else {
+                continue;
+            };
             let Some(said) = entry.team.iter().find(|said| said.name.value == team.name) else { continue };
             let message = format!("the cables of `{}` do not lead to one channel", team.name);
             let help = match (ends[0], ends[apart + 1]) {
@@ -118,7 +120,8 @@ pub(super) fn check_channels(
                     let name = &network.switches[switch].0.name.value;
                     format!("the `[[switch]]` `{name}` makes one of them by `lag = [[{port}, {other}]]`")
                 }
-                _ => "all of them to one switch, whose `lag` has their ports, or to a team of another host".to_owned(),
+                _ => "all of them to one switch, whose `lag` has their ports, or to a team of another host"
+                    .to_owned(),
             };
             wrong.push(Diagnostic::new(&said.name.place, message).help(help));
         }
