@@ -69,6 +69,7 @@ record! {
             "no request is very large here",
             "`largest` and `largest_from` beside it",
         );
+        check.require_bytes("small_up_to", split.small_up_to.value, (Bytes::ZERO, Bytes::mib(1)));
         if let Some(from) = &split.largest_from {
             check.require(
                 split.small_up_to.value < from.value,
