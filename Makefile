@@ -31,7 +31,7 @@ demo: build
 # Builds everything once more, for the tests: some minutes the first time.
 test: tools lint
 	cargo test --workspace --no-run
-	cargo test --workspace --quiet
+	cargo test --workspace --quiet --no-fail-fast
 	@$(MAKE) --no-print-directory test-python
 
 # The Python module, built as the tests are, in an environment of its own below target/.
