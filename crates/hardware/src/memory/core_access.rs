@@ -102,7 +102,7 @@ impl MemorySystem {
             return;
         }
         if let Some(prefetcher) = &mut self.prefetchers[self.first_core[n] + core] {
-            prefetcher.queue.occupy(ready);
+            prefetcher.queue.occupy(asked, ready);
             self.arrivals[n].note(line, asked, ready);
         }
     }

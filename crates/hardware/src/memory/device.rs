@@ -294,7 +294,7 @@ impl MemorySystem {
         }
         let arrives = self.net.line(granted, (node, home), Cause::Dma, &mut self.counters);
         let accepted = self.dram[h].write(arrives, line);
-        self.homes[h].io_writes.occupy(accepted);
+        self.homes[h].io_writes.occupy(granted, accepted);
         let counters = &mut self.counters;
         counters.nodes[h].dram_written.add(Cause::Dma, super::LINE);
         let llc_counters = &mut counters.nodes[n].llc[user];

@@ -220,7 +220,7 @@ mod tests {
     fn prefetches_want_places_in_the_super_queue() {
         let mut prefetcher = Prefetcher::new(&PrefetchParams { degree: 8, ..params() });
         let later = Time::from_ps(1);
-        (0..13).for_each(|_| prefetcher.queue.occupy(later));
+        (0..13).for_each(|_| prefetcher.queue.occupy(Time::ZERO, later));
         assert_eq!(trained(&mut prefetcher, [0, 1]), [2, 3, 4]);
         assert_eq!(
             prefetcher.train(later, 2, true).lines(),

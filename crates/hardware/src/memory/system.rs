@@ -152,6 +152,19 @@ impl MemorySystem {
         }
     }
 
+    /// A core is interrupted at `now`: what it has asked for ahead of the clock, from then on, comes later and holds up nothing.
+    ///
+    /// # Panics
+    /// If there is no such core.
+    #[cold]
+    pub fn interrupt(&mut self, core: CoreId, now: Time) {
+        let (n, local) = self.places[core.index()];
+        if let Some(prefetcher) = &mut self.prefetchers[self.first_core[usize::from(n)] + usize::from(local)]
+        {
+            prefetcher.queue.put_off(now);
+        }
+    }
+
     /// Says what time it is: no request that is to come is of before. Who computes ahead of the clock has to say it now and then, so
     /// that what others may still use of the time between is kept, and nothing else.
     #[inline]

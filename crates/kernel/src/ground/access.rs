@@ -78,7 +78,7 @@ impl Accesses<'_> {
         if access.source != Source::OwnCache || done > begin + self.own {
             fetch(&mut self.misses, self.host, self.scheduler, self.id, begin, &mut done);
         }
-        stores.enter(places, done.max(data));
+        stores.enter(self.now, places, done.max(data));
         self.now += self.issue;
     }
 
@@ -99,6 +99,9 @@ impl HostGround {
         self.with(|host, cx| {
             host.memory.pass(cx.now());
             let id = convert::core(core);
+            if stores.borrow_mut().begin(now) {
+                host.memory.interrupt(id, now);
+            }
             let misses = None;
             let loaded = now;
             run(&mut Accesses { host, scheduler: cx.scheduler, stores, id, own, issue, misses, now, loaded })

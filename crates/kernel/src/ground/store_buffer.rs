@@ -8,23 +8,56 @@ use hardware::memory::LINE;
 
 use crate::costs::CoreParams;
 
+/// Stores to one line.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    /// When they retired.
+    entered: Time,
+    /// When they will have been written.
+    written: Time,
+    /// The places that they take.
+    places: u64,
+}
+
 /// Stores that have retired, by the line that they go to.
 #[derive(Clone, Debug)]
 pub(super) struct StoreBuffer {
-    /// When those to a line will have been written, and how many they are.
-    lines: VecDeque<(Time, u64)>,
-    /// How many all of them are.
+    lines: VecDeque<Line>,
+    /// The places that all of them take.
     held: u64,
     size: u64,
     /// Bytes of the widest store.
     width: u64,
+    /// When the core's last accesses began.
+    begun: Time,
 }
 
 impl StoreBuffer {
     /// An empty one. The time from line to line says how many stores a line takes at one each interval.
     pub(super) fn new(core: &CoreParams) -> Self {
         let stores = core.issue.get().div_ceil(core.store_interval.get().max(1)).clamp(1, LINE);
-        Self { lines: VecDeque::new(), held: 0, size: core.store_buffer.into(), width: LINE / stores }
+        Self {
+            lines: VecDeque::new(),
+            held: 0,
+            size: core.store_buffer.into(),
+            width: LINE / stores,
+            begun: Time::ZERO,
+        }
+    }
+
+    /// The core begins accesses at `at`: whether that is before what it has computed ahead of the clock, so that it has been
+    /// interrupted there. Stores that were to retire later will do so behind the interrupt, and are out of its way.
+    #[inline]
+    pub(super) fn begin(&mut self, at: Time) -> bool {
+        let is_interrupted = at < self.begun;
+        self.begun = at;
+        if is_interrupted {
+            while let Some(last) = self.lines.back().filter(|last| last.entered > at) {
+                self.held -= last.places;
+                self.lines.pop_back();
+            }
+        }
+        is_interrupted
     }
 
     /// The places that stores of so many bytes of a line take.
@@ -34,20 +67,20 @@ impl StoreBuffer {
 
     /// When stores that come at `at` find so many places, or an empty buffer if that is smaller.
     pub(super) fn make_room(&mut self, mut at: Time, places: u64) -> Time {
-        while let Some(&(written, of_line)) = self.lines.front()
-            && (written <= at || self.held + places > self.size)
+        while let Some(first) = self.lines.front()
+            && (first.written <= at || self.held + places > self.size)
         {
-            at = at.max(written);
-            self.held -= of_line;
+            at = at.max(first.written);
+            self.held -= first.places;
             self.lines.pop_front();
         }
         at
     }
 
-    /// Stores to a line that could be written at `ready` take so many places until they are, behind all others.
-    pub(super) fn enter(&mut self, places: u64, ready: Time) {
-        let after = self.lines.back().map_or(Time::ZERO, |last| last.0);
-        self.lines.push_back((ready.max(after), places));
+    /// Stores to a line that retire at `entered` and could be written at `ready` take so many places until they are, behind all others.
+    pub(super) fn enter(&mut self, entered: Time, places: u64, ready: Time) {
+        let after = self.lines.back().map_or(Time::ZERO, |last| last.written);
+        self.lines.push_back(Line { entered, written: ready.max(after), places });
         self.held += places;
     }
 }
@@ -76,11 +109,26 @@ mod tests {
     #[test]
     fn a_store_waits_for_places_in_the_order_of_the_stores() {
         let mut buffer = buffer(4, 2);
-        buffer.enter(2, at(90));
-        buffer.enter(2, at(50));
+        buffer.enter(at(0), 2, at(90));
+        buffer.enter(at(0), 2, at(50));
         assert_eq!(buffer.make_room(at(1), 2), at(90), "the first one was written then");
-        buffer.enter(1, at(20));
+        buffer.enter(at(0), 1, at(20));
         assert_eq!(buffer.make_room(at(90), 4), at(90), "none is written before those before it");
         assert!(buffer.lines.is_empty());
+    }
+    #[test]
+    fn an_interrupt_does_not_wait_for_stores_ahead_of_the_clock() {
+        let mut buffer = buffer(4, 2);
+        assert!(!buffer.begin(at(10)));
+        buffer.enter(at(10), 2, at(90));
+        buffer.enter(at(60), 2, at(5000));
+        assert!(buffer.begin(at(9)) && !buffer.begin(at(20)));
+        assert_eq!(buffer.make_room(at(20), 4), at(20), "neither had retired");
+        buffer.enter(at(20), 3, at(70));
+        assert!(!buffer.begin(at(30)));
+        buffer.enter(at(30), 1, at(5000));
+        assert!(buffer.begin(at(25)));
+        assert_eq!(buffer.make_room(at(25), 1), at(25));
+        assert_eq!(buffer.make_room(at(25), 2), at(70), "the first had");
     }
 }
