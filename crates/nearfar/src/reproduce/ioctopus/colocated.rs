@@ -178,7 +178,7 @@ pub fn ranks(bench: &Bench, beside: Option<(Organisation, &str)>) -> Result<Valu
         None => Vec::new(),
     };
     // Until every flow has its rule.
-    rig.pass(Duration::from_ms(3));
+    rig.pass(Duration::from_ms(6));
     let rankers: Vec<u16> =
         (0..2).flat_map(|socket| (0..RANKERS).map(move |n| bench.core(socket, n))).collect();
     let running = rig.start(0, &rankers, GRAPH)?;
