@@ -81,10 +81,32 @@ pub enum Source {
 /// The answer to an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccessReply {
-    /// Reads: when the data is at the requester. Writes: when the write is
-    /// globally ordered, so that a following read may be served and the
-    /// posted buffer is free.
+    /// Reads: when the data is at the requester. Writes of cores: when the core owns the line.
     pub ready: Time,
     /// Where the data came from or went.
     pub source: Source,
+}
+
+/// The answer to a device's write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WriteReply {
+    /// When the write is globally ordered, so that a following read may be served and its posted buffer is free.
+    pub ready: Time,
+    /// When a cache or the home's memory has taken the line, and the I/O stack may forget it.
+    pub taken: Time,
+    /// Where the data went.
+    pub source: Source,
+}
+
+impl WriteReply {
+    /// A write that is globally ordered when it is taken.
+    pub(super) const fn at(ready: Time, source: Source) -> Self {
+        Self { ready, taken: ready, source }
+    }
+}
+
+impl From<WriteReply> for AccessReply {
+    fn from(write: WriteReply) -> Self {
+        Self { ready: write.ready, source: write.source }
+    }
 }

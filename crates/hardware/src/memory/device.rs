@@ -1,6 +1,6 @@
 //! Accesses of devices and page walkers.
 
-use super::access::{AccessReply, Coverage, NodeId, Source};
+use super::access::{AccessReply, Coverage, NodeId, Source, WriteReply};
 use super::cache::flag;
 use super::coherence::{Fetched, Intent};
 use super::counters::{CacheUser, Cause};
@@ -147,7 +147,7 @@ impl MemorySystem {
         home: NodeId,
         line: u64,
         coverage: Coverage,
-    ) -> AccessReply {
+    ) -> WriteReply {
         let known = if TIMED { self.looked_up(now, node) } else { now };
         if TIMED {
             self.counters.nodes[node.index()].device.writes += 1;
@@ -176,7 +176,7 @@ impl MemorySystem {
         home: NodeId,
         line: u64,
         coverage: Coverage,
-    ) -> AccessReply {
+    ) -> WriteReply {
         let t = target.index();
         let llc = self.params.sockets[t].llc;
         let mut at = known;
@@ -229,12 +229,12 @@ impl MemorySystem {
             }
         }
         if !TIMED {
-            return AccessReply { ready: known, source: Source::Llc };
+            return WriteReply::at(known, Source::Llc);
         }
         if target != node {
             ready = self.net.message(ready, (target, node), Cause::Dma, &mut self.counters);
         }
-        AccessReply { ready, source: if target == node { Source::Llc } else { Source::RemoteLlc } }
+        WriteReply::at(ready, if target == node { Source::Llc } else { Source::RemoteLlc })
     }
 
     /// A device's write to another node's memory that goes there and leaves a clean copy in the device's socket.
@@ -249,7 +249,7 @@ impl MemorySystem {
         line: u64,
         coverage: Coverage,
         grant: Duration,
-    ) -> AccessReply {
+    ) -> WriteReply {
         let (n, h) = (node.index(), home.index());
         let llc = self.params.sockets[n].llc;
         let probe = self.sockets[n].llc.probe(line);
@@ -290,7 +290,7 @@ impl MemorySystem {
         }
         self.sockets[h].directory.set_changed(line, true);
         if !TIMED {
-            return AccessReply { ready: known, source: Source::Llc };
+            return WriteReply::at(known, Source::Llc);
         }
         let arrives = self.net.line(granted, (node, home), Cause::Dma, &mut self.counters);
         let accepted = self.dram[h].write(arrives, line);
@@ -305,7 +305,11 @@ impl MemorySystem {
             llc_counters.allocations += u64::from(llc.ddio.ways != 0);
         }
         counters.nodes[n].device.writes_to_memory += 1;
-        AccessReply { ready: granted + llc.device_commit, source: Source::RemoteDram }
+        WriteReply {
+            ready: granted + llc.device_commit,
+            taken: self.net.message(accepted, (home, node), Cause::Dma, counters),
+            source: Source::RemoteDram,
+        }
     }
 
     /// Takes a line from all other sockets for a device's write: when the write may proceed.
@@ -331,7 +335,7 @@ impl MemorySystem {
         home: NodeId,
         line: u64,
         coverage: Coverage,
-    ) -> AccessReply {
+    ) -> WriteReply {
         let n = node.index();
         let held = self.sockets[n].locate(line);
         let mut at = known;
@@ -363,7 +367,7 @@ impl MemorySystem {
         }
         let source = if node == home { Source::Dram } else { Source::RemoteDram };
         if !TIMED {
-            return AccessReply { ready: known, source };
+            return WriteReply::at(known, source);
         }
         let accepted = self.dram[home.index()].write(at, line);
         let counters = &mut self.counters;
@@ -374,6 +378,6 @@ impl MemorySystem {
         if node != home {
             ready = self.net.message(ready, (home, node), Cause::Dma, counters);
         }
-        AccessReply { ready, source }
+        WriteReply::at(ready, source)
     }
 }

@@ -57,7 +57,7 @@ mod system;
 #[cfg(test)]
 mod tests;
 
-pub use access::{AccessReply, Agent, CoreId, CoreOp, Coverage, NodeId, Source};
+pub use access::{AccessReply, Agent, CoreId, CoreOp, Coverage, NodeId, Source, WriteReply};
 pub use counters::{
     ByCause, CacheCounters, CacheUser, Cause, DeviceCounters, Imbalance, LinkCounters, MemoryCounters,
     NodeCounters,

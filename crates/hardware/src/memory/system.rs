@@ -1,6 +1,6 @@
 //! The memory system: what devices, page walkers and cores call.
 
-use super::access::{AccessReply, Agent, CoreId, CoreOp, Coverage, NodeId, Source};
+use super::access::{AccessReply, Agent, CoreId, CoreOp, Coverage, NodeId, Source, WriteReply};
 use super::counters::{CacheUser, Cause, MemoryCounters, NodeCounters};
 use super::dram::Dram;
 use super::home::HomeAgent;
@@ -126,10 +126,10 @@ impl MemorySystem {
         node: NodeId,
         address: HostPhysical,
         coverage: Coverage,
-    ) -> AccessReply {
+    ) -> WriteReply {
         match self.node_of(address) {
             Some(home) => self.device_write::<true>(now, node, home, address.get() >> LINE_SHIFT, coverage),
-            None => self.unmapped(now),
+            None => WriteReply::at(now, self.unmapped(now).source),
         }
     }
 

@@ -5,7 +5,8 @@ use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryReq
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
 use super::split::{Combining, Piece};
-use super::{Host, RootEvent};
+use super::stack::WritePlaces;
+use super::{Host, RootEvent, RootPortParams};
 use crate::detected::Detected;
 use crate::enables::{enables, has_gaps};
 use crate::event::Event;
@@ -308,9 +309,10 @@ impl Host {
             what.target.filter(|&t| self.memory.bytes().check(t, length as usize).is_ok())
         {
             if let Ok((_, payload)) = cx.wires.packets.decode(what.packet) {
-                let (node, merge) = (port.params.node, port.params.partial_line);
+                let places = port.stack.map(|number| &mut self.stacks[number].writes);
                 let memory = &mut self.memory;
-                ordered = ordered.max(write_lines(memory, start, node, merge, target, request, payload));
+                ordered =
+                    ordered.max(write_lines(memory, places, &port.params, start, target, request, payload));
             }
             self.counters.device_write_bytes += u64::from(length);
         } else {
@@ -332,12 +334,13 @@ impl Host {
 
 /// Writes the enabled bytes of `payload` at `target` and returns when all lines are globally ordered.
 ///
-/// Lines of which only a part is written are merged one after another, which takes `merge` each.
+/// Each line takes one of the I/O stack's `places`, if these are bounded. Lines of which only a part is written are merged one after
+/// another.
 fn write_lines(
     memory: &mut MemorySystem,
+    mut places: Option<&mut WritePlaces>,
+    port: &RootPortParams,
     start: Time,
-    node: crate::memory::NodeId,
-    merge: Duration,
     target: HostPhysical,
     request: &MemoryRequest,
     payload: &[u8],
@@ -358,17 +361,26 @@ fn write_lines(
         debug_assert!(written.is_ok(), "the whole request was checked");
     }
     let (first, end) = (target.get(), target.get() + u64::from(length));
-    let (mut ordered, mut merged) = (start, start);
+    let (mut ordered, mut merged) = (start, Duration::ZERO);
+    let node = port.node;
     memory.announce(Agent::Device(node), target, Bytes::new(length.into()));
     for line in lines_of(first, length) {
         let line_at = HostPhysical::new(line);
         let whole = line >= first && line + LINE <= end && !has_gaps(request);
+        // A place is taken when the request arrives, which was the latency before.
+        let waits = places.as_ref().map_or(Duration::ZERO, |places| {
+            let arrived = start - port.request_latency;
+            places.free_at(arrived).since(arrived)
+        });
         let written = if whole {
-            memory.dma_write(start, node, line_at, Coverage::FullLine)
+            memory.dma_write(start + waits, node, line_at, Coverage::FullLine)
         } else {
-            merged += merge;
-            memory.dma_write(merged, node, line_at, Coverage::Partial)
+            merged += port.partial_line;
+            memory.dma_write(start + waits + merged, node, line_at, Coverage::Partial)
         };
+        if let Some(places) = &mut places {
+            places.occupy(written.taken);
+        }
         ordered = ordered.max(written.ready);
     }
     ordered

@@ -13,6 +13,7 @@ mod power;
 mod recent;
 mod registers;
 mod split;
+mod stack;
 mod stores;
 mod tags;
 
@@ -28,6 +29,7 @@ pub use peer::PeerReads;
 pub use port::RootPort;
 pub use power::{Entry, IdleState, PackageController, Power, PowerParams};
 pub use split::CompletionSplit;
+pub use stack::StackParams;
 
 use crate::bridge;
 use crate::core::{StoreParams, StoreUnit};
@@ -175,6 +177,8 @@ pub struct Host {
     /// What interrupt messages and legacy lines lead to.
     pub interrupts: Interrupts,
     ports: Vec<RootPort>,
+    /// The I/O stacks of those ports that belong to one.
+    stacks: Vec<stack::Stack>,
     inbound: inbound::Inbound,
     outbound: outbound::Outbound,
     /// Reads of devices from each other.
@@ -197,6 +201,7 @@ impl Host {
             iommus,
             interrupts: Interrupts::new(id),
             ports: Vec::new(),
+            stacks: Vec::new(),
             inbound: inbound::Inbound::default(),
             outbound: outbound::Outbound::default(),
             peers: peer::Peers::default(),
@@ -215,7 +220,11 @@ impl Host {
     ) -> u8 {
         let number = self.ports.len() as u8;
         self.peers.grow(params.peer_reads.map_or(0, |own| own.places));
-        self.ports.push(RootPort::new((self.id, number), params, end, link, buses));
+        let node = params.node;
+        let stack = params.stack.map(|own| stack::Stack::join(&mut self.stacks, node, &own));
+        let mut port = RootPort::new((self.id, number), params, end, link, buses);
+        port.stack = stack;
+        self.ports.push(port);
         number
     }
 

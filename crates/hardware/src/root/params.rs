@@ -4,6 +4,7 @@ use units::Duration;
 
 use super::peer::PeerReads;
 use super::split::CompletionSplit;
+use super::stack::StackParams;
 use crate::memory::NodeId;
 
 /// A root complex: one port of it and how requests fare behind it.
@@ -34,6 +35,8 @@ pub struct RootPortParams {
     pub completions_in_order: bool,
     /// Largest payload that the port sends, in bytes.
     pub max_payload: u32,
+    /// The I/O stack that it belongs to, if that bounds what devices write.
+    pub stack: Option<StackParams>,
     /// From a posted write being globally ordered until its receive buffer is free.
     pub posted_release_latency: Duration,
     /// From an access of a core leaving its socket's mesh or ring until its TLP can go on the wire.
@@ -74,6 +77,7 @@ impl RootPortParams {
             same_line_wait: Duration::ZERO,
             completions_in_order: true,
             max_payload: 256,
+            stack: None,
             posted_release_latency: Duration::ZERO,
             outbound_latency: Duration::ZERO,
             posted_places: 16,

@@ -39,6 +39,8 @@ pub struct RootPort {
     host: HostId,
     /// In the machine file's order.
     number: u8,
+    /// The I/O stack that it belongs to.
+    pub(super) stack: Option<usize>,
     /// Requests of devices on their way to memory.
     pub(super) intake: Intake,
     last_completion: Time,
@@ -109,6 +111,7 @@ impl RootPort {
             config,
             host,
             number,
+            stack: None,
             intake: Intake::default(),
             last_completion: Time::ZERO,
             last_to_peer: Time::ZERO,

@@ -114,6 +114,9 @@ record! {
         completion_order: Figure<CompletionOrder>,
         /// How answers are cut into completions.
         completion_split: CompletionSplit,
+        /// Lines of devices' writes that a stack of 16 lanes has under way at once, from a request's arrival until a cache or memory
+        /// has taken them; as many as credits allow if not given.
+        stack_writes: Option<Figure<Count>>,
         /// From a posted write being globally ordered until its receive buffer is free.
         posted_release_latency: Figure<Duration>,
         /// *Quirk*: wire bytes that a write with a 4 DW header (address of 64 bits) takes beyond the header's own 4; none
@@ -153,6 +156,9 @@ record! {
     check |root: &RootComplex, check: &mut Check<'_>| {
         let places = u64::from(root.posted_places.value.get());
         check.require_within("posted_places", places, (1, 4096), "places are too many");
+        if let Some(writes) = &root.stack_writes {
+            check.require_within("stack_writes", writes.value.get().into(), (1, 4096), "places are not possible");
+        }
         check.require_completion_timeout(root.completion_timeout.as_ref());
         if let Some(penalty) = &root.long_header_penalty {
             check.require_bytes("long_header_penalty", penalty.value, (Bytes::ZERO, Bytes::kib(1)));

@@ -3,7 +3,7 @@
 use hardware::core::StoreParams;
 use hardware::link::{CreditLimits, Credits, LinkParams, ReceiverParams};
 use hardware::memory::NodeId;
-use hardware::root::{CompletionSplit, PeerReads, RootPortParams};
+use hardware::root::{CompletionSplit, PeerReads, RootPortParams, StackParams};
 use machine::{CompletionOrder, Figure, Host, LinkCapability, RootPort};
 use units::{Bytes, Duration};
 use wire::pcie::{Generation, Width};
@@ -12,6 +12,10 @@ use super::{given, narrow};
 
 /// Width of a root port's transmitter: completions take whole beats of it (fitted: 288 wire bytes for 256).
 const ROOT_PORT_BEAT: u32 = 16;
+
+/// Lanes whose root ports share one stack of the I/O controller (Intel Xeon Processor Scalable Family uncore performance monitoring
+/// guide: three stacks for sixteen lanes of PCIe each).
+const STACK_LANES: u32 = 16;
 
 /// How long ports wait for completions where neither their registers nor a file says it (assumed: the most that base spec
 /// 7.5.3.16 allows).
@@ -36,6 +40,11 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         same_line_wait: root.same_line_wait.value,
         completions_in_order: root.completion_order.value == CompletionOrder::InOrder,
         max_payload,
+        stack: root.stack_writes.as_ref().map(|writes| StackParams {
+            lanes: STACK_LANES,
+            own_lanes: port.width.value.get(),
+            write_places: writes.value.get() as usize,
+        }),
         posted_release_latency: root.posted_release_latency.value,
         outbound_latency: root.outbound_latency.value,
         posted_places: root.posted_places.value.get(),

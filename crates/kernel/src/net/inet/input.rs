@@ -23,6 +23,25 @@ use crate::net::NetDevice;
 /// Most bytes of all headers: Ethernet with a tag, IPv4 and TCP with options.
 pub(super) const HEADERS: usize = 18 + 60 + 60;
 
+/// Bytes of most packets' headers: Ethernet, IPv4 and TCP with a timestamp. No line behind them is loaded without need.
+const USUAL_HEADERS: usize = 14 + 20 + 32;
+
+/// Whether the headers that begin with `bytes` may be longer than [`USUAL_HEADERS`]: they have a VLAN tag, IP options, or more TCP
+/// options than a timestamp.
+fn may_be_longer(bytes: &[u8]) -> bool {
+    const TCP_LENGTH: usize = 14 + 20 + 12;
+    match EthernetHeader::parse(bytes) {
+        Ok((ethernet, at)) if ethernet.ether_type == EtherType::IPV4 => {
+            let is_tcp = bytes.get(at + 9) == Some(&protocol::TCP);
+            ethernet.vlan.is_some()
+                || bytes.get(at) != Some(&0x45)
+                || is_tcp && bytes.get(TCP_LENGTH).is_none_or(|length| length >> 4 > 8)
+        }
+        Ok((ethernet, _)) => ethernet.vlan.is_some(),
+        Err(_) => false,
+    }
+}
+
 /// A packet's headers, found so far.
 pub(super) struct Headers {
     pub bytes: [u8; HEADERS],
@@ -91,7 +110,10 @@ impl Input {
         let _part = cpu.book(Part::Net);
         self.means.count(|c| c.packets_in += 1);
         let mut bytes = [0; HEADERS];
-        let count = packet.load(cpu, &mut bytes);
+        let mut count = packet.load(cpu, &mut bytes[..USUAL_HEADERS]);
+        if count == USUAL_HEADERS && may_be_longer(&bytes[..count]) {
+            count = packet.load(cpu, &mut bytes);
+        }
         let (packet, result) = match EthernetHeader::parse(&bytes[..count]) {
             // A frame of a VLAN is for interfaces of that VLAN, of which there are none; VLAN 0 is none (802.1Q, 9.6).
             Ok((ethernet, _)) if ethernet.vlan.is_some_and(|tag| tag.id() != 0) => {
