@@ -65,22 +65,22 @@ fn keep_results() -> Option<()> {
 
 #[derive(Subcommand)]
 enum Command {
-    Bench(command::bench::Arguments),
-    Compare(command::compare::Arguments),
+    Bench(command::bench::BenchArgs),
+    Compare(command::compare::CompareArgs),
     Completions(command::shell::Completions),
-    Diff(command::diff::Arguments),
-    Fit(command::fit::Arguments),
-    Machines(command::machines::Arguments),
+    Diff(command::diff::DiffArgs),
+    Fit(command::fit::FitArgs),
+    Machines(command::machines::MachinesArgs),
     Manual(command::shell::Manual),
-    Model(command::model::Arguments),
+    Model(command::model::ModelArgs),
     New(command::reference::New),
-    Programs(command::programs::Arguments),
-    Reference(command::reference::Arguments),
-    Reproduce(command::reproduce::Arguments),
-    Run(command::run::Arguments),
-    Sweep(command::sweep::Arguments),
-    Trace(command::trace::Arguments),
-    Tree(command::tree::Arguments),
+    Programs(command::programs::ProgramsArgs),
+    Reference(command::reference::ReferenceArgs),
+    Reproduce(command::reproduce::ReproduceArgs),
+    Run(command::run::RunArgs),
+    Sweep(command::sweep::SweepArgs),
+    Trace(command::trace::TraceArgs),
+    Tree(command::tree::TreeArgs),
 }
 
 impl Command {

@@ -24,7 +24,7 @@ impl VfioDriver {
     }
 }
 
-struct Bound {
+struct VfioBinding {
     kernel: Rc<dyn Kernel>,
     name: String,
 }
@@ -45,12 +45,12 @@ impl PciDriver for VfioDriver {
             device.dma().set_mask(64)?;
             let kernel = device.kernel();
             let name = kernel.register_file("vfio", Rc::new(device));
-            Ok(Rc::new(Bound { kernel, name }) as Rc<dyn PciBinding>)
+            Ok(Rc::new(VfioBinding { kernel, name }) as Rc<dyn PciBinding>)
         })
     }
 }
 
-impl PciBinding for Bound {
+impl PciBinding for VfioBinding {
     fn remove<'a>(&'a self, _: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move { self.kernel.unregister_file(&self.name) })
     }

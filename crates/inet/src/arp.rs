@@ -27,7 +27,7 @@ enum Entry {
 
 /// What is known of a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum Resolution {
     /// Its address.
     Known(MacAddr),
     /// Nothing: ask, and wait.
@@ -46,15 +46,15 @@ pub struct Neighbours {
 
 impl Neighbours {
     /// The address of `neighbour`, or what to do.
-    pub fn resolve(&mut self, now: Time, neighbour: Ipv4Addr) -> Answer {
+    pub fn resolve(&mut self, now: Time, neighbour: Ipv4Addr) -> Resolution {
         match self.entries.get(&neighbour) {
-            Some(&Entry::Known { mac, until }) if now < until => Answer::Known(mac),
-            Some(Entry::Asked { .. }) => Answer::Wait,
-            Some(&Entry::Failed { until }) if now < until => Answer::Failed,
+            Some(&Entry::Known { mac, until }) if now < until => Resolution::Known(mac),
+            Some(Entry::Asked { .. }) => Resolution::Wait,
+            Some(&Entry::Failed { until }) if now < until => Resolution::Failed,
             _ => {
                 self.make_room(now, neighbour);
                 self.entries.insert(neighbour, Entry::Asked { tries: 1, again: now + RETRY });
-                Answer::Ask
+                Resolution::Ask
             }
         }
     }
@@ -134,12 +134,12 @@ mod tests {
     #[test]
     fn asks_once_then_knows_until_it_is_too_old() {
         let mut cache = Neighbours::default();
-        assert_eq!(cache.resolve(at(0), HOST), Answer::Ask);
-        assert_eq!(cache.resolve(at(1), HOST), Answer::Wait);
+        assert_eq!(cache.resolve(at(0), HOST), Resolution::Ask);
+        assert_eq!(cache.resolve(at(1), HOST), Resolution::Wait);
         assert!(cache.learn(at(2), HOST, MacAddr::local(7), false));
-        assert_eq!(cache.resolve(at(30_001), HOST), Answer::Known(MacAddr::local(7)));
+        assert_eq!(cache.resolve(at(30_001), HOST), Resolution::Known(MacAddr::local(7)));
         assert_eq!(cache.deadline(), None);
-        assert_eq!(cache.resolve(at(30_002), HOST), Answer::Ask);
+        assert_eq!(cache.resolve(at(30_002), HOST), Resolution::Ask);
     }
 
     #[test]
@@ -151,21 +151,21 @@ mod tests {
             assert_eq!(cache.timer(at(1000 * second)), (vec![HOST], vec![]));
         }
         assert_eq!(cache.timer(at(3000)), (vec![], vec![HOST]));
-        assert_eq!(cache.resolve(at(3001), HOST), Answer::Failed);
-        assert_eq!(cache.resolve(at(6000), HOST), Answer::Ask);
+        assert_eq!(cache.resolve(at(3001), HOST), Resolution::Failed);
+        assert_eq!(cache.resolve(at(6000), HOST), Resolution::Ask);
     }
 
     #[test]
     fn a_flood_of_neighbours_displaces_the_oldest_but_none_that_is_waited_for() {
         let mut cache = Neighbours::default();
-        assert_eq!(cache.resolve(at(0), HOST), Answer::Ask);
+        assert_eq!(cache.resolve(at(0), HOST), Resolution::Ask);
         for n in 0..5_000u32 {
             cache.learn(at(u64::from(n)), Ipv4Addr::from(0x0b00_0000 + n), MacAddr::local(n), true);
         }
         assert_eq!(cache.entries.len(), MOST);
-        assert_eq!(cache.resolve(at(5_000), HOST), Answer::Wait);
+        assert_eq!(cache.resolve(at(5_000), HOST), Resolution::Wait);
         let last = Ipv4Addr::from(0x0b00_0000 + 4_999);
-        assert_eq!(cache.resolve(at(5_000), last), Answer::Known(MacAddr::local(4_999)));
+        assert_eq!(cache.resolve(at(5_000), last), Resolution::Known(MacAddr::local(4_999)));
     }
 
     #[test]
@@ -173,6 +173,6 @@ mod tests {
         let mut cache = Neighbours::default();
         assert!(!cache.learn(at(0), HOST, MacAddr::local(7), false));
         assert!(cache.learn(at(0), HOST, MacAddr::local(7), true));
-        assert_eq!(cache.resolve(at(1), HOST), Answer::Known(MacAddr::local(7)));
+        assert_eq!(cache.resolve(at(1), HOST), Resolution::Known(MacAddr::local(7)));
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use drivers::ntb::{Adapter, Mapping};
+use drivers::ntb::{Mapping, NtbAdapter};
 use kernel::IommuDomain;
 use platform::Error;
 use platform::cpu::{Async, Cpu};
@@ -134,7 +134,7 @@ impl Shown {
         Ok(shown)
     }
 
-    fn end(&self, cpu: &Cpu, adapter: &Adapter) {
+    fn end(&self, cpu: &Cpu, adapter: &NtbAdapter) {
         for &(at, length) in &self.mapped {
             adapter.dma().unmap_resource(cpu, at, length, Direction::Bidirectional);
         }
@@ -644,7 +644,7 @@ impl Lender {
 }
 
 impl Guest {
-    fn leave(self, cpu: &Cpu, adapter: &Adapter) {
+    fn leave(self, cpu: &Cpu, adapter: &NtbAdapter) {
         self.shown.end(cpu, adapter);
         // Another function that is lent may be reached by it, too.
         if adapter.remove_remote(cpu, self.alias) {
@@ -865,7 +865,7 @@ impl Lease {
     fn reach(
         &self,
         cpu: &Cpu,
-        adapter: &Adapter,
+        adapter: &NtbAdapter,
         node: u8,
         (at, length): (u64, u64),
         seen: Option<u64>,
@@ -889,7 +889,12 @@ impl Lease {
     }
 
     /// Lets it reach a guest's memory at the guest's addresses.
-    fn open(&mut self, cpu: &Cpu, adapter: &Adapter, (at, low, high): (u64, u64, u64)) -> Result<(), Error> {
+    fn open(
+        &mut self,
+        cpu: &Cpu,
+        adapter: &NtbAdapter,
+        (at, low, high): (u64, u64, u64),
+    ) -> Result<(), Error> {
         let Some(domain) = self.domain.as_ref().filter(|_| self.for_guest) else {
             return Err(Error::NotPermitted);
         };
@@ -907,7 +912,7 @@ impl Lease {
     }
 
     /// Lets neither of the two reach the other any more.
-    fn part(&mut self, cpu: &Cpu, adapter: &Adapter, peer: Peer) {
+    fn part(&mut self, cpu: &Cpu, adapter: &NtbAdapter, peer: Peer) {
         let all = std::mem::take(&mut self.guests).into_iter();
         let (gone, kept): (Vec<Guest>, Vec<Guest>) = all.partition(|guest| guest.who == peer);
         self.guests = kept;
@@ -916,7 +921,7 @@ impl Lease {
     }
 
     /// Lets it reach a peer no more.
-    fn unreach(&mut self, cpu: &Cpu, adapter: &Adapter, peer: Peer) {
+    fn unreach(&mut self, cpu: &Cpu, adapter: &NtbAdapter, peer: Peer) {
         for joined in self.peers.remove(&peer).into_iter().flatten() {
             if let (Some(domain), Some((iova, length))) = (&self.domain, joined.mapped) {
                 let _ = domain.unmap(cpu, iova, length);
@@ -953,7 +958,7 @@ impl Lease {
         }
     }
 
-    fn end(mut self, cpu: &Cpu, adapter: &Adapter) {
+    fn end(mut self, cpu: &Cpu, adapter: &NtbAdapter) {
         let peers: Vec<Peer> = self.peers.keys().copied().collect();
         peers.into_iter().for_each(|peer| self.unreach(cpu, adapter, peer));
         self.guests.drain(..).for_each(|guest| guest.leave(cpu, adapter));

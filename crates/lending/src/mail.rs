@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use drivers::ntb::{Adapter, Mapping};
+use drivers::ntb::{Mapping, NtbAdapter};
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::dma::Coherent;
@@ -30,7 +30,7 @@ const THERE: u32 = 0x4c45_0000;
 const RING: u32 = 1;
 
 /// Another node's service.
-struct Peer {
+struct RemoteNode {
     registers: Mmio,
     register_segment: Mapping,
     memory: Mmio,
@@ -53,12 +53,12 @@ pub(crate) struct Asked {
 
 /// A service's mail.
 pub(crate) struct Mail {
-    adapter: Rc<Adapter>,
+    adapter: Rc<NtbAdapter>,
     memory: Coherent,
     /// The number of the last request. The first is when it began, in microseconds: different after each boot. None comes twice,
     /// since what has been taken once is not taken again.
     last: Cell<u32>,
-    peers: RefCell<BTreeMap<u8, Rc<Peer>>>,
+    peers: RefCell<BTreeMap<u8, Rc<RemoteNode>>>,
     /// The number of the last request that was taken from each node.
     taken: RefCell<BTreeMap<u8, u32>>,
     /// How often nodes were disconnected.
@@ -71,7 +71,7 @@ pub(crate) struct Mail {
 
 impl Mail {
     /// Makes it known to others.
-    pub fn new(cpu: &Cpu, adapter: Rc<Adapter>, patience: Duration) -> Result<Self, Error> {
+    pub fn new(cpu: &Cpu, adapter: Rc<NtbAdapter>, patience: Duration) -> Result<Self, Error> {
         let memory = adapter.dma().alloc_coherent(cpu, LENGTH, None)?;
         let began = (cpu.now().as_ps() / 1_000_000) as u32;
         adapter.set_scratchpad(cpu, 0, memory.bus.get() as u32);
@@ -91,7 +91,7 @@ impl Mail {
     }
 
     /// Finds another node's mail.
-    async fn connect(&self, cpu: &Cpu, node: u8) -> Result<Rc<Peer>, Error> {
+    async fn connect(&self, cpu: &Cpu, node: u8) -> Result<Rc<RemoteNode>, Error> {
         if let Some(peer) = self.peers.borrow().get(&node) {
             return Ok(Rc::clone(peer));
         }
@@ -120,7 +120,7 @@ impl Mail {
                 return Err(error);
             }
         };
-        let peer = Peer {
+        let peer = RemoteNode {
             registers,
             register_segment,
             memory,
@@ -143,7 +143,7 @@ impl Mail {
         }
     }
 
-    fn forget(&self, cpu: &Cpu, peer: &Peer) {
+    fn forget(&self, cpu: &Cpu, peer: &RemoteNode) {
         self.adapter.unmap(cpu, peer.memory_segment);
         self.adapter.unmap(cpu, peer.register_segment);
         if let Some((_, waiting)) = peer.waiting.borrow_mut().take() {
@@ -193,7 +193,7 @@ impl Mail {
     }
 
     /// Writes a message into another node's memory and rings.
-    fn write(&self, cpu: &Cpu, peer: &Peer, place: u64, words: Words) {
+    fn write(&self, cpu: &Cpu, peer: &RemoteNode, place: u64, words: Words) {
         for (n, &word) in (0..).zip(&words).skip(1) {
             peer.memory.write_u64(cpu, place + 8 * n, word);
         }
@@ -230,7 +230,7 @@ impl Mail {
 
     /// Hands replies to those who wait for them and gives the requests that have come.
     pub fn collect(&self, cpu: &Cpu) -> Vec<Asked> {
-        let peers: Vec<(u8, Rc<Peer>)> =
+        let peers: Vec<(u8, Rc<RemoteNode>)> =
             self.peers.borrow().iter().map(|(&node, peer)| (node, Rc::clone(peer))).collect();
         for (node, peer) in peers {
             let Some(waits_for) = peer.waiting.borrow().as_ref().map(|(number, _)| *number) else { continue };

@@ -84,7 +84,7 @@ struct Opened {
 }
 
 /// A function that is borrowed.
-struct Borrowed {
+struct BorrowedFunction {
     /// Its place in the lender's table, most bytes of a payload that it sends, and what its requests are called here.
     place: u8,
     payload: u16,
@@ -110,7 +110,7 @@ pub struct Mediated {
     memory: Rc<GuestMemory>,
     /// Cycles of a handler that tells the hypervisor.
     eventfd: u64,
-    borrowed: RefCell<Option<Borrowed>>,
+    borrowed: RefCell<Option<BorrowedFunction>>,
     /// The lender has it no more for this guest.
     is_lost: Cell<bool>,
     /// Who is to be told of that.
@@ -213,10 +213,10 @@ impl Mediated {
         }
     }
 
-    fn map_bars(&self, cpu: &Cpu, service: &Service, terms: &Terms) -> Result<Borrowed, Error> {
+    fn map_bars(&self, cpu: &Cpu, service: &Service, terms: &Terms) -> Result<BorrowedFunction, Error> {
         let adapter = &service.adapter;
         let alias = adapter.add_remote(cpu, self.of.node, terms.place)?;
-        let mut borrowed = Borrowed {
+        let mut borrowed = BorrowedFunction {
             place: terms.place,
             payload: terms.payload,
             alias,
@@ -280,7 +280,7 @@ impl Mediated {
     }
 
     /// Gives back all that it has of this host.
-    fn release(&self, cpu: &Cpu, service: &Service, borrowed: Borrowed) {
+    fn release(&self, cpu: &Cpu, service: &Service, borrowed: BorrowedFunction) {
         if let Some(opened) = borrowed.opened {
             opened.close(cpu, service, &self.memory);
         }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
-use drivers::ntb::Adapter;
+use drivers::ntb::NtbAdapter;
 use kernel::{FunctionInfo, Kernel};
 use platform::Error;
 use platform::cpu::{Async, Cpu};
@@ -73,7 +73,7 @@ pub struct Counters {
 pub struct Service {
     me: Weak<Self>,
     kernel: Weak<Kernel>,
-    pub(crate) adapter: Rc<Adapter>,
+    pub(crate) adapter: Rc<NtbAdapter>,
     pub(crate) params: LendingParams,
     window: u64,
     mail: Mail,
@@ -115,7 +115,7 @@ impl Service {
     /// [`Error::NoSpace`] if the adapter's tables are too small for its neighbours, [`Error::NoMemory`].
     pub fn start(
         kernel: &Rc<Kernel>,
-        adapter: Rc<Adapter>,
+        adapter: Rc<NtbAdapter>,
         lendable: &Lendable,
         params: LendingParams,
     ) -> impl Future<Output = Result<Rc<Self>, Error>> + use<> {
@@ -134,7 +134,7 @@ impl Service {
     async fn begin(
         cpu: &Cpu,
         kernel: Weak<Kernel>,
-        adapter: Rc<Adapter>,
+        adapter: Rc<NtbAdapter>,
         lender: Rc<Lender>,
         params: LendingParams,
     ) -> Result<Rc<Self>, Error> {

@@ -208,7 +208,7 @@ pub(crate) fn segment(hosts: &[HostSetup], lender: usize) -> u16 {
 }
 
 /// What goes wrong in finding, and what is right.
-type Refused = (String, String);
+type Mismatch = (String, String);
 
 impl ClusterSetup {
     /// Finds what the entries name.
@@ -334,7 +334,7 @@ impl ClusterSetup {
     }
 
     /// The end of a cable by its name.
-    fn end(&self, hosts: &[HostSetup], name: &str) -> Result<ClusterEnd, Refused> {
+    fn end(&self, hosts: &[HostSetup], name: &str) -> Result<ClusterEnd, Mismatch> {
         if let Some(switch) = self.switches.iter().position(|(own, _)| own == name) {
             return Ok(ClusterEnd::Switch(switch));
         }
@@ -368,7 +368,7 @@ impl ClusterSetup {
         &self,
         hosts: &[HostSetup],
         entry: &'e BorrowEntry,
-    ) -> Result<BorrowSetup, (&'e Placed<String>, Refused)> {
+    ) -> Result<BorrowSetup, (&'e Placed<String>, Mismatch)> {
         let names = || suggest::list(hosts.iter().map(|host| host.name.as_str()));
         let host = |name: &str| hosts.iter().position(|own| own.name == name);
         let of_by = |message: String, help: String| (&entry.by, (message, help));

@@ -256,10 +256,10 @@ pub(crate) struct Surroundings<'a> {
 }
 
 /// Why something is not found: what, and what there is.
-type Refused = (String, String);
+type NotFound = (String, String);
 
 /// The same, and at which value.
-type Wrong<'p> = (&'p Placed<String>, Refused);
+type Wrong<'p> = (&'p Placed<String>, NotFound);
 
 impl EventSetup {
     /// The event of an entry, or what is wrong with it.
@@ -307,7 +307,7 @@ impl EventSetup {
                 unreachable!("the entry's check asks where to")
             }
         };
-        let mut told = |place: &Placed<String>, (message, help): Refused| {
+        let mut told = |place: &Placed<String>, (message, help): NotFound| {
             wrong.push(Diagnostic::new(&place.place, message).help(help));
         };
         let trigger = trigger.map_err(|(place, why)| told(place, why));
@@ -325,7 +325,7 @@ impl EventSetup {
 
 impl<'a> Surroundings<'a> {
     /// `host:name`: the host's number, and the name.
-    fn on_host<'t>(&self, what: &'t str, such_as: &str) -> Result<(usize, &'t str), Refused> {
+    fn on_host<'t>(&self, what: &'t str, such_as: &str) -> Result<(usize, &'t str), NotFound> {
         let hosts = self.stations.hosts;
         let names =
             || format!("the hosts are {}", suggest::list(hosts.iter().map(|host| host.name.as_str())));
@@ -342,7 +342,7 @@ impl<'a> Surroundings<'a> {
     }
 
     /// A program by its name, or by its host and the first word of its command line.
-    fn program(&self, what: &str) -> Result<usize, Refused> {
+    fn program(&self, what: &str) -> Result<usize, NotFound> {
         let named = |program: &&'a ProgramSetup| program.name.as_deref();
         if let Some(found) = self.programs.iter().position(|program| named(&program) == Some(what)) {
             return Ok(found);
@@ -379,7 +379,7 @@ impl<'a> Surroundings<'a> {
     }
 
     /// Cores of a host.
-    fn cores(&self, host: usize, to: &str) -> Result<Vec<u16>, Refused> {
+    fn cores(&self, host: usize, to: &str) -> Result<Vec<u16>, NotFound> {
         let cores = self.stations.hosts[host].cores();
         cpu_list(to, cores).map_err(|message| (message, cores_help(cores)))
     }
@@ -480,7 +480,7 @@ impl<'a> Surroundings<'a> {
     }
 
     /// The link of `host:device` or `host:device:link`; `None` if no device is called so.
-    fn slot_link(&self, what: &str) -> Option<Result<LinkPlace, Refused>> {
+    fn slot_link(&self, what: &str) -> Option<Result<LinkPlace, NotFound>> {
         let (host, name) = what.split_once(':')?;
         let (name, number) = match name.split_once(':') {
             None => (name, None),
@@ -511,7 +511,7 @@ impl<'a> Surroundings<'a> {
     }
 
     /// A device by its name, or by that of one of its network devices.
-    fn device(&self, what: &str) -> Result<(usize, usize), Refused> {
+    fn device(&self, what: &str) -> Result<(usize, usize), NotFound> {
         let (host, name) = self.on_host(what, "a:eth0")?;
         let own = &self.stations.hosts[host];
         let interface = || own.interfaces.iter().find(|interface| interface.name == name);
@@ -533,7 +533,7 @@ impl<'a> Surroundings<'a> {
     }
 
     /// What is borrowed by that name.
-    fn borrowing(&self, what: &str) -> Result<usize, Refused> {
+    fn borrowing(&self, what: &str) -> Result<usize, NotFound> {
         let borrows = &self.cluster.borrows;
         borrows.iter().position(|borrow| borrow.name.value == what).ok_or_else(|| {
             let names = || borrows.iter().map(|borrow| borrow.name.value.as_str());
@@ -620,7 +620,7 @@ impl<'a> Surroundings<'a> {
     }
 
     /// `host:device.counter > number`, or `host:place/what/cause > number`.
-    fn condition(&self, when: &Placed<String>) -> Result<Condition, Refused> {
+    fn condition(&self, when: &Placed<String>) -> Result<Condition, NotFound> {
         let text = &*when.value;
         let such_as = "`a:eth0.rx_packets > 1e5` or `a:nic0/interrupts > 100`";
         let refused = |what: &str| {
@@ -660,7 +660,7 @@ fn named(host: &HostSetup, name: &str) -> Option<usize> {
 }
 
 /// A network or block device of a host, by the name that its kernel gives it; a namespace of a drive stands for the drive.
-fn device(host: &HostSetup, name: &str) -> Result<String, Refused> {
+fn device(host: &HostSetup, name: &str) -> Result<String, NotFound> {
     let names = || {
         let net = host.interfaces.iter().map(|interface| interface.name.as_str());
         net.chain(host.disks.iter().map(|disk| disk.name.as_str()))

@@ -73,7 +73,7 @@ pub use host::*;
 pub use kernel::{DmaFile, KernelFile, PciFile, SchedulerFile};
 pub use library::{Library, Used};
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit, TagBits};
-pub use measured::{Nearness, Wanted, find_card, find_joined, find_machine, find_relative};
+pub use measured::{MeasuredNames, Nearness, find_card, find_joined, find_machine, find_relative};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
 pub use nic::{Nic, NicController, NicDefaults, NicKpio, NicPath, NicVirtual};
 pub use nic_driver::{KpioFormat, KpioSelect, NicDriverEntry, RingPlace};

@@ -22,7 +22,7 @@ pub enum Nearness {
 
 /// The names of a measured machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted<'a> {
+pub struct MeasuredNames<'a> {
     /// The CPU, such as `E5-2630v4`.
     pub cpu: &'a str,
     /// The box, such as `dell-t430`.
@@ -39,7 +39,10 @@ type Rank = (Nearness, u32, bool, bool);
 ///
 /// # Errors
 /// If no file is about a measured machine, or one is wrong.
-pub fn find_machine(library: &Library, wanted: Wanted<'_>) -> Result<(Doc<Machine>, Nearness), Diagnostics> {
+pub fn find_machine(
+    library: &Library,
+    wanted: MeasuredNames<'_>,
+) -> Result<(Doc<Machine>, Nearness), Diagnostics> {
     nearest(library, wanted, |_| true)?.ok_or_else(|| {
         let names = library.names("machines");
         let what = format!("no machine file is about a measured machine, to stand for `{}`", wanted.system);
@@ -55,7 +58,7 @@ pub fn find_machine(library: &Library, wanted: Wanted<'_>) -> Result<(Doc<Machin
 /// If there is none, or one is wrong.
 pub fn find_relative(
     library: &Library,
-    wanted: Wanted<'_>,
+    wanted: MeasuredNames<'_>,
     sockets: u32,
 ) -> Result<Doc<Machine>, Diagnostics> {
     // A file of relatives' figures alone may have them from this very machine.
@@ -78,7 +81,7 @@ pub fn find_relative(
 /// If a file is wrong.
 pub fn find_joined(
     library: &Library,
-    wanted: Wanted<'_>,
+    wanted: MeasuredNames<'_>,
     sockets: u32,
     relatives: bool,
 ) -> Result<Option<Machine>, Diagnostics> {
@@ -90,14 +93,14 @@ pub fn find_joined(
 }
 
 /// Whether the machine's file is about that CPU.
-fn is_of(machine: &Machine, wanted: Wanted<'_>) -> bool {
+fn is_of(machine: &Machine, wanted: MeasuredNames<'_>) -> bool {
     machine.measured_as.as_ref().is_some_and(|known| same(&known.cpu, wanted.cpu))
 }
 
 /// The file nearest to a measured machine among those that `serves` takes.
 fn nearest(
     library: &Library,
-    wanted: Wanted<'_>,
+    wanted: MeasuredNames<'_>,
     serves: impl Fn(&Machine) -> bool,
 ) -> Result<Option<(Doc<Machine>, Nearness)>, Diagnostics> {
     let mut best: Option<(Rank, &String)> = None;
@@ -141,7 +144,7 @@ const LATER: u32 = 4;
 
 /// How far a design is from the CPU: none if it is of the same generation and as much a server's or a desktop's,
 /// which differ more than neighbouring generations do.
-fn distance(microarchitecture: &str, wanted: Wanted<'_>) -> u32 {
+fn distance(microarchitecture: &str, wanted: MeasuredNames<'_>) -> u32 {
     let of_cpu = GENERATIONS.iter().find(|(short, ..)| *short == wanted.generation);
     let of_design = GENERATIONS.iter().find(|(_, long, _)| microarchitecture.starts_with(long));
     let number = |generation: Option<&(_, _, u32)>| generation.map_or(LATER, |(.., number)| *number);

@@ -24,12 +24,12 @@ const MOST: i64 = 65_507;
 #[command(name = "sockperf", disable_help_flag = true)]
 pub struct Sockperf {
     #[command(subcommand)]
-    side: Side,
+    side: Role,
 }
 
 /// Which side it is.
 #[derive(clap::Subcommand, Clone, PartialEq, Debug)]
-enum Side {
+enum Role {
     /// Sends each message back.
     #[command(alias = "sr", disable_help_flag = true)]
     Server {
@@ -57,7 +57,7 @@ enum Side {
 
 impl Program for Sockperf {
     fn serves(&self) -> bool {
-        matches!(self.side, Side::Server { .. })
+        matches!(self.side, Role::Server { .. })
     }
 
     /// What it takes is in its options alone.
@@ -67,8 +67,8 @@ impl Program for Sockperf {
 
     fn lasts(&self) -> Option<Duration> {
         match self.side {
-            Side::Server { .. } => None,
-            Side::PingPong { time, .. } => Some(Duration::from_ps((time * 1e12) as u64)),
+            Role::Server { .. } => None,
+            Role::PingPong { time, .. } => Some(Duration::from_ps((time * 1e12) as u64)),
         }
     }
 
@@ -80,7 +80,7 @@ impl Program for Sockperf {
             let own = |port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
             let room = Segment { at: pages.start, length: MOST as u32 };
             let (to, message, time) = match self.side {
-                Side::Server { port } => {
+                Role::Server { port } => {
                     let socket = kernel.network().udp(&cpu, own(port)).map_err(fail)?;
                     loop {
                         let (length, from) = socket.recv_from(&cpu, room).await.map_err(fail)?;
@@ -88,7 +88,7 @@ impl Program for Sockperf {
                         socket.send_to(&cpu, from, back).await.map_err(fail)?;
                     }
                 }
-                Side::PingPong { address, port, message, time } => {
+                Role::PingPong { address, port, message, time } => {
                     (SocketAddrV4::new(address, port), message, Duration::from_ps((time * 1e12) as u64))
                 }
             };

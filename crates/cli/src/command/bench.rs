@@ -25,7 +25,7 @@ Examples:
   nearfar bench --machine dell-t430
   nearfar bench --machine dell-t430 --sockets s0-s1-s1 --iommu 4k --short -o out
   nearfar bench --machine dell-t630 --card netfpga --set host.llc.ddio_ways=0 --json rows.json")]
-pub struct Arguments {
+pub struct BenchArgs {
     /// The machine, by name or path (`nearfar machines` lists them).
     #[arg(long, short)]
     machine: String,
@@ -64,7 +64,7 @@ pub struct Arguments {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &BenchArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[("--plot", arguments.plot.as_deref())])?;
     let library = input::library(common);
     let mut machine = Doc::<Machine>::load(&library, &arguments.machine)?;
@@ -129,7 +129,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let whole = folder.canonicalize().unwrap_or_else(|_| folder.clone());
     let name = whole.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if Setup::parse(&name).is_err() {
-        let Arguments { machine, card, sockets, .. } = arguments;
+        let BenchArgs { machine, card, sockets, .. } = arguments;
         let Sockets { device, memory, warming } = sockets;
         let iommu = match arguments.iommu {
             IommuMode::Off => "",

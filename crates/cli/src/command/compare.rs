@@ -27,7 +27,7 @@ Examples:
   nearfar compare DIR-WITH-IOMMU --set host.iommu.iotlb.entries=64 --set host.iommu.iotlb.ways=64
   nearfar compare DIR --report compare.html
   nearfar compare DIR --check && echo within the targets")]
-pub struct Arguments {
+pub struct CompareArgs {
     /// Directories of results.
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
@@ -101,7 +101,7 @@ enum KnownAs {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure> {
     let options = Options {
         library: input::library(common),
         machine: arguments.machine.clone(),

@@ -25,7 +25,7 @@ Examples:
   nearfar diff a.json b.json
   nearfar diff a.json b.json --least 0 --csv all.csv
   nearfar diff dell-t430 dell-r730                     figures of two machines")]
-pub struct Arguments {
+pub struct DiffArgs {
     /// The first result, or file of a machine, device or kernel.
     first: PathBuf,
     /// The second, which is held against it.
@@ -107,7 +107,7 @@ impl Difference {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &DiffArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[])?;
     let library = input::library(common);
     let (mut first, mut second) = (read(&library, &arguments.first)?, read(&library, &arguments.second)?);
@@ -144,7 +144,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(arguments: &Arguments, inputs: &[String], differences: &[Difference], alone: [usize; 2]) {
+fn show(arguments: &DiffArgs, inputs: &[String], differences: &[Difference], alone: [usize; 2]) {
     if inputs.is_empty() && differences.iter().all(|difference| difference.kind != "figure") {
         output::print("The same went in.");
     }

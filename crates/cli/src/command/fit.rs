@@ -25,7 +25,7 @@ Examples:
   nearfar fit DIR --machine mine.toml -o mine.toml --keep         its residuals anew, no figure changed
   nearfar fit DIR DIR-iommu --leave-one-out                       each directory against a fit to the others
   nearfar fit DIR DIR-iommu --ablate state.json                   which figures results need; goes on where it was ended")]
-pub struct Arguments {
+pub struct FitArgs {
     /// Directories of results of one machine.
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
@@ -63,7 +63,7 @@ pub struct Arguments {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &FitArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments
         .records
         .apart(&[("--output", arguments.output.as_deref()), ("--ablate", arguments.ablate.as_deref())])?;
@@ -135,7 +135,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 }
 
 /// What the results were made from.
-fn made_from(arguments: &Arguments, options: &Options) -> Provenance {
+fn made_from(arguments: &FitArgs, options: &Options) -> Provenance {
     let mut provenance = output::provenance(arguments.seed, &[], &options.library);
     provenance.files.extend(arguments.directories.iter().filter_map(|folder| output::measured(folder)));
     provenance
@@ -160,7 +160,7 @@ fn failure(error: FitError) -> Failure {
 
 fn show_left_out(
     all: &[LeftOut],
-    arguments: &Arguments,
+    arguments: &FitArgs,
     provenance: &Provenance,
     to_stdout: bool,
 ) -> Result<ExitCode, Failure> {
@@ -193,7 +193,7 @@ fn show_left_out(
 
 fn show_ablation(
     done: &Ablation,
-    arguments: &Arguments,
+    arguments: &FitArgs,
     provenance: &Provenance,
     to_stdout: bool,
 ) -> Result<ExitCode, Failure> {

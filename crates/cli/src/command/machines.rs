@@ -20,7 +20,7 @@ Examples:
   nearfar machines --sources                  how many figures are fitted, measured, assumed
   nearfar machines modern                     a NIC; so are cards, drives and kernels shown
   nearfar machines netperf                    a scenario's file, to copy and change")]
-pub struct Arguments {
+pub struct MachinesArgs {
     /// A machine, card, drive, NIC, kernel or scenario to show, by name or path.
     pub name: Option<String>,
     /// Count the figures of every file by where they come from. Those that were adjusted to results, fitted and empirical,
@@ -40,7 +40,7 @@ pub fn figures_of(library: &Library, name: &str) -> Result<Option<Vec<(String, S
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &MachinesArgs) -> Result<ExitCode, Failure> {
     let library = input::library(common);
     let to_stdout = arguments.records.apart(&[])?;
     if arguments.sources {
@@ -120,12 +120,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(arguments: &Arguments, rows: Vec<serde_json::Value>, library: &Library) -> Result<(), Failure> {
+fn write(arguments: &MachinesArgs, rows: Vec<serde_json::Value>, library: &Library) -> Result<(), Failure> {
     arguments.records.write(rows, &output::provenance(0, &[], library))
 }
 
 /// How many figures of each file are of which kind.
-fn show_sources(library: &Library, arguments: &Arguments, to_stdout: bool) -> Result<ExitCode, Failure> {
+fn show_sources(library: &Library, arguments: &MachinesArgs, to_stdout: bool) -> Result<ExitCode, Failure> {
     let mut files = Vec::new();
     for kind in KINDS {
         for name in library.names(kind.folder) {
@@ -313,7 +313,7 @@ fn kind_of(library: &Library, name: &str) -> Result<Option<&'static FileKind>, F
 /// A scenario's file: what is in it needs no table.
 fn show_scenario(
     library: &Library,
-    arguments: &Arguments,
+    arguments: &MachinesArgs,
     name: &str,
     to_stdout: bool,
 ) -> Result<ExitCode, Failure> {

@@ -29,7 +29,7 @@ use crate::{Common, output};
 Examples:
   nearfar model
   nearfar model --generation 4 --lanes 16 --mps 512 --mrrs 1024")]
-pub struct Arguments {
+pub struct ModelArgs {
     /// Generation of PCIe, 1 to 5.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
     generation: u8,
@@ -50,7 +50,7 @@ pub struct Arguments {
 }
 
 /// Runs the command.
-pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(_: &Common, arguments: &ModelArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[("--plot", arguments.plot.as_deref())])?;
     let generation = Generation::ALL[usize::from(arguments.generation - 1)];
     let (mps, mrrs) = (Bytes::new(arguments.mps), Bytes::new(arguments.mrrs));

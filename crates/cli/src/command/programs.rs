@@ -14,7 +14,7 @@ use crate::output::{Fit, Records, TextTable};
 Examples:
   nearfar programs
   nearfar programs netperf")]
-pub struct Arguments {
+pub struct ProgramsArgs {
     /// The program.
     pub name: Option<String>,
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub struct Arguments {
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &ProgramsArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[])?;
     let provenance = output::provenance(0, &[], &machine::Library::built_in());
     let Some(name) = &arguments.name else {

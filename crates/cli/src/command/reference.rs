@@ -21,7 +21,7 @@ Examples:
   nearfar reference scenario
   nearfar reference nic --schema nic.schema.json
   nearfar reference machine --markdown machine.md")]
-pub struct Arguments {
+pub struct ReferenceArgs {
     /// The kind of file; a list of all kinds if not given.
     kind: Option<String>,
     /// Write it as Markdown; - for the standard output.
@@ -33,7 +33,7 @@ pub struct Arguments {
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &ReferenceArgs) -> Result<ExitCode, Failure> {
     let shapes = file_shapes();
     let Some(kind) = &arguments.kind else {
         let mut table = TextTable::new(["kind", "what it is"], Fit::Wrap);

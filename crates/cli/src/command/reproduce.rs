@@ -23,7 +23,7 @@ Examples:
   nearfar reproduce
   nearfar reproduce pcie-bench --report report --json claims.json
   nearfar reproduce --check || echo a claim is outside its tolerance")]
-pub struct Arguments {
+pub struct ReproduceArgs {
     /// The paper; all of them if not given.
     #[arg(value_name = "PAPER", value_parser = SEEDS)]
     paper: Option<String>,
@@ -48,7 +48,7 @@ pub struct Arguments {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let options = Options {
         library: input::library(common),
         data: data_folder(),

@@ -27,7 +27,7 @@ Examples:
   nearfar run remote-memory --json -
 
 Exit status: 0 done, 1 a program of the scenario failed, 2 bad input.")]
-pub struct Arguments {
+pub struct RunArgs {
     /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
     /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"`, `host.dram.access="90 ns"` (of the machine),
@@ -51,7 +51,7 @@ pub struct Arguments {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &RunArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments
         .records
         .apart(&[("--folded", arguments.folded.as_deref()), ("--plot", arguments.plot.as_deref())])?;
@@ -98,7 +98,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 /// Runs programs on computers.
 fn on_computers(
     common: &Common,
-    arguments: &Arguments,
+    arguments: &RunArgs,
     library: &Library,
     setup: &ComputerSetup,
     to_stdout: bool,

@@ -33,7 +33,7 @@ Examples:
   nearfar sweep pktgen --over host.a.nic_driver.channels=1,2,4
   nearfar sweep pktgen --over host.a.device.0.change.controller.tags=8..64x2 --csv tags.csv --report tags.html
   nearfar sweep latency-by-size --over dma_engine.tags=8,16,32 --over machine=dell-t430,dell-t630 --json sweep.json")]
-pub struct Arguments {
+pub struct SweepArgs {
     /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
     /// A key and its values.
@@ -72,7 +72,7 @@ struct Swept {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     for (n, (key, _)) in arguments.over.iter().enumerate() {
         if arguments.over[..n].iter().any(|(other, _)| other == key) {
             let message =
@@ -112,7 +112,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 }
 
 /// The scenario with what is the same for all, and one combination of values.
-fn load(library: &Library, arguments: &Arguments, values: &Combination) -> Result<Experiment, Failure> {
+fn load(library: &Library, arguments: &SweepArgs, values: &Combination) -> Result<Experiment, Failure> {
     // What is wrong with what all have is told as theirs.
     if !arguments.set.is_empty() {
         input::scenario(library, &arguments.scenario, "--set", &arguments.set)?;
@@ -121,7 +121,7 @@ fn load(library: &Library, arguments: &Arguments, values: &Combination) -> Resul
     input::scenario(library, &arguments.scenario, "--over", &changes)
 }
 
-fn write(arguments: &Arguments, swept: &Swept, provenance: &Provenance) -> Result<(), Failure> {
+fn write(arguments: &SweepArgs, swept: &Swept, provenance: &Provenance) -> Result<(), Failure> {
     if let Some(path) = &arguments.report {
         let page = output::sweep::page(&swept.title, &swept.tables, provenance);
         output::write(path, page.to_html().as_bytes())?;
@@ -132,7 +132,7 @@ fn write(arguments: &Arguments, swept: &Swept, provenance: &Provenance) -> Resul
     arguments.records.write(swept.rows.clone(), provenance)
 }
 
-fn on_bench(common: &Common, arguments: &Arguments, variants: &[Variant<Setup>]) -> Result<Swept, Failure> {
+fn on_bench(common: &Common, arguments: &SweepArgs, variants: &[Variant<Setup>]) -> Result<Swept, Failure> {
     if arguments.accounting {
         return Err(Failure::new(
             "--accounting is for scenarios with computers: this one has a machine with a card, on which no kernel runs",
@@ -219,7 +219,7 @@ fn bench_tables(all: &[(&Combination, Vec<Done>)]) -> Vec<Table> {
 /// Runs programs on computers, once for every combination, several at a time.
 fn on_computers(
     common: &Common,
-    arguments: &Arguments,
+    arguments: &SweepArgs,
     variants: &[Variant<ComputerSetup>],
 ) -> Result<Swept, Failure> {
     let setups: Vec<_> = variants.iter().map(|(_, setup)| &**setup).collect();
@@ -287,7 +287,7 @@ fn link_lines(links: &[(Combination, Vec<LinkState>)]) -> String {
 }
 
 /// Says of a key that has several values if every row is the same whichever it takes: it is perhaps not the key that was meant.
-fn tell_without_effect(arguments: &Arguments, rows: &[Value]) {
+fn tell_without_effect(arguments: &SweepArgs, rows: &[Value]) {
     for (key, values) in arguments.over.iter().filter(|(_, values)| values.len() > 1) {
         let mut by_value = BTreeMap::<String, Vec<String>>::new();
         for row in rows {

@@ -31,7 +31,7 @@ Examples:
   nearfar trace pktgen --link a/slot --from 20us
   nearfar trace pktgen --pcapng pcie.pcapng             for Wireshark, which reads it by tools/pcie.lua
   nearfar trace pktgen --perfetto trace.json            cores, links and cables; open it at https://ui.perfetto.dev")]
-pub struct Arguments {
+pub struct TraceArgs {
     /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
     /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"` or `change.host.dram.access="90 ns"`.
@@ -69,14 +69,14 @@ fn types(text: &str) -> Result<Filter, UnknownType> {
     text.parse()
 }
 
-impl Arguments {
+impl TraceArgs {
     fn span(&self) -> Span {
         Span { from: self.from, packets: self.packets, filter: self.types.clone().unwrap_or_default() }
     }
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &TraceArgs) -> Result<ExitCode, Failure> {
     let library = input::library(common);
     let to_stdout = arguments
         .records
@@ -121,7 +121,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 
 /// Writes the files that are asked for, and the listing unless one of them is the standard output.
 fn show(
-    arguments: &Arguments,
+    arguments: &TraceArgs,
     to_stdout: bool,
     title: &str,
     capture: &Capture,

@@ -21,7 +21,7 @@ Examples:
   nearfar tree pktgen --json -
   nearfar tree fio-randread --nvme drives
   nearfar tree fio-switch --lspci . && lspci -F a.lspci -vvv")]
-pub struct Arguments {
+pub struct TreeArgs {
     /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
     /// Only this folder or attribute, by its path below each host's tree.
@@ -65,7 +65,7 @@ fn attributes(tree: &Value) -> Vec<Value> {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &TreeArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[])?;
     let library = input::library(common);
     let Experiment::Computers(setup) =

@@ -11,7 +11,7 @@ use platform::gpu::{GpuChannel, GpuContext, GpuInfo, GpuMemory};
 use platform::memory::PhysAddr;
 use platform::mmio::MemoryType;
 use units::Iova;
-use wire::gpu::{self as regs, Command, Entry, Fault, Place, SEMAPHORE_BYTES, WindowKind};
+use wire::gpu::{self as regs, Entry, Fault, GpuCommand, Place, SEMAPHORE_BYTES, WindowKind};
 
 use super::{CALL, Gpu};
 
@@ -20,7 +20,7 @@ const ENTRIES: u32 = 256;
 const ENTRY_COMMANDS: u32 = 8;
 /// Where in a channel's memory its parts are.
 const COMMANDS: u64 = ENTRIES as u64 * Entry::BYTES as u64;
-const SEMAPHORE: u64 = COMMANDS + (ENTRIES * ENTRY_COMMANDS) as u64 * Command::BYTES as u64;
+const SEMAPHORE: u64 = COMMANDS + (ENTRIES * ENTRY_COMMANDS) as u64 * GpuCommand::BYTES as u64;
 const NOTIFIER: u64 = SEMAPHORE + SEMAPHORE_BYTES;
 const CHANNEL_BYTES: u64 = NOTIFIER + 8;
 

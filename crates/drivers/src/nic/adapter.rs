@@ -29,7 +29,7 @@ use super::pool::Pool;
 use super::ring::Ring;
 use super::rx::{Fetch, RxQueue};
 use super::service::Service;
-use super::state::{Shown, State};
+use super::state::{AdapterState, Shown};
 use super::station::{Hand, Station};
 use super::steering::Steering;
 use super::tx::TxQueue;
@@ -81,7 +81,7 @@ impl Adapter {
     ) -> Rc<Self> {
         let off = feature::PROMISCUOUS | feature::ALL_GROUPS;
         let station = limits.tells_switch().then_some(limits.function);
-        let state = Shown::new(Cell::new(State::Down));
+        let state = Shown::new(Cell::new(AdapterState::Down));
         let own = Hand { function: limits.function, dma: device.dma() };
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -196,7 +196,7 @@ impl Adapter {
     }
 
     pub fn is_up(&self) -> bool {
-        self.state.get() == State::Up
+        self.state.get() == AdapterState::Up
     }
 
     /// Entries of the hash's table.
@@ -241,7 +241,7 @@ impl Adapter {
     /// # Errors
     /// [`Error::NoMemory`]; [`Error::NoDevice`] or [`Error::Io`] if the device does not do as it is told.
     pub async fn start(&self, cpu: &Cpu) -> Result<(), Error> {
-        if self.state.get() == State::Gone || !self.answers(cpu).await {
+        if self.state.get() == AdapterState::Gone || !self.answers(cpu).await {
             return Err(Error::NoDevice);
         }
         self.device.set_master(cpu, true).await;
@@ -273,7 +273,7 @@ impl Adapter {
             self.registers.write_u32(cpu, regs::EVENT_VECTOR, vector.into());
         }
         self.registers.write_u32(cpu, regs::CONTROL, control::ENABLE);
-        self.state.set(State::Up);
+        self.state.set(AdapterState::Up);
         if let Some(without) = self.kpio.as_ref().map(|kpio| channels.len() - kpio.reach())
             && without > 0
         {
@@ -398,8 +398,8 @@ impl Adapter {
     /// Stops queues and lets go of everything that the device had. Gives how many packets were not sent.
     pub async fn halt(&self, cpu: &Cpu) -> u32 {
         let channels = self.channels.borrow().clone();
-        if self.state.get() == State::Up {
-            self.state.set(State::Down);
+        if self.state.get() == AdapterState::Up {
+            self.state.set(AdapterState::Down);
         }
         cpu.sleep(GRACE).await;
         for channel in &channels {
@@ -422,7 +422,7 @@ impl Adapter {
 
     /// Makes sure that the device touches memory no more.
     async fn silence(&self, cpu: &Cpu, channels: &[Rc<Channel>]) {
-        if self.state.get() == State::Gone || !self.device.is_present() {
+        if self.state.get() == AdapterState::Gone || !self.device.is_present() {
             return;
         }
         self.registers.write_u32(cpu, regs::CONTROL, 0);
@@ -444,7 +444,7 @@ impl Adapter {
             None => false,
         };
         if running {
-            self.state.set(State::Broken);
+            self.state.set(AdapterState::Broken);
             self.device.set_master(cpu, false).await;
         }
         // A reset clears them.

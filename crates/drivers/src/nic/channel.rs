@@ -62,7 +62,7 @@ pub(super) struct Channel {
 }
 
 /// What the kernel polls. It does not keep its channel alive, as the channel keeps the kernel's hold on this.
-struct Poll(Weak<Channel>);
+struct ChannelNapi(Weak<Channel>);
 
 impl Channel {
     pub fn new(
@@ -74,7 +74,7 @@ impl Channel {
         coalescing: Coalescing,
     ) -> Rc<Self> {
         Rc::new_cyclic(|me| {
-            let napi = kernel.napi(Rc::new(Poll(me.clone())));
+            let napi = kernel.napi(Rc::new(ChannelNapi(me.clone())));
             Self {
                 number,
                 cpu: Cell::new(cpu),
@@ -237,7 +237,7 @@ impl Channel {
     }
 }
 
-impl Napi for Poll {
+impl Napi for ChannelNapi {
     fn poll<'a>(&'a self, cpu: &'a Cpu, budget: usize) -> Async<'a, usize> {
         Box::pin(async move {
             match self.0.upgrade() {

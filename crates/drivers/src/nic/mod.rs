@@ -54,7 +54,7 @@ pub use params::{HeldParams, InlineParams, Loads, NicCosts, NicDriverParams};
 use adapter::Adapter;
 use kpio::Kpio;
 use limits::Limits;
-use state::State;
+use state::AdapterState;
 
 /// The device wrote something that makes no sense.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,7 +123,7 @@ pub struct Counters {
 #[derive(Default)]
 pub struct NicDriver {
     params: NicDriverParams,
-    bound: RefCell<Vec<Weak<Bound>>>,
+    bound: RefCell<Vec<Weak<NicBinding>>>,
 }
 
 impl NicDriver {
@@ -152,7 +152,7 @@ impl NicDriver {
 }
 
 /// A function that it drives.
-struct Bound(Rc<Adapter>);
+struct NicBinding(Rc<Adapter>);
 
 impl PciDriver for NicDriver {
     fn name(&self) -> &'static str {
@@ -192,7 +192,7 @@ impl PciDriver for NicDriver {
             adapter.prepare_channels(cpu).await?;
             let core = adapter.kernel.register_net(Rc::clone(&adapter) as Rc<dyn NetDriver>);
             adapter.set_core(Some(core));
-            let bound = Rc::new(Bound(adapter));
+            let bound = Rc::new(NicBinding(adapter));
             self.bound.borrow_mut().retain(|bound| bound.strong_count() > 0);
             for other in self.bound.borrow().iter().filter_map(Weak::upgrade) {
                 if bound.0.is_same_station(&other.0) {
@@ -206,12 +206,12 @@ impl PciDriver for NicDriver {
     }
 }
 
-impl PciBinding for Bound {
+impl PciBinding for NicBinding {
     fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
             let adapter = &self.0;
             if !adapter.answers(cpu).await {
-                adapter.state.set(State::Gone);
+                adapter.state.set(AdapterState::Gone);
             }
             if let Some(core) = adapter.core() {
                 core.unregister(cpu).await;
@@ -219,7 +219,7 @@ impl PciBinding for Bound {
             adapter.change.acquire().await;
             let lost = adapter.halt(cpu).await;
             adapter.counters.tx_lost.add(lost.into());
-            adapter.state.set(State::Gone);
+            adapter.state.set(AdapterState::Gone);
             adapter.change.release();
             adapter.service.end();
             let channels = adapter.channels.take();
@@ -250,7 +250,7 @@ impl PciBinding for Bound {
             ChannelState::Normal => Recovery::CanRecover,
             ChannelState::Frozen => Recovery::NeedReset,
             ChannelState::Gone => {
-                self.0.state.set(State::Gone);
+                self.0.state.set(AdapterState::Gone);
                 if let Some(core) = self.0.core() {
                     core.set_carrier(false);
                 }

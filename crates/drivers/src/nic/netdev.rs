@@ -15,7 +15,7 @@ use wire::pcie::FunctionAddress;
 use super::adapter::Adapter;
 use super::counted::{OTHERS, SENDING};
 use super::kpio::ByLines;
-use super::state::State;
+use super::state::AdapterState;
 use super::tx::Put;
 
 /// Where the kernel keeps a feature.
@@ -70,9 +70,9 @@ impl NetDriver for Adapter {
             let _part = cpu.book(Part::Driver);
             self.change.acquire().await;
             let started = match self.state.get() {
-                State::Up => Ok(()),
-                State::Gone => Err(Error::NoDevice),
-                State::Down | State::Broken => self.start(cpu).await,
+                AdapterState::Up => Ok(()),
+                AdapterState::Gone => Err(Error::NoDevice),
+                AdapterState::Down | AdapterState::Broken => self.start(cpu).await,
             };
             self.change.release();
             started

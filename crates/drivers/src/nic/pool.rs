@@ -17,7 +17,7 @@ use units::Iova;
 
 /// A buffer that the device may fill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Buffer {
+pub(super) struct RxBuffer {
     pub at: PhysAddr,
     pub bus: Iova,
 }
@@ -79,7 +79,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::NoMemory`], or why a page cannot be mapped.
-    pub fn take(&self, cpu: &Cpu, node: Node) -> Result<Buffer, Error> {
+    pub fn take(&self, cpu: &Cpu, node: Node) -> Result<RxBuffer, Error> {
         cpu.work(self.cost);
         let (page, offset) = match self.rest.take() {
             Some(rest) => rest,
@@ -93,7 +93,7 @@ impl Pool {
         if u64::from(next) + u64::from(self.size) <= PAGE {
             self.rest.set(Some((page, next)));
         }
-        Ok(Buffer { at: page + u64::from(offset), bus: Iova::new(bus.get() + u64::from(offset)) })
+        Ok(RxBuffer { at: page + u64::from(offset), bus: Iova::new(bus.get() + u64::from(offset)) })
     }
 
     fn take_page(&self, cpu: &Cpu, node: Node) -> Result<PhysAddr, Error> {

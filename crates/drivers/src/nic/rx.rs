@@ -14,7 +14,7 @@ use wire::nic::descriptor::LEN;
 use wire::nic::registers::HELD_BYTES;
 
 use super::params::{Loads, NicCosts};
-use super::pool::{Buffer, Pool};
+use super::pool::{Pool, RxBuffer};
 use super::ring::Ring;
 use super::{Broken, Counters};
 
@@ -40,7 +40,7 @@ pub(super) struct RxQueue {
     costs: NicCosts,
     refill: u16,
     fetch: Option<Fetch>,
-    buffers: RefCell<Vec<Option<Buffer>>>,
+    buffers: RefCell<Vec<Option<RxBuffer>>>,
     /// Buffers given to the device, and come back: counts. Completions are one for each buffer.
     tail: Cell<u16>,
     done: Cell<u16>,

@@ -6,7 +6,7 @@ use platform::cpu::Cpu;
 use platform::sync::WaitQueue;
 use units::Duration;
 
-use super::state::State;
+use super::state::AdapterState;
 
 /// How often the service task looks although nothing has moved.
 const IDLE_LOOKS: u32 = 30;
@@ -32,9 +32,9 @@ impl Service {
 
     /// Looks at all queues of a function that is up once a while, and sleeps without a timer when nothing has moved for long (as a
     /// simulation ends when nothing is left to happen).
-    pub async fn run(&self, cpu: &Cpu, state: &Cell<State>, interval: Duration, look: impl Fn()) {
+    pub async fn run(&self, cpu: &Cpu, state: &Cell<AdapterState>, interval: Duration, look: impl Fn()) {
         let mut idle = 0;
-        let up = || state.get() == State::Up;
+        let up = || state.get() == AdapterState::Up;
         loop {
             let goes_on = || self.active.get() || idle < IDLE_LOOKS || !up();
             self.wait.wait_for(|| goes_on().then_some(())).await;

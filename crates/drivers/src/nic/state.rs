@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 /// How a function is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum AdapterState {
     /// Not open.
     Down,
     /// Open.
@@ -17,4 +17,4 @@ pub(super) enum State {
 }
 
 /// A function's state, which its parts see.
-pub(super) type Shown = Rc<Cell<State>>;
+pub(super) type Shown = Rc<Cell<AdapterState>>;

@@ -9,7 +9,7 @@ use platform::dma::DmaOps;
 use platform::kernel::Kernel;
 use platform::memory::PhysAddr;
 
-use super::state::{Shown, State};
+use super::state::{AdapterState, Shown};
 
 /// A function, and the others of its station.
 pub(super) struct Station {
@@ -47,7 +47,8 @@ impl Station {
             return None;
         }
         let node = self.kernel.node_of_address(at).filter(|&node| node != self.node)?;
-        let mut up = others.iter().filter_map(Weak::upgrade).filter(|other| other.state.get() == State::Up);
+        let mut up =
+            others.iter().filter_map(Weak::upgrade).filter(|other| other.state.get() == AdapterState::Up);
         up.find(|other| other.node == node).map(|other| other.own.clone())
     }
 }

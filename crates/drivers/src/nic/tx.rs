@@ -22,7 +22,7 @@ const PIECE: u32 = 32 << 10;
 
 /// What a descriptor in the ring stands for.
 #[derive(Default)]
-struct Slot {
+struct TxSlot {
     mapping: Option<(Iova, u64)>,
     /// The function that reads it, if it is another one.
     hand: Option<Hand>,
@@ -50,7 +50,7 @@ pub(super) struct TxQueue {
     max_fragments: u16,
     inline: Option<Inline>,
     /// By place in the ring; none before the first packet, as many queues never have one.
-    slots: RefCell<Vec<Slot>>,
+    slots: RefCell<Vec<TxSlot>>,
     /// Descriptors written, told to the device, and done: counts.
     tail: Cell<u16>,
     rung: Cell<u16>,
@@ -150,7 +150,7 @@ impl TxQueue {
             return Put::Full(packet);
         }
         if self.slots.borrow().is_empty() {
-            self.slots.borrow_mut().resize_with(usize::from(self.ring.entries()), Slot::default);
+            self.slots.borrow_mut().resize_with(usize::from(self.ring.entries()), TxSlot::default);
         }
         let begin = cpu.now();
         cpu.work(self.costs.send);
@@ -242,7 +242,7 @@ impl TxQueue {
         Ok(())
     }
 
-    fn unmap(&self, cpu: &Cpu, slot: &mut Slot) {
+    fn unmap(&self, cpu: &Cpu, slot: &mut TxSlot) {
         let hand = slot.hand.take();
         let dma = hand.as_ref().map_or(&self.dma, |hand| &hand.dma);
         if let Some((bus, length)) = slot.mapping.take() {

@@ -16,7 +16,7 @@ use platform::lock::SpinLock;
 use platform::memory::PhysAddr;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::{BarRange, PciBinding, PciDevice, PciDriver, PciMatch};
-use wire::ntb::{self as regs, Segment};
+use wire::ntb::{self as regs, WindowSegment};
 use wire::pcie::{Bdf, FunctionAddress};
 
 use places::Places;
@@ -25,7 +25,7 @@ use places::Places;
 pub type Rung = Rc<dyn Fn(Cpu, u32) -> Async<'static, ()>>;
 
 /// Who hears of adapters.
-pub type Found = Rc<dyn Fn(Rc<Adapter>)>;
+pub type Found = Rc<dyn Fn(Rc<NtbAdapter>)>;
 
 /// Finds NTB adapters and hands each to whoever lends and borrows by it.
 pub struct NtbDriver {
@@ -59,7 +59,7 @@ impl Mapping {
 }
 
 /// An adapter with its driver.
-pub struct Adapter {
+pub struct NtbAdapter {
     device: PciDevice,
     registers: Mmio,
     window: BarRange,
@@ -67,7 +67,7 @@ pub struct Adapter {
     segment_bytes: u64,
     /// Held while a place is taken or given, and written: who has it next writes after that.
     tables: SpinLock,
-    segments: RefCell<Places<Segment>>,
+    segments: RefCell<Places<WindowSegment>>,
     local: RefCell<Places<Bdf>>,
     remote: RefCell<Places<(u8, u8)>>,
     /// Places of each of the two tables.
@@ -75,7 +75,7 @@ pub struct Adapter {
     rung: RefCell<Option<Rung>>,
 }
 
-impl Adapter {
+impl NtbAdapter {
     async fn bind(cpu: &Cpu, device: PciDevice) -> Result<Rc<Self>, Error> {
         let registers = device.ioremap_bar(regs::REGISTER_BAR, MemoryType::Uncached)?;
         let window = device.bar(regs::WINDOW_BAR).ok_or(Error::NoSpace)?;
@@ -220,7 +220,7 @@ impl Adapter {
         let _held = self.tables.lock(cpu);
         let first = self.segments.borrow_mut().take_row(count, |n| {
             let target = if registers { 0 } else { start + n as u64 * bytes };
-            Segment { node, registers, target }
+            WindowSegment { node, registers, target }
         });
         let first = first.ok_or(Error::NoSpace)?;
         for index in first..first + count {
@@ -231,8 +231,8 @@ impl Adapter {
         Ok(Mapping { at, length, first, count })
     }
 
-    fn write_segment(&self, cpu: &Cpu, index: usize, segment: Option<Segment>) {
-        let words = segment.map_or([0, 0], Segment::words);
+    fn write_segment(&self, cpu: &Cpu, index: usize, segment: Option<WindowSegment>) {
+        let words = segment.map_or([0, 0], WindowSegment::words);
         for (n, word) in (0..).zip(words) {
             self.registers.write_u64(cpu, regs::SEGMENT_TABLE + 16 * index as u64 + 8 * n, word);
         }
@@ -333,16 +333,16 @@ impl PciDriver for NtbDriver {
 
     fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
         Box::pin(async move {
-            let adapter = Adapter::bind(cpu, device).await?;
+            let adapter = NtbAdapter::bind(cpu, device).await?;
             (self.found)(Rc::clone(&adapter));
-            Ok(Rc::new(Bound(adapter)) as Rc<dyn PciBinding>)
+            Ok(Rc::new(NtbBinding(adapter)) as Rc<dyn PciBinding>)
         })
     }
 }
 
-struct Bound(Rc<Adapter>);
+struct NtbBinding(Rc<NtbAdapter>);
 
-impl PciBinding for Bound {
+impl PciBinding for NtbBinding {
     fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
             self.0.rung.borrow_mut().take();

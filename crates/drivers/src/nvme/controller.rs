@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_us(100);
 
 /// What a controller is able to do now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum ControllerState {
     /// It is being set up for the first time.
     Starting,
     /// Commands are taken.
@@ -57,7 +57,7 @@ pub(super) struct Abilities {
 
 /// The part of the controller memory buffer that holds submission queues.
 #[derive(Clone)]
-struct Buffer {
+struct ControllerMemoryBuffer {
     /// Where it is: the BAR, the offset there, and bytes.
     bar: u8,
     offset: u64,
@@ -78,7 +78,7 @@ pub struct Controller {
     pub(super) options: NvmeOptions,
     capabilities: Capabilities,
     pub(super) abilities: RefCell<Abilities>,
-    pub(super) state: Cell<State>,
+    pub(super) state: Cell<ControllerState>,
     /// Who resets it or takes it down does so alone.
     pub(super) change: Semaphore,
     /// An error of the bus: the function is about to be reset.
@@ -87,7 +87,7 @@ pub struct Controller {
     pub(super) queues: RefCell<Vec<Rc<Queue>>>,
     /// The right to a slot of a queue, for all namespaces together.
     tags: OnceCell<Rc<TagSet>>,
-    buffer: RefCell<Option<Buffer>>,
+    buffer: RefCell<Option<ControllerMemoryBuffer>>,
     irqs: RefCell<Vec<Irq>>,
     pub(super) namespaces: RefCell<BTreeMap<u32, Rc<Namespace>>>,
     /// Where namespaces are put together that others reach, too.
@@ -128,7 +128,7 @@ impl Controller {
             options,
             capabilities,
             abilities: RefCell::default(),
-            state: Cell::new(State::Starting),
+            state: Cell::new(ControllerState::Starting),
             change: Semaphore::new(1),
             frozen: Cell::new(false),
             admin,
@@ -188,7 +188,7 @@ impl Controller {
             self.queues.borrow_mut().push(Rc::new(queue));
         }
         self.create_queues(cpu).await?;
-        self.state.set(State::Live);
+        self.state.set(ControllerState::Live);
         self.listen(cpu).await;
         self.scan(cpu).await
     }
@@ -206,7 +206,7 @@ impl Controller {
     }
 
     /// What it is able to do now.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ControllerState {
         self.state.get()
     }
 
@@ -332,7 +332,8 @@ impl Controller {
         let bus = bar.start.0 + offset;
         let on = MemoryBufferControl { registers: true, memory_space: true, base: bus };
         self.registers.write_u64(cpu, regs::CMBMSC, on.to_bits());
-        *self.buffer.borrow_mut() = Some(Buffer { bar: at.bar, offset, length: size.bytes(), bus, used: 0 });
+        *self.buffer.borrow_mut() =
+            Some(ControllerMemoryBuffer { bar: at.bar, offset, length: size.bytes(), bus, used: 0 });
     }
 
     /// Says again, after a reset, where the memory buffer is.

@@ -34,7 +34,7 @@ use platform::cpu::{Async, Cpu, Part};
 use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
 use units::Duration;
 
-pub use controller::{Controller, State};
+pub use controller::{Controller, ControllerState};
 use multipath::Heads;
 
 /// What can be chosen when the driver is loaded (Linux's module parameters).

@@ -14,7 +14,7 @@ use platform::tags::TagSet;
 use wire::nvme::Command;
 use wire::pcie::FunctionAddress;
 
-use super::controller::{Controller, State};
+use super::controller::{Controller, ControllerState};
 use super::namespace::Namespace;
 
 /// All namespaces of a driver's controllers that have several paths, or may get them.
@@ -93,9 +93,9 @@ impl Head {
         let distance = |path: &Rc<Namespace>| {
             let controller = path.controller()?;
             match controller.state.get() {
-                State::Dead => None,
-                State::Live => Some(u8::from(controller.device.node() != cpu.node())),
-                State::Starting | State::Resetting => Some(2),
+                ControllerState::Dead => None,
+                ControllerState::Live => Some(u8::from(controller.device.node() != cpu.node())),
+                ControllerState::Starting | ControllerState::Resetting => Some(2),
             }
         };
         let paths = self.paths.borrow();

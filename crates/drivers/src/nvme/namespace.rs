@@ -12,7 +12,7 @@ use wire::nvme::{Command, CompletionEntry, DataPointer, IdentifyNamespace, IoCom
 use wire::pcie::FunctionAddress;
 
 use super::admin::error_of;
-use super::controller::{Controller, State};
+use super::controller::{Controller, ControllerState};
 use super::data::{MAX_SEGMENTS, Mapped};
 use super::queue::{InFlight, Parked, Queue, Work};
 
@@ -184,7 +184,7 @@ impl Controller {
     /// As [`reap`](Self::reap), on the account of who looks where nothing has come.
     fn look(&self, cpu: &Cpu, queue: &Queue) -> usize {
         // Of a controller that was given up all has been taken back, perhaps the rings, too.
-        if self.state.get() == State::Dead {
+        if self.state.get() == ControllerState::Dead {
             return 0;
         }
         cpu.work(self.options.costs.look);
@@ -216,7 +216,10 @@ impl Controller {
         if entry.status.is_success() {
             return request.end(cpu, Ok(()));
         }
-        if !entry.status.do_not_retry && tries < self.options.retries && self.state.get() == State::Live {
+        if !entry.status.do_not_retry
+            && tries < self.options.retries
+            && self.state.get() == ControllerState::Live
+        {
             self.count(|c| c.retries += 1);
             match self.start(cpu, queue, Parked { namespace, request, tries: tries + 1 }) {
                 Ok(()) => queue.ring(cpu, &self.registers),
@@ -271,7 +274,8 @@ impl BlockDriver for Namespace {
     fn submit(&self, cpu: &Cpu, queue: u16, request: BlockRequest) -> Result<(), BlockRequest> {
         let _part = cpu.book(Part::Driver);
         let io = Parked { namespace: self.id, request, tries: 0 };
-        let Some(controller) = self.controller.upgrade().filter(|c| c.state.get() != State::Dead) else {
+        let Some(controller) = self.controller.upgrade().filter(|c| c.state.get() != ControllerState::Dead)
+        else {
             io.request.end(cpu, Err(Error::NoDevice));
             return Ok(());
         };

@@ -47,7 +47,7 @@ pub(super) struct Parked {
 }
 
 #[derive(Default)]
-struct Slot {
+struct CommandSlot {
     uses: u8,
     work: Option<Work>,
     /// Memory for a list of PRPs or an SGL, once one was needed.
@@ -71,7 +71,7 @@ impl Entries {
     }
 }
 
-struct Rings {
+struct RingPair {
     submission: SubmissionRing,
     completion: CompletionRing,
     /// The tail that the doorbell knows.
@@ -88,8 +88,8 @@ pub(super) struct Queue {
     doorbells: [u64; 2],
     /// Held by the core that puts commands in, and by the one that takes completions out: doorbells ring in their order.
     locks: [SpinLock; 2],
-    rings: RefCell<Rings>,
-    slots: RefCell<Vec<Slot>>,
+    rings: RefCell<RingPair>,
+    slots: RefCell<Vec<CommandSlot>>,
     free: RefCell<Vec<u16>>,
     pub parked: RefCell<VecDeque<Parked>>,
     /// The controller knows it.
@@ -124,15 +124,19 @@ impl Queue {
             doorbells,
             locks: Default::default(),
             rings: RefCell::new(Self::rings(entries)),
-            slots: RefCell::new((0..slots).map(|_| Slot::default()).collect()),
+            slots: RefCell::new((0..slots).map(|_| CommandSlot::default()).collect()),
             free: RefCell::new((0..slots).rev().collect()),
             parked: RefCell::default(),
             live: Cell::new(false),
         }
     }
 
-    fn rings(entries: u16) -> Rings {
-        Rings { submission: SubmissionRing::new(entries), completion: CompletionRing::new(entries), rung: 0 }
+    fn rings(entries: u16) -> RingPair {
+        RingPair {
+            submission: SubmissionRing::new(entries),
+            completion: CompletionRing::new(entries),
+            rung: 0,
+        }
     }
 
     /// Commands that may be under way at once.

@@ -9,7 +9,7 @@ use units::Duration;
 use wire::nvme::ControllerStatus;
 use wire::nvme::registers as regs;
 
-use super::controller::{Controller, State};
+use super::controller::{Controller, ControllerState};
 use super::queue::{InFlight, Parked, Queue, Work};
 
 /// Between two looks whether requests have ended, before a shutdown.
@@ -68,7 +68,7 @@ impl Controller {
     /// Resets the controller and goes on with what was under way; gives it up if that fails. If somebody else is about to
     /// reset or to remove it, that is enough.
     pub(super) async fn reset(&self, cpu: &Cpu) {
-        if self.state.get() != State::Live || !self.change.try_acquire() {
+        if self.state.get() != ControllerState::Live || !self.change.try_acquire() {
             return;
         }
         self.kernel.log(format!("nvme {}: reset", self.device.address()));
@@ -99,8 +99,8 @@ impl Controller {
 
     /// Takes no more commands; requests wait.
     pub(super) fn freeze(&self) {
-        if self.state.get() != State::Dead {
-            self.state.set(State::Resetting);
+        if self.state.get() != ControllerState::Dead {
+            self.state.set(ControllerState::Resetting);
         }
         self.admin.live.set(false);
         self.queues.borrow().iter().for_each(|queue| queue.live.set(false));
@@ -109,7 +109,7 @@ impl Controller {
     /// Whether it may go on with what it does to the controller: that may have gone, or be reset beneath it.
     pub(super) fn check(&self) -> Result<(), Error> {
         match () {
-            () if self.state.get() == State::Dead => Err(Error::NoDevice),
+            () if self.state.get() == ControllerState::Dead => Err(Error::NoDevice),
             () if self.frozen.get() => Err(Error::Cancelled),
             () => Ok(()),
         }
@@ -132,7 +132,7 @@ impl Controller {
         }
         self.create_queues(cpu).await?;
         self.check()?;
-        self.state.set(State::Live);
+        self.state.set(ControllerState::Live);
         self.listen(cpu).await;
         self.check()?;
         let queues = self.queues.borrow().clone();
@@ -202,7 +202,7 @@ impl Controller {
 
     /// The controller is gone, or past help: everything that it has and will be asked fails with `error`.
     pub(super) fn give_up(&self, cpu: &Cpu, error: Error) {
-        self.state.set(State::Dead);
+        self.state.set(ControllerState::Dead);
         self.admin.live.set(false);
         self.queues.borrow().iter().for_each(|queue| queue.live.set(false));
         self.take_back(cpu, Some(error));
@@ -221,12 +221,12 @@ impl Controller {
         self.unregister();
         let deadline = cpu.now() + self.admin_timeout();
         // One that is being reset may yet end them.
-        let hopes = || self.state.get() == State::Live || self.change.available() == 0;
+        let hopes = || self.state.get() == ControllerState::Live || self.change.available() == 0;
         while self.busy() && cpu.now() < deadline && self.device.is_present() && hopes() {
             cpu.sleep(LOOK).await;
         }
         self.change.acquire().await;
-        if self.state.get() == State::Live && self.device.is_present() {
+        if self.state.get() == ControllerState::Live && self.device.is_present() {
             let _ = self.announce_shutdown(cpu).await;
         }
         self.end(cpu, Error::NoDevice).await;

@@ -28,7 +28,7 @@ struct Entry {
 
 /// The flows, by the numbers that the stack knows as rules.
 #[derive(Default)]
-pub(super) struct Flows {
+pub(super) struct SteeredFlows {
     entries: RefCell<Vec<Option<Entry>>>,
     free: RefCell<Vec<u32>>,
     /// Only looked up, never walked.
@@ -41,7 +41,7 @@ pub(super) struct Flows {
     works: Cell<bool>,
 }
 
-impl Flows {
+impl SteeredFlows {
     /// Notes where a flow is to go.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ use platform::net::{
 use units::BitRate;
 use wire::ip::Dissection;
 
-use flows::Flows;
+use flows::SteeredFlows;
 
 costs! {
     /// What the code of a team costs, in cycles.
@@ -112,7 +112,7 @@ pub struct Team {
     members: Vec<Member>,
     core: RefCell<Option<Rc<dyn NetCore>>>,
     is_open: Cell<bool>,
-    flows: Flows,
+    flows: SteeredFlows,
 }
 
 impl Team {
@@ -147,7 +147,7 @@ impl Team {
                 members,
                 core: RefCell::new(None),
                 is_open: Cell::new(false),
-                flows: Flows::default(),
+                flows: SteeredFlows::default(),
             }
         });
         taken?;

@@ -58,7 +58,7 @@ const TURN: usize = 4;
 type Sending = (Packet, u16);
 
 /// Both rings, while it is open.
-struct Rings {
+struct VirtioRings {
     receive: DriverRing<PhysAddr>,
     send: DriverRing<Sending>,
     buffers: Rc<Buffers>,
@@ -73,7 +73,7 @@ pub struct VirtioNet {
     kernel: Rc<dyn Kernel>,
     nic: Rc<dyn VirtualNic>,
     costs: VirtioNetCosts,
-    rings: RefCell<Option<Rc<Rings>>>,
+    rings: RefCell<Option<Rc<VirtioRings>>>,
     core: RefCell<Option<Rc<dyn NetCore>>>,
     napi: RefCell<Option<NapiHandle>>,
     /// A packet was refused for want of room.
@@ -88,7 +88,7 @@ impl VirtioNet {
     pub fn new(kernel: Rc<dyn Kernel>, nic: Rc<dyn VirtualNic>, costs: VirtioNetCosts) -> Rc<Self> {
         let device = Rc::new_cyclic(|me| Self {
             me: me.clone(),
-            napi: RefCell::new(Some(kernel.napi(Rc::new(Poll(me.clone()))))),
+            napi: RefCell::new(Some(kernel.napi(Rc::new(VirtioNapi(me.clone()))))),
             kernel,
             nic,
             costs,
@@ -108,7 +108,7 @@ impl VirtioNet {
         self.core.borrow().clone()
     }
 
-    fn rings(&self) -> Option<Rc<Rings>> {
+    fn rings(&self) -> Option<Rc<VirtioRings>> {
         self.rings.borrow().clone()
     }
 
@@ -118,7 +118,7 @@ impl VirtioNet {
             return Ok(());
         }
         let headers = self.kernel.alloc_pages(cpu, 1, Policy::Local)?;
-        let rings = Rc::new(Rings {
+        let rings = Rc::new(VirtioRings {
             receive: DriverRing::new(cpu, &self.kernel, ENTRIES)?,
             send: DriverRing::new(cpu, &self.kernel, ENTRIES)?,
             buffers: Buffers::new(Rc::clone(&self.kernel)),
@@ -167,7 +167,7 @@ impl VirtioNet {
     }
 
     /// Gives the device buffers for as long as there are any and room for them.
-    fn refill(&self, cpu: &Cpu, rings: &Rings) {
+    fn refill(&self, cpu: &Cpu, rings: &VirtioRings) {
         while rings.receive.room() > 0 {
             let Some(buffer) = rings.buffers.take(cpu) else { break };
             cpu.work(self.costs.refill);
@@ -178,7 +178,7 @@ impl VirtioNet {
     }
 
     /// The next received packet.
-    fn next(&self, cpu: &Cpu, rings: &Rings) -> Option<Packet> {
+    fn next(&self, cpu: &Cpu, rings: &VirtioRings) -> Option<Packet> {
         let (buffer, length) = rings.receive.take(cpu)?;
         cpu.work(self.costs.received);
         let mut header = [0; NetHeader::LEN];
@@ -200,7 +200,7 @@ impl VirtioNet {
         Some(packet)
     }
 
-    fn put(&self, cpu: &Cpu, rings: &Rings, packet: Packet) -> Result<(), Packet> {
+    fn put(&self, cpu: &Cpu, rings: &VirtioRings, packet: Packet) -> Result<(), Packet> {
         let pieces = packet.fragments.len() + 1;
         let place = if rings.send.room() < pieces { None } else { rings.free_headers.borrow_mut().pop() };
         let Some(place) = place else { return Err(packet) };
@@ -223,14 +223,14 @@ impl VirtioNet {
         Ok(())
     }
 
-    fn tell(&self, cpu: &Cpu, rings: &Rings) {
+    fn tell(&self, cpu: &Cpu, rings: &VirtioRings) {
         if rings.send.publish(cpu) {
             self.nic.notify(cpu);
         }
     }
 
     /// Lets go of what was sent; gives packets and bytes.
-    fn reap(&self, cpu: &Cpu, rings: &Rings) -> (u32, u64) {
+    fn reap(&self, cpu: &Cpu, rings: &VirtioRings) -> (u32, u64) {
         let (mut packets, mut bytes) = (0, 0);
         while let Some(((packet, place), _)) = rings.send.take(cpu) {
             cpu.work(self.costs.sent);
@@ -298,9 +298,9 @@ const HEADER_PLACE: u64 = 16;
 const _: () = assert!(HEADER_PLACE * ENTRIES as u64 <= 2 * PAGE);
 
 /// What the kernel polls.
-struct Poll(Weak<VirtioNet>);
+struct VirtioNapi(Weak<VirtioNet>);
 
-impl Napi for Poll {
+impl Napi for VirtioNapi {
     fn poll<'a>(&'a self, cpu: &'a Cpu, budget: usize) -> Async<'a, usize> {
         Box::pin(async move {
             match self.0.upgrade() {

@@ -71,7 +71,7 @@ impl Echo {
 
 /// The sender's part (6.1.2): a window is reduced once for what is under way, and the peer hears of it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct WindowReduction {
     on: bool,
     /// The peer is to be told that the window was reduced.
     due: bool,
@@ -79,7 +79,7 @@ pub(super) struct Answer {
     reduced: u64,
 }
 
-impl Answer {
+impl WindowReduction {
     pub fn new(on: bool) -> Self {
         Self { on, ..Self::default() }
     }

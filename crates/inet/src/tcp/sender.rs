@@ -5,7 +5,7 @@ use wire::ip::{TcpFlags, TcpHeader};
 
 use super::congestion::{Acked, CongestionControl};
 use super::connection::Counters;
-use super::ecn::Answer;
+use super::ecn::WindowReduction;
 use super::flight::Flight;
 use super::params::{Agreed, TcpParams};
 use super::rack::{Rack, Rtts};
@@ -89,7 +89,7 @@ pub(super) struct Sender {
     rack: Rack,
     tail: TailProbe,
     undo: Undo,
-    answer: Answer,
+    answer: WindowReduction,
     recovery: Recovery,
     duplicates: u64,
     /// The next that is lost goes out whatever the congestion window says.
@@ -130,7 +130,7 @@ impl Sender {
             rack: Rack::default(),
             tail: TailProbe::default(),
             undo: Undo::default(),
-            answer: Answer::default(),
+            answer: WindowReduction::default(),
             recovery: Recovery::Open,
             duplicates: 0,
             must_resend: false,
@@ -151,7 +151,7 @@ impl Sender {
     /// The peer's SYN has come.
     pub fn begin(&mut self, syn: &TcpHeader, agreed: Agreed, options: u64) {
         self.agreed = agreed;
-        self.answer = Answer::new(agreed.ecn);
+        self.answer = WindowReduction::new(agreed.ecn);
         self.peer_mss = syn.options.mss.unwrap_or(536);
         // The window of a SYN is never scaled.
         self.peer.edge = self.una.max(1) + u64::from(syn.window);

@@ -10,7 +10,7 @@ use platform::memory::Policy;
 use platform::storage::{BlockCounters, BlockFile, CachedRange, IoCompletions, IoDone, IoRequest};
 
 use super::BlockDevice;
-use super::cache::{Heard, Held, touched};
+use super::cache::{Heard, HeldPages, touched};
 use crate::mm::Pin;
 
 /// A block device that a program has opened.
@@ -186,7 +186,7 @@ impl BlockFile for OpenFile {
         Box::pin(async move {
             let _part = self.device.system_call(cpu);
             let (segments, pages) = self.device.cache.cached_range(cpu, offset, length, policy).await?;
-            Ok(CachedRange { segments, hold: Rc::new(Held::new(&self.device.cache, pages)) })
+            Ok(CachedRange { segments, hold: Rc::new(HeldPages::new(&self.device.cache, pages)) })
         })
     }
 

@@ -12,7 +12,7 @@ use platform::storage::BlockCounters;
 use platform::tags::TagSet;
 use units::Time;
 
-use super::split::{Piece, split};
+use super::split::{SplitRequest, split};
 use crate::base::Base;
 
 /// Called once, when all pieces of a request have ended.
@@ -43,7 +43,7 @@ impl Parent {
 
 /// What goes to the driver as one request, and whose parts it consists of.
 pub(super) struct Bio {
-    piece: Piece,
+    piece: SplitRequest,
     parents: Vec<Rc<Parent>>,
 }
 
@@ -163,7 +163,13 @@ impl Requests {
     }
 
     /// A request's pieces; none if there is nothing to do.
-    fn pieces(&self, op: BlockOp, offset: u64, length: u64, memory: &[Segment]) -> Result<Vec<Piece>, Error> {
+    fn pieces(
+        &self,
+        op: BlockOp,
+        offset: u64,
+        length: u64,
+        memory: &[Segment],
+    ) -> Result<Vec<SplitRequest>, Error> {
         self.driver()?;
         let op = match op {
             // Without a volatile cache what has been written is durable.
@@ -263,7 +269,7 @@ impl Requests {
                     queue.deadlines[usize::from(tag)] = None;
                     self.tags.give(number, tag);
                     let BlockRequest { op, sector, sectors, segments, .. } = request;
-                    let piece = Piece { op, sector, sectors, segments };
+                    let piece = SplitRequest { op, sector, sectors, segments };
                     let parents = back.take().unwrap_or_default();
                     queue.waiting.push_front(Bio { piece, parents });
                     break;

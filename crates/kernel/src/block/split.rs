@@ -10,7 +10,7 @@ const MOST_DISCARDED: u64 = (1 << 32) - 8;
 
 /// A part of a request, not too large for the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
+pub(super) struct SplitRequest {
     pub op: BlockOp,
     pub sector: u64,
     pub sectors: u32,
@@ -44,14 +44,14 @@ pub(super) fn split(
     sector: u64,
     sectors: u64,
     segments: &[Segment],
-) -> Option<Vec<Piece>> {
+) -> Option<Vec<SplitRequest>> {
     if segments.is_empty() {
         if op == BlockOp::Flush {
-            return Some(vec![Piece { op, sector: 0, sectors: 0, segments: Vec::new() }]);
+            return Some(vec![SplitRequest { op, sector: 0, sectors: 0, segments: Vec::new() }]);
         }
         let most = if op == BlockOp::Discard { MOST_DISCARDED } else { MOST_WITHOUT_DATA };
         let starts = (0..sectors).step_by(most as usize);
-        let piece = |done: u64| Piece {
+        let piece = |done: u64| SplitRequest {
             op,
             sector: sector + done,
             sectors: (sectors - done).min(most) as u32,
@@ -62,11 +62,11 @@ pub(super) fn split(
     let block = u64::from(limits.block_bytes);
     let mut pieces = Vec::new();
     let (mut done, mut now, mut held) = (0, Vec::<Segment>::new(), 0u64);
-    let close = |done: &mut u64, now: &mut Vec<Segment>, held: &mut u64, pieces: &mut Vec<Piece>| {
+    let close = |done: &mut u64, now: &mut Vec<Segment>, held: &mut u64, pieces: &mut Vec<SplitRequest>| {
         if *held > 0 {
             let (segments, bytes) = (std::mem::take(now), std::mem::take(held));
             let sectors = (bytes / SECTOR) as u32;
-            pieces.push(Piece { op, sector: sector + *done / SECTOR, sectors, segments });
+            pieces.push(SplitRequest { op, sector: sector + *done / SECTOR, sectors, segments });
             *done += bytes;
         }
     };
@@ -95,7 +95,7 @@ pub(super) fn split(
     Some(pieces)
 }
 
-impl Piece {
+impl SplitRequest {
     fn bytes(&self) -> u64 {
         u64::from(self.sectors) * SECTOR
     }

@@ -19,7 +19,7 @@ const CAPACITY: usize = 512;
 type Bytes = [u8; LINE as usize];
 
 #[derive(Clone)]
-struct Line {
+struct CachedLine {
     bytes: Bytes,
     /// Bytes that are there: those read or written.
     valid: u64,
@@ -31,7 +31,7 @@ struct Line {
 /// All lines of devices that are cached.
 #[derive(Default)]
 pub(crate) struct DeviceLines {
-    lines: RefCell<BTreeMap<u64, Line>>,
+    lines: RefCell<BTreeMap<u64, CachedLine>>,
     uses: std::cell::Cell<u64>,
 }
 
@@ -58,7 +58,7 @@ impl DeviceLines {
     pub fn fill(&self, line: u64, from: &Bytes) {
         let used = self.next_use();
         let mut lines = self.lines.borrow_mut();
-        let place = lines.entry(line).or_insert(Line { bytes: *from, valid: 0, dirty: 0, used });
+        let place = lines.entry(line).or_insert(CachedLine { bytes: *from, valid: 0, dirty: 0, used });
         for (n, (to, &byte)) in place.bytes.iter_mut().zip(from).enumerate() {
             if place.dirty >> n & 1 == 0 {
                 *to = byte;
@@ -73,7 +73,7 @@ impl DeviceLines {
         let used = self.next_use();
         let mut lines = self.lines.borrow_mut();
         if allocate {
-            let empty = Line { bytes: [0; LINE as usize], valid: 0, dirty: 0, used };
+            let empty = CachedLine { bytes: [0; LINE as usize], valid: 0, dirty: 0, used };
             lines.entry(at - start as u64).or_insert(empty);
         }
         let Some(line) = lines.get_mut(&(at - start as u64)) else { return };
@@ -85,7 +85,7 @@ impl DeviceLines {
         }
     }
 
-    fn take(&self, line: u64) -> Option<Line> {
+    fn take(&self, line: u64) -> Option<CachedLine> {
         self.lines.borrow_mut().remove(&line)
     }
 
@@ -100,7 +100,7 @@ impl DeviceLines {
 impl Cores {
     /// Evicts a line of a device: the device gets what it has not seen.
     pub fn evict_device_line(&self, core: CpuId, when: Time, line: u64) {
-        let Some(Line { bytes, dirty, .. }) = self.device_lines.take(line) else { return };
+        let Some(CachedLine { bytes, dirty, .. }) = self.device_lines.take(line) else { return };
         if dirty == u64::MAX {
             self.store(core, when, Store::Direct(line, &bytes));
             return;

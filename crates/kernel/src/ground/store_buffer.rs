@@ -10,7 +10,7 @@ use crate::costs::CoreParams;
 
 /// Stores to one line.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct PendingLine {
     /// When they retired.
     entered: Time,
     /// When they will have been written.
@@ -22,7 +22,7 @@ struct Line {
 /// Stores that have retired, by the line that they go to.
 #[derive(Clone, Debug)]
 pub(super) struct StoreBuffer {
-    lines: VecDeque<Line>,
+    lines: VecDeque<PendingLine>,
     /// The places that all of them take.
     held: u64,
     size: u64,
@@ -80,7 +80,7 @@ impl StoreBuffer {
     /// Stores to a line that retire at `entered` and could be written at `ready` take so many places until they are, behind all others.
     pub(super) fn enter(&mut self, entered: Time, places: u64, ready: Time) {
         let after = self.lines.back().map_or(Time::ZERO, |last| last.written);
-        self.lines.push_back(Line { entered, written: ready.max(after), places });
+        self.lines.push_back(PendingLine { entered, written: ready.max(after), places });
         self.held += places;
     }
 }

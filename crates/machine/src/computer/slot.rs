@@ -129,7 +129,7 @@ enum Who {
 }
 
 /// A link that asks for a place.
-struct Wanted<'a> {
+struct LinkRequest<'a> {
     host: usize,
     who: Who,
     slot: Option<&'a Placed<String>>,
@@ -157,7 +157,7 @@ pub(super) fn place(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut 
         for (number, switch) in entry.switch.iter().enumerate() {
             let most = hosts[host].switches[number].file.link.width.value.get();
             let (slot, lanes, place) = (switch.slot.as_ref(), switch.lanes.as_ref(), &switch.part.place);
-            wanted.push(Wanted {
+            wanted.push(LinkRequest {
                 host,
                 who: Who::Switch(number),
                 slot,
@@ -218,7 +218,7 @@ fn links_of<'a>(
     device: &'a DeviceEntry,
     kind: &DeviceFile,
     wrong: &mut Vec<Diagnostic>,
-) -> impl Iterator<Item = Wanted<'a>> + use<'a> {
+) -> impl Iterator<Item = LinkRequest<'a>> + use<'a> {
     let (each, all) = kind.lanes();
     let given: Vec<_> = match &device.links {
         Some(links) => links
@@ -239,7 +239,7 @@ fn links_of<'a>(
     given.into_iter().flat_map(move |(slot, of, lanes, others)| {
         let slots = std::iter::once(slot).chain(others.unwrap_or_default().iter().map(Some));
         let who = Who::Device(number);
-        let wanted = move |(n, slot)| Wanted {
+        let wanted = move |(n, slot)| LinkRequest {
             host,
             who,
             slot,
@@ -255,7 +255,7 @@ fn links_of<'a>(
 
 /// The slot that a link leads to, and lanes that it has.
 fn find(
-    want: &Wanted<'_>,
+    want: &LinkRequest<'_>,
     hosts: &[HostSetup],
     taken: &mut BTreeMap<Which, Vec<Taken>>,
 ) -> Result<(Which, u32), Box<Diagnostic>> {

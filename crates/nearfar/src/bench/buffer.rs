@@ -74,7 +74,7 @@ pub fn map(
     let host = fabric.host_mut(host);
     let Some(iommu) = host.iommus.get_mut(node.index()) else { return Ok(()) };
     let memory = host.memory.bytes_mut();
-    let mut frames = Frames { next: ranges[0].base + FRAMES_FROM };
+    let mut frames = TableFrames { next: ranges[0].base + FRAMES_FROM };
     let contexts = ContextTables::new(memory, &mut frames)?;
     for (domain, (card, buffer)) in (1..).map(DomainId).zip(cards) {
         let table = PageTable::new(memory, &mut frames, LEVELS, iommu.features())?;
@@ -103,11 +103,11 @@ pub fn map(
 const FRAMES_FROM: u64 = 64 << 20;
 
 /// Hands out frames one after the other.
-struct Frames {
+struct TableFrames {
     next: HostPhysical,
 }
 
-impl FrameAllocator for Frames {
+impl FrameAllocator for TableFrames {
     fn allocate_frame(&mut self) -> Option<HostPhysical> {
         let frame = self.next;
         self.next = frame.checked_add(4096)?;

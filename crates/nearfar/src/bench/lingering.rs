@@ -15,7 +15,7 @@ use super::Writes;
 use super::caches::Preparation;
 
 /// Lines found while going back in time, newest first.
-struct Found {
+struct WrittenLines {
     lines: Vec<HostPhysical>,
     seen: FxHashSet<HostPhysical>,
     /// As many as the ways for device writes hold.
@@ -24,7 +24,7 @@ struct Found {
     taken: u64,
 }
 
-impl Found {
+impl WrittenLines {
     fn is_full(&self) -> bool {
         self.lines.len() >= self.most
     }
@@ -41,7 +41,7 @@ impl Preparation {
     /// The lines that the runs `before` left in the ways for device writes, the oldest first.
     pub(super) fn lingering(&self, before: &[Run]) -> Vec<HostPhysical> {
         let most = (self.device_ways / LINE) as usize;
-        let mut found = Found { lines: Vec::new(), seen: FxHashSet::default(), most, taken: 0 };
+        let mut found = WrittenLines { lines: Vec::new(), seen: FxHashSet::default(), most, taken: 0 };
         for run in before.iter().rev() {
             if found.is_full() {
                 break;
@@ -67,7 +67,7 @@ impl Preparation {
 
     /// The lines that a test wrote: its whole window, if it is as small as the ways for device writes, or what it wrote
     /// last.
-    fn written_by(&self, run: &Run, found: &mut Found) {
+    fn written_by(&self, run: &Run, found: &mut WrittenLines) {
         let (transfer, window) = (run.transfer.get(), run.window.get());
         let units = window.div_ceil((transfer + run.host_offset).next_multiple_of(LINE));
         let random =
@@ -88,7 +88,7 @@ impl Preparation {
         }
     }
 
-    fn command_line(&self, offset: u64, found: &mut Found) {
+    fn command_line(&self, offset: u64, found: &mut WrittenLines) {
         let line = self.command_target(offset);
         // What commands reach may be other memory than the helper's window.
         found.add(line, (line == self.buffer.at(offset)).then_some(offset));

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use machine::{
-    Count, Diagnostics, Doc, Figure, IommuMode, Kind, Listed, Machine, Nearness, Part, Provenance, Sockets,
-    Wanted, find_card, find_joined, find_machine, find_relative, slot_of,
+    Count, Diagnostics, Doc, Figure, IommuMode, Kind, Listed, Machine, MeasuredNames, Nearness, Part,
+    Provenance, Sockets, find_card, find_joined, find_machine, find_relative, slot_of,
 };
 use results::pciebench::{self, HostFacts, Setup};
 
@@ -104,9 +104,9 @@ pub(super) fn describe(bench: &Bench) -> String {
 }
 
 /// The names of the machine that a directory is of.
-pub(crate) fn wanted(setup: &Setup) -> Wanted<'_> {
+pub(crate) fn wanted(setup: &Setup) -> MeasuredNames<'_> {
     let cpu = setup.cpu.trim_start_matches("Xeon-");
-    Wanted { cpu, system: &setup.chassis, generation: &setup.generation }
+    MeasuredNames { cpu, system: &setup.chassis, generation: &setup.generation }
 }
 
 fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<Doc<Machine>, Diagnostics> {
@@ -157,7 +157,11 @@ fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<
 }
 
 /// Which of a stand-in's figures it has from the very machine that it stands for, to be told after a comma.
-fn borrowed(options: &Options, wanted: Wanted<'_>, stand_in: &Doc<Machine>) -> Result<String, Diagnostics> {
+fn borrowed(
+    options: &Options,
+    wanted: MeasuredNames<'_>,
+    stand_in: &Doc<Machine>,
+) -> Result<String, Diagnostics> {
     let own = find_machine(&options.library, wanted)?.0.read()?.name;
     let from = format!("relative: {own}");
     let count = stand_in.list()?.iter().filter(|figure| figure.provenance.source.starts_with(&from)).count();

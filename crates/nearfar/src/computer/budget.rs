@@ -12,14 +12,14 @@ use units::Bytes;
 use wire::nic::registers::counter;
 use workloads::{Report, Way};
 
-use super::packets::{Counted, Direction, other_path};
+use super::packets::{Direction, NicCounts, other_path};
 use super::run::Done;
 
 /// Bytes of a message-signalled interrupt's data.
 const MSI: f64 = 4.0;
 
 /// One kind of what crosses the link, in bytes from the NIC and to it.
-struct Row {
+struct BudgetRow {
     kind: &'static str,
     simulated: [f64; 2],
     model: [f64; 2],
@@ -34,7 +34,7 @@ struct Carried {
 }
 
 impl Carried {
-    fn between(before: &Counted, after: &Counted) -> Option<Self> {
+    fn between(before: &NicCounts, after: &NicCounts) -> Option<Self> {
         if after.nic.is_empty() || after.nic.len() != before.nic.len() {
             return None;
         }
@@ -52,7 +52,7 @@ impl Carried {
     }
 
     /// `by_core`: packets also go and come by stores and loads of the host's cores.
-    fn rows(&self, model: &Nic, link: &Link, by_core: bool) -> Vec<Row> {
+    fn rows(&self, model: &Nic, link: &Link, by_core: bool) -> Vec<BudgetRow> {
         let [up, down] = self.directions;
         // Requests without data show what framing and header take.
         let header = if up.tlps[1] > 0.0 { up.bytes[1] / up.tlps[1] } else { 24.0 };
@@ -99,10 +99,10 @@ impl Carried {
             ("interrupts", Part::Interrupts),
             (if by_core { "packets and registers, loaded" } else { "register reads" }, Part::Pointers),
         ];
-        let row = |(kind, part)| Row { kind, simulated: simulated(part), model: of_model(part) };
-        let mut rows: Vec<Row> = kinds.into_iter().map(row).collect();
-        rows.push(Row { kind: "DLLPs", simulated: [up.dllps, down.dllps], model: [0.0; 2] });
-        rows.push(Row { kind: "fill", simulated: [up.fill(), down.fill()], model: [0.0; 2] });
+        let row = |(kind, part)| BudgetRow { kind, simulated: simulated(part), model: of_model(part) };
+        let mut rows: Vec<BudgetRow> = kinds.into_iter().map(row).collect();
+        rows.push(BudgetRow { kind: "DLLPs", simulated: [up.dllps, down.dllps], model: [0.0; 2] });
+        rows.push(BudgetRow { kind: "fill", simulated: [up.fill(), down.fill()], model: [0.0; 2] });
         rows
     }
 }
@@ -113,8 +113,8 @@ pub(super) fn report(
     host: &HostSetup,
     nic: &machine::Nic,
     link: &Link,
-    before: &Counted,
-    after: &Counted,
+    before: &NicCounts,
+    after: &NicCounts,
 ) -> Option<Done> {
     let carried = Carried::between(before, after)?;
     let frames = carried.nic[counter::TX_FRAMES] + carried.nic[counter::RX_FRAMES];

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use ::kernel::Kernel;
-use drivers::ntb::{Adapter, NtbDriver};
+use drivers::ntb::{NtbAdapter, NtbDriver};
 use engine::Handle;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
@@ -100,7 +100,7 @@ pub(super) struct Lending {
     lendable: Lendable,
     /// What the host's own drivers have until it is borrowed, as its virtual machines use it.
     used: Rc<RefCell<Vec<Passed>>>,
-    adapter: Rc<RefCell<Option<Rc<Adapter>>>>,
+    adapter: Rc<RefCell<Option<Rc<NtbAdapter>>>>,
     service: RefCell<Option<Rc<Service>>>,
     params: LendingParams,
 }
@@ -126,7 +126,7 @@ impl Lending {
                 is_of(&lent) && !is_of(&of_vms.borrow())
             })
         }));
-        let adapter: Rc<RefCell<Option<Rc<Adapter>>>> = Rc::default();
+        let adapter: Rc<RefCell<Option<Rc<NtbAdapter>>>> = Rc::default();
         let found = Rc::clone(&adapter);
         let driver = NtbDriver::new(Rc::new(move |adapter| {
             found.borrow_mut().get_or_insert(adapter);
@@ -159,7 +159,7 @@ impl Lending {
     }
 
     /// The adapter, once the kernel has found it.
-    pub fn adapter(&self) -> Option<Rc<Adapter>> {
+    pub fn adapter(&self) -> Option<Rc<NtbAdapter>> {
         self.adapter.borrow().clone()
     }
 

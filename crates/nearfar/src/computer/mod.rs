@@ -258,7 +258,7 @@ fn lending(
 
 impl Computer {
     /// The NTB adapter by which it lends and borrows, once its kernel has found it.
-    pub fn adapter(&self) -> Option<Rc<drivers::ntb::Adapter>> {
+    pub fn adapter(&self) -> Option<Rc<drivers::ntb::NtbAdapter>> {
         self.lending.as_ref().and_then(|lending| lending.adapter())
     }
 

@@ -90,7 +90,7 @@ impl Direction {
 
 /// What has passed the first NIC of a host, over all its links.
 #[derive(Clone, Default)]
-pub(super) struct Counted {
+pub(super) struct NicCounts {
     /// From the NIC and to it.
     pub directions: [Direction; 2],
     pub links: usize,
@@ -103,7 +103,7 @@ pub(super) struct Counted {
     pub at: Time,
 }
 
-impl Counted {
+impl NicCounts {
     /// What each direction carried since.
     pub fn since(&self, before: &Self) -> [Direction; 2] {
         [0, 1].map(|way| self.directions[way].since(&before.directions[way]))
@@ -113,12 +113,12 @@ impl Counted {
 /// Counts what passes NICs' links while programs run.
 #[derive(Default)]
 pub struct PacketCosts {
-    before: Vec<Counted>,
-    after: Vec<Counted>,
+    before: Vec<NicCounts>,
+    after: Vec<NicCounts>,
 }
 
-fn count(computers: &Computers, host: &Computer, nic: Option<usize>) -> Counted {
-    let Some(&device) = nic.and_then(|nic| host.devices.get(nic)) else { return Counted::default() };
+fn count(computers: &Computers, host: &Computer, nic: Option<usize>) -> NicCounts {
+    let Some(&device) = nic.and_then(|nic| host.devices.get(nic)) else { return NicCounts::default() };
     let interrupts = host.kernel.interrupts();
     let interrupts = interrupts.iter().filter(|line| line.1.starts_with("nic-")).map(|line| line.3).sum();
     let nic_counters = host.nics.iter().find(|(endpoint, _)| *endpoint == device).map(|(_, handle)| {
@@ -127,7 +127,7 @@ fn count(computers: &Computers, host: &Computer, nic: Option<usize>) -> Counted 
     });
     let nic_counters = nic_counters.unwrap_or_default();
     let mut counted =
-        Counted { interrupts, nic: nic_counters, at: computers.simulation().now(), ..Counted::default() };
+        NicCounts { interrupts, nic: nic_counters, at: computers.simulation().now(), ..NicCounts::default() };
     computers.simulation().with(|fabric, _| {
         for link in fabric.endpoint(device).links() {
             let link = fabric.wires.link(link);
@@ -171,7 +171,7 @@ impl Observer for PacketCosts {
 }
 
 impl PacketCosts {
-    fn count_all(computers: &Computers) -> Vec<Counted> {
+    fn count_all(computers: &Computers) -> Vec<NicCounts> {
         let nic = |host: &Computer| {
             host.devices.iter().position(|&device| {
                 computers

@@ -11,7 +11,7 @@ use machine::{Doc, Listed, Machine, figures};
 use results::compare::Summary;
 use serde_json::{Value, json};
 
-use super::measured::Measured;
+use super::measured::MeasuredDirectory;
 use super::plan::NEUTRAL;
 use super::search::Tried;
 use super::{FitError, Options, WORSE_PCT, base_doc, rounds, same_machine, spelt, targets, worse};
@@ -79,8 +79,8 @@ pub fn ablate(
     progress: &dyn Progress,
 ) -> Result<Ablation, FitError> {
     let (mut problems, mut doubts) = (Vec::new(), Vec::new());
-    let read = |path: &PathBuf| Measured::read(path, options, &mut problems, &mut doubts);
-    let directories: Vec<Measured> = paths.iter().map(read).collect::<Result<_, _>>()?;
+    let read = |path: &PathBuf| MeasuredDirectory::read(path, options, &mut problems, &mut doubts);
+    let directories: Vec<MeasuredDirectory> = paths.iter().map(read).collect::<Result<_, _>>()?;
     same_machine(&directories)?;
     let base = base_doc(&directories, options)?;
     let first = base.read()?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use machine::{Determined, Doc, Kind, Machine, find_machine, find_relative};
 use results::compare::Summary;
 
-use super::measured::Measured;
+use super::measured::MeasuredDirectory;
 use super::search::Tried;
 use super::{FitError, Options, give_back_what_is_worse, rounds, same_machine, statement, targets};
 use crate::compare::{self, Known};
@@ -57,8 +57,8 @@ pub fn leave_out(
     if rest.is_empty() {
         return Err(FitError::OneDirectory);
     }
-    let read = |path: &&PathBuf| Measured::read(path, options, &mut problems, &mut doubts);
-    let directories: Vec<Measured> = rest.iter().map(read).collect::<Result<_, _>>()?;
+    let read = |path: &&PathBuf| MeasuredDirectory::read(path, options, &mut problems, &mut doubts);
+    let directories: Vec<MeasuredDirectory> = rest.iter().map(read).collect::<Result<_, _>>()?;
     same_machine(&directories)?;
     let base = known_without_results(&directories[0], options)?;
     let before = base.read()?;
@@ -91,7 +91,7 @@ pub fn leave_out(
 }
 
 /// The nearest measured relative's file with what is public of the directory's machine laid over it.
-fn known_without_results(directory: &Measured, options: &Options) -> Result<Doc<Machine>, FitError> {
+fn known_without_results(directory: &MeasuredDirectory, options: &Options) -> Result<Doc<Machine>, FitError> {
     let setup =
         directory.setup.as_ref().expect("a directory of a known machine has a name of the usual form");
     let own = find_machine(&options.library, compare::wanted(setup))?.0;

@@ -24,7 +24,7 @@ const MOST_ROWS: usize = 18;
 const STEP: usize = 5;
 
 /// A directory with what it is compared on.
-pub struct Measured {
+pub struct MeasuredDirectory {
     pub path: PathBuf,
     pub setup: Option<Setup>,
     pub bench: Bench,
@@ -40,7 +40,7 @@ pub struct Measured {
 
 /// A measured value and what it is compared with.
 pub struct Sample<'a> {
-    pub directory: &'a Measured,
+    pub directory: &'a MeasuredDirectory,
     /// Which of the directories, and which of its rows: the same for every figure that the row informs.
     pub key: (usize, usize),
     pub run: Run,
@@ -53,7 +53,7 @@ pub struct Sample<'a> {
 }
 
 /// The rows that inform a figure, or an even choice of them.
-pub fn samples<'a>(directories: &'a [Measured], informs: &Informs) -> Vec<Sample<'a>> {
+pub fn samples<'a>(directories: &'a [MeasuredDirectory], informs: &Informs) -> Vec<Sample<'a>> {
     let mut all = Vec::new();
     for (number, directory) in directories.iter().enumerate() {
         for (index, ((compared, row), &place)) in directory.rows.iter().zip(&directory.order).enumerate() {
@@ -73,7 +73,7 @@ pub fn samples<'a>(directories: &'a [Measured], informs: &Informs) -> Vec<Sample
     all.into_iter().step_by(step).collect()
 }
 
-impl Measured {
+impl MeasuredDirectory {
     /// Reads a directory; files that cannot be read are `problems`, those that end too early `doubts`.
     pub fn read(
         path: &Path,

@@ -29,10 +29,10 @@ use crate::compare::{self, CompareError};
 use crate::progress::Progress;
 pub use ablate::{Ablated, Ablation, Verdict, ablate};
 pub use leave_out::{LeftOut, leave_one_out, leave_out};
-use measured::{Measured, compared_with, samples};
+use measured::{MeasuredDirectory, compared_with, samples};
 use plan::TARGETS;
 use rows::Informs;
-use search::{Found, Tried};
+use search::{FittedFigure, Tried};
 
 /// What to fit.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ pub fn fit(paths: &[PathBuf], options: &Options, progress: &dyn Progress) -> Res
     let (mut problems, mut doubts) = (Vec::new(), Vec::new());
     let mut directories = Vec::new();
     for path in paths {
-        directories.push(Measured::read(path, options, &mut problems, &mut doubts)?);
+        directories.push(MeasuredDirectory::read(path, options, &mut problems, &mut doubts)?);
     }
     same_machine(&directories)?;
     let base = base_doc(&directories, options)?;
@@ -177,7 +177,7 @@ pub fn fit(paths: &[PathBuf], options: &Options, progress: &dyn Progress) -> Res
 
 /// Fits all figures, round after round until none changes any more.
 fn search(
-    directories: &[Measured],
+    directories: &[MeasuredDirectory],
     tried: &mut Tried,
     before: &Machine,
     options: &Options,
@@ -189,8 +189,8 @@ fn search(
 
 /// Fits these figures, round after round until none changes any more.
 fn rounds(
-    mut targets: Vec<Wanted>,
-    directories: &[Measured],
+    mut targets: Vec<FitTarget>,
+    directories: &[MeasuredDirectory],
     tried: &mut Tried,
     before: &Machine,
     progress: &dyn Progress,
@@ -199,7 +199,7 @@ fn rounds(
     let mut order: Vec<String> = Vec::new();
     for round in 1..=ROUNDS {
         progress.begin(&format!("round {round}"), targets.len() as u64);
-        let mut changed: Vec<Wanted> = Vec::new();
+        let mut changed: Vec<FitTarget> = Vec::new();
         for target in targets {
             progress.step(&target.path);
             let Some(found) = fit_one(&target, directories, tried, before) else { continue };
@@ -228,7 +228,7 @@ const WORSE_PCT: f64 = 0.05;
 /// Gives figures their values back as long as a family of files is farther off with them than it was. Gives how far off
 /// it was, directory by directory; nothing if no figure had changed.
 fn give_back_what_is_worse(
-    directories: &[Measured],
+    directories: &[MeasuredDirectory],
     fitted: &mut [Fitted],
     tried: &mut Tried,
     before: &Machine,
@@ -278,8 +278,8 @@ fn give_back(fitted: &mut [Fitted], worse: &BTreeSet<&str>, tried: &mut Tried) {
     }
 }
 
-fn same_machine(directories: &[Measured]) -> Result<(), FitError> {
-    let key = |d: &Measured| d.setup.as_ref().map(|s| (s.cpu.clone(), s.chassis.clone()));
+fn same_machine(directories: &[MeasuredDirectory]) -> Result<(), FitError> {
+    let key = |d: &MeasuredDirectory| d.setup.as_ref().map(|s| (s.cpu.clone(), s.chassis.clone()));
     let Some(first) = directories.first() else { return Ok(()) };
     match directories.iter().find(|d| key(d) != key(first)) {
         None => Ok(()),
@@ -287,14 +287,14 @@ fn same_machine(directories: &[Measured]) -> Result<(), FitError> {
     }
 }
 
-fn base_doc(directories: &[Measured], options: &Options) -> Result<Doc<Machine>, Diagnostics> {
+fn base_doc(directories: &[MeasuredDirectory], options: &Options) -> Result<Doc<Machine>, Diagnostics> {
     let of_name = directories.first().map(|d| d.bench.machine.name.clone()).unwrap_or_default();
     Doc::load(&options.library, options.base.as_ref().unwrap_or(&of_name))
 }
 
 /// A figure to be fitted.
 #[derive(Clone)]
-struct Wanted {
+struct FitTarget {
     path: String,
     rows: Informs,
     /// The values to try; none if it is a number.
@@ -303,7 +303,11 @@ struct Wanted {
 
 /// The figures to fit with the rows that inform them: those that were asked for, or those of the plan. What a data sheet or
 /// the machine itself says is not searched for unless it is asked for.
-fn targets(machine: &Machine, directories: &[Measured], options: &Options) -> Result<Vec<Wanted>, FitError> {
+fn targets(
+    machine: &Machine,
+    directories: &[MeasuredDirectory],
+    options: &Options,
+) -> Result<Vec<FitTarget>, FitError> {
     let known: BTreeMap<String, Listed> = figures(machine)
         .into_iter()
         .filter(|figure| figure.number.is_some() || !figure.choices.is_empty())
@@ -312,7 +316,7 @@ fn targets(machine: &Machine, directories: &[Measured], options: &Options) -> Re
     let wanted = |figure: &Listed| {
         let target = TARGETS.iter().find(|target| target.path == figure.path);
         let candidates = target.map_or(&[][..], |target| target.candidates);
-        Wanted {
+        FitTarget {
             path: figure.path.clone(),
             rows: target.map_or(Informs::ALL, |target| target.rows),
             candidates: if candidates.is_empty() { figure.choices.clone() } else { candidates.to_vec() },
@@ -334,19 +338,24 @@ fn targets(machine: &Machine, directories: &[Measured], options: &Options) -> Re
 }
 
 /// Whether a machine's file is about the CPU that a directory is of.
-fn is_of(machine: &Machine, directory: &Measured) -> bool {
+fn is_of(machine: &Machine, directory: &MeasuredDirectory) -> bool {
     let cpu = directory.setup.as_ref().map(|setup| setup.cpu.trim_start_matches("Xeon-"));
     machine.measured_as.as_ref().map(|known| known.cpu.as_str()) == cpu
 }
 
 /// Fits one figure; nothing if no row informs it.
-fn fit_one(wanted: &Wanted, directories: &[Measured], tried: &mut Tried, before: &Machine) -> Option<Fitted> {
+fn fit_one(
+    wanted: &FitTarget,
+    directories: &[MeasuredDirectory],
+    tried: &mut Tried,
+    before: &Machine,
+) -> Option<Fitted> {
     let samples = samples(directories, &wanted.rows);
     if samples.is_empty() {
         return None;
     }
     let path = wanted.path.as_str();
-    let Found { determined, uncertainty } = match wanted.candidates.as_slice() {
+    let FittedFigure { determined, uncertainty } = match wanted.candidates.as_slice() {
         [] => tried.fit_number(path, &samples)?,
         candidates => tried.fit_choice(path, candidates, &samples),
     };

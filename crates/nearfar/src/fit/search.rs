@@ -25,7 +25,7 @@ pub struct Tried {
 }
 
 /// How well rows determine a figure.
-pub struct Found {
+pub struct FittedFigure {
     pub determined: Determined,
     /// One standard deviation, as a file spells it.
     pub uncertainty: Option<String>,
@@ -53,7 +53,7 @@ impl Tried {
     }
 
     /// Tries each of the values that a figure can have; keeps the best if the rows tell it from the others.
-    pub fn fit_choice(&mut self, path: &str, candidates: &[&str], samples: &[Sample<'_>]) -> Found {
+    pub fn fit_choice(&mut self, path: &str, candidates: &[&str], samples: &[Sample<'_>]) -> FittedFigure {
         let now = spelt(&self.machine, path);
         let mut found = vec![(loss(&self.errors(samples)), None)];
         for candidate in candidates.iter().filter(|candidate| **candidate != now) {
@@ -67,12 +67,12 @@ impl Tried {
         if let (Some(better), true) = (choice, determined != Determined::Not) {
             *self = better;
         }
-        Found { determined, uncertainty: None }
+        FittedFigure { determined, uncertainty: None }
     }
 
     /// Looks for the lowest of a parabola through the losses a step below, here and a step above, and moves there if the
     /// rows determine it and it lies more than one standard deviation away. Nothing if the figure is no number.
-    pub fn fit_number(&mut self, path: &str, samples: &[Sample<'_>]) -> Option<Found> {
+    pub fn fit_number(&mut self, path: &str, samples: &[Sample<'_>]) -> Option<FittedFigure> {
         let number =
             |machine: &Machine| figures(machine).into_iter().find(|f| f.path == path).and_then(|f| f.number);
         let here = number(&self.machine)?;
@@ -117,7 +117,7 @@ impl Tried {
         {
             *self = kept;
         }
-        Some(Found { determined, uncertainty })
+        Some(FittedFigure { determined, uncertainty })
     }
 }
 

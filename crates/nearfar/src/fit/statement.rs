@@ -6,7 +6,7 @@ use machine::{Determined, Diagnostics, Doc, Kind, Listed, Machine, Provenance, f
 use results::compare::FamilySummary;
 use results::pciebench::family;
 
-use super::measured::Measured;
+use super::measured::MeasuredDirectory;
 use super::plan::BY_HAND;
 use super::{Fitted, Options, Residuals, is_of};
 
@@ -70,7 +70,7 @@ fn statement(figure: &Listed, fitted: Option<&Fitted>, same: bool) -> Option<Pro
 /// Puts the fitted figures into the file, each with a statement, and renames the machine.
 pub fn write_down(
     mut doc: Doc<Machine>,
-    directories: &[Measured],
+    directories: &[MeasuredDirectory],
     fitted: &[Fitted],
     options: &Options,
 ) -> Result<Doc<Machine>, Diagnostics> {

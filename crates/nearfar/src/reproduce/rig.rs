@@ -99,7 +99,7 @@ pub struct Batches<C> {
 }
 
 /// A part of a run in which a rate is steady.
-pub struct Steady<C> {
+pub struct SteadyBatches<C> {
     /// What had been counted before each of its batches and after the last.
     counts: Vec<C>,
     batch: Duration,
@@ -107,14 +107,14 @@ pub struct Steady<C> {
 
 impl<C> Batches<C> {
     /// What comes after the warm-up; of a run that ended before that, the second half.
-    pub fn steady(mut self, batch: Duration) -> Steady<C> {
+    pub fn steady(mut self, batch: Duration) -> SteadyBatches<C> {
         let warm_up = self.rate.estimate().map_or(0.5, |estimate| estimate.warm_up);
         let first = (warm_up * self.rate.len() as f64).round() as usize;
-        Steady { counts: self.counts.split_off(first), batch }
+        SteadyBatches { counts: self.counts.split_off(first), batch }
     }
 }
 
-impl<C> Steady<C> {
+impl<C> SteadyBatches<C> {
     /// All of what was counted between batches.
     pub fn all(counts: Vec<C>, batch: Duration) -> Self {
         Self { counts, batch }

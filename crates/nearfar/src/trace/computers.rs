@@ -55,7 +55,7 @@ pub struct Watch {
 }
 
 /// What was seen.
-pub struct Seen {
+pub struct Observed {
     /// The links.
     pub capture: Capture,
     /// What the links to devices agreed on.
@@ -152,7 +152,7 @@ impl Watch {
     }
 
     /// Ends watching.
-    pub fn finish(mut self, computers: &Computers) -> Seen {
+    pub fn finish(mut self, computers: &Computers) -> Observed {
         computers.simulation().with(|fabric, scheduler| fabric.context(scheduler).report_dllps());
         for host in computers.hosts() {
             let name = |task: &kernel::TaskInfo| (usize::try_from(task.id.0).unwrap_or(0), task.name.clone());
@@ -164,7 +164,7 @@ impl Watch {
             self.tasks.push(names);
         }
         let capture = self.recorder.borrow_mut().capture();
-        Seen { capture, links: Vec::new(), watch: self }
+        Observed { capture, links: Vec::new(), watch: self }
     }
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn link_name(setup: &ComputerSetup, link: &LinkSetup) -> String {
     format!("{}/{}", setup.hosts[link.host].name, link.name)
 }
 
-impl Seen {
+impl Observed {
     /// Everything as a timeline, each frame's story marked.
     pub fn timeline(&self) -> Timeline {
         let mut timeline = Timeline::default();
@@ -316,13 +316,13 @@ pub fn trace(
     span: Span,
     slots: &[String],
     progress: &dyn Progress,
-) -> Result<(Seen, Vec<Done>), TraceError> {
+) -> Result<(Observed, Vec<Done>), TraceError> {
     let watcher = Watcher { setup, span, slots, watch: None, seen: None, wrong: String::new() };
     let mut watching = (watcher, Links::new(setup));
     let done = computer::run_watched(setup, progress, &mut watching)?;
     let (watcher, links) = watching;
     match watcher.seen {
-        Some(seen) => Ok((Seen { links: links.seen, ..seen }, done)),
+        Some(seen) => Ok((Observed { links: links.seen, ..seen }, done)),
         None => Err(TraceError::Slot(watcher.wrong)),
     }
 }
@@ -332,7 +332,7 @@ struct Watcher<'a> {
     span: Span,
     slots: &'a [String],
     watch: Option<Watch>,
-    seen: Option<Seen>,
+    seen: Option<Observed>,
     wrong: String,
 }
 

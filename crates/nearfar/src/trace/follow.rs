@@ -68,7 +68,7 @@ pub struct LineSlice {
 }
 
 /// What is known of a TLP.
-struct Known {
+struct KnownTlp {
     tlp: Tlp,
     /// Index of its packet.
     index: usize,
@@ -88,7 +88,7 @@ pub struct Follower<'a> {
     /// By host and address, in order of time.
     lines: FxHashMap<(usize, u64), Vec<&'a LineSlice>>,
     /// In order of time.
-    known: Vec<Known>,
+    known: Vec<KnownTlp>,
     index: Index,
     stays: Vec<Stay>,
 }
@@ -139,11 +139,11 @@ impl<'a> Follower<'a> {
         let parsed = |(index, passed): (usize, &Passed)| match &passed.packet {
             Packet::Tlp { bytes, .. } => {
                 let (tlp, _) = Tlp::parse(bytes).ok()?;
-                Some(Known { tlp, index, taken: false })
+                Some(KnownTlp { tlp, index, taken: false })
             }
             Packet::Dllp(_) => None,
         };
-        let known: Vec<Known> = capture.packets.iter().enumerate().filter_map(parsed).collect();
+        let known: Vec<KnownTlp> = capture.packets.iter().enumerate().filter_map(parsed).collect();
         let mut by_host: Vec<Vec<&WorkSlice>> = Vec::new();
         for work in work {
             by_host.resize_with(by_host.len().max(work.host + 1), Vec::new);
@@ -171,7 +171,7 @@ impl<'a> Follower<'a> {
 
     fn indexed(&self) -> Index {
         let mut index = Index::default();
-        let read = |known: &Known| match &known.tlp.kind {
+        let read = |known: &KnownTlp| match &known.tlp.kind {
             TlpKind::MemoryRead(request) => Some(request.byte_range().0),
             _ => None,
         };

@@ -48,7 +48,7 @@ type Cells = [String; COLUMNS.len()];
 /// The listing with its headings; `data` adds the payloads. Where the columns find no room in `width`, values that all packets
 /// share go into the heading, and what still finds none goes below its packet.
 pub fn listing(capture: &Capture, data: bool, width: Option<usize>) -> String {
-    let layout = Layout::of(capture, width);
+    let layout = ColumnLayout::of(capture, width);
     let mut text = layout.heading();
     for row in Row::all(capture) {
         text += &layout.lines(&cells(&row));
@@ -78,7 +78,7 @@ pub fn listing(capture: &Capture, data: bool, width: Option<usize>) -> String {
 }
 
 /// Which columns there are, and where.
-struct Layout {
+struct ColumnLayout {
     /// Columns side by side, each with its width.
     shown: Vec<(usize, usize)>,
     /// Columns whose values stand below their packet.
@@ -87,7 +87,7 @@ struct Layout {
     same: Vec<(usize, String)>,
 }
 
-impl Layout {
+impl ColumnLayout {
     fn of(capture: &Capture, width: Option<usize>) -> Self {
         let link = capture.links.iter().map(|link| link.name.len()).max().unwrap_or(0);
         let all = COLUMNS.iter().enumerate().map(|(at, column)| match at {

@@ -26,7 +26,7 @@ pub fn write(
     provenance: &Provenance,
 ) -> io::Result<()> {
     let origin = capture.origin();
-    let mut out = Events { out, any: false };
+    let mut out = EventWriter { out, any: false };
     out.out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     let mut processes: Vec<&str> = Vec::new();
     let (mut places, mut named) = (Vec::new(), Vec::new());
@@ -95,12 +95,12 @@ pub fn write(
 }
 
 /// Events, one a line.
-struct Events<W> {
+struct EventWriter<W> {
     out: W,
     any: bool,
 }
 
-impl<W: Write> Events<W> {
+impl<W: Write> EventWriter<W> {
     fn add(&mut self, event: &impl Serialize) -> io::Result<()> {
         self.out.write_all(if self.any { b",\n" } else { b"\n" })?;
         self.any = true;

@@ -33,7 +33,7 @@ pub use vdisk::{ServedDisk, Vdisk, VdiskCounters};
 const BUDGET: usize = 64;
 
 /// An I/O thread.
-struct Context {
+struct IoThread {
     task: Cell<Option<TaskId>>,
     /// The node that it is for: that of the queues of its cores.
     node: Node,
@@ -49,7 +49,7 @@ pub struct Storage {
     kernel: Weak<Kernel>,
     device: Rc<BlockDevice>,
     file: Rc<dyn BlockFile>,
-    contexts: Vec<Context>,
+    contexts: Vec<IoThread>,
     costs: VhostCosts,
     disks: RefCell<Vec<Rc<Vdisk>>>,
 }
@@ -61,7 +61,7 @@ impl Storage {
         let near = node_of(kernel, &device);
         let mut nodes: Vec<Node> = (0..kernel.face().nodes()).map(Node).collect();
         nodes.sort_by_key(|&node| Some(node) != near);
-        let context = |node| Context {
+        let context = |node| IoThread {
             task: Cell::new(None),
             node,
             kicked: RefCell::default(),
@@ -129,7 +129,7 @@ impl Storage {
     }
 
     /// What a context does, for ever.
-    async fn run(&self, context: &Context, cpu: Cpu) {
+    async fn run(&self, context: &IoThread, cpu: Cpu) {
         let _part = cpu.book(Part::Virt);
         loop {
             let has_work = || !context.ended.is_empty() || !context.kicked.borrow().is_empty();
@@ -158,7 +158,7 @@ impl Storage {
     }
 
     /// Takes some requests of a virtual disk.
-    async fn serve(&self, context: &Context, vdisk: &Rc<Vdisk>, cpu: &Cpu) {
+    async fn serve(&self, context: &IoThread, vdisk: &Rc<Vdisk>, cpu: &Cpu) {
         vdisk.listed.set(false);
         if vdisk.is_held() {
             return;

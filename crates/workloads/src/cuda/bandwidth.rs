@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use platform::cpu::{Async, Cpu};
 
-use super::stream::{Events, Stream};
+use super::stream::{CudaStream, Events};
 use super::{Context, HostMemory, gpu};
 use crate::options;
 use crate::premises::{Premises, Refused};
@@ -77,7 +77,7 @@ impl BandwidthTest {
         for (wanted, name, out) in
             [(both || self.htod, "host to device", false), (both || self.dtoh, "device to host", true)]
         {
-            let mut stream = Stream::default();
+            let mut stream = CudaStream::default();
             for &bytes in sizes.iter().filter(|_| wanted) {
                 // What an earlier test of the same direction has left is on the same channel.
                 warm_up(cpu, &mut stream, &context, (device.place, place, out)).await?;
@@ -115,7 +115,7 @@ impl BandwidthTest {
 /// A copy, so that the stream's events are recorded where its copies are.
 async fn warm_up(
     cpu: &Cpu,
-    stream: &mut Stream,
+    stream: &mut CudaStream,
     context: &Rc<Context>,
     (device, host, out): (wire::gpu::Place, wire::gpu::Place, bool),
 ) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use platform::cpu::{Async, Cpu};
 use wire::gpu::{Launch, Place, Program as Kernel};
 
-use super::stream::{Events, Stage, Stream};
+use super::stream::{CudaStream, Events, Stage};
 use super::{Context, HostMemory, gpu};
 use crate::options;
 use crate::premises::{Premises, Refused};
@@ -56,7 +56,7 @@ impl GpuCopy {
             "read" => to.map_peer(cpu, &source)?,
             _ => Place::default(),
         };
-        let mut stream = Stream::default();
+        let mut stream = CudaStream::default();
         let host = match self.verify {
             true => Some(self.fill(kernel, cpu, &mut stream, &from, source.place).await?),
             false => None,
@@ -112,7 +112,7 @@ impl GpuCopy {
         &self,
         kernel: &dyn platform::kernel::Kernel,
         cpu: &Cpu,
-        stream: &mut Stream,
+        stream: &mut CudaStream,
         context: &Rc<Context>,
         to: Place,
     ) -> Result<HostMemory, Failure> {
@@ -130,7 +130,7 @@ impl GpuCopy {
     async fn compare(
         &self,
         cpu: &Cpu,
-        stream: &mut Stream,
+        stream: &mut CudaStream,
         (context, from): (&Rc<Context>, Place),
         host: &HostMemory,
     ) -> Result<(), Failure> {

@@ -24,10 +24,10 @@ use platform::gpu::{GpuChannel, GpuContext, GpuFile, GpuInfo, GpuMemory};
 use platform::kernel::Kernel;
 use platform::memory::{Pages, PhysAddr, Policy};
 use units::Duration;
-use wire::gpu::{Command, Entry, Place};
+use wire::gpu::{Entry, GpuCommand, Place};
 
 use crate::program::Failure;
-pub use stream::{Event, Events, Stage, Stream};
+pub use stream::{CudaStream, Event, Events, Stage};
 
 /// How long a program waits for a GPU (assumed: nothing here computes as long).
 const PATIENCE: Duration = Duration::from_ms(60_000);
@@ -184,7 +184,7 @@ impl Context {
     ///
     /// # Errors
     /// If the channel has stopped, or its ring does not become free.
-    async fn submit(&self, cpu: &Cpu, number: usize, commands: &[Command]) -> Result<u64, Failure> {
+    async fn submit(&self, cpu: &Cpu, number: usize, commands: &[GpuCommand]) -> Result<u64, Failure> {
         let channel = &self.channels[number];
         let is = &channel.is;
         let entry = channel.put.get();
@@ -196,11 +196,11 @@ impl Context {
             "an entry has no room for so many commands"
         );
         let slot = entry % u64::from(is.entries);
-        let offset = slot * u64::from(is.entry_commands) * Command::BYTES as u64;
-        let done = Command::Release { at: is.semaphore_at, value: entry + 1 };
+        let offset = slot * u64::from(is.entry_commands) * GpuCommand::BYTES as u64;
+        let done = GpuCommand::Release { at: is.semaphore_at, value: entry + 1 };
         let all = commands.iter().copied().chain([done]);
         for (n, command) in (0..).zip(all) {
-            cpu.store(is.commands + offset + n * Command::BYTES as u64, &command.emit());
+            cpu.store(is.commands + offset + n * GpuCommand::BYTES as u64, &command.emit());
         }
         let at = is.commands_at.after(offset);
         let put = Entry { window: at.window, count: commands.len() as u16 + 1, offset: at.offset as u32 };

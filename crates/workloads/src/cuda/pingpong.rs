@@ -5,7 +5,7 @@ use std::rc::Rc;
 use platform::cpu::{Async, Cpu};
 use wire::gpu::{Launch, Program as Kernel};
 
-use super::stream::Stream;
+use super::stream::CudaStream;
 use super::{Context, HostMemory, gpu};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
@@ -48,7 +48,7 @@ impl GpuPingPong {
                 // What a GPU's memory held before is nobody's counter.
                 let zeros = hosts.map(|host| host.after(2 * APART));
                 for (context, memory, zeros) in [(&first, a, zeros[0]), (&second, b, zeros[1])] {
-                    let mut stream = Stream::default();
+                    let mut stream = CudaStream::default();
                     stream.copy_in(cpu, context, (memory.place, zeros), APART).await?;
                     stream.synchronise(cpu).await?;
                 }
@@ -56,7 +56,7 @@ impl GpuPingPong {
                 [(a.place, peers.0), (b.place, peers.1)]
             }
         };
-        let mut streams = [Stream::default(), Stream::default()];
+        let mut streams = [CudaStream::default(), CudaStream::default()];
         // The one that answers waits already when the other begins.
         for (n, context, program, (polled, written)) in
             [(1, &second, Kernel::Pong, pong), (0, &first, Kernel::Ping, ping)]

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use platform::cpu::Cpu;
 use platform::gpu::GpuMemory;
 use platform::kernel::Kernel;
-use wire::gpu::{Command, Launch, Place, SEMAPHORE_BYTES};
+use wire::gpu::{GpuCommand, Launch, Place, SEMAPHORE_BYTES};
 
 use super::{Context, HostMemory};
 use crate::program::Failure;
@@ -38,7 +38,7 @@ struct Latest {
 
 /// Work that is done in order.
 #[derive(Default)]
-pub struct Stream {
+pub struct CudaStream {
     latest: Option<Latest>,
 }
 
@@ -89,14 +89,14 @@ impl Event {
     }
 }
 
-impl Stream {
+impl CudaStream {
     /// Puts commands for a channel behind what the stream has.
     async fn put(
         &mut self,
         cpu: &Cpu,
         context: &Rc<Context>,
         channel: usize,
-        commands: &[Command],
+        commands: &[GpuCommand],
     ) -> Result<(), Failure> {
         let mut all = Vec::with_capacity(commands.len() + 1);
         if let Some(latest) = &self.latest
@@ -108,7 +108,7 @@ impl Stream {
                 false => context.reach(cpu, of)?,
             };
             cpu.work(RECORD);
-            all.push(Command::Acquire { at, value: latest.value });
+            all.push(GpuCommand::Acquire { at, value: latest.value });
         }
         all.extend_from_slice(commands);
         let value = context.submit(cpu, channel, &all).await?;
@@ -128,7 +128,7 @@ impl Stream {
         bytes: u64,
     ) -> Result<(), Failure> {
         cpu.cycles(COPY_IN).await;
-        self.put(cpu, context, context.copies_in(), &[Command::Copy { from, to, bytes }]).await
+        self.put(cpu, context, context.copies_in(), &[GpuCommand::Copy { from, to, bytes }]).await
     }
 
     /// Copies from the GPU's memory to the host's (`cudaMemcpyAsync`), or to another GPU's (`cudaMemcpyPeerAsync`).
@@ -143,7 +143,7 @@ impl Stream {
         bytes: u64,
     ) -> Result<(), Failure> {
         cpu.cycles(COPY_OUT).await;
-        self.put(cpu, context, context.copies_out(), &[Command::Copy { from, to, bytes }]).await
+        self.put(cpu, context, context.copies_out(), &[GpuCommand::Copy { from, to, bytes }]).await
     }
 
     /// Launches a program.
@@ -152,7 +152,7 @@ impl Stream {
     /// As all calls of a stream.
     pub async fn launch(&mut self, cpu: &Cpu, context: &Rc<Context>, launch: Launch) -> Result<(), Failure> {
         cpu.cycles(LAUNCH).await;
-        self.put(cpu, context, 0, &[Command::Launch(launch)]).await
+        self.put(cpu, context, 0, &[GpuCommand::Launch(launch)]).await
     }
 
     /// Records an event, on the channel of the stream's latest work, or else on the one that computes (`cudaEventRecord`).
@@ -174,7 +174,8 @@ impl Stream {
             return Err(Failure("cudaEventRecord: there is no room for another event".into()));
         };
         events.used += 1;
-        self.put(cpu, &context, channel, &[Command::Release { at: place.after(offset), value: 1 }]).await?;
+        self.put(cpu, &context, channel, &[GpuCommand::Release { at: place.after(offset), value: 1 }])
+            .await?;
         Ok(Event { at: events.memory.start() + offset })
     }
 
@@ -197,7 +198,7 @@ pub struct Stage {
     places: [Place; 2],
     /// The second GPU's work that each buffer waits for.
     last: [Option<u64>; 2],
-    out: Stream,
+    out: CudaStream,
 }
 
 impl Stage {
@@ -208,7 +209,7 @@ impl Stage {
     pub fn new(kernel: &dyn Kernel, cpu: &Cpu, [from, to]: [&Context; 2]) -> Result<Self, Failure> {
         let memory = HostMemory::take(kernel, cpu, 2 * STAGE)?;
         let places = [from.map(cpu, &memory)?, to.map(cpu, &memory)?];
-        Ok(Self { memory, places, last: [None; 2], out: Stream::default() })
+        Ok(Self { memory, places, last: [None; 2], out: CudaStream::default() })
     }
 
     /// Copies, piece by piece, as part of `stream`.
@@ -218,7 +219,7 @@ impl Stage {
     pub async fn copy(
         &mut self,
         cpu: &Cpu,
-        stream: &mut Stream,
+        stream: &mut CudaStream,
         [from, to]: [(&Rc<Context>, &GpuMemory); 2],
         bytes: u64,
     ) -> Result<(), Failure> {
@@ -233,16 +234,16 @@ impl Stage {
             let mut commands = Vec::new();
             if let Some(value) = self.last[half] {
                 let at = from.0.reach(cpu, &to.0.channels[into].is)?;
-                commands.push(Command::Acquire { at, value });
+                commands.push(GpuCommand::Acquire { at, value });
             }
-            commands.push(Command::Copy { from: from.1.place.after(at), to: written, bytes: length });
+            commands.push(GpuCommand::Copy { from: from.1.place.after(at), to: written, bytes: length });
             self.out.put(cpu, from.0, out, &commands).await?;
             cpu.cycles(COPY_IN).await;
             let sent = self.out.latest.as_ref().map_or(0, |latest| latest.value);
             let semaphore = to.0.reach(cpu, &from.0.channels[out].is)?;
             let commands = [
-                Command::Acquire { at: semaphore, value: sent },
-                Command::Copy { from: read, to: to.1.place.after(at), bytes: length },
+                GpuCommand::Acquire { at: semaphore, value: sent },
+                GpuCommand::Copy { from: read, to: to.1.place.after(at), bytes: length },
             ];
             let value = to.0.submit(cpu, into, &commands).await?;
             self.last[half] = Some(value);

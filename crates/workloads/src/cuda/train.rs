@@ -13,7 +13,7 @@ use platform::storage::{BlockFile, IoCompletions, IoRequest};
 use units::{Duration, Time};
 use wire::gpu::{Launch, Place, Program as Kernel};
 
-use super::stream::Stream;
+use super::stream::CudaStream;
 use super::{Context, HostMemory, gpu};
 use crate::options;
 use crate::premises::{Premises, Refused};
@@ -62,7 +62,7 @@ pub struct GpuTrain {
 /// A GPU with what is needed of it.
 struct Replica {
     context: Rc<Context>,
-    stream: Stream,
+    stream: CudaStream,
     /// Where weights, images and gradients are.
     device: Place,
     host: Place,
@@ -138,7 +138,7 @@ impl GpuTrain {
             let context = Context::open(cpu, &*gpu(kernel, number)?)?;
             let device = context.malloc(cpu, bytes)?.place;
             let place = context.map(cpu, &host)?;
-            replicas.push(Replica { context, stream: Stream::default(), device, host: place });
+            replicas.push(Replica { context, stream: CudaStream::default(), device, host: place });
         }
         let per_gpu = self.compute.as_ps() / 1_000 * u64::from(self.batch / self.gpus);
         let none = Place::default();

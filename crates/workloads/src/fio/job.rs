@@ -18,7 +18,7 @@ use crate::random::Random;
 const WORK: u64 = 500;
 
 /// Memory for requests: one piece of `bs` bytes for each.
-pub(super) struct Buffers {
+pub(super) struct RequestBuffers {
     pages: Vec<Vec<Pages>>,
     bs: u64,
 }
@@ -26,7 +26,7 @@ pub(super) struct Buffers {
 /// Order of the largest piece of a buffer (Linux: what `posix_memalign` gets in one piece depends; 2 MiB at most).
 const ORDER: u8 = 9;
 
-impl Buffers {
+impl RequestBuffers {
     pub fn new(kernel: &dyn Kernel, cpu: &Cpu, count: u32, bs: u64) -> Result<Self, Failure> {
         let mut buffers = Self { pages: Vec::new(), bs };
         for _ in 0..count {
@@ -160,7 +160,7 @@ impl Job {
 
     pub async fn run(mut self, cpu: &Cpu) -> Result<Tally, Failure> {
         let depth = if self.options.direct == 1 { self.options.iodepth } else { 1 };
-        let buffers = Buffers::new(&*self.kernel, cpu, depth, self.options.bs)?;
+        let buffers = RequestBuffers::new(&*self.kernel, cpu, depth, self.options.bs)?;
         let done = match self.options.direct {
             1 => self.direct(cpu, &buffers).await,
             _ => self.buffered(cpu, &buffers).await,
@@ -172,7 +172,7 @@ impl Job {
         done.map(|()| self.tally)
     }
 
-    async fn direct(&mut self, cpu: &Cpu, buffers: &Buffers) -> Result<(), Failure> {
+    async fn direct(&mut self, cpu: &Cpu, buffers: &RequestBuffers) -> Result<(), Failure> {
         let depth = self.options.iodepth as usize;
         let completions = IoCompletions::new();
         let memory: Vec<Vec<Segment>> = (0..depth).map(|n| buffers.memory(n)).collect();
@@ -241,7 +241,7 @@ impl Job {
         }
     }
 
-    async fn buffered(&mut self, cpu: &Cpu, buffers: &Buffers) -> Result<(), Failure> {
+    async fn buffered(&mut self, cpu: &Cpu, buffers: &RequestBuffers) -> Result<(), Failure> {
         let (memory, file) = (buffers.memory(0), Rc::clone(&self.file));
         let mut writes = 0u32;
         while let Some((write, at)) = self.choose(cpu.now()) {

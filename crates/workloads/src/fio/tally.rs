@@ -6,7 +6,7 @@ use units::Time;
 use crate::program::Report;
 
 /// Requests of one direction.
-pub(super) struct Side {
+pub(super) struct DirectionTally {
     count: u64,
     bytes: u64,
     /// In nanoseconds, from submission to the program's knowing.
@@ -16,7 +16,7 @@ pub(super) struct Side {
     last: Time,
 }
 
-impl Side {
+impl DirectionTally {
     fn new() -> Self {
         // Three digits, and as wide as needed.
         let latency = Histogram::new(3).expect("three digits are supported");
@@ -26,12 +26,12 @@ impl Side {
 
 /// Reads and writes.
 pub(super) struct Tally {
-    sides: [Side; 2],
+    sides: [DirectionTally; 2],
 }
 
 impl Tally {
     pub fn new() -> Self {
-        Self { sides: [Side::new(), Side::new()] }
+        Self { sides: [DirectionTally::new(), DirectionTally::new()] }
     }
 
     /// A request has ended.

@@ -6,7 +6,7 @@ use platform::cpu::Cpu;
 use platform::storage::{BlockFile, IoCompletions, IoRequest};
 
 use super::Fio;
-use super::job::Buffers;
+use super::job::RequestBuffers;
 use super::tally::Tally;
 use crate::program::{Environment, Failure, Report};
 use crate::random::{Random, content};
@@ -24,7 +24,7 @@ pub(super) async fn run(
         random.shuffle(&mut order);
     }
     let depth = if options.direct == 1 { options.iodepth } else { 1 };
-    let buffers = Buffers::new(&*environment.kernel, cpu, depth, options.bs)?;
+    let buffers = RequestBuffers::new(&*environment.kernel, cpu, depth, options.bs)?;
     let mut tally = Tally::new();
     let mut done = Ok(());
     let writes = options.rw.writes();
@@ -56,7 +56,7 @@ async fn pass(
     cpu: &Cpu,
     environment: &Environment,
     file: &dyn BlockFile,
-    buffers: &Buffers,
+    buffers: &RequestBuffers,
     order: &[u64],
     write: bool,
     tally: &mut Tally,

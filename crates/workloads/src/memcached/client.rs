@@ -63,7 +63,7 @@ struct Done {
 }
 
 /// A connection's memory: a request with its value, and an answer's value.
-struct Buffers {
+struct ConnectionBuffers {
     request: Pages,
     answer: Pages,
 }
@@ -119,7 +119,7 @@ impl Memaslap {
         &self,
         cpu: &Cpu,
         wire: &mut Wire,
-        buffers: &Buffers,
+        buffers: &ConnectionBuffers,
         connection: u16,
         seed: u64,
     ) -> Result<Done, Error> {
@@ -176,7 +176,7 @@ impl Memaslap {
         let order = Pages::order_for(self.fixed_size + 2 * u64::from(super::LINE));
         let request = kernel.alloc_pages(cpu, order, Policy::Task)?;
         let answer = kernel.alloc_pages(cpu, order, Policy::Task)?;
-        let buffers = Buffers { request, answer };
+        let buffers = ConnectionBuffers { request, answer };
         let stream = kernel.network().connect(cpu, self.servers).await?;
         stream.set_no_delay(true);
         let mut wire = Wire::new(cpu, kernel, stream)?;

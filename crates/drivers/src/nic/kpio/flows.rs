@@ -35,13 +35,13 @@ pub struct Last {
 }
 
 /// The table. What it holds is looked up through the core's caches.
-pub struct Flows {
+pub struct FlowCache {
     kernel: Rc<dyn Kernel>,
     pages: Pages,
     places: RefCell<Vec<Option<Last>>>,
 }
 
-impl Flows {
+impl FlowCache {
     /// An empty table in pages of its own.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ pub use params::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
 use super::Counters;
 use super::channel::Channel;
 use super::tx::TxQueue;
-use flows::{Flows, Last, Path};
+use flows::{FlowCache, Last, Path};
 use queue::KpioQueue;
 
 /// Bytes of headers that are looked at: Ethernet, IPv6, TCP's ports.
@@ -54,7 +54,7 @@ pub struct Kpio {
     holds: Cell<bool>,
     /// Packets have come that are too long for lines: from then on it is noted where each connection's went last.
     mixes: Cell<bool>,
-    flows: RefCell<Option<Flows>>,
+    flows: RefCell<Option<FlowCache>>,
     /// By channel, which may all share one; the last channels have none where the device has too few.
     queues: RefCell<Vec<Rc<KpioQueue>>>,
     /// Channels whose packets wait for others to leave by the rings.
@@ -134,7 +134,7 @@ impl Kpio {
     /// [`Error::NoMemory`].
     pub fn start(&self, cpu: &Cpu, channel: u16, node: Node) -> Result<(), Error> {
         if self.flows.borrow().is_none() {
-            *self.flows.borrow_mut() = Some(Flows::new(cpu, &self.kernel)?);
+            *self.flows.borrow_mut() = Some(FlowCache::new(cpu, &self.kernel)?);
         }
         let shared = self.queue(0).filter(|_| self.params.shared);
         if shared.is_none() && channel >= self.limits.queues {
@@ -263,7 +263,7 @@ impl Kpio {
         }
         let flows = self.flows.borrow();
         let Some(flows) = &*flows else { return Some(Path::Ring) };
-        let place = Flows::place(flow.as_ref());
+        let place = FlowCache::place(flow.as_ref());
         counters.tx_too_long.add(u64::from(wanted && !fits && !by_size));
         let wanted = if wanted && fits { Path::Lines } else { Path::Ring };
         let last = flows.get(cpu, place);

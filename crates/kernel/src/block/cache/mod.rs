@@ -252,18 +252,18 @@ impl Cache {
 }
 
 /// Pages held for somebody outside, who lets them go when this is dropped.
-pub(super) struct Held {
+pub(super) struct HeldPages {
     cache: Weak<Cache>,
     pages: Vec<Rc<CachePage>>,
 }
 
-impl Held {
+impl HeldPages {
     pub fn new(cache: &Rc<Cache>, pages: Vec<Rc<CachePage>>) -> Self {
         Self { cache: Rc::downgrade(cache), pages }
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldPages {
     fn drop(&mut self) {
         self.pages.clear();
         if let Some(cache) = self.cache.upgrade() {

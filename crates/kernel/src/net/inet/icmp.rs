@@ -38,7 +38,7 @@ pub struct Icmp {
     means: Rc<Means>,
     interfaces: Rc<Interfaces>,
     output: Rc<Output>,
-    sockets: RefCell<BTreeMap<u16, Weak<Socket>>>,
+    sockets: RefCell<BTreeMap<u16, Weak<EchoSocket>>>,
 }
 
 impl Icmp {
@@ -67,7 +67,7 @@ impl Icmp {
     }
 }
 
-struct Socket {
+struct EchoSocket {
     icmp: Weak<Icmp>,
     identifier: u16,
     asked: RefCell<Option<Ipv4Addr>>,
@@ -75,7 +75,7 @@ struct Socket {
     arrived: WaitQueue,
 }
 
-impl Drop for Socket {
+impl Drop for EchoSocket {
     fn drop(&mut self) {
         if let Some(icmp) = self.icmp.upgrade() {
             icmp.sockets.borrow_mut().remove(&self.identifier);
@@ -93,7 +93,7 @@ impl Icmp {
     pub fn socket(&self) -> Result<Rc<dyn PingSocket>, Error> {
         let mut sockets = self.sockets.borrow_mut();
         let identifier = (1..u16::MAX).find(|id| !sockets.contains_key(id)).ok_or(Error::NoSpace)?;
-        let socket = Rc::new(Socket {
+        let socket = Rc::new(EchoSocket {
             icmp: self.me.clone(),
             identifier,
             asked: RefCell::default(),
@@ -167,7 +167,7 @@ impl Icmp {
     }
 }
 
-impl PingSocket for Socket {
+impl PingSocket for EchoSocket {
     fn send(&self, cpu: &Cpu, to: Ipv4Addr, sequence: u16, data: u16) -> Result<(), Error> {
         let icmp = self.icmp.upgrade().ok_or(Error::NoDevice)?;
         let _part = cpu.book(Part::Net);

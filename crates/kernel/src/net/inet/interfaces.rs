@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use inet::arp::{Answer, Neighbours};
+use inet::arp::{Neighbours, Resolution};
 use inet::route::{Route, Routes};
 use platform::Error;
 use platform::socket::InterfaceInfo;
@@ -150,7 +150,7 @@ impl Interfaces {
     }
 
     /// A neighbour's address, or what to do about it.
-    pub fn resolve(&self, now: Time, interface: usize, hop: Ipv4Addr) -> Answer {
+    pub fn resolve(&self, now: Time, interface: usize, hop: Ipv4Addr) -> Resolution {
         self.all.borrow_mut()[interface].neighbours.resolve(now, hop)
     }
 

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
-use inet::arp::Answer;
+use inet::arp::Resolution;
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::net::{Checksum, Fragment, Packet, TxFlow};
@@ -168,9 +168,9 @@ impl Output {
         let mac = device.as_ref().map_or(MacAddr::default(), |device| device.mac());
         let answer = match &device {
             Some(_) => self.resolver.resolve(cpu, interface, hop),
-            None => Answer::Known(mac),
+            None => Resolution::Known(mac),
         };
-        let to = if let Answer::Known(mac) = answer { mac } else { MacAddr::default() };
+        let to = if let Resolution::Known(mac) = answer { mac } else { MacAddr::default() };
         EthernetHeader::new(mac, to, EtherType::IPV4).emit(&mut bytes);
         cpu.store(head, &bytes[..end]);
         let mut fragments = Vec::with_capacity(1 + what.payload.len());
@@ -200,14 +200,14 @@ impl Output {
             return Ok(());
         };
         match answer {
-            Answer::Known(_) => device.transmit(cpu, packet, what.more),
-            Answer::Failed => {
+            Resolution::Known(_) => device.transmit(cpu, packet, what.more),
+            Resolution::Failed => {
                 packet.release(cpu);
                 self.means.count(|c| c.unreachable += 1);
                 Err(Error::Unreachable)
             }
-            Answer::Ask | Answer::Wait => {
-                self.resolver.wait(cpu, (interface, hop), packet, what.to, answer == Answer::Ask);
+            Resolution::Ask | Resolution::Wait => {
+                self.resolver.wait(cpu, (interface, hop), packet, what.to, answer == Resolution::Ask);
                 Ok(())
             }
         }

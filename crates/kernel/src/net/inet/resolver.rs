@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use inet::arp::Answer;
+use inet::arp::Resolution;
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::memory::PhysAddr;
@@ -90,7 +90,7 @@ impl Resolver {
     }
 
     /// A neighbour's address, or what to do about it.
-    pub fn resolve(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr) -> Answer {
+    pub fn resolve(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr) -> Resolution {
         self.interfaces.resolve(cpu.now(), interface, hop)
     }
 

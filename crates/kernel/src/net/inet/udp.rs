@@ -33,7 +33,7 @@ pub struct Udp {
     interfaces: Rc<Interfaces>,
     output: Rc<Output>,
     steering: Rc<Steering>,
-    sockets: RefCell<BTreeMap<u16, Rc<Socket>>>,
+    sockets: RefCell<BTreeMap<u16, Rc<BoundUdp>>>,
 }
 
 impl Udp {
@@ -58,7 +58,7 @@ impl Udp {
     }
 }
 
-struct Socket {
+struct BoundUdp {
     udp: Weak<Udp>,
     me: Weak<Self>,
     local: SocketAddrV4,
@@ -82,7 +82,7 @@ impl Udp {
             port if taken(port) => return Err(Error::AddressInUse),
             port => port,
         };
-        let socket = Rc::new_cyclic(|me| Socket {
+        let socket = Rc::new_cyclic(|me| BoundUdp {
             udp: self.me.clone(),
             me: me.clone(),
             local: SocketAddrV4::new(*at.ip(), port),
@@ -120,7 +120,7 @@ impl Udp {
     }
 }
 
-impl Socket {
+impl BoundUdp {
     /// A program uses it on this core: packets may come here.
     fn used_here(&self, cpu: &Cpu, udp: &Udp) {
         if let Some(flow) = self.last.get() {
@@ -220,7 +220,7 @@ impl Socket {
     }
 }
 
-impl Sender for Socket {
+impl Sender for BoundUdp {
     fn packet_gone(&self, cpu: &Cpu) {
         if !self.sent.is_empty() && self.has_room() {
             if let Some(udp) = self.udp.upgrade() {
@@ -231,7 +231,7 @@ impl Sender for Socket {
     }
 }
 
-impl UdpSocket for Socket {
+impl UdpSocket for BoundUdp {
     fn local(&self) -> SocketAddrV4 {
         self.local
     }

@@ -17,7 +17,7 @@ const ROUND_TRIPS: u32 = 500;
 
 /// Which way a copy between host and GPU goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum CopyDirection {
     /// Into the GPU, which reads.
     In,
     /// Out of it.
@@ -45,11 +45,11 @@ fn values(key: &str, times: &[(u64, f64)]) -> Values {
 }
 
 /// `bandwidthTest`.
-pub fn bandwidth(options: &Options, scenario: &Scenario, way: Way) -> Result<Values, String> {
+pub fn bandwidth(options: &Options, scenario: &Scenario, way: CopyDirection) -> Result<Values, String> {
     let rig = Rig::boot(options, "device-lending", &scenario.text())?;
     let (option, name, direction) = match way {
-        Way::In => ("--htod", "host to device", "dma_read"),
-        Way::Out => ("--dtoh", "device to host", "dma_write"),
+        CopyDirection::In => ("--htod", "host to device", "dma_read"),
+        CopyDirection::Out => ("--dtoh", "device to host", "dma_write"),
     };
     let line = format!("bandwidthTest --mode=range --start={SMALLEST} --end={SIMULATED} {option}");
     let report = rig.run(&line)?;

@@ -32,16 +32,16 @@ use training::Training;
 type Experiment = Box<dyn Fn(&Options) -> Result<Values, String> + Sync + Send>;
 
 /// A run, and what it gives.
-struct Run {
+struct NamedRun {
     name: String,
     run: Experiment,
 }
 
 /// All runs, the longest first.
-fn runs(file: &ClaimFile) -> Vec<Run> {
+fn runs(file: &ClaimFile) -> Vec<NamedRun> {
     let training = Training::of(file);
     let mut runs = Vec::new();
-    let mut add = |name: String, run: Experiment| runs.push(Run { name, run });
+    let mut add = |name: String, run: Experiment| runs.push(NamedRun { name, run });
     for name in ["NatLoc", "NatRem-SW", "NatRem-IOMMU", "VMLoc", "VMRem"] {
         add(format!("training {name}"), Box::new(move |options| training.run(options, name)));
     }
@@ -49,7 +49,7 @@ fn runs(file: &ClaimFile) -> Vec<Run> {
         add(format!("copies {}", scenario.name), Box::new(move |options| gpus::copies(options, scenario)));
     }
     for scenario in ONE_GPU.iter().rev() {
-        for way in [gpus::Way::In, gpus::Way::Out] {
+        for way in [gpus::CopyDirection::In, gpus::CopyDirection::Out] {
             let name = format!("bandwidthTest {} {way:?}", scenario.name);
             add(name, Box::new(move |options| gpus::bandwidth(options, scenario, way)));
         }

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use drivers::ntb::Adapter;
+use drivers::ntb::NtbAdapter;
 use platform::Error;
 use platform::cpu::{Cpu, CpuId};
 use platform::dma::Coherent;
@@ -63,7 +63,7 @@ impl Player {
 /// Nanoseconds from one of two hosts to the other.
 fn rally(options: &Options, text: &str, hosts: [usize; 2]) -> Result<f64, String> {
     let rig = Rig::boot(options, "device-lending", text)?;
-    let adapters: Vec<Rc<Adapter>> = hosts.iter().filter_map(|&host| rig.host(host).adapter()).collect();
+    let adapters: Vec<Rc<NtbAdapter>> = hosts.iter().filter_map(|&host| rig.host(host).adapter()).collect();
     let [first, second] = &adapters[..] else { return Err("a host has no adapter".into()) };
     let task = || TaskParams::named("rally").on(CpuId(0));
     let said = |error: Error| error.to_string();

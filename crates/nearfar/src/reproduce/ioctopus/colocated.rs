@@ -6,7 +6,7 @@ use platform::cpu::Node;
 use platform::memory::Policy;
 use units::Duration;
 
-use super::server::{Bench, Organisation};
+use super::server::{Organisation, ServerBench};
 use super::streams::{self, CORE, DRIVER, receiving};
 use crate::reproduce::rig::{self, Rig};
 use crate::reproduce::runs::{Known, Values, named, set_known};
@@ -31,7 +31,7 @@ const RANKERS: u16 = 8;
 
 /// Starts so many instances of STREAM, in pairs on one socket and then the other, all in memory remote to them: one of a pair
 /// reads, the other writes.
-fn load_interconnect(bench: &Bench, rig: &Rig, instances: u16) -> Result<(), String> {
+fn load_interconnect(bench: &ServerBench, rig: &Rig, instances: u16) -> Result<(), String> {
     for n in 0..instances {
         let (pair, only) = (n / 2, ["read", "write"][usize::from(n % 2)]);
         let socket = pair % 2;
@@ -44,7 +44,7 @@ fn load_interconnect(bench: &Bench, rig: &Rig, instances: u16) -> Result<(), Str
 }
 
 /// A received stream beside instances of STREAM (Figure 11).
-pub fn throughput(bench: &Bench, organisation: Organisation, instances: u16) -> Result<Values, String> {
+pub fn throughput(bench: &ServerBench, organisation: Organisation, instances: u16) -> Result<Values, String> {
     let (rig, running) = receiving(bench, organisation, 65536)?;
     load_interconnect(bench, &rig, instances)?;
     let each = streams::settled(&rig, &running)?.each([
@@ -57,7 +57,7 @@ pub fn throughput(bench: &Bench, organisation: Organisation, instances: u16) -> 
 }
 
 /// Latency of messages of 64 B beside them (Figure 12).
-pub fn latency(bench: &Bench, organisation: Organisation, instances: u16) -> Result<Values, String> {
+pub fn latency(bench: &ServerBench, organisation: Organisation, instances: u16) -> Result<Values, String> {
     let at_once = "adaptive = false\ncoalescing = \"0 us\"\ncoalescing_packets = 1";
     let text = format!(
         "{}{}[[cable]]\nends = [\"server\", \"client\"]\n",
@@ -92,7 +92,7 @@ fn memcached(
     rig.start(1, clients, &line)
 }
 
-fn two_hosts(bench: &Bench, organisation: Organisation) -> Result<Rig, String> {
+fn two_hosts(bench: &ServerBench, organisation: Organisation) -> Result<Rig, String> {
     bench.boot(&format!(
         "{}{}[[cable]]\nends = [\"server\", \"client\"]\n",
         bench.host("server", organisation, DRIVER),
@@ -106,7 +106,7 @@ fn organisation_of_client(organisation: Organisation) -> Organisation {
 }
 
 /// memcached under its clients, with so many percent of SET requests (Figure 10).
-pub fn store(bench: &Bench, organisation: Organisation, set: u32) -> Result<Values, String> {
+pub fn store(bench: &ServerBench, organisation: Organisation, set: u32) -> Result<Values, String> {
     let rig = two_hosts(bench, organisation)?;
     let cores: Vec<u16> = (0..bench.cores.min(CLIENTS)).collect();
     let clients: Vec<u16> = (0..bench.cores).collect();
@@ -134,7 +134,7 @@ pub fn store(bench: &Bench, organisation: Organisation, set: u32) -> Result<Valu
 /// six are reached by the network device near them or by the one far from them, and so are the client's cores that talk to them;
 /// an octoNIC has one address for all.
 fn load_free_cores(
-    bench: &Bench,
+    bench: &ServerBench,
     rig: &Rig,
     organisation: Organisation,
     load: &str,
@@ -162,7 +162,7 @@ fn load_free_cores(
 }
 
 /// PageRank on eight cores of each socket, alone or beside memcached or netperf on the others (Figure 13).
-pub fn ranks(bench: &Bench, beside: Option<(Organisation, &str)>) -> Result<Values, String> {
+pub fn ranks(bench: &ServerBench, beside: Option<(Organisation, &str)>) -> Result<Values, String> {
     let wired = match beside {
         Some((Organisation::Octo, _)) => Organisation::Octo,
         _ => Organisation::TwoNetdevs,
@@ -171,7 +171,7 @@ pub fn ranks(bench: &Bench, beside: Option<(Organisation, &str)>) -> Result<Valu
         "{}{}{}",
         bench.host("server", wired, DRIVER),
         bench.host("client", wired, DRIVER),
-        Bench::cable(wired)
+        ServerBench::cable(wired)
     ))?;
     let loads = match beside {
         Some((organisation, load)) => load_free_cores(bench, &rig, organisation, load)?,

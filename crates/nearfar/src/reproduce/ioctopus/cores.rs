@@ -2,7 +2,7 @@
 
 use units::Duration;
 
-use super::server::{Bench, Measured, Organisation};
+use super::server::{Organisation, ServerBench, SteadyRun};
 use super::streams::DRIVER;
 use crate::reproduce::rig::Rig;
 use crate::reproduce::runs::{Values, named, set_known};
@@ -23,11 +23,11 @@ fn addresses(organisation: Organisation, socket: u16, number: u16) -> [String; 2
 
 /// A stream for each of these cores, through the function at a socket.
 fn streams(
-    bench: &Bench,
+    bench: &ServerBench,
     organisation: Organisation,
     sends: bool,
     cores: &[(u16, u16)],
-) -> Result<Measured, String> {
+) -> Result<SteadyRun, String> {
     let mut text = bench.host("server", organisation, DRIVER);
     text += "[[switch]]\nname = \"switch\"\nqueue = \"4 MiB\"\n[[cable]]\nends = [\"server\", \"switch\"]\n";
     for (number, &(_, socket)) in (0..).zip(cores) {
@@ -54,7 +54,7 @@ fn streams(
     Ok(settled(&rig, cores))
 }
 
-fn settled(rig: &Rig, cores: &[(u16, u16)]) -> Measured {
+fn settled(rig: &Rig, cores: &[(u16, u16)]) -> SteadyRun {
     // Until senders' queues are full, as packets count when the driver has them, and every flow has its rule.
     rig.pass(Duration::from_ms(12));
     let cores: Vec<u16> = cores.iter().map(|(core, _)| *core).collect();
@@ -62,7 +62,7 @@ fn settled(rig: &Rig, cores: &[(u16, u16)]) -> Measured {
 }
 
 /// A stream on every core, through the near or the far function of a card with two network devices, or by an octoNIC.
-pub fn all(bench: &Bench, sends: bool, organisation: Organisation) -> Result<Values, String> {
+pub fn all(bench: &ServerBench, sends: bool, organisation: Organisation) -> Result<Values, String> {
     let (wired, is_far) = match organisation {
         Organisation::Octo => (Organisation::Octo, false),
         other => (Organisation::TwoNetdevs, other == Organisation::Remote),
@@ -84,7 +84,7 @@ pub fn all(bench: &Bench, sends: bool, organisation: Organisation) -> Result<Val
 }
 
 /// All cores of one socket receive by an octoNIC.
-pub fn one_socket(bench: &Bench, organisation: Organisation, name: &str) -> Result<Values, String> {
+pub fn one_socket(bench: &ServerBench, organisation: Organisation, name: &str) -> Result<Values, String> {
     let cores: Vec<(u16, u16)> = (0..bench.cores).map(|n| (bench.core(0, n), 0)).collect();
     let run = streams(bench, organisation, false, &cores)?;
     let mut values = Values::new();

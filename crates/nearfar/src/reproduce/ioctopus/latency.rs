@@ -2,7 +2,7 @@
 
 use units::Duration;
 
-use super::server::{Bench, Organisation};
+use super::server::{Organisation, ServerBench};
 use crate::reproduce::runs::{Values, named};
 
 const CORE: u16 = 0;
@@ -11,7 +11,7 @@ const FIRST: Duration = Duration::from_ms(4);
 const MOST: Duration = Duration::from_ms(128);
 
 /// Round trips with requests and responses of so many bytes. Interrupts come at once, as the paper has them here.
-pub fn run(bench: &Bench, organisation: Organisation, bytes: u32) -> Result<Values, String> {
+pub fn run(bench: &ServerBench, organisation: Organisation, bytes: u32) -> Result<Values, String> {
     let driver = "adaptive = false\ncoalescing = \"0 us\"\ncoalescing_packets = 1";
     // "When the server's NIC acts as an octoNIC": the client's is local then.
     let client = if organisation == Organisation::Octo { Organisation::Local } else { organisation };

@@ -4,9 +4,9 @@ use units::Duration;
 use wire::nic::registers::counter;
 
 use super::Values;
-use super::server::{Bench, Organisation};
+use super::server::{Organisation, ServerBench};
 use super::streams::{CORE, receiving};
-use crate::reproduce::rig::{Rig, Steady};
+use crate::reproduce::rig::{Rig, SteadyBatches};
 use crate::reproduce::runs::set_known;
 
 /// The paper samples every 50 ms of some seconds; here all is so much shorter, which the report says.
@@ -20,14 +20,17 @@ const MORE: usize = 80;
 const SETTLING: usize = 60;
 
 /// What has come through each function, and crossed between the sockets for DMA.
-struct Counts {
+struct MigrationCounts {
     received: [u64; 2],
     crossed: u64,
 }
 
 /// What had been counted before each of so many samples, and after the last.
-fn samples(rig: &Rig, count: usize) -> Vec<Counts> {
-    let look = || Counts { received: rig.of_functions(counter::RX_BYTES), crossed: rig.traffic(0).link_dma };
+fn samples(rig: &Rig, count: usize) -> Vec<MigrationCounts> {
+    let look = || MigrationCounts {
+        received: rig.of_functions(counter::RX_BYTES),
+        crossed: rig.traffic(0).link_dma,
+    };
     let sample = |_| {
         rig.pass(SAMPLE);
         look()
@@ -36,17 +39,17 @@ fn samples(rig: &Rig, count: usize) -> Vec<Counts> {
 }
 
 /// What came through a function between two looks.
-fn through(function: usize, before: &Counts, after: &Counts) -> f64 {
+fn through(function: usize, before: &MigrationCounts, after: &MigrationCounts) -> f64 {
     (after.received[function] - before.received[function]) as f64
 }
 
 /// What came through both.
-fn all(before: &Counts, after: &Counts) -> f64 {
+fn all(before: &MigrationCounts, after: &MigrationCounts) -> f64 {
     through(0, before, after) + through(1, before, after)
 }
 
 /// A stream with 64 KB buffers whose receiver moves from socket 0 to socket 1.
-pub fn run(bench: &Bench, organisation: Organisation, name: &str) -> Result<Values, String> {
+pub fn run(bench: &ServerBench, organisation: Organisation, name: &str) -> Result<Values, String> {
     let (rig, running) = receiving(bench, organisation, 65536)?;
     rig.pass(Duration::from_us(2000));
     let dropped = rig.dropped();
@@ -65,12 +68,13 @@ pub fn run(bench: &Bench, organisation: Organisation, name: &str) -> Result<Valu
         }
     }
     let [before, after] = [before, after.into_iter().skip(SETTLING).collect()]
-        .map(|counts: Vec<Counts>| Steady::all(counts, SAMPLE));
-    let gbit = |part: &Steady<Counts>| part.of(|before, after, ns| all(before, after) * 8.0 / ns);
-    let share = |part: &Steady<Counts>, function| {
+        .map(|counts: Vec<MigrationCounts>| SteadyBatches::all(counts, SAMPLE));
+    let gbit =
+        |part: &SteadyBatches<MigrationCounts>| part.of(|before, after, ns| all(before, after) * 8.0 / ns);
+    let share = |part: &SteadyBatches<MigrationCounts>, function| {
         part.of(|before, after, _| 100.0 * through(function, before, after) / all(before, after))
     };
-    let crosses = |part: &Steady<Counts>| {
+    let crosses = |part: &SteadyBatches<MigrationCounts>| {
         part.of(|before, after, _| 100.0 * (after.crossed - before.crossed) as f64 / all(before, after))
     };
     // Of what a single function carried before, how much it carries still.

@@ -19,7 +19,7 @@ use results::claims::ClaimFile;
 use super::runs::{self as all, Known, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
-use server::{Bench, Organisation};
+use server::{Organisation, ServerBench};
 use storage::Drives;
 
 /// Sizes of netperf's buffers (Figures 6 and 7), of frames (Figure 8) and of messages (Figure 9); the paper's axes are lost.
@@ -28,10 +28,10 @@ const FRAMES: [u32; 6] = [64, 128, 256, 512, 1024, 1500];
 const MESSAGES: [u32; 7] = [1, 64, 1024, 4096, 8192, 16384, 65536];
 
 /// What gives values.
-type Experiment = Box<dyn Fn(&Bench) -> Result<Values, String> + Sync + Send>;
+type Experiment = Box<dyn Fn(&ServerBench) -> Result<Values, String> + Sync + Send>;
 
 /// A run, and what it gives.
-struct Run {
+struct NamedRun {
     name: String,
     run: Experiment,
 }
@@ -41,96 +41,96 @@ const SETS: [u32; 6] = [0, 20, 40, 60, 80, 100];
 const INSTANCES: [u16; 10] = [0, 2, 4, 6, 8, 10, 12, 16, 20, 24];
 
 /// All runs, the longest first.
-fn runs() -> Vec<Run> {
+fn runs() -> Vec<NamedRun> {
     use Organisation::{
         Bond, DdioOff, Local, Octo, OctoWide, OneDriver, Remote, RemoteDdioDevice, RemoteDdioHome, TwoNetdevs,
     };
     let mut runs = Vec::new();
-    let mut add = |name: String, run: Experiment| runs.push(Run { name, run });
+    let mut add = |name: String, run: Experiment| runs.push(NamedRun { name, run });
     add("PageRank alone".into(), Box::new(|bench| colocated::ranks(bench, None)));
     // An octoNIC where the paper says that it equals a local one: at the point that would show a difference best.
     let few = |organisation: Organisation, count: usize| if organisation == Octo { count - 1 } else { 0 };
     for organisation in [Local, Remote, Octo] {
         let name = organisation.name();
         for load in ["memcached", "netperf"] {
-            let run = move |bench: &Bench| colocated::ranks(bench, Some((organisation, load)));
+            let run = move |bench: &ServerBench| colocated::ranks(bench, Some((organisation, load)));
             add(format!("PageRank beside {load} {name}"), Box::new(run));
         }
         for set in SETS.into_iter().skip(few(organisation, SETS.len())) {
-            let run = move |bench: &Bench| colocated::store(bench, organisation, set);
+            let run = move |bench: &ServerBench| colocated::store(bench, organisation, set);
             add(format!("memcached {name} {set}"), Box::new(run));
         }
         for sends in [true, false] {
-            let run = move |bench: &Bench| cores::all(bench, sends, organisation);
+            let run = move |bench: &ServerBench| cores::all(bench, sends, organisation);
             add(format!("all cores {name} {}", if sends { "TX" } else { "RX" }), Box::new(run));
         }
         for instances in INSTANCES.into_iter().skip(few(organisation, INSTANCES.len())) {
-            let run = move |bench: &Bench| colocated::throughput(bench, organisation, instances);
+            let run = move |bench: &ServerBench| colocated::throughput(bench, organisation, instances);
             add(format!("RX beside STREAM {name} {instances}"), Box::new(run));
-            let run = move |bench: &Bench| colocated::latency(bench, organisation, instances);
+            let run = move |bench: &ServerBench| colocated::latency(bench, organisation, instances);
             add(format!("UDP beside STREAM {name} {instances}"), Box::new(run));
         }
     }
     for (organisation, name) in [(Octo, "octo-2x8"), (OctoWide, "octo-2x16")] {
-        let run = move |bench: &Bench| cores::one_socket(bench, organisation, name);
+        let run = move |bench: &ServerBench| cores::one_socket(bench, organisation, name);
         add(format!("one socket {name}"), Box::new(run));
     }
     for (drives, step) in [(Drives::Remote, 1), (Drives::Local, 1), (Drives::Octo, 5)] {
         for instances in (0..=5).step_by(step) {
-            let run = move |bench: &Bench| storage::run(bench, drives, instances);
+            let run = move |bench: &ServerBench| storage::run(bench, drives, instances);
             add(format!("fio {} {instances}", drives.name()), Box::new(run));
         }
     }
     for (organisation, name) in
         [(Octo, "octo"), (OneDriver, "octo-driver"), (TwoNetdevs, "standard"), (Bond, "bond")]
     {
-        let run = move |bench: &Bench| migration::run(bench, organisation, name);
+        let run = move |bench: &ServerBench| migration::run(bench, organisation, name);
         add(format!("migration {name}"), Box::new(run));
     }
     for organisation in [Local, Remote, Octo, OneDriver] {
         let name = organisation.name();
         let few = matches!(organisation, Octo | OneDriver);
         for buffer in BUFFERS.into_iter().rev().take(if few { 1 } else { BUFFERS.len() }) {
-            let run = move |bench: &Bench| {
+            let run = move |bench: &ServerBench| {
                 let rates = streams::receive(bench, organisation, buffer)?;
                 Ok(streams::values("rx", organisation, buffer, &rates))
             };
             add(format!("RX {name} {buffer}"), Box::new(run));
-            let run = move |bench: &Bench| {
+            let run = move |bench: &ServerBench| {
                 let rates = streams::send(bench, organisation, buffer, true)?;
                 Ok(streams::values("tx", organisation, buffer, &rates))
             };
             add(format!("TX {name} {buffer}"), Box::new(run));
         }
         for frame in FRAMES.into_iter().take(if few { 1 } else { FRAMES.len() }) {
-            let run = move |bench: &Bench| packets::run(bench, organisation, frame);
+            let run = move |bench: &ServerBench| packets::run(bench, organisation, frame);
             add(format!("pktgen {name} {frame}"), Box::new(run));
         }
     }
     for organisation in [Local, Remote, Octo] {
-        let run = move |bench: &Bench| {
+        let run = move |bench: &ServerBench| {
             let rates = streams::send(bench, organisation, 65536, false)?;
             Ok(streams::values("tx-no-tso", organisation, 65536, &rates))
         };
         add(format!("TX {} without TSO", organisation.name()), Box::new(run));
     }
-    let at_device = |bench: &Bench| packets::ring_at_device(bench);
+    let at_device = |bench: &ServerBench| packets::ring_at_device(bench);
     add("pktgen ring at the device".into(), Box::new(at_device));
     add("trend of cores and NICs".into(), Box::new(|_| Ok(trends::lines())));
     for organisation in [DdioOff, RemoteDdioDevice, RemoteDdioHome] {
         let name = organisation.name();
-        let run = move |bench: &Bench| {
+        let run = move |bench: &ServerBench| {
             let rates = streams::receive(bench, organisation, 65536)?;
             Ok(streams::values("rx", organisation, 65536, &rates))
         };
         add(format!("RX {name} 65536"), Box::new(run));
-        let run = move |bench: &Bench| packets::run(bench, organisation, 64);
+        let run = move |bench: &ServerBench| packets::run(bench, organisation, 64);
         add(format!("pktgen {name} 64"), Box::new(run));
     }
     for organisation in [Local, Remote, DdioOff, Octo, RemoteDdioHome, RemoteDdioDevice] {
         let all = matches!(organisation, Local | Remote | DdioOff);
         for bytes in MESSAGES.into_iter().filter(|&bytes| all || bytes == 64) {
-            let run = move |bench: &Bench| latency::run(bench, organisation, bytes);
+            let run = move |bench: &ServerBench| latency::run(bench, organisation, bytes);
             add(format!("RR {} {bytes}", organisation.name()), Box::new(run));
         }
     }
@@ -202,8 +202,8 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     let file = ClaimFile::ioctopus();
     let mut runs = runs();
     runs.retain(|run| options.wants(&run.name));
-    let bench = Bench::new(options);
-    let run = |run: &Run| bench.as_ref().map_err(Clone::clone).and_then(|bench| (run.run)(bench));
+    let bench = ServerBench::new(options);
+    let run = |run: &NamedRun| bench.as_ref().map_err(Clone::clone).and_then(|bench| (run.run)(bench));
     let made = all::make("ioctopus", &runs, progress, |run| &run.name, run);
     let mut observed = made.values;
     observed.extend(derived(&observed));
@@ -249,7 +249,7 @@ mod tests {
     /// does never.
     #[test]
     fn only_a_remote_nic_crosses_the_interconnect() {
-        let bench = Bench::new(&options()).unwrap();
+        let bench = ServerBench::new(&options()).unwrap();
         let [local, remote, octo] = [Organisation::Local, Organisation::Remote, Organisation::Octo]
             .map(|organisation| streams::send(&bench, organisation, 65536, true).unwrap());
         assert!(remote.of(|rates| rates.link_dma / rates.gbit).0 > 0.9);

@@ -2,7 +2,7 @@
 
 use units::Duration;
 
-use super::server::{Bench, Organisation};
+use super::server::{Organisation, ServerBench};
 use crate::reproduce::runs::{Values, named};
 
 /// Time of a batch: packets are counted by dozens, as the driver finds them sent.
@@ -11,17 +11,22 @@ const BATCHES: usize = 50;
 const CORE: u16 = 0;
 
 /// The same with 64 B where the rings' completions lie in memory of a remote NIC's own node (section 2.4).
-pub fn ring_at_device(bench: &Bench) -> Result<Values, String> {
+pub fn ring_at_device(bench: &ServerBench) -> Result<Values, String> {
     let values = sending(bench, Organisation::Remote, 64, "completions = \"device\"")?;
     Ok(values.into_iter().map(|(key, value)| (key.replace("/remote/", "/ring-at-device/"), value)).collect())
 }
 
 /// Values of pktgen with frames of so many bytes, check sequence included.
-pub fn run(bench: &Bench, organisation: Organisation, frame: u32) -> Result<Values, String> {
+pub fn run(bench: &ServerBench, organisation: Organisation, frame: u32) -> Result<Values, String> {
     sending(bench, organisation, frame, "")
 }
 
-fn sending(bench: &Bench, organisation: Organisation, frame: u32, driver: &str) -> Result<Values, String> {
+fn sending(
+    bench: &ServerBench,
+    organisation: Organisation,
+    frame: u32,
+    driver: &str,
+) -> Result<Values, String> {
     let text = format!(
         "{}[[sink]]\nname = \"client\"\naddress = \"10.0.0.200\"\n\
          [[cable]]\nends = [\"server\", \"client\"]\n",

@@ -13,7 +13,7 @@ use wire::nic::registers::counter;
 use workloads::Report;
 
 use crate::reproduce::Options;
-use crate::reproduce::rig::{Rig, Running, Steady, Traffic};
+use crate::reproduce::rig::{Rig, Running, SteadyBatches, Traffic};
 use crate::reproduce::runs::Known;
 
 /// The paper's two machines.
@@ -81,7 +81,7 @@ impl Organisation {
 }
 
 /// What the scenarios take from the machine's file.
-pub struct Bench {
+pub struct ServerBench {
     options: Options,
     /// A slot of each socket.
     slots: [String; 2],
@@ -89,7 +89,7 @@ pub struct Bench {
     pub cores: u16,
 }
 
-impl Bench {
+impl ServerBench {
     pub fn new(options: &Options) -> Result<Self, String> {
         let doc = Doc::<Machine>::load(&options.library, MACHINE).map_err(|error| error.to_string())?;
         let machine = doc.read().map_err(|error| error.to_string())?;
@@ -170,7 +170,7 @@ impl Bench {
 
 /// What the first host has counted.
 #[derive(Clone, Default)]
-struct Counts {
+struct ServerCounts {
     payload: u64,
     packets: u64,
     /// In both directions, headers included.
@@ -181,7 +181,7 @@ struct Counts {
 
 /// Rates of a run in its steady state.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rates {
+pub struct ServerRates {
     /// Payload, Gbit/s.
     pub gbit: f64,
     /// Packets between stack and driver, in millions a second.
@@ -204,10 +204,10 @@ pub struct Rates {
     pub passed: f64,
 }
 
-impl Rates {
+impl ServerRates {
     /// Of a time, by what had been counted before and after it, on so many cores.
-    fn over(before: &Counts, after: &Counts, ns: f64, cores: usize) -> Self {
-        let gbit = |counts: fn(&Counts) -> u64| (counts(after) - counts(before)) as f64 * 8.0 / ns;
+    fn over(before: &ServerCounts, after: &ServerCounts, ns: f64, cores: usize) -> Self {
+        let gbit = |counts: fn(&ServerCounts) -> u64| (counts(after) - counts(before)) as f64 * 8.0 / ns;
         let packets = (after.packets - before.packets) as f64;
         Self {
             gbit: gbit(|counts| counts.payload),
@@ -225,18 +225,18 @@ impl Rates {
 }
 
 /// Something that follows from rates.
-pub type Quantity = fn(&Rates) -> f64;
+pub type Quantity = fn(&ServerRates) -> f64;
 
 /// A run in which the payload's rate is steady.
-pub struct Measured {
-    steady: Steady<Counts>,
+pub struct SteadyRun {
+    steady: SteadyBatches<ServerCounts>,
     cores: usize,
 }
 
-impl Measured {
+impl SteadyRun {
     /// A quantity of its rates, and half the interval of that.
-    pub fn of(&self, quantity: impl Fn(&Rates) -> f64) -> Known {
-        self.steady.of(|before, after, ns| quantity(&Rates::over(before, after, ns, self.cores)))
+    pub fn of(&self, quantity: impl Fn(&ServerRates) -> f64) -> Known {
+        self.steady.of(|before, after, ns| quantity(&ServerRates::over(before, after, ns, self.cores)))
     }
 
     /// Quantities with their names.
@@ -298,12 +298,12 @@ impl Rig {
 
     /// Lets the first host run batch after batch until the payload's rate is steady, for `most` batches at most. `cores` are those
     /// that work for the network.
-    pub fn measure(&self, cores: &[u16], batch: Duration, most: usize) -> Measured {
+    pub fn measure(&self, cores: &[u16], batch: Duration, most: usize) -> SteadyRun {
         let batches = self.until_steady(batch, most, || self.server_counts(cores), |counts| counts.payload);
-        Measured { steady: batches.steady(batch), cores: cores.len() }
+        SteadyRun { steady: batches.steady(batch), cores: cores.len() }
     }
 
-    /// What crosses between the first host's sockets for its devices, as [`Rates::link_io`], while a program that goes on for long
+    /// What crosses between the first host's sockets for its devices, as [`ServerRates::link_io`], while a program that goes on for long
     /// runs on a core of a host: beside its first packets, which come before its flow has a rule.
     pub fn link_io_of(&self, (host, core): (usize, u16), line: &str) -> Result<Known, String> {
         let running = self.start(host, &[core], line)?;
@@ -317,16 +317,16 @@ impl Rig {
         &self,
         running: &Running,
         batch: Duration,
-    ) -> Result<(Report, Measured), String> {
+    ) -> Result<(Report, SteadyRun), String> {
         let (report, counts) = self.until_end(running, batch, || self.server_counts(&[]))?;
-        Ok((report, Measured { steady: Steady::all(counts, batch), cores: 1 }))
+        Ok((report, SteadyRun { steady: SteadyBatches::all(counts, batch), cores: 1 }))
     }
 
-    fn server_counts(&self, cores: &[u16]) -> Counts {
+    fn server_counts(&self, cores: &[u16]) -> ServerCounts {
         let server = self.host(0);
         let face = server.kernel.face();
         let busy = cores.iter().flat_map(|&core| face.busy(CpuId(core))).sum();
-        let mut counts = Counts { busy, traffic: self.traffic(0), ..Counts::default() };
+        let mut counts = ServerCounts { busy, traffic: self.traffic(0), ..ServerCounts::default() };
         // What passes a team passes its members, too.
         for device in server.kernel.net().devices().into_iter().filter(|device| device.name() != "team0") {
             let passed = device.counters();

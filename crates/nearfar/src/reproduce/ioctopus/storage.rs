@@ -6,7 +6,7 @@ use platform::cpu::Node;
 use platform::memory::Policy;
 use units::Duration;
 
-use super::server::Bench;
+use super::server::ServerBench;
 use crate::reproduce::rig::{self, Traffic};
 use crate::reproduce::runs::{Values, named};
 
@@ -73,7 +73,7 @@ impl Drives {
 }
 
 /// fio's rate, in GB/s, and what crossed between the sockets for it.
-pub fn run(bench: &Bench, drives: Drives, instances: u16) -> Result<Values, String> {
+pub fn run(bench: &ServerBench, drives: Drives, instances: u16) -> Result<Values, String> {
     let rig = bench.boot(&drives.host())?;
     for n in 0..instances {
         let line = format!("stream --array-size {ELEMENTS} --ntimes 1000");

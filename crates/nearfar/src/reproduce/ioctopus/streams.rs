@@ -2,7 +2,7 @@
 
 use units::Duration;
 
-use super::server::{Bench, Measured, Organisation};
+use super::server::{Organisation, ServerBench, SteadyRun};
 use crate::reproduce::rig::{Rig, Running};
 use crate::reproduce::runs::{Values, named};
 
@@ -16,12 +16,16 @@ pub const CORE: u16 = 0;
 pub const DRIVER: &str = "adaptive = true";
 
 /// Server and client with a stream that the server will receive, in buffers of so many bytes. The client's NIC is local.
-pub fn receiving(bench: &Bench, organisation: Organisation, buffer: u32) -> Result<(Rig, Running), String> {
+pub fn receiving(
+    bench: &ServerBench,
+    organisation: Organisation,
+    buffer: u32,
+) -> Result<(Rig, Running), String> {
     let text = format!(
         "{}{}{}",
         bench.host("server", organisation, DRIVER),
         bench.host("client", Organisation::Local, DRIVER),
-        Bench::cable(organisation)
+        ServerBench::cable(organisation)
     );
     let rig = bench.boot(&text)?;
     rig.start(0, &[CORE], "netserver")?;
@@ -31,14 +35,19 @@ pub fn receiving(bench: &Bench, organisation: Organisation, buffer: u32) -> Resu
 }
 
 /// Rates of a stream that the server receives.
-pub fn receive(bench: &Bench, organisation: Organisation, buffer: u32) -> Result<Measured, String> {
+pub fn receive(bench: &ServerBench, organisation: Organisation, buffer: u32) -> Result<SteadyRun, String> {
     let (rig, running) = receiving(bench, organisation, buffer)?;
     settled(&rig, &running)
 }
 
 /// Rates of a stream that the server sends, with or without segmentation offload. A tester takes it, so that no core of a client
 /// limits it.
-pub fn send(bench: &Bench, organisation: Organisation, buffer: u32, tso: bool) -> Result<Measured, String> {
+pub fn send(
+    bench: &ServerBench,
+    organisation: Organisation,
+    buffer: u32,
+    tso: bool,
+) -> Result<SteadyRun, String> {
     let text = format!(
         "{}[[sink]]\nname = \"client\"\naddress = \"10.0.0.200\"\n\
          [[cable]]\nends = [\"server\", \"client\"]\n",
@@ -57,7 +66,7 @@ pub fn send(bench: &Bench, organisation: Organisation, buffer: u32, tso: bool) -
 const SETTLED: Duration = Duration::from_ms(12);
 
 /// Rates of a stream that begins.
-pub fn settled(rig: &Rig, running: &Running) -> Result<Measured, String> {
+pub fn settled(rig: &Rig, running: &Running) -> Result<SteadyRun, String> {
     rig.forget_the_beginning();
     rig.pass(SETTLED);
     let rates = rig.measure(&[CORE], BATCH, BATCHES);
@@ -65,7 +74,7 @@ pub fn settled(rig: &Rig, running: &Running) -> Result<Measured, String> {
 }
 
 /// The values of a run, by the names that claims use.
-pub fn values(of: &str, organisation: Organisation, buffer: u32, run: &Measured) -> Values {
+pub fn values(of: &str, organisation: Organisation, buffer: u32, run: &SteadyRun) -> Values {
     let each = run.each([
         ("gbit", |rates| rates.gbit),
         ("kpps", |rates| rates.mpps * 1e3),

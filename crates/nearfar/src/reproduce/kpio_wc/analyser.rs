@@ -59,19 +59,19 @@ pub const SLOW: Card<'static> =
 pub const ORDINARY: Card<'static> = Card { nic: "82575eb", change: "", change_host: "", cable: true };
 
 /// A TLP that the analyser saw.
-pub struct Seen {
+pub struct SeenPacket {
     pub at: Time,
     pub until: Time,
     /// From the host to the card.
     pub is_down: bool,
-    pub kind: Kind,
+    pub kind: PacketKind,
     /// Bytes of data, and of everything on the lanes.
     pub payload: u64,
     pub wire: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum PacketKind {
     Write,
     Read,
     Completion,
@@ -227,7 +227,7 @@ impl Watched {
     pub fn record<T: 'static>(
         &self,
         program: impl AsyncFnOnce(Cpu) -> T + 'static,
-    ) -> Result<(T, Vec<Seen>), String> {
+    ) -> Result<(T, Vec<SeenPacket>), String> {
         let (result, capture) = self.capture(program)?;
         Ok((result, seen(&capture)))
     }
@@ -250,27 +250,27 @@ impl Watched {
 }
 
 /// The capture's TLPs.
-pub fn seen(capture: &Capture) -> Vec<Seen> {
+pub fn seen(capture: &Capture) -> Vec<SeenPacket> {
     let tlps = capture.packets.iter().filter(|passed| matches!(passed.packet, Packet::Tlp { .. }));
     let seen = tlps.enumerate().map(|(n, passed)| {
         let row = Row::of(capture, n + 1, passed, Time::ZERO);
         let (kind, payload) = match &row.decoded {
             Decoded::Tlp { tlp, payload, .. } => match &tlp.kind {
-                TlpKind::MemoryWrite(r) => (Kind::Write, r.byte_range().1 as u64),
-                TlpKind::MemoryRead(_) => (Kind::Read, 0),
-                TlpKind::CompletionData(_) => (Kind::Completion, payload.len() as u64),
-                _ => (Kind::Other, 0),
+                TlpKind::MemoryWrite(r) => (PacketKind::Write, r.byte_range().1 as u64),
+                TlpKind::MemoryRead(_) => (PacketKind::Read, 0),
+                TlpKind::CompletionData(_) => (PacketKind::Completion, payload.len() as u64),
+                _ => (PacketKind::Other, 0),
             },
-            _ => (Kind::Other, 0),
+            _ => (PacketKind::Other, 0),
         };
         let is_down = passed.from == Side::Upstream;
-        Seen { at: passed.at, until: passed.until, is_down, kind, payload, wire: row.wire_bytes }
+        SeenPacket { at: passed.at, until: passed.until, is_down, kind, payload, wire: row.wire_bytes }
     });
     seen.collect()
 }
 
 /// Frames from one buffer, or from many in turn.
-pub struct Frames {
+pub struct FrameSource {
     pages: Pages,
     /// Buffers of a page each, and the one of the next frame.
     buffers: u64,
@@ -278,13 +278,13 @@ pub struct Frames {
     out: Cell<u32>,
 }
 
-impl PacketOwner for Frames {
+impl PacketOwner for FrameSource {
     fn released(&self, _: &Cpu, _: &mut Frame) {
         self.out.set(self.out.get() - 1);
     }
 }
 
-impl Frames {
+impl FrameSource {
     /// One buffer.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use wire::kpio::{Format, LINE, framed, signature};
 use wire::nic::registers::{COUNTERS, KPIO_QUEUES, counter, kpio as register};
 
 use super::analyser::{Card, FPGA, Watched};
-use super::window::Window;
+use super::window::WindowDriver;
 use crate::reproduce::Options;
 
 const PAPERS: Format = Format::Signature(signature::EOP);
@@ -78,9 +78,9 @@ async fn write(cpu: Cpu, window: Mmio, lines: Vec<(u64, [u8; LINE])>, mut rng: R
 }
 
 /// The paper's host and card with a queue of one format.
-struct Bench {
+struct FaultBench {
     rig: Watched,
-    window: Rc<Window>,
+    window: Rc<WindowDriver>,
     device: Rc<dyn PacketDevice>,
     /// The other interface, where frames come back to.
     other: Rc<dyn PacketDevice>,
@@ -88,11 +88,11 @@ struct Bench {
     format: Format,
 }
 
-impl Bench {
+impl FaultBench {
     fn new(options: &Options, fault: Fault, format: Format, positions: Option<u32>) -> Result<Self, String> {
         let kpio = KpioParams { framed: format == Format::Framed, ..KpioParams::default() };
         let params = NicDriverParams { channels: Some(1), kpio: Some(kpio), ..NicDriverParams::default() };
-        let window = Window::beside(NicDriver::new(params));
+        let window = WindowDriver::beside(NicDriver::new(params));
         // An overrun takes interfaces that are slower than the link.
         let slow = if fault == Fault::Overrun { "change.controller.rate = \"1 Gbit/s\"\n" } else { "" };
         let narrow = positions.map(|positions| format!("change.kpio.positions = {positions}\n"));
@@ -219,7 +219,7 @@ fn frame(rng: &mut Rng, number: u32) -> Vec<u8> {
     frame
 }
 
-fn run(bench: &Bench, fault: Fault, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
+fn run(bench: &FaultBench, fault: Fault, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
     let mut writer = bench.restart()?;
     let taken_before = bench.taken()?;
     let meant: Cell<Vec<Vec<u8>>> = Cell::default();
@@ -305,7 +305,7 @@ fn tally(
     positions: Option<u32>,
     runs: u64,
 ) -> Result<Tally, String> {
-    let bench = Bench::new(options, fault, format, positions)?;
+    let bench = FaultBench::new(options, fault, format, positions)?;
     let mut rng = Seed::new(options.seed).part("kpio-wc faults").component(&format!("{fault:?}"));
     let mut all = Tally::default();
     for _ in 0..runs {

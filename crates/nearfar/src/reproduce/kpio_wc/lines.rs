@@ -11,8 +11,8 @@ use wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use wire::kpio::signature;
 use wire::nic::registers::{KPIO_QUEUES, kpio as register};
 
-use super::analyser::{Card, FPGA, Kind, NOBODY, SLOW, Seen, Watched};
-use super::window::Window;
+use super::analyser::{Card, FPGA, NOBODY, PacketKind, SLOW, SeenPacket, Watched};
+use super::window::WindowDriver;
 use super::{Values, newer};
 use crate::reproduce::Options;
 
@@ -85,10 +85,14 @@ async fn store(cpu: &Cpu, window: &Mmio, lines: &[[u8; LINE]], width: Width, pac
 }
 
 /// A card whose queue runs, and its window.
-fn started(options: &Options, card: Card<'_>, kind: MemoryType) -> Result<(Watched, Rc<Window>), String> {
+fn started(
+    options: &Options,
+    card: Card<'_>,
+    kind: MemoryType,
+) -> Result<(Watched, Rc<WindowDriver>), String> {
     let params =
         NicDriverParams { channels: Some(1), kpio: Some(KpioParams::papers()), ..NicDriverParams::default() };
-    let driver = Window::mapped(kind, NicDriver::new(params));
+    let driver = WindowDriver::mapped(kind, NicDriver::new(params));
     let rig = Watched::new(options, card, vec![driver.clone()])?;
     restart(&rig)?;
     Ok((rig, driver))
@@ -101,7 +105,7 @@ fn write(
     kind: MemoryType,
     (width, count): (Width, usize),
     pace: Pace,
-) -> Result<Vec<Seen>, String> {
+) -> Result<Vec<SeenPacket>, String> {
     let (rig, driver) = started(options, card, kind)?;
     let (window, lines) = (driver.get()?, lines(count));
     let freed = || driver.read(&rig, KPIO_QUEUES + register::FREED);
@@ -112,32 +116,32 @@ fn write(
         return Err(format!("{through} of {count} lines passed the queue"));
     }
     // The driver's own writes to registers have four bytes.
-    seen.retain(|seen| seen.is_down && seen.kind == Kind::Write && seen.payload >= 8);
+    seen.retain(|seen| seen.is_down && seen.kind == PacketKind::Write && seen.payload >= 8);
     Ok(seen)
 }
 
-fn combining(options: &Options, card: Card<'_>, count: usize) -> Result<Vec<Seen>, String> {
+fn combining(options: &Options, card: Card<'_>, count: usize) -> Result<Vec<SeenPacket>, String> {
     write(options, card, MemoryType::WriteCombining, (Width::Double, count), Pace::AsItGoes)
 }
 
 /// Share of data among the bytes on the lanes, in percent.
-fn efficiency(seen: &[Seen]) -> f64 {
+fn efficiency(seen: &[SeenPacket]) -> f64 {
     let (payload, wire) = seen.iter().fold((0, 0), |sum, seen| (sum.0 + seen.payload, sum.1 + seen.wire));
     payload as f64 / wire as f64 * 100.0
 }
 
-fn interval(seen: &[Seen]) -> f64 {
+fn interval(seen: &[SeenPacket]) -> f64 {
     let (first, last) = (seen[0].at, seen[seen.len() - 1].at);
     last.since(first).as_ns_f64() / (seen.len() - 1).max(1) as f64
 }
 
-fn gbit_per_s(seen: &[Seen]) -> f64 {
+fn gbit_per_s(seen: &[SeenPacket]) -> f64 {
     // From line to line, so that the first one's way does not count.
     LINE as f64 * 8.0 / interval(seen)
 }
 
 /// Share of data in the time that their packets take of the link, in percent of what the paper's carries.
-fn share_of_time(seen: &[Seen]) -> f64 {
+fn share_of_time(seen: &[SeenPacket]) -> f64 {
     let time: f64 = seen.iter().map(|seen| seen.until.since(seen.at).as_ns_f64()).sum();
     let payload: u64 = seen.iter().map(|seen| seen.payload).sum();
     payload as f64 * 8.0 / time / LINK_GBIT * 100.0
@@ -191,7 +195,7 @@ fn buffers_of_core(number: u32) -> String {
 /// that accepts them slowly, and uncached; then lines and uncached on a card that is short of nothing.
 pub fn other_ways(options: &Options) -> Result<[f64; 5], String> {
     let lines = 4 * LINES;
-    let fenced = |card| -> Result<Vec<Seen>, String> {
+    let fenced = |card| -> Result<Vec<SeenPacket>, String> {
         let ways = (Width::Double, lines);
         write(options, card, MemoryType::WriteCombining, ways, Pace::Fenced)
     };

@@ -9,7 +9,7 @@ use drivers::nic::{KpioParams, NicDriverParams};
 use hardware::memory::NodeCounters;
 
 use super::Values;
-use super::analyser::{FPGA, Frames, HEADERS, Watched};
+use super::analyser::{FPGA, FrameSource, HEADERS, Watched};
 use crate::reproduce::Options;
 
 const SIZES: [u32; 7] = [16, 64, 128, 256, 512, 1024, 1472];
@@ -34,7 +34,7 @@ pub fn traffic(options: &Options) -> Result<Values, String> {
         let rig = Watched::with_nic(options, FPGA, params)?;
         let (kernel, device) = (rig.kernel(), rig.device()?);
         let (frames, _) = rig.record(async move |cpu| {
-            let frames = Frames::in_turn(&cpu, &kernel, BUFFERS).map_err(|error| error.to_string())?;
+            let frames = FrameSource::in_turn(&cpu, &kernel, BUFFERS).map_err(|error| error.to_string())?;
             // All buffers have been written before.
             for _ in 0..1 << BUFFERS {
                 frames.turn();

@@ -11,7 +11,7 @@ use units::Time;
 use wire::pcie::{Dllp, Sequence, TlpKind};
 
 use super::Values;
-use super::analyser::{Card, FPGA, Frames, HEADERS, ORDINARY, SLOW, Watched};
+use super::analyser::{Card, FPGA, FrameSource, HEADERS, ORDINARY, SLOW, Watched};
 use crate::reproduce::Options;
 use crate::trace::{Capture, Decoded, Row};
 
@@ -98,7 +98,7 @@ fn ping(options: &Options, card: Card<'_>, kpio: Option<KpioParams>) -> Result<V
     for _ in 0..2 {
         let (kernel, device) = (rig.kernel(), rig.device()?);
         let (sent, capture) = rig.capture(async move |cpu| {
-            let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
+            let frames = FrameSource::new(&cpu, &kernel).map_err(|error| error.to_string())?;
             frames.send_to(&cpu, &device, to, PACKET, 1).await;
             Ok::<(), String>(())
         })?;

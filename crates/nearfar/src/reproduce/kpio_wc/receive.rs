@@ -11,7 +11,7 @@ use units::Duration;
 use wire::kpio::LINE;
 
 use super::Values;
-use super::analyser::{FPGA, Frames, HEADERS, Kind, Watched};
+use super::analyser::{FPGA, FrameSource, HEADERS, PacketKind, Watched};
 use crate::reproduce::Options;
 
 const SIZES: [u32; 8] = [16, 64, 128, 256, 512, 768, 1024, 1472];
@@ -44,7 +44,7 @@ fn receive(rig: &Watched, to: MacAddr, arrivals: &Rc<PacketQueue>, length: u32) 
         (begin + loads, loads, bytes)
     });
     let (sent, seen) = rig.record(async move |cpu| {
-        let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
+        let frames = FrameSource::new(&cpu, &kernel).map_err(|error| error.to_string())?;
         frames.send_to(&cpu, &device, to, length, 1).await;
         Ok::<(), String>(())
     })?;
@@ -55,7 +55,7 @@ fn receive(rig: &Watched, to: MacAddr, arrivals: &Rc<PacketQueue>, length: u32) 
     if !is_whole {
         return Err(format!("a frame of {length} B was damaged"));
     }
-    let lines = seen.iter().filter(|s| s.is_down && s.kind == Kind::Write && s.payload == LINE as u64);
+    let lines = seen.iter().filter(|s| s.is_down && s.kind == PacketKind::Write && s.payload == LINE as u64);
     let came = lines.map(|line| line.until).max().ok_or("no line went to the card")?;
     Ok(Cost { latency: end.since(came), cpu: driver_time() - before + loads })
 }

@@ -4,7 +4,7 @@ use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, Sele
 use units::Time;
 
 use super::Values;
-use super::analyser::{Card, FPGA, Frames, HEADERS, Kind, Seen, Watched, tcp_frame};
+use super::analyser::{Card, FPGA, FrameSource, HEADERS, PacketKind, SeenPacket, Watched, tcp_frame};
 use crate::reproduce::Options;
 
 /// Messages for which all ways are given.
@@ -36,17 +36,17 @@ fn ways() -> [(&'static str, NicDriverParams); 8] {
 }
 
 /// When the last byte of a message was in the card: before the card says anything itself.
-fn arrival(seen: &[Seen]) -> Option<Time> {
-    let said = seen.iter().filter(|s| !s.is_down && s.kind == Kind::Write).map(|s| s.at).min();
-    let brings = |s: &&Seen| s.is_down && matches!(s.kind, Kind::Write | Kind::Completion);
+fn arrival(seen: &[SeenPacket]) -> Option<Time> {
+    let said = seen.iter().filter(|s| !s.is_down && s.kind == PacketKind::Write).map(|s| s.at).min();
+    let brings = |s: &&SeenPacket| s.is_down && matches!(s.kind, PacketKind::Write | PacketKind::Completion);
     seen.iter().filter(brings).filter(|s| said.is_none_or(|said| s.at < said)).map(|s| s.until).max()
 }
 
 /// Sends one message; gives when the program began and ended, and what passed the link.
-fn send(rig: &Watched, bytes: Vec<u8>) -> Result<((Time, Time), Vec<Seen>), String> {
+fn send(rig: &Watched, bytes: Vec<u8>) -> Result<((Time, Time), Vec<SeenPacket>), String> {
     let (kernel, device) = (rig.kernel(), rig.device()?);
     let (times, seen) = rig.record(async move |cpu| {
-        let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
+        let frames = FrameSource::new(&cpu, &kernel).map_err(|error| error.to_string())?;
         frames.store(&cpu, &bytes).await;
         let begin = cpu.now();
         frames.send_again(&cpu, &device, bytes.len() as u32).await;
@@ -105,7 +105,7 @@ pub fn receive_slots(options: &Options) -> Result<Values, String> {
             let frame = tcp_frame(rig.other()?, 5001, (HEADERS + message).max(54) as usize);
             let (_, seen) = send(&rig, frame)?;
             // Counts of lines have four bytes.
-            let up = || seen.iter().filter(|s| !s.is_down && s.kind == Kind::Write && s.payload >= 8);
+            let up = || seen.iter().filter(|s| !s.is_down && s.kind == PacketKind::Write && s.payload >= 8);
             let (first, last) = (up().map(|s| s.at).min(), up().map(|s| s.until).max());
             let took = last.zip(first).map(|(last, first)| last.since(first).as_ns_f64());
             let took = took.ok_or_else(|| format!("{message} B did not come by {name}"))?;

@@ -9,7 +9,7 @@ use drivers::nic::{KpioParams, NicDriverParams};
 use wire::kpio::signature;
 
 use super::Values;
-use super::analyser::{Card, FPGA, Frames, HEADERS, Kind, ORDINARY, Seen, Watched};
+use super::analyser::{Card, FPGA, FrameSource, HEADERS, ORDINARY, PacketKind, SeenPacket, Watched};
 use crate::reproduce::Options;
 
 /// Messages for which both figures are given: those of the claims, and their neighbours at lines' ends.
@@ -52,17 +52,17 @@ impl Path {
     }
 
     /// Whether a TLP brings a message's bytes into the card.
-    fn carries(self, seen: &Seen) -> bool {
-        let kind = if self == Self::Dma { Kind::Completion } else { Kind::Write };
+    fn carries(self, seen: &SeenPacket) -> bool {
+        let kind = if self == Self::Dma { PacketKind::Completion } else { PacketKind::Write };
         seen.is_down && seen.kind == kind
     }
 }
 
 /// Sends `count` messages; gives what passed the link.
-fn send(rig: &Watched, message: u32, count: u32) -> Result<Vec<Seen>, String> {
+fn send(rig: &Watched, message: u32, count: u32) -> Result<Vec<SeenPacket>, String> {
     let (kernel, device) = (rig.kernel(), rig.device()?);
     let (sent, seen) = rig.record(async move |cpu| {
-        let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
+        let frames = FrameSource::new(&cpu, &kernel).map_err(|error| error.to_string())?;
         frames.send(&cpu, &device, HEADERS + message, count).await;
         Ok::<(), String>(())
     })?;
@@ -70,8 +70,8 @@ fn send(rig: &Watched, message: u32, count: u32) -> Result<Vec<Seen>, String> {
 }
 
 /// From the first symbol of the first TLP that belongs to a message to the last one of its last in the card.
-fn latency(path: Path, seen: &[Seen]) -> Option<f64> {
-    let begin = seen.iter().find(|seen| seen.is_down && seen.kind == Kind::Write)?.at;
+fn latency(path: Path, seen: &[SeenPacket]) -> Option<f64> {
+    let begin = seen.iter().find(|seen| seen.is_down && seen.kind == PacketKind::Write)?.at;
     let end = seen.iter().filter(|seen| path.carries(seen)).map(|seen| seen.until).max()?;
     Some(end.since(begin).as_ns_f64())
 }
@@ -139,8 +139,8 @@ pub fn latencies(options: &Options) -> Result<Values, String> {
 }
 
 /// Bits of messages per second, sent back to back: from the first message's end to the last one's.
-fn throughput(path: Path, message: u32, seen: &[Seen]) -> Option<f64> {
-    let begin = seen.iter().find(|seen| seen.is_down && seen.kind == Kind::Write)?.at;
+fn throughput(path: Path, message: u32, seen: &[SeenPacket]) -> Option<f64> {
+    let begin = seen.iter().find(|seen| seen.is_down && seen.kind == PacketKind::Write)?.at;
     let end = seen.iter().filter(|seen| path.carries(seen)).map(|seen| seen.until).max()?;
     Some(f64::from(message) * 8.0 * f64::from(COUNT) / end.since(begin).as_ns_f64())
 }

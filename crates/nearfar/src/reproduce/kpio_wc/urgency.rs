@@ -7,7 +7,7 @@ use drivers::nic::{Flow, KpioParams, NicDriverParams, Select};
 use units::Duration;
 
 use super::Values;
-use super::analyser::{FPGA, Frames, HEADERS, Kind, Watched, tcp_frame};
+use super::analyser::{FPGA, FrameSource, HEADERS, PacketKind, Watched, tcp_frame};
 use crate::reproduce::Options;
 
 /// Bytes of a large frame.
@@ -37,7 +37,7 @@ fn latency(rig: &Watched, message: u32, load: u32, joined: bool) -> Result<f64, 
     let bulk = tcp_frame(rig.nobody(), PORTS.1, LARGE);
     let urgent = tcp_frame(rig.other()?, PORTS.0, frame_of(message));
     let (due, seen) = rig.record(async move |cpu| {
-        let (large, small) = (Frames::new(&cpu, &kernel).ok()?, Frames::new(&cpu, &kernel).ok()?);
+        let (large, small) = (FrameSource::new(&cpu, &kernel).ok()?, FrameSource::new(&cpu, &kernel).ok()?);
         large.store(&cpu, &bulk).await;
         small.store(&cpu, &urgent).await;
         let due = cpu.now() + AFTER;
@@ -59,8 +59,9 @@ fn latency(rig: &Watched, message: u32, load: u32, joined: bool) -> Result<f64, 
     })?;
     let due = due.ok_or("there is no memory for frames")?;
     // Nobody takes the large ones. What the card writes else are completions, of 16 B each.
-    let arrived =
-        seen.iter().find(|s| !s.is_down && s.kind == Kind::Write && s.payload > 16 && s.payload % 16 != 0);
+    let arrived = seen
+        .iter()
+        .find(|s| !s.is_down && s.kind == PacketKind::Write && s.payload > 16 && s.payload % 16 != 0);
     let arrived = arrived.ok_or_else(|| format!("the urgent message of {message} B did not arrive"))?;
     Ok(arrived.until.since(due).as_ns_f64() / 1e3)
 }

@@ -13,13 +13,13 @@ use wire::nic::registers::KPIO_BAR;
 use super::analyser::Watched;
 
 /// A driver that lets programs write to a card's window, beside the card's own driver.
-pub struct Window {
+pub struct WindowDriver {
     kind: MemoryType,
     driver: Rc<dyn PciDriver>,
     mapped: RefCell<Option<(Mmio, Mmio)>>,
 }
 
-impl Window {
+impl WindowDriver {
     /// Write-combining.
     pub fn beside(driver: Rc<dyn PciDriver>) -> Rc<Self> {
         Self::mapped(MemoryType::WriteCombining, driver)
@@ -61,7 +61,7 @@ impl Window {
     }
 }
 
-impl PciDriver for Window {
+impl PciDriver for WindowDriver {
     fn name(&self) -> &'static str {
         "window"
     }

@@ -88,7 +88,7 @@ impl Point {
 
 /// Rates of a run in its steady state.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rates {
+pub struct GuestRates {
     /// Packets that guests forwarded, sent or were given, in millions a second.
     pub mpps: f64,
     /// Their bytes, Gbit/s.
@@ -121,7 +121,7 @@ pub struct Rates {
 
 /// What has been counted.
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct GuestCounts {
     packets: u64,
     bytes: u64,
     interrupts: u64,
@@ -243,10 +243,10 @@ impl Rig {
         self.start(1, &cpus, line).map(drop)
     }
 
-    fn guest_counts(&self) -> Counts {
+    fn guest_counts(&self) -> GuestCounts {
         let host = &self.host(0);
         let face = host.kernel.face();
-        let mut counts = Counts { traffic: self.traffic(0), ..Counts::default() };
+        let mut counts = GuestCounts { traffic: self.traffic(0), ..GuestCounts::default() };
         for passed in host.vnics().iter().map(|vnic| vnic.counters()) {
             counts.packets += passed.sent.max(passed.received);
             counts.interrupts += passed.interrupts;
@@ -272,17 +272,17 @@ impl Rig {
     }
 
     /// Measures until packets pass at a steady rate.
-    pub fn rates(&self, settling: Duration, (batch, most): (Duration, usize)) -> Rates {
+    pub fn rates(&self, settling: Duration, (batch, most): (Duration, usize)) -> GuestRates {
         self.pass(settling);
         let batches = self.until_steady(batch, most, || self.guest_counts(), |counts| counts.packets);
         let steady = batches.steady(batch);
         let (rate, half) = steady.of(|first, last, ns| (last.packets - first.packets) as f64 / ns);
         let ((first, last), ns) = (steady.ends(), steady.ns());
         let packets = (last.packets - first.packets) as f64;
-        let gbit = |of: fn(&Counts) -> u64| (of(last) - of(first)) as f64 * 8.0 / ns;
-        let cores = |of: fn(&Counts) -> Duration| (of(last) - of(first)).as_ns_f64() / ns;
+        let gbit = |of: fn(&GuestCounts) -> u64| (of(last) - of(first)) as f64 * 8.0 / ns;
+        let cores = |of: fn(&GuestCounts) -> Duration| (of(last) - of(first)).as_ns_f64() / ns;
         let (sent, returned) = ((last.sent - first.sent) as f64, (last.returned - first.returned) as f64);
-        Rates {
+        GuestRates {
             mpps: packets / ns * 1e3,
             gbit: gbit(|counts| counts.bytes),
             interval: half / rate,
@@ -302,7 +302,7 @@ impl Rig {
 }
 
 /// Measures a point in a layout.
-pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> Result<Rates, String> {
+pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> Result<GuestRates, String> {
     let rig = Rig::boot_placed(options, &text(point, layout, more), layout)?;
     match point.guest {
         Guest::Forwards(..) => rig.start_in_guests("l2fwd")?,

@@ -22,7 +22,7 @@ use virt::placement::Thresholds;
 use super::runs::{self as all, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
-use guests::{Guest, Pair, Point, Rates};
+use guests::{Guest, GuestRates, Pair, Point};
 use layout::Layout;
 
 /// Nodes of the slides' two hosts, of which most is about the first.
@@ -108,14 +108,14 @@ fn live(options: &Options) -> Result<Values, String> {
 
 /// A run: a point in a layout, and what is changed in the machine.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Run {
+struct PointRun {
     name: String,
     point: Point,
     layout: Layout,
     more: &'static str,
 }
 
-impl Run {
+impl PointRun {
     fn new(point: Point, layout: Layout) -> Self {
         let name = format!("{}{}/{}", place(layout.nodes), point.name(), layout.name());
         Self { name, point, layout, more: "" }
@@ -225,40 +225,40 @@ fn ends(nodes: u8, vms: usize) -> [Layout; 3] {
 }
 
 /// The longest first.
-fn ordered(runs: BTreeSet<Run>) -> Vec<Run> {
-    let mut runs: Vec<Run> = runs.into_iter().collect();
+fn ordered(runs: BTreeSet<PointRun>) -> Vec<PointRun> {
+    let mut runs: Vec<PointRun> = runs.into_iter().collect();
     runs.sort_by_key(|run| std::cmp::Reverse(run.point.vms));
     runs
 }
 
 /// The runs with one I/O thread, whose load says which others are needed; those of the phase diagram; those without DDIO.
-fn runs() -> Vec<Run> {
+fn runs() -> Vec<PointRun> {
     let mut runs = BTreeSet::new();
     for (nodes, point) in compared() {
         let blind = (1..=SEEDS).map(|seed| Layout::blind(nodes, point.vms, 1, seed));
         let [still, light, _] = ends(nodes, point.vms);
         let own = [still, light].into_iter().chain(Layout::near(nodes, point.vms, 1));
-        runs.extend(own.chain(blind).map(|layout| Run::new(point, layout)));
+        runs.extend(own.chain(blind).map(|layout| PointRun::new(point, layout)));
     }
     for point in phases() {
-        runs.extend(ends(NODES, point.vms).map(|layout| Run::new(point, layout)));
+        runs.extend(ends(NODES, point.vms).map(|layout| PointRun::new(point, layout)));
     }
     for vms in COMPARED {
         for frame in FRAMES {
             let point = Point { guest: Guest::Forwards(frame, 100), vms };
-            runs.extend(Layout::near(NODES, vms, 1).map(|near| Run::without_ddio(point, near)));
+            runs.extend(Layout::near(NODES, vms, 1).map(|near| PointRun::without_ddio(point, near)));
         }
     }
     ordered(runs)
 }
 
 /// What is to be run besides, where one thread's load asks for one at each node.
-fn further(table: &Table<'_>) -> Vec<Run> {
+fn further(table: &Table<'_>) -> Vec<PointRun> {
     let mut runs = BTreeSet::new();
     for at @ (nodes, point) in compared() {
         if let Some(heavy) = table.ends(at).filter(|layout| layout.threads.len() > 1) {
             let near = Layout::near(nodes, point.vms, heavy.threads.len());
-            runs.extend(near.into_iter().chain([heavy]).map(|layout| Run::new(point, layout)));
+            runs.extend(near.into_iter().chain([heavy]).map(|layout| PointRun::new(point, layout)));
         }
         runs.extend(table.blind(at).into_iter().flatten());
     }
@@ -267,7 +267,7 @@ fn further(table: &Table<'_>) -> Vec<Run> {
 }
 
 /// Values of a run, by its name.
-fn values(name: &str, rates: &Rates) -> Values {
+fn values(name: &str, rates: &GuestRates) -> Values {
     let each = [
         ("mpps", rates.mpps),
         ("gbit", rates.gbit),
@@ -308,26 +308,26 @@ impl Mean {
 struct Table<'a>(&'a Values);
 
 impl Table<'_> {
-    fn of(&self, what: &str, run: &Run) -> Option<f64> {
+    fn of(&self, what: &str, run: &PointRun) -> Option<f64> {
         self.0.get(&format!("run/{what}/{}", run.name)).copied()
     }
 
     /// Where the scheduler ends, from machines that are balanced over the nodes.
     fn ends(&self, (nodes, point): (u8, Point)) -> Option<Layout> {
         let [still, light, heavy] = ends(nodes, point.vms);
-        let load = self.of("load", &Run::new(point, still.clone()))?;
+        let load = self.of("load", &PointRun::new(point, still.clone()))?;
         if threads((nodes, point), load) > 1 {
             return Some(heavy);
         }
-        let busy = self.of("vcpus", &Run::new(point, still.clone()))?;
+        let busy = self.of("vcpus", &PointRun::new(point, still.clone()))?;
         let is_intensive = load >= THRESHOLDS.intensive * point.vms as f64 && load >= THRESHOLDS.share * busy;
         Some(if is_intensive { light } else { still })
     }
 
     /// The baseline's runs at a point, one for each seed, in the mode that its own load asks for.
-    fn blind(&self, (nodes, point): (u8, Point)) -> Option<Vec<Run>> {
+    fn blind(&self, (nodes, point): (u8, Point)) -> Option<Vec<PointRun>> {
         let of_seed = |seed| {
-            let run = |threads| Run::new(point, Layout::blind(nodes, point.vms, threads, seed));
+            let run = |threads| PointRun::new(point, Layout::blind(nodes, point.vms, threads, seed));
             let load = self.of("load", &run(1))?;
             Some(run(threads((nodes, point), load)))
         };
@@ -335,18 +335,18 @@ impl Table<'_> {
     }
 
     /// Scheduler, baseline and bound at a point of a host with so many nodes.
-    fn compare(&self, at @ (nodes, point): (u8, Point)) -> Option<Compared> {
-        let numa = Run::new(point, self.ends(at)?);
+    fn compare(&self, at @ (nodes, point): (u8, Point)) -> Option<PolicyPoint> {
+        let numa = PointRun::new(point, self.ends(at)?);
         let own = numa.layout.threads.len();
         let blind = self.blind(at)?;
-        let bound = Layout::near(nodes, point.vms, own).map(|near| Run::new(point, near));
-        let mean = |of: &dyn Fn(&Run) -> Option<f64>| {
+        let bound = Layout::near(nodes, point.vms, own).map(|near| PointRun::new(point, near));
+        let mean = |of: &dyn Fn(&PointRun) -> Option<f64>| {
             Some(Mean::of(&blind.iter().map(of).collect::<Option<Vec<_>>>()?))
         };
-        let gbit = |run: &Run| self.of("gbit", run);
-        let spent = |run: &Run| Some(self.of("threads", run)? / gbit(run)?);
-        let cores = |run: &Run| Some(self.of("cores", run)? / gbit(run)?);
-        Some(Compared {
+        let gbit = |run: &PointRun| self.of("gbit", run);
+        let spent = |run: &PointRun| Some(self.of("threads", run)? / gbit(run)?);
+        let cores = |run: &PointRun| Some(self.of("cores", run)? / gbit(run)?);
+        Some(PolicyPoint {
             nodes,
             point,
             modes: (own, mean(&|run| Some(run.layout.threads.len() as f64))?.mean),
@@ -363,7 +363,7 @@ impl Table<'_> {
 }
 
 /// A point's three.
-struct Compared {
+struct PolicyPoint {
     nodes: u8,
     point: Point,
     /// Threads of the scheduler, and of the baseline in the mean.
@@ -382,7 +382,7 @@ struct Compared {
     link: (f64, Mean),
 }
 
-impl Compared {
+impl PolicyPoint {
     /// By how much the scheduler's throughput is above the baseline's, percent.
     fn gain(&self) -> f64 {
         100.0 * (self.gbit.0 / self.gbit.1.mean - 1.0)
@@ -486,7 +486,7 @@ fn phase_diagram(table: &Table<'_>) -> Vec<Phase> {
     let of = |vms: usize| {
         let loads = LOADS.map(|load| {
             let point = Point { guest: Guest::Forwards(512, load), vms };
-            let [still, light, heavy] = ends(NODES, vms).map(|layout| Run::new(point, layout));
+            let [still, light, heavy] = ends(NODES, vms).map(|layout| PointRun::new(point, layout));
             let one = match table.ends((NODES, point))? {
                 own if own == still.layout => &still,
                 _ => &light,
@@ -499,24 +499,25 @@ fn phase_diagram(table: &Table<'_>) -> Vec<Phase> {
 }
 
 /// Values that follow from those of several runs.
-fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
+fn derived(values: &Values, compared: &[PolicyPoint], phases: &[Phase]) -> Values {
     let table = Table(values);
     let mut derived: Values = compared.iter().flat_map(|one| one.values()).collect();
-    let most = |of: fn(&Compared) -> f64, such: &dyn Fn(&Compared) -> bool| {
+    let most = |of: fn(&PolicyPoint) -> f64, such: &dyn Fn(&PolicyPoint) -> bool| {
         compared.iter().filter(|one| such(one)).map(of).fold(f64::MIN, f64::max)
     };
-    let least = |of: fn(&Compared) -> f64, such: &dyn Fn(&Compared) -> bool| {
+    let least = |of: fn(&PolicyPoint) -> f64, such: &dyn Fn(&PolicyPoint) -> bool| {
         compared.iter().filter(|one| such(one)).map(of).fold(f64::MAX, f64::min)
     };
-    let is_two = |one: &Compared| one.nodes == NODES;
-    let is_four = |one: &Compared| one.nodes == FOUR;
-    let is_light = |one: &Compared| is_two(one) && one.modes.0 == 1;
-    let is_heavy = |one: &Compared| is_two(one) && one.modes.0 > 1;
-    let is_dpdk =
-        |one: &Compared| is_two(one) && one.point.vms == 1 && matches!(one.point.guest, Guest::Forwards(..));
+    let is_two = |one: &PolicyPoint| one.nodes == NODES;
+    let is_four = |one: &PolicyPoint| one.nodes == FOUR;
+    let is_light = |one: &PolicyPoint| is_two(one) && one.modes.0 == 1;
+    let is_heavy = |one: &PolicyPoint| is_two(one) && one.modes.0 > 1;
+    let is_dpdk = |one: &PolicyPoint| {
+        is_two(one) && one.point.vms == 1 && matches!(one.point.guest, Guest::Forwards(..))
+    };
     if compared.len() == self::compared().len() {
         for (name, such) in [
-            ("all", &(|_: &Compared| true) as &dyn Fn(&Compared) -> bool),
+            ("all", &(|_: &PolicyPoint| true) as &dyn Fn(&PolicyPoint) -> bool),
             ("two", &is_two),
             ("light", &is_light),
             ("heavy", &is_heavy),
@@ -534,10 +535,10 @@ fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
                     derived.insert(key, one.gain());
                 }
             }
-            derived.insert(format!("most-saved/{name}"), most(Compared::saved, such));
-            derived.insert(format!("least-saved/{name}"), least(Compared::saved, such));
+            derived.insert(format!("most-saved/{name}"), most(PolicyPoint::saved, such));
+            derived.insert(format!("least-saved/{name}"), least(PolicyPoint::saved, such));
         }
-        let over = |one: &Compared| Some(100.0 * (one.gbit.0 / one.bound? - 1.0));
+        let over = |one: &PolicyPoint| Some(100.0 * (one.gbit.0 / one.bound? - 1.0));
         let highest = compared.iter().filter(|one| is_two(one)).filter_map(over).fold(f64::MIN, f64::max);
         derived.insert("below-bound".into(), -highest);
     }
@@ -545,8 +546,8 @@ fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
         let gain = |frame: u16| {
             let point = Point { guest: Guest::Forwards(frame, 100), vms };
             let near = Layout::near(NODES, vms, 1)?;
-            let with = table.of("gbit", &Run::new(point, near.clone()))?;
-            Some(100.0 * (with / table.of("gbit", &Run::without_ddio(point, near))? - 1.0))
+            let with = table.of("gbit", &PointRun::new(point, near.clone()))?;
+            Some(100.0 * (with / table.of("gbit", &PointRun::without_ddio(point, near))? - 1.0))
         };
         let gains: Option<Vec<f64>> = FRAMES.into_iter().map(gain).collect();
         if let Some(gains) = gains {
@@ -561,7 +562,7 @@ fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
     derived
 }
 
-fn sections(compared: &[Compared], phases: &[Phase]) -> Vec<Section> {
+fn sections(compared: &[PolicyPoint], phases: &[Phase]) -> Vec<Section> {
     let header = [
         "point",
         "I/O threads, scheduler/baseline",
@@ -581,7 +582,7 @@ fn sections(compared: &[Compared], phases: &[Phase]) -> Vec<Section> {
     let grid = DataTable {
         title: "Scheduler, baseline, bound".into(),
         header: header.map(str::to_owned).to_vec(),
-        rows: compared.iter().map(Compared::row).collect(),
+        rows: compared.iter().map(PolicyPoint::row).collect(),
         numbers_from: 2,
     };
     let row = |phase: &Phase| {
@@ -671,11 +672,11 @@ fn charts(phases: &[Phase]) -> Vec<Chart> {
 /// A machine, part or scenario file that is wrong.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::numa_io();
-    let run = |run: &Run| {
+    let run = |run: &PointRun| {
         let rates = guests::measure(options, run.point, &run.layout, run.more)?;
         Ok(values(&run.name, &rates))
     };
-    let make = |mut runs: Vec<Run>| {
+    let make = |mut runs: Vec<PointRun>| {
         runs.retain(|run| options.wants(&run.name));
         all::make("numa-io", &runs, progress, |run| &run.name, run)
     };

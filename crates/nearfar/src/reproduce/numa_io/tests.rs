@@ -15,7 +15,7 @@ fn options() -> Options {
     Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
 }
 
-fn of(point: Point, layout: &Layout) -> Rates {
+fn of(point: Point, layout: &Layout) -> GuestRates {
     guests::measure(&options(), point, layout, "").unwrap()
 }
 
@@ -68,7 +68,7 @@ fn ends_as_the_grid_says(points: &[(u8, u16, u8, usize)]) {
         let point = Point { guest: Guest::Forwards(frame, load), vms };
         let still = Layout::still(nodes, vms);
         let given = of(point, &still);
-        let known = values(&Run::new(point, still.clone()).name, &given);
+        let known = values(&PointRun::new(point, still.clone()).name, &given);
         let grid = Table(&known).ends((nodes, point)).unwrap();
         let begins = if vms == 1 { Layout::at(nodes, vec![1], false) } else { still };
         let live = Rig::scheduled(&options(), point, &begins).unwrap();

@@ -17,7 +17,7 @@ use crate::batch::{self, Job, Length};
 use crate::bench::{Bench, BenchError, Effort};
 use crate::progress::Progress;
 
-use model::{Compared, against_the_closed_form};
+use model::{ModelPoint, against_the_closed_form};
 
 /// The card with which the paper's machines were measured.
 const CARD: &str = "nfp6000";

@@ -10,7 +10,7 @@ use crate::progress::Progress;
 
 /// Goodput of one kind of transfer, by closed form and by simulation (Gbit/s; per direction where both are used).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compared {
+pub struct ModelPoint {
     /// The test.
     pub test: Test,
     /// Bytes of a transfer.
@@ -36,7 +36,7 @@ pub fn against_the_closed_form(
     library: &Library,
     seed: u64,
     progress: &dyn Progress,
-) -> Result<Vec<Compared>, Diagnostics> {
+) -> Result<Vec<ModelPoint>, Diagnostics> {
     let machine = Doc::<Machine>::load(library, MACHINE)?.read()?;
     let bench = |card: &str| -> Result<Bench, Diagnostics> {
         let card = Doc::<Part>::load(library, card)?.read()?;
@@ -75,7 +75,7 @@ pub fn against_the_closed_form(
     let link = analytic::Link::gen3_x8();
     Ok(cases
         .iter()
-        .map(|&((test, direction), transfer)| Compared {
+        .map(|&((test, direction), transfer)| ModelPoint {
             test,
             transfer,
             closed_form: link.goodput(direction, Bytes::new(transfer)).as_gbit_per_s_f64(),

@@ -7,7 +7,7 @@ use machine::{Determined, Diagnostics, Doc, Kind, Listed, Machine};
 use results::claims::{ClaimFile, Evidence, Sample, Verdict};
 use results::report::{Chart, Curve, DataTable, Scale, Section};
 
-use super::Compared;
+use super::ModelPoint;
 
 /// The sections, in order.
 ///
@@ -17,7 +17,7 @@ pub fn sections(
     file: &ClaimFile,
     evidence: &Evidence,
     measured: Option<&Evidence>,
-    closed_form: &[Compared],
+    closed_form: &[ModelPoint],
     machines: &BTreeMap<String, Doc<Machine>>,
 ) -> Result<Vec<Section>, Diagnostics> {
     Ok(vec![by_the_files(file, evidence, measured), closed_form_section(closed_form), assumptions(machines)?])
@@ -70,7 +70,7 @@ fn by_the_files(file: &ClaimFile, evidence: &Evidence, measured: Option<&Evidenc
     }
 }
 
-fn closed_form_section(closed_form: &[Compared]) -> Section {
+fn closed_form_section(closed_form: &[ModelPoint]) -> Section {
     let number = |value: Option<f64>| value.map_or_else(|| "–".into(), |v| format!("{v:.2}"));
     let rows = closed_form
         .iter()

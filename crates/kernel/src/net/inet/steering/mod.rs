@@ -31,7 +31,7 @@ use super::means::Means;
 use super::tcp::{Came, Ends};
 use backlog::Backlogs;
 use rings::Rings;
-use tables::{Cores, Flows, hash_of};
+use tables::{Flows, SocketFlows, hash_of};
 
 use crate::irq::Softirqs;
 use crate::net::NetDevice;
@@ -106,7 +106,7 @@ pub struct Steering {
     stack: Weak<Stack>,
     means: Rc<Means>,
     params: SteeringParams,
-    cores: Cores,
+    cores: SocketFlows,
     flows: Flows,
     backlogs: Backlogs,
     rings: Rc<Rings>,
@@ -124,7 +124,7 @@ impl Steering {
             stack: stack.clone(),
             means: Rc::clone(means),
             params,
-            cores: Cores::new(params.entries),
+            cores: SocketFlows::new(params.entries),
             flows: Flows::new(params.entries),
             backlogs: Backlogs::new(stack, Rc::clone(softirqs)),
             rings: Rings::new(means, interfaces, params.idle, params.scan),

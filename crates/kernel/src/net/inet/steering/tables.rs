@@ -64,9 +64,9 @@ impl<T: Copy + Default> Table<T> {
 
 /// On which core the socket of a flow was used last (Linux: `rps_sock_flow_table`): the flow's hash, to know it from others of
 /// its place, and the core.
-pub struct Cores(Table<Option<(u32, CpuId)>>);
+pub struct SocketFlows(Table<Option<(u32, CpuId)>>);
 
-impl Cores {
+impl SocketFlows {
     pub fn new(entries: u32) -> Self {
         // The hash's upper bits with the core (Linux: `u32`).
         Self(Table::new(entries, 4))

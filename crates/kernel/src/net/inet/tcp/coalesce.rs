@@ -20,7 +20,7 @@ const FLOWS: usize = 8;
 const MOST: u32 = 65_535 - 120;
 
 /// A segment to which others may be joined.
-struct Held {
+struct HeldSegment {
     ends: Ends,
     /// The first segment's header; the last one's flags.
     header: TcpHeader,
@@ -36,10 +36,10 @@ struct Held {
 /// What receiving queues hold during a poll, the oldest first.
 pub struct Coalescing {
     means: Rc<Means>,
-    queues: RefCell<BTreeMap<Ring, Vec<Held>>>,
+    queues: RefCell<BTreeMap<Ring, Vec<HeldSegment>>>,
 }
 
-impl Held {
+impl HeldSegment {
     /// Whether a segment follows right behind.
     fn takes(&self, next: &Self) -> bool {
         let owner = |held: &Self| held.packet.owner.as_ref().map(Rc::as_ptr).map(|p| p.cast::<()>());
@@ -105,7 +105,7 @@ impl Coalescing {
         let came = Came { segments: 1, marked: headers.ip.traffic_class & ecn::MASK == ecn::CONGESTED };
         let plain = header.flags.without(TcpFlags::PSH) == TcpFlags::ACK;
         let may = plain && length > 0 && packet.checksum == Checksum::Good;
-        let mut new = Held { ends, header, packet, skip, length, each: length, came };
+        let mut new = HeldSegment { ends, header, packet, skip, length, each: length, came };
         let Some(queue) = queue else { return [Some(new.upward()), None] };
         let mut queues = self.queues.borrow_mut();
         let held = queues.entry(queue).or_default();
@@ -134,7 +134,7 @@ impl Coalescing {
     /// A poll of a queue ends: what is held goes on.
     pub fn flush(&self, queue: Ring) -> impl Iterator<Item = Upward> {
         let held = self.queues.borrow_mut().get_mut(&queue).map(core::mem::take);
-        held.into_iter().flatten().map(Held::upward)
+        held.into_iter().flatten().map(HeldSegment::upward)
     }
 }
 
