@@ -1,4 +1,4 @@
-//! Advanced error reporting: who reports an error is asked which, and `recovery` sees to it.
+//! Advanced error reporting (AER): reads who reported an error, and starts recovery.
 
 use std::rc::Rc;
 
@@ -10,39 +10,39 @@ use super::{Function, Pci};
 
 /// Root error command: interrupt on correctable, non-fatal and fatal errors.
 const REPORT_ALL: u32 = 0b111;
-/// Root error status: a correctable error, another error; and that more came before the first was looked at, whose source
-/// is not kept (base spec 7.8.4.10).
+/// Root error status: a correctable error, an uncorrectable one, and further ones whose source was not recorded
+/// because the first was still pending (base spec 7.8.4.10).
 const CORRECTABLE: u32 = 1 << 0;
 const MORE_CORRECTABLE: u32 = 1 << 1;
 const UNCORRECTABLE: u32 = 1 << 2;
 const MORE_UNCORRECTABLE: u32 = 1 << 3;
-/// Root error status: its bits that are cleared by writing ones.
+/// Root error status: all bits that are cleared by writing ones.
 const ALL: u32 = 0x7f;
 
-/// Counts of reported errors.
+/// Error counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ErrorCounters {
-    /// Corrected by hardware.
+    /// Errors corrected by hardware.
     pub correctable: u64,
-    /// A request was lost.
+    /// Non-fatal errors: a request was lost.
     pub non_fatal: u64,
-    /// The link or the function cannot be relied on.
+    /// Fatal errors: the link or the function is unreliable.
     pub fatal: u64,
-    /// Functions that went on afterwards.
+    /// Functions that recovered.
     pub recovered: u64,
     /// Functions that were given up.
     pub failed: u64,
 }
 
 impl Pci {
-    /// Lets a root port interrupt on errors.
+    /// Enables error interrupts of a root port.
     pub(super) async fn start_errors(&self, cpu: &Cpu, port: &Function) {
         let Some(at) = port.aer() else { return };
         port.backend.config_write(cpu, at + aer::ROOT_STATUS, ALL, 0xf).await;
         port.backend.config_write(cpu, at + aer::ROOT_COMMAND, REPORT_ALL, 0xf).await;
     }
 
-    /// A port interrupted: looks whether for an error.
+    /// Handles a port's interrupt, if it is about an error.
     pub(super) async fn error_event(self: &Rc<Self>, cpu: &Cpu, port: &Rc<Function>) {
         let Some(at) = port.aer() else { return };
         let status = port.backend.config_read(cpu, at + aer::ROOT_STATUS).await;
@@ -67,7 +67,7 @@ impl Pci {
         }
     }
 
-    /// Who may have reported: whose address is kept, or if more have, anybody in the hierarchy.
+    /// Functions that may have reported: the recorded one, or if there were `more`, any in the hierarchy.
     fn sources(&self, port: &Function, kept: Bdf, more: bool) -> Vec<FunctionAddress> {
         if !more {
             return vec![port.beside(kept)];
@@ -81,7 +81,7 @@ impl Pci {
         self.errors.set(counters);
     }
 
-    /// A source of corrected errors, or one of those that may be.
+    /// Handles a corrected error of a function that reported one, or only may have (`perhaps`).
     async fn corrected(&self, cpu: &Cpu, source: FunctionAddress, perhaps: bool) {
         let Some((function, at)) = self.reporter(source) else {
             self.count_error(|c| c.correctable += 1);
@@ -97,14 +97,15 @@ impl Pci {
         self.log.write(format!("pci {function}: corrected error {bits:#x}"));
     }
 
-    /// The function that reports and its error registers.
+    /// The reporting function and the offset of its error registers.
     fn reporter(&self, source: FunctionAddress) -> Option<(Rc<Function>, u16)> {
         let function = self.function(source)?;
         let at = function.aer()?;
         Some((function, at))
     }
 
-    /// A source of other errors, or one of those that may be: what it reports, and whether that is fatal.
+    /// Reads an uncorrected error of a function that reported one, or only may have (`perhaps`). Returns the
+    /// function, and whether the error is fatal.
     async fn uncorrected(
         &self,
         cpu: &Cpu,
@@ -112,7 +113,7 @@ impl Pci {
         perhaps: bool,
     ) -> Option<(Rc<Function>, bool)> {
         let Some((function, at)) = self.reporter(source) else {
-            self.log.write(format!("pci {}: an error from who is not there", source.bdf));
+            self.log.write(format!("pci {}: error from an unknown function", source.bdf));
             return None;
         };
         let bits = function.backend.config_read(cpu, at + aer::UNCORRECTABLE_STATUS).await;
@@ -120,7 +121,7 @@ impl Pci {
             return None;
         }
         let severity = function.backend.config_read(cpu, at + aer::UNCORRECTABLE_SEVERITY).await;
-        // One that does not even answer is past help by anything but a reset.
+        // A function that does not answer needs a reset.
         let fatal = bits == u32::MAX || bits & severity != 0;
         let count = |c: &mut ErrorCounters| if fatal { c.fatal += 1 } else { c.non_fatal += 1 };
         function.count_error(count);

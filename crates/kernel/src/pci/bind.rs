@@ -1,4 +1,4 @@
-//! Binding functions to drivers, and letting go of them.
+//! Binding and unbinding of drivers.
 
 use std::rc::Rc;
 
@@ -13,14 +13,14 @@ use super::function::Bound;
 use super::{Function, Pci};
 
 impl Pci {
-    /// Offers all functions that nobody drives to all drivers.
+    /// Offers all unbound functions to all drivers.
     pub async fn bind_all(self: &Rc<Self>, cpu: &Cpu) {
         for function in self.all() {
             self.bind(cpu, &function).await;
         }
     }
 
-    /// Adds a function that is reached otherwise than over the own fabric.
+    /// Adds a function that is not on the host's own fabric.
     pub async fn add_function(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -35,7 +35,7 @@ impl Pci {
         }
         let function = self.discover(cpu, at, way, None).await.ok_or(Error::NoDevice)?;
         if let Some(pcie) = function.pcie {
-            // Whoever lends it has set its sizes: they come back after a reset.
+            // The lender has set these sizes; remember them for after a reset.
             let control = function.backend.read_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL).await;
             function.max_payload.set(pcie_cap::size_bytes(control >> 5));
         }
@@ -46,7 +46,7 @@ impl Pci {
         Ok(())
     }
 
-    /// Takes it away, or notes that it has `gone`.
+    /// Removes an added function. With `gone`, it was removed without notice and is not accessed.
     pub async fn remove_function(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -61,7 +61,7 @@ impl Pci {
         Ok(())
     }
 
-    /// Takes a function from its driver and offers it to all of them anew (Linux: `unbind`, then `drivers_probe`).
+    /// Unbinds a function and offers it to all drivers again (Linux: `unbind`, then `drivers_probe`).
     pub async fn rebind(self: &Rc<Self>, cpu: &Cpu, at: FunctionAddress) -> Result<(), Error> {
         let function = self.function(at).ok_or(Error::NoDevice)?;
         self.unbind(cpu, &function).await;
@@ -69,7 +69,7 @@ impl Pci {
         Ok(())
     }
 
-    /// Offers a function to the drivers, in the order in which they came.
+    /// Offers a function to the drivers in order of registration.
     pub async fn bind(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>) {
         function.binds.acquire().await;
         self.find_driver(cpu, function).await;
@@ -87,7 +87,7 @@ impl Pci {
             }
             let ops: Rc<dyn platform::pci::PciOps> = Rc::clone(function) as _;
             match driver.probe(cpu, PciDevice::new(ops)).await {
-                // Removed meanwhile: nobody has told the driver.
+                // Removed during probe, so the driver does not know yet.
                 Ok(binding) if !function.present.get() => {
                     binding.error_detected(cpu, ChannelState::Gone);
                     binding.remove(cpu).await;
@@ -105,12 +105,12 @@ impl Pci {
         }
     }
 
-    /// Takes a function from its driver.
+    /// Unbinds a function from its driver.
     pub async fn unbind(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>) {
         function.binds.acquire().await;
         let bound = function.driver.borrow_mut().take();
         if let Some(Bound { driver, binding }) = bound {
-            // Without a driver for the physical function nobody looks after the virtual ones.
+            // Virtual functions need a driver of the physical function.
             Box::pin(self.disable_virtual_functions(cpu, function)).await;
             binding.remove(cpu).await;
             self.let_go(cpu, function, driver.name()).await;
@@ -119,8 +119,7 @@ impl Pci {
         function.binds.release();
     }
 
-    /// Takes from a function what a driver has left it with: interrupts, the right to send requests, and mappings, which are
-    /// told.
+    /// Revokes what a driver may have left behind: interrupts, bus mastering and DMA mappings, which are logged.
     async fn let_go(&self, cpu: &Cpu, function: &Function, driver: &str) {
         self.free_irqs(cpu, function).await;
         if function.present.get() {
@@ -137,10 +136,10 @@ impl Pci {
         }
     }
 
-    /// Writes BARs and settings again after a reset.
+    /// Restores BARs and settings after a reset.
     pub(super) async fn restore(self: &Rc<Self>, cpu: &Cpu, function: &Function) {
         if function.physical.is_some() {
-            // Everything else is the physical function's.
+            // The physical function controls everything else.
             function.backend.write_u16(cpu, header::COMMAND, header::COMMAND_BUS_MASTER).await;
             self.restore_irqs(cpu, function).await;
             return;

@@ -1,4 +1,4 @@
-//! Finding functions and setting them up, through configuration reads and writes alone.
+//! Enumeration: finds functions and configures them, through configuration accesses alone.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,25 +16,25 @@ use super::function::Draft;
 use super::resources::{Layout, WINDOW, window_of};
 use super::{Aperture, Function, Pci};
 
-/// What one thing behind a bridge needs address space for.
+/// Something behind a bridge that needs address space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Need {
     Bar(Bdf, u8),
-    /// A BAR of all virtual functions of a function.
+    /// A BAR of all virtual functions together.
     VirtualBar(Bdf, u8),
     Bridge(Bdf),
-    /// Kept free for what is plugged in later.
+    /// Kept free for hot-plug.
     Spare,
 }
 
-/// Stands for a bridge's windows where the number of a BAR could be meant.
+/// Used for a bridge's windows in place of a BAR number.
 const WINDOWS: u8 = 16;
 
-/// Added to the number of a BAR of virtual functions where one of the function itself could be meant.
+/// Offset added to BAR numbers of virtual functions, to tell them from the function's own.
 pub(super) const VIRTUAL: u8 = 8;
 
 impl Pci {
-    /// Finds everything below the root ports and sets it up.
+    /// Finds and configures everything below the root ports.
     pub async fn enumerate(self: &Rc<Self>, cpu: &Cpu) {
         let buses = Buses { next: Cell::new(1), last: u8::MAX };
         let roots = self.scan_bus(cpu, 0, None, &buses).await;
@@ -43,7 +43,7 @@ impl Pci {
         }
     }
 
-    /// Gives what is below a bridge of bus 0 addresses and settings.
+    /// Assigns addresses and settings below a bridge of bus 0.
     async fn set_up(self: &Rc<Self>, cpu: &Cpu, root: &Rc<Function>) {
         if root.is_bridge() {
             for window in 0..2 {
@@ -58,7 +58,7 @@ impl Pci {
         self.tune(cpu, root).await;
     }
 
-    /// Finds the functions of a bus and what is behind its bridges.
+    /// Finds the functions of a bus, and what is behind its bridges.
     async fn scan_bus(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -66,7 +66,7 @@ impl Pci {
         parent: Option<&Rc<Function>>,
         buses: &Buses,
     ) -> Vec<Rc<Function>> {
-        // A link has one device at its end; bus 0 and the inside of a switch have more.
+        // A link has one device at its end. Bus 0 and the inside of a switch have more.
         let devices = if parent.is_some_and(|p| p.has_link_below()) { 1 } else { 32 };
         let mut found = Vec::new();
         for device in 0..devices {
@@ -97,10 +97,11 @@ impl Pci {
         found
     }
 
-    /// Gives a bridge its bus numbers and looks behind it; `others` on its bus have not got theirs yet.
+    /// Assigns bus numbers to a bridge and scans behind it. `others` is the number of bridges on its bus still to
+    /// come.
     async fn scan_bridge(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>, buses: &Buses, others: usize) {
         let Some(secondary) = buses.take() else {
-            self.log.write(format!("pci {bridge}: no bus number is left"));
+            self.log.write(format!("pci {bridge}: out of bus numbers"));
             return;
         };
         let numbers =
@@ -118,14 +119,14 @@ impl Pci {
         bridge.subordinate.set(last);
     }
 
-    /// Whether somebody can answer below a port.
+    /// Whether the link below a port is up.
     pub(super) async fn link_is_active(&self, cpu: &Cpu, bridge: &Function) -> bool {
         let Some(pcie) = bridge.pcie.filter(|_| bridge.has_link_below()) else { return true };
         let link = bridge.backend.config_read(cpu, pcie + pcie_cap::LINK_CONTROL).await;
         (link >> 16) as u16 & pcie_cap::LINK_STATUS_ACTIVE != 0
     }
 
-    /// Reads what a function is, if there is one.
+    /// Reads the identity of a function, if there is one.
     pub(super) async fn discover(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -160,8 +161,8 @@ impl Pci {
         Some(function)
     }
 
-    /// Lets requests between devices below a switch go up to the root complex, where an IOMMU is on to judge them (Linux:
-    /// `pci_enable_acs`), and notes whether all of them do.
+    /// Makes a switch port redirect requests between devices below it to the root complex if an IOMMU is on to check
+    /// them (Linux: `pci_enable_acs`). Records whether the port isolates completely.
     pub(super) async fn isolate(&self, cpu: &Cpu, function: &Function) {
         const ALL: u16 = acs::SOURCE_VALIDATION
             | acs::REQUEST_REDIRECT
@@ -181,7 +182,7 @@ impl Pci {
         self.all().into_iter().filter(|f| f.is_below(bridge)).collect()
     }
 
-    /// What goes into one window of a bridge, with room behind its slots and those below or without.
+    /// Layout of a bridge's window, with or without spare room for hot-plug.
     fn layout(&self, bridge: &Function, window: usize, with_spare: bool) -> Layout<Need> {
         let mut layout = Layout::new();
         for child in self.children(bridge) {
@@ -208,7 +209,7 @@ impl Pci {
         layout
     }
 
-    /// Bytes of a window that are kept free behind a slot.
+    /// Bytes of a window kept free for a hot-plug slot.
     const fn spare(&self, window: usize) -> u64 {
         [self.params.spare_memory, self.params.spare_prefetchable][window]
     }
@@ -218,7 +219,7 @@ impl Pci {
         (length.next_multiple_of(WINDOW), alignment.max(WINDOW))
     }
 
-    /// Programs one window of a bridge and everything that goes through it.
+    /// Programs a window of a bridge and everything in it.
     async fn assign(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -264,7 +265,7 @@ impl Pci {
         start: u64,
         length: u64,
     ) {
-        // A window whose limit is below its base is shut.
+        // A window is disabled by a limit below its base.
         let range = match length {
             0 => Window { base: WINDOW, limit: 0 },
             _ => Window { base: start, limit: start + length - 1 },
@@ -292,7 +293,7 @@ impl Pci {
         }
     }
 
-    /// Sets payload and request sizes and lets a hierarchy answer to addresses.
+    /// Sets payload and read request sizes of a hierarchy, and enables memory decoding.
     async fn tune(self: &Rc<Self>, cpu: &Cpu, root: &Rc<Function>) {
         let below: Vec<_> = self.hierarchy(root).into_iter().filter(|f| f.physical.is_none()).collect();
         let mut payload = 4096;
@@ -321,7 +322,7 @@ impl Pci {
         let can_extend = capabilities & pcie_cap::CAPABILITIES_EXTENDED_TAGS != 0;
         let extended = if can_extend { pcie_cap::CONTROL_EXTENDED_TAGS } else { 0 };
         let before = function.backend.read_u16(cpu, at).await & !(7 << 5 | 7 << 12);
-        // Correctable, non-fatal, fatal errors and unsupported requests are reported.
+        // Report correctable, non-fatal and fatal errors and unsupported requests.
         let control = before | code(payload) << 5 | code(self.params.max_read_request) << 12 | extended | 0xf;
         function.backend.write_u16(cpu, at, control).await;
         function.max_payload.set(payload);
@@ -334,8 +335,7 @@ impl Pci {
         }
     }
 
-    /// Whether requests with 10-bit tags may go anywhere in a hierarchy: to the root, through switches, to each other
-    /// (base spec 2.2.6.2: none may be sent to a completer that does not answer them).
+    /// Whether 10-bit tags may be used in a hierarchy: all possible completers must support them (base spec 2.2.6.2).
     async fn all_answer_ten_bits(&self, cpu: &Cpu, hierarchy: &[Rc<Function>]) -> bool {
         for function in hierarchy {
             let Some(pcie) = function.pcie else { return false };
@@ -348,9 +348,9 @@ impl Pci {
         true
     }
 
-    /// Looks again below a port into whose slot something was put; what is new is set up in the space kept free.
+    /// Scans below a port again after a hot-plug, and configures new functions in the space kept free.
     pub async fn rescan(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) -> Vec<Rc<Function>> {
-        // A function needs a while after its link came up (base spec 6.6.1: 100 ms).
+        // A function needs time after its link has come up (base spec 6.6.1: 100 ms).
         cpu.sleep(Duration::from_ms(100)).await;
         self.forget_slot_events(cpu, bridge).await;
         let buses =
@@ -375,7 +375,7 @@ impl Pci {
             for (number, bar, all) in function.virtual_bars() {
                 let Some(window) = window_of(bar.kind) else { continue };
                 let place = bridge.take_space(window, (function.bdf, VIRTUAL + number), all, bar.size);
-                // Without room they cannot be enabled.
+                // Without addresses, virtual functions cannot be enabled.
                 if let Some(at) = place {
                     self.set_virtual_bar(cpu, function, number, at).await;
                 }
@@ -392,8 +392,8 @@ impl Pci {
         found
     }
 
-    /// Gives a bridge that was put into a slot windows of the space kept free there, and what is behind it its addresses. Where
-    /// that does not suffice for room behind its own slots as well, they do without.
+    /// Assigns a hot-plugged bridge windows in the slot's spare room, and addresses to what is behind it. If the room
+    /// is short, the bridge's own slots get no spare room.
     async fn place_windows(self: &Rc<Self>, cpu: &Cpu, slot: &Function, bridge: &Rc<Function>) {
         for window in 0..2 {
             let place = [true, false].into_iter().find_map(|with_spare| {
@@ -418,7 +418,7 @@ impl Pci {
         }
     }
 
-    /// What is behind a bridge has no addresses in one of its windows.
+    /// Removes the addresses of functions behind a bridge in one of its windows.
     fn forget_bars(&self, bridge: &Function, window: usize) {
         for function in self.all().iter().filter(|function| function.is_behind(bridge)) {
             for bar in function.bars.borrow_mut().iter_mut() {
@@ -428,7 +428,7 @@ impl Pci {
     }
 }
 
-/// Bus numbers that bridges may be given.
+/// Allocator for bus numbers.
 struct Buses {
     next: Cell<u16>,
     last: u8,
@@ -441,12 +441,12 @@ impl Buses {
         Some(taken)
     }
 
-    /// The last number that was taken.
+    /// The last number allocated.
     fn taken(&self) -> u8 {
         (self.next.get() - 1) as u8
     }
 
-    /// Takes numbers for what may be put behind a slot whose own bus is `secondary`: `wanted`, or an even share of what is left
+    /// Reserves bus numbers for a slot whose secondary bus is `secondary`: `wanted`, or an even share of those left
     /// for this slot and `others`, each of which needs a bus for itself.
     fn leave_behind(&self, secondary: u8, wanted: u8, others: usize) {
         let left = (u16::from(self.last) + 1).saturating_sub(self.next.get());
@@ -456,7 +456,7 @@ impl Buses {
     }
 }
 
-/// Reads what a function can do.
+/// Reads the capabilities of a function.
 pub(super) async fn capabilities(cpu: &Cpu, way: &dyn Backend, draft: Draft) -> Draft {
     let caps = walk(cpu, way, Walk::standard()).await;
     let extended = walk(cpu, way, Walk::extended()).await;
@@ -477,7 +477,7 @@ async fn walk(cpu: &Cpu, way: &dyn Backend, mut walk: Walk) -> Vec<Found> {
     found
 }
 
-/// Sizes BARs with decoding off.
+/// Sizes the BARs with decoding disabled.
 async fn size_bars(cpu: &Cpu, way: &dyn Backend, count: u8) -> [Option<Bar>; 6] {
     let command = way.read_u16(cpu, header::COMMAND).await;
     let decoding = header::COMMAND_MEMORY | header::COMMAND_IO;
@@ -485,7 +485,7 @@ async fn size_bars(cpu: &Cpu, way: &dyn Backend, count: u8) -> [Option<Bar>; 6] 
     size_bars_at(cpu, way, header::BAR0, count).await
 }
 
-/// Sizes the BARs whose registers begin at `first`.
+/// Sizes the BARs whose registers start at `first`.
 pub(super) async fn size_bars_at(cpu: &Cpu, way: &dyn Backend, first: u16, count: u8) -> [Option<Bar>; 6] {
     let mut found = [None; 6];
     let mut index = 0;

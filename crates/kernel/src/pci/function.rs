@@ -1,4 +1,4 @@
-//! One function, as the kernel knows it and as its driver is given it.
+//! A function, with its interface for drivers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,18 +24,18 @@ use super::mmio::{Reach, Region};
 use super::{Aperture, ErrorCounters, Pci};
 use crate::dma::{FunctionDma, Member};
 
-/// Port types of the PCI Express capability that have a link below: root port, downstream port.
+/// Port types with a link below: root port, downstream port.
 const LINK_BELOW: [u16; 2] = [4, 6];
 
 pub(crate) struct Function {
     pci: Weak<Pci>,
-    /// The way to it: everything that its driver does goes there.
+    /// Access to the function, also for its driver.
     pub(super) backend: Rc<dyn Backend>,
     pub(super) segment: Segment,
     pub(super) bdf: Bdf,
-    /// The root port by which its requests come in, which it may be itself.
+    /// Root port that its requests arrive at; itself if it is one.
     pub(super) root: Bdf,
-    /// The bridge above it, in its own segment; none above one that is reached otherwise.
+    /// Bridge above it, in its own segment; `None` for a borrowed function.
     pub(super) parent: Option<Bdf>,
     pub(super) identity: Identity,
     pub(super) header_type: u8,
@@ -45,48 +45,48 @@ pub(crate) struct Function {
     pub(super) extended: Vec<Found>,
     pub(super) pcie: Option<u16>,
     port_type: u16,
-    /// A bridge with a hot-plug slot below it.
+    /// Whether it is a bridge with a hot-plug slot.
     pub(super) slot: bool,
     pub(super) bars: RefCell<[Option<Bar>; 6]>,
     pub(super) secondary: Cell<u8>,
     pub(super) subordinate: Cell<u8>,
     /// Start and length of a bridge's windows.
     pub(super) windows: RefCell<[Option<(u64, u64)>; 2]>,
-    /// What is free of them.
+    /// Free space in the windows.
     pub(super) spare: RefCell<[Aperture; 2]>,
-    /// Where BARs of functions below were that have been taken out, and their size.
+    /// Former addresses and sizes of BARs of removed functions below.
     pub(super) kept: RefCell<BTreeMap<(Bdf, u8), (u64, u64)>>,
     pub(super) max_payload: Cell<u32>,
-    /// Requests that come from below leave upwards alone, and answers too: they reach nothing behind the ports beside it.
+    /// Whether requests and completions from below only go upstream, and cannot reach neighbouring ports.
     pub(super) isolates: Cell<bool>,
-    /// Whether all that its requests may reach answer 10-bit tags.
+    /// Whether all possible completers support 10-bit tags.
     pub(super) ten_bit_tags: Cell<bool>,
-    /// Shared with mappings of its BARs: whether it has not been removed.
+    /// Cleared on removal. Shared with mappings of its BARs.
     pub(super) present: Rc<Cell<bool>>,
-    /// Shared likewise: an error is being recovered from, and no access of a driver goes out.
+    /// Set during error recovery, when drivers' accesses are blocked. Shared with mappings of its BARs.
     pub(super) frozen: Rc<Cell<bool>>,
     /// Errors that it reported.
     pub(super) errors: Cell<ErrorCounters>,
     pub(super) dma: RefCell<Option<Rc<FunctionDma>>>,
     pub(super) irqs: RefCell<Vec<Irq>>,
-    /// The MSI-X table's BAR and the table's place in it.
+    /// BAR and offset of the MSI-X table.
     pub(super) msix_table: Cell<Option<(u8, u64)>>,
     pub(super) driver: RefCell<Option<Bound>>,
-    /// Held by who binds it to a driver or takes it from one.
+    /// Serialises bind and unbind.
     pub(super) binds: Semaphore,
-    /// Its virtual functions, if it can have any.
+    /// SR-IOV state, if it supports virtual functions.
     pub(super) iov: RefCell<Option<Iov>>,
-    /// Of a virtual function: its physical function.
+    /// Physical function of a virtual one.
     pub(super) physical: Option<Bdf>,
 }
 
-/// A driver and its hold on a function.
+/// The bound driver and its binding.
 pub(super) struct Bound {
     pub driver: Rc<dyn PciDriver>,
     pub binding: Rc<dyn PciBinding>,
 }
 
-/// A function while what is known of it is put together.
+/// A function under construction.
 pub(super) struct Draft(Function);
 
 impl Function {
@@ -138,12 +138,12 @@ impl Function {
         })
     }
 
-    /// The node that it is near to.
+    /// NUMA node of the function.
     pub const fn node(&self) -> Node {
         self.node
     }
 
-    /// The root port by which its requests come in.
+    /// Root port that its requests arrive at.
     pub const fn root(&self) -> Bdf {
         self.root
     }
@@ -153,17 +153,17 @@ impl Function {
         self.irqs.borrow().clone()
     }
 
-    /// Errors that it reported, if it can.
+    /// Errors that it reported; `None` if it cannot report any.
     pub fn errors(&self) -> Option<ErrorCounters> {
         self.aer().map(|_| self.errors.get())
     }
 
-    /// Pages that it reaches through the IOMMU, if it has asked for any memory.
+    /// Pages mapped in the IOMMU, if the driver has used the DMA API.
     pub fn mapped_pages(&self) -> Option<u64> {
         self.dma.borrow().as_ref().map(|dma| dma.mapped_pages())
     }
 
-    /// What the registers of its link can and do: link capabilities, link status.
+    /// Link capabilities and link status registers.
     pub async fn link(&self, cpu: &Cpu) -> Option<(u32, u32)> {
         let at = self.pcie.filter(|_| self.physical.is_none())?;
         let most = self.backend.config_read(cpu, at + pcie_cap::LINK_CAPABILITIES).await;
@@ -171,22 +171,22 @@ impl Function {
         Some((most, status))
     }
 
-    /// Its address.
+    /// Segment and BDF.
     pub const fn at(&self) -> FunctionAddress {
         self.beside(self.bdf)
     }
 
-    /// Another address of its segment.
+    /// Another address in its segment.
     pub const fn beside(&self, bdf: Bdf) -> FunctionAddress {
         FunctionAddress { segment: self.segment, bdf }
     }
 
-    /// Whether it is on the own fabric: its BARs are where its registers say.
+    /// Whether it is on the host's own fabric.
     pub fn is_own(&self) -> bool {
         self.segment == OWN_SEGMENT
     }
 
-    /// Whether it is right below `bridge`.
+    /// Whether it is directly below `bridge`.
     pub fn is_below(&self, bridge: &Self) -> bool {
         self.segment == bridge.segment && self.parent == Some(bridge.bdf)
     }
@@ -205,22 +205,22 @@ impl Function {
         self.is_bridge() && LINK_BELOW.contains(&self.port_type)
     }
 
-    /// Its driver's hold on it.
+    /// Its driver's binding.
     pub fn binding(&self) -> Option<Rc<dyn PciBinding>> {
         self.driver.borrow().as_ref().map(|bound| Rc::clone(&bound.binding))
     }
 
-    /// Where its access control services are.
+    /// Offset of the ACS capability.
     pub fn access_control(&self) -> Option<u16> {
         self.extended.iter().find(|c| c.id == extended_id::ACS).map(|c| c.offset)
     }
 
-    /// Where its error registers are.
+    /// Offset of the AER capability.
     pub fn aer(&self) -> Option<u16> {
         self.extended.iter().find(|c| c.id == extended_id::AER).map(|c| c.offset)
     }
 
-    /// Whether a driver's accesses reach it.
+    /// Whether drivers' accesses reach it.
     pub fn answers(&self) -> bool {
         self.present.get() && !self.frozen.get()
     }
@@ -235,8 +235,8 @@ impl Function {
         self.pci.upgrade().ok_or(Error::NoDevice)
     }
 
-    /// What it is to the IOMMU: its requests share a domain with those of all that are below the topmost switch between it and the
-    /// root whose ports pass requests to each other. Root ports do not.
+    /// Its membership in an IOMMU group. It shares a domain with everything below the topmost switch above it whose
+    /// ports do not isolate. Root ports always isolate.
     pub fn member(&self) -> Member {
         let requester = self.backend.requester();
         let leader = self.backend.shares_domain_of().unwrap_or(requester);
@@ -252,7 +252,7 @@ impl Function {
         member
     }
 
-    /// Its DMA API, made when first asked for.
+    /// Its DMA API, created on first use.
     pub fn dma_api(&self) -> Rc<FunctionDma> {
         let mut dma = self.dma.borrow_mut();
         let made = dma.get_or_insert_with(|| {
@@ -295,7 +295,7 @@ impl Draft {
     }
 }
 
-/// As logs call it: functions of the own fabric without their segment.
+/// As in logs: functions of the own fabric without a segment.
 impl fmt::Display for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.segment {
@@ -381,7 +381,7 @@ impl PciOps for Function {
             let command = self.backend.config_read(cpu, header::COMMAND).await;
             let bit = u32::from(header::COMMAND_BUS_MASTER);
             let command = if on { command | bit } else { command & !bit };
-            // The upper byte may be changed meanwhile by who masks a legacy interrupt.
+            // Write one byte only: masking of a legacy interrupt may change the upper byte at the same time.
             self.backend.config_write(cpu, header::COMMAND, command, 1).await;
         })
     }
@@ -456,7 +456,7 @@ impl PciOps for Function {
             let control = self.backend.read_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL).await;
             let control = control | pcie_cap::CONTROL_FLR;
             self.backend.write_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL, control).await;
-            // Base spec 6.6.2: 100 ms until the function must answer.
+            // The function must answer within 100 ms (base spec 6.6.2).
             cpu.sleep(Duration::from_ms(100)).await;
             pci.restore(cpu, self).await;
             Ok(())

@@ -14,18 +14,18 @@ use super::{Function, Pci};
 
 /// Slot control: interrupt on presence and link changes (base spec 7.5.3.10: bits 3, 5, 12).
 pub(super) const CONTROL: u16 = 1 << 3 | 1 << 5 | 1 << 12;
-/// Slot status: the events, which are cleared by writing ones (7.5.3.11).
+/// Slot status: event bits, cleared by writing ones (7.5.3.11).
 const EVENTS: u16 = 0x011f;
 
 impl Pci {
-    /// Lets every port interrupt when something is put in or taken out, or an error is reported.
+    /// Enables interrupts of all ports for hot-plug and errors.
     pub async fn start_ports(self: &Rc<Self>, cpu: &Cpu) {
         for bridge in self.all() {
             self.start_port(cpu, &bridge).await;
         }
     }
 
-    /// As [`start_ports`](Self::start_ports), if it is a port that has something to tell.
+    /// As [`start_ports`](Self::start_ports), for a port that supports either.
     async fn start_port(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
         if !(bridge.slot || bridge.is_bridge() && bridge.aer().is_some()) {
             return;
@@ -57,14 +57,14 @@ impl Pci {
         }
     }
 
-    /// Nobody need hear of what has happened to a slot up to now: what is there will be looked at.
+    /// Clears a slot's pending events before its current state is read.
     pub(super) async fn forget_slot_events(&self, cpu: &Cpu, bridge: &Function) {
         if let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) {
             bridge.backend.write_u16(cpu, pcie + slot::STATUS, EVENTS).await;
         }
     }
 
-    /// Something happened to a slot.
+    /// Handles an event of a slot.
     async fn slot_event(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
         let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) else { return };
         let status = bridge.backend.read_u16(cpu, pcie + slot::STATUS).await;
@@ -72,8 +72,8 @@ impl Pci {
         if status & (slot::STATUS_PRESENCE_CHANGED | slot::STATUS_LINK_CHANGED) == 0 {
             return;
         }
-        // Whatever is there now: what was has been out, or its link down, and knows nothing of what it was told (as Linux's
-        // pciehp, which takes a slot down first).
+        // Remove the old functions in any case. Even if the device is still there, it was removed or its link was
+        // down, so it has lost its state (Linux's pciehp also takes the slot down first).
         if self.all().iter().any(|f| f.is_below(bridge)) {
             self.removed_below(cpu, bridge).await;
         }
@@ -88,7 +88,7 @@ impl Pci {
         }
     }
 
-    /// Everything below a bridge is gone.
+    /// Handles the removal of everything below a bridge.
     pub async fn removed_below(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
         self.log.write(format!("pci {bridge}: slot empty"));
         let mut gone: Vec<_> = self.all().into_iter().filter(|f| f.is_behind(bridge)).collect();
@@ -100,9 +100,9 @@ impl Pci {
         }
     }
 
-    /// Functions are gone without notice.
+    /// Handles functions that were removed without notice.
     pub async fn lose(self: &Rc<Self>, cpu: &Cpu, gone: &[Rc<Function>]) {
-        // All are marked before any driver is asked, so that none waits for another that is gone too.
+        // Mark all first, so that no driver waits for another function that is gone, too.
         gone.iter().for_each(|function| function.present.set(false));
         let others: Vec<_> = self.all().into_iter().filter(|f| f.present.get()).collect();
         for function in gone {
@@ -116,7 +116,7 @@ impl Pci {
                 binding.error_detected(cpu, ChannelState::Gone);
             }
             self.unbind(cpu, function).await;
-            // Those of a port, which has no driver.
+            // Interrupts of a port, which has no driver.
             self.free_irqs(cpu, function).await;
             self.remove(function);
         }
@@ -124,7 +124,8 @@ impl Pci {
 }
 
 impl Function {
-    /// Takes address space behind a slot: what of that size was there last goes to the same place, if that is still free.
+    /// Allocates address space behind a slot. A BAR of the same size as the last one there gets the same place, if it
+    /// is still free.
     pub(super) fn take_space(
         &self,
         window: usize,
@@ -140,14 +141,14 @@ impl Function {
         }
     }
 
-    /// Takes back the address space of a function right below this slot, and of all that is below it.
+    /// Frees the address space of a function directly below this slot, and of everything below it.
     fn free_space(&self, function: &Self) {
         let mut spare = self.spare.borrow_mut();
         let own = (0u8..).zip(*function.bars.borrow()).filter_map(|(n, bar)| Some((n, bar?, bar?.size)));
         let virtual_bars = function.virtual_bars().into_iter().map(|(n, bar, all)| (VIRTUAL + n, bar, all));
         for (n, bar, length) in own.chain(virtual_bars) {
             let Some(window) = window_of(bar.kind) else { continue };
-            // One that found no space has an address of its own.
+            // A function that got no space has an address of its own choice.
             let had_space = self.windows.borrow()[window]
                 .is_some_and(|(start, length)| (start..start + length).contains(&bar.address));
             if had_space {

@@ -1,4 +1,4 @@
-//! Legacy interrupts: which line of the host's interrupt controller a function's leads to, and functions on lines.
+//! Legacy interrupts: routing of functions to lines of the host's interrupt controller.
 
 use std::rc::Rc;
 
@@ -13,14 +13,14 @@ use crate::dma::MessageSource;
 use crate::irq::Intx;
 
 impl Pci {
-    /// The line of the host's interrupt controller that a function's own one leads to. Windows pass none.
+    /// The controller's line for a function. Windows to other hosts forward none.
     async fn line_of(&self, cpu: &Cpu, function: &Function) -> Option<IntxLine> {
         let pin = function.backend.config_read(cpu, header::INTERRUPT_LINE).await >> 8;
         let mut line = IntxLine::from_pin(pin as u8).filter(|_| function.is_own())?;
         let (mut device, mut above) = (function.bdf.device(), function.parent);
         loop {
             let bridge = above.and_then(|at| self.function(function.beside(at)));
-            // What is at the end of a link is device 0 there, whatever its function number.
+            // The device at the end of a link is number 0, also for routing (ARI).
             if !bridge.as_ref().is_some_and(|bridge| bridge.has_link_below()) {
                 line = line.above(device);
             }
@@ -29,7 +29,7 @@ impl Pci {
         }
     }
 
-    /// Gives a function, which has no interrupts, its legacy one.
+    /// Allocates the legacy interrupt of a function that has no others.
     pub(super) async fn alloc_intx(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -56,17 +56,17 @@ impl Pci {
         Ok(member.irq)
     }
 
-    /// Lets a line arrive where it is to.
+    /// Routes a line to the core and vector of its interrupt.
     pub(super) fn route(&self, cpu: &Cpu, intx: &Intx) -> Result<(), Error> {
         let ground = &self.cores.ground;
-        // The controller is the first socket's.
+        // The controller belongs to the first socket.
         let requester = ground.line_source().ok_or(Error::NotSupported)?;
         self.dma.remap_line(cpu, &intx.own, MessageSource { node: Node(0), requester })?;
         ground.set_line(cpu.id(), intx.line, Some(self.dma.message_for(&intx.own)));
         Ok(())
     }
 
-    /// Takes a function's interrupt off its line.
+    /// Removes a function's interrupt from its line.
     pub(super) fn leave_line(&self, cpu: &Cpu, intx: &Intx, member: Irq) {
         let Some(member) = self.irqs.line(member) else { return };
         if intx.leave(cpu, &member) {
@@ -78,7 +78,7 @@ impl Pci {
 }
 
 impl Function {
-    /// Lets it use its line, or not.
+    /// Enables or disables its legacy interrupt.
     pub(super) async fn enable_intx(&self, cpu: &Cpu, on: bool) {
         let command = self.backend.read_u16(cpu, header::COMMAND).await;
         let disable = header::COMMAND_INTX_DISABLE;

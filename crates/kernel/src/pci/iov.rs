@@ -1,4 +1,4 @@
-//! Virtual functions (SR-IOV, base spec chapter 9): room for their BARs, enabling and disabling them.
+//! SR-IOV (base spec chapter 9): address space for virtual functions, enabling and disabling them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,23 +15,23 @@ use super::backend::Backend;
 use super::enumerate::{capabilities, size_bars_at};
 use super::{Function, Pci};
 
-/// From VF Enable until the functions must answer (base spec 9.3.3.3.1).
+/// From setting VF Enable until virtual functions must answer (base spec 9.3.3.3.1).
 const BEFORE_FIRST_ACCESS: Duration = Duration::from_ms(100);
-/// From VF Enable's being cleared until the rest may be changed (the same).
+/// From clearing VF Enable until other fields may change (same section).
 const AFTER_DISABLING: Duration = Duration::from_ms(1000);
 
-/// A physical function's virtual functions.
+/// SR-IOV state of a physical function.
 pub(crate) struct Iov {
-    /// Where the capability is.
+    /// Offset of the capability.
     at: u16,
     /// TotalVFs.
     pub total: u16,
-    /// Their device ID.
+    /// Device ID of the virtual functions.
     device: u16,
-    /// The first one's BARs; room was kept for all.
+    /// BARs of the first virtual function, followed by those of the others.
     pub bars: RefCell<[Option<Bar>; 6]>,
     enabled: RefCell<Vec<Rc<Function>>>,
-    /// Somebody is changing their number.
+    /// The number of virtual functions is being changed.
     busy: Cell<bool>,
 }
 
@@ -40,7 +40,7 @@ impl Function {
         self.extended.iter().find(|c| c.id == extended_id::SRIOV).map(|c| c.offset)
     }
 
-    /// The BARs of its virtual functions: number, the first one's, bytes of all.
+    /// BARs of its virtual functions: number, first BAR, bytes of all.
     pub(super) fn virtual_bars(&self) -> Vec<(u8, Bar, u64)> {
         let iov = self.iov.borrow();
         let Some(iov) = &*iov else { return Vec::new() };
@@ -50,7 +50,7 @@ impl Function {
 }
 
 impl Pci {
-    /// Finds out what virtual functions a function can have.
+    /// Reads a function's SR-IOV capability.
     pub(super) async fn find_virtual_functions(&self, cpu: &Cpu, function: &Function) {
         let Some(at) = function.sriov() else { return };
         let total = (function.backend.config_read(cpu, at + sriov::INITIAL).await >> 16) as u16;
@@ -58,14 +58,14 @@ impl Pci {
         if total == 0 {
             return;
         }
-        // 4 KiB pages, as the IOMMU has.
+        // Page size: 4 KiB, as the IOMMU's.
         function.backend.config_write(cpu, at + sriov::SYSTEM_PAGES, 1, 0xf).await;
         let bars = size_bars_at(cpu, &*function.backend, at + sriov::BAR0, 6).await;
         let (bars, enabled) = (RefCell::new(bars), RefCell::default());
         *function.iov.borrow_mut() = Some(Iov { at, total, device, bars, enabled, busy: Cell::new(false) });
     }
 
-    /// Lets the port above a device pass requests to all its functions, if both know how (ARI).
+    /// Enables ARI forwarding in the port above a device if both support it.
     pub(super) async fn forward_ari(&self, cpu: &Cpu, function: &Function, parent: &Function) {
         let has_ari = function.extended.iter().any(|c| c.id == extended_id::ARI);
         let Some(at) = parent.pcie.filter(|_| has_ari) else { return };
@@ -77,7 +77,7 @@ impl Pci {
         }
     }
 
-    /// Puts one of the BARs of a function's virtual functions at `address`.
+    /// Sets a virtual-function BAR.
     pub(super) async fn set_virtual_bar(&self, cpu: &Cpu, function: &Function, number: u8, address: u64) {
         let Some(at) = function.sriov() else { return };
         let mut wide = false;
@@ -94,11 +94,11 @@ impl Pci {
         }
     }
 
-    /// Enables `count` virtual functions of a function that has none enabled, and binds drivers to them.
+    /// Enables `count` virtual functions and binds drivers to them. None may be enabled before.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if it cannot have any; [`Error::Invalid`] if it cannot have so many; [`Error::Busy`] if it
-    /// has some; [`Error::NoSpace`] if there is no room for their BARs.
+    /// [`Error::NotSupported`] if there is no SR-IOV capability, [`Error::Invalid`] if `count` is too large,
+    /// [`Error::Busy`] if some are enabled, [`Error::NoSpace`] if their BARs have no address space.
     pub(super) async fn enable_virtual_functions(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -140,7 +140,7 @@ impl Pci {
     ) -> Vec<Rc<Function>> {
         let way = &function.backend;
         way.write_u16(cpu, at + sriov::NUMBER, count).await;
-        // Where they are may depend on how many there are.
+        // Offset and stride may depend on the number of virtual functions.
         let placing = way.config_read(cpu, at + sriov::OFFSET_STRIDE).await;
         let control = sriov::ENABLE | sriov::MEMORY;
         way.write_u16(cpu, at + sriov::CONTROL, control).await;
@@ -180,7 +180,7 @@ impl Pci {
         function
     }
 
-    /// Enables the virtual functions of a function that was reset, and with it they: their drivers start them anew.
+    /// Enables virtual functions again after a reset of their physical function; their drivers restart them.
     pub(super) async fn restore_virtual_functions(self: &Rc<Self>, cpu: &Cpu, function: &Function) {
         let (at, bars, enabled) = match &*function.iov.borrow() {
             Some(iov) => (iov.at, *iov.bars.borrow(), iov.enabled.borrow().clone()),
@@ -207,7 +207,7 @@ impl Pci {
         }
     }
 
-    /// Takes a function's virtual functions from their drivers and disables them.
+    /// Unbinds and disables the virtual functions of a function.
     pub(super) async fn disable_virtual_functions(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>) {
         let (at, gone) = match &*function.iov.borrow() {
             Some(iov) if !iov.busy.get() => (iov.at, iov.enabled.take()),

@@ -1,4 +1,4 @@
-//! The PCI core: finding functions, giving them resources, binding them to drivers.
+//! The PCI core: enumeration, resources, drivers.
 
 mod aer;
 mod backend;
@@ -37,14 +37,14 @@ use crate::irq::Irqs;
 use crate::log::Log;
 use resources::Aperture;
 
-/// How the PCI core sets functions up.
+/// Parameters of the PCI core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PciParams {
-    /// Largest read request that functions may make, in bytes (`pci=pcie_bus_perf` and firmware set 512 to 4096).
+    /// Max read request size to set (bytes; `pci=pcie_bus_perf` and firmware use 512 to 4096).
     pub max_read_request: u32,
     /// Bus numbers kept free behind a hot-plug slot (Linux: `pci=hpbussize`).
     pub spare_buses: u8,
-    /// Address space kept free behind a hot-plug slot, below 4 GiB, in bytes (Linux: `pci=hpmmiosize`, 2 MiB).
+    /// Address space kept free behind a hot-plug slot below 4 GiB (bytes; Linux: `pci=hpmmiosize`, 2 MiB).
     pub spare_memory: u64,
     /// The same above 4 GiB (Linux: `pci=hpmmioprefsize`, 2 MiB).
     pub spare_prefetchable: u64,
@@ -68,9 +68,9 @@ pub(crate) struct Pci {
     log: Rc<Log>,
     irqs: Rc<Irqs>,
     dma: Rc<Dma>,
-    /// What drivers see of the kernel.
+    /// The kernel interface for drivers.
     face: Weak<dyn Kernel>,
-    /// By segment and address: those of the own fabric are in [`OWN_SEGMENT`](backend::OWN_SEGMENT).
+    /// By address. Those of the own fabric are in [`OWN_SEGMENT`](backend::OWN_SEGMENT).
     functions: RefCell<BTreeMap<FunctionAddress, Rc<Function>>>,
     drivers: RefCell<Vec<Rc<dyn PciDriver>>>,
     /// Free address space below and above 4 GiB.
@@ -101,7 +101,7 @@ impl Pci {
         }
     }
 
-    /// Errors that were reported.
+    /// Reported errors.
     pub fn errors(&self) -> ErrorCounters {
         self.errors.get()
     }
@@ -111,12 +111,12 @@ impl Pci {
         self.functions.borrow().get(&at).cloned()
     }
 
-    /// Offers a driver to functions that are bound from now on.
+    /// Adds a driver for functions bound from now on.
     pub fn add_driver(&self, driver: Rc<dyn PciDriver>) {
         self.drivers.borrow_mut().push(driver);
     }
 
-    /// Lets go of all functions and drivers: drivers hold the kernel, and the kernel the drivers.
+    /// Drops all functions and drivers, which hold references to the kernel.
     pub fn clear(&self) {
         for function in self.all() {
             function.driver.borrow_mut().take();
@@ -125,7 +125,7 @@ impl Pci {
         self.drivers.borrow_mut().clear();
     }
 
-    /// Whether a function reaches a byte of a range of memory.
+    /// Whether any function can access a byte of a range of memory.
     pub fn reach(&self, at: PhysAddr, length: u64) -> bool {
         self.all().iter().any(|function| {
             let dma = function.dma.borrow().clone();
@@ -133,23 +133,23 @@ impl Pci {
         })
     }
 
-    /// Adds a function under its address.
+    /// Adds a function.
     fn add(&self, function: &Rc<Function>) {
         self.functions.borrow_mut().insert(function.at(), Rc::clone(function));
     }
 
-    /// Takes one out, and with it its way.
+    /// Removes a function and closes its backend.
     fn remove(&self, function: &Function) {
         self.functions.borrow_mut().remove(&function.at());
         function.backend.close();
     }
 
-    /// All functions, by address.
+    /// All functions by address.
     pub fn all(&self) -> Vec<Rc<Function>> {
         self.functions.borrow().values().cloned().collect()
     }
 
-    /// A root port and all below it.
+    /// A root port and everything below it.
     fn hierarchy(&self, root: &Function) -> Vec<Rc<Function>> {
         self.all().into_iter().filter(|f| f.segment == root.segment && f.root == root.bdf).collect()
     }
@@ -164,7 +164,7 @@ impl BarOwners for Pci {
             let here = |bar| function.backend.map_bar(bar, function.bar(bar)?).ok();
             (0..6).filter_map(here).map(|range| (range, function.at())).collect::<Vec<_>>()
         });
-        // One of another host lies within the window of the adapter that leads there.
+        // The BAR of a borrowed function lies inside the BAR of the NTB adapter: choose the innermost.
         let holding = bars.filter(|(range, _)| range.start <= at && end - range.start.0 <= range.length);
         holding.min_by_key(|(range, _)| range.length).map(|(_, owner)| owner)
     }

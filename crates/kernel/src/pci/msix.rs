@@ -1,4 +1,4 @@
-//! Message-signalled interrupts: vectors for functions, and what the functions are told to send.
+//! Message-signalled interrupts (MSI, MSI-X): allocation of vectors, and programming of messages.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use crate::dma::MessageSource;
 use crate::irq::Line;
 
 impl Function {
-    /// The register and the bit that enable its messages.
+    /// The register and the bit that enable messages.
     fn message_control(&self) -> (u16, u16) {
         match self.capability(id::MSIX) {
             Some(at) => (at + msix::CONTROL, msix::ENABLE),
@@ -25,20 +25,20 @@ impl Function {
         }
     }
 
-    /// Who its messages come from.
+    /// Sender of its messages.
     pub fn message_source(&self) -> MessageSource {
         MessageSource { node: self.node, requester: self.backend.requester() }
     }
 }
 
 impl Pci {
-    /// The core for a function's n-th vector.
+    /// The core for a function's `n`-th vector.
     pub(super) fn core_for(&self, function: &Function, affinity: &Affinity, n: usize) -> CpuId {
         match affinity {
             Affinity::Cpu(cpu) => *cpu,
             Affinity::Cpus(cpus) if !cpus.is_empty() => cpus[n % cpus.len()],
             _ => {
-                // Near cores first; of those, the ones with the fewest vectors when all have had their turn.
+                // Cores of the function's node first; with more vectors than cores, those with the fewest.
                 let mut cores: Vec<_> = self.cores.all.iter().map(|core| (core.node, core.id)).collect();
                 cores.sort_by_key(|&(node, id)| (node != function.node, id));
                 cores[n % cores.len()].1
@@ -46,14 +46,14 @@ impl Pci {
         }
     }
 
-    /// A new interrupt of a function, with an entry in the remapping table where there is one.
+    /// Allocates an interrupt, with a remapping entry if interrupts are remapped.
     fn alloc_line(&self, cpu: &Cpu, function: &Function, to: CpuId) -> Result<Rc<Line>, Error> {
         let line = self.irqs.allocate(to)?;
         let remapped = self.dma.remap_line(cpu, &line, function.message_source());
         remapped.inspect_err(|_| self.irqs.release(line.irq)).map(|()| line)
     }
 
-    /// Gives a function `least` to `most` interrupts, as many as there are vectors and remapping entries for.
+    /// Allocates `least` to `most` interrupts, as many as there are vectors and remapping entries.
     pub(super) async fn alloc_irqs(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -107,7 +107,7 @@ impl Pci {
         Ok(irqs)
     }
 
-    /// Tells a function that was reset its messages again.
+    /// Programs a function's messages again after a reset.
     pub(super) async fn restore_irqs(&self, cpu: &Cpu, function: &Function) {
         let irqs = function.irqs.borrow().clone();
         if irqs.first().is_some_and(|&irq| self.is_intx(irq)) {
@@ -141,11 +141,11 @@ impl Pci {
         MsixLayout::read(&|offset| words[usize::from((offset - at) / 4) % 3], at)
     }
 
-    /// Tells a function what to send for its n-th vector.
+    /// Programs the message of a function's `n`-th vector.
     async fn program(&self, cpu: &Cpu, function: &Function, n: u16, line: &Line) {
         let (address, data) = self.dma.message_for(line);
         let Ok(Message { address, data }) = function.backend.message(n, Message { address, data }) else {
-            return self.log.write(format!("{}: no way for interrupt {n}", function.at()));
+            return self.log.write(format!("{}: no window for interrupt {n}", function.at()));
         };
         if let Some(at) = function.capability(id::MSIX) {
             let layout = self.msix_layout(cpu, function, at).await;
@@ -155,13 +155,13 @@ impl Pci {
             else {
                 return;
             };
-            // Masked while it changes, so that no torn message is sent.
+            // Masked while it changes, so that no mixed message is sent.
             entry.write_u32(cpu, 12, msix::ENTRY_MASKED);
             entry.write_u32(cpu, 0, address as u32);
             entry.write_u32(cpu, 4, (address >> 32) as u32);
             entry.write_u32(cpu, 8, data);
             entry.write_u32(cpu, 12, 0);
-            // A read pushes the writes ahead of it.
+            // The read flushes the writes before it.
             entry.read_u32(cpu, 12).await;
         } else if let Some(at) = function.capability(id::MSI) {
             let way = &function.backend;
@@ -171,7 +171,7 @@ impl Pci {
         }
     }
 
-    /// Masks or unmasks one MSI-X vector in the function's table.
+    /// Masks or unmasks one vector in the function's MSI-X table.
     pub(super) fn mask_irq(&self, cpu: &Cpu, function: &Function, irq: Irq, masked: bool) {
         let n = function.irqs.borrow().iter().position(|&i| i == irq);
         let Some((n, (bar, table))) = n.zip(function.msix_table.get()) else { return };
@@ -181,7 +181,7 @@ impl Pci {
         }
     }
 
-    /// Takes all interrupts from a function.
+    /// Frees all interrupts of a function.
     pub(super) async fn free_irqs(&self, cpu: &Cpu, function: &Function) {
         let irqs = std::mem::take(&mut *function.irqs.borrow_mut());
         if irqs.is_empty() {
@@ -206,7 +206,7 @@ impl Pci {
         }
     }
 
-    /// The function that sends an interrupt, and which of its interrupts it is.
+    /// The function that sends an interrupt, and the index of the vector.
     pub fn owner_of_irq(&self, irq: Irq) -> Option<(Rc<Function>, u16)> {
         self.all().into_iter().find_map(|function| {
             let n = function.irqs.borrow().iter().position(|&i| i == irq)?;
@@ -214,7 +214,7 @@ impl Pci {
         })
     }
 
-    /// Lets an interrupt arrive at another core from now on.
+    /// Moves an interrupt to another core.
     pub async fn move_irq(self: &Rc<Self>, cpu: &Cpu, irq: Irq, to: CpuId) -> Result<(), Error> {
         let line = self.irqs.line(irq).ok_or(Error::Invalid)?;
         if usize::from(to.0) >= self.cores.all.len() {

@@ -1,8 +1,8 @@
-//! Recovery from errors: drivers are asked, and what cannot be relied on is reset (as Linux's `pcie_do_recovery`).
+//! Error recovery: asks the drivers and resets functions as needed (as Linux's `pcie_do_recovery`).
 //!
-//! A function with an error that is not fatal concerns its driver alone, which may want a reset of that function. A fatal
-//! error is one of the link: everything below the port above is frozen, so that no access goes out, reset over its bus, set
-//! up again and given back to the drivers. Other than in Linux, one driver that gives up takes its function alone with it.
+//! A non-fatal error only concerns the function's driver, which may ask for a function reset. A fatal error concerns
+//! the link: everything below the port is frozen to block accesses, reset through its bus, configured again and
+//! returned to the drivers. Unlike in Linux, a driver that gives up only takes its own function down.
 
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ const HELD: Duration = Duration::from_ms(2);
 const SETTLES: Duration = Duration::from_ms(100);
 
 impl Pci {
-    /// Recovers from reported errors: who reported them, and whether they are fatal.
+    /// Recovers from reported errors: functions, and whether each error is fatal.
     pub(super) async fn recover(self: &Rc<Self>, cpu: &Cpu, reports: Vec<(Rc<Function>, bool)>) {
         let mut ports: Vec<FunctionAddress> = Vec::new();
         for (function, _) in reports.iter().filter(|(_, fatal)| *fatal) {
@@ -33,13 +33,13 @@ impl Pci {
                     ports.push(port.at());
                     self.recover_below(cpu, &port).await;
                 }
-                // A function of the root complex has no link to be reset.
+                // A function integrated in the root complex has no link to reset.
                 None => self.recover_one(cpu, function, ChannelState::Frozen).await,
             }
         }
         for (function, _) in reports.iter().filter(|(_, fatal)| !fatal) {
             if function.is_bridge() {
-                // What a bridge lost is missed by whoever waits for it.
+                // Lost requests through a bridge are handled by their requesters.
                 self.count_error(|c| c.recovered += 1);
             } else if !function.parent.is_some_and(|parent| ports.contains(&function.beside(parent))) {
                 self.recover_one(cpu, function, ChannelState::Normal).await;
@@ -47,7 +47,7 @@ impl Pci {
         }
     }
 
-    /// Asks a function's driver, resets the function if it or the error wants that.
+    /// Asks a function's driver, and resets the function if the driver or the error calls for it.
     async fn recover_one(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>, state: ChannelState) {
         let Some(binding) = function.binding() else {
             self.count_error(|c| c.failed += 1);
@@ -64,7 +64,7 @@ impl Pci {
         self.end_recovery(cpu, function, verdict).await;
     }
 
-    /// The function goes on, or is taken from its driver.
+    /// Resumes the function, or unbinds it.
     async fn end_recovery(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>, verdict: Recovery) {
         if verdict == Recovery::CanRecover {
             if let Some(binding) = function.binding() {
@@ -90,7 +90,7 @@ impl Pci {
         }
         let is_back = self.reset_bus(cpu, port).await;
         below.iter().for_each(|function| function.frozen.set(false));
-        // Virtual functions come back with their physical one.
+        // Virtual functions are restored with their physical one.
         for function in below.iter().filter(|function| is_back && function.physical.is_none()) {
             self.restore(cpu, function).await;
         }
@@ -110,10 +110,11 @@ impl Pci {
         self.all().into_iter().filter(|f| f.is_behind(port)).collect()
     }
 
-    /// Resets a function that cannot reset itself by its bus, if it is alone there (Linux: `pci_parent_bus_reset`).
+    /// Resets a function by its bus, if it is alone there (Linux: `pci_parent_bus_reset`).
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if others are there, or no port is above; [`Error::Io`] if the link does not come up again.
+    /// [`Error::NotSupported`] if it shares the bus or has no port above; [`Error::Io`] if the link does not come up
+    /// again.
     pub(super) async fn reset_by_bus(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -133,10 +134,10 @@ impl Pci {
         Ok(())
     }
 
-    /// Resets the bus below a port; whether its link came up again.
+    /// Resets the bus below a port. Returns whether the link came up again.
     async fn reset_bus(self: &Rc<Self>, cpu: &Cpu, port: &Function) -> bool {
         self.log.write(format!("pci {}: reset of the bus below", port));
-        // The link goes down and comes back: that is no removal (as pciehp's `reset_slot`).
+        // The link goes down and up, which must not look like a removal (as pciehp's `reset_slot`).
         let slot = port.pcie.filter(|_| port.slot);
         let mut control = 0;
         if let Some(pcie) = slot {
@@ -150,7 +151,7 @@ impl Pci {
         port.backend.write_u16(cpu, header::BRIDGE_CONTROL, before).await;
         cpu.sleep(SETTLES).await;
         if let Some(pcie) = slot {
-            // A removal meanwhile is told afterwards.
+            // Clear only the link event: a real removal meanwhile is still reported.
             port.backend.write_u16(cpu, pcie + slot::STATUS, slot::STATUS_LINK_CHANGED).await;
             port.backend.write_u16(cpu, pcie + slot::CONTROL, control).await;
         }

@@ -1,4 +1,4 @@
-//! PCI functions below the bridges above them.
+//! PCI functions, nested below their bridges.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use super::{SysNode, cpu_list, devices};
 use crate::kernel::Inner;
 use crate::pci::Function;
 
-/// GT/s of a link, by its speed's code (base spec 7.5.3.6 and 7.5.3.18).
+/// Link speed in GT/s, by its code (base spec 7.5.3.6 and 7.5.3.18).
 fn speed(code: u32) -> &'static str {
     match code & 0xf {
         1 => "2.5 GT/s PCIe",
@@ -90,7 +90,7 @@ async fn node(kernel: &Inner, cpu: &Cpu, function: &Rc<Function>) -> SysNode {
     node
 }
 
-/// What a function's driver has and has made of it.
+/// A function with its interrupts and devices.
 fn with_uses(kernel: &Inner, function: &Function, node: SysNode) -> SysNode {
     let lines = function.irqs().into_iter().filter_map(|irq| kernel.irqs.line(irq));
     let irqs = lines.map(|line| line.state()).map(|line| {
