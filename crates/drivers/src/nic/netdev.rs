@@ -1,4 +1,4 @@
-//! The function as a network device.
+//! The function as a network device of the kernel.
 
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Part};
@@ -18,7 +18,7 @@ use super::kpio::ByLines;
 use super::state::AdapterState;
 use super::tx::Put;
 
-/// Where the kernel keeps a feature.
+/// Selects the kernel's flag for a feature.
 type Field = fn(&mut NetFeatures) -> &mut bool;
 
 const PAIRS: [(u32, Field); 5] = [
@@ -97,7 +97,7 @@ impl NetDriver for Adapter {
         let _part = cpu.book(Part::Driver);
         let Some(channel) = self.channel(queue) else { return Err(packet) };
         let tx = channel.tx.borrow().clone();
-        // While it is being reset, the queue is full.
+        // During a reset, report the queue as full.
         let Some(tx) = tx.filter(|_| self.is_up()) else { return Err(packet) };
         self.service.notice_activity();
         let counters = &self.counters;
@@ -109,7 +109,7 @@ impl NetDriver for Adapter {
             ByLines::Sent(bytes) => {
                 counters.tx_lines.add(1);
                 if !more {
-                    // Others before it may have been put into the ring with more to follow.
+                    // Earlier packets may be in the ring unannounced, as they were sent with `more`.
                     tx.flush(cpu);
                 }
                 bytes
@@ -144,7 +144,7 @@ impl NetDriver for Adapter {
             let Some(tx) = self.channel(queue).and_then(|channel| channel.tx.borrow().clone()) else {
                 return;
             };
-            // Perhaps only the interrupt was lost, or the request for it.
+            // Perhaps only the interrupt, or the request for it, was lost.
             let lines_left = match &self.kpio {
                 Some(kpio) => kpio.ask_again(cpu, queue).await,
                 None => false,
@@ -156,7 +156,7 @@ impl NetDriver for Adapter {
                 }
                 return;
             }
-            self.recover(cpu, "the device does not send");
+            self.recover(cpu, "the device has stopped sending");
         })
     }
 

@@ -1,4 +1,4 @@
-//! Events, and starting anew a device that hangs.
+//! Events, and the restart of a device that hangs.
 
 use platform::Error;
 use platform::cpu::{Async, Cpu};
@@ -8,7 +8,7 @@ use super::adapter::Adapter;
 use super::state::AdapterState;
 
 impl Adapter {
-    /// Something happened that is no packet.
+    /// Handles an interrupt that is not about packets.
     pub async fn events(&self, cpu: &Cpu) {
         let events = self.registers.read_u32(cpu, regs::EVENTS).await;
         if events == u32::MAX {
@@ -25,7 +25,7 @@ impl Adapter {
         }
     }
 
-    /// Starts the device anew, in a task of its own.
+    /// Restarts the device in a task of its own.
     pub fn recover(&self, cpu: &Cpu, why: &str) {
         if self.state.get() != AdapterState::Up || self.recovering.replace(true) {
             return;
@@ -56,14 +56,14 @@ impl Adapter {
         let lost = self.halt(cpu).await;
         self.counters.tx_lost.add(lost.into());
         if self.state.get() == AdapterState::Broken && self.device.is_present() {
-            // Its firmware does not listen: the bus's reset is left.
+            // Its firmware does not respond, so reset the function over the bus.
             let reset = self.device.reset(cpu).await;
             self.state.set(if reset.is_ok() { AdapterState::Down } else { AdapterState::Broken });
         }
         if self.state.get() == AdapterState::Down
             && let Err(error) = self.start(cpu).await
         {
-            self.kernel.log(format!("{}: does not come back: {error}", self.name()));
+            self.kernel.log(format!("{}: restart failed: {error}", self.name()));
             self.state.set(if error == Error::NoDevice { AdapterState::Gone } else { AdapterState::Broken });
         }
         let Some(core) = self.core() else { return };
