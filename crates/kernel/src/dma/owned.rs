@@ -36,14 +36,17 @@ impl Kernel {
     /// [`Error::NotSupported`] where addresses are not translated, [`Error::NoDevice`], [`Error::NoMemory`].
     pub fn map_row(&self, cpu: &Cpu, at: FunctionAddress, blocks: &[(PhysAddr, u64)]) -> Result<Iova, Error> {
         let _part = cpu.book(Part::Dma);
-        self.inner().pci.function(at).ok_or(Error::NoDevice)?.dma_api().map_row(cpu, blocks)
+        let pci = Rc::clone(&self.inner().pci);
+        let function = pci.function(at).ok_or(Error::NoDevice)?;
+        pci.dma_of(&function).map_row(cpu, blocks)
     }
 
     /// Unmaps such a range at once, without a lazy flush.
     pub fn unmap_row(&self, cpu: &Cpu, at: FunctionAddress, row: Iova, length: u64) {
         let _part = cpu.book(Part::Dma);
-        if let Some(function) = self.inner().pci.function(at) {
-            function.dma_api().unmap_row(cpu, row, length);
+        let pci = Rc::clone(&self.inner().pci);
+        if let Some(function) = pci.function(at) {
+            pci.dma_of(&function).unmap_row(cpu, row, length);
         }
     }
 
@@ -111,7 +114,8 @@ impl IommuDomain {
     /// it or its group is attached elsewhere.
     pub fn attach(&self, cpu: &Cpu, at: FunctionAddress) -> Result<(), Error> {
         let _part = cpu.book(Part::Dma);
-        let function = self.pci.upgrade().and_then(|pci| pci.function(at)).ok_or(Error::NoDevice)?;
+        let pci = self.pci.upgrade().ok_or(Error::NoDevice)?;
+        let function = pci.function(at).ok_or(Error::NoDevice)?;
         if self.functions.borrow().contains_key(&at) {
             return Err(Error::Busy);
         }
@@ -119,7 +123,7 @@ impl IommuDomain {
         if !Rc::ptr_eq(&unit, &self.domain.unit()) {
             return Err(Error::Invalid);
         }
-        let member = function.member();
+        let member = pci.member_of(&function);
         let group = self.dma.join_domain(cpu, &self.domain, member)?;
         self.functions.borrow_mut().insert(at, (group, member));
         Ok(())

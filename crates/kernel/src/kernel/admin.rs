@@ -61,7 +61,7 @@ impl Kernel {
         let net = inner.net.device(device).and_then(|device| device.driver()?.function());
         let at = net.or_else(|| inner.block.device(device)?.function());
         let function = at.and_then(|at| inner.pci.function(at));
-        function.map_or_else(Vec::new, |function| function.irqs())
+        function.map_or_else(Vec::new, |function| inner.pci.irqs_of(&function))
     }
 
     /// Creates `count` virtual functions, or removes all with 0 (Linux: writing to `sriov_numvfs`). Fails with
@@ -72,7 +72,7 @@ impl Kernel {
         count: u16,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         self.as_task("sriov_numvfs", async move |inner: &Rc<Inner>, cpu: &Cpu| {
-            let binding = inner.pci.function(of).and_then(|function| function.binding());
+            let binding = inner.pci.function(of).and_then(|function| inner.pci.binding_of(&function));
             match binding {
                 Some(binding) => binding.configure_sriov(cpu, count).await,
                 None => Err(Error::NoDevice),

@@ -112,7 +112,7 @@ impl Kernel {
                 softirqs,
                 irqs,
                 dma,
-                pci: Rc::new(pci),
+                pci,
                 pins,
                 files: Files::default(),
                 net,
@@ -200,9 +200,7 @@ impl Kernel {
                 Box::pin(async move {
                     let _part = cpu.book(Part::Kernel);
                     inner.dma.start_iommus(&cpu);
-                    inner.pci.enumerate(&cpu).await;
-                    inner.pci.start_ports(&cpu).await;
-                    inner.pci.bind_all(&cpu).await;
+                    inner.pci.start(&cpu).await;
                     inner.log.write("booted".into());
                     done.notify_one();
                 })

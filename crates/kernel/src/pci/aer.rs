@@ -6,7 +6,10 @@ use platform::cpu::Cpu;
 use wire::pcie::config::aer;
 use wire::pcie::{Bdf, FunctionAddress};
 
-use super::{Function, Pci};
+use super::PciBase;
+use super::function::{ErrorCounters, ErrorTally, Function};
+use super::recovery::Recovery;
+use super::topology::Topology;
 
 /// Root error command: interrupt on correctable, non-fatal and fatal errors.
 const REPORT_ALL: u32 = 0b111;
@@ -19,31 +22,24 @@ const MORE_UNCORRECTABLE: u32 = 1 << 3;
 /// Root error status: all bits that are cleared by writing ones.
 const ALL: u32 = 0x7f;
 
-/// Error counters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ErrorCounters {
-    /// Errors corrected by hardware.
-    pub correctable: u64,
-    /// Non-fatal errors: a request was lost.
-    pub non_fatal: u64,
-    /// Fatal errors: the link or the function is unreliable.
-    pub fatal: u64,
-    /// Functions that recovered.
-    pub recovered: u64,
-    /// Functions that were given up.
-    pub failed: u64,
+/// Handles reported errors.
+pub(super) struct Errors {
+    pub base: PciBase,
+    pub topology: Rc<Topology>,
+    pub recovery: Rc<Recovery>,
+    pub tally: Rc<ErrorTally>,
 }
 
-impl Pci {
+impl Errors {
     /// Enables error interrupts of a root port.
-    pub(super) async fn start_errors(&self, cpu: &Cpu, port: &Function) {
+    pub async fn start(&self, cpu: &Cpu, port: &Function) {
         let Some(at) = port.aer() else { return };
         port.backend.config_write(cpu, at + aer::ROOT_STATUS, ALL, 0xf).await;
         port.backend.config_write(cpu, at + aer::ROOT_COMMAND, REPORT_ALL, 0xf).await;
     }
 
     /// Handles a port's interrupt, if it is about an error.
-    pub(super) async fn error_event(self: &Rc<Self>, cpu: &Cpu, port: &Rc<Function>) {
+    pub async fn event(&self, cpu: &Cpu, port: &Rc<Function>) {
         let Some(at) = port.aer() else { return };
         let status = port.backend.config_read(cpu, at + aer::ROOT_STATUS).await;
         if status & (CORRECTABLE | UNCORRECTABLE) == 0 {
@@ -63,7 +59,7 @@ impl Pci {
             for source in self.sources(port, Bdf::from_bits((source >> 16) as u16), more) {
                 reports.extend(self.uncorrected(cpu, source, more).await);
             }
-            self.recover(cpu, reports).await;
+            self.recovery.recover(cpu, reports).await;
         }
     }
 
@@ -72,19 +68,13 @@ impl Pci {
         if !more {
             return vec![port.beside(kept)];
         }
-        self.hierarchy(port).iter().filter(|f| f.aer().is_some()).map(|f| f.at()).collect()
-    }
-
-    pub(super) fn count_error(&self, change: impl FnOnce(&mut ErrorCounters)) {
-        let mut counters = self.errors.get();
-        change(&mut counters);
-        self.errors.set(counters);
+        self.topology.hierarchy(port).iter().filter(|f| f.aer().is_some()).map(|f| f.at()).collect()
     }
 
     /// Handles a corrected error of a function that reported one, or only may have (`perhaps`).
     async fn corrected(&self, cpu: &Cpu, source: FunctionAddress, perhaps: bool) {
         let Some((function, at)) = self.reporter(source) else {
-            self.count_error(|c| c.correctable += 1);
+            self.tally.count(|c| c.correctable += 1);
             return;
         };
         let bits = function.backend.config_read(cpu, at + aer::CORRECTABLE_STATUS).await;
@@ -92,14 +82,14 @@ impl Pci {
             return;
         }
         function.backend.config_write(cpu, at + aer::CORRECTABLE_STATUS, bits, 0xf).await;
-        function.count_error(|c| c.correctable += 1);
-        self.count_error(|c| c.correctable += 1);
-        self.log.write(format!("pci {function}: corrected error {bits:#x}"));
+        function.errors.count(|c| c.correctable += 1);
+        self.tally.count(|c| c.correctable += 1);
+        self.base.log.write(format!("pci {function}: corrected error {bits:#x}"));
     }
 
     /// The reporting function and the offset of its error registers.
     fn reporter(&self, source: FunctionAddress) -> Option<(Rc<Function>, u16)> {
-        let function = self.function(source)?;
+        let function = self.topology.function(source)?;
         let at = function.aer()?;
         Some((function, at))
     }
@@ -113,7 +103,7 @@ impl Pci {
         perhaps: bool,
     ) -> Option<(Rc<Function>, bool)> {
         let Some((function, at)) = self.reporter(source) else {
-            self.log.write(format!("pci {}: error from an unknown function", source.bdf));
+            self.base.log.write(format!("pci {}: error from an unknown function", source.bdf));
             return None;
         };
         let bits = function.backend.config_read(cpu, at + aer::UNCORRECTABLE_STATUS).await;
@@ -124,11 +114,11 @@ impl Pci {
         // A function that does not answer needs a reset.
         let fatal = bits == u32::MAX || bits & severity != 0;
         let count = |c: &mut ErrorCounters| if fatal { c.fatal += 1 } else { c.non_fatal += 1 };
-        function.count_error(count);
-        self.count_error(count);
+        function.errors.count(count);
+        self.tally.count(count);
         function.backend.config_write(cpu, at + aer::UNCORRECTABLE_STATUS, bits, 0xf).await;
         let kind = if fatal { "fatal" } else { "non-fatal" };
-        self.log.write(format!("pci {function}: {kind} error {bits:#x}"));
+        self.base.log.write(format!("pci {function}: {kind} error {bits:#x}"));
         Some((function, fatal))
     }
 }

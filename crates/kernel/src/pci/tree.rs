@@ -110,31 +110,29 @@ impl TreeText<'_> {
 impl Pci {
     /// All functions by address.
     pub fn inspect(&self) -> Vec<FunctionInfo> {
-        self.all().iter().map(|function| function.info()).collect()
+        self.topology.all().iter().map(|function| self.info(function)).collect()
     }
-}
 
-impl Function {
-    /// Description of the function.
-    pub fn info(&self) -> FunctionInfo {
-        let dma = self.dma.borrow();
+    /// Description of a function.
+    pub fn info(&self, function: &Function) -> FunctionInfo {
+        let dma = function.dma.borrow();
         FunctionInfo {
-            segment: self.segment,
-            bdf: self.bdf,
-            parent: self.parent,
-            physical: self.physical,
-            identity: self.identity,
-            buses: self.is_bridge().then(|| (self.secondary.get(), self.subordinate.get())),
-            windows: *self.windows.borrow(),
-            bars: (0u8..).zip(self.bars.borrow().iter()).filter_map(|(n, bar)| Some((n, (*bar)?))).collect(),
-            node: self.node.0,
-            max_payload: self.max_payload.get(),
-            driver: self.driver.borrow().as_ref().map(|bound| bound.driver.name()),
-            irqs: self.irqs(),
+            segment: function.segment,
+            bdf: function.bdf,
+            parent: function.parent,
+            physical: function.physical,
+            identity: function.identity,
+            buses: function.is_bridge().then(|| (function.secondary.get(), function.subordinate.get())),
+            windows: *function.windows.borrow(),
+            bars: (0u8..).zip(*function.bars.borrow()).filter_map(|(n, bar)| Some((n, bar?))).collect(),
+            node: function.node.0,
+            max_payload: function.max_payload.get(),
+            driver: self.drivers.name_of(function),
+            irqs: self.interrupts.of(function),
             domain: dma.as_ref().and_then(|dma| dma.domain_id()),
             mapped_pages: dma.as_ref().map_or(0, |dma| dma.mapped_pages()),
             dma: dma.as_ref().map(|dma| dma.counters()).unwrap_or_default(),
-            present: self.present.get(),
+            present: function.present.get(),
         }
     }
 }
