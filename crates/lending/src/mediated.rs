@@ -510,8 +510,9 @@ impl VfioDevice for Mediated {
             if on && let Err(error) = self.open(cpu).await {
                 if let Some(service) = self.service.upgrade() {
                     let (function, node) = (self.of.function, self.of.node);
-                    service
-                        .log(format!("a guest's memory cannot be opened to {function} of node {node}: {error}"));
+                    service.log(format!(
+                        "a guest's memory cannot be opened to {function} of node {node}: {error}"
+                    ));
                 }
                 return;
             }

@@ -82,7 +82,8 @@ impl Controller {
             let says = self.namespace(cpu, id).await?;
             let format = says.current_format();
             if says.size == 0 || !(9..=12).contains(&format.block_shift) || format.metadata > 0 {
-                self.kernel.log(format!("nvme {}: namespace {id} has an unsupported format", self.device.address()));
+                self.kernel
+                    .log(format!("nvme {}: namespace {id} has an unsupported format", self.device.address()));
                 continue;
             }
             self.check()?;

@@ -204,7 +204,9 @@ impl Domain {
         });
         let undone = undone.map_err(|_| Error::Invalid)?;
         if undone.bytes < Bytes::new(pages * PAGE) {
-            self.base.log.write(format!("dma, domain {}: unmap of a range that is not mapped at {iova}", self.id.0));
+            self.base
+                .log
+                .write(format!("dma, domain {}: unmap of a range that is not mapped at {iova}", self.id.0));
             return Err(Error::Invalid);
         }
         self.edited(cpu, iova, undone.entries_written);

@@ -97,7 +97,9 @@ impl Unit {
         });
         cpu.work(self.base.cores.costs.page_table_edit);
         if let Err(error) = set {
-            self.base.log.write(format!("iommu {}: cannot attach {function} to a domain: {error}", self.index));
+            self.base
+                .log
+                .write(format!("iommu {}: cannot attach {function} to a domain: {error}", self.index));
         }
         set
     }
