@@ -1,4 +1,5 @@
-//! Many cores at once: streams on all of them (section 5.1.1), and what one half of a bifurcated card carries (section 3.2).
+//! Many cores at once: streams on all cores (section 5.1.1), and the capacity of one half of a bifurcated card
+//! (section 3.2).
 
 use units::Duration;
 
@@ -9,11 +10,11 @@ use crate::reproduce::runs::{Values, named, set_known};
 
 const BATCH: Duration = Duration::from_us(50);
 const BATCHES: usize = 60;
-/// What a line of 100 Gbit/s carries of TCP's payload: 1448 bytes of 1538 on the wire.
+/// TCP payload rate of a 100 Gbit/s line: 1448 of 1538 bytes on the wire.
 const LINE_GBIT: f64 = 100.0 * 1448.0 / 1538.0;
 
-/// The address of the server's function at a socket, and that of a tester which talks to it, as the two network devices have
-/// them; a single device has the first.
+/// Addresses of the server's function at a socket and of the tester that talks to it, with two network devices; a
+/// single device uses the first.
 fn addresses(organisation: Organisation, socket: u16, number: u16) -> [String; 2] {
     match (organisation, socket) {
         (Organisation::TwoNetdevs, 1) => ["10.0.1.1".to_owned(), format!("10.0.1.{}", 100 + number)],
@@ -21,7 +22,7 @@ fn addresses(organisation: Organisation, socket: u16, number: u16) -> [String; 2
     }
 }
 
-/// A stream for each of these cores, through the function at a socket.
+/// One stream per core, through the function at a socket.
 fn streams(
     bench: &ServerBench,
     organisation: Organisation,
@@ -55,13 +56,15 @@ fn streams(
 }
 
 fn settled(rig: &Rig, cores: &[(u16, u16)]) -> SteadyRun {
-    // Until senders' queues are full, as packets count when the driver has them, and every flow has its rule.
+    // Wait until the senders' queues are full (packets count when the driver gets them) and every flow has its
+    // steering rule.
     rig.pass(Duration::from_ms(12));
     let cores: Vec<u16> = cores.iter().map(|(core, _)| *core).collect();
     rig.measure(&cores, BATCH, BATCHES)
 }
 
-/// A stream on every core, through the near or the far function of a card with two network devices, or by an octoNIC.
+/// A stream on every core: through the local or remote function of a card with two network devices, or through an
+/// octoNIC.
 pub fn all(bench: &ServerBench, sends: bool, organisation: Organisation) -> Result<Values, String> {
     let (wired, is_far) = match organisation {
         Organisation::Octo => (Organisation::Octo, false),
@@ -83,7 +86,7 @@ pub fn all(bench: &ServerBench, sends: bool, organisation: Organisation) -> Resu
     Ok(named(&format!("multicore-{}", if sends { "tx" } else { "rx" }), organisation.name(), each))
 }
 
-/// All cores of one socket receive by an octoNIC.
+/// All cores of one socket receive through an octoNIC.
 pub fn one_socket(bench: &ServerBench, organisation: Organisation, name: &str) -> Result<Values, String> {
     let cores: Vec<(u16, u16)> = (0..bench.cores).map(|n| (bench.core(0, n), 0)).collect();
     let run = streams(bench, organisation, false, &cores)?;

@@ -1,7 +1,7 @@
 //! "IOctopus: Outsmarting Nonuniform DMA", ASPLOS 2020.
 //!
-//! Every run is a scenario of its own: the paper's server in one of its organisations, a workload, and counters of hardware
-//! and kernel over a window in which the workload's rate is steady.
+//! Each run is a scenario: the paper's server in one of its configurations, a workload, and counters of hardware and
+//! kernel over a window in which the workload's rate is steady.
 
 mod colocated;
 mod cores;
@@ -22,7 +22,8 @@ use crate::progress::Progress;
 use server::{Organisation, ServerBench};
 use storage::Drives;
 
-/// Sizes of netperf's buffers (Figures 6 and 7), of frames (Figure 8) and of messages (Figure 9); the paper's axes are lost.
+/// Sizes of netperf's buffers (Figures 6 and 7), of frames (Figure 8) and of messages (Figure 9). The paper's axis
+/// labels are lost.
 const BUFFERS: [u32; 7] = [64, 256, 1024, 1500, 4096, 16384, 65536];
 const FRAMES: [u32; 6] = [64, 128, 256, 512, 1024, 1500];
 const MESSAGES: [u32; 7] = [1, 64, 1024, 4096, 8192, 16384, 65536];
@@ -36,7 +37,7 @@ struct NamedRun {
     run: Experiment,
 }
 
-/// Shares of SET requests (Figure 10), and instances of STREAM (Figures 11 and 12).
+/// Shares of SET requests (Figure 10), and numbers of STREAM instances (Figures 11 and 12).
 const SETS: [u32; 6] = [0, 20, 40, 60, 80, 100];
 const INSTANCES: [u16; 10] = [0, 2, 4, 6, 8, 10, 12, 16, 20, 24];
 
@@ -48,7 +49,7 @@ fn runs() -> Vec<NamedRun> {
     let mut runs = Vec::new();
     let mut add = |name: String, run: Experiment| runs.push(NamedRun { name, run });
     add("PageRank alone".into(), Box::new(|bench| colocated::ranks(bench, None)));
-    // An octoNIC where the paper says that it equals a local one: at the point that would show a difference best.
+    // Where the paper says that an octoNIC equals a local one, run it only at the most sensitive point.
     let few = |organisation: Organisation, count: usize| if organisation == Octo { count - 1 } else { 0 };
     for organisation in [Local, Remote, Octo] {
         let name = organisation.name();
@@ -137,15 +138,15 @@ fn runs() -> Vec<NamedRun> {
     runs
 }
 
-/// Values that follow from those of several runs: of local against remote, point after point.
+/// Values derived from several runs: the ratio of local to remote at each point.
 fn derived(values: &Values) -> Values {
     let of = |key: String| Some((*values.get(&key)?, all::half_width(values, &key).unwrap_or(f64::NAN)));
-    // A ratio, and half the interval that follows from those of its two values.
+    // A ratio, with the half interval propagated from its two values.
     let ratio = |over: String, under: String| -> Option<Known> {
         let ((over, over_half), (under, under_half)) = (of(over)?, of(under)?);
         Some((over / under, over / under * (over_half / over).hypot(under_half / under)))
     };
-    // The least and the most of how much one exceeds the other beside STREAMs, if all are there.
+    // Minimum and maximum ratio next to STREAM, if all points are known.
     let extremes = |key: &str, over: &str, under: &str| -> Option<[Known; 2]> {
         let at = |instances: &u16| {
             ratio(format!("{key}/{over}/{instances}"), format!("{key}/{under}/{instances}"))
@@ -194,10 +195,10 @@ fn derived(values: &Values) -> Values {
     derived
 }
 
-/// Runs everything and judges the claims and figures by what was observed.
+/// Runs everything and judges the claims and figures by the results.
 ///
 /// # Errors
-/// A machine, part or scenario file that is wrong.
+/// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::ioctopus();
     let mut runs = runs();
@@ -220,7 +221,7 @@ mod tests {
         Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
     }
 
-    /// Every value that a claim names is one that a run gives.
+    /// Every value used by a claim is produced by a run.
     #[test]
     fn claims_name_what_runs_give() {
         let file = ClaimFile::ioctopus();
@@ -245,8 +246,8 @@ mod tests {
         }
     }
 
-    /// The mechanism behind Figures 6 to 8: what a remote NIC writes and reads crosses the interconnect, and what a local one
-    /// does never.
+    /// The mechanism behind Figures 6 to 8: the traffic of a remote NIC crosses the interconnect, that of a local one
+    /// never does.
     #[test]
     fn only_a_remote_nic_crosses_the_interconnect() {
         let bench = ServerBench::new(&options()).unwrap();

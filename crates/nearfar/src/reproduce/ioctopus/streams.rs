@@ -6,16 +6,16 @@ use super::server::{Organisation, ServerBench, SteadyRun};
 use crate::reproduce::rig::{Rig, Running};
 use crate::reproduce::runs::{Values, named};
 
-/// Time of a batch: packets and who reads them take turns, a pair of which takes some 250 us.
+/// Duration of a batch. Packets and their reader alternate with a period of about 250 us.
 const BATCH: Duration = Duration::from_us(250);
-/// Batches at most.
+/// Maximum number of batches.
 const BATCHES: usize = 50;
 /// The core of the process and of the interrupts.
 pub const CORE: u16 = 0;
-/// Adaptive coalescing, as the paper has it.
+/// Adaptive coalescing, as in the paper.
 pub const DRIVER: &str = "adaptive = true";
 
-/// Server and client with a stream that the server will receive, in buffers of so many bytes. The client's NIC is local.
+/// Server and client with a stream to the server, in buffers of `buffer` bytes. The client's NIC is local.
 pub fn receiving(
     bench: &ServerBench,
     organisation: Organisation,
@@ -34,14 +34,14 @@ pub fn receiving(
     Ok((rig, running))
 }
 
-/// Rates of a stream that the server receives.
+/// Rates of a stream to the server.
 pub fn receive(bench: &ServerBench, organisation: Organisation, buffer: u32) -> Result<SteadyRun, String> {
     let (rig, running) = receiving(bench, organisation, buffer)?;
     settled(&rig, &running)
 }
 
-/// Rates of a stream that the server sends, with or without segmentation offload. A tester takes it, so that no core of a client
-/// limits it.
+/// Rates of a stream from the server, with or without segmentation offload. A tester receives it, so that no client
+/// core is the limit.
 pub fn send(
     bench: &ServerBench,
     organisation: Organisation,
@@ -61,11 +61,12 @@ pub fn send(
     settled(&rig, &running)
 }
 
-/// Until windows have grown, packets have found their way, and rings and queues have gone round. A received stream first alternates
-/// with its reader in short turns, for up to 12 ms, at 19 of its 22 Gbit/s: steady as that looks, it passes.
+/// Settling time: windows grow, flows get steering rules, rings and queues wrap. At first a received stream
+/// alternates with its reader in short turns, for up to 12 ms, at 19 of its 22 Gbit/s; this looks steady but does not
+/// last.
 const SETTLED: Duration = Duration::from_ms(12);
 
-/// Rates of a stream that begins.
+/// Rates of a stream after settling.
 pub fn settled(rig: &Rig, running: &Running) -> Result<SteadyRun, String> {
     rig.forget_the_beginning();
     rig.pass(SETTLED);
@@ -73,7 +74,7 @@ pub fn settled(rig: &Rig, running: &Running) -> Result<SteadyRun, String> {
     running.still_runs().map(|()| rates)
 }
 
-/// The values of a run, by the names that claims use.
+/// The values of a run, under the names that claims use.
 pub fn values(of: &str, organisation: Organisation, buffer: u32, run: &SteadyRun) -> Values {
     let each = run.each([
         ("gbit", |rates| rates.gbit),

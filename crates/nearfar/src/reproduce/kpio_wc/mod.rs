@@ -1,7 +1,7 @@
 //! "Reevaluation of Programmed I/O with Write-Combining Buffers", NAS 2015.
 //!
-//! Every value that the claims name is observed in an experiment: a simulation that is watched from the link, as the
-//! paper's authors watched theirs with an analyser.
+//! Every value in the claims comes from an experiment: a simulation observed from the link, as the paper's authors
+//! did with an analyser.
 
 mod analyser;
 mod assumed;
@@ -26,11 +26,11 @@ use super::runs::{self as all, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
 
-/// An experiment: a simulation or several, and the values that it gives.
+/// An experiment: one or several simulations, and the values they produce.
 struct Experiment {
-    /// What it is, for the progress.
+    /// Name, for progress reports.
     name: &'static str,
-    /// What the keys of its values begin with.
+    /// Prefixes of its values' keys.
     keys: &'static [&'static str],
     /// Runs it.
     run: fn(&Options) -> Result<Values, String>,
@@ -62,10 +62,10 @@ const EXPERIMENTS: [Experiment; 15] = [
     Experiment { name: "urgency", keys: &["urgency/"], run: urgency::urgency },
 ];
 
-/// Runs every experiment and judges the claims and figures by what was observed.
+/// Runs all experiments and judges the claims and figures by the results.
 ///
 /// # Errors
-/// A machine, part or scenario file that is wrong.
+/// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::kpio_wc();
     let made = all::make("kpio-wc", &EXPERIMENTS, progress, |run| run.name, |run| (run.run)(options));
