@@ -1,13 +1,13 @@
-//! Sizes and times as the tools' command lines spell them.
+//! Parsers for sizes and times in the tools' syntax.
 
 use std::net::Ipv4Addr;
 
 use units::Duration;
 
-/// Longest that anything lasts, in seconds: a day of simulated time takes a year to simulate.
+/// Maximum duration in seconds: a simulated day takes a year to simulate.
 const LONGEST: f64 = 86_400.0;
 
-/// `4k`, `128K`, `1g`, `512`: powers of 1024, as fio and dd take them.
+/// `4k`, `128K`, `1g`, `512`: units are powers of 1024, as in fio and dd.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let help = || format!("`{text}` is no size; write a number of bytes, or one with k, m, g or t behind");
     let lower = text.to_ascii_lowercase();
@@ -24,7 +24,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(help)
 }
 
-/// `10ms`, `500us`, `2s`; a number alone counts seconds, as with fio.
+/// `10ms`, `500us`, `2s`; a plain number is in seconds, as in fio.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let help = || format!("`{text}` is no time; write a number with m, s, ms, us or ns behind");
     let digits = text.trim_end_matches(char::is_alphabetic);
@@ -42,15 +42,15 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     if time.as_s_f64() <= LONGEST { Ok(time) } else { Err(long) }
 }
 
-/// Seconds with a fraction, as iperf, netperf and ping take them.
+/// Seconds with a fraction, as in iperf, netperf and ping.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|seconds| (0.0..=LONGEST).contains(seconds));
     number.ok_or_else(|| format!("`{text}` is no number of seconds from 0 to {LONGEST}"))
 }
 
-/// Seconds that something lasts.
+/// A duration in seconds.
 pub(crate) fn length(text: &str) -> Result<f64, String> {
-    // What is shorter than a nanosecond is nothing.
+    // Less than a nanosecond counts as zero.
     let long = |seconds: &f64| *seconds >= 1e-9;
     seconds(text)
         .ok()
@@ -58,7 +58,7 @@ pub(crate) fn length(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("`{text}` is no number of seconds above 0, to {LONGEST}"))
 }
 
-/// The address of somebody to talk to.
+/// The IPv4 address of a peer.
 pub(crate) fn peer(text: &str) -> Result<Ipv4Addr, String> {
     let address: Option<Ipv4Addr> = text.parse().ok();
     let is_one = |a: &Ipv4Addr| !(a.is_unspecified() || a.is_multicast() || a.is_broadcast());

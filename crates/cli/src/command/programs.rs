@@ -1,4 +1,4 @@
-//! `nearfar programs`: what runs on simulated cores.
+//! `nearfar programs`: the programs that run on simulated cores.
 
 use std::process::ExitCode;
 
@@ -8,14 +8,14 @@ use crate::failure::Failure;
 use crate::output;
 use crate::output::{Fit, Records, TextTable};
 
-/// List the programs that run on simulated cores, or say what one of them does and takes.
+/// List the programs that run on simulated cores, or show the help of one.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   nearfar programs
   nearfar programs netperf")]
 pub struct ProgramsArgs {
-    /// The program.
+    /// The program to show.
     pub name: Option<String>,
     #[command(flatten)]
     records: Records,

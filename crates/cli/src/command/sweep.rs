@@ -1,4 +1,4 @@
-//! `nearfar sweep`: a scenario over several values of something.
+//! `nearfar sweep`: runs a scenario for several values of its keys.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::output::Records;
 use crate::output::sweep::{Column, Table};
 use crate::{Common, input, output, progress};
 
-/// Run a scenario for every value of a key, or every combination of several.
+/// Run a scenario for every value of a key, or for every combination of the values of several.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A key is a path in the scenario (pcie_bench.transfer), in the machine (host.llc.ddio_ways) or in the card \
@@ -42,30 +42,30 @@ pub struct SweepArgs {
     /// Change a value in all runs, as `run` does.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     pub set: Vec<(String, String)>,
-    /// Say where the cores' time went, for each value.
+    /// Show where CPU time was spent, for each value.
     #[arg(long)]
     accounting: bool,
     #[command(flatten)]
     records: Records,
-    /// Write a page with a curve for each quantity.
+    /// Write an HTML page with a curve per quantity.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     report: Option<PathBuf>,
-    /// Draw the first rate over the first key, or else the first quantity, as SVG.
+    /// Plot the first rate over the first key, or else the first quantity, as SVG.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
 }
 
-/// A combination of values, and what it makes of the scenario.
+/// A combination of values, and the resulting scenario.
 type Variant<T> = (Combination, Box<T>);
 
-/// What a sweep gave.
+/// Results of a sweep.
 struct Swept {
     title: String,
     rows: Vec<Value>,
     tables: Vec<Table>,
-    /// The links, with the values that each goes with.
+    /// Links, each with the combination of values.
     links: Vec<(Combination, Vec<LinkState>)>,
-    /// What follows the tables on the terminal.
+    /// Text that follows the tables on the terminal.
     text: String,
     failed: bool,
     seed: u64,
@@ -111,9 +111,9 @@ pub fn run(common: &Common, arguments: &SweepArgs) -> Result<ExitCode, Failure> 
     Ok(if swept.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The scenario with what is the same for all, and one combination of values.
+/// Loads the scenario with the common changes and one combination of values.
 fn load(library: &Library, arguments: &SweepArgs, values: &Combination) -> Result<Experiment, Failure> {
-    // What is wrong with what all have is told as theirs.
+    // Errors in the common changes are reported as such.
     if !arguments.set.is_empty() {
         input::scenario(library, &arguments.scenario, "--set", &arguments.set)?;
     }
@@ -170,7 +170,7 @@ fn on_bench(common: &Common, arguments: &SweepArgs, variants: &[Variant<Setup>])
     })
 }
 
-/// A table for latencies and one for bandwidths: a row for each combination, a column for each run.
+/// A table of latencies and one of bandwidths: a row per combination, a column per run.
 fn bench_tables(all: &[(&Combination, Vec<Done>)]) -> Vec<Table> {
     let Some((_, first)) = all.first() else { return Vec::new() };
     let of = |title: &str, unit: &'static str, wanted: fn(&Row) -> Option<f64>| -> Option<Table> {
@@ -187,7 +187,7 @@ fn bench_tables(all: &[(&Combination, Vec<Done>)]) -> Vec<Table> {
                 |run| run.transfer.to_string(),
                 |run| format!("offsets {} and {} B", run.host_offset, run.device_offset),
             ];
-            // What is the same in all runs needs no place in each heading, and what is swept is not in it either.
+            // Column headings omit what is equal in all runs, and what is swept.
             let told: Vec<_> = parts.iter().filter(|of| !same(&runs, **of)).collect();
             let (mut cells, mut bindings) = (Vec::new(), Vec::new());
             for one in done {
@@ -216,7 +216,7 @@ fn bench_tables(all: &[(&Combination, Vec<Done>)]) -> Vec<Table> {
     latency.into_iter().chain(bandwidth).collect()
 }
 
-/// Runs programs on computers, once for every combination, several at a time.
+/// Runs programs on computers for every combination, several at a time.
 fn on_computers(
     common: &Common,
     arguments: &SweepArgs,
@@ -273,7 +273,7 @@ fn on_computers(
     })
 }
 
-/// What the links agreed on: once where it is the same for all values, else for each.
+/// Negotiated link parameters: once if they are equal for all values, else per value.
 fn link_lines(links: &[(Combination, Vec<LinkState>)]) -> String {
     match links {
         [(_, first), rest @ ..] if rest.iter().all(|(_, links)| links == first) => output::link_lines(first),
@@ -286,7 +286,7 @@ fn link_lines(links: &[(Combination, Vec<LinkState>)]) -> String {
     }
 }
 
-/// Says of a key that has several values if every row is the same whichever it takes: it is perhaps not the key that was meant.
+/// Warns about a key whose values all give the same rows: it may be the wrong key.
 fn tell_without_effect(arguments: &SweepArgs, rows: &[Value]) {
     for (key, values) in arguments.over.iter().filter(|(_, values)| values.len() > 1) {
         let mut by_value = BTreeMap::<String, Vec<String>>::new();
@@ -294,7 +294,7 @@ fn tell_without_effect(arguments: &SweepArgs, rows: &[Value]) {
             let mut row = row.clone();
             let Some(fields) = row.as_object_mut() else { continue };
             let value = fields.remove(key).unwrap_or_default().to_string();
-            // Rows are numbered over all values.
+            // Rows are numbered across all values.
             fields.remove("row");
             by_value.entry(value).or_default().push(row.to_string());
         }
@@ -312,7 +312,7 @@ fn tell_without_effect(arguments: &SweepArgs, rows: &[Value]) {
     }
 }
 
-/// What stands before the results of a combination.
+/// Heading of a combination's results.
 fn label(values: &[(String, String)]) -> String {
     values.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
 }
