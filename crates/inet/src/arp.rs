@@ -1,5 +1,5 @@
-//! The neighbour cache: which Ethernet address an IPv4 address of the same network has (RFC 826, and as a host is to
-//! behave: RFC 1122, 2.3.2).
+//! The neighbour cache: maps IPv4 addresses on the local network to Ethernet addresses (RFC 826; host behaviour: RFC
+//! 1122, 2.3.2).
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -7,15 +7,15 @@ use std::net::Ipv4Addr;
 use units::{Duration, Time};
 use wire::ethernet::MacAddr;
 
-/// How long what was learnt counts (Linux: `base_reachable_time`, 30 s).
+/// Lifetime of an entry (Linux: `base_reachable_time`, 30 s).
 const REACHABLE: Duration = Duration::from_ms(30_000);
-/// How long an answer is waited for (Linux: `retrans_time`, 1 s).
+/// Time to wait for an answer (Linux: `retrans_time`, 1 s).
 const RETRY: Duration = Duration::from_ms(1_000);
-/// How often is asked (Linux: `mcast_solicit`, 3).
+/// Number of requests (Linux: `mcast_solicit`, 3).
 const TRIES: u8 = 3;
-/// How long a failure counts.
+/// How long a failure is remembered.
 const FAILED: Duration = Duration::from_ms(3_000);
-/// Neighbours that are remembered (Linux: `net.ipv4.neigh.default.gc_thresh3`).
+/// Maximum number of entries (Linux: `net.ipv4.neigh.default.gc_thresh3`).
 const MOST: usize = 1_024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,20 +25,20 @@ enum Entry {
     Failed { until: Time },
 }
 
-/// What is known of a neighbour.
+/// State of a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolution {
     /// Its address.
     Known(MacAddr),
-    /// Nothing: ask, and wait.
+    /// Unknown: send a request and wait.
     Ask,
-    /// It has been asked: wait.
+    /// A request is pending: wait.
     Wait,
     /// It does not answer.
     Failed,
 }
 
-/// The cache. Packets that wait for an answer are its owner's.
+/// The cache. Its owner keeps the packets that wait for an answer.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
     entries: BTreeMap<Ipv4Addr, Entry>,
@@ -59,7 +59,8 @@ impl Neighbours {
         }
     }
 
-    /// A neighbour said who it is. Whether that had been asked or known: others need not be remembered.
+    /// Records a neighbour's address. Returns whether it was requested or known before; otherwise it is recorded only
+    /// if `unasked`.
     pub fn learn(&mut self, now: Time, neighbour: Ipv4Addr, mac: MacAddr, unasked: bool) -> bool {
         if !unasked && !self.entries.contains_key(&neighbour) {
             return false;
@@ -69,8 +70,8 @@ impl Neighbours {
         true
     }
 
-    /// Forgets who is out of date if there are too many, or else the one that was heard of longest ago. Who has been
-    /// asked stays: packets wait for the answer.
+    /// Removes expired entries if the cache is full, or else the oldest one. Pending entries stay, since packets wait
+    /// for them.
     fn make_room(&mut self, now: Time, other: Ipv4Addr) {
         if self.entries.len() < MOST || self.entries.contains_key(&other) {
             return;
@@ -89,7 +90,7 @@ impl Neighbours {
         }
     }
 
-    /// When [`timer`](Self::timer) is to be called.
+    /// When [`timer`](Self::timer) must be called.
     pub fn deadline(&self) -> Option<Time> {
         self.entries
             .values()
@@ -100,7 +101,7 @@ impl Neighbours {
             .min()
     }
 
-    /// Who is to be asked again, and who does not answer.
+    /// Returns the neighbours to ask again, and those that did not answer.
     pub fn timer(&mut self, now: Time) -> (Vec<Ipv4Addr>, Vec<Ipv4Addr>) {
         let (mut ask, mut lost) = (Vec::new(), Vec::new());
         for (&neighbour, entry) in &mut self.entries {

@@ -1,10 +1,10 @@
-//! What is under way: each range with the time at which it was sent, whether the peer holds it and whether it is lost.
+//! Data in flight: for each range, when it was sent, whether the peer holds it, and whether it is lost.
 
 use std::collections::VecDeque;
 
 use units::Time;
 
-/// What is known of a range.
+/// State of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Delivery {
     UnderWay,
@@ -13,34 +13,34 @@ enum Delivery {
     Lost,
 }
 
-/// A range of positions that was sent at once.
+/// A range of positions sent together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sent {
     pub start: u64,
     pub end: u64,
-    /// When it was sent last.
+    /// When it was last sent.
     pub at: Time,
-    /// Counts what was sent, since several may be sent at one time.
+    /// Order of sending, to distinguish ranges sent at the same time.
     pub turn: u64,
-    /// It was sent more than once.
+    /// Whether it was retransmitted.
     pub again: bool,
     fate: Delivery,
 }
 
-/// All positions that were sent and are not acknowledged: ranges without gaps, in order.
+/// All positions sent and not acknowledged: contiguous ranges, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flight {
     ranges: VecDeque<Sent>,
-    /// Bytes that are held, and that are lost.
+    /// Bytes in held ranges, and in lost ranges.
     held: u64,
     lost: u64,
-    /// Bytes of all ranges that were sent more than once: without any, and none held, nothing can be lost.
+    /// Bytes in retransmitted ranges. If neither these nor held ranges exist, no loss can be detected.
     again: u64,
     turns: u64,
 }
 
 impl Flight {
-    /// New positions were sent, right behind the others.
+    /// Adds new positions at the end.
     pub fn push(&mut self, start: u64, end: u64, at: Time) {
         debug_assert!(self.ranges.back().is_none_or(|last| last.end == start));
         self.turns += 1;
@@ -48,7 +48,7 @@ impl Flight {
         self.ranges.push_back(Sent { start, end, at, turn, again: false, fate: Delivery::UnderWay });
     }
 
-    /// Everything before `position` is acknowledged; `delivered` hears of what was not held before.
+    /// Everything before `position` is acknowledged; calls `delivered` for parts not held before.
     pub fn acknowledge(&mut self, position: u64, mut delivered: impl FnMut(Sent)) {
         while let Some(&first) = self.ranges.front()
             && first.start < position
@@ -65,7 +65,7 @@ impl Flight {
         }
     }
 
-    /// The peer holds a range; `delivered` hears of what was not known to be held. Whether there was any.
+    /// The peer holds a range; calls `delivered` for newly held parts. Returns whether there were any.
     pub fn hold(&mut self, start: u64, end: u64, mut delivered: impl FnMut(Sent)) -> bool {
         let mut news = false;
         self.change(start, end, |sent| {
@@ -78,7 +78,7 @@ impl Flight {
         news
     }
 
-    /// A range goes out again.
+    /// A range is retransmitted.
     pub fn resend(&mut self, start: u64, end: u64, at: Time) {
         self.turns += 1;
         let turn = self.turns;
@@ -89,7 +89,7 @@ impl Flight {
         });
     }
 
-    /// What `is_lost` says of each range under way: lost or not.
+    /// Marks each range in flight as lost or not lost according to `is_lost`.
     pub fn lose(&mut self, mut is_lost: impl FnMut(&Sent) -> bool) {
         let mut more = 0;
         for sent in &mut self.ranges {
@@ -101,7 +101,7 @@ impl Flight {
         self.lost += more;
     }
 
-    /// A range is lost, unless it is held.
+    /// Marks a range as lost, except for held parts.
     pub fn lose_range(&mut self, start: u64, end: u64) {
         self.change(start, end, |sent| {
             if sent.fate == Delivery::UnderWay {
@@ -110,7 +110,7 @@ impl Flight {
         });
     }
 
-    /// The peer has let go what it held: it is under way again.
+    /// The peer has dropped the data it held: they are in flight again.
     pub fn forget_held(&mut self) {
         self.ranges
             .iter_mut()
@@ -119,12 +119,12 @@ impl Flight {
         self.held = 0;
     }
 
-    /// Whether the first range is held, as no peer would have it that keeps what it said.
+    /// Whether the first range is held; a peer that keeps its reported data would have acknowledged it.
     pub fn first_is_held(&self) -> bool {
         self.ranges.front().is_some_and(|first| first.fate == Delivery::Held)
     }
 
-    /// The first lost range, up to `most` bytes of it.
+    /// The first lost range, limited to `most` bytes.
     pub fn first_lost(&self, most: u64) -> Option<(u64, u64)> {
         if self.lost == 0 {
             return None;
@@ -141,27 +141,27 @@ impl Flight {
         self.ranges.back().map(|sent| (sent.start, sent.end))
     }
 
-    /// Bytes that are in the network, as far as is known.
+    /// Estimated bytes in the network.
     pub fn in_network(&self) -> u64 {
         self.bytes() - self.held - self.lost
     }
 
-    /// Bytes that are known to be lost and have not been sent again.
+    /// Bytes lost and not retransmitted yet.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Bytes that the peer holds beyond what it acknowledges.
+    /// Bytes that the peer holds beyond its acknowledgement.
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// Whether anything was sent again or is held: only then can anything be lost before a timer goes off.
+    /// Whether anything is retransmitted or held; otherwise no loss is detectable without a timer.
     pub fn has_holes(&self) -> bool {
         self.held + self.again > 0
     }
 
-    /// Ranges that are held, neighbours counted as one.
+    /// Number of held ranges, counting adjacent ones once.
     pub fn held_ranges(&self) -> usize {
         let mut before = Delivery::UnderWay;
         let begins = |sent: &&Sent| {
@@ -197,7 +197,7 @@ impl Flight {
         self.again -= if sent.again { bytes } else { 0 };
     }
 
-    /// Changes the ranges in `start..end`, cutting those across its borders; neighbours that came to be alike become one.
+    /// Changes the ranges within `start..end`, splitting at its borders and merging equal neighbours.
     fn change(&mut self, start: u64, end: u64, mut change: impl FnMut(&mut Sent)) {
         if start >= end {
             return;
@@ -226,7 +226,7 @@ impl Flight {
         }
     }
 
-    /// Makes one of neighbours that do not differ. Of what is held the time does not matter any more.
+    /// Merges equal neighbours. For held ranges, the time no longer matters.
     fn join(&mut self, from: usize, to: usize) {
         for index in (from..to.saturating_sub(1)).rev() {
             let (a, b) = (self.ranges[index], self.ranges[index + 1]);
