@@ -60,8 +60,21 @@ pub struct NetCounters {
     pub tx_driver: Duration,
 }
 
+/// Counters that only some devices have: name and value.
+pub type OwnCounters = Vec<(&'static str, u64)>;
+
+/// Adds counters to those of the same name.
+pub fn add_own_counters(sums: &mut OwnCounters, more: &OwnCounters) {
+    for (name, value) in more {
+        match sums.iter_mut().find(|(known, _)| known == name) {
+            Some((_, sum)) => *sum += value,
+            None => sums.push((name, *value)),
+        }
+    }
+}
+
 /// Transmit counters of a device and its driver since the driver was loaded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TxStatistics {
     /// Frames sent by the device.
     pub frames: u64,
@@ -75,20 +88,14 @@ pub struct TxStatistics {
     pub refused: u64,
     /// Device resets.
     pub resets: u64,
-    /// Packets sent by programmed I/O.
-    pub lines: u64,
-    /// Packets by descriptor although programmed I/O is selected, because their queue does not support it.
-    pub no_lines: u64,
-    /// Packets by descriptor because they are too long for programmed I/O.
-    pub too_long: u64,
-    /// Packets by programmed I/O that the device dropped, as lines were lost or mixed up.
-    pub lines_dropped: u64,
-    /// Sequence numbers of such packets that the device has missed: dropped packets, and packets that never started.
-    pub lines_missing: u64,
+    /// Packets that the device accepted and dropped for other reasons.
+    pub dropped: u64,
+    /// The driver's own counters.
+    pub own: OwnCounters,
 }
 
 /// Other counters of a device since the driver was loaded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceStatistics {
     /// Received frames dropped because their queue had no buffer.
     pub rx_no_buffer: u64,
@@ -102,8 +109,8 @@ pub struct DeviceStatistics {
     pub rx_filtered: u64,
     /// Received frames whose queue is stopped.
     pub rx_no_queue: u64,
-    /// Times that the device gave up waiting for a line.
-    pub line_waits: u64,
+    /// The driver's own counters.
+    pub own: OwnCounters,
 }
 
 /// Fixed properties of a network device.

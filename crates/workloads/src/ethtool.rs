@@ -118,7 +118,7 @@ impl Ethtool {
         let (hardware, kernel) = (device.statistics(cpu).await, device.counters());
         let others = device.device_statistics(cpu).await;
         let mut report = Report::default();
-        for (name, value) in [
+        let first = [
             ("rx_packets", kernel.rx_packets),
             ("rx_bytes", kernel.rx_bytes),
             ("tx_packets", kernel.tx_packets),
@@ -129,12 +129,8 @@ impl Ethtool {
             ("tx_lost", hardware.lost),
             ("tx_refused", hardware.refused),
             ("resets", hardware.resets),
-            ("tx_kpio", hardware.lines),
-            ("tx_kpio_no_queue", hardware.no_lines),
-            ("tx_kpio_too_long", hardware.too_long),
-            ("tx_kpio_dropped", hardware.lines_dropped),
-            ("tx_kpio_missing", hardware.lines_missing),
-            ("tx_kpio_waits", others.line_waits),
+        ];
+        let last = [
             ("rx_no_buffer", others.rx_no_buffer),
             ("rx_overflow", others.rx_overflow),
             ("rx_crc_errors", others.rx_damaged),
@@ -145,7 +141,8 @@ impl Ethtool {
             ("tx_dropped", kernel.tx_dropped),
             ("tx_no_link", kernel.tx_no_link),
             ("tx_timeouts", kernel.tx_timeouts),
-        ] {
+        ];
+        for (name, value) in first.into_iter().chain(hardware.own).chain(others.own).chain(last) {
             report.add(name, "", value as f64);
         }
         report

@@ -163,7 +163,7 @@ impl NetDriver for Adapter {
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            let [frames, failed, no_carrier, lines_dropped, lines_missing] =
+            let [frames, failed, no_carrier, dropped, missing] =
                 self.counted.sums(cpu, self.is_up(), SENDING).await;
             let driver = &self.counters;
             TxStatistics {
@@ -173,11 +173,15 @@ impl NetDriver for Adapter {
                 lost: driver.tx_lost.get(),
                 refused: driver.tx_refused.get() + driver.tx_map_errors.get(),
                 resets: driver.resets.get(),
-                lines: driver.tx_lines.get(),
-                no_lines: driver.tx_no_queue.get(),
-                too_long: driver.tx_too_long.get(),
-                lines_dropped,
-                lines_missing,
+                // Most dropped packets also leave a gap in the sequence numbers.
+                dropped: dropped.max(missing),
+                own: vec![
+                    ("tx_kpio", driver.tx_lines.get()),
+                    ("tx_kpio_no_queue", driver.tx_no_queue.get()),
+                    ("tx_kpio_too_long", driver.tx_too_long.get()),
+                    ("tx_kpio_dropped", dropped),
+                    ("tx_kpio_missing", missing),
+                ],
             }
         })
     }
@@ -185,15 +189,8 @@ impl NetDriver for Adapter {
     fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            let [
-                rx_no_buffer,
-                rx_overflow,
-                rx_damaged,
-                rx_length_errors,
-                rx_filtered,
-                rx_no_queue,
-                line_waits,
-            ] = self.counted.sums(cpu, self.is_up(), OTHERS).await;
+            let [rx_no_buffer, rx_overflow, rx_damaged, rx_length_errors, rx_filtered, rx_no_queue, waits] =
+                self.counted.sums(cpu, self.is_up(), OTHERS).await;
             DeviceStatistics {
                 rx_no_buffer,
                 rx_overflow,
@@ -201,7 +198,7 @@ impl NetDriver for Adapter {
                 rx_length_errors,
                 rx_filtered,
                 rx_no_queue,
-                line_waits,
+                own: vec![("tx_kpio_waits", waits)],
             }
         })
     }

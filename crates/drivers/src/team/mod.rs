@@ -25,7 +25,7 @@ use platform::irq::{Irq, NapiHandle};
 use platform::kernel::{Kernel, TaskParams};
 use platform::net::{
     Coalescing, DeviceStatistics, FlowKey, MacAddr, NetCore, NetDriver, NetFeatures, NetLimits, NetUpper,
-    Packet, PacketDevice, RuleId, TxStatistics,
+    Packet, PacketDevice, RuleId, TxStatistics, add_own_counters,
 };
 use units::BitRate;
 use wire::ip::Dissection;
@@ -386,11 +386,8 @@ impl NetDriver for Team {
                 sum.lost += own.lost;
                 sum.refused += own.refused;
                 sum.resets += own.resets;
-                sum.lines += own.lines;
-                sum.no_lines += own.no_lines;
-                sum.too_long += own.too_long;
-                sum.lines_dropped += own.lines_dropped;
-                sum.lines_missing += own.lines_missing;
+                sum.dropped += own.dropped;
+                add_own_counters(&mut sum.own, &own.own);
             }
             sum
         })
@@ -407,7 +404,7 @@ impl NetDriver for Team {
                 sum.rx_length_errors += own.rx_length_errors;
                 sum.rx_filtered += own.rx_filtered;
                 sum.rx_no_queue += own.rx_no_queue;
-                sum.line_waits += own.line_waits;
+                add_own_counters(&mut sum.own, &own.own);
             }
             sum
         })
