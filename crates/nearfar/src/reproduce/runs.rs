@@ -64,6 +64,33 @@ impl Made {
     }
 }
 
+/// A function that makes a run with a `T`.
+type Make<T> = dyn Fn(&T) -> Result<Values, String> + Sync + Send;
+
+/// A run of a paper, made with a `T`.
+pub(super) struct NamedRun<T> {
+    pub name: String,
+    pub run: Box<Make<T>>,
+}
+
+/// A mean and the half-width of its 95 % interval.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mean {
+    pub value: f64,
+    pub half: f64,
+}
+
+impl Mean {
+    /// The mean of samples; `student` is Student's t for their number.
+    pub fn of(samples: &[f64], student: f64) -> Self {
+        let n = samples.len() as f64;
+        let value = samples.iter().sum::<f64>() / n;
+        let variance =
+            samples.iter().map(|sample| (sample - value).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+        Self { value, half: student * (variance / n).sqrt() }
+    }
+}
+
 /// Executes a paper's runs, in parallel on all cores.
 pub(super) fn make<R: Sync>(
     paper: &str,

@@ -22,26 +22,17 @@ mod training;
 use machine::Diagnostics;
 use results::claims::ClaimFile;
 
-use super::runs::{self as all, Values};
+use super::runs::{self as all, NamedRun, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
 use topology::{CHASSIS, IN_GUESTS, ONE_GPU, TWO_GPUS};
 use training::Training;
 
-/// What gives values.
-type Experiment = Box<dyn Fn(&Options) -> Result<Values, String> + Sync + Send>;
-
-/// A run, and what it gives.
-struct NamedRun {
-    name: String,
-    run: Experiment,
-}
-
 /// All runs, the longest first.
-fn runs(file: &ClaimFile) -> Vec<NamedRun> {
+fn runs(file: &ClaimFile) -> Vec<NamedRun<Options>> {
     let training = Training::of(file);
-    let mut runs = Vec::new();
-    let mut add = |name: String, run: Experiment| runs.push(NamedRun { name, run });
+    let mut runs: Vec<NamedRun<Options>> = Vec::new();
+    let mut add = |name: String, run| runs.push(NamedRun { name, run });
     for name in ["NatLoc", "NatRem-SW", "NatRem-IOMMU", "VMLoc", "VMRem"] {
         add(format!("training {name}"), Box::new(move |options| training.run(options, name)));
     }

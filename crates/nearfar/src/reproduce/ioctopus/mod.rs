@@ -16,7 +16,7 @@ mod trends;
 use machine::Diagnostics;
 use results::claims::ClaimFile;
 
-use super::runs::{self as all, Known, Values};
+use super::runs::{self as all, Known, NamedRun, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
 use server::{Organisation, ServerBench};
@@ -28,26 +28,17 @@ const BUFFERS: [u32; 7] = [64, 256, 1024, 1500, 4096, 16384, 65536];
 const FRAMES: [u32; 6] = [64, 128, 256, 512, 1024, 1500];
 const MESSAGES: [u32; 7] = [1, 64, 1024, 4096, 8192, 16384, 65536];
 
-/// What gives values.
-type Experiment = Box<dyn Fn(&ServerBench) -> Result<Values, String> + Sync + Send>;
-
-/// A run, and what it gives.
-struct NamedRun {
-    name: String,
-    run: Experiment,
-}
-
 /// Shares of SET requests (Figure 10), and numbers of STREAM instances (Figures 11 and 12).
 const SETS: [u32; 6] = [0, 20, 40, 60, 80, 100];
 const INSTANCES: [u16; 10] = [0, 2, 4, 6, 8, 10, 12, 16, 20, 24];
 
 /// All runs, the longest first.
-fn runs() -> Vec<NamedRun> {
+fn runs() -> Vec<NamedRun<ServerBench>> {
     use Organisation::{
         Bond, DdioOff, Local, Octo, OctoWide, OneDriver, Remote, RemoteDdioDevice, RemoteDdioHome, TwoNetdevs,
     };
-    let mut runs = Vec::new();
-    let mut add = |name: String, run: Experiment| runs.push(NamedRun { name, run });
+    let mut runs: Vec<NamedRun<ServerBench>> = Vec::new();
+    let mut add = |name: String, run| runs.push(NamedRun { name, run });
     add("PageRank alone".into(), Box::new(|bench| colocated::ranks(bench, None)));
     // Where the paper says that an octoNIC equals a local one, run it only at the most sensitive point.
     let few = |organisation: Organisation, count: usize| if organisation == Octo { count - 1 } else { 0 };
@@ -204,7 +195,8 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     let mut runs = runs();
     runs.retain(|run| options.wants(&run.name));
     let bench = ServerBench::new(options);
-    let run = |run: &NamedRun| bench.as_ref().map_err(Clone::clone).and_then(|bench| (run.run)(bench));
+    let run =
+        |run: &NamedRun<ServerBench>| bench.as_ref().map_err(Clone::clone).and_then(|bench| (run.run)(bench));
     let made = all::make("ioctopus", &runs, progress, |run| &run.name, run);
     let mut observed = made.values;
     observed.extend(derived(&observed));

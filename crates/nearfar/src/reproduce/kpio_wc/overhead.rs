@@ -24,6 +24,7 @@ use super::Values;
 use crate::computer::{Computer, nic_driver, nic_driver_params};
 use crate::reproduce::Options;
 use crate::reproduce::rig::Rig;
+use crate::reproduce::runs::Mean;
 use crate::trace::{Capture, Decoded, Recorder, Row, Span};
 
 /// Two of the paper's hosts with a cable between their NICs. Their kernels predate 3.14, since which TCP delays small
@@ -77,27 +78,11 @@ const PHASES: (usize, usize) = (6, 30);
 /// Relative half-width of the 95 % interval below which a mean counts as steady.
 const STEADY: f64 = 0.02;
 
-/// A mean over phases.
-#[derive(Clone, Copy, Default)]
-struct Mean {
-    value: f64,
-    /// Half-width of its 95 % interval.
-    half: f64,
-}
+/// Student's t for six or more phases is at most this.
+const STUDENT: f64 = 2.57;
 
-impl Mean {
-    fn of(samples: &[f64]) -> Self {
-        let n = samples.len() as f64;
-        let value = samples.iter().sum::<f64>() / n;
-        let variance =
-            samples.iter().map(|sample| (sample - value).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
-        // Student's t for six or more phases is at most 2.57.
-        Self { value, half: 2.57 * (variance / n).sqrt() }
-    }
-
-    fn is_steady(self) -> bool {
-        self.half <= STEADY * self.value.abs()
-    }
+fn is_steady(mean: Mean) -> bool {
+    mean.half <= STEADY * mean.value.abs()
 }
 
 /// The rings of both directions, by register address of their queue. Each function of the card has its own.
@@ -235,9 +220,14 @@ fn iperf(options: &Options, line: &str, phase: Duration) -> Result<Shares, Strin
         others[1] += driver.as_ns_f64();
         others[2] += cleaned - spent_before[1];
         let [transmit, cleaning] = [others[1], others[2]].map(|time| 100.0 * time / others[0].max(1.0));
-        let shares =
-            Shares { link: Mean::of(&link), cpu: Mean::of(&cpu), transmit, cleaning, phases: link.len() };
-        let is_steady = shares.link.is_steady() && shares.cpu.is_steady();
+        let shares = Shares {
+            link: Mean::of(&link, STUDENT),
+            cpu: Mean::of(&cpu, STUDENT),
+            transmit,
+            cleaning,
+            phases: link.len(),
+        };
+        let is_steady = is_steady(shares.link) && is_steady(shares.cpu);
         if shares.phases >= PHASES.1 || shares.phases >= PHASES.0 && is_steady {
             return Ok(shares);
         }

@@ -19,7 +19,7 @@ use results::claims::Sample;
 use results::report::{Chart, Curve, DataTable, Scale, Section};
 use virt::placement::Thresholds;
 
-use super::runs::{self as all, Values};
+use super::runs::{self as all, Mean, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
 use guests::{Guest, GuestRates, Pair, Point};
@@ -30,6 +30,8 @@ const NODES: u8 = 2;
 const FOUR: u8 = 4;
 /// Random placements of the baseline.
 const SEEDS: u64 = 30;
+/// Student's t for 29 degrees of freedom.
+const STUDENT: f64 = 2.045;
 /// Thresholds of the scheduler.
 const THRESHOLDS: Thresholds = Thresholds::usual();
 /// Frame sizes, loads (percent of line rate) and numbers of machines of the grid.
@@ -203,12 +205,12 @@ impl Crowd {
             Ok(vms as f64)
         };
         let blind = (1..=SEEDS).into_par_iter().map(of_seed).collect::<Result<Vec<_>, String>>()?;
-        let (numa, blind) = (numa as f64, Mean::of(&blind));
+        let (numa, blind) = (numa as f64, Mean::of(&blind, STUDENT));
         let values = [
             ("numa", numa),
-            ("blind", blind.mean),
+            ("blind", blind.value),
             ("blind-half", blind.half),
-            ("more", 100.0 * (numa / blind.mean - 1.0)),
+            ("more", 100.0 * (numa / blind.value - 1.0)),
         ];
         Ok(values.into_iter().map(|(what, value)| (format!("{}/{what}", self.name), value)).collect())
     }
@@ -287,24 +289,6 @@ fn values(name: &str, rates: &GuestRates) -> Values {
     each.into_iter().map(|(what, value)| (format!("run/{what}/{name}"), value)).collect()
 }
 
-/// A mean over seeds, with the half-width of its 95 % interval.
-#[derive(Clone, Copy, Debug)]
-struct Mean {
-    mean: f64,
-    half: f64,
-}
-
-impl Mean {
-    /// Mean over the baseline's placements, one value per seed.
-    fn of(all: &[f64]) -> Self {
-        let number = all.len() as f64;
-        let mean = all.iter().sum::<f64>() / number;
-        let spread = all.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (number - 1.0);
-        // Student's t for 29 degrees of freedom.
-        Self { mean, half: 2.045 * (spread / number).sqrt() }
-    }
-}
-
 /// Results by point and layout.
 struct Table<'a>(&'a Values);
 
@@ -342,7 +326,7 @@ impl Table<'_> {
         let blind = self.blind(at)?;
         let bound = Layout::near(nodes, point.vms, own).map(|near| PointRun::new(point, near));
         let mean = |of: &dyn Fn(&PointRun) -> Option<f64>| {
-            Some(Mean::of(&blind.iter().map(of).collect::<Option<Vec<_>>>()?))
+            Some(Mean::of(&blind.iter().map(of).collect::<Option<Vec<_>>>()?, STUDENT))
         };
         let gbit = |run: &PointRun| self.of("gbit", run);
         let spent = |run: &PointRun| Some(self.of("threads", run)? / gbit(run)?);
@@ -350,7 +334,7 @@ impl Table<'_> {
         Some(PolicyPoint {
             nodes,
             point,
-            modes: (own, mean(&|run| Some(run.layout.threads.len() as f64))?.mean),
+            modes: (own, mean(&|run| Some(run.layout.threads.len() as f64))?.value),
             gbit: (gbit(&numa)?, mean(&gbit)?),
             bound: bound.and_then(|bound| gbit(&bound)),
             interval: self.of("interval", &numa)?,
@@ -386,13 +370,13 @@ struct PolicyPoint {
 impl PolicyPoint {
     /// Throughput gain of the scheduler over the baseline, percent.
     fn gain(&self) -> f64 {
-        100.0 * (self.gbit.0 / self.gbit.1.mean - 1.0)
+        100.0 * (self.gbit.0 / self.gbit.1.value - 1.0)
     }
 
     /// Half-width of its 95 % interval.
     fn gain_half(&self) -> f64 {
         let (own, mean) = (self.gbit.0, self.gbit.1);
-        100.0 * own / mean.mean * self.interval.hypot(mean.half / mean.mean)
+        100.0 * own / mean.value * self.interval.hypot(mean.half / mean.value)
     }
 
     /// Throughput gain over the baseline's worst placement, percent.
@@ -408,7 +392,7 @@ impl PolicyPoint {
                 (self.cores.0, self.cores.1)
             }
         };
-        100.0 * (1.0 - own / blind.mean)
+        100.0 * (1.0 - own / blind.value)
     }
 
     fn name(&self) -> String {
@@ -423,12 +407,12 @@ impl PolicyPoint {
             ("gain-over-worst", self.gain_over_worst()),
             ("saved", self.saved()),
             ("gbit/numa", self.gbit.0),
-            ("gbit/blind", self.gbit.1.mean),
+            ("gbit/blind", self.gbit.1.value),
             ("gbit/blind-half", self.gbit.1.half),
             ("memory/numa", self.memory.0),
-            ("memory/blind", self.memory.1.mean),
+            ("memory/blind", self.memory.1.value),
             ("link/numa", self.link.0),
-            ("link/blind", self.link.1.mean),
+            ("link/blind", self.link.1.value),
         ];
         let bound = self.bound.map(|bound| ("gbit/bound", bound));
         each.into_iter().chain(bound).map(|(what, value)| (format!("{what}/{name}"), value)).collect()
@@ -437,7 +421,7 @@ impl PolicyPoint {
     fn row(&self) -> Vec<String> {
         let number = |value: f64| format!("{value:.2}");
         let mut row = vec![self.name(), format!("{}/{:.1}", self.modes.0, self.modes.1)];
-        row.extend([self.gbit.0, self.gbit.1.mean, self.gbit.1.half].map(number));
+        row.extend([self.gbit.0, self.gbit.1.value, self.gbit.1.half].map(number));
         row.push(self.bound.map_or("too few cores".into(), number));
         row.extend(
             [
@@ -446,9 +430,9 @@ impl PolicyPoint {
                 self.gain_over_worst(),
                 self.saved(),
                 self.memory.0,
-                self.memory.1.mean,
+                self.memory.1.value,
                 self.link.0,
-                self.link.1.mean,
+                self.link.1.value,
             ]
             .map(number),
         );
