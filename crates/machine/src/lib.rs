@@ -1,10 +1,8 @@
-//! Machine, part and scenario files: their schema, reading them with messages
-//! that help, changing them and writing them back.
+//! Machine, part and scenario files: schema, parsing with helpful errors, editing and writing.
 //!
-//! A **machine** is a host: sockets, caches, memory, root ports, IOMMU. A
-//! **part** is a card: link capability, tags, overheads. A **scenario** is an
-//! experiment with both, or with whole computers and programs on them. All are TOML; every value carries its unit, every
-//! figure its source.
+//! A **machine** is a host: sockets, caches, memory, root ports, IOMMU. A **part** is a card: link capability, tags,
+//! overheads. A **scenario** is an experiment with both, or with whole computers and their programs. All are TOML;
+//! every value carries its unit, every figure its source.
 //!
 //! ```no_run
 //! use machine::{Doc, Library, Machine};
