@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::bench::Outcome;
 use crate::compare::Comparison;
-use crate::computer::{Account, Counts, Done};
+use crate::computer::{Account, Counts, FinishedProgram};
 use crate::counters::{Counter, HostCounters, Unit, Window};
 use crate::experiment::Combination;
 use crate::links::LinkState;
@@ -40,7 +40,7 @@ pub fn made_from(
 pub type Record = Value;
 
 /// All records of a scenario with pcie-bench.
-pub fn of_bench(setup: &Setup, done: &[scenario::Done]) -> Vec<Record> {
+pub fn of_bench(setup: &Setup, done: &[scenario::FinishedRun]) -> Vec<Record> {
     let name = &setup.scenario.name;
     let mut records: Vec<_> =
         (1..).zip(done).map(|(number, done)| of_outcome(name, number, &done.outcome)).collect();
@@ -157,8 +157,8 @@ fn row(file: &str, number: usize, row: &Row, half_width: f64) -> Record {
 }
 
 /// Measurements of a scenario's programs, one row per reading and per failure.
-fn program_rows(scenario: &str, done: &[Done]) -> Vec<Record> {
-    let row = |n: usize, program: &Done| {
+fn program_rows(scenario: &str, done: &[FinishedProgram]) -> Vec<Record> {
+    let row = |n: usize, program: &FinishedProgram| {
         json!({
             "kind": match &program.outcome {
                 Ok(_) => "reading",

@@ -10,7 +10,7 @@ use crate::progress::Progress;
 
 /// A run of a scenario and its outcome.
 #[derive(Debug)]
-pub struct Done {
+pub struct FinishedRun {
     /// The test, its window and its transfers.
     pub run: Run,
     /// Its outcome.
@@ -52,13 +52,17 @@ pub(crate) fn length_of(setup: &Setup) -> Length {
 ///
 /// # Errors
 /// The first run that cannot be simulated.
-pub fn run(setup: &Setup, progress: &dyn Progress) -> Result<Vec<Done>, BenchError> {
+pub fn run(setup: &Setup, progress: &dyn Progress) -> Result<Vec<FinishedRun>, BenchError> {
     run_all(&[setup], &setup.scenario.name, progress).remove(0)
 }
 
 /// Runs several scenarios on all cores. Returns the outcomes of each, or its first run that cannot be simulated.
 /// `what` is the name in progress reports.
-pub fn run_all(setups: &[&Setup], what: &str, progress: &dyn Progress) -> Vec<Result<Vec<Done>, BenchError>> {
+pub fn run_all(
+    setups: &[&Setup],
+    what: &str,
+    progress: &dyn Progress,
+) -> Vec<Result<Vec<FinishedRun>, BenchError>> {
     let benches: Vec<(Bench, Vec<Run>, Length)> =
         setups.iter().map(|setup| (bench_of(setup), runs_of(setup), length_of(setup))).collect();
     let jobs: Vec<Job<'_>> = benches
@@ -68,7 +72,7 @@ pub fn run_all(setups: &[&Setup], what: &str, progress: &dyn Progress) -> Vec<Re
         })
         .collect();
     let mut outcomes = batch::run_all(&jobs, what, progress).into_iter();
-    let done = |(&run, outcome): (&Run, Result<Outcome, _>)| Ok(Done { run, outcome: outcome? });
+    let done = |(&run, outcome): (&Run, Result<Outcome, _>)| Ok(FinishedRun { run, outcome: outcome? });
     // Consumes all outcomes of its own, even after a failed run.
     let own = |(_, runs, _): &(_, Vec<Run>, _)| {
         let own: Vec<_> = outcomes.by_ref().take(runs.len()).collect();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use machine::{IommuMode, Sockets};
-use nearfar::compare::{Comparison, Known, Options, compare};
+use nearfar::compare::{CompareOptions, Comparison, MachineSource, compare};
 use results::compare::{Overall, pictures, rows_table, sections, summary_markdown, summary_table};
 use results::report::{Chart, Fact, Report, Section};
 
@@ -102,13 +102,13 @@ enum KnownAs {
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure> {
-    let options = Options {
+    let options = CompareOptions {
         library: input::library(common),
         machine: arguments.machine.clone(),
         known: match arguments.known {
-            KnownAs::Own => Known::Own,
-            KnownAs::DataSheet => Known::DataSheet,
-            KnownAs::Relative => Known::Relative,
+            KnownAs::Own => MachineSource::Own,
+            KnownAs::DataSheet => MachineSource::DataSheet,
+            KnownAs::Relative => MachineSource::Relative,
         },
         card: arguments.card.clone(),
         sockets: arguments.sockets.clone(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use nearfar::fit::{
-    Ablation, FitError, Fitted, LeftOut, Options, Residuals, Verdict, ablate, fit, leave_one_out,
+    Ablation, FitError, FitOptions, Fitted, LeftOut, Residuals, Verdict, ablate, fit, leave_one_out,
 };
 use results::Provenance;
 use results::compare::{FamilySummary, Overall, summary_table};
@@ -71,7 +71,7 @@ pub fn run(common: &Common, arguments: &FitArgs) -> Result<ExitCode, Failure> {
         Some(path) => path.file_stem().map(|stem| stem.to_string_lossy().into_owned()),
         None => Some("fitted".to_owned()),
     };
-    let options = Options {
+    let options = FitOptions {
         library: input::library(common),
         base: arguments.machine.clone(),
         figures: arguments.figures.clone(),
@@ -135,7 +135,7 @@ pub fn run(common: &Common, arguments: &FitArgs) -> Result<ExitCode, Failure> {
 }
 
 /// The origin of the results.
-fn made_from(arguments: &FitArgs, options: &Options) -> Provenance {
+fn made_from(arguments: &FitArgs, options: &FitOptions) -> Provenance {
     let mut provenance = output::provenance(arguments.seed, &[], &options.library);
     provenance.files.extend(arguments.directories.iter().filter_map(|folder| output::measured(folder)));
     provenance

@@ -8,7 +8,7 @@ use machine::{ComputerSetup, Library, Setup};
 use nearfar::LinkState;
 use nearfar::computer::Counts;
 use nearfar::experiment::{Combination, Experiment, combinations};
-use nearfar::scenario::{self, Done};
+use nearfar::scenario::{self, FinishedRun};
 use nearfar::{computer, records};
 use results::Provenance;
 use results::pciebench::{Row, Run};
@@ -140,7 +140,7 @@ fn on_bench(common: &Common, arguments: &SweepArgs, variants: &[Variant<Setup>])
     }
     let setups: Vec<_> = variants.iter().map(|(_, setup)| &**setup).collect();
     let done = scenario::run_all(&setups, &arguments.scenario, progress::of(common).as_ref());
-    let mut all: Vec<(&Combination, Vec<Done>)> = Vec::new();
+    let mut all: Vec<(&Combination, Vec<FinishedRun>)> = Vec::new();
     for ((values, _), done) in variants.iter().zip(done) {
         all.push((values, done?));
     }
@@ -171,7 +171,7 @@ fn on_bench(common: &Common, arguments: &SweepArgs, variants: &[Variant<Setup>])
 }
 
 /// A table of latencies and one of bandwidths: a row per combination, a column per run.
-fn bench_tables(all: &[(&Combination, Vec<Done>)]) -> Vec<Table> {
+fn bench_tables(all: &[(&Combination, Vec<FinishedRun>)]) -> Vec<Table> {
     let Some((_, first)) = all.first() else { return Vec::new() };
     let of = |title: &str, unit: &'static str, wanted: fn(&Row) -> Option<f64>| -> Option<Table> {
         let mut table = Table::of_runs(title);

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nearfar::computer::{Account, Done};
+use nearfar::computer::{Account, FinishedProgram};
 use units::Duration;
 use workloads::Reading;
 
 use super::{Fit, TextTable, prose, width};
 
 /// Results of a scenario's programs, one block per program.
-pub fn program_table(done: &[Done]) -> String {
+pub fn program_table(done: &[FinishedProgram]) -> String {
     let mut text = String::new();
     // Texts about a link are printed only once.
     let mut said = BTreeSet::new();

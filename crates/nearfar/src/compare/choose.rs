@@ -12,7 +12,7 @@ use machine::{
 };
 use results::pciebench::{self, HostFacts, Setup};
 
-use super::{Known, Options, apply};
+use super::{CompareOptions, MachineSource, apply};
 use crate::bench::Bench;
 
 /// A bench, and the reasons for its choice.
@@ -30,7 +30,7 @@ pub struct Chosen {
 ///
 /// # Errors
 /// If neither its name nor the options give a machine, a file is wrong, or the machine lacks a socket, slot or IOMMU.
-pub fn choose(path: &Path, options: &Options) -> Result<Chosen, Diagnostics> {
+pub fn choose(path: &Path, options: &CompareOptions) -> Result<Chosen, Diagnostics> {
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = resolved.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let mut notes = Vec::new();
@@ -109,7 +109,11 @@ pub(crate) fn wanted(setup: &Setup) -> MeasuredNames<'_> {
     MeasuredNames { cpu, system: &setup.chassis, generation: &setup.generation }
 }
 
-fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<Doc<Machine>, Diagnostics> {
+fn nearest(
+    setup: &Setup,
+    options: &CompareOptions,
+    notes: &mut Vec<String>,
+) -> Result<Doc<Machine>, Diagnostics> {
     let wanted = wanted(setup);
     let cpu = wanted.cpu;
     let relative = || -> Result<(Doc<Machine>, String), Diagnostics> {
@@ -118,9 +122,9 @@ fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<
         Ok((doc, name))
     };
     match &options.known {
-        Known::Own => {}
-        Known::File(doc) => return Ok((**doc).clone()),
-        Known::Relative => {
+        MachineSource::Own => {}
+        MachineSource::File(doc) => return Ok((**doc).clone()),
+        MachineSource::Relative => {
             let (doc, name) = relative()?;
             notes.push(format!(
                 "{name} stands in for the {cpu}, as asked{}",
@@ -128,7 +132,7 @@ fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<
             ));
             return Ok(doc);
         }
-        Known::DataSheet => {
+        MachineSource::DataSheet => {
             let ((mut doc, name), (own, _)) = (relative()?, find_machine(&options.library, wanted)?);
             let borrowed = borrowed(options, wanted, &doc)?;
             let laid = lay_what_is_public(&mut doc, &own)?;
@@ -158,7 +162,7 @@ fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<
 
 /// Figures of a stand-in that come from the machine that it stands for; a clause for a note.
 fn borrowed(
-    options: &Options,
+    options: &CompareOptions,
     wanted: MeasuredNames<'_>,
     stand_in: &Doc<Machine>,
 ) -> Result<String, Diagnostics> {
@@ -193,10 +197,10 @@ fn join(
     machine: &mut Machine,
     count: u32,
     setup: &Setup,
-    options: &Options,
+    options: &CompareOptions,
     notes: &mut Vec<String>,
 ) -> Result<(), Diagnostics> {
-    let relatives = !matches!(options.known, Known::Own);
+    let relatives = !matches!(options.known, MachineSource::Own);
     let known = machine.host.sockets.value.get();
     if count <= known {
         return Ok(());

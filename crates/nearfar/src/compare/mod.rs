@@ -25,7 +25,7 @@ pub type Settings = Vec<(String, String)>;
 
 /// What is assumed to be known about the measured machine.
 #[derive(Clone, Debug, Default)]
-pub enum Known {
+pub enum MachineSource {
     /// Its file, or its nearest relative's if it has none.
     #[default]
     Own,
@@ -37,15 +37,15 @@ pub enum Known {
     File(Box<Doc<Machine>>),
 }
 
-/// Options of a comparison.
+/// CompareOptions of a comparison.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct CompareOptions {
     /// Where to find machine and part files.
     pub library: Library,
     /// The machine; chosen by the directory's name if `None`.
     pub machine: Option<String>,
     /// What is known about a machine chosen by the directory's name.
-    pub known: Known,
+    pub known: MachineSource,
     /// The card; chosen by the directory's name if `None`.
     pub card: Option<String>,
     /// The sockets; from the directory's name if `None`.
@@ -66,12 +66,12 @@ pub struct Options {
     pub seed: u64,
 }
 
-impl Default for Options {
+impl Default for CompareOptions {
     fn default() -> Self {
         Self {
             library: Library::built_in(),
             machine: None,
-            known: Known::Own,
+            known: MachineSource::Own,
             card: None,
             sockets: None,
             iommu: None,
@@ -159,7 +159,11 @@ pub fn apply<T: machine::Kindred>(
 ///
 /// # Errors
 /// If the directory is unreadable or no machine is known for it. A bad file is only a problem in the result.
-pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Result<Comparison, CompareError> {
+pub fn compare(
+    path: &Path,
+    options: &CompareOptions,
+    progress: &dyn Progress,
+) -> Result<Comparison, CompareError> {
     let (mut directory, bad) = read_directory_lenient(path)?;
     let mut problems: Vec<String> = bad.iter().map(ToString::to_string).collect();
     let sequence: Vec<(String, usize, Run)> =

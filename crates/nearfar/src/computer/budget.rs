@@ -7,13 +7,13 @@
 
 use analytic::{Link, Nic, Part, Traffic};
 use drivers::nic::NicDriverParams;
-use machine::HostSetup;
+use machine::{HostSetup, NicDriverEntry};
 use units::Bytes;
 use wire::nic::registers::counter;
 use workloads::{Report, Way};
 
-use super::packets::{Direction, NicCounts, other_path};
-use super::run::Done;
+use super::packets::{Direction, NicCounts};
+use super::run::FinishedProgram;
 
 /// Bytes of data of a message-signalled interrupt.
 const MSI: f64 = 4.0;
@@ -115,7 +115,7 @@ pub(super) fn report(
     link: &Link,
     before: &NicCounts,
     after: &NicCounts,
-) -> Option<Done> {
+) -> Option<FinishedProgram> {
     let carried = Carried::between(before, after)?;
     let frames = carried.nic[counter::TX_FRAMES] + carried.nic[counter::RX_FRAMES];
     if frames == 0.0 {
@@ -136,7 +136,7 @@ pub(super) fn report(
     report.add("frames sent", "", carried.nic[counter::TX_FRAMES]);
     report.add("frames received", "", carried.nic[counter::RX_FRAMES]);
     let mut totals = [[0.0; 2]; 2];
-    let path = other_path(host);
+    let path = host.nic_driver.as_ref().and_then(NicDriverEntry::other_path);
     let rows = carried.rows(&model, link, path.is_some());
     for (n, direction) in ["from the NIC", "to the NIC"].into_iter().enumerate() {
         let measured = Way { direction, is_model: false };
@@ -168,7 +168,7 @@ pub(super) fn report(
         carried.directions[0].tlps[1]
     ));
     let run = format!("link to {}", nic.name);
-    Some(Done::new(None, host.name.clone(), run, took, Ok(report)))
+    Some(FinishedProgram::new(None, host.name.clone(), run, took, Ok(report)))
 }
 
 /// Explains what the model subtracts from the link rate, and what it does not know.

@@ -24,7 +24,7 @@ use workloads::{Failure, Report};
 
 use super::connections::{self, Medium};
 use super::counting::reading;
-use super::run::{Done, Ended};
+use super::run::{Ended, FinishedProgram};
 use super::{ComputerError, Computers};
 
 /// Interval between checks of counters: as fast as a script could react.
@@ -314,7 +314,7 @@ impl<'a> Events<'a> {
                 report
             });
             let (outcome, took) = (outcome.map_err(Failure::from), clock.now().since(began));
-            ended.done.borrow_mut().push((number, Done::new(None, host, run, took, outcome)));
+            ended.done.borrow_mut().push((number, FinishedProgram::new(None, host, run, took, outcome)));
         });
     }
 
@@ -350,7 +350,10 @@ impl<'a> Events<'a> {
             let took = now.since((self.started + entry.start).min(now));
             let outcome = Err(Failure(format!("its {why} at {}", now.since(self.started))));
             let (host, run) = (computers.hosts()[entry.host].name.clone(), entry.run.value.clone());
-            done.push((n, Done { was_stopped: true, ..Done::new(None, host, run, took, outcome) }));
+            done.push((
+                n,
+                FinishedProgram { was_stopped: true, ..FinishedProgram::new(None, host, run, took, outcome) },
+            ));
         }
     }
 
@@ -469,7 +472,10 @@ impl<'a> Events<'a> {
                 report
             });
             let took = clock.now().since(at);
-            ended.done.borrow_mut().push((number, Done::new(None, EVENT.to_owned(), run, took, outcome)));
+            ended
+                .done
+                .borrow_mut()
+                .push((number, FinishedProgram::new(None, EVENT.to_owned(), run, took, outcome)));
         });
     }
 
@@ -492,7 +498,7 @@ impl<'a> Events<'a> {
             };
             let (host, run) = (EVENT.to_owned(), event.text.clone());
             let outcome = Err(Failure(why.to_owned()));
-            done.push((self.number(n), Done::new(None, host, run, Duration::ZERO, outcome)));
+            done.push((self.number(n), FinishedProgram::new(None, host, run, Duration::ZERO, outcome)));
         }
     }
 }

@@ -9,7 +9,7 @@ use units::Duration;
 use wire::pcie::{Generation, Width};
 use workloads::{Reading, Report, Way};
 
-use super::{Account, Arrival, Counted, Counts, Done};
+use super::{Account, Arrival, Counted, Counts, FinishedProgram};
 use crate::cache;
 use crate::counters::Window;
 use crate::links::LinkState;
@@ -106,7 +106,7 @@ impl Kept {
             value: reading.value,
             way: reading.way.map(|way| (way.direction.to_owned(), way.is_model)),
         };
-        let done = |done: &Done| {
+        let done = |done: &FinishedProgram| {
             let report = done.outcome.as_ref().ok()?;
             Some(KeptDone {
                 number: done.number,
@@ -159,7 +159,7 @@ impl Kept {
             value: kept.value,
             way: kept.way.map(|(direction, is_model)| Way { direction: interned(&direction), is_model }),
         };
-        let done = |kept: KeptDone| Done {
+        let done = |kept: KeptDone| FinishedProgram {
             number: kept.number,
             host: kept.host,
             run: kept.run,

@@ -87,7 +87,7 @@ pub use nvme::{NvmePages, nvme_pages};
 #[doc(hidden)]
 pub use packets::{PacketCost, PacketCosts};
 pub use programs::check;
-pub use run::{Counts, Done, run, run_all, run_counted};
+pub use run::{Counts, FinishedProgram, run, run_all, run_counted};
 // Internals of a running simulation, for tests; not part of the public interface.
 #[doc(hidden)]
 pub use run::{Observer, run_watched};

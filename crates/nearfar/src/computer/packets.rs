@@ -6,14 +6,14 @@
 
 use analytic::{Generation, Link, Nic, Traffic};
 use hardware::link::{DirectionCounters, Side};
-use machine::{ComputerSetup, DeviceFile, HostSetup, SlotSetup};
+use machine::{ComputerSetup, DeviceFile, HostSetup, NicDriverEntry, SlotSetup};
 use platform::device::FunctionIndex;
 use units::{Bytes, Time};
 use wire::nic::registers::counter;
 use workloads::Report;
 
 use super::budget;
-use super::run::{Done, Observer};
+use super::run::{FinishedProgram, Observer};
 use super::{Computer, Computers};
 
 /// Bytes of one packet in one direction of a link.
@@ -190,7 +190,7 @@ impl PacketCosts {
 
     /// Adds a link note to each pktgen that ran alone on its host, and a report for each link that carried traffic of
     /// network programs.
-    pub fn explain(&self, setup: &ComputerSetup, done: &mut Vec<Done>) {
+    pub fn explain(&self, setup: &ComputerSetup, done: &mut Vec<FinishedProgram>) {
         for (host, described) in setup.hosts.iter().enumerate() {
             let (Some(before), Some(after)) = (self.before.get(host), self.after.get(host)) else { continue };
             let sockets = |run: &str| {
@@ -231,7 +231,7 @@ impl PacketCosts {
             ));
             return;
         }
-        match other_path(described) {
+        match described.nic_driver.as_ref().and_then(NicDriverEntry::other_path) {
             Some(path) => report.notes.push(format!(
                 "on the PCIe link each packet takes {:.1} B of TLPs to the NIC and {:.1} B from it, and {:.1} and {:.1} B of DLLPs; \
                  {path}, for which there is no closed form; a full link would carry {carried:.1} Gbit/s of such packets",
@@ -292,16 +292,6 @@ impl PacketCosts {
              from the ends of rings, and from headers that are 4 B shorter for addresses below 4 GiB",
             down.completions
         ));
-    }
-}
-
-/// How packets reach the NIC, if not by descriptors.
-pub(super) fn other_path(described: &HostSetup) -> Option<&'static str> {
-    let driver = described.nic_driver.as_ref()?;
-    match (driver.kpio.as_ref().map(|kpio| kpio.value), driver.inline_up_to.as_ref().map(|size| size.value)) {
-        (Some(select), _) if select != machine::KpioSelect::Off => Some("packets go by programmed I/O"),
-        (_, Some(_)) => Some("short packets go inline"),
-        _ => None,
     }
 }
 

@@ -24,7 +24,7 @@ const EVENTS_A_LOOK: u32 = 1 << 16;
 
 /// A program that has ended.
 #[derive(Debug)]
-pub struct Done {
+pub struct FinishedProgram {
     /// Its number in the scenario; traffic sources follow after the programs. `None` for a link report.
     pub number: Option<usize>,
     /// Its host.
@@ -39,7 +39,7 @@ pub struct Done {
     pub was_stopped: bool,
 }
 
-impl Done {
+impl FinishedProgram {
     pub(super) fn new(
         number: Option<usize>,
         host: String,
@@ -59,7 +59,7 @@ impl Done {
 /// Ended programs, by their number in the scenario.
 #[derive(Default)]
 pub(super) struct Ended {
-    pub(super) done: RefCell<Vec<(usize, Done)>>,
+    pub(super) done: RefCell<Vec<(usize, FinishedProgram)>>,
 }
 
 /// Runs the programs of a scenario to their end. Servers run as long as other programs do.
@@ -67,7 +67,7 @@ pub(super) struct Ended {
 /// # Errors
 /// If a command line is invalid, or the computers cannot be assembled. A program that waits forever is reported as
 /// failed.
-pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, ComputerError> {
+pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<FinishedProgram>, ComputerError> {
     run_counted(setup, progress).map(|counts| counts.done)
 }
 
@@ -98,7 +98,7 @@ pub fn run_all(
 #[derive(Debug)]
 pub struct Counts {
     /// Reports of programs and links.
-    pub done: Vec<Done>,
+    pub done: Vec<FinishedProgram>,
     /// CPU time.
     pub accounts: Vec<Account>,
     /// Counters during each program, except servers.
@@ -191,7 +191,7 @@ pub fn run_watched(
     setup: &ComputerSetup,
     progress: &dyn Progress,
     observer: &mut dyn Observer,
-) -> Result<Vec<Done>, ComputerError> {
+) -> Result<Vec<FinishedProgram>, ComputerError> {
     let programs = programs(setup)?;
     progress.begin(&setup.name, (1 + programs.len() + setup.sources.len()) as u64);
     let mut computers = Computers::new(setup)?;
@@ -314,7 +314,7 @@ fn give_up(
         let took = at.since(started + entry.start);
         let host = computers.hosts()[entry.host].name.clone();
         let outcome = Err(Failure(why));
-        done.push((n, Done::new(Some(n), host, entry.run.value.clone(), took, outcome)));
+        done.push((n, FinishedProgram::new(Some(n), host, entry.run.value.clone(), took, outcome)));
     }
 }
 
@@ -348,7 +348,7 @@ fn start(
             let outcome = program.run(cpu.clone(), environment).await;
             cpu.sync().await;
             let took = cpu.now().since(began);
-            ended.done.borrow_mut().push((n, Done::new(Some(n), host_name, run, took, outcome)));
+            ended.done.borrow_mut().push((n, FinishedProgram::new(Some(n), host_name, run, took, outcome)));
         })
     })
 }
@@ -368,7 +368,7 @@ fn start_source(
     let (clock, ended) = (simulation.handle(), Rc::clone(ended));
     source.when_ended(simulation, move |outcome| {
         let took = clock.now().since(at);
-        ended.done.borrow_mut().push((n, Done::new(Some(n), host, run, took, outcome)));
+        ended.done.borrow_mut().push((n, FinishedProgram::new(Some(n), host, run, took, outcome)));
     });
 }
 

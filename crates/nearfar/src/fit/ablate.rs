@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::measured::MeasuredDirectory;
 use super::plan::NEUTRAL;
 use super::search::Tried;
-use super::{FitError, Options, WORSE_PCT, base_doc, rounds, same_machine, spelt, targets, worse};
+use super::{FitError, FitOptions, WORSE_PCT, base_doc, rounds, same_machine, spelt, targets, worse};
 use crate::progress::Progress;
 
 /// Result of ablating one parameter.
@@ -74,7 +74,7 @@ pub struct Ablation {
 /// As [`super::fit`]; also if `state` belongs to other directories.
 pub fn ablate(
     paths: &[PathBuf],
-    options: &Options,
+    options: &FitOptions,
     refit: &[String],
     state: &Path,
     progress: &dyn Progress,
@@ -122,7 +122,7 @@ pub fn ablate(
         }
         found
     };
-    let others = Options { figures: refit.to_vec(), ..options.clone() };
+    let others = FitOptions { figures: refit.to_vec(), ..options.clone() };
     let mut untried = Vec::new();
     progress.begin("figures without effect", all.len() as u64);
     for figure in &all {

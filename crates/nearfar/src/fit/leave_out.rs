@@ -7,8 +7,8 @@ use results::compare::Summary;
 
 use super::measured::MeasuredDirectory;
 use super::search::Tried;
-use super::{FitError, Options, give_back_what_is_worse, rounds, same_machine, statement, targets};
-use crate::compare::{self, Known};
+use super::{FitError, FitOptions, give_back_what_is_worse, rounds, same_machine, statement, targets};
+use crate::compare::{self, MachineSource};
 use crate::progress::Progress;
 
 /// A directory, compared with a machine fitted to the others.
@@ -32,7 +32,7 @@ pub struct LeftOut {
 /// As for [`leave_out`].
 pub fn leave_one_out(
     paths: &[PathBuf],
-    options: &Options,
+    options: &FitOptions,
     sample: Option<usize>,
     progress: &dyn Progress,
 ) -> Result<Vec<LeftOut>, FitError> {
@@ -48,7 +48,7 @@ pub fn leave_one_out(
 pub fn leave_out(
     path: &Path,
     paths: &[PathBuf],
-    options: &Options,
+    options: &FitOptions,
     sample: Option<usize>,
     progress: &dyn Progress,
 ) -> Result<LeftOut, FitError> {
@@ -78,20 +78,23 @@ pub fn leave_out(
     };
     let of_relative = all.iter().filter(|path| !is_told(path)).cloned().collect();
     let machine = statement::write_down(base, &directories, &fitted, options)?;
-    let with = compare::Options {
+    let with = compare::CompareOptions {
         library: options.library.clone(),
-        known: Known::File(Box::new(machine.clone())),
+        known: MachineSource::File(Box::new(machine.clone())),
         held_out: true,
         sample,
         seed: options.seed,
-        ..compare::Options::default()
+        ..compare::CompareOptions::default()
     };
     let summary = compare::compare(path, &with, progress)?.summary;
     Ok(LeftOut { directory: path.to_owned(), relative: before.name, machine, of_relative, summary })
 }
 
 /// The file of the most similar measured machine, overridden by public data on the directory's machine.
-fn known_without_results(directory: &MeasuredDirectory, options: &Options) -> Result<Doc<Machine>, FitError> {
+fn known_without_results(
+    directory: &MeasuredDirectory,
+    options: &FitOptions,
+) -> Result<Doc<Machine>, FitError> {
     let setup =
         directory.setup.as_ref().expect("a directory of a known machine has a name of the usual form");
     let own = find_machine(&options.library, compare::wanted(setup))?.0;

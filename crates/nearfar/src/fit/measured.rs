@@ -9,7 +9,7 @@ use results::pciebench::{Row, Run, Setup, family, read_directory_lenient};
 
 use super::rows::{Circumstances, Informs};
 use super::search::SCATTER;
-use super::{FitError, Options};
+use super::{FitError, FitOptions};
 use crate::batch::{Job, Length, run_all};
 use crate::bench::{Bench, Effort};
 use crate::compare::{self, choose};
@@ -77,7 +77,7 @@ impl MeasuredDirectory {
     /// Reads a directory. Unreadable files go to `problems`, truncated ones to `doubts`.
     pub fn read(
         path: &Path,
-        options: &Options,
+        options: &FitOptions,
         problems: &mut Vec<String>,
         doubts: &mut Vec<String>,
     ) -> Result<Self, FitError> {
@@ -158,11 +158,11 @@ impl MeasuredDirectory {
 }
 
 /// The options of `nearfar compare` that simulate what is fitted.
-pub fn compared_with(options: &Options) -> compare::Options {
-    compare::Options {
+pub fn compared_with(options: &FitOptions) -> compare::CompareOptions {
+    compare::CompareOptions {
         library: options.library.clone(),
         machine: options.base.clone(),
         seed: options.seed,
-        ..compare::Options::default()
+        ..compare::CompareOptions::default()
     }
 }

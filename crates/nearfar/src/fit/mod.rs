@@ -36,9 +36,9 @@ use plan::TARGETS;
 use rows::Informs;
 use search::{FittedFigure, Tried};
 
-/// Options of a fit.
+/// FitOptions of a fit.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct FitOptions {
     /// Where to look for machine files.
     pub library: Library,
     /// The machine to start from; by default the one in the directories' names.
@@ -148,7 +148,7 @@ const ROUNDS: usize = 3;
 ///
 /// # Errors
 /// If directories cannot be read or are not of one machine.
-pub fn fit(paths: &[PathBuf], options: &Options, progress: &dyn Progress) -> Result<Fit, FitError> {
+pub fn fit(paths: &[PathBuf], options: &FitOptions, progress: &dyn Progress) -> Result<Fit, FitError> {
     let (mut problems, mut doubts) = (Vec::new(), Vec::new());
     let mut directories = Vec::new();
     for path in paths {
@@ -165,7 +165,7 @@ pub fn fit(paths: &[PathBuf], options: &Options, progress: &dyn Progress) -> Res
     let at_first = give_back_what_is_worse(&directories, &mut figures, &mut tried, &before, progress);
     let set = figures.iter().filter(|f| f.after != f.before);
     let set = set.map(|f| (f.path.clone(), f.after.clone())).collect();
-    let with = compare::Options { set, ..compared_with(options) };
+    let with = compare::CompareOptions { set, ..compared_with(options) };
     let mut residuals = Vec::new();
     for (index, directory) in directories.iter().enumerate() {
         let after = compare::compare(&directory.path, &with, progress)?.summary;
@@ -182,7 +182,7 @@ fn search(
     directories: &[MeasuredDirectory],
     tried: &mut Tried,
     before: &Machine,
-    options: &Options,
+    options: &FitOptions,
     progress: &dyn Progress,
 ) -> Result<Vec<Fitted>, FitError> {
     let targets = targets(before, directories, options)?;
@@ -289,7 +289,7 @@ fn same_machine(directories: &[MeasuredDirectory]) -> Result<(), FitError> {
     }
 }
 
-fn base_doc(directories: &[MeasuredDirectory], options: &Options) -> Result<Doc<Machine>, Diagnostics> {
+fn base_doc(directories: &[MeasuredDirectory], options: &FitOptions) -> Result<Doc<Machine>, Diagnostics> {
     let of_name = directories.first().map(|d| d.bench.machine.name.clone()).unwrap_or_default();
     Doc::load(&options.library, options.base.as_ref().unwrap_or(&of_name))
 }
@@ -308,7 +308,7 @@ struct FitTarget {
 fn targets(
     machine: &Machine,
     directories: &[MeasuredDirectory],
-    options: &Options,
+    options: &FitOptions,
 ) -> Result<Vec<FitTarget>, FitError> {
     let known: BTreeMap<String, Listed> = figures(machine)
         .into_iter()

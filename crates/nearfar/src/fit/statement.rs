@@ -9,7 +9,7 @@ use results::pciebench::family;
 
 use super::measured::MeasuredDirectory;
 use super::plan::BY_HAND;
-use super::{Fitted, Options, Residuals, is_of};
+use super::{FitOptions, Fitted, Residuals, is_of};
 
 /// Separates the author's text in a statement from that of a fit.
 const SAYS: &str = "; nearfar fit: ";
@@ -73,7 +73,7 @@ pub fn write_down(
     mut doc: Doc<Machine>,
     directories: &[MeasuredDirectory],
     fitted: &[Fitted],
-    options: &Options,
+    options: &FitOptions,
 ) -> Result<Doc<Machine>, Diagnostics> {
     let base = doc.read()?;
     let setup = directories.first().and_then(|d| d.setup.clone());

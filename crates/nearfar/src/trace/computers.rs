@@ -18,7 +18,7 @@ use super::follow::{Follower, FrameSlice, LineSlice, WorkSlice};
 use super::links::add_links;
 use super::timeline::{Details, Timeline};
 use super::{Capture, Recorder, Span};
-use crate::computer::{self, ComputerError, Computers, Done, Observer};
+use crate::computer::{self, ComputerError, Computers, FinishedProgram, Observer};
 use crate::links::{LinkState, Links};
 use crate::progress::Progress;
 
@@ -317,7 +317,7 @@ pub fn trace(
     span: Span,
     slots: &[String],
     progress: &dyn Progress,
-) -> Result<(Observed, Vec<Done>), TraceError> {
+) -> Result<(Observed, Vec<FinishedProgram>), TraceError> {
     let watcher = Watcher { setup, span, slots, watch: None, seen: None, wrong: String::new() };
     let mut watching = (watcher, Links::new(setup));
     let done = computer::run_watched(setup, progress, &mut watching)?;
