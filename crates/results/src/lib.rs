@@ -10,7 +10,7 @@
 //! let file = ClaimFile::pcie_bench();
 //! let mut evidence = Evidence::default();
 //! for experiment in file.experiments() {
-//! Here, simulating the experiment would give latencies or a goodput.
+//!     // Here, simulating the experiment would give latencies or a goodput.
 //!     let gbit_per_s = 32.0;
 //!     if !experiment.run.test.is_latency() {
 //!         evidence.outcomes.insert(experiment, Outcome::Bandwidth(gbit_per_s));
