@@ -193,7 +193,7 @@ fn iommu(spelt: &str) -> Result<machine::IommuMode, Failure> {
         "superpages" => Ok(machine::IommuMode::Superpages),
         other => Err(Failure::argument(
             "iommu",
-            format!("`{other}` is no mode of an IOMMU"),
+            format!("`{other}` is not an IOMMU mode"),
             "one of off, 4k, superpages",
         )),
     }

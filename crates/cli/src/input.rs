@@ -56,7 +56,7 @@ fn range(first: &str, rest: &str) -> Result<Vec<String>, String> {
     /// Limit on the number of values.
     const MOST: usize = 10_000;
     let wrong =
-        || format!("`{first}..{rest}` is no range: write 8..12, 8..64x2, 64..256+64, or 1 us..8 us x2");
+        || format!("`{first}..{rest}` is not a range: write 8..12, 8..64x2, 64..256+64, or 1 us..8 us x2");
     let number = |text: &str| -> Option<(f64, String)> {
         let text = text.trim();
         let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());

@@ -354,7 +354,7 @@ impl ClusterSetup {
         };
         let refused = |message: String| (message, help());
         let (host, device) =
-            name.split_once(':').ok_or_else(|| refused(format!("`{name}` is no end of a cable")))?;
+            name.split_once(':').ok_or_else(|| refused(format!("`{name}` is not an end of a cable")))?;
         let number = hosts.iter().position(|own| own.name == host);
         let number = number.ok_or_else(|| refused(format!("there is no host `{host}`")))?;
         let own = &hosts[number];

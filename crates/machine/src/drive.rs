@@ -28,7 +28,7 @@ record! {
         check.at("media").require(
             unit.is_power_of_two() && (512..=1 << 20).contains(&unit),
             "unit",
-            format!("{} is no stripe unit", drive.media.unit.value),
+            format!("{} is not a stripe unit", drive.media.unit.value),
             "a power of two from 512 B to 1 MiB",
         );
         check.at("controller").require(
@@ -47,7 +47,7 @@ record! {
             check.at("media").at("flash").require(
                 (2 * unit..=1 << 30).contains(&flash.block.value.get()),
                 "block",
-                format!("{} is no block", flash.block.value),
+                format!("{} is not a block size", flash.block.value),
                 "from two units to 1 GiB",
             );
         }
@@ -85,7 +85,7 @@ record! {
         check.at("controller").require(
             buffer.is_power_of_two() && (4096..=1 << 30).contains(&buffer),
             "memory_buffer",
-            "that is no size of a controller memory buffer",
+            "that is not a size of a controller memory buffer",
             "a power of two from 4 KiB to 1 GiB; without the key there is none",
         );
     }

@@ -405,7 +405,10 @@ impl<'a> Surroundings<'a> {
                 None => (name, None),
                 Some((name, number)) => {
                     let refused = |_| {
-                        (format!("`{number}` is no number of an interrupt"), "as in `a:eth0:3`".to_owned())
+                        (
+                            format!("`{number}` is not the number of an interrupt"),
+                            "as in `a:eth0:3`".to_owned(),
+                        )
                     };
                     (name, Some(number.parse().map_err(refused)?))
                 }
@@ -458,7 +461,7 @@ impl<'a> Surroundings<'a> {
     fn assign<'p>(&self, what: &'p Placed<String>, to: &'p Placed<String>) -> Result<Action, Wrong<'p>> {
         let link = self.slot_link(&what.value).transpose().map_err(|why| (what, why))?;
         let Some(LinkPlace::Device(host, device, number)) = link else {
-            let message = format!("`{}` is no link of a device", what.value);
+            let message = format!("`{}` is not a link of a device", what.value);
             return Err((
                 what,
                 (message, "a device with a `name`, such as `a:nic` or `a:octo:0`".to_owned()),
@@ -568,8 +571,10 @@ impl<'a> Surroundings<'a> {
     fn setting<'p>(&self, what: &'p Placed<String>, value: &'p Placed<String>) -> Result<Setting, Wrong<'p>> {
         let known = "`a:eth0.coalescing`, `a:eth0.coalescing_packets`, `a:eth0.mtu`, `a:netperf.memory`";
         let refused = |message: String| (what, (message, format!("settings are spelt as in {known}")));
-        let (owner, setting) =
-            what.value.rsplit_once('.').ok_or_else(|| refused(format!("`{}` is no setting", what.value)))?;
+        let (owner, setting) = what
+            .value
+            .rsplit_once('.')
+            .ok_or_else(|| refused(format!("`{}` is not a setting", what.value)))?;
         if setting == "memory" {
             let program = self.program(owner).map_err(|why| (what, why))?;
             let nodes = self.stations.hosts[self.programs[program].host].machine.host.memory_nodes();
@@ -624,7 +629,7 @@ impl<'a> Surroundings<'a> {
         let text = &*when.value;
         let such_as = "`a:eth0.rx_packets > 1e5` or `a:nic0/interrupts > 100`";
         let refused = |what: &str| {
-            (format!("`{what}` is no condition"), format!("a counter and a number, such as {such_as}"))
+            (format!("`{what}` is not a condition"), format!("a counter and a number, such as {such_as}"))
         };
         let (left, right) = text.split_once('>').ok_or_else(|| refused(text))?;
         let more_than = right.trim().parse::<f64>().ok().filter(|number| number.is_finite());

@@ -35,7 +35,7 @@ record! {
         within.require(
             aperture.get().is_power_of_two() && (1 << 20..=1 << 40).contains(&aperture.get()),
             "aperture",
-            format!("{aperture} are no size of a BAR"),
+            format!("{aperture} is not a size of a BAR"),
             "a power of two from 1 MiB to 1 TiB",
         );
         within.require(
@@ -45,7 +45,7 @@ record! {
             "such as `100 ns`, and as much for `acquire_interval`",
         );
         let entries = gpu.controller.fetch_entries.value.get().into();
-        within.require_within("fetch_entries", entries, (1, 512), "entries are no read");
+        within.require_within("fetch_entries", entries, (1, 512), "entries are not possible");
         let engine = &gpu.copy_engine;
         let mut within = check.at("copy_engine");
         within.require_within("count", engine.count.value.get().into(), (1, 16), "copy engines are not possible");

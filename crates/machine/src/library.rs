@@ -282,7 +282,7 @@ fn read(path: &Path) -> Result<Arc<Source>, Missing> {
     // Check before opening: a pipe would block, a device would never end.
     let known = std::fs::metadata(path).map_err(|error| missing(error.to_string()))?;
     if !known.is_file() || known.len() > MOST_BYTES {
-        return Err(missing("it is no file of a machine, part or scenario".into()));
+        return Err(missing("it is not a file of a machine, part or scenario".into()));
     }
     let bytes = std::fs::read(path).map_err(|error| missing(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| missing("it is not UTF-8 text".into()))?;

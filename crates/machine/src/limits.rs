@@ -55,7 +55,7 @@ impl Check<'_> {
 pub(crate) fn check_name(name: &Placed<String>, wrong: &mut Vec<Diagnostic>) {
     let is_plain = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     if name.value.is_empty() || !name.value.chars().all(is_plain) {
-        let message = format!("`{}` is no name", name.value);
+        let message = format!("`{}` is not a valid name", name.value);
         wrong.push(Diagnostic::new(&name.place, message).help("letters, digits, `-` and `_`, at least one"));
     }
 }

@@ -57,7 +57,7 @@ record! {
         check.require(
             text.split_once(':').is_some_and(|(vendor, device)| is_hex(vendor) && is_hex(device)),
             "pci_id",
-            format!("`{text}` is no ID"),
+            format!("`{text}` is not an ID"),
             "vendor and device, such as `10b5:87b0`",
         );
         for (key, given) in [

@@ -216,7 +216,7 @@ record! {
             check.require(
                 figure.value.get().is_power_of_two() && figure.value.get() <= 4096,
                 key,
-                format!("{} is no unit of access", figure.value),
+                format!("{} is not a unit of access", figure.value),
                 "a power of two up to 4 KiB",
             );
         }
@@ -293,7 +293,7 @@ record! {
         check.require(
             granule.get().is_power_of_two() && granule <= Bytes::kib(4),
             "address_granule",
-            format!("{granule} is no alignment"),
+            format!("{granule} is not an alignment"),
             "a power of two up to 4 KiB",
         );
         check.require_bytes("largest", command.largest.value, (Bytes::new(1), Bytes::kib(4)));

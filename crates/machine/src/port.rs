@@ -43,7 +43,7 @@ fn each<T>(
     }
     for (place, text) in found.iter_mut().zip(given.value.iter()) {
         let value =
-            parse(text).map_err(|help| given.complaint(format!("`{text}` is no address"), Some(help)))?;
+            parse(text).map_err(|help| given.complaint(format!("`{text}` is not an address"), Some(help)))?;
         *place = Some(Placed { value, place: given.place.clone() });
     }
     Ok(found)
@@ -64,7 +64,7 @@ pub(crate) fn ipv4(text: &str) -> Result<(Ipv4Addr, u8), String> {
         return Err("no host on a network has such an address".to_owned());
     }
     if is_end {
-        return Err("the first and the last address of a network are no host's".to_owned());
+        return Err("the first and the last address of a network are not for hosts".to_owned());
     }
     Ok((address, prefix))
 }

@@ -57,7 +57,7 @@ impl MemoryPolicy {
         let node = |text: &str| match text.trim().strip_prefix("node").map(str::parse::<u8>) {
             Some(Ok(node)) if u32::from(node) < nodes => Ok(node),
             Some(Ok(node)) => Err(format!("there is no node {node}")),
-            _ => Err(format!("`{text}` is no place for memory")),
+            _ => Err(format!("`{text}` is not a memory policy")),
         };
         match text.trim() {
             "local" => Ok(Self::Local),
@@ -192,7 +192,7 @@ pub(crate) fn cpu_list(text: &str, cores: u32) -> Result<Vec<u16>, String> {
         let number = |text: &str| match text.trim().parse::<u32>() {
             Ok(number) if number < cores => Ok(number as u16),
             Ok(number) => Err(format!("there is no core {number}")),
-            Err(_) => Err(format!("`{}` is no core", text.trim())),
+            Err(_) => Err(format!("`{}` is not a core", text.trim())),
         };
         let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
         let (first, last) = (number(first)?, number(last)?);

@@ -93,7 +93,7 @@ impl<'a> Tables<'a> {
         let help =
             "the network's address with the length of its prefix and zeros behind it, such as `10.1.2.0/24`";
         let parsed = network(&entry.to.value);
-        let network = parsed.ok_or_else(|| complaint(&entry.to, "`{}` is no network", help))?;
+        let network = parsed.ok_or_else(|| complaint(&entry.to, "`{}` is not a network", help))?;
         let device = entry.device.as_ref().map(|device| self.device(device)).transpose()?;
         // A device alone in its namespace has its own table.
         let alone = device.filter(|&device| self.interfaces[device].alone);
@@ -135,7 +135,8 @@ impl<'a> Tables<'a> {
     ) -> Result<(Ipv4Addr, usize), Box<Diagnostic>> {
         let help = "the IPv4 address of another host, such as `10.1.2.3`";
         let parsed = given.value.parse().ok().filter(|&address| is_host(address));
-        let gateway: Ipv4Addr = parsed.ok_or_else(|| complaint(given, "`{}` is no host's address", help))?;
+        let gateway: Ipv4Addr =
+            parsed.ok_or_else(|| complaint(given, "`{}` is not a host's address", help))?;
         if self.interfaces.iter().any(|interface| interface.address == gateway) {
             return Err(complaint(
                 given,

@@ -81,7 +81,7 @@ impl SourceSetup {
         let to = entry.to.value.parse().ok();
         let to = to.filter(|to: &SocketAddrV4| to.port() > 0 && is_host(*to.ip()));
         if to.is_none() {
-            let message = format!("`{}` is no address", entry.to.value);
+            let message = format!("`{}` is not an address", entry.to.value);
             let help = "a host's IPv4 address and a port, such as `10.0.0.1:5001`";
             wrong.push(Diagnostic::new(&entry.to.place, message).help(help));
         }
@@ -217,7 +217,7 @@ impl GeneratorSetup {
             let mut to = Vec::new();
             for name in &entry.to {
                 let Some((nic, interface)) = virtual_nic(&name.value) else {
-                    let message = format!("`{}` is no virtual machine with a virtual NIC", name.value);
+                    let message = format!("`{}` is not a virtual machine with a virtual NIC", name.value);
                     let help = "`HOST/NAME` of a `[[host.vm]]` with `uplink`";
                     wrong.push(Diagnostic::new(&name.place, message).help(help));
                     continue;
@@ -252,7 +252,7 @@ fn address(
     let place = given.unwrap_or(name);
     match address.filter(|&address| is_host(address)) {
         None => {
-            let message = format!("`{}` is no address", place.value);
+            let message = format!("`{}` is not an address", place.value);
             wrong.push(Diagnostic::new(&place.place, message).help("an IPv4 address, such as `10.0.255.1`"));
             None
         }

@@ -50,7 +50,10 @@ fn who_does_not_receive_is_told() {
     let failure = done.iter().find(|done| done.host == "t").and_then(|done| done.outcome.as_ref().err());
     assert!(failure.is_some_and(|failure| failure.to_string().contains("nobody answered")), "{failure:?}");
     let wrong = load(&scenario("", "to = \"a:x\"")).unwrap_err().render(false);
-    assert!(wrong.contains("`a:x` is no address") && wrong.contains("such as `10.0.0.1:5001`"), "{wrong}");
+    assert!(
+        wrong.contains("`a:x` is not an address") && wrong.contains("such as `10.0.0.1:5001`"),
+        "{wrong}"
+    );
 }
 
 /// What two streams sent all arrives, and they end as their peer closes; what is lost on the way is sent again.

@@ -151,5 +151,5 @@ fn what_is_no_disk_is_told() {
     let nic = "[[host.device]]\nname = \"nic\"\nnic = \"82599\"\n\
                [[host.vm]]\nname = \"v\"\nvcpus = \"1\"\nmemory = \"64 MiB\"\ndisk = \"nic\"\n";
     let refused = load(&(HEAD.to_owned() + &host("a", "dell-r720", nic))).expect_err("a NIC is no drive");
-    assert!(refused.render(false).contains("`nic` is no drive"), "{}", refused.render(false));
+    assert!(refused.render(false).contains("`nic` is not a drive"), "{}", refused.render(false));
 }

@@ -144,7 +144,7 @@ impl Named<'_> {
             let message = format!("dd: {flag}=direct is for a device, not for {}", self.name);
             return Refused::unless(!self.direct, message, format!("leave {flag} out"));
         };
-        let message = format!("dd: bs={bs} is no size of a direct request to {}", self.name);
+        let message = format!("dd: bs={bs} is not a size of a direct request to {}", self.name);
         Refused::unless(!self.direct || bs % block == 0, message, format!("a multiple of {block}"))
     }
 
@@ -179,7 +179,7 @@ impl Dd {
                 _ => {}
             }
         }
-        Refused::unless((1..=LARGEST).contains(&bs), format!("dd: bs={bs} is no size"), "1 to 64m")?;
+        Refused::unless((1..=LARGEST).contains(&bs), format!("dd: bs={bs} is not a valid size"), "1 to 64m")?;
         let devices = "a block device such as /dev/nvme0n1";
         let missing = |what: &str, others| {
             Refused::new(format!("dd: it does not say {what}"), format!("{devices}, or {others}"))

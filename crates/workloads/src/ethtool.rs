@@ -47,7 +47,7 @@ const LONGEST: u64 = 1_000_000;
 
 fn number<T: std::str::FromStr>(word: Option<&String>, what: &str) -> Result<T, Refused> {
     let word = word.map_or("", String::as_str);
-    let message = || format!("ethtool: `{word}` is no number for {what}");
+    let message = || format!("ethtool: `{word}` is not a number for {what}");
     word.parse().map_err(|_| Refused::new(message(), format!("as in `{what} 1`")))
 }
 

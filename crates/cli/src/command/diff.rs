@@ -219,7 +219,7 @@ fn read(library: &Library, path: &Path) -> Result<Vec<Record>, Failure> {
     };
     let object = |record: Value| match record {
         Value::Object(fields) => Ok(fields),
-        _ => Err(wrong("it is no list of records; give a file that --json has written".into())),
+        _ => Err(wrong("it is not a list of records; give a file written by --json".into())),
     };
     records.into_iter().map(object).collect()
 }

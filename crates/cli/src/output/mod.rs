@@ -202,7 +202,7 @@ pub fn file(text: &str) -> Result<PathBuf, String> {
 /// As [`file()`], for binary data.
 pub fn binary(text: &str) -> Result<PathBuf, String> {
     match text {
-        "-" => Err("it is no text for a terminal; name a file".into()),
+        "-" => Err("it is binary and cannot go to a terminal; name a file".into()),
         _ => file(text),
     }
 }

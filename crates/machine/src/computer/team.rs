@@ -183,7 +183,7 @@ fn find_member(
         return complain(message, "a NIC's `name`, and behind a colon the number of its link");
     };
     let DeviceFile::Nic(nic) = &devices[device].kind else {
-        return complain(format!("`{name}` is no NIC"), "members are network devices");
+        return complain(format!("`{name}` is not a NIC"), "members are network devices");
     };
     let shares = nic.controller.shared_address.as_ref().is_some_and(|shared| shared.value);
     if mode != TeamMode::Bond && !shares {

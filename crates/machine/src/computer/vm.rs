@@ -194,7 +194,7 @@ fn virtual_disk(
             let (message, help) = match kind {
                 DeviceFile::Drive(_) if is_passed => ("is passed through to a guest", "name another drive"),
                 DeviceFile::Drive(_) => ("is a program's", "leave the host's drives to its kernel"),
-                _ => ("is no drive", "the name of a device with `drive`"),
+                _ => ("is not a drive", "the name of a device with `drive`"),
             };
             wrong.push(Diagnostic::new(&name.place, format!("`{}` {message}", name.value)).help(help));
             return None;
@@ -225,7 +225,7 @@ fn virtual_nic(
     let name = vm.uplink.as_ref()?;
     let uplink = device(host, name, wrong)?;
     let DeviceFile::Nic(nic) = &host.devices[uplink].kind else {
-        let message = format!("`{}` is no NIC", name.value);
+        let message = format!("`{}` is not a NIC", name.value);
         wrong.push(Diagnostic::new(&name.place, message).help("the name of a device with `nic`"));
         return None;
     };
@@ -298,7 +298,7 @@ fn pass(
 /// The address of a guest's first network device.
 fn first_address(given: &Placed<String>, wrong: &mut Vec<Diagnostic>) -> Option<(Ipv4Addr, u8)> {
     let address = ipv4(&given.value).map_err(|help| {
-        let message = format!("`{}` is no address", given.value);
+        let message = format!("`{}` is not an address", given.value);
         wrong.push(Diagnostic::new(&given.place, message).help(help));
     });
     address.ok()

@@ -116,7 +116,7 @@ record! {
         check.require_bytes("size", cache.size.value, (Bytes::new(LINE), Bytes::mib(64)));
         CacheGeometry { size: cache.size.value, ways: cache.ways.value.get() }.check(check);
         let quick = cache.hit.value <= Duration::from_ms(1);
-        check.require(quick, "hit", format!("{} are no hit in a cache", cache.hit.value), "1 ms at most");
+        check.require(quick, "hit", format!("{} is too long for a cache hit", cache.hit.value), "1 ms at most");
         if let Some(transfer) = &cache.transfer {
             let quick = transfer.value <= Duration::from_ms(1);
             check.require(quick, "transfer", format!("{} for a line", transfer.value), "1 ms at most");

@@ -140,7 +140,7 @@ record! {
             check.require(
                 region.value.get() >= 4096 && region.value.get().is_power_of_two(),
                 "serialised_walk_region",
-                format!("{} is no region of pages", region.value),
+                format!("{} is not a region of pages", region.value),
                 "a power of two of at least 4 KiB",
             );
         }

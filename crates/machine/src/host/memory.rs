@@ -91,7 +91,7 @@ fn check_dram(dram: &Dram, check: &mut Check<'_>) {
     check.require(
         interleave >= 64 && interleave.is_power_of_two(),
         "interleave",
-        format!("{} is no interleaving", dram.interleave.value),
+        format!("{} is not an interleaving", dram.interleave.value),
         "a power of two of at least 64 B",
     );
     let interval = dram.refresh_interval.as_ref().map(|figure| figure.value);
@@ -165,12 +165,12 @@ record! {
         remote_hit: Figure<RemoteHit>,
     }
     check |interconnect: &Interconnect, check: &mut Check<'_>| {
-        check.require_within("header", interconnect.header.value.get(), (1, 4096), "B are no header");
+        check.require_within("header", interconnect.header.value.get(), (1, 4096), "B are not possible for a header");
         let wrong = interconnect.links.value.iter().find(|link| link.len() != 2 || link[0] == link[1]);
         check.require(
             wrong.is_none(),
             "links",
-            format!("{:?} is no link", wrong.map_or(&[][..], Vec::as_slice)),
+            format!("{:?} is not a link", wrong.map_or(&[][..], Vec::as_slice)),
             "pairs of different sockets, such as [[0, 1]]",
         );
     }

@@ -70,7 +70,7 @@ record! {
         check.require(
             unsteady.apart_pct > 0.0 && unsteady.apart_pct.is_finite(),
             "apart_pct",
-            format!("{} % is no distance", unsteady.apart_pct),
+            format!("{} % is not a difference", unsteady.apart_pct),
             "more than 0",
         );
     }
@@ -200,7 +200,7 @@ fn check_memory(host: &Host, check: &mut Check<'_>) {
     check.at("dram").require(
         size.get() % 64 == 0,
         "size",
-        format!("{size} are no whole lines"),
+        format!("{size} is not a whole number of lines"),
         "a multiple of 64 B",
     );
     cache::check_caches(host, top.min(TOP), check);

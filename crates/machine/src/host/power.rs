@@ -85,7 +85,7 @@ fn share(check: &mut Check<'_>, key: &str, figure: Option<&Figure<f64>>) {
         check.require(
             (0.0..=1.0).contains(&figure.value),
             key,
-            format!("{} is no share", figure.value),
+            format!("{} is not a share", figure.value),
             "from 0 to 1",
         );
     }

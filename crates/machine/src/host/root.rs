@@ -86,7 +86,7 @@ record! {
         check.require(
             granule.is_power_of_two() && (4..=64).contains(&granule),
             "granule",
-            format!("{} is no unit of payload", split.granule.value),
+            format!("{} is not a unit of payload", split.granule.value),
             "4 B, 8 B, .. 64 B",
         );
     }

@@ -183,7 +183,7 @@ impl Finder<'_> {
 
     fn number(&self, end: &Placed<String>, text: &str) -> Result<u8, Box<Diagnostic>> {
         let wrong =
-            || Diagnostic::new(&end.place, format!("`{text}` is no port")).help("a number, as in `a:0`");
+            || Diagnostic::new(&end.place, format!("`{text}` is not a port")).help("a number, as in `a:0`");
         text.parse().map_err(|_| wrong().into())
     }
 

@@ -41,7 +41,7 @@ record! {
         ];
         for (name, share) in shares {
             let share = share.unwrap_or(0.0);
-            check.require((0.0..=1.0).contains(&share), name, format!("{share} is no share"), "from 0 to 1");
+            check.require((0.0..=1.0).contains(&share), name, format!("{share} is not a share"), "from 0 to 1");
         }
         let given: Vec<_> = shares.into_iter().filter_map(|(name, share)| Some((name, share?))).collect();
         let sum: f64 = given.iter().map(|(_, share)| share).sum();
@@ -84,7 +84,7 @@ record! {
         check.require(short, "latency", "no switch takes as long", "1 s at most");
         let queue = switch.queue.unwrap_or(QUEUE).get();
         let holds = (LEAST_QUEUE..=u32::MAX.into()).contains(&queue);
-        let message = format!("{queue} B are no queue: a frame of usual size must fit, and 32 bits count");
+        let message = format!("a queue of {queue} B is not possible: it must hold a frame of usual size, and fit into 32 bits");
         check.require(holds, "queue", message, format!("{LEAST_QUEUE} B to 4 GiB"));
         let ports: Vec<u32> = switch.lag.iter().flat_map(|lag| lag.value.iter().flatten().copied()).collect();
         let least = ports.iter().max().map_or(0, |&port| u64::from(port) + 1);

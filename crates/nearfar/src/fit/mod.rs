@@ -74,7 +74,7 @@ pub enum FitError {
         second: PathBuf,
     },
     /// The machine has no such parameter, or it is not a number.
-    #[error("`{0}` is no figure with a number in this machine's file; `nearfar machines NAME` lists them")]
+    #[error("`{0}` is not a numeric figure in this machine's file; `nearfar machines NAME` lists them")]
     NoFigure(String),
     /// The fitted machine cannot be compared with a directory.
     #[error(transparent)]

@@ -144,7 +144,7 @@ impl Fio {
         let is_size = bs > 0 && bs % least == 0 && bs <= LARGEST;
         Refused::unless(
             is_size,
-            format!("fio: --bs={bs} is no size of a direct request"),
+            format!("fio: --bs={bs} is not a size of a direct request"),
             format!("{multiple}, up to 64m"),
         )?;
         Refused::unless(offset % least == 0, format!("fio: --offset={offset} is between blocks"), multiple)?;

@@ -191,7 +191,7 @@ impl Memaslap {
 impl Program for Memaslap {
     fn check(&self, _: &Premises) -> Result<(), Refused> {
         let share = (0.0..=1.0).contains(&self.set);
-        Refused::unless(share, format!("memaslap: --set {} is no share", self.set), "from 0 to 1")?;
+        Refused::unless(share, format!("memaslap: --set {} is not a share", self.set), "from 0 to 1")?;
         let message = "memaslap: no value of memcached is as long";
         Refused::unless((1..=1 << 20).contains(&self.fixed_size), message, "-X 1 to 1m")
     }

@@ -112,7 +112,7 @@ fn request_response(text: &str) -> Result<(u32, u32), String> {
     let (request, response) = text.split_once(',').unwrap_or((text, text));
     let size = |part: &str| match part.trim().parse::<u32>() {
         Ok(size @ 1..=4_194_304) => Ok(size),
-        _ => Err(format!("`{part}` is no size from 1 to 4194304")),
+        _ => Err(format!("`{part}` is not a size from 1 to 4194304")),
     };
     Ok((size(request)?, size(response)?))
 }
