@@ -109,7 +109,7 @@ impl AnyDoc {
             }
             other => {
                 let kinds = "machine, part, nic, drive, gpu, ntb, switch, cluster, kernel or scenario";
-                return Err(Failure::argument("kind", format!("`{other}` is no kind of file"), kinds));
+                return Err(Failure::argument("kind", format!("`{other}` is not a kind of file"), kinds));
             }
         })
     }

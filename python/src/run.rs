@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use machine::{Doc, Machine, Part, Sockets};
 use nearfar::bench::Bench;
 use nearfar::experiment::{self, Combination, Experiment};
-use nearfar::fit::{self as fitting, Options};
+use nearfar::fit::{self as fitting, FitOptions};
 use nearfar::{compare as comparing, records, suite};
 use pyo3::prelude::*;
 use rayon::prelude::*;
@@ -193,7 +193,7 @@ fn iommu(spelt: &str) -> Result<machine::IommuMode, Failure> {
         "superpages" => Ok(machine::IommuMode::Superpages),
         other => Err(Failure::argument(
             "iommu",
-            format!("`{other}` is no mode of an IOMMU"),
+            format!("`{other}` is not an IOMMU mode"),
             "one of off, 4k, superpages",
         )),
     }
@@ -284,7 +284,7 @@ pub fn compare(
 ) -> PyResult<(Records, Records, String, Vec<String>, Vec<String>)> {
     let from = library.files();
     watched(py, jobs, progress, |progress| {
-        let options = comparing::Options {
+        let options = comparing::CompareOptions {
             library: from.clone(),
             machine,
             card,
@@ -296,7 +296,7 @@ pub fn compare(
             sample,
             held_out,
             seed,
-            ..comparing::Options::default()
+            ..comparing::CompareOptions::default()
         };
         let done = comparing::compare(&folder, &options, progress)?;
         let families = done.summary.families.iter().filter_map(|family| {
@@ -317,8 +317,8 @@ fn options(
     figures: Vec<String>,
     name: &str,
     seed: u64,
-) -> Options {
-    Options { library: library.clone(), base, figures, keep: false, name: name.to_owned(), seed }
+) -> FitOptions {
+    FitOptions { library: library.clone(), base, figures, keep: false, name: name.to_owned(), seed }
 }
 
 /// Fits a machine to folders of measured results: its file's text, figures, residuals, what it was made from, warnings.

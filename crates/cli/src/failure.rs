@@ -1,9 +1,9 @@
-//! Why a command could not do what it was asked for.
+//! Errors of commands.
 
 use std::fmt;
 use std::io::IsTerminal;
 
-/// A message for the user, ready to be printed.
+/// An error message for the user.
 pub struct Failure(String);
 
 impl Failure {
@@ -19,7 +19,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What is wrong with a file, with its source lines.
+/// Problems of a file, with its source lines.
 pub fn render(diagnostics: &machine::Diagnostics) -> String {
     diagnostics.render(std::io::stderr().is_terminal())
 }

@@ -1,4 +1,4 @@
-//! What several commands take, and how it is spelt.
+//! Parsers for arguments shared by several commands.
 
 use machine::{IommuMode, Library, Sockets};
 use nearfar::experiment::Experiment;
@@ -15,7 +15,7 @@ pub fn setting(text: &str) -> Result<(String, String), String> {
     Ok((path.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// `KEY=VALUES`: values apart by commas that are not within brackets or quotes, and ranges of them.
+/// `KEY=VALUES`: values or ranges separated by commas outside brackets and quotes.
 pub fn values(text: &str) -> Result<(String, Vec<String>), String> {
     let wrong = "write KEY=VALUES, such as host.llc.ddio_ways=1,2,4, host.a.iommu=off,strict or dma_engine.tags=8..64x2";
     let (key, values) = text.split_once('=').ok_or(wrong)?;
@@ -32,7 +32,7 @@ pub fn values(text: &str) -> Result<(String, Vec<String>), String> {
     Ok((key.trim().to_owned(), all))
 }
 
-/// Parts between commas, of which those within brackets or quotes are none.
+/// Splits at commas that are not within brackets or quotes.
 fn apart(text: &str) -> Vec<&str> {
     let (mut parts, mut begin, mut depth, mut quoted) = (Vec::new(), 0, 0_i32, false);
     for (place, letter) in text.char_indices() {
@@ -51,12 +51,12 @@ fn apart(text: &str) -> Vec<&str> {
     parts
 }
 
-/// The values from `first` on, as `LAST`, `LASTxFACTOR` or `LAST+STEP` say, with the unit of both.
+/// Expands a range from `first` to `LAST`, `LASTxFACTOR` or `LAST+STEP`, with a common unit.
 fn range(first: &str, rest: &str) -> Result<Vec<String>, String> {
-    /// More runs than anybody waits for.
+    /// Limit on the number of values.
     const MOST: usize = 10_000;
     let wrong =
-        || format!("`{first}..{rest}` is no range: write 8..12, 8..64x2, 64..256+64, or 1 us..8 us x2");
+        || format!("`{first}..{rest}` is not a range: write 8..12, 8..64x2, 64..256+64, or 1 us..8 us x2");
     let number = |text: &str| -> Option<(f64, String)> {
         let text = text.trim();
         let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
@@ -85,7 +85,7 @@ fn range(first: &str, rest: &str) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
-/// The scenario of that name or path with changes that `option` of the command line asks for.
+/// Loads a scenario by name or path, with changes from `option` of the command line.
 pub fn scenario(
     library: &Library,
     name: &str,
@@ -124,7 +124,7 @@ pub fn iommu(text: &str) -> Result<IommuMode, String> {
     }
 }
 
-/// Where files are found by name.
+/// Where to look for files by name.
 pub fn library(common: &Common) -> Library {
     match &common.library {
         Some(folder) => Library::built_in().with_folder(folder),

@@ -1,7 +1,7 @@
-//! The `nearfar` program: what its commands are called, what they take and how they end.
+//! The `nearfar` program: its commands, their common arguments, and exit codes.
 //!
-//! Exit status: 0 done, 1 a claim or comparison outside its tolerance under `--check`, or a simulated program
-//! that failed, 2 bad input, 130 stopped by Ctrl-C.
+//! Exit status: 0 success; 1 a claim or comparison is outside its tolerance under `--check`, or a simulated program
+//! failed; 2 invalid input; 130 interrupted by Ctrl-C.
 
 mod command;
 mod failure;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// PCIe host I/O in software, held against what real machines measured.
+/// PCIe host I/O simulated in software, checked against measurements of real machines.
 #[derive(Parser)]
 #[command(name = "nearfar", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Arguments {
@@ -39,25 +39,25 @@ Examples:
 Exit status: 0 done, 1 outside a tolerance under --check or a program failed, 2 bad input,
 130 stopped by Ctrl-C (what was finished is kept, and the same command goes on).";
 
-/// What every command takes.
+/// Arguments common to all commands.
 #[derive(clap::Args, Clone)]
 struct Common {
-    /// Threads to simulate with; all cores if not given. Results do not depend on it.
+    /// Number of simulation threads; by default, one per core. Results do not depend on it.
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// A folder laid out as the repository is (machines/, machines/parts/, scenarios/) to look in first.
+    /// A folder laid out like the repository (machines/, machines/parts/, scenarios/) to search first.
     #[arg(long, global = true, value_name = "FOLDER")]
     library: Option<std::path::PathBuf>,
-    /// Simulate everything anew, and keep nothing for the next time. What is kept is in $NEARFAR_CACHE, or in `nearfar` in
-    /// the user's folder of caches.
+    /// Simulate everything again, without reading or writing the cache. The cache is in $NEARFAR_CACHE, or in
+    /// `nearfar` in the user's cache folder.
     #[arg(long, global = true)]
     no_cache: bool,
-    /// No progress on the terminal.
+    /// Show no progress.
     #[arg(long, short, global = true)]
     quiet: bool,
 }
 
-/// Keeps results where they usually are, told from those of other programs by this one's own bytes.
+/// Enables the result cache, with this program's own bytes as part of its key.
 fn keep_results() -> Option<()> {
     let program = std::fs::read(std::env::current_exe().ok()?).ok()?;
     nearfar::cache::keep_in(&nearfar::cache::usual_folder()?, files::sha256(&program)).ok()
@@ -65,26 +65,26 @@ fn keep_results() -> Option<()> {
 
 #[derive(Subcommand)]
 enum Command {
-    Bench(command::bench::Arguments),
-    Compare(command::compare::Arguments),
+    Bench(command::bench::BenchArgs),
+    Compare(command::compare::CompareArgs),
     Completions(command::shell::Completions),
-    Diff(command::diff::Arguments),
-    Fit(command::fit::Arguments),
-    Machines(command::machines::Arguments),
+    Diff(command::diff::DiffArgs),
+    Fit(command::fit::FitArgs),
+    Machines(command::machines::MachinesArgs),
     Manual(command::shell::Manual),
-    Model(command::model::Arguments),
+    Model(command::model::ModelArgs),
     New(command::reference::New),
-    Programs(command::programs::Arguments),
-    Reference(command::reference::Arguments),
-    Reproduce(command::reproduce::Arguments),
-    Run(command::run::Arguments),
-    Sweep(command::sweep::Arguments),
-    Trace(command::trace::Arguments),
-    Tree(command::tree::Arguments),
+    Programs(command::programs::ProgramsArgs),
+    Reference(command::reference::ReferenceArgs),
+    Reproduce(command::reproduce::ReproduceArgs),
+    Run(command::run::RunArgs),
+    Sweep(command::sweep::SweepArgs),
+    Trace(command::trace::TraceArgs),
+    Tree(command::tree::TreeArgs),
 }
 
 impl Command {
-    /// Whether it simulates many points, and goes on from those that are kept.
+    /// Whether it simulates many points and can continue from cached ones.
     fn goes_on(&self) -> bool {
         matches!(
             self,
@@ -98,7 +98,7 @@ impl Command {
     }
 }
 
-/// Ends the program at Ctrl-C, as a shell expects it of one.
+/// Terminates the program on Ctrl-C with the usual exit code.
 fn say_what_is_kept() {
     let said = match nearfar::cache::used() {
         (0, 0) => "stopped; nothing was finished".to_owned(),
@@ -110,14 +110,14 @@ fn say_what_is_kept() {
         }
     };
     crate::output::complain(&said);
-    // 128 and the number of the signal.
+    // 128 plus the signal number.
     std::process::exit(130);
 }
 
 fn main() -> ExitCode {
     let Arguments { common, command } = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        // Help and version are output as any other: that they cannot be written is told.
+        // Help and version are normal output: a write error is reported.
         Err(told) if !told.use_stderr() => {
             output::note_unwritten(told.print().and_then(|()| std::io::stdout().flush()));
             return match output::unwritten() {
@@ -131,7 +131,7 @@ fn main() -> ExitCode {
         Err(wrong) => wrong.exit(),
     };
     if let Some(jobs) = common.jobs {
-        // The only pool of the process, and the first thing that asks for it.
+        // The process's only thread pool; this must precede its first use.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs.into()).build_global();
     }
     if let Some(folder) = common.library.as_ref().filter(|folder| !folder.is_dir()) {
@@ -139,11 +139,11 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     if !common.no_cache {
-        // Without it everything is simulated: no reason to complain.
+        // Without a cache, everything is simulated; that is no error.
         let _ = keep_results();
     }
     if command.goes_on() {
-        // Whoever has a handler of his own keeps it.
+        // An existing handler stays.
         let _ = ctrlc::set_handler(say_what_is_kept);
     }
     let done = match command {
@@ -174,7 +174,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The examples in helps and in the README are command lines that work: they are understood, and what they name is there.
+/// Tests that the examples in help texts and in the README work: they parse, and the files that they name exist.
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// The command lines in a text: what follows `nearfar` at the beginning of a line, without the words about it.
+    /// The command lines in a text: what follows `nearfar` at the start of a line, without surrounding prose.
     fn command_lines(text: &str) -> Vec<Vec<String>> {
         let lines = text.lines().map(str::trim).filter_map(|line| line.strip_prefix("nearfar "));
         let command = |line: &str| {
@@ -193,13 +193,13 @@ mod tests {
         lines.map(command).collect()
     }
 
-    /// Whether a command line is understood and its scenario, machine or program is there.
+    /// Checks that a command line parses, and that its scenario, machine or program exists.
     fn check(words: &[String]) -> Result<(), String> {
         let line = words.join(" ");
         let parsed = Arguments::try_parse_from(["nearfar".to_owned()].iter().chain(words));
         let command = parsed.map_err(|error| format!("{line}: {error}"))?.command;
         let library = Library::built_in();
-        // The repository's own files are named from its root.
+        // Paths to the repository's own files are relative to its root.
         let at_root = |name: &str| match name.ends_with(".toml") {
             true => format!("{}/../../{name}", env!("CARGO_MANIFEST_DIR")),
             false => name.to_owned(),
@@ -247,7 +247,7 @@ mod tests {
     fn check_all(what: &str, text: &str, least: usize) {
         let lines = command_lines(text);
         assert!(lines.len() >= least, "{what} has {} examples", lines.len());
-        // A name in capitals stands for one of the reader's own.
+        // A name in capitals is a placeholder.
         let placeholder = |word: &String| word.len() > 4 && word.chars().all(|c| c.is_ascii_uppercase());
         for words in lines.iter().filter(|words| !words.iter().any(placeholder)) {
             check(words).unwrap_or_else(|wrong| panic!("{what}: {wrong}"));

@@ -1,4 +1,4 @@
-//! Progress on the standard error stream: a bar if somebody watches, a word about what takes very long in any case.
+//! Progress on standard error: a bar on terminals, and a note about very long runs in any case.
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -12,44 +12,45 @@ use nearfar::trace::human;
 use crate::Common;
 use crate::output::complain;
 
-/// What is done sooner needs no bar.
+/// Shorter work shows no bar.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// When an estimate of what is left says something.
+/// Minimum run time before an estimate is shown.
 const ESTIMATE_AFTER: Duration = Duration::from_secs(5);
-/// What takes longer deserves a word, whether a bar is watched or not.
+/// Longer work prints a note even without a bar.
 const LONG: Duration = Duration::from_secs(120);
 
-/// A bar with what is done at the moment, on a terminal.
+/// A progress bar on a terminal.
 pub struct Bar {
     is_watched: bool,
     work: Mutex<Option<Work>>,
 }
 
-/// A piece of work under way.
+/// Work in progress.
 struct Work {
     bar: ProgressBar,
     began: Instant,
-    /// The bar counts simulated time, not steps.
+    /// Whether the bar counts simulated time instead of steps.
     counts_time: bool,
     warned: bool,
-    /// Of steps that are not alike.
+    /// For steps of different cost.
     estimate: Option<Estimate>,
 }
 
-/// How long steps take, by what they weigh.
+/// Estimates the remaining time from the steps' costs.
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
-    /// What all steps weigh, and those that are done.
+    /// Total cost, and the cost of finished steps.
     total: u64,
     gone: u64,
-    /// What was done in a second the last time, in the same weight.
+    /// Cost per second in the previous run.
     usual: Option<f64>,
 }
 
 impl Estimate {
-    /// How many seconds the steps that are left will take, `took` after the first began.
+    /// Seconds for the remaining steps, `took` seconds after the start.
     fn seconds_left(&self, took: f64) -> Option<f64> {
-        /// For how many seconds the last time counts: until then too few steps are done to say how fast this time is.
+        /// Weight of the previous run's speed, in seconds: too few steps are done before then to tell the current
+        /// speed.
         const USUAL: f64 = 5.0;
         let (seen, time) = match self.usual {
             Some(speed) => (self.gone as f64 + speed * USUAL, took + USUAL),
@@ -60,7 +61,7 @@ impl Estimate {
     }
 }
 
-/// A bar where the standard error stream is a terminal, after two seconds; nothing at all if asked to be quiet.
+/// A bar if standard error is a terminal; silent if requested.
 pub fn of(common: &Common) -> Box<dyn Progress> {
     match common.quiet {
         true => Box::new(Silent),
@@ -87,7 +88,7 @@ impl Work {
         self.estimate?.seconds_left(self.began.elapsed().as_secs_f64())
     }
 
-    /// Says once how long it will take, if that is long.
+    /// Prints the expected duration once, if it is long.
     fn warn(&mut self, passed: units::Duration, of: Option<units::Duration>) {
         let took = self.began.elapsed();
         let message = match of {
@@ -113,7 +114,7 @@ impl Work {
     }
 }
 
-/// A time that somebody waits.
+/// A duration for humans.
 fn minutes(seconds: f64) -> String {
     match seconds / 60.0 {
         minutes if minutes < 90.0 => format!("{minutes:.0} min"),
@@ -185,7 +186,7 @@ impl Progress for Bar {
                     None => "{prefix} {spinner} {msg}, {elapsed} so far",
                 });
                 work.bar.set_length(of.map_or(0, units::Duration::as_ps));
-                // What came before, booting, is no measure of how fast time passes.
+                // Booting says nothing about the speed of simulation.
                 work.bar.reset_eta();
             }
             work.bar.set_position(passed.as_ps());
@@ -201,7 +202,7 @@ impl Progress for Bar {
         self.with(|slot| {
             if let Some(work) = slot.take() {
                 let took = work.began.elapsed();
-                // What was over at once says little about speed.
+                // Very short work says little about speed.
                 if let Some(done) = work.estimate.filter(|done| done.gone > 0 && took > PATIENCE) {
                     nearfar::cache::keep_speed(done.gone as f64 / took.as_secs_f64());
                 }
@@ -215,11 +216,11 @@ impl Progress for Bar {
 mod tests {
     use super::Estimate;
 
-    /// What several threads do with steps of different lengths, each of which takes up to `error` times longer or shorter than its
-    /// weight says: estimates with the true time left, at each step's end.
+    /// Simulates several threads working on steps of different costs, each up to `error` times slower or faster than
+    /// estimated. Returns the estimate and the true remaining time at each step's end.
     fn worked(threads: usize, steps: u64, error: f64, usual: Option<f64>) -> Vec<(Option<f64>, f64)> {
         const PER_SECOND: f64 = 1e5;
-        // Any order of sizes and errors, and the same one each time.
+        // Pseudo-random, but the same in each run.
         let any = |n: u64, of: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33 & (of - 1);
         let weights: Vec<u64> = (1..=steps).map(|n| 20_000 + 1000 * any(n, 256)).collect();
         let seconds = |n: usize| {
@@ -250,11 +251,11 @@ mod tests {
     #[test]
     fn an_estimate_holds_within_a_factor_of_two() {
         for threads in [1, 2, 8] {
-            // As fast as last time, or a third faster or slower.
+            // As fast as in the previous run, or a third faster or slower.
             for usual in [1.0, 0.75, 1.33] {
                 let told = worked(threads, 60 * threads as u64, 1.6, Some(usual));
                 let whole = told[0].1;
-                // What is nearly over says nothing that anybody waits for.
+                // Estimates near the end do not matter.
                 for (estimate, left) in told.into_iter().filter(|(_, left)| *left > whole / 20.0) {
                     let ratio = estimate.unwrap() / left;
                     assert!(

@@ -46,7 +46,7 @@ fn files_that_are_none() {
         refuse(&folder, &command, words);
     }
     std::fs::create_dir(folder.join("folder.toml")).unwrap();
-    refuse(&folder, &["run", "folder.toml"], "it is no file of a machine, part or scenario");
+    refuse(&folder, &["run", "folder.toml"], "it is not a file of a machine, part or scenario");
     refuse(&folder, &["run", "nowhere.toml"], "the path of a .toml file");
     refuse(&folder, &["run", "."], "`.` is a folder");
     // A library in which a folder has a machine's name.

@@ -346,7 +346,7 @@ fn parquet_says_what_it_was_made_from() {
     assert!(bytes.windows(22).any(|part| part == b"host.dram.access=90 ns"));
     let refused = nearfar(&folder, &["run", "bench.toml", "--parquet", "-"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stderr).contains("it is no text for a terminal"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("cannot go to a terminal"), "{}", text(&refused.stderr));
 }
 
 /// One row for each value, held against the first.

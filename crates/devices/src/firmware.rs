@@ -26,22 +26,22 @@ enum Pending {
 }
 
 /// A place for a request under way.
-struct Slot {
+struct RequestSlot {
     pending: Pending,
     /// How often it was used: an outcome of before a reset is not taken for one of after.
     uses: u32,
 }
 
 /// What lies between tasks and bus.
-struct Ports {
+struct TaskPorts {
     requests: Vec<Request>,
     /// Data of the writes among them.
     data: Vec<u8>,
-    slots: Vec<Slot>,
+    slots: Vec<RequestSlot>,
     free: Vec<usize>,
 }
 
-impl World for Ports {
+impl World for TaskPorts {
     type Event = core::convert::Infallible;
 
     fn handle(&mut self, event: Self::Event, _: &mut Scheduler<Self::Event>) {
@@ -49,10 +49,10 @@ impl World for Ports {
     }
 }
 
-impl Ports {
+impl TaskPorts {
     fn token(&mut self, pending: Pending) -> Token {
         let number = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { pending: Pending::Free, uses: 0 });
+            self.slots.push(RequestSlot { pending: Pending::Free, uses: 0 });
             self.slots.len() - 1
         });
         let slot = &mut self.slots[number];
@@ -78,7 +78,7 @@ const WAKE: Token = Token(0);
 
 /// A device's tasks.
 pub struct Firmware {
-    tasks: Simulation<Ports>,
+    tasks: Simulation<TaskPorts>,
     armed: Option<Time>,
 }
 
@@ -91,7 +91,7 @@ impl Default for Firmware {
 impl Firmware {
     /// No tasks.
     pub fn new() -> Self {
-        let ports = Ports { requests: Vec::new(), data: Vec::new(), slots: Vec::new(), free: Vec::new() };
+        let ports = TaskPorts { requests: Vec::new(), data: Vec::new(), slots: Vec::new(), free: Vec::new() };
         Self { tasks: Simulation::new(ports), armed: None }
     }
 
@@ -197,7 +197,7 @@ impl Firmware {
 /// What a task sees of the bus.
 #[derive(Clone)]
 pub struct Port {
-    handle: Handle<Ports>,
+    handle: Handle<TaskPorts>,
 }
 
 impl Port {

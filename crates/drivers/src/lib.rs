@@ -1,5 +1,5 @@
-//! Drivers, one folder each. They see [`platform`] and the formats in [`wire`], and nothing of the hardware model: a
-//! driver here cannot tell whose function it drives.
+//! Device drivers, one folder each. A driver sees [`platform`] and the formats in [`wire`], but not the hardware
+//! model, so it cannot tell a lent function from one of its own host.
 
 pub mod gpu;
 pub mod nic;

@@ -1,6 +1,6 @@
-//! Functions for programs that drive them by themselves, as vfio-pci hands them out: what a program opens is the function.
+//! Makes functions available to user-space drivers, as vfio-pci does. A program opens the function as a file.
 //!
-//! The program has mapped the registers and the memory that the function reaches, and asks the kernel for nothing more.
+//! The program then has the registers and its DMA memory mapped, and needs no further kernel calls.
 
 use std::rc::Rc;
 
@@ -9,22 +9,22 @@ use platform::cpu::{Async, Cpu, Part};
 use platform::kernel::Kernel;
 use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 
-/// The driver, for functions that match.
+/// A driver for functions that match one of the IDs.
 pub struct VfioDriver(Vec<PciMatch>);
 
 impl VfioDriver {
-    /// For these functions.
+    /// A driver for these functions.
     pub fn new(ids: Vec<PciMatch>) -> Self {
         Self(ids)
     }
 
-    /// For NVMe controllers.
+    /// A driver for NVMe controllers.
     pub fn nvme() -> Self {
         Self::new(vec![PciMatch::class(wire::nvme::CLASS)])
     }
 }
 
-struct Bound {
+struct VfioBinding {
     kernel: Rc<dyn Kernel>,
     name: String,
 }
@@ -45,12 +45,12 @@ impl PciDriver for VfioDriver {
             device.dma().set_mask(64)?;
             let kernel = device.kernel();
             let name = kernel.register_file("vfio", Rc::new(device));
-            Ok(Rc::new(Bound { kernel, name }) as Rc<dyn PciBinding>)
+            Ok(Rc::new(VfioBinding { kernel, name }) as Rc<dyn PciBinding>)
         })
     }
 }
 
-impl PciBinding for Bound {
+impl PciBinding for VfioBinding {
     fn remove<'a>(&'a self, _: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move { self.kernel.unregister_file(&self.name) })
     }

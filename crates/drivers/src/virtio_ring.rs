@@ -1,4 +1,4 @@
-//! The driver's side of a split ring of virtio.
+//! The driver's side of a virtio split ring.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,23 +9,23 @@ use platform::kernel::Kernel;
 use platform::memory::{Pages, PhysAddr, Policy};
 use wire::virtio::{Descriptor, NO_INTERRUPT, NO_NOTIFY, Ring};
 
-/// A ring, and for each descriptor that begins a buffer what the driver has put there.
+/// A ring, with a token of the driver for each chain of buffers.
 pub(crate) struct DriverRing<T> {
     pages: Pages,
     ring: Ring,
     free: RefCell<Vec<u16>>,
-    /// By descriptor: the next one of its chain, and what the chain stands for.
+    /// By descriptor: the next one of its chain, and the token if it is the first.
     tokens: RefCell<Vec<(Option<u16>, Option<T>)>>,
-    /// Chains offered, and those among them that the device knows of: counts.
+    /// Counts of chains offered, and of chains made visible to the device.
     offered: Cell<u16>,
     published: Cell<u16>,
-    /// Chains that came back, and as many as the device was seen to have used.
+    /// Counts of chains taken back, and of chains seen as used.
     taken: Cell<u16>,
     used: Cell<u16>,
 }
 
 impl<T> DriverRing<T> {
-    /// An empty ring in memory of its own.
+    /// Allocates an empty ring.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -48,18 +48,18 @@ impl<T> DriverRing<T> {
         })
     }
 
-    /// Where it is.
+    /// Location of the ring, for the device.
     pub fn place(&self) -> Ring {
         self.ring
     }
 
-    /// Descriptors that are free.
+    /// Number of free descriptors.
     pub fn room(&self) -> usize {
         self.free.borrow().len()
     }
 
-    /// Writes a chain of buffers, each with its length and flags, which the device does not see before [`publish`](Self::publish): there is
-    /// [`room`](Self::room) for it.
+    /// Writes a chain of buffers, each with length and flags. The device sees it after [`publish`](Self::publish).
+    /// The caller has checked [`room`](Self::room).
     pub fn offer(&self, cpu: &Cpu, pieces: impl ExactSizeIterator<Item = (PhysAddr, u32, u16)>, token: T) {
         let mut free = self.free.borrow_mut();
         let count = pieces.len();
@@ -78,7 +78,7 @@ impl<T> DriverRing<T> {
         self.offered.set(self.offered.get().wrapping_add(1));
     }
 
-    /// Lets the device see what was offered; says whether it is to be told.
+    /// Makes offered chains visible to the device. Returns whether to notify it.
     pub fn publish(&self, cpu: &Cpu) -> bool {
         if self.published.replace(self.offered.get()) == self.offered.get() {
             return false;
@@ -89,7 +89,7 @@ impl<T> DriverRing<T> {
         u16::from_le_bytes(flags) & NO_NOTIFY == 0
     }
 
-    /// Whether the device has used something that has not been taken back.
+    /// Whether the device has used a chain that was not taken back yet.
     pub fn has_used(&self, cpu: &Cpu) -> bool {
         if self.used.get() == self.taken.get() {
             let mut count = [0; 2];
@@ -99,7 +99,7 @@ impl<T> DriverRing<T> {
         self.used.get() != self.taken.get()
     }
 
-    /// Takes back what the device has used next: what stands for it, and bytes that were written.
+    /// Takes back the next used chain: its token, and the bytes that the device wrote.
     pub fn take(&self, cpu: &Cpu) -> Option<(T, u32)> {
         if !self.has_used(cpu) {
             return None;
@@ -113,10 +113,10 @@ impl<T> DriverRing<T> {
         Some((token, u32::from_le_bytes([e, f, g, h])))
     }
 
-    /// The chain's descriptors are free again.
+    /// Frees the descriptors of a chain.
     fn release(&self, first: u16) -> Option<T> {
         let (mut tokens, mut free) = (self.tokens.borrow_mut(), self.free.borrow_mut());
-        // A hypervisor that names what it was not given is not followed.
+        // Do not trust the hypervisor: it may name chains that it was never given.
         let token = tokens.get_mut(usize::from(first))?.1.take()?;
         let mut next = Some(first);
         while let Some(number) = next {
@@ -126,13 +126,13 @@ impl<T> DriverRing<T> {
         Some(token)
     }
 
-    /// Whether the device is to interrupt.
+    /// Enables or disables the device's interrupts.
     pub fn set_interrupts(&self, cpu: &Cpu, on: bool) {
         let flags = if on { 0 } else { NO_INTERRUPT };
         cpu.store(PhysAddr(self.ring.available()), &flags.to_le_bytes());
     }
 
-    /// Gives the memory back, and what stood for the buffers. The device must have stopped.
+    /// Frees the memory and returns the remaining tokens. The device must have stopped.
     pub fn free(&self, cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Vec<T> {
         kernel.free_pages(cpu, self.pages);
         self.tokens.borrow_mut().iter_mut().filter_map(|(_, token)| token.take()).collect()

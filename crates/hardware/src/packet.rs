@@ -46,7 +46,7 @@ pub struct Hop {
 }
 
 #[derive(Default)]
-struct Slot {
+struct PacketSlot {
     /// Header, payload and digest: the first `length` bytes.
     bytes: Vec<u8>,
     length: usize,
@@ -56,7 +56,7 @@ struct Slot {
     hop: Hop,
 }
 
-impl Slot {
+impl PacketSlot {
     /// Decodes bytes that may have been changed.
     #[cold]
     fn parse(&self) -> Result<(Tlp, usize), TlpError> {
@@ -97,7 +97,7 @@ impl Slot {
 /// header as it was encoded, so that no hop has to decode it again.
 #[derive(Default)]
 pub struct PacketPool {
-    slots: Vec<Slot>,
+    slots: Vec<PacketSlot>,
     free: Vec<u32>,
 }
 
@@ -163,7 +163,7 @@ impl PacketPool {
 
     #[cold]
     fn grow(&mut self) -> PacketId {
-        self.slots.push(Slot::default());
+        self.slots.push(PacketSlot::default());
         PacketId(self.slots.len() as u32 - 1)
     }
 

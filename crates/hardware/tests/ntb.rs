@@ -13,7 +13,7 @@ use hardware::root::{HostId, RootPortParams};
 use platform::device::{Device, DeviceBus, DmaError, Function, Reset, Token};
 use proptest::prelude::*;
 use units::{Duration, HostPhysical};
-use wire::ntb::{self as regs, Segment};
+use wire::ntb::{self as regs, WindowSegment};
 use wire::pcie::config::{PcieParams, header};
 use wire::pcie::{Bdf, FlowClass, Generation, Width};
 
@@ -137,7 +137,7 @@ impl Cluster {
         }
         for other in (0..self.hosts.len()).filter(|&other| other != host) {
             let node = other as u8 + 1;
-            self.segment(host, other, Some(Segment { node, registers: false, target: MEMORY }));
+            self.segment(host, other, Some(WindowSegment { node, registers: false, target: MEMORY }));
             for index in 0..2u8 {
                 let place = 4 * (2 * other as u64 + u64::from(index));
                 self.register(host, regs::REMOTE_TABLE + place, regs::remote_entry(Some((node, index))));
@@ -154,8 +154,8 @@ impl Cluster {
         self.simulation.block_on(access.data).unwrap().unwrap();
     }
 
-    fn segment(&self, host: usize, index: usize, to: Option<Segment>) {
-        let words = to.map_or([0, 0], Segment::words);
+    fn segment(&self, host: usize, index: usize, to: Option<WindowSegment>) {
+        let words = to.map_or([0, 0], WindowSegment::words);
         for (n, word) in (0..).zip(words) {
             let at = regs::SEGMENT_TABLE + 16 * index as u64 + 8 * n;
             self.store(host, REGISTERS + at, &word.to_le_bytes());
@@ -311,7 +311,7 @@ fn who_is_in_no_table_and_what_leads_nowhere_is_refused_at_once() {
     assert_eq!(cluster.load(0, at).0, u64::MAX);
     assert_eq!(cluster.counters(1).unknown_requesters, 1);
     // A node that is not there.
-    cluster.segment(0, 1, Some(Segment { node: 9, registers: false, target: MEMORY }));
+    cluster.segment(0, 1, Some(WindowSegment { node: 9, registers: false, target: MEMORY }));
     assert_eq!(cluster.load(0, at).0, u64::MAX);
     assert_eq!(cluster.counters(0).unreachable, 1);
     cluster.settle();
@@ -321,7 +321,7 @@ fn who_is_in_no_table_and_what_leads_nowhere_is_refused_at_once() {
 #[test]
 fn a_neighbour_rings_and_reads_words_but_reaches_no_table() {
     let cluster = Cluster::new(&Shape::pair());
-    cluster.segment(0, 3, Some(Segment { node: 2, registers: true, target: 0 }));
+    cluster.segment(0, 3, Some(WindowSegment { node: 2, registers: true, target: 0 }));
     let there = WINDOW + 3 * SEGMENT;
     cluster.store(0, there + regs::SCRATCHPADS + 4, &0xabcdu32.to_le_bytes());
     cluster.store(0, there + regs::DOORBELL, &5u32.to_le_bytes());

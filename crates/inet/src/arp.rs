@@ -1,5 +1,5 @@
-//! The neighbour cache: which Ethernet address an IPv4 address of the same network has (RFC 826, and as a host is to
-//! behave: RFC 1122, 2.3.2).
+//! The neighbour cache: maps IPv4 addresses on the local network to Ethernet addresses (RFC 826; host behaviour: RFC
+//! 1122, 2.3.2).
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -7,15 +7,15 @@ use std::net::Ipv4Addr;
 use units::{Duration, Time};
 use wire::ethernet::MacAddr;
 
-/// How long what was learnt counts (Linux: `base_reachable_time`, 30 s).
+/// Lifetime of an entry (Linux: `base_reachable_time`, 30 s).
 const REACHABLE: Duration = Duration::from_ms(30_000);
-/// How long an answer is waited for (Linux: `retrans_time`, 1 s).
+/// Time to wait for an answer (Linux: `retrans_time`, 1 s).
 const RETRY: Duration = Duration::from_ms(1_000);
-/// How often is asked (Linux: `mcast_solicit`, 3).
+/// Number of requests (Linux: `mcast_solicit`, 3).
 const TRIES: u8 = 3;
-/// How long a failure counts.
+/// How long a failure is remembered.
 const FAILED: Duration = Duration::from_ms(3_000);
-/// Neighbours that are remembered (Linux: `net.ipv4.neigh.default.gc_thresh3`).
+/// Maximum number of entries (Linux: `net.ipv4.neigh.default.gc_thresh3`).
 const MOST: usize = 1_024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,20 +25,20 @@ enum Entry {
     Failed { until: Time },
 }
 
-/// What is known of a neighbour.
+/// State of a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum Resolution {
     /// Its address.
     Known(MacAddr),
-    /// Nothing: ask, and wait.
+    /// Unknown: send a request and wait.
     Ask,
-    /// It has been asked: wait.
+    /// A request is pending: wait.
     Wait,
     /// It does not answer.
     Failed,
 }
 
-/// The cache. Packets that wait for an answer are its owner's.
+/// The cache. Its owner keeps the packets that wait for an answer.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
     entries: BTreeMap<Ipv4Addr, Entry>,
@@ -46,20 +46,21 @@ pub struct Neighbours {
 
 impl Neighbours {
     /// The address of `neighbour`, or what to do.
-    pub fn resolve(&mut self, now: Time, neighbour: Ipv4Addr) -> Answer {
+    pub fn resolve(&mut self, now: Time, neighbour: Ipv4Addr) -> Resolution {
         match self.entries.get(&neighbour) {
-            Some(&Entry::Known { mac, until }) if now < until => Answer::Known(mac),
-            Some(Entry::Asked { .. }) => Answer::Wait,
-            Some(&Entry::Failed { until }) if now < until => Answer::Failed,
+            Some(&Entry::Known { mac, until }) if now < until => Resolution::Known(mac),
+            Some(Entry::Asked { .. }) => Resolution::Wait,
+            Some(&Entry::Failed { until }) if now < until => Resolution::Failed,
             _ => {
                 self.make_room(now, neighbour);
                 self.entries.insert(neighbour, Entry::Asked { tries: 1, again: now + RETRY });
-                Answer::Ask
+                Resolution::Ask
             }
         }
     }
 
-    /// A neighbour said who it is. Whether that had been asked or known: others need not be remembered.
+    /// Records a neighbour's address. Returns whether it was requested or known before; otherwise it is recorded only
+    /// if `unasked`.
     pub fn learn(&mut self, now: Time, neighbour: Ipv4Addr, mac: MacAddr, unasked: bool) -> bool {
         if !unasked && !self.entries.contains_key(&neighbour) {
             return false;
@@ -69,8 +70,8 @@ impl Neighbours {
         true
     }
 
-    /// Forgets who is out of date if there are too many, or else the one that was heard of longest ago. Who has been
-    /// asked stays: packets wait for the answer.
+    /// Removes expired entries if the cache is full, or else the oldest one. Pending entries stay, since packets wait
+    /// for them.
     fn make_room(&mut self, now: Time, other: Ipv4Addr) {
         if self.entries.len() < MOST || self.entries.contains_key(&other) {
             return;
@@ -89,7 +90,7 @@ impl Neighbours {
         }
     }
 
-    /// When [`timer`](Self::timer) is to be called.
+    /// When [`timer`](Self::timer) must be called.
     pub fn deadline(&self) -> Option<Time> {
         self.entries
             .values()
@@ -100,7 +101,7 @@ impl Neighbours {
             .min()
     }
 
-    /// Who is to be asked again, and who does not answer.
+    /// Returns the neighbours to ask again, and those that did not answer.
     pub fn timer(&mut self, now: Time) -> (Vec<Ipv4Addr>, Vec<Ipv4Addr>) {
         let (mut ask, mut lost) = (Vec::new(), Vec::new());
         for (&neighbour, entry) in &mut self.entries {
@@ -134,12 +135,12 @@ mod tests {
     #[test]
     fn asks_once_then_knows_until_it_is_too_old() {
         let mut cache = Neighbours::default();
-        assert_eq!(cache.resolve(at(0), HOST), Answer::Ask);
-        assert_eq!(cache.resolve(at(1), HOST), Answer::Wait);
+        assert_eq!(cache.resolve(at(0), HOST), Resolution::Ask);
+        assert_eq!(cache.resolve(at(1), HOST), Resolution::Wait);
         assert!(cache.learn(at(2), HOST, MacAddr::local(7), false));
-        assert_eq!(cache.resolve(at(30_001), HOST), Answer::Known(MacAddr::local(7)));
+        assert_eq!(cache.resolve(at(30_001), HOST), Resolution::Known(MacAddr::local(7)));
         assert_eq!(cache.deadline(), None);
-        assert_eq!(cache.resolve(at(30_002), HOST), Answer::Ask);
+        assert_eq!(cache.resolve(at(30_002), HOST), Resolution::Ask);
     }
 
     #[test]
@@ -151,21 +152,21 @@ mod tests {
             assert_eq!(cache.timer(at(1000 * second)), (vec![HOST], vec![]));
         }
         assert_eq!(cache.timer(at(3000)), (vec![], vec![HOST]));
-        assert_eq!(cache.resolve(at(3001), HOST), Answer::Failed);
-        assert_eq!(cache.resolve(at(6000), HOST), Answer::Ask);
+        assert_eq!(cache.resolve(at(3001), HOST), Resolution::Failed);
+        assert_eq!(cache.resolve(at(6000), HOST), Resolution::Ask);
     }
 
     #[test]
     fn a_flood_of_neighbours_displaces_the_oldest_but_none_that_is_waited_for() {
         let mut cache = Neighbours::default();
-        assert_eq!(cache.resolve(at(0), HOST), Answer::Ask);
+        assert_eq!(cache.resolve(at(0), HOST), Resolution::Ask);
         for n in 0..5_000u32 {
             cache.learn(at(u64::from(n)), Ipv4Addr::from(0x0b00_0000 + n), MacAddr::local(n), true);
         }
         assert_eq!(cache.entries.len(), MOST);
-        assert_eq!(cache.resolve(at(5_000), HOST), Answer::Wait);
+        assert_eq!(cache.resolve(at(5_000), HOST), Resolution::Wait);
         let last = Ipv4Addr::from(0x0b00_0000 + 4_999);
-        assert_eq!(cache.resolve(at(5_000), last), Answer::Known(MacAddr::local(4_999)));
+        assert_eq!(cache.resolve(at(5_000), last), Resolution::Known(MacAddr::local(4_999)));
     }
 
     #[test]
@@ -173,6 +174,6 @@ mod tests {
         let mut cache = Neighbours::default();
         assert!(!cache.learn(at(0), HOST, MacAddr::local(7), false));
         assert!(cache.learn(at(0), HOST, MacAddr::local(7), true));
-        assert_eq!(cache.resolve(at(1), HOST), Answer::Known(MacAddr::local(7)));
+        assert_eq!(cache.resolve(at(1), HOST), Resolution::Known(MacAddr::local(7)));
     }
 }

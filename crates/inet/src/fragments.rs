@@ -1,8 +1,8 @@
-//! Putting IPv4 packets together again from their fragments (RFC 791, 3.2; RFC 815).
+//! Reassembly of IPv4 packets from fragments (RFC 791, 3.2; RFC 815).
 //!
-//! What comes out is identical to what was sent or nothing: fragments that overlap, end in different places or go beyond
-//! what a packet can hold make the whole packet be dropped with all that still comes of it (RFC 5722, 4, which Linux
-//! applies to IPv4, too; exact repetitions are no overlap). Memory and time are bounded.
+//! The result is identical to what was sent, or nothing: if fragments overlap, disagree on the end, or exceed the
+//! maximum packet size, the whole packet is dropped, with all its later fragments (RFC 5722, 4, which Linux applies
+//! to IPv4, too; exact repetitions are not overlaps). Memory and time are bounded.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -11,46 +11,46 @@ use units::{Duration, Time};
 
 use crate::tcp::Payload;
 
-/// Most bytes behind a header of 20.
+/// Maximum payload after a header of 20 bytes.
 const MOST: u32 = 65_535 - 20;
-/// What a fragment counts beside its bytes, and a packet beside its fragments (Linux: a `struct sk_buff` with its shared
+/// Memory accounted per fragment and per packet, in addition to payload (Linux: a `struct sk_buff` with its shared
 /// info, about 512 bytes; `struct ipq`, about 200).
 const EACH: u64 = 512;
 
-/// Which packet a fragment belongs to.
+/// Identifies the packet of a fragment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FragmentKey {
-    /// From whom.
+    /// Sender.
     pub source: Ipv4Addr,
-    /// To whom.
+    /// Receiver.
     pub destination: Ipv4Addr,
-    /// What it carries.
+    /// Protocol of the payload.
     pub protocol: u8,
-    /// Which of theirs.
+    /// The sender's identification.
     pub identification: u16,
 }
 
-/// Bounds of what waits.
+/// Limits of the reassembly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FragmentParams {
-    /// Bytes that fragments may take.
+    /// Maximum memory for fragments, bytes.
     pub memory: u64,
-    /// How long a packet's fragments wait for the others.
+    /// Maximum time that a packet's fragments wait for the others.
     pub time: Duration,
 }
 
-/// What became of a fragment.
+/// Result of adding a fragment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fate<P> {
-    /// It waits for others.
+    /// The packet is still incomplete.
     Waits,
-    /// It was the last that lacked: the packet's payload, in order.
+    /// The packet is complete: its payload, in order.
     Whole(Vec<P>),
-    /// It was there already.
+    /// The fragment is a duplicate.
     Repeated,
-    /// It is of no use, and with it what had come of its packet.
+    /// The fragment is invalid; it and the packet's earlier fragments are dropped.
     Refused,
-    /// There is no memory for it.
+    /// Out of memory.
     NoRoom,
 }
 
@@ -58,16 +58,16 @@ pub enum Fate<P> {
 #[derive(Debug)]
 struct Parts<P> {
     until: Time,
-    /// By offset, apart.
+    /// By offset, without overlaps.
     parts: Vec<(u32, P)>,
     bytes: u32,
-    /// Bytes of the whole, once the last fragment has come.
+    /// Total payload length; known once the last fragment has arrived.
     total: Option<u32>,
-    /// It is dropped, and what comes of it too.
+    /// The packet is dropped, together with its later fragments.
     spoilt: bool,
 }
 
-/// Fragments that wait for others.
+/// Fragments waiting for others.
 #[derive(Debug)]
 pub struct Reassembly<P> {
     params: FragmentParams,
@@ -77,12 +77,12 @@ pub struct Reassembly<P> {
 }
 
 impl<P: Payload> Reassembly<P> {
-    /// None so far.
+    /// Creates an empty reassembly.
     pub fn new(params: FragmentParams) -> Self {
         Self { params, packets: BTreeMap::new(), memory: 0, discarded: Vec::new() }
     }
 
-    /// A fragment arrived: `data` at `offset` of its packet's payload, with more behind it or not.
+    /// Adds a fragment with `data` at `offset` of its packet's payload; `more` says that others follow.
     pub fn take(&mut self, now: Time, key: FragmentKey, offset: u32, more: bool, data: P) -> Fate<P> {
         let length = data.len();
         let known = self.packets.get(&key).is_some_and(|parts| !parts.spoilt);
@@ -106,7 +106,7 @@ impl<P: Payload> Reassembly<P> {
             && (!more || length.is_multiple_of(8))
             && match parts.total {
                 Some(total) => end < total || end == total && !more,
-                // Nothing that came before lies behind the end.
+                // No earlier fragment may extend beyond the end.
                 None => more || parts.parts.last().is_none_or(|(at, last)| at + last.len() <= end),
             };
         let at = parts.parts.partition_point(|(start, _)| *start < offset);
@@ -144,12 +144,12 @@ impl<P: Payload> Reassembly<P> {
         Some(parts)
     }
 
-    /// When [`timer`](Self::timer) is to be called.
+    /// When [`timer`](Self::timer) must be called.
     pub fn deadline(&self) -> Option<Time> {
         self.packets.values().map(|parts| parts.until).min()
     }
 
-    /// Gives up packets of which fragments have lacked for too long; how many of them had not been refused before.
+    /// Drops packets that were incomplete for too long. Returns how many of them had not been refused before.
     pub fn timer(&mut self, now: Time) -> u64 {
         let late: Vec<_> = self.packets.iter().filter(|(_, p)| p.until <= now).map(|(key, _)| *key).collect();
         let mut count = 0;
@@ -161,17 +161,17 @@ impl<P: Payload> Reassembly<P> {
         count
     }
 
-    /// Bytes that waiting fragments take.
+    /// Memory used by waiting fragments.
     pub fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// What is of no use; to be taken away after each call.
+    /// Dropped payloads; must be taken after each call.
     pub fn discarded(&mut self) -> std::vec::Drain<'_, P> {
         self.discarded.drain(..)
     }
 
-    /// Lets everything go.
+    /// Drops everything.
     pub fn clear(&mut self) {
         let all = std::mem::take(&mut self.packets);
         self.discarded.extend(all.into_values().flat_map(|parts| parts.parts).map(|(_, part)| part));
@@ -233,8 +233,8 @@ mod tests {
     }
 
     proptest! {
-        /// In any order, with repetitions, losses and foreign pieces: a packet comes out as it was, at most once as long as
-        /// nothing of it is repeated, and always if nothing is lost and nothing foreign comes.
+        /// For any order, with repetitions, losses and foreign fragments: a packet comes out unchanged, at most once
+        /// unless parts are repeated, and always if nothing is lost and nothing foreign arrives.
         #[test]
         fn identical_or_nothing(
             lengths in prop::collection::vec(1usize..3000, 1..6), mtu in 1usize..100,

@@ -1,10 +1,10 @@
-//! Internet protocols as state machines: packets and the time in, packets and the next deadline out.
+//! Internet protocols as state machines: input is packets and the time, output is packets and the next deadline.
 //!
-//! Nothing in here does I/O, has a clock, or knows where payload lies: whoever owns a machine says what arrived and
-//! what time it is, asks what is to be sent, and comes back at the deadline at the latest.
+//! Nothing here does I/O, has a clock, or knows where payload is stored: the owner of a state machine passes in
+//! arrived packets and the time, asks for packets to send, and returns at the latest at the deadline.
 //!
 //! * [`tcp`]: a connection (RFC 9293) with its congestion control;
-//! * [`fragments`]: packets put together from their fragments;
+//! * [`fragments`]: reassembly of packets from fragments;
 //! * [`arp`]: the neighbour cache; [`route`]: the routing table.
 
 #![forbid(unsafe_code)]

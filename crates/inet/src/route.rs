@@ -1,22 +1,22 @@
-//! The routing table: where a packet for an address goes next.
+//! The routing table: the next hop for an address.
 
 use std::net::Ipv4Addr;
 
-/// A way to a network.
+/// A route to a network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
     /// The network's address.
     pub network: Ipv4Addr,
-    /// Bits of it that count, 0 to 32.
+    /// Prefix length, 0 to 32.
     pub prefix: u8,
-    /// Who passes packets on, if the network is not right at the interface.
+    /// The next hop, unless the network is directly connected.
     pub gateway: Option<Ipv4Addr>,
-    /// The interface, as its owner counts them.
+    /// The owner's index of the interface.
     pub interface: usize,
 }
 
 impl Route {
-    /// Whether it leads to `address`.
+    /// Whether it covers `address`.
     pub fn covers(&self, address: Ipv4Addr) -> bool {
         let mask = mask(self.prefix);
         u32::from(address) & mask == u32::from(self.network) & mask
@@ -31,18 +31,18 @@ pub const fn mask(prefix: u8) -> u32 {
 /// All routes.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    /// The longest prefixes first.
+    /// Ordered by prefix length, longest first.
     routes: Vec<Route>,
 }
 
 impl Routes {
-    /// Adds a route; of two alike the newer one counts.
+    /// Adds a route, replacing an equal one.
     pub fn add(&mut self, route: Route) {
         let at = self.routes.partition_point(|other| other.prefix > route.prefix);
         self.routes.insert(at, route);
     }
 
-    /// Forgets the routes of an interface.
+    /// Removes the routes of an interface.
     pub fn remove_interface(&mut self, interface: usize) {
         self.routes.retain(|route| route.interface != interface);
     }

@@ -1,4 +1,4 @@
-//! Where the cores' time went.
+//! CPU time accounting.
 
 use platform::cpu::{CpuId, Part};
 use platform::kernel::TaskId;
@@ -24,7 +24,7 @@ impl Times {
         self.0.iter().copied().sum()
     }
 
-    /// All parts that took any time.
+    /// Parts with a nonzero time.
     pub fn parts(&self) -> impl Iterator<Item = (Part, Duration)> + '_ {
         Part::ALL.into_iter().map(|part| (part, self.of(part))).filter(|(_, time)| !time.is_zero())
     }
@@ -38,21 +38,22 @@ impl core::ops::AddAssign<&Times> for Times {
     }
 }
 
-/// A core's work on one part without a break, for who watches.
+/// A span of uninterrupted work of a core on one part, for observers.
 ///
-/// Programs run ahead of the clock: what an interrupt stopped seems to have gone on beside it, on another level.
+/// Programs run ahead of the clock, so a task that an interrupt preempted appears to run alongside the handler, on
+/// its own level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ran {
-    /// The core whose time it is.
+    /// The core.
     pub core: CpuId,
     /// 0 for tasks, 1 for deferred interrupt work, 2 for handlers.
     pub level: u8,
     /// The task, if it was one.
     pub task: Option<TaskId>,
-    /// On whose account.
+    /// The part that the time is accounted to.
     pub part: Part,
-    /// From then.
+    /// Start.
     pub from: Time,
-    /// Until then.
+    /// End.
     pub to: Time,
 }

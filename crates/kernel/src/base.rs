@@ -1,4 +1,4 @@
-//! What all of a kernel stands on.
+//! State shared by all parts of a kernel.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use crate::log::Log;
 use crate::mm::Memory;
 use crate::tasks::Tasks;
 
-/// The parts that nearly every other part needs.
+/// Cores, memory and log, which nearly every part needs.
 #[derive(Clone)]
 pub(crate) struct Base {
     pub cores: Rc<Cores>,
@@ -29,7 +29,7 @@ impl Base {
         }
     }
 
-    /// What kernel code costs.
+    /// CPU costs of kernel code.
     pub fn costs(&self) -> &KernelCosts {
         &self.cores.costs
     }

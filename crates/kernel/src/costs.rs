@@ -1,25 +1,25 @@
-//! What kernel code costs in cycles, and what a core is made of.
+//! CPU costs of kernel code in cycles, and parameters of a core.
 //!
-//! Only instructions are here. What memory adds comes from the simulated caches, what devices and IOMMU add
-//! from theirs.
+//! Only instructions are counted here. Memory access times come from the simulated caches, and those of devices and
+//! IOMMU from their models.
 
 use platform::costs;
 use platform::costs::linux;
 use units::{Cycles, Duration, Frequency};
 
-/// A core, apart from its caches.
+/// Parameters of a core, without its caches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CoreParams {
-    /// Clock (part data).
+    /// Clock (data sheet).
     pub frequency: Frequency,
-    /// Line fill buffers: misses under way at once (Intel optimisation manual, 10 from Nehalem to Broadwell).
+    /// Line fill buffers, so most outstanding misses (Intel optimisation manual: 10 from Nehalem to Broadwell).
     pub fill_buffers: u16,
-    /// Stores that have retired and not been written (Intel optimisation manual: 42 Haswell, 56 Skylake).
+    /// Store buffer entries: stores retired but not yet written (Intel optimisation manual: 42 Haswell, 56 Skylake).
     pub store_buffer: u16,
-    /// Cycles from one access to a line to the next of the same instruction stream: 64 B copied with two 32 B
-    /// loads or stores (Intel optimisation manual). With the interval of stores it tells how many a line takes.
+    /// Cycles between accesses to consecutive lines of one instruction stream: 64 B take two 32 B loads or stores
+    /// (Intel optimisation manual). Divided by the store interval, it gives the stores per line.
     pub issue: Cycles,
-    /// Cycles from one store to the next (Intel optimisation manual: one a cycle, of up to 16 bytes on Sandy Bridge).
+    /// Cycles between stores (Intel optimisation manual: one per cycle, of up to 16 bytes on Sandy Bridge).
     pub store_interval: Cycles,
 }
 
@@ -37,111 +37,111 @@ impl CoreParams {
 }
 
 costs! {
-    /// What kernel code costs, in cycles. Every value is a parameter of the machine.
+    /// CPU costs of kernel code, in cycles. Every value is a parameter of the machine.
     KernelCosts in "cost" {
-    /// Cycles from an interrupt's arrival to its handler: microcode, entry code, vector look-up.
+    /// From an interrupt's arrival to its handler: microcode, entry code, vector lookup.
     irq_entry,
-    /// Cycles from the end of a handler to the interrupted program: end of interrupt, `iret`.
+    /// From the end of a handler back to the interrupted program: end of interrupt, `iret`.
     irq_exit,
-    /// Cycles to begin and end deferred work.
+    /// To start and end deferred work.
     softirq,
-    /// Cycles to put deferred work on its list, or end it.
+    /// To schedule a poll, or end it.
     napi,
-    /// Cycles to interrupt another core: a write to the interrupt controller's command register.
+    /// To send an inter-processor interrupt (IPI): a write to the interrupt controller's command register.
     ipi_send,
-    /// Cycles until such an interrupt arrives.
+    /// Until an IPI arrives.
     ipi_transit,
-    /// Cycles to leave the idle loop.
+    /// To leave the idle loop.
     idle_exit,
-    /// Cycles of a switch of tasks, address space included.
+    /// A task switch, including the address space.
     context_switch,
-    /// Cycles to make a task runnable.
+    /// To make a task runnable.
     wake_up,
-    /// Cycles to set or cancel a timer.
+    /// To set or cancel a timer.
     timer,
-    /// Cycles to take or give back a page from a core's list.
+    /// To allocate or free a page through a core's list.
     page,
-    /// Cycles to take pages that a core's list does not have.
+    /// To allocate pages that a core's list does not have.
     page_slow,
-    /// Cycles to take a page out of the tables that map it and put another there, the copy not included.
+    /// To replace a mapped page by another in the page tables, without the copy.
     migrate_page,
-    /// Cycles that a core waits until all that may know an old translation have forgotten it.
+    /// A TLB shootdown: the wait until no core holds the old translation.
     tlb_shootdown,
-    /// Cycles of an uncached store until the next instruction. What the one before it, the core's write-combining
-    /// buffers and the link add comes from those.
+    /// An uncached store, until the next instruction. Waits for earlier stores, combining buffers and the link are
+    /// extra.
     mmio_write,
-    /// Cycles of an `sfence` or `mfence` that finds nothing to wait for.
+    /// An `sfence` or `mfence` with nothing to wait for.
     fence,
-    /// Cycles that a locked instruction takes for being locked.
+    /// The lock prefix of a locked instruction.
     locked,
-    /// Cycles to issue a `clflush`.
+    /// To issue a `clflush`.
     line_flush,
-    /// Cycles to map or unmap with no IOMMU: address arithmetic and checks.
+    /// To map or unmap without an IOMMU: address arithmetic and checks.
     dma_direct,
-    /// Cycles to find an address range in a core's cache of them.
+    /// To find an IOVA range in a core's cache.
     iova_cached,
-    /// Cycles to find an address range in the tree of all of them.
+    /// To find an IOVA range in the tree.
     iova_slow,
-    /// Cycles of a page table walk by software, its memory accesses not included.
+    /// A page table walk in software, without its memory accesses.
     page_table_edit,
-    /// Cycles to put a descriptor into the invalidation queue and ring its doorbell.
+    /// To write a descriptor to the invalidation queue and ring its doorbell.
     invalidation,
-    /// Cycles of the stack's common part for a packet to send: choosing the queue, its lock.
+    /// Common transmit path, per packet: queue selection and lock.
     net_transmit,
-    /// Cycles of the stack's common part for a received packet: its metadata, who wants it.
+    /// Common receive path, per packet: metadata and protocol lookup.
     net_receive,
-    /// Cycles to put a packet into the queue before a driver, or to take it out.
+    /// To enqueue a packet before a driver, or dequeue it.
     net_queue,
-    /// Cycles to look whether a received segment continues another one, and to join it.
+    /// To check whether a received segment continues another, and join it (GRO).
     gro,
-    /// Cycles to look up the core and the queue for a received packet.
+    /// To look up core and queue of a received packet.
     net_steer,
-    /// Cycles of IP for a received packet: checks, whose it is.
+    /// IP receive, per packet: checks and destination.
     ip_input,
-    /// Cycles of IP for a packet to send: route, header, neighbour.
+    /// IP transmit, per packet: route, header, neighbour.
     ip_output,
-    /// Cycles to find the other fragments of a packet and put one among them.
+    /// To find the other fragments of a packet and add one.
     ip_fragment,
-    /// Cycles of TCP for a received packet, of one or more segments.
+    /// TCP receive, per packet of one or more segments.
     tcp_input,
-    /// Cycles of TCP for a packet to send.
+    /// TCP transmit, per packet.
     tcp_output,
-    /// Cycles of UDP for a received datagram, and once more for its reader.
+    /// UDP receive, per datagram, and once more for its reader.
     udp_input,
-    /// Cycles of UDP for a datagram to send.
+    /// UDP transmit, per datagram.
     udp_output,
-    /// Cycles to answer, ask or take an echo.
+    /// To send, answer or receive an echo.
     icmp,
-    /// Cycles of a socket's call beside the protocol: file, lock, checks.
+    /// A socket call without the protocol: file, lock, checks.
     socket,
-    /// Cycles of a system call's entry and exit.
+    /// Entry and exit of a system call.
     syscall,
-    /// Cycles of the block layer for a request from a program to the driver: checks, tag, plug.
+    /// Block layer, per request from program to driver: checks, tag, plug.
     block_submit,
-    /// Cycles of the block layer for a request's end.
+    /// Block layer, per completed request.
     block_complete,
-    /// Cycles to try to merge a request with the one before it.
+    /// To try to merge a request with the previous one.
     block_merge,
-    /// A line that the kernel copies from and to its caches; what it misses comes on top.
+    /// To copy a line from and to the core's caches, without misses.
     copy_line,
-    /// Cycles to find or insert a page of the page cache, and its accounting.
+    /// To find or insert a page of the page cache, with its accounting.
     cache_page,
-    /// Cycles to put an unmapped range onto a lazy flush queue.
+    /// To put an unmapped range onto a lazy flush queue.
     flush_queue,
     }
 }
 
-/// How the scheduler shares cores.
+/// Scheduler parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SchedParams {
-    /// Time for which every runnable task of a core gets a turn (Linux: `sched_latency`, 6 ms, times one plus the
-    /// binary logarithm of the cores, at most 8).
+    /// Time in which every runnable task of a core gets a turn (Linux: `sched_latency`, 6 ms times one plus log2 of
+    /// the number of cores, which counts as at most 8).
     pub latency: Duration,
-    /// Shortest turn (Linux: `sched_min_granularity`, 0.75 ms times the same factor).
+    /// Shortest time slice (Linux: `sched_min_granularity`, 0.75 ms times the same factor).
     pub granularity: Duration,
-    /// By how much a task that wakes must be behind to take the core (Linux: `sched_wakeup_granularity`).
+    /// Minimum lag at which a waking task preempts the current one (Linux: `sched_wakeup_granularity`).
     pub wakeup_granularity: Duration,
-    /// Most cores that it uses, the first ones (Linux: `maxcpus`).
+    /// Number of cores to use, starting with the first (Linux: `maxcpus`).
     pub cores: usize,
 }
 

@@ -1,21 +1,22 @@
-//! The driver's face made real: a kernel on a simulated host.
+//! The kernel of a simulated host: implements the interfaces of `platform` for drivers and programs.
 //!
-//! [`Kernel`] runs on the cores of a [`Ground`], such as a host of the [`Fabric`](hardware::Fabric). It finds PCI functions by reading
-//! configuration space, gives them addresses, builds IOMMU tables in simulated memory, takes interrupts, and runs
-//! tasks. What its code costs is a parameter ([`KernelCosts`]); what memory, IOMMU and devices cost is theirs.
+//! [`Kernel`] runs on the cores of a [`Ground`], such as a host of the [`Fabric`](hardware::Fabric). It enumerates
+//! PCI functions through configuration space and assigns addresses, builds IOMMU tables in simulated memory, takes
+//! interrupts and runs tasks. CPU costs of its code are parameters ([`KernelCosts`]); memory, IOMMU and devices add
+//! their own times.
 //!
 //! | folder | subject |
 //! |---|---|
-//! | `ground` | what all of it stands on: memory, devices, interrupts and IOMMUs of a host |
-//! | `cpu` | cores, the clock of a program, loads and stores |
+//! | `ground` | the machine: memory, devices, interrupts and IOMMUs |
+//! | `cpu` | cores, program clocks, loads and stores |
 //! | `sched` | tasks and run queues |
 //! | `irq` | vectors, handlers, deferred work |
 //! | `mm` | pages by node, small pieces of coherent memory |
 //! | `pci` | enumeration, resources, MSI-X and legacy interrupts, drivers, hot-plug |
 //! | `dma` | the DMA API over the IOMMU |
 //! | `block` | block devices: queues, tags, merging, timeouts, the page cache |
-//! | `sys` | all of that as a tree of attributes |
-//! | `net` | network devices, and the way of packets to and from their drivers |
+//! | `sys` | the kernel's state as a tree of attributes (sysfs) |
+//! | `net` | network devices and protocols |
 
 mod account;
 mod base;

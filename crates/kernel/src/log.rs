@@ -1,4 +1,4 @@
-//! What a kernel says (Linux: `dmesg`).
+//! The kernel log (Linux: `dmesg`).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,10 +8,10 @@ use units::Time;
 
 use crate::cpu::Cores;
 
-/// Lines that are kept (assumed: Linux's ring of 256 KiB holds some thousand).
+/// Lines kept (assumed: Linux's ring of 256 KiB holds some thousand).
 const LINES: usize = 4096;
 
-/// The last lines with their times.
+/// Recent lines with their times.
 pub(crate) struct Log {
     cores: Rc<Cores>,
     lines: RefCell<VecDeque<(Time, String)>>,
@@ -22,7 +22,7 @@ impl Log {
         Self { cores, lines: RefCell::default() }
     }
 
-    /// Adds a line; the oldest goes if there are too many.
+    /// Adds a line, and drops the oldest if there are too many.
     pub fn write(&self, line: String) {
         let mut lines = self.lines.borrow_mut();
         if lines.len() == LINES {

@@ -1,4 +1,4 @@
-//! Tasks by number: those that run, the last that ended, and what all of them together have used.
+//! All tasks: running ones by ID, recently ended ones, and totals by name.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -12,31 +12,31 @@ use crate::account::Times;
 use crate::cpu::{Context, Cores, Level};
 use crate::sched::{State, Task, TaskFuture};
 
-/// Tasks that are remembered after their end.
+/// Ended tasks that are remembered.
 const REMEMBERED: usize = 1024;
 
-/// What a task has used.
+/// Description and usage of a task.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TaskInfo {
-    /// Its number.
+    /// Task ID.
     pub id: TaskId,
-    /// As ps(1) shows it.
+    /// Name as shown by ps(1).
     pub name: String,
-    /// The core that it is on, or was on last.
+    /// Current or last core.
     pub cpu: CpuId,
-    /// How urgent it is.
+    /// Priority.
     pub priority: Priority,
-    /// The cores that it may run on; empty for all.
+    /// Cores that it may run on; empty for all.
     pub cpus: Vec<CpuId>,
-    /// Where its memory comes from.
+    /// Memory policy.
     pub policy: Policy,
-    /// Time by part.
+    /// CPU time by part.
     pub times: Times,
-    /// How often it was given a core that another task had had.
+    /// Context switches from another task to this one.
     pub switches: u64,
-    /// How often it went to another core.
+    /// Migrations to another core.
     pub migrations: u64,
-    /// It has ended.
+    /// Whether it has ended.
     pub ended: bool,
 }
 
@@ -62,16 +62,16 @@ impl TaskInfo {
     }
 }
 
-/// What the tasks of one name have used together.
+/// Totals of all tasks with one name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TaskTimes {
-    /// How many there were.
+    /// Number of tasks.
     pub tasks: u64,
-    /// Time by part.
+    /// CPU time by part.
     pub times: Times,
-    /// How often they were given a core that another task had had.
+    /// Context switches from another task to these.
     pub switches: u64,
-    /// How often they went to another core.
+    /// Migrations to another core.
     pub migrations: u64,
 }
 
@@ -90,10 +90,10 @@ pub(crate) struct Tasks {
     cores: Rc<Cores>,
     alive: RefCell<BTreeMap<TaskId, Rc<Task>>>,
     ended: RefCell<VecDeque<TaskInfo>>,
-    /// Of all that ended, by name.
+    /// Totals of ended tasks, by name.
     sums: RefCell<BTreeMap<String, TaskTimes>>,
     last: Cell<u32>,
-    /// The one whose program is being polled.
+    /// The task being polled.
     polled: Rc<Cell<Option<TaskId>>>,
 }
 
@@ -136,22 +136,22 @@ impl Tasks {
         id
     }
 
-    /// The task whose program is being polled (Linux: `current`); none while an interrupt is served.
+    /// The task being polled (Linux: `current`); `None` in an interrupt.
     fn current(&self) -> Option<Rc<Task>> {
         self.get(self.polled.get()?)
     }
 
-    /// The tasks of a process that have not ended.
+    /// Running tasks of a process.
     pub fn of_process(&self, process: TaskId) -> Vec<Rc<Task>> {
         self.alive.borrow().values().filter(|task| task.process == process).cloned().collect()
     }
 
-    /// A task that has not ended.
+    /// A running task.
     pub fn get(&self, id: TaskId) -> Option<Rc<Task>> {
         self.alive.borrow().get(&id).cloned()
     }
 
-    /// A task has ended: what is kept of it no longer grows with the number of tasks.
+    /// Forgets old ended tasks, so that memory does not grow with the number of tasks.
     fn ended(&self, id: TaskId) {
         let Some(task) = self.alive.borrow_mut().remove(&id) else { return };
         let info = TaskInfo::of(&task);
@@ -170,7 +170,7 @@ impl Tasks {
         all
     }
 
-    /// As [`all`](Self::all), as programs see them.
+    /// As [`all`](Self::all), in the form for programs.
     pub fn states(&self) -> Vec<TaskState> {
         let alive = self.alive.borrow();
         let ended = self.ended.borrow();

@@ -191,7 +191,7 @@ fn where_no_room_is_left_what_does_not_fit_is_not_driven_and_all_else_is() {
             .kernel
             .log()
             .iter()
-            .any(|(_, line)| line.contains("no bus number") || line.contains("no space"));
+            .any(|(_, line)| line.contains("out of bus numbers") || line.contains("no space"));
         assert!(told, "{:?}", host.kernel.log());
     }
 }

@@ -1,4 +1,4 @@
-//! The functions that a host has borrowed.
+//! Functions that this host has borrowed.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,27 +16,27 @@ use crate::message::{Bars, Peer, Reply, Request, Terms};
 use crate::service::Service;
 use crate::way::{PeerBar, Peers, Way};
 
-/// A function that is borrowed.
+/// A borrowed function.
 #[derive(Clone)]
 struct Borrowed {
-    /// Its place in the lender's table, and what its requests are called here.
+    /// Its index in the lender's requester table, and its requester ID on this host.
     place: u8,
     alias: Bdf,
-    /// Most bytes of a payload that it sends.
+    /// Largest payload that it sends (bytes).
     payload: u16,
     bars: [Option<Mapping>; 6],
-    /// Others that it reaches.
+    /// Other functions that it can access.
     peers: Peers,
-    /// Places in the adapter's table of functions of this host, which reach it.
+    /// Table entries of this host's functions that can access it.
     own: Vec<u8>,
 }
 
-/// The functions that a host has borrowed: by lender, and which there. None while it is on its way.
+/// Borrowed functions by lender and BDF there; `None` while being borrowed.
 pub(crate) struct Borrower {
     all: RefCell<BTreeMap<(u8, Bdf), Option<Borrowed>>>,
-    /// Those whose lender wanted them back, or went, while they were on their way.
+    /// Functions revoked, or whose lender is gone, while being borrowed.
     lost: RefCell<BTreeSet<(u8, Bdf)>>,
-    /// One is borrowed or given back at a time: each is to find all others that it reaches, or that reach it.
+    /// Serialises borrowing and returning, so that each sees all other functions to join or part.
     turn: Semaphore,
 }
 
@@ -46,38 +46,38 @@ impl Default for Borrower {
     }
 }
 
-/// Where a function of another node is found here: each node has a segment, beside the own fabric's.
+/// Local address of another node's function: each node has a segment, beside that of the own fabric.
 pub(crate) fn address(node: u8, function: Bdf) -> FunctionAddress {
     FunctionAddress { segment: Segment(u16::from(node) + 1), bdf: function }
 }
 
 impl Borrower {
-    /// Functions borrowed from a node, and where.
+    /// Functions borrowed from a node.
     pub fn from(&self, node: u8) -> Vec<Bdf> {
         let all = self.all.borrow();
         all.iter().filter(|((of, _), is)| *of == node && is.is_some()).map(|((_, bdf), _)| *bdf).collect()
     }
 
-    /// All that is borrowed: from which node, and which there.
+    /// All borrowed functions, with their nodes.
     pub fn all(&self) -> Vec<(u8, Bdf)> {
         let all = self.all.borrow();
         all.iter().filter(|(_, is)| is.is_some()).map(|(of, _)| *of).collect()
     }
 
-    /// Whether a function is borrowed, on its way to be or being given back.
+    /// Whether a function is borrowed, or is being borrowed or returned.
     pub fn has(&self, node: u8, function: Bdf) -> bool {
         self.all.borrow().contains_key(&(node, function))
     }
 
-    /// How many are borrowed.
+    /// Number of borrowed functions.
     pub fn count(&self) -> usize {
         self.all.borrow().len()
     }
 
-    /// Borrows a function and lets a driver have it.
+    /// Borrows a function and binds a driver to it.
     ///
     /// # Errors
-    /// [`Error::Busy`] if somebody has it; what the lender says; what the kernel says.
+    /// [`Error::Busy`] if the function is in use; errors of the lender or of the kernel.
     pub async fn borrow(
         &self,
         cpu: &Cpu,
@@ -133,7 +133,7 @@ impl Borrower {
         }
     }
 
-    /// All that is borrowed but `me`.
+    /// All borrowed functions except `me`.
     fn others(&self, me: Peer) -> Vec<(Peer, Borrowed)> {
         let all = self.all.borrow();
         let named = all
@@ -142,7 +142,7 @@ impl Borrower {
         named.filter(|(peer, _)| *peer != me).collect()
     }
 
-    /// Puts a function that is lent into the own tree.
+    /// Adds a lent function to this host's PCI functions.
     async fn add(
         &self,
         cpu: &Cpu,
@@ -193,7 +193,7 @@ impl Borrower {
                 }
                 if let Err(error) = join(cpu, service, from, to).await {
                     service.log(format!(
-                        "{function} of node {node} and {peer:?} reach each other by no window: {error}"
+                        "{function} of node {node} and {peer:?} cannot access each other: {error}"
                     ));
                 }
             }
@@ -207,7 +207,7 @@ impl Borrower {
         added.map(|()| borrowed)
     }
 
-    /// Lets no other function that is borrowed reach one any more: it will be somebody else's.
+    /// Parts a function from all other borrowed functions, as another host may borrow it next.
     async fn part(&self, cpu: &Cpu, service: &Service, me: Peer) {
         for (peer, other) in self.others(me) {
             other.peers.borrow_mut().retain(|bar| bar.peer != me);
@@ -215,22 +215,22 @@ impl Borrower {
         }
     }
 
-    /// A lender is gone, and with it what was on its way from there.
+    /// A lender is gone: cancels borrowing from it.
     pub fn lost(&self, node: u8) {
         let all = self.all.borrow();
         let on_their_way = all.iter().filter(|((of, _), is)| *of == node && is.is_none());
         self.lost.borrow_mut().extend(on_their_way.map(|(of, _)| *of));
     }
 
-    /// Whether one that is on its way is no longer lent.
+    /// Whether a function was revoked while being borrowed.
     pub fn is_lost(&self, of: (u8, Bdf)) -> bool {
         self.lost.borrow().contains(&of)
     }
 
-    /// The lender has taken a function back: it goes out of the own tree, at once or when it has got there.
+    /// The lender has revoked a function: removes it, now or once borrowing is complete.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// As of the kernel.
     pub async fn revoke(&self, cpu: &Cpu, service: &Service, of: (u8, Bdf)) -> Result<(), Error> {
         if matches!(self.all.borrow().get(&of), Some(None)) {
             self.lost.borrow_mut().insert(of);
@@ -239,10 +239,10 @@ impl Borrower {
         self.give_back(cpu, service, of, true).await
     }
 
-    /// Takes a function out of the own tree, and gives it back unless it has `gone`.
+    /// Removes a function, and returns it to the lender unless that has `gone`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is not borrowed; what the lender says.
+    /// [`Error::Invalid`] if it is not borrowed; errors of the lender.
     pub async fn give_back(
         &self,
         cpu: &Cpu,
@@ -284,7 +284,7 @@ impl Borrower {
     }
 }
 
-/// Lets one function that is borrowed reach another: at its lender, or by the window of its lender to the other's.
+/// Lets a borrowed function access another: at its lender, or through a window from its lender to the other's.
 async fn join(
     cpu: &Cpu,
     service: &Service,
@@ -312,8 +312,8 @@ async fn join(
     Ok(())
 }
 
-/// Lets functions of this host that have a driver reach one that is borrowed, by the windows of its BARs; gives their places in the
-/// adapter's table. They take no more than half of a table; the others do not reach it.
+/// Lets functions of this host that have a driver access a borrowed one, through the windows of its BARs. Returns
+/// their table entries. They get at most half of a table; others cannot access it.
 async fn admit_own(cpu: &Cpu, service: &Service, kernel: &Kernel, borrowed: Peer) -> Vec<u8> {
     let (adapter, mut places) = (&service.adapter, Vec::new());
     let here = adapter.address();
@@ -323,7 +323,7 @@ async fn admit_own(cpu: &Cpu, service: &Service, kernel: &Kernel, borrowed: Peer
         let place =
             if adapter.is_half_full() { Err(Error::NoSpace) } else { adapter.add_local(cpu, own.bdf) };
         let Ok(place) = place else {
-            service.log(format!("{} finds no place among the adapter's requesters", own.bdf));
+            service.log(format!("{} gets no entry in the adapter's requester table", own.bdf));
             break;
         };
         let peer = Peer { node: service.node(), function: own.bdf };
@@ -333,7 +333,7 @@ async fn admit_own(cpu: &Cpu, service: &Service, kernel: &Kernel, borrowed: Peer
             Ok(_) => places.push(place),
             Err(error) => {
                 adapter.remove_local(cpu, place);
-                service.log(format!("{} does not reach {borrowed:?}: {error}", own.bdf));
+                service.log(format!("{} cannot access {borrowed:?}: {error}", own.bdf));
             }
         }
     }

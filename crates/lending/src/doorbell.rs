@@ -1,4 +1,4 @@
-//! Bits of the adapter's doorbell: each belongs to an interrupt of a function that a guest has borrowed.
+//! Doorbell bits of the adapter, each for an interrupt of a function borrowed by a guest.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,20 +7,20 @@ use std::rc::Rc;
 use platform::Error;
 use platform::cpu::Cpu;
 
-/// Bits that can be had: the lowest says that there is mail, the highest that a cable has changed.
+/// Bits that can be allocated. The lowest bit announces mail, the highest a cable change.
 const BITS: std::ops::Range<u8> = 1..31;
 
-/// Told that a bit has rung.
+/// Called when a bit rings.
 pub(crate) type Heard = Rc<dyn Fn(&Cpu)>;
 
-/// The bits, and who is told of them.
+/// Doorbell bits with their listeners.
 #[derive(Default)]
 pub(crate) struct Doorbell {
     heard: RefCell<BTreeMap<u8, Heard>>,
 }
 
 impl Doorbell {
-    /// Takes bits in a row, at most as many as there are listeners; gives the first and how many.
+    /// Allocates consecutive bits, at most one per listener. Returns the first and the number.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if none is free.
@@ -28,7 +28,7 @@ impl Doorbell {
         let mut heard = self.heard.borrow_mut();
         let row = |first: u8| (first..BITS.end).take_while(|bit| !heard.contains_key(bit)).count();
         let best = BITS.map(|first| (row(first).min(listeners.len()), first));
-        // The longest, and of those the first.
+        // The longest range, and the first of equals.
         let (count, first) = best.max_by_key(|&(count, first)| (count, BITS.end - first)).unwrap_or_default();
         if count == 0 {
             return Err(Error::NoSpace);
@@ -37,12 +37,12 @@ impl Doorbell {
         Ok((first, count as u8))
     }
 
-    /// Gives them back.
+    /// Frees bits.
     pub fn give(&self, (first, count): (u8, u8)) {
         self.heard.borrow_mut().retain(|bit, _| !(first..first + count).contains(bit));
     }
 
-    /// Bits have rung.
+    /// Bits have rung: calls their listeners.
     pub fn ring(&self, cpu: &Cpu, bits: u32) {
         let heard: Vec<Heard> = self
             .heard

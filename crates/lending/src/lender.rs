@@ -1,10 +1,10 @@
-//! The functions that a host lends: a driver holds them, as vfio-pci does, so that no other takes them, and hands them out.
+//! Functions that this host lends. A driver claims them, as vfio-pci does, so that no other driver binds.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use drivers::ntb::{Adapter, Mapping};
+use drivers::ntb::{Mapping, NtbAdapter};
 use kernel::IommuDomain;
 use platform::Error;
 use platform::cpu::{Async, Cpu};
@@ -20,52 +20,51 @@ use wire::pcie::{Bdf, FunctionAddress};
 use crate::message::{Bars, Peer, Terms};
 use crate::service::{LEAST_PAYLOAD, Service};
 
-/// Where a host's interrupt controllers take messages (Intel SDM volume 3, message signalled interrupts), and how many bytes that
-/// is.
+/// Address and size of the interrupt message range (Intel SDM volume 3, message signalled interrupts).
 pub(crate) const MESSAGES: (u64, u64) = (0xfee0_0000, 1 << 20);
-/// Where a guest's memory begins, below and above the hole for devices (the PC's, which every guest has).
+/// Guest memory starts here, below and above the PCI hole (same for all PC guests).
 pub(crate) const LOW_MEMORY: u64 = 0;
 pub(crate) const HIGH_MEMORY: u64 = 4 << 30;
-/// What the driver of functions that are lent is called.
+/// Name of the driver that claims lent functions.
 pub(crate) const LENDER: &str = "lender";
-/// Largest size of a read request (base spec 7.5.3.4).
+/// Largest max read request size (bytes; base spec 7.5.3.4).
 const LARGEST_REQUEST: u16 = 4096;
-/// Register of the expansion ROM's address.
+/// Expansion ROM base address register.
 const ROM: u16 = 0x30;
 
-/// Which functions are to be lent.
+/// Selects the functions to lend.
 pub type Offers = Rc<dyn Fn(FunctionAddress) -> bool>;
 
-/// Somebody has a function.
+/// A lease of a function.
 struct Lease {
-    /// The node.
+    /// The borrowing node.
     to: u8,
-    /// The function's place among the adapter's requesters.
+    /// Index in the adapter's requester table.
     place: u8,
-    /// What it reaches: the borrower's addresses, and its interrupt controllers; or a guest's memory.
+    /// Windows that it can access: the borrower's addresses and interrupt controllers, or a guest's memory.
     windows: Vec<Mapping>,
     sizes: Sizes,
-    /// It is a guest's.
+    /// Borrowed for a guest.
     for_guest: bool,
-    /// Its interrupts come to this host, and are passed on.
+    /// Whether its interrupts arrive at this host and are forwarded.
     forwards: bool,
-    /// Of a legacy one: the bit of the doorbell.
+    /// Doorbell bit of its legacy interrupt.
     line: Option<u8>,
-    /// Where the IOMMU lets it reach them alone.
+    /// The IOMMU domain that restricts it to its windows.
     domain: Option<IommuDomain>,
-    /// Functions that it reaches, and what of windows and of the IOMMU that takes.
+    /// Functions that it can access, with the windows and mappings used.
     peers: BTreeMap<Peer, Vec<Joined>>,
-    /// Functions of other nodes that reach it.
+    /// Functions of other nodes that can access it.
     guests: Vec<Guest>,
-    /// Its BARs, for the borrower's cores.
+    /// Its BARs as mapped for the borrower's cores.
     shown: Shown,
 }
 
-/// Most bytes of the payloads that a function which is lent sends, and of those that it asks for.
+/// Largest payload and largest read request of a lent function (bytes).
 ///
-/// A bridge cuts no TLP. What the function sends is to pass on both sides of it, and so is what it is sent: who answers cuts
-/// by what passes on the own side, but never into more than was asked for (Linux holds requests likewise where a root port may send
-/// larger payloads than a device takes: `pcie_bus_perf`, commit a1c473aa11e6).
+/// A bridge does not split TLPs, so all payloads have to fit on both sides. A completer splits by its own side's
+/// limit, but never sends more than was requested (Linux limits read requests in the same way if a root port may send
+/// larger payloads than a device accepts: `pcie_bus_perf`, commit a1c473aa11e6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Sizes {
     payload: u16,
@@ -73,13 +72,13 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// By what passes to and from the function at its lender, and at its borrower.
+    /// Sizes for the payload limits at the lender and at the borrower.
     fn between(lender: u16, borrower: u16) -> Self {
         let request = if borrower > lender { lender } else { LARGEST_REQUEST };
         Self { payload: lender.min(borrower), request }
     }
 
-    /// What is written to Device Control (base spec 7.5.3.4), with no larger sizes.
+    /// Device Control value (base spec 7.5.3.4) limited to these sizes.
     fn limit(self, control: u16) -> u16 {
         let field = |at: u32, most: u16| {
             let largest = pcie_cap::size_code(most.into()).unwrap_or(0);
@@ -89,11 +88,11 @@ impl Sizes {
     }
 }
 
-/// A BAR that a function reaches.
+/// A BAR that a function can access.
 struct Joined {
-    /// Of another node: the window.
+    /// Window, if it is on another node.
     window: Option<Mapping>,
-    /// Where the IOMMU is on: the address and the length that it lets pass.
+    /// Mapping in the IOMMU, if that is on: address and length.
     mapped: Option<(Iova, u64)>,
 }
 
@@ -103,15 +102,15 @@ impl Joined {
     }
 }
 
-/// A function of another node that reaches one which is lent.
+/// A function of another node that accesses a lent one.
 struct Guest {
     who: Peer,
-    /// What its requests are called here.
+    /// Its requester ID on this host.
     alias: Bdf,
     shown: Shown,
 }
 
-/// BARs of a function as others reach them by the adapter: where the IOMMU gives out addresses, its domain has them.
+/// A function's BARs as accessed by others through the adapter; mapped in its domain if the IOMMU is on.
 #[derive(Default)]
 struct Shown {
     bars: Bars,
@@ -134,7 +133,7 @@ impl Shown {
         Ok(shown)
     }
 
-    fn end(&self, cpu: &Cpu, adapter: &Adapter) {
+    fn end(&self, cpu: &Cpu, adapter: &NtbAdapter) {
         for &(at, length) in &self.mapped {
             adapter.dma().unmap_resource(cpu, at, length, Direction::Bidirectional);
         }
@@ -143,32 +142,32 @@ impl Shown {
 
 enum State {
     Free,
-    /// It is being lent or taken back.
+    /// Being lent or returned.
     Changing,
     Lent(Box<Lease>),
-    /// It has what its last borrower left in it, as it could not be reset.
+    /// It holds data of its last borrower, as it could not be reset.
     Unclean,
 }
 
-/// A function that is held to be lent.
+/// A function claimed for lending.
 struct Held {
     device: PciDevice,
     state: RefCell<State>,
-    /// What the borrower finds in the registers of BARs: addresses there are the lender's business.
+    /// BAR registers as the borrower sees them; the real addresses stay with the lender.
     bars: RefCell<[u32; 6]>,
 }
 
-/// The functions that a host lends.
+/// The functions that this host lends.
 #[derive(Default)]
 pub(crate) struct Lender {
     held: RefCell<BTreeMap<Bdf, Rc<Held>>>,
 }
 
-/// Holds functions, so that they can be lent.
+/// Claims functions for lending.
 pub struct LenderDriver {
     offers: Offers,
     lender: Rc<Lender>,
-    /// The service, once there is one.
+    /// The service, once it has started.
     service: Rc<RefCell<std::rc::Weak<Service>>>,
 }
 
@@ -194,7 +193,7 @@ impl PciDriver for LenderDriver {
     fn probe<'a>(&'a self, _: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
         Box::pin(async move {
             let at = device.address();
-            // What is borrowed itself is not lent on.
+            // Borrowed functions are not lent on.
             if at.segment != FunctionAddress::default().segment || !(self.offers)(at) {
                 return Err(Error::NotSupported);
             }
@@ -224,7 +223,7 @@ impl PciBinding for Hold {
     }
 
     fn error_detected(&self, _: &Cpu, state: ChannelState) -> Recovery {
-        // The borrower's driver is told by what it reads.
+        // The borrower's driver notices by what it reads.
         if state == ChannelState::Normal { Recovery::CanRecover } else { Recovery::Disconnect }
     }
 }
@@ -234,32 +233,32 @@ impl Lender {
         self.held.borrow().get(&function).cloned().ok_or(Error::NoDevice)
     }
 
-    /// The `n`th function that is lent, and who has it.
+    /// The `n`th function to lend, and the node that has it.
     pub fn offer(&self, n: usize) -> Option<(Bdf, Option<u8>)> {
         let held = self.held.borrow();
         let (&function, held) = held.iter().nth(n)?;
         Some((function, held.to()))
     }
 
-    /// Functions that a node has.
+    /// Functions lent to a node.
     pub fn lent_to(&self, node: u8) -> Vec<Bdf> {
         let held = self.held.borrow();
         held.iter().filter(|(_, held)| held.to() == Some(node)).map(|(&function, _)| function).collect()
     }
 
-    /// Who has which function.
+    /// All lent functions with their borrowers.
     pub fn leases(&self) -> Vec<(Bdf, u8)> {
         self.held.borrow().iter().filter_map(|(&function, held)| Some((function, held.to()?))).collect()
     }
 
-    /// How many functions that are lent have an IOMMU domain to themselves.
+    /// Number of lent functions with an IOMMU domain of their own.
     pub fn isolated(&self) -> usize {
         let is =
             |held: &&Rc<Held>| matches!(&*held.state.borrow(), State::Lent(lease) if lease.domain.is_some());
         self.held.borrow().values().filter(is).count()
     }
 
-    /// Pairs of functions of this `node` that are lent of which the first reaches the second.
+    /// Pairs of functions of this `node`, both lent, of which the first can access the second.
     pub fn joined(&self, node: u8) -> usize {
         let of = |held: &Rc<Held>| match &*held.state.borrow() {
             State::Lent(lease) => lease.peers.keys().filter(|peer| peer.node == node).count(),
@@ -268,12 +267,12 @@ impl Lender {
         self.held.borrow().values().map(of).sum()
     }
 
-    /// Lends a function to a node, which it is to reach `window` bytes of, by TLPs of at most `payload` bytes; for a guest there it
-    /// reaches nothing yet.
+    /// Lends a function to a node. The function can access `window` bytes of that node by TLPs of at most `payload`
+    /// bytes; for a guest it can access nothing yet.
     ///
     /// # Errors
-    /// [`Error::Busy`] if somebody has it, [`Error::NotSupported`] if it has no interrupt messages or its payloads cannot be made as
-    /// small, [`Error::NoSpace`] if a table of the adapter is full.
+    /// [`Error::Busy`] if it is lent already, [`Error::NotSupported`] if it has no message interrupts or its payload
+    /// size cannot be reduced enough, [`Error::NoSpace`] if a table of the adapter is full.
     pub async fn lend(
         &self,
         cpu: &Cpu,
@@ -288,14 +287,14 @@ impl Lender {
             State::Changing | State::Lent(_) => return Err(Error::Busy),
             State::Unclean => return Err(Error::NotSupported),
         }
-        // Legacy interrupts are no writes: no window passes them. A guest's are forwarded by software.
+        // Legacy interrupts are not memory writes, so windows do not forward them. For guests, software does.
         let has_messages = held.device.capability(id::MSI).or(held.device.capability(id::MSIX)).is_some();
         if window.is_some() && !has_messages {
             return Err(Error::NotSupported);
         }
         held.state.replace(State::Changing);
         let made = Lease::new(cpu, service, &held, to, (window, payload)).await;
-        // It may have been taken out of its slot meanwhile: then nobody would end the lease.
+        // If it was removed meanwhile, nobody would end the lease.
         let is_here = self.held.borrow().get(&function).is_some_and(|now| Rc::ptr_eq(now, &held));
         let (state, terms) = match made {
             Ok((lease, _)) if !is_here => {
@@ -309,7 +308,7 @@ impl Lender {
         terms
     }
 
-    /// Takes a function back from a node that has it; nothing of the lease is left afterwards.
+    /// Takes a function back from a node and ends the lease.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the node does not have it.
@@ -326,16 +325,16 @@ impl Lender {
         }
         let State::Lent(lease) = held.state.replace(State::Changing) else { return Err(Error::Invalid) };
         self.part_all(cpu, service, function);
-        // It is quiet before its ways are taken from it.
+        // Stop its requests before its windows are removed.
         held.device.set_master(cpu, false).await;
         let reset = held.device.reset(cpu).await;
-        // A reset is followed by its settings as they were.
+        // A reset restores the settings, including bus mastering.
         held.device.set_master(cpu, false).await;
         let is_clean = reset.is_ok() || !held.device.is_present();
         if let Err(error) = reset
             && !is_clean
         {
-            service.log(format!("{function} cannot be reset ({error}), and is lent no more"));
+            service.log(format!("{function} cannot be reset ({error}) and is no longer lent"));
         }
         if lease.forwards {
             held.device.free_irqs(cpu).await;
@@ -345,8 +344,7 @@ impl Lender {
         Ok(())
     }
 
-    /// Nothing that is lent here reaches a function any more, even if its borrower cannot say so: the next to have it is
-    /// somebody else.
+    /// Parts a function from everything lent here, even if its borrower cannot: another node may get it next.
     fn part_all(&self, cpu: &Cpu, service: &Service, function: Bdf) {
         let gone = Peer { node: service.node(), function };
         for held in self.held.borrow().values() {
@@ -356,10 +354,11 @@ impl Lender {
         }
     }
 
-    /// Lets a guest's function reach the guest's memory: `low` and `high` bytes in a row from `at` of the borrower's addresses.
+    /// Opens a guest's memory to its function: `low` plus `high` bytes, contiguous from `at` in the borrower's
+    /// addresses.
     ///
     /// # Errors
-    /// [`Error::Busy`] if it does already, [`Error::NoSpace`] if the window is too small.
+    /// [`Error::Busy`] if it is open already, [`Error::NoSpace`] if the window is too small.
     pub fn open(
         &self,
         cpu: &Cpu,
@@ -370,8 +369,8 @@ impl Lender {
         self.lease(to, function, |lease, _| lease.open(cpu, &service.adapter, memory))
     }
 
-    /// Passes so many of a function's interrupts, or its `legacy` one, on to its borrower, from bit `first` of the doorbell on; none if
-    /// `count` is 0. Gives how many there are.
+    /// Forwards up to `count` interrupts of a function, or its `legacy` one, to its borrower, using doorbell bits
+    /// from `first`. Stops forwarding if `count` is 0. Returns the number of interrupts.
     pub async fn forward(
         &self,
         cpu: &Cpu,
@@ -394,7 +393,7 @@ impl Lender {
         if count == 0 {
             return Ok(0);
         }
-        // A doorbell has no more bits for them.
+        // The doorbell has no more bits.
         if u32::from(first) + u32::from(count) > wire::ntb::LINK_CHANGED.trailing_zeros() {
             return Err(Error::Invalid);
         }
@@ -420,7 +419,7 @@ impl Lender {
                 }
             };
             if legacy {
-                // Others may be on the line: the function is asked, and then held back until the guest has dealt with it.
+                // The line may be shared: check the function's status, and mask it until the guest has handled it.
                 let (device, forward) = (held.device.clone(), Rc::new(forward));
                 let thread = move |cpu: Cpu| -> Async<'static, ()> {
                     let (device, forward) = (device.clone(), Rc::clone(&forward));
@@ -443,7 +442,7 @@ impl Lender {
         Ok(granted)
     }
 
-    /// The guest has dealt with a function's legacy interrupt: it is passed on again if there is still a cause, or else when there is.
+    /// Unmasks a legacy interrupt after the guest has handled it. If the cause remains, it is forwarded again.
     pub async fn unmask(&self, cpu: &Cpu, service: &Service, (to, function): (u8, Bdf)) -> Result<(), Error> {
         let bit = self.lease(to, function, |lease, _| lease.line.ok_or(Error::Invalid))?;
         if !self.held(function)?.device.set_intx_masked_if_due(cpu, false).await {
@@ -452,18 +451,18 @@ impl Lender {
         Ok(())
     }
 
-    /// A doubleword of the configuration space of a function that is lent, whoever has it.
+    /// Reads configuration space of a function to lend, whoever has it.
     pub async fn inspect(&self, cpu: &Cpu, function: Bdf, register: u16) -> Result<u32, Error> {
         let held = self.held(function)?;
         Ok(held.read(cpu, in_config(register & !3)?).await)
     }
 
-    /// Where its BARs are here.
+    /// Local addresses of its BARs.
     pub fn describe(&self, function: Bdf) -> Result<Bars, Error> {
         Ok(own_bars(&self.held(function)?.device))
     }
 
-    /// Lets a function that a guest has reach a BAR of another that it has, where the guest sees it.
+    /// Lets a guest's function access a BAR of another one of the guest, at the guest's address.
     pub fn join_guest(
         &self,
         cpu: &Cpu,
@@ -490,7 +489,7 @@ impl Lender {
         self.leaves_half(cpu, service, (to, function), peer)
     }
 
-    /// Lets a function that a node has reach another that it has.
+    /// Lets a function of a node access another one of the same node.
     pub fn join(
         &self,
         cpu: &Cpu,
@@ -508,7 +507,8 @@ impl Lender {
         Ok(found)
     }
 
-    /// By windows to other nodes' functions no more than half of the segments are taken: ends the last one if it is too much.
+    /// Windows to other nodes' functions may take at most half of the segments: removes the last one if it exceeds
+    /// that.
     fn leaves_half(
         &self,
         cpu: &Cpu,
@@ -530,7 +530,7 @@ impl Lender {
         })
     }
 
-    /// Where the BARs of a function are that a node has, as another does which is to reach it.
+    /// The BARs of a function that a node has, for another function of that node.
     fn own_peer(&self, to: u8, function: Bdf, peer: Bdf) -> Result<Bars, Error> {
         let payload = self.lease(to, function, |lease, _| Ok(lease.sizes.payload))?;
         self.lease(to, peer, |lease, device| {
@@ -539,7 +539,7 @@ impl Lender {
         })
     }
 
-    /// Ends that.
+    /// Parts two functions.
     pub fn part(
         &self,
         cpu: &Cpu,
@@ -553,7 +553,7 @@ impl Lender {
         })
     }
 
-    /// Lets a function of another node, which sends payloads of at most so many bytes, reach one that `to` has.
+    /// Lets a function of another node, with payloads of at most `payload` bytes, access one lent to `to`.
     pub fn admit(
         &self,
         cpu: &Cpu,
@@ -562,7 +562,7 @@ impl Lender {
         guest: (Peer, u8),
         payload: u16,
     ) -> Result<Bars, Error> {
-        // Functions that only reach others leave half of the places to those that are lent.
+        // Functions that only access others leave half of the table to lent functions.
         if service.adapter.is_half_full() {
             return Err(Error::NoSpace);
         }
@@ -572,7 +572,7 @@ impl Lender {
         })
     }
 
-    /// Does something with the lease of a function that a node has.
+    /// Calls a function with a node's lease.
     fn lease<T>(
         &self,
         to: u8,
@@ -587,7 +587,7 @@ impl Lender {
         }
     }
 
-    /// A doubleword of the configuration space of a function that a node has.
+    /// Reads configuration space of a function lent to a node.
     pub async fn config_read(&self, cpu: &Cpu, to: u8, function: Bdf, register: u16) -> Result<u32, Error> {
         let held = self.held(function)?;
         if held.to() != Some(to) {
@@ -603,7 +603,7 @@ impl Lender {
         }
     }
 
-    /// Writes bytes of one.
+    /// Writes configuration space of a function lent to a node.
     pub async fn config_write(
         &self,
         cpu: &Cpu,
@@ -627,13 +627,13 @@ impl Lender {
         let sizes = self.lease(to, function, |lease, _| Ok(lease.sizes))?;
         let is_control = held.device_control() == Some(register);
         if is_control && enables & 2 != 0 && value as u16 & pcie_cap::CONTROL_FLR != 0 {
-            // Its addresses are the lender's to restore, and what it may send.
+            // The lender restores its own addresses and sizes.
             let reset = held.device.reset(cpu).await;
             held.limit(cpu, sizes).await;
             return reset;
         }
         let value = match register {
-            // Its registers stay where the windows lead.
+            // Memory decoding stays on, since windows lead to its registers.
             header::COMMAND if enables & 1 != 0 => value | u32::from(header::COMMAND_MEMORY),
             _ if is_control => value & 0xffff_0000 | u32::from(sizes.limit(value as u16)),
             _ => value,
@@ -644,21 +644,21 @@ impl Lender {
 }
 
 impl Guest {
-    fn leave(self, cpu: &Cpu, adapter: &Adapter) {
+    fn leave(self, cpu: &Cpu, adapter: &NtbAdapter) {
         self.shown.end(cpu, adapter);
-        // Another function that is lent may be reached by it, too.
+        // Other lent functions may still be accessed by it.
         if adapter.remove_remote(cpu, self.alias) {
             adapter.dismiss(cpu, self.alias);
         }
     }
 }
 
-/// Whether payloads of at most so many bytes can go where so many are taken.
+/// Whether payloads of `payload` bytes fit where `takes` are accepted.
 fn fits(payload: u16, takes: u16) -> Result<(), Error> {
     if payload <= takes { Ok(()) } else { Err(Error::NotSupported) }
 }
 
-/// Where a function's BARs are.
+/// Addresses of a function's BARs.
 fn own_bars(device: &PciDevice) -> Bars {
     let mut bars = Bars::default();
     for (number, bar) in (0..).zip(&mut bars) {
@@ -667,7 +667,7 @@ fn own_bars(device: &PciDevice) -> Bars {
     bars
 }
 
-/// A register that another host asks for: a doubleword of configuration space.
+/// Checks a register number from another host: a doubleword of configuration space.
 fn in_config(register: u16) -> Result<u16, Error> {
     if register < 4096 && register % 4 == 0 { Ok(register) } else { Err(Error::Invalid) }
 }
@@ -685,8 +685,8 @@ impl Held {
         }
     }
 
-    /// A doubleword of its configuration space. A virtual function has no IDs of its own there (base spec 9.3.4.1.1): its borrower,
-    /// which knows no physical one, finds those that it has here.
+    /// Reads configuration space. A virtual function's vendor and device IDs read as ones (base spec 9.3.4.1.1), but
+    /// its borrower does not know the physical function, so they are filled in here.
     async fn read(&self, cpu: &Cpu, register: u16) -> u32 {
         let found = self.device.config_read(cpu, register).await;
         if register == header::VENDOR && found == u32::MAX && self.device.is_present() {
@@ -696,15 +696,16 @@ impl Held {
         found
     }
 
-    /// The register with the sizes of its TLPs.
+    /// Register with the TLP sizes.
     fn device_control(&self) -> Option<u16> {
         self.device.capability(id::PCI_EXPRESS).map(|at| at + pcie_cap::DEVICE_CONTROL)
     }
 
-    /// The sizes of TLPs with which it can be lent to a host that takes payloads of at most so many bytes.
+    /// TLP sizes for lending to a host that accepts payloads of at most `borrower` bytes.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for a virtual function that would need smaller ones: it has its physical one's (base spec 9.3.5.4).
+    /// [`Error::NotSupported`] for a virtual function that needs smaller ones: its sizes are those of the physical
+    /// function (base spec 9.3.5.4).
     fn sizes(&self, service: &Service, borrower: u16) -> Result<Sizes, Error> {
         let own = service.function(self.device.address());
         let passes = own.as_ref().map_or(LEAST_PAYLOAD, |own| own.max_payload as u16);
@@ -722,7 +723,7 @@ impl Held {
         Ok(sizes)
     }
 
-    /// Lets it use no larger sizes.
+    /// Reduces its TLP sizes.
     async fn limit(&self, cpu: &Cpu, sizes: Sizes) {
         let Some(register) = self.device_control() else { return };
         let control = self.device.config_read(cpu, register).await as u16;
@@ -731,8 +732,8 @@ impl Held {
         }
     }
 
-    /// The registers of BARs as they are, from which the borrower goes on. A virtual function has BARs without registers (base spec
-    /// 9.3.4.1.11), and is shown with wide ones.
+    /// Initial BAR registers for the borrower. A virtual function has no BAR registers (base spec 9.3.4.1.11); its
+    /// BARs are presented as 64-bit ones.
     async fn bar_registers(&self, cpu: &Cpu) -> [u32; 6] {
         let mut registers = [0; 6];
         for (number, register) in (0u16..).zip(&mut registers) {
@@ -747,7 +748,7 @@ impl Held {
         registers
     }
 
-    /// The borrower writes to a BAR's register: what it reads then tells the size, as from the function itself.
+    /// The borrower writes a BAR register. Reading it back gives the size, as on the real function.
     fn set_bar(&self, number: usize, value: u32) {
         let own = |number: usize| self.device.bar(number as u8).map(|bar| !(bar.length - 1));
         let (mask, fixed) = match (own(number), number.checked_sub(1).and_then(own)) {
@@ -793,7 +794,7 @@ impl Lease {
         let isolated = mapped.and_then(|()| lease.isolate(cpu, service, device)).and_then(|domain| {
             lease.domain = domain;
             match lease.for_guest && lease.domain.is_none() {
-                // Nothing would keep it from what is not the guest's.
+                // Without an IOMMU nothing would restrict it to the guest's memory.
                 true => Err(Error::NotSupported),
                 false => Shown::new(cpu, service, device),
             }
@@ -813,7 +814,7 @@ impl Lease {
         Ok((lease, terms))
     }
 
-    /// Where the IOMMU is on, the function reaches its windows and nothing else, at their own addresses.
+    /// If the IOMMU is on, restricts the function to its windows, at their own addresses.
     fn isolate(
         &self,
         cpu: &Cpu,
@@ -838,7 +839,7 @@ impl Lease {
         }
     }
 
-    /// Lets the function reach BARs of a peer: of its own host, or where another node says that they are.
+    /// Lets the function access a peer's BARs, on this host or where another node reports them.
     fn join(&mut self, cpu: &Cpu, service: &Service, peer: Peer, bars: Bars) -> Result<Bars, Error> {
         let adapter = &service.adapter;
         self.unreach(cpu, adapter, peer);
@@ -860,12 +861,12 @@ impl Lease {
         reached.map(|()| found)
     }
 
-    /// Lets the function reach `length` bytes from `at` of this host or of another; where the IOMMU is on, at the address `seen`, or
-    /// at their own.
+    /// Lets the function access `length` bytes from `at` of this host or another. If the IOMMU is on, they appear at
+    /// address `seen`, or at their own.
     fn reach(
         &self,
         cpu: &Cpu,
-        adapter: &Adapter,
+        adapter: &NtbAdapter,
         node: u8,
         (at, length): (u64, u64),
         seen: Option<u64>,
@@ -876,7 +877,7 @@ impl Lease {
         };
         let here = window.map_or(PhysAddr(at), |window| window.at);
         let Some(domain) = &self.domain else { return Ok(Joined { window, mapped: None }) };
-        // The IOMMU knows pages.
+        // The IOMMU maps whole pages.
         let (start, end) = (here.align_down(PAGE), (here.0 + length).next_multiple_of(PAGE));
         let (iova, pages) = (Iova::new(seen.map_or(start.0, |seen| seen & !(PAGE - 1))), end - start.0);
         match domain.map_at(cpu, iova, start, pages, Direction::Bidirectional) {
@@ -888,8 +889,13 @@ impl Lease {
         }
     }
 
-    /// Lets it reach a guest's memory at the guest's addresses.
-    fn open(&mut self, cpu: &Cpu, adapter: &Adapter, (at, low, high): (u64, u64, u64)) -> Result<(), Error> {
+    /// Maps a guest's memory at the guest's addresses.
+    fn open(
+        &mut self,
+        cpu: &Cpu,
+        adapter: &NtbAdapter,
+        (at, low, high): (u64, u64, u64),
+    ) -> Result<(), Error> {
         let Some(domain) = self.domain.as_ref().filter(|_| self.for_guest) else {
             return Err(Error::NotPermitted);
         };
@@ -906,8 +912,8 @@ impl Lease {
         })
     }
 
-    /// Lets neither of the two reach the other any more.
-    fn part(&mut self, cpu: &Cpu, adapter: &Adapter, peer: Peer) {
+    /// Ends access between two functions in both directions.
+    fn part(&mut self, cpu: &Cpu, adapter: &NtbAdapter, peer: Peer) {
         let all = std::mem::take(&mut self.guests).into_iter();
         let (gone, kept): (Vec<Guest>, Vec<Guest>) = all.partition(|guest| guest.who == peer);
         self.guests = kept;
@@ -915,8 +921,8 @@ impl Lease {
         self.unreach(cpu, adapter, peer);
     }
 
-    /// Lets it reach a peer no more.
-    fn unreach(&mut self, cpu: &Cpu, adapter: &Adapter, peer: Peer) {
+    /// Ends access to a peer.
+    fn unreach(&mut self, cpu: &Cpu, adapter: &NtbAdapter, peer: Peer) {
         for joined in self.peers.remove(&peer).into_iter().flatten() {
             if let (Some(domain), Some((iova, length))) = (&self.domain, joined.mapped) {
                 let _ = domain.unmap(cpu, iova, length);
@@ -927,7 +933,7 @@ impl Lease {
         }
     }
 
-    /// Lets a function of another node reach this one's BARs, by the adapter; gives the addresses that it is to use.
+    /// Lets a function of another node access this one's BARs through the adapter. Returns the addresses to use.
     fn admit(
         &mut self,
         cpu: &Cpu,
@@ -953,7 +959,7 @@ impl Lease {
         }
     }
 
-    fn end(mut self, cpu: &Cpu, adapter: &Adapter) {
+    fn end(mut self, cpu: &Cpu, adapter: &NtbAdapter) {
         let peers: Vec<Peer> = self.peers.keys().copied().collect();
         peers.into_iter().for_each(|peer| self.unreach(cpu, adapter, peer));
         self.guests.drain(..).for_each(|guest| guest.leave(cpu, adapter));

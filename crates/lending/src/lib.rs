@@ -1,21 +1,22 @@
 //! Device Lending: functions of one host used by another as if they were its own (Markussen et al., Cluster Computing 23,
 //! 2020).
 //!
-//! Every host of a cluster runs a [`Service`], which is lender and borrower at once; there is no manager. Services talk by
-//! messages that they write into each other's memory through a non-transparent bridge. Borrowing adds the function to the
-//! borrower's PCI functions behind a [`Backend`](kernel::Backend): its driver cannot tell. After that, nothing of this crate is on the
-//! way of data: cores reach registers and the device reaches memory through windows alone.
+//! Every host of a cluster runs a [`Service`], which is both lender and borrower; there is no central manager.
+//! Services exchange messages by writing into each other's memory through a non-transparent bridge. Borrowing adds
+//! the function to the borrower's PCI functions behind a [`Backend`](kernel::Backend), so its driver cannot tell the
+//! difference. The data path does not involve this crate: cores access registers, and the device accesses memory,
+//! through windows alone.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `message` | what services say to each other, as bytes |
-//! | `mail` | how they say it: memory of the other host, doorbells |
-//! | `service` | a host's service, and what it does when a neighbour goes |
-//! | `lender` | the functions that it lends, and their leases |
-//! | `borrower` | the functions that it has borrowed |
-//! | `mediated` | functions that guests borrow |
-//! | `doorbell` | bits of the adapter's doorbell that belong to guests' interrupts |
-//! | `way` | the way to a borrowed function: what the kernel and the driver's DMA API use |
+//! | `message` | format of messages between services |
+//! | `mail` | transport of messages: shared memory and doorbells |
+//! | `service` | a host's service, and its reaction when a neighbour goes |
+//! | `lender` | functions to lend, and their leases |
+//! | `borrower` | borrowed functions |
+//! | `mediated` | functions borrowed by guests |
+//! | `doorbell` | doorbell bits for guests' interrupts |
+//! | `way` | access to a borrowed function, for the kernel and the driver's DMA API |
 
 mod borrower;
 mod doorbell;

@@ -1,13 +1,13 @@
-//! How services talk: each has memory that the others write into through their windows, and a doorbell.
+//! Message transport: each service has memory that others write through their windows, and a doorbell.
 //!
-//! The memory has a place for each node, for one request of it and one reply to it. Where it is stands in the adapter's words
-//! (scratchpads), which the others read; so does when its host booted, since afterwards nothing that was agreed holds any more.
+//! The memory has a slot per node, for one request and one reply. Its address is in the adapter's scratchpads, which
+//! the other nodes read. They also hold the boot time, since a reboot invalidates all leases.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use drivers::ntb::{Adapter, Mapping};
+use drivers::ntb::{Mapping, NtbAdapter};
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::dma::Coherent;
@@ -18,60 +18,60 @@ use wire::ntb as regs;
 
 use crate::message::{self, Reply, Request, WORDS, Words};
 
-/// Nodes that there can be.
+/// Most nodes.
 pub(crate) const NODES: u8 = 64;
-/// Bytes of the place of one: a request and a reply.
+/// Bytes of a node's slot: a request and a reply.
 const PLACE: u64 = 2 * message::BYTES;
-/// Bytes of all.
+/// Bytes of all slots.
 const LENGTH: u64 = PLACE * NODES as u64;
-/// In the third word: somebody is there.
+/// Marks the third scratchpad word: a service is running.
 const THERE: u32 = 0x4c45_0000;
-/// Doorbell bit that says that there is mail.
+/// Doorbell bit that announces mail.
 const RING: u32 = 1;
 
 /// Another node's service.
-struct Peer {
+struct RemoteNode {
     registers: Mmio,
     register_segment: Mapping,
     memory: Mmio,
     memory_segment: Mapping,
-    /// One asks at a time.
+    /// One request at a time.
     turn: Semaphore,
-    /// Who waits for the reply to that number.
+    /// The sequence number and the requester that wait for a reply.
     waiting: RefCell<Option<(u32, Answer)>>,
 }
 
-/// Resolves when a reply has come, or it is known that none will.
+/// Resolves when a reply arrives, or when it is known that none will.
 type Answer = Completion<Result<Reply, Error>>;
 
-/// A request that has come.
+/// A received request.
 pub(crate) struct Asked {
     pub node: u8,
     pub sequence: u32,
     pub request: Option<Request>,
 }
 
-/// A service's mail.
+/// A service's mailbox.
 pub(crate) struct Mail {
-    adapter: Rc<Adapter>,
+    adapter: Rc<NtbAdapter>,
     memory: Coherent,
-    /// The number of the last request. The first is when it began, in microseconds: different after each boot. None comes twice,
-    /// since what has been taken once is not taken again.
+    /// Sequence number of the last request. Starts at the service's start time in microseconds, so it differs after
+    /// each boot. Unique, since a taken number is not taken again.
     last: Cell<u32>,
-    peers: RefCell<BTreeMap<u8, Rc<Peer>>>,
-    /// The number of the last request that was taken from each node.
+    peers: RefCell<BTreeMap<u8, Rc<RemoteNode>>>,
+    /// Sequence number of the last request taken from each node.
     taken: RefCell<BTreeMap<u8, u32>>,
-    /// How often nodes were disconnected.
+    /// Number of disconnected nodes so far.
     disconnected: Cell<u64>,
-    /// How long a reply may take.
+    /// Timeout for a reply.
     patience: Duration,
-    /// Messages written, requests and replies.
+    /// Requests and replies written.
     pub written: Cell<u64>,
 }
 
 impl Mail {
-    /// Makes it known to others.
-    pub fn new(cpu: &Cpu, adapter: Rc<Adapter>, patience: Duration) -> Result<Self, Error> {
+    /// Creates the mailbox and publishes its address.
+    pub fn new(cpu: &Cpu, adapter: Rc<NtbAdapter>, patience: Duration) -> Result<Self, Error> {
         let memory = adapter.dma().alloc_coherent(cpu, LENGTH, None)?;
         let began = (cpu.now().as_ps() / 1_000_000) as u32;
         adapter.set_scratchpad(cpu, 0, memory.bus.get() as u32);
@@ -90,8 +90,8 @@ impl Mail {
         })
     }
 
-    /// Finds another node's mail.
-    async fn connect(&self, cpu: &Cpu, node: u8) -> Result<Rc<Peer>, Error> {
+    /// Connects to another node's mailbox.
+    async fn connect(&self, cpu: &Cpu, node: u8) -> Result<Rc<RemoteNode>, Error> {
         if let Some(peer) = self.peers.borrow().get(&node) {
             return Ok(Rc::clone(peer));
         }
@@ -106,7 +106,7 @@ impl Mail {
         let high = registers.read_u32(cpu, words[1]).await;
         let at = u64::from(high) << 32 | u64::from(low);
         let mapped = match there {
-            // The way went while the words were read: they may be none of the other's.
+            // The path went down while the scratchpads were read, so the values may be invalid.
             _ if self.disconnected.get() != disconnected || high == u32::MAX => Err(Error::Unreachable),
             THERE => self.adapter.map(cpu, node, at, LENGTH),
             _ => Err(Error::Refused),
@@ -120,7 +120,7 @@ impl Mail {
                 return Err(error);
             }
         };
-        let peer = Peer {
+        let peer = RemoteNode {
             registers,
             register_segment,
             memory,
@@ -128,7 +128,7 @@ impl Mail {
             turn: Semaphore::new(1),
             waiting: RefCell::new(None),
         };
-        // Another task may have been quicker.
+        // Another task may have connected meanwhile.
         let other = self.peers.borrow().get(&node).cloned();
         match other {
             Some(other) => {
@@ -143,7 +143,7 @@ impl Mail {
         }
     }
 
-    fn forget(&self, cpu: &Cpu, peer: &Peer) {
+    fn forget(&self, cpu: &Cpu, peer: &RemoteNode) {
         self.adapter.unmap(cpu, peer.memory_segment);
         self.adapter.unmap(cpu, peer.register_segment);
         if let Some((_, waiting)) = peer.waiting.borrow_mut().take() {
@@ -151,7 +151,7 @@ impl Mail {
         }
     }
 
-    /// Nothing that was agreed with a node holds any more.
+    /// Ends the connection to a node and fails pending requests.
     pub fn disconnect(&self, cpu: &Cpu, node: u8) {
         self.disconnected.set(self.disconnected.get() + 1);
         let peer = self.peers.borrow_mut().remove(&node);
@@ -160,14 +160,15 @@ impl Mail {
         }
     }
 
-    /// Asks another node.
+    /// Sends a request to another node and waits for the reply.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if no cable is up, [`Error::Refused`] if nobody is there, [`Error::TimedOut`].
+    /// [`Error::Unreachable`] if no cable is up, [`Error::Refused`] if no service is running there,
+    /// [`Error::TimedOut`].
     pub async fn ask(&self, cpu: &Cpu, node: u8, request: Request) -> Result<Reply, Error> {
         let peer = self.connect(cpu, node).await?;
         peer.turn.acquire().await;
-        // While this one waited, the way there may have gone: its windows lead elsewhere now, or nowhere.
+        // While this task waited for its turn, the connection may have been closed, and its windows reused.
         let is_there = self.peers.borrow().get(&node).is_some_and(|now| Rc::ptr_eq(now, &peer));
         if !is_there {
             peer.turn.release();
@@ -192,18 +193,18 @@ impl Mail {
         self.request_place(node) + message::BYTES
     }
 
-    /// Writes a message into another node's memory and rings.
-    fn write(&self, cpu: &Cpu, peer: &Peer, place: u64, words: Words) {
+    /// Writes a message into another node's memory and rings its doorbell.
+    fn write(&self, cpu: &Cpu, peer: &RemoteNode, place: u64, words: Words) {
         for (n, &word) in (0..).zip(&words).skip(1) {
             peer.memory.write_u64(cpu, place + 8 * n, word);
         }
-        // Posted writes stay in order: whoever sees the first word sees the others.
+        // Posted writes stay in order, so a reader that sees the first word sees all.
         peer.memory.write_u64(cpu, place, words[0]);
         peer.registers.write_u32(cpu, regs::DOORBELL, RING);
         self.written.set(self.written.get() + 1);
     }
 
-    /// Rings bits of another node's doorbell, if it has been talked to.
+    /// Rings doorbell bits of another node, if connected.
     pub fn ring(&self, cpu: &Cpu, node: u8, bits: u32) {
         let peer = self.peers.borrow().get(&node).cloned();
         if let Some(peer) = peer {
@@ -211,7 +212,7 @@ impl Mail {
         }
     }
 
-    /// Answers a request.
+    /// Sends a reply.
     pub async fn answer(&self, cpu: &Cpu, node: u8, sequence: u32, reply: Reply) {
         if let Ok(peer) = self.connect(cpu, node).await {
             self.write(cpu, &peer, self.reply_place(self.adapter.node()), reply.words(sequence));
@@ -228,9 +229,9 @@ impl Mail {
         words
     }
 
-    /// Hands replies to those who wait for them and gives the requests that have come.
+    /// Completes pending requests whose replies have arrived, and returns new requests.
     pub fn collect(&self, cpu: &Cpu) -> Vec<Asked> {
-        let peers: Vec<(u8, Rc<Peer>)> =
+        let peers: Vec<(u8, Rc<RemoteNode>)> =
             self.peers.borrow().iter().map(|(&node, peer)| (node, Rc::clone(peer))).collect();
         for (node, peer) in peers {
             let Some(waits_for) = peer.waiting.borrow().as_ref().map(|(number, _)| *number) else { continue };

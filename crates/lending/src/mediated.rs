@@ -1,9 +1,9 @@
-//! Functions that guests borrow (Linux: VFIO mediated devices).
+//! Functions borrowed for guests (Linux: VFIO mediated devices).
 //!
-//! The host offers its guests functions of other nodes that nobody has borrowed yet. A guest's reset of one borrows it; when the
-//! guest lets it be master of its bus, the guest's memory is found, held, and made one row of addresses for the lender's window by the
-//! IOMMU here, while the lender's IOMMU has it where the guest sees it. Interrupts come by the lender's handler and a doorbell.
-//! It goes back when the guest ends or the function is taken from it.
+//! The host offers its guests functions of other nodes that are not borrowed yet. A guest's reset of one borrows it.
+//! When the guest enables bus mastering, its memory is pinned, and this host's IOMMU maps it to one contiguous range
+//! for the lender's window; the lender's IOMMU maps that at the guest's addresses. Interrupts come through the
+//! lender's handler and a doorbell. The function is returned when the guest ends or the function is unplugged.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,14 +27,14 @@ use crate::lender::{HIGH_MEMORY, LOW_MEMORY};
 use crate::message::{Bars, Peer, Reply, Request, Terms};
 use crate::service::Service;
 
-/// What a guest's memory is pinned by: the pieces that its tables have.
+/// Unit in which guest memory is pinned: a page of its tables.
 const PIECE: u64 = 2 << 20;
 
-/// Those of a host.
+/// All mediated functions of a host.
 #[derive(Default)]
 pub(crate) struct AllMediated {
     all: RefCell<Vec<Rc<Mediated>>>,
-    /// One at a time changes who reaches whom.
+    /// Serialises changes of who can access whom.
     joining: OneAtATime,
 }
 
@@ -47,7 +47,7 @@ impl Default for OneAtATime {
 }
 
 impl AllMediated {
-    /// The one that has a function.
+    /// The mediated device that has borrowed a function.
     pub fn of(&self, node: u8, function: Bdf) -> Option<Rc<Mediated>> {
         let is = |mediated: &&Rc<Mediated>| mediated.of == Peer { node, function } && mediated.is_borrowed();
         self.all.borrow().iter().find(is).cloned()
@@ -57,13 +57,13 @@ impl AllMediated {
         self.of(node, function).is_some()
     }
 
-    /// Those that have functions of a node.
+    /// Those that have borrowed functions of a node.
     pub fn from(&self, node: u8) -> Vec<Rc<Mediated>> {
         let is = |mediated: &&Rc<Mediated>| mediated.of.node == node && mediated.is_borrowed();
         self.all.borrow().iter().filter(is).cloned().collect()
     }
 
-    /// All functions that guests have: from which node, and which there.
+    /// All functions borrowed for guests, with their nodes.
     pub fn all(&self) -> Vec<(u8, Bdf)> {
         let all = self.all.borrow();
         all.iter().filter(|m| m.is_borrowed()).map(|m| (m.of.node, m.of.function)).collect()
@@ -74,8 +74,8 @@ impl AllMediated {
     }
 }
 
-/// A guest's memory, held, and in a row of the adapter's addresses: a root complex that reads from its peers by itself does so
-/// under its own name, so that a domain of the function's own would not do here. The lender's IOMMU keeps it within.
+/// A guest's memory, pinned and mapped contiguously in the adapter's domain. A separate domain would not work: a root
+/// complex may read from a peer under its own requester ID. The lender's IOMMU restricts the function to this range.
 #[derive(Default)]
 struct Opened {
     held: Vec<(PhysAddr, u64)>,
@@ -83,23 +83,24 @@ struct Opened {
     admitted: Option<Bdf>,
 }
 
-/// A function that is borrowed.
-struct Borrowed {
-    /// Its place in the lender's table, most bytes of a payload that it sends, and what its requests are called here.
+/// A borrowed function.
+struct BorrowedFunction {
+    /// Its index in the lender's requester table, the largest payload that it sends, and its requester ID on this
+    /// host.
     place: u8,
     payload: u16,
     alias: Bdf,
     bars: [Option<Mapping>; 6],
     opened: Option<Opened>,
-    /// Bits of the doorbell.
+    /// Doorbell bits.
     bits: Option<(u8, u8)>,
-    /// Where the guest sees its BARs.
+    /// Guest addresses of its BARs.
     seen: Vec<(u8, u64, u64)>,
-    /// Others that it reaches, and where.
+    /// Other functions that it can access, with the addresses.
     reaches: BTreeMap<Peer, Vec<(u8, u64, u64)>>,
 }
 
-/// A function of another node that a guest has, or may have.
+/// A function of another node that a guest has or may have.
 pub struct Mediated {
     me: Weak<Self>,
     service: Weak<Service>,
@@ -108,21 +109,21 @@ pub struct Mediated {
     bars: Bars,
     capabilities: Vec<(u8, u16)>,
     memory: Rc<GuestMemory>,
-    /// Cycles of a handler that tells the hypervisor.
+    /// Cycles of a handler that signals the hypervisor.
     eventfd: u64,
-    borrowed: RefCell<Option<Borrowed>>,
-    /// The lender has it no more for this guest.
+    borrowed: RefCell<Option<BorrowedFunction>>,
+    /// The lender has revoked it.
     is_lost: Cell<bool>,
-    /// Who is to be told of that.
+    /// Callbacks for that.
     told: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 
 impl Service {
-    /// Offers a function of another node to a guest with this memory, which nobody has borrowed by that. To tell the guest of an
-    /// interrupt takes a handler `eventfd` cycles. In a task of its own.
+    /// Offers a function of another node to a guest with this memory, without borrowing it yet. Signalling an
+    /// interrupt to the guest takes `eventfd` cycles. Runs in a task of its own.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if it is not to be lent, [`Error::Unreachable`] if no cable leads there.
+    /// [`Error::NoDevice`] if the node does not lend it, [`Error::Unreachable`] if no cable leads there.
     pub fn mediate(
         &self,
         node: u8,
@@ -194,7 +195,7 @@ impl Mediated {
         let function = self.of.function;
         let payload = service.payload();
         let asked = service.ask(cpu, self.of.node, Request::BorrowForGuest { function, payload }).await;
-        // A hypervisor takes this for a function that cannot be reset alone.
+        // The hypervisor takes this error as "cannot be reset on its own".
         let asked =
             asked.map_err(|error| if error == Error::NotSupported { Error::NotPermitted } else { error })?;
         let Reply::Lent(terms) = asked else { return Err(Error::Io) };
@@ -213,10 +214,10 @@ impl Mediated {
         }
     }
 
-    fn map_bars(&self, cpu: &Cpu, service: &Service, terms: &Terms) -> Result<Borrowed, Error> {
+    fn map_bars(&self, cpu: &Cpu, service: &Service, terms: &Terms) -> Result<BorrowedFunction, Error> {
         let adapter = &service.adapter;
         let alias = adapter.add_remote(cpu, self.of.node, terms.place)?;
-        let mut borrowed = Borrowed {
+        let mut borrowed = BorrowedFunction {
             place: terms.place,
             payload: terms.payload,
             alias,
@@ -241,7 +242,7 @@ impl Mediated {
         Ok(borrowed)
     }
 
-    /// Finds the guest's memory, holds it, and lets the function reach it.
+    /// Pins the guest's memory and opens it to the function.
     async fn open(&self, cpu: &Cpu) -> Result<(), Error> {
         let service = self.service.upgrade().ok_or(Error::NoDevice)?;
         let alias = match &*self.borrowed.borrow() {
@@ -271,7 +272,7 @@ impl Mediated {
         asked.map(drop)
     }
 
-    /// Ends its interrupts here.
+    /// Stops its interrupts on this host.
     fn silence(&self) {
         let bits = self.borrowed.borrow_mut().as_mut().and_then(|borrowed| borrowed.bits.take());
         if let (Some(bits), Some(service)) = (bits, self.service.upgrade()) {
@@ -279,8 +280,8 @@ impl Mediated {
         }
     }
 
-    /// Gives back all that it has of this host.
-    fn release(&self, cpu: &Cpu, service: &Service, borrowed: Borrowed) {
+    /// Frees all resources on this host.
+    fn release(&self, cpu: &Cpu, service: &Service, borrowed: BorrowedFunction) {
         if let Some(opened) = borrowed.opened {
             opened.close(cpu, service, &self.memory);
         }
@@ -291,8 +292,8 @@ impl Mediated {
         service.adapter.remove_remote(cpu, borrowed.alias);
     }
 
-    /// The lender has it no longer for this guest, or is gone: it reaches nothing here, and the guest nothing of it. Its windows stay
-    /// taken until the guest has let go, so that they lead nowhere else.
+    /// The lender has revoked it or is gone: ends access in both directions. Its windows stay allocated until the
+    /// guest detaches, so that they are not reused.
     pub(crate) fn lost(&self, cpu: &Cpu) {
         if !self.is_borrowed() {
             return;
@@ -307,14 +308,14 @@ impl Mediated {
             opened.close(cpu, &service, &self.memory);
         }
         borrowed.bars.iter().flatten().for_each(|mapping| service.adapter.sever(cpu, *mapping));
-        service.log(format!("{} of node {} is lost to its guest", self.of.function, self.of.node));
+        service.log(format!("{} of node {} was revoked from its guest", self.of.function, self.of.node));
     }
 
-    /// Gives it back; nothing of it is left.
+    /// Returns it to the lender.
     async fn give_back(&self, cpu: &Cpu) {
         let Some(service) = self.service.upgrade() else { return };
         if self.is_borrowed() {
-            // The lender's end first: the function is quiet before its ways are taken from it.
+            // The lender first, so that the function stops its requests before its windows are removed.
             let _ = self.ask(cpu, Request::Return { function: self.of.function }).await;
         }
         let borrowed = self.borrowed.borrow_mut().take();
@@ -324,7 +325,7 @@ impl Mediated {
         self.is_lost.set(false);
     }
 
-    /// Others that the same guest has.
+    /// Other mediated functions of the same guest.
     fn others(&self, service: &Service) -> Vec<Rc<Self>> {
         let all = service.mediated.all.borrow();
         let is_other = |other: &&Rc<Self>| {
@@ -333,7 +334,7 @@ impl Mediated {
         all.iter().filter(is_other).cloned().collect()
     }
 
-    /// Lets functions of the guest reach each other's BARs where the guest sees them, in a task of its own.
+    /// Lets functions of the guest access each other's BARs at guest addresses, in a task of its own.
     fn join_others(&self) {
         let (Some(service), Some(me)) = (self.service.upgrade(), self.me.upgrade()) else { return };
         drop(service.as_task(async move |service: &Rc<Service>, cpu: &Cpu| {
@@ -341,7 +342,7 @@ impl Mediated {
             for other in me.others(service) {
                 for (source, target) in [(&me, &other), (&other, &me)] {
                     if let Err(error) = source.join(cpu, service, target).await {
-                        service.log(format!("{:?} does not reach {:?}: {error}", source.of, target.of));
+                        service.log(format!("{:?} cannot access {:?}: {error}", source.of, target.of));
                     }
                 }
             }
@@ -350,7 +351,7 @@ impl Mediated {
         }));
     }
 
-    /// Lets it reach another where the guest sees that now.
+    /// Lets it access another function's BARs at their current guest addresses.
     async fn join(&self, cpu: &Cpu, service: &Service, target: &Self) -> Result<(), Error> {
         let seen = target.borrowed.borrow().as_ref().map(|there| there.seen.clone()).unwrap_or_default();
         let (place, payload, before) = match &*self.borrowed.borrow() {
@@ -391,7 +392,7 @@ impl Mediated {
         Ok(())
     }
 
-    /// Lets so many of its interrupts, or its legacy one, come to `signal`; none if `count` is 0.
+    /// Reports `count` interrupts, or its legacy one, to `signal`; stops if `count` is 0.
     async fn listen(&self, cpu: &Cpu, count: usize, legacy: bool, signal: Signal) -> Result<(), Error> {
         let function = self.of.function;
         let service = self.service.upgrade().ok_or(Error::NoDevice)?;
@@ -434,8 +435,8 @@ fn inspect(of: Peer, register: u16) -> Request {
 }
 
 impl Opened {
-    /// Holds what memory there is from where a PC has it, low and high, as long as there is more, and makes it a row; gives where
-    /// that begins, and the bytes of both.
+    /// Pins all memory at the PC's low and high addresses and maps it contiguously. Returns the start, and the bytes
+    /// of both parts.
     fn fill(
         &mut self,
         cpu: &Cpu,
@@ -450,7 +451,7 @@ impl Opened {
                 let at = PhysAddr(begin + *found);
                 match memory.pin(at, PIECE) {
                     Ok(pinned) => blocks.extend(pinned.into_iter().map(|block| (block.host, block.length))),
-                    // There is no more.
+                    // End of memory.
                     Err(Error::Invalid) => break,
                     Err(error) => return Err(error),
                 }
@@ -509,14 +510,15 @@ impl VfioDevice for Mediated {
             if on && let Err(error) = self.open(cpu).await {
                 if let Some(service) = self.service.upgrade() {
                     let (function, node) = (self.of.function, self.of.node);
-                    service
-                        .log(format!("a guest's memory is not opened to {function} of node {node}: {error}"));
+                    service.log(format!(
+                        "a guest's memory cannot be opened to {function} of node {node}: {error}"
+                    ));
                 }
                 return;
             }
             let command = header::COMMAND_MEMORY | if on { header::COMMAND_BUS_MASTER } else { 0 };
             let (function, register) = (self.of.function, header::COMMAND);
-            // Whether it may use its line is the lender's to say, in the other byte.
+            // The interrupt-disable bit, in the other byte, belongs to the lender.
             let write = Request::ConfigWrite { function, register, value: command.into(), enables: 1 };
             let _ = self.ask(cpu, write).await;
             if on {
@@ -574,7 +576,7 @@ impl VfioDevice for Mediated {
                 let of = |own: &Mapping| host.0 >= own.at.0 && host.0 < own.at.0 + own.length;
                 borrowed.bars.iter().position(|own| own.as_ref().is_some_and(of))
             };
-            // A BAR with holes is reached up to its first.
+            // A BAR with holes can be accessed up to its first hole.
             let mut seen: Vec<(u8, u64, u64)> = Vec::new();
             for part in parts {
                 let Behind::Host(host) = part.behind else { continue };

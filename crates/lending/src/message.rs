@@ -1,95 +1,97 @@
-//! What services say to each other: 16 words, of which the first, written last, says that the others are there.
+//! Message format of services: 16 words. The first is written last and marks the others as valid.
 
 use platform::Error;
 use wire::pcie::Bdf;
 
 pub(crate) const WORDS: usize = 16;
-/// Bytes of one.
+/// Bytes of a message.
 pub(crate) const BYTES: u64 = 8 * WORDS as u64;
 
-/// A message's words.
+/// Words of a message.
 pub(crate) type Words = [u64; WORDS];
 
-/// What one asks another.
+/// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
-    /// Whether it is there, and still has a function that is lent to it (`lent`), or still lends one.
+    /// Whether the service is running and still has a lease: of a function lent to it (`lent`), or borrowed from it.
     Check { function: Bdf, lent: bool },
-    /// Its `n`th function to be lent.
+    /// Describe the `n`th function to lend.
     Offer(u16),
-    /// To have a function, which is to reach so many bytes of the asker's addresses from 0 on, and sends payloads of at most so
-    /// many.
+    /// Borrow a function. It will access `window` bytes of the borrower's addresses from 0 on, with payloads of at
+    /// most `payload` bytes.
     Borrow { function: Bdf, window: u64, payload: u16 },
-    /// To have it no more.
+    /// Return a function.
     Return { function: Bdf },
-    /// A doubleword of its configuration space.
+    /// Read configuration space.
     ConfigRead { function: Bdf, register: u16 },
-    /// To write the bytes of one that `enables` names.
+    /// Write the bytes of a configuration doubleword selected by `enables`.
     ConfigWrite { function: Bdf, register: u16, value: u32, enables: u8 },
-    /// The lender takes a function back, or has lost it.
+    /// The lender revokes a function or has lost it.
     Revoke { function: Bdf },
-    /// To let a function of another node, in that `place` of its table, reach the BARs of one by payloads of at most so many bytes.
+    /// Let a function of another node, at index `place` of its requester table, access a function's BARs with
+    /// payloads of at most `payload` bytes.
     Admit { function: Bdf, peer: Peer, place: u8, payload: u16 },
-    /// To let a function reach the BARs of another, which its lender `node` says to be there.
+    /// Let a function access a peer's BARs, which are at these addresses of the peer's lender.
     Join { function: Bdf, peer: Peer, bars: Bars },
-    /// To let neither of the two reach the other any more.
+    /// End access between two functions in both directions.
     Part { function: Bdf, peer: Peer },
-    /// A doubleword of the configuration space of a function that is lent, whoever has it: what it is.
+    /// Read configuration space of a function to lend, whoever has it.
     Inspect { function: Bdf, register: u16 },
-    /// Where its BARs are, likewise.
+    /// Report a function's BARs, whoever has it.
     Describe { function: Bdf },
-    /// To have a function for a guest: it reaches nothing yet.
+    /// Borrow a function for a guest; it can access nothing yet.
     BorrowForGuest { function: Bdf, payload: u16 },
-    /// To let it reach a guest's memory at the guest's addresses: below and above the hole for devices, both in a row from `at` of
-    /// the asker's addresses.
+    /// Open a guest's memory to a function at the guest's addresses: the parts below and above the PCI hole,
+    /// contiguous from `at` in the borrower's addresses.
     Open { function: Bdf, at: u64, low: u64, high: u64 },
-    /// To have its interrupts, or its legacy one, ring the asker's doorbell from bit `first` on; no more interrupts if there are 0.
+    /// Forward its interrupts, or its legacy one, to the borrower's doorbell bits from `first`; stop if `count` is 0.
     Interrupts { function: Bdf, first: u8, count: u8, legacy: bool },
-    /// To have its legacy interrupt ring again if it still has a cause, or else when it has one.
+    /// Unmask its legacy interrupt; it is forwarded again if the cause remains.
     Unmask { function: Bdf },
-    /// To let a function that a guest has reach a BAR of another, which its lender says to be `there`, where the guest sees it.
+    /// Let a guest's function access a peer's BAR, which is at `there` of the peer's lender, at the guest address
+    /// `seen`.
     JoinGuest { function: Bdf, peer: Peer, bar: u8, there: (u64, u64), seen: u64 },
 }
 
-/// BARs: where, and how long; 0 for none.
+/// BARs: address and length; 0 if absent.
 pub(crate) type Bars = [(u64, u64); 6];
 
-/// A function of some node.
+/// A function of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Peer {
     pub node: u8,
     pub function: Bdf,
 }
 
-/// What it answers.
+/// A reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reply {
-    /// What was asked for has been done.
+    /// Done.
     Done,
-    /// What was read.
+    /// Value read.
     Value(u32),
-    /// A function that is lent: which, and who has it.
+    /// A function to lend, and the node that has it.
     Offer { function: Bdf, to: Option<u8> },
-    /// The function is the asker's.
+    /// The function is lent to the requester.
     Lent(Terms),
-    /// Where BARs are found.
+    /// Addresses of BARs.
     Bars(Bars),
-    /// Why not.
+    /// The request failed.
     Failed(Error),
 }
 
-/// What a borrower has to know.
+/// What a borrower has to know about a lent function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Terms {
-    /// The function's place among the requesters of the lender's adapter.
+    /// Index in the lender's requester table.
     pub place: u8,
-    /// Most bytes of a payload that it sends.
+    /// Largest payload that it sends (bytes).
     pub payload: u16,
-    /// The addresses by which it reaches those of the borrower from 0 on.
+    /// Address of the function's window onto the borrower's addresses.
     pub window: u64,
-    /// The address by which it reaches the borrower's interrupt controllers.
+    /// Address of the function's window onto the borrower's interrupt controllers.
     pub messages: u64,
-    /// Where its BARs are in the lender, and their lengths; 0 for none.
+    /// Addresses and lengths of its BARs at the lender; 0 if absent.
     pub bars: Bars,
 }
 
@@ -113,12 +115,12 @@ const ERRORS: [Error; 17] = [
     Error::WouldBlock,
 ];
 
-/// The first word: the number of the request, and what kind of message it is.
+/// The first word: sequence number and kind of message.
 pub(crate) fn head(sequence: u32, kind: u32) -> u64 {
     u64::from(sequence) << 32 | u64::from(kind)
 }
 
-/// The number of the request that a first word belongs to; none if there is no message.
+/// Sequence number in a first word; `None` if it is not a message.
 pub(crate) fn sequence(head: u64) -> Option<u32> {
     (head as u32 != 0).then_some((head >> 32) as u32)
 }
@@ -235,7 +237,7 @@ impl Request {
         words
     }
 
-    /// What the words say, if they are a request.
+    /// Decodes a request.
     pub fn parse(words: &Words) -> Option<Self> {
         let of = function(words[1]);
         Some(match words[0] as u32 {
@@ -316,7 +318,7 @@ impl Reply {
         words
     }
 
-    /// What the words say; what makes no sense is an error of its own.
+    /// Decodes a reply; a malformed one becomes an error.
     pub fn parse(words: &Words) -> Self {
         match words[0] as u32 {
             1 => Self::Done,

@@ -1,10 +1,10 @@
-//! A host's service: lender and borrower at once.
+//! A host's lending service, both lender and borrower.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
-use drivers::ntb::Adapter;
+use drivers::ntb::NtbAdapter;
 use kernel::{FunctionInfo, Kernel};
 use platform::Error;
 use platform::cpu::{Async, Cpu};
@@ -20,21 +20,22 @@ use crate::mail::{Asked, Mail, NODES};
 use crate::mediated::AllMediated;
 use crate::message::{Reply, Request};
 
-/// Bytes of a payload that all pass (base spec 7.5.3.4).
+/// Payload size that every function accepts (bytes; base spec 7.5.3.4).
 pub(crate) const LEAST_PAYLOAD: u16 = 128;
 
-/// How a service works.
+/// Parameters of a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LendingParams {
-    /// Bytes of a borrower's addresses that a borrowed function reaches, where the borrower's IOMMU gives them out: a power of two.
+    /// Size of the range of bus addresses that a borrowed function can access if the borrower's IOMMU is on: a power
+    /// of two (bytes).
     pub window: u64,
-    /// Whether it does. If not, the function reaches all of memory.
+    /// Whether that IOMMU is on. If not, the function can access all of memory.
     pub translated: bool,
-    /// How long a reply may take.
+    /// Timeout for a reply.
     pub patience: Duration,
-    /// How often both sides of a lease ask whether the other is still there.
+    /// Interval at which both sides of a lease check that the other still exists.
     pub heartbeat: Duration,
-    /// Cycles of a handler that passes an interrupt on to another host, beside its write.
+    /// Cycles of a handler that forwards an interrupt to another host, without its doorbell write.
     pub forward: u64,
 }
 
@@ -50,57 +51,57 @@ impl Default for LendingParams {
     }
 }
 
-/// What a service has done, and what it holds.
+/// Counters of a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Messages that it has written. None belongs to I/O of a borrowed function.
+    /// Messages written. I/O of borrowed functions needs none.
     pub messages: u64,
-    /// Functions that are lent.
+    /// Functions lent.
     pub lent: usize,
-    /// Of those, such as the IOMMU lets reach their windows alone.
+    /// Lent functions that the IOMMU restricts to their windows.
     pub isolated: usize,
-    /// Pairs of them of which the first reaches the second.
+    /// Pairs of lent functions of which the first can access the second.
     pub joined: usize,
-    /// Functions that are borrowed, those of guests included.
+    /// Functions borrowed, including those for guests.
     pub borrowed: usize,
-    /// Interrupts of functions that guests of other nodes have, which were passed on.
+    /// Interrupts forwarded to guests of other nodes.
     pub forwarded: u64,
-    /// Of the adapter: segments, own requesters, requesters of others in use.
+    /// Adapter resources in use: segments, own requesters, other nodes' requesters.
     pub in_use: [usize; 3],
 }
 
-/// A host's service.
+/// A host's lending service.
 pub struct Service {
     me: Weak<Self>,
     kernel: Weak<Kernel>,
-    pub(crate) adapter: Rc<Adapter>,
+    pub(crate) adapter: Rc<NtbAdapter>,
     pub(crate) params: LendingParams,
     window: u64,
     mail: Mail,
     lender: Rc<Lender>,
     borrower: Borrower,
-    /// Functions that guests have, or may have.
+    /// Functions that guests have or may have.
     pub(crate) mediated: AllMediated,
     pub(crate) doorbell: Doorbell,
-    /// What requests of other nodes' cores are called here.
+    /// Requester ID on this host of each other node's cores.
     aliases: RefCell<BTreeMap<u8, Bdf>>,
-    /// Nodes that are gone, with which leases have not all ended.
+    /// Nodes that are gone and whose leases are still being ended.
     losing: RefCell<BTreeSet<u8>>,
-    /// Somebody asks whether the others are still there.
+    /// Whether the heartbeat task is running.
     beats: Cell<bool>,
-    /// Interrupts passed on.
+    /// Interrupts forwarded.
     forwarded: Cell<u64>,
 }
 
-/// What a host needs before its service can start: a driver for the functions that it lends.
+/// Prerequisites of a service: the driver of the functions to lend.
 pub struct Lendable {
     lender: Rc<Lender>,
     service: Rc<RefCell<Weak<Service>>>,
 }
 
 impl Lendable {
-    /// The driver that holds functions that are to be lent, to be offered to the kernel before all others, and what the service
-    /// needs of it.
+    /// Returns the driver that claims functions to lend, which has to be registered before all others, and the
+    /// service's connection to it.
     pub fn new(offers: Offers) -> (LenderDriver, Self) {
         let lendable = Self { lender: Rc::default(), service: Rc::default() };
         let driver = LenderDriver::new(offers, Rc::clone(&lendable.lender), Rc::clone(&lendable.service));
@@ -109,13 +110,13 @@ impl Lendable {
 }
 
 impl Service {
-    /// Starts the service of a host whose kernel has booted, in a task of its own. The future ends when it answers others.
+    /// Starts the service of a booted host in a task of its own. The future resolves when it answers requests.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the adapter's tables are too small for its neighbours, [`Error::NoMemory`].
     pub fn start(
         kernel: &Rc<Kernel>,
-        adapter: Rc<Adapter>,
+        adapter: Rc<NtbAdapter>,
         lendable: &Lendable,
         params: LendingParams,
     ) -> impl Future<Output = Result<Rc<Self>, Error>> + use<> {
@@ -134,13 +135,13 @@ impl Service {
     async fn begin(
         cpu: &Cpu,
         kernel: Weak<Kernel>,
-        adapter: Rc<Adapter>,
+        adapter: Rc<NtbAdapter>,
         lender: Rc<Lender>,
         params: LendingParams,
     ) -> Result<Rc<Self>, Error> {
         let there = kernel.upgrade().ok_or(Error::NoDevice)?;
         let root = there.root_port_of(adapter.address()).ok_or(Error::NoDevice)?;
-        // What cores ask comes from the root port above the adapter.
+        // Accesses of cores carry the ID of the root port above the adapter.
         adapter.add_local(cpu, root)?;
         let window = match params.translated {
             true => params.window,
@@ -180,22 +181,22 @@ impl Service {
         self.kernel.upgrade()
     }
 
-    /// Bytes of this host's addresses that a borrowed function reaches.
+    /// Size of the window for borrowed functions (bytes).
     pub(crate) fn window(&self) -> u64 {
         self.window
     }
 
-    /// Most bytes of a TLP's payload that pass between this host and its adapter.
+    /// Largest payload between this host and its adapter (bytes).
     pub(crate) fn payload(&self) -> u16 {
         self.function(self.adapter.address()).map_or(LEAST_PAYLOAD, |own| own.max_payload as u16)
     }
 
-    /// What the kernel knows of a function.
+    /// Description of a function.
     pub(crate) fn function(&self, at: FunctionAddress) -> Option<FunctionInfo> {
         self.kernel()?.pci().into_iter().find(|function| function.address() == at)
     }
 
-    /// Whether this host's IOMMU gives out the addresses that functions use.
+    /// Whether this host's IOMMU translates addresses of functions.
     pub(crate) fn translates(&self) -> bool {
         self.params.translated
     }
@@ -206,12 +207,12 @@ impl Service {
         }
     }
 
-    /// Its number in the cluster.
+    /// Its node number.
     pub fn node(&self) -> u8 {
         self.adapter.node()
     }
 
-    /// What it has done, and what it holds.
+    /// Counters.
     pub fn counters(&self) -> Counters {
         Counters {
             messages: self.mail.written.get(),
@@ -224,27 +225,27 @@ impl Service {
         }
     }
 
-    /// Who has which function.
+    /// All lent functions with their borrowers.
     pub fn leases(&self) -> Vec<(Bdf, u8)> {
         self.lender.leases()
     }
 
-    /// Itself, for those that it may outlive.
+    /// A weak reference to itself.
     pub(crate) fn me(&self) -> Weak<Self> {
         Weak::clone(&self.me)
     }
 
-    /// Passes an interrupt of a function on to the node whose guest has it.
+    /// Forwards an interrupt to the node whose guest has the function.
     pub(crate) fn forward(&self, cpu: &Cpu, node: u8, bit: u8) {
         cpu.work(self.params.forward);
         self.forwarded.set(self.forwarded.get() + 1);
         self.mail.ring(cpu, node, 1 << bit);
     }
 
-    /// Asks another node. One that answers neither in time nor whether it is there is lost.
+    /// Sends a request to another node. A node that also fails to answer a check is considered lost.
     ///
     /// # Errors
-    /// As [`Mail::ask`]; what it says.
+    /// As of [`Mail::ask`], or the error in the reply.
     pub(crate) async fn ask(&self, cpu: &Cpu, node: u8, request: Request) -> Result<Reply, Error> {
         let answer = self.mail.ask(cpu, node, request).await;
         if answer == Err(Error::TimedOut) {
@@ -260,14 +261,14 @@ impl Service {
         }
     }
 
-    /// Whether a function that is on its way here is no longer lent.
+    /// Whether a function was revoked while being borrowed.
     pub(crate) fn is_lost(&self, node: u8, function: Bdf) -> bool {
         self.borrower.is_lost((node, function))
     }
 
-    /// Lets cores of nodes that a cable leads to write their mail here.
+    /// Lets cores of connected nodes write to this mailbox.
     async fn admit_neighbours(&self, cpu: &Cpu) -> Result<(), Error> {
-        // Nothing was agreed with a stranger: its cable may have been loose before.
+        // No state is shared with a new node, so it does not matter if its cable was down before.
         let is_stranger =
             |node: &u8| !self.aliases.borrow().contains_key(node) && !self.losing.borrow().contains(node);
         let strangers = (0..NODES).filter(is_stranger).fold(0, |nodes, node| nodes | 1 << node);
@@ -277,7 +278,7 @@ impl Service {
             if self.aliases.borrow().contains_key(&node) {
                 continue;
             }
-            // The root port is the first entry of every service's table.
+            // The root port is the first entry of every node's requester table.
             let alias = self.adapter.add_remote(cpu, node, 0)?;
             self.adapter.admit(cpu, alias)?;
             self.aliases.borrow_mut().insert(node, alias);
@@ -285,7 +286,7 @@ impl Service {
         Ok(())
     }
 
-    /// A doorbell has rung, or a cable has gone or come.
+    /// A doorbell has rung, or a cable was connected or disconnected.
     async fn rung(&self, cpu: &Cpu, bits: u32) {
         if bits & wire::ntb::LINK_CHANGED != 0 {
             self.cables_changed(cpu).await;
@@ -304,7 +305,7 @@ impl Service {
     async fn cables_changed(&self, cpu: &Cpu) {
         let reachable = self.adapter.reachable(cpu).await;
         if let Err(error) = self.admit_neighbours(cpu).await {
-            self.log(format!("a neighbour finds no place: {error}"));
+            self.log(format!("cannot admit a neighbour: {error}"));
         }
         let known: Vec<u8> = self.aliases.borrow().keys().copied().collect();
         for node in known.into_iter().filter(|node| reachable >> node & 1 == 0) {
@@ -313,8 +314,7 @@ impl Service {
         }
     }
 
-    /// A node is no longer there: what it has lent is gone, what it has borrowed comes back. Done in a task of its own; afterwards the
-    /// node may come again.
+    /// A node is gone: ends all leases with it, in a task of its own. Afterwards the node may connect again.
     fn lost(&self, node: u8) {
         self.borrower.lost(node);
         let (Some(kernel), Some(me)) = (self.kernel(), self.me.upgrade()) else { return };
@@ -372,7 +372,7 @@ impl Service {
             }
             Request::Return { function } => {
                 lender.take_back(cpu, self, node, function).await?;
-                self.log(format!("{function} is back from node {node}"));
+                self.log(format!("{function} was returned by node {node}"));
                 Ok(Reply::Done)
             }
             Request::ConfigRead { function, register } => {
@@ -417,7 +417,7 @@ impl Service {
                     Some(mediated) => mediated.lost(cpu),
                     None => self.borrower.revoke(cpu, self, (node, function)).await?,
                 }
-                self.log(format!("node {node} has taken {function} back"));
+                self.log(format!("node {node} has revoked {function}"));
                 Ok(Reply::Done)
             }
         }
@@ -437,17 +437,17 @@ impl Service {
         Ok(Reply::Lent(terms))
     }
 
-    /// Takes a function that is lent back, whatever its borrower is doing; nothing if nobody has it.
+    /// Takes a lent function back, whatever its borrower is doing. Does nothing if it is not lent.
     pub(crate) async fn revoke(&self, cpu: &Cpu, function: Bdf) {
         let lease = self.lender.leases().into_iter().find(|(lent, _)| *lent == function);
         if let Some((_, node)) = lease {
-            // It may not hear it any more: others find out, this does not wait for it.
+            // Do not wait for the borrower: it may be gone, and finds out otherwise.
             let _ = self.mail.ask(cpu, node, Request::Revoke { function }).await;
             let _ = self.lender.take_back(cpu, self, node, function).await;
         }
     }
 
-    /// As long as there are leases, asks their other sides now and then whether they are still there.
+    /// While there are leases, checks at intervals that their other sides still exist.
     pub(crate) fn beat(&self) {
         let (Some(kernel), Some(me)) = (self.kernel(), self.me.upgrade()) else { return };
         if self.beats.replace(true) {
@@ -473,11 +473,11 @@ impl Service {
         });
     }
 
-    /// Asks the other side of a lease whether it is still there; ends the lease if not.
+    /// Checks the other side of a lease, and ends the lease if it is gone.
     async fn check(&self, cpu: &Cpu, node: u8, function: Bdf, lent: bool) {
         match self.ask(cpu, node, Request::Check { function, lent }).await {
             Ok(_) => {}
-            // It is there, and knows nothing of the lease: an answer was lost.
+            // The node exists but does not know the lease: a reply was lost.
             Err(Error::NoDevice) if lent => {
                 let _ = self.lender.take_back(cpu, self, node, function).await;
             }
@@ -492,12 +492,13 @@ impl Service {
         }
     }
 
-    /// Borrows a function of another node, in a task of its own. The future ends with its address here when a driver has had the
-    /// chance to take it, and need not be polled for it to happen.
+    /// Borrows a function of another node and offers it to the drivers. Returns its local address. Runs in a task
+    /// that goes on even if the future is dropped.
     ///
     /// # Errors
-    /// [`Error::Busy`] if somebody has it, [`Error::NoDevice`] if it is not to be lent, [`Error::Unreachable`] if no cable leads
-    /// there, [`Error::NoSpace`] if a window or a table is too small, [`Error::NotSupported`] if it has only legacy interrupts.
+    /// [`Error::Busy`] if it is in use, [`Error::NoDevice`] if the node does not lend it, [`Error::Unreachable`] if
+    /// no cable leads there, [`Error::NoSpace`] if a window or table is too small, [`Error::NotSupported`] if it has
+    /// only legacy interrupts.
     pub fn borrow(
         &self,
         node: u8,
@@ -510,17 +511,17 @@ impl Service {
         })
     }
 
-    /// Gives a borrowed function back, likewise.
+    /// Returns a borrowed function, in a task.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is not borrowed; what the lender says.
+    /// [`Error::Invalid`] if it is not borrowed; errors of the lender.
     pub fn give_back(&self, node: u8, function: Bdf) -> impl Future<Output = Result<(), Error>> + use<> {
         self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
             me.borrower.give_back(cpu, me, (node, function), false).await
         })
     }
 
-    /// Takes a function that is lent back from whoever has it, likewise.
+    /// Takes a lent function back, in a task.
     pub fn take_back(&self, function: Bdf) -> impl Future<Output = Result<(), Error>> + use<> {
         self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
             me.revoke(cpu, function).await;
@@ -528,7 +529,7 @@ impl Service {
         })
     }
 
-    /// What another node lends, and who has it.
+    /// Functions that another node lends, and who has them.
     pub fn offers(&self, node: u8) -> impl Future<Output = Result<Vec<(Bdf, Option<u8>)>, Error>> + use<> {
         self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
             let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! The way to a borrowed function.
+//! Access to a borrowed function.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -17,38 +17,38 @@ use crate::lender::MESSAGES;
 use crate::message::{Peer, Reply, Request};
 use crate::service::Service;
 
-/// Leads to a function of another host: configuration accesses by messages, everything else through windows.
+/// A borrowed function's backend: configuration accesses by messages, everything else through windows.
 pub(crate) struct Way {
     pub service: Weak<Service>,
-    /// The lender, and the function there.
+    /// The lender, and the function's BDF there.
     pub node: u8,
     pub function: Bdf,
-    /// What its requests are called here.
+    /// Its requester ID on this host.
     pub alias: Bdf,
     /// The adapter's function, whose IOMMU domain it shares, and the root port above.
     pub adapter: Bdf,
     pub root: Bdf,
-    /// Where its BARs are found here.
+    /// Windows onto its BARs.
     pub bars: [Option<Mapping>; 6],
-    /// Addresses by which it reaches this host's from 0 on, and how many.
+    /// Address and size of its window onto this host's addresses.
     pub window: (u64, u64),
-    /// Those by which it reaches the interrupt controllers.
+    /// Address of its window onto the interrupt controllers.
     pub messages: u64,
-    /// Other functions that it reaches.
+    /// Other functions that it can access.
     pub peers: Peers,
 }
 
-/// BARs of other borrowed functions that a function reaches.
+/// BARs of other borrowed functions that a function can access.
 pub(crate) type Peers = Rc<RefCell<Vec<PeerBar>>>;
 
-/// One of them.
+/// A BAR of another borrowed function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PeerBar {
     pub peer: Peer,
-    /// Where this host finds it, and how long it is.
+    /// Address for this host, and length.
     pub at: PhysAddr,
     pub length: u64,
-    /// Where the function does.
+    /// Address for the function.
     pub there: u64,
 }
 
@@ -98,7 +98,7 @@ impl Backend for Way {
     }
 
     fn virtual_function(&self, _: Bdf) -> Option<Rc<dyn Backend>> {
-        // They are lent as functions of their own.
+        // Virtual functions are lent as functions of their own.
         None
     }
 
@@ -115,16 +115,16 @@ impl Backend for Way {
     }
 
     fn close(&self) {
-        // The borrower takes its windows back when the kernel has let go.
+        // The borrower frees its windows after the kernel has removed the function.
     }
 }
 
-/// Bits of the addresses below `length`.
+/// Number of address bits for `length` bytes.
 fn bits_of(length: u64) -> u8 {
     length.next_power_of_two().ilog2() as u8
 }
 
-/// The kernel's DMA API, whose addresses begin elsewhere for the function: it reaches them through a window of its own host.
+/// The kernel's DMA API with an address offset: the function reaches this host's addresses through a window.
 struct WindowDma {
     own: Rc<dyn DmaOps>,
     base: u64,
@@ -133,12 +133,12 @@ struct WindowDma {
 }
 
 impl WindowDma {
-    /// What the function calls an address.
+    /// Converts to the function's address.
     fn there(&self, at: Iova) -> Iova {
         Iova::new(self.base + at.get())
     }
 
-    /// What it is called here.
+    /// Converts to this host's address.
     fn here(&self, at: Iova) -> Iova {
         Iova::new(at.get().wrapping_sub(self.base))
     }
@@ -150,7 +150,7 @@ impl WindowDma {
 
 impl DmaOps for WindowDma {
     fn set_mask(&self, bits: u8) -> Result<(), Error> {
-        // All of the window is to be within the function's reach.
+        // The function must be able to address the whole window.
         let last = self.base + (self.length - 1);
         if bits < 64 && last >> bits != 0 {
             return Err(Error::NotSupported);
@@ -191,7 +191,7 @@ impl DmaOps for WindowDma {
         length: u64,
         direction: Direction,
     ) -> Result<Iova, Error> {
-        // What is borrowed, too, has been joined with it when it was borrowed.
+        // Borrowed functions were joined with it when they were borrowed.
         let end = at.0.checked_add(length).ok_or(Error::Invalid)?;
         let holds = |bar: &&PeerBar| bar.at <= at && end <= bar.at.0 + bar.length;
         if let Some(bar) = self.peers.borrow().iter().find(holds) {

@@ -494,7 +494,7 @@ fn own_functions_take_no_more_than_half_of_a_table() {
             _ => assert_eq!((own, remote), (3, 4), "{log:?}"),
         }
         assert!(
-            log.iter().any(|(_, line)| line.contains("finds no place") || line.contains("does not reach")),
+            log.iter().any(|(_, line)| line.contains("gets no entry") || line.contains("cannot access")),
             "{log:?}"
         );
         // Those that are lent find a place.

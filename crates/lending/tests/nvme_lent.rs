@@ -6,7 +6,7 @@ mod ground;
 mod suite;
 
 use devices::nvme::{Fault, FaultKind};
-use drivers::nvme::State;
+use drivers::nvme::ControllerState;
 use kernel::DmaMode;
 use platform::Error;
 use platform::block::{BlockOp, Segment};
@@ -28,7 +28,7 @@ fn a_drive_that_hangs_comes_back_clean() {
         machine.control.inject(Fault { queue: None, opcode: None, after: 0, kind: FaultKind::Deaf });
         assert_eq!(read(&machine), Err(Error::TimedOut), "{mode:?}");
         machine.settle();
-        assert_eq!(machine.controller().state(), State::Dead, "{mode:?}");
+        assert_eq!(machine.controller().state(), ControllerState::Dead, "{mode:?}");
         let driver = machine.controller();
         computer.give_back(&machine.simulation);
         assert_eq!(driver.dma_counters().live(), 0, "{mode:?}");

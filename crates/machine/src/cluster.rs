@@ -1,4 +1,4 @@
-//! What a scenario says of a cluster: cables between NTB adapters, switches between them, and which function is lent to whom.
+//! The cluster of a scenario: cables between NTB adapters, switches between them, and lent functions.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ use units::{Bytes, Duration};
 record! {
     /// A cable between two NTB adapters, or between one and a cluster switch.
     pub struct NtbCableEntry {
-        /// What the scenario calls it, where something else names it.
+        /// Name, if something else refers to it.
         name: Option<Placed<String>>,
-        /// What it joins: `a:n0` for the adapter `n0` of host `a`, `cs` for cluster switch `cs`.
+        /// Its ends: `a:n0` for the adapter `n0` of host `a`, `cs` for cluster switch `cs`.
         ends: Vec<Placed<String>>,
-        /// Lanes that it has; what the adapters' file says if not given.
+        /// Number of lanes; what the adapters' file says if not given.
         lanes: Option<Placed<LinkWidth>>,
-        /// From one end to the other beside what its ends take; 10 ns (about 2 m) if not given.
+        /// Delay from one end to the other, without the latency of the ends; 10 ns (about 2 m) if not given.
         propagation: Option<Duration>,
     }
     check |cable: &NtbCableEntry, check: &mut Check<'_>| {
@@ -38,25 +38,25 @@ record! {
 record! {
     /// A switch between cables of NTB adapters.
     pub struct ClusterSwitchEntry {
-        /// What the scenario calls it.
+        /// Name.
         name: Placed<String>,
         /// The switch: a name, or the path of a file.
         part: Placed<String>,
-        /// What to change in it, as its file spells it.
+        /// Changes to the switch, with the keys of its file.
         change: Option<Changes>,
     }
 }
 
 record! {
-    /// A function of one host that another has for a while.
+    /// A function of one host that another host borrows.
     pub struct BorrowEntry {
         /// The device: `b:gpu0` for the device `gpu0` of host `b`, `b:nic:vf0` for the first virtual function of its NIC `nic`.
         function: Placed<String>,
-        /// Who has it: a host, or `a/x` for the virtual machine `x` of host `a`.
+        /// The borrower: a host, or `a/x` for the virtual machine `x` of host `a`.
         by: Placed<String>,
-        /// From when on; from before the programs start if not given.
+        /// Start of the loan; before the programs start if not given.
         from: Option<Duration>,
-        /// Until when; to the end if not given.
+        /// End of the loan; the end of the run if not given.
         until: Option<Duration>,
     }
     check |borrow: &BorrowEntry, check: &mut Check<'_>| {
@@ -66,49 +66,49 @@ record! {
     }
 }
 
-/// What an end of a cable is.
+/// The end of a cable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClusterEnd {
-    /// An adapter: host and device.
+    /// An adapter: indices of host and device.
     Adapter(usize, usize),
     /// A cluster switch.
     Switch(usize),
 }
 
-/// A cable with its ends found.
+/// A cable with its ends resolved.
 #[derive(Debug, Clone)]
 pub struct NtbCableSetup {
-    /// What the scenario calls it.
+    /// Name.
     pub name: Option<String>,
     /// Its ends.
     pub ends: [ClusterEnd; 2],
     /// Lanes.
     pub lanes: u32,
-    /// From one end to the other beside what its ends take.
+    /// Delay from one end to the other, without the latency of the ends.
     pub propagation: Duration,
 }
 
-/// A function that is borrowed.
+/// A borrowed function.
 #[derive(Debug, Clone)]
 pub struct BorrowSetup {
-    /// What the scenario calls it.
+    /// Name.
     pub name: Placed<String>,
     /// The host that lends it.
     pub lender: usize,
-    /// What it is there.
+    /// The function on the lender.
     pub function: PassedSetup,
-    /// The host that has it, or whose virtual machine does.
+    /// The borrowing host, or the host of the borrowing virtual machine.
     pub by: usize,
-    /// That virtual machine.
+    /// The borrowing virtual machine.
     pub vm: Option<usize>,
-    /// From when on, counted from when programs start; zero for before that.
+    /// Start of the loan, relative to the programs' start; zero if it starts before them.
     pub from: Duration,
-    /// Until when.
+    /// End of the loan.
     pub until: Option<Duration>,
 }
 
 impl BorrowSetup {
-    /// What the function reaches while it is lent, in words: its lender's IOMMU decides that.
+    /// A sentence on the memory that the function reaches while it is lent; the lender's IOMMU decides.
     pub fn reach(&self, hosts: &[HostSetup]) -> String {
         let [lender, by] = [self.lender, self.by].map(|host| &hosts[host]);
         let (name, reached) = (&self.name.value, self.reached(hosts));
@@ -124,22 +124,22 @@ impl BorrowSetup {
         }
     }
 
-    /// Whether a host itself has it.
+    /// Whether a host itself borrows it.
     pub fn is_by_host(&self, host: usize) -> bool {
         self.by == host && self.vm.is_none()
     }
 
-    /// Whether another has the same function.
+    /// Whether another loan is of the same function.
     fn is_of_same(&self, other: &Self) -> bool {
         (self.lender, self.function) == (other.lender, other.function)
     }
 
-    /// Whether a virtual machine of a host has it.
+    /// Whether a virtual machine of a host borrows it.
     pub fn is_by_vm(&self, host: usize, vm: usize) -> bool {
         self.by == host && self.vm == Some(vm)
     }
 
-    /// Bytes of the borrower's memory that it reaches.
+    /// Size of the borrower's memory that it reaches.
     fn reached(&self, hosts: &[HostSetup]) -> Bytes {
         match self.vm {
             Some(vm) => hosts[self.by].vms[vm].memory,
@@ -151,16 +151,16 @@ impl BorrowSetup {
 /// A scenario's cluster.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterSetup {
-    /// Cluster switches: what the scenario calls each, and its file.
+    /// Cluster switches: name and file.
     pub switches: Vec<(String, ClusterSwitch)>,
     /// Cables.
     pub cables: Vec<NtbCableSetup>,
-    /// Who has which function, in the order in which that begins.
+    /// Loans, in order of their start.
     pub borrows: Vec<BorrowSetup>,
 }
 
 impl ClusterSetup {
-    /// What such a borrower has of functions for the first time: one that comes back has the name that it had.
+    /// The functions that a borrower gets for the first time; a function that comes back keeps its kernel name.
     pub fn first_borrows<'a>(
         &'a self,
         is_by: impl Fn(&BorrowSetup) -> bool + Copy + 'a,
@@ -173,13 +173,13 @@ impl ClusterSetup {
     }
 }
 
-/// Most adapters of a cluster: a bit of a register stands for each.
+/// Maximum number of adapters: each has a bit in a register.
 const MOST_ADAPTERS: usize = 64;
-/// Cable length where a scenario does not say it.
+/// Default cable delay.
 const PROPAGATION: Duration = Duration::from_ns(10);
-/// Segments that a service takes for each neighbour's memory and registers.
+/// Segments that the service uses per neighbour, for memory and registers.
 const MAIL_SEGMENTS: u64 = 2;
-/// Segments of a lease for messages; and a borrower's for each BAR, of which most devices have no more than two.
+/// Segments of a loan: for messages on the lender, and for BARs on the borrower (most devices have up to two).
 const LEASE_SEGMENTS: u64 = 2;
 
 /// The adapter of a device.
@@ -190,31 +190,31 @@ pub fn adapter(host: &HostSetup, device: usize) -> Option<&Ntb> {
     }
 }
 
-/// A host's adapters, by the numbers of the devices.
+/// A host's adapters and their device indices.
 fn adapters(host: &HostSetup) -> impl Iterator<Item = (usize, &Ntb)> {
     (0..host.devices.len()).filter_map(|device| Some((device, adapter(host, device)?)))
 }
 
-/// The number of an adapter in the cluster: they are counted from 0 through all hosts.
+/// The cluster node number of an adapter: adapters are counted across all hosts, from 0.
 pub fn node(hosts: &[HostSetup], host: usize, device: usize) -> u8 {
     let before: usize = hosts[..host].iter().map(|host| adapters(host).count()).sum();
     (before + adapters(&hosts[host]).filter(|(other, _)| *other < device).count()) as u8
 }
 
-/// The PCI segment in which other hosts' kernels have what a host lends by its first adapter.
+/// The PCI segment in which other hosts' kernels see the functions that a host lends through its first adapter.
 pub(crate) fn segment(hosts: &[HostSetup], lender: usize) -> u16 {
     let first = adapters(&hosts[lender]).next().map_or(0, |(device, _)| device);
     u16::from(node(hosts, lender, first)) + 1
 }
 
-/// What goes wrong in finding, and what is right.
-type Refused = (String, String);
+/// An error and its remedy.
+type Mismatch = (String, String);
 
 impl ClusterSetup {
-    /// Finds what the entries name.
+    /// Resolves the names in the entries.
     ///
     /// # Errors
-    /// If the file of a switch is wrong.
+    /// If a switch's file is invalid.
     pub(crate) fn find(
         library: &Library,
         hosts: &[HostSetup],
@@ -253,18 +253,18 @@ impl ClusterSetup {
         Ok(found)
     }
 
-    /// Whether a whole device of a host is lent, so that its own host's drivers do not have it: those have one that serves virtual machines
-    /// until it is borrowed.
+    /// Whether a whole device of a host is lent before the programs start, so that the host's own drivers do not bind
+    /// to it: until it is borrowed, the driver for virtual machines holds it.
     pub fn lends(&self, hosts: &[HostSetup], host: usize, device: usize) -> bool {
         self.lends_function(host, PassedSetup { device, vf: None }) && !hosts[host].serves_vms(device)
     }
 
-    /// Whether a device, or one of its virtual functions, is ever lent.
+    /// Whether a device or one of its virtual functions is ever lent.
     pub(crate) fn lends_function(&self, host: usize, function: PassedSetup) -> bool {
         self.lent_by(host).any(|lent| lent == function)
     }
 
-    /// What a host lends; what it lends several times comes as often.
+    /// The functions that a host lends, once per loan.
     pub fn lent_by(&self, host: usize) -> impl Iterator<Item = PassedSetup> {
         self.borrows.iter().filter(move |borrow| borrow.lender == host).map(|borrow| borrow.function)
     }
@@ -333,8 +333,8 @@ impl ClusterSetup {
         });
     }
 
-    /// The end of a cable by its name.
-    fn end(&self, hosts: &[HostSetup], name: &str) -> Result<ClusterEnd, Refused> {
+    /// The end of a cable with this name.
+    fn end(&self, hosts: &[HostSetup], name: &str) -> Result<ClusterEnd, Mismatch> {
         if let Some(switch) = self.switches.iter().position(|(own, _)| own == name) {
             return Ok(ClusterEnd::Switch(switch));
         }
@@ -354,7 +354,7 @@ impl ClusterSetup {
         };
         let refused = |message: String| (message, help());
         let (host, device) =
-            name.split_once(':').ok_or_else(|| refused(format!("`{name}` is no end of a cable")))?;
+            name.split_once(':').ok_or_else(|| refused(format!("`{name}` is not an end of a cable")))?;
         let number = hosts.iter().position(|own| own.name == host);
         let number = number.ok_or_else(|| refused(format!("there is no host `{host}`")))?;
         let own = &hosts[number];
@@ -368,7 +368,7 @@ impl ClusterSetup {
         &self,
         hosts: &[HostSetup],
         entry: &'e BorrowEntry,
-    ) -> Result<BorrowSetup, (&'e Placed<String>, Refused)> {
+    ) -> Result<BorrowSetup, (&'e Placed<String>, Mismatch)> {
         let names = || suggest::list(hosts.iter().map(|host| host.name.as_str()));
         let host = |name: &str| hosts.iter().position(|own| own.name == name);
         let of_by = |message: String, help: String| (&entry.by, (message, help));
@@ -429,7 +429,7 @@ impl ClusterSetup {
                 "another device, or not both".to_owned(),
             ));
         }
-        // A lender's windows lead over its adapter to other hosts: its own guests get a function by VFIO alone.
+        // A lender's windows lead through its adapter to other hosts; its own guests get functions only by VFIO.
         if lender == by {
             let help = match vm_name {
                 None => "another host, or no `[[borrow]]`".to_owned(),
@@ -461,7 +461,7 @@ impl ClusterSetup {
         })
     }
 
-    /// Whether cables and switches lead from one host's first adapter to another's.
+    /// Whether cables and switches connect the first adapters of two hosts.
     fn reaches(&self, from: usize, to: usize) -> bool {
         let is_of = |end: &ClusterEnd, host: usize| matches!(end, ClusterEnd::Adapter(of, _) if *of == host);
         let mut seen: Vec<ClusterEnd> =
@@ -474,7 +474,7 @@ impl ClusterSetup {
                 if is_of(&other, to) {
                     return true;
                 }
-                // Nothing passes through an adapter.
+                // Adapters do not forward.
                 if matches!(other, ClusterEnd::Switch(_)) && !seen.contains(&other) {
                     seen.push(other);
                 }
@@ -483,12 +483,12 @@ impl ClusterSetup {
         false
     }
 
-    /// Hosts that a host's service has to do with.
+    /// Number of hosts with which a host's service communicates.
     fn neighbours(&self, hosts: &[HostSetup], of: usize) -> u64 {
         (0..hosts.len()).filter(|&other| other != of && self.reaches(of, other)).count() as u64
     }
 
-    /// Complains of adapters whose tables are too small for what is borrowed at once.
+    /// Checks that the adapters' tables are large enough for concurrent loans.
     fn check_tables(&self, hosts: &[HostSetup], wrong: &mut Vec<Diagnostic>) {
         let meets = |a: &BorrowSetup, b: &BorrowSetup| {
             let is_before = |a: &BorrowSetup, b: &BorrowSetup| a.until.is_some_and(|until| until <= b.from);
@@ -498,7 +498,7 @@ impl ClusterSetup {
             let (lender, by) = (borrow.lender, borrow.by);
             let others = || self.borrows.iter().filter(|other| meets(borrow, other));
             if others().any(|other| other.is_of_same(borrow) && !std::ptr::eq(other, borrow)) {
-                // Exclusive: the later one is told while the scenario runs.
+                // Loans are exclusive: a conflicting later one is reported at run time.
                 continue;
             }
             let lent = others().filter(|other| other.lender == lender).count() as u64;
@@ -514,7 +514,7 @@ impl ClusterSetup {
                 .sum::<u64>()
                 + MAIL_SEGMENTS * self.neighbours(hosts, lender);
             let problems = [
-                // The root port's own, and one for each function; beside those, the root ports of neighbours.
+                // One for the root port and one per function; in addition, one per neighbour's root port.
                 (
                     lender,
                     at_lender,
@@ -530,7 +530,7 @@ impl ClusterSetup {
                     self.neighbours(hosts, by) + borrowed,
                 ),
                 (lender, at_lender, "segments", u64::from(at_lender.segments.value.get()), segments),
-                // At least one for the registers of each function.
+                // At least one per function, for its registers.
                 (
                     by,
                     at_borrower,

@@ -1,10 +1,10 @@
-//! What is wrong with a file, where, and what would be right.
+//! Errors in files, with location and remedy.
 
 use crate::source::Place;
 use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 use std::fmt;
 
-/// One thing that is wrong with an input text.
+/// An error in an input text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The text's name, usually a file's path.
@@ -13,11 +13,11 @@ pub struct Diagnostic {
     pub line: usize,
     /// Column in characters, counted from one.
     pub column: usize,
-    /// What is wrong, on one line; names the key.
+    /// The error, on one line; names the key.
     pub message: String,
-    /// A few words for the underlined text.
+    /// A short label for the underlined text.
     pub label: String,
-    /// What would be right: the allowed values, the nearest key, the remedy.
+    /// The remedy: allowed values, the nearest key, or what to do.
     pub help: Option<String>,
     place: Place,
 }
@@ -40,12 +40,11 @@ impl Diagnostic {
         self
     }
 
-    /// The message with its source line, underlined, as a compiler shows it.
-    /// `colour` is for terminals.
+    /// The message with its source line, underlined, in the style of a compiler. `colour` is for terminals.
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         if self.place.source.text.is_empty() {
-            // A name from the command line is in the message already.
+            // A name from the command line is already part of the message.
             let is_told = self.message.contains(&format!("`{}`", self.file));
             let origin = (!is_told).then(|| Origin::path(self.file.as_str()));
             let help = self.help.as_deref().map(|help| Level::HELP.message(help));
@@ -74,20 +73,20 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Everything that is wrong with an input, in the order of its text. Never empty.
+/// All errors of an input, in order of its text. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.list())]
 pub struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
     pub(crate) fn new(mut all: Vec<Diagnostic>) -> Self {
-        // A key that is both misspelt and missing is reported where it stands first.
+        // A key that is both misspelt and missing is reported where it occurs first.
         all.sort_by(|a, b| (&a.file, a.place.span.start).cmp(&(&b.file, b.place.span.start)));
         all.dedup();
         Self(all)
     }
 
-    /// The single complaint `message`, about something that has no text.
+    /// A single error about something without a text.
     pub fn about(name: &str, message: impl Into<String>, help: Option<String>) -> Self {
         let source = std::sync::Arc::new(crate::source::Source { name: name.into(), text: String::new() });
         let mut diagnostic = Diagnostic::new(&Place::new(&source, 0..0), message);
@@ -95,13 +94,13 @@ impl Diagnostics {
         Self(vec![diagnostic])
     }
 
-    /// All complaints of several inputs together; `None` if there are none.
+    /// All errors of several inputs; `None` if there are none.
     pub fn together(several: impl IntoIterator<Item = Self>) -> Option<Self> {
         let all: Vec<Diagnostic> = several.into_iter().flat_map(|one| one.0).collect();
         (!all.is_empty()).then(|| Self::new(all))
     }
 
-    /// The complaints, one by one.
+    /// The errors.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.0.iter()
     }

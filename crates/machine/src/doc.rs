@@ -1,4 +1,4 @@
-//! A file as it is edited: overrides, fitted figures, and back to text.
+//! A file with edits: overrides and fitted parameters; can be written back to text.
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figure::{AnyFigure, Determined, Kind, Provenance};
@@ -12,20 +12,19 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Which folder a kind of file is kept in, and what messages call it.
+/// A kind of file: its folder and its name in messages.
 pub trait Kindred: Read {
-    /// What messages call such a file.
+    /// Name of the kind in messages.
     const WHAT: &'static str;
-    /// Where the library keeps them.
+    /// Its folder in the library.
     const FOLDER: &'static str;
-    /// Keys that a file does not take over from the one that it extends.
+    /// Keys that are not inherited from the extended file.
     const OWN: &'static [&'static str] = &[];
 }
 
-/// A machine, part or scenario file: its text with what was changed since.
+/// A machine, part or scenario file: its text and later changes.
 ///
-/// Changing is checked when the typed content is asked for, with messages that
-/// point at the change.
+/// Changes are validated when the typed content is requested; errors then refer to the change.
 #[derive(Debug, Clone)]
 pub struct Doc<T> {
     source: Arc<Source>,
@@ -46,29 +45,29 @@ struct Change {
     provenance: Option<Provenance>,
 }
 
-/// A figure of a file: its path and what it says.
+/// A parameter of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listed {
     /// Dotted path, as `--set` takes it.
     pub path: String,
-    /// The value as the file spells it.
+    /// The value as written in the file.
     pub value: String,
-    /// The value in base units (picoseconds, bytes, hertz, per second) where it is a number.
+    /// The value in base units (picoseconds, bytes, hertz, per second) if it is a number.
     pub number: Option<f64>,
-    /// All that the value can be, where that is a handful of names.
+    /// All possible values, if these are a few names.
     pub choices: Vec<&'static str>,
-    /// Where the value comes from.
+    /// Provenance of the value.
     pub provenance: Provenance,
 }
 
 impl<T: Kindred> Doc<T> {
-    /// The file called `name` in `library`, or at that path.
+    /// Loads the file with this name from `library`, or from this path.
     pub fn load(library: &Library, name: &str) -> Result<Self, Diagnostics> {
         let source = library.find(name, None, T::FOLDER, T::WHAT).map_err(|missing| missing.alone(name))?;
         Ok(Self::of(library, source))
     }
 
-    /// As [`Self::load`], with complaints about the name pointing at the place that gives it.
+    /// As [`Self::load`]; errors about the name refer to `place`.
     pub(crate) fn load_at(library: &Library, name: &str, place: &Place) -> Result<Self, Diagnostics> {
         let source = library
             .find(name, Some(&place.source.name), T::FOLDER, T::WHAT)
@@ -76,7 +75,7 @@ impl<T: Kindred> Doc<T> {
         Ok(Self::of(library, source))
     }
 
-    /// A file with this text; `name` is what messages call it.
+    /// Creates a file from text; `name` is its name in messages.
     pub fn from_text(library: &Library, name: &str, text: &str) -> Self {
         Self::of(library, Arc::new(Source { name: name.into(), text: text.into() }))
     }
@@ -85,7 +84,7 @@ impl<T: Kindred> Doc<T> {
         Self { source, library: library.clone(), changes: Vec::new(), content: PhantomData }
     }
 
-    /// What messages call the file: its path, or `machines/NAME.toml` for one that came with the program.
+    /// Name in messages: its path, or `machines/NAME.toml` for a built-in file.
     pub fn name(&self) -> &str {
         &self.source.name
     }
@@ -95,15 +94,15 @@ impl<T: Kindred> Doc<T> {
         &self.source.text
     }
 
-    /// Whether the file has this key at its top.
+    /// Whether the file has this top-level key.
     ///
     /// # Errors
-    /// If the file is no TOML.
+    /// If the file is not valid TOML.
     pub fn has(&self, key: &str) -> Result<bool, Diagnostics> {
         Ok(matches!(self.tree()?.value, Value::Table(table) if table.contains_key(key)))
     }
 
-    /// The typed content, with all changes made so far; all errors if there are any.
+    /// Parses the content with all changes so far; returns all errors.
     pub fn read(&self) -> Result<T, Diagnostics> {
         let root =
             Entry { key: Place::new(&self.source, 0..0), node: self.tree()?, source: None, provenance: None };
@@ -114,11 +113,11 @@ impl<T: Kindred> Doc<T> {
         }
     }
 
-    /// The file's tree over those it extends, with all changes.
+    /// The file's tree merged with those that it extends and with all changes.
     fn tree(&self) -> Result<Node, Diagnostics> {
         let mut layers = vec![tree::parse(&self.source)?];
         while let Some((name, place)) = extends(layers.last().expect("never empty")) {
-            // Far more than anybody nests on purpose.
+            // More than any sensible nesting.
             if layers.len() > 8 {
                 return Err(Diagnostics::new(vec![
                     Diagnostic::new(&place, "`extends` goes in a circle").label("extends itself in the end"),
@@ -144,20 +143,20 @@ impl<T: Kindred> Doc<T> {
         Ok(tree)
     }
 
-    /// Sets the value at the dotted `path` to `text`, as `--set PATH=TEXT` does. A list's item is named by its number,
-    /// counted from 0, or by its `name`.
+    /// Sets the value at the dotted `path` to `text`, like `--set PATH=TEXT`. An item of a list is addressed by its
+    /// index, from 0, or by its `name`.
     ///
-    /// `text` is TOML; what is not is taken as text without its quotes, so that
-    /// `62 ns` needs none. The figure's source becomes the override.
+    /// `text` is TOML; anything else is taken as a string without quotes, so that `62 ns` needs none. The parameter's
+    /// provenance becomes an override.
     ///
     /// # Errors
-    /// If the path is empty. A path or value that the file cannot have shows when it is read.
+    /// If the path is empty. Invalid paths and values are reported when the file is read.
     pub fn set(&mut self, path: &str, text: &str) -> Result<(), Diagnostics> {
         self.set_by("--set", None, path, text)
     }
 
-    /// As [`Self::set`], for the command line's `option`, to which complaints point; the path begins in the table
-    /// called `within`, if one is given.
+    /// As [`Self::set`], for the command line's `option`, which errors refer to. The path is relative to the table
+    /// `within`, if given.
     ///
     /// # Errors
     /// As [`Self::set`].
@@ -174,15 +173,15 @@ impl<T: Kindred> Doc<T> {
         self.change(option, within, path, text, Some(provenance))
     }
 
-    /// Sets the figure at the dotted `path` to `text` and states where that comes from, as fitting does.
+    /// Sets the parameter at the dotted `path` to `text` with a provenance, as fitting does.
     pub fn set_figure(&mut self, path: &str, text: &str, provenance: Provenance) -> Result<(), Diagnostics> {
         self.change("--set", None, path, text, Some(provenance))
     }
 
-    /// States anew where the figure at the dotted `path` comes from; its value stays as it is spelt.
+    /// Changes the provenance of the parameter at the dotted `path`; its value stays as written.
     ///
     /// # Errors
-    /// If the file is wrong, or has no such figure.
+    /// If the file is invalid or has no such parameter.
     pub fn restate(&mut self, path: &str, provenance: Provenance) -> Result<(), Diagnostics> {
         let text = match self.spelling(path)? {
             Some(spelt) => spelt,
@@ -191,7 +190,8 @@ impl<T: Kindred> Doc<T> {
         self.set_figure(path, &text, provenance)
     }
 
-    /// How the file itself spells the value of the figure at `path`; `None` if it does not, or a change came in between.
+    /// The value of the parameter at `path` as written in the file; `None` if the file does not contain it or it was
+    /// changed.
     fn spelling(&self, path: &str) -> Result<Option<String>, Diagnostics> {
         if self.changes.iter().any(|change| change.path.join(".") == path) {
             return Ok(None);
@@ -202,7 +202,7 @@ impl<T: Kindred> Doc<T> {
         Ok(value.map(|value| value.to_string().trim().to_owned()))
     }
 
-    /// Sets what the keys of `path`, dots in them and all, lead to. For what is no figure.
+    /// Sets the value at `path`, whose keys may contain dots. Not for parameters.
     ///
     /// # Panics
     /// If `path` is empty.
@@ -212,10 +212,10 @@ impl<T: Kindred> Doc<T> {
         self.spell("--set", &path.join("."), segments, text, None);
     }
 
-    /// Takes the key and what it leads to out of the file's text.
+    /// Removes a key and its value from the file's text.
     ///
     /// # Errors
-    /// If the file is no TOML.
+    /// If the file is not valid TOML.
     pub fn remove(&mut self, key: &str) -> Result<(), Diagnostics> {
         let mut document = self.document()?;
         if document.remove(key).is_some() {
@@ -225,13 +225,13 @@ impl<T: Kindred> Doc<T> {
         Ok(())
     }
 
-    /// The file as it is written, without changes.
+    /// The file as written, without changes.
     fn document(&self) -> Result<toml_edit::DocumentMut, Diagnostics> {
         let wrong = |error: toml_edit::TomlError| Diagnostics::about(self.name(), error.to_string(), None);
         self.source.text.parse().map_err(wrong)
     }
 
-    /// Makes a change that another file states.
+    /// Applies a change stated in another file.
     pub(crate) fn lay(&mut self, changed: &Changed) -> Result<(), Diagnostics> {
         let path = segments(&changed.path, &changed.place)?;
         let statement = format!("override: {} of {}", changed.path, changed.place.source.name);
@@ -245,7 +245,7 @@ impl<T: Kindred> Doc<T> {
         let (key, place, value) = (changed.key.clone(), changed.place.clone(), changed.value.clone());
         let text = &changed.place.source.text[changed.place.span.clone()];
         let from = &changed.place.source.name;
-        // The command line says itself what it changes, and what is no file's change is the program's own doing.
+        // Command-line changes are already recorded, and changes without a file are internal.
         if from.ends_with(".toml") {
             let change = format!("{from}: {}: {} = {}", self.source.name, changed.path, text.trim());
             self.library.keep_change(change);
@@ -290,20 +290,20 @@ impl<T: Kindred> Doc<T> {
         self.changes.push(Change { path: segments, key, place, value, spelling, provenance });
     }
 
-    /// The value at the dotted `path` as a file would spell it, or nothing if there is none.
+    /// The value at the dotted `path` as a file would write it; `None` if there is none.
     pub fn get(&self, path: &str) -> Result<Option<String>, Diagnostics> {
         Ok(self.list()?.into_iter().find(|figure| figure.path == path).map(|figure| figure.value))
     }
 
-    /// Every figure with its path, value and provenance, in the order of the schema.
+    /// All parameters with path, value and provenance, in order of the schema.
     pub fn list(&self) -> Result<Vec<Listed>, Diagnostics> {
         Ok(figures(&self.read()?))
     }
 
-    /// The file's text with all changes, its comments and order kept.
+    /// The file's text with all changes; keeps comments and order.
     ///
     /// # Errors
-    /// If the file or a change is wrong: a wrong file is not written.
+    /// If the file or a change is invalid: invalid files are not written.
     pub fn to_text(&self) -> Result<String, Diagnostics> {
         let figures: BTreeSet<String> = self.list()?.into_iter().map(|figure| figure.path).collect();
         let mut document = self.document()?;
@@ -321,16 +321,15 @@ impl<T: Kindred> Doc<T> {
     }
 }
 
-/// Every figure in `content` with its path, value and provenance.
+/// All parameters of `content` with path, value and provenance.
 pub fn figures(content: &impl Read) -> Vec<Listed> {
     let mut all = Vec::new();
     content.figures("", &mut |path, figure| all.push(Listed::of(path, figure)));
     all
 }
 
-/// Sets the figure at `path` of `content` to the nearest possible to `number`
-/// in base units; false, and nothing changed, if there is none such. For
-/// fitting, which tries many values without going through text.
+/// Sets the parameter at `path` to the closest possible value to `number`, in base units. Returns false without a
+/// change if there is none. For fitting, which tries many values without parsing text.
 pub fn set_number(content: &mut impl Read, path: &str, number: f64) -> bool {
     let mut done = false;
     content.figures_mut("", &mut |here, figure| {
@@ -365,7 +364,7 @@ fn segments(path: &str, place: &Place) -> Result<Vec<String>, Diagnostics> {
     Ok(segments)
 }
 
-/// What a file says it extends.
+/// The file that a file extends.
 fn extends(node: &Node) -> Option<(String, Place)> {
     let Value::Table(table) = &node.value else { return None };
     match &table.get("extends")?.node {
@@ -374,7 +373,7 @@ fn extends(node: &Node) -> Option<(String, Place)> {
     }
 }
 
-/// What an item of a list gives as its name.
+/// The `name` of a list's item.
 fn name_of(item: &Node) -> Option<&str> {
     let Value::Table(table) = &item.value else { return None };
     match &table.get("name")?.node.value {
@@ -384,7 +383,7 @@ fn name_of(item: &Node) -> Option<&str> {
 }
 
 impl Change {
-    /// Makes the change in a tree, with places that point at the change.
+    /// Applies the change to a tree; places refer to the change.
     fn apply(&self, tree: &mut Node) -> Result<(), Box<Diagnostic>> {
         let mut node = tree;
         let (last, above) = self.path.split_last().expect("paths are not empty");
@@ -413,7 +412,7 @@ impl Change {
         Ok(())
     }
 
-    /// The item of a list that the path's segment at `depth` means: its number, or what it gives as its `name`.
+    /// The item of a list addressed by the path's segment at `depth`: by index or `name`.
     fn item<'a>(&self, items: &'a mut [Node], depth: usize) -> Result<&'a mut Node, Box<Diagnostic>> {
         let wanted = &self.path[depth];
         let names: Vec<Option<&str>> = items.iter().map(name_of).collect();
@@ -447,7 +446,7 @@ impl Change {
         entry
     }
 
-    /// Makes the change in a document, keeping its comments.
+    /// Applies the change to a document, keeping its comments.
     fn write(&self, document: &mut toml_edit::Table, is_figure: bool) {
         let (last, tables) = self.path.split_last().expect("paths are not empty");
         let mut table: &mut dyn toml_edit::TableLike = document;

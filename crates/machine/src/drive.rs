@@ -1,4 +1,4 @@
-//! What a drive's file says: an NVMe controller and the media behind it.
+//! The file of an NVMe drive: controller and media.
 
 use crate::doc::Kindred;
 use crate::figure::Figure;
@@ -10,13 +10,13 @@ use units::{ByteRate, Bytes, Duration};
 record! {
     /// An NVMe drive as its file describes it.
     pub struct Drive {
-        /// The name by which it is referred to: the file's without `.toml`.
+        /// Name for references: the file's name without `.toml`.
         name: String,
-        /// The drive file whose contents this one changes and adds to.
+        /// The drive file that this one extends.
         extends: Option<String>,
-        /// What the drive is, in a line.
+        /// Description, in one line.
         summary: String,
-        /// What each of its ports can do.
+        /// Capability of each of its ports.
         link: LinkCapability,
         /// Its controller.
         controller: DriveController,
@@ -28,7 +28,7 @@ record! {
         check.at("media").require(
             unit.is_power_of_two() && (512..=1 << 20).contains(&unit),
             "unit",
-            format!("{} is no stripe unit", drive.media.unit.value),
+            format!("{} is not a stripe unit", drive.media.unit.value),
             "a power of two from 512 B to 1 MiB",
         );
         check.at("controller").require(
@@ -47,7 +47,7 @@ record! {
             check.at("media").at("flash").require(
                 (2 * unit..=1 << 30).contains(&flash.block.value.get()),
                 "block",
-                format!("{} is no block", flash.block.value),
+                format!("{} is not a block size", flash.block.value),
                 "from two units to 1 GiB",
             );
         }
@@ -55,7 +55,7 @@ record! {
         let mut within = check.at("controller");
         for (key, count, limits, what) in [
             ("ports", &controller.ports, (1, 2), "ports are not possible"),
-            // An interrupt for each and one more, of the 2048 of MSI-X (PCIe Base Specification 6.0, 7.7.2).
+            // One interrupt per queue and one more, of the 2048 of MSI-X (PCIe Base Specification 6.0, 7.7.2).
             ("queue_pairs", &controller.queue_pairs, (1, 2047), "queue pairs are not possible"),
             ("queue_entries", &controller.queue_entries, (3, 65_536), "entries are not possible"),
             ("tags", &controller.tags, (1, drive.link.tag_bits.value.tags().into()), "cannot be told apart by the link's `tag_bits`"),
@@ -85,7 +85,7 @@ record! {
         check.at("controller").require(
             buffer.is_power_of_two() && (4096..=1 << 30).contains(&buffer),
             "memory_buffer",
-            "that is no size of a controller memory buffer",
+            "that is not a size of a controller memory buffer",
             "a power of two from 4 KiB to 1 GiB; without the key there is none",
         );
     }
@@ -103,39 +103,39 @@ record! {
         pci_id: Figure<String>,
         /// Ports, each with a controller of its own; all share the namespaces.
         ports: Figure<Count>,
-        /// Most I/O queue pairs.
+        /// Maximum number of I/O queue pairs.
         queue_pairs: Figure<Count>,
-        /// Most entries of a queue.
+        /// Maximum number of entries per queue.
         queue_entries: Figure<Count>,
-        /// Largest transfer of one command (bytes).
+        /// Maximum transfer size of a command (bytes).
         max_transfer: Figure<Bytes>,
-        /// Bytes of a block as it comes from the maker.
+        /// Block size as delivered (bytes).
         block: Figure<Bytes>,
-        /// Bytes of the namespace as it comes from the maker.
+        /// Size of the namespace as delivered (bytes).
         capacity: Figure<Bytes>,
-        /// Whether what the write buffer holds is lost with power.
+        /// Whether the write buffer loses its content without power.
         volatile_write_cache: Figure<bool>,
-        /// Bytes of the controller memory buffer; none if not given.
+        /// Size of the controller memory buffer (bytes); none if not given.
         memory_buffer: Option<Figure<Bytes>>,
-        /// Reads of the link that may be outstanding at once.
+        /// Maximum outstanding reads on the link.
         tags: Figure<Count>,
-        /// Commands in hand at once.
+        /// Maximum concurrent commands.
         commands_in_hand: Figure<Count>,
-        /// A register read.
+        /// Latency of a register read.
         register_read: Figure<Duration>,
-        /// From a doorbell until entries are fetched.
+        /// Time from a doorbell until entries are fetched.
         fetch: Figure<Duration>,
-        /// Fetches under way at once, of different queues.
+        /// Maximum concurrent fetches, of different queues.
         fetches: Figure<Count>,
-        /// From an entry being there until its command begins.
+        /// Time from an entry's arrival until its command starts.
         decode: Figure<Duration>,
-        /// Least interval between two commands being begun.
+        /// Minimum interval between the starts of two commands.
         command_interval: Figure<Duration>,
-        /// From a command's end until its completion entry is sent.
+        /// Time from the end of a command until its completion entry is sent.
         completion: Figure<Duration>,
-        /// Rate between link and media, both ways together.
+        /// Data rate between link and media, both directions together.
         data_path: Figure<ByteRate>,
-        /// From being enabled until ready.
+        /// Time from enable until ready.
         enable: Figure<Duration>,
     }
 }
@@ -143,35 +143,35 @@ record! {
 record! {
     /// Media: dies behind channels.
     pub struct DriveMedia {
-        /// Channels.
+        /// Number of channels.
         channels: Figure<Count>,
         /// Dies of each channel.
         dies_per_channel: Figure<Count>,
-        /// Bytes that stand together on a die.
+        /// Stripe unit: consecutive bytes on a die.
         unit: Figure<Bytes>,
-        /// From a die being asked until a unit's data can be moved.
+        /// Time from a request to a die until a unit's data can be transferred.
         read: Figure<Duration>,
-        /// From a unit's data being at a die until it is stored.
+        /// Time from the arrival of a unit's data at a die until it is stored.
         program: Figure<Duration>,
-        /// Rate of a channel.
+        /// Data rate of a channel.
         channel_rate: Figure<ByteRate>,
-        /// Its rate when it writes; the same if not given.
+        /// Data rate of a channel for writes; as `channel_rate` if not given.
         channel_write_rate: Option<Figure<ByteRate>>,
-        /// Bytes of writes that may be acknowledged before they are stored; none: written through.
+        /// Maximum bytes of writes that are acknowledged before they are stored; 0 for write-through.
         write_buffer: Figure<Bytes>,
-        /// Flash that is erased before it is written; media that can be written in place if not given.
+        /// Flash, which must be erased before it is written; media that can be overwritten in place if not given.
         flash: Option<DriveFlash>,
     }
 }
 
 record! {
-    /// Flash: pages are written once, and blocks are erased as a whole.
+    /// Flash: pages are written once, blocks are erased as a whole.
     pub struct DriveFlash {
-        /// Bytes of all dies together, what the namespace cannot use included.
+        /// Total capacity of all dies, including what the namespace cannot use (bytes).
         raw: Figure<Bytes>,
-        /// Bytes of a block.
+        /// Size of a block (bytes).
         block: Figure<Bytes>,
-        /// Erasing a block.
+        /// Time to erase a block.
         erase: Figure<Duration>,
     }
 }

@@ -1,6 +1,6 @@
-//! What happens while the programs of a scenario run: a link is cut, a task is moved, a host crashes.
+//! Events while the programs of a scenario run: a link is cut, a task is moved, a host crashes.
 //!
-//! What an event names is found when the scenario is read, so that a name that nothing has is told at its line.
+//! The names in an event are resolved when the scenario is read, so that unknown names are reported at their line.
 
 use crate::cluster::{ClusterSetup, NtbCableSetup};
 use crate::computer::HostSetup;
@@ -14,55 +14,55 @@ use crate::suggest;
 use units::Duration;
 
 names! {
-    /// What can happen.
+    /// Kinds of events.
     pub enum Deed {
-        /// A program and what it has started go to other cores.
+        /// Move a program and its children to other cores.
         MoveTask = "move-task",
-        /// Interrupts arrive at other cores.
+        /// Deliver interrupts to other cores.
         SetAffinity = "set-affinity",
-        /// A link carries nothing any more.
+        /// Cut a link.
         Cut = "cut",
-        /// It does again.
+        /// Repair a cut link.
         Mend = "mend",
-        /// Bits of a link flip from now on.
+        /// Set the bit error rate of a link.
         ErrorRate = "error-rate",
-        /// A device is taken out without notice.
+        /// Remove a device without notice.
         Remove = "remove",
-        /// It is put back.
+        /// Plug a removed device back in.
         Plug = "plug",
-        /// A programmable switch gives a device's link to another slot: it is out of the one, and then in the other.
+        /// Move a device's link to another slot, like a programmable switch: hot removal, then hot plug.
         Assign = "assign",
-        /// A lender takes what it lends back, whatever is being done with it.
+        /// The lender takes back what it lends, whatever its state.
         Revoke = "revoke",
-        /// A setting is another from now on.
+        /// Change a setting.
         Set = "set",
-        /// A host's cores stop where they are.
+        /// Stop a host's cores.
         Crash = "crash",
-        /// A host or a virtual machine loses its power.
+        /// Power off a host or a virtual machine.
         PowerOff = "power-off",
-        /// It loses its power, gets it back and boots.
+        /// Power-cycle a host, which then boots.
         Reboot = "reboot",
     }
 }
 
 record! {
-    /// Something that happens.
+    /// An event.
     pub struct EventEntry {
-        /// When, counted from when all hosts have booted; this or `when`, not both.
+        /// Time, counted from when all hosts have booted; exactly one of `at` and `when`.
         at: Option<Duration>,
-        /// When a counter passes a number: `a:eth0.rx_packets > 1e5`; this or `at`, not both.
+        /// Condition on a counter: `a:eth0.rx_packets > 1e5`; exactly one of `at` and `when`.
         when: Option<Placed<String>>,
-        /// What.
+        /// The kind of event.
         deed as "do": Placed<Deed>,
-        /// To whom.
+        /// The object of the event.
         what: Placed<String>,
-        /// Where to: cores, as taskset spells them; with `assign` one of the link's slots.
+        /// Destination: cores in taskset syntax, or with `assign` one of the link's slots.
         to: Option<Placed<String>>,
-        /// The probability that a bit arrives flipped; goes with `error-rate`.
+        /// Probability that a bit is flipped; for `error-rate`.
         rate: Option<Placed<f64>>,
-        /// What a setting is from now on; goes with `set`.
+        /// New value; for `set`.
         value: Option<Placed<String>>,
-        /// How long it takes until the host has power again and its firmware is done; 0 if not given.
+        /// Time until the host has power again and its firmware has finished; 0 if not given.
         takes: Option<Duration>,
     }
     check |entry: &EventEntry, check: &mut Check<'_>| {
@@ -105,143 +105,143 @@ pub struct EventSetup {
     pub trigger: Trigger,
     /// What happens.
     pub action: Action,
-    /// Both, as a report calls them.
+    /// Description for reports.
     pub text: String,
 }
 
-/// When an event happens.
+/// Trigger of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Trigger {
-    /// So long after all hosts have booted.
+    /// This long after all hosts have booted.
     At(Duration),
-    /// As soon as a counter has passed a number.
+    /// As soon as a counter exceeds a value.
     Counter(Condition),
 }
 
-/// A counter of a host, and when it has gone far enough.
+/// A threshold of a host's counter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
     /// The host.
     pub host: usize,
-    /// Which of its counters.
+    /// The counter.
     pub counter: EventCounter,
-    /// It has gone far enough when it is more than this.
+    /// The threshold.
     pub more_than: f64,
 }
 
-/// A counter that an event can wait for.
+/// A counter that can trigger an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EventCounter {
-    /// One of a network device of that name.
+    /// A counter of the network device with this name.
     Net(String, NetCounter),
-    /// One by its published name, `place/what/cause`. Which there are is known when the hosts have booted.
+    /// A counter by its published name, `place/what/cause`. It can be checked only when the hosts have booted.
     Published(Placed<String>),
 }
 
 names! {
     /// A counter of a network device (those of `ip -s link`).
     pub enum NetCounter {
-        /// Packets that its driver took.
+        /// Packets accepted by the driver.
         TxPackets = "tx_packets",
         /// Their bytes.
         TxBytes = "tx_bytes",
-        /// Packets that its driver handed up.
+        /// Packets delivered by the driver.
         RxPackets = "rx_packets",
         /// Their bytes.
         RxBytes = "rx_bytes",
     }
 }
 
-/// What happens.
+/// The action of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// A program and what it has started go to other cores.
+    /// Moves a program and its children to other cores.
     MoveTask {
-        /// The program's number in the scenario.
+        /// Index of the program.
         program: usize,
         /// The cores.
         cpus: Vec<u16>,
     },
-    /// Interrupts arrive at other cores.
+    /// Delivers interrupts to other cores.
     SetAffinity {
         /// The host.
         host: usize,
-        /// The network or block device whose interrupts they are.
+        /// The network or block device of the interrupts.
         device: String,
-        /// Which of them; all, in turn on the cores, if not given.
+        /// Index of the interrupt; `None` for all, distributed over the cores in turn.
         number: Option<usize>,
         /// The cores.
         cpus: Vec<u16>,
     },
-    /// A link goes down or comes up.
+    /// Cuts or repairs a link.
     Link {
-        /// Which.
+        /// The link.
         link: LinkPlace,
-        /// Whether it is up from now on.
+        /// Whether it is up afterwards.
         up: bool,
     },
-    /// A device's link leads to another slot.
+    /// Moves a device's link to another slot.
     Assign {
-        /// The host, the device's number there, and which of its links.
+        /// Indices of host, device and link.
         link: (usize, usize, u8),
-        /// The slot: 0 is the one in which it was when the host was put together, then the others in their order.
+        /// Index of the slot: 0 is the initial one, then `other_slots` in order.
         slot: usize,
     },
-    /// Bits of a link flip.
+    /// Sets the bit error rate of a link.
     ErrorRate {
-        /// Which.
+        /// The link.
         link: LinkPlace,
-        /// With what probability each.
+        /// Probability per bit.
         rate: f64,
     },
-    /// A device is taken out or put back.
+    /// Removes a device or plugs it in.
     Device {
-        /// The host, and the device's number there.
+        /// Indices of host and device.
         device: (usize, usize),
-        /// Whether it is in its slot from now on.
+        /// Whether it is in its slot afterwards.
         present: bool,
     },
-    /// A borrowing of that number ends, as its lender says.
+    /// The lender revokes the loan with this index.
     Revoke(usize),
-    /// A setting changes.
+    /// Changes a setting.
     Set(Setting),
-    /// A host's cores stop.
+    /// Stops a host's cores.
     Crash(usize),
-    /// A host loses its power.
+    /// Powers off a host.
     PowerOff(usize),
-    /// A virtual machine of a host does.
+    /// Powers off a virtual machine of a host.
     PowerOffVm(usize, usize),
-    /// A host loses its power, gets it back after that time, and boots.
+    /// Power-cycles a host, which boots after that time.
     Reboot(usize, Duration),
 }
 
 /// A link of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinkPlace {
-    /// An Ethernet cable, by its number in the scenario.
+    /// An Ethernet cable, by index.
     Cable(usize),
-    /// A cable between NTB adapters, by its number in the scenario.
+    /// An NTB cable, by index.
     NtbCable(usize),
-    /// The upstream link of a PCIe switch: host and switch.
+    /// Upstream link of a PCIe switch: indices of host and switch.
     Switch(usize, usize),
-    /// An upstream link of a device: host, device, and which of the device's links.
+    /// Upstream link of a device: indices of host, device and link.
     Device(usize, usize, u8),
 }
 
-/// A setting, and what it is to be.
+/// A setting and its new value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Setting {
-    /// Longest wait from a packet to its interrupt, of all receiving queues of a host's network device.
+    /// Maximum delay from a packet to its interrupt, for all receive queues of a host's network device.
     Coalescing(usize, String, Duration),
-    /// Packets after which an interrupt comes at once.
+    /// Number of packets that triggers an interrupt immediately.
     CoalescingPackets(usize, String, u32),
-    /// The device's largest packet.
+    /// MTU of the device.
     Mtu(usize, String, u16),
-    /// Where the memory of a program, and of what it has started, comes from from now on.
+    /// Memory policy of a program and its children.
     Memory(usize, MemoryPolicy),
 }
 
-/// What events may name.
+/// The objects that events may refer to.
 pub(crate) struct Surroundings<'a> {
     /// Hosts and traffic sources.
     pub stations: Stations<'a>,
@@ -255,14 +255,14 @@ pub(crate) struct Surroundings<'a> {
     pub programs: &'a [ProgramSetup],
 }
 
-/// Why something is not found: what, and what there is.
-type Refused = (String, String);
+/// Why something is not found, and what exists.
+type NotFound = (String, String);
 
-/// The same, and at which value.
-type Wrong<'p> = (&'p Placed<String>, Refused);
+/// As [`NotFound`], with the offending value.
+type Wrong<'p> = (&'p Placed<String>, NotFound);
 
 impl EventSetup {
-    /// The event of an entry, or what is wrong with it.
+    /// Resolves an entry.
     pub(crate) fn find(
         around: &Surroundings<'_>,
         entry: &EventEntry,
@@ -307,7 +307,7 @@ impl EventSetup {
                 unreachable!("the entry's check asks where to")
             }
         };
-        let mut told = |place: &Placed<String>, (message, help): Refused| {
+        let mut told = |place: &Placed<String>, (message, help): NotFound| {
             wrong.push(Diagnostic::new(&place.place, message).help(help));
         };
         let trigger = trigger.map_err(|(place, why)| told(place, why));
@@ -324,8 +324,8 @@ impl EventSetup {
 }
 
 impl<'a> Surroundings<'a> {
-    /// `host:name`: the host's number, and the name.
-    fn on_host<'t>(&self, what: &'t str, such_as: &str) -> Result<(usize, &'t str), Refused> {
+    /// Parses `host:name`: index of the host, and the name.
+    fn on_host<'t>(&self, what: &'t str, such_as: &str) -> Result<(usize, &'t str), NotFound> {
         let hosts = self.stations.hosts;
         let names =
             || format!("the hosts are {}", suggest::list(hosts.iter().map(|host| host.name.as_str())));
@@ -341,8 +341,8 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// A program by its name, or by its host and the first word of its command line.
-    fn program(&self, what: &str) -> Result<usize, Refused> {
+    /// A program by name, or by host and first word of its command line.
+    fn program(&self, what: &str) -> Result<usize, NotFound> {
         let named = |program: &&'a ProgramSetup| program.name.as_deref();
         if let Some(found) = self.programs.iter().position(|program| named(&program) == Some(what)) {
             return Ok(found);
@@ -379,7 +379,7 @@ impl<'a> Surroundings<'a> {
     }
 
     /// Cores of a host.
-    fn cores(&self, host: usize, to: &str) -> Result<Vec<u16>, Refused> {
+    fn cores(&self, host: usize, to: &str) -> Result<Vec<u16>, NotFound> {
         let cores = self.stations.hosts[host].cores();
         cpu_list(to, cores).map_err(|message| (message, cores_help(cores)))
     }
@@ -405,7 +405,10 @@ impl<'a> Surroundings<'a> {
                 None => (name, None),
                 Some((name, number)) => {
                     let refused = |_| {
-                        (format!("`{number}` is no number of an interrupt"), "as in `a:eth0:3`".to_owned())
+                        (
+                            format!("`{number}` is not the number of an interrupt"),
+                            "as in `a:eth0:3`".to_owned(),
+                        )
                     };
                     (name, Some(number.parse().map_err(refused)?))
                 }
@@ -418,7 +421,7 @@ impl<'a> Surroundings<'a> {
         Ok(Action::SetAffinity { host, device, number, cpus })
     }
 
-    /// A cable by its name, or by what is at one of its ends; or a device's upstream link by the device's name.
+    /// A cable by name or by one of its ends, or a device's upstream link by the device's name.
     fn link<'p>(&self, what: &'p Placed<String>) -> Result<LinkPlace, Wrong<'p>> {
         let cables = &self.network.cables;
         let is_named =
@@ -454,11 +457,11 @@ impl<'a> Surroundings<'a> {
         })
     }
 
-    /// A device's link, and the slot that it is to lead to.
+    /// A device's link and its new slot.
     fn assign<'p>(&self, what: &'p Placed<String>, to: &'p Placed<String>) -> Result<Action, Wrong<'p>> {
         let link = self.slot_link(&what.value).transpose().map_err(|why| (what, why))?;
         let Some(LinkPlace::Device(host, device, number)) = link else {
-            let message = format!("`{}` is no link of a device", what.value);
+            let message = format!("`{}` is not a link of a device", what.value);
             return Err((
                 what,
                 (message, "a device with a `name`, such as `a:nic` or `a:octo:0`".to_owned()),
@@ -479,8 +482,8 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// The link of `host:device` or `host:device:link`; `None` if no device is called so.
-    fn slot_link(&self, what: &str) -> Option<Result<LinkPlace, Refused>> {
+    /// The link of `host:device` or `host:device:link`; `None` if no device has the name.
+    fn slot_link(&self, what: &str) -> Option<Result<LinkPlace, NotFound>> {
         let (host, name) = what.split_once(':')?;
         let (name, number) = match name.split_once(':') {
             None => (name, None),
@@ -510,8 +513,8 @@ impl<'a> Surroundings<'a> {
         Some(Ok(LinkPlace::Device(host, device, number)))
     }
 
-    /// A device by its name, or by that of one of its network devices.
-    fn device(&self, what: &str) -> Result<(usize, usize), Refused> {
+    /// A device by name, or by the name of one of its network devices.
+    fn device(&self, what: &str) -> Result<(usize, usize), NotFound> {
         let (host, name) = self.on_host(what, "a:eth0")?;
         let own = &self.stations.hosts[host];
         let interface = || own.interfaces.iter().find(|interface| interface.name == name);
@@ -532,8 +535,8 @@ impl<'a> Surroundings<'a> {
         Err((format!("there is no device `{name}`"), help))
     }
 
-    /// What is borrowed by that name.
-    fn borrowing(&self, what: &str) -> Result<usize, Refused> {
+    /// The loan with this name.
+    fn borrowing(&self, what: &str) -> Result<usize, NotFound> {
         let borrows = &self.cluster.borrows;
         borrows.iter().position(|borrow| borrow.name.value == what).ok_or_else(|| {
             let names = || borrows.iter().map(|borrow| borrow.name.value.as_str());
@@ -558,18 +561,20 @@ impl<'a> Surroundings<'a> {
         })
     }
 
-    /// A virtual machine of a host: the numbers of both.
+    /// A virtual machine of a host: indices of both.
     fn vm<'p>(&self, what: &'p Placed<String>, host: &str, name: &str) -> Result<(usize, usize), Wrong<'p>> {
         let host = self.host(what, host)?;
         self.stations.hosts[host].vm(name).map(|vm| (host, vm)).map_err(|why| (what, why))
     }
 
-    /// `host:device.setting` or `program.setting`.
+    /// Parses `host:device.setting` or `program.setting`.
     fn setting<'p>(&self, what: &'p Placed<String>, value: &'p Placed<String>) -> Result<Setting, Wrong<'p>> {
         let known = "`a:eth0.coalescing`, `a:eth0.coalescing_packets`, `a:eth0.mtu`, `a:netperf.memory`";
         let refused = |message: String| (what, (message, format!("settings are spelt as in {known}")));
-        let (owner, setting) =
-            what.value.rsplit_once('.').ok_or_else(|| refused(format!("`{}` is no setting", what.value)))?;
+        let (owner, setting) = what
+            .value
+            .rsplit_once('.')
+            .ok_or_else(|| refused(format!("`{}` is not a setting", what.value)))?;
         if setting == "memory" {
             let program = self.program(owner).map_err(|why| (what, why))?;
             let nodes = self.stations.hosts[self.programs[program].host].machine.host.memory_nodes();
@@ -610,7 +615,7 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// The port of `host:ethN`, if that is one.
+    /// The port of `host:ethN`, if it has this form.
     fn interface_port(&self, what: &str) -> Option<crate::network::PortSetup> {
         let (host, name) = what.split_once(':')?;
         let number = self.stations.hosts.iter().position(|own| own.name == host)?;
@@ -619,12 +624,12 @@ impl<'a> Surroundings<'a> {
         Some(crate::network::PortSetup::Host(device_host, device, port))
     }
 
-    /// `host:device.counter > number`, or `host:place/what/cause > number`.
-    fn condition(&self, when: &Placed<String>) -> Result<Condition, Refused> {
+    /// Parses `host:device.counter > number` or `host:place/what/cause > number`.
+    fn condition(&self, when: &Placed<String>) -> Result<Condition, NotFound> {
         let text = &*when.value;
         let such_as = "`a:eth0.rx_packets > 1e5` or `a:nic0/interrupts > 100`";
         let refused = |what: &str| {
-            (format!("`{what}` is no condition"), format!("a counter and a number, such as {such_as}"))
+            (format!("`{what}` is not a condition"), format!("a counter and a number, such as {such_as}"))
         };
         let (left, right) = text.split_once('>').ok_or_else(|| refused(text))?;
         let more_than = right.trim().parse::<f64>().ok().filter(|number| number.is_finite());
@@ -654,13 +659,13 @@ impl<'a> Surroundings<'a> {
     }
 }
 
-/// A host's device that the scenario calls so.
+/// Index of the host's device with this name in the scenario.
 fn named(host: &HostSetup, name: &str) -> Option<usize> {
     host.devices.iter().position(|device| device.name.as_deref() == Some(name))
 }
 
-/// A network or block device of a host, by the name that its kernel gives it; a namespace of a drive stands for the drive.
-fn device(host: &HostSetup, name: &str) -> Result<String, Refused> {
+/// A network or block device of a host by its kernel name; a namespace stands for its drive.
+fn device(host: &HostSetup, name: &str) -> Result<String, NotFound> {
     let names = || {
         let net = host.interfaces.iter().map(|interface| interface.name.as_str());
         net.chain(host.disks.iter().map(|disk| disk.name.as_str()))

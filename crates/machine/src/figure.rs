@@ -1,4 +1,4 @@
-//! Figures: values that say where they come from.
+//! Figures: parameter values with provenance.
 
 use crate::diagnostic::Diagnostic;
 use crate::read::{Complaints, Read, table};
@@ -7,25 +7,25 @@ use crate::shape::Shape;
 use crate::tree::{Entry, Node, Value};
 
 names! {
-    /// What kind of source a figure has. A `source` that begins with one of
-    /// these words and a colon states it; otherwise `kind` does.
+    /// The kind of source of a figure. A `source` states it by starting with one of these words and a colon;
+    /// otherwise `kind` does.
     pub enum Kind {
-        /// Adjusted by `nearfar fit` until simulated results met measured ones.
+        /// Adjusted by `nearfar fit` until simulation matched measurement.
         Fitted = "fitted",
-        /// Adjusted by people until simulated results met measured ones.
+        /// Adjusted by hand until simulation matched measurement.
         FittedByHand = "fitted by hand",
-        /// Adjusted until simulated results met measured ones, although nobody knows what in the hardware it stands for.
-        /// Such a figure says what the results would be `without` it.
+        /// Adjusted until simulation matched measurement, without a known counterpart in hardware. Its `without`
+        /// states the results with the neutral value.
         Empirical = "empirical",
-        /// Read off a measurement of this machine, without a model in between.
+        /// Read directly off a measurement of this machine, without a model.
         Measured = "measured",
-        /// The maker's public data.
+        /// Public data of the vendor.
         Datasheet = "datasheet",
-        /// A standard, with its section.
+        /// A standard, with section.
         Specification = "specification",
-        /// Taken from a related machine or part, for lack of its own.
+        /// Taken from a related machine or part, for lack of its own value.
         Relative = "relative",
-        /// A round figure that results depend on little or not at all.
+        /// A round number with little or no effect on results.
         Assumed = "assumed",
         /// Given by the user for this run.
         Override = "override",
@@ -33,19 +33,19 @@ names! {
 }
 
 names! {
-    /// How well the data that a figure was fitted to determine it.
+    /// How well the data determine a fitted figure.
     pub enum Determined {
-        /// Another value would visibly miss measured results.
+        /// Another value would visibly contradict measured results.
         Well = "well",
         /// Other values fit nearly as well.
         Weakly = "weakly",
-        /// The data say nothing about it.
+        /// The data do not constrain it.
         Not = "not",
     }
 }
 
 impl Kind {
-    /// Whether such a figure was adjusted to results: a free parameter of the model.
+    /// Whether it was adjusted to results: a free parameter of the model.
     pub const fn is_free(self) -> bool {
         matches!(self, Self::Fitted | Self::FittedByHand | Self::Empirical)
     }
@@ -59,27 +59,27 @@ impl Kind {
 pub struct Figure<T> {
     /// The value.
     pub value: T,
-    /// Where it comes from and what that rests on.
+    /// The provenance.
     pub provenance: Provenance,
 }
 
-/// Where a figure comes from.
+/// Provenance of a figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provenance {
-    /// The statement, for people.
+    /// The statement, for readers.
     pub source: String,
     /// Its kind.
     pub kind: Kind,
-    /// How well the source determines the value, where that was found out.
+    /// How well the source determines the value, if known.
     pub determined: Option<Determined>,
-    /// How far off the value may be, with a unit ("1 ns", "5 %").
+    /// Uncertainty of the value, with a unit ("1 ns", "5 %").
     pub uncertainty: Option<String>,
-    /// What an empirical figure is for: how far off results are with the value that has no effect.
+    /// For an empirical figure: results with the neutral value.
     pub without: Option<String>,
 }
 
 impl Provenance {
-    /// A provenance whose kind is the word before the first colon of `source`.
+    /// Parses a statement whose kind is the word before the first colon of `source`.
     pub fn stated(source: &str) -> Option<Self> {
         let kind = kind_of(source)?;
         Some(Self { source: source.into(), kind, determined: None, uncertainty: None, without: None })
@@ -99,7 +99,7 @@ impl<T> std::ops::Deref for Figure<T> {
 }
 
 impl<T: Scalar> Figure<T> {
-    /// The bare value, which may be less than where it is no figure.
+    /// The bare value; figures have a lower limit than other values.
     fn value(node: &Node, name: &str, complaints: &mut Complaints) -> Option<T> {
         let value = T::scalar(node, name, complaints)?;
         match T::MOST_FIGURE {
@@ -201,14 +201,14 @@ impl<T: Scalar> Read for Figure<T> {
     }
 }
 
-/// The source of `name` does not say of what kind it is.
+/// Error: the source of `name` does not state its kind.
 fn unkind(place: &crate::source::Place, name: &str) -> Diagnostic {
     let kinds = crate::suggest::list(Kind::ALL.iter().map(|(spelling, _)| *spelling));
     Diagnostic::new(place, format!("the source of `{name}` is of no known kind"))
         .help(format!("begin it with its kind and a colon: {kinds}"))
 }
 
-/// `name` is empirical and does not say what results would be without it, or says so and is not.
+/// Error: `name` is empirical without `without`, or has `without` but is not empirical.
 fn without(place: &crate::source::Place, name: &str, missing: bool) -> Diagnostic {
     match missing {
         true => Diagnostic::new(place, format!("`{name}` is empirical and does not say what results are without it"))
@@ -218,20 +218,20 @@ fn without(place: &crate::source::Place, name: &str, missing: bool) -> Diagnosti
     }
 }
 
-/// A figure of any type, for listing, fitting and sweeping.
+/// A figure of any type, for lists, fits and sweeps.
 pub trait AnyFigure {
-    /// The value as a TOML file spells it.
+    /// The value in TOML.
     fn to_toml(&self) -> toml_edit::Value;
-    /// The value in base units (picoseconds, bytes, hertz, per second) where it is a number.
+    /// The value in base units (picoseconds, bytes, hertz, per second), if it is a number.
     fn number(&self) -> Option<f64>;
-    /// Sets the value to the nearest possible to `number` in base units;
-    /// false, and nothing changed, where there is none.
+    /// Sets the value to the closest possible to `number` in base units. Returns false without a change if there is
+    /// none.
     fn set_number(&mut self, number: f64) -> bool;
-    /// All that the value can be, as a TOML file spells it, where that is a handful of names.
+    /// All possible values in TOML, if these are a few names.
     fn choices(&self) -> Vec<&'static str>;
-    /// Where the value comes from.
+    /// The provenance.
     fn provenance(&self) -> &Provenance;
-    /// Where the value comes from, to restate it.
+    /// The provenance, for changes.
     fn provenance_mut(&mut self) -> &mut Provenance;
 }
 

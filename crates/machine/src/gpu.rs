@@ -1,4 +1,4 @@
-//! What a GPU's file says.
+//! The file of a GPU.
 
 use crate::doc::Kindred;
 use crate::figure::Figure;
@@ -10,15 +10,15 @@ use units::{ByteRate, Bytes, Duration};
 record! {
     /// A GPU as its file describes it.
     pub struct Gpu {
-        /// The name by which it is referred to: the file's without `.toml`.
+        /// Name for references: the file's name without `.toml`.
         name: String,
-        /// The GPU file whose contents this one changes and adds to.
+        /// The GPU file that this one extends.
         extends: Option<String>,
-        /// What the GPU is, in a line.
+        /// Description, in one line.
         summary: String,
-        /// What its port can do.
+        /// Capability of its port.
         link: LinkCapability,
-        /// What gives its engines work, and its programs' way to memory.
+        /// Work submission, and its programs' access to memory.
         controller: GpuController,
         /// Its copy engines.
         copy_engine: GpuCopyEngine,
@@ -35,7 +35,7 @@ record! {
         within.require(
             aperture.get().is_power_of_two() && (1 << 20..=1 << 40).contains(&aperture.get()),
             "aperture",
-            format!("{aperture} are no size of a BAR"),
+            format!("{aperture} is not a size of a BAR"),
             "a power of two from 1 MiB to 1 TiB",
         );
         within.require(
@@ -45,11 +45,11 @@ record! {
             "such as `100 ns`, and as much for `acquire_interval`",
         );
         let entries = gpu.controller.fetch_entries.value.get().into();
-        within.require_within("fetch_entries", entries, (1, 512), "entries are no read");
+        within.require_within("fetch_entries", entries, (1, 512), "entries are not possible");
         let engine = &gpu.copy_engine;
         let mut within = check.at("copy_engine");
         within.require_within("count", engine.count.value.get().into(), (1, 16), "copy engines are not possible");
-        // A few are left to fetch commands with.
+        // Some tags are reserved for fetching commands.
         let most = gpu.link.tag_bits.value.tags().saturating_sub(GPU_OTHER_TAGS) / engine.count.value.get().max(1);
         let what = "reads of each engine cannot be told apart by the link's `tag_bits`";
         within.require_within("tags", engine.tags.value.get().into(), (1, most.into()), what);
@@ -65,7 +65,7 @@ record! {
     }
 }
 
-/// Tags that are not the copy engines'.
+/// Tags not available to the copy engines.
 pub const GPU_OTHER_TAGS: u32 = 16;
 
 impl Kindred for Gpu {
@@ -74,39 +74,41 @@ impl Kindred for Gpu {
 }
 
 record! {
-    /// What gives a GPU's engines work, and its programs' way to memory.
+    /// Work submission, and the programs' access to memory.
     pub struct GpuController {
         /// PCI vendor and device number, such as `10de:0ff3`.
         pci_id: Figure<String>,
-        /// Whether it has an interrupt message (MSI) beside its legacy interrupt; it has if not given.
+        /// Whether it supports MSI besides its legacy interrupt; true if not given.
         message: Option<Figure<bool>>,
-        /// Bytes of its memory.
+        /// Size of its memory (bytes).
         memory: Figure<Bytes>,
-        /// Bytes of it, from its beginning, that cores and peers can reach.
+        /// Size of the part, from its start, that cores and peers can access (bytes).
         aperture: Figure<Bytes>,
-        /// Rate at which memory is copied within itself.
+        /// Data rate of copies within its memory.
         memory_rate: Figure<ByteRate>,
-        /// A register read, or a read of memory from outside.
+        /// Latency of a register read, or of a read of its memory from outside.
         register_read: Figure<Duration>,
-        /// What an engine takes to decode a command.
+        /// Time for an engine to decode a command.
         command: Figure<Duration>,
-        /// Entries of a channel's ring, of 8 B each, that are fetched at once.
+        /// Entries of a channel's ring, of 8 B each, per fetch.
         fetch_entries: Figure<Count>,
-        /// From a channel being chosen until its engine has its state and begins to fetch its commands.
+        /// Time from the selection of a channel until its engine has its state and starts to fetch commands.
         channel_load: Figure<Duration>,
-        /// Between two looks at a semaphore for which a channel waits.
+        /// Polling interval of a semaphore that a channel waits for.
         acquire_interval: Figure<Duration>,
-        /// From a launch's command until the program's first instruction.
+        /// Time from a launch command until the kernel's first instruction.
         launch: Figure<Duration>,
-        /// From a program's load until its request is at the link, and from its answer there to the program.
+        /// Time from a kernel's load until its request is at the link, and from the response there back to the
+        /// kernel.
         access: Figure<Duration>,
-        /// From a program's store until its write is at the link.
+        /// Time from a kernel's store until its write is at the link.
         store: Figure<Duration>,
-        /// A program's load from the GPU's own memory.
+        /// Latency of a kernel's load from the GPU's own memory.
         local_load: Figure<Duration>,
-        /// From a write of others at the link until the GPU's programs see it in its memory.
+        /// Time from the arrival of an external write at the link until kernels see it in memory.
         incoming: Figure<Duration>,
-        /// Between two looks of a program at its GPU's own memory; they overlap. By the bus, each waits for the last one's answer.
+        /// Polling interval of a kernel in the GPU's own memory; polls overlap. Polls across the bus wait for the
+        /// previous response.
         poll_interval: Figure<Duration>,
     }
 }
@@ -114,19 +116,19 @@ record! {
 record! {
     /// Copy engines.
     pub struct GpuCopyEngine {
-        /// How many there are.
+        /// Number of copy engines.
         count: Figure<Count>,
-        /// Reads that each has under way at most.
+        /// Maximum outstanding reads per engine.
         tags: Figure<Count>,
-        /// Bytes of such a read.
+        /// Size of a read (bytes).
         read_request: Figure<Bytes>,
-        /// Writes of up to 4 KiB that each has in hand: with two, one waits behind the other so that the link never does.
+        /// Concurrent writes of up to 4 KiB per engine: with two, the link never idles.
         writes: Figure<Count>,
-        /// Least interval between two reads.
+        /// Minimum interval between two reads.
         read_interval: Figure<Duration>,
-        /// Rate at which writes leave, headers not counted; as fast as the link takes them if not given.
+        /// Data rate of outgoing writes, without headers; limited only by the link if not given.
         write_rate: Option<Figure<ByteRate>>,
-        /// From a copy's command until the engine's first request.
+        /// Time from a copy command until the engine's first request.
         start: Figure<Duration>,
     }
 }

@@ -1,4 +1,4 @@
-//! What a kernel's file says: what its code costs and how it is set up.
+//! The kernel file: CPU costs and configuration.
 
 use std::collections::BTreeMap;
 
@@ -11,45 +11,45 @@ use settings::EcnMode;
 use units::{Bytes, Cycles, Duration};
 
 record! {
-    /// A kernel as its file describes it. What memory and devices add to its costs is theirs.
+    /// A kernel. Costs are without those of memory and devices.
     pub struct KernelFile {
-        /// The name by which it is referred to: the file's without `.toml`.
+        /// Name for references: the file's name without `.toml`.
         name: String,
-        /// The kernel file whose contents this one changes and adds to.
+        /// The kernel file that this one extends.
         extends: Option<String>,
-        /// What the kernel is, in a line.
+        /// Description, in one line.
         summary: String,
-        /// What pieces of its code cost, by name.
+        /// CPU costs, by name.
         cost: BTreeMap<String, Figure<Cycles>>,
-        /// What pieces of the NIC's driver cost, by name.
+        /// CPU costs of the NIC's driver, by name.
         nic_cost: BTreeMap<String, Figure<Cycles>>,
-        /// What pieces of that driver's sending by programmed I/O cost.
+        /// CPU costs of that driver's programmed I/O.
         kpio_cost: BTreeMap<String, Figure<Cycles>>,
-        /// What pieces of the team driver cost.
+        /// CPU costs of the team driver.
         team_cost: BTreeMap<String, Figure<Cycles>>,
-        /// What pieces of the driver of virtual NICs cost.
+        /// CPU costs of the virtual NIC driver.
         virtio_net_cost: BTreeMap<String, Figure<Cycles>>,
-        /// What pieces of the driver of virtual disks cost.
+        /// CPU costs of the virtual disk driver.
         virtio_blk_cost: BTreeMap<String, Figure<Cycles>>,
-        /// What pieces of the NVMe driver cost.
+        /// CPU costs of the NVMe driver.
         nvme_cost: BTreeMap<String, Figure<Cycles>>,
-        /// What a guest's being left costs, and what follows.
+        /// Costs of guest exits and their handling.
         virt_cost: BTreeMap<String, Figure<Cycles>>,
-        /// What a packet costs a thread that serves virtual NICs, its copies apart, and a request one that serves virtual disks.
+        /// CPU costs of threads that serve virtual NICs, per packet without copies, and virtual disks, per request.
         vhost_cost: BTreeMap<String, Figure<Cycles>>,
-        /// How it reads ahead and caches blocks.
+        /// Block layer: read-ahead and page cache.
         block: BlockFile,
-        /// How it shares cores.
+        /// The CPU scheduler.
         scheduler: SchedulerFile,
-        /// How it sets PCI functions up.
+        /// Configuration of PCI functions.
         pci: PciFile,
-        /// How it maps memory for devices.
+        /// DMA mapping.
         dma: DmaFile,
-        /// How its Internet protocols are set up.
+        /// Internet protocols.
         inet: InetFile,
-        /// How received packets find the cores of those who read them.
+        /// Receive flow steering.
         steering: SteeringFile,
-        /// Largest read request that it lets functions make (bytes).
+        /// Maximum read request size for functions (bytes).
         max_read_request: Figure<PayloadLimit>,
     }
 }
@@ -60,15 +60,15 @@ impl Kindred for KernelFile {
 }
 
 record! {
-    /// How a kernel shares cores.
+    /// The CPU scheduler.
     pub struct SchedulerFile {
-        /// Time for which every runnable task of a core gets a turn.
+        /// Period in which every runnable task of a core gets a time slice.
         latency: Figure<Duration>,
-        /// Shortest turn.
+        /// Minimum time slice.
         granularity: Figure<Duration>,
-        /// By how much a task that wakes must be behind to take the core.
+        /// How far behind a waking task must be to preempt the running one.
         wakeup_granularity: Figure<Duration>,
-        /// Cores that it uses, the first ones (Linux: `maxcpus`); all if not given.
+        /// Number of cores used, from the first on (Linux: `maxcpus`); all if not given.
         maxcpus: Option<Figure<Count>>,
     }
     check |scheduler: &SchedulerFile, check: &mut Check<'_>| {
@@ -79,13 +79,13 @@ record! {
 }
 
 record! {
-    /// How a kernel reads ahead and caches blocks.
+    /// Read-ahead and page cache.
     pub struct BlockFile {
-        /// How far sequential reads are ahead of the program.
+        /// Maximum read-ahead of sequential reads.
         read_ahead: Figure<Bytes>,
-        /// Dirty pages of a device that let writers wait until they are written.
+        /// Limit of a device's dirty pages above which writers wait for writeback.
         dirty_limit: Figure<Bytes>,
-        /// Most that the page cache of a device holds.
+        /// Maximum size of a device's page cache.
         cache_limit: Figure<Bytes>,
     }
     check |block: &BlockFile, check: &mut Check<'_>| {
@@ -101,7 +101,8 @@ record! {
 }
 
 record! {
-    /// How a kernel sets PCI functions up: what it keeps free behind each hot-plug slot, as Linux's options `pci=` call it.
+    /// Configuration of PCI functions: resources reserved behind each hot-plug slot, with the names of Linux's `pci=`
+    /// options.
     pub struct PciFile {
         /// Bus numbers.
         hpbussize: Figure<u32>,
@@ -123,11 +124,11 @@ record! {
 }
 
 record! {
-    /// How a kernel maps memory for devices.
+    /// DMA mapping.
     pub struct DmaFile {
         /// Ranges that a core collects before a lazy flush.
         flush_entries: Figure<Count>,
-        /// Longest wait of a lazy flush.
+        /// Maximum delay of a lazy flush.
         flush_time: Figure<Duration>,
         /// Whether addresses below 4 GiB are used first.
         low_first: Figure<bool>,
@@ -141,15 +142,15 @@ record! {
 }
 
 record! {
-    /// How a kernel's Internet protocols are set up.
+    /// Internet protocols.
     pub struct InetFile {
         /// Whether TCP uses explicit congestion notification.
         ecn: Figure<EcnMode>,
-        /// Whether a segment that is not full waits while the device has others of its connection.
+        /// Whether a partial segment waits while the device has others of its connection.
         autocorking: Figure<bool>,
-        /// Bytes that fragments may take that wait for others of their packets.
+        /// Maximum memory for incomplete fragmented packets, bytes.
         fragment_memory: Figure<Bytes>,
-        /// How long they wait.
+        /// Maximum time that fragments wait for others.
         fragment_time: Figure<Duration>,
     }
     check |inet: &InetFile, check: &mut Check<'_>| {
@@ -162,17 +163,17 @@ record! {
 }
 
 record! {
-    /// How received packets find the cores of those who read them (receive flow steering).
+    /// Receive flow steering: how received packets reach the core of their reader.
     pub struct SteeringFile {
-        /// Places in the tables of sockets' cores and of flows.
+        /// Entries of the tables of sockets' cores and of flows.
         entries: Figure<Count>,
-        /// Whether packets are sent to the core on which their socket is used.
+        /// Whether packets are sent to the core that uses their socket.
         rfs: Figure<bool>,
-        /// Whether devices are asked to steer flows to that core's queue.
+        /// Whether devices are programmed to steer flows to that core's queue.
         arfs: Figure<bool>,
-        /// For how long a flow is silent until its device forgets it.
+        /// Idle time after which a flow's rule is removed from the device.
         idle: Figure<Duration>,
-        /// How often silent flows are looked for.
+        /// Interval between scans for idle flows.
         scan: Figure<Duration>,
     }
     check |steering: &SteeringFile, check: &mut Check<'_>| {

@@ -1,10 +1,8 @@
-//! Machine, part and scenario files: their schema, reading them with messages
-//! that help, changing them and writing them back.
+//! Machine, part and scenario files: schema, parsing with helpful errors, editing and writing.
 //!
-//! A **machine** is a host: sockets, caches, memory, root ports, IOMMU. A
-//! **part** is a card: link capability, tags, overheads. A **scenario** is an
-//! experiment with both, or with whole computers and programs on them. All are TOML; every value carries its unit, every
-//! figure its source.
+//! A **machine** is a host: sockets, caches, memory, root ports, IOMMU. A **part** is a card: link capability, tags,
+//! overheads. A **scenario** is an experiment with both, or with whole computers and their programs. All are TOML;
+//! every value carries its unit, every figure its source.
 //!
 //! ```no_run
 //! use machine::{Doc, Library, Machine};
@@ -73,7 +71,7 @@ pub use host::*;
 pub use kernel::{DmaFile, KernelFile, PciFile, SchedulerFile};
 pub use library::{Library, Used};
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit, TagBits};
-pub use measured::{Nearness, Wanted, find_card, find_joined, find_machine, find_relative};
+pub use measured::{MeasuredNames, Nearness, find_card, find_joined, find_machine, find_relative};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
 pub use nic::{Nic, NicController, NicDefaults, NicKpio, NicPath, NicVirtual};
 pub use nic_driver::{KpioFormat, KpioSelect, NicDriverEntry, RingPlace};

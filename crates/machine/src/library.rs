@@ -1,4 +1,4 @@
-//! Where files are found by name: those that came with the program, and folders.
+//! Finds files by name: built-in ones and those in folders.
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::source::{Place, Source};
@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Puts files of the repository into the program, so that it works from anywhere. Links in this crate lead to their folders, so
-/// that a package of the crate has them.
+/// Embeds files of the repository into the program, so that it works anywhere. Symbolic links in this crate lead to
+/// their folders, so that a package of the crate contains them.
 macro_rules! built_in {
     ($($path:literal),* $(,)?) => {
         &[$(($path, include_str!(concat!("../", $path)))),*]
     };
 }
 
-/// The repository's files: path in the repository, text. A new file takes one line.
+/// The repository's files: path in the repository, and text. A new file needs an entry.
 const BUILT_IN: &[(&str, &str)] = built_in![
     "machines/dell-r720.toml",
     "machines/dell-r730.toml",
@@ -99,9 +99,9 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/two-socket-nic.toml",
 ];
 
-/// A list of folders to look in, after which the files that came with the program follow.
+/// A list of folders to search before the built-in files.
 ///
-/// It keeps what was read through it and its clones, so that results can say what they were made from.
+/// Records what was read through it and its clones, for the provenance of results.
 #[derive(Debug, Clone, Default)]
 pub struct Library {
     folders: Arc<Vec<PathBuf>>,
@@ -109,46 +109,46 @@ pub struct Library {
     used: Arc<Mutex<Used>>,
 }
 
-/// What was read through a library.
+/// Files read through a library.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Used {
-    /// Files by their names: what each is (`machine`, `scenario`), and its digest.
+    /// Files by name: kind (`machine`, `scenario`) and digest.
     pub files: BTreeMap<String, (&'static str, String)>,
-    /// What files change in others, as `FILE: OTHER: path = value`.
+    /// Changes that files make to others, as `FILE: OTHER: path = value`.
     pub changes: BTreeSet<String>,
-    /// Text of the files that did not come with the program: a library [with these texts](Library::with_texts) finds
-    /// the same where they are not.
+    /// Texts of files that are not built in: a library [with these texts](Library::with_texts) finds the same files
+    /// elsewhere.
     pub texts: BTreeMap<String, String>,
 }
 
-/// A name under which nothing was found.
+/// Error: a name that was not found.
 pub(crate) struct Missing {
     message: String,
     help: Option<String>,
 }
 
 impl Missing {
-    /// As a complaint about the place that asked for it.
+    /// Converts to an error at a place.
     pub(crate) fn at(self, place: &Place) -> Diagnostics {
         let mut diagnostic = Diagnostic::new(place, self.message);
         diagnostic.help = self.help;
         Diagnostics::new(vec![diagnostic])
     }
 
-    /// As a complaint of its own.
+    /// Converts to an error without a place.
     pub(crate) fn alone(self, name: &str) -> Diagnostics {
         Diagnostics::about(name, self.message, self.help)
     }
 }
 
 impl Library {
-    /// What came with the program.
+    /// The built-in files.
     pub fn built_in() -> Self {
         Self::default()
     }
 
-    /// Looks in `folder` before anywhere that this looked so far. It is laid
-    /// out as the repository is: `machines/`, `machines/parts/`, `scenarios/`.
+    /// Searches `folder` before anything searched so far. It is laid out like the repository: `machines/`,
+    /// `machines/parts/`, `scenarios/`.
     #[must_use]
     pub fn with_folder(&self, folder: impl Into<PathBuf>) -> Self {
         let mut folders = vec![folder.into()];
@@ -156,8 +156,8 @@ impl Library {
         Self { folders: Arc::new(folders), ..self.clone() }
     }
 
-    /// Finds these texts, each under the path of its file, before anything on disk: `machines/NAME.toml` for what is asked
-    /// for by its name.
+    /// Finds these texts before anything on disk, each under the path of its file: `machines/NAME.toml` for a file
+    /// requested by name.
     #[must_use]
     pub fn with_texts(&self, texts: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut all = BTreeMap::clone(&self.texts);
@@ -165,7 +165,7 @@ impl Library {
         Self { texts: Arc::new(all), ..self.clone() }
     }
 
-    /// The same files, for whoever searches them: what is read through it is not kept.
+    /// The same files without recording what is read, for listings.
     #[must_use]
     pub fn aside(&self) -> Self {
         Self { used: Arc::default(), ..self.clone() }
@@ -176,19 +176,19 @@ impl Library {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Keeps that a file was read.
+    /// Records a file that was read.
     pub fn keep(&self, what: &'static str, name: &str, text: &str) {
         let digest = files::sha256(text.as_bytes());
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.files.insert(name.to_owned(), (what, digest));
     }
 
-    /// Keeps that a file changes another.
+    /// Records a file's change to another.
     pub(crate) fn keep_change(&self, change: String) {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).changes.insert(change);
     }
 
-    /// The names of all files in `folder` (`machines`, `machines/parts`, `scenarios`), sorted.
+    /// Names of all files in `folder` (`machines`, `machines/parts`, `scenarios`), sorted.
     pub fn names(&self, folder: &str) -> Vec<String> {
         let prefix = format!("{folder}/");
         let built_in =
@@ -203,8 +203,8 @@ impl Library {
         names.into_iter().collect()
     }
 
-    /// The text of the file called `name`, or at that path if `name` is one.
-    /// A path is looked for here and beside the file called `from` that gives it.
+    /// The text of the file `name`, or at that path. A path is relative to the current directory or to the file
+    /// `from` that contains it.
     pub(crate) fn find(
         &self,
         name: &str,
@@ -250,7 +250,7 @@ impl Library {
             if let Some(source) = self.text(&path.display().to_string()) {
                 return Ok(source);
             }
-            // What is no file is told rather than passed over.
+            // Report non-files rather than skip them.
             if path.symlink_metadata().is_ok() {
                 return read(&path);
             }
@@ -271,7 +271,7 @@ impl Library {
     }
 }
 
-/// The longest file that is read: machine files measure tens of kilobytes.
+/// Maximum size of a file: machine files have tens of kilobytes.
 const MOST_BYTES: u64 = 16 << 20;
 
 fn read(path: &Path) -> Result<Arc<Source>, Missing> {
@@ -279,10 +279,10 @@ fn read(path: &Path) -> Result<Arc<Source>, Missing> {
         message: format!("`{}` cannot be read: {reason}", path.display()),
         help: Some("the path of a .toml file, or one of the names that `nearfar machines` lists".into()),
     };
-    // Asked before opening: a pipe would wait for a writer, a device would never end.
+    // Check before opening: a pipe would block, a device would never end.
     let known = std::fs::metadata(path).map_err(|error| missing(error.to_string()))?;
     if !known.is_file() || known.len() > MOST_BYTES {
-        return Err(missing("it is no file of a machine, part or scenario".into()));
+        return Err(missing("it is not a file of a machine, part or scenario".into()));
     }
     let bytes = std::fs::read(path).map_err(|error| missing(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| missing("it is not UTF-8 text".into()))?;

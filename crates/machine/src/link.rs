@@ -1,4 +1,4 @@
-//! What a PCIe link can be: generations, widths, payload limits.
+//! Properties of PCIe links: generations, widths, payload limits.
 
 use crate::diagnostic::Diagnostic;
 use crate::read::{Complaints, Read};
@@ -6,7 +6,7 @@ use crate::scalar::{Scalar, integer, single};
 use crate::tree::{Entry, Node, Value};
 use std::fmt;
 
-/// An integer of which the specification allows a few values only.
+/// An integer with a few values allowed by the specification.
 macro_rules! allowed {
     ($(#[$attribute:meta])* $name:ident, $allowed:expr, $text:literal, $show:literal) => {
         $(#[$attribute])*
@@ -14,10 +14,10 @@ macro_rules! allowed {
         pub struct $name(u32);
 
         impl $name {
-            /// Every value there is.
+            /// All allowed values.
             pub const ALLOWED: &'static [u32] = &$allowed;
 
-            /// `n`, if the specification allows it.
+            /// `n` if it is allowed.
             pub fn new(n: u32) -> Option<Self> {
                 Self::ALLOWED.contains(&n).then_some(Self(n))
             }
@@ -74,8 +74,8 @@ macro_rules! allowed {
 }
 
 allowed!(
-    /// The generation of a link's signalling, which sets its rate per lane:
-    /// 2.5, 5, 8, 16 and 32 GT/s (PCIe Base Specification 5.0, 4.2); the sixth has flits, which are not modelled.
+    /// Generation of a link, which sets the rate per lane: 2.5, 5, 8, 16 and 32 GT/s (PCIe Base Specification 5.0,
+    /// 4.2). The sixth uses flits, which are not modelled.
     LinkGeneration, [1, 2, 3, 4, 5], "a PCIe generation", "Gen{}"
 );
 allowed!(
@@ -83,19 +83,19 @@ allowed!(
     LinkWidth, [1, 2, 4, 8, 12, 16, 32], "a link width", "x{}"
 );
 impl LinkWidth {
-    /// The most lanes that a link can have of so many.
+    /// The widest link with at most `lanes` lanes.
     pub(crate) fn at_most(lanes: u32) -> u32 {
         Self::ALLOWED.iter().copied().filter(|&width| width <= lanes).max().unwrap_or(1)
     }
 }
 
 allowed!(
-    /// Bits of the tags by which a requester tells its requests apart (PCIe Base Specification 6.0, 2.2.6.2).
+    /// Number of tag bits of a requester (PCIe Base Specification 6.0, 2.2.6.2).
     TagBits, [5, 8, 10], "a number of tag bits", "{}"
 );
 
 impl TagBits {
-    /// Requests that can be told apart: with 10 bits, those tags are not used that look like 8-bit ones.
+    /// Number of distinct tags: with 10 bits, those that look like 8-bit ones are not used.
     pub const fn tags(self) -> u32 {
         if self.0 == 10 { 768 } else { 1 << self.0 }
     }
@@ -111,5 +111,5 @@ allowed!(
     CompletionBoundary, [64, 128], "a read completion boundary in bytes", "{} B"
 );
 
-/// What a page of the IOMMU's tables may measure, in bytes.
+/// Page sizes of IOMMU tables, in bytes.
 pub const PAGE_BYTES: [u64; 3] = [4 << 10, 2 << 20, 1 << 30];

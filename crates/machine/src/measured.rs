@@ -1,4 +1,4 @@
-//! Which machine and card files are about what a directory of results was measured on.
+//! Finds the machine and card files for a directory of measured results.
 
 use crate::diagnostic::Diagnostics;
 use crate::doc::Doc;
@@ -7,39 +7,42 @@ use crate::library::Library;
 use crate::part::Part;
 use crate::suggest;
 
-/// How near a file is to what was measured.
+/// How similar a file's machine is to the measured one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Nearness {
-    /// The same CPU in the same box.
+    /// The same CPU in the same chassis.
     Same,
-    /// The same CPU in another box.
+    /// The same CPU in another chassis.
     SameCpu,
-    /// Another CPU of the same generation, for the same kind of machine.
+    /// Another CPU of the same generation and kind of machine.
     SameGeneration,
-    /// Another CPU of another generation or for another kind of machine.
+    /// Another generation or kind of machine.
     Distant,
 }
 
 /// The names of a measured machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted<'a> {
+pub struct MeasuredNames<'a> {
     /// The CPU, such as `E5-2630v4`.
     pub cpu: &'a str,
-    /// The box, such as `dell-t430`.
+    /// The chassis, such as `dell-t430`.
     pub system: &'a str,
     /// The CPU's generation in pcie-bench's short form, such as `bdw`.
     pub generation: &'a str,
 }
 
-/// Nearness, distance of generations, whether nothing was measured, whether it is another box: the least is the best.
+/// Similarity, distance of generations, whether nothing was measured, whether the chassis differs; lower is better.
 type Rank = (Nearness, u32, bool, bool);
 
-/// The file nearest to a measured machine: of the same CPU and box, of the same CPU, of the same generation and kind
-/// (server or desktop), or whatever comes closest; a measured one first.
+/// The file most similar to a measured machine: same CPU and chassis, same CPU, same generation and kind (server or
+/// desktop), or whatever comes closest. Files of measured machines are preferred.
 ///
 /// # Errors
-/// If no file is about a measured machine, or one is wrong.
-pub fn find_machine(library: &Library, wanted: Wanted<'_>) -> Result<(Doc<Machine>, Nearness), Diagnostics> {
+/// If no file describes a measured machine, or a file is invalid.
+pub fn find_machine(
+    library: &Library,
+    wanted: MeasuredNames<'_>,
+) -> Result<(Doc<Machine>, Nearness), Diagnostics> {
     nearest(library, wanted, |_| true)?.ok_or_else(|| {
         let names = library.names("machines");
         let what = format!("no machine file is about a measured machine, to stand for `{}`", wanted.system);
@@ -48,17 +51,17 @@ pub fn find_machine(library: &Library, wanted: Wanted<'_>) -> Result<(Doc<Machin
     })
 }
 
-/// The file nearest to a measured machine among those about other CPUs that were measured, as if it had none of its own; of
-/// `sockets` sockets or more.
+/// The file most similar to a measured machine, among those for other measured CPUs with at least `sockets` sockets,
+/// as if the machine had no file of its own.
 ///
 /// # Errors
-/// If there is none, or one is wrong.
+/// If there is none, or a file is invalid.
 pub fn find_relative(
     library: &Library,
-    wanted: Wanted<'_>,
+    wanted: MeasuredNames<'_>,
     sockets: u32,
 ) -> Result<Doc<Machine>, Diagnostics> {
-    // A file of relatives' figures alone may have them from this very machine.
+    // A file that only has related machines' figures may have them from this very machine.
     let was_measured =
         |machine: &Machine| machine.measured_as.as_ref().is_some_and(|known| !known.directories.is_empty());
     let serves = |machine: &Machine| {
@@ -71,14 +74,14 @@ pub fn find_relative(
     })
 }
 
-/// The nearest machine of `sockets` sockets, to tell what joins them, itself or among its `relatives` alone; `None` if no
-/// measured one has as many.
+/// The most similar machine with at least `sockets` sockets, for its interconnect: the machine itself, or one of its
+/// `relatives`; `None` if no measured one has as many.
 ///
 /// # Errors
-/// If a file is wrong.
+/// If a file is invalid.
 pub fn find_joined(
     library: &Library,
-    wanted: Wanted<'_>,
+    wanted: MeasuredNames<'_>,
     sockets: u32,
     relatives: bool,
 ) -> Result<Option<Machine>, Diagnostics> {
@@ -89,15 +92,15 @@ pub fn find_joined(
     found.map(|(doc, _)| doc.read()).transpose()
 }
 
-/// Whether the machine's file is about that CPU.
-fn is_of(machine: &Machine, wanted: Wanted<'_>) -> bool {
+/// Whether the machine's file describes that CPU.
+fn is_of(machine: &Machine, wanted: MeasuredNames<'_>) -> bool {
     machine.measured_as.as_ref().is_some_and(|known| same(&known.cpu, wanted.cpu))
 }
 
-/// The file nearest to a measured machine among those that `serves` takes.
+/// The most similar file among those accepted by `serves`.
 fn nearest(
     library: &Library,
-    wanted: Wanted<'_>,
+    wanted: MeasuredNames<'_>,
     serves: impl Fn(&Machine) -> bool,
 ) -> Result<Option<(Doc<Machine>, Nearness)>, Diagnostics> {
     let mut best: Option<(Rank, &String)> = None;
@@ -122,13 +125,13 @@ fn nearest(
     best.map(found).transpose()
 }
 
-/// Whether two names differ in case and separators alone.
+/// Whether two names differ only in case and separators.
 fn same(a: &str, b: &str) -> bool {
     let bare = |text: &str| text.to_ascii_lowercase().replace(['-', '_', ' '], "");
     bare(a) == bare(b)
 }
 
-/// Generations of CPUs, by pcie-bench's short form and by their names in machine files, numbered in their order.
+/// CPU generations: pcie-bench's short name, name in machine files, and order.
 const GENERATIONS: [(&str, &str, u32); 5] = [
     ("snb", "sandy-bridge", 0),
     ("ib", "ivy-bridge", 1),
@@ -136,23 +139,23 @@ const GENERATIONS: [(&str, &str, u32); 5] = [
     ("hsw", "haswell", 2),
     ("bdw", "broadwell", 3),
 ];
-/// A generation later than those known.
+/// Rank of an unknown, later generation.
 const LATER: u32 = 4;
 
-/// How far a design is from the CPU: none if it is of the same generation and as much a server's or a desktop's,
-/// which differ more than neighbouring generations do.
-fn distance(microarchitecture: &str, wanted: Wanted<'_>) -> u32 {
+/// Distance of a microarchitecture from the CPU: zero for the same generation and kind. Servers and desktops differ
+/// more than neighbouring generations.
+fn distance(microarchitecture: &str, wanted: MeasuredNames<'_>) -> u32 {
     let of_cpu = GENERATIONS.iter().find(|(short, ..)| *short == wanted.generation);
     let of_design = GENERATIONS.iter().find(|(_, long, _)| microarchitecture.starts_with(long));
     let number = |generation: Option<&(_, _, u32)>| generation.map_or(LATER, |(.., number)| *number);
     let generations = number(of_cpu).abs_diff(number(of_design));
-    // Desktops are E3 and Core; E5, E7, D, Silver, Gold and Platinum are servers'.
+    // Desktops are E3 and Core; E5, E7, D, Silver, Gold and Platinum are servers.
     let server = !["E3", "i3", "i5", "i7", "i9"].iter().any(|begin| wanted.cpu.starts_with(begin));
     let other_kind = microarchitecture.ends_with("-ep") != server;
     generations + u32::from(other_kind) * (LATER + 1)
 }
 
-/// The file about the card that results call `card`, such as `nfp6000-1.2GHz`.
+/// The file of the card that results call `card`, such as `nfp6000-1.2GHz`.
 ///
 /// # Errors
 /// If there is none.

@@ -1,4 +1,4 @@
-//! What a NIC's file says.
+//! The file of a NIC.
 
 use crate::doc::Kindred;
 use crate::figure::Figure;
@@ -10,27 +10,27 @@ use units::{BitRate, Bytes, Duration};
 record! {
     /// A NIC as its file describes it.
     pub struct Nic {
-        /// The name by which it is referred to: the file's without `.toml`.
+        /// Name for references: the file's name without `.toml`.
         name: String,
-        /// The NIC file whose contents this one changes and adds to.
+        /// The NIC file that this one extends.
         extends: Option<String>,
-        /// What the NIC is, in a line.
+        /// Description, in one line.
         summary: String,
-        /// What its PCIe port can do.
+        /// Capability of its PCIe port.
         link: LinkCapability,
         /// Its controller.
         controller: NicController,
-        /// Sending.
+        /// Transmit path.
         tx: NicPath,
-        /// Receiving.
+        /// Receive path.
         rx: NicPath,
-        /// Flow control at its Ethernet ports, where it is on.
+        /// Flow control of its Ethernet ports, if enabled.
         flow_control: Option<NicFlowControl>,
-        /// Queues for programmed I/O, where it has them.
+        /// Queues for programmed I/O, if supported.
         kpio: Option<NicKpio>,
-        /// Virtual functions (SR-IOV), where it can have them.
+        /// Virtual functions (SR-IOV), if supported.
         virtual_functions: Option<NicVirtual>,
-        /// How its Linux driver sets it up; as ixgbe does if not given.
+        /// Defaults of its Linux driver; those of ixgbe if not given.
         driver: Option<NicDefaults>,
     }
     check |nic: &Nic, check: &mut Check<'_>| {
@@ -55,7 +55,7 @@ record! {
             of.require_within("queue_pairs", own.queue_pairs.value.get().into(), (1, 256), "cannot be told apart");
             of.require_within("vectors", own.vectors.value.get().into(), (2, 1024), "are not possible");
             of.require(
-                // Eight bits tell functions apart.
+                // Function numbers have eight bits.
                 u64::from(ports) * (1 + u64::from(count)) <= 256,
                 "count",
                 format!("{count} virtual functions for each of {ports} ports"),
@@ -97,7 +97,7 @@ fn check_controller(nic: &Nic, check: &mut Check<'_>) {
         ("ports", &controller.ports, (1, 8), "ports are not possible"),
         ("tx_queues", &controller.tx_queues, (1, 256), "queues cannot be told apart"),
         ("rx_queues", &controller.rx_queues, (1, 256), "queues cannot be told apart"),
-        // One for a pair of queues and one for events; its registers have room for so many.
+        // One per pair of queues and one for events; limited by the registers.
         ("vectors", &controller.vectors, (2, 1024), "interrupt vectors are not possible"),
         ("max_fragments", &controller.max_fragments, (1, 255), "fragments are not possible"),
         (
@@ -128,7 +128,7 @@ fn check_controller(nic: &Nic, check: &mut Check<'_>) {
 }
 
 impl Nic {
-    /// Whether what it sends goes round inside and arrives at its other port.
+    /// Whether transmitted frames are looped back to its other port.
     pub fn is_looped(&self) -> bool {
         let controller = &self.controller;
         controller.loopback.is_some() && controller.looped.as_ref().is_none_or(|looped| looped.value)
@@ -141,73 +141,72 @@ impl Kindred for Nic {
 }
 
 record! {
-    /// What a NIC's functions have.
+    /// Properties of a NIC's functions.
     pub struct NicController {
         /// PCI vendor and device number, such as `8086:10fb`.
         pci_id: Figure<String>,
-        /// Ethernet ports, each with a function of its own.
+        /// Ethernet ports, each with its own function.
         ports: Figure<Count>,
         /// Speed of a port.
         rate: Figure<BitRate>,
-        /// Sending queues of a function.
+        /// TX queues per function.
         tx_queues: Figure<Count>,
-        /// Receiving queues of a function.
+        /// RX queues per function.
         rx_queues: Figure<Count>,
-        /// Interrupt vectors of a function.
+        /// Interrupt vectors per function.
         vectors: Figure<Count>,
-        /// Most entries of a ring.
+        /// Maximum entries of a ring.
         ring_entries: Figure<Count>,
-        /// Bytes of a completion in a ring of its own: 16, or a line of 64 written whole; 16 if not given.
+        /// Size of a completion in a separate ring: 16, or a whole line of 64; 16 if not given.
         completion: Option<Figure<Bytes>>,
-        /// Longest frame without its check sequence (bytes).
+        /// Maximum frame size without check sequence (bytes).
         max_frame: Figure<Bytes>,
-        /// Most fragments of a frame.
+        /// Maximum fragments of a frame.
         max_fragments: Figure<Count>,
-        /// Most bytes of a frame that is cut into segments.
+        /// Maximum size of a packet for segmentation offload (bytes).
         tso_max: Figure<Bytes>,
-        /// Entries of the receive hash's table.
+        /// Entries of the receive hash table.
         rss_entries: Figure<Count>,
-        /// Rules that steer flows to queues, for each function; 0 for none.
+        /// Flow steering rules per function; 0 for none.
         flow_rules: Figure<u32>,
-        /// Ethernet addresses that a function takes frames for beside its own, each with a queue (VMDq); none if not given.
+        /// Additional MAC addresses of a function, each with a queue (VMDq); none if not given.
         addresses: Option<Figure<u32>>,
-        /// Reads of the link that may be outstanding at once.
+        /// Maximum outstanding reads on the link.
         tags: Figure<Count>,
-        /// Largest single read of a frame's data (bytes).
+        /// Maximum size of a read of frame data (bytes).
         read_chunk: Figure<Bytes>,
-        /// Largest single write of a frame's data (bytes); whole buffers if not given.
+        /// Maximum size of a write of frame data (bytes); whole buffers if not given.
         write_chunk: Option<Figure<Bytes>>,
-        /// From a read's last completion until what it brought is used; at once if not given.
+        /// Time from a read's last completion until its data are used; zero if not given.
         read_use: Option<Figure<Duration>>,
-        /// From a doorbell's arrival until the queue is looked at.
+        /// Time from a doorbell's arrival until the queue is processed.
         doorbell: Figure<Duration>,
-        /// A register read.
+        /// Latency of a register read.
         register_read: Figure<Duration>,
-        /// Frames go round inside, from port 0 to port 1 and back: how long that takes. To the wire if not given.
+        /// Latency of the internal loopback between port 0 and port 1; no loopback if not given.
         loopback: Option<Figure<Duration>>,
-        /// Whether they do; so that a change can put ports that have a `loopback` on cables. They do if
-        /// not given.
+        /// Whether the loopback is active, so that a change can use such ports with cables; true if not given.
         looped: Option<Figure<bool>>,
-        /// Whether they then arrive in the other of two subnets: the lowest bit of the third byte of IPv4 addresses changes on the
-        /// way. They stay as they are if not given.
+        /// Whether looped frames arrive in the other of two subnets: the lowest bit of the third byte of IPv4
+        /// addresses is flipped. Unchanged if not given.
         loop_subnets: Option<Figure<bool>>,
-        /// Whether descriptors can hold short packets, and doorbells descriptors; they cannot if not given.
+        /// Whether descriptors can contain short packets, and doorbells descriptors; false if not given.
         inline: Option<Figure<bool>>,
-        /// Whether the functions behind its links share an Ethernet address and are one to the network; each has its own if not
-        /// given.
+        /// Whether the functions behind its links share a MAC address and appear as one to the network; each has its
+        /// own if not given.
         shared_address: Option<Figure<bool>>,
-        /// Whether its firmware knows which function each queue is of, so that a rule that names a queue names the function, too;
-        /// otherwise its internal switch has rules of its own.
+        /// Whether its firmware maps queues to functions, so that a rule for a queue implies the function; otherwise,
+        /// its internal switch has separate rules.
         global_rules: Option<Figure<bool>>,
     }
 }
 
 record! {
-    /// When a NIC asks the other end of its cable to send nothing (IEEE 802.3, annex 31B).
+    /// When a NIC sends PAUSE frames (IEEE 802.3, annex 31B).
     pub struct NicFlowControl {
-        /// Received bytes in its memory from which on it asks.
+        /// Fill level of its receive memory from which it pauses the peer (bytes).
         stop: Figure<Bytes>,
-        /// Bytes at which it takes that back.
+        /// Fill level below which the peer may continue (bytes).
         go_on: Figure<Bytes>,
     }
 }
@@ -215,11 +214,11 @@ record! {
 record! {
     /// A NIC's virtual functions.
     pub struct NicVirtual {
-        /// Most for each port.
+        /// Maximum number per port.
         count: Figure<Count>,
-        /// Queues of each, so many to send and so many to receive.
+        /// Pairs of TX and RX queues per function.
         queue_pairs: Figure<Count>,
-        /// Interrupt vectors of each.
+        /// Interrupt vectors per function.
         vectors: Figure<Count>,
         /// PCI vendor and device number.
         pci_id: Figure<String>,
@@ -227,15 +226,15 @@ record! {
 }
 
 record! {
-    /// How a NIC's Linux driver sets it up unless `[host.nic_driver]` of a scenario says otherwise.
+    /// Defaults of a NIC's Linux driver, unless `[host.nic_driver]` of a scenario overrides them.
     pub struct NicDefaults {
-        /// Descriptors of a sending queue.
+        /// Descriptors of a TX ring.
         tx_ring: Figure<Count>,
-        /// Descriptors of a receiving queue.
+        /// Descriptors of an RX ring.
         rx_ring: Figure<Count>,
-        /// Longest wait from a packet to its interrupt.
+        /// Maximum delay from a packet to its interrupt.
         coalescing: Figure<Duration>,
-        /// Packets after which the interrupt comes at once; 0 for no limit.
+        /// Number of packets that triggers an interrupt immediately; 0 for no limit.
         coalescing_packets: Figure<u32>,
     }
     check |driver: &NicDefaults, check: &mut Check<'_>| {
@@ -249,24 +248,24 @@ record! {
     }
 }
 
-/// Descriptors that a ring may have.
+/// Allowed sizes of a ring.
 pub(crate) const RINGS: std::ops::RangeInclusive<u32> = 8..=32_768;
 
 record! {
-    /// A NIC's queues for frames that cores write into it (kPIO+WC).
+    /// A NIC's queues for frames written by cores (kPIO+WC).
     pub struct NicKpio {
-        /// Queues of a function.
+        /// Queues per function.
         queues: Figure<Count>,
-        /// Lines of 64 B that each queue has memory for.
+        /// Capacity of each queue in lines of 64 B.
         lines: Figure<Count>,
-        /// Positions of lines in each queue's window, at least as many, for the format with length and checksum; the paper's
-        /// has as many as lines.
+        /// Positions of lines in each queue's window, at least `lines`, for the format with length and checksum; the
+        /// paper's window has as many positions as lines.
         positions: Figure<Count>,
-        /// From a line's arrival until the frame that it ends can leave.
+        /// Time from a line's arrival until the frame that it completes can be sent.
         latency: Figure<Duration>,
-        /// How long a line is waited for that others have passed.
+        /// How long a missing line is waited for after later ones have arrived.
         patience: Figure<Duration>,
-        /// How long freed lines wait for others before the driver is told.
+        /// How long freed lines wait for others before they are reported to the driver.
         report_delay: Figure<Duration>,
     }
     check |kpio: &NicKpio, check: &mut Check<'_>| {
@@ -284,21 +283,21 @@ record! {
 }
 
 record! {
-    /// One of a NIC's directions.
+    /// One direction of a NIC.
     pub struct NicPath {
-        /// Descriptors that one read fetches.
+        /// Descriptors per fetch.
         fetch: Figure<Count>,
-        /// Descriptors that a queue keeps in the NIC.
+        /// Descriptors that a queue caches in the NIC.
         cache: Figure<Count>,
-        /// Completions that are written at once.
+        /// Completions per write.
         write_back: Figure<Count>,
         /// How long a completion waits for others.
         write_back_delay: Figure<Duration>,
-        /// Least time from one packet to the next.
+        /// Minimum interval between packets.
         packet_interval: Figure<Duration>,
-        /// Memory for packets (bytes).
+        /// Packet memory (bytes).
         memory: Figure<Bytes>,
-        /// From a packet's data being there until its first bit, or from its last bit until the first write.
+        /// Time from having a packet's data until its first bit, or from its last bit until the first write.
         latency: Figure<Duration>,
     }
 }

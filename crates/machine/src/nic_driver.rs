@@ -1,4 +1,4 @@
-//! What a scenario says of the NIC's driver: its module parameters.
+//! Parameters of the NIC's driver in a scenario.
 
 use crate::nic::RINGS;
 use crate::placed::{Placed, Several};
@@ -8,13 +8,13 @@ use settings::{Loads, Stores};
 use units::{Bytes, Duration};
 
 names! {
-    /// Which packets go by programmed I/O.
+    /// Which packets use programmed I/O.
     pub enum KpioSelect {
         /// None.
         Off = "off",
         /// All that fit.
         All = "all",
-        /// Those of TCP connections in the range of ports.
+        /// Those of TCP connections in a range of ports.
         TcpPorts = "tcp-ports",
         /// Those up to a size.
         UpTo = "up-to",
@@ -22,7 +22,7 @@ names! {
 }
 
 names! {
-    /// How a frame's end is known.
+    /// How the end of a frame is marked.
     pub enum KpioFormat {
         /// By the paper's 64-bit signature.
         Signature = "signature",
@@ -32,7 +32,7 @@ names! {
 }
 
 names! {
-    /// At whose node memory that a device and a core share lies.
+    /// Node of memory shared by a device and a core.
     pub enum RingPlace {
         /// The core's.
         Core = "core",
@@ -42,67 +42,80 @@ names! {
 }
 
 record! {
-    /// The parameters with which the NIC's driver is loaded; what is not given is as the driver has it.
+    /// Parameters of the NIC's driver; the driver's defaults apply to keys that are not given.
     pub struct NicDriverEntry {
-        /// Pairs of queues; as many as there are cores and the NIC has, if not given.
+        /// Pairs of queues; as many as cores and NIC support if not given.
         channels: Option<Placed<Count>>,
-        /// Whether the legacy interrupt (INTx) is used, one for a single pair of queues and all else, even if a NIC has messages (MSI-X); it
-        /// is not if not given.
+        /// Whether to use the legacy interrupt (INTx), shared by a single pair of queues and all events, even if a
+        /// NIC supports MSI-X; false if not given.
         legacy_interrupt: Option<bool>,
-        /// Whether pairs of queues are spread over the nodes, one at each in turn; if not, those of the NIC's node come first.
+        /// Whether to distribute pairs of queues over the nodes in turn; otherwise, those of the NIC's node come
+        /// first.
         over_nodes: Option<bool>,
-        /// Descriptors of a sending queue: a power of two; what the first NIC's file says if not given, or 512.
+        /// Descriptors of a TX ring: a power of two; the value in the first NIC's file if not given, or 512.
         tx_ring: Option<Placed<Count>>,
-        /// The same of a receiving queue; as for sending if not given.
+        /// Descriptors of an RX ring, likewise.
         rx_ring: Option<Placed<Count>>,
-        /// Longest wait from a packet to its interrupt; what the NIC's file says if not given, or 50 us.
+        /// Maximum delay from a packet to its interrupt; the value in the NIC's file if not given, or 50 us.
         coalescing: Option<Duration>,
-        /// Whether the device shortens that wait when there is little to do; it does if not given.
+        /// Whether the device shortens that delay at low load; true if not given.
         adaptive: Option<bool>,
-        /// Packets after which an interrupt comes at once; 0 for no limit; what the NIC's file says if not given, or 64.
+        /// Number of packets that triggers an interrupt immediately; 0 for no limit; the value in the NIC's file if
+        /// not given, or 64.
         coalescing_packets: Option<u32>,
-        /// Whose node's memory holds the rings that the device writes completions to; the core's if not given.
+        /// Node of the rings to which the device writes completions; the core's if not given.
         completions: Option<RingPlace>,
-        /// Which receiving queues the values of the RSS hash go to in turn; all if not given.
+        /// RX queues to which the values of the RSS hash are assigned in turn; all if not given.
         rss: Option<Placed<Several<u32>>>,
-        /// Which packets go by programmed I/O; none if not given.
+        /// Which packets use programmed I/O; none if not given.
         kpio: Option<Placed<KpioSelect>>,
-        /// First TCP port of `kpio = "tcp-ports"`; 0 if not given.
+        /// First TCP port for `kpio = "tcp-ports"`; 0 if not given.
         kpio_first_port: Option<u32>,
         /// Last TCP port; 65535 if not given.
         kpio_last_port: Option<u32>,
-        /// Longest frame of `kpio = "up-to"`; all if not given.
+        /// Maximum frame size for `kpio = "up-to"`; all if not given.
         kpio_up_to: Option<Bytes>,
-        /// The format; with length and checksum if not given.
+        /// Frame format; with length and checksum if not given.
         kpio_format: Option<KpioFormat>,
         /// How lines are stored; through write-combining buffers if not given.
         kpio_stores: Option<Stores>,
-        /// Whether a fence flushes a frame's last line in place of stuffing. For the framed format; it
-        /// does not if not given.
+        /// Whether a fence, rather than padding, flushes a frame's last line, for the framed format; false if not
+        /// given.
         kpio_fenced: Option<bool>,
-        /// Lines after which a fence lets the buffers empty; 0 for never, as if not given, 1 to use one buffer at a
+        /// Number of lines after which a fence drains the buffers; 0 (never) if not given, 1 to use one buffer at a
         /// time.
         kpio_fence_every: Option<u32>,
-        /// Whether all cores share a queue under a lock; each has its own if not given.
+        /// Whether all cores share a queue with a lock; each has its own if not given.
         kpio_shared: Option<bool>,
-        /// Whether a core that finds the queue full stands still until the link and the device take its stores, as the
-        /// paper's does; the default for its format. Else it counts lines and is interrupted when there is room.
+        /// Whether a core stalls when the queue is full, until link and device accept its stores, as in the paper;
+        /// the default depends on the format. Otherwise, it counts lines and gets an interrupt when there is room.
         kpio_stalls: Option<bool>,
-        /// Longest received frame that stays in the device for the core to fetch; none if not given.
+        /// Maximum size of received frames that stay in the device for the core to fetch; none if not given.
         held_up_to: Option<Placed<Bytes>>,
-        /// How it is fetched; by streaming loads if not given.
+        /// How they are fetched; by streaming loads if not given.
         held_loads: Option<Loads>,
-        /// Longest frame that goes into its descriptor, and that into the doorbell; none if not given.
+        /// Maximum size of frames inside their descriptor, with the descriptor in the doorbell; none if not given.
         inline_up_to: Option<Placed<Bytes>>,
-        /// Whether such doorbells are direct stores in place of write-combining ones; write-combining if not given.
+        /// Whether such doorbells are direct stores instead of write-combining ones; write-combining if not given.
         inline_direct: Option<bool>,
     }
     check check
 }
 
-/// Longest frame that fits into an inline doorbell behind its descriptor (bytes), and into a place where frames stay.
+/// Maximum size in bytes of a frame after its descriptor in an inline doorbell, and of a frame held in the device.
 const INLINE_MOST: u64 = 240;
 const HELD_MOST: u64 = 2048;
+
+impl NicDriverEntry {
+    /// How packets reach the NIC, if not by descriptors.
+    pub fn other_path(&self) -> Option<&'static str> {
+        match (self.kpio.as_ref().map(|kpio| kpio.value), self.inline_up_to.as_ref()) {
+            (Some(select), _) if select != KpioSelect::Off => Some("packets go by programmed I/O"),
+            (_, Some(_)) => Some("short packets go inline"),
+            _ => None,
+        }
+    }
+}
 
 fn check(driver: &NicDriverEntry, check: &mut Check<'_>) {
     for (key, ring) in [("tx_ring", &driver.tx_ring), ("rx_ring", &driver.rx_ring)] {
@@ -137,8 +150,8 @@ fn check(driver: &NicDriverEntry, check: &mut Check<'_>) {
     check_dependent(driver, check);
 }
 
-/// Complains of keys that say more about something that nothing asks for. An `off` that is spelt out leaves them alone: it may
-/// be one of the values that a sweep tries.
+/// Reports keys that refine a feature that is not used. An explicit `off` is accepted with them, since it may be one
+/// of a sweep's values.
 fn check_dependent(driver: &NicDriverEntry, check: &mut Check<'_>) {
     let select = driver.kpio.as_ref().map(|kpio| kpio.value);
     let (first, last) = (driver.kpio_first_port.is_some(), driver.kpio_last_port.is_some());

@@ -1,4 +1,4 @@
-//! What the files of adapters with a non-transparent bridge, and of switches between their cables, say.
+//! The files of NTB adapters and of switches between their cables.
 
 use crate::doc::Kindred;
 use crate::figure::Figure;
@@ -8,39 +8,38 @@ use crate::scalar::Count;
 use units::{Bytes, Duration};
 
 record! {
-    /// An adapter with a non-transparent bridge as its file describes it.
+    /// An adapter with a non-transparent bridge.
     pub struct Ntb {
-        /// The name by which it is referred to: the file's without `.toml`.
+        /// Name for references: the file's name without `.toml`.
         name: String,
-        /// The adapter file whose contents this one changes and adds to.
+        /// The adapter file that this one extends.
         extends: Option<String>,
-        /// What the adapter is, in a line.
+        /// Description, in one line.
         summary: String,
         /// Vendor and device ID, such as `10b5:87b0`.
         pci_id: Figure<String>,
-        /// Bytes of its window, by which cores and devices of its host reach others: a power of two.
+        /// Size of its window, through which cores and devices of its host reach other hosts (bytes): a power of two.
         window: Figure<Bytes>,
-        /// Segments of the window, each of which leads to a place of another host: a power of two.
+        /// Segments of the window, each of which maps to an address on another host: a power of two.
         segments: Figure<Count>,
-        /// Requesters that it can tell apart: entries of each of its two tables.
+        /// Entries of each of its two requester tables.
         requesters: Figure<Count>,
-        /// What its port to its host can do.
+        /// Capability of its port to its host.
         link: LinkCapability,
-        /// What its ports for cables can do: `width` is that of all of them together. Its `latency` is what a cable takes beside its
-        /// length and the adapters' own share.
+        /// Capability of its cable ports: `width` is the total of all. Its `latency` is that of a cable without its
+        /// length and the adapters' share.
         cable: LinkCapability,
-        /// Lanes that a cable has where a scenario does not say it.
+        /// Default number of lanes of a cable.
         cable_lanes: Figure<Count>,
-        /// TLPs that each end of a cable may keep for replay.
+        /// Capacity of the replay buffer of each cable end, in TLPs.
         replay_tlps: Figure<Count>,
-        /// From a TLP's header coming to one side of the bridge until it leaves the other.
+        /// Time from the arrival of a TLP's header at one side of the bridge until it leaves the other.
         latency: Figure<Duration>,
-        /// Whether a TLP goes on before its end has come, where the link on which it goes is no faster than the one by which
-        /// it comes.
+        /// Whether a TLP is forwarded before it is complete, if the outgoing link is no faster than the incoming one.
         cut_through: Figure<bool>,
-        /// How long it takes to read one of its registers.
+        /// Latency of a register read.
         register_read: Figure<Duration>,
-        /// How long it takes to answer a configuration request.
+        /// Time to answer a configuration request.
         config_latency: Figure<Duration>,
     }
     check |ntb: &Ntb, check: &mut Check<'_>| {
@@ -58,7 +57,7 @@ record! {
         check.require(
             text.split_once(':').is_some_and(|(vendor, device)| is_hex(vendor) && is_hex(device)),
             "pci_id",
-            format!("`{text}` is no ID"),
+            format!("`{text}` is not an ID"),
             "vendor and device, such as `10b5:87b0`",
         );
         for (key, given) in [
@@ -77,19 +76,19 @@ impl Kindred for Ntb {
 }
 
 record! {
-    /// A switch between the cables of adapters as its file describes it.
+    /// A switch between the cables of adapters.
     pub struct ClusterSwitch {
-        /// The name by which it is referred to: the file's without `.toml`.
+        /// Name for references: the file's name without `.toml`.
         name: String,
-        /// The file whose contents this one changes and adds to.
+        /// The file that this one extends.
         extends: Option<String>,
-        /// What the switch is, in a line.
+        /// Description, in one line.
         summary: String,
-        /// Ports for cables.
+        /// Number of cable ports.
         ports: Figure<Count>,
-        /// From a TLP's header coming to one port until it leaves another.
+        /// Time from the arrival of a TLP's header at one port until it leaves another.
         latency: Figure<Duration>,
-        /// Whether a TLP goes on before its end has come.
+        /// Whether a TLP is forwarded before it is complete.
         cut_through: Figure<bool>,
     }
     check |switch: &ClusterSwitch, check: &mut Check<'_>| {

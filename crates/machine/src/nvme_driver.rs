@@ -1,4 +1,4 @@
-//! What a scenario says of the NVMe driver: its module parameters.
+//! Parameters of the NVMe driver in a scenario.
 
 use crate::placed::Placed;
 use crate::read::{Check, record};
@@ -6,26 +6,28 @@ use crate::scalar::Count;
 use units::{Bytes, Duration};
 
 record! {
-    /// The parameters with which the NVMe driver is loaded; what is not given is as the driver has it.
+    /// Parameters of the NVMe driver; the driver's defaults apply to keys that are not given.
     pub struct NvmeDriverEntry {
-        /// Most I/O queue pairs; as many as there are cores if not given.
+        /// Maximum I/O queue pairs; one per core if not given.
         queues: Option<Placed<Count>>,
-        /// Whether the legacy interrupt (INTx) is used, one for all queues, even if a drive has messages (MSI-X); it is not if not given.
-        legacy_interrupt: Option<bool>,
-        /// Entries of each I/O queue, one of which stays free (Linux: `io_queue_depth`); 1024 if not given.
-        queue_entries: Option<Placed<Count>>,
-        /// Whether submission queues go into the controller memory buffer, if there is one (Linux: `use_cmb_sqs`); they
-        /// do if not given.
-        memory_buffer: Option<Placed<bool>>,
-        /// SGLs describe segments of at least so many bytes on average; 0 for never (Linux: `sgl_threshold`); 32 KiB if
+        /// Whether to use the legacy interrupt (INTx), shared by all queues, even if a drive supports MSI-X; false if
         /// not given.
+        legacy_interrupt: Option<bool>,
+        /// Entries of each I/O queue, one of which stays unused (Linux: `io_queue_depth`); 1024 if not given.
+        queue_entries: Option<Placed<Count>>,
+        /// Whether to place submission queues in the controller memory buffer, if there is one (Linux:
+        /// `use_cmb_sqs`); true if not given.
+        memory_buffer: Option<Placed<bool>>,
+        /// Minimum average segment size for SGLs; 0 for never (Linux: `sgl_threshold`); 32 KiB if not given.
         sgl_threshold: Option<Bytes>,
-        /// Programs drive the drives by themselves, as with vfio-pci: the kernel has no block devices of them. If not given, it has.
+        /// Whether drives are reserved for user-space drivers, as with vfio-pci; the kernel has no block devices for
+        /// them then. False if not given.
         user_space: Option<bool>,
-        /// How long an I/O command may take before it is aborted (Linux: `io_timeout`); 30 s if not given.
+        /// Timeout of an I/O command before it is aborted (Linux: `io_timeout`); 30 s if not given.
         io_timeout: Option<Duration>,
-        /// Whether a drive that the host reaches by several ports is one block device, whose requests take the port that is local to
-        /// the submitting core (Linux: `nvme_core.multipath` with `iopolicy=numa`); each port has one of its own if not given.
+        /// Whether a drive with several ports to the host is one block device, whose requests use the port local to
+        /// the submitting core (Linux: `nvme_core.multipath` with `iopolicy=numa`); one block device per port if not
+        /// given.
         multipath: Option<bool>,
     }
     check |driver: &NvmeDriverEntry, check: &mut Check<'_>| {

@@ -1,4 +1,4 @@
-//! What a part file says: one card with a DMA engine.
+//! The part file: a card with a DMA engine.
 
 use crate::doc::Kindred;
 use crate::figure::Figure;
@@ -8,17 +8,17 @@ use crate::scalar::Count;
 use units::{Bytes, Duration};
 
 record! {
-    /// A card as a part file describes it.
+    /// A card.
     pub struct Part {
-        /// The name by which it is referred to: the file's without `.toml`.
+        /// Name for references: the file's name without `.toml`.
         name: String,
-        /// The part file whose contents this one changes and adds to.
+        /// The part file that this one extends.
         extends: Option<String>,
-        /// What the card is, in a line.
+        /// Description, in one line.
         summary: String,
-        /// How directories of measured results name it, such as `nfp6000`; its own name if not given.
+        /// Its name in directories of measured results, such as `nfp6000`; its own name if not given.
         measured_as: Option<String>,
-        /// What its port can do.
+        /// Capability of its port.
         link: LinkCapability,
         /// Its DMA engine.
         dma_engine: DmaEngine,
@@ -40,30 +40,30 @@ impl Kindred for Part {
 }
 
 record! {
-    /// What a card's port can do.
+    /// Capability of a card's port.
     pub struct LinkCapability {
-        /// Highest generation.
+        /// Maximum generation.
         generation: Figure<LinkGeneration>,
-        /// Most lanes.
+        /// Maximum number of lanes.
         width: Figure<LinkWidth>,
-        /// Largest payload (bytes); the link uses the smaller of both ends'.
+        /// Maximum payload (bytes); the link uses the smaller value of both ends.
         mps_bytes: Figure<PayloadLimit>,
-        /// Bits of its tags: 5, 8 (Extended Tag Field Supported) or 10 (10-Bit Tag Requester Supported), as far as host
-        /// and switches let it.
+        /// Number of tag bits: 5, 8 (Extended Tag Field Supported) or 10 (10-Bit Tag Requester Supported), as far as
+        /// host and switches allow.
         tag_bits: Figure<TagBits>,
         /// Receive buffer space that the card advertises.
         credits: crate::host::Credits,
-        /// From the last symbol of a TLP leaving one end to the other end having it; the slot's if not given.
+        /// Time from the last symbol of a TLP leaving one end until the other end has it; the slot's if not given.
         latency: Option<Figure<Duration>>,
-        /// For how long the card lets a TLP wait for others to be acknowledged with it; as the slot if not given.
+        /// How long the card delays an acknowledgement to cover further TLPs; the slot's if not given.
         ack_delay: Option<Figure<Duration>>,
-        /// For how long the card lets freed buffer space wait for more; as the slot if not given.
+        /// How long freed buffer space waits for more before the card advertises it; the slot's if not given.
         credit_update_delay: Option<Figure<Duration>>,
-        /// Whether its functions advertise access control services, with none of them: what cards say that pass no requests
-        /// from one function to another. They advertise none if not given.
+        /// Whether its functions advertise access control services without any capability, as cards do that never
+        /// forward requests between functions; false if not given.
         access_control: Option<Figure<bool>>,
-        /// Entries of the invalidate queue of each function, 1 to 32, if it advertises address translation services; the
-        /// kernel leaves them off. None are advertised if not given.
+        /// Entries of the invalidate queue of each function, 1 to 32, if it advertises address translation services,
+        /// which the kernel does not enable; not advertised if not given.
         translation_queue: Option<Figure<Count>>,
     }
     check |link: &LinkCapability, check: &mut Check<'_>| {
@@ -76,42 +76,42 @@ record! {
 }
 
 record! {
-    /// A DMA engine: how it issues requests and takes completions, and what that costs.
+    /// A DMA engine: issue of requests, processing of completions, and their costs.
     pub struct DmaEngine {
-        /// Reads that may be outstanding at once.
+        /// Maximum outstanding reads.
         tags: Figure<Count>,
-        /// Data of reads that may be outstanding at once (bytes).
+        /// Maximum outstanding read data (bytes).
         read_buffer: Figure<Bytes>,
-        /// Largest read request that it makes, whatever MRRS allows (bytes).
+        /// Maximum read request size of the engine, even if MRRS allows more (bytes).
         max_read_request: Figure<PayloadLimit>,
-        /// Least interval between two read requests.
+        /// Minimum interval between two read requests.
         issue_interval: Figure<Duration>,
-        /// From a read's last completion having been dealt with until its tag is free.
+        /// Time from the processing of a read's last completion until its tag is free.
         tag_release: Figure<Duration>,
-        /// Writes in hand at once.
+        /// Maximum concurrent writes.
         writes_in_hand: Figure<Count>,
-        /// How long the card waits for the completion of a read; 50 ms unless given (PCIe Base Specification 6.0, 7.5.3.16:
-        /// 50 us to 50 ms where the registers leave it to the device).
+        /// Completion timeout for reads; 50 ms if not given (PCIe Base Specification 6.0, 7.5.3.16: 50 us to 50 ms by
+        /// default).
         completion_timeout: Option<Figure<Duration>>,
-        /// How long the card takes to answer a configuration request; 100 ns unless given (assumed: a few cycles of its
-        /// PCIe core; no result depends on it, cards are set up before tests begin).
+        /// Time to answer a configuration request; 100 ns if not given (assumed: a few cycles of its PCIe core; no
+        /// result depends on it, since cards are configured before tests start).
         config_latency: Option<Figure<Duration>>,
-        /// Resolution of the timestamps that the card takes; zero for none.
+        /// Resolution of the card's timestamps; zero for exact ones.
         timestamp_tick: Figure<Duration>,
-        /// Taking completions off the link.
+        /// Reception of completions.
         drain: Drain,
-        /// Sending posted requests.
+        /// Transmission of posted requests.
         transmit: Transmit,
         /// The path between the port and the card's memory.
         bus: Bus,
-        /// The card's memory, where data comes from and goes to.
+        /// The card's memory, source and destination of data.
         memory: DeviceMemory,
         /// The benchmark's firmware on the card.
         firmware: Firmware,
         /// The interface that moves blocks between host and card memory.
         dma: InterfaceTiming,
-        /// The interface by which a processor of the card reads and writes a few bytes
-        /// itself; a card without one does without command tests.
+        /// The interface by which a processor of the card reads and writes a few bytes itself; without it, command
+        /// tests are not available.
         command: Option<CommandInterface>,
     }
     check |engine: &DmaEngine, check: &mut Check<'_>| {
@@ -123,17 +123,17 @@ record! {
 }
 
 record! {
-    /// Taking completions off the link.
+    /// Reception of completions.
     pub struct Drain {
-        /// For the first completion of a request, on top.
+        /// Additional time for the first completion of a request.
         per_request: Figure<Duration>,
-        /// For each completion.
+        /// Time per completion.
         per_completion: Figure<Duration>,
-        /// For each byte of a completion, header and framing included.
+        /// Time per byte of a completion, header and framing included.
         per_byte: Figure<Duration>,
-        /// What each byte of a write takes from it while its data is fetched.
+        /// Time per byte of a write while its data are fetched.
         per_written_byte: Figure<Duration>,
-        /// A completion, header and framing included, takes a multiple of this (bytes).
+        /// Completions, header and framing included, are rounded up to a multiple of this (bytes).
         granule: Figure<Bytes>,
     }
     check |drain: &Drain, check: &mut Check<'_>| {
@@ -144,15 +144,15 @@ record! {
 }
 
 record! {
-    /// Sending posted requests.
+    /// Transmission of posted requests.
     pub struct Transmit {
-        /// For each byte; zero if only the wire counts.
+        /// Time per byte; zero if only the wire limits.
         per_byte: Figure<Duration>,
-        /// What a TLP with a 3 DW header takes beyond its payload: header, framing, gaps (bytes).
-        /// A 4 DW header takes what the host's `long_header_penalty` says on top.
+        /// Overhead of a TLP with a 3 DW header: header, framing, gaps (bytes). A 4 DW header adds the host's
+        /// `long_header_penalty`.
         overhead: Figure<Bytes>,
-        /// Width of the path (bytes). The TLPs of one request share beats in pairs;
-        /// one without a partner is padded to a whole beat.
+        /// Width of the data path (bytes). The TLPs of a request share beats in pairs; one without a partner is
+        /// padded to a whole beat.
         beat: Figure<Bytes>,
     }
     check |transmit: &Transmit, check: &mut Check<'_>| {
@@ -163,15 +163,15 @@ record! {
 }
 
 record! {
-    /// The path between the port and the card's memory, which both directions share.
+    /// The path between the port and the card's memory, shared by both directions.
     pub struct Bus {
-        /// For each byte in either direction.
+        /// Time per byte in either direction.
         per_byte: Figure<Duration>,
-        /// To change the direction.
+        /// Time to change direction.
         turn: Figure<Duration>,
-        /// While both directions are wanted, they take turns after this much (bytes).
+        /// While both directions are active, they alternate after this many bytes.
         burst: Figure<Bytes>,
-        /// Larger transfers than this are not interrupted (bytes).
+        /// Transfers above this size are not interrupted (bytes).
         longest_interrupted: Figure<Bytes>,
     }
     check |bus: &Bus, check: &mut Check<'_>| {
@@ -182,31 +182,31 @@ record! {
 }
 
 record! {
-    /// The card's memory: read and written in chunks, each by one or more operations.
+    /// The card's memory: accessed in chunks, each by one or more operations.
     pub struct DeviceMemory {
-        /// Bytes in a chunk, counted from the word in which a transfer begins.
+        /// Size of a chunk, counted from the word in which a transfer starts (bytes).
         chunk: Figure<Bytes>,
-        /// Bytes in a word; an end within a word is an operation of its own when memory is written.
+        /// Size of a word (bytes); on writes, a partial word at an end is a separate operation.
         word: Figure<Bytes>,
-        /// For each transfer.
+        /// Time per transfer.
         per_transfer: Figure<Duration>,
-        /// For each operation.
+        /// Time per operation.
         per_operation: Figure<Duration>,
-        /// For each chunk of unaligned data that came in completions no larger than a chunk, on top.
+        /// Additional time per chunk of unaligned data received in completions no larger than a chunk.
         per_ragged_chunk: Figure<Duration>,
-        /// Writing one read's data to memory: for each byte. Several reads overlap.
+        /// Time per byte to write a read's data to memory. Several reads overlap.
         write_out_per_byte: Figure<Duration>,
-        /// For each byte that a first piece lacks of 64, which need not be waited for.
+        /// Reduction per byte that a first piece lacks of 64, which need not be waited for.
         write_out_first_per_byte: Figure<Duration>,
-        /// For each completion after the first.
+        /// Time per completion after the first.
         write_out_per_completion: Figure<Duration>,
-        /// The same for a completion whose data begins within the first chunk.
+        /// Time per completion whose data start within the first chunk.
         write_out_within_chunk: Figure<Duration>,
-        /// For each operation on a last chunk of which less than half is written, a lone tail apart.
+        /// Time per operation on a last chunk that is less than half written, except for a lone tail.
         write_out_short_chunk: Figure<Duration>,
-        /// For a first byte that does not begin a word.
+        /// Additional time if the first byte does not start a word.
         unaligned_head: Figure<Duration>,
-        /// For a last byte that does not end a word.
+        /// Additional time if the last byte does not end a word.
         unaligned_tail: Figure<Duration>,
     }
     check |memory: &DeviceMemory, check: &mut Check<'_>| {
@@ -216,7 +216,7 @@ record! {
             check.require(
                 figure.value.get().is_power_of_two() && figure.value.get() <= 4096,
                 key,
-                format!("{} is no unit of access", figure.value),
+                format!("{} is not a unit of access", figure.value),
                 "a power of two up to 4 KiB",
             );
         }
@@ -230,13 +230,13 @@ record! {
 }
 
 record! {
-    /// What drives the engine in a test: threads of a processor, or a state machine.
+    /// Drives the engine in a test: threads of a processor, or a state machine.
     pub struct Firmware {
-        /// Transactions of a bandwidth test that it keeps in hand, each beginning its next one when it is over.
+        /// Concurrent transactions of a bandwidth test; each starts its next one when it ends.
         workers: Figure<Count>,
-        /// From the end of a latency test's sample to the beginning of the next.
+        /// Time from the end of a latency sample to the start of the next.
         sample_gap: Figure<Duration>,
-        /// Answering a read of one of its registers.
+        /// Time to answer a read of one of its registers.
         register_latency: Figure<Duration>,
     }
     check |firmware: &Firmware, check: &mut Check<'_>| {
@@ -246,23 +246,23 @@ record! {
 }
 
 record! {
-    /// How an interface of the card begins and ends a transfer.
+    /// How an interface of the card starts and ends a transfer.
     pub struct InterfaceTiming {
-        /// From a request reaching the engine until its first TLP can be sent.
+        /// Time from a request reaching the engine until its first TLP can be sent.
         start_latency: Figure<Duration>,
-        /// From a read's data being in place until whoever asked knows.
+        /// Time from a read's data being in place until the requester knows.
         read_done_latency: Figure<Duration>,
-        /// For each byte of a completion, where data goes straight to who asked.
+        /// Time per byte of a completion, if data go directly to the requester.
         hand_over_per_byte: Figure<Duration>,
-        /// For each completion of such a read after its first.
+        /// Time per completion of such a read after its first.
         hand_over_per_completion: Figure<Duration>,
-        /// Until who asked for a write knows that it has left; the later of this way ..
+        /// Time until the requester knows that a write has left: the maximum of this path ..
         write_done: Figure<Duration>,
-        /// .. with each byte adding this ..
+        /// .. plus this per byte ..
         write_done_per_byte: Figure<Duration>,
-        /// .. and that way ..
+        /// .. and of that path ..
         write_drained: Figure<Duration>,
-        /// .. with each byte adding that.
+        /// .. plus that per byte.
         write_drained_per_byte: Figure<Duration>,
     }
     check |timing: &InterfaceTiming, check: &mut Check<'_>| {
@@ -275,15 +275,15 @@ record! {
 record! {
     /// The command interface.
     pub struct CommandInterface {
-        /// Largest transfer of one command (bytes).
+        /// Maximum transfer size of a command (bytes).
         largest: Figure<Bytes>,
-        /// Multiple to which addresses are cut off (bytes).
+        /// Addresses are truncated to a multiple of this (bytes).
         address_granule: Figure<Bytes>,
-        /// *Quirk*: address bits that reach the bus; what lies above aliases to lower memory.
+        /// *Quirk*: number of address bits on the bus; higher addresses alias to lower memory.
         address_bits: Figure<Count>,
-        /// Moving its window over host memory, where it shows one chunk of a buffer at a time.
+        /// Time to move its window over host memory, which shows one chunk of a buffer at a time.
         window_change: Figure<Duration>,
-        /// Its times.
+        /// Timing.
         timing: InterfaceTiming,
     }
     check |command: &CommandInterface, check: &mut Check<'_>| {
@@ -293,7 +293,7 @@ record! {
         check.require(
             granule.get().is_power_of_two() && granule <= Bytes::kib(4),
             "address_granule",
-            format!("{granule} is no alignment"),
+            format!("{granule} is not an alignment"),
             "a power of two up to 4 KiB",
         );
         check.require_bytes("largest", command.largest.value, (Bytes::new(1), Bytes::kib(4)));

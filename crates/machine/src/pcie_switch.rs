@@ -1,4 +1,4 @@
-//! What the file of a PCIe switch says.
+//! The file of a PCIe switch.
 
 use crate::doc::Kindred;
 use crate::figure::Figure;
@@ -8,31 +8,30 @@ use crate::scalar::Count;
 use units::Duration;
 
 record! {
-    /// A transparent PCIe switch as its file describes it.
+    /// A transparent PCIe switch.
     pub struct PcieSwitch {
-        /// The name by which it is referred to: the file's without `.toml`.
+        /// Name for references: the file's name without `.toml`.
         name: String,
-        /// The switch file whose contents this one changes and adds to.
+        /// The switch file that this one extends.
         extends: Option<String>,
-        /// What the switch is, in a line.
+        /// Description, in one line.
         summary: String,
         /// Vendor and device ID of its ports, such as `10b5:8733`.
         pci_id: Figure<String>,
-        /// Ports, the upstream one with them.
+        /// Number of ports, including the upstream port.
         ports: Figure<Count>,
-        /// Lanes of all ports together.
+        /// Total number of lanes.
         lanes: Figure<Count>,
-        /// What each port can do. Its `latency` is what a link to it takes beside the port itself, whose share is in the
+        /// Capability of each port. Its `latency` is that of a link without the port itself, whose share is in the
         /// switch's.
         link: LinkCapability,
-        /// TLPs that each end of a link below may keep for replay.
+        /// Capacity of the replay buffer of each end of a link below, in TLPs.
         replay_tlps: Figure<Count>,
-        /// From a TLP's header coming to one port until it leaves another.
+        /// Time from the arrival of a TLP's header at one port until it leaves another.
         latency: Figure<Duration>,
-        /// Whether a TLP goes on before its end has come, where the link on which it goes is no faster than the one by which
-        /// it comes.
+        /// Whether a TLP is forwarded before it is complete, if the outgoing link is no faster than the incoming one.
         cut_through: Figure<bool>,
-        /// How long a port takes to answer a configuration request.
+        /// Time for a port to answer a configuration request.
         config_latency: Figure<Duration>,
         /// Whether downstream ports have access control services.
         access_control: Figure<bool>,
@@ -46,7 +45,7 @@ record! {
         check.require(
             text.split_once(':').is_some_and(|(vendor, device)| is_hex(vendor) && is_hex(device)),
             "pci_id",
-            format!("`{text}` is no ID"),
+            format!("`{text}` is not an ID"),
             "vendor and device, such as `10b5:8733`",
         );
         for (key, given) in [

@@ -1,4 +1,4 @@
-//! Values that remember where they stand, and lists that may be a single value.
+//! Values that remember their place in the text, and lists that may be a single value.
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::read::{Complaints, Read};
@@ -8,7 +8,7 @@ use crate::source::Place;
 use crate::tree::{Entry, Value};
 use std::ops::Deref;
 
-/// A value with its place, for complaints that only another file can give rise to.
+/// A value with its place, for errors found only in combination with another file.
 #[derive(Debug, Clone)]
 pub struct Placed<T> {
     /// The value.
@@ -17,7 +17,7 @@ pub struct Placed<T> {
 }
 
 impl<T> Placed<T> {
-    /// A complaint about the value, at its place.
+    /// An error about the value, at its place.
     pub fn complaint(&self, message: impl Into<String>, help: Option<String>) -> Diagnostics {
         let mut diagnostic = Diagnostic::new(&self.place, message);
         diagnostic.help = help;
@@ -25,7 +25,7 @@ impl<T> Placed<T> {
     }
 }
 
-/// Values are compared, places are not.
+/// Compares values, not places.
 impl<T: PartialEq> PartialEq for Placed<T> {
     fn eq(&self, other: &Self) -> bool {
         self.value == other.value

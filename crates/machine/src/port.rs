@@ -1,4 +1,4 @@
-//! Addresses of Ethernet ports, as a scenario gives them.
+//! Addresses of Ethernet ports in a scenario.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -7,21 +7,21 @@ use crate::computer::{DeviceEntry, HostSetup};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::placed::{Placed, Several};
 
-/// What a scenario says of a port of a NIC.
+/// Addresses of a NIC's port.
 #[derive(Debug, Clone, Default)]
 pub struct PortAddress {
-    /// Its Ethernet address; a locally administered one of its own if not given.
+    /// MAC address; a generated, locally administered one if `None`.
     pub mac: Option<Placed<[u8; 6]>>,
-    /// Its IPv4 address, and the bits of it that name the network.
+    /// IPv4 address and prefix length.
     pub address: Option<Placed<(Ipv4Addr, u8)>>,
-    /// It is a link of a channel and has that one's Ethernet address.
+    /// Whether it is a link of a channel and shares the channel's MAC address.
     pub in_channel: bool,
 }
 
-/// The ports of a NIC with so many of them.
+/// The addresses of a NIC with `count` ports.
 ///
 /// # Errors
-/// An address that none is, or more of them than ports.
+/// If an address is invalid, or if there are more than ports.
 pub(crate) fn ports(entry: &DeviceEntry, count: u32) -> Result<Vec<PortAddress>, Diagnostics> {
     let macs = each(entry.mac.as_ref(), count, mac)?;
     let addresses = each(entry.address.as_ref(), count, ipv4)?;
@@ -43,16 +43,16 @@ fn each<T>(
     }
     for (place, text) in found.iter_mut().zip(given.value.iter()) {
         let value =
-            parse(text).map_err(|help| given.complaint(format!("`{text}` is no address"), Some(help)))?;
+            parse(text).map_err(|help| given.complaint(format!("`{text}` is not an address"), Some(help)))?;
         *place = Some(Placed { value, place: given.place.clone() });
     }
     Ok(found)
 }
 
-/// An address with the length of its network's prefix.
+/// Parses an address with prefix length.
 ///
 /// # Errors
-/// What to write instead.
+/// The remedy.
 pub(crate) fn ipv4(text: &str) -> Result<(Ipv4Addr, u8), String> {
     let help = "an IPv4 address with the length of its network's prefix, such as `10.1.2.3/24`";
     let (address, prefix) = text.split_once('/').ok_or(help)?;
@@ -64,12 +64,12 @@ pub(crate) fn ipv4(text: &str) -> Result<(Ipv4Addr, u8), String> {
         return Err("no host on a network has such an address".to_owned());
     }
     if is_end {
-        return Err("the first and the last address of a network are no host's".to_owned());
+        return Err("the first and the last address of a network are not for hosts".to_owned());
     }
     Ok((address, prefix))
 }
 
-/// Whether a host on a network may have the address.
+/// Whether the address is valid for a host.
 pub(crate) fn is_host(address: Ipv4Addr) -> bool {
     !(address.is_loopback() || address.is_multicast() || address.is_broadcast() || address.octets()[0] == 0)
 }
@@ -87,7 +87,7 @@ fn mac(text: &str) -> Result<[u8; 6], String> {
     Ok(mac)
 }
 
-/// Complains of addresses that two ports have, or that one may get that has none given.
+/// Reports addresses used by two ports, or that a port without an address may get.
 pub(crate) fn check(hosts: &[HostSetup], wrong: &mut Vec<Diagnostic>) {
     let ports = || hosts.iter().flat_map(|host| &host.devices).flat_map(|device| &device.ports);
     let some_without = ports().any(|port| port.address.is_none());

@@ -1,4 +1,4 @@
-//! What a scenario says of a program: where it runs, where its memory comes from, what it does.
+//! Programs of a scenario: where they run, memory policy, command line.
 
 use crate::computer::HostSetup;
 use crate::diagnostic::Diagnostic;
@@ -9,42 +9,42 @@ use units::Duration;
 record! {
     /// A program of a scenario.
     pub struct ProgramEntry {
-        /// What the scenario calls it, where something else names it.
+        /// Name, if something else refers to it.
         name: Option<Placed<String>>,
-        /// The host that it runs on; the only one if not given.
+        /// The host; not needed if there is only one.
         host: Option<Placed<String>>,
-        /// The cores that it may run on, as taskset spells them (`0-3,8`); all if not given.
+        /// The cores in taskset syntax (`0-3,8`); all if not given.
         cpus: Option<Placed<String>>,
-        /// Where its memory and what it reads into the page cache come from, as numactl has it: `local`, its core's node;
-        /// `node1`, that node alone; `preferred node1`, that one first; `interleave`, all in turn. `local` if not given.
+        /// Memory policy, also for the page cache, in numactl's terms: `local`, its core's node; `node1`, only that
+        /// node; `preferred node1`, that node first; `interleave`, all in turn. `local` if not given.
         memory: Option<Placed<String>>,
-        /// The command line, as the real tool spells it.
+        /// The command line, in the real tool's syntax.
         run: Placed<String>,
-        /// When it starts, counted from when all hosts have booted; at once if not given.
+        /// Start time, counted from when all hosts have booted; zero if not given.
         start: Option<Duration>,
-        /// A network device, such as `eth1`: the program runs in a network namespace that has this device alone, as a
-        /// container does. All programs that name it share the namespace; the others do not see the device. The host's own if not
-        /// given.
+        /// A network device, such as `eth1`: the program runs in a network namespace with only this device, like a
+        /// container. All programs that name it share the namespace; other programs do not see the device. The host's
+        /// namespace if not given.
         namespace: Option<Placed<String>>,
     }
 }
 
-/// Where a program's memory comes from.
+/// Memory policy of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MemoryPolicy {
-    /// The node of the core that asks.
+    /// The node of the requesting core.
     #[default]
     Local,
-    /// This node, or none.
+    /// Only this node.
     Bind(u8),
-    /// This node, or another if it has none.
+    /// This node first.
     Preferred(u8),
     /// All nodes in turn.
     Interleave,
 }
 
 impl MemoryPolicy {
-    /// What [`parse`](Self::parse) takes.
+    /// Describes the syntax of [`parse`](Self::parse).
     pub(crate) fn help(nodes: u32) -> String {
         let last = nodes - 1;
         format!(
@@ -52,12 +52,12 @@ impl MemoryPolicy {
         )
     }
 
-    /// As a scenario spells it, on a machine with so many nodes.
+    /// Parses a scenario's syntax, on a machine with `nodes` nodes.
     pub(crate) fn parse(text: &str, nodes: u32) -> Result<Self, String> {
         let node = |text: &str| match text.trim().strip_prefix("node").map(str::parse::<u8>) {
             Some(Ok(node)) if u32::from(node) < nodes => Ok(node),
             Some(Ok(node)) => Err(format!("there is no node {node}")),
-            _ => Err(format!("`{text}` is no place for memory")),
+            _ => Err(format!("`{text}` is not a memory policy")),
         };
         match text.trim() {
             "local" => Ok(Self::Local),
@@ -70,29 +70,29 @@ impl MemoryPolicy {
     }
 }
 
-/// A program with its place.
+/// A program and its placement.
 #[derive(Debug, Clone)]
 pub struct ProgramSetup {
-    /// What the scenario calls it.
+    /// Name.
     pub name: Option<String>,
-    /// Which of the hosts.
+    /// Index of the host.
     pub host: usize,
-    /// Which of its virtual machines; itself if none.
+    /// Index of its virtual machine; `None` for the host itself.
     pub vm: Option<usize>,
-    /// The cores that it may run on; empty for all.
+    /// The cores; empty for all.
     pub cpus: Vec<u16>,
-    /// Where its memory comes from.
+    /// Memory policy.
     pub memory: MemoryPolicy,
     /// The command line.
     pub run: Placed<String>,
-    /// When it starts.
+    /// Start time.
     pub start: Duration,
-    /// The device that its network namespace has.
+    /// The only device of its network namespace.
     pub namespace: Option<Placed<String>>,
 }
 
 impl ProgramSetup {
-    /// The program of an entry, or what is wrong with it.
+    /// Resolves an entry.
     pub(crate) fn find(
         hosts: &[HostSetup],
         entry: &ProgramEntry,
@@ -180,26 +180,26 @@ impl ProgramSetup {
     }
 }
 
-/// What [`cpu_list`] takes on a host with so many cores.
+/// Describes the syntax of [`cpu_list`] on a host with `cores` cores.
 pub(crate) fn cores_help(cores: u32) -> String {
     format!("numbers and ranges from 0 to {}, such as `0-3,8`", cores - 1)
 }
 
-/// Cores as taskset spells them: `0-3,8`.
+/// Parses cores in taskset syntax: `0-3,8`.
 pub(crate) fn cpu_list(text: &str, cores: u32) -> Result<Vec<u16>, String> {
     let mut all = Vec::new();
     for piece in text.split(',') {
         let number = |text: &str| match text.trim().parse::<u32>() {
             Ok(number) if number < cores => Ok(number as u16),
             Ok(number) => Err(format!("there is no core {number}")),
-            Err(_) => Err(format!("`{}` is no core", text.trim())),
+            Err(_) => Err(format!("`{}` is not a core", text.trim())),
         };
         let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
         let (first, last) = (number(first)?, number(last)?);
         if first > last {
             return Err(format!("`{piece}` counts down"));
         }
-        // A core that is named twice is one core.
+        // Duplicates count once.
         all.extend((first..=last).filter(|core| !all.contains(core)).collect::<Vec<_>>());
     }
     Ok(all)

@@ -1,4 +1,4 @@
-//! From a tree to typed structures, collecting every complaint on the way.
+//! Converts a tree to typed structures and collects all errors.
 
 use crate::diagnostic::Diagnostic;
 use crate::figure::AnyFigure;
@@ -8,7 +8,7 @@ use crate::suggest;
 use crate::tree::{Entry, Node, Table, Value};
 use std::collections::BTreeMap;
 
-/// What is collected while a tree is read.
+/// Errors collected while reading a tree.
 #[derive(Default)]
 pub struct Complaints(pub(crate) Vec<Diagnostic>);
 
@@ -17,7 +17,7 @@ impl Complaints {
         self.0.push(diagnostic);
     }
 
-    /// `node` should have been `wanted`.
+    /// Reports that `node` is not a `wanted`.
     pub(crate) fn wrong_type(&mut self, node: &Node, name: &str, wanted: &str) {
         let found = node.value.type_name();
         self.push(
@@ -27,31 +27,31 @@ impl Complaints {
     }
 }
 
-/// Something that one value of a file describes.
+/// A type that can be read from a value of a file.
 pub trait Read: Sized {
-    /// Reads `entry`, which stands under the key `name`; `None` after a complaint.
+    /// Reads `entry` under the key `name`; `None` after an error.
     #[doc(hidden)]
     fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self>;
 
-    /// What a table without this key stands for; `None` after a complaint.
+    /// The value if the table lacks this key; `None` after an error.
     #[doc(hidden)]
     fn absent(table: &Place, name: &str, complaints: &mut Complaints) -> Option<Self> {
         complaints.push(Diagnostic::new(table, format!("`{name}` is missing")).label("in this table"));
         None
     }
 
-    /// What files may hold here.
+    /// The allowed content.
     fn shape() -> Shape;
 
-    /// Whether it has to be there.
+    /// Whether the key is required.
     #[doc(hidden)]
     const REQUIRED: bool = true;
 
-    /// Shows every figure in here to `visit`, with its dotted path below `path`.
+    /// Calls `visit` for every figure inside, with its dotted path below `path`.
     #[doc(hidden)]
     fn figures(&self, _path: &str, _visit: &mut dyn FnMut(&str, &dyn AnyFigure)) {}
 
-    /// As `figures`, for changing them.
+    /// As `figures`, for changes.
     #[doc(hidden)]
     fn figures_mut(&mut self, _path: &str, _visit: &mut dyn FnMut(&str, &mut dyn AnyFigure)) {}
 }
@@ -93,7 +93,7 @@ impl<T: Read> Read for Vec<T> {
             complaints.wrong_type(&entry.node, name, "a list");
             return None;
         };
-        // Every item is read before giving up, so that each error is reported.
+        // Read all items first, so that every error is reported.
         let read: Vec<Option<T>> = items
             .iter()
             .map(|item| {
@@ -157,12 +157,12 @@ impl<T: Read> Read for BTreeMap<String, T> {
     }
 }
 
-/// `path.key`, or `key` at the top.
+/// `path.key`, or `key` at top level.
 pub(crate) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.into() } else { format!("{path}.{key}") }
 }
 
-/// The table that `entry` must be, with keys outside `known` complained about.
+/// The table at `entry`; reports keys outside `known`.
 pub(crate) fn table<'a>(
     entry: &'a Entry,
     name: &str,
@@ -193,14 +193,14 @@ fn titled(name: &str) -> String {
     if name.is_empty() { "the file".into() } else { format!("`{name}`") }
 }
 
-/// A table being checked after its values were read: complaints by key.
+/// Checks a table after its values were read; errors refer to keys.
 pub struct Check<'a> {
     pub(crate) entry: &'a Entry,
     pub(crate) complaints: &'a mut Complaints,
 }
 
 impl Check<'_> {
-    /// The same for the table under `key`; for this one if that is none.
+    /// The check for the table under `key`, or for this one if there is none.
     pub(crate) fn at(&mut self, key: &str) -> Check<'_> {
         let inner = match &self.entry.node.value {
             Value::Table(table) => table.get(key).unwrap_or(self.entry),
@@ -209,7 +209,7 @@ impl Check<'_> {
         Check { entry: inner, complaints: self.complaints }
     }
 
-    /// Complains about the value of `key` unless `holds`.
+    /// Reports an error about the value of `key` unless `holds`.
     pub(crate) fn require(
         &mut self,
         holds: bool,
@@ -224,7 +224,7 @@ impl Check<'_> {
         self.complaints.push(Diagnostic::new(&place, format!("`{key}`: {}", message.into())).help(help));
     }
 
-    /// Where the value of `key` stands; the table if it has none.
+    /// Place of `key`'s value; the table if it has none.
     fn place_of(&self, key: &str) -> Place {
         let Value::Table(table) = &self.entry.node.value else { return self.entry.node.place.clone() };
         match table.get(key).map(|entry| &entry.node) {
@@ -237,11 +237,10 @@ impl Check<'_> {
     }
 }
 
-/// A table of a file as a structure: one line per key, each with its type.
+/// Defines a table of a file as a structure: one line per key, with its type.
 ///
-/// All keys are read before giving up, so that all errors of a table are told.
-/// After `check`, an optional `fn(&Self, &mut Check)` complains about
-/// combinations that are impossible. A key that is a word of Rust's is given behind `as`.
+/// All keys are read, so that all errors of a table are reported. After `check`, an optional `fn(&Self, &mut Check)`
+/// checks combinations. A key that is a Rust keyword is given after `as`.
 macro_rules! record {
     (
         $(#[$attribute:meta])*

@@ -1,22 +1,22 @@
-//! How far off results are with a machine file's figures, as `nearfar fit` states it. No simulation reads it.
+//! Errors of results with a machine file's figures, written by `nearfar fit`. No simulation reads them.
 
 use std::collections::BTreeMap;
 
 use crate::read::{Check, record};
 
-/// Series by name, such as `lat_dma_sweep_*`, of each directory of results.
+/// Series by name, such as `lat_dma_sweep_*`, by directory of results.
 pub type Residuals = BTreeMap<String, BTreeMap<String, Residual>>;
 
 record! {
-    /// A series of results against the same runs simulated.
+    /// Errors of a series of results against simulation.
     pub struct Residual {
-        /// Rows that the errors are over, without artefacts and repeats.
+        /// Number of rows included, without artefacts and repeats.
         rows: u64,
         /// Median of |error|, percent.
         median_pct: f64,
         /// 90th percentile of |error|, percent.
         p90_pct: f64,
-        /// Greatest |error|, percent.
+        /// Maximum |error|, percent.
         worst_pct: f64,
     }
     check |residual: &Residual, check: &mut Check<'_>| {

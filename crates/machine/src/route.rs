@@ -1,4 +1,4 @@
-//! Ways to networks that are not at a host's own link, as a scenario gives them.
+//! Routes to networks beyond a host's links.
 
 use std::net::Ipv4Addr;
 
@@ -9,13 +9,13 @@ use crate::port::is_host;
 use crate::read::{Check, record};
 
 record! {
-    /// A route of a host's, as `ip route add TO [via GATEWAY] [dev DEVICE]`.
+    /// A route, like `ip route add TO [via GATEWAY] [dev DEVICE]`.
     pub struct RouteEntry {
-        /// The network with the length of its prefix, such as `10.1.2.0/24`; `0.0.0.0/0` for all others.
+        /// The network with prefix length, such as `10.1.2.0/24`; `0.0.0.0/0` for all others.
         to: Placed<String>,
-        /// The network device that it is reached by, such as `eth0`; the gateway's if not given.
+        /// The network device, such as `eth0`; the gateway's if not given.
         device: Option<Placed<String>>,
-        /// Who passes packets on, at a link of the host's; the network is right at the device's link if not given.
+        /// The next hop, on a link of the host; the network is directly connected if not given.
         gateway: Option<Placed<String>>,
     }
     check |entry: &RouteEntry, check: &mut Check<'_>| {
@@ -31,15 +31,15 @@ record! {
 /// A route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouteSetup {
-    /// The network, and the bits of it that count.
+    /// The network and its prefix length.
     pub network: Placed<(Ipv4Addr, u8)>,
     /// The network device.
     pub device: Option<String>,
-    /// Who passes packets on.
+    /// The next hop.
     pub gateway: Option<Ipv4Addr>,
 }
 
-/// The routes of a host with these network devices; complains of what leads nowhere, or where another route leads already.
+/// The routes of a host; reports those that lead nowhere or duplicate another.
 pub(crate) fn routes(
     entries: &[RouteEntry],
     interfaces: &[InterfaceSetup],
@@ -56,13 +56,13 @@ pub(crate) fn routes(
     found
 }
 
-/// A network that is reached by a network device.
+/// A network reachable through a network device.
 #[derive(Clone, Copy)]
 struct Reached {
     network: (Ipv4Addr, u8),
-    /// The device's number.
+    /// Index of the device.
     by: usize,
-    /// It is right at the device's link.
+    /// Whether it is directly connected.
     is_near: bool,
 }
 
@@ -73,7 +73,7 @@ impl Reached {
     }
 }
 
-/// The routing tables of a host: that of each namespace holds the networks of its devices.
+/// The routing tables of a host: one per namespace.
 struct Tables<'a> {
     interfaces: &'a [InterfaceSetup],
     reached: Vec<Reached>,
@@ -88,14 +88,14 @@ impl<'a> Tables<'a> {
         Self { interfaces, reached: interfaces.iter().enumerate().map(own).collect() }
     }
 
-    /// Adds an entry's route, in the order in which the kernel gets them.
+    /// Adds a route, in the order of the kernel.
     fn add(&mut self, entry: &RouteEntry) -> Result<RouteSetup, Box<Diagnostic>> {
         let help =
             "the network's address with the length of its prefix and zeros behind it, such as `10.1.2.0/24`";
         let parsed = network(&entry.to.value);
-        let network = parsed.ok_or_else(|| complaint(&entry.to, "`{}` is no network", help))?;
+        let network = parsed.ok_or_else(|| complaint(&entry.to, "`{}` is not a network", help))?;
         let device = entry.device.as_ref().map(|device| self.device(device)).transpose()?;
-        // A device that is alone in its namespace has a table of its own.
+        // A device alone in its namespace has its own table.
         let alone = device.filter(|&device| self.interfaces[device].alone);
         let gateway =
             entry.gateway.as_ref().map(|gateway| self.gateway(gateway, device, alone)).transpose()?;
@@ -113,7 +113,7 @@ impl<'a> Tables<'a> {
         })
     }
 
-    /// What the table of the device that is `alone`, or else that of the host, holds.
+    /// The table of the namespace of device `alone`, or else of the host.
     fn table(&self, alone: Option<usize>) -> impl Iterator<Item = &Reached> {
         self.reached.iter().filter(move |reached| match alone {
             Some(device) => reached.by == device,
@@ -126,7 +126,7 @@ impl<'a> Tables<'a> {
         found.ok_or_else(|| complaint(given, "there is no network device `{}`", &known(self.interfaces)))
     }
 
-    /// The gateway's address, and the device at whose link it is.
+    /// The gateway's address, and the device through which it is reached.
     fn gateway(
         &self,
         given: &Placed<String>,
@@ -135,7 +135,8 @@ impl<'a> Tables<'a> {
     ) -> Result<(Ipv4Addr, usize), Box<Diagnostic>> {
         let help = "the IPv4 address of another host, such as `10.1.2.3`";
         let parsed = given.value.parse().ok().filter(|&address| is_host(address));
-        let gateway: Ipv4Addr = parsed.ok_or_else(|| complaint(given, "`{}` is no host's address", help))?;
+        let gateway: Ipv4Addr =
+            parsed.ok_or_else(|| complaint(given, "`{}` is not a host's address", help))?;
         if self.interfaces.iter().any(|interface| interface.address == gateway) {
             return Err(complaint(
                 given,
@@ -143,7 +144,7 @@ impl<'a> Tables<'a> {
                 help,
             ));
         }
-        // The longest prefix counts, and of two alike the later one.
+        // The longest prefix wins; of equal ones, the later.
         let covering = self.table(alone).filter(|reached| reached.covers(gateway));
         let by = covering.max_by_key(|reached| reached.network.1).filter(|reached| reached.is_near);
         if let Some(by) = by.filter(|reached| device.is_none_or(|device| device == reached.by)) {
@@ -163,7 +164,7 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// What a host's network devices are called, for a complaint about a name that none has.
+/// A list of a host's network devices, for an error about an unknown name.
 pub(crate) fn known(interfaces: &[InterfaceSetup]) -> String {
     match crate::suggest::list(interfaces.iter().map(|interface| interface.name.as_str())) {
         names if names.is_empty() => "the host has none: add a `[[host.device]]` with `nic`".to_owned(),
@@ -171,12 +172,12 @@ pub(crate) fn known(interfaces: &[InterfaceSetup]) -> String {
     }
 }
 
-/// A complaint about a value, which stands for `{}` in the message.
+/// An error about a value, which replaces `{}` in the message.
 fn complaint(given: &Placed<String>, message: &str, help: &str) -> Box<Diagnostic> {
     Box::new(Diagnostic::new(&given.place, message.replace("{}", &given.value)).help(help))
 }
 
-/// The bits of an address behind a prefix.
+/// Mask of the address bits after the prefix.
 fn behind(prefix: u8) -> u32 {
     u32::MAX.checked_shr(prefix.into()).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Single values: quantities with units, counts, names, texts.
+//! Scalar values: quantities with units, counts, names, strings.
 
 use crate::diagnostic::Diagnostic;
 use crate::read::{Complaints, Read};
@@ -12,43 +12,42 @@ use std::fmt;
 use std::num::NonZeroU32;
 use units::{BitRate, ByteRate, Bytes, Cycles, Duration, Frequency};
 
-/// A value that a TOML file holds in one place.
+/// A single TOML value.
 pub trait Scalar: Sized + Clone + PartialEq + fmt::Debug + 'static {
     #[doc(hidden)]
     fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self>;
 
-    /// What a file may say here.
+    /// The allowed content.
     fn scalar_shape() -> Shape;
 
-    /// Most that a figure of hardware or of a kernel can be, where a scenario's own values may be more.
+    /// Maximum of a figure, if lower than that of a scenario's own values.
     const MOST_FIGURE: Option<Self> = None;
 
-    /// How a TOML file spells the value.
+    /// The value in TOML.
     fn to_toml(&self) -> toml_edit::Value;
 
-    /// The value as a number in base units (picoseconds, bytes, hertz, per
-    /// second), where it is one. For fitting and for sweeps.
+    /// The value in base units (picoseconds, bytes, hertz, per second), if it is a number. For fits and sweeps.
     fn number(&self) -> Option<f64> {
         None
     }
 
-    /// All values as a TOML file spells them, where they are a handful of names.
+    /// All values in TOML, if these are a few names.
     fn choices() -> Vec<&'static str> {
         Vec::new()
     }
 
-    /// The value nearest to `number` in base units, where there is one.
+    /// The value closest to `number` in base units, if there is one.
     fn from_number(_number: f64) -> Option<Self> {
         None
     }
 }
 
-/// A value of a type of JSON without more to it.
+/// A simple JSON type.
 fn plain(kind: &'static str, what: &'static str) -> Shape {
     Shape::Single(Single { kind, what, example: "", range: None, choices: Vec::new() })
 }
 
-/// The text that `node` must be.
+/// Reads `node` as a string.
 fn text<'a>(node: &'a Node, name: &str, wanted: &str, complaints: &mut Complaints) -> Option<&'a str> {
     match &node.value {
         Value::Text(text) => Some(text),
@@ -59,8 +58,7 @@ fn text<'a>(node: &'a Node, name: &str, wanted: &str, complaints: &mut Complaint
     }
 }
 
-/// A number with a unit, from `$least` to `$most`: what is outside means nothing that could be built or simulated, and would
-/// overflow what is computed with it.
+/// A number with a unit, from `$least` to `$most`. Other values cannot be built or simulated, and would overflow.
 macro_rules! quantity {
     ($type:ty, $get:ident, $new:expr, $example:literal, $least:expr, $most:expr $(, figures: $figure:expr)?) => {
         impl Scalar for $type {
@@ -109,7 +107,7 @@ macro_rules! quantity {
     };
 }
 
-/// Lets a bare value stand where no provenance is needed.
+/// Allows a bare value where no provenance is needed.
 macro_rules! single {
     ($type:ty) => {
         impl Read for $type {
@@ -123,7 +121,7 @@ macro_rules! single {
     };
 }
 
-// A day of simulated time takes a year to simulate.
+// A simulated day takes a year to simulate.
 quantity!(
     Duration,
     as_ps,
@@ -131,7 +129,7 @@ quantity!(
     "330 ns",
     Duration::ZERO,
     Duration::from_ms(86_400_000),
-    // Of which a simulation adds up hundreds of thousands.
+    // A simulation adds up hundreds of thousands of these.
     figures: Duration::from_ms(60_000)
 );
 quantity!(Bytes, get, Bytes::new, "64 KiB", Bytes::new(0), Bytes::gib(1 << 20));
@@ -161,7 +159,7 @@ quantity!(
     Frequency::from_hz(100_000_000_000)
 );
 
-/// The integer from `least` to `most` that `node` must be.
+/// Reads `node` as an integer from `least` to `most`.
 pub(crate) fn integer(
     node: &Node,
     name: &str,
@@ -222,12 +220,12 @@ macro_rules! count {
 count!(u32, 0, i64::from(u32::MAX), |v: u32| v, |v: f64| Some(v as u32));
 count!(u64, 0, i64::MAX, |v: u64| v, |v: f64| Some(v as u64));
 
-/// A count of things of which there is at least one.
+/// A positive count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Count(NonZeroU32);
 
 impl Count {
-    /// `n`, unless that is none at all.
+    /// `n`, unless it is zero.
     pub const fn new(n: u32) -> Option<Self> {
         match NonZeroU32::new(n) {
             Some(n) => Some(Self(n)),
@@ -336,7 +334,7 @@ impl<T: Scalar> Scalar for Vec<T> {
     }
 }
 
-/// The one of `all` that `node` spells, where the allowed spellings are known.
+/// The value of `all` with the spelling in `node`.
 pub(crate) fn name_of<T: Copy>(
     node: &Node,
     name: &str,
@@ -354,7 +352,7 @@ pub(crate) fn name_of<T: Copy>(
     None
 }
 
-/// A choice among names that this crate alone knows.
+/// A choice among names defined in this crate.
 macro_rules! names {
     ($(#[$attribute:meta])* pub enum $name:ident $choices:tt) => {
         settings::choices! { $(#[$attribute])* pub enum $name $choices }
@@ -405,7 +403,7 @@ macro_rules! read_by_name {
     )+};
 }
 
-// Those that models use, too.
+// Choices that models define.
 read_by_name!(
     DmaMode,
     EcnMode,

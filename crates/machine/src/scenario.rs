@@ -1,4 +1,4 @@
-//! What a scenario file says: an experiment with a machine and a card.
+//! Scenarios of pcie-bench: a machine with a card.
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::doc::{Doc, Kindred};
@@ -16,21 +16,21 @@ use units::Bytes;
 record! {
     /// An experiment as a scenario file describes it.
     pub struct Scenario {
-        /// The name by which it is referred to: the file's without `.toml`.
+        /// Name for references: the file's name without `.toml`.
         name: String,
-        /// What it is for, in a line.
+        /// Purpose, in one line.
         summary: String,
         /// The machine: a name, or the path of a file.
         machine: Placed<String>,
         /// The card: a name, or the path of a file.
         card: Placed<String>,
-        /// The machine's slot that holds the card; its only one if not given.
+        /// The machine's slot of the card; not needed if there is only one.
         slot: Option<Placed<String>>,
-        /// What to change in the machine, as a machine file spells it.
+        /// Changes to the machine, with the keys of a machine file.
         change: Option<Changes>,
-        /// What to change in the card.
+        /// Changes to the card.
         change_card: Option<Changes>,
-        /// Seed of all random choices; 1 if not given.
+        /// Seed of all random numbers; 1 if not given.
         seed: Option<u64>,
         /// The benchmark.
         pcie_bench: PcieBench,
@@ -43,30 +43,30 @@ impl Kindred for Scenario {
 }
 
 names! {
-    /// What pcie-bench measures.
+    /// The measured quantity.
     pub enum Test {
         /// Latency of a read.
         LatRd = "LAT_RD",
-        /// Latency of a write and a read of the same address.
+        /// Latency of a write followed by a read of the same address.
         LatWrRd = "LAT_WRRD",
         /// Bandwidth of reads.
         BwRd = "BW_RD",
         /// Bandwidth of writes.
         BwWr = "BW_WR",
-        /// Bandwidth of reads and writes in turn.
+        /// Bandwidth of alternating reads and writes.
         BwRdWr = "BW_RDWR",
     }
 }
 
 impl Test {
-    /// Whether latencies are measured, one operation at a time.
+    /// Whether latency is measured, one operation at a time.
     pub const fn is_latency(self) -> bool {
         matches!(self, Self::LatRd | Self::LatWrRd)
     }
 }
 
 names! {
-    /// Which of the card's interfaces to the host is used.
+    /// The card's interface to the host.
     pub enum Interface {
         /// The DMA engine.
         Dma = "dma",
@@ -76,9 +76,9 @@ names! {
 }
 
 names! {
-    /// In which order a window is accessed.
+    /// Order of accesses to a window.
     pub enum Pattern {
-        /// One unit after the other.
+        /// In ascending order.
         Sequential = "seq",
         /// Uniformly at random.
         Random = "rand",
@@ -86,9 +86,9 @@ names! {
 }
 
 names! {
-    /// How caches are prepared before the measurement.
+    /// Preparation of caches before the measurement.
     pub enum Cache {
-        /// A program on the host has written other data through them.
+        /// Cold: a program on the host has written other data.
         Cold = "cold",
         /// A program on the host has written the window.
         HostWarm = "host-warm",
@@ -100,63 +100,63 @@ names! {
 }
 
 names! {
-    /// Whether and how the IOMMU translates.
+    /// IOMMU mode.
     pub enum IommuMode {
-        /// It does not.
+        /// No translation.
         Off = "off",
         /// With pages of 4 KiB.
         Pages4k = "4k",
-        /// With the largest pages that the IOMMU knows, up to 2 MiB.
+        /// With the largest supported pages up to 2 MiB.
         Superpages = "superpages",
     }
 }
 
 record! {
-    /// Which sockets take part, counted from 0.
+    /// The sockets involved, counted from 0.
     pub struct Sockets {
-        /// The socket of the slot that holds the card.
+        /// Socket of the card's slot.
         device: u32,
-        /// The socket with the memory that the device accesses.
+        /// Socket of the accessed memory.
         memory: u32,
-        /// The socket whose core runs the program that prepares the caches.
+        /// Socket of the program that prepares the caches.
         warming: u32,
     }
 }
 
 record! {
-    /// Runs of pcie-bench: one for each combination of the lists' values.
+    /// Runs of pcie-bench: one per combination of the lists' values.
     pub struct PcieBench {
-        /// What is measured.
+        /// The measured quantity.
         test: Several<Test>,
-        /// By which interface of the card; `dma` if not given.
+        /// The card's interface; `dma` if not given.
         interface: Option<Interface>,
-        /// In which order the window is accessed.
+        /// Order of accesses to the window.
         pattern: Several<Pattern>,
-        /// How caches are prepared.
+        /// Preparation of caches.
         cache: Several<Cache>,
-        /// How much memory is accessed (bytes).
+        /// Size of the accessed memory (bytes).
         window: Several<Bytes>,
-        /// How much each operation moves (bytes).
+        /// Size of an operation (bytes).
         transfer: Several<Bytes>,
-        /// Where in its 64-byte unit of host memory each operation begins (bytes); 0 if not given.
+        /// Offset of operations in their 64-byte unit of host memory (bytes); 0 if not given.
         host_offset: Option<Several<Bytes>>,
-        /// Where in the card's memory each operation begins (bytes); 0 if not given.
+        /// Offset of operations in the card's memory (bytes); 0 if not given.
         device_offset: Option<Several<Bytes>>,
-        /// Which sockets take part; all 0 if not given.
+        /// The sockets involved; all 0 if not given.
         sockets: Option<Placed<Sockets>>,
-        /// Whether the IOMMU translates; `off` if not given.
+        /// IOMMU mode; `off` if not given.
         iommu: Option<Placed<IommuMode>>,
-        /// Most operations of a latency test; as many as its estimate needs if not given.
+        /// Maximum operations of a latency test; as many as its estimate needs if not given.
         samples: Option<u64>,
     }
     check check_bench
 }
 
-/// Largest transfer that one operation of pcie-bench moves (bytes).
+/// Maximum transfer size of pcie-bench (bytes).
 const LARGEST_TRANSFER: u64 = 4096;
-/// Largest window (bytes): pcie-bench's own host buffer.
+/// Maximum window (bytes): pcie-bench's host buffer.
 const LARGEST_WINDOW: u64 = 64 << 20;
-/// Most runs of one scenario: far more than anybody waits for.
+/// Maximum number of runs per scenario.
 const MOST_RUNS: usize = 65_536;
 
 fn check_bench(bench: &PcieBench, check: &mut Check<'_>) {
@@ -227,7 +227,7 @@ fn check_bench(bench: &PcieBench, check: &mut Check<'_>) {
         format!("the lists make {runs} combinations"),
         format!("at most {MOST_RUNS} in one scenario"),
     );
-    // pcie-bench itself takes two million; a thousand times as many are days.
+    // pcie-bench itself takes two million; a thousand times as many would take days.
     check.require_within(
         "samples",
         bench.samples.unwrap_or(1),
@@ -248,29 +248,29 @@ fn check_bench(bench: &PcieBench, check: &mut Check<'_>) {
     }
 }
 
-/// One run of pcie-bench.
+/// A run of pcie-bench.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BenchRun {
-    /// What is measured.
+    /// The measured quantity.
     pub test: Test,
-    /// By which interface of the card.
+    /// The card's interface.
     pub interface: Interface,
-    /// In which order the window is accessed.
+    /// Order of accesses to the window.
     pub pattern: Pattern,
-    /// How caches are prepared.
+    /// Preparation of caches.
     pub cache: Cache,
-    /// How much memory is accessed.
+    /// Size of the accessed memory.
     pub window: Bytes,
-    /// How much each operation moves.
+    /// Size of an operation.
     pub transfer: Bytes,
-    /// Where in its unit of host memory each operation begins.
+    /// Offset of operations in their unit of host memory.
     pub host_offset: Bytes,
-    /// Where in the card's memory each operation begins.
+    /// Offset of operations in the card's memory.
     pub device_offset: Bytes,
 }
 
 impl PcieBench {
-    /// Every combination, transfers varying fastest.
+    /// All combinations; transfer sizes vary fastest.
     pub fn runs(&self) -> Vec<BenchRun> {
         let zero = Several(vec![Bytes::ZERO]);
         let host_offsets = self.host_offset.as_ref().unwrap_or(&zero);
@@ -304,24 +304,24 @@ impl PcieBench {
         runs
     }
 
-    /// The sockets that take part.
+    /// The sockets involved.
     pub fn sockets(&self) -> Sockets {
         self.sockets
             .as_ref()
             .map_or(Sockets { device: 0, memory: 0, warming: 0 }, |placed| placed.value.clone())
     }
 
-    /// Whether and how the IOMMU translates.
+    /// IOMMU mode.
     pub fn iommu(&self) -> IommuMode {
         self.iommu.as_ref().map_or(IommuMode::Off, |placed| placed.value)
     }
 }
 
-/// Changes to another file: a table laid over it, as dotted paths with values.
+/// Changes to another file: an overlay table, as dotted paths with values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changes(pub(crate) Vec<Changed>);
 
-/// One changed value with its place.
+/// A changed value and its place.
 #[derive(Debug, Clone)]
 pub(crate) struct Changed {
     pub(crate) path: String,
@@ -354,7 +354,7 @@ impl Read for Changes {
 
 fn flatten(path: &str, table: &crate::tree::Table, all: &mut Vec<Changed>) {
     for (key, entry) in table {
-        // A quoted key may be a dotted path itself.
+        // A quoted key may itself be a dotted path.
         let path = crate::read::join(path, key);
         match &entry.node.value {
             Value::Table(inner) if !inner.contains_key("value") => flatten(&path, inner, all),
@@ -366,7 +366,7 @@ fn flatten(path: &str, table: &crate::tree::Table, all: &mut Vec<Changed>) {
     }
 }
 
-/// A scenario with the files that it names, checked against each other.
+/// A scenario and all files that it refers to, checked for consistency.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// The experiment.
@@ -375,16 +375,16 @@ pub struct Setup {
     pub machine: Machine,
     /// The card, with the scenario's changes.
     pub card: Part,
-    /// The name of the slot that holds the card.
+    /// Name of the card's slot.
     pub slot: String,
 }
 
 impl Setup {
-    /// Reads the scenario and what it names.
+    /// Loads the scenario and the files that it refers to.
     ///
     /// # Errors
-    /// Everything that is wrong with the scenario; if nothing is, everything that is
-    /// wrong with the machine or the card; if nothing is, what does not fit together.
+    /// All errors of the scenario; if there are none, those of the machine or the card; if there are none, all
+    /// inconsistencies.
     pub fn load(library: &Library, scenario: &Doc<Scenario>) -> Result<Self, Diagnostics> {
         let scenario = scenario.read()?;
         let mut machine = Doc::<Machine>::load_at(library, &scenario.machine.value, &scenario.machine.place)?;
@@ -450,7 +450,7 @@ impl Setup {
     }
 }
 
-/// The first slot, by name, of that socket; of any, where a slot's socket is a scenario's choice.
+/// The first slot, by name, of a socket; any slot if the scenario chooses the slot's socket.
 pub fn slot_of(machine: &Machine, socket: u32) -> Option<String> {
     machine.host.port.iter().find(|(_, port)| port.socket.value == socket).map(|(name, _)| name.clone())
 }

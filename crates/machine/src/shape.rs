@@ -1,6 +1,6 @@
-//! What files may hold: every key with its meaning and its form, told by what reads them.
+//! The allowed content of files: every key with its meaning and type.
 //!
-//! The same types read files and describe them, so that neither can say what the other does not.
+//! The same types parse and describe files, so the two cannot diverge.
 
 use std::fmt::Write as _;
 
@@ -16,12 +16,12 @@ use crate::part::Part;
 use crate::pcie_switch::PcieSwitch;
 use crate::scenario::Scenario;
 
-/// What a value may be.
+/// Allowed values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
     /// One value of TOML.
     Single(Single),
-    /// A value that says where it comes from: bare below a `source`, or a table with `value` and `source`.
+    /// A value with provenance: bare in a table with a `source`, or a table with `value` and `source`.
     Figure(Box<Shape>),
     /// A table with these keys.
     Table(Vec<Key>),
@@ -29,24 +29,24 @@ pub enum Shape {
     List(Box<Shape>),
     /// A value or a list of them.
     Several(Box<Shape>),
-    /// A table whose keys are names.
+    /// A table with arbitrary names as keys.
     Named(Box<Shape>),
-    /// A table laid out as another file.
+    /// A table with the keys of another file.
     Changes,
 }
 
 /// One value of TOML.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Single {
-    /// Its type in JSON's words: `string`, `integer`, `number`, `boolean`.
+    /// JSON type: `string`, `integer`, `number`, `boolean`.
     pub kind: &'static str,
-    /// What it is, in words: `a time with its unit`.
+    /// Description: `a time with its unit`.
     pub what: &'static str,
-    /// An example, as a file spells it; empty where the words say enough.
+    /// An example in TOML; empty if not needed.
     pub example: &'static str,
-    /// The least and the most that it can be, as a file spells them.
+    /// Minimum and maximum in TOML.
     pub range: Option<(String, String)>,
-    /// All that it can be, where those are a handful.
+    /// All possible values, if there are few.
     pub choices: Vec<String>,
 }
 
@@ -55,25 +55,25 @@ pub struct Single {
 pub struct Key {
     /// Its name.
     pub name: &'static str,
-    /// What it means, with its unit and what is if it is not given.
+    /// Its meaning, unit and default.
     pub about: String,
-    /// Whether it has to be there.
+    /// Whether it is required.
     pub required: bool,
-    /// What its value may be.
+    /// Allowed values.
     pub shape: Shape,
 }
 
 /// A kind of file.
 pub struct FileShape {
-    /// What it is called: `machine`, `scenario`.
+    /// Name of the kind: `machine`, `scenario`.
     pub name: &'static str,
-    /// What it is.
+    /// Description.
     pub about: &'static str,
-    /// The folder in which it is found by its name: `machines/nics`.
+    /// Folder of the files: `machines/nics`.
     pub folder: &'static str,
-    /// The keys at its top.
+    /// Top-level keys.
     pub shape: Shape,
-    /// Whether it may extend another of its kind.
+    /// Whether it may extend another file of its kind.
     pub extends: bool,
 }
 
@@ -81,12 +81,12 @@ fn of<T: Kindred>(name: &'static str, about: &'static str, extends: bool) -> Fil
     FileShape { name, about, folder: T::FOLDER, shape: T::shape(), extends }
 }
 
-/// Every kind of file.
+/// All kinds of files.
 pub fn files() -> Vec<FileShape> {
     vec![
         of::<Machine>(
             "machine",
-            "A computer without what is in its slots: sockets, caches, memory, root ports.",
+            "A computer without the devices in its slots: sockets, caches, memory, root ports.",
             true,
         ),
         of::<Part>("card", "A card with a DMA engine, as pcie-bench runs on.", true),
@@ -106,7 +106,7 @@ pub fn files() -> Vec<FileShape> {
     ]
 }
 
-/// A doc comment from an attribute's text, `doc = " text"`; nothing of another attribute.
+/// The doc comment in an attribute's text, `doc = " text"`; empty for another attribute.
 pub(crate) fn about(attributes: &[&str]) -> String {
     let line = |attribute: &&str| {
         let text = attribute.trim().strip_prefix("doc")?.trim_start().strip_prefix('=')?.trim();
@@ -117,7 +117,7 @@ pub(crate) fn about(attributes: &[&str]) -> String {
 }
 
 impl Shape {
-    /// In a few words.
+    /// A short description.
     pub fn words(&self) -> String {
         match self {
             Self::Single(single) => single.words(),
@@ -130,7 +130,7 @@ impl Shape {
         }
     }
 
-    /// The table within, if there is one.
+    /// The inner table, if there is one.
     fn table(&self) -> Option<&[Key]> {
         match self {
             Self::Table(keys) => Some(keys),
@@ -163,7 +163,7 @@ impl Shape {
                 };
                 let mut properties: serde_json::Map<String, serde_json::Value> =
                     keys.iter().map(property).collect();
-                // Every table may say where its figures come from.
+                // Every table may have a `source` for its figures.
                 properties.entry("source").or_insert_with(|| json!({"type": "string"}));
                 let required: Vec<&str> =
                     keys.iter().filter(|key| key.required).map(|key| key.name).collect();
@@ -203,7 +203,7 @@ impl Single {
     fn schema(&self) -> serde_json::Value {
         let mut schema = serde_json::json!({"type": self.kind});
         if !self.choices.is_empty() {
-            // Numbers among a few are numbers.
+            // Numeric choices are numbers.
             let choice = |choice: &String| -> serde_json::Value {
                 match self.kind {
                     "string" => choice.as_str().into(),
@@ -224,7 +224,7 @@ impl Single {
 }
 
 impl FileShape {
-    /// The file's JSON Schema. One that may extend another need not say all itself.
+    /// The file's JSON Schema. Keys of a file that extends another are not required.
     pub fn schema(&self) -> serde_json::Value {
         let mut schema = self.shape.schema();
         schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
@@ -242,7 +242,7 @@ impl FileShape {
         schema
     }
 
-    /// The file's reference as Markdown: a table of keys for each table of the file.
+    /// The file's reference in Markdown: a table of keys for each table of the file.
     pub fn markdown(&self) -> String {
         let mut text = format!("# Keys of a {} file\n\n{}\n", self.name, self.about);
         if self.extends {
@@ -253,11 +253,11 @@ impl FileShape {
     }
 }
 
-/// What a file lacks that extends another, that one has.
+/// Makes keys optional that the extended file provides.
 fn relax(schema: &mut serde_json::Value) {
     match schema {
         serde_json::Value::Object(fields) => {
-            // A figure's own value is always there.
+            // A figure's own `value` is always required.
             let is_figure = fields.get("properties").is_some_and(|keys| keys.get("determined").is_some());
             if !is_figure {
                 fields.remove("required");

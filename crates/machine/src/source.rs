@@ -1,12 +1,11 @@
-//! Texts that were read, and places in them.
+//! Source texts and places in them.
 
 use std::sync::Arc;
 
-/// A text with the name to show for it: a file's path, or `--set` for an
-/// override given on the command line.
+/// A text and its display name: a file's path, or `--set` for an override on the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Source {
-    /// What messages call this text.
+    /// Name in messages.
     pub name: String,
     /// The whole text.
     pub text: String,
@@ -22,8 +21,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// A place in `source`; offsets beyond the text or inside a character are
-    /// moved to the nearest place that exists.
+    /// A place in `source`; invalid offsets are moved to the nearest valid one.
     pub(crate) fn new(source: &Arc<Source>, span: std::ops::Range<usize>) -> Self {
         let text = &source.text;
         let mut start = span.start.min(text.len());
@@ -45,8 +43,7 @@ impl Place {
         (line, column)
     }
 
-    /// The same start, without going past the end of that line: what a caret
-    /// should underline where the whole is longer.
+    /// The same start, limited to the first line: what to underline if the whole is longer.
     pub(crate) fn first_line(&self) -> Self {
         let end =
             self.source.text[self.span.clone()].find('\n').map_or(self.span.end, |n| self.span.start + n);

@@ -1,11 +1,11 @@
-//! "Did you mean": the nearest of a list of names.
+//! "Did you mean": finds the nearest of a list of names.
 
 use std::cmp::Reverse;
 
-/// The name in `known` that `given` most likely stands for, if one is near.
+/// The name in `known` that `given` most likely means, if one is close.
 ///
-/// Of several that are equally near, one that has all that was typed, in its order (`llc` for `lc`, not `l1`), then the one
-/// that begins most as it does, then the shorter one.
+/// Of several equally close names, prefers one that contains all letters typed, in order (`llc` for `lc`, not `l1`),
+/// then the one with the longest common prefix, then the shortest.
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = fold(given);
     let limit = 1 + given.chars().count() / 4;
@@ -20,12 +20,12 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     near.min().map(|(_, name)| name)
 }
 
-/// As names are compared: neither capitals nor the kind of dash make a difference.
+/// Normalizes case and dashes for comparison.
 fn fold(text: &str) -> String {
     text.replace('-', "_").to_lowercase()
 }
 
-/// Whether `name` has all letters of `given` in their order.
+/// Whether `name` contains all letters of `given` in order.
 fn keeps(given: &str, name: &str) -> bool {
     let mut letters = name.chars();
     given.chars().all(|wanted| letters.any(|letter| letter == wanted))
@@ -52,11 +52,11 @@ mod tests {
     #[test]
     fn of_equally_near_names_the_one_that_was_begun_counts() {
         for (given, known, wanted) in [
-            // All that was typed is there, in its order.
+            // Contains all letters typed, in order.
             ("lc", &["l1", "l2", "llc"][..], "llc"),
             ("dram", &["drum", "ddram"], "ddram"),
             ("sze", &["sue", "size"], "size"),
-            // The same beginning.
+            // The same prefix.
             ("wayz", &["ways", "mayz"], "ways"),
             ("dell-t340", &["bell-t340", "dell-t430"], "dell-t430"),
             // The shorter one.

@@ -1,4 +1,4 @@
-//! What a scenario says of network testers: sources that send to a host, and sinks that receive, instead of a second one.
+//! Network testers of a scenario: sources that send to a host and sinks that receive, in place of a second host.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -10,21 +10,21 @@ use crate::port::is_host;
 use crate::read::{Check, record};
 use units::{BitRate, Bytes, Duration};
 
-/// The address before that of the first source that is given none.
+/// Base of the default addresses of sources.
 const FIRST: u32 = Ipv4Addr::new(10, 0, 255, 0).to_bits();
 
 record! {
-    /// A source of a TCP stream at the end of a cable, without a computer behind it.
+    /// A TCP source at the end of a cable, without a computer.
     pub struct SourceEntry {
-        /// What the scenario calls it.
+        /// Name.
         name: Placed<String>,
-        /// Who receives, such as `10.0.0.1:5001`: a program there listens.
+        /// The receiver, such as `10.0.0.1:5001`: a program must listen there.
         to: Placed<String>,
-        /// Its own IPv4 address; 10.0.255.*n* for the *n*th source, counted from 1, if not given.
+        /// Its IPv4 address; 10.0.255.*n* for the *n*th source, counted from 1, if not given.
         address: Option<Placed<String>>,
-        /// For how long it sends; 10 ms if not given.
+        /// Duration of sending; 10 ms if not given.
         time: Option<Duration>,
-        /// When it begins, counted from when all hosts have booted; at once if not given.
+        /// Start time, counted from when all hosts have booted; zero if not given.
         start: Option<Duration>,
         /// Speed of its port; 100 Gbit/s if not given.
         rate: Option<BitRate>,
@@ -46,22 +46,22 @@ impl SourceEntry {
 /// A traffic source of a scenario.
 #[derive(Debug, Clone)]
 pub struct SourceSetup {
-    /// What the scenario calls it.
+    /// Name.
     pub name: String,
-    /// Who receives.
+    /// The receiver.
     pub to: SocketAddrV4,
-    /// Its own address.
+    /// Its IPv4 address.
     pub address: Ipv4Addr,
-    /// For how long it sends.
+    /// Duration of sending.
     pub time: Duration,
-    /// When it begins.
+    /// Start time.
     pub start: Duration,
     /// Speed of its port.
     pub rate: BitRate,
 }
 
 impl SourceSetup {
-    /// The sources of a scenario's entries; what is wrong with those that are missing.
+    /// Resolves a scenario's entries; reports errors.
     pub(crate) fn find(
         entries: &[SourceEntry],
         hosts: &[HostSetup],
@@ -81,7 +81,7 @@ impl SourceSetup {
         let to = entry.to.value.parse().ok();
         let to = to.filter(|to: &SocketAddrV4| to.port() > 0 && is_host(*to.ip()));
         if to.is_none() {
-            let message = format!("`{}` is no address", entry.to.value);
+            let message = format!("`{}` is not an address", entry.to.value);
             let help = "a host's IPv4 address and a port, such as `10.0.0.1:5001`";
             wrong.push(Diagnostic::new(&entry.to.place, message).help(help));
         }
@@ -97,15 +97,15 @@ impl SourceSetup {
     }
 }
 
-/// The address before that of the first sink.
+/// Base of the default addresses of sinks.
 const FIRST_SINK: u32 = Ipv4Addr::new(10, 0, 254, 0).to_bits();
 
 record! {
-    /// A sink of TCP streams at the end of a cable, without a computer behind it.
+    /// A TCP sink at the end of a cable, without a computer.
     pub struct SinkEntry {
-        /// What the scenario calls it.
+        /// Name.
         name: Placed<String>,
-        /// Its own IPv4 address; 10.0.254.*n* for the *n*th sink, counted from 1, if not given.
+        /// Its IPv4 address; 10.0.254.*n* for the *n*th sink, counted from 1, if not given.
         address: Option<Placed<String>>,
         /// Speed of its port; 100 Gbit/s if not given.
         rate: Option<BitRate>,
@@ -118,9 +118,9 @@ record! {
 /// A sink of a scenario.
 #[derive(Debug, Clone)]
 pub struct SinkSetup {
-    /// What the scenario calls it.
+    /// Name.
     pub name: String,
-    /// Its own address.
+    /// Its IPv4 address.
     pub address: Ipv4Addr,
     /// Speed of its port.
     pub rate: BitRate,
@@ -134,7 +134,7 @@ impl SinkEntry {
 }
 
 impl SinkSetup {
-    /// The sinks of a scenario's entries; what is wrong with those that are missing.
+    /// Resolves a scenario's entries; reports errors.
     pub(crate) fn find(
         entries: &[SinkEntry],
         hosts: &[HostSetup],
@@ -153,15 +153,15 @@ impl SinkSetup {
 }
 
 record! {
-    /// A generator of UDP packets at the end of a cable, which also takes what comes back of them.
+    /// A UDP packet generator at the end of a cable, which also checks the packets it gets back.
     pub struct GeneratorEntry {
-        /// What the scenario calls it.
+        /// Name.
         name: Placed<String>,
-        /// Virtual machines that receive, in turn: `a/x` for `x` of host `a`. Each has a virtual NIC.
+        /// Receiving virtual machines in turn: `a/x` for `x` of host `a`. Each needs a virtual NIC.
         to: Vec<Placed<String>>,
-        /// Bytes of a frame with its check sequence; 64 if not given.
+        /// Frame size including check sequence (bytes); 64 if not given.
         frame: Option<Bytes>,
-        /// How much of its port's speed it sends with, from 0 to 1; 1 if not given.
+        /// Load as a share of its port's speed, from 0 to 1; 1 if not given.
         load: Option<f64>,
         /// Speed of its port; 10 Gbit/s if not given.
         rate: Option<BitRate>,
@@ -186,22 +186,22 @@ impl GeneratorEntry {
 /// A generator of a scenario.
 #[derive(Debug, Clone)]
 pub struct GeneratorSetup {
-    /// What the scenario calls it.
+    /// Name.
     pub name: String,
-    /// Its own address.
+    /// Its IPv4 address.
     pub address: Ipv4Addr,
-    /// Who receives: Ethernet and own addresses.
+    /// The receivers: MAC and IP addresses.
     pub to: Vec<([u8; 6], Ipv4Addr)>,
-    /// Bytes of a frame with its check sequence.
+    /// Frame size including check sequence (bytes).
     pub frame: u16,
-    /// Share of its port's speed.
+    /// Load as a share of its port's speed.
     pub load: f64,
     /// Speed of its port.
     pub rate: BitRate,
 }
 
 impl GeneratorSetup {
-    /// The generators of a scenario's entries; what is wrong with those that are missing.
+    /// Resolves a scenario's entries; reports errors.
     pub(crate) fn find(
         entries: &[GeneratorEntry],
         hosts: &[HostSetup],
@@ -217,7 +217,7 @@ impl GeneratorSetup {
             let mut to = Vec::new();
             for name in &entry.to {
                 let Some((nic, interface)) = virtual_nic(&name.value) else {
-                    let message = format!("`{}` is no virtual machine with a virtual NIC", name.value);
+                    let message = format!("`{}` is not a virtual machine with a virtual NIC", name.value);
                     let help = "`HOST/NAME` of a `[[host.vm]]` with `uplink`";
                     wrong.push(Diagnostic::new(&name.place, message).help(help));
                     continue;
@@ -237,10 +237,10 @@ impl GeneratorSetup {
     }
 }
 
-/// The address before that of the first generator.
+/// Base of the default addresses of generators.
 const FIRST_GENERATOR: u32 = Ipv4Addr::new(10, 0, 253, 0).to_bits();
 
-/// A tester's own address, the one given or `usual`, that nobody else may have.
+/// A tester's own address: the configured one or `usual`; it must be unique.
 fn address(
     given: Option<&Placed<String>>,
     usual: u32,
@@ -252,7 +252,7 @@ fn address(
     let place = given.unwrap_or(name);
     match address.filter(|&address| is_host(address)) {
         None => {
-            let message = format!("`{}` is no address", place.value);
+            let message = format!("`{}` is not an address", place.value);
             wrong.push(Diagnostic::new(&place.place, message).help("an IPv4 address, such as `10.0.255.1`"));
             None
         }

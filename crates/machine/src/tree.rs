@@ -1,4 +1,4 @@
-//! A TOML text as a tree in which every key and value knows its place.
+//! A TOML text as a tree in which every key and value has its place.
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figure::Provenance;
@@ -8,10 +8,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use toml_edit::{Document, Item, TableLike, TomlError};
 
-/// What the parser says of a key that stands twice.
+/// The parser's message for a duplicate key.
 const DUPLICATE: &str = "duplicate key";
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Debug, Clone)]
 pub struct Node {
     pub(crate) place: Place,
@@ -25,7 +25,7 @@ pub enum Value {
     Integer(i64),
     Float(f64),
     Bool(bool),
-    /// A date or time, which no file here has a use for.
+    /// A date or time; not used by any file.
     Date,
     List(Vec<Node>),
     Table(Table),
@@ -34,19 +34,19 @@ pub enum Value {
 /// A table's entries by key.
 pub type Table = BTreeMap<String, Entry>;
 
-/// A key with its value.
+/// A key and its value.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub(crate) key: Place,
     pub(crate) node: Node,
-    /// The `source` that the entry's own table states for all its bare values.
+    /// The `source` of the entry's table, which applies to bare values.
     pub(crate) source: Option<Arc<str>>,
-    /// Where a value comes from that was changed after the file was read.
+    /// Provenance of a value that was changed after the file was read.
     pub(crate) provenance: Option<Provenance>,
 }
 
 impl Value {
-    /// What a message calls a value of this type.
+    /// Name of the type in messages.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Text(_) => "text",
@@ -60,10 +60,10 @@ impl Value {
     }
 }
 
-/// Syntax errors of one text that are told at once.
+/// Maximum number of syntax errors reported at once.
 const MOST_ERRORS: usize = 10;
 
-/// Reads `source` as TOML; its syntax errors if it has any.
+/// Parses `source` as TOML; returns its syntax errors.
 pub(crate) fn parse(source: &Arc<Source>) -> Result<Node, Diagnostics> {
     let error = match Document::parse(source.text.as_str()) {
         Ok(document) => {
@@ -72,7 +72,8 @@ pub(crate) fn parse(source: &Arc<Source>) -> Result<Node, Diagnostics> {
         }
         Err(error) => error,
     };
-    // The parser stops at the first: without that line it finds the next. What a missing line makes wrong is not told.
+    // The parser stops at the first error; without that line, it finds the next. Follow-up errors of a removed line
+    // are not reported.
     let mut errors = vec![error];
     let mut text = source.text.clone();
     while let Some(span) = errors.last().and_then(TomlError::span)
@@ -95,7 +96,7 @@ fn syntax_error(source: &Arc<Source>, error: &TomlError) -> Diagnostic {
     Diagnostic::new(&Place::new(source, span), format!("not TOML: {message}"))
 }
 
-/// A table, each part of which stands where `place` makes it of its span.
+/// A table whose parts get their places from `place`.
 fn table_of(table: &dyn TableLike, place: &dyn Fn(Option<Range<usize>>) -> Place) -> Value {
     let entries = table.iter().filter_map(|(name, item)| {
         let value = match item {
@@ -141,15 +142,15 @@ fn value_of(value: &toml_edit::Value, place: &dyn Fn(Option<Range<usize>>) -> Pl
     }
 }
 
-/// The value that an override spells, all of it standing at `place`.
+/// The value of an override; all of it is at `place`.
 pub(crate) fn of_spelling(spelling: &toml_edit::Value, place: &Place) -> Value {
     value_of(spelling, &|_| place.clone())
 }
 
-/// Lays `top` over `base`: tables merge key by key, anything else of `top` replaces.
+/// Overlays `top` on `base`: tables merge key by key, anything else is replaced.
 ///
-/// A figure (`{ value = .., source = .. }`) is replaced whole, so that a value
-/// never keeps the source of the one it replaced.
+/// A figure (`{ value = .., source = .. }`) is replaced as a whole, so that a value never keeps another value's
+/// source.
 pub(crate) fn overlay(base: &mut Node, top: Node) {
     let is_figure = |table: &Table| table.contains_key("value");
     match (&mut base.value, top.value) {

@@ -122,7 +122,7 @@ fn ports_have_the_addresses_that_are_given() {
         ("address = \"10.1.2.3\"", "", "x.toml:8:", "such as `10.1.2.3/24`"),
         ("address = \"10.1.2.0/24\"", "", "x.toml:8:", "the first and the last address"),
         ("address = \"10.1.2.255/24\"", "", "x.toml:8:", "the first and the last address"),
-        ("address = \"10.1.2.3/33\"", "", "x.toml:8:", "no address"),
+        ("address = \"10.1.2.3/33\"", "", "x.toml:8:", "not an address"),
         ("address = \"224.0.0.1/24\"", "", "x.toml:8:", "no host"),
         ("address = \"10.0.0.2/24\"", "", "x.toml:8:", "none is given"),
         ("address = [\"10.1.2.3/24\", \"10.1.3.3/24\"]", "", "x.toml:8:", "2 addresses for 1 Ethernet ports"),
@@ -269,7 +269,7 @@ fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
         (
             "at = \"1 ms\"\ndo = \"assign\"\nwhat = \"wire\"\nto = \"slot\"",
             "x.toml:31:",
-            "`wire` is no link of a device",
+            "`wire` is not a link of a device",
         ),
         ("at = \"1 ms\"\ndo = \"remove\"\nwhat = \"a:nik\"", "x.toml:31:", "did you mean `nic`"),
         ("at = \"1 ms\"\ndo = \"crash\"\nwhat = \"c\"", "x.toml:31:", "the hosts are `a`, `b`"),
@@ -381,7 +381,7 @@ fn a_virtual_nic_has_an_uplink_that_sorts_by_address() {
     };
     for (from, to, words) in [
         ("uplink = \"nic\"", "uplink = \"nik\"", "there are `nic`"),
-        ("polled = true", "address = \"10.0.0.0/16\"", "no host's"),
+        ("polled = true", "address = \"10.0.0.0/16\"", "not for hosts"),
         ("to = [\"a/x\"]", "to = [\"a/y\"]", "`[[host.vm]]` with `uplink`"),
         ("load = 0.05", "load = 2.0", "from 0 to 1"),
     ] {

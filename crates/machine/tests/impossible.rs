@@ -123,8 +123,8 @@ fn cables_switches_and_sources_are_possible() {
         (source, "time = \"0 ns\"", "it would send nothing"),
         (source, "start = \"5000000 s\"", "from 0 ps to 86400 s"),
         (source, "address = \"10.0.0.1\"", "a port has the address 10.0.0.1 already"),
-        (source, "address = \"224.0.0.1\"", "is no address"),
-        ("to = \"10.0.0.2:5001\"", "to = \"10.0.0.2:0\"", "is no address"),
+        (source, "address = \"224.0.0.1\"", "is not an address"),
+        ("to = \"10.0.0.2:5001\"", "to = \"10.0.0.2:0\"", "is not an address"),
         ("run = \"stream\"", "run = \"stream\"\nstart = \"5000000 s\"", "from 0 ps to 86400 s"),
         (
             "run = \"stream\"",
@@ -229,8 +229,8 @@ fn routes_lead_somewhere() {
         (gateway, "gateway = \"10.0.0.1\"", "the host's own address"),
         (gateway, "gateway = \"10.7.0.1\"", "these are: 10.0.0.0/16 (eth0)"),
         (gateway, "gateway = \"10.9.0.1\"", "at no link"),
-        (gateway, "gateway = \"224.0.0.1\"", "no host's address"),
-        (gateway, "gateway = \"b\"", "no host's address"),
+        (gateway, "gateway = \"224.0.0.1\"", "not a host's address"),
+        (gateway, "gateway = \"b\"", "not a host's address"),
         (to, "to = \"10.9.0.1/24\"", "zeros behind it"),
         (
             to,

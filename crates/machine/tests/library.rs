@@ -1,8 +1,8 @@
 //! Every file of the repository reads, and all of them are in the program.
 
 use machine::{
-    ComputerScenario, ComputerSetup, Doc, Drive, Kind, Library, Machine, Nearness, Nic, Part, Scenario,
-    Setup, Wanted, find_card, find_machine,
+    ComputerScenario, ComputerSetup, Doc, Drive, Kind, Library, Machine, MeasuredNames, Nearness, Nic, Part,
+    Scenario, Setup, find_card, find_machine,
 };
 use std::path::Path;
 
@@ -133,7 +133,7 @@ fn a_scenario_changes_its_machine() {
 fn the_nearest_machine_is_found() {
     let library = Library::built_in();
     let found = |cpu, system, generation| {
-        let wanted = Wanted { cpu, system, generation };
+        let wanted = MeasuredNames { cpu, system, generation };
         find_machine(&library, wanted).map(|(doc, near)| (doc.read().unwrap().name, near))
     };
     for (cpu, system, generation, name, nearness) in [

@@ -162,15 +162,15 @@ fn what_comes_with_the_program_is_valid_and_what_a_schema_refuses_the_reader_ref
     }
 }
 
-/// The reference pages in docs/reference are what the reader knows. After a change of keys:
+/// The pages in docs/reference are generated from the types that read files. After a change of keys:
 /// `UPDATE_EXPECT=1 cargo test -p nearfar-machine --test shapes`.
 #[test]
 fn reference_pages_are_those_of_the_reader() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
     let mut index = String::from(
-        "# Keys of files\n\nWhat files may hold, as the program reads them: `nearfar reference KIND` prints the same, and\n\
-         `--schema FILE` writes it as a JSON Schema for editors. Numbers stand with their units; what is if a key is not given\n\
-         stands with its meaning.\n\n| Kind | What it is |\n|---|---|\n",
+        "# Keys of files\n\nAll keys of files, as the program reads them. `nearfar reference KIND` prints the same, and `--schema FILE`\n\
+         writes a JSON Schema for editors. Values include their units; the meaning of a key includes its default.\n\n\
+         | Kind | What it is |\n|---|---|\n",
     );
     for shape in file_shapes() {
         expect_test::expect_file![folder.join(format!("{}.md", shape.name))].assert_eq(&shape.markdown());

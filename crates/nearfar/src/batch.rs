@@ -1,8 +1,8 @@
-//! Many independent runs on all cores, results in the order in which they were asked for.
+//! Runs many independent simulations on all cores. Results come in the order of the jobs.
 //!
-//! Every run has a simulation and generators of its own, seeded by the bench's seed and the run itself: what comes
-//! out depends neither on the number of threads nor on which other runs there are. Runs that find the caches in the
-//! same state get it from one preparation.
+//! Each run has its own simulation and random generators, seeded by the bench's seed and the run itself. So results
+//! depend neither on the number of threads nor on the other runs. Runs that start with the same cache state share one
+//! preparation.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ use crate::bench::{Beginning, Bench, BenchError, Outcome};
 use crate::cache;
 use crate::progress::Progress;
 
-/// A run to be simulated.
+/// A run to simulate.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
-    /// The machine with its card.
+    /// Machine and card.
     pub bench: &'a Bench,
-    /// The test, its window and its transfers.
+    /// Test, window and transfers.
     pub run: Run,
-    /// What was run before on the same machine, oldest first: caches that no test thrashes still hold what it wrote.
+    /// Earlier runs on the same machine, oldest first: caches that no test thrashes still hold what they wrote.
     pub before: &'a [Run],
-    /// How long to run it.
+    /// How much to simulate.
     pub effort: Length,
 }
 
@@ -35,7 +35,7 @@ pub fn run(job: &Job<'_>) -> Result<Outcome, BenchError> {
     job.bench.run_for(job.before, &job.run, job.effort)
 }
 
-/// Simulates all jobs, in parallel, and gives their outcomes in the same order.
+/// Simulates all jobs in parallel. Outcomes come in the order of the jobs.
 pub fn run_all(jobs: &[Job<'_>], what: &str, progress: &dyn Progress) -> Vec<Result<Outcome, BenchError>> {
     progress.begin(what, jobs.len() as u64);
     let beginnings = beginnings(jobs);
@@ -65,7 +65,7 @@ pub fn run_all(jobs: &[Job<'_>], what: &str, progress: &dyn Progress) -> Vec<Res
                 let outcome = match &caches {
                     _ if !progress.is_awaited() => Err(BenchError::Unwanted),
                     Ok(caches) => job.bench.run_from(caches, &job.run, job.effort),
-                    // Each run says itself what is wrong.
+                    // Each run reports the error itself.
                     Err(_) => run(job),
                 };
                 if let Ok(outcome) = &outcome {
@@ -85,11 +85,11 @@ pub fn run_all(jobs: &[Job<'_>], what: &str, progress: &dyn Progress) -> Vec<Res
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// About how long a job takes to simulate, in TLPs: those of its transfers, and the lines by which its caches are prepared.
+/// Approximate cost of simulating a job, in TLPs: those of its transfers, plus the lines that prepare its caches.
 fn weight(job: &Job<'_>) -> u64 {
-    /// What a run that is simulated until it is steady takes, of latencies and of bandwidths.
+    /// Cost of a run until it is steady, for latencies and bandwidths.
     const STEADY: (u64, u64) = (4_000, 12_000);
-    /// Lines that are as fast to prepare as a TLP is to simulate.
+    /// Cache lines prepared in the time that a TLP takes to simulate.
     const LINES: u64 = 16;
     let count = match (job.effort, job.run.test.is_latency()) {
         (Length::Exactly(effort), true) => effort.samples,
@@ -100,7 +100,7 @@ fn weight(job: &Job<'_>) -> u64 {
     count * (1 + job.run.transfer.get().div_ceil(128)) + job.run.window.get() / 64 / LINES
 }
 
-/// A machine, and the state in which a job finds its caches; nothing of one that cannot be.
+/// A machine and the initial cache state of a job; `None` if the job is invalid.
 type Start = (usize, Option<Beginning>);
 
 fn beginnings(jobs: &[Job<'_>]) -> Vec<Start> {
@@ -110,7 +110,7 @@ fn beginnings(jobs: &[Job<'_>]) -> Vec<Start> {
     jobs.par_iter().map(start).collect()
 }
 
-/// The jobs, by their numbers, in groups that find the caches of one machine in the same state.
+/// Groups of jobs, by index, with the same machine and initial cache state.
 fn alike(beginnings: &[Start]) -> Vec<Vec<usize>> {
     let mut groups: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (index, beginning) in beginnings.iter().enumerate() {
@@ -119,8 +119,7 @@ fn alike(beginnings: &[Start]) -> Vec<Vec<usize>> {
     groups.into_values().collect()
 }
 
-/// Under which key the outcome of each job is kept: machine and card, what is run and for how long, and how it finds the
-/// caches.
+/// Cache key of each job's outcome: machine and card, the run and its length, and the initial cache state.
 fn keys(jobs: &[Job<'_>], beginnings: &[Start]) -> Vec<Option<String>> {
     let mut benches: BTreeMap<usize, String> = BTreeMap::new();
     for (job, (machine, _)) in jobs.iter().zip(beginnings) {
@@ -158,7 +157,7 @@ mod tests {
         Run { test, pattern: Pattern::Random, cache, host_offset: 0, device_offset: 0, window, transfer }
     }
 
-    /// By weights people are told how long to wait, within a factor of two: so each kind of job weighs what it takes.
+    /// Weights predict the waiting time within a factor of two, so each kind of job has to weigh what it takes.
     #[test]
     fn jobs_weigh_what_they_take() {
         let bench = bench(0);
@@ -185,7 +184,7 @@ mod tests {
         assert!(![8, 64, 512, 2048].iter().any(|&t| far(share(&|run| run.transfer == Bytes::new(t)))));
     }
 
-    /// A preparation that several runs share gives each what one of its own does, whatever ran before.
+    /// A shared preparation gives each run the same result as its own, whatever ran before.
     #[test]
     fn runs_together_are_the_runs_alone() {
         let caches = [Cache::Cold, Cache::HostWarm, Cache::DeviceWarm, Cache::DeviceThrash];

@@ -1,9 +1,10 @@
-//! What was simulated before: an experiment that was run with the same program on the same files gives the same, and need
+//! Cache of simulated results: the same experiment with the same program and files gives the same result, so it need
 //! not be simulated again.
 //!
-//! A result is kept under a digest of everything that it depends on, the program's own bytes included, in a file with a
-//! digest of what it holds: what a kill left half written is not taken for a result. A run that was ended goes on where it
-//! was, as all that it had simulated is here. The folder is bounded: what was used longest ago goes first.
+//! The key is a digest of everything that a result depends on, including the program's own bytes. Each file contains
+//! a digest of its contents, which exposes files truncated by a kill. An interrupted command continues where it was,
+//! since all finished simulations are in the cache. The folder's size is limited; least recently used results go
+//! first.
 
 use std::fmt::Debug;
 use std::fs;
@@ -16,16 +17,16 @@ use std::time::SystemTime;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Most bytes in the folder.
+/// Size limit of the folder (bytes).
 const MOST_BYTES: u64 = 1 << 30;
-/// What is left when that is exceeded.
+/// Size after a cleanup (bytes).
 const LEFT_BYTES: u64 = MOST_BYTES / 4 * 3;
-/// The file for the speed of simulation on this computer.
+/// File with this computer's simulation speed.
 const SPEED: &str = "speed";
 /// Hexadecimal digits of a digest.
 const DIGEST: usize = 64;
 
-/// The process's cache; none unless somebody asks for one.
+/// The cache of this process, if enabled.
 static CACHE: RwLock<Option<Arc<Cache>>> = RwLock::new(None);
 
 fn cache() -> Option<Arc<Cache>> {
@@ -34,46 +35,46 @@ fn cache() -> Option<Arc<Cache>> {
 
 struct Cache {
     folder: PathBuf,
-    /// What tells this program from others that give other results.
+    /// Identifies the program version.
     program: String,
     found: AtomicU64,
     added: AtomicU64,
 }
 
-/// Keeps results in a folder from now on, for the whole process, and finds those that are there of the same `program`: a
-/// digest of what the simulator is made of, so that another one's results are not taken for its own.
+/// Enables the cache in a folder for the whole process. `program` is a digest of the simulator, so that results of
+/// other versions are not used.
 ///
 /// # Errors
-/// If the folder cannot be made.
+/// If the folder cannot be created.
 pub fn keep_in(folder: &Path, program: String) -> io::Result<()> {
     let cache = Cache::in_folder(folder, program)?;
     *CACHE.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(cache));
     Ok(())
 }
 
-/// Keeps nothing from now on, and finds nothing.
+/// Disables the cache.
 pub fn keep_nothing() {
     *CACHE.write().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
-/// Where results are kept if nobody says otherwise: `$NEARFAR_CACHE`, or `nearfar` in the user's folder of caches.
+/// Default folder: `$NEARFAR_CACHE`, or `nearfar` in the user's cache folder.
 pub fn usual_folder() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let user = || set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
     set("NEARFAR_CACHE").or_else(|| Some(user()?.join("nearfar")))
 }
 
-/// How many results were found, and how many were added.
+/// Results found and results added.
 pub fn used() -> (u64, u64) {
     cache().map_or((0, 0), |cache| (cache.found.load(Ordering::Relaxed), cache.added.load(Ordering::Relaxed)))
 }
 
-/// The key of what depends on these, told apart by `kind`; nothing without a cache.
+/// Key for a result of this `kind` that depends on these values; `None` without a cache.
 pub(crate) fn key(kind: &str, depends_on: &[&str]) -> Option<String> {
     Some(cache()?.key(kind, depends_on))
 }
 
-/// What a value shows of itself, digested: of those that hold all that a simulation depends on. Nothing without a cache.
+/// Digest of a value's debug output, for values that hold everything a simulation depends on. Empty without a cache.
 pub(crate) fn digest(value: &impl Debug) -> String {
     match cache() {
         Some(_) => files::sha256(format!("{value:?}").as_bytes()),
@@ -81,12 +82,12 @@ pub(crate) fn digest(value: &impl Debug) -> String {
     }
 }
 
-/// What was kept under a key.
+/// Gets the result for a key.
 pub(crate) fn get<T: DeserializeOwned>(key: Option<&str>) -> Option<T> {
     cache()?.get(key?)
 }
 
-/// Keeps a value under a key. That it cannot be kept is no error: it is simulated again.
+/// Stores a result. Failing to store it is no error: it will be simulated again.
 pub(crate) fn put<T: Serialize>(key: Option<&str>, value: &T) {
     if let (Some(cache), Some(key)) = (cache(), key) {
         let _ = cache.put(key, value);
@@ -116,7 +117,7 @@ impl Cache {
             return None;
         }
         let value = postcard::from_bytes(value).ok()?;
-        // When it was last used decides how long it stays.
+        // The time of last use decides how long it stays.
         let now = SystemTime::now();
         let _ = fs::File::options().append(true).open(&path).and_then(|file| file.set_modified(now));
         self.found.fetch_add(1, Ordering::Relaxed);
@@ -134,21 +135,21 @@ impl Cache {
     }
 }
 
-/// How much was simulated in a second the last time that somebody waited, in what [`Progress`](crate::progress::Progress)
-/// weighs steps by; nothing without a cache, or the first time.
+/// Simulation speed of the last command, in the units of [`Progress`](crate::progress::Progress) weights per second;
+/// `None` without a cache or at first.
 pub fn speed() -> Option<f64> {
     let text = fs::read_to_string(cache()?.folder.join(SPEED)).ok()?;
     text.trim().parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0)
 }
 
-/// Keeps how much was simulated in a second.
+/// Stores the simulation speed.
 pub fn keep_speed(weight_per_s: f64) {
     if let Some(cache) = cache() {
         let _ = fs::write(cache.folder.join(SPEED), format!("{weight_per_s:.0}\n"));
     }
 }
 
-/// Lets what was used longest ago go, if there is too much and something was added.
+/// Removes least recently used results if there are too many and something was added.
 pub fn tidy() {
     let Some(cache) = cache().filter(|cache| cache.added.load(Ordering::Relaxed) > 0) else { return };
     tidy_folder(&cache.folder, MOST_BYTES, LEFT_BYTES);
@@ -191,12 +192,12 @@ mod tests {
         assert_eq!(cache.get(&a), Some(vec![0.1, f64::INFINITY]));
         assert_eq!(cache.get::<Vec<f64>>(&b), None);
         assert_ne!(a, cache.key("other", &["a"]));
-        // Half a file.
+        // A truncated file.
         let path = cache.path(&a);
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
         assert_eq!(cache.get::<Vec<f64>>(&a), None);
-        // Ten of a hundred bytes, of which five may stay: the latest.
+        // Ten results of a hundred bytes, of which the newest five may stay.
         let bounded = folder.join("bounded");
         for n in 0..10 {
             let path = bounded.join(format!("{n:02}")).join("x");

@@ -1,4 +1,4 @@
-//! A scenario of either kind, found by its name, changed and made ready to run.
+//! A scenario of either kind: loaded by name, changed, and ready to run.
 
 use machine::{ComputerScenario, ComputerSetup, Diagnostics, Doc, Library, Scenario, Setup};
 
@@ -9,12 +9,12 @@ use crate::progress::Progress;
 use crate::records::{self, Record};
 use crate::scenario;
 
-/// Changes of a scenario: dotted paths with values as TOML spells them.
+/// Changes to a scenario: dotted paths, with values in TOML syntax.
 pub type Changes = [(String, String)];
-/// One value for each key that is swept.
+/// One value per swept key.
 pub type Combination = Vec<(String, String)>;
 
-/// A scenario with the machines and devices that it names.
+/// A scenario, with its machines and devices loaded.
 #[derive(Clone, Debug)]
 pub enum Experiment {
     /// Programs on computers.
@@ -23,26 +23,26 @@ pub enum Experiment {
     Bench(Box<Setup>),
 }
 
-/// Why there is no experiment, or nothing came of it.
+/// Why an experiment cannot be loaded or run.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// A file is wrong, or is not there.
+    /// A file is invalid or missing.
     #[error(transparent)]
     Files(#[from] Diagnostics),
     /// A run of pcie-bench cannot be simulated.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// Computers cannot be simulated.
+    /// The computers cannot be simulated.
     #[error(transparent)]
     Computer(#[from] ComputerError),
-    /// Shares of the cores' time are asked for where there is no kernel.
+    /// CPU accounting was requested, but no kernel runs.
     #[error(
         "where the cores' time went is known of scenarios with computers: this one has a machine with a card, on which no kernel runs"
     )]
     NoKernel,
 }
 
-/// The table in which a scenario with a machine and a card states what the machine's or the card's file calls `key`.
+/// The scenario table for what the machine's or the card's file calls `key`, in a scenario with a machine and a card.
 pub fn table_in_scenario(key: &str) -> Option<&'static str> {
     match key.split('.').next().unwrap_or(key) {
         "host" => Some("change"),
@@ -52,10 +52,10 @@ pub fn table_in_scenario(key: &str) -> Option<&'static str> {
 }
 
 impl Experiment {
-    /// The scenario of that name or path with changes, which complaints call by the `option` that makes them.
+    /// Loads the scenario with this name or path and applies `changes`. Errors refer to the changes by `option`.
     ///
     /// # Errors
-    /// What is wrong with the scenario, with the files that it names, or with the changes.
+    /// Errors in the scenario, the files it refers to, or the changes.
     pub fn load(
         library: &Library,
         name: &str,
@@ -82,7 +82,7 @@ impl Experiment {
         Ok(Self::Bench(Box::new(Setup::load(library, &doc)?)))
     }
 
-    /// What its scenario is for.
+    /// The scenario's summary.
     pub fn summary(&self) -> &str {
         match self {
             Self::Computers(setup) => &setup.summary,
@@ -90,7 +90,7 @@ impl Experiment {
         }
     }
 
-    /// Seed of everything random.
+    /// The seed of all random numbers.
     pub fn seed(&self) -> u64 {
         match self {
             Self::Computers(setup) => setup.seed,
@@ -98,7 +98,7 @@ impl Experiment {
         }
     }
 
-    /// Whether it leaves nothing beside its records, so that they can stand for it when it is to be run again.
+    /// Whether its records are its only output, so that cached records can replace a run.
     pub fn is_repeatable(&self) -> bool {
         match self {
             Self::Computers(setup) => computer::is_repeatable(setup),
@@ -106,10 +106,10 @@ impl Experiment {
         }
     }
 
-    /// Runs it: every record of what came out, counters included.
+    /// Runs it and returns all records, counters included.
     ///
     /// # Errors
-    /// If it cannot be simulated. A program that fails is a record.
+    /// If it cannot be simulated. A failing program is a record, not an error.
     pub fn run(&self, accounting: bool, progress: &dyn Progress) -> Result<Vec<Record>, ExperimentError> {
         match self {
             Self::Bench(_) if accounting => Err(ExperimentError::NoKernel),
@@ -122,8 +122,8 @@ impl Experiment {
     }
 }
 
-/// Runs the points of a sweep on all cores: for each, in their order, the records that `nearfar sweep` writes, with the
-/// point's values.
+/// Runs the points of a sweep on all cores. Returns, in order, the records that `nearfar sweep` writes for each
+/// point, with the point's values.
 ///
 /// # Errors
 /// The first point that cannot be simulated.
@@ -174,18 +174,18 @@ pub fn sweep(
     Ok(all)
 }
 
-/// The key under which records that depend on this alone are kept; nothing without a cache.
+/// The cache key of records that depend only on these strings; `None` without a cache.
 pub fn key(depends_on: &[&str]) -> Option<String> {
     cache::key("records", depends_on)
 }
 
-/// The records of a sweep's point that were [kept](keep) before.
+/// The records of a sweep point that [`keep`] stored earlier.
 pub fn known(key: &str) -> Option<Vec<Record>> {
     let text: String = cache::get(Some(key))?;
     serde_json::from_str(&text).ok()
 }
 
-/// Keeps the records of a sweep's point that was run elsewhere.
+/// Stores the records of a sweep point.
 pub fn keep(key: &str, records: &[Record]) {
     if let Ok(text) = serde_json::to_string(records) {
         cache::put(Some(key), &text);
@@ -201,7 +201,7 @@ impl Experiment {
     }
 }
 
-/// Every combination of the values of keys, the last key's varying fastest.
+/// All combinations of the keys' values; the last key varies fastest.
 pub fn combinations(over: &[(String, Vec<String>)]) -> Vec<Combination> {
     let mut all = vec![Vec::new()];
     for (key, values) in over {

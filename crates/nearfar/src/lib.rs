@@ -1,7 +1,7 @@
 //! PCIe host I/O simulated in software: machine and scenario in, simulation, results out.
 //!
-//! What stands at this root is all that most need: a scenario by its name or path, changes, and the records of what came out.
-//! Keys of records are described in the repository's `docs/outputs.md`.
+//! The root exports what most users need: scenarios by name or path, changes, and records of results. The
+//! repository's `docs/outputs.md` describes the keys of records.
 //!
 //! ```
 //! use nearfar::{Experiment, ExperimentError, Library, Silent};
@@ -17,7 +17,7 @@
 //! # Ok::<(), ExperimentError>(())
 //! ```
 //!
-//! What is wrong with a file or a change is told with its place and what would be right:
+//! Errors in a file or a change say where and what would be valid:
 //!
 //! ```
 //! use nearfar::{Experiment, ExperimentError, Library};
@@ -29,7 +29,7 @@
 //! }
 //! ```
 //!
-//! A sweep runs its points on all cores. What comes out depends on files, changes and seed alone:
+//! A sweep runs its points on all cores. Results depend only on files, changes and seed:
 //!
 //! ```
 //! use nearfar::{Combination, Experiment, ExperimentError, Library, Silent, combinations, sweep};
@@ -50,7 +50,7 @@
 //! # Ok::<(), ExperimentError>(())
 //! ```
 //!
-//! Beside these, each command of the program has its module:
+//! Each command of the program has a module:
 //!
 //! | module | what it does |
 //! |---|---|
@@ -63,7 +63,7 @@
 //! | [`trace`] | what passes the links, packet by packet |
 //! | [`cache`] | results that were simulated before |
 //!
-//! Types of other crates that stand in what these take and give are found under the crates' names: [`machine`], [`platform`],
+//! Types of other crates in this interface are re-exported under the crates' names: [`machine`], [`platform`],
 //! [`results`], [`units`] and [`wire`].
 
 mod batch;
@@ -81,7 +81,7 @@ pub mod records;
 pub mod reproduce;
 pub mod scenario;
 pub mod suite;
-// Hardware as files describe it, for tests and fuzzing of its parts: no part of the face.
+// Hardware built from files, for tests and fuzzing of its parts; not part of the public interface.
 #[doc(hidden)]
 pub mod topology;
 pub mod trace;

@@ -1,4 +1,4 @@
-//! What links agreed on: generation, width, payload and read request sizes.
+//! Negotiated link parameters: generation, width, payload and read request sizes.
 
 use std::fmt;
 
@@ -10,25 +10,25 @@ use crate::bench::Bench;
 use crate::computer::{Computers, Observer};
 use crate::topology::{self, ALL_LANES};
 
-/// A link as it runs.
+/// State of a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkState {
-    /// The slot that it leads to, with the host where there are several.
+    /// The slot, prefixed by the host if there are several.
     pub place: String,
-    /// As negotiated.
+    /// The negotiated generation.
     pub generation: Generation,
-    /// As negotiated.
+    /// The negotiated width.
     pub width: Width,
-    /// Largest payload of a TLP (MPS), bytes.
+    /// Maximum payload size (MPS), bytes.
     pub max_payload: u32,
-    /// Largest read request of the device (MRRS), bytes.
+    /// The device's maximum read request size (MRRS), bytes.
     pub max_read_request: u32,
-    /// Generation and lanes that the device could do.
+    /// Generation and lanes that the device supports.
     pub capable: (u32, u32),
 }
 
 impl LinkState {
-    /// Whether the device could do more than the link does.
+    /// Whether the link runs below the device's capability.
     pub fn is_held_back(&self) -> bool {
         u32::from(self.generation as u8) < self.capable.0 || u32::from(self.width.lanes()) < self.capable.1
     }
@@ -49,7 +49,7 @@ impl LinkState {
         })
     }
 
-    /// The links of booted computers to their devices.
+    /// The links to the devices of booted computers.
     fn of_computers(computers: &Computers, setup: &ComputerSetup) -> Vec<Self> {
         let mut all = Vec::new();
         computers.simulation().with(|fabric, _| {
@@ -91,7 +91,7 @@ impl fmt::Display for LinkState {
     }
 }
 
-/// Sees the links of computers as soon as these have booted.
+/// Observer that reads the links right after boot.
 pub(crate) struct Links<'a> {
     setup: &'a ComputerSetup,
     pub seen: Vec<LinkState>,
@@ -121,7 +121,7 @@ mod tests {
     use crate::bench::example::bench;
     use machine::{Doc, Library, Part};
 
-    /// A faster card in a slower slot runs at the slot's speed, and the state says so.
+    /// A faster card in a slower slot runs at the slot's speed, and the link state says so.
     #[test]
     fn a_link_that_holds_its_card_back_is_told() {
         let mut bench = bench();

@@ -1,34 +1,34 @@
-//! How long things take, told to whoever wants to know.
+//! Progress reports.
 
 use units::Duration;
 
-/// Is told how a piece of work gets on. Called from several threads.
+/// Receiver of progress reports. Called from several threads.
 pub trait Progress: Sync {
-    /// Work of so many steps begins.
+    /// Work of this many steps starts.
     fn begin(&self, _what: &str, _steps: u64) {}
-    /// The steps are not alike: together they weigh so much, in TLPs to be simulated or what takes as long.
+    /// Steps differ in cost: `_total` is their sum, in TLPs to simulate or their equivalent.
     fn weigh(&self, _total: u64) {}
-    /// Steps that weigh so much are done.
+    /// Steps of this cost are done.
     fn gone(&self, _weight: u64) {}
-    /// One step is done; `what` it was.
+    /// A step is done; `_what` describes it.
     fn step(&self, _what: &str) {}
-    /// A simulation gets on: so much simulated time has passed, of so much where that is known.
+    /// Simulated time so far, and the total if it is known.
     fn simulated(&self, _passed: Duration, _of: Option<Duration>) {}
-    /// The work is over.
+    /// The work is finished.
     fn end(&self) {}
-    /// Whether somebody still waits for what comes out. If not, the work ends before long with an error that says so.
+    /// Whether the caller still waits for the result. If not, the work stops early with an error.
     fn is_awaited(&self) -> bool {
         true
     }
 }
 
-/// Nobody wants to know.
+/// Ignores all reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
 impl Progress for Silent {}
 
-/// A part of a piece of work, of which nobody wants to know by itself.
+/// Hides the reports of a part of the work; only [`Progress::is_awaited`] is passed on.
 pub(crate) struct Part<'a>(pub &'a dyn Progress);
 
 impl Progress for Part<'_> {

@@ -1,10 +1,10 @@
-//! A prototype of a device in a slot of a host, and a driver that does what its author tells it: registers read and written
-//! by a core, memory that both see, interrupts.
+//! A device prototype in a slot of a host, and a driver that its author controls: a core reads and writes registers,
+//! core and device share memory, the device sends interrupts.
 //!
-//! The device is anything that implements [`platform::device::Device`]. Its PCIe core, with tags and link, is that of a
-//! card's part file; root complex, caches and IOMMU are the machine's.
+//! The device is anything that implements [`platform::device::Device`]. A card's part file gives it a PCIe core with
+//! tags and a link; root complex, caches and IOMMU are the machine's.
 //!
-//! A card with one register and 64 bytes of memory, which it fills from the host by DMA:
+//! A card with one register and 64 bytes of memory, which it fills from host memory by DMA:
 //!
 //! ```
 //! use nearfar::platform::device::{
@@ -86,70 +86,70 @@ use units::{Duration, Time};
 use crate::computer::{ComputerError, Computers};
 use crate::topology;
 
-/// Where a prototype is plugged in.
+/// The slot of a prototype.
 #[derive(Clone, Debug)]
 pub struct Socket<'a> {
-    /// The machine, by name or path.
+    /// Name or path of the machine.
     pub machine: &'a str,
-    /// The card whose link and PCIe core the prototype has, by name or path.
+    /// Name or path of the card that provides link and PCIe core.
     pub card: &'a str,
-    /// What the host's IOMMU does: `off`, `strict`, `lazy`, as `host.iommu` of a scenario.
+    /// IOMMU mode: `off`, `strict` or `lazy`, as `host.iommu` of a scenario.
     pub iommu: &'a str,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
-/// Why a prototype does not work.
+/// Why a prototype cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PrototypeError {
-    /// The machine or the card is not as its file says.
+    /// The file of the machine or the card is invalid.
     #[error(transparent)]
     Files(#[from] Diagnostics),
     /// The host does not boot.
     #[error(transparent)]
     Computer(#[from] ComputerError),
-    /// The driver did not find it.
+    /// The kernel did not find the device.
     #[error("the host's kernel does not find the device: does it say a vendor and a device number?")]
     NotFound,
-    /// The device has no such register region.
+    /// The device has no such BAR.
     #[error("the device has no BAR {0}")]
     NoBar(u8),
-    /// An access beyond the end.
+    /// An access beyond the end of a BAR.
     #[error("{length} bytes at {offset:#x} are beyond the end of BAR {bar}, which has {size}")]
     Beyond {
-        /// Which of the device's BARs.
+        /// Number of the BAR.
         bar: u8,
-        /// Where the access begins.
+        /// Offset of the access.
         offset: u64,
-        /// Its bytes.
+        /// Length of the access.
         length: u64,
-        /// The BAR's bytes.
+        /// Size of the BAR.
         size: u64,
     },
     /// The device has no such vector.
     #[error("the device has interrupt vectors 0 to {most}, none with the number {vector}")]
     NoVector {
-        /// Asked for.
+        /// The requested vector.
         vector: u16,
-        /// The last one.
+        /// The last vector.
         most: i32,
     },
-    /// The kernel refuses.
+    /// The kernel returned an error.
     #[error("the kernel refuses: {0}")]
     Kernel(Error),
-    /// What the core waits for does not happen.
+    /// The event that the core waits for does not happen.
     #[error("nothing came of it: {0} of simulated time passed, or nothing is left to happen")]
     Hangs(Duration),
 }
 
-/// A host that has booted, with the prototype in a slot.
+/// A booted host with the prototype in a slot.
 pub struct Prototype {
     computers: Computers,
     bound: Rc<Bound>,
     has_failed: Rc<Cell<bool>>,
 }
 
-/// What the driver holds.
+/// State of the bound driver.
 #[derive(Default)]
 struct Bound {
     device: RefCell<Option<PciDevice>>,
@@ -188,7 +188,7 @@ impl PciDriver for Driver {
             *self.bound.bars.borrow_mut() = (0..6).map(map).collect();
             device.set_master(cpu, true).await;
             device.dma().set_mask(64)?;
-            // A device need not have interrupts.
+            // Interrupts are optional.
             let irqs = device.alloc_irqs(cpu, 1, 32, Affinity::Spread).await.unwrap_or_default();
             *self.bound.interrupts.borrow_mut() = vec![0; irqs.len()];
             for (vector, irq) in irqs.into_iter().enumerate() {
@@ -206,11 +206,10 @@ impl PciDriver for Driver {
 }
 
 impl Prototype {
-    /// Boots a host with the device in its first slot. `has_failed` says at any time that the device cannot go on: whoever
-    /// waits for it does not wait any longer.
+    /// Boots a host with the device in its first slot. If `has_failed` returns true, all waits end.
     ///
     /// # Errors
-    /// If the files are wrong, or the host does not find the device.
+    /// If a file is invalid or the host does not find the device.
     pub fn new(
         library: &Library,
         socket: &Socket<'_>,
@@ -253,25 +252,25 @@ impl Prototype {
         self.computers.simulation().now()
     }
 
-    /// Events simulated so far.
+    /// Number of events simulated so far.
     pub fn events(&self) -> u64 {
         self.computers.simulation().processed()
     }
 
-    /// Lets `time` pass.
+    /// Simulates for `time`.
     pub fn run_for(&self, time: Duration) {
         let until = self.now() + time;
         self.go_on(until, || false);
     }
 
-    /// Simulates until `is_over`, the device has failed, or `until`; whether it is over.
+    /// Simulates until `is_over`, until the device has failed, or until `until`. Returns whether it is over.
     fn go_on(&self, until: Time, is_over: impl Fn() -> bool) -> bool {
         let simulation = self.computers.simulation();
         simulation.run_while(|_| !is_over() && !self.has_failed.get() && simulation.now() < until);
         is_over()
     }
 
-    /// Does something on the first core, and gives it back with how long it took.
+    /// Runs a closure on the first core. Returns its result and how long it took.
     fn on_core<T: 'static>(
         &self,
         work: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
@@ -307,10 +306,10 @@ impl Prototype {
         }
     }
 
-    /// Reads registers, and says how long the core waited for them.
+    /// Reads registers. Returns the data and how long the core waited.
     ///
     /// # Errors
-    /// A place that there is not; a device that does not answer.
+    /// If the registers do not exist or the device does not answer.
     pub fn read(&self, bar: u8, offset: u64, length: u32) -> Result<(Vec<u8>, Duration), PrototypeError> {
         let registers = self.bar(bar, offset, length.into())?;
         self.on_core(move |cpu| {
@@ -322,10 +321,10 @@ impl Prototype {
         })
     }
 
-    /// Writes registers, and says how long that held the core. The write is posted: it may still be on its way.
+    /// Writes registers. Returns how long the core was busy. The write is posted: it may still be in flight.
     ///
     /// # Errors
-    /// A place that there is not.
+    /// If the registers do not exist.
     pub fn write(&self, bar: u8, offset: u64, data: Vec<u8>) -> Result<Duration, PrototypeError> {
         let registers = self.bar(bar, offset, data.len() as u64)?;
         let work = move |cpu: Cpu| -> Async<'static, ()> {
@@ -334,10 +333,10 @@ impl Prototype {
         self.on_core(work).map(|((), took)| took)
     }
 
-    /// Memory that core and device see.
+    /// Allocates memory for both core and device.
     ///
     /// # Errors
-    /// If there is none.
+    /// If none is left.
     pub fn allocate(&self, length: u64) -> Result<Coherent, PrototypeError> {
         let device = self.bound.device.borrow().clone().ok_or(PrototypeError::NotFound)?;
         let work = move |cpu: Cpu| -> Async<'static, Result<Coherent, Error>> {
@@ -346,7 +345,7 @@ impl Prototype {
         self.on_core(work)?.0.map_err(PrototypeError::Kernel)
     }
 
-    /// What the core finds in memory, and how long that takes it.
+    /// Loads from memory. Returns the data and how long the core took.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -360,7 +359,7 @@ impl Prototype {
         })
     }
 
-    /// Lets the core write memory, and says how long that takes it.
+    /// Stores to memory. Returns how long the core took.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -371,20 +370,20 @@ impl Prototype {
         self.on_core(work).map(|((), took)| took)
     }
 
-    /// How many interrupts of a vector have come so far.
+    /// Number of interrupts of a vector so far.
     ///
     /// # Errors
-    /// A vector that there is not.
+    /// If the vector does not exist.
     pub fn interrupts(&self, vector: u16) -> Result<u64, PrototypeError> {
         let all = self.bound.interrupts.borrow();
         let most = all.len() as i32 - 1;
         all.get(usize::from(vector)).copied().ok_or(PrototypeError::NoVector { vector, most })
     }
 
-    /// Waits until more than `seen` interrupts of a vector have come, for at most so long; whether they have.
+    /// Waits until a vector has had more than `seen` interrupts, up to a time limit. Returns whether it has.
     ///
     /// # Errors
-    /// A vector that there is not.
+    /// If the vector does not exist.
     pub fn wait_for_interrupt(
         &self,
         vector: u16,
@@ -402,7 +401,7 @@ mod tests {
     use devices::dma_engine::DmaEngine;
     use engine::Seed;
 
-    /// Any device can be plugged in: here the card's own, whose registers answer.
+    /// Any device can be plugged in: here a card's own model, whose registers answer.
     #[test]
     fn a_device_is_found_and_its_registers_answer() {
         let library = Library::built_in();

@@ -1,5 +1,5 @@
-//! What came out as records: what `--json` and `--csv` write and what Python gets. Their keys are described in
-//! docs/outputs.md.
+//! Results as records: the output of `--json` and `--csv`, and of the Python package. docs/outputs.md describes their
+//! keys.
 
 use machine::{ComputerSetup, Library, Setup};
 use results::Provenance;
@@ -9,15 +9,14 @@ use serde_json::{Value, json};
 
 use crate::bench::Outcome;
 use crate::compare::Comparison;
-use crate::computer::{Account, Counts, Done};
+use crate::computer::{Account, Counts, FinishedProgram};
 use crate::counters::{Counter, HostCounters, Unit, Window};
 use crate::experiment::Combination;
 use crate::links::LinkState;
 use crate::scenario;
 use crate::suite::Suite;
 
-/// What results are made from: by which version and command, what was changed beside what files change, and the files that
-/// were read through `library`.
+/// The origin of results: version, command, changes, and the files read through `library`.
 pub fn made_from(
     version: String,
     command: String,
@@ -40,8 +39,8 @@ pub fn made_from(
 /// A record: an object with a `kind`.
 pub type Record = Value;
 
-/// Every record of a scenario with pcie-bench.
-pub fn of_bench(setup: &Setup, done: &[scenario::Done]) -> Vec<Record> {
+/// All records of a scenario with pcie-bench.
+pub fn of_bench(setup: &Setup, done: &[scenario::FinishedRun]) -> Vec<Record> {
     let name = &setup.scenario.name;
     let mut records: Vec<_> =
         (1..).zip(done).map(|(number, done)| of_outcome(name, number, &done.outcome)).collect();
@@ -54,7 +53,7 @@ pub fn of_bench(setup: &Setup, done: &[scenario::Done]) -> Vec<Record> {
     records
 }
 
-/// Every record of a scenario with computers.
+/// All records of a scenario with computers.
 pub fn of_computers(setup: &ComputerSetup, counts: &Counts, accounting: bool) -> Vec<Record> {
     let mut records = program_rows(&setup.name, &counts.done);
     for counted in &counts.counted {
@@ -69,14 +68,14 @@ pub fn of_computers(setup: &ComputerSetup, counts: &Counts, accounting: bool) ->
     records
 }
 
-/// A row with how many TLPs passed the card's link for it, preparations included.
+/// A row, with the number of TLPs on the card's link, preparation included.
 fn of_outcome(file: &str, number: usize, outcome: &Outcome) -> Record {
     let mut record = row(file, number, &outcome.row, outcome.half_width);
     record["tlps"] = outcome.tlps.into();
     record
 }
 
-/// The record of one run of pcie-bench in a sweep, with what binds.
+/// The record of one pcie-bench run in a sweep, with its bottleneck.
 pub fn of_swept_run(scenario: &str, number: usize, outcome: &Outcome) -> Record {
     let mut record = of_outcome(scenario, number, outcome);
     let binding = outcome.window.binding("");
@@ -84,7 +83,7 @@ pub fn of_swept_run(scenario: &str, number: usize, outcome: &Outcome) -> Record 
     record
 }
 
-/// The records of one run of computers in a sweep: what programs measured, what binds, and the cores' time if asked for.
+/// The records of one run of computers in a sweep: programs' measurements, bottleneck, and CPU times if requested.
 pub fn of_swept_computers(setup: &ComputerSetup, counts: &Counts, accounting: bool) -> Vec<Record> {
     let mut records = program_rows(&setup.name, &counts.done);
     for counted in &counts.counted {
@@ -98,7 +97,7 @@ pub fn of_swept_computers(setup: &ComputerSetup, counts: &Counts, accounting: bo
     records
 }
 
-/// Every row of a suite.
+/// All rows of a suite.
 pub fn of_suite(suite: &Suite) -> Vec<Record> {
     let files = suite.files.iter().zip(&suite.half_widths);
     let rows = files.flat_map(|(file, widths)| {
@@ -108,7 +107,7 @@ pub fn of_suite(suite: &Suite) -> Vec<Record> {
     rows.collect()
 }
 
-/// Every row of a directory compared, with the artefact that leaves it out and the known cause of its error.
+/// All rows of a compared directory, with the artefact that excludes a row and the known cause of its error.
 pub fn of_comparison(comparison: &Comparison) -> Vec<Record> {
     let rows = comparison.rows.iter().zip(&comparison.reasons);
     rows.filter_map(|(row, (artefact, cause))| {
@@ -122,7 +121,8 @@ pub fn of_comparison(comparison: &Comparison) -> Vec<Record> {
     .collect()
 }
 
-/// A row of results as JSON, with the half-width of the 95 % confidence interval of its mean latency or goodput, relative.
+/// A row of results as JSON, with the relative half-width of the 95 % confidence interval of its mean latency or
+/// goodput.
 fn row(file: &str, number: usize, row: &Row, half_width: f64) -> Record {
     let run = row.run();
     let mut value = json!({
@@ -151,14 +151,14 @@ fn row(file: &str, number: usize, row: &Row, half_width: f64) -> Record {
             value["transactions_per_s"] = row.transactions_per_s.into();
         }
     }
-    // What one sample leaves open is no number: null.
+    // Undefined for a single sample: null.
     value["half_width_pct"] = (100.0 * half_width).into();
     value
 }
 
-/// What programs of a scenario measured, one row for each reading and each failure.
-fn program_rows(scenario: &str, done: &[Done]) -> Vec<Record> {
-    let row = |n: usize, program: &Done| {
+/// Measurements of a scenario's programs, one row per reading and per failure.
+fn program_rows(scenario: &str, done: &[FinishedProgram]) -> Vec<Record> {
+    let row = |n: usize, program: &FinishedProgram| {
         json!({
             "kind": match &program.outcome {
                 Ok(_) => "reading",
@@ -193,7 +193,7 @@ fn program_rows(scenario: &str, done: &[Done]) -> Vec<Record> {
     rows
 }
 
-/// Every counter of a window, one row for each, with its rate and, of bytes, what multiple of the network's payload it is.
+/// All counters of a window, one row each, with rate and, for bytes, the ratio to the network payload.
 fn counter_rows(window: &Window, about: &Value) -> Vec<Record> {
     let mut rows = Vec::new();
     for host in &window.hosts {
@@ -214,7 +214,7 @@ fn counter_rows(window: &Window, about: &Value) -> Vec<Record> {
     rows
 }
 
-/// What binds, and how full every resource was.
+/// The bottleneck and the utilization of all resources.
 fn binding_rows(window: &Window, own: &str, about: &Value) -> Vec<Record> {
     let binding = window.binding(own);
     let mut binds = about.clone();
@@ -240,7 +240,7 @@ fn binding_rows(window: &Window, own: &str, about: &Value) -> Vec<Record> {
     rows
 }
 
-/// Bytes or events a second; of times, the share. What is kept does not grow.
+/// Bytes or events per second; for times, the share. Kept bytes have no rate.
 pub fn rate(counter: &Counter, window: &Window) -> f64 {
     match counter.unit {
         Unit::Bytes | Unit::Events => counter.value as f64 / window.length.as_s_f64(),
@@ -249,13 +249,13 @@ pub fn rate(counter: &Counter, window: &Window) -> f64 {
     }
 }
 
-/// How many times the network's payload a counter of bytes is; nothing of others, or without a network.
+/// Ratio of a byte counter to the network payload; `None` for other counters or without a network.
 pub fn of_network(counter: &Counter, host: &HostCounters) -> Option<f64> {
     let network = host.network_bytes();
     (counter.unit == Unit::Bytes && network > 0).then(|| counter.value as f64 / network as f64)
 }
 
-/// Where the cores' time went, one row for each part of each account.
+/// CPU times, one row per part of each account.
 fn account_rows(scenario: &str, accounts: &[Account]) -> Vec<Record> {
     let mut rows = Vec::new();
     for account in accounts {
@@ -271,7 +271,7 @@ fn account_rows(scenario: &str, accounts: &[Account]) -> Vec<Record> {
     rows
 }
 
-/// What a link agreed on.
+/// Negotiated parameters of a link.
 fn link_row(link: &LinkState) -> Record {
     json!({
         "kind": "link", "place": link.place, "generation": link.generation as u8, "lanes": link.width.lanes(),
@@ -280,14 +280,14 @@ fn link_row(link: &LinkState) -> Record {
     })
 }
 
-/// Puts a combination's values into a record.
+/// Adds a combination's values to a record.
 pub fn add_values(row: &mut Record, values: &Combination) {
     for (key, value) in values {
         row[key.as_str()] = typed(value);
     }
 }
 
-/// A value as JSON has it: numbers and truth values as what they are, text without its quotes.
+/// A value as JSON: numbers and booleans typed, strings without their quotes.
 fn typed(value: &str) -> Value {
     match serde_json::from_str::<Value>(value) {
         Ok(value @ (Value::Number(_) | Value::Bool(_) | Value::String(_) | Value::Array(_))) => value,

@@ -1,4 +1,4 @@
-//! Scenario files run.
+//! Runs scenario files of pcie-bench.
 
 use machine::{BenchRun, Interface, Machine, Setup};
 use results::pciebench::{Cache, Pattern, Run, Test};
@@ -8,16 +8,16 @@ use crate::batch::{self, Job};
 use crate::bench::{Bench, BenchError, Effort, Length, Outcome};
 use crate::progress::Progress;
 
-/// A run of a scenario with what it gave.
+/// A run of a scenario and its outcome.
 #[derive(Debug)]
-pub struct Done {
+pub struct FinishedRun {
     /// The test, its window and its transfers.
     pub run: Run,
-    /// What it gave.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// The bench that a scenario describes.
+/// The bench described by a scenario.
 pub fn bench_of(setup: &Setup) -> Bench {
     Bench {
         machine: with_only_slot(&setup.machine, &setup.slot),
@@ -28,19 +28,19 @@ pub fn bench_of(setup: &Setup) -> Bench {
     }
 }
 
-/// The machine without its other slots, so that the card can only be in this one.
+/// The machine reduced to one slot, so that the card must be in it.
 fn with_only_slot(machine: &Machine, slot: &str) -> Machine {
     let mut machine = machine.clone();
     machine.host.port.retain(|name, _| name == slot);
     machine
 }
 
-/// The runs of a scenario, in pcie-bench's own words.
+/// The runs of a scenario, in pcie-bench's terms.
 pub fn runs_of(setup: &Setup) -> Vec<Run> {
     setup.scenario.pcie_bench.runs().iter().map(run_of).collect()
 }
 
-/// How long the runs of a scenario are.
+/// Length of a scenario's runs.
 pub(crate) fn length_of(setup: &Setup) -> Length {
     match setup.scenario.pcie_bench.samples {
         Some(samples) => Length::Exactly(Effort { samples, ..Effort::default() }),
@@ -52,13 +52,17 @@ pub(crate) fn length_of(setup: &Setup) -> Length {
 ///
 /// # Errors
 /// The first run that cannot be simulated.
-pub fn run(setup: &Setup, progress: &dyn Progress) -> Result<Vec<Done>, BenchError> {
+pub fn run(setup: &Setup, progress: &dyn Progress) -> Result<Vec<FinishedRun>, BenchError> {
     run_all(&[setup], &setup.scenario.name, progress).remove(0)
 }
 
-/// Runs several scenarios on all cores: what each gave, or its first run that cannot be simulated. `what` is told to who
-/// watches.
-pub fn run_all(setups: &[&Setup], what: &str, progress: &dyn Progress) -> Vec<Result<Vec<Done>, BenchError>> {
+/// Runs several scenarios on all cores. Returns the outcomes of each, or its first run that cannot be simulated.
+/// `what` is the name in progress reports.
+pub fn run_all(
+    setups: &[&Setup],
+    what: &str,
+    progress: &dyn Progress,
+) -> Vec<Result<Vec<FinishedRun>, BenchError>> {
     let benches: Vec<(Bench, Vec<Run>, Length)> =
         setups.iter().map(|setup| (bench_of(setup), runs_of(setup), length_of(setup))).collect();
     let jobs: Vec<Job<'_>> = benches
@@ -68,8 +72,8 @@ pub fn run_all(setups: &[&Setup], what: &str, progress: &dyn Progress) -> Vec<Re
         })
         .collect();
     let mut outcomes = batch::run_all(&jobs, what, progress).into_iter();
-    let done = |(&run, outcome): (&Run, Result<Outcome, _>)| Ok(Done { run, outcome: outcome? });
-    // Each takes all of its own, also behind a run that cannot be.
+    let done = |(&run, outcome): (&Run, Result<Outcome, _>)| Ok(FinishedRun { run, outcome: outcome? });
+    // Consumes all outcomes of its own, even after a failed run.
     let own = |(_, runs, _): &(_, Vec<Run>, _)| {
         let own: Vec<_> = outcomes.by_ref().take(runs.len()).collect();
         runs.iter().zip(own).map(done).collect()
@@ -111,7 +115,7 @@ mod tests {
     use super::*;
     use machine::{ComputerScenario, ComputerSetup, Doc, Library, Scenario};
 
-    /// Every scenario that comes with the program can be put together and has runs that fit pcie-bench.
+    /// Every built-in scenario can be assembled, and its runs are valid for pcie-bench.
     #[test]
     fn scenarios_of_the_repository_are_runnable() {
         let library = Library::built_in();

@@ -1,4 +1,4 @@
-//! The whole of pcie-bench on a simulated machine, to files as pcie-bench writes them.
+//! The complete pcie-bench suite on a simulated machine, with results in pcie-bench's file formats.
 
 use std::path::Path;
 
@@ -12,20 +12,20 @@ use crate::bench::{Bench, BenchError, Effort, Outcome};
 use crate::links::LinkState;
 use crate::progress::Progress;
 
-/// Samples of a run whose distribution is written. pcie-bench takes two million.
+/// Samples of a run whose distribution is written; pcie-bench takes two million.
 const SAMPLES_OF_A_DISTRIBUTION: u64 = 20_000;
-/// Every so many rows of a file are in the short suite.
+/// The short suite takes every `SHORT_STEP`th row of a file.
 const SHORT_STEP: usize = 8;
 
-/// The file that says what a simulated directory was made from.
+/// File that states the origin of a simulated directory.
 pub const PROVENANCE: &str = "provenance.json";
 
-/// Whether a directory's results were simulated.
+/// Whether a directory's results are simulated.
 pub fn is_simulated(directory: &Path) -> bool {
     directory.join(PROVENANCE).is_file()
 }
 
-/// The files of the suite; in the short one every eighth row of each.
+/// The files of the suite; the short one has every eighth row of each.
 pub fn plan(short: bool) -> Vec<PlannedFile> {
     let mut files = suite();
     if short {
@@ -36,24 +36,24 @@ pub fn plan(short: bool) -> Vec<PlannedFile> {
     files
 }
 
-/// A file's run that the card cannot do (a command interface that it lacks).
+/// A result file that the card cannot produce (it lacks the command interface).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// The name of the result file.
     pub file: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// What a suite gave.
+/// Results of a suite.
 #[derive(Debug)]
 pub struct Suite {
-    /// The files as pcie-bench would have written them.
+    /// The files, as pcie-bench would write them.
     pub files: Vec<ResultFile>,
-    /// For each row of each file the half-width of its 95 % confidence interval, relative: pcie-bench's columns have no
-    /// place for it.
+    /// For each row of each file, the relative half-width of its 95 % confidence interval; pcie-bench's formats have
+    /// no column for it.
     pub half_widths: Vec<Vec<f64>>,
-    /// Files that the card cannot do.
+    /// Files that the card cannot produce.
     pub skipped: Vec<Skipped>,
 }
 
@@ -73,7 +73,7 @@ pub fn measure(bench: &Bench, plan: &[PlannedFile], progress: &dyn Progress) -> 
         true
     };
     let files: Vec<&PlannedFile> = plan.iter().filter(can).collect();
-    // What ran before a file: all files before it in the order of the benchmark.
+    // Runs before a file: those of all earlier files in benchmark order.
     let mut ordered = files.clone();
     ordered.sort_by_key(|file| place_in_suite(&file.name));
     let sequence: Vec<Run> = ordered.iter().flat_map(|file| file.runs.iter().copied()).collect();
@@ -96,7 +96,7 @@ pub fn measure(bench: &Bench, plan: &[PlannedFile], progress: &dyn Progress) -> 
         let outcomes = outcomes.by_ref().take(file.runs.len()).collect::<Result<Vec<_>, _>>()?;
         half_widths.push(outcomes.iter().map(|outcome| outcome.half_width).collect());
         written.extend(files_of(file, outcomes));
-        // Distributions are no rows.
+        // Distributions have no rows.
         half_widths.resize(written.len(), Vec::new());
     }
     Ok(Suite { files: written, half_widths, skipped })
@@ -110,7 +110,7 @@ fn length(file: &PlannedFile) -> Length {
     }
 }
 
-/// A file of rows and, where it goes with it, that of their distributions.
+/// A file of rows, and the file of their distributions if it has one.
 fn files_of(file: &PlannedFile, outcomes: Vec<Outcome>) -> Vec<ResultFile> {
     let (mut latency, mut bandwidth, mut distributions) = (Vec::new(), Vec::new(), Vec::new());
     for outcome in outcomes {
@@ -132,8 +132,8 @@ fn files_of(file: &PlannedFile, outcomes: Vec<Outcome>) -> Vec<ResultFile> {
     files
 }
 
-/// What the link of a bench carries at best, for every payload, as pcie-bench's scripts for gnuplot read it (`bw_calc.dat`);
-/// nothing of a link that the closed form does not know.
+/// Maximum goodput of a bench's link for every payload size, in the format of pcie-bench's gnuplot scripts
+/// (`bw_calc.dat`); `None` if the closed form does not cover the link.
 pub fn closed_form(bench: &Bench) -> Option<String> {
     use analytic::{Direction, Ethernet, Generation, Link};
     let state = LinkState::of_bench(bench)?;
@@ -159,7 +159,7 @@ pub fn closed_form(bench: &Bench) -> Option<String> {
     Some(text)
 }
 
-/// The name of a directory for the results, in the form in which `nearfar compare` reads it.
+/// Name for a directory of results that `nearfar compare` can parse.
 pub fn directory_name(bench: &Bench) -> String {
     let sockets = &bench.sockets;
     let (cpu, system) = match &bench.machine.measured_as {
@@ -183,7 +183,7 @@ pub fn directory_name(bench: &Bench) -> String {
     )
 }
 
-/// pcie-bench's short name of a generation of CPUs.
+/// pcie-bench's short name for a CPU generation.
 fn generation(microarchitecture: &str) -> String {
     let names = [("broadwell", "bdw"), ("haswell", "hsw"), ("ivy", "ib"), ("sandy", "snb")];
     let known = names.iter().find(|(long, _)| microarchitecture.starts_with(long));
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// What is written under this name is compared with the right machine without saying which.
+    /// Results under this name are compared with the right machine without naming it.
     #[test]
     fn the_name_of_the_directory_says_what_was_run() {
         let bench = bench(IommuMode::Pages4k);

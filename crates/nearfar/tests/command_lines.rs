@@ -25,7 +25,7 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("ping -m 0 10.0.0.2", "unexpected argument '-m'"),
         ("ping -s 65508 10.0.0.2", "0..=65507"),
         ("ping -i -1 10.0.0.2", "-i"),
-        ("ping -W 0 10.0.0.2", "no number of seconds above 0"),
+        ("ping -W 0 10.0.0.2", "not a number of seconds above 0"),
         ("ping 0.0.0.0", "no IPv4 address of a host"),
         ("ping b", "such as 10.0.0.2"),
         // fio
@@ -68,7 +68,7 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("dd if=/dev/zero of=/dev/null verify=yes count=1", "verify=yes needs a device"),
         ("dd if=/dev/zero of=/dev/null size=1", "the keys are if, of"),
         // netperf, iperf
-        ("netperf -H 10.0.0.2 -l 0", "no number of seconds above 0"),
+        ("netperf -H 10.0.0.2 -l 0", "not a number of seconds above 0"),
         ("netperf -H 10.0.0.2 -p 0", "1..=65535"),
         ("netperf -H 10.0.0.2 -t TCP_RR -- -m 64", "it is for -t TCP_STREAM"),
         ("netperf -H 10.0.0.2 -- -r 64,64", "it is for -t TCP_RR"),
@@ -79,7 +79,7 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("netperf -H 10.0.0.2 -t TCP_SENDFILE -- -f 256k", "'256k' for '-f"),
         ("netperf -H 10.0.0.2 -t TCP_SENDFILE -- -f 2000000000", "-f up to 1073741824"),
         ("netserver -p 0", "1..=65535"),
-        ("iperf -c 10.0.0.2 -t 0", "no number of seconds above 0"),
+        ("iperf -c 10.0.0.2 -t 0", "not a number of seconds above 0"),
         ("iperf -c 10.0.0.2 -P 0", "1..=65535"),
         ("iperf", "-s"),
         // pktgen, ethtool, stream
@@ -94,7 +94,7 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("ethtool -S eth0 rx-usecs 1", "`rx-usecs 1` is left over"),
         ("ethtool -C eth0", "does not say what to set"),
         ("ethtool -C eth0 tx-usecs 7", "rx-usecs, rx-frames and adaptive-rx"),
-        ("ethtool -C eth0 rx-usecs", "no number for rx-usecs"),
+        ("ethtool -C eth0 rx-usecs", "not a number for rx-usecs"),
         ("ethtool -C eth0 rx-usecs 2000000", "0 to 1000000"),
         ("ethtool -X eth0 equal 21", "queues 0 to 19"),
         ("ethtool -X eth1 weight 1 1 1 1 1", "queues 0 to 3"),

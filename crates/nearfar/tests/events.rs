@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use hardware::ethernet::CableEnd;
 use hardware::link::Side;
-use nearfar::computer::{Computers, Done, run_watched};
+use nearfar::computer::{Computers, FinishedProgram, run_watched};
 use nearfar::progress::Silent;
 use platform::cpu::CpuId;
 use platform::net::PacketDevice;
@@ -14,7 +14,7 @@ use scenario::{AtEnd, HEAD, cable, host, loaded, program};
 use units::Duration;
 
 /// Two hosts, a program on the first, a server on the other, and what happens meanwhile.
-fn run(client: &str, events: &str, look: impl FnMut(&Computers)) -> Vec<Done> {
+fn run(client: &str, events: &str, look: impl FnMut(&Computers)) -> Vec<FinishedProgram> {
     let nic = |name| host(name, "dell-t430", "[[host.device]]\nname = \"nic\"\nnic = \"modern\"");
     let hosts = [HEAD, &nic("a"), &nic("b"), &cable("a", "b", "")].concat();
     let programs = [program("b", "0", "netserver"), program("a", "0", client)].concat();
@@ -28,7 +28,7 @@ fn event(at: &str, deed: &str, what: &str, lines: &str) -> String {
 }
 
 /// What a program measured.
-fn reading(done: &[Done], program: &str, quantity: &str) -> f64 {
+fn reading(done: &[FinishedProgram], program: &str, quantity: &str) -> f64 {
     let done = done
         .iter()
         .find(|done| done.run.starts_with(program))
@@ -40,7 +40,7 @@ fn reading(done: &[Done], program: &str, quantity: &str) -> f64 {
 const STREAM: &str = "netperf -H 10.0.0.2 -t TCP_STREAM -l 0.001";
 
 /// When an event happened, in microseconds.
-fn happened(done: &[Done], event: &str) -> f64 {
+fn happened(done: &[FinishedProgram], event: &str) -> f64 {
     let done = done.iter().find(|done| done.run.starts_with(event)).expect("it is reported");
     let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{event}: {failure}"));
     report.get("happened").expect("it says when")

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use machine::{Doc, IommuMode, Library, Machine, Part, Sockets, figures};
 use nearfar::bench::Bench;
-use nearfar::fit::{Options, Verdict, ablate, fit};
+use nearfar::fit::{FitOptions, Verdict, ablate, fit};
 use nearfar::progress::Silent;
 use nearfar::suite;
 use results::pciebench::{Test, write_file};
@@ -55,7 +55,7 @@ fn measured(folder: &str) -> PathBuf {
 fn what_was_simulated_is_found_again() {
     let folder = measured("fit");
     let base = Doc::<Machine>::load(&Library::built_in(), "dell-t430").unwrap().read().unwrap();
-    let options = Options {
+    let options = FitOptions {
         library: Library::built_in(),
         base: Some("dell-t430".into()),
         figures: TRUE.iter().map(|(path, ..)| *path).chain([CHOICE.0]).map(ToOwned::to_owned).collect(),
@@ -106,7 +106,7 @@ fn figures_that_nothing_shows_are_told_from_those_that_results_need() {
     let folder = measured("ablate");
     let state = folder.parent().unwrap().join("state.json");
     std::fs::remove_file(&state).ok();
-    let options = |figures: &[&str]| Options {
+    let options = |figures: &[&str]| FitOptions {
         library: Library::built_in(),
         base: Some("dell-t430".into()),
         figures: figures.iter().map(|&path| path.to_owned()).collect(),

@@ -2,7 +2,7 @@
 
 mod scenario;
 
-use nearfar::computer::{self, ComputerError, Done};
+use nearfar::computer::{self, ComputerError, FinishedProgram};
 use nearfar::progress::Silent;
 use scenario::{HEAD, host, loaded};
 
@@ -28,7 +28,7 @@ fn text(iommu: &str, switches: usize, programs: &[&str]) -> String {
     text
 }
 
-fn run(text: &str) -> Vec<Done> {
+fn run(text: &str) -> Vec<FinishedProgram> {
     computer::run(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -2,7 +2,7 @@
 
 mod scenario;
 
-use nearfar::computer::{Done, run};
+use nearfar::computer::{FinishedProgram, run};
 use nearfar::progress::Silent;
 use scenario::{HEAD, host, loaded, program};
 use workloads::Report;
@@ -18,7 +18,7 @@ fn with(devices: &str, iommu: &str) -> String {
 const DRIVE: &str = "[[host.device]]\nname = \"ssd\"\ndrive = \"optane-900p\"\n";
 
 /// Host `a` borrows the drive of `b`; what else there is follows.
-fn cluster(iommus: [&str; 2], borrow: &str, lines: &str) -> Vec<Done> {
+fn cluster(iommus: [&str; 2], borrow: &str, lines: &str) -> Vec<FinishedProgram> {
     let a = host("a", "dell-t430", &with("", iommus[0]));
     let b = host("b", "dell-t430", &with(DRIVE, iommus[1]));
     let cable = "[[ntb_cable]]\nname = \"cable\"\nends = [\"a:n\", \"b:n\"]\n";
@@ -27,13 +27,13 @@ fn cluster(iommus: [&str; 2], borrow: &str, lines: &str) -> Vec<Done> {
     run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn report<'d>(done: &'d [Done], run: &str) -> &'d Report {
+fn report<'d>(done: &'d [FinishedProgram], run: &str) -> &'d Report {
     let done =
         done.iter().find(|done| done.run.starts_with(run)).unwrap_or_else(|| panic!("{run} in {done:?}"));
     done.outcome.as_ref().unwrap_or_else(|failure| panic!("{run}: {failure}"))
 }
 
-fn latency(done: &[Done]) -> f64 {
+fn latency(done: &[FinishedProgram]) -> f64 {
     report(done, "fio").get("read clat 50 %").unwrap_or_else(|| panic!("{done:?}"))
 }
 

@@ -2,13 +2,13 @@
 
 mod scenario;
 
-use nearfar::computer::{Done, run};
+use nearfar::computer::{FinishedProgram, run};
 use nearfar::progress::Silent;
 use scenario::{HEAD, cable, host, loaded, program};
 use workloads::Report;
 
 /// Streams from host a to host b, of which one has a slot with few lanes.
-fn streams(count: u32, narrow: &str, lanes: u32, ms: f64) -> Vec<Done> {
+fn streams(count: u32, narrow: &str, lanes: u32, ms: f64) -> Vec<FinishedProgram> {
     let end = |name: &str| {
         let lanes = if name == narrow { lanes } else { 8 };
         let width = format!("{{ value = {lanes}, source = \"assumed: narrower than the wire\" }}");
@@ -21,7 +21,7 @@ fn streams(count: u32, narrow: &str, lanes: u32, ms: f64) -> Vec<Done> {
     run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn report<'a>(done: &'a [Done], host: &str, run: &str) -> &'a Report {
+fn report<'a>(done: &'a [FinishedProgram], host: &str, run: &str) -> &'a Report {
     let done = done.iter().find(|done| done.host == host && done.run.starts_with(run)).expect("it ran");
     done.outcome.as_ref().unwrap_or_else(|failure| panic!("{failure}"))
 }

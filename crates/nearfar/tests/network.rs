@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
 use machine::ComputerSetup;
-use nearfar::computer::{self, Computers, Done};
+use nearfar::computer::{self, Computers, FinishedProgram};
 use nearfar::progress::Silent;
 use platform::block::Segment;
 use platform::cpu::{CpuId, Node};
@@ -32,11 +32,11 @@ fn setup_of(text: String, programs: &[(&str, &str)]) -> ComputerSetup {
     loaded(&[text].into_iter().chain(programs).collect::<String>())
 }
 
-fn run(programs: &[(&str, &str)]) -> Vec<Done> {
+fn run(programs: &[(&str, &str)]) -> Vec<FinishedProgram> {
     computer::run(&setup(programs), &Silent).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn reading(done: &[Done], program: &str, quantity: &str) -> f64 {
+fn reading(done: &[FinishedProgram], program: &str, quantity: &str) -> f64 {
     let done = done.iter().find(|done| done.run.starts_with(program)).expect("it ran");
     let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{failure}"));
     report.get(quantity).unwrap_or_else(|| panic!("{quantity} of {report:?}"))

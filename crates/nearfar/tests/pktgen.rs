@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use analytic::{Driver, Link, Nic, Omission, Traffic};
 use hardware::ethernet::CableEnd;
-use nearfar::computer::{Computers, Done, Observer, PacketCosts, run, run_watched};
+use nearfar::computer::{Computers, FinishedProgram, Observer, PacketCosts, run, run_watched};
 use nearfar::progress::Silent;
 use scenario::loaded;
 use units::Bytes;
@@ -15,7 +15,7 @@ fn scratch(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("nearfar-{}-{name}", std::process::id()))
 }
 
-fn reading(done: &[Done], quantity: &str) -> f64 {
+fn reading(done: &[FinishedProgram], quantity: &str) -> f64 {
     done[0].outcome.as_ref().unwrap().get(quantity).unwrap()
 }
 
@@ -241,7 +241,7 @@ run = "pktgen -n 10 -s 100 -m 02:00:00:01:00:02"
 }
 
 /// One host with a NIC, with these lines for it and its driver, and a command.
-fn alone(cable: &str, lines: &str, command: &str) -> Vec<Done> {
+fn alone(cable: &str, lines: &str, command: &str) -> Vec<FinishedProgram> {
     let machine = if lines.contains("fpga") { "i5-2400s" } else { "dell-t430" };
     let text = format!(
         r#"

@@ -3,7 +3,7 @@
 
 use machine::{Doc, IommuMode, Library, Machine, Part, Sockets};
 use nearfar::bench::{Bench, Effort};
-use nearfar::compare::{Options, choose};
+use nearfar::compare::{CompareOptions, choose};
 use rayon::prelude::*;
 use results::pciebench::{Cache, Pattern, Run, Test};
 use units::Bytes;
@@ -179,7 +179,7 @@ fn small_pages_fill_an_iotlb() {
 /// The bench of a directory of this name, which is nowhere.
 fn named(name: &str) -> (Bench, Vec<String>) {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let chosen = choose(&path, &Options::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let chosen = choose(&path, &CompareOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert!(!chosen.seen, "{name}");
     (chosen.bench, chosen.notes)
 }

@@ -2,18 +2,18 @@
 
 mod scenario;
 
-use nearfar::computer::{self, Done};
+use nearfar::computer::{self, FinishedProgram};
 use nearfar::progress::Silent;
 use scenario::{HEAD, cable, host_with_nic, loaded, program};
 
-fn run(programs: &[(&str, &str, &str)]) -> Vec<Done> {
+fn run(programs: &[(&str, &str, &str)]) -> Vec<FinishedProgram> {
     let text = [HEAD, &host_with_nic("a"), &host_with_nic("b"), &cable("a", "b", "")].concat();
     let programs = programs.iter().map(|(host, cpus, run)| program(host, cpus, run));
     let text: String = [text].into_iter().chain(programs).collect();
     computer::run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn reading(done: &[Done], program: &str, quantity: &str) -> f64 {
+fn reading(done: &[FinishedProgram], program: &str, quantity: &str) -> f64 {
     let done = done.iter().find(|done| done.run.starts_with(program)).expect("it ran");
     let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{}: {failure}", done.run));
     report.get(quantity).unwrap_or_else(|| panic!("{quantity} of {report:?}"))

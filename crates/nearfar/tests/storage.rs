@@ -6,21 +6,21 @@ use std::io::{Read, Seek, SeekFrom};
 
 use devices::nvme::FileMedia;
 use hardware::memory::NodeCounters;
-use nearfar::computer::{self, Account, ComputerError, Computers, Done, Observer};
+use nearfar::computer::{self, Account, ComputerError, Computers, FinishedProgram, Observer};
 use nearfar::progress::Silent;
 use scenario::{HEAD, host, host_with_drive, loaded, program};
 use units::Duration;
 
-fn try_run(text: &str) -> Result<Vec<Done>, ComputerError> {
+fn try_run(text: &str) -> Result<Vec<FinishedProgram>, ComputerError> {
     computer::run(&scenario::load(text)?, &Silent)
 }
 
-fn run(text: &str) -> Vec<Done> {
+fn run(text: &str) -> Vec<FinishedProgram> {
     try_run(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A host with an Optane 900P, with more lines for the host and for the drive, that runs commands one after another.
-fn with_lines(lines: &str, drive: &str, commands: &[&str]) -> Result<Vec<Done>, ComputerError> {
+fn with_lines(lines: &str, drive: &str, commands: &[&str]) -> Result<Vec<FinishedProgram>, ComputerError> {
     let drive = format!("[[host.device]]\ndrive = \"optane-900p\"\n{drive}");
     let mut text = HEAD.to_owned() + &host("a", "dell-t430", &format!("{lines}\n{drive}"));
     for (n, command) in commands.iter().enumerate() {
@@ -29,7 +29,7 @@ fn with_lines(lines: &str, drive: &str, commands: &[&str]) -> Result<Vec<Done>, 
     try_run(&text)
 }
 
-fn on_drive(drive: &str, iommu: &str, command: &str) -> Done {
+fn on_drive(drive: &str, iommu: &str, command: &str) -> FinishedProgram {
     let text = [HEAD, &host_with_drive(drive, iommu), &program("a", "0-3", command)].concat();
     run(&text).remove(0)
 }

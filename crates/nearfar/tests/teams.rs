@@ -2,7 +2,7 @@
 
 mod scenario;
 
-use nearfar::computer::{self, Done};
+use nearfar::computer::{self, FinishedProgram};
 use nearfar::counters::{HostCounters, Window};
 use nearfar::progress::Silent;
 use scenario::{HEAD, cable, host, host_with_nic, load, loaded, program};
@@ -19,7 +19,7 @@ fn octo(links: &str, nic: &str, team: &str) -> String {
 
 const LINKS: &str = "{ slot = \"slot\", lanes = 8 }, { slot = \"slot-socket1\", lanes = 8 }";
 
-fn reading(done: &[Done], program: &str, quantity: &str) -> f64 {
+fn reading(done: &[FinishedProgram], program: &str, quantity: &str) -> f64 {
     let done = done.iter().find(|done| done.run.starts_with(program)).expect("it ran");
     let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{}: {failure}", done.run));
     report.get(quantity).unwrap_or_else(|| panic!("{quantity} of {report:?}"))

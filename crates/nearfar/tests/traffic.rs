@@ -2,7 +2,7 @@
 
 mod scenario;
 
-use nearfar::computer::{self, Done};
+use nearfar::computer::{self, FinishedProgram};
 use nearfar::progress::Silent;
 use scenario::{HEAD, host_with_nic, load, loaded, program};
 
@@ -13,11 +13,11 @@ fn scenario(cable: &str, source: &str) -> String {
     [HEAD, &host_with_nic("a"), &source, &cable, &program("a", "0", "iperf -s")].concat()
 }
 
-fn run(text: &str) -> Vec<Done> {
+fn run(text: &str) -> Vec<FinishedProgram> {
     computer::run(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn readings(done: &[Done]) -> [f64; 3] {
+fn readings(done: &[FinishedProgram]) -> [f64; 3] {
     let done = done.iter().find(|done| done.host == "t").expect("the source has ended");
     let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{failure}"));
     ["transfer", "bandwidth", "sent again"].map(|quantity| report.get(quantity).expect("it is reported"))
@@ -50,7 +50,10 @@ fn who_does_not_receive_is_told() {
     let failure = done.iter().find(|done| done.host == "t").and_then(|done| done.outcome.as_ref().err());
     assert!(failure.is_some_and(|failure| failure.to_string().contains("nobody answered")), "{failure:?}");
     let wrong = load(&scenario("", "to = \"a:x\"")).unwrap_err().render(false);
-    assert!(wrong.contains("`a:x` is no address") && wrong.contains("such as `10.0.0.1:5001`"), "{wrong}");
+    assert!(
+        wrong.contains("`a:x` is not an address") && wrong.contains("such as `10.0.0.1:5001`"),
+        "{wrong}"
+    );
 }
 
 /// What two streams sent all arrives, and they end as their peer closes; what is lost on the way is sent again.

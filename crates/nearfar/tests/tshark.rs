@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use machine::{ComputerScenario, ComputerSetup, Doc, Library};
-use nearfar::computer::{self, Done};
+use nearfar::computer::{self, FinishedProgram};
 use nearfar::progress::Silent;
 use nearfar::trace::{Decoded, Row, Span, computers, csv, pcapng};
 use needs::Need;
@@ -28,7 +28,7 @@ fn read(file: &Path, fields: &[&str]) -> Vec<String> {
     String::from_utf8_lossy(&said.stdout).lines().map(ToOwned::to_owned).collect()
 }
 
-fn run(text: &str) -> Vec<Done> {
+fn run(text: &str) -> Vec<FinishedProgram> {
     let done = computer::run(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"));
     for done in &done {
         assert!(done.outcome.is_ok(), "{done:?}");

@@ -4,7 +4,7 @@ mod scenario;
 
 use std::cell::RefCell;
 
-use nearfar::computer::{Computers, Done, run_watched};
+use nearfar::computer::{Computers, FinishedProgram, run_watched};
 use nearfar::progress::Silent;
 use platform::cpu::Node;
 use platform::memory::PhysAddr;
@@ -28,7 +28,7 @@ fn guests(homes: &[u8], hypervisor: &str) -> String {
 }
 
 /// What [`run`] gives.
-type Outcome = (Vec<Done>, Option<(u64, u64, u64)>, Vec<Option<Node>>);
+type Outcome = (Vec<FinishedProgram>, Option<(u64, u64, u64)>, Vec<Option<Node>>);
 
 /// What came of the programs, how often machines were moved, modes changed and moves refused, and where the machines are.
 fn run(text: &str) -> Outcome {
@@ -48,7 +48,7 @@ fn run(text: &str) -> Outcome {
     (done, moved, homes)
 }
 
-fn reading(done: &Done, quantity: &str) -> f64 {
+fn reading(done: &FinishedProgram, quantity: &str) -> f64 {
     let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{}: {failure}", done.run));
     report.get(quantity).unwrap_or_else(|| panic!("{quantity} of {report:?}"))
 }
@@ -141,7 +141,7 @@ fn a_disk_and_a_network_have_the_same_machine() {
 }
 
 /// All that was sent in 60 ms was forwarded: a twentieth of 10 Gbit/s, frames of 512 B with the 20 between them. A burst may be under way.
-fn assert_forwarded(done: &Done) {
+fn assert_forwarded(done: &FinishedProgram) {
     let sent = 0.05 * 10e9 * 0.06 / (532.0 * 8.0);
     assert!((reading(done, "frames") - sent).abs() <= 32.0, "{done:?}");
 }
@@ -151,5 +151,5 @@ fn what_is_no_disk_is_told() {
     let nic = "[[host.device]]\nname = \"nic\"\nnic = \"82599\"\n\
                [[host.vm]]\nname = \"v\"\nvcpus = \"1\"\nmemory = \"64 MiB\"\ndisk = \"nic\"\n";
     let refused = load(&(HEAD.to_owned() + &host("a", "dell-r720", nic))).expect_err("a NIC is no drive");
-    assert!(refused.render(false).contains("`nic` is no drive"), "{}", refused.render(false));
+    assert!(refused.render(false).contains("`nic` is not a drive"), "{}", refused.render(false));
 }

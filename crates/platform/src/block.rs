@@ -1,4 +1,4 @@
-//! Block devices: what a driver offers and what it is asked.
+//! Block devices: the interface between block layer and drivers.
 
 use std::rc::Rc;
 
@@ -9,123 +9,123 @@ use crate::error::Error;
 use crate::memory::PhysAddr;
 use crate::tags::TagSet;
 
-/// Bytes of a sector, the unit of places on a block device whatever its logical block.
+/// Bytes of a sector, the unit of positions on a block device, whatever its logical block size.
 pub const SECTOR: u64 = 512;
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BlockOp {
-    /// Device to memory.
+    /// Reads from the device.
     Read,
-    /// Memory to device. With `fua` it is durable when it completes.
+    /// Writes to the device; with `fua`, durable on completion.
     Write {
         /// Force unit access.
         fua: bool,
     },
-    /// What completed before is durable when this completes.
+    /// Makes all writes completed before it durable.
     Flush,
-    /// The content is not needed any more.
+    /// Discards the contents (trim).
     Discard,
-    /// Fill with zeros.
+    /// Fills with zeros.
     WriteZeroes,
 }
 
-/// A piece of memory.
+/// A contiguous piece of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Where it begins.
+    /// Start address.
     pub at: PhysAddr,
     /// Bytes.
     pub length: u32,
 }
 
-/// What happens when a request ends: on the core, and in the context, that it ended in.
+/// Called when a request ends, on the core and in the context of its completion.
 pub type BlockDone = Box<dyn FnOnce(&Cpu, Result<(), Error>)>;
 
 /// A request to a block device.
 pub struct BlockRequest {
-    /// What to do.
+    /// Operation.
     pub op: BlockOp,
-    /// Where, in units of [`SECTOR`].
+    /// Position, in sectors of [`SECTOR`] bytes.
     pub sector: u64,
-    /// How many sectors.
+    /// Number of sectors.
     pub sectors: u32,
-    /// The data's memory, in order.
+    /// Memory of the data, in order.
     pub segments: Vec<Segment>,
-    /// The driver's number for it between submission and completion, from its [`TagSet`].
+    /// Tag from its [`TagSet`], unique among requests in flight.
     pub tag: u16,
-    /// Called once.
+    /// Completion callback, called once.
     pub done: BlockDone,
 }
 
 impl BlockRequest {
-    /// Tells whoever asked; to be called once, by the driver.
+    /// Completes the request. The driver calls this once.
     pub fn end(self, cpu: &Cpu, result: Result<(), Error>) {
         (self.done)(cpu, result);
     }
 }
 
-/// What a block device can do.
+/// Capabilities and limits of a block device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockLimits {
-    /// The name that it wants; it gets another if that is taken.
+    /// Preferred name; the kernel chooses another if it is in use.
     pub name: String,
-    /// Sectors that it has.
+    /// Size in sectors.
     pub sectors: u64,
-    /// Bytes of a logical block: the smallest that can be read or written.
+    /// Bytes of a logical block, the unit of reads and writes.
     pub block_bytes: u32,
-    /// Most bytes in a request.
+    /// Most bytes per request.
     pub max_bytes: u32,
-    /// Most segments in a request.
+    /// Most segments per request.
     pub max_segments: u16,
-    /// No segment but the first begins, and none but the last ends, off a multiple of this plus one.
+    /// Only the first segment may start, and only the last may end, off a multiple of this plus one.
     pub boundary_mask: u64,
-    /// It has a volatile write cache, so that flushes are needed.
+    /// Whether it has a volatile write cache, which needs flushes.
     pub write_cache: bool,
-    /// It understands discards.
+    /// Whether it supports discard.
     pub discard: bool,
-    /// It can fill with zeros.
+    /// Whether it supports filling with zeros.
     pub write_zeroes: bool,
-    /// How long a request may take before [`timed_out`](BlockDriver::timed_out) is called.
+    /// Time after which [`timed_out`](BlockDriver::timed_out) is called for a request.
     pub timeout: Duration,
 }
 
-/// A driver's block device.
+/// A block device of a driver.
 pub trait BlockDriver {
-    /// What it can do.
+    /// Capabilities and limits.
     fn limits(&self) -> BlockLimits;
 
-    /// The tags of its hardware queues: the same set for all devices of a controller.
+    /// Tags of its hardware queues, shared by all devices of a controller.
     fn tags(&self) -> Rc<TagSet>;
 
-    /// The PCI function behind it.
+    /// PCI function of the device.
     fn function(&self) -> Option<wire::pcie::FunctionAddress> {
         None
     }
 
-    /// The hardware queue for a core.
+    /// The hardware queue of a core.
     fn queue_for(&self, cpu: crate::cpu::CpuId) -> u16;
 
-    /// Takes a request on. Nothing need reach the device before [`commit`](Self::commit).
+    /// Queues a request. The device need not see it before [`commit`](Self::commit).
     ///
     /// # Errors
-    /// Gives the request back if the queue is full; [`requests`](BlockRequest::end) that fail are ended.
+    /// Returns the request if the queue is full. Other failures [end](BlockRequest::end) it.
     fn submit(&self, cpu: &Cpu, queue: u16, request: BlockRequest) -> Result<(), BlockRequest>;
 
     /// Rings the doorbell.
     fn commit(&self, cpu: &Cpu, queue: u16);
 
-    /// Looks for completions without an interrupt; says how many there were.
+    /// Polls for completions. Returns how many there were.
     fn poll(&self, cpu: &Cpu, queue: u16) -> usize {
         let _ = (cpu, queue);
         0
     }
 
-    /// Gives the controller an administrative command of its own protocol and reads the `length` bytes that it answers (Linux:
+    /// Sends an admin command in the controller's own protocol and returns `length` bytes of its answer (Linux:
     /// `NVME_IOCTL_ADMIN_CMD`).
     ///
     /// # Errors
-    /// [`Error::NotSupported`] where there is no such protocol, and what the command's status means.
+    /// [`Error::NotSupported`] if there is no such protocol, or an error for the command's status.
     fn admin<'a>(
         &'a self,
         cpu: &'a Cpu,
@@ -136,6 +136,6 @@ pub trait BlockDriver {
         Box::pin(async { Err(Error::NotSupported) })
     }
 
-    /// Somebody has waited too long for a request: gets it ended, by aborts or resets.
+    /// A request has timed out: ends it, by abort or reset.
     fn timed_out(self: Rc<Self>, cpu: &Cpu, queue: u16, tag: u16);
 }

@@ -1,9 +1,9 @@
-//! What a kernel's code costs and how it is set up, where nobody says otherwise: the figures of `machines/kernels/linux.toml`, which
-//! are read from there when the program is compiled. Tests and defaults thus have what scenarios have, and no figure stands twice.
+//! Default CPU costs and settings of a kernel: the figures of `machines/kernels/linux.toml`, read at compile time. So
+//! tests and defaults have the same values as scenarios, and each figure is written only once.
 
 const FILE: &[u8] = include_bytes!("../linux.toml");
 
-/// Units of the file, as cycles, bytes or picoseconds.
+/// Units of the file, converted to cycles, bytes or picoseconds.
 const UNITS: [(&str, u64); 6] = [
     (" cycles", 1),
     (" KiB", 1 << 10),
@@ -13,10 +13,11 @@ const UNITS: [(&str, u64); 6] = [
     (" s", 1_000_000_000_000),
 ];
 
-/// A figure of the file's `table`, none for its top, in cycles, bytes or picoseconds; plain numbers as they are, and 1 for `true`.
+/// A figure of the file's `table` (empty for the top level) in cycles, bytes or picoseconds. Plain numbers are
+/// unchanged, and `true` is 1.
 ///
 /// # Panics
-/// If the file has no such figure, which stops the compiler where this is called in a `const` block.
+/// If there is no such figure; a compile error when called in a `const` block.
 pub const fn linux(table: &str, key: &str) -> u64 {
     let (mut at, mut is_inside) = (0, table.is_empty());
     while at < FILE.len() {
@@ -59,7 +60,7 @@ const fn value(mut at: usize) -> u64 {
     number
 }
 
-/// Whether the file goes on with `text` there.
+/// Whether the file has `text` at this position.
 const fn is_at(at: usize, text: &str) -> bool {
     let text = text.as_bytes();
     let mut n = 0;
@@ -72,7 +73,7 @@ const fn is_at(at: usize, text: &str) -> bool {
     true
 }
 
-/// A table of what code costs, in cycles, by the names that a table of kernel files has.
+/// Declares a table of CPU costs in cycles, with the names used in kernel files.
 #[macro_export]
 macro_rules! costs {
     ($(#[$about:meta])* $costs:ident in $table:literal { $($(#[$doc:meta])* $name:ident,)* }) => {
@@ -83,23 +84,23 @@ macro_rules! costs {
         }
 
         impl $costs {
-            /// The costs of Linux on x86, as `machines/kernels/linux.toml` has them with their sources.
+            /// Costs of Linux on x86, from `machines/kernels/linux.toml`, which gives their sources.
             pub const fn linux() -> Self {
                 Self { $($name: const { $crate::costs::linux($table, stringify!($name)) },)* }
             }
 
-            /// No costs at all, to see those of the hardware alone.
+            /// No costs, to see those of the hardware alone.
             pub const fn none() -> Self {
                 Self { $($name: 0,)* }
             }
 
-            /// The names of all costs, as files spell them.
+            /// All names, as spelled in files.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
 
-            /// The costs that `cycles` gives for each name.
+            /// Costs with the value that `cycles` returns for each name.
             ///
             /// # Errors
-            /// The first name for which there is none.
+            /// The first name without a value.
             pub fn by_name(mut cycles: impl FnMut(&str) -> Option<u64>) -> Result<Self, &'static str> {
                 Ok(Self { $($name: cycles(stringify!($name)).ok_or(stringify!($name))?,)* })
             }

@@ -1,14 +1,13 @@
-//! What software costs: cycles, and memory traffic through the caches of the core that it runs on.
+//! The CPU as software uses it: cycles, and memory accesses through the caches of its core.
 //!
 //! A program owns a [`Cpu`] and runs ahead of the simulation by what it has computed since it last
-//! [synchronised](Cpu::sync): [`work`](Cpu::work), loads and stores only add to its local clock and cost no
-//! event. Bytes are read and written at once. Who looks at something that a device or another core may have
-//! changed meanwhile synchronises first; every wait does so by itself. A loop over packets or requests should
-//! synchronise once a turn: what it does far ahead of the clock would otherwise seem to others to have been done
-//! early, and theirs late.
+//! [synchronised](Cpu::sync). [`work`](Cpu::work), loads and stores only advance its local clock and need no event;
+//! bytes are read and written at once. Before reading something that a device or another core may have changed, a
+//! program has to synchronise; every wait does so by itself. A loop over packets or requests should synchronise once
+//! per iteration. Otherwise others see its later actions too early, and it sees theirs too late.
 //!
-//! Stores to devices too are free to wait: those that find no room in the core's buffers, because the link or the
-//! device does not take them, let the program stand still at its next [`sync`](Cpu::sync).
+//! Stores to devices do not block either. If the core's buffers are full because the link or the device does not
+//! accept stores, the program stalls at its next [`sync`](Cpu::sync).
 
 use core::future::Future;
 use core::pin::Pin;
@@ -19,10 +18,10 @@ use units::{Cycles, Duration, Time};
 
 use crate::memory::{PhysAddr, Policy};
 
-/// A future that a driver or the kernel hands out at a coarse boundary.
+/// A boxed future, used for calls that are not performance-critical.
 pub type Async<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// A core of the machine, counted from zero: those of node 0 first.
+/// A core, numbered from zero; those of node 0 first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CpuId(pub u16);
 
@@ -30,19 +29,19 @@ pub struct CpuId(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Node(pub u8);
 
-/// On whose account time is booked.
+/// Part of the software that time is accounted to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Part {
     /// The program itself.
     #[default]
     User,
-    /// System calls and what has no name of its own.
+    /// System calls, and kernel code without a part of its own.
     Kernel,
-    /// Hard interrupts.
+    /// Interrupt handlers.
     Irq,
     /// Deferred interrupt work.
     Softirq,
-    /// Choosing and switching tasks.
+    /// The scheduler.
     Scheduler,
     /// The network stack.
     Net,
@@ -50,20 +49,20 @@ pub enum Part {
     Block,
     /// Device drivers.
     Driver,
-    /// Mapping and unmapping for DMA.
+    /// DMA mapping and unmapping.
     Dma,
-    /// Allocating memory.
+    /// Memory allocation.
     Memory,
-    /// Copying between user and kernel.
+    /// Copies between user and kernel memory.
     Copy,
-    /// Virtual machines' exits.
+    /// Exits of virtual machines.
     Virt,
-    /// Looking again and again whether something has come.
+    /// Busy polling without result.
     Poll,
 }
 
 impl Part {
-    /// All parts, in the order of their numbers.
+    /// All parts in numerical order.
     pub const ALL: [Self; 13] = [
         Self::User,
         Self::Kernel,
@@ -81,96 +80,97 @@ impl Part {
     ];
 }
 
-/// What stands between accesses of a core. Each empties the core's write-combining buffers.
+/// Barriers between a core's accesses. Each drains the core's write-combining buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Barrier {
     /// `sfence`: later stores wait until earlier ones are accepted.
     Stores,
     /// `mfence`: later loads and stores wait.
     All,
-    /// A locked instruction, as every lock begins with: as [`All`](Self::All), part of an access.
+    /// A locked instruction, as at the start of a lock: like [`All`](Self::All), and part of an access.
     Locked,
     /// A serialising instruction, or an interrupt.
     Serialising,
 }
 
-/// A moment of a core as an ordinary store tells others of it: the release of a lock.
+/// A point in a core's execution that an ordinary store makes visible to others, such as the release of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Published {
-    /// When the core made the store.
+    /// Time of the store.
     pub at: Time,
-    /// The core that made the store.
+    /// The core that stored.
     pub core: CpuId,
-    /// How many stores to devices it had made, as its kernel counts.
+    /// The core's position in its sequence of device stores.
     pub stores: u64,
 }
 
-/// Bytes that a long copy touches before it lets the simulation catch up: a page, about a microsecond from DRAM.
+/// Bytes that a long copy handles between syncs: a page, about a microsecond from DRAM.
 pub const STRETCH: usize = 4096;
 
-/// A loop over arrays: each line of one is made of the same lines of others.
+/// A loop over arrays that computes each line of one array from the same lines of others.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep<'a> {
-    /// What it stores to, if it does.
+    /// The array to store to, if any.
     pub to: Option<PhysAddr>,
-    /// What it loads.
+    /// The arrays to load.
     pub from: &'a [PhysAddr],
-    /// Bytes of each.
+    /// Bytes of each array.
     pub length: u64,
-    /// Whether it stores past the caches.
+    /// Whether its stores bypass the caches.
     pub streaming: bool,
 }
 
-/// The core as a kernel implements it for [`Cpu`].
+/// Implemented by kernels for [`Cpu`].
 pub trait CpuOps {
-    /// The core that the program is on now; it may be another after a wait.
+    /// The current core, which may change in a wait.
     fn id(&self) -> CpuId;
-    /// The node of that core.
+    /// Node of the current core.
     fn node(&self) -> Node;
-    /// Where the task's memory comes from, if it was told; not [`Policy::Task`].
+    /// NUMA memory policy of the task; never [`Policy::Task`].
     fn policy(&self) -> Policy;
-    /// The program's clock: the simulation's, plus what it has computed since it last synchronised.
+    /// The program's clock: simulated time plus what it has computed since the last sync.
     fn now(&self) -> Time;
-    /// Computes for so many cycles of the core's clock.
+    /// Computes for `cycles` of the core's clock.
     fn work(&self, cycles: Cycles);
-    /// Waits without giving the core away, as for an access that the core cannot overlap.
+    /// Stalls the core, as for an access that cannot overlap.
     fn stall(&self, time: Duration);
     /// Loads bytes through the caches.
     fn load(&self, at: PhysAddr, into: &mut [u8]);
     /// Stores bytes through the caches.
     fn store(&self, at: PhysAddr, from: &[u8]);
-    /// Stores past the caches, with non-temporal stores.
+    /// Stores with non-temporal stores, bypassing the caches.
     fn stream(&self, at: PhysAddr, from: &[u8]);
     /// Copies through the caches.
     fn copy(&self, to: PhysAddr, from: PhysAddr, length: u64);
-    /// Runs a loop over arrays, `line` cycles a line at least. `compute` gets all that is loaded, one array behind the other, and
-    /// leaves what is stored at its beginning.
+    /// Runs a loop over arrays that takes at least `line` cycles per line. `compute` gets all loaded data, one array
+    /// after the other, and leaves the data to store at the start.
     fn sweep(&self, arrays: Sweep<'_>, line: Cycles, compute: &mut dyn FnMut(&mut [u8]));
-    /// Loads a few bytes from each of many places that depend on nothing loaded here, `each` cycles apart at least.
+    /// Loads a few bytes from each of many independent addresses, at least `each` cycles apart.
     fn gather(&self, places: &[PhysAddr], each: Cycles, into: &mut [u8]);
-    /// Fetches lines into the caches without waiting for them.
+    /// Prefetches lines without waiting.
     fn prefetch(&self, at: PhysAddr, length: u64);
-    /// Orders stores, those to devices too: later ones wait until earlier ones are accepted.
+    /// Orders stores, including those to devices: later ones wait until earlier ones are accepted.
     fn barrier(&self, kind: Barrier);
     /// Resolves when all stores to devices so far have been accepted.
     fn stores_accepted(&self) -> Async<'_, ()>;
-    /// The moment as others will see it.
+    /// The current point in execution, as visible to others.
     fn publish(&self) -> Published;
-    /// Waits until what another core published is seen, and its uncached stores and fences before it have been accepted.
+    /// Waits until what another core published is visible, and its earlier uncached stores and fences have been
+    /// accepted.
     fn observe(&self, what: &Published);
-    /// Evicts a line: from the caches, or from the write-combining buffer that holds it.
+    /// Evicts a line from the caches, or from the write-combining buffer that holds it.
     fn flush_line(&self, at: PhysAddr);
-    /// Books time on `part` from now on; returns what it was.
+    /// Accounts time to `part` from now on. Returns the previous part.
     fn book(&self, part: Part) -> Part;
-    /// Keeps the core, or no longer, while the program waits: for an answer that the core itself needs.
+    /// Sets whether the program keeps the core while it waits, as for an answer that the core itself needs.
     fn hold(&self, on: bool);
     /// Lets the simulation catch up with the program's clock.
     fn poll_sync(&self, context: &mut Context<'_>) -> Poll<()>;
-    /// Gives the core away until `deadline`.
+    /// Gives up the core until `deadline`.
     fn sleep_until(&self, deadline: Time) -> Async<'static, ()>;
 }
 
-/// A program's hold on the core that runs it.
+/// A program's handle for the core that it runs on.
 #[derive(Clone)]
 pub struct Cpu(Rc<dyn CpuOps>);
 
@@ -180,17 +180,17 @@ impl Cpu {
         Self(ops)
     }
 
-    /// The core that the program is on now; it may be another after a wait.
+    /// The current core, which may change in a wait.
     pub fn id(&self) -> CpuId {
         self.0.id()
     }
 
-    /// The node of that core.
+    /// Node of the current core.
     pub fn node(&self) -> Node {
         self.0.node()
     }
 
-    /// Where the task's memory comes from: what it began with, [`Policy::Local`] if nothing.
+    /// NUMA memory policy of the task; [`Policy::Local`] by default.
     pub fn policy(&self) -> Policy {
         self.0.policy()
     }
@@ -200,24 +200,24 @@ impl Cpu {
         self.0.now()
     }
 
-    /// Computes for so many cycles.
+    /// Computes for `cycles`.
     #[inline]
     pub fn work(&self, cycles: u64) {
         self.0.work(Cycles::new(cycles));
     }
 
-    /// Computes for so many cycles and lets the simulation catch up.
+    /// Computes for `cycles` and lets the simulation catch up.
     pub async fn cycles(&self, cycles: u64) {
         self.work(cycles);
         self.sync().await;
     }
 
-    /// Waits without giving the core away.
+    /// Stalls without giving up the core.
     pub fn stall(&self, time: Duration) {
         self.0.stall(time);
     }
 
-    /// Loads bytes through the caches. Where no memory is, ones are read.
+    /// Loads bytes through the caches. Addresses without memory read as ones.
     #[inline]
     pub fn load(&self, at: PhysAddr, into: &mut [u8]) {
         self.0.load(at, into);
@@ -237,7 +237,7 @@ impl Cpu {
         u64::from_le_bytes(bytes)
     }
 
-    /// Stores bytes through the caches. Where no memory is, nothing happens.
+    /// Stores bytes through the caches. Stores to addresses without memory are lost.
     #[inline]
     pub fn store(&self, at: PhysAddr, from: &[u8]) {
         self.0.store(at, from);
@@ -253,7 +253,7 @@ impl Cpu {
         self.store(at, &value.to_le_bytes());
     }
 
-    /// Stores past the caches, with non-temporal stores.
+    /// Stores with non-temporal stores, bypassing the caches.
     pub fn stream(&self, at: PhysAddr, from: &[u8]) {
         self.0.stream(at, from);
     }
@@ -263,21 +263,20 @@ impl Cpu {
         self.0.copy(to, from, length);
     }
 
-    /// Runs a loop over arrays, `line` cycles a line at least; what follows waits for none of its loads. `compute` gets all that is
-    /// loaded, one array behind the other, and leaves what is stored at its beginning.
+    /// Runs a loop over arrays that takes at least `line` cycles per line. Later instructions do not wait for its
+    /// loads. `compute` gets all loaded data, one array after the other, and leaves the data to store at the start.
     pub fn sweep(&self, arrays: Sweep<'_>, line: u64, mut compute: impl FnMut(&mut [u8])) {
         self.0.sweep(arrays, Cycles::new(line), &mut compute);
     }
 
-    /// Loads as many bytes from each of many places as there is room for in `into`, side by side, `each` cycles apart at least. No
-    /// address comes from what is loaded here, so that as many are under way as the core has buffers; what follows waits for none.
-    /// A piece lies within a line.
+    /// Loads `into.len() / places.len()` bytes from each of many addresses, at least `each` cycles apart. The
+    /// addresses do not depend on the loaded data, so as many loads overlap as the core has buffers, and later
+    /// instructions do not wait. A piece may not cross a line.
     pub fn gather(&self, places: &[PhysAddr], each: u64, into: &mut [u8]) {
         self.0.gather(places, Cycles::new(each), into);
     }
 
-    /// As [`load`](Self::load) of what may be long: in stretches of 4 KiB, so that other cores' accesses to the same memory come
-    /// between and not behind all of it.
+    /// Like [`load`](Self::load), for long ranges: syncs every 4 KiB, so that accesses of other cores interleave.
     pub async fn load_long(&self, at: PhysAddr, into: &mut [u8]) {
         for (done, part) in (0..).step_by(STRETCH).zip(into.chunks_mut(STRETCH)) {
             self.between(done).await;
@@ -285,7 +284,7 @@ impl Cpu {
         }
     }
 
-    /// As [`store`](Self::store), in stretches as [`load_long`](Self::load_long).
+    /// Like [`store`](Self::store), with syncs as in [`load_long`](Self::load_long).
     pub async fn store_long(&self, at: PhysAddr, from: &[u8]) {
         for (done, part) in (0..).step_by(STRETCH).zip(from.chunks(STRETCH)) {
             self.between(done).await;
@@ -293,25 +292,25 @@ impl Cpu {
         }
     }
 
-    /// Lets the simulation catch up, but not before the first stretch.
+    /// Lets the simulation catch up, except before the first stretch.
     async fn between(&self, done: u64) {
         if done > 0 {
             self.sync().await;
         }
     }
 
-    /// Fetches lines into the caches without waiting for them.
+    /// Prefetches lines without waiting.
     pub fn prefetch(&self, at: PhysAddr, length: u64) {
         self.0.prefetch(at, length);
     }
 
-    /// `sfence`: later stores are seen after earlier ones. Write-combining buffers empty. Costs about 100 cycles
-    /// and waits for nothing by itself.
+    /// `sfence`: makes later stores visible after earlier ones, and drains the write-combining buffers. Costs about
+    /// 100 cycles and does not wait.
     pub fn sfence(&self) {
         self.0.barrier(Barrier::Stores);
     }
 
-    /// Orders stores as a kind of instruction does, without waiting: later stores wait.
+    /// Executes a barrier without waiting: later stores wait.
     pub fn barrier(&self, kind: Barrier) {
         self.0.barrier(kind);
     }
@@ -322,25 +321,26 @@ impl Cpu {
         self.0.stores_accepted().await;
     }
 
-    /// What a locked instruction adds to its access: as [`mfence`](Self::mfence), at its own cost.
+    /// The lock prefix of an instruction: like [`mfence`](Self::mfence), with a cost of its own.
     pub async fn locked(&self) {
         self.0.barrier(Barrier::Locked);
         self.0.stores_accepted().await;
     }
 
-    /// Tells other cores by an ordinary store, as who lets go of a lock does: those who [`observe`](Self::observe) it see it after
-    /// this core's uncached stores and fences so far (x86 keeps stores in order), but not after combining stores.
+    /// Makes this point visible to other cores by an ordinary store, like the release of a lock. Cores that
+    /// [`observe`](Self::observe) it also see this core's earlier uncached stores and fences (x86 keeps stores in
+    /// order), but not its combining stores.
     pub fn publish(&self) -> Published {
         self.0.publish()
     }
 
-    /// Waits for what a core published: on its own core no longer than its clock says, on another until that one's uncached
-    /// stores before it have been accepted.
+    /// Waits for what a core published: on the same core, until its clock; on another core, also until its earlier
+    /// uncached stores have been accepted.
     pub fn observe(&self, what: &Published) {
         self.0.observe(what);
     }
 
-    /// `clflush` of every line of a range: out of the caches, or out of the write-combining buffer that collects it.
+    /// `clflush` of every line of a range, out of the caches or write-combining buffers.
     pub fn clflush(&self, at: PhysAddr, length: u64) {
         const LINE: u64 = 64;
         for line in (at.align_down(LINE).0..at.0 + length).step_by(LINE as usize) {
@@ -348,7 +348,7 @@ impl Cpu {
         }
     }
 
-    /// Books time on `part` until the guard is dropped.
+    /// Accounts time to `part` until the guard is dropped.
     pub fn book(&self, part: Part) -> Booking {
         Booking { before: self.0.book(part), cpu: self.clone() }
     }
@@ -358,7 +358,7 @@ impl Cpu {
         Sync(self)
     }
 
-    /// Waits for `answer` with the core standing still, as for a load from a device.
+    /// Waits for `answer` while the core stalls, as for a load from a device.
     pub async fn stall_on<T>(&self, answer: impl Future<Output = T>) -> T {
         self.sync().await;
         self.0.hold(true);
@@ -367,19 +367,19 @@ impl Cpu {
         result
     }
 
-    /// Gives the core away for `time`.
+    /// Gives up the core for `time`.
     pub async fn sleep(&self, time: Duration) {
         self.0.sleep_until(self.now() + time).await;
     }
 
-    /// Gives the core away until `deadline`.
+    /// Gives up the core until `deadline`.
     pub async fn sleep_until(&self, deadline: Time) {
         self.0.sleep_until(deadline).await;
     }
 }
 
-/// Books time on a [`Part`] as long as it lives.
-#[must_use = "time is booked on the part as long as this lives"]
+/// Accounts time to a [`Part`] until dropped.
+#[must_use = "time is accounted to the part until this is dropped"]
 pub struct Booking {
     cpu: Cpu,
     before: Part,

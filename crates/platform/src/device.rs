@@ -1,4 +1,4 @@
-//! What a device model sees of the world around it.
+//! The interface of device models.
 
 use units::{BarOffset, Duration, Iova, Time};
 use wire::pcie::config::{ConfigEffect, ConfigSpace};
@@ -6,62 +6,62 @@ use wire::pcie::config::{ConfigEffect, ConfigSpace};
 use crate::ethernet::{EthernetBus, EthernetPort, EthernetPortInfo};
 use crate::mover::{DataMover, Direct};
 
-/// One of a device's functions, counted from zero.
+/// A function of a device, numbered from zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct FunctionIndex(pub u8);
 
-/// One of a device's upstream ports, counted from zero. Most devices have one.
+/// An upstream port of a device, numbered from zero. Most devices have one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PortIndex(pub u8);
 
-/// A number that a device gives to a request or a timer and gets back with its outcome.
+/// A number chosen by the device for a request or timer, and returned with its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Token(pub u64);
 
-/// A function as its device presents it.
+/// A function of a device.
 pub struct Function {
-    /// The port below which it is found.
+    /// The port above it.
     pub port: PortIndex,
-    /// Its configuration space after a fundamental reset.
+    /// Configuration space after a fundamental reset.
     pub config: ConfigSpace,
 }
 
-/// A virtual function (SR-IOV) as its device presents it. It exists while its physical function's registers say so.
+/// A virtual function (SR-IOV). It exists while enabled in its physical function.
 pub struct VirtualFunction {
-    /// The physical function whose capability it belongs to, and below whose port it is found.
+    /// Its physical function, whose port it shares.
     pub physical: FunctionIndex,
-    /// Its configuration space after a reset.
+    /// Configuration space after a reset.
     pub config: ConfigSpace,
 }
 
-/// What kind of reset came.
+/// Kind of reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reset {
-    /// Power came on, or PERST# was released.
+    /// Power-on, or PERST# released.
     Fundamental,
-    /// The link's hot reset, or the link went down.
+    /// Hot reset, or link down.
     Hot,
     /// Function-level reset of one function.
     Function(FunctionIndex),
 }
 
-/// Where in a device's BARs an access falls.
+/// Target of an access within a device's BARs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BarAccess {
-    /// The function whose BAR it is.
+    /// The function that owns the BAR.
     pub function: FunctionIndex,
-    /// The BAR's number, 0 to 5. A 64-bit BAR has the number of its lower half.
+    /// BAR number, 0 to 5. A 64-bit BAR has the number of its lower half.
     pub bar: u8,
-    /// Place in the BAR's region.
+    /// Offset in the BAR.
     pub offset: BarOffset,
 }
 
-/// Attributes that a DMA request carries on the wire.
+/// Attributes of a DMA request's TLPs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DmaAttributes {
     /// May pass earlier posted requests.
     pub relaxed_ordering: bool,
-    /// The processor's caches need not be looked at.
+    /// The processor's caches need not be snooped.
     pub no_snoop: bool,
     /// May pass requests of other requesters.
     pub id_based_ordering: bool,
@@ -70,85 +70,84 @@ pub struct DmaAttributes {
 /// A DMA request of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dma {
-    /// The function that asks.
+    /// The requesting function.
     pub function: FunctionIndex,
-    /// Where to read or write.
+    /// Bus address.
     pub address: Iova,
-    /// How many bytes.
+    /// Bytes.
     pub length: u32,
-    /// Comes back with the outcome.
+    /// Returned with the outcome.
     pub token: Token,
-    /// Attributes on the wire.
+    /// TLP attributes.
     pub attributes: DmaAttributes,
 }
 
-/// Why a DMA read brought no data.
+/// Why a DMA read failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DmaError {
-    /// The completer does not know the address, or the IOMMU blocked it.
+    /// The address is unknown to the completer, or blocked by the IOMMU.
     UnsupportedRequest,
-    /// The completer gave up.
+    /// The completer aborted.
     CompleterAbort,
-    /// No completion came in time.
+    /// Completion timeout.
     Timeout,
-    /// Data arrived marked as damaged.
+    /// The data was poisoned.
     Poisoned,
-    /// The function may not master the bus, or its link is down.
+    /// Bus mastering is off, or the link is down.
     NotAllowed,
 }
 
-/// What one of a device's [stages](Device::stages) does.
+/// Kind of a device's [stage](Device::stages).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StageKind {
-    /// It works on what passes: busy all the time, it lets no more pass.
+    /// Processes what passes: while busy, nothing else can pass.
     Server,
-    /// It numbers reads under way: busy while a read is to be made and no number is free.
+    /// Numbers outstanding reads: busy while a read waits for a free tag.
     Tags,
 }
 
-/// What data or commands pass inside a device, and for how long that has been busy.
+/// An internal resource of a device that data or commands pass, with its busy time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stage {
-    /// What reports call it.
+    /// Name in reports.
     pub name: String,
-    /// What it does.
+    /// Kind.
     pub kind: StageKind,
-    /// How many there are that work side by side.
+    /// Number of parallel servers.
     pub of: u64,
-    /// How long all of them have been busy, since the simulation began. What is planned counts as soon as it is.
+    /// Total busy time of all servers since the simulation began. Planned work counts at once.
     pub busy: Duration,
 }
 
-/// A device model: registers and firmware behind its functions.
+/// A device model: the registers and firmware behind its functions.
 ///
-/// It reacts to what arrives and acts through the [`DeviceBus`] it is handed.
-/// Nothing in here returns an error: whatever a host writes is an input that
-/// real hardware would have to live with.
+/// It reacts to events and acts through a [`DeviceBus`]. Nothing here returns an error: like real hardware, a device
+/// has to cope with whatever a host writes.
 pub trait Device {
-    /// The functions, number 0 first, as they are after a fundamental reset.
+    /// Functions after a fundamental reset, number 0 first.
     fn functions(&self) -> Vec<Function>;
 
-    /// The virtual functions that there can be: their indices follow those of [`functions`](Self::functions), and those of
-    /// one physical function are in the order of their numbers. When they are disabled, each is reset.
+    /// All possible virtual functions. Their indices follow those of [`functions`](Self::functions), in order of
+    /// their numbers per physical function. Disabling them resets each.
     fn virtual_functions(&self) -> Vec<VirtualFunction> {
         Vec::new()
     }
 
-    /// What moves the data of a port's DMA inside the device. Asked once for each port, when the device is put together.
+    /// Model of a port's internal DMA data path. Called once per port, at construction.
     fn data_mover(&self, port: PortIndex) -> Box<dyn DataMover> {
         let _ = port;
         Box::new(Direct::default())
     }
 
-    /// What is inside besides the [mover](Self::data_mover) and can be full, so that counters say so. No reset sets it back.
+    /// Further internal resources for counters, besides the [mover](Self::data_mover). Not cleared by a reset.
     fn stages(&self) -> Vec<Stage> {
         Vec::new()
     }
 
-    /// Everything a reset clears is cleared; requests under way bring no outcome any more.
+    /// Resets the device. Outstanding requests get no outcome any more.
     fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset);
 
-    /// The host reads `data.len()` bytes, zeros that the device replaces. Returns how long that takes it.
+    /// The host reads `data.len()` bytes, which are zero unless set here. Returns how long the device takes.
     fn bar_read(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration {
         let _ = (bus, at, data);
         Duration::ZERO
@@ -159,44 +158,44 @@ pub trait Device {
         let _ = (bus, at, data);
     }
 
-    /// For how long a write that arrives now keeps its place in the port's receive buffer, and with it the credits of
-    /// whoever sent it: until the device has room for it. Asked before [`bar_write`](Self::bar_write).
+    /// How long an arriving write stays in the port's receive buffer, and so holds the sender's credits, until the
+    /// device has room for it. Called before [`bar_write`](Self::bar_write).
     fn bar_write_holds(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, length: u32) -> Duration {
         let _ = (bus, at, length);
         Duration::ZERO
     }
 
-    /// A write to configuration space had an effect beyond the register itself.
+    /// A configuration write had a side effect.
     fn config_changed(&mut self, bus: &mut dyn DeviceBus, function: FunctionIndex, effect: &ConfigEffect) {
         let _ = (bus, function, effect);
     }
 
-    /// A DMA read ended.
+    /// A DMA read has ended.
     fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
         let _ = (bus, token, outcome);
     }
 
-    /// The last byte of a DMA write has left the device. It may still be on its way.
+    /// The last byte of a DMA write has left the device. It may still be in flight.
     fn write_done(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         let _ = (bus, token);
     }
 
-    /// A timer set by [`DeviceBus::wake_at`] ran out.
+    /// A timer set by [`DeviceBus::wake_at`] has expired.
     fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         let _ = (bus, token);
     }
 
-    /// The Ethernet ports. Most devices have none.
+    /// Ethernet ports. Most devices have none.
     fn ethernet_ports(&self) -> Vec<EthernetPortInfo> {
         Vec::new()
     }
 
-    /// A frame arrived, check sequence included.
+    /// A frame was received, including its check sequence.
     fn frame_received(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, frame: &[u8]) {
         let _ = (bus, port, frame);
     }
 
-    /// A port's carrier came or went.
+    /// A port's link went up or down.
     fn carrier_changed(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, up: bool) {
         let _ = (bus, port, up);
     }
@@ -250,27 +249,26 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
 }
 
-/// What a device can do to the world.
+/// Actions that a device can take.
 pub trait DeviceBus {
-    /// The simulated time.
+    /// Simulated time.
     fn now(&self) -> Time;
 
-    /// Reads `request.length` bytes; [`Device::read_done`] brings them.
+    /// Starts a DMA read of `request.length` bytes, completed by [`Device::read_done`].
     ///
-    /// The bus splits the request as the link's settings ask (MRRS, 4 KiB boundary) and puts the completions
-    /// together again.
+    /// The bus splits the request by the link's settings (MRRS, 4 KiB boundary) and combines the completions.
     fn read(&mut self, request: Dma);
 
-    /// Writes `data` (`request.length` bytes); [`Device::write_done`] says when it has left.
+    /// Starts a DMA write of `data` (`request.length` bytes). [`Device::write_done`] follows when it has left.
     fn write(&mut self, request: Dma, data: &[u8]);
 
-    /// Raises a function's interrupt vector, by MSI-X or MSI, whichever the host enabled.
+    /// Raises an interrupt vector of a function by MSI-X or MSI, whichever is enabled.
     ///
-    /// Like any posted request, it arrives after the writes sent before it.
+    /// Like any posted request, it arrives after earlier writes.
     fn interrupt(&mut self, function: FunctionIndex, vector: u16);
 
-    /// Says whether the function has a cause for a legacy interrupt: its line is active as long as it has one, if it has a line
-    /// and the host lets it use that. A device without a line need not call it, and a back-end without lines ignores it.
+    /// Sets whether the function has a cause for a legacy interrupt. Its line is asserted meanwhile, if it has one
+    /// and the host has enabled it. Ignored by back-ends without legacy interrupts.
     fn set_interrupt_status(&mut self, function: FunctionIndex, pending: bool) {
         let _ = (function, pending);
     }
@@ -278,10 +276,10 @@ pub trait DeviceBus {
     /// Calls [`Device::timer`] with `token` at `when`.
     fn wake_at(&mut self, when: Time, token: Token);
 
-    /// A function's configuration space as the host has set it.
+    /// Current configuration space of a function.
     fn config(&self, function: FunctionIndex) -> &ConfigSpace;
 
-    /// The device's Ethernet ports, where the back-end connects them.
+    /// Ethernet ports, if the back-end connects them.
     fn ethernet(&mut self) -> Option<&mut dyn EthernetBus> {
         None
     }

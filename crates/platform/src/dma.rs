@@ -1,4 +1,4 @@
-//! Memory that a device may reach.
+//! The DMA API.
 
 use units::Iova;
 
@@ -6,45 +6,45 @@ use crate::cpu::{Cpu, Node};
 use crate::error::Error;
 use crate::memory::PhysAddr;
 
-/// Which way data goes.
+/// Direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
-    /// The device reads.
+    /// The device reads memory.
     ToDevice,
-    /// The device writes.
+    /// The device writes memory.
     FromDevice,
     /// Both.
     Bidirectional,
 }
 
-/// Memory that the core and the device share all the time: rings, status blocks.
+/// Memory shared permanently by core and device: rings, status blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Coherent {
-    /// Where the core finds it.
+    /// Address for the core.
     pub cpu: PhysAddr,
-    /// Where the device finds it.
+    /// Address for the device.
     pub bus: Iova,
     /// Bytes.
     pub length: u64,
 }
 
-/// Counts of a device's DMA API.
+/// Counters of a function's DMA API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DmaCounters {
     /// Streaming mappings made.
     pub maps: u64,
-    /// Streaming mappings ended.
+    /// Streaming mappings removed.
     pub unmaps: u64,
-    /// Coherent allocations made.
+    /// Coherent allocations.
     pub allocations: u64,
-    /// Coherent allocations given back.
+    /// Coherent allocations freed.
     pub frees: u64,
-    /// Mappings and unmappings that were refused.
+    /// Rejected mappings and unmappings.
     pub errors: u64,
 }
 
 impl DmaCounters {
-    /// Mappings and allocations that have not been ended.
+    /// Mappings and allocations still in use.
     pub const fn live(&self) -> u64 {
         self.maps + self.allocations - self.unmaps - self.frees
     }
@@ -52,50 +52,50 @@ impl DmaCounters {
 
 /// The DMA API of one function.
 pub trait DmaOps {
-    /// The device reaches addresses of so many bits, 32 until said otherwise.
+    /// Sets the number of address bits that the device supports; 32 by default.
     ///
     /// # Errors
-    /// If the kernel cannot give it such addresses.
+    /// If the kernel cannot provide such addresses.
     fn set_mask(&self, bits: u8) -> Result<(), Error>;
 
-    /// Memory for core and device, zeroed, on `node` or else the device's node.
+    /// Allocates zeroed memory for core and device, by default on the device's node.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
     fn alloc_coherent(&self, cpu: &Cpu, length: u64, node: Option<Node>) -> Result<Coherent, Error>;
 
-    /// Gives coherent memory back.
+    /// Frees coherent memory.
     fn free_coherent(&self, cpu: &Cpu, memory: Coherent);
 
-    /// Lets the device reach `length` bytes of memory until [unmapped](Self::unmap).
+    /// Maps `length` bytes of memory for the device until [unmapped](Self::unmap).
     ///
     /// # Errors
-    /// If there is no address, or the memory is none.
+    /// If no address is free, or the range is not memory.
     fn map(&self, cpu: &Cpu, at: PhysAddr, length: u64, direction: Direction) -> Result<Iova, Error>;
 
-    /// Ends a mapping. When it returns, the device cannot reach the memory any more (strict), or soon (lazy).
+    /// Unmaps memory. The device loses access at once (strict) or soon after (lazy).
     fn unmap(&self, cpu: &Cpu, at: Iova, length: u64, direction: Direction);
 
-    /// The core is going to look at what the device wrote into a mapping that goes on.
+    /// The core is about to read what the device wrote to a mapping that stays.
     fn sync_for_cpu(&self, cpu: &Cpu, at: Iova, length: u64, direction: Direction) {
         let _ = (cpu, at, length, direction);
     }
 
-    /// The device is going to look at what the core wrote into a mapping that goes on.
+    /// The device is about to read what the core wrote to a mapping that stays.
     fn sync_for_device(&self, cpu: &Cpu, at: Iova, length: u64, direction: Direction) {
         let _ = (cpu, at, length, direction);
     }
 
-    /// Lets the device reach another device's BAR until [unmapped](Self::unmap_resource).
+    /// Maps another device's BAR until [unmapped](Self::unmap_resource).
     ///
     /// # Errors
-    /// If there is no address, or no way between the two.
+    /// If no address is free, or the devices have no path to each other.
     fn map_resource(&self, cpu: &Cpu, at: PhysAddr, length: u64, direction: Direction)
     -> Result<Iova, Error>;
 
-    /// Ends a mapping of a BAR.
+    /// Unmaps a BAR.
     fn unmap_resource(&self, cpu: &Cpu, at: Iova, length: u64, direction: Direction);
 
-    /// What was mapped and unmapped so far.
+    /// Counters.
     fn counters(&self) -> DmaCounters;
 }

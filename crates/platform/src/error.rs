@@ -1,43 +1,43 @@
-//! Why a service of the kernel or a device failed.
+//! Errors of kernel services and devices.
 
 use core::fmt;
 
-/// What a driver's or a program's request met. The names follow the error numbers of POSIX.
+/// An error for a driver or program. Names follow POSIX error numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Error {
-    /// ENOMEM: no memory, or no address space of the wanted kind, is left.
+    /// ENOMEM: out of memory or address space.
     NoMemory,
-    /// ENODEV: the device is gone.
+    /// ENODEV: the device does not exist or is gone.
     NoDevice,
-    /// EBUSY: somebody else has it.
+    /// EBUSY: in use.
     Busy,
-    /// EINVAL: the request makes no sense.
+    /// EINVAL: invalid argument.
     Invalid,
-    /// EIO: the device reported an error or answered nonsense.
+    /// EIO: the device reported an error or an invalid answer.
     Io,
-    /// ETIMEDOUT: the device did not answer in time.
+    /// ETIMEDOUT: no answer in time.
     TimedOut,
-    /// EOPNOTSUPP: the device or the kernel cannot do this.
+    /// EOPNOTSUPP: not supported by the device or the kernel.
     NotSupported,
     /// ENOSPC: a table or a ring is full.
     NoSpace,
-    /// ECANCELED: the request was taken back.
+    /// ECANCELED: the request was cancelled.
     Cancelled,
     /// EPERM: not allowed.
     NotPermitted,
-    /// ECONNREFUSED: nobody listens there.
+    /// ECONNREFUSED: no listener.
     Refused,
-    /// ECONNRESET: the peer gave the connection up.
+    /// ECONNRESET: reset by the peer.
     Reset,
-    /// EHOSTUNREACH: no way leads there, or nobody answers.
+    /// EHOSTUNREACH: no route, or no answer.
     Unreachable,
-    /// EADDRINUSE: somebody else has the port.
+    /// EADDRINUSE: the port is in use.
     AddressInUse,
     /// EPIPE: the connection has ended.
     Ended,
     /// EMSGSIZE: too long for a packet.
     TooLong,
-    /// EAGAIN: it would have to wait, and was asked not to.
+    /// EAGAIN: would block.
     WouldBlock,
 }
 

@@ -1,7 +1,7 @@
-//! GPUs as programs use them: by files that their driver offers, and by channels that a program fills itself.
+//! GPUs as programs use them: a file of the driver, and channels filled by the program itself.
 //!
-//! The kernel is asked for memory, windows and channels. Work is put into a channel's ring, whose doorbell the program has been
-//! given, without it: [`wire::gpu`] says how.
+//! The kernel provides memory, windows and channels. Work goes into a channel's ring and is announced by its
+//! doorbell, without the kernel; [`wire::gpu`] has the formats.
 
 use std::rc::Rc;
 
@@ -12,29 +12,29 @@ use crate::error::Error;
 use crate::memory::PhysAddr;
 use crate::mmio::Mmio;
 
-/// What a GPU has.
+/// Properties of a GPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GpuInfo {
     /// Bytes of memory.
     pub memory: u64,
-    /// Bytes of it that peers and cores can reach.
+    /// Bytes of memory that cores and peers can access.
     pub aperture: u64,
-    /// Copies that may be under way at once.
+    /// Number of parallel copies.
     pub copy_engines: u8,
 }
 
-/// Memory of a GPU that a context has been given.
+/// GPU memory allocated by a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GpuMemory {
-    /// Where the context's channels find it.
+    /// Location for the context's channels.
     pub place: Place,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Where cores and peers find it, as far as the aperture shows it.
+    /// Address for cores and peers, if within the aperture.
     pub shown: Option<PhysAddr>,
 }
 
-/// A channel as a program has it.
+/// A program's channel.
 #[derive(Clone)]
 pub struct GpuChannel {
     /// Its number.
@@ -43,73 +43,73 @@ pub struct GpuChannel {
     pub ring: PhysAddr,
     /// Entries of the ring, a power of two.
     pub entries: u32,
-    /// Room for the commands of each entry, one after the other.
+    /// Buffer for the commands of each entry, one after the other.
     pub commands: PhysAddr,
-    /// The same as the GPU finds it.
+    /// The same buffer for the GPU.
     pub commands_at: Place,
-    /// Commands that there is room for in each entry.
+    /// Commands that fit in each entry's buffer.
     pub entry_commands: u32,
-    /// Room for a semaphore.
+    /// Memory of a semaphore.
     pub semaphore: PhysAddr,
-    /// The same as the GPU finds it.
+    /// The same semaphore for the GPU.
     pub semaphore_at: Place,
-    /// Its doorbell: the number of entries that have been put so far, 32 bits.
+    /// Doorbell: takes the number of entries written so far (32 bits).
     pub doorbell: Mmio,
 }
 
-/// A GPU that a kernel's driver offers.
+/// A GPU offered by a driver.
 pub trait GpuFile {
-    /// What it has.
+    /// Properties.
     fn info(&self) -> GpuInfo;
 
-    /// Opens a context: what is given to one, no other reaches.
+    /// Opens a context, whose resources other contexts cannot access.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if there are too many, [`Error::NoDevice`] if it has gone.
+    /// [`Error::NoSpace`] if there are too many, [`Error::NoDevice`] if it is gone.
     fn open(&self, cpu: &Cpu) -> Result<Rc<dyn GpuContext>, Error>;
 }
 
 /// A context of a GPU. Dropping it does not close it.
 pub trait GpuContext {
-    /// What the GPU has.
+    /// Properties of the GPU.
     fn info(&self) -> GpuInfo;
 
-    /// Takes memory.
+    /// Allocates memory.
     ///
     /// # Errors
-    /// [`Error::NoMemory`] if there is not so much in one piece, [`Error::NoSpace`] if there is no window left.
+    /// [`Error::NoMemory`] if there is no such contiguous range, [`Error::NoSpace`] if no window is free.
     fn take(&self, cpu: &Cpu, bytes: u64) -> Result<GpuMemory, Error>;
 
-    /// Gives memory back, that only what has ended used.
+    /// Frees memory; no running work may use it.
     fn give(&self, cpu: &Cpu, memory: GpuMemory);
 
-    /// Lets the context reach host memory.
+    /// Maps host memory into the context.
     ///
     /// # Errors
-    /// As [`DmaOps::map`](crate::dma::DmaOps::map); [`Error::NoSpace`] if there is no window left.
+    /// As [`DmaOps::map`](crate::dma::DmaOps::map); [`Error::NoSpace`] if no window is free.
     fn map_host(&self, cpu: &Cpu, at: PhysAddr, bytes: u64) -> Result<Place, Error>;
 
-    /// Lets the context reach another GPU's memory, by where that is [shown](GpuMemory::shown).
+    /// Maps another GPU's memory, at the address where it is [visible](GpuMemory::shown).
     ///
     /// # Errors
-    /// As [`DmaOps::map_resource`](crate::dma::DmaOps::map_resource); [`Error::NoSpace`] if there is no window left.
+    /// As [`DmaOps::map_resource`](crate::dma::DmaOps::map_resource); [`Error::NoSpace`] if no window is free.
     fn map_peer(&self, cpu: &Cpu, at: PhysAddr, bytes: u64) -> Result<Place, Error>;
 
-    /// Ends what [`map_host`](Self::map_host) or [`map_peer`](Self::map_peer) began.
+    /// Undoes [`map_host`](Self::map_host) or [`map_peer`](Self::map_peer).
     fn unmap(&self, cpu: &Cpu, place: Place);
 
-    /// Opens a channel to an engine: 0 computes, others copy.
+    /// Opens a channel to an engine: 0 computes, the others copy.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if there are too many, [`Error::Invalid`] if there is no such engine; no memory.
+    /// [`Error::NoSpace`] if there are too many, [`Error::Invalid`] if there is no such engine, [`Error::NoMemory`].
     fn channel(&self, cpu: &Cpu, engine: u8) -> Result<GpuChannel, Error>;
 
     /// Why a channel has stopped, if it has.
     fn fault(&self, cpu: &Cpu, channel: u16) -> Option<Fault>;
 
-    /// Whether the GPU has not been removed.
+    /// Whether the GPU is present.
     fn is_present(&self) -> bool;
 
-    /// Gives everything back.
+    /// Frees all resources.
     fn close(&self, cpu: &Cpu);
 }

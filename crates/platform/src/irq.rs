@@ -1,4 +1,4 @@
-//! Interrupts as a driver sees them.
+//! Interrupts, as a driver sees them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,87 +11,87 @@ use crate::sync::WaitQueue;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Irq(pub u32);
 
-/// What a handler found.
+/// Result of a handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IrqReturn {
-    /// The device had nothing to say.
+    /// No work for this device.
     None,
-    /// Dealt with.
+    /// Handled.
     Handled,
-    /// The handler's thread does the rest.
+    /// The handler thread has to run.
     WakeThread,
 }
 
-/// Runs with interrupts off: short, and never waits.
+/// An interrupt handler: runs with interrupts off, must be short and not wait.
 pub type IrqHandler = Rc<dyn Fn(&Cpu) -> IrqReturn>;
 
-/// Runs as a task of its own after the handler asked for it.
+/// A handler thread: a task that the handler can start.
 pub type IrqThread = Rc<dyn Fn(Cpu) -> Async<'static, ()>>;
 
-/// Hears on which core an interrupt arrives from now on (Linux: `irq_affinity_notify`).
+/// Called with the new core when an interrupt moves (Linux: `irq_affinity_notify`).
 pub type IrqMoved = Rc<dyn Fn(CpuId)>;
 
-/// On which cores vectors are to arrive.
+/// Cores for a function's vectors.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Affinity {
-    /// Over the cores of the device's node, then over the others.
+    /// Spread over the device's node, then over other cores.
     #[default]
     Spread,
-    /// All on this core.
+    /// All on one core.
     Cpu(CpuId),
-    /// Vector by vector on these cores, from the first again behind the last.
+    /// One vector per core of the list, in turn.
     Cpus(Vec<CpuId>),
 }
 
-/// Deferred work of an interrupt, run in softirq context with a budget, as Linux's NAPI.
+/// Deferred interrupt work, polled in softirq context with a budget (Linux: NAPI).
 pub trait Napi {
-    /// Does at most `budget` pieces of work and says how many. One who stays below the budget has called
-    /// [`NapiOps::complete`] and lets its device interrupt again; one who uses it up is polled again.
+    /// Does at most `budget` units of work and returns how many. Below the budget, it has called
+    /// [`NapiOps::complete`] and re-enabled the device's interrupts; otherwise it is polled again.
     fn poll<'a>(&'a self, cpu: &'a Cpu, budget: usize) -> Async<'a, usize>;
 }
 
-/// A kernel's hold on a [`Napi`].
+/// The kernel's side of a [`Napi`].
 pub trait NapiOps {
-    /// Polls on this core as soon as it may, unless that is under way already.
+    /// Schedules a poll on this core, unless one is pending.
     fn schedule(&self, cpu: &Cpu) -> bool;
-    /// Ends the polling; `false` if it was scheduled again meanwhile and goes on.
+    /// Ends polling; `false` if it was scheduled again meanwhile and continues.
     fn complete(&self, cpu: &Cpu) -> bool;
-    /// Lets it be scheduled.
+    /// Allows scheduling.
     fn enable(&self);
-    /// Waits until it is not polled and keeps it so.
+    /// Waits until it is not being polled, and prevents scheduling.
     fn disable(&self) -> Async<'static, ()>;
-    /// From now on it is polled by a task that [takes](Pollers::take) it from a list, in place of softirq context (Linux:
-    /// threaded NAPI).
+    /// Lets a task poll it, which [takes](Pollers::take) it from a list, instead of softirq context (Linux: threaded
+    /// NAPI).
     fn set_thread(&self, list: &Rc<Pollers>);
-    /// Polls, in the task that has taken it from its list: as many pieces of work as it says.
+    /// Polls in the task that took it from its list. Returns the units of work.
     fn poll<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, usize>;
 }
 
-/// What a task has to poll.
+/// A task's list of work to poll.
 #[derive(Default)]
 pub struct Pollers {
     list: RefCell<VecDeque<NapiHandle>>,
-    /// Told when something is put on it.
+    /// Woken when something is added.
     pub arrived: WaitQueue,
 }
 
 impl Pollers {
-    /// For kernels: puts something on the list.
+    /// For kernels: adds to the list.
     pub fn put(&self, napi: NapiHandle) {
         self.list.borrow_mut().push_back(napi);
         self.arrived.wake_one();
     }
 
-    /// Takes the first.
+    /// Takes the first entry.
     pub fn take(&self) -> Option<NapiHandle> {
         self.list.borrow_mut().pop_front()
     }
 
-    /// Whether there is nothing to poll.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.list.borrow().is_empty()
     }
 }
 
-/// A driver's hold on its [`Napi`].
+/// A driver's handle for its [`Napi`].
 pub type NapiHandle = Rc<dyn NapiOps>;

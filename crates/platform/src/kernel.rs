@@ -1,4 +1,4 @@
-//! What a kernel does for drivers and programs beside their devices.
+//! Services of the kernel for drivers and programs.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -15,14 +15,14 @@ use crate::socket::Network;
 use crate::storage::BlockFile;
 use crate::sync::Completion;
 
-/// How urgent a task is. Lower nice values get more of a core, a real-time task goes before all others.
+/// Priority of a task. Lower nice values get more CPU time; real-time tasks go before all others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Priority {
-    /// Runs only when nothing else wants to.
+    /// Runs only when nothing else does.
     Idle,
-    /// −20 to 19, fairly among each other.
+    /// −20 to 19, sharing time fairly.
     Nice(i8),
-    /// 1 to 99, first come, first served among equals.
+    /// 1 to 99; first come, first served among equals.
     RealTime(u8),
 }
 
@@ -32,19 +32,19 @@ impl Default for Priority {
     }
 }
 
-/// What whoever starts a task says of it.
+/// Parameters of a new task.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TaskParams {
-    /// As ps(1) shows it.
+    /// Name as shown by ps(1).
     pub name: String,
-    /// How urgent it is.
+    /// Priority.
     pub priority: Priority,
-    /// The cores that it may run on; empty for all.
+    /// Cores that it may run on; empty for all.
     pub cpus: Vec<CpuId>,
-    /// Where its memory comes from, user pages and pages of the page cache: whatever it asks for by [`Policy::Task`].
+    /// NUMA policy of its memory requested with [`Policy::Task`], including page cache pages.
     pub policy: Policy,
-    /// It is a thread or child of the task that starts it: it belongs to that one's process, and runs where that one may unless
-    /// it has cores of its own.
+    /// A thread or child of the task that starts it: belongs to the same process, and runs on the same cores unless
+    /// it has its own set.
     pub is_child: bool,
 }
 
@@ -54,15 +54,15 @@ impl TaskParams {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Only on one core.
+    /// Restricts it to one core.
     #[must_use]
     pub fn on(mut self, cpu: CpuId) -> Self {
         self.cpus = vec![cpu];
         self
     }
 
-    /// A thread or child of the task on `parent`: its memory comes from where that one's does, and it runs where that one
-    /// may unless it has cores of its own.
+    /// Makes it a thread or child of the task on `parent`: same memory policy, and the same cores unless it has its
+    /// own set.
     #[must_use]
     pub fn of(mut self, parent: &Cpu) -> Self {
         self.policy = parent.policy();
@@ -71,14 +71,14 @@ impl TaskParams {
     }
 }
 
-/// A task's number.
+/// Task ID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TaskId(pub u32);
 
-/// What a task runs.
+/// The code of a task.
 pub type Program = Box<dyn FnOnce(Cpu) -> Async<'static, ()>>;
 
-/// A program that leaves what `work` gives, and where that comes.
+/// A program that completes the returned completion with the result of `work`.
 pub fn giving<T: 'static>(work: impl AsyncFnOnce(Cpu) -> T + 'static) -> (Completion<T>, Program) {
     let done = Completion::new();
     let told = done.clone();
@@ -86,7 +86,7 @@ pub fn giving<T: 'static>(work: impl AsyncFnOnce(Cpu) -> T + 'static) -> (Comple
 }
 
 impl dyn Kernel {
-    /// Starts a task that gives something when it ends.
+    /// Starts a task that returns a value.
     pub fn run<T: 'static>(
         &self,
         params: TaskParams,
@@ -98,117 +98,118 @@ impl dyn Kernel {
     }
 }
 
-/// A task, as ps(1) and `/proc/PID/stat` tell.
+/// State of a task, as in ps(1) and `/proc/PID/stat`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskState {
-    /// Its number.
+    /// Task ID.
     pub id: TaskId,
-    /// As ps(1) shows it.
+    /// Name as shown by ps(1).
     pub name: String,
-    /// How urgent it is.
+    /// Priority.
     pub priority: Priority,
-    /// The core that it is on, or was on last.
+    /// Current or last core.
     pub cpu: CpuId,
-    /// The cores that it may run on; empty for all.
+    /// Cores that it may run on; empty for all.
     pub cpus: Vec<CpuId>,
-    /// Where its memory comes from.
+    /// NUMA memory policy.
     pub policy: Policy,
-    /// How long it has had a core.
+    /// CPU time.
     pub busy: Duration,
-    /// How often it went to another core.
+    /// Migrations to another core.
     pub migrations: u64,
-    /// It has ended.
+    /// Whether it has ended.
     pub ended: bool,
 }
 
-/// An interrupt, as `/proc/interrupts` and `/proc/irq` tell.
+/// State of an interrupt, as in `/proc/interrupts` and `/proc/irq`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IrqState {
-    /// Its number.
+    /// Interrupt number.
     pub irq: Irq,
-    /// Whose it is.
+    /// Name of its owner.
     pub name: String,
-    /// The core at which it arrives.
+    /// Core that it goes to.
     pub cpu: CpuId,
-    /// How often it has.
+    /// Number of occurrences.
     pub count: u64,
 }
 
 /// Services of a kernel.
 pub trait Kernel {
-    /// How many cores there are.
+    /// Number of cores.
     fn cpus(&self) -> u16;
-    /// How many nodes there are.
+    /// Number of nodes.
     fn nodes(&self) -> u8;
     /// The node of a core.
     fn node_of(&self, cpu: CpuId) -> Node;
-    /// The simulated time.
+    /// Simulated time.
     fn now(&self) -> Time;
     /// Starts a task.
     fn spawn(&self, params: TaskParams, program: Program) -> TaskId;
-    /// Lets a task run on these cores only, from its next wait on.
+    /// Sets the cores that a task may run on, from its next wait on.
     ///
     /// # Errors
     /// If there is no such task or core.
     fn set_affinity(&self, task: TaskId, cpus: &[CpuId]) -> Result<(), Error>;
-    /// Makes a task more or less urgent (setpriority(2), sched_setscheduler(2)), from its next turn on.
+    /// Sets a task's priority (setpriority(2), sched_setscheduler(2)), from its next turn on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such task, or no such priority.
+    /// [`Error::Invalid`] if there is no such task or priority.
     fn set_priority(&self, task: TaskId, priority: Priority) -> Result<(), Error>;
-    /// Lets the memory that a task asks for from now on come from elsewhere (set_mempolicy(2)); what it has stays.
+    /// Sets a task's memory policy for future allocations (set_mempolicy(2)).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such task, or no such node.
+    /// [`Error::Invalid`] if there is no such task or node.
     fn set_policy(&self, task: TaskId, policy: Policy) -> Result<(), Error>;
-    /// The last tasks that ended, and then those that have not, by number.
+    /// Tasks by ID: recently ended ones first, then running ones.
     fn tasks(&self) -> Vec<TaskState>;
-    /// Interrupts, by number.
+    /// Interrupts by number.
     fn interrupts(&self) -> Vec<IrqState>;
-    /// Lets an interrupt arrive at another core (writing to `smp_affinity`): its driver's queue and thread follow.
+    /// Moves an interrupt to another core (writing to `smp_affinity`), with its driver's queue and handler thread.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such interrupt or core, [`Error::NoSpace`] if the core has no vector left.
+    /// [`Error::Invalid`] if there is no such interrupt or core, [`Error::NoSpace`] if the core has no free vector.
     fn set_irq_affinity<'a>(&'a self, cpu: &'a Cpu, irq: Irq, to: CpuId) -> Async<'a, Result<(), Error>>;
-    /// The node of memory at an address (get_mempolicy(2) with `MPOL_F_ADDR`); `None` if there is no memory.
+    /// Node of the memory at an address (get_mempolicy(2) with `MPOL_F_ADDR`); `None` if it is not memory.
     fn node_of_address(&self, address: PhysAddr) -> Option<Node>;
-    /// Takes pages.
+    /// Allocates `2^order` contiguous pages.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
     fn alloc_pages(&self, cpu: &Cpu, order: u8, policy: Policy) -> Result<Pages, Error>;
-    /// Gives pages back.
+    /// Frees pages.
     fn free_pages(&self, cpu: &Cpu, pages: Pages);
-    /// Moves a task's pages to another node, as move_pages(2): gives where they are now. Nobody may use them meanwhile.
+    /// Moves a task's pages to another node, like move_pages(2), and returns the new ones. They may not be in use
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`Error::Busy`] if a device reaches any of them or a request holds it, [`Error::NoMemory`]; they then stay.
+    /// [`Error::Busy`] if a device can access them or a request pins them, [`Error::NoMemory`]. The pages then stay.
     fn move_pages(&self, cpu: &Cpu, pages: Pages, to: Node) -> Result<Pages, Error>;
-    /// Announces deferred work, disabled at first.
+    /// Registers deferred work, initially disabled.
     fn napi(&self, napi: Rc<dyn Napi>) -> NapiHandle;
-    /// Calls `work` in a worker task on the core of `cpu`.
+    /// Runs `work` in a worker task on the core of `cpu`.
     fn queue_work(&self, cpu: &Cpu, work: Program);
-    /// Announces a block device; gives its name.
+    /// Registers a block device. Returns its name.
     fn register_block(&self, driver: Rc<dyn BlockDriver>) -> String;
-    /// A block device, for programs: by its name, with or without `/dev/`.
+    /// Opens a block device by name, with or without `/dev/`.
     fn open_block(&self, name: &str) -> Option<Rc<dyn BlockFile>>;
-    /// Takes a block device back; requests that come after fail.
+    /// Removes a block device; later requests fail.
     fn unregister_block(&self, name: &str);
-    /// Announces what programs can open and the kernel need not know: a GPU's [`GpuFile`](crate::gpu::GpuFile). Gives its name, which
-    /// begins as told and ends with the first number that is free.
+    /// Registers a file of a type that the kernel does not know, such as a [`GpuFile`](crate::gpu::GpuFile). Returns
+    /// its name: `kind` and the first free number.
     fn register_file(&self, kind: &str, file: Rc<dyn Any>) -> String;
-    /// What was announced by a name, with or without `/dev/`.
+    /// Opens a registered file by name, with or without `/dev/`.
     fn open_file(&self, name: &str) -> Option<Rc<dyn Any>>;
-    /// Takes back what was announced.
+    /// Removes a registered file.
     fn unregister_file(&self, name: &str);
-    /// Announces a network device; gives what it hands received frames to.
+    /// Registers a network device. Returns the receiver of its frames.
     fn register_net(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn crate::net::NetCore>;
-    /// A network device, for programs that make their own frames.
+    /// A network device by name, for programs that make their own frames.
     fn packet_device(&self, name: &str) -> Option<Rc<dyn crate::packet::PacketDevice>>;
     /// The Internet protocols.
     fn network(&self) -> Rc<dyn Network>;
-    /// How long a core has been busy, by [part](crate::cpu::Part::ALL).
+    /// Busy time of a core by [part](crate::cpu::Part::ALL).
     fn busy(&self, cpu: CpuId) -> [Duration; crate::cpu::Part::ALL.len()];
-    /// Writes a line into the kernel's log.
+    /// Writes a line to the kernel log.
     fn log(&self, line: String);
 }

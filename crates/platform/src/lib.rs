@@ -1,13 +1,11 @@
-//! The two faces of the platform, as traits.
+//! The two interfaces of the platform, as traits.
 //!
-//! [`device`] is what a device model sees: its configuration space, accesses to
-//! its BARs, DMA, interrupts, reset and time. A model written against it runs
-//! unchanged on the simulated fabric and on a back-end without timing.
+//! [`device`] is the interface of device models: configuration space, BAR accesses, DMA, interrupts, reset and time.
+//! A model written against it runs unchanged on the simulated fabric and on a back-end without timing.
 //!
-//! The other modules are what a driver and a program see. They name no
-//! simulator and no hardware: a driver written against them cannot tell whose
-//! function it drives. A driver begins with [`pci::PciDriver`]; what its work
-//! costs it says to the [`cpu::Cpu`] that it is called with.
+//! The other modules are the interface of drivers and programs. They contain no simulator and no hardware, so a
+//! driver cannot tell whose function it drives. Start with [`pci::PciDriver`]. A driver charges its CPU costs to the
+//! [`cpu::Cpu`] that it is called with.
 
 pub mod block;
 pub mod costs;

@@ -1,27 +1,27 @@
 //! A spinlock between cores.
 //!
-//! Code of a simulated kernel never runs into itself between two waits, so that nothing need be locked for the sake of
-//! its data. But a core may be ahead of another on its own clock: who takes the lock waits until whoever had it before
-//! has let it go, as it would on hardware, and what both do to a device happens in that order: the release is seen
-//! when the holder's uncached stores have been accepted. Taking it is a locked instruction, which waits for the core's own.
+//! Simulated kernel code is never interrupted between two waits, so its data needs no locks. But cores may be ahead
+//! of each other on their own clocks. A core that takes the lock waits until the previous holder has released it, as
+//! on hardware, and their accesses to a device come in that order: a release is visible once the holder's uncached
+//! stores have been accepted. Taking the lock is a locked instruction, which also waits for the core's own stores.
 
 use core::cell::Cell;
 
 use crate::cpu::{Barrier, Cpu, Published};
 
-/// A lock, and who let it go last.
+/// A spinlock, with the point of its last release.
 #[derive(Default)]
 pub struct SpinLock(Cell<Published>);
 
-/// A lock that is held. Dropping it lets it go.
-#[must_use = "the lock is held as long as this lives"]
+/// A held lock, released on drop.
+#[must_use = "the lock is held until this is dropped"]
 pub struct Held<'a> {
     lock: &'a SpinLock,
     cpu: &'a Cpu,
 }
 
 impl SpinLock {
-    /// Waits for the lock, and takes it. Whoever has it already may take it again.
+    /// Waits for the lock and takes it. The holder may take it again.
     pub fn lock<'a>(&'a self, cpu: &'a Cpu) -> Held<'a> {
         cpu.barrier(Barrier::Locked);
         cpu.observe(&self.0.get());

@@ -1,4 +1,4 @@
-//! Memory as a driver gets it from its kernel.
+//! Memory, as a driver gets it from its kernel.
 
 use core::fmt;
 use core::ops::{Add, Sub};
@@ -8,17 +8,17 @@ use crate::cpu::Node;
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
-/// An address that the kernel that runs a driver calls physical: host-physical on a host, guest-physical
-/// in a virtual machine. Memory or, of a BAR, MMIO.
+/// A physical address from the view of the kernel: host-physical on a host, guest-physical in a virtual machine.
+/// Refers to memory or to a BAR.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PhysAddr(pub u64);
 
 impl PhysAddr {
-    /// Distance from the last multiple of `alignment`, a power of two.
+    /// Offset within a multiple of `alignment`, a power of two.
     pub const fn offset_in(self, alignment: u64) -> u64 {
         self.0 & (alignment - 1)
     }
-    /// The last multiple of `alignment`, a power of two, at or before it.
+    /// Rounds down to a multiple of `alignment`, a power of two.
     pub const fn align_down(self, alignment: u64) -> Self {
         Self(self.0 & !(alignment - 1))
     }
@@ -44,12 +44,12 @@ impl fmt::Debug for PhysAddr {
     }
 }
 
-/// Physically contiguous pages; give them back to the kernel that they came from.
+/// Physically contiguous pages of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pages {
-    /// Where they begin.
+    /// Address of the first page.
     pub start: PhysAddr,
-    /// There are 2 to the power of so many.
+    /// Log2 of the number of pages.
     pub order: u8,
 }
 
@@ -62,25 +62,25 @@ impl Pages {
     pub const fn is_empty(&self) -> bool {
         false
     }
-    /// The least order whose pages hold `bytes`.
+    /// The smallest order that holds `bytes`.
     pub const fn order_for(bytes: u64) -> u8 {
         bytes.div_ceil(PAGE).next_power_of_two().trailing_zeros() as u8
     }
 }
 
-/// On which node pages are taken.
+/// NUMA memory policy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Policy {
-    /// As the task that asks was told when it [began](crate::kernel::TaskParams::policy); [`Local`](Self::Local) if it was
-    /// not, and in interrupts.
+    /// The [policy](crate::kernel::TaskParams::policy) of the calling task; [`Local`](Self::Local) by default and in
+    /// interrupts.
     #[default]
     Task,
-    /// That of the core that asks, or the next one that has memory.
+    /// Node of the calling core, or the next one with free memory.
     Local,
-    /// This one, or the next one that has memory.
+    /// This node, or the next one with free memory.
     Preferred(Node),
-    /// This one, or none.
+    /// This node only.
     Bind(Node),
-    /// All in turn.
+    /// All nodes in turn.
     Interleave,
 }

@@ -1,4 +1,4 @@
-//! A device's registers, mapped.
+//! Memory-mapped registers of a device.
 
 use std::rc::Rc;
 
@@ -6,41 +6,41 @@ use crate::cpu::{Async, Cpu};
 use crate::error::Error;
 use crate::memory::PhysAddr;
 
-/// How a mapping is cached.
+/// Memory type of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MemoryType {
-    /// UC: every access is a TLP of its own of at most 8 bytes, in order. One flushes what write combining holds.
+    /// UC: each access is a TLP of at most 8 bytes, in order. Drains the write-combining buffers.
     #[default]
     Uncached,
-    /// WC: stores are collected in the core's buffers, a line in each. A full line leaves at once as one TLP, a part
-    /// of one when a barrier, an uncached access or another line's need of the buffer drives it out, in as many
-    /// TLPs as its bytes need. Lines leave in any order. Reads are uncached.
+    /// WC: stores are collected in line buffers of the core. A full line leaves at once as one TLP. A partial line
+    /// leaves when a barrier, an uncached access or another line's need for a buffer drives it out, in as many TLPs
+    /// as its bytes need. Lines leave in any order. Reads are uncached.
     WriteCombining,
-    /// WT: reads may come from a cache, stores go through and combine as with WC.
+    /// WT: reads may hit in a cache; stores go through and combine as with WC.
     WriteThrough,
-    /// WB: reads and writes may stay in a cache until the line is flushed; for memory.
+    /// WB: reads and writes may stay in a cache until the line is flushed. For memory.
     WriteBack,
 }
 
-/// A mapping as a kernel implements it for [`Mmio`].
+/// Implemented by kernels for [`Mmio`].
 pub trait MmioOps {
     /// Its length in bytes.
     fn length(&self) -> u64;
-    /// Where it is, for [`DmaOps::map_resource`](crate::dma::DmaOps::map_resource) by a peer.
+    /// Its address, for [`DmaOps::map_resource`](crate::dma::DmaOps::map_resource) of a peer.
     fn address(&self) -> PhysAddr;
-    /// Reads; the core waits for the answer. All ones if nothing answers.
+    /// Reads while the core waits. All ones if nothing answers.
     fn read<'a>(&'a self, cpu: &'a Cpu, offset: u64, into: &'a mut [u8]) -> Async<'a, ()>;
-    /// Reads with streaming loads of whole lines; the core waits for the last.
+    /// Reads whole lines with streaming loads; the core waits for the last one.
     fn read_stream<'a>(&'a self, cpu: &'a Cpu, offset: u64, into: &'a mut [u8]) -> Async<'a, ()>;
-    /// Writes, posted, with stores of at most 8 bytes.
+    /// Posted write with stores of at most 8 bytes.
     fn write(&self, cpu: &Cpu, offset: u64, from: &[u8]);
-    /// Writes, posted, with non-temporal stores of 16 bytes.
+    /// Posted write with non-temporal stores of 16 bytes.
     fn stream(&self, cpu: &Cpu, offset: u64, from: &[u8]);
-    /// Writes an aligned line, posted, as one TLP.
+    /// Posted write of an aligned line as one TLP.
     fn write_direct(&self, cpu: &Cpu, offset: u64, line: &[u8; 64]);
 }
 
-/// A driver's mapping of (part of) a BAR.
+/// A driver's mapping of a BAR or a part of it.
 #[derive(Clone)]
 pub struct Mmio(Rc<dyn MmioOps>);
 
@@ -55,18 +55,19 @@ impl Mmio {
         self.0.length()
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn address(&self) -> PhysAddr {
         self.0.address()
     }
 
-    /// Reads bytes; the core waits.
+    /// Reads bytes while the core waits.
     pub async fn read(&self, cpu: &Cpu, offset: u64, into: &mut [u8]) {
         self.0.read(cpu, offset, into).await;
     }
 
-    /// Reads bytes with streaming loads (`movntdqa`); the core waits for the last. From a write-combining mapping they
-    /// fetch a line of 64 bytes each, as many at once as the core has fill buffers; from others they are plain loads.
+    /// Reads bytes with streaming loads (`movntdqa`); the core waits for the last one. On write-combining mappings,
+    /// each load fetches a line of 64 bytes, as many in parallel as the core has fill buffers. On others these are
+    /// ordinary loads.
     pub async fn read_stream(&self, cpu: &Cpu, offset: u64, into: &mut [u8]) {
         self.0.read_stream(cpu, offset, into).await;
     }
@@ -85,35 +86,34 @@ impl Mmio {
         u64::from_le_bytes(bytes)
     }
 
-    /// Writes bytes, posted, as a loop of 8-byte stores does. What becomes of them is up to the mapping's
-    /// [`MemoryType`].
+    /// Posted write by 8-byte stores. The mapping's [`MemoryType`] determines the TLPs.
     pub fn write(&self, cpu: &Cpu, offset: u64, from: &[u8]) {
         self.0.write(cpu, offset, from);
     }
 
-    /// Writes a 32-bit register, posted.
+    /// Posted write of a 32-bit register.
     pub fn write_u32(&self, cpu: &Cpu, offset: u64, value: u32) {
         self.write(cpu, offset, &value.to_le_bytes());
     }
 
-    /// Writes a 64-bit register, posted.
+    /// Posted write of a 64-bit register.
     pub fn write_u64(&self, cpu: &Cpu, offset: u64, value: u64) {
         self.write(cpu, offset, &value.to_le_bytes());
     }
 
-    /// Writes bytes, posted, with non-temporal stores of 16 bytes (`movntdq`). To a write-combining mapping they
-    /// fill a buffer in fewer cycles; to an uncached one they are plain stores.
+    /// Posted write by non-temporal stores of 16 bytes (`movntdq`). On write-combining mappings they fill a buffer in
+    /// fewer cycles; on uncached ones they are ordinary stores.
     pub fn stream(&self, cpu: &Cpu, offset: u64, from: &[u8]) {
         self.0.stream(cpu, offset, from);
     }
 
-    /// Writes a line, posted, as exactly one TLP (`movdir64b`). `offset` is a multiple of 64. Not ordered with
+    /// Posted write of a line as exactly one TLP (`movdir64b`). `offset` must be a multiple of 64. Not ordered with
     /// other stores without a barrier.
     pub fn write_direct(&self, cpu: &Cpu, offset: u64, line: &[u8; 64]) {
         self.0.write_direct(cpu, offset, line);
     }
 
-    /// Reads a 32-bit register until `done`; [`Error::NoDevice`] when it reads all ones.
+    /// Reads a 32-bit register until `done` returns true; [`Error::NoDevice`] if it reads all ones.
     ///
     /// # Errors
     /// [`Error::TimedOut`] after `limit`.

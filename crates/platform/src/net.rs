@@ -1,4 +1,4 @@
-//! Network devices: what a driver offers and what it is asked.
+//! Network devices: the interface between stack and drivers.
 
 use std::rc::Rc;
 
@@ -12,133 +12,140 @@ pub use crate::packet::{Checksum, Fragment, Packet, PacketDevice, PacketOwner, P
 pub use wire::ethernet::MacAddr;
 use wire::pcie::FunctionAddress;
 
-/// What a network device can do.
+/// Features of a network device.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NetFeatures {
-    /// Sums checksums of sent packets.
+    /// Computes checksums of sent packets.
     pub tx_checksum: bool,
-    /// Checks those of received ones.
+    /// Verifies checksums of received packets.
     pub rx_checksum: bool,
-    /// Cuts TCP segments.
+    /// Segments TCP packets (TSO).
     pub tso: bool,
-    /// Most bytes of a packet to be cut.
+    /// Most bytes of a packet to segment.
     pub tso_max: u32,
     /// Most fragments of a packet.
     pub max_fragments: u16,
-    /// Spreads received packets over queues by their hash.
+    /// Spreads received packets over queues by a hash of the flow (RSS).
     pub rss: bool,
     /// Steers flows to queues (for ARFS).
     pub flow_steering: bool,
 }
 
-/// What has passed a network device, as its kernel counts.
+/// Packet counters of a network device, kept by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetCounters {
-    /// Packets that were received.
+    /// Packets received.
     pub rx_packets: u64,
-    /// Their bytes, without check sequence.
+    /// Bytes of those, without check sequence.
     pub rx_bytes: u64,
-    /// Received packets that nobody wanted.
+    /// Received packets without a receiver.
     pub rx_unwanted: u64,
-    /// Packets given to the driver.
+    /// Packets passed to the driver.
     pub tx_packets: u64,
-    /// Their bytes, without check sequence.
+    /// Bytes of those, without check sequence.
     pub tx_bytes: u64,
-    /// Packets that the driver has reported as gone.
+    /// Packets that the driver has completed.
     pub tx_done: u64,
-    /// Packets dropped because the queue before the driver was full.
+    /// Packets dropped because the queue in front of the driver was full.
     pub tx_dropped: u64,
-    /// Packets dropped because the device was down, gone or without carrier.
+    /// Packets dropped because the device was down, removed or without a link.
     pub tx_no_link: u64,
-    /// How often a packet had to wait because the driver's ring was full.
+    /// Times that packets had to wait because the driver's ring was full.
     pub tx_stopped: u64,
-    /// How often a packet had to wait because the driver had bytes enough.
+    /// Times that packets had to wait because of the driver's byte limit.
     pub tx_limited: u64,
-    /// How often a sending queue was stuck.
+    /// Times that a TX queue was stuck.
     pub tx_timeouts: u64,
-    /// Time that the driver took to take packets: descriptors, mappings, doorbells.
+    /// CPU time of the driver for accepting packets: descriptors, mappings, doorbells.
     pub tx_driver: Duration,
 }
 
-/// What a device and its driver have counted of sending since the driver came.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TxStatistics {
-    /// Frames that the device has sent.
-    pub frames: u64,
-    /// Frames that it could not send: bad descriptors, failed reads.
-    pub failed: u64,
-    /// Frames that it dropped for want of a carrier.
-    pub no_carrier: u64,
-    /// Packets that were in the device when it was stopped or reset.
-    pub lost: u64,
-    /// Packets that the driver could not give it: wrong fragments, no mapping.
-    pub refused: u64,
-    /// How often the device was reset.
-    pub resets: u64,
-    /// Packets sent by programmed I/O.
-    pub lines: u64,
-    /// Packets by descriptor though programmed I/O is chosen, because their queue has no way for it.
-    pub no_lines: u64,
-    /// Packets by descriptor because they are too long for programmed I/O.
-    pub too_long: u64,
-    /// Packets by programmed I/O that the device has given up, as their lines did not come or were mixed.
-    pub lines_dropped: u64,
-    /// Numbers of such packets that it has missed: of those that it has given up, and of those that never began.
-    pub lines_missing: u64,
+/// Counters that only some devices have: name and value.
+pub type OwnCounters = Vec<(&'static str, u64)>;
+
+/// Adds counters to those of the same name.
+pub fn add_own_counters(sums: &mut OwnCounters, more: &OwnCounters) {
+    for (name, value) in more {
+        match sums.iter_mut().find(|(known, _)| known == name) {
+            Some((_, sum)) => *sum += value,
+            None => sums.push((name, *value)),
+        }
+    }
 }
 
-/// What else a device has counted since the driver came, which no sender needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// Transmit counters of a device and its driver since the driver was loaded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TxStatistics {
+    /// Frames sent by the device.
+    pub frames: u64,
+    /// Frames that the device failed to send: bad descriptors, failed reads.
+    pub failed: u64,
+    /// Frames dropped by the device for lack of a link.
+    pub no_carrier: u64,
+    /// Packets in the device when it was stopped or reset.
+    pub lost: u64,
+    /// Packets refused by the driver: too many fragments, no mapping.
+    pub refused: u64,
+    /// Device resets.
+    pub resets: u64,
+    /// Packets that the device accepted and dropped for other reasons.
+    pub dropped: u64,
+    /// The driver's own counters.
+    pub own: OwnCounters,
+}
+
+/// Other counters of a device since the driver was loaded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceStatistics {
-    /// Received frames that it dropped because their queue had no buffer.
+    /// Received frames dropped because their queue had no buffer.
     pub rx_no_buffer: u64,
-    /// Received frames that it dropped because its own memory was full.
+    /// Received frames dropped because the device's own memory was full.
     pub rx_overflow: u64,
-    /// Received frames with a wrong check sequence.
+    /// Received frames with a bad check sequence.
     pub rx_damaged: u64,
     /// Received frames that were too short or too long.
     pub rx_length_errors: u64,
-    /// Received frames for nobody here.
+    /// Received frames for other addresses.
     pub rx_filtered: u64,
-    /// Received frames whose queue does not run.
+    /// Received frames whose queue is stopped.
     pub rx_no_queue: u64,
-    /// How often it has given up waiting for a line.
-    pub line_waits: u64,
+    /// The driver's own counters.
+    pub own: OwnCounters,
 }
 
-/// What a network device is.
+/// Fixed properties of a network device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NetLimits {
     /// Prefix of the device's name.
     pub kind: &'static str,
-    /// Its address.
+    /// Ethernet address.
     pub mac: MacAddr,
-    /// Sending queues.
+    /// Number of TX queues.
     pub tx_queues: u16,
-    /// Receiving queues.
+    /// Number of RX queues.
     pub rx_queues: u16,
-    /// Largest packet without its Ethernet header.
+    /// Largest MTU.
     pub max_mtu: u16,
-    /// Speed of its port.
+    /// Port speed.
     pub speed: BitRate,
-    /// What it can do.
+    /// Features.
     pub features: NetFeatures,
-    /// The node that its function is near to (`/sys/class/net/eth0/device/numa_node`); none of a device without a function.
+    /// Node of its function (`/sys/class/net/eth0/device/numa_node`); `None` without a function.
     pub node: Option<Node>,
 }
 
-/// How long the interrupt of a pair of queues waits for more packets (`ethtool -C`).
+/// Interrupt moderation of a queue pair (`ethtool -C`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Coalescing {
-    /// Longest wait from a packet to its interrupt.
+    /// Longest delay from a packet to its interrupt.
     pub time: Duration,
-    /// Packets after which it comes at once; 0 for no limit.
+    /// Packets after which the interrupt is raised at once; 0 for no limit.
     pub packets: u32,
-    /// The device shortens the wait when there is little to do.
+    /// Whether the device shortens the delay at low load.
     pub adaptive: bool,
 }
 
-/// A flow, as steering tables know it.
+/// A flow in a steering table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FlowKey {
     /// IP protocol number.
@@ -151,87 +158,87 @@ pub struct FlowKey {
     pub ports: (u16, u16),
 }
 
-/// A rule of a steering table.
+/// ID of a steering rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RuleId(pub u32);
 
-/// A driver's network device.
+/// A network device of a driver.
 pub trait NetDriver {
-    /// What cannot be changed of it: address, queues, lengths.
+    /// Fixed properties: address, queues, sizes.
     fn limits(&self) -> NetLimits;
 
-    /// Starts it: rings, interrupts, link.
+    /// Opens the device: rings, interrupts, link.
     fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
 
-    /// Stops it. No packet is delivered, and none sent stays unreleased, after this.
+    /// Closes the device. Afterwards no packet is delivered, and all sent packets have been released.
     fn stop<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
 
-    /// Sends a packet on a queue. With `more`, others follow at once and the doorbell can wait.
+    /// Sends a packet on a queue. With `more`, others follow at once and the doorbell may be delayed.
     ///
     /// # Errors
-    /// Gives the packet back if the queue is full; [`NetCore::wake_queue`] says when it is not.
+    /// Returns the packet if the queue is full; [`NetCore::wake_queue`] follows when it is not.
     fn transmit(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet>;
 
-    /// Rings the doorbell for what was sent with `more`, as no other packet follows after all.
+    /// Rings the doorbell for packets sent with `more`, since no other packet follows after all.
     fn flush(&self, cpu: &Cpu, queue: u16) {
         let _ = (cpu, queue);
     }
 
-    /// A sending queue has been full for too long: whatever it takes to make it go on, in a task.
+    /// A TX queue has been full for too long: recovers it, in a task.
     fn timed_out<'a>(&'a self, cpu: &'a Cpu, queue: u16) -> Async<'a, ()> {
         let _ = (cpu, queue);
         Box::pin(async {})
     }
 
-    /// What was sent and what was not, by the device's own registers (as `ethtool -S` reads them).
+    /// Transmit counters, read from the device (like `ethtool -S`).
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
         let _ = cpu;
         Box::pin(async { TxStatistics::default() })
     }
 
-    /// What else the device has counted, by its own registers.
+    /// Other counters, read from the device.
     fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
         let _ = cpu;
         Box::pin(async { DeviceStatistics::default() })
     }
 
-    /// The core at which a sending queue is at home (XPS).
+    /// The TX queue of a core (XPS).
     fn tx_queue_for(&self, cpu: CpuId) -> u16;
 
-    /// Turns features on or off; gives what is on afterwards.
+    /// Turns features on or off. Returns those that are on afterwards.
     fn set_features(&self, cpu: &Cpu, wanted: &NetFeatures) -> NetFeatures;
 
-    /// The receiving queue that is polled on a core, or near it (ARFS).
+    /// The RX queue polled on a core, or near it (ARFS).
     fn rx_queue_for(&self, cpu: CpuId) -> u16 {
         self.tx_queue_for(cpu)
     }
 
-    /// The nodes to which it is local: several if its functions are at several.
+    /// Nodes local to it; several if its functions are at several nodes.
     fn nodes(&self) -> Vec<Node> {
         self.limits().node.into_iter().collect()
     }
 
-    /// Packets that may wait in a receiving queue, at most: buffers that the device has. None if that is not known.
+    /// Most packets that an RX queue can hold, which is its number of buffers; `None` if unknown.
     fn rx_outstanding(&self, queue: u16) -> Option<u32> {
         let _ = queue;
         None
     }
 
-    /// Sets which queue each value of the RSS hash goes to.
+    /// Sets the RSS indirection table.
     ///
     /// # Errors
-    /// If the device cannot.
+    /// If the device has none.
     fn set_indirection(&self, cpu: &Cpu, table: &[u16]) -> Result<(), Error> {
         let _ = (cpu, table);
         Err(Error::NotSupported)
     }
 
-    /// Takes packets of any address, not just its own.
+    /// Accepts packets for any address (promiscuous mode).
     fn set_promiscuous(&self, cpu: &Cpu, on: bool) {
         let _ = (cpu, on);
     }
 
-    /// Steers a flow to a receiving queue (ARFS), or elsewhere than before. Rules outlive a reset of the device.
+    /// Steers a flow to an RX queue (ARFS), or changes its queue. Rules survive a device reset.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the table is full, [`Error::NotSupported`] if there is none.
@@ -240,40 +247,40 @@ pub trait NetDriver {
         Err(Error::NotSupported)
     }
 
-    /// Forgets a rule.
+    /// Removes a rule.
     fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
         let _ = (cpu, rule);
     }
 
-    /// Takes frames for a further Ethernet address, into a queue of its own (VMDq), or into another one than before: none of them
-    /// passes another. Without a queue they are not taken any more. It outlives a reset of the device.
+    /// Accepts frames for a further Ethernet address into a queue of its own (VMDq), or changes its queue without
+    /// reordering frames. `None` removes the address. Survives a device reset.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the table is full, [`Error::NotSupported`] if there is none, [`Error::Invalid`] if there is no such
-    /// queue, [`Error::Busy`] if the device is not open.
+    /// [`Error::NoSpace`] if the table is full, [`Error::NotSupported`] if there is none, [`Error::Invalid`] if there
+    /// is no such queue, [`Error::Busy`] if the device is closed.
     fn set_address(&self, cpu: &Cpu, mac: MacAddr, queue: Option<u16>) -> Result<(), Error> {
         let _ = (cpu, mac, queue);
         Err(Error::NotSupported)
     }
 
-    /// What polls a pair of queues; none if there is no such pair.
+    /// Poll handle of a queue pair; `None` if there is no such pair.
     fn poll_of(&self, queue: u16) -> Option<NapiHandle> {
         let _ = queue;
         None
     }
 
-    /// The interrupt of a pair of queues; none if there is no such pair.
+    /// Interrupt of a queue pair; `None` if there is no such pair.
     fn interrupt_of(&self, queue: u16) -> Option<Irq> {
         let _ = queue;
         None
     }
 
-    /// Which queue each value of the RSS hash goes to; empty if there is no such table.
+    /// RSS indirection table; empty if there is none.
     fn indirection(&self) -> Vec<u16> {
         Vec::new()
     }
 
-    /// Sets how long the interrupt of a pair of queues waits, from now on and over resets.
+    /// Sets the interrupt moderation of a queue pair. Survives resets.
     ///
     /// # Errors
     /// [`Error::NotSupported`] if the device cannot, [`Error::Invalid`] if there is no such queue.
@@ -282,73 +289,73 @@ pub trait NetDriver {
         Err(Error::NotSupported)
     }
 
-    /// How long it waits; `None` if nobody knows.
+    /// Interrupt moderation of a queue pair; `None` if unknown.
     fn coalescing(&self, queue: u16) -> Option<Coalescing> {
         let _ = queue;
         None
     }
 
-    /// The PCI function behind it.
+    /// PCI function of the device.
     fn function(&self) -> Option<FunctionAddress> {
         None
     }
 
-    /// What its device is to be called; if nobody cares, its kind with a number.
+    /// Preferred device name; by default its kind and a number.
     fn name(&self) -> Option<String> {
         None
     }
 }
 
-/// A network device that one program has for itself and polls, past the kernel (DPDK's drivers).
+/// A network device that one program owns and polls, bypassing the kernel (DPDK).
 pub trait PollDevice {
-    /// Takes it.
+    /// Takes the device from the kernel.
     ///
     /// # Errors
-    /// [`Error::Busy`] if the kernel uses it, or another program; what the device says.
+    /// [`Error::Busy`] if the kernel or another program uses it, or the device's error.
     fn start<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
-    /// Takes received packets, until `into` has so many or no more are there.
+    /// Takes received packets until `into` has `most`, or there are no more.
     fn receive(&self, cpu: &Cpu, into: &mut Vec<Packet>, most: usize);
-    /// Sends packets and gives the device buffers again; packets for which there is no room are left.
+    /// Sends packets and posts free buffers. Packets without room stay in `packets`.
     fn send(&self, cpu: &Cpu, packets: &mut Vec<Packet>);
 }
 
-/// The file by which programs find such a device.
+/// File by which programs find such a device.
 pub struct PollFile(pub Rc<dyn PollDevice>);
 
-/// Who stands above a network device in place of the stack: a device that is made of others (Linux: `rx_handler`, and the
-/// notifications of network devices).
+/// A stacked device above a network device, in place of the stack (Linux: `rx_handler`, and network device
+/// notifications).
 pub trait NetUpper {
-    /// The device has received a packet on a queue, in the poll of `napi`.
+    /// A packet was received on a queue, in the poll of `napi`.
     fn receive(&self, cpu: &Cpu, napi: &NapiHandle, queue: u16, packet: Packet);
-    /// A poll of a receiving queue ends, as in [`NetCore::poll_end`].
+    /// A poll of an RX queue ends, as in [`NetCore::poll_end`].
     fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool);
-    /// Packets of a sending queue have left, or have failed.
+    /// Packets of a TX queue were sent or have failed.
     fn sent(&self, cpu: &Cpu, queue: u16, packets: u32, bytes: u64);
-    /// A sending queue has room again.
+    /// A TX queue has room again.
     fn queue_woken(&self, cpu: &Cpu, queue: u16);
-    /// The device's link came up or went down, or the device has gone.
+    /// The link went up or down, or the device is gone.
     fn changed(&self);
 }
 
-/// What a network driver hands things to.
+/// The kernel's interface for network drivers.
 pub trait NetCore {
-    /// The device's name.
+    /// Device name.
     fn name(&self) -> String;
     /// A packet was received on a queue, in the poll of `napi`.
     fn receive(&self, cpu: &Cpu, napi: &NapiHandle, queue: u16, packet: Packet);
-    /// A poll of a receiving queue ends: what was held back to be coalesced goes on. `emptied` if the device had
-    /// written nothing more to the queue when it was looked at last, just now.
+    /// A poll of an RX queue ends: passes on coalesced packets. `emptied` if the device had written nothing more to
+    /// the queue just now.
     fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool) {
         let _ = (cpu, queue, emptied);
     }
-    /// Packets of a sending queue have left, or have failed.
+    /// Packets of a TX queue were sent or have failed.
     fn sent(&self, cpu: &Cpu, queue: u16, packets: u32, bytes: u64) {
         let _ = (cpu, queue, packets, bytes);
     }
-    /// A sending queue has room again.
+    /// A TX queue has room again.
     fn wake_queue(&self, cpu: &Cpu, queue: u16);
-    /// The link came up or went down.
+    /// The link went up or down.
     fn set_carrier(&self, up: bool);
-    /// Takes the device back.
+    /// Removes the device.
     fn unregister<'a>(self: Rc<Self>, cpu: &'a Cpu) -> Async<'a, ()>;
 }

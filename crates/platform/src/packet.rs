@@ -1,4 +1,4 @@
-//! Packets, and network devices as programs that make their own frames see them.
+//! Packets, and network devices as seen by programs that make their own frames.
 
 use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,84 +10,84 @@ use crate::memory::{Pages, PhysAddr};
 use crate::net::{Coalescing, DeviceStatistics, NetCounters, NetDriver, NetLimits, NetUpper, TxStatistics};
 use crate::sync::WaitQueue;
 
-/// A piece of a packet.
+/// A contiguous piece of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fragment {
-    /// The pages it lies in, for the packet's [owner](Packet::owner).
+    /// The pages that contain it, for the packet's [owner](Packet::owner).
     pub pages: Option<Pages>,
-    /// Where it begins.
+    /// Start address.
     pub at: PhysAddr,
     /// Bytes.
     pub length: u32,
 }
 
-/// What a device found about checksums of a received packet, or is to do for a sent one.
+/// Checksum state of a received packet, or checksum request for a sent one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checksum {
-    /// Nothing.
+    /// Not checked; nothing to do.
     #[default]
     None,
-    /// Received: it was right.
+    /// Received: verified by the device.
     Good,
-    /// To send: sum from `start` to the end and put it `offset` bytes behind.
+    /// To send: sum from `start` to the end and store the result.
     Offload {
-        /// Where the sum begins.
+        /// Where the sum starts.
         start: u16,
-        /// Where it goes, from there.
+        /// Where to store it, relative to `start`.
         offset: u16,
     },
 }
 
-/// Whose a packet's buffers are.
+/// Owner of a packet's buffers.
 pub trait PacketOwner {
-    /// The packet has been sent, dropped or consumed: its buffers can be used again.
+    /// The packet was sent, dropped or consumed; its buffers can be reused.
     fn released(&self, cpu: &Cpu, packet: &mut Packet);
 }
 
-/// Packets that must not pass each other: those of a socket.
+/// Packets of a socket, which have to stay in order.
 #[derive(Default)]
 pub struct TxFlow {
-    /// The sending queue that they go to.
+    /// The TX queue that they use.
     pub queue: Cell<Option<u16>>,
-    /// Those that have not been [released](Packet::release): while there are any, the queue stays.
+    /// Packets not yet [released](Packet::release). The queue only changes when there are none.
     pub outstanding: Cell<u32>,
-    /// Their bytes.
+    /// Bytes of those.
     pub bytes: Cell<u64>,
 }
 
-/// A packet. Every one is [released](Self::release) once, by whoever has it then.
+/// A packet. It is [released](Self::release) exactly once, by whoever holds it last.
 #[derive(Default)]
 pub struct Packet {
-    /// Its bytes, in order; the headers lie in the first fragment.
+    /// Data in order; the headers are in the first fragment.
     pub fragments: Vec<Fragment>,
     /// Checksum state.
     pub checksum: Checksum,
-    /// To send: payload bytes of each segment, 0 if it is not to be cut (TSO). Received: of each coalesced.
+    /// To send: payload bytes per segment, 0 for no segmentation (TSO). Received: payload per coalesced segment.
     pub segment: u16,
-    /// Length of the headers that each segment repeats.
+    /// Length of the headers, which each segment repeats.
     pub headers: u16,
     /// Received: the RSS hash.
     pub hash: u32,
-    /// No packet of its flow is under way: it may take another queue and none passes another.
+    /// May be sent on another queue without regard to earlier packets of its flow.
     pub may_reorder: bool,
-    /// To send: whom it must not pass; set it by [`join`](Self::join).
+    /// To send: the flow that has to stay in order; set by [`join`](Self::join).
     pub flow: Option<Rc<TxFlow>>,
-    /// Whose buffers they are. Packets of one owner may be put together.
+    /// Owner of the buffers. Packets of one owner may be joined.
     pub owner: Option<Rc<dyn PacketOwner>>,
 }
 
 impl Packet {
-    /// A packet of one piece.
+    /// A packet of one fragment.
     pub fn of(fragment: Fragment, owner: Option<Rc<dyn PacketOwner>>) -> Self {
         Self { fragments: vec![fragment], owner, ..Self::default() }
     }
 
-    /// Bytes in all.
+    /// Total length (bytes).
     pub fn length(&self) -> u32 {
         self.fragments.iter().map(|f| f.length).sum()
     }
 
-    /// Makes it one of a flow's.
+    /// Adds the packet to a flow.
     pub fn join(&mut self, flow: &Rc<TxFlow>) {
         self.may_reorder = flow.outstanding.get() == 0;
         flow.outstanding.set(flow.outstanding.get() + 1);
@@ -95,7 +95,7 @@ impl Packet {
         self.flow = Some(Rc::clone(flow));
     }
 
-    /// Lets its buffers go.
+    /// Returns its buffers to their owner.
     pub fn release(mut self, cpu: &Cpu) {
         if let Some(flow) = self.flow.take() {
             flow.outstanding.set(flow.outstanding.get().saturating_sub(1));
@@ -106,12 +106,12 @@ impl Packet {
         }
     }
 
-    /// Its first bytes, loaded through the caches; gives how many there were.
+    /// Loads its first bytes through the caches. Returns how many there were.
     pub fn load(&self, cpu: &Cpu, into: &mut [u8]) -> usize {
         self.load_from(cpu, 0, into)
     }
 
-    /// As [`load`](Self::load), behind its first `skipped` bytes.
+    /// As [`load`](Self::load), starting behind `skipped` bytes.
     pub fn load_from(&self, cpu: &Cpu, skipped: usize, into: &mut [u8]) -> usize {
         let (mut filled, mut skipped) = (0, skipped as u64);
         for fragment in &self.fragments {
@@ -127,7 +127,7 @@ impl Packet {
     }
 }
 
-/// Received packets that wait for a program.
+/// A queue of received packets for a program.
 pub struct PacketQueue {
     ether_type: Option<u16>,
     depth: usize,
@@ -137,7 +137,7 @@ pub struct PacketQueue {
 }
 
 impl PacketQueue {
-    /// For kernels: takes packets of one type or of all, `depth` at most.
+    /// For kernels: a queue for one EtherType, or all, of at most `depth` packets.
     pub fn new(ether_type: Option<u16>, depth: usize) -> Rc<Self> {
         Rc::new(Self {
             ether_type,
@@ -148,12 +148,12 @@ impl PacketQueue {
         })
     }
 
-    /// For kernels: whether a packet of this type is wanted.
+    /// For kernels: whether the queue accepts this type.
     pub fn wants(&self, ether_type: u16) -> bool {
         self.ether_type.is_none_or(|wanted| wanted == ether_type)
     }
 
-    /// For kernels: a packet arrived.
+    /// For kernels: adds a received packet.
     pub fn put(&self, cpu: &Cpu, packet: Packet) {
         if self.packets.borrow().len() >= self.depth {
             self.dropped.set(self.dropped.get() + 1);
@@ -164,7 +164,7 @@ impl PacketQueue {
         self.arrived.wake_one();
     }
 
-    /// The next packet, if one is there. Who takes it releases it.
+    /// Takes the next packet, if any. The caller releases it.
     pub fn try_take(&self) -> Option<Packet> {
         self.packets.borrow_mut().pop_front()
     }
@@ -174,70 +174,70 @@ impl PacketQueue {
         self.arrived.wait_for(|| self.try_take()).await
     }
 
-    /// Packets that found no room.
+    /// Packets dropped because the queue was full.
     pub fn dropped(&self) -> u64 {
         self.dropped.get()
     }
 }
 
-/// A network device as programs that make their own frames see it.
+/// A network device as seen by programs that make their own frames.
 pub trait PacketDevice {
-    /// As `ip link` shows it, such as `eth0`.
+    /// Name as in `ip link`, such as `eth0`.
     fn name(&self) -> String;
-    /// What cannot be changed of it: address, queues, lengths.
+    /// Fixed properties: address, queues, sizes.
     fn limits(&self) -> NetLimits;
-    /// Whether something is at the other end of its cable.
+    /// Whether its link is up.
     fn has_carrier(&self) -> bool;
-    /// What has passed it.
+    /// Packet counters.
     fn counters(&self) -> NetCounters;
-    /// What its device and its driver have counted of sending; nothing if they have gone.
+    /// Transmit counters of device and driver; zero if they are gone.
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics>;
-    /// What else its device has counted; nothing if it has gone.
+    /// Other counters of the device; zero if it is gone.
     fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics>;
-    /// Starts it.
+    /// Opens the device.
     ///
     /// # Errors
-    /// If the driver cannot; [`Error::NoDevice`] if it is gone.
+    /// If the driver fails; [`Error::NoDevice`] if it is gone.
     fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
-    /// `ip link set down`: no packet passes until it is opened again.
+    /// Closes the device (`ip link set down`).
     fn stop<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
-    /// The sending queue at home on a core.
+    /// The TX queue of a core.
     fn tx_queue_for(&self, cpu: &Cpu) -> u16;
-    /// Sends a frame as the stack does: through the queue before the driver.
+    /// Sends a frame as the stack does, through the queue in front of the driver.
     ///
     /// # Errors
     /// If it was dropped; it has been released.
     fn send(&self, cpu: &Cpu, packet: Packet, more: bool) -> Result<(), Error>;
-    /// Gives a frame straight to the driver, as Linux's pktgen does. Nobody else may send by that queue.
+    /// Passes a frame directly to the driver, like Linux's pktgen. Nothing else may use that queue.
     ///
     /// # Errors
-    /// Gives the packet back if the queue is full or there is no carrier.
+    /// Returns the packet if the queue is full or the link is down.
     fn send_directly(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet>;
-    /// Waits until a queue that was full has room, or `false` if the device has gone or has no carrier.
+    /// Waits until a full queue has room; `false` if the device is gone or its link is down.
     fn room(&self, queue: u16) -> Async<'_, bool>;
-    /// From now on takes received frames of an EtherType, or all, from the stack; until the queue is dropped.
+    /// Diverts received frames of an EtherType, or all, from the stack, until the queue is dropped.
     fn listen(&self, ether_type: Option<u16>, depth: usize) -> Rc<PacketQueue>;
-    /// Sets which queue each value of the RSS hash goes to (`ethtool -X`), from now on and over resets.
+    /// Sets the RSS indirection table (`ethtool -X`). Survives resets.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if the device cannot, [`Error::Invalid`] if it has no such queue.
+    /// [`Error::NotSupported`] if the device has none, [`Error::Invalid`] if it has no such queue.
     fn set_indirection(&self, cpu: &Cpu, table: &[u16]) -> Result<(), Error>;
-    /// Sets how long the interrupt of a pair of queues waits (`ethtool -C`), from now on and over resets.
+    /// Sets the interrupt moderation of a queue pair (`ethtool -C`). Survives resets.
     ///
     /// # Errors
     /// [`Error::NotSupported`] if the device cannot, [`Error::Invalid`] if it has no such queue.
     fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error>;
-    /// That table; empty if there is none.
+    /// RSS indirection table; empty if there is none.
     fn indirection(&self) -> Vec<u16>;
-    /// How long it waits; `None` if nobody knows.
+    /// Interrupt moderation of a queue pair; `None` if unknown.
     fn coalescing(&self, queue: u16) -> Option<Coalescing>;
-    /// Takes frames of any address, not just its own.
+    /// Accepts frames for any address (promiscuous mode).
     fn set_promiscuous(&self, cpu: &Cpu, on: bool);
-    /// Its driver, for a device that is made of others; none if it has gone.
+    /// Its driver, for stacked devices; `None` if it is gone.
     fn driver(&self) -> Option<Rc<dyn NetDriver>>;
-    /// Puts somebody above it in place of the stack, for as long as it is there.
+    /// Attaches a stacked device in place of the stack, for as long as that lives.
     ///
     /// # Errors
-    /// [`Error::Busy`] if there is somebody.
+    /// [`Error::Busy`] if there is one already.
     fn set_upper(&self, upper: Weak<dyn NetUpper>) -> Result<(), Error>;
 }

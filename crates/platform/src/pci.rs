@@ -1,6 +1,6 @@
-//! PCI drivers and the functions that they are given.
+//! PCI drivers, and functions as they see them.
 //!
-//! A driver for a device that writes a word into host memory and interrupts when told to:
+//! Example: a driver for a device that writes a word to host memory and raises an interrupt on request:
 //!
 //! ```
 //! use std::rc::Rc;
@@ -71,7 +71,7 @@ use crate::kernel::Kernel;
 use crate::memory::PhysAddr;
 use crate::mmio::{MemoryType, Mmio};
 
-/// What a function says it is.
+/// Identity of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Identity {
     /// Vendor ID.
@@ -89,8 +89,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// From registers of configuration space (PCI base spec 7.5.1.1): vendor and device ID at 0, revision and class at 8,
-    /// and subsystem IDs at 0x2c, which bridges have not (0).
+    /// From configuration registers (PCI base spec 7.5.1.1): vendor and device ID at 0, revision and class at 8, and
+    /// subsystem IDs at 0x2c (0 for bridges, which have none).
     pub const fn from_registers(ids: u32, class: u32, subsystem: u32) -> Self {
         Self {
             vendor: ids as u16,
@@ -103,7 +103,7 @@ impl Identity {
     }
 }
 
-/// Which functions a driver is for. What is `None` may be anything.
+/// Selects the functions of a driver. `None` matches anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PciMatch {
     /// Vendor ID.
@@ -115,17 +115,17 @@ pub struct PciMatch {
 }
 
 impl PciMatch {
-    /// A vendor's device.
+    /// A device of a vendor.
     pub const fn device(vendor: u16, device: u16) -> Self {
         Self { vendor: Some(vendor), device: Some(device), class: None }
     }
 
-    /// Every function of a class, all 24 bits.
+    /// All functions of a class (24 bits).
     pub const fn class(class: u32) -> Self {
         Self { vendor: None, device: None, class: Some((class, 0xff_ffff)) }
     }
 
-    /// Whether a function is meant.
+    /// Whether a function matches.
     pub fn matches(&self, identity: &Identity) -> bool {
         self.vendor.is_none_or(|v| v == identity.vendor)
             && self.device.is_none_or(|d| d == identity.device)
@@ -133,59 +133,59 @@ impl PciMatch {
     }
 }
 
-/// Where a function's registers are.
+/// Location of a BAR.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BarRange {
-    /// First address.
+    /// Start address.
     pub start: PhysAddr,
     /// Bytes.
     pub length: u64,
-    /// Reads have no side effects.
+    /// Whether reads have no side effects.
     pub prefetchable: bool,
 }
 
-/// How badly a function is struck by an error.
+/// Severity of an error for a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChannelState {
     /// It still answers.
     Normal,
-    /// Accesses are blocked until it is reset.
+    /// Accesses are blocked until a reset.
     Frozen,
-    /// It is gone for good.
+    /// Permanently gone.
     Gone,
 }
 
-/// What a driver makes of an error.
+/// A driver's response to an error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Recovery {
-    /// It goes on.
+    /// Can continue.
     CanRecover,
-    /// It goes on after a reset.
+    /// Can continue after a reset.
     NeedReset,
-    /// It gives up.
+    /// Gives up.
     Disconnect,
 }
 
-/// A kind of device that a driver serves.
+/// A PCI driver.
 pub trait PciDriver {
-    /// As `lspci -k` shows it.
+    /// Name as shown by `lspci -k`.
     fn name(&self) -> &'static str;
-    /// Which functions it is for.
+    /// The functions that it supports.
     fn ids(&self) -> &[PciMatch];
-    /// Takes a function on. What it returns is asked when the function goes away.
+    /// Initialises a function. The returned binding is called when the function goes away.
     fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>>;
 }
 
-/// A driver's hold on one function.
+/// A driver bound to a function.
 pub trait PciBinding {
-    /// Gives the function back: ends what is under way, frees and unmaps everything. The function may be gone.
+    /// Releases the function: ends all activity, unmaps and frees everything. The function may be gone already.
     fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
 
-    /// Lets the function have `count` virtual functions, none for 0: what somebody wrote to `sriov_numvfs`. A driver that
-    /// is prepared for them calls [`enable_sriov`](PciOps::enable_sriov) and [`disable_sriov`](PciOps::disable_sriov).
+    /// Changes the number of virtual functions (a write to `sriov_numvfs`). A driver that supports them calls
+    /// [`enable_sriov`](PciOps::enable_sriov) and [`disable_sriov`](PciOps::disable_sriov).
     ///
     /// # Errors
-    /// [`Error::NotSupported`]; what the kernel says.
+    /// [`Error::NotSupported`], or the kernel's error.
     fn configure_sriov<'a>(&'a self, cpu: &'a Cpu, count: u16) -> Async<'a, Result<(), Error>> {
         let _ = (cpu, count);
         Box::pin(async { Err(Error::NotSupported) })
@@ -197,53 +197,53 @@ pub trait PciBinding {
         if state == ChannelState::Normal { Recovery::CanRecover } else { Recovery::Disconnect }
     }
 
-    /// The function has been reset after an error; its registers are as after power-on.
+    /// The function was reset after an error; its registers have power-on values.
     fn slot_reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Recovery> {
         let _ = cpu;
         Box::pin(async { Recovery::Disconnect })
     }
 
-    /// All functions have recovered.
+    /// All affected functions have recovered.
     fn resume(&self, cpu: &Cpu) {
         let _ = cpu;
     }
 }
 
-/// A function as a kernel implements it for [`PciDevice`].
+/// Implemented by kernels for [`PciDevice`].
 pub trait PciOps {
-    /// Where it is.
+    /// Segment and BDF.
     fn address(&self) -> FunctionAddress;
-    /// Vendor, device and class, as configuration space says.
+    /// Vendor, device and class.
     fn identity(&self) -> Identity;
-    /// The node that it is near to.
+    /// NUMA node.
     fn node(&self) -> Node;
-    /// The kernel that it belongs to.
+    /// Its kernel.
     fn kernel(&self) -> Rc<dyn Kernel>;
     /// Its DMA API.
     fn dma(&self) -> Rc<dyn DmaOps>;
-    /// Whether it has not been removed.
+    /// Whether it is present.
     fn is_present(&self) -> bool;
     /// Reads a doubleword of configuration space; all ones if nothing answers.
     fn config_read<'a>(&'a self, cpu: &'a Cpu, offset: u16) -> Async<'a, u32>;
-    /// Writes the bytes of a doubleword that `enables` names (1 for the lowest, 8 for the highest).
+    /// Writes the bytes of a doubleword selected by `enables` (1 for the lowest, 8 for the highest).
     fn config_write<'a>(&'a self, cpu: &'a Cpu, offset: u16, value: u32, enables: u8) -> Async<'a, ()>;
-    /// Where a capability is.
+    /// Offset of a capability.
     fn capability(&self, id: u8) -> Option<u16>;
-    /// Where an extended capability is.
+    /// Offset of an extended capability.
     fn extended_capability(&self, id: u16) -> Option<u16>;
     /// A BAR, 0 to 5.
     fn bar(&self, bar: u8) -> Option<BarRange>;
     /// Maps `length` bytes of a BAR.
     ///
     /// # Errors
-    /// If there is no such BAR or it is shorter.
+    /// If there is no such BAR, or it is too short.
     fn ioremap(&self, bar: u8, offset: u64, length: u64, kind: MemoryType) -> Result<Mmio, Error>;
-    /// Lets the function send requests, or not.
+    /// Turns bus mastering on or off.
     fn set_master<'a>(&'a self, cpu: &'a Cpu, on: bool) -> Async<'a, ()>;
-    /// Allocates `least` to `most` interrupts: MSI-X, else MSI, else the legacy one, which others may share.
+    /// Allocates `least` to `most` interrupts: MSI-X, else MSI, else the legacy one, which may be shared.
     ///
     /// # Errors
-    /// If there are fewer than `least`.
+    /// If fewer than `least` are available.
     fn alloc_irqs<'a>(
         &'a self,
         cpu: &'a Cpu,
@@ -251,18 +251,19 @@ pub trait PciOps {
         most: u16,
         affinity: Affinity,
     ) -> Async<'a, Result<Vec<Irq>, Error>>;
-    /// Allocates the legacy interrupt, whatever messages there are. It comes again as long as the function has a cause; one whose
-    /// handler asks for its thread comes again after that.
+    /// Allocates the legacy interrupt even if messages are available. It repeats as long as the function has a cause;
+    /// if its handler asks for the thread, after the thread has run.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if the function has none or it leads nowhere, [`Error::Busy`] if the function has interrupts.
+    /// [`Error::NotSupported`] if the function has none or it is not routed, [`Error::Busy`] if the function has
+    /// interrupts.
     fn alloc_intx<'a>(&'a self, cpu: &'a Cpu, affinity: Affinity) -> Async<'a, Result<Irq, Error>>;
-    /// Gives all interrupts back.
+    /// Frees all interrupts.
     fn free_irqs<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
-    /// Calls `handler` for an interrupt, and `thread` when the handler asks for it.
+    /// Sets the handler of an interrupt, and the thread that the handler can start.
     ///
     /// # Errors
-    /// If the interrupt is not the function's or is taken.
+    /// If the interrupt is not the function's, or has a handler.
     fn request_irq(
         &self,
         irq: Irq,
@@ -270,45 +271,45 @@ pub trait PciOps {
         handler: IrqHandler,
         thread: Option<IrqThread>,
     ) -> Result<(), Error>;
-    /// Holds an interrupt back in the function, or lets it go; one that came meanwhile comes then.
+    /// Masks or unmasks an interrupt in the function. A pending one is delivered when unmasked.
     fn mask_irq(&self, cpu: &Cpu, irq: Irq, masked: bool);
-    /// Lets an interrupt arrive at another core.
+    /// Moves an interrupt to another core.
     ///
     /// # Errors
-    /// If the core does not exist or has no vector left.
+    /// If the core does not exist or has no free vector.
     fn set_irq_affinity<'a>(&'a self, cpu: &'a Cpu, irq: Irq, to: CpuId) -> Async<'a, Result<(), Error>>;
-    /// Tells when an interrupt was moved to another core, by whomever, until it is freed.
+    /// Calls `moved` whenever the interrupt is moved to another core, until it is freed.
     fn on_irq_moved(&self, irq: Irq, moved: IrqMoved);
-    /// Calls the handler no more.
+    /// Removes the handler.
     fn free_irq(&self, irq: Irq);
-    /// Resets the function alone (FLR).
+    /// Resets the function only (FLR).
     fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
-    /// Lets requests that come as `requester` reach what the function's own do: a bridge passes on those of others under names
-    /// of its own (Linux: `pci_add_dma_alias`).
+    /// Lets requests with ID `requester` access what the function can: a bridge forwards requests of others under its
+    /// own IDs (Linux: `pci_add_dma_alias`).
     ///
     /// # Errors
-    /// [`Error::Busy`] if another function's requests come so, [`Error::NotSupported`].
+    /// [`Error::Busy`] if another function uses that ID, [`Error::NotSupported`].
     fn add_dma_alias(&self, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
         let _ = (cpu, requester);
         Err(Error::NotSupported)
     }
 
-    /// Ends that.
+    /// Undoes [`add_dma_alias`](Self::add_dma_alias).
     fn remove_dma_alias(&self, cpu: &Cpu, requester: Bdf) {
         let _ = (cpu, requester);
     }
 
-    /// Enables virtual functions and lets drivers have them.
+    /// Enables virtual functions and offers them to drivers.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if the function cannot have any, [`Error::Invalid`] if not so many, [`Error::Busy`] if it
-    /// has some, [`Error::NoSpace`] if there is no address space for them.
+    /// [`Error::NotSupported`] without SR-IOV, [`Error::Invalid`] if `count` is too large, [`Error::Busy`] if some
+    /// are enabled, [`Error::NoSpace`] if there is no address space for them.
     fn enable_sriov<'a>(&'a self, cpu: &'a Cpu, count: u16) -> Async<'a, Result<(), Error>>;
-    /// Takes all virtual functions from their drivers and disables them.
+    /// Unbinds and disables all virtual functions.
     fn disable_sriov<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
 }
 
-/// A function that a driver has been given.
+/// A function, as its driver sees it.
 #[derive(Clone)]
 pub struct PciDevice(Rc<dyn PciOps>);
 
@@ -327,8 +328,8 @@ impl PciDevice {
         self.ioremap(bar, 0, range.length, kind)
     }
 
-    /// Holds the legacy interrupt back if the function has a cause for one, or lets it go if it has none (Linux:
-    /// `pci_check_and_mask_intx`, `pci_check_and_unmask_intx`). Says whether it did.
+    /// Masks the legacy interrupt if the function has a cause, or unmasks it if it has none (Linux:
+    /// `pci_check_and_mask_intx`, `pci_check_and_unmask_intx`). Returns whether it did.
     pub async fn set_intx_masked_if_due(&self, cpu: &Cpu, masked: bool) -> bool {
         let word = self.config_read(cpu, header::COMMAND).await;
         let is_pending = word >> 16 & u32::from(header::STATUS_INTERRUPT) != 0;
@@ -337,7 +338,7 @@ impl PciDevice {
         }
         let disable = u32::from(header::COMMAND_INTX_DISABLE);
         let command = if masked { word | disable } else { word & !disable };
-        // The byte of the bit alone: the other one is the driver's.
+        // Write this byte only: the other one belongs to the driver.
         self.config_write(cpu, header::COMMAND, command, 2).await;
         true
     }

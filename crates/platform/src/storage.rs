@@ -1,4 +1,4 @@
-//! Block devices as programs open them: direct, many requests at once, or buffered by the page cache.
+//! Block devices for programs: direct I/O with many requests in parallel, or buffered I/O through the page cache.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,31 +10,31 @@ use crate::error::Error;
 use crate::memory::Policy;
 use crate::sync::WaitQueue;
 
-/// A direct request of a program (`O_DIRECT`, as io_uring or libaio take it).
+/// A direct request of a program (`O_DIRECT`, as with io_uring or libaio).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IoRequest {
-    /// What to do.
+    /// Operation.
     pub op: BlockOp,
-    /// Where on the device, in bytes: a multiple of its block.
+    /// Offset on the device (bytes), a multiple of its block size.
     pub offset: u64,
-    /// How many bytes: a multiple of its block. Reads and writes are as long as their memory.
+    /// Length (bytes), a multiple of the block size. Reads and writes have the length of their memory.
     pub length: u64,
-    /// The program's memory, in order, at multiples of four bytes.
+    /// The program's memory, in order, aligned to four bytes.
     pub memory: Vec<Segment>,
-    /// What the program knows it by.
+    /// Chosen by the program, returned with the completion.
     pub token: u64,
 }
 
-/// A request that has ended.
+/// A completed request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IoDone {
-    /// What the program knows it by.
+    /// The request's token.
     pub token: u64,
-    /// How it went.
+    /// Result.
     pub result: Result<(), Error>,
 }
 
-/// Where a program finds what of its requests has ended, in that order.
+/// A program's completion queue, in order of completion.
 #[derive(Default)]
 pub struct IoCompletions {
     done: RefCell<VecDeque<IoDone>>,
@@ -42,117 +42,117 @@ pub struct IoCompletions {
 }
 
 impl IoCompletions {
-    /// Nothing has ended.
+    /// An empty queue.
     pub fn new() -> Rc<Self> {
         Rc::default()
     }
 
-    /// For kernels: a request has ended.
+    /// For kernels: adds a completion.
     pub fn push(&self, done: IoDone) {
         self.done.borrow_mut().push_back(done);
         self.waiting.wake_one();
     }
 
-    /// The next that has ended.
+    /// Takes the next completion.
     pub fn try_next(&self) -> Option<IoDone> {
         self.done.borrow_mut().pop_front()
     }
 
-    /// Whether nothing has ended that has not been taken.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.done.borrow().is_empty()
     }
 
-    /// Lets who waits look again: at something else than what ends.
+    /// Wakes waiters to check their condition again.
     pub fn stir(&self) {
         self.waiting.wake_one();
     }
 
-    /// Waits until `ready`, asked again when something has ended and when somebody [stirs](Self::stir).
+    /// Waits until `ready`, which is checked after each completion and each [`stir`](Self::stir).
     pub async fn wait_until(&self, ready: impl Fn() -> bool) {
         self.waiting.wait_for(|| ready().then_some(())).await;
     }
 
-    /// Waits for the next that ends, and gives the core away meanwhile.
+    /// Waits for the next completion, giving up the core meanwhile.
     pub async fn next(&self) -> IoDone {
         self.waiting.wait_for(|| self.try_next()).await
     }
 }
 
-/// Pages of the page cache that stay where they are as long as this lives.
+/// Pinned pages of the page cache, released on drop.
 pub struct CachedRange {
-    /// The bytes asked for, in order.
+    /// The requested bytes, in order.
     pub segments: Vec<Segment>,
-    /// Lets them go.
+    /// Keeps the pages pinned.
     pub hold: Rc<dyn core::any::Any>,
 }
 
-/// What has passed through a block device.
+/// Counters of a block device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockCounters {
-    /// Requests given to the driver.
+    /// Requests passed to the driver.
     pub requests: u64,
-    /// Bytes that reads have brought.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Bytes that writes have taken.
+    /// Bytes written.
     pub written_bytes: u64,
-    /// Requests that another one was merged into.
+    /// Requests that were merged with another.
     pub merges: u64,
-    /// Pieces that requests were cut into, beyond the first.
+    /// Parts of split requests, beyond the first.
     pub splits: u64,
-    /// Requests that had to wait for a tag or a place in the driver's queue.
+    /// Requests that waited for a tag or for room in the driver's queue.
     pub waits: u64,
-    /// Requests that took too long.
+    /// Requests that timed out.
     pub timeouts: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// Requests with the driver.
+    /// Requests in the driver.
     pub in_flight: u64,
-    /// Pages of the page cache that hold what the device does not.
+    /// Dirty pages of the page cache.
     pub dirty_pages: u64,
     /// Pages of the page cache.
     pub cached_pages: u64,
-    /// Pages whose content could not be written, and is lost.
+    /// Pages that could not be written and were lost.
     pub lost_pages: u64,
 }
 
-/// A block device that a program has opened.
+/// A block device opened by a program.
 pub trait BlockFile {
-    /// As in `/dev`, such as `nvme0n1`.
+    /// Name as in `/dev`, such as `nvme0n1`.
     fn name(&self) -> String;
     /// Its size in bytes.
     fn bytes(&self) -> u64;
-    /// What offsets and lengths are multiples of, 512 or 4096.
+    /// Alignment of offsets and lengths: 512 or 4096.
     fn block_bytes(&self) -> u32;
-    /// What has passed through the device.
+    /// Counters of the device.
     fn counters(&self) -> BlockCounters;
 
-    /// Submits direct requests together: one system call, one doorbell for each queue. Each ends once, with success
-    /// or not, at `completions`.
+    /// Submits direct requests together: one system call, one doorbell per queue. Each completes exactly once, in
+    /// `completions`.
     fn submit(&self, cpu: &Cpu, requests: Vec<IoRequest>, completions: &Rc<IoCompletions>);
 
-    /// Looks for completions without waiting for interrupts; says how many there were.
+    /// Polls for completions. Returns how many there were.
     fn poll(&self, cpu: &Cpu) -> usize;
 
     /// Reads through the page cache into a program's memory.
     ///
     /// # Errors
-    /// If the range is beyond the end, there is no memory, or the device fails.
+    /// If the range exceeds the device, memory runs out, or the device fails.
     fn read<'a>(&'a self, cpu: &'a Cpu, offset: u64, into: &'a [Segment]) -> Async<'a, Result<(), Error>>;
 
-    /// Writes into the page cache from a program's memory.
+    /// Writes from a program's memory into the page cache.
     ///
     /// # Errors
     /// As [`read`](Self::read).
     fn write<'a>(&'a self, cpu: &'a Cpu, offset: u64, from: &'a [Segment]) -> Async<'a, Result<(), Error>>;
 
-    /// Makes everything that was written durable (`fsync`).
+    /// Makes all writes durable (`fsync`).
     ///
     /// # Errors
-    /// If anything written since the last call could not be made so.
+    /// If any write since the last call failed.
     fn sync<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
 
-    /// The page-cache pages of a range, read if need be into pages taken by `policy`: for `sendfile`.
+    /// Pins the page cache pages of a range, for `sendfile`. Missing ones are read into pages allocated by `policy`.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -164,7 +164,7 @@ pub trait BlockFile {
         policy: Policy,
     ) -> Async<'a, Result<CachedRange, Error>>;
 
-    /// Writes dirty pages back and drops all that nobody holds (`drop_caches`).
+    /// Writes back dirty pages and drops all unpinned ones (`drop_caches`).
     ///
     /// # Errors
     /// If writing back fails.

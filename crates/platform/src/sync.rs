@@ -1,4 +1,4 @@
-//! What drivers use to wait for each other, from the standard library's wakers alone.
+//! Synchronisation for tasks, built on the standard library's wakers.
 
 use core::cell::{Cell, RefCell};
 use core::future::{Future, poll_fn};
@@ -11,14 +11,14 @@ use units::Time;
 
 use crate::cpu::Cpu;
 
-/// Those who wait for something to change, in the order in which they came.
+/// Tasks that wait for a change, in order of arrival.
 #[derive(Default)]
 pub struct WaitQueue {
     waiting: RefCell<VecDeque<(u64, Waker)>>,
     next: Cell<u64>,
 }
 
-/// Takes a waiter that gave up out of its queue.
+/// Removes a waiter from the queue if it gives up.
 struct Place<'a> {
     queue: &'a WaitQueue,
     ticket: Option<u64>,
@@ -30,19 +30,19 @@ impl Drop for Place<'_> {
         let place = self.queue.waiting.borrow().iter().position(|(t, _)| *t == ticket);
         match place {
             Some(place) => drop(self.queue.waiting.borrow_mut().remove(place)),
-            // It was woken and gives up: somebody else shall look.
+            // It was woken but gives up: pass the wake-up on.
             None => self.queue.wake_one(),
         }
     }
 }
 
 impl WaitQueue {
-    /// Nobody waits.
+    /// An empty queue.
     pub const fn new() -> Self {
         Self { waiting: RefCell::new(VecDeque::new()), next: Cell::new(0) }
     }
 
-    /// Wakes the first who waits.
+    /// Wakes the first waiter.
     pub fn wake_one(&self) {
         let first = self.waiting.borrow_mut().pop_front();
         if let Some((_, waker)) = first {
@@ -50,7 +50,7 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiters.
     pub fn wake_all(&self) {
         let all = core::mem::take(&mut *self.waiting.borrow_mut());
         all.into_iter().for_each(|(_, waker)| waker.wake());
@@ -61,7 +61,7 @@ impl WaitQueue {
         self.waiting.borrow().is_empty()
     }
 
-    /// Waits until `ready` gives something; asked at once and after each wake-up.
+    /// Waits until `ready` returns a value; it is called at once and after each wake-up.
     pub async fn wait_for<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
         let mut place = Place { queue: self, ticket: None };
         poll_fn(|context| {
@@ -78,7 +78,7 @@ impl WaitQueue {
                 return Poll::Pending;
             }
             match place.ticket {
-                // It was woken, and somebody else was quicker: it keeps its place.
+                // Woken, but another task was faster: keep the place in the queue.
                 Some(ticket) => waiting.push_front((ticket, context.waker().clone())),
                 None => {
                     let ticket = self.next.replace(self.next.get() + 1);
@@ -92,7 +92,7 @@ impl WaitQueue {
     }
 }
 
-/// What `future` gives, or `None` if it has not by `deadline`.
+/// The result of `future`, or `None` at `deadline`.
 pub async fn until<T>(cpu: &Cpu, deadline: Time, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut timer = pin!(cpu.sleep_until(deadline));
@@ -103,7 +103,7 @@ pub async fn until<T>(cpu: &Cpu, deadline: Time, future: impl Future<Output = T>
     .await
 }
 
-/// One value from whoever finishes something to whoever waits for it.
+/// A single value passed from one task to another.
 pub struct Completion<T> {
     shared: Rc<(RefCell<Option<T>>, WaitQueue)>,
 }
@@ -121,18 +121,18 @@ impl<T> Default for Completion<T> {
 }
 
 impl<T> Completion<T> {
-    /// Not complete.
+    /// An empty completion.
     pub fn new() -> Self {
         Self { shared: Rc::new((RefCell::new(None), WaitQueue::new())) }
     }
 
-    /// Gives the value. A second one replaces a first that nobody has taken.
+    /// Sets the value. Replaces an earlier one that was not taken.
     pub fn complete(&self, value: T) {
         *self.shared.0.borrow_mut() = Some(value);
         self.shared.1.wake_one();
     }
 
-    /// The value, if it is there.
+    /// Takes the value, if there is one.
     pub fn try_take(&self) -> Option<T> {
         self.shared.0.borrow_mut().take()
     }
@@ -143,14 +143,14 @@ impl<T> Completion<T> {
     }
 }
 
-/// A number of permits: slots of a ring, tags, buffers.
+/// A counting semaphore: slots of a ring, tags, buffers.
 pub struct Semaphore {
     free: Cell<usize>,
     queue: WaitQueue,
 }
 
 impl Semaphore {
-    /// With so many permits.
+    /// Creates a semaphore with this number of permits.
     pub const fn new(permits: usize) -> Self {
         Self { free: Cell::new(permits), queue: WaitQueue::new() }
     }
@@ -162,18 +162,18 @@ impl Semaphore {
         free > 0
     }
 
-    /// Waits for a permit. Who takes it must [release](Self::release) it.
+    /// Waits for a permit. The caller has to [release](Self::release) it.
     pub async fn acquire(&self) {
         self.queue.wait_for(|| self.try_acquire().then_some(())).await;
     }
 
-    /// Gives a permit.
+    /// Returns a permit.
     pub fn release(&self) {
         self.free.set(self.free.get() + 1);
         self.queue.wake_one();
     }
 
-    /// Permits that nobody holds.
+    /// Free permits.
     pub fn available(&self) -> usize {
         self.free.get()
     }

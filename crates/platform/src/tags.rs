@@ -1,11 +1,11 @@
-//! Tags: the right to one of a hardware queue's places, for all block devices that share the queue.
+//! Tags for slots of a hardware queue, shared by all block devices that use the queue.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use crate::cpu::Cpu;
 
-/// Called once, when there may be a tag again.
+/// Called once, when a tag may be free.
 pub type TagWaiter = Box<dyn FnOnce(&Cpu)>;
 
 #[derive(Default)]
@@ -14,47 +14,47 @@ struct Queue {
     waiting: VecDeque<TagWaiter>,
 }
 
-/// The tags of a controller's hardware queues (Linux: `blk_mq_tag_set`). A driver makes one for each controller and
-/// gives it to all of its block devices, so that together they never ask for more than the controller has.
+/// The tags of a controller's hardware queues (Linux: `blk_mq_tag_set`). A driver creates one per controller and
+/// shares it among all its block devices, so that together they do not exceed the controller's limits.
 pub struct TagSet {
     queues: Vec<RefCell<Queue>>,
     depth: u16,
 }
 
 impl TagSet {
-    /// Tags below `depth` for each of so many queues, one of each at least.
+    /// Tags below `depth` for each of `queues` queues; at least one of each.
     pub fn new(queues: u16, depth: u16) -> Self {
         let depth = depth.max(1);
         let queue = || RefCell::new(Queue { free: (0..depth).rev().collect(), waiting: VecDeque::new() });
         Self { queues: (0..queues.max(1)).map(|_| queue()).collect(), depth }
     }
 
-    /// Hardware queues.
+    /// Number of hardware queues.
     pub fn queues(&self) -> u16 {
         self.queues.len() as u16
     }
 
-    /// Tags of each queue.
+    /// Tags per queue.
     pub fn depth(&self) -> u16 {
         self.depth
     }
 
-    /// Takes a tag of a queue.
+    /// Allocates a tag of a queue.
     pub fn take(&self, queue: u16) -> Option<u16> {
         self.queues[usize::from(queue)].borrow_mut().free.pop()
     }
 
-    /// Gives a tag back. Who waits is told by [`wake`](Self::wake).
+    /// Frees a tag. [`wake`](Self::wake) notifies waiters.
     pub fn give(&self, queue: u16, tag: u16) {
         self.queues[usize::from(queue)].borrow_mut().free.push(tag);
     }
 
-    /// Calls `waiter` when there may be a tag, after those who asked before.
+    /// Calls `waiter` when a tag may be free, after earlier waiters.
     pub fn wait(&self, queue: u16, waiter: TagWaiter) {
         self.queues[usize::from(queue)].borrow_mut().waiting.push_back(waiter);
     }
 
-    /// Lets those who wait for a queue's tags take them, in the order in which they asked, each once at most.
+    /// Calls the waiters of a queue while it has free tags, in order, each at most once.
     pub fn wake(&self, cpu: &Cpu, queue: u16) {
         let queue = &self.queues[usize::from(queue)];
         let most = queue.borrow().waiting.len();

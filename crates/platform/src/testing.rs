@@ -1,7 +1,7 @@
-//! A back-end for tests: a device, plain memory, no timing.
+//! A back-end for tests: a device with plain memory and no timing.
 //!
-//! DMA is served at once, timers run in order and the clock jumps from one to the next, interrupts and frames are
-//! collected. What a device does here it must do on the fabric too: both see it through [`Device`] alone.
+//! DMA completes at once, timers run in order with the clock jumping from one to the next, and interrupts and frames
+//! are collected. The device sees the same interface as on the fabric, [`Device`].
 
 use std::collections::BTreeMap;
 
@@ -13,38 +13,38 @@ use crate::device::{
 };
 use crate::ethernet::{EthernetBus, EthernetPort};
 
-/// Something that is due.
+/// A pending event.
 enum Event {
     Read(Dma),
     Written(Token),
     Timer(Token),
 }
 
-/// Memory, clock and configuration: everything but the device.
+/// Memory, clock and configuration space: everything except the device.
 pub struct World {
     now: Time,
     events: BTreeMap<(Time, u64), Event>,
     number: u64,
-    /// The host's memory, from address 0.
+    /// Host memory, from address 0.
     pub memory: Vec<u8>,
     /// Interrupts raised and not yet taken: function and vector.
     pub interrupts: Vec<(FunctionIndex, u16)>,
-    /// DMA requests that met no memory.
+    /// DMA requests outside of memory.
     pub faults: u64,
-    /// Frames sent and not yet taken, with their port. They leave at once.
+    /// Frames sent and not yet taken, with their port. They are sent without delay.
     pub sent: Vec<(EthernetPort, Vec<u8>)>,
-    /// Whether the Ethernet ports have a carrier; see [`Bench::set_carrier`].
+    /// Whether the Ethernet links are up; see [`Bench::set_carrier`].
     pub carrier: bool,
     configs: Vec<ConfigSpace>,
 }
 
-/// A device in its world.
+/// A device under test.
 pub struct Bench<D> {
-    /// The model under test.
+    /// The device model.
     pub device: D,
-    /// The rest.
+    /// Everything else.
     pub world: World,
-    /// Virtual functions, and whose they are.
+    /// Virtual functions, with their physical functions.
     virtual_functions: Vec<(u8, FunctionIndex)>,
 }
 
@@ -111,8 +111,8 @@ impl EthernetBus for World {
 }
 
 impl<D: Device> Bench<D> {
-    /// `device` after a fundamental reset, with `memory` bytes of host memory. Its functions may access memory
-    /// and master the bus.
+    /// `device` after a fundamental reset, with `memory` bytes of host memory. Its functions have memory decoding and
+    /// bus mastering enabled.
     pub fn new(device: D, memory: usize) -> Self {
         let physical = device.functions().len();
         let virtual_functions = device.virtual_functions();
@@ -142,29 +142,29 @@ impl<D: Device> Bench<D> {
         Self { device, world, virtual_functions }
     }
 
-    /// The time, which the test alone lets pass.
+    /// Current time; only the test advances it.
     pub fn now(&self) -> Time {
         self.world.now
     }
 
-    /// Reads from a BAR.
+    /// Reads a BAR.
     pub fn bar_read(&mut self, function: FunctionIndex, bar: u8, offset: u64, data: &mut [u8]) {
         let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
         self.device.bar_read(&mut self.world, at, data);
     }
 
-    /// Writes to a BAR.
+    /// Writes a BAR.
     pub fn bar_write(&mut self, function: FunctionIndex, bar: u8, offset: u64, data: &[u8]) {
         let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
         self.device.bar_write(&mut self.world, at, data);
     }
 
-    /// A frame arrives at an Ethernet port, check sequence included.
+    /// A frame arrives at an Ethernet port, including its check sequence.
     pub fn receive(&mut self, port: EthernetPort, frame: &[u8]) {
         self.device.frame_received(&mut self.world, port, frame);
     }
 
-    /// An Ethernet port's carrier comes or goes.
+    /// Sets the link state of an Ethernet port.
     pub fn set_carrier(&mut self, port: EthernetPort, up: bool) {
         self.world.carrier = up;
         self.device.carrier_changed(&mut self.world, port, up);
@@ -198,13 +198,13 @@ impl<D: Device> Bench<D> {
         }
     }
 
-    /// Resets the device; what it had under way brings no outcome.
+    /// Resets the device; pending requests get no outcome.
     pub fn reset(&mut self, reset: Reset) {
         self.world.events.clear();
         self.device.reset(&mut self.world, reset);
     }
 
-    /// Lets the next thing happen; `false` if nothing is due.
+    /// Handles the next event; `false` if there is none.
     pub fn step(&mut self) -> bool {
         let Some(((when, _), event)) = self.world.events.pop_first() else { return false };
         self.world.now = when;
@@ -226,7 +226,7 @@ impl<D: Device> Bench<D> {
         true
     }
 
-    /// Lets everything happen that is due within `time`, and moves the clock there.
+    /// Handles all events within `time`, and advances the clock.
     pub fn run_for(&mut self, time: Duration) {
         let end = self.world.now + time;
         while self.world.events.first_key_value().is_some_and(|((when, _), _)| *when <= end) {

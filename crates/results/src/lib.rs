@@ -1,7 +1,7 @@
-//! Results as data: pcie-bench's files, comparisons of simulated with
-//! measured, published claims with verdicts, and the report.
+//! Results as data: pcie-bench's files, comparisons of simulation and measurement, published claims with verdicts,
+//! and the report.
 //!
-//! This crate depends on no model: it is given numbers.
+//! This crate depends on no model; it only processes numbers.
 //!
 //! ```
 //! use results::claims::{ClaimFile, Evidence, Outcome};
@@ -10,7 +10,7 @@
 //! let file = ClaimFile::pcie_bench();
 //! let mut evidence = Evidence::default();
 //! for experiment in file.experiments() {
-//!     // Here a simulation of the experiment gives latencies or a goodput.
+//!     // Here, simulating the experiment would give latencies or a goodput.
 //!     let gbit_per_s = 32.0;
 //!     if !experiment.run.test.is_latency() {
 //!         evidence.outcomes.insert(experiment, Outcome::Bandwidth(gbit_per_s));

@@ -1,37 +1,37 @@
-//! What a result was made from and how: the same in every output.
+//! Provenance of a result, in the same form in all outputs.
 
 use serde::{Deserialize, Serialize};
 
-/// What a result was made from and how.
+/// Provenance of a result.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
     /// Version of the program.
     pub version: String,
-    /// The command line, as a shell takes it.
+    /// The command line in shell syntax.
     pub command: String,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// What was changed in the files: options as they were given, and what a scenario changes in what it names.
+    /// Changes to files: options as given, and a scenario's changes to the files that it refers to.
     pub changes: Vec<String>,
-    /// The files that went in.
+    /// Input files.
     pub files: Vec<Input>,
 }
 
-/// A file that went in.
+/// An input file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
-    /// What it is: `machine`, `card`, `kernel`, `scenario`, `claims`, `measured`.
+    /// Its kind: `machine`, `card`, `kernel`, `scenario`, `claims`, `measured`.
     pub kind: String,
-    /// Its path, or a name within the program's own files.
+    /// Its path, or its name among the built-in files.
     pub name: String,
-    /// SHA-256 of its bytes; of a folder of measured files, of their names and bytes.
+    /// SHA-256 of its bytes; for a folder of measured files, of names and bytes.
     pub sha256: String,
 }
 
 impl Provenance {
-    /// The same in a few lines of text.
+    /// A summary in a few lines of text.
     pub fn lines(&self) -> Vec<String> {
-        /// As much of a digest as people compare.
+        /// Digits of a digest to show.
         const SHOWN: usize = 10;
         let mut lines = vec![format!("nearfar {}, seed {}: {}", self.version, self.seed, self.command)];
         if !self.changes.is_empty() {
@@ -46,7 +46,7 @@ impl Provenance {
     }
 }
 
-/// Words as a shell takes them: those with other than plain characters in quotes.
+/// Joins words into a shell command line, quoting special characters.
 pub fn command_line<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
     let quoted = |word: S| {
         let word = word.as_ref();

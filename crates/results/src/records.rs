@@ -1,4 +1,4 @@
-//! Records, as JSON has them, as tables: a column for each key, a row for each record.
+//! Tables of JSON records: a column per key, a row per record.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::Provenance;
 
-/// The keys of all records, in the order in which they come; what a record is comes first.
+/// The keys of all records in order of first use; `kind` comes first.
 fn columns(rows: &[Value]) -> Vec<&str> {
     let mut columns: Vec<&str> = Vec::new();
     for row in rows.iter().filter_map(Value::as_object) {
@@ -27,7 +27,7 @@ fn columns(rows: &[Value]) -> Vec<&str> {
     columns
 }
 
-/// Records as CSV; what is a list or an object as JSON.
+/// Records as CSV; lists and objects as JSON.
 pub fn csv(rows: &[Value]) -> String {
     let columns = columns(rows);
     let cell = |value: &Value| match value {
@@ -45,11 +45,11 @@ pub fn csv(rows: &[Value]) -> String {
     text
 }
 
-/// Records as Apache Parquet. A column holds whole numbers, numbers, truth values or text, whichever all its values are; what is
-/// a list or an object stands as JSON. The file's metadata say under `provenance` what the records were made from.
+/// Records as Apache Parquet. A column has the type common to all its values: integer, number, boolean or text; lists
+/// and objects are stored as JSON. The file's metadata hold the `provenance`.
 ///
 /// # Errors
-/// What the library says.
+/// Errors of the library.
 pub fn parquet(rows: &[Value], provenance: &Provenance) -> Result<Vec<u8>, ParquetError> {
     let columns = columns(rows);
     let kinds: Vec<Physical> = columns.iter().map(|column| physical(rows, column)).collect();
@@ -84,7 +84,7 @@ pub fn parquet(rows: &[Value], provenance: &Provenance) -> Result<Vec<u8>, Parqu
     writer.into_inner()
 }
 
-/// What all values of a column are.
+/// The common type of a column's values.
 fn physical(rows: &[Value], column: &str) -> Physical {
     let all = |is: fn(&Value) -> bool| rows.iter().map(|row| &row[column]).all(|v| v.is_null() || is(v));
     match () {
@@ -96,7 +96,7 @@ fn physical(rows: &[Value], column: &str) -> Physical {
     }
 }
 
-/// Writes a column: what is there, and for each row whether it is.
+/// Writes a column: the present values, and a presence flag per row.
 fn fill<'a, T: DataType>(
     mut column: SerializedColumnWriter<'_>,
     cells: impl Iterator<Item = &'a Value>,
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(text, rows.join("\n") + "\n");
     }
 
-    /// Read back by the library's other half: types, what is absent, and what the records were made from.
+    /// Read back with the library: types, missing values, and provenance.
     #[test]
     fn parquet_comes_back_as_it_was() {
         let provenance = Provenance { seed: 7, ..Provenance::default() };

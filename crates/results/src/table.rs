@@ -1,25 +1,25 @@
-//! Tables for the terminal, which fit its width.
+//! Tables for the terminal that fit its width.
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableComponent, presets};
 
-/// Between the columns.
+/// Spaces between columns.
 const GAP: usize = 2;
-/// The least that is left of a column of text.
+/// Minimum width of a text column.
 const NARROWEST: usize = 8;
-/// How far a line that continues a row is moved in.
+/// Indentation of continuation lines.
 const INDENT: usize = 4;
 
-/// What becomes of a table that is wider than the terminal.
+/// How to shrink a table that is wider than the terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fit {
-    /// Cells of text go over several lines.
+    /// Wrap text cells over several lines.
     Wrap,
-    /// The last column, sentences, goes below the rest of its row.
+    /// Move the last column, which holds sentences, below the rest of its row.
     LastBelow,
-    /// The first column, names, goes above the rest of its row, once for rows that follow each other; where the rest is too
-    /// wide, as [`Self::Blocks`].
+    /// Move the first column, which holds names, above the rest of its row, once for equal consecutive names; if
+    /// still too wide, as [`Self::Blocks`].
     FirstAbove,
-    /// The columns go in several tables one below the other, each of which begins with the first so many.
+    /// Split the columns into several tables, each starting with this number of leading columns.
     Blocks(usize),
 }
 
@@ -32,13 +32,13 @@ pub struct TextTable {
 }
 
 impl TextTable {
-    /// A table without rows.
+    /// Creates an empty table.
     pub fn new<S: Into<String>>(header: impl IntoIterator<Item = S>, fit: Fit) -> Self {
         let header: Vec<String> = header.into_iter().map(Into::into).collect();
         Self { numbers: vec![false; header.len()], header, rows: Vec::new(), fit }
     }
 
-    /// Columns of numbers, which end at one place.
+    /// Marks columns as numbers, which are right-aligned.
     #[must_use]
     pub fn numbers(mut self, columns: impl IntoIterator<Item = usize>) -> Self {
         columns.into_iter().for_each(|column| self.numbers[column] = true);
@@ -50,7 +50,7 @@ impl TextTable {
         self.rows.push(row);
     }
 
-    /// The table, not wider than `width` as far as that can be done; each row on one line without a width.
+    /// Renders the table, within `width` if possible; without a width, each row takes one line.
     pub fn render(&self, width: Option<usize>) -> String {
         let columns: Vec<usize> = (0..self.header.len()).collect();
         let Some(width) = width.filter(|&width| self.width(&columns) > width) else {
@@ -61,7 +61,7 @@ impl TextTable {
             Fit::LastBelow => {
                 let lines = match self.width(rest) <= width {
                     true => self.lines(rest, None),
-                    // They cannot stand below each other.
+                    // Too wide to be aligned.
                     false => self.unaligned(rest),
                 };
                 let below = |row: &Vec<String>| wrapped(&row[last[0]], INDENT, width);
@@ -76,7 +76,7 @@ impl TextTable {
                     name.into_iter().chain([line.to_owned()]).collect()
                 })
             }
-            // Names above do not help where the rest is too wide by itself.
+            // Moving names above does not help if the rest is still too wide.
             Fit::Blocks(_) | Fit::FirstAbove => {
                 let labels = if let Fit::Blocks(labels) = self.fit { labels } else { 1 };
                 let blocks = self.blocks(labels, width);
@@ -90,7 +90,7 @@ impl TextTable {
         }
     }
 
-    /// How wide some columns are.
+    /// Total width of some columns.
     fn width(&self, columns: &[usize]) -> usize {
         let widest = |&column: &usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).chain([&self.header[column]]);
@@ -99,7 +99,7 @@ impl TextTable {
         columns.iter().map(widest).sum::<usize>() + GAP * columns.len().saturating_sub(1)
     }
 
-    /// Columns for each of several tables that are narrow enough.
+    /// Splits the columns into tables that are narrow enough.
     fn blocks(&self, labels: usize, width: usize) -> Vec<Vec<usize>> {
         let labels: Vec<usize> = (0..labels).collect();
         let mut blocks = vec![labels.clone()];
@@ -114,7 +114,7 @@ impl TextTable {
         blocks
     }
 
-    /// Header, rule and rows; rows may be several lines where the width is limited.
+    /// Header, rule and rows; with a limited width, rows may take several lines.
     fn lines(&self, columns: &[usize], width: Option<usize>) -> Vec<String> {
         let mut table = Table::new();
         table.load_preset(presets::NOTHING).remove_style(TableComponent::VerticalLines);
@@ -127,7 +127,7 @@ impl TextTable {
         for row in &self.rows {
             table.add_row(columns.iter().filter_map(|&column| row.get(column)));
         }
-        // The widest column gives way, as long as that leaves it anything; words of the others stay whole.
+        // The widest column shrinks to its minimum; words of the other columns stay whole.
         let widest = columns.iter().copied().max_by_key(|&column| self.width(&[column])).unwrap_or(0);
         let others: Vec<usize> = columns.iter().copied().filter(|&column| column != widest).collect();
         let keep_whole = width.is_some_and(|width| self.width(&others) + GAP + NARROWEST <= width);
@@ -143,7 +143,7 @@ impl TextTable {
         table.lines().map(|line| line.trim_end().to_owned()).collect()
     }
 
-    /// As [`Self::lines`], without columns.
+    /// As [`Self::lines`], without alignment.
     fn unaligned(&self, columns: &[usize]) -> Vec<String> {
         let line = |row: &Vec<String>| {
             let cells = columns.iter().map(|&column| row[column].as_str()).filter(|cell| !cell.is_empty());
@@ -154,7 +154,7 @@ impl TextTable {
         [header, rule].into_iter().chain(self.rows.iter().map(line)).collect()
     }
 
-    /// The header and its rule, then what `of` makes of each row and its line.
+    /// The header and its rule, then the output of `of` for each row and its line.
     fn joined<'a>(
         &'a self,
         lines: &[String],
@@ -166,7 +166,7 @@ impl TextTable {
     }
 }
 
-/// A sentence in lines of a width that are moved in; none if it is empty.
+/// Wraps a sentence into indented lines of a width; empty for empty text.
 pub fn wrapped(text: &str, indent: usize, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

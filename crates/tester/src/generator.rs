@@ -1,4 +1,4 @@
-//! A generator of UDP packets, which also takes what comes back of them: whether it is whole, in order, and how late.
+//! A UDP packet generator that also checks the packets it gets back: complete, in order, and how late.
 
 use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
@@ -12,84 +12,84 @@ use wire::ip::{Ipv4Header, UdpHeader, protocol};
 
 use crate::port::{Arrived, Port};
 
-/// Discard, where packets go and come from.
+/// The discard port, source and destination of packets.
 const PORT: u16 = 9;
-/// Bytes before what a packet carries.
+/// Length of all headers.
 const HEADERS: usize = ethernet::HEADER_LEN + 20 + 8;
-/// What it carries first: number, time in picoseconds, receiver.
+/// Start of the payload: number, time in picoseconds, receiver.
 const MARK: usize = 18;
-/// How often one that sends nothing looks whether it is to begin.
+/// Polling interval of an idle generator for a new load.
 const LOOK: Duration = Duration::from_us(10);
 
-/// What a generator is told.
+/// Configuration of a generator.
 #[derive(Clone, Debug)]
 pub struct GeneratorParams {
-    /// Its Ethernet address.
+    /// Its MAC address.
     pub mac: MacAddr,
-    /// Its own address.
+    /// Its IP address.
     pub address: Ipv4Addr,
-    /// Who receives, in turn: Ethernet and own addresses.
+    /// Receivers in turn: MAC and IP addresses.
     pub to: Vec<(MacAddr, Ipv4Addr)>,
-    /// Bytes of a frame with its check sequence.
+    /// Frame size including check sequence, bytes.
     pub frame: u16,
     /// Speed of its port.
     pub rate: BitRate,
 }
 
-/// What a generator has sent to one receiver, and what has come back.
+/// Counters of the packets to one receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flow {
     /// Packets sent.
     pub sent: u64,
     /// Packets that came back.
     pub returned: u64,
-    /// Packets that came back behind one that was sent after them, or twice.
+    /// Packets that came back after a later one, or twice.
     pub reordered: u64,
-    /// Packets that came back with other content than they were sent with.
+    /// Packets that came back with changed content.
     pub damaged: u64,
-    /// From each one's first bit sent to its last bit back, together.
+    /// Sum of the times from the first bit sent to the last bit received back.
     pub time: Duration,
     /// The longest of these times.
     pub longest: Duration,
-    /// The number of the next one that is expected.
+    /// Expected number of the next packet.
     next: u64,
 }
 
-/// What its owner keeps of a generator that is plugged in.
+/// Handle on a generator that is plugged in.
 #[derive(Clone, Default)]
 pub struct GeneratorHandle(Rc<State>);
 
 #[derive(Default)]
 struct State {
-    /// Share of its port's speed, in millionths.
+    /// Load as a share of the port's speed, in millionths.
     load: Cell<u32>,
     flows: RefCell<Vec<Flow>>,
 }
 
 impl GeneratorHandle {
-    /// Sends with this share of its port's speed from now on; 0 for not at all.
+    /// Sets the load as a share of the port's speed; 0 stops sending.
     pub fn set_load(&self, share: f64) {
         self.0.load.set((share.clamp(0.0, 1.0) * 1e6) as u32);
     }
 
-    /// What has passed so far, by receiver.
+    /// Counters so far, by receiver.
     pub fn flows(&self) -> Vec<Flow> {
         self.0.flows.borrow().clone()
     }
 }
 
-/// A generator.
+/// The generator device.
 pub struct Generator {
     params: GeneratorParams,
     handle: GeneratorHandle,
     turn: usize,
     frame: Vec<u8>,
-    /// By which those who answer ask for its address.
+    /// Answers ARP requests for its address.
     port: Port,
 }
 
 impl Generator {
-    /// A generator that sends nothing yet, and its handle.
+    /// Creates an idle generator and its handle.
     pub fn new(params: GeneratorParams) -> (Self, GeneratorHandle) {
         let handle = GeneratorHandle::default();
         *handle.0.flows.borrow_mut() = vec![Flow::default(); params.to.len()];
@@ -97,13 +97,13 @@ impl Generator {
         (Self { params, handle: handle.clone(), turn: 0, frame: Vec::new(), port }, handle)
     }
 
-    /// Lets the generator at this port of a device begin: what it sends its handle says.
+    /// Starts the generator at this port of a device; the handle controls its load.
     pub fn start(bus: &mut dyn DeviceBus) {
         let now = bus.now();
         bus.wake_at(now, Token(0));
     }
 
-    /// The frame for a receiver.
+    /// Builds the frame for a receiver.
     fn fill(&mut self, to: usize, now: Time) {
         let (mac, address) = self.params.to[to];
         let number = self.handle.0.flows.borrow()[to].sent;
@@ -126,7 +126,7 @@ impl Generator {
         ethernet::append_fcs(&mut self.frame);
     }
 
-    /// Looks at a packet that came back.
+    /// Checks a packet that came back.
     fn read(&self, now: Time, frame: &[u8]) {
         let Ok((header, _)) = EthernetHeader::parse(frame) else { return };
         if header.destination != self.params.mac || !ethernet::fcs_is_right(frame) {
@@ -153,7 +153,7 @@ impl Generator {
     }
 }
 
-/// Byte `n` behind the mark of packet `number`.
+/// Byte `n` after the mark of packet `number`.
 fn pattern(number: u64, n: usize) -> u8 {
     (number as u8).wrapping_mul(31).wrapping_add(n as u8)
 }

@@ -1,15 +1,15 @@
-//! Network testers: boxes at the end of a cable that send and count, as engineers plug them in instead of a second computer.
+//! Network testers: devices at the end of a cable that send and count, used in place of a second computer.
 //!
-//! A tester is a [`Device`](platform::device::Device) with an Ethernet port and no functions, in nobody's slot. Its
-//! protocol machine ([`inet`]) takes no time and its bytes come from nowhere: what a run with one measures, and what the
-//! simulation of it costs, is the computer at the other end.
+//! A tester is a [`Device`](platform::device::Device) with an Ethernet port and no functions, in no slot. Its
+//! protocol machine ([`inet`]) takes no simulated time and its data come from no memory, so both the measurement and
+//! the simulation cost are those of the computer at the other end.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `source` | a source of a TCP stream |
-//! | `generator` | a generator of UDP packets, which takes what comes back |
-//! | `sink` | a sink of any number of them |
-//! | `port` | its frames: addresses, headers, check sequences |
+//! | `generator` | a UDP packet generator that checks returned packets |
+//! | `sink` | a sink for any number of TCP streams |
+//! | `port` | frames: addresses, headers, check sequences |
 
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,16 @@
-//! A tester's Ethernet port: which frames are for it, and frames of its own.
+//! A tester's Ethernet port: parses frames addressed to it and builds frames.
 
 use std::net::Ipv4Addr;
 
 use wire::ethernet::{self, Arp, ArpOperation, EtherType, EthernetHeader, LEAST_FRAME, MacAddr};
 use wire::ip::{Ipv4Header, TcpHeader, protocol};
 
-/// What arrived that a tester understands and that is for it.
+/// A received packet for this port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrived<'a> {
-    /// Somebody asks for this port's address, or tells his.
+    /// An ARP request or reply.
     Arp(Arp),
-    /// A TCP segment from there, with what it carries.
+    /// A TCP segment: sender, header and data.
     Tcp(Ipv4Addr, TcpHeader, &'a [u8]),
 }
 
@@ -19,7 +19,7 @@ pub enum Arrived<'a> {
 pub struct Port {
     pub mac: MacAddr,
     pub address: Ipv4Addr,
-    /// Kept so that frames do not allocate.
+    /// Reused to avoid an allocation per frame.
     frame: Vec<u8>,
 }
 
@@ -28,7 +28,7 @@ impl Port {
         Self { mac, address, frame: Vec::new() }
     }
 
-    /// What a frame says; nothing if it is damaged, for somebody else, or of no kind that a tester knows.
+    /// Parses a frame; `None` if it is damaged, for another port, or of an unknown protocol.
     pub fn read<'a>(&self, frame: &'a [u8]) -> Option<Arrived<'a>> {
         let (header, at) = EthernetHeader::parse(frame).ok()?;
         let for_us = header.destination == self.mac || header.destination.is_broadcast();
@@ -56,17 +56,17 @@ impl Port {
         Some(Arrived::Tcp(ip.source, tcp, &segment[at..]))
     }
 
-    /// The frame that asks who has an address.
+    /// Builds an ARP request for an address.
     pub fn question(&mut self, target: Ipv4Addr) -> &[u8] {
         self.arp(ArpOperation::Request, MacAddr::BROADCAST, MacAddr([0; 6]), target)
     }
 
-    /// Whether a message asks for this port.
+    /// Whether an ARP message asks for this port's address.
     pub fn is_asked(&self, arp: &Arp) -> bool {
         arp.operation == ArpOperation::Request && arp.target_ip == self.address
     }
 
-    /// The frame that answers a question.
+    /// Builds the ARP reply to a request.
     pub fn answer(&mut self, question: &Arp) -> &[u8] {
         self.arp(ArpOperation::Reply, question.sender_mac, question.sender_mac, question.sender_ip)
     }
@@ -79,7 +79,7 @@ impl Port {
         self.end()
     }
 
-    /// A frame with a TCP segment; `fill` writes its `length` bytes of data.
+    /// Builds a TCP segment; `fill` writes its `length` bytes of data.
     pub fn segment(
         &mut self,
         (to, peer): (MacAddr, Ipv4Addr),
@@ -99,7 +99,7 @@ impl Port {
         self.end()
     }
 
-    /// Begins a frame that holds `length` bytes: where they go.
+    /// Starts a frame with `length` bytes of payload; returns the payload's offset.
     fn begin(&mut self, to: MacAddr, kind: EtherType, length: usize) -> usize {
         let header = EthernetHeader::new(self.mac, to, kind);
         let bytes = (header.len() + length).max(LEAST_FRAME - ethernet::FCS_LEN);

@@ -1,4 +1,4 @@
-//! A sink of TCP streams: it takes every connection, at any port, and throws away what comes.
+//! A TCP sink: accepts connections on every port and discards their data.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -14,28 +14,28 @@ use wire::ip::{TcpFlags, TcpHeader};
 
 use crate::port::{Arrived, Port};
 
-/// How long segments that follow each other are held to be acknowledged together, as a receiver's interrupt moderation and
-/// GRO do (assumed: between the two settings of Linux's adaptive moderation for mlx5).
+/// How long consecutive segments are aggregated before the acknowledgement, as by a receiver's interrupt moderation
+/// and GRO (assumed: between the two settings of Linux's adaptive moderation for mlx5).
 const MODERATION: Duration = Duration::from_us(8);
-/// Bytes that go up together at most (IPv4's total length, as GRO has it).
+/// Maximum aggregate size in bytes (IPv4's total length, as in GRO).
 const MOST: u32 = 65_535 - 120;
 
-/// What a sink is told.
+/// Configuration of a sink.
 #[derive(Clone, Debug)]
 pub struct SinkParams {
-    /// Its Ethernet address.
+    /// Its MAC address.
     pub mac: MacAddr,
-    /// Its own address.
+    /// Its IP address.
     pub address: Ipv4Addr,
     /// Speed of its port.
     pub rate: BitRate,
-    /// Largest packet, Ethernet header and check sequence apart.
+    /// MTU: without Ethernet header and check sequence.
     pub mtu: u16,
-    /// Of its first sequence numbers.
+    /// Seed of its initial sequence numbers.
     pub seed: Seed,
 }
 
-/// Bytes that nobody looks at.
+/// Data of which only the length matters.
 struct Length(u32);
 
 impl Payload for Length {
@@ -53,7 +53,7 @@ impl Payload for Length {
     }
 }
 
-/// Segments that go up together.
+/// Aggregated segments.
 struct Held {
     header: TcpHeader,
     length: u32,
@@ -61,14 +61,14 @@ struct Held {
     until: Time,
 }
 
-/// A connection, and what has arrived for it.
+/// A connection and its aggregated segments.
 struct Stream {
     connection: Connection<Length>,
     mac: MacAddr,
     held: Option<Held>,
 }
 
-/// The other end: its address and port, and the port here.
+/// Identifies a connection: remote address, remote port and local port.
 type Peer = (Ipv4Addr, u16, u16);
 
 /// A sink of TCP streams.
@@ -77,14 +77,14 @@ pub struct Sink {
     port: Port,
     rng: Rng,
     streams: BTreeMap<Peer, Stream>,
-    /// Who asked for its address: where answers go.
+    /// MAC addresses learned from ARP requests.
     neighbours: BTreeMap<Ipv4Addr, MacAddr>,
-    /// When it will be woken.
+    /// Time of the pending timer.
     wake: Option<Time>,
 }
 
 impl Sink {
-    /// A sink.
+    /// Creates a sink.
     pub fn new(params: SinkParams) -> Self {
         Self {
             port: Port::new(params.mac, params.address),
@@ -121,7 +121,7 @@ impl Sink {
         self.go_on(bus, peer);
     }
 
-    /// Sends what a stream has to send, and forgets it at its end.
+    /// Sends what a connection has to send; removes it when it has ended.
     fn go_on(&mut self, bus: &mut dyn DeviceBus, peer: Peer) {
         let now = bus.now();
         let Some(stream) = self.streams.get_mut(&peer) else { return };
@@ -143,7 +143,7 @@ impl Sink {
 }
 
 impl Stream {
-    /// Joins a segment to those held, if it follows right behind them.
+    /// Appends a segment to the aggregate if it directly follows.
     fn joins(&mut self, header: &TcpHeader, length: u32) -> bool {
         let Some(held) = &mut self.held else { return false };
         let joins = length > 0
@@ -159,7 +159,7 @@ impl Stream {
         joins
     }
 
-    /// Gives what is held to the connection, and what that has to the reader.
+    /// Passes the aggregate to the connection, and discards the received data.
     fn go_up(&mut self, now: Time) {
         let Some(held) = self.held.take() else { return };
         let connection = &mut self.connection;
@@ -176,7 +176,7 @@ impl Stream {
 fn send(bus: &mut dyn DeviceBus, frame: &[u8]) {
     let now = bus.now();
     if let Some(ethernet) = bus.ethernet() {
-        // Without a carrier it is lost, and will be sent again.
+        // Without a carrier it is lost and will be retransmitted.
         ethernet.send(EthernetPort(0), now, frame);
     }
 }

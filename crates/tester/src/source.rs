@@ -1,4 +1,4 @@
-//! A source of a TCP stream: it connects, sends for a while as fast as its peer and the cable let it, and ends the stream.
+//! A TCP source: connects, sends for a while as fast as peer and cable allow, and closes the connection.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
@@ -14,70 +14,69 @@ use wire::ip::TcpHeader;
 
 use crate::port::{Arrived, Port};
 
-/// Full frames that may wait for the cable, as a NIC's ring and the queues above it would hold them back.
+/// Maximum number of full frames queued for the cable, like a NIC's ring and the queues above it.
 const QUEUE: u64 = 16;
-/// Bytes of random data, over and over; a prime, so that no two segments near each other carry the same.
+/// Length of the repeated random data; a prime, so that nearby segments differ.
 const DATA: usize = 65_537;
-/// Bytes that the stream is ahead of what has been sent.
+/// Bytes that the stream's buffer is ahead of what has been sent.
 const AHEAD: u64 = 256 << 10;
-/// From one question for the peer's address to the next, and how many there are (Linux: neigh/default/retrans_time_ms,
-/// mcast_solicit).
+/// ARP retransmission interval and number of attempts (Linux: neigh/default/retrans_time_ms, mcast_solicit).
 const ASK_AGAIN: Duration = Duration::from_ms(1000);
 const QUESTIONS: u8 = 3;
-/// The port that it sends from: the first of Linux's ip_local_port_range.
+/// Source port: the first of Linux's ip_local_port_range.
 const OWN_PORT: u16 = 32_768;
 
-/// What a source is told.
+/// Configuration of a source.
 #[derive(Clone, Debug)]
 pub struct SourceParams {
-    /// Its Ethernet address.
+    /// Its MAC address.
     pub mac: MacAddr,
-    /// Its own address.
+    /// Its IP address.
     pub address: Ipv4Addr,
-    /// Who is to receive.
+    /// The receiver.
     pub to: SocketAddrV4,
-    /// For how long it sends, from its start on.
+    /// Duration of sending, from its start.
     pub time: Duration,
     /// Speed of its port.
     pub rate: BitRate,
-    /// Largest packet, Ethernet header and check sequence apart.
+    /// MTU: without Ethernet header and check sequence.
     pub mtu: u16,
-    /// Of its data and its first sequence number.
+    /// Seed of its data and its initial sequence number.
     pub seed: Seed,
 }
 
-/// What a source has sent when its peer has acknowledged all.
+/// Totals, once the peer has acknowledged everything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sent {
     /// Bytes of the stream.
     pub bytes: u64,
     /// From the start to the last acknowledgement.
     pub took: Duration,
-    /// Segments that were sent more than once.
+    /// Retransmitted segments.
     pub again: u64,
 }
 
-/// How it ended: why not well, if it did not.
+/// Totals, or the reason of a failure.
 pub type Ending = Result<Sent, &'static str>;
 
-/// What its owner keeps of a source that is plugged in.
+/// Handle on a source that is plugged in.
 #[derive(Clone)]
 pub struct SourceHandle(Rc<Completion<Ending>>);
 
 impl SourceHandle {
-    /// Waits for its end.
+    /// Waits until the source has ended.
     pub async fn ended(&self) -> Ending {
         self.0.wait().await
     }
 }
 
-/// What wakes it: its start, the end of its time, its protocol's deadlines, room in its queue.
+/// Timer tokens: start, end of sending, protocol deadline, room in the queue.
 const START: Token = Token(0);
 const STOP: Token = Token(1);
 const DEADLINE: Token = Token(2);
 const ROOM: Token = Token(3);
 
-/// A source of a TCP stream.
+/// The source device.
 pub struct Source {
     params: SourceParams,
     port: Port,
@@ -88,15 +87,15 @@ pub struct Source {
     questions: u8,
     began: Time,
     over: bool,
-    /// When the last frame will have left.
+    /// When the last queued frame will have left.
     sent_until: Time,
-    /// When it will be woken for a deadline, and for room. Deadlines move: they are looked at again then.
+    /// Pending timers for a deadline and for room. Deadlines move, so they are checked again when the timer fires.
     deadline: Option<Time>,
     room: Option<Time>,
 }
 
 impl Source {
-    /// A source that waits to be [started](Self::start), and its handle.
+    /// Creates a source that waits for [`start`](Self::start), and its handle.
     pub fn new(params: SourceParams) -> (Self, SourceHandle) {
         let mut rng = params.seed.component("source");
         let handle = SourceHandle(Rc::new(Completion::new()));
@@ -118,12 +117,12 @@ impl Source {
         (source, handle)
     }
 
-    /// Lets the source at this port of a device begin at `when`.
+    /// Starts the source at this port of a device at `when`.
     pub fn start(bus: &mut dyn DeviceBus, when: Time) {
         bus.wake_at(when, START);
     }
 
-    /// Byte `offset` of the stream and those behind it.
+    /// Fills a buffer with the stream's bytes from `offset`.
     fn fill(data: &[u8], offset: u64, mut into: &mut [u8]) {
         let mut at = (offset % DATA as u64) as usize;
         while !into.is_empty() {
@@ -144,7 +143,7 @@ impl Source {
         arm(&mut self.deadline, bus, again, DEADLINE);
     }
 
-    /// Goes on with whatever is due.
+    /// Does whatever is due.
     fn go_on(&mut self, bus: &mut dyn DeviceBus) {
         let now = bus.now();
         let Some(mac) = self.peer else { return };
@@ -164,7 +163,7 @@ impl Source {
             let length = (segment.data.end - segment.data.start) as usize;
             let fill = |into: &mut [u8]| Self::fill(&self.data, segment.data.start, into);
             let frame = self.port.segment((mac, *self.params.to.ip()), &segment.header, length, fill);
-            // Without a carrier it is lost, and will be sent again.
+            // Without a carrier it is lost and will be retransmitted.
             self.sent_until = send(bus, frame).unwrap_or(now + queue);
         }
         self.look_for_the_end(now);
@@ -181,7 +180,7 @@ impl Source {
         self.params.rate.time_for(Bytes::new(bytes as u64))
     }
 
-    /// Ends it if all is acknowledged, the end of the stream included, or the connection has failed.
+    /// Ends it if everything including FIN is acknowledged, or if the connection has failed.
     fn look_for_the_end(&mut self, now: Time) {
         if let Some(failure) = self.connection.failure() {
             return self.end(Err(match failure {
@@ -194,7 +193,7 @@ impl Source {
         if matches!(self.connection.state(), State::FinWait2 | State::TimeWait | State::Closed) {
             let (bytes, again) = (self.connection.acknowledged(), self.connection.counters().retransmissions);
             if self.connection.state() == State::Closed && bytes == 0 {
-                // Given up before anybody answered.
+                // Gave up before getting an answer.
                 return self.end(Err("nobody answered"));
             }
             self.end(Ok(Sent { bytes, took: now.since(self.began), again }));
@@ -210,7 +209,7 @@ impl Source {
     fn received(&mut self, bus: &mut dyn DeviceBus, header: &TcpHeader, data: &[u8]) {
         let now = bus.now();
         self.connection.receive(now, header, data.to_vec(), 1);
-        // What the peer says is not listened to.
+        // Received data are discarded.
         while self.connection.read(now).is_some() {}
         self.connection.reading_done();
         self.connection.discarded();
@@ -218,7 +217,7 @@ impl Source {
     }
 }
 
-/// Sees to it that the source is woken at `when` at the latest.
+/// Makes sure that the source is woken by `when`.
 fn arm(at: &mut Option<Time>, bus: &mut dyn DeviceBus, when: Time, token: Token) {
     if at.is_none_or(|at| when < at) {
         *at = Some(when);

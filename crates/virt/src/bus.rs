@@ -1,4 +1,4 @@
-//! A guest's bus: the functions that it finds there, and where accesses to device addresses lead.
+//! A guest's PCI bus: its functions, and the targets of accesses to device addresses.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,82 +11,81 @@ use wire::pcie::{Bdf, IntxLine, IntxLines};
 use crate::function::GuestMessage;
 use crate::port::Port;
 
-/// The guest's first root port: what is below is a PC's own.
+/// Device number of the guest's first root port; lower ones belong to the PC chipset.
 const FIRST_PORT: u8 = 3;
 /// Devices on a bus.
 const DEVICES: u8 = 32;
 
-/// Where accesses to a part of a BAR lead.
+/// Target of accesses to a part of a BAR.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Behind {
-    /// To the host's address: the guest is not left.
+    /// A host-physical address, accessed without an exit.
     Host(PhysAddr),
-    /// To the hypervisor, which answers for a BAR from an offset on.
+    /// The hypervisor, which emulates this BAR from an offset on.
     Hypervisor(u8, u64),
 }
 
-/// A part of a BAR as the guest sees it.
+/// A part of a BAR as mapped in the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BarPart {
-    /// Where the guest sees it.
+    /// Guest-physical address.
     pub guest: PhysAddr,
     /// Bytes.
     pub length: u64,
-    /// Where accesses lead.
+    /// Target of accesses.
     pub behind: Behind,
 }
 
-/// A function on a guest's bus. What it does takes place in the task of the vCPU that made the access, or of whoever else asks.
+/// A function on a guest's bus. Its methods run in the task of the vCPU that made the access, or of any other caller.
 pub trait GuestDevice {
-    /// Reads a doubleword of its configuration space.
+    /// Reads a doubleword of configuration space.
     fn config_read<'a>(&'a self, cpu: &'a Cpu, register: u16) -> Async<'a, u32>;
 
-    /// Writes the bytes of a doubleword that `enables` names.
+    /// Writes the bytes of a doubleword selected by `enables`.
     fn config_write<'a>(&'a self, cpu: &'a Cpu, register: u16, value: u32, enables: u8) -> Async<'a, ()>;
 
-    /// Where its BARs are now; asked again after each write to its configuration space.
+    /// Current location of its BARs. Read again after each configuration write.
     fn bars(&self) -> Vec<BarPart>;
 
-    /// Whether the host's kernel answers for a place of a BAR that leads to the hypervisor, without going to user space (Linux:
-    /// `ioeventfd`).
+    /// Whether the host kernel handles writes to this offset without going to user space (Linux: `ioeventfd`).
     fn is_kernels(&self, bar: u8, offset: u64) -> bool {
         let _ = (bar, offset);
         false
     }
 
-    /// Answers a read of a part of a BAR that leads to the hypervisor.
+    /// Emulates a read of a BAR.
     fn read<'a>(&'a self, cpu: &'a Cpu, bar: u8, offset: u64, into: &'a mut [u8]) -> Async<'a, ()>;
 
-    /// Takes a write to such a part.
+    /// Emulates a write to a BAR.
     fn write<'a>(&'a self, cpu: &'a Cpu, bar: u8, offset: u64, from: &'a [u8]) -> Async<'a, ()>;
 
-    /// The guest has dealt with the legacy interrupt of the line that the function makes active.
+    /// The guest has handled the function's legacy interrupt.
     fn end_of_interrupt<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         let _ = cpu;
         Box::pin(async {})
     }
 
-    /// It is in a slot of the guest's from now on.
+    /// The function was plugged into this slot of the guest.
     fn plugged(&self, slot: u8) {
         let _ = slot;
     }
 
-    /// The guest is reset, or the bus where the function is, and with it the function.
+    /// Resets the function, as the guest or its bus is reset.
     fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
 
-    /// The guest has ended, or the function is taken from it: nothing of the guest is reached any more.
+    /// Detaches the function: the guest has ended, or it was unplugged. It may not access the guest any more.
     fn close<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
 }
 
-/// Where an access to a device's address leads.
+/// Target of an access to a device address.
 pub enum Target {
-    /// To the host's address.
+    /// A host-physical address.
     Host(PhysAddr),
-    /// To the hypervisor: the device, its BAR, the offset.
+    /// The hypervisor: device, BAR and offset.
     Hypervisor(Rc<dyn GuestDevice>, u8, u64),
 }
 
-/// What a configuration access of a guest leads to.
+/// Target of a guest's configuration access.
 pub enum Found {
     /// The root port of a slot.
     Port(u8, Rc<Port>),
@@ -94,23 +93,23 @@ pub enum Found {
     Device(u8, Rc<dyn GuestDevice>),
 }
 
-/// A guest's bus: root ports, each with a slot for one function.
+/// A guest's PCI bus: root ports with a slot for one function each.
 pub struct Bus {
     ports: RefCell<Vec<Rc<Port>>>,
-    /// By the guest's address, with the slot.
+    /// Mapped BAR parts with their slots, by guest address.
     parts: RefCell<Vec<(BarPart, u8)>>,
-    /// The part that was found last: most accesses go where the one before went.
+    /// Index of the last part accessed, as most accesses go to the same one.
     last: Cell<usize>,
 }
 
 impl Bus {
-    /// One with so many slots, all empty.
+    /// Creates a bus with empty slots.
     pub fn new(slots: u8) -> Self {
         let ports = (0..slots).map(|slot| Rc::new(Port::new(slot))).collect();
         Self { ports: RefCell::new(ports), parts: RefCell::default(), last: Cell::new(0) }
     }
 
-    /// What is found at an address.
+    /// Finds the target of a configuration access.
     pub fn find(&self, at: Bdf) -> Option<Found> {
         let ports = self.ports.borrow();
         if at.bus() == 0 {
@@ -131,8 +130,8 @@ impl Bus {
         self.ports.borrow().iter().filter_map(|port| port.device()).collect()
     }
 
-    /// Puts a function into the first slot that is empty, or into a new one, which is found when the guest boots: gives its number,
-    /// and the interrupt that follows.
+    /// Plugs a function into the first empty slot, or into a new one, which the guest finds at its next boot. Returns
+    /// the slot, and the hot-plug interrupt to send, if any.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -150,7 +149,7 @@ impl Bus {
         Ok((slot, port.plug(device)?))
     }
 
-    /// Takes the function out of a slot: gives it, and the interrupt that follows.
+    /// Unplugs the function in a slot. Returns it, and the hot-plug interrupt to send, if any.
     pub fn unplug(&self, slot: u8) -> Option<(Rc<dyn GuestDevice>, Option<GuestMessage>)> {
         let port = self.ports.borrow().get(usize::from(slot)).cloned()?;
         let taken = port.unplug();
@@ -158,20 +157,20 @@ impl Bus {
         taken
     }
 
-    /// The function in a slot makes this line active, or none.
+    /// Sets the legacy interrupt line that the function in a slot asserts, if any.
     pub fn set_line(&self, slot: u8, line: Option<IntxLine>) {
         if let Some(port) = self.ports.borrow().get(usize::from(slot)) {
             port.set_line(line);
         }
     }
 
-    /// Legacy interrupt lines that are active, as the interrupt controller sees them.
+    /// Asserted legacy interrupt lines at the interrupt controller.
     pub fn lines(&self) -> IntxLines {
         let ports = self.ports.borrow();
         IntxLines::above((FIRST_PORT..).zip(ports.iter().map(|port| port.lines())))
     }
 
-    /// Functions that make a line of the interrupt controller active.
+    /// Functions that assert a line of the interrupt controller.
     pub fn on_line(&self, line: IntxLine) -> Vec<Rc<dyn GuestDevice>> {
         let ports = self.ports.borrow();
         let is_on = |(number, port): &(u8, &Rc<Port>)| {
@@ -180,13 +179,13 @@ impl Bus {
         (FIRST_PORT..).zip(ports.iter()).filter(is_on).filter_map(|(_, port)| port.device()).collect()
     }
 
-    /// The guest is reset, and its ports with it.
+    /// Resets the root ports.
     pub fn reset(&self) {
         self.ports.borrow().iter().for_each(|port| port.reset());
         self.parts.borrow_mut().clear();
     }
 
-    /// The BARs of the function in a slot may be elsewhere now.
+    /// Updates the location of the BARs of a slot's function.
     pub fn remap(&self, slot: u8) {
         let mut parts = self.parts.borrow_mut();
         parts.retain(|(_, of)| *of != slot);
@@ -197,7 +196,7 @@ impl Bus {
         self.last.set(0);
     }
 
-    /// Where an access leads; `None` where nothing is.
+    /// Target of an access; `None` if nothing is mapped.
     pub fn target(&self, at: PhysAddr, length: u64) -> Option<Target> {
         let parts = self.parts.borrow();
         let holds = |part: &BarPart| {
@@ -220,7 +219,7 @@ impl Bus {
         })
     }
 
-    /// Whether a range is registers of the host's functions, which other functions of the guest reach, too.
+    /// Whether a range is registers of passed-through functions, which other functions of the guest can access, too.
     pub fn is_registers(&self, at: PhysAddr, length: u64) -> bool {
         matches!(self.target(at, length), Some(Target::Host(_)))
     }

@@ -1,45 +1,45 @@
-//! What exits, virtual NICs and virtual disks cost.
+//! CPU costs of exits, virtual NICs and virtual disks.
 
 use platform::costs;
 
 costs! {
-    /// Costs of the hypervisor's parts, in cycles of the host's cores.
+    /// Hypervisor costs, in cycles of the host's cores.
     VirtCosts in "virt_cost" {
-    /// Leaving the guest and entering it again.
+    /// To leave the guest and enter it again.
     exit,
-    /// What user space does for an access to configuration space or to emulated registers, beyond the exit.
+    /// User-space work for an access to configuration space or emulated registers, on top of the exit.
     emulate,
-    /// Giving a vCPU an interrupt.
+    /// To inject an interrupt into a vCPU.
     inject,
-    /// An interrupt handler's write to an eventfd that a vCPU's interrupt hangs on.
+    /// An interrupt handler's write to the eventfd of a vCPU's interrupt.
     eventfd,
-    /// A lender's handler that passes an interrupt of a function on to the host whose guest has it, beside its write to that host's
-    /// doorbell.
+    /// A lender's interrupt handler that forwards an interrupt to the host of the borrowing guest, on top of the
+    /// doorbell write.
     forward,
-    /// From one core's kick until another has left its guest: an interrupt between cores.
+    /// From a kick of another core until it has left its guest: an IPI.
     kick,
     }
 }
 
 costs! {
-    /// What the hypervisor's part of the way of a packet or a disk's request costs, in cycles of the host's cores; copies, rings, the
-    /// host's block layer and drivers cost by themselves.
+    /// Hypervisor costs per packet or disk request, in cycles of the host's cores. Copies, rings, the host's block
+    /// layer and drivers are charged separately.
     VhostCosts in "vhost_cost" {
-        /// To find the port of a packet.
+        /// To look up the port of a packet.
         switch,
-        /// To give a packet to a guest.
+        /// To pass a packet to a guest.
         receive,
-        /// To take a packet of a guest.
+        /// To take a packet from a guest.
         send,
-        /// To take a request of a guest's disk.
+        /// To take a disk request from a guest.
         request,
-        /// To answer one.
+        /// To complete a disk request.
         answer,
         /// To interrupt a guest.
         interrupt,
-        /// Of the exit's handler that wakes a context.
+        /// The exit handler that wakes an I/O thread.
         kick,
-        /// A turn of a context apart from its packets.
+        /// One pass of an I/O thread, without its packets.
         turn,
     }
 }

@@ -1,30 +1,30 @@
-//! Why guests are left, and how often.
+//! Exits from guests, counted by cause.
 
 use std::cell::Cell;
 
-/// Why a guest was left.
+/// Cause of an exit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
-    /// An access to configuration space.
+    /// Access to configuration space.
     Config,
-    /// An access to registers that the hypervisor answers for: an MSI-X table, a paravirtual device.
+    /// Access to emulated registers: an MSI-X table, or a paravirtual device.
     Mmio,
-    /// An access to an address where nothing is.
+    /// Access to an unmapped address.
     Unmapped,
-    /// Nothing to do.
+    /// The vCPU is idle.
     Halt,
-    /// A device's interrupt, or a timer's.
+    /// Interrupt of a device or timer.
     Interrupt,
-    /// The end of one.
+    /// End of an interrupt.
     EndOfInterrupt,
-    /// A page was met while it was being moved.
+    /// Access to a page that is being moved (EPT violation).
     Violation,
-    /// A call of the hypervisor: a virtual NIC starts or stops, or has something to send.
+    /// Hypercall: a virtual device starts, stops or has work.
     Call,
 }
 
 impl Exit {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Self; 8] = [
         Self::Config,
         Self::Mmio,
@@ -36,7 +36,7 @@ impl Exit {
         Self::Call,
     ];
 
-    /// What counters call it.
+    /// Name in counters.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Config => "config",
@@ -51,24 +51,24 @@ impl Exit {
     }
 }
 
-/// How often a guest was left, by cause.
+/// Number of exits by cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Exits([u64; Exit::ALL.len()]);
 
 impl Exits {
-    /// For one cause.
+    /// Exits of one cause.
     pub const fn of(&self, exit: Exit) -> u64 {
         self.0[exit as usize]
     }
 
-    /// Those since `before`.
+    /// Difference to an earlier reading.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self(std::array::from_fn(|n| self.0[n] - before.0[n]))
     }
 }
 
-/// Counts them.
+/// Counts exits.
 #[derive(Default)]
 pub struct ExitCounter(Cell<Exits>);
 

@@ -1,5 +1,5 @@
-//! What a guest sees of a function: a configuration space of its own, BARs at its own addresses, and messages to its own cores.
-//! Functions that are passed through have it, and paravirtual ones.
+//! A function as the guest sees it: virtual configuration space, BARs at guest addresses, and messages to vCPUs. Used
+//! for passed-through and for paravirtual functions.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -9,21 +9,21 @@ use wire::pcie::IntxLine;
 use wire::pcie::config::msix::{ENTRY_LEN, ENTRY_MASKED, MsixLayout};
 use wire::pcie::config::{BarKind, ConfigEffect, ConfigSpace, ResetKind};
 
-/// A write that a guest takes for an interrupt.
+/// A memory write that is an interrupt for the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuestMessage {
-    /// Where to: the core is in it.
+    /// Address, which encodes the core.
     pub address: u64,
-    /// What: the vector.
+    /// Data, which encodes the vector.
     pub data: u32,
 }
 
-/// An entry of the MSI-X table.
+/// An MSI-X table entry.
 #[derive(Clone, Copy)]
 struct Entry {
-    /// Address, data, control.
+    /// Address, data and control.
     words: [u32; 4],
-    /// An interrupt waits for its mask.
+    /// An interrupt is pending while masked.
     waits: bool,
 }
 
@@ -35,7 +35,7 @@ impl Entry {
     }
 }
 
-/// A function as a guest sees it.
+/// A function as the guest sees it.
 pub struct GuestFunction {
     config: RefCell<ConfigSpace>,
     layout: Option<MsixLayout>,
@@ -43,42 +43,42 @@ pub struct GuestFunction {
 }
 
 impl GuestFunction {
-    /// One with these registers. Its table is where they say.
+    /// A function with this configuration space, which also locates the MSI-X table.
     pub fn new(config: ConfigSpace) -> Self {
         let layout = config.msix_layout();
         let vectors = layout.map_or(0, |layout| layout.vectors);
         Self { config: RefCell::new(config), layout, table: RefCell::new(vec![Entry::RESET; vectors.into()]) }
     }
 
-    /// What the guest reads of its configuration space.
+    /// Reads configuration space.
     pub fn config_read(&self, register: u16) -> u32 {
         self.config.borrow().dword(register)
     }
 
-    /// What the guest writes there, and what that is to have for a consequence.
+    /// Writes configuration space, and returns the effects to carry out.
     pub fn config_write(&self, register: u16, value: u32, enables: u8) -> Vec<ConfigEffect> {
         self.config.borrow_mut().write(register, value, enables)
     }
 
-    /// The registers' part of a reset.
+    /// Resets configuration space and table.
     pub fn reset(&self, kind: ResetKind) {
         self.config.borrow_mut().reset(kind);
         self.table.borrow_mut().fill(Entry::RESET);
     }
 
-    /// Whether the guest lets it send requests.
+    /// Whether bus mastering is enabled.
     pub fn is_master(&self) -> bool {
         self.config.borrow().bus_master_enabled()
     }
 
-    /// Where the guest has put a BAR of memory, and its bytes; `None` while memory is disabled.
+    /// Guest address and size of a memory BAR; `None` while memory decoding is off.
     pub fn bar(&self, bar: u8) -> Option<(PhysAddr, u64)> {
         let config = self.config.borrow();
         let bar = config.bar(bar).filter(|bar| config.memory_enabled() && bar.kind != BarKind::Io)?;
         Some((PhysAddr(bar.address), bar.size))
     }
 
-    /// The BAR with the MSI-X table, and the pages of it that hold the table.
+    /// The BAR with the MSI-X table, and the pages with the table.
     pub fn table_pages(&self) -> Option<(u8, Range<u64>)> {
         let layout = self.layout?;
         let start = u64::from(layout.table_offset);
@@ -99,7 +99,7 @@ impl GuestFunction {
         }
     }
 
-    /// Writes bytes of the table's BAR; gives the vector whose entry that is.
+    /// Writes bytes of the table's BAR. Returns the vector whose entry was written.
     pub fn table_write(&self, offset: u64, from: &[u8]) -> Option<u16> {
         let mut table = self.table.borrow_mut();
         let start = self.layout.map_or(0, |layout| layout.table_offset.into());
@@ -115,24 +115,24 @@ impl GuestFunction {
         (vector < table.len()).then_some(vector as u16)
     }
 
-    /// The function's legacy interrupt line, while the guest lets it use that.
+    /// The legacy interrupt line, if the guest has enabled it.
     pub fn line(&self) -> Option<IntxLine> {
         self.config.borrow().enabled_line()
     }
 
-    /// The function has, or has not any more, a cause for a legacy interrupt; gives the line that it makes active.
+    /// Sets or clears the legacy interrupt's cause. Returns the line that is asserted now.
     pub fn set_interrupt_status(&self, pending: bool) -> Option<IntxLine> {
         let mut config = self.config.borrow_mut();
         config.set_interrupt_status(pending);
         config.active_line()
     }
 
-    /// Whether the guest has enabled messages by the table.
+    /// Whether the guest uses MSI-X.
     pub fn uses_table(&self) -> bool {
         self.config.borrow().msix_enabled().0
     }
 
-    /// How many interrupts the guest has made use of: with MSI-X, those up to the last that is not masked.
+    /// Number of interrupts that the guest uses; with MSI-X, up to the last unmasked one.
     pub fn vectors(&self) -> u16 {
         let config = self.config.borrow();
         if self.uses_table() {
@@ -142,7 +142,7 @@ impl GuestFunction {
         config.msi().filter(|msi| msi.enabled).map_or(0, |msi| msi.vectors.into())
     }
 
-    /// The message of one of the function's interrupts, masked or not; `None` if the guest has not enabled it.
+    /// Message of an interrupt, masked or not; `None` if the guest has not enabled it.
     pub fn target(&self, number: u16) -> Option<GuestMessage> {
         let config = self.config.borrow();
         if self.uses_table() {
@@ -158,7 +158,7 @@ impl GuestFunction {
         Some(GuestMessage { address: msi.address, data: data.into() })
     }
 
-    /// The message of one of the function's interrupts that is to be sent now. One that is masked waits.
+    /// Message to send now for an interrupt. A masked one becomes pending instead.
     pub fn message(&self, number: u16) -> Option<GuestMessage> {
         let message = self.target(number)?;
         match self.is_held(number) {
@@ -172,7 +172,7 @@ impl GuestFunction {
         }
     }
 
-    /// Whether the guest has masked one of the function's interrupts.
+    /// Whether the guest has masked an interrupt.
     pub fn is_held(&self, number: u16) -> bool {
         let config = self.config.borrow();
         match config.msix_enabled() {
@@ -184,7 +184,7 @@ impl GuestFunction {
         }
     }
 
-    /// An interrupt that has waited for its mask and need not any more, if there is one. It waits no longer.
+    /// Takes a pending interrupt that is no longer masked.
     pub fn take_waiting(&self) -> Option<u16> {
         let waits = |n: u16| self.table.borrow()[usize::from(n)].waits;
         let vectors = self.table.borrow().len() as u16;

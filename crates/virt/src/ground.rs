@@ -1,4 +1,4 @@
-//! What a guest's kernel stands on.
+//! The ground of a guest's kernel: a virtual machine.
 
 use std::rc::Rc;
 
@@ -27,8 +27,8 @@ impl GuestGround {
         &self.0.vcpus[usize::from(core.0)]
     }
 
-    /// Lets `access` happen to each piece of a range that is one piece of the host's memory: the offset in the range, the host's
-    /// core, when, where, and how much. `false` if some of it is no memory, which is then left alone.
+    /// Calls `access` for each contiguous part of a range: offset in the range, host core, time, host address,
+    /// length. Returns `false` at the first part that is not memory, without accessing it.
     fn pieces(
         &self,
         core: CpuId,
@@ -50,7 +50,7 @@ impl GuestGround {
         (now, true)
     }
 
-    /// Asks the hypervisor for what `work` gives.
+    /// Causes an exit, with the hypervisor's `work`.
     fn ask(
         &self,
         core: CpuId,
@@ -208,7 +208,7 @@ impl MemoryGround for GuestGround {
 }
 
 impl GuestGround {
-    /// The pieces of a range of memory: offset, place, length.
+    /// Contiguous parts of a memory range: offset, host address, length.
     fn places(&self, at: PhysAddr, length: u64) -> impl Iterator<Item = (usize, PhysAddr, usize)> + '_ {
         let mut done = 0;
         std::iter::from_fn(move || {
@@ -263,7 +263,7 @@ impl DeviceGround for GuestGround {
 
     fn follow_stores(&self, core: CpuId, when: Time, (other, mark): (CpuId, StoreMark)) -> Time {
         let (own, other) = (self.vcpu(core).core(), self.vcpu(other).core());
-        // Who has moved to another core since has left its stores behind.
+        // A vCPU that moved to this core meanwhile has no stores in the old core.
         if own == other { when } else { self.0.host.follow_stores(own, when, (other, mark)) }
     }
 
@@ -365,5 +365,5 @@ impl LineGround for GuestGround {
     }
 }
 
-/// A guest sees no IOMMU.
+/// Guests have no IOMMU.
 impl IommuGround for GuestGround {}

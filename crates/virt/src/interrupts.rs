@@ -1,4 +1,4 @@
-//! Interrupts on their way into a guest.
+//! Interrupt delivery into a guest.
 
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
@@ -11,19 +11,19 @@ use platform::memory::PhysAddr;
 use crate::function::GuestMessage;
 use crate::vm::Machine;
 
-/// How processor and IOMMU help with guests' interrupts.
+/// Hardware support for guests' interrupts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum InterruptSupport {
-    /// Not at all: a guest is left for each, and for its end.
+    /// None: an exit for each interrupt and for its end.
     #[default]
     Software,
-    /// The processor takes what is noted for a guest, and its ends, without leaving it (Xeon E5 v2 and later).
+    /// The processor delivers interrupts and handles their ends without exits (APICv: Xeon E5 v2 and later).
     Virtual,
-    /// The IOMMU notes devices' interrupts as well (Xeon E5 v4 and later).
+    /// The IOMMU also posts devices' interrupts (Xeon E5 v4 and later).
     Posted,
 }
 
-/// A guest's interrupt controller, as devices see it that send messages to it.
+/// A guest's interrupt controller, for devices that send messages.
 #[derive(Clone)]
 pub struct GuestInterrupts(Weak<Machine>);
 
@@ -32,7 +32,7 @@ impl GuestInterrupts {
         Self(Rc::downgrade(machine))
     }
 
-    /// Sends a message from a core of the host: the guest's core that it names is interrupted.
+    /// Sends a message from a core of the host, which interrupts the vCPU that it names.
     pub fn send(&self, cpu: &Cpu, message: GuestMessage) {
         if let Some(machine) = self.0.upgrade() {
             machine.send(cpu, message);
@@ -40,32 +40,32 @@ impl GuestInterrupts {
     }
 }
 
-/// The guest's core that a message names (as the processor's interrupt controllers take it: Intel SDM, volume 3, 10.11.1).
+/// The vCPU addressed by a message (Intel SDM, volume 3, 10.11.1).
 pub const fn core_of(message: GuestMessage) -> usize {
     (message.address >> 12 & 0xff) as usize
 }
 
-/// Its vector.
+/// The vector of a message.
 pub const fn vector_of(message: GuestMessage) -> u8 {
     message.data as u8
 }
 
-/// What a core of a guest has been interrupted with and has not taken, in the host's memory.
+/// Posted-interrupt descriptor of a vCPU in host memory: pending interrupts.
 pub struct Postbox {
     at: PhysAddr,
     ground: Rc<dyn Ground>,
-    /// Vectors that the hypervisor has noted, a bit for each: the others are the IOMMU's.
+    /// Vectors posted by the hypervisor, a bit each; the others were posted by the IOMMU.
     forwarded: Cell<[u64; 4]>,
 }
 
 impl Postbox {
-    /// An empty one, where there are 64 bytes of memory for it.
+    /// An empty descriptor in 64 bytes of memory.
     pub fn new(at: PhysAddr, ground: &Rc<dyn Ground>) -> Self {
         ground.poke(at, &PostedDescriptor::default().encode());
         Self { at, ground: Rc::clone(ground), forwarded: Cell::new([0; 4]) }
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn at(&self) -> PhysAddr {
         self.at
     }
@@ -76,12 +76,12 @@ impl Postbox {
         PostedDescriptor::decode(&bytes)
     }
 
-    /// Whether something is noted.
+    /// Whether any interrupt is pending.
     pub fn is_pending(&self) -> bool {
         self.read().requests != [0; 4]
     }
 
-    /// Changes it, by a core that loads and stores its line.
+    /// Changes the descriptor on a core, which loads and stores its line.
     pub fn change<R>(&self, cpu: &Cpu, change: impl FnOnce(&mut PostedDescriptor) -> R) -> R {
         cpu.load_u64(self.at);
         let mut descriptor = self.read();
@@ -90,7 +90,7 @@ impl Postbox {
         result
     }
 
-    /// Notes a vector for the hypervisor; gives the core and the vector that notify.
+    /// Posts a vector. Returns the core and the notification vector to send, if any.
     pub fn post(&self, cpu: &Cpu, vector: u8) -> Option<(u32, u8)> {
         let mut forwarded = self.forwarded.get();
         let (word, bit) = (usize::from(vector / 64), 1 << (vector % 64));
@@ -104,7 +104,7 @@ impl Postbox {
         })
     }
 
-    /// Takes what is noted, as the processor does on its own: each vector, and whether the hypervisor had noted it.
+    /// Takes all pending vectors, as the processor does. Each comes with whether the hypervisor posted it.
     pub fn take(&self) -> Vec<(u8, bool)> {
         let mut descriptor = self.read();
         if descriptor.requests == [0; 4] && !descriptor.outstanding {

@@ -1,4 +1,4 @@
-//! A root port of a guest, with the slot below it: where its functions are put in and taken out.
+//! A root port of a guest, with the hot-plug slot below it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,12 +21,12 @@ const ID: (u16, u16) = (0x1b36, 0x000c);
 pub struct Port {
     config: RefCell<ConfigSpace>,
     device: RefCell<Option<Rc<dyn GuestDevice>>>,
-    /// Legacy interrupt lines that the function below makes active.
+    /// Legacy interrupt lines asserted by the function below.
     lines: Cell<IntxLines>,
 }
 
 impl Port {
-    /// The port of a slot, with nothing in it.
+    /// The port of an empty slot.
     pub fn new(number: u8) -> Self {
         let mut port = PcieParams::port(PortType::RootPort, Generation::Gen3, Width::X16);
         port.port_number = number;
@@ -42,34 +42,34 @@ impl Port {
         Self { config: RefCell::new(config), device: RefCell::new(None), lines: Cell::default() }
     }
 
-    /// The function below it.
+    /// The function below the port.
     pub fn device(&self) -> Option<Rc<dyn GuestDevice>> {
         self.device.borrow().clone()
     }
 
-    /// Legacy interrupt lines that the function below makes active.
+    /// Legacy interrupt lines asserted by the function below.
     pub fn lines(&self) -> IntxLines {
         self.lines.get()
     }
 
-    /// The function below makes this line active, or none.
+    /// Sets the line that the function below asserts, if any.
     pub fn set_line(&self, line: Option<IntxLine>) {
         let mut lines = IntxLines::default();
         line.into_iter().for_each(|line| lines.set(line, true));
         self.lines.set(lines);
     }
 
-    /// The bus below it; 0 before it has got one.
+    /// Its secondary bus; 0 before enumeration.
     pub fn bus(&self) -> u8 {
         (self.config.borrow().dword(header::BUS_NUMBERS) >> 8) as u8
     }
 
-    /// Reads a doubleword of its configuration space.
+    /// Reads a doubleword of configuration space.
     pub fn config_read(&self, register: u16) -> u32 {
         self.config.borrow().dword(register)
     }
 
-    /// Writes the bytes of a doubleword; gives the interrupt that follows.
+    /// Writes bytes of a doubleword. Returns the hot-plug interrupt to send, if any.
     pub async fn config_write(
         &self,
         cpu: &Cpu,
@@ -86,10 +86,10 @@ impl Port {
         if commanded { self.change(0, slot::STATUS_COMMAND_COMPLETED) } else { None }
     }
 
-    /// Puts a function in; gives the interrupt that follows.
+    /// Plugs a function in. Returns the hot-plug interrupt to send, if any.
     ///
     /// # Errors
-    /// [`Error::Busy`] if there is one.
+    /// [`Error::Busy`] if the slot is occupied.
     pub fn plug(&self, device: Rc<dyn GuestDevice>) -> Result<Option<GuestMessage>, Error> {
         if self.device.borrow().is_some() {
             return Err(Error::Busy);
@@ -100,7 +100,7 @@ impl Port {
         Ok(self.change(0, slot::STATUS_PRESENT | changed))
     }
 
-    /// Takes the function out; gives it, and the interrupt that follows.
+    /// Unplugs the function. Returns it, and the hot-plug interrupt to send, if any.
     pub fn unplug(&self) -> Option<(Rc<dyn GuestDevice>, Option<GuestMessage>)> {
         let device = self.device.borrow_mut().take()?;
         self.set_line(None);
@@ -109,7 +109,7 @@ impl Port {
         Some((device, self.change(slot::STATUS_PRESENT, changed)))
     }
 
-    /// The guest is reset.
+    /// Resets the port.
     pub fn reset(&self) {
         self.config.borrow_mut().reset(ResetKind::Fundamental);
         self.set_line(None);
@@ -119,7 +119,7 @@ impl Port {
         }
     }
 
-    /// Changes slot status; gives the message, if the slot is to interrupt.
+    /// Updates slot status. Returns the hot-plug interrupt if the slot has it enabled.
     fn change(&self, clear: u16, set: u16) -> Option<GuestMessage> {
         let mut config = self.config.borrow_mut();
         let interrupts = bridge::change_slot_status(&mut config, clear, set);

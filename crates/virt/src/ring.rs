@@ -1,4 +1,4 @@
-//! The hypervisor's side of a split ring of virtio in a guest's memory.
+//! The hypervisor's side of a virtio split ring in guest memory.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,22 +9,22 @@ use wire::virtio::{Descriptor, NO_INTERRUPT, NO_NOTIFY, Ring};
 
 use crate::memory::GuestMemory;
 
-/// A piece of a guest's buffer where the host finds it.
+/// A contiguous piece of a guest's buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
-    /// Where it is.
+    /// Host address.
     pub at: PhysAddr,
-    /// Where the guest sees it.
+    /// Guest address.
     pub guest: PhysAddr,
     /// Bytes.
     pub length: u32,
 }
 
-/// What a guest has offered: bytes for the device to read, and behind them bytes for it to write. One that
-/// makes no sense has none.
+/// A chain of buffers: bytes for the device to read, followed by bytes for it to write. Both are zero if the chain is
+/// malformed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chain {
-    /// The number by which it is given back.
+    /// Index of its first descriptor, by which it is returned.
     pub first: u16,
     /// Bytes to read.
     pub readable: u32,
@@ -32,30 +32,29 @@ pub struct Chain {
     pub writable: u32,
 }
 
-/// A ring that a guest has given.
+/// A ring set up by a guest.
 pub struct DeviceRing {
     ring: Ring,
-    /// Chains taken, and as many as the guest was seen to have offered: counts.
+    /// Counts of chains taken, and of chains seen as available.
     taken: Cell<u16>,
     offered: Cell<u16>,
-    /// Chains given back, and those among them that the guest can see: counts.
+    /// Counts of chains returned, and of those visible to the guest.
     used: Cell<u16>,
     published: Cell<u16>,
-    /// The pieces of the chain that was taken last; kept so that chains do not allocate.
+    /// Pieces of the current chain. Kept to avoid allocation.
     pieces: RefCell<Vec<Piece>>,
-    /// The guest has offered more than there is room for: nothing is taken any more (virtio: the device needs a reset).
+    /// The guest made more chains available than the ring holds: stop taking any (virtio: the device needs a reset).
     broken: Cell<bool>,
-    /// What made no sense of the guest's device.
+    /// Counter of malformed entries, shared within the device.
     malformed: Rc<Cell<u64>>,
 }
 
 impl DeviceRing {
-    /// A ring that has just been given; `None` if it does not lie in the guest's memory. One that is broken is counted
-    /// in `malformed`.
+    /// Attaches to a new ring; `None` if it is not in guest memory. Malformed entries are counted in `malformed`.
     pub fn new(memory: &GuestMemory, ring: Ring, malformed: Rc<Cell<u64>>) -> Option<Self> {
         let fits = ring.entries.is_power_of_two()
             && ring.start.is_multiple_of(4096)
-            // Addresses of memory are so far from the last one that no part's overflows.
+            // Memory ends far below the maximum address, so these sums cannot overflow.
             && memory.place(PhysAddr(ring.start)).is_some()
             && (ring.start..ring.start + ring.len())
                 .step_by(4096)
@@ -72,7 +71,7 @@ impl DeviceRing {
         })
     }
 
-    /// Where a byte of the ring is: pages of guests are whole.
+    /// Host address of a byte of the ring. Guest pages are contiguous.
     fn at(memory: &GuestMemory, address: u64) -> PhysAddr {
         memory.place(PhysAddr(address)).map_or(PhysAddr(0), |(at, _)| at)
     }
@@ -83,7 +82,7 @@ impl DeviceRing {
         u16::from_le_bytes(bytes)
     }
 
-    /// Whether the guest has offered something.
+    /// Whether the guest has made chains available.
     pub fn has_more(&self, memory: &GuestMemory, cpu: &Cpu) -> bool {
         if self.offered.get() == self.taken.get() && !self.broken.get() {
             let offered = Self::word(memory, cpu, self.ring.available() + 2);
@@ -97,7 +96,7 @@ impl DeviceRing {
         self.offered.get() != self.taken.get()
     }
 
-    /// Takes the next chain. Its pieces are known until the next is taken.
+    /// Takes the next chain. Its pieces are valid until the next call.
     pub fn take(&self, memory: &GuestMemory, cpu: &Cpu) -> Option<Chain> {
         if !self.has_more(memory, cpu) {
             return None;
@@ -111,13 +110,13 @@ impl DeviceRing {
         Some(chain.unwrap_or(Chain { first, readable: 0, writable: 0 }))
     }
 
-    /// Lets the last so many chains that were taken be offered still.
+    /// Makes the last `chains` chains available again.
     pub fn take_back(&self, chains: u16) {
         self.taken.set(self.taken.get().wrapping_sub(chains));
     }
 
-    /// Finds the pieces of a chain; `None` if it leads out of the ring or the guest's memory, has more descriptors than the ring, as
-    /// a loop has, more than 4 GiB, or something to read behind something to write.
+    /// Collects the pieces of a chain. `None` if it leaves the ring or guest memory, loops, has more than 4 GiB, or
+    /// has bytes to read behind bytes to write.
     fn follow(&self, memory: &GuestMemory, cpu: &Cpu, first: u16) -> Option<Chain> {
         let mut pieces = self.pieces.borrow_mut();
         pieces.clear();
@@ -151,8 +150,8 @@ impl DeviceRing {
         None
     }
 
-    /// Calls `with` with each part of the bytes from `skipped` on of the chain that was taken last, up to `length` of them: the
-    /// offset behind `skipped`, and where.
+    /// Calls `with` for each piece of the current chain from byte `skipped` on, up to `length` bytes, with the offset
+    /// behind `skipped`.
     pub fn each(&self, skipped: u32, length: u32, mut with: impl FnMut(u32, Piece)) {
         let (mut skip, mut done) = (skipped, 0);
         for piece in &*self.pieces.borrow() {
@@ -167,7 +166,7 @@ impl DeviceRing {
         }
     }
 
-    /// Gives a chain back into which `length` bytes were written.
+    /// Returns a chain with `length` bytes written.
     pub fn give(&self, memory: &GuestMemory, cpu: &Cpu, first: u16, length: u32) {
         let mut entry = [0; Ring::USED as usize];
         entry[..2].copy_from_slice(&first.to_le_bytes());
@@ -176,7 +175,7 @@ impl DeviceRing {
         self.used.set(self.used.get().wrapping_add(1));
     }
 
-    /// Lets the guest see what was given back; says whether it wants to be interrupted for it.
+    /// Makes returned chains visible to the guest. Returns whether it wants an interrupt.
     pub fn publish(&self, memory: &GuestMemory, cpu: &Cpu) -> bool {
         if self.published.replace(self.used.get()) == self.used.get() {
             return false;
@@ -185,7 +184,7 @@ impl DeviceRing {
         Self::word(memory, cpu, self.ring.available()) & NO_INTERRUPT == 0
     }
 
-    /// Whether the guest is to tell of what it offers.
+    /// Turns notifications by the guest on or off.
     pub fn set_notify(&self, memory: &GuestMemory, cpu: &Cpu, on: bool) {
         let flags = if on { 0 } else { NO_NOTIFY };
         cpu.store(Self::at(memory, self.ring.used()), &flags.to_le_bytes());

@@ -1,5 +1,4 @@
-//! A core of a guest: a task of the host, in which the guest computes while the task has a core, and which deals with the guest's
-//! exits.
+//! A vCPU: a task of the host. The guest computes while the task has a core, and the task handles the guest's exits.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -19,45 +18,45 @@ use crate::exits::Exit;
 use crate::interrupts::{InterruptSupport, Postbox};
 use crate::vm::{Machine, Wanted};
 
-/// For how long a vCPU computes before it looks whether others want its core: as Linux's tick.
+/// Longest time a vCPU computes before it checks whether to yield its core, like Linux's tick.
 const TICK: Duration = Duration::from_ms(1);
 
-/// What a guest cannot do itself.
+/// An exit that the hypervisor has to handle.
 pub struct Request {
-    /// Why.
+    /// Cause.
     pub exit: Exit,
-    /// What the hypervisor does about it.
+    /// The hypervisor's action.
     pub work: Box<dyn FnOnce(Cpu) -> Async<'static, ()>>,
 }
 
-/// A core of a guest.
+/// A vCPU.
 pub struct Vcpu {
     pub task: Cell<Option<TaskId>>,
-    /// The first of the host's cores that it may use.
+    /// The first host core that it may use.
     home: CpuId,
-    /// Its task's hold on a core.
+    /// The CPU handle of its task.
     cpu: RefCell<Option<Cpu>>,
-    /// The guest has something for it to do.
+    /// Whether the guest has work for it.
     busy: Cell<bool>,
-    /// It has left the guest and given its core away.
+    /// Whether it has left the guest and released its core.
     halted: Cell<bool>,
-    /// It is in the guest, which computes.
+    /// Whether it is in guest mode.
     in_guest: Cell<bool>,
-    /// An interrupt of the host has made it leave the guest.
+    /// Whether a host interrupt has forced an exit.
     left: Cell<bool>,
     requests: RefCell<VecDeque<Request>>,
     pub postbox: Postbox,
-    /// What its host's core knows while it is in the guest.
+    /// Registered with its host core while it is in guest mode.
     pub mode: OnceCell<Rc<dyn GuestMode>>,
-    /// Something is posted for it while it is in the guest.
+    /// Woken when an interrupt is posted in guest mode.
     posted: Rc<Notify>,
     notify: Notify,
-    /// What its clock said last.
+    /// Its clock when last read.
     pub clock: Cell<Time>,
-    /// Since when it has wanted a core that somebody else has.
+    /// Since when it has been runnable without a core.
     put_aside: Cell<Option<Time>>,
     stolen: Cell<Duration>,
-    /// Its task has ended.
+    /// Resolves when its task has ended.
     pub ended: Completion<()>,
 }
 
@@ -83,56 +82,56 @@ impl Vcpu {
         }
     }
 
-    /// The host's core that it is on, or was on last.
+    /// Current or last host core.
     pub fn core(&self) -> CpuId {
         self.cpu.borrow().as_ref().map_or(self.home, |cpu| cpu.id())
     }
 
-    /// The first of the host's cores that it may use.
+    /// The first host core that it may use.
     pub fn home(&self) -> CpuId {
         self.home
     }
 
-    /// Whether it is in the guest.
+    /// Whether it is in guest mode.
     pub fn is_in_guest(&self) -> bool {
         self.in_guest.get()
     }
 
-    /// Whether it has given its core away.
+    /// Whether it has released its core.
     pub fn is_halted(&self) -> bool {
         self.halted.get()
     }
 
-    /// For how long it has waited for a core that somebody else had.
+    /// Time spent runnable without a core (steal time).
     pub fn stolen(&self) -> Duration {
         self.stolen.get()
     }
 
-    /// The guest has something for it to do, or not.
+    /// Sets whether the guest has work for it.
     pub fn set_busy(&self, busy: bool) {
         if self.busy.replace(busy) != busy {
             self.notify.notify_one();
         }
     }
 
-    /// The guest needs the hypervisor.
+    /// Queues an exit.
     pub fn ask(&self, request: Request) {
         self.requests.borrow_mut().push_back(request);
         self.notify.notify_one();
     }
 
-    /// Lets it look what there is to do.
+    /// Makes it check for work.
     pub fn kick(&self) {
         self.notify.notify_one();
     }
 
-    /// The guest is left for an interrupt of the host.
+    /// A host interrupt forces an exit.
     pub fn leave(&self) {
         self.left.set(true);
         self.notify.notify_one();
     }
 
-    /// What it had to do is nobody's any more: the guest has been reset.
+    /// Drops pending exits, as the guest was reset.
     pub fn forget(&self) {
         self.requests.borrow_mut().clear();
         self.postbox.take();
@@ -149,7 +148,7 @@ impl Vcpu {
         }
     }
 
-    /// Runs a guest's core until the machine ends.
+    /// Runs the vCPU until the machine ends.
     pub async fn run(machine: Rc<Machine>, number: usize, cpu: Cpu) {
         let own = &machine.vcpus[number];
         *own.cpu.borrow_mut() = Some(cpu.clone());
@@ -181,7 +180,8 @@ impl Vcpu {
             }
             if is_injected {
                 let _virt = cpu.book(Part::Virt);
-                // One exit brings all that wait, and each is ended by another one, which a line's asks for itself.
+                // One exit delivers all pending vectors. Each end of interrupt is another exit; for line interrupts,
+                // the guest requests it itself.
                 for vector in machine.take_posted(number) {
                     let end = if machine.is_line(number, vector) {
                         0
@@ -197,7 +197,7 @@ impl Vcpu {
             if !in_software {
                 machine.take_posted(number).into_iter().for_each(|vector| machine.deliver(number, vector));
             }
-            // The guest takes them before it is looked whether it has something to do.
+            // Let the guest take the interrupts before checking whether it has work.
             cpu.stall_on(engine::yield_now()).await;
             if own.busy.get() {
                 machine.entered(number);
@@ -216,7 +216,7 @@ impl Vcpu {
         own.ended.complete(());
     }
 
-    /// Takes what is posted for a guest's core while it is in the guest: as the processor does, without leaving it.
+    /// Delivers interrupts posted in guest mode, as the processor does without an exit.
     pub async fn serve_posted(machine: Weak<Machine>, number: usize) {
         let Some(posted) = machine.upgrade().map(|machine| Rc::clone(&machine.vcpus[number].posted)) else {
             return;
@@ -224,14 +224,14 @@ impl Vcpu {
         loop {
             posted.notified().await;
             let Some(machine) = machine.upgrade() else { return };
-            // It may have left the guest meanwhile: then it takes them when it comes back.
+            // If it has left guest mode meanwhile, it takes them at the next entry.
             if machine.vcpus[number].is_in_guest() {
                 machine.take_posted(number).into_iter().for_each(|vector| machine.deliver(number, vector));
             }
         }
     }
 
-    /// The guest has nothing for it to do: it gives its core away until there is something.
+    /// Releases the core until the guest has work.
     async fn halt(&self, machine: &Machine, cpu: &Cpu) {
         let virt = cpu.book(Part::Virt);
         machine.exits.count(Exit::Halt);
@@ -256,7 +256,7 @@ impl Vcpu {
     }
 }
 
-/// Keeps a vCPU's postbox and its account of stolen time while its task gets a core and loses it.
+/// Maintains a vCPU's posted-interrupt descriptor and steal time as its task gets and loses a core.
 pub struct Watcher(pub Weak<Machine>, pub usize);
 
 impl TaskWatcher for Watcher {
@@ -293,7 +293,7 @@ impl TaskWatcher for Watcher {
     }
 }
 
-/// A core that is in a guest.
+/// A vCPU in guest mode, as its host core sees it.
 pub struct InGuest(pub Weak<Machine>, pub usize);
 
 impl GuestMode for InGuest {
@@ -308,7 +308,7 @@ impl GuestMode for InGuest {
     }
 }
 
-/// Waits for one of two.
+/// Waits for either of two futures.
 async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     poll_fn(|context| {

@@ -28,40 +28,41 @@ use crate::memory::{GuestMemory, GuestNode};
 use crate::vcpu::{InGuest, Request, Vcpu, Watcher};
 use crate::vfio::{Assigned, Change, Container, HostFunction, Vfio, VfioDevice};
 
-/// What a virtual machine is made of.
+/// Parameters of a virtual machine.
 #[derive(Clone, Debug)]
 pub struct VmParams {
-    /// What its tasks are called after.
+    /// Name prefix of its tasks.
     pub name: String,
-    /// Its cores: for each, the host's cores that it may use.
+    /// For each vCPU, the host cores that it may use.
     pub vcpus: Vec<Vec<CpuId>>,
-    /// Its memory, node by node.
+    /// Memory by node.
     pub nodes: Vec<GuestNode>,
-    /// Slots that are empty at first, for functions that come while it runs.
+    /// Empty slots for hot-plug.
     pub slots: u8,
-    /// How much of it devices may hold where it is (Linux: `RLIMIT_MEMLOCK`); all of it if not said.
+    /// Limit of memory pinned for devices (Linux: `RLIMIT_MEMLOCK`); all of it if `None`.
     pub pin_limit: Option<Bytes>,
-    /// How the host's processor and IOMMU help with its interrupts.
+    /// Hardware support for its interrupts.
     pub interrupts: InterruptSupport,
-    /// What exits cost.
+    /// CPU costs of exits.
     pub costs: VirtCosts,
-    /// What its kernel is booted with.
+    /// Boot parameters of its kernel.
     pub kernel: KernelParams,
 }
 
-/// Why a virtual machine cannot be.
+/// Why a virtual machine cannot be created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum VmError {
-    /// There is not so much memory at the node.
+    /// The node lacks the memory.
     Memory(Error),
-    /// A function cannot be passed through: without an IOMMU that translates, nothing keeps it from the host's memory.
+    /// A function cannot be passed through. Without an IOMMU that translates, it could access all of the host's
+    /// memory.
     Function(FunctionAddress, Error),
 }
 
 impl std::fmt::Display for VmError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Memory(error) => write!(f, "its memory: {error}"),
+            Self::Memory(error) => write!(f, "cannot allocate its memory: {error}"),
             Self::Function(at, Error::NotSupported) => {
                 write!(f, "{at} cannot be passed through: the host's IOMMU does not translate")
             }
@@ -72,18 +73,18 @@ impl std::fmt::Display for VmError {
 
 impl std::error::Error for VmError {}
 
-/// What a machine's cores are to do.
+/// Run state of a machine's vCPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// They run guest code until told otherwise.
+    /// Run guest code.
     Run,
-    /// Stand still until told otherwise.
+    /// Paused.
     Pause,
     /// End for good.
     End,
 }
 
-/// The parts of a virtual machine, each with its own state, and what leads from one to the other.
+/// The parts of a virtual machine and the connections between them.
 pub struct Machine {
     pub hw: Handle<Fabric>,
     pub host: Rc<dyn Ground>,
@@ -92,7 +93,7 @@ pub struct Machine {
     pub costs: VirtCosts,
     pub memory: Rc<GuestMemory>,
     pub vcpus: Vec<Vcpu>,
-    /// The memory of their postboxes.
+    /// Memory of the posted-interrupt descriptors.
     postboxes: Pages,
     pub bus: Bus,
     pub exits: ExitCounter,
@@ -101,15 +102,15 @@ pub struct Machine {
     guest: RefCell<Weak<Kernel>>,
     sink: RefCell<Option<InterruptSink>>,
     pub support: InterruptSupport,
-    /// What legacy interrupt lines of its functions lead to.
+    /// Interrupt controller for legacy lines.
     lines: RefCell<LineController>,
-    /// Interrupts that the guest has taken: of the hypervisor, of the IOMMU.
+    /// Interrupts taken by the guest: from the hypervisor, and from the IOMMU.
     forwarded: Cell<u64>,
     posted: Cell<u64>,
 }
 
 impl Machine {
-    /// For how long a vCPU has computed.
+    /// CPU time of a vCPU.
     pub fn clock(&self, number: usize) -> Time {
         let vcpu = &self.vcpus[number];
         if let Some((kernel, task)) = self.host_kernel.upgrade().zip(vcpu.task.get()) {
@@ -119,7 +120,7 @@ impl Machine {
         vcpu.clock.get()
     }
 
-    /// As [`GuestMemory::translate`]; a page that is met while it is being moved costs the guest an exit.
+    /// As [`GuestMemory::translate`]. Accessing a page that is being moved causes an exit.
     pub fn translate(
         &self,
         core: CpuId,
@@ -136,7 +137,7 @@ impl Machine {
         (now + self.time_for(self.costs.exit), place)
     }
 
-    /// The guest's node that a vCPU belongs to: the one whose memory is where its core is.
+    /// Guest node of a vCPU: the one whose memory is local to its core.
     pub fn node_of(&self, vcpu: &Vcpu) -> Node {
         let host = self.host_kernel.upgrade().map(|kernel| kernel.face().node_of(vcpu.home()));
         let near = self.memory.ranges().iter().position(|ranges| {
@@ -145,62 +146,62 @@ impl Machine {
         Node(near.unwrap_or(0) as u8)
     }
 
-    /// Puts a kernel on it.
+    /// Creates a kernel on the machine.
     fn boot(self: &Rc<Self>, params: &KernelParams) -> Rc<Kernel> {
         let kernel = Rc::new(Kernel::on(&self.hw, Rc::new(GuestGround(Rc::clone(self))), params.clone()));
         *self.guest.borrow_mut() = Rc::downgrade(&kernel);
         kernel
     }
 
-    /// The kernel that it runs now.
+    /// The current kernel.
     pub fn guest(&self) -> Option<Rc<Kernel>> {
         self.guest.borrow().upgrade()
     }
 
-    /// A vCPU has entered the guest: what has waited for it goes on.
+    /// A vCPU has entered the guest: resumes what waits for it.
     pub fn entered(&self, number: usize) {
         if let Some(kernel) = self.guest() {
             kernel.core_runs(CpuId(number as u16));
         }
     }
 
-    /// Who takes the guest's interrupts from now on.
+    /// Sets the receiver of the guest's interrupts.
     pub fn connect(&self, sink: Option<InterruptSink>) {
         *self.sink.borrow_mut() = sink;
     }
 
-    /// The guest's core is interrupted.
+    /// Delivers an interrupt to a vCPU.
     pub fn deliver(&self, number: usize, vector: u8) {
         if let Some(sink) = &mut *self.sink.borrow_mut() {
             sink(number as u32, vector);
         }
     }
 
-    /// The guest's core that a message goes to; the first if there is no such core.
+    /// The vCPU addressed by a message, or the first if there is no such vCPU.
     pub fn core_of(&self, message: GuestMessage) -> usize {
         Some(interrupts::core_of(message)).filter(|&core| core < self.vcpus.len()).unwrap_or(0)
     }
 
-    /// A message for the guest, sent by the host's core `cpu`: the vCPU that it is for is told.
+    /// Sends a message to the guest from the host's core `cpu`.
     pub fn send(self: &Rc<Self>, cpu: &Cpu, message: GuestMessage) {
         self.inject(cpu, interrupts::core_of(message), interrupts::vector_of(message));
     }
 
-    /// The guest's core `number` is to be interrupted, says the host's core `cpu`.
+    /// Injects an interrupt into vCPU `number` from the host's core `cpu`.
     pub fn inject(self: &Rc<Self>, cpu: &Cpu, number: usize, vector: u8) {
         let Some(vcpu) = self.vcpus.get(number) else { return };
         let notification = vcpu.postbox.post(cpu, vector);
         if vcpu.is_halted() {
             return vcpu.kick();
         }
-        // On a core that is in the host it looks by itself when it enters the guest.
+        // A vCPU in host mode on this core checks when it enters the guest.
         if vcpu.core() == cpu.id() {
             return if self.support == InterruptSupport::Software {
                 vcpu.kick()
             };
         }
         if self.support == InterruptSupport::Software {
-            // It runs elsewhere: that core is interrupted, and leaves the guest.
+            // It runs on another core, which gets an IPI and leaves the guest.
             let (machine, arrives) = (Rc::clone(self), cpu.now() + self.time_for(self.costs.kick));
             self.hw.spawn(async move {
                 machine.hw.sleep_until(arrives).await;
@@ -213,25 +214,25 @@ impl Machine {
         }
     }
 
-    /// The function in a slot makes this legacy line active from now on, or none, says the host's core `cpu`.
+    /// Sets the legacy line that the function in a slot asserts, if any, from the host's core `cpu`.
     pub fn set_line(self: &Rc<Self>, cpu: &Cpu, slot: u8, line: Option<IntxLine>) {
         self.bus.set_line(slot, line);
         self.heed_lines(cpu);
     }
 
-    /// Lets the interrupt controller see the lines as they are now.
+    /// Updates the interrupt controller's inputs.
     fn heed_lines(self: &Rc<Self>, cpu: &Cpu) {
         let sent = self.lines.borrow_mut().set_active(self.bus.lines());
         sent.for_each(|message| self.send_line(cpu, message));
     }
 
-    /// The guest lets a line send this while it is active, or nothing.
+    /// Sets the message that a line sends while active, if any.
     pub fn program_line(self: &Rc<Self>, cpu: &Cpu, line: IntxLine, message: Option<MsiMessage>) {
         let sent = self.lines.borrow_mut().program(line, message);
         sent.into_iter().for_each(|message| self.send_line(cpu, message));
     }
 
-    /// The guest has dealt with a line's interrupt. What had a cause is asked whether it has one still.
+    /// The guest has handled a line's interrupt: checks the functions' causes again.
     pub async fn end_line(self: &Rc<Self>, cpu: &Cpu, line: IntxLine) {
         for device in self.bus.on_line(line) {
             device.end_of_interrupt(cpu).await;
@@ -244,7 +245,7 @@ impl Machine {
         self.send(cpu, GuestMessage { address, data });
     }
 
-    /// Whether a core's vector is a line's: the guest says itself when it has dealt with it.
+    /// Whether a core's vector belongs to a line, whose end the guest reports itself.
     pub fn is_line(&self, number: usize, vector: u8) -> bool {
         self.lines.borrow().sends(|MsiMessage { address, data }| {
             let message = GuestMessage { address, data };
@@ -252,7 +253,7 @@ impl Machine {
         })
     }
 
-    /// Takes what is noted for a vCPU.
+    /// Takes all pending interrupts of a vCPU.
     pub fn take_posted(&self, number: usize) -> Vec<u8> {
         let taken = self.vcpus[number].postbox.take();
         let forwarded = taken.iter().filter(|(_, forwarded)| *forwarded).count() as u64;
@@ -261,7 +262,7 @@ impl Machine {
         taken.into_iter().map(|(vector, _)| vector).collect()
     }
 
-    /// A vCPU on a core of the host enters the guest, or leaves it.
+    /// A vCPU enters or leaves the guest on a host core.
     pub fn set_guest(self: &Rc<Self>, number: usize, core: CpuId, inside: bool) {
         if let Some(host) = self.host_kernel.upgrade() {
             let mode = || -> Rc<dyn GuestMode> { Rc::new(InGuest(Rc::downgrade(self), number)) };
@@ -270,13 +271,13 @@ impl Machine {
         }
     }
 
-    /// Something is posted for a vCPU that has given its core away.
+    /// An interrupt was posted for a vCPU that has released its core.
     fn wake_posted(&self) {
         let waits = |vcpu: &&Vcpu| vcpu.is_halted() && vcpu.postbox.is_pending();
         self.vcpus.iter().filter(waits).for_each(Vcpu::kick);
     }
 
-    /// The guest leaves its core for what the hypervisor does itself, without its user space.
+    /// Exits to the hypervisor's kernel part for `work`.
     pub fn call(&self, core: CpuId, exit: Exit, work: impl FnOnce(&Cpu) + 'static) -> engine::Completion<()> {
         let (completer, answer) = engine::oneshot();
         let work = Box::new(move |cpu: Cpu| -> Async<'static, ()> {
@@ -289,13 +290,13 @@ impl Machine {
         answer
     }
 
-    /// Cycles of the host's cores.
+    /// Duration of cycles of the host's cores.
     fn time_for(&self, cycles: u64) -> Duration {
         self.frequency.time_for(Cycles::new(cycles))
     }
 }
 
-/// What happens when a guest has gone.
+/// Action after a guest has ended.
 type End = Rc<dyn for<'a> Fn(&'a Cpu) -> Async<'a, ()>>;
 
 /// A virtual machine.
@@ -304,15 +305,15 @@ pub struct Vm {
     kernel: RefCell<Rc<Kernel>>,
     params: KernelParams,
     container: Rc<Container>,
-    /// The slots of functions of the host; none of one that has gone.
+    /// Slots of passed-through functions; `None` if the function is gone.
     slots: RefCell<BTreeMap<FunctionAddress, Option<u8>>>,
-    /// What is told that its guest has gone.
+    /// Actions after the guest has ended.
     told: RefCell<Vec<End>>,
 }
 
 impl Vm {
-    /// Puts a virtual machine together on a host that has booted, in a task of the host, with functions that [`Vfio`](crate::Vfio)
-    /// has claimed. Its kernel has not booted yet, and has no drivers. The future need not be polled for that to happen.
+    /// Creates a virtual machine in a task of a booted host, with functions claimed by [`Vfio`](crate::Vfio). Its
+    /// kernel has no drivers and still has to be booted. The task goes on even if the future is dropped.
     ///
     /// # Errors
     /// [`VmError`].
@@ -402,12 +403,12 @@ impl Vm {
         Ok(vm)
     }
 
-    /// Gives it a function of the host, which [`Vfio`](crate::Vfio) has claimed, in a slot whose number it gives: its requests lead
-    /// to the guest's memory at the guest's addresses, and its interrupts to the guest.
+    /// Passes a function claimed by [`Vfio`](crate::Vfio) through to the guest, and returns its slot. Its requests
+    /// access the guest's memory at guest addresses, and its interrupts go to the guest.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] without an IOMMU that translates, [`Error::Busy`] if its group is somebody else's,
-    /// [`Error::NoMemory`] if the guest's memory cannot be held, [`Error::NoSpace`] if the guest's bus is full.
+    /// [`Error::NotSupported`] without an IOMMU that translates, [`Error::Busy`] if its group is in use elsewhere,
+    /// [`Error::NoMemory`] if the guest's memory cannot be pinned, [`Error::NoSpace`] if the guest's bus is full.
     pub async fn pass_through(&self, cpu: &Cpu, device: PciDevice) -> Result<u8, Error> {
         let at = device.address();
         let device = HostFunction::open(cpu, &self.container, device, self.machine.costs.eventfd)?;
@@ -416,7 +417,7 @@ impl Vm {
         Ok(slot)
     }
 
-    /// From now on functions that the host's driver loses are taken from the guest, and given to it again when they come back.
+    /// Unplugs functions that are removed from the host, and plugs them in again when they come back.
     pub fn follow(self: &Rc<Self>, vfio: &Vfio) {
         let vm = Rc::downgrade(self);
         vfio.on_change(Box::new(move |cpu, change| {
@@ -434,26 +435,27 @@ impl Vm {
             Change::Removed(at) => {
                 let slot = self.slots.borrow_mut().get_mut(&at).and_then(Option::take);
                 if let Some(slot) = slot {
-                    // It was there, or the guest was killed meanwhile.
+                    // It was plugged in, unless the guest was killed meanwhile.
                     let _ = self.unplug(cpu, slot).await;
                 }
             }
             Change::Claimed(device) => {
                 let is_missing = self.slots.borrow().get(&device.address()) == Some(&None);
                 if is_missing {
-                    // One that it cannot have stays the host's.
+                    // If it cannot be passed through, it stays with the host.
                     let _ = self.pass_through(cpu, device).await;
                 }
             }
         }
     }
 
-    /// Gives it a function that somebody mediates, in a slot whose number it gives.
+    /// Plugs in a mediated function, and returns its slot.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if its registers make no sense, [`Error::NoSpace`] if the guest's bus is full.
+    /// [`Error::NotSupported`] if its registers are inconsistent, [`Error::NoSpace`] if the guest's bus is full.
     pub async fn assign(&self, cpu: &Cpu, device: Rc<dyn VfioDevice>) -> Result<u8, Error> {
-        // A machine resets what is put into it before its guest finds it, as QEMU's do. One that cannot be reset alone is taken as it is.
+        // Reset it before the guest finds it, as QEMU does. A function that cannot be reset on its own is taken as it
+        // is.
         let assigned = match device.reset(cpu).await {
             Ok(()) | Err(Error::NotSupported) => Assigned::new(cpu, &self.machine, Rc::clone(&device)).await,
             Err(error) => Err(error),
@@ -465,8 +467,8 @@ impl Vm {
         at
     }
 
-    /// As [`assign`](Self::assign), in a task of the host's: the future need not be polled for it to happen. What is lost is taken from
-    /// the guest.
+    /// As [`assign`](Self::assign), in a task of the host that goes on even if the future is dropped. The function is
+    /// unplugged if it is lost.
     pub fn add(
         self: &Rc<Self>,
         device: Rc<dyn VfioDevice>,
@@ -484,17 +486,17 @@ impl Vm {
         })
     }
 
-    /// As [`unplug`](Self::unplug), likewise.
+    /// As [`unplug`](Self::unplug), in a task of the host.
     pub fn remove(self: &Rc<Self>, slot: u8) -> impl Future<Output = Result<(), Error>> + use<> {
         let vm = Rc::clone(self);
         self.in_task("remove", async move |_, cpu: &Cpu| vm.unplug(cpu, slot).await)
     }
 
-    /// Puts any function into a slot that is empty, whose number it gives; the guest is told. Without one it makes one, which the
-    /// guest's kernel finds when it boots.
+    /// Plugs any function into an empty slot, returns the slot and notifies the guest. If all are occupied, adds a
+    /// slot, which the guest finds at its next boot.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if there is no room for one.
+    /// [`Error::NoSpace`] if the bus is full.
     pub fn plug(&self, cpu: &Cpu, device: Rc<dyn GuestDevice>) -> Result<u8, Error> {
         let (slot, message) = self.machine.bus.plug(device)?;
         if let Some(message) = message {
@@ -503,10 +505,10 @@ impl Vm {
         Ok(slot)
     }
 
-    /// Takes the function in a slot away without asking the guest, which is told.
+    /// Unplugs the function in a slot without asking the guest, and notifies the guest.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if there is none.
+    /// [`Error::NoDevice`] if the slot is empty.
     pub async fn unplug(&self, cpu: &Cpu, slot: u8) -> Result<(), Error> {
         let (device, message) = self.machine.bus.unplug(slot).ok_or(Error::NoDevice)?;
         self.machine.heed_lines(cpu);
@@ -517,26 +519,25 @@ impl Vm {
         Ok(())
     }
 
-    /// The guest's own kernel.
+    /// The guest's kernel.
     pub fn kernel(&self) -> Rc<Kernel> {
         Rc::clone(&self.kernel.borrow())
     }
 
-    /// What it shares with the host's parts of its devices.
+    /// State shared with the host's part of its devices.
     pub(crate) fn machine(&self) -> &Rc<Machine> {
         &self.machine
     }
 
-    /// Its vCPUs' tasks of the host.
+    /// Host tasks of its vCPUs.
     pub fn tasks(&self) -> Vec<TaskId> {
         self.machine.vcpus.iter().filter_map(|vcpu| vcpu.task.get()).collect()
     }
 
-    /// Lets its vCPUs run on these cores of the host from now on, and takes what of its memory is not there to a node, page after
-    /// page.
+    /// Moves its vCPUs to these host cores, and its memory to a node, page by page.
     ///
     /// # Errors
-    /// As of [`GuestMemory::move_page`]: what has moved stays there.
+    /// As of [`GuestMemory::move_page`]; pages that were moved stay there.
     pub async fn move_to(&self, cpu: &Cpu, cores: &[CpuId], node: Node) -> Result<(), Error> {
         const LARGE: usize = 2 << 20;
         let host = self.machine.host_kernel.upgrade().ok_or(Error::NoDevice)?;
@@ -554,52 +555,52 @@ impl Vm {
         Ok(())
     }
 
-    /// The guest's memory, as its hypervisor maps it.
+    /// The guest's memory.
     pub fn memory(&self) -> &Rc<GuestMemory> {
         &self.machine.memory
     }
 
-    /// What its hypervisor's parts cost.
+    /// CPU costs of its hypervisor.
     pub fn costs(&self) -> VirtCosts {
         self.machine.costs
     }
 
-    /// The way of messages to it.
+    /// Receiver of messages to the guest.
     pub fn interrupts(&self) -> GuestInterrupts {
         GuestInterrupts::new(&self.machine)
     }
 
-    /// How often it was left, and why.
+    /// Exits by cause.
     pub fn exits(&self) -> Exits {
         self.machine.exits.get()
     }
 
-    /// Interrupts that it has taken from the hypervisor.
+    /// Interrupts injected by the hypervisor.
     pub fn interrupts_forwarded(&self) -> u64 {
         self.machine.forwarded.get()
     }
 
-    /// Interrupts of devices that it has taken without the host.
+    /// Device interrupts posted without the host.
     pub fn interrupts_posted(&self) -> u64 {
         self.machine.posted.get()
     }
 
-    /// For how long its cores have waited for a core that somebody else had.
+    /// Steal time of all vCPUs.
     pub fn stolen(&self) -> Duration {
         self.machine.vcpus.iter().map(Vcpu::stolen).sum()
     }
 
-    /// Requests of its functions that were refused.
+    /// Requests of its functions that were blocked.
     pub fn dma_faults(&self) -> u64 {
         self.container.faults()
     }
 
-    /// Its cores stand still, and nothing that comes for it is lost. What its functions have under way goes on.
+    /// Pauses all vCPUs. Interrupts stay pending.
     pub fn pause(&self) {
         self.want(Wanted::Pause);
     }
 
-    /// Its cores go on.
+    /// Resumes all vCPUs.
     pub fn resume(&self) {
         self.want(Wanted::Run);
     }
@@ -611,8 +612,8 @@ impl Vm {
         }
     }
 
-    /// Ends it at once, as when its process is killed: its functions are reset and reach nothing of it, its memory is the host's
-    /// again. The future ends when that is done, and need not be polled for it to happen.
+    /// Ends it at once, like killing its process: resets and detaches its functions, and frees its memory. The task
+    /// goes on even if the future is dropped.
     pub fn kill(self: &Rc<Self>) -> impl Future<Output = ()> + use<> {
         self.want(Wanted::End);
         self.kernel().halt();
@@ -625,8 +626,8 @@ impl Vm {
         })
     }
 
-    /// Resets it: its kernel is gone where it stood, its functions are reset, its memory stays. A new kernel has not booted yet, and
-    /// has no drivers. The future ends when that is done, and need not be polled for it to happen.
+    /// Resets it: its functions are reset, its memory is kept, and it gets a new kernel without drivers that still
+    /// has to be booted. The task goes on even if the future is dropped.
     pub fn reset(self: &Rc<Self>) -> impl Future<Output = ()> + use<> {
         self.kernel().halt();
         self.machine.vcpus.iter().for_each(Vcpu::forget);
@@ -643,7 +644,7 @@ impl Vm {
         })
     }
 
-    /// Lets `end` happen when its guest has gone without a word: it was killed or reset, and what it has given is not to be touched.
+    /// Adds an action for when the guest is killed or reset; by then, its memory must not be accessed.
     pub(crate) fn at_end(&self, end: impl for<'a> Fn(&'a Cpu) -> Async<'a, ()> + 'static) {
         self.told.borrow_mut().push(Rc::new(end));
     }
@@ -655,7 +656,7 @@ impl Vm {
         }
     }
 
-    /// Whether it has been ended.
+    /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         self.machine.wanted.get() == Wanted::End
     }
@@ -680,7 +681,7 @@ impl Vm {
     }
 }
 
-/// Does work in a task of a host; the future ends with what came of it.
+/// Runs `work` in a task of a host; the future resolves to its result.
 fn in_task<T: 'static, W>(host: &Rc<Kernel>, task: TaskParams, work: W) -> impl Future<Output = T> + use<T, W>
 where
     W: AsyncFnOnce(Rc<Kernel>, &Cpu) -> T + 'static,

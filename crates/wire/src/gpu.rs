@@ -3,7 +3,7 @@
 //! BAR 0 holds registers and, from [`DOORBELLS`] on, a page for each channel with its doorbell, so that a program may be given
 //! its own. BAR 2 is an aperture into the GPU's memory, for cores and peers.
 //!
-//! A *channel* is a ring of [`Entry`]s in host memory, each of which names a piece of a buffer with [`Command`]s in it: two
+//! A *channel* is a ring of [`Entry`]s in host memory, each of which names a piece of a buffer with [`GpuCommand`]s in it: two
 //! reads until the GPU knows what to do. Commands name memory by *window* and offset. A window is a range of the GPU's own
 //! memory or of bus addresses, set by the driver for one context, so that a program that writes its commands itself reaches
 //! nothing else. (A real GPU has page tables there, whose walks are left out.)
@@ -137,7 +137,7 @@ pub const SEMAPHORE_BYTES: u64 = 16;
 
 /// Something that a channel does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Command {
+pub enum GpuCommand {
     /// Copies bytes.
     Copy {
         /// From where.
@@ -203,7 +203,7 @@ impl Program {
     }
 }
 
-impl Command {
+impl GpuCommand {
     /// Bytes of a command.
     pub const BYTES: usize = 64;
 
@@ -299,14 +299,14 @@ mod tests {
             [(1, 0x10), (255, u64::MAX), (7, 1 << 40)].map(|(window, offset)| Place { window, offset });
         let launch = Launch { program: Program::Pong, polled: a, written: b, result: c, count: u32::MAX };
         for command in [
-            Command::Copy { from: a, to: b, bytes: 1 << 33 },
-            Command::Acquire { at: c, value: 5 },
-            Command::Release { at: b, value: u64::MAX },
-            Command::Launch(launch),
+            GpuCommand::Copy { from: a, to: b, bytes: 1 << 33 },
+            GpuCommand::Acquire { at: c, value: 5 },
+            GpuCommand::Release { at: b, value: u64::MAX },
+            GpuCommand::Launch(launch),
         ] {
-            assert_eq!(Command::parse(&command.emit()), Some(command));
+            assert_eq!(GpuCommand::parse(&command.emit()), Some(command));
         }
-        assert_eq!(Command::parse(&[0; Command::BYTES]), None);
+        assert_eq!(GpuCommand::parse(&[0; GpuCommand::BYTES]), None);
         let entry = Entry { window: 3, count: 9, offset: 0xdead_beef };
         assert_eq!(Entry::parse(entry.emit()), entry);
         assert!(doorbell(CHANNELS - 1) < REGISTER_BYTES);

@@ -28,7 +28,7 @@ pub const REQUESTERS: u64 = 0x10;
 /// last wrote the bit. What was under way on it is lost, so that what follows is not to arrive by itself.
 pub const REACHABLE: u64 = 0x18;
 
-/// Segments: 16 bytes each, see [`Segment`].
+/// Segments: 16 bytes each, see [`WindowSegment`].
 pub const SEGMENT_TABLE: u64 = 0x1000;
 /// Most segments that there is room for.
 pub const MOST_SEGMENTS: u32 = 1024;
@@ -68,7 +68,7 @@ const ENTRY_ON: u32 = 1 << 31;
 
 /// Where a segment of the window leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Segment {
+pub struct WindowSegment {
     /// The node.
     pub node: u8,
     /// Whether to the registers of its adapter rather than into its host.
@@ -77,7 +77,7 @@ pub struct Segment {
     pub target: u64,
 }
 
-impl Segment {
+impl WindowSegment {
     /// The two words of its entry.
     pub fn words(self) -> [u64; 2] {
         let registers = if self.registers { SEGMENT_REGISTERS } else { 0 };
@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn what_entries_say_is_what_was_put_in() {
-        let segment = Segment { node: 7, registers: true, target: 0x12_3450_0000 };
-        assert_eq!(Segment::from_words(segment.words()), Some(segment));
-        assert_eq!(Segment::from_words([5, 0]), None);
+        let segment = WindowSegment { node: 7, registers: true, target: 0x12_3450_0000 };
+        assert_eq!(WindowSegment::from_words(segment.words()), Some(segment));
+        assert_eq!(WindowSegment::from_words([5, 0]), None);
         let bdf = Bdf::new(3, 31, 7);
         assert_eq!(local_requester(local_entry(Some(bdf))), Some(bdf));
         assert_eq!(remote_requester(remote_entry(Some((255, 31)))), Some((255, 31)));

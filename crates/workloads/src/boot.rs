@@ -1,5 +1,5 @@
-//! Root disks: `mkimage` puts an image on a block device, which names what is to run; `init` reads it from there, byte by byte, and
-//! runs that. Whoever has the device begins so, natively or in a virtual machine.
+//! Root disks: `mkimage` writes an image with a command line to a block device; `init` reads and checks the image,
+//! and runs that command line. Works natively and in virtual machines.
 
 use std::rc::Rc;
 
@@ -17,21 +17,21 @@ use crate::program::{Environment, Failure, Program, Report};
 use crate::random::content;
 use crate::registry;
 
-/// Bytes of the image's head, and of each piece behind it.
+/// Size of the image's header block, and of the pieces that follow.
 const HEAD: usize = 4096;
 const PIECE: u64 = 64 << 10;
-/// What the head begins with.
+/// Magic number at the start of the header.
 const MAGIC: [u8; 8] = *b"nearfar1";
-/// Between two looks for a root disk that has not come yet (Linux: `rootwait` looks every 5 ms).
+/// Polling interval for a root disk that has not appeared yet (Linux: `rootwait` polls every 5 ms).
 const LOOK: Duration = Duration::from_ms(5);
 
-/// What stands at the beginning of an image.
+/// Header of an image.
 struct Head {
-    /// Bytes behind it.
+    /// Bytes after the header.
     bytes: u64,
-    /// From which those follow.
+    /// Seed of those bytes.
     seed: u64,
-    /// The command line that it begins with.
+    /// The command line to run.
     line: String,
 }
 
@@ -53,23 +53,23 @@ impl Head {
         Some(Self { bytes: word(1)?, seed: word(2)?, line })
     }
 
-    /// The pieces behind the head: where on the device, and how long.
+    /// The pieces after the header: offset on the device, and length.
     fn pieces(&self) -> impl Iterator<Item = (u64, usize)> + use<> {
         let end = self.bytes;
         (0..end).step_by(PIECE as usize).map(move |at| (at, PIECE.min(end - at) as usize))
     }
 }
 
-/// Puts an image onto a block device from which `init` can start: so many bytes and, behind `--`, the command line that runs then.
+/// Writes an image for `init` to a block device: `--size` bytes and, after `--`, the command line to run.
 #[derive(clap::Parser, Clone, PartialEq, Debug)]
 #[command(name = "mkimage")]
 pub struct Mkimage {
     /// The block device, such as /dev/nvme0n1.
     device: String,
-    /// Bytes of the image behind its first block.
+    /// Bytes of the image after its first block.
     #[arg(long, default_value = "256k", value_parser = size)]
     size: u64,
-    /// What is to run.
+    /// The command line to run.
     #[arg(last = true, required = true)]
     line: Vec<String>,
 }
@@ -80,7 +80,7 @@ impl Mkimage {
     }
 }
 
-/// Memory for a piece, and what is to be done with it there.
+/// Allocates memory for a piece and runs a closure on it.
 async fn with_buffer<T>(
     cpu: &Cpu,
     kernel: &Rc<dyn Kernel>,
@@ -136,13 +136,13 @@ impl Program for Mkimage {
     }
 }
 
-/// Waits for its root disk, reads the image that is there (`mkimage`), looks at every byte, and runs what it names.
+/// Waits for its root disk, reads the image (see `mkimage`), checks every byte, and runs the image's command line.
 #[derive(clap::Parser, Clone, PartialEq, Debug)]
 #[command(name = "init")]
 pub struct Init {
     /// The root disk, such as /dev/nvme0n1.
     root: String,
-    /// How long it waits for that.
+    /// Maximum time to wait for it.
     #[arg(long, default_value = "2s", value_parser = time)]
     rootwait: Duration,
 }
@@ -161,7 +161,7 @@ impl Init {
         }
     }
 
-    /// Reads an image from a disk and looks at its bytes.
+    /// Reads an image from a disk and checks its bytes.
     async fn load(&self, cpu: &Cpu, file: &dyn BlockFile, pages: Pages) -> Result<Head, Failure> {
         let failed = |error| Failure::about(format!("init: {}", self.root), error);
         let memory = segment(pages, HEAD);

@@ -1,4 +1,4 @@
-//! dd: copies blocks, one after the other, and can look afterwards whether they arrived.
+//! dd: copies blocks sequentially; can verify them afterwards.
 
 use std::rc::Rc;
 
@@ -13,10 +13,10 @@ use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::random::content;
 
-/// Largest piece (bytes).
+/// Maximum block size (bytes).
 const LARGEST: u64 = 64 << 20;
 
-/// An operand, as `bs=128k`.
+/// An operand, such as `bs=128k`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Operand {
     If(String),
@@ -54,13 +54,13 @@ fn operand(text: &str) -> Result<Operand, String> {
     })
 }
 
-/// Copies blocks from a file or device to another, as dd does. Beside its real operands there is `verify=yes`: reads back
-/// what was written, and compares.
+/// Copies blocks from a file or device to another, like dd. `verify=yes` is an additional operand: reads back what
+/// was written, and compares.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "dd")]
 pub struct Dd {
-    /// As `if=/dev/urandom of=/dev/nvme0n1 bs=128k count=8`. `if` and `of` are block devices; `if` may also be
-    /// /dev/zero or /dev/urandom, `of` /dev/null.
+    /// Operands, such as `if=/dev/urandom of=/dev/nvme0n1 bs=128k count=8`. `if` and `of` are block devices; `if` may
+    /// also be /dev/zero or /dev/urandom, `of` /dev/null.
     #[arg(value_parser = operand)]
     operands: Vec<Operand>,
 }
@@ -111,7 +111,7 @@ async fn direct(
     completions.next().await.result
 }
 
-/// What the operands say, each with dd's own default.
+/// The operands' values, with dd's defaults.
 struct Plan<'a> {
     from: Named<'a>,
     to: Named<'a>,
@@ -123,28 +123,28 @@ struct Plan<'a> {
     verify: bool,
 }
 
-/// An end of the copy, by its name.
+/// An end of the copy before it is opened.
 #[derive(Clone, Copy)]
 struct Named<'a> {
     name: &'a str,
     direct: bool,
-    /// Bytes and block of a device; none of what has no end.
+    /// Size and block size of a device, in bytes; `None` for a stream.
     device: Option<(u64, u64)>,
 }
 
 impl Named<'_> {
-    /// Whole pieces of `bs` that it has behind `first`.
+    /// Number of whole blocks of `bs` bytes after `first`.
     fn holds(&self, bs: u64, first: u64) -> Option<u64> {
         self.device.map(|(bytes, _)| (bytes / bs).saturating_sub(first))
     }
 
-    /// Refuses a piece that does not go to or from it.
+    /// Checks that it supports direct requests of this size.
     fn check(&self, flag: &str, bs: u64) -> Result<(), Refused> {
         let Some((_, block)) = self.device else {
             let message = format!("dd: {flag}=direct is for a device, not for {}", self.name);
             return Refused::unless(!self.direct, message, format!("leave {flag} out"));
         };
-        let message = format!("dd: bs={bs} is no size of a direct request to {}", self.name);
+        let message = format!("dd: bs={bs} is not a size of a direct request to {}", self.name);
         Refused::unless(!self.direct || bs % block == 0, message, format!("a multiple of {block}"))
     }
 
@@ -163,7 +163,7 @@ impl Named<'_> {
 }
 
 impl Dd {
-    /// What is to be done, where devices have the bytes and blocks that `find` tells.
+    /// Interprets the operands; `find` gives the size and block size of a device.
     fn plan<'a>(&'a self, find: impl Fn(&str) -> Result<(u64, u64), Refused>) -> Result<Plan<'a>, Refused> {
         let has = |wanted: &Operand| self.operands.contains(wanted);
         let (mut from, mut to) = (None, None);
@@ -179,7 +179,7 @@ impl Dd {
                 _ => {}
             }
         }
-        Refused::unless((1..=LARGEST).contains(&bs), format!("dd: bs={bs} is no size"), "1 to 64m")?;
+        Refused::unless((1..=LARGEST).contains(&bs), format!("dd: bs={bs} is not a valid size"), "1 to 64m")?;
         let devices = "a block device such as /dev/nvme0n1";
         let missing = |what: &str, others| {
             Refused::new(format!("dd: it does not say {what}"), format!("{devices}, or {others}"))
@@ -241,7 +241,7 @@ async fn copy(cpu: &Cpu, plan: &Plan<'_>, (from, to): &(End, End), pages: Pages)
     let reading = |error| Failure::about("dd: error reading", error);
     let writing = |error| Failure::about(format!("dd: error writing '{}'", plan.to.name), error);
     let began = cpu.now();
-    // Nobody else sees this: what shall be read back, block by block.
+    // Host memory of the simulator: the expected data, block by block.
     let mut written = Vec::new();
     for n in 0..plan.count {
         from.read(cpu, (plan.skip + n) * plan.bs, &memory).await.map_err(reading)?;

@@ -1,12 +1,12 @@
-//! ethtool: looks at settings of a network device and changes them.
+//! ethtool: shows and changes settings of a network device.
 //!
 //! | command | what it does |
 //! |---|---|
-//! | `ethtool -S eth0` | what was sent and what was not |
-//! | `ethtool -c eth0` | how long interrupts wait |
-//! | `ethtool -C eth0 rx-usecs 20 rx-frames 16 adaptive-rx off` | changes that, for all queues |
-//! | `ethtool -x eth0` | which queue each value of the receive hash goes to |
-//! | `ethtool -X eth0 equal 2` or `ethtool -X eth0 weight 3 1` | changes that |
+//! | `ethtool -S eth0` | counters of frames sent and dropped |
+//! | `ethtool -c eth0` | interrupt coalescing |
+//! | `ethtool -C eth0 rx-usecs 20 rx-frames 16 adaptive-rx off` | changes coalescing of all queues |
+//! | `ethtool -x eth0` | the queue for each value of the receive hash |
+//! | `ethtool -X eth0 equal 2` or `ethtool -X eth0 weight 3 1` | changes the queues |
 
 use std::rc::Rc;
 
@@ -18,36 +18,36 @@ use units::Duration;
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
-/// Shows a network device's counters, coalescing and flow table, or sets them.
+/// Shows or sets a network device's counters, coalescing and receive queues.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "ethtool", disable_help_flag = true)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub struct Ethtool {
-    /// Shows what was sent and what was not.
+    /// Shows counters of frames sent and dropped.
     #[arg(short = 'S', value_name = "DEVICE", group = "what")]
     statistics: Option<String>,
-    /// Shows how long interrupts wait.
+    /// Shows interrupt coalescing.
     #[arg(short = 'c', value_name = "DEVICE", group = "what")]
     show_coalescing: Option<String>,
-    /// Sets it: `rx-usecs N`, `rx-frames N`, `adaptive-rx on|off`.
+    /// Sets interrupt coalescing: `rx-usecs N`, `rx-frames N`, `adaptive-rx on|off`.
     #[arg(short = 'C', value_name = "DEVICE", group = "what")]
     coalescing: Option<String>,
-    /// Shows which queue each value of the receive hash goes to.
+    /// Shows the queue for each value of the receive hash.
     #[arg(short = 'x', value_name = "DEVICE", group = "what")]
     show_table: Option<String>,
-    /// Sets it: `equal N`, `weight W0 W1 ...`.
+    /// Sets the queues of the receive hash: `equal N`, `weight W0 W1 ...`.
     #[arg(short = 'X', value_name = "DEVICE", group = "what")]
     table: Option<String>,
-    /// What is to be set.
+    /// The settings.
     settings: Vec<String>,
 }
 
-/// Longest wait of an interrupt (µs): a second.
+/// Maximum interrupt delay (µs): one second.
 const LONGEST: u64 = 1_000_000;
 
 fn number<T: std::str::FromStr>(word: Option<&String>, what: &str) -> Result<T, Refused> {
     let word = word.map_or("", String::as_str);
-    let message = || format!("ethtool: `{word}` is no number for {what}");
+    let message = || format!("ethtool: `{word}` is not a number for {what}");
     word.parse().map_err(|_| Refused::new(message(), format!("as in `{what} 1`")))
 }
 
@@ -83,13 +83,13 @@ impl Ethtool {
         Ok(coalescing)
     }
 
-    /// The device that it is about.
+    /// The device's name.
     fn device(&self) -> &str {
         let all = [&self.statistics, &self.show_coalescing, &self.coalescing, &self.show_table, &self.table];
         all.into_iter().flatten().next().map_or("", String::as_str)
     }
 
-    /// The queues that values of the hash go to in turn, of a device that has so many.
+    /// Queues that the hash values are assigned to in turn, on a device with `there` queues.
     fn queues(&self, there: u16) -> Result<Vec<u16>, Refused> {
         let queues = self.listed()?;
         let holds = !queues.is_empty() && queues.iter().all(|&queue| queue < there);
@@ -118,7 +118,7 @@ impl Ethtool {
         let (hardware, kernel) = (device.statistics(cpu).await, device.counters());
         let others = device.device_statistics(cpu).await;
         let mut report = Report::default();
-        for (name, value) in [
+        let first = [
             ("rx_packets", kernel.rx_packets),
             ("rx_bytes", kernel.rx_bytes),
             ("tx_packets", kernel.tx_packets),
@@ -129,12 +129,8 @@ impl Ethtool {
             ("tx_lost", hardware.lost),
             ("tx_refused", hardware.refused),
             ("resets", hardware.resets),
-            ("tx_kpio", hardware.lines),
-            ("tx_kpio_no_queue", hardware.no_lines),
-            ("tx_kpio_too_long", hardware.too_long),
-            ("tx_kpio_dropped", hardware.lines_dropped),
-            ("tx_kpio_missing", hardware.lines_missing),
-            ("tx_kpio_waits", others.line_waits),
+        ];
+        let last = [
             ("rx_no_buffer", others.rx_no_buffer),
             ("rx_overflow", others.rx_overflow),
             ("rx_crc_errors", others.rx_damaged),
@@ -145,7 +141,8 @@ impl Ethtool {
             ("tx_dropped", kernel.tx_dropped),
             ("tx_no_link", kernel.tx_no_link),
             ("tx_timeouts", kernel.tx_timeouts),
-        ] {
+        ];
+        for (name, value) in first.into_iter().chain(hardware.own).chain(others.own).chain(last) {
             report.add(name, "", value as f64);
         }
         report

@@ -1,4 +1,4 @@
-//! iperf: streams from client to server, side by side.
+//! iperf: parallel streams from client to server.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -16,11 +16,11 @@ use crate::options::{length, peer};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
-/// Sends TCP streams side by side and measures what they carry: a server with `-s`, a client with `-c`.
+/// Sends parallel TCP streams and measures their throughput: a server with `-s`, a client with `-c`.
 #[derive(clap::Parser, Clone, PartialEq, Debug)]
 #[command(name = "iperf", disable_help_flag = true)]
 pub struct Iperf {
-    /// Serve.
+    /// Run as a server.
     #[arg(short = 's', required_unless_present = "client")]
     server: bool,
     /// Send to this server.
@@ -29,16 +29,16 @@ pub struct Iperf {
     /// The port.
     #[arg(short = 'p', default_value_t = 5001, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Seconds to send. The real one's default of 10 would be long for a simulation.
+    /// Seconds to send. The real default of 10 would be long for a simulation.
     #[arg(short = 't', default_value_t = 0.01, value_parser = length)]
     time: f64,
-    /// Bytes of a send or receive.
+    /// Bytes per send or receive call.
     #[arg(short = 'l', default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
     length: u32,
-    /// Streams.
+    /// Number of streams.
     #[arg(short = 'P', default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     parallel: u16,
-    /// Send small pieces at once.
+    /// Send small segments at once (no Nagle).
     #[arg(short = 'N')]
     no_delay: bool,
 }
@@ -55,7 +55,7 @@ impl Iperf {
             bytes += u64::from(self.length);
         }
         stream.shutdown(cpu);
-        // The server closes when it has taken everything in.
+        // The server closes after it has received everything.
         stream.recv(cpu, Segment { at: pages.start, length: 1 }).await?;
         let again = stream.info().retransmissions;
         stream.close(cpu);
@@ -74,7 +74,7 @@ impl Iperf {
             let (face, length) = (Rc::clone(&kernel), self.length);
             let drain = move |cpu: Cpu| -> Async<'static, ()> {
                 Box::pin(async move {
-                    // A client that goes away says why itself.
+                    // A client that disconnects reports the reason itself.
                     let _ = drain(&cpu, &face, &*stream, length).await;
                     stream.close(&cpu);
                 })
@@ -100,7 +100,7 @@ impl Program for Iperf {
         Some(Duration::from_ps((self.time * 1e12) as u64))
     }
 
-    /// What it takes is in its options alone.
+    /// All requirements are checked by the options.
     fn check(&self, _: &Premises) -> Result<(), Refused> {
         Ok(())
     }

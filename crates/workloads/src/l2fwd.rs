@@ -1,5 +1,5 @@
-//! l2fwd: sends every frame back to where it came from, as DPDK's example application of that name does between two ports. It polls
-//! its device past the kernel.
+//! l2fwd: sends every frame back to its sender, like DPDK's example application between two ports. It polls its
+//! device, bypassing the kernel.
 
 use std::rc::Rc;
 
@@ -10,23 +10,22 @@ use units::{Duration, Time};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
-/// Packets that are taken at once (DPDK's example: `MAX_PKT_BURST`).
+/// Maximum packets per burst (DPDK's example: `MAX_PKT_BURST`).
 const BURST: usize = 32;
-/// Cycles of the loop for a burst, and to change a packet's addresses (assumed; an example application of some ten instructions
-/// for each packet).
+/// Cycles of the loop per burst, and per packet to swap its addresses (assumed: about ten instructions per packet).
 const LOOP: u64 = 60;
 const EACH: u64 = 20;
-/// Bytes of an Ethernet address.
+/// Length of a MAC address.
 const ADDRESS: usize = 6;
 
-/// Sends frames back to their senders, polling past the kernel as DPDK's l2fwd does.
+/// Sends frames back to their senders by polling, bypassing the kernel, like DPDK's l2fwd.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "l2fwd", disable_help_flag = true)]
 pub struct L2fwd {
-    /// The device, as it is offered to programs that poll.
+    /// The device, under its name for polling programs.
     #[arg(short = 'i', default_value = "uio0")]
     device: String,
-    /// Milliseconds for which it runs; until all others have ended if not given.
+    /// Milliseconds to run; by default, until all other programs have ended.
     #[arg(short = 't')]
     time_ms: Option<u64>,
 }
@@ -50,7 +49,7 @@ impl L2fwd {
             cpu.sync().await;
             if taken > 0 {
                 file.0.send(cpu, &mut packets);
-                // What found no room is dropped, as there.
+                // As in the original, packets that do not fit are dropped.
                 packets.drain(..).for_each(|packet| packet.release(cpu));
             }
             cpu.sync().await;
@@ -61,7 +60,7 @@ impl L2fwd {
     }
 }
 
-/// Changes sender and receiver.
+/// Swaps sender and receiver.
 fn turn_round(cpu: &Cpu, packet: &Packet) {
     cpu.work(EACH);
     let mut addresses = [0; 2 * ADDRESS];

@@ -1,4 +1,4 @@
-//! lmbench's `lat_mem_rd`: how long a load takes whose address the load before brought.
+//! lmbench's `lat_mem_rd`: latency of dependent loads.
 
 use std::rc::Rc;
 
@@ -10,28 +10,28 @@ use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::random::Random;
 
-/// Memory is taken in pieces of this order (2 MiB).
+/// Allocation order of memory (2 MiB).
 const ORDER: u8 = 9;
-/// Loads between two looks at the clock.
+/// Loads between two reads of the clock.
 const TURN: usize = 64;
 
-/// Measures the latency of loads that wait for each other.
+/// Measures the latency of dependent loads.
 #[derive(clap::Parser, Clone, Copy, PartialEq, Eq, Debug)]
 #[command(name = "lat_mem_rd")]
 pub struct LatMemRd {
-    /// Places in random order, so that no prefetcher and no open row helps.
+    /// Random order, so that neither prefetchers nor open rows help.
     #[arg(short = 't')]
     thrash: bool,
-    /// Memory to walk through, in MiB.
+    /// Size of the working set, in MiB.
     #[arg(value_parser = clap::value_parser!(u64).range(1..=4096))]
     size: u64,
-    /// Bytes from place to place.
+    /// Stride in bytes.
     #[arg(default_value_t = 64, value_parser = clap::value_parser!(u64).range(8..=4096))]
     stride: u64,
 }
 
 impl LatMemRd {
-    /// The places, each where the one before points.
+    /// The addresses of the chain; each location holds the next address.
     fn chain(&self, pieces: &[Pages], seed: u64) -> Vec<PhysAddr> {
         let piece = 4096 << ORDER;
         let places = (self.size << 20) / self.stride;
@@ -43,7 +43,7 @@ impl LatMemRd {
         order
     }
 
-    /// Follows the chain once from its first place.
+    /// Follows the chain once from its first address.
     async fn walk(&self, cpu: &Cpu, first: PhysAddr, places: usize) -> PhysAddr {
         let mut at = first;
         for n in 1..=places {
@@ -86,7 +86,7 @@ impl Program for LatMemRd {
                     cpu.sync().await;
                 }
             }
-            // The first round finds what the stores have left in the caches.
+            // The first round finds lines that the stores left in the caches.
             let half = order.len() / 2;
             let middle = self.walk(&cpu, order[0], half).await;
             cpu.sync().await;

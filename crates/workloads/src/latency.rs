@@ -1,20 +1,20 @@
-//! Latencies of many operations.
+//! Collects latencies.
 
 use units::Duration;
 
 use crate::program::Report;
 
-/// Latencies, each kept.
+/// All latencies of a series.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies(Vec<u64>);
 
 impl Latencies {
-    /// Adds one.
+    /// Adds a latency.
     pub fn add(&mut self, time: Duration) {
         self.0.push(time.as_ps());
     }
 
-    /// Least, mean, percentiles and most, in microseconds, and each of them as a sample.
+    /// Reports minimum, mean, percentiles and maximum in microseconds, and all samples.
     pub fn report(&mut self, report: &mut Report, what: &str) {
         if self.0.is_empty() {
             return;

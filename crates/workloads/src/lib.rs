@@ -1,7 +1,9 @@
-//! Programs that run on simulated cores. They see the platform alone, and are called as the real tools are.
+//! Programs for simulated cores. They use only the platform's interfaces, and have the command lines of the real
+//! tools.
 //!
-//! [`PROGRAMS`] lists them: a new one takes a module and a line there. What a command line asks for that cannot be is told before
-//! anything runs: by [`parse`], as far as the line itself shows it, by [`Program::check`] where it depends on what is there.
+//! [`PROGRAMS`] lists them; a new one needs a module and an entry there. Invalid command lines are rejected before
+//! the simulation starts: by [`parse`] as far as the line alone shows it, by [`Program::check`] if it depends on the
+//! host.
 
 pub mod boot;
 pub mod cuda;

@@ -1,6 +1,6 @@
-//! A drive driven from user space: queues of the program's own, doorbells, and completions that it looks for itself.
+//! Drives an NVMe drive from user space: own queues and doorbells, polled completions.
 //!
-//! It takes a controller that no kernel driver has, makes one I/O queue without interrupts, and reads.
+//! It uses a controller without a kernel driver, creates one I/O queue without interrupts, and reads.
 
 use std::rc::Rc;
 
@@ -21,38 +21,38 @@ use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::random::Random;
 
-/// Entries of each queue.
+/// Entries per queue.
 const ENTRIES: u16 = 64;
-/// Bytes of a page of the controller's.
+/// Page size of the controller.
 const PAGE: u64 = 4096;
-/// Bytes of a block, and most of a command.
+/// Block size, and maximum bytes per command.
 const BLOCK: u64 = 512;
 const MOST: u64 = 128 << 10;
-/// Cycles to build a command (assumed: tens of stores), and of a turn of the loop that looks for a completion (assumed).
+/// Cycles to build a command (assumed: tens of stores), and per iteration of the polling loop (assumed).
 const BUILD: u64 = 150;
 const SPIN: u64 = 30;
-/// Between two looks at a controller that comes up, and how long it may take.
+/// Polling interval and timeout while the controller starts.
 const LOOK: Duration = Duration::from_us(100);
 const PATIENCE: Duration = Duration::from_ms(500);
 
-/// Reads blocks of an NVMe drive from user space and looks for completions without interrupts, one read after the other. The
-/// scenario has the drive for programs: `user_space = true` of the host's `nvme_driver`.
+/// Reads blocks of an NVMe drive from user space, one read after the other, and polls for completions. The drive must
+/// be reserved for programs by `user_space = true` in the host's `nvme_driver`.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "nvm-latency")]
 pub struct NvmLatency {
-    /// The controller, among those that programs drive.
+    /// Index among the controllers reserved for programs.
     #[arg(long, default_value_t = 0)]
     controller: u32,
-    /// Blocks of 512 bytes of each read. More than 128 KiB take several commands at once.
+    /// Blocks of 512 bytes per read. Reads above 128 KiB take several concurrent commands.
     #[arg(long, default_value_t = 8)]
     blocks: u64,
     /// `random` or `sequential`.
     #[arg(long, default_value = "random", value_parser = ["random", "sequential"])]
     pattern: String,
-    /// Reads.
+    /// Number of reads.
     #[arg(long, default_value_t = 1000)]
     count: u64,
-    /// Blocks of the drive that reads fall into.
+    /// Size of the range to read, in blocks.
     #[arg(long, default_value_t = 1 << 24)]
     span: u64,
 }
@@ -74,14 +74,14 @@ impl Queue {
         Ok(Self { submission, completion, rings, doorbells })
     }
 
-    /// Puts a command into the ring.
+    /// Writes a command into the ring.
     fn push(&mut self, cpu: &Cpu, command: Command) {
         cpu.work(BUILD);
         let place = self.rings.0.push().unwrap_or_default();
         cpu.store(self.submission.cpu + u64::from(place) * wire::nvme::command::LEN as u64, &command.emit());
     }
 
-    /// Rings the doorbell, and looks until so many have completed.
+    /// Rings the doorbell and polls until `count` commands have completed.
     async fn finish(&mut self, cpu: &Cpu, registers: &Mmio, mut count: u64) -> Result<(), Failure> {
         registers.write_u32(cpu, self.doorbells[0], self.rings.0.tail().into());
         let deadline = cpu.now() + PATIENCE;
@@ -109,7 +109,7 @@ impl Queue {
     }
 }
 
-/// A controller that the program has brought up.
+/// A controller started by the program.
 struct Controller {
     registers: Mmio,
     dma: Rc<dyn DmaOps>,
@@ -157,7 +157,7 @@ impl Controller {
         Ok(Self { registers, dma, io, memory })
     }
 
-    /// Memory for so many bytes and the lists that describe it, one for each command: what is read by each, and how.
+    /// Allocates a buffer of `bytes` and its PRP lists. Returns the bytes and the data pointer of each command.
     fn buffers(&mut self, cpu: &Cpu, bytes: u64) -> Result<Vec<(u64, DataPointer)>, platform::Error> {
         let data = self.dma.alloc_coherent(cpu, bytes.next_multiple_of(PAGE), None)?;
         self.memory.push(data);
@@ -183,11 +183,11 @@ impl Controller {
         Ok(all)
     }
 
-    /// Gives everything back.
+    /// Frees everything.
     async fn close(self, cpu: &Cpu) {
         self.registers.write_u32(cpu, regs::CC, 0);
         let down = |bits| !ControllerStatus::from_bits(bits).ready;
-        // One that does not stop keeps its memory: it might still write there.
+        // A controller that does not stop keeps its memory, since it might still write there.
         if self.registers.poll_u32(cpu, regs::CSTS, LOOK, PATIENCE, down).await.is_ok() {
             self.memory.iter().for_each(|memory| self.dma.free_coherent(cpu, *memory));
         }

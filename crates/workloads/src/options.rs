@@ -1,15 +1,16 @@
-//! Sizes and times as the tools' command lines spell them.
+//! Parsers for sizes and times in the tools' syntax.
 
 use std::net::Ipv4Addr;
 
 use units::Duration;
 
-/// Longest that anything lasts, in seconds: a day of simulated time takes a year to simulate.
+/// Maximum duration in seconds: a simulated day takes a year to simulate.
 const LONGEST: f64 = 86_400.0;
 
-/// `4k`, `128K`, `1g`, `512`: powers of 1024, as fio and dd take them.
+/// `4k`, `128K`, `1g`, `512`: units are powers of 1024, as in fio and dd.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let help = || format!("`{text}` is no size; write a number of bytes, or one with k, m, g or t behind");
+    let help =
+        || format!("`{text}` is not a size; write a number of bytes, with an optional suffix k, m, g or t");
     let lower = text.to_ascii_lowercase();
     let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match &lower[digits.len()..] {
@@ -24,9 +25,9 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(help)
 }
 
-/// `10ms`, `500us`, `2s`; a number alone counts seconds, as with fio.
+/// `10ms`, `500us`, `2s`; a plain number is in seconds, as in fio.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    let help = || format!("`{text}` is no time; write a number with m, s, ms, us or ns behind");
+    let help = || format!("`{text}` is not a time; write a number with a suffix m, s, ms, us or ns");
     let digits = text.trim_end_matches(char::is_alphabetic);
     let ps: u64 = match &text[digits.len()..] {
         "" | "s" => 1_000_000_000_000,
@@ -42,27 +43,29 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     if time.as_s_f64() <= LONGEST { Ok(time) } else { Err(long) }
 }
 
-/// Seconds with a fraction, as iperf, netperf and ping take them.
+/// Seconds with a fraction, as in iperf, netperf and ping.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|seconds| (0.0..=LONGEST).contains(seconds));
-    number.ok_or_else(|| format!("`{text}` is no number of seconds from 0 to {LONGEST}"))
+    number.ok_or_else(|| format!("`{text}` is not a number of seconds from 0 to {LONGEST}"))
 }
 
-/// Seconds that something lasts.
+/// A duration in seconds.
 pub(crate) fn length(text: &str) -> Result<f64, String> {
-    // What is shorter than a nanosecond is nothing.
+    // Less than a nanosecond counts as zero.
     let long = |seconds: &f64| *seconds >= 1e-9;
     seconds(text)
         .ok()
         .filter(long)
-        .ok_or_else(|| format!("`{text}` is no number of seconds above 0, to {LONGEST}"))
+        .ok_or_else(|| format!("`{text}` is not a number of seconds above 0, up to {LONGEST}"))
 }
 
-/// The address of somebody to talk to.
+/// The IPv4 address of a peer.
 pub(crate) fn peer(text: &str) -> Result<Ipv4Addr, String> {
     let address: Option<Ipv4Addr> = text.parse().ok();
     let is_one = |a: &Ipv4Addr| !(a.is_unspecified() || a.is_multicast() || a.is_broadcast());
-    address.filter(is_one).ok_or_else(|| format!("`{text}` is no IPv4 address of a host, such as 10.0.0.2"))
+    address
+        .filter(is_one)
+        .ok_or_else(|| format!("`{text}` is not an IPv4 address of a host, such as 10.0.0.2"))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! PageRank as the GAP benchmark suite's `pr`: pull iterations in double buffers of single precision, in parallel.
+//! PageRank as in the GAP benchmark suite's `pr`: parallel pull iterations in single precision with double buffering.
 //!
-//! The graph is made before the program runs, as the real one's is before its clock does: 2^scale nodes and so many edges
-//! each, whose ends are drawn as Kronecker graphs do (A 0.57, B 0.19, C 0.19), stored by incoming edges. Nodes belong to threads
-//! in even parts, and so does their memory: each thread's part lies at its core's node.
+//! As in the original, the graph is generated before the measurement: 2^scale nodes with the given degree, drawn like
+//! Kronecker graphs (A 0.57, B 0.19, C 0.19) and stored by incoming edges. Nodes are divided evenly among threads;
+//! each thread's data are in its core's node.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,16 +20,16 @@ use crate::random::Random;
 
 /// The damping factor.
 const DAMPING: f32 = 0.85;
-/// Neighbours' numbers in a line.
+/// Node numbers per cache line.
 const LINE: usize = 16;
-/// Memory is taken in pieces of this order (2 MiB).
+/// Allocation order of memory (2 MiB).
 const ORDER: u8 = 9;
-/// Loads of scattered ranks between two moments at which other cores go on.
+/// Loads of scattered ranks before other cores get to run in the simulation.
 const TURN: usize = 64;
-/// Cycles from one addition to the next that needs its sum (Agner Fog, addss on Haswell and Broadwell): without leave to
-/// reorder floats, the compiler adds a node's neighbours one by one.
+/// Latency of a dependent addition in cycles (Agner Fog, addss on Haswell and Broadwell): unless it may reorder
+/// floats, the compiler adds a node's neighbours one by one.
 const ADD: u64 = 3;
-/// Parts with as many edges each into which a thread's iteration is cut, to see how evenly it goes.
+/// Steps of equal numbers of edges per iteration and thread, to measure the variation.
 const STEPS: usize = 40;
 
 /// Computes the PageRank of a generated graph.
@@ -39,7 +39,7 @@ pub struct PageRank {
     /// Generates a graph of 2^scale nodes.
     #[arg(short = 'g', default_value_t = 16, value_parser = clap::value_parser!(u32).range(4..=24))]
     scale: u32,
-    /// Edges of a node.
+    /// Edges per node.
     #[arg(short = 'k', default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=64))]
     degree: u32,
     /// Iterations.
@@ -47,7 +47,7 @@ pub struct PageRank {
     iterations: u32,
 }
 
-/// An array in pieces of memory.
+/// An array in scattered memory.
 struct Array(Vec<Pages>);
 
 impl Array {
@@ -68,19 +68,19 @@ impl Array {
     }
 }
 
-/// A thread's part: its nodes' incoming edges, and their ranks in two rounds.
+/// A thread's data: incoming edges of its nodes, and their ranks in two rounds.
 struct Part {
     edges: Array,
     ranks: [Array; 2],
 }
 
-/// The graph by incoming edges.
+/// The graph, by incoming edges.
 struct Graph {
     nodes: u32,
-    /// Of each node where its incoming edges begin.
+    /// Index of each node's first incoming edge.
     begins: Vec<u32>,
     from: Vec<u32>,
-    /// Outgoing edges of each.
+    /// Number of outgoing edges of each node.
     out: Vec<u32>,
 }
 
@@ -102,7 +102,7 @@ impl Graph {
                 })
             })
             .collect();
-        // Numbers say nothing of how many edges a node has.
+        // Shuffle the numbers, so that they do not correlate with a node's degree.
         let mut names: Vec<u32> = (0..nodes).collect();
         random.shuffle(&mut names);
         for (from, to) in &mut edges {
@@ -124,7 +124,7 @@ impl Graph {
         self.begins[node as usize] as usize..self.begins[node as usize + 1] as usize
     }
 
-    /// What the ranks are after so many iterations, computed here.
+    /// The expected ranks after some iterations.
     fn ranks(&self, iterations: u32) -> Vec<f32> {
         let base = (1.0 - DAMPING) / self.nodes as f32;
         let mut ranks = vec![1.0 / self.nodes as f32; self.nodes as usize];
@@ -138,12 +138,12 @@ impl Graph {
     }
 }
 
-/// What all threads share.
+/// State shared by all threads.
 struct Shared {
     graph: Graph,
     threads: u32,
     parts: RefCell<Vec<Option<Rc<Part>>>>,
-    /// How long each step of each iteration took, all threads together, in microseconds.
+    /// Time of each step of each iteration, all threads together, in microseconds.
     steps: RefCell<Vec<f64>>,
 }
 
@@ -153,16 +153,16 @@ impl Shared {
         edge(thread)..edge(thread + 1)
     }
 
-    /// Where a node's share for each of its neighbours lies in a round.
+    /// Address of a node's contribution to its neighbours in a round.
     fn place(&self, parts: &[Rc<Part>], node: u32, round: u32) -> PhysAddr {
         let thread = (u64::from(node) * u64::from(self.threads) / u64::from(self.graph.nodes)) as u32;
-        // Rounding may put the node one part further.
+        // Rounding may have picked the previous thread.
         let thread = if self.nodes_of(thread).contains(&node) { thread } else { thread + 1 };
         let first = self.nodes_of(thread).start;
         parts[thread as usize].ranks[(round & 1) as usize].at(4 * u64::from(node - first))
     }
 
-    /// Takes a thread's memory and puts its edges and first ranks there.
+    /// Allocates a thread's memory and stores its edges and initial ranks.
     async fn fill(&self, cpu: &Cpu, kernel: &dyn Kernel, thread: u32) -> Result<(), Error> {
         let nodes = self.nodes_of(thread);
         let edges =
@@ -174,7 +174,7 @@ impl Shared {
         };
         for (n, chunk) in (0u64..).zip(self.graph.from[edges].chunks(LINE)) {
             let bytes: Vec<u8> = chunk.iter().flat_map(|from| from.to_le_bytes()).collect();
-            // Past the caches: whoever loads a graph has touched far more since.
+            // Bypass the caches: a real program touches far more memory after loading the graph.
             cpu.stream(part.edges.at(4 * LINE as u64 * n), &bytes);
             if n % 64 == 0 {
                 cpu.sync().await;
@@ -189,7 +189,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A thread's share of an iteration.
+    /// Computes a thread's part of an iteration.
     async fn iterate(&self, cpu: &Cpu, parts: &[Rc<Part>], thread: u32, round: u32) {
         let nodes = self.nodes_of(thread);
         let (own, base) = (&parts[thread as usize], (1.0 - DAMPING) / self.graph.nodes as f32);

@@ -1,4 +1,4 @@
-//! ping: asks a host for an echo and measures how long that takes.
+//! ping: measures the round trip of ICMP echoes.
 
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -13,32 +13,32 @@ use crate::options::{length, peer, seconds};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
-/// Most data of an echo: an IPv4 packet of 65535 B with two headers (bytes).
+/// Maximum data length: an IPv4 packet of 65535 B minus two headers.
 const MOST: i64 = 65_507;
 
-/// Asks a host for echoes and measures how long they take.
+/// Sends echo requests to a host and measures the round trip time.
 #[derive(clap::Parser, Clone, PartialEq, Debug)]
 #[command(name = "ping", disable_help_flag = true)]
 pub struct Ping {
-    /// Requests.
+    /// Number of requests.
     #[arg(short = 'c', default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     count: u16,
-    /// Seconds from one request to the next.
+    /// Seconds between requests.
     #[arg(short = 'i', default_value_t = 0.001, value_parser = seconds)]
     interval: f64,
     /// Bytes of data.
     #[arg(short = 's', default_value_t = 56, value_parser = clap::value_parser!(u16).range(..=MOST))]
     size: u16,
-    /// Seconds that an answer may take.
+    /// Timeout for an answer in seconds.
     #[arg(short = 'W', default_value_t = 1.0, value_parser = length)]
     wait: f64,
-    /// Whom to ask.
+    /// The host.
     #[arg(value_parser = peer)]
     host: Ipv4Addr,
 }
 
 impl Ping {
-    /// Waits for the answer to a request; `None` if it does not come in time.
+    /// Waits for the reply to a request; `None` on timeout.
     async fn answer(
         &self,
         cpu: &Cpu,
@@ -49,7 +49,7 @@ impl Ping {
         loop {
             match socket.recv(cpu, deadline).await {
                 Ok(echo) if echo.sequence == sequence => return Ok(Some(echo.intact)),
-                // The answer to an earlier one, which came too late.
+                // A late reply to an earlier request.
                 Ok(_) => {}
                 Err(Error::TimedOut) => return Ok(None),
                 Err(error) => return Err(error),
@@ -63,7 +63,7 @@ impl Program for Ping {
         Some(Duration::from_ps((self.interval * f64::from(self.count - 1) * 1e12) as u64))
     }
 
-    /// What it takes is in its options alone.
+    /// All requirements are checked by the options.
     fn check(&self, _: &Premises) -> Result<(), Refused> {
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Program for Ping {
             for sequence in 1..=self.count {
                 let began = cpu.now();
                 match socket.send(&cpu, self.host, sequence, self.size) {
-                    // Without a carrier a packet is lost like any other; ping says so and goes on.
+                    // Without a carrier, the packet is lost; like the original, report it and continue.
                     Ok(()) | Err(Error::Io) => {}
                     Err(error) => return Err(fail(error)),
                 }

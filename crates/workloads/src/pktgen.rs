@@ -1,8 +1,8 @@
-//! pktgen: sends UDP packets as fast as a device takes them, as Linux's in-kernel generator does.
+//! pktgen: sends UDP packets as fast as a device accepts them, like Linux's in-kernel generator.
 //!
-//! The options are those of its sample scripts (`samples/pktgen/parameters.sh`). Packets go straight to the driver, past
-//! the stack's queue; each thread has its core's sending queue for itself. A size is that of the frame without
-//! its check sequence: 60 for the smallest.
+//! The options are those of its sample scripts (`samples/pktgen/parameters.sh`). Packets go directly to the driver,
+//! bypassing the stack's queue; each thread has its core's TX queue to itself. Sizes exclude the check sequence: the
+//! minimum is 60.
 
 use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
@@ -21,62 +21,61 @@ use wire::ip::{Ipv4Header, UdpHeader, protocol};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
-/// The first word of pktgen's own header, in front of sequence number and time.
+/// Magic number of pktgen's own header, before sequence number and time.
 const MAGIC: u32 = 0xbe9b_e955;
 /// Bytes of all headers: Ethernet, IPv4, UDP and pktgen's own.
 const HEADERS: usize = HEADER_LEN + 20 + 8 + 16;
-/// Discard, where packets go and come from.
+/// The discard port, source and destination of packets.
 const PORT: u16 = 9;
-/// Cycles to allocate and fill a packet, its stores apart (assumed).
+/// Cycles to allocate and fill a packet, without its stores (assumed).
 const FILL: u64 = 150;
-/// Cycles of the loop for a packet (assumed).
+/// Cycles of the loop per packet (assumed).
 const LOOP: u64 = 25;
-/// Packets given to the driver before the simulation catches up, if there are no bursts.
+/// Packets given to the driver before the simulation catches up, without bursts.
 const TURN: u32 = 8;
 
-/// How long it is waited for what the device still has, from the last that came of it (assumed: well above what a card
-/// waits for anything).
+/// Time without progress after which the remaining packets count as lost (assumed: well above any timeout of a card).
 const QUIET: Duration = Duration::from_us(200);
-/// From one look at the device's counters to the next (assumed).
+/// Polling interval of the device's counters (assumed).
 const LOOK: Duration = Duration::from_us(1);
 
-/// Sends frames as fast as the kernel's packet generator, without a network stack.
+/// Sends frames as fast as possible, bypassing the network stack, like the kernel's packet generator.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "pktgen", disable_help_flag = true)]
 pub struct Pktgen {
     /// The device.
     #[arg(short = 'i', default_value = "eth0")]
     device: String,
-    /// Bytes of a frame without its check sequence.
+    /// Frame size without check sequence, bytes.
     #[arg(short = 's', default_value_t = 60, value_parser = clap::value_parser!(u16).range(60..=9014))]
     size: u16,
-    /// Packets of each thread.
+    /// Packets per thread.
     #[arg(short = 'n', default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Threads, each on a core of its own.
+    /// Number of threads, each on its own core.
     #[arg(short = 't', default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
-    /// How often each packet is sent again before a new one is made.
+    /// How often each packet is repeated before a new one is built.
     #[arg(short = 'c', default_value_t = 0)]
     clones: u32,
-    /// Packets for one doorbell.
+    /// Packets per doorbell.
     #[arg(short = 'b', default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     burst: u32,
-    /// Ethernet address of the receiver; everybody if not given.
+    /// MAC address of the receiver; broadcast by default.
     #[arg(short = 'm', default_value = "ff:ff:ff:ff:ff:ff")]
     mac: MacAddr,
     /// IPv4 address of the receiver.
     #[arg(short = 'd', default_value = "198.18.0.42")]
     address: Ipv4Addr,
-    /// Nanoseconds from one packet to the next; 0 for as fast as it goes.
+    /// Nanoseconds between packets; 0 for maximum rate.
     #[arg(short = 'w', default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     delay_ns: u64,
 }
 
-/// A packet's memory, which may be in the device several times.
+/// A packet's memory, which may be in the device several times at once.
 struct Template {
     pages: Pages,
-    /// How often the device has it, and once more while it may be sent again.
+    /// Number of references: one per copy in the device, and one while it may be repeated.
     holds: Cell<u32>,
     me: Weak<Self>,
     home: Weak<Packets>,
@@ -110,9 +109,9 @@ struct Packets {
     kernel: Rc<dyn Kernel>,
     free: RefCell<Vec<Rc<Template>>>,
     lists: RefCell<Vec<Vec<Fragment>>>,
-    /// The one that is sent again, and how often it may be.
+    /// The packet being repeated, and the remaining repetitions.
     current: RefCell<Option<(Rc<Template>, u32)>>,
-    /// Packets that the device has.
+    /// Number of packets in the device.
     out: Cell<u64>,
     quiet: WaitQueue,
 }
@@ -129,7 +128,7 @@ impl Packets {
         })
     }
 
-    /// The next packet: one that was sent before, or a new one.
+    /// The next packet: a repetition or a new one.
     fn next(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -154,7 +153,7 @@ impl Packets {
         Ok(Packet { fragments, owner: Some(template), ..Packet::default() })
     }
 
-    /// A template with fresh headers, held once.
+    /// A template with new headers, with one reference.
     fn make(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -169,7 +168,7 @@ impl Packets {
             None => {
                 let order = Pages::order_for(what.size.into());
                 let pages = self.kernel.alloc_pages(cpu, order, Policy::Task)?;
-                // The content behind the headers is made once.
+                // The content after the headers is written once.
                 cpu.store(pages.start, &frame);
                 let home = Rc::downgrade(self);
                 Rc::new_cyclic(|me| Template { pages, holds: Cell::new(0), me: me.clone(), home })
@@ -181,7 +180,7 @@ impl Packets {
         Ok(template)
     }
 
-    /// Waits until the device has none, and gives the memory back.
+    /// Waits until the device has no packets left, and frees the memory.
     async fn end(&self, cpu: &Cpu) {
         self.quiet.wait_for(|| (self.out.get() == 0).then_some(())).await;
         if let Some((template, _)) = self.current.take() {
@@ -219,7 +218,7 @@ impl Pktgen {
         frame
     }
 
-    /// One thread's packets.
+    /// Sends one thread's packets.
     async fn send(
         &self,
         cpu: &Cpu,
@@ -242,7 +241,7 @@ impl Pktgen {
                 let is_open = device.room(queue).await;
                 done.waited += cpu.now().since(since);
                 if !is_open {
-                    // As Linux's does, it stops when the link goes down.
+                    // Like the original, it stops when the link goes down.
                     back.release(cpu);
                     done.stopped = true;
                     break 'packets;
@@ -265,9 +264,9 @@ impl Pktgen {
         Ok(done)
     }
 
-    /// What the NIC has made of what it was given.
+    /// Reports what happened to the packets given to the NIC.
     fn report(&self, given: u64, took: Duration, [before, after]: [TxStatistics; 2]) -> Report {
-        // Frames of others may have gone the same way.
+        // Other traffic may have passed the device, too.
         let sent = given.min(after.frames - before.frames);
         let ns = took.as_ns_f64();
         let mut report = Report::default();
@@ -280,7 +279,7 @@ impl Pktgen {
             ("dropped for want of a carrier", after.no_carrier - before.no_carrier),
             ("lost in resets of the device", after.lost - before.lost),
             ("refused by the driver", after.refused - before.refused),
-            ("dropped by the device, as not all of their lines came", by_lines(&after) - by_lines(&before)),
+            ("dropped by the device", after.dropped - before.dropped),
         ];
         if sent < given {
             let reasons = counted.iter().filter(|(_, packets)| *packets > 0);
@@ -296,10 +295,10 @@ impl Pktgen {
     }
 }
 
-/// Waits until a device has sent what it was given or has said why not, or until nothing more has come of it for [`QUIET`].
+/// Waits until the device has sent or dropped everything it was given, or until [`QUIET`] passes without progress.
 ///
-/// Gives what it has counted by then, and when the last of that was seen, unless all was there at once: packets that
-/// were written into the device are the driver's no longer when it still has to send them.
+/// Returns the final counters, and the time of the last progress unless everything was done at the first check:
+/// packets written into the device by programmed I/O leave the driver before the device has sent them.
 async fn settled(
     cpu: &Cpu,
     device: &dyn PacketDevice,
@@ -315,34 +314,29 @@ async fn settled(
         if settled_of(before, &now) > settled_of(before, &after) {
             news = cpu.now();
         }
-        // Without more, the last was under way before the first look.
+        // Without further progress, the last packet finished before the first check.
         seen = Some(news);
         after = now;
     }
     (after, seen)
 }
 
-/// Packets by programmed I/O that the device has dropped: most have a number that it misses as well.
-fn by_lines(statistics: &TxStatistics) -> u64 {
-    statistics.lines_dropped.max(statistics.lines_missing)
-}
-
-/// Packets of which it is known what became of them.
+/// Packets whose outcome is known.
 fn settled_of(before: &TxStatistics, after: &TxStatistics) -> u64 {
-    let sum = |s: &TxStatistics| s.frames + s.failed + s.no_carrier + s.lost + s.refused + by_lines(s);
+    let sum = |s: &TxStatistics| s.frames + s.failed + s.no_carrier + s.lost + s.refused + s.dropped;
     sum(after) - sum(before)
 }
 
-/// What a thread has done.
+/// Totals of a thread.
 #[derive(Default)]
 struct Thread {
     /// Packets given to the driver.
     given: u64,
-    /// How often the queue was full.
+    /// Number of times the queue was full.
     refused: u64,
-    /// How long it waited for it to have room.
+    /// Time waited for room in the queue.
     waited: Duration,
-    /// The device or its carrier went.
+    /// The device or its carrier was lost.
     stopped: bool,
 }
 

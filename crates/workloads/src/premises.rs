@@ -1,25 +1,26 @@
-//! What is known of a program's surroundings before anything runs, so that a command line is refused where it is written.
+//! What a host offers to programs, known before the simulation, so that invalid command lines are rejected where they
+//! are written.
 
 use std::fmt;
 
 use crate::program::Failure;
 
-/// Why a command line is refused.
+/// Why a command line is rejected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refused {
-    /// What is wrong, with the option.
+    /// The problem, with the option.
     pub message: String,
-    /// What would be right.
+    /// What would be valid.
     pub help: Option<String>,
 }
 
 impl Refused {
-    /// What is wrong, and what would be right.
+    /// Creates a rejection with a remedy.
     pub fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { message: message.into(), help: Some(help.into()) }
     }
 
-    /// Refuses with `message` and `help` unless `holds`.
+    /// Rejects with `message` and `help` unless `holds`.
     pub(crate) fn unless(
         holds: bool,
         message: impl Into<String>,
@@ -36,27 +37,27 @@ impl fmt::Display for Refused {
     }
 }
 
-/// What one that was not asked beforehand says when it runs.
+/// For programs run without a prior check.
 impl From<Refused> for Failure {
     fn from(refused: Refused) -> Self {
         Self(refused.to_string())
     }
 }
 
-/// What a program will find where it runs.
+/// What a program will find on its host.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Premises {
-    /// Cores that it may run on.
+    /// Number of cores that it may use.
     pub cores: usize,
-    /// Bytes of its host's memory.
+    /// Bytes of the host's memory.
     pub memory: u64,
     /// Block devices.
     pub disks: Vec<Disk>,
     /// Network devices.
     pub links: Vec<Link>,
-    /// How many GPUs there are.
+    /// Number of GPUs.
     pub gpus: u32,
-    /// How many drives there are that programs drive by themselves.
+    /// Number of drives reserved for programs.
     pub user_drives: u32,
 }
 
@@ -65,9 +66,9 @@ pub struct Premises {
 pub struct Disk {
     /// Its name, such as `nvme0n1`.
     pub name: String,
-    /// How many bytes it holds.
+    /// Size in bytes.
     pub bytes: u64,
-    /// How many make a block.
+    /// Block size in bytes.
     pub block: u64,
 }
 
@@ -76,16 +77,16 @@ pub struct Disk {
 pub struct Link {
     /// Its name, such as `eth0`.
     pub name: String,
-    /// Its queues to receive.
+    /// Number of receive queues.
     pub queues: u16,
-    /// Bytes of its longest frame without the check sequence.
+    /// Maximum frame size without check sequence, bytes.
     pub max_frame: u64,
-    /// Whether anything is at the other end.
+    /// Whether it has a link partner.
     pub has_carrier: bool,
 }
 
 impl Premises {
-    /// The block device that `program` names, with or without `/dev/`.
+    /// The block device with this name or `/dev/` path.
     pub(crate) fn disk(&self, program: &str, path: &str) -> Result<&Disk, Refused> {
         let name = path.strip_prefix("/dev/").unwrap_or(path);
         let known = self.disks.iter().map(|disk| format!("/dev/{}", disk.name));
@@ -94,7 +95,7 @@ impl Premises {
             .ok_or_else(|| missing(&format!("{program}: there is no block device `{path}`"), known.collect()))
     }
 
-    /// The network device that `program` names.
+    /// The network device with this name.
     pub(crate) fn link(&self, program: &str, name: &str) -> Result<&Link, Refused> {
         let known = self.links.iter().map(|link| link.name.clone());
         let found = self.links.iter().find(|link| link.name == name);
@@ -103,7 +104,7 @@ impl Premises {
         })
     }
 
-    /// Refuses a GPU that the host does not have.
+    /// Checks that the host has this GPU.
     pub(crate) fn gpu(&self, program: &str, number: u32) -> Result<(), Refused> {
         let message = format!("{program}: there is no GPU {number}");
         match self.gpus {
@@ -112,7 +113,7 @@ impl Premises {
         }
     }
 
-    /// Refuses buffers that the host's memory cannot hold.
+    /// Checks that the host's memory can hold buffers of this size.
     pub(crate) fn holds(&self, program: &str, what: &str, bytes: u128) -> Result<(), Refused> {
         let message = format!("{program}: {what} take {bytes} bytes");
         Refused::unless(

@@ -1,4 +1,4 @@
-//! What a program is, what it finds and what it leaves.
+//! The program interface: environment, report and failure.
 
 use std::fmt;
 use std::rc::Rc;
@@ -10,36 +10,36 @@ use units::Duration;
 
 use crate::premises::{Premises, Refused};
 
-/// What a program finds where it runs.
+/// A program's environment.
 #[derive(Clone)]
 pub struct Environment {
     /// The kernel.
     pub kernel: Rc<dyn Kernel>,
-    /// The cores that it may run on, never empty.
+    /// The cores that it may run on; never empty.
     pub cpus: Vec<CpuId>,
-    /// Seed of its random choices.
+    /// Seed of its random numbers.
     pub seed: u64,
 }
 
-/// Something that a program measured.
+/// A measured value.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reading {
-    /// What it is, in lower case, such as `read iops`.
+    /// The quantity in lower case, such as `read iops`.
     pub quantity: String,
     /// Its unit, such as `1/s`; empty for a count.
     pub unit: &'static str,
     /// The value.
     pub value: f64,
-    /// Which way it went, if it crossed a link.
+    /// Direction and origin, for link traffic.
     pub way: Option<Way>,
 }
 
-/// Of what crosses a link: which way, and who says so.
+/// Direction and origin of a reading of link traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
     /// The direction, such as `from the NIC`.
     pub direction: &'static str,
-    /// An analytic model says so; nobody measured it.
+    /// Computed by an analytic model rather than measured.
     pub is_model: bool,
 }
 
@@ -49,7 +49,7 @@ impl Reading {
         Self { quantity: quantity.into(), unit, value, way: None }
     }
 
-    /// All that tells it from the others: quantity, direction and whether it is a model's.
+    /// Its unique name: quantity, direction and origin.
     pub fn name(&self) -> String {
         match self.way {
             None => self.quantity.clone(),
@@ -59,15 +59,15 @@ impl Reading {
     }
 }
 
-/// What a program leaves.
+/// Results of a program.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
-    /// What it measured, in the order in which the real tool prints it.
+    /// Values in the order in which the real tool prints them.
     pub readings: Vec<Reading>,
-    /// Lines about what went wrong on the way, or deserves a word.
+    /// Notes on problems or peculiarities.
     pub notes: Vec<String>,
-    /// What it measured again and again, in the order in which it did, in microseconds: latencies, or times of equal parts of
-    /// its work. How well the readings are known follows from them.
+    /// Repeated measurements in order, in microseconds: latencies, or times of equal parts of its work. They give the
+    /// precision of the readings.
     pub samples: Vec<f64>,
 }
 
@@ -77,7 +77,7 @@ impl Report {
         self.readings.push(Reading::new(quantity, unit, value));
     }
 
-    /// Adds a reading of what went one way over a link.
+    /// Adds a reading of link traffic.
     pub fn add_way(&mut self, quantity: &str, way: Way, unit: &'static str, value: f64) {
         self.readings.push(Reading { way: Some(way), ..Reading::new(quantity, unit, value) });
     }
@@ -88,7 +88,7 @@ impl Report {
     }
 }
 
-/// Why a program gave up, as it tells its user.
+/// Why a program failed, as told to its user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure(pub String);
 
@@ -113,24 +113,24 @@ impl Failure {
     }
 }
 
-/// A program with its command line.
+/// A program with its parsed command line.
 pub trait Program {
-    /// It serves others until all who do not serve have ended.
+    /// Whether it is a server, which runs until all other programs have ended.
     fn serves(&self) -> bool {
         false
     }
 
-    /// For how long it means to run, in simulated time, where its options say so.
+    /// How long it will run in simulated time, if its options say so.
     fn lasts(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether what its options ask for is possible where it will run. Asked before anything runs.
+    /// Checks whether its options are possible on its host. Called before the simulation.
     ///
     /// # Errors
-    /// The first that is not.
+    /// The first problem.
     fn check(&self, premises: &Premises) -> Result<(), Refused>;
 
-    /// Runs it as a task on the core of `cpu`. A server need not end.
+    /// Runs it as a task on the core of `cpu`. A server need not return.
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>>;
 }

@@ -1,4 +1,4 @@
-//! Random choices of a program, and content that shows where it belongs.
+//! Random numbers of programs, and position-dependent content.
 
 use rand_core::{RngCore as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -13,13 +13,13 @@ impl Random {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
-    /// A number below `n`, which is not zero.
+    /// A number below `n`; `n` must not be zero.
     pub fn below(&mut self, n: u64) -> u64 {
-        // The product's upper half: as even as 64 bits allow.
+        // Upper half of the product: as uniform as 64 bits allow.
         ((u128::from(self.0.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// Puts items into any order.
+    /// Shuffles items.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for n in (1..items.len()).rev() {
             items.swap(n, self.below(n as u64 + 1) as usize);
@@ -27,7 +27,7 @@ impl Random {
     }
 }
 
-/// Bytes that belong to `place` and to no other.
+/// Bytes that are unique to `place`.
 pub(crate) fn content(seed: u64, place: u64, length: usize) -> Vec<u8> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ place.wrapping_mul(0xd6e8_feb8_6659_fd93));
     let mut bytes = vec![0; length];

@@ -1,4 +1,4 @@
-//! Which programs there are, and how their command lines are read.
+//! The list of programs, and the parser of their command lines.
 
 use std::rc::Rc;
 
@@ -7,10 +7,10 @@ use clap::Parser;
 use crate::premises::Refused;
 use crate::program::Program;
 
-/// Reads a command line, the program's name included.
+/// Parses a command line, including the program's name.
 type Reader = fn(&[String]) -> Result<Rc<dyn Program>, clap::Error>;
 
-/// A program by its name.
+/// A program and its name.
 pub struct Command {
     /// The name, as the first word of a command line.
     pub name: &'static str,
@@ -19,20 +19,20 @@ pub struct Command {
 }
 
 impl Command {
-    /// What it does and which options it takes.
+    /// Help text: description and options.
     pub fn help(&self) -> String {
         let mut options = (self.options)();
         options.build();
         options.render_long_help().to_string()
     }
 
-    /// What it does, in a line.
+    /// One-line description.
     pub fn about(&self) -> String {
         (self.options)().get_about().map(ToString::to_string).unwrap_or_default()
     }
 }
 
-/// Every program there is.
+/// All programs.
 pub const PROGRAMS: &[Command] = &[
     command::<crate::cuda::bandwidth::BandwidthTest>("bandwidthTest"),
     command::<crate::dd::Dd>("dd"),
@@ -66,10 +66,10 @@ fn read<P: Program + Parser + 'static>(words: &[String]) -> Result<Rc<dyn Progra
     Ok(Rc::new(P::try_parse_from(words)?))
 }
 
-/// The program that a command line starts.
+/// Parses a program's command line.
 ///
 /// # Errors
-/// If there is none such, or it does not take these options.
+/// If the program does not exist, or its options are invalid.
 pub fn parse(line: &str) -> Result<Rc<dyn Program>, Refused> {
     let words: Vec<String> = line.split_whitespace().map(ToOwned::to_owned).collect();
     let name = words.first().map_or("", String::as_str);
@@ -84,7 +84,7 @@ pub fn parse(line: &str) -> Result<Rc<dyn Program>, Refused> {
     (command.read)(&words).map_err(|error| refused(name, &error))
 }
 
-/// What clap has to say, on a line, and what it advises.
+/// Shortens clap's error to a line and a hint.
 pub(crate) fn refused(name: &str, error: &clap::Error) -> Refused {
     let text = error.render().to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());

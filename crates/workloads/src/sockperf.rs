@@ -1,4 +1,4 @@
-//! sockperf: the latency of UDP messages that go there and back, one after the other.
+//! sockperf: latency of UDP messages in ping-pong.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
@@ -15,29 +15,29 @@ use crate::program::{Environment, Failure, Program, Report};
 
 /// sockperf's port.
 const PORT: u16 = 11_111;
-/// Most bytes of a message: an IPv4 packet of 65535 B with two headers.
+/// Maximum message size: an IPv4 packet of 65535 B minus two headers.
 const MOST: i64 = 65_507;
 
-/// Measures the latency of UDP messages: a server that sends each back, and a client. Half of a round trip counts, as in the
-/// real one.
+/// Measures the latency of UDP messages between a client and a server that echoes them. As in the original, latency
+/// is half the round trip.
 #[derive(clap::Parser, Clone, PartialEq, Debug)]
 #[command(name = "sockperf", disable_help_flag = true)]
 pub struct Sockperf {
     #[command(subcommand)]
-    side: Side,
+    side: Role,
 }
 
-/// Which side it is.
+/// Client or server.
 #[derive(clap::Subcommand, Clone, PartialEq, Debug)]
-enum Side {
-    /// Sends each message back.
+enum Role {
+    /// Echoes each message.
     #[command(alias = "sr", disable_help_flag = true)]
     Server {
         /// The port.
         #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
         port: u16,
     },
-    /// Sends a message, waits for it, sends the next.
+    /// Sends messages and waits for the echo of each.
     #[command(alias = "pp", disable_help_flag = true)]
     PingPong {
         /// The server's address.
@@ -46,10 +46,10 @@ enum Side {
         /// Its port.
         #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
         port: u16,
-        /// Bytes of a message; 14 is the real one's header.
+        /// Bytes per message; 14 is the size of the original's header.
         #[arg(short = 'm', default_value_t = 14, value_parser = clap::value_parser!(u32).range(14..=MOST))]
         message: u32,
-        /// Seconds that it lasts. The real one's default of 1 would be long for a simulation.
+        /// Duration in seconds. The real default of 1 would be long for a simulation.
         #[arg(short = 't', default_value_t = 0.01, value_parser = length)]
         time: f64,
     },
@@ -57,18 +57,18 @@ enum Side {
 
 impl Program for Sockperf {
     fn serves(&self) -> bool {
-        matches!(self.side, Side::Server { .. })
+        matches!(self.side, Role::Server { .. })
     }
 
-    /// What it takes is in its options alone.
+    /// All requirements are checked by the options.
     fn check(&self, _: &Premises) -> Result<(), Refused> {
         Ok(())
     }
 
     fn lasts(&self) -> Option<Duration> {
         match self.side {
-            Side::Server { .. } => None,
-            Side::PingPong { time, .. } => Some(Duration::from_ps((time * 1e12) as u64)),
+            Role::Server { .. } => None,
+            Role::PingPong { time, .. } => Some(Duration::from_ps((time * 1e12) as u64)),
         }
     }
 
@@ -80,7 +80,7 @@ impl Program for Sockperf {
             let own = |port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
             let room = Segment { at: pages.start, length: MOST as u32 };
             let (to, message, time) = match self.side {
-                Side::Server { port } => {
+                Role::Server { port } => {
                     let socket = kernel.network().udp(&cpu, own(port)).map_err(fail)?;
                     loop {
                         let (length, from) = socket.recv_from(&cpu, room).await.map_err(fail)?;
@@ -88,7 +88,7 @@ impl Program for Sockperf {
                         socket.send_to(&cpu, from, back).await.map_err(fail)?;
                     }
                 }
-                Side::PingPong { address, port, message, time } => {
+                Role::PingPong { address, port, message, time } => {
                     (SocketAddrV4::new(address, port), message, Duration::from_ps((time * 1e12) as u64))
                 }
             };
@@ -101,7 +101,7 @@ impl Program for Sockperf {
                 let began = cpu.now();
                 cpu.store_u64(pages.start, number);
                 socket.send_to(&cpu, to, Segment { at: pages.start, length: message }).await.map_err(fail)?;
-                // A message that is lost ends it: the real one would wait for ever.
+                // A lost message ends the program: the original would wait forever.
                 let (length, _) = socket.recv_from(&cpu, room).await.map_err(fail)?;
                 wrong += u64::from(length != message || cpu.load_u64(pages.start) != number);
                 latencies.add(cpu.now().since(began) / 2);

@@ -1,8 +1,8 @@
 //! STREAM: sustained memory bandwidth of the cores (McCalpin, 1995).
 //!
-//! Four loops over arrays of doubles: `c = a`, `b = s·c`, `c = a + b`, `a = b + s·c`. The program is compiled in with
-//! its sizes; here they are options. One thread runs on each of the program's cores. A rate is the bytes that the
-//! loop names, without what a store fetches before, over the shortest time; the first time does not count.
+//! Four loops over arrays of doubles: `c = a`, `b = s·c`, `c = a + b`, `a = b + s·c`. The original has its sizes
+//! compiled in; here they are options. One thread runs on each of the program's cores. A rate is the bytes that the
+//! loop accesses, without the fetch before a store, divided by the shortest time; the first iteration does not count.
 
 use std::rc::Rc;
 
@@ -18,38 +18,38 @@ use crate::program::{Environment, Failure, Program, Report};
 
 /// STREAM's scalar.
 const SCALAR: f64 = 3.0;
-/// Bytes that a thread loads, computes with and stores between two looks at the clock.
+/// Bytes that a thread processes between two reads of the clock.
 const BLOCK: u64 = 2048;
-/// Elements that one instruction computes with (AVX: 32 bytes).
+/// Elements per instruction (AVX: 32 bytes).
 const LANES: u64 = 4;
-/// Cycles of a line: a vector each.
+/// Cycles per line, at one vector each.
 const LINE: u64 = 8 / LANES;
-/// Arrays are allocated in pieces of this order (2 MiB).
+/// Allocation order of arrays (2 MiB).
 const ORDER: u8 = 9;
 const PIECE: u64 = 4096 << ORDER;
 
-/// Measures what memory delivers to the cores (STREAM's copy, scale, add and triad).
+/// Measures sustained memory bandwidth (STREAM's copy, scale, add and triad).
 #[derive(clap::Parser, Clone, Copy, PartialEq, Eq, Debug)]
 #[command(name = "stream")]
 pub struct Stream {
-    /// Elements of an array (STREAM_ARRAY_SIZE).
+    /// Elements per array (STREAM_ARRAY_SIZE).
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     array_size: u64,
-    /// How often each loop runs (NTIMES).
+    /// Number of times each loop runs (NTIMES).
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..))]
     ntimes: u32,
-    /// Stores go past the caches, as compilers for HPC make them.
+    /// Use non-temporal stores, as compilers for HPC do.
     #[arg(long)]
     nontemporal: bool,
-    /// In place of the four loops, only reads an array or only writes one, to load one direction of whatever is on the way.
+    /// Instead of the four loops, only read or only write an array, to load one direction.
     #[arg(long, value_enum)]
     only: Option<Only>,
 }
 
-/// A loop in one direction.
+/// A read-only or write-only loop.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Only {
-    /// Sums an array up.
+    /// Sums up an array.
     Read,
     /// Sets an array.
     Write,
@@ -68,7 +68,7 @@ impl Loop {
     const ALL: [(Self, &'static str); 4] =
         [(Self::Copy, "copy"), (Self::Scale, "scale"), (Self::Add, "add"), (Self::Triad, "triad")];
 
-    /// Arrays read, and the array written: 0 to 2 for a to c.
+    /// Indices of the arrays read and of the array written: 0 to 2 for a to c.
     const fn arrays(self) -> (&'static [usize], usize) {
         match self {
             Self::Copy => (&[0], 2),
@@ -88,14 +88,14 @@ impl Loop {
     }
 }
 
-/// Bytes on which an array begins, as compilers align large ones.
+/// Alignment of arrays in bytes, as compilers align large ones.
 const ALIGNED: u64 = 64;
 
-/// Arrays one behind the other, as the linker places STREAM's, in pieces of pages. So their pages begin at different
-/// elements, and what ends with a page does not end for all of them at once.
+/// Consecutive arrays, as the linker places STREAM's, in scattered pages. Their page boundaries are at different
+/// elements, so not all arrays cross a page at once.
 struct Arrays {
     pieces: Vec<Pages>,
-    /// Bytes of one array.
+    /// Bytes per array.
     bytes: u64,
 }
 
@@ -121,13 +121,13 @@ impl Arrays {
         self.pieces.iter().for_each(|pages| kernel.free_pages(cpu, *pages));
     }
 
-    /// The bytes of `part` from `at` on that one step computes with: no more than lie in one piece of any of these arrays.
+    /// Length of the next step from offset `at` within `part`: up to the next piece boundary of any of these arrays.
     fn step(&self, arrays: &[usize], at: u64, part: &core::ops::Range<u64>) -> u64 {
         let whole = |&array: &usize| PIECE - self.offset(array, at) % PIECE;
         arrays.iter().map(whole).fold(BLOCK.min(part.end - at), u64::min)
     }
 
-    /// Reads or writes the first array once, in `part`.
+    /// Reads or writes the first array's `part` once.
     async fn run_one(&self, cpu: &Cpu, only: Only, part: core::ops::Range<u64>, streaming: bool) {
         let mut at = part.start;
         while at < part.end {
@@ -143,18 +143,18 @@ impl Arrays {
         }
     }
 
-    /// How far byte `at` of an array is behind the beginning of the first.
+    /// Distance of an array's byte `at` from the start of the first array.
     fn offset(&self, array: usize, at: u64) -> u64 {
         array as u64 * self.bytes.next_multiple_of(ALIGNED) + at
     }
 
-    /// Where byte `at` of an array is: every piece but the last is full.
+    /// Address of an array's byte `at`: every piece but the last is full.
     fn place(&self, array: usize, at: u64) -> PhysAddr {
         let offset = self.offset(array, at);
         self.pieces[(offset / PIECE) as usize].start + offset % PIECE
     }
 
-    /// Sets each element of each array to what STREAM begins with.
+    /// Initializes all arrays to STREAM's values.
     async fn fill(&self, cpu: &Cpu, part: core::ops::Range<u64>) {
         for (array, value) in [1.0f64, 2.0, 0.0].into_iter().enumerate() {
             let block: Vec<u8> = value.to_le_bytes().repeat(BLOCK as usize / 8);
@@ -188,7 +188,7 @@ impl Arrays {
         }
     }
 
-    /// Whether the last element of each array is what `times` rounds make of it.
+    /// Whether the last element of each array has the expected value after `times` rounds.
     fn is_right(&self, cpu: &Cpu, times: u32) -> bool {
         let (mut a, mut b, mut c) = (1.0, 2.0, 0.0);
         for _ in 0..times {
@@ -204,7 +204,7 @@ impl Arrays {
     }
 }
 
-/// Runs `work` as a thread on each core, on its share of `bytes`, and waits for all. Returns how long it took.
+/// Runs `work` as a thread on each core, on its share of `bytes`, and waits for all. Returns the time taken.
 async fn on_all<F>(cpu: &Cpu, kernel: &Rc<dyn Kernel>, cpus: &[CpuId], bytes: u64, work: F) -> Duration
 where
     F: Fn(Cpu, core::ops::Range<u64>) -> Async<'static, ()> + Clone + 'static,
@@ -228,7 +228,7 @@ where
 }
 
 impl Stream {
-    /// The loop in one direction.
+    /// Runs the read-only or write-only loop.
     async fn run_only(
         &self,
         cpu: &Cpu,

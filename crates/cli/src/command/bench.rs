@@ -15,17 +15,17 @@ use crate::failure::Failure;
 use crate::output::Records;
 use crate::{Common, input, output, progress};
 
-/// Run the whole of pcie-bench on a simulated machine and write its CSV files.
+/// Run the complete pcie-bench suite on a simulated machine and write its CSV files.
 ///
-/// Names and columns are pcie-bench's own, so that its users' scripts work on them; beside each CSV file stands the same for
-/// gnuplot (.dat), with the closed form in bw_calc.dat.
+/// Names and columns are those of pcie-bench, so its users' scripts can read them. Next to each CSV file there is a
+/// gnuplot version (.dat), with the closed form in bw_calc.dat.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   nearfar bench --machine dell-t430
   nearfar bench --machine dell-t430 --sockets s0-s1-s1 --iommu 4k --short -o out
   nearfar bench --machine dell-t630 --card netfpga --set host.llc.ddio_ways=0 --json rows.json")]
-pub struct Arguments {
+pub struct BenchArgs {
     /// The machine, by name or path (`nearfar machines` lists them).
     #[arg(long, short)]
     machine: String,
@@ -38,33 +38,33 @@ pub struct Arguments {
     /// The IOMMU: off, 4k or superpages.
     #[arg(long, value_parser = input::iommu, default_value = "off")]
     iommu: IommuMode,
-    /// Change a figure of the machine.
+    /// Change a parameter of the machine.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     set: Vec<(String, String)>,
-    /// Change a figure of the card.
+    /// Change a parameter of the card.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     card_set: Vec<(String, String)>,
-    /// Only files with this in their name.
+    /// Only files whose names contain this.
     #[arg(long, value_name = "PART")]
     files: Option<String>,
-    /// An eighth of the rows.
+    /// Only an eighth of the rows.
     #[arg(long)]
     short: bool,
-    /// Where to write the files; a folder named after the set-up if not given.
+    /// Where to write the files; by default, a folder named after the configuration.
     #[arg(long, short, value_name = "DIR", value_parser = output::folder)]
     output: Option<PathBuf>,
     #[command(flatten)]
     records: Records,
-    /// Draw each file's rows over what varies most among them, as SVG.
+    /// Plot each file's rows over their most varied parameter, as SVG.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &BenchArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[("--plot", arguments.plot.as_deref())])?;
     let library = input::library(common);
     let mut machine = Doc::<Machine>::load(&library, &arguments.machine)?;
@@ -100,7 +100,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let provenance = output::provenance(arguments.seed, &changes, &library);
     let rows = nearfar::records::of_suite(&done);
     let Suite { files, skipped, .. } = done;
-    // First of all: a folder whose run was ended says what it is of.
+    // Written first: even an interrupted run's folder says what it holds.
     let mut made_from = serde_json::to_value(&provenance).map_err(Failure::new)?;
     made_from["setup"] = setup.into();
     output::json(Some(&folder.join(suite::PROVENANCE)), &made_from)?;
@@ -125,11 +125,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         crate::output::complain(&format!("skipped {}: {}", file.file, file.reason));
     }
     crate::output::complain(&format!("{} files with {} rows in {}", files.len(), count, folder.display()));
-    // `.` has a name, too.
+    // `.` has a real name, too.
     let whole = folder.canonicalize().unwrap_or_else(|_| folder.clone());
     let name = whole.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if Setup::parse(&name).is_err() {
-        let Arguments { machine, card, sockets, .. } = arguments;
+        let BenchArgs { machine, card, sockets, .. } = arguments;
         let Sockets { device, memory, warming } = sockets;
         let iommu = match arguments.iommu {
             IommuMode::Off => "",
@@ -145,7 +145,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Complains if a folder holds results of another set-up: they would be mixed with these.
+/// Fails if a folder holds results of another configuration, since they would be mixed.
 fn check_folder(folder: &Path, setup: &str) -> Result<(), Failure> {
     let is_result = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".csv");
     if !std::fs::read_dir(folder).is_ok_and(|entries| entries.flatten().any(is_result)) {

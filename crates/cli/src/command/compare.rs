@@ -1,11 +1,11 @@
-//! `nearfar compare`: measured rows beside simulated ones.
+//! `nearfar compare`: measured rows against simulated ones.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use machine::{IommuMode, Sockets};
-use nearfar::compare::{Comparison, Known, Options, compare};
+use nearfar::compare::{CompareOptions, Comparison, MachineSource, compare};
 use results::compare::{Overall, pictures, rows_table, sections, summary_markdown, summary_table};
 use results::report::{Chart, Fact, Report, Section};
 
@@ -13,9 +13,9 @@ use crate::failure::Failure;
 use crate::output::{Records, complain};
 use crate::{Common, input, output, progress};
 
-/// Simulate every row of directories of measured pcie-bench results and show how far off the simulation is.
+/// Simulate every row of directories of measured pcie-bench results and show the errors of the simulation.
 ///
-/// The directory's name says which machine it was, as in
+/// The directory's name identifies the machine, as in
 /// `nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t430-s0-s1-s1-iommu-nosp`; options override it.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -27,15 +27,15 @@ Examples:
   nearfar compare DIR-WITH-IOMMU --set host.iommu.iotlb.entries=64 --set host.iommu.iotlb.ways=64
   nearfar compare DIR --report compare.html
   nearfar compare DIR --check && echo within the targets")]
-pub struct Arguments {
+pub struct CompareArgs {
     /// Directories of results.
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
-    /// The machine, by name or path; chosen by the directory's name if not given.
+    /// The machine, by name or path; by default, the one in the directory's name.
     #[arg(long, short)]
     machine: Option<String>,
-    /// What is taken to be known of a machine that the directory's name chooses: its own file; what data sheets, standards
-    /// and the machine itself say and for the rest its nearest relative's file; or that alone.
+    /// Which file to use for a machine chosen by the directory's name: its own; that of its most similar relative,
+    /// overridden by data sheets, standards and the machine itself; or the relative's alone.
     #[arg(long, value_enum, default_value_t = KnownAs::Own, conflicts_with = "machine")]
     known: KnownAs,
     /// The card, by name or path.
@@ -47,26 +47,26 @@ pub struct Arguments {
     /// The IOMMU: off, 4k or superpages.
     #[arg(long, value_parser = input::iommu)]
     iommu: Option<IommuMode>,
-    /// Change a figure of the machine, such as host.llc.ddio_ways=4.
+    /// Change a parameter of the machine, such as host.llc.ddio_ways=4.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     set: Vec<(String, String)>,
-    /// Change a figure of the card, such as dma_engine.tags=64.
+    /// Change a parameter of the card, such as dma_engine.tags=64.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     card_set: Vec<(String, String)>,
-    /// Only files with this in their name.
+    /// Only files whose names contain this.
     #[arg(long, value_name = "PART")]
     files: Option<String>,
-    /// At most about N rows of each family of files, spread over them.
+    /// At most about N rows of each family of files, spread evenly.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     sample: Option<u64>,
-    /// Hold the errors to the targets of directories that no parameter has seen, also where the machine's file names
-    /// the directory among those that it was fitted to.
+    /// Apply the targets for directories that no parameter was fitted to, even if the machine's file lists the
+    /// directory among those that it was fitted to.
     #[arg(long)]
     held_out: bool,
     /// Print every row.
     #[arg(long)]
     rows: bool,
-    /// How many of the rows that miss by more than 15 % to list: a number or `all`.
+    /// How many of the rows with an error above 15 % to list: a number or `all`.
     #[arg(long, value_name = "N", default_value = "20", value_parser = input::misses)]
     misses: usize,
     #[command(flatten)]
@@ -74,25 +74,25 @@ pub struct Arguments {
     /// Write each directory's summary as JSON: families with errors, targets and verdicts, artefacts, misses.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     summary_json: Option<PathBuf>,
-    /// Write each directory's residuals, series by series, as tables in Markdown (as in docs/accuracy.md); - for the
-    /// standard output.
+    /// Write each directory's residuals by series as Markdown tables (as in docs/accuracy.md); - for standard output.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     markdown: Option<PathBuf>,
-    /// Write a page with curves and tables of every directory, tails included.
+    /// Write an HTML page with curves and tables of every directory, tails included.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     report: Option<PathBuf>,
-    /// Draw the errors over transfer size and window, as SVG; of a single file, as --files can choose it, its curves.
+    /// Plot the errors over transfer size and window, as SVG; of a single file, as selected by --files, plot its
+    /// curves.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
-    /// End with status 1 if a family of files misses its target.
+    /// Exit with status 1 if a family of files misses its target.
     #[arg(long)]
     check: bool,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// How much is taken to be known.
+/// Which file to use for a machine.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 enum KnownAs {
     Own,
@@ -101,14 +101,14 @@ enum KnownAs {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let options = Options {
+pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure> {
+    let options = CompareOptions {
         library: input::library(common),
         machine: arguments.machine.clone(),
         known: match arguments.known {
-            KnownAs::Own => Known::Own,
-            KnownAs::DataSheet => Known::DataSheet,
-            KnownAs::Relative => Known::Relative,
+            KnownAs::Own => MachineSource::Own,
+            KnownAs::DataSheet => MachineSource::DataSheet,
+            KnownAs::Relative => MachineSource::Relative,
         },
         card: arguments.card.clone(),
         sockets: arguments.sockets.clone(),
@@ -190,7 +190,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     output::list(arguments.summary_json.as_deref(), summaries, &provenance)?;
     let plot = arguments.plot.as_deref().filter(|_| !all.is_empty());
     output::plot(plot, &errors, &provenance)?;
-    // Where nothing could be compared, no page takes the place of an older one.
+    // If nothing could be compared, an older page is not overwritten.
     if let Some(path) = arguments.report.as_ref().filter(|_| !sections.is_empty()) {
         let title = match any_simulated {
             false => "Measured directories and their simulation",
@@ -212,7 +212,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         });
         let verdict = if within { "within" } else { "outside" };
         let verdict = Fact { value: verdict.to_owned(), label: "the targets of every series".to_owned() };
-        // Two simulations that differ by what was changed are held to nothing.
+        // Simulations with different settings have no targets.
         let facts = (!any_simulated).then_some(verdict).into_iter().chain(facts).collect();
         let provenance = provenance.clone();
         let report = Report { title, lead, facts, sections, provenance, ..Report::default() };
@@ -233,7 +233,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }))
 }
 
-/// What a directory's rows are held to.
+/// The targets of a directory's rows, as a sentence.
 fn held_to(comparison: &Comparison) -> &'static str {
     match (comparison.is_simulated, comparison.held_out) {
         (true, _) => {
@@ -245,7 +245,7 @@ fn held_to(comparison: &Comparison) -> &'static str {
     }
 }
 
-/// A directory's part of the page.
+/// A directory's sections of the page.
 fn page_of(comparison: &Comparison, name: &str, number: usize) -> [Section; 2] {
     let mut prose = vec![
         format!("Simulated on {} ({}).", comparison.machine, comparison.simulated),

@@ -1,4 +1,4 @@
-//! `nearfar diff`: what differs between two results, and where the time went.
+//! `nearfar diff`: the differences between two results, CPU times included.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,11 @@ use crate::failure::Failure;
 use crate::output::{Fit, Records, TextTable};
 use crate::{Common, input, output};
 
-/// Hold two results against each other: what went into them, what they gave, and where the cores' time went.
+/// Compare two results: their inputs, their values, and where CPU time was spent.
 ///
-/// Results are what `--json` of `run`, `sweep`, `bench`, `compare` and `reproduce` wrote. Records with the same place in both
-/// are held against each other. Of two machines, devices or kernels, by name or path, the figures that differ are shown.
+/// Results are files written by `--json` of `run`, `sweep`, `bench`, `compare` and `reproduce`. Records of the same
+/// kind and place are compared. Given two machines, devices or kernels, by name or path, shows the parameters that
+/// differ.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,22 +26,22 @@ Examples:
   nearfar diff a.json b.json
   nearfar diff a.json b.json --least 0 --csv all.csv
   nearfar diff dell-t430 dell-r730                     figures of two machines")]
-pub struct Arguments {
-    /// The first result, or file of a machine, device or kernel.
+pub struct DiffArgs {
+    /// The first result, or the file of a machine, device or kernel.
     first: PathBuf,
-    /// The second, which is held against it.
+    /// The second, compared with the first.
     second: PathBuf,
-    /// Show what differs by at least so many per cent.
+    /// Show differences of at least this many per cent.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     least: f64,
-    /// Show so many counters and accounts, those that differ most; 0 is all.
+    /// Show only the N counters and accounts that differ most; 0 shows all.
     #[arg(long, value_name = "N", default_value_t = 20)]
     most: usize,
     #[command(flatten)]
     records: Records,
 }
 
-/// What a record gives, rather than what it is about.
+/// Keys that are results; other keys identify the record.
 const VALUES: [&str; 20] = [
     "value",
     "time_ns",
@@ -63,7 +64,7 @@ const VALUES: [&str; 20] = [
     "mrrs_bytes",
     "verdict",
 ];
-/// What neither tells records apart nor is worth comparing.
+/// Keys that neither identify a record nor are worth comparing.
 const ASIDE: [&str; 12] = [
     "provenance",
     "took_ns",
@@ -79,10 +80,10 @@ const ASIDE: [&str; 12] = [
     "held_back",
 ];
 
-/// A value of two results.
+/// A value that differs between two results.
 struct Difference {
     kind: String,
-    /// What it is about.
+    /// The record's identity, as text.
     about: String,
     quantity: String,
     first: Value,
@@ -95,7 +96,7 @@ impl Difference {
         (first != 0.0).then(|| 100.0 * (second - first) / first.abs())
     }
 
-    /// How much differs, whatever the unit: to put the largest first.
+    /// A relative amount regardless of unit, to sort the largest first.
     fn amount(&self) -> f64 {
         let of = |value: &Value| value.as_f64().unwrap_or(0.0);
         (of(&self.second) - of(&self.first)).abs()
@@ -107,7 +108,7 @@ impl Difference {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &DiffArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[])?;
     let library = input::library(common);
     let (mut first, mut second) = (read(&library, &arguments.first)?, read(&library, &arguments.second)?);
@@ -144,7 +145,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(arguments: &Arguments, inputs: &[String], differences: &[Difference], alone: [usize; 2]) {
+fn show(arguments: &DiffArgs, inputs: &[String], differences: &[Difference], alone: [usize; 2]) {
     if inputs.is_empty() && differences.iter().all(|difference| difference.kind != "figure") {
         output::print("The same went in.");
     }
@@ -198,7 +199,7 @@ fn show(arguments: &Arguments, inputs: &[String], differences: &[Difference], al
 
 type Record = Map<String, Value>;
 
-/// The records of a result, or one for each figure of a file of a machine, device or kernel.
+/// The records of a result, or one record per parameter of a machine, device or kernel file.
 fn read(library: &Library, path: &Path) -> Result<Vec<Record>, Failure> {
     let is_result = path.extension().is_some_and(|extension| extension == "json");
     if let (false, Some(name)) = (is_result, path.to_str())
@@ -218,7 +219,7 @@ fn read(library: &Library, path: &Path) -> Result<Vec<Record>, Failure> {
     };
     let object = |record: Value| match record {
         Value::Object(fields) => Ok(fields),
-        _ => Err(wrong("it is no list of records; give a file that --json has written".into())),
+        _ => Err(wrong("it is not a list of records; give a file written by --json".into())),
     };
     records.into_iter().map(object).collect()
 }
@@ -234,7 +235,7 @@ fn is_of_figures(records: &[Record]) -> bool {
     records.iter().all(|record| record["kind"] == "figure")
 }
 
-/// With an empty figure for each that the other has alone.
+/// Adds an empty record for each parameter that only the other file has.
 fn level(first: Vec<Record>, second: Vec<Record>) -> (Vec<Record>, Vec<Record>) {
     let missing = |of: &[Record], there: &[Record]| {
         let known: BTreeSet<&str> = there.iter().filter_map(|record| record["path"].as_str()).collect();
@@ -246,7 +247,7 @@ fn level(first: Vec<Record>, second: Vec<Record>) -> (Vec<Record>, Vec<Record>) 
     ([first, to_first].concat(), [second, to_second].concat())
 }
 
-/// How what went in differs, in sentences.
+/// Differences of the inputs, as sentences.
 fn inputs(first: &[Record], second: &[Record]) -> Vec<String> {
     let of = |records: &[Record]| {
         records.iter().find_map(|record| record.get("provenance")).cloned().unwrap_or_default()
@@ -286,7 +287,7 @@ fn inputs(first: &[Record], second: &[Record]) -> Vec<String> {
     lines
 }
 
-/// Values with what they are about, in the order of the records.
+/// Values with their identities, in order of the records.
 type Values = Vec<((String, String, String), Value)>;
 
 fn values(records: &[Record]) -> Values {
@@ -320,10 +321,10 @@ fn values(records: &[Record]) -> Values {
     all
 }
 
-/// What both have, and how many values each has alone.
+/// The values that differ, and the number of values that only one result has.
 fn differences(first: &[Record], second: &[Record]) -> (Vec<Difference>, [usize; 2]) {
     let (first, second) = (values(first), values(second));
-    // Records that repeat are told apart by how often they came before.
+    // Repeated records are distinguished by their position.
     let numbered = |all: Values| {
         let mut seen: BTreeMap<(String, String, String), usize> = BTreeMap::new();
         let number = |(key, value): ((String, String, String), Value)| {

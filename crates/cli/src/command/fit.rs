@@ -1,10 +1,10 @@
-//! `nearfar fit`: a machine file from measured results.
+//! `nearfar fit`: fits a machine file to measured results.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use nearfar::fit::{
-    Ablation, FitError, Fitted, LeftOut, Options, Residuals, Verdict, ablate, fit, leave_one_out,
+    Ablation, FitError, FitOptions, Fitted, LeftOut, Residuals, Verdict, ablate, fit, leave_one_out,
 };
 use results::Provenance;
 use results::compare::{FamilySummary, Overall, summary_table};
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::{Fit, Records, TextTable};
 use crate::{Common, input, output, progress};
 
-/// Fit a machine's figures to measured results and write its file, each figure with a statement of what it rests on.
+/// Fit a machine's parameters to measured results and write its file, with a provenance statement for each parameter.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Give all directories of one machine: local, remote and IOMMU results determine different figures. What they do not \
@@ -25,45 +25,45 @@ Examples:
   nearfar fit DIR --machine mine.toml -o mine.toml --keep         its residuals anew, no figure changed
   nearfar fit DIR DIR-iommu --leave-one-out                       each directory against a fit to the others
   nearfar fit DIR DIR-iommu --ablate state.json                   which figures results need; goes on where it was ended")]
-pub struct Arguments {
+pub struct FitArgs {
     /// Directories of results of one machine.
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
-    /// The machine to begin with; chosen by the directory's name if not given.
+    /// The machine to start from; by default, the one in the directory's name.
     #[arg(long, short, value_name = "BASE")]
     machine: Option<String>,
     /// Where to write the machine's file.
     #[arg(long, short, value_name = "FILE", value_parser = output::file,
           required_unless_present_any = ["leave_one_out", "ablate"])]
     output: Option<PathBuf>,
-    /// The figures to fit, separated by commas.
+    /// The parameters to fit, separated by commas.
     #[arg(long, value_delimiter = ',')]
     figures: Vec<String>,
-    /// Change no figure: put the residuals of the machine as it is into its file.
+    /// Change no parameter; only write the machine's current residuals into its file.
     #[arg(long, conflicts_with = "figures")]
     keep: bool,
-    /// Fit without each directory in turn, beginning with what is known without results, and compare with it.
+    /// Leave out each directory in turn: fit to the others, starting without results, and compare with it.
     #[arg(long, conflicts_with_all = ["figures", "keep", "output", "machine"])]
     leave_one_out: bool,
     /// Of the directory left out, compare at most about N rows of each family.
     #[arg(long, value_name = "N", requires = "leave_one_out", value_parser = clap::value_parser!(u64).range(1..))]
     sample: Option<u64>,
-    /// Set one free figure after the other to the value without effect, fit the others anew where that shows, and tell
-    /// which figures results need. FILE takes what has been found; a run that was ended goes on from there.
+    /// Set one free parameter after the other to its neutral value, fit the others again if that shows, and report
+    /// which parameters the results need. Progress is saved in FILE; an interrupted run continues from there.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["keep", "leave_one_out"], value_parser = output::file)]
     ablate: Option<PathBuf>,
-    /// The figures to fit anew with --ablate, separated by commas; all that the rows determine if not given.
+    /// The parameters to fit again with --ablate, separated by commas; by default, all that the rows determine.
     #[arg(long, value_delimiter = ',', requires = "ablate")]
     refit: Vec<String>,
     #[command(flatten)]
     records: Records,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &FitArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments
         .records
         .apart(&[("--output", arguments.output.as_deref()), ("--ablate", arguments.ablate.as_deref())])?;
@@ -71,7 +71,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         Some(path) => path.file_stem().map(|stem| stem.to_string_lossy().into_owned()),
         None => Some("fitted".to_owned()),
     };
-    let options = Options {
+    let options = FitOptions {
         library: input::library(common),
         base: arguments.machine.clone(),
         figures: arguments.figures.clone(),
@@ -134,14 +134,14 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(if done.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) })
 }
 
-/// What the results were made from.
-fn made_from(arguments: &Arguments, options: &Options) -> Provenance {
+/// The origin of the results.
+fn made_from(arguments: &FitArgs, options: &FitOptions) -> Provenance {
     let mut provenance = output::provenance(arguments.seed, &[], &options.library);
     provenance.files.extend(arguments.directories.iter().filter_map(|folder| output::measured(folder)));
     provenance
 }
 
-/// A machine's file with a first line that says who wrote it; an older such line goes.
+/// A machine file with a first line that says how it was written; replaces an older such line.
 fn with_origin(text: &str, provenance: &Provenance) -> String {
     const BEGIN: &str = "# Written by nearfar ";
     let rest = match text.split_once('\n') {
@@ -160,7 +160,7 @@ fn failure(error: FitError) -> Failure {
 
 fn show_left_out(
     all: &[LeftOut],
-    arguments: &Arguments,
+    arguments: &FitArgs,
     provenance: &Provenance,
     to_stdout: bool,
 ) -> Result<ExitCode, Failure> {
@@ -193,7 +193,7 @@ fn show_left_out(
 
 fn show_ablation(
     done: &Ablation,
-    arguments: &Arguments,
+    arguments: &FitArgs,
     provenance: &Provenance,
     to_stdout: bool,
 ) -> Result<ExitCode, Failure> {

@@ -1,4 +1,4 @@
-//! `nearfar machines`: what there is to choose from.
+//! `nearfar machines`: lists and shows machines, devices, kernels and scenarios.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Fit, Records, TextTable};
 use crate::{Common, input, output};
 
-/// List machines, devices, kernels and scenarios, or show one of them: every figure with its source.
+/// List machines, devices, kernels and scenarios, or show all parameters of one with their sources.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -20,18 +20,17 @@ Examples:
   nearfar machines --sources                  how many figures are fitted, measured, assumed
   nearfar machines modern                     a NIC; so are cards, drives and kernels shown
   nearfar machines netperf                    a scenario's file, to copy and change")]
-pub struct Arguments {
+pub struct MachinesArgs {
     /// A machine, card, drive, NIC, kernel or scenario to show, by name or path.
     pub name: Option<String>,
-    /// Count the figures of every file by where they come from. Those that were adjusted to results, fitted and empirical,
-    /// are free.
+    /// Count the parameters of every file by source. Those adjusted to results (fitted and empirical) are free.
     #[arg(long, conflicts_with = "name")]
     sources: bool,
     #[command(flatten)]
     records: Records,
 }
 
-/// The figures of a machine, device or kernel: path and value. None if there is none of this name.
+/// The parameters of a machine, device or kernel: path and value. `None` if none has this name.
 pub fn figures_of(library: &Library, name: &str) -> Result<Option<Vec<(String, String)>>, Failure> {
     let Some(kind) = kind_of(library, name)? else { return Ok(None) };
     let figures = (kind.figures)(library, name)?;
@@ -40,7 +39,7 @@ pub fn figures_of(library: &Library, name: &str) -> Result<Option<Vec<(String, S
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &MachinesArgs) -> Result<ExitCode, Failure> {
     let library = input::library(common);
     let to_stdout = arguments.records.apart(&[])?;
     if arguments.sources {
@@ -120,12 +119,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(arguments: &Arguments, rows: Vec<serde_json::Value>, library: &Library) -> Result<(), Failure> {
+fn write(arguments: &MachinesArgs, rows: Vec<serde_json::Value>, library: &Library) -> Result<(), Failure> {
     arguments.records.write(rows, &output::provenance(0, &[], library))
 }
 
-/// How many figures of each file are of which kind.
-fn show_sources(library: &Library, arguments: &Arguments, to_stdout: bool) -> Result<ExitCode, Failure> {
+/// Number of each file's parameters by kind of source.
+fn show_sources(library: &Library, arguments: &MachinesArgs, to_stdout: bool) -> Result<ExitCode, Failure> {
     let mut files = Vec::new();
     for kind in KINDS {
         for name in library.names(kind.folder) {
@@ -133,7 +132,7 @@ fn show_sources(library: &Library, arguments: &Arguments, to_stdout: bool) -> Re
         }
     }
     let kinds: Vec<Kind> = Kind::ALL.iter().map(|(_, kind)| *kind).filter(|k| *k != Kind::Override).collect();
-    // A value of two slots of one file counts twice: each could be another.
+    // A value of two slots in one file counts twice: the slots could differ.
     let count = |figures: &[Listed], kind: Kind| figures.iter().filter(|f| f.provenance.kind == kind).count();
     let free = |figures: &[Listed]| figures.iter().filter(|f| f.provenance.kind.is_free()).count();
     let json: Vec<_> = files
@@ -161,7 +160,7 @@ fn show_sources(library: &Library, arguments: &Arguments, to_stdout: bool) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// What results would be without each empirical figure; `None` if there is none.
+/// Results without each empirical parameter; `None` if there is none.
 fn without_table(figures: &[Listed]) -> Option<String> {
     let mut table = TextTable::new(["figure", "without it"], Fit::LastBelow);
     let mut any = false;
@@ -174,7 +173,7 @@ fn without_table(figures: &[Listed]) -> Option<String> {
     any.then(|| table.render(output::width()))
 }
 
-/// The residuals that a machine's file states; `None` if it states none.
+/// The residuals stated in a machine's file; `None` if there are none.
 fn residual_table(machine: &Machine) -> Option<String> {
     let header = ["directory", "series", "rows", "median %", "90th %", "worst %"];
     let mut table = TextTable::new(header, Fit::FirstAbove).numbers(2..6);
@@ -196,7 +195,7 @@ fn figures<T: Kindred>(library: &Library, name: &str) -> Result<Vec<Listed>, Dia
     Doc::<T>::load(library, name)?.list()
 }
 
-/// A kind of files with figures.
+/// A kind of file with parameters.
 struct FileKind {
     word: &'static str,
     folder: &'static str,
@@ -204,7 +203,7 @@ struct FileKind {
     figures: fn(&Library, &str) -> Result<Vec<Listed>, Diagnostics>,
 }
 
-/// All kinds, in the order in which they are listed.
+/// All kinds, in the order of the list.
 const KINDS: &[FileKind] = &[
     FileKind {
         word: "machine",
@@ -262,7 +261,7 @@ const KINDS: &[FileKind] = &[
     },
 ];
 
-/// The kind of the file called `name` or at that path; `None` for a scenario.
+/// The kind of the file with this name or path; `None` for a scenario.
 fn kind_of(library: &Library, name: &str) -> Result<Option<&'static FileKind>, Failure> {
     let known = |folder: &str| library.names(folder).iter().any(|known| known == name);
     if let Some(kind) = KINDS.iter().find(|kind| known(kind.folder)) {
@@ -286,7 +285,7 @@ fn kind_of(library: &Library, name: &str) -> Result<Option<&'static FileKind>, F
     if keys.iter().any(|key| doc.has(key).unwrap_or(false)) {
         return Ok(None);
     }
-    // What it extends is of its kind.
+    // It has the same kind as the file that it extends.
     let extends = doc.text().lines().find_map(|line| {
         let value = line.strip_prefix("extends")?.trim_start().strip_prefix('=')?;
         value.split('"').nth(1)
@@ -296,7 +295,7 @@ fn kind_of(library: &Library, name: &str) -> Result<Option<&'static FileKind>, F
     }) {
         return Ok(Some(kind));
     }
-    // What a file is, it shows by what can read it; a wrong one is what has least against it.
+    // The file's kind is the one that can read it; for an invalid file, the one with the fewest errors.
     let mut best: Option<(usize, &FileKind)> = None;
     for kind in KINDS {
         let wrong = match (kind.figures)(library, name) {
@@ -310,10 +309,10 @@ fn kind_of(library: &Library, name: &str) -> Result<Option<&'static FileKind>, F
     Ok(best.map(|(_, kind)| kind))
 }
 
-/// A scenario's file: what is in it needs no table.
+/// Shows a scenario's file as it is.
 fn show_scenario(
     library: &Library,
-    arguments: &Arguments,
+    arguments: &MachinesArgs,
     name: &str,
     to_stdout: bool,
 ) -> Result<ExitCode, Failure> {

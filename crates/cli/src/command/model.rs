@@ -1,4 +1,4 @@
-//! `nearfar model`: what a link can carry at best, in closed form.
+//! `nearfar model`: the maximum goodput of a link, in closed form.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,25 +12,26 @@ use crate::failure::Failure;
 use crate::output::{Fit, Records, TextTable};
 use crate::{Common, output};
 
-/// Print pcie-bench's closed-form model: goodput over transfer size, of plain transfers and of three NICs.
+/// Print pcie-bench's closed-form model: goodput over transfer size, for plain transfers and for three NICs.
 ///
-/// Nothing waits in it: no latency, no tags, no credits. It allows for acknowledgements and credit updates as often as
-/// the specification recommends, more than links send: an engine without overheads may exceed it by up to a tenth.
+/// The model has no latency, tags or credits. It includes acknowledgements and credit updates as often as the
+/// specification recommends, which is more than links send: an engine without overheads may exceed it by up to a
+/// tenth.
 ///
-/// NICs are counted with all that they exchange with the host, also the requests by which they read their RX descriptors.
-/// pcie-bench's public code drops those requests by mistake, so its NICs are faster: at 64 B on Gen3 x8 13.23, 18.44 and
-/// 21.51 Gbit/s where 12.19, 16.47 and 18.88 stand here. Columns with a star, and keys with `without_rx_descriptor_reads`,
-/// are counted as that code does.
+/// NICs include all that they exchange with the host, also the requests for their RX descriptors. pcie-bench's public
+/// code omits those requests by mistake, so its NICs are faster: at 64 B on Gen3 x8 13.23, 18.44 and 21.51 Gbit/s
+/// instead of 12.19, 16.47 and 18.88. Columns with a star, and keys with `without_rx_descriptor_reads`, follow that
+/// code.
 ///
-/// How often links acknowledge is computed by the specification's formula. Two entries of its public tables, for Gen1 x32
-/// with an MPS of 2048 B and Gen2 x32 with 4096 B, do not follow from it as all others do, and look like misprints.
+/// The acknowledgement rate follows the specification's formula. Two entries of the specification's tables, for Gen1
+/// x32 with an MPS of 2048 B and Gen2 x32 with 4096 B, do not match it, unlike all others, and look like misprints.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   nearfar model
   nearfar model --generation 4 --lanes 16 --mps 512 --mrrs 1024")]
-pub struct Arguments {
-    /// Generation of PCIe, 1 to 5.
+pub struct ModelArgs {
+    /// PCIe generation, 1 to 5.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
     generation: u8,
     /// Lanes.
@@ -44,13 +45,13 @@ pub struct Arguments {
     mrrs: u64,
     #[command(flatten)]
     records: Records,
-    /// Draw the rates over the transfer size, as SVG.
+    /// Plot the rates over the transfer size, as SVG.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
 }
 
 /// Runs the command.
-pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(_: &Common, arguments: &ModelArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[("--plot", arguments.plot.as_deref())])?;
     let generation = Generation::ALL[usize::from(arguments.generation - 1)];
     let (mps, mrrs) = (Bytes::new(arguments.mps), Bytes::new(arguments.mrrs));

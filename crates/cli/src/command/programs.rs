@@ -1,4 +1,4 @@
-//! `nearfar programs`: what runs on simulated cores.
+//! `nearfar programs`: the programs that run on simulated cores.
 
 use std::process::ExitCode;
 
@@ -8,21 +8,21 @@ use crate::failure::Failure;
 use crate::output;
 use crate::output::{Fit, Records, TextTable};
 
-/// List the programs that run on simulated cores, or say what one of them does and takes.
+/// List the programs that run on simulated cores, or show the help of one.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   nearfar programs
   nearfar programs netperf")]
-pub struct Arguments {
-    /// The program.
+pub struct ProgramsArgs {
+    /// The program to show.
     pub name: Option<String>,
     #[command(flatten)]
     records: Records,
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &ProgramsArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[])?;
     let provenance = output::provenance(0, &[], &machine::Library::built_in());
     let Some(name) = &arguments.name else {

@@ -1,4 +1,4 @@
-//! `nearfar reference` and `nearfar new`: what files may hold, and files to begin with.
+//! `nearfar reference` and `nearfar new`: the keys of files, and templates for new ones.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::{Fit, TextTable};
 use crate::{Common, input, output};
 
-/// Show every key of machine, part, kernel and scenario files: meaning, unit, range, and what is if it is not given.
+/// Show every key of machine, part, kernel and scenario files: meaning, unit, range and default.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Editors that know JSON Schema check files as they are written: with the line
@@ -21,19 +21,19 @@ Examples:
   nearfar reference scenario
   nearfar reference nic --schema nic.schema.json
   nearfar reference machine --markdown machine.md")]
-pub struct Arguments {
-    /// The kind of file; a list of all kinds if not given.
+pub struct ReferenceArgs {
+    /// The kind of file; by default, lists all kinds.
     kind: Option<String>,
-    /// Write it as Markdown; - for the standard output.
+    /// Write Markdown to this file; - for standard output.
     #[arg(long, value_name = "FILE", requires = "kind", value_parser = output::file)]
     markdown: Option<PathBuf>,
-    /// Write the JSON Schema of such files; - for the standard output.
+    /// Write the JSON Schema to this file; - for standard output.
     #[arg(long, value_name = "FILE", requires = "kind", value_parser = output::file)]
     schema: Option<PathBuf>,
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &ReferenceArgs) -> Result<ExitCode, Failure> {
     let shapes = file_shapes();
     let Some(kind) = &arguments.kind else {
         let mut table = TextTable::new(["kind", "what it is"], Fit::Wrap);
@@ -68,7 +68,7 @@ fn find<'a>(shapes: &'a [FileShape], kind: &str) -> Result<&'a FileShape, Failur
     })
 }
 
-/// Write a file to begin with: one of one's own that extends one that is there, or a scenario that runs.
+/// Write a template: a file that extends an existing one, or a runnable scenario.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -76,13 +76,13 @@ Examples:
   nearfar new machine my-box.toml --from dell-r730
   nearfar new scenario my-test.toml && nearfar run my-test.toml")]
 pub struct New {
-    /// What kind of file.
+    /// The kind of file.
     #[arg(value_parser = KINDS)]
     kind: String,
-    /// Where to write it; there must be no such file yet.
+    /// Where to write it; the file must not exist yet.
     #[arg(value_parser = output::file)]
     file: PathBuf,
-    /// The file to extend, by name.
+    /// Name of the file to extend.
     #[arg(long, value_name = "NAME")]
     from: Option<String>,
 }
@@ -126,7 +126,7 @@ pub fn new(common: &Common, arguments: &New) -> Result<ExitCode, Failure> {
     let text = match folder {
         "scenarios" => {
             let text = machine::Doc::<machine::Scenario>::load(&library, from)?.text().to_owned();
-            // The first name is the scenario's; those of hosts and devices follow.
+            // Only the first name is the scenario's; later ones belong to hosts and devices.
             let old = text.lines().find(|line| line.starts_with("name = ")).unwrap_or_default();
             text.replacen(old, &format!("name = \"{name}\""), 1)
         }
@@ -158,7 +158,7 @@ fn template(kind: &str, name: &str, from: &str) -> String {
     )
 }
 
-/// A figure that is often changed.
+/// A parameter that is often changed.
 fn example(kind: &str) -> &'static str {
     match kind {
         "machine" => "host.llc.ddio_ways = { value = 4, source = \"assumed: twice as many\" }",

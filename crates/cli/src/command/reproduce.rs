@@ -1,4 +1,4 @@
-//! `nearfar reproduce`: a paper's claims, simulated.
+//! `nearfar reproduce`: judges a paper's claims by simulation.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::Records;
 use crate::{Common, input, output, progress};
 
-/// Simulate everything that a paper's claims and figures rest on, and say which hold.
+/// Run all simulations for a paper's claims and figures, and say which claims hold.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Records are verdicts: all claims and then every point of every figure, told apart by `kind` (claim, point; published/README.md \
@@ -23,32 +23,32 @@ Examples:
   nearfar reproduce
   nearfar reproduce pcie-bench --report report --json claims.json
   nearfar reproduce --check || echo a claim is outside its tolerance")]
-pub struct Arguments {
-    /// The paper; all of them if not given.
+pub struct ReproduceArgs {
+    /// The paper; by default, all.
     #[arg(value_name = "PAPER", value_parser = SEEDS)]
     paper: Option<String>,
     #[command(flatten)]
     records: Records,
-    /// Write a report of one HTML page for each paper into this folder.
+    /// Write an HTML report per paper into this folder.
     #[arg(long, value_name = "DIR", value_parser = output::folder)]
     report: Option<PathBuf>,
-    /// Draw every figure of the paper, as SVG.
+    /// Plot every figure of the paper, as SVG.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
-    /// End with status 1 if a claim is outside its tolerance and none that contradicts it is within.
+    /// Exit with status 1 if a claim is outside its tolerance, unless a claim that contradicts it is within its own.
     #[arg(long)]
     check: bool,
-    /// Simulate only experiments whose names contain this, of papers whose experiments have names (ioctopus,
-    /// device-lending, numa-io); claims that rest on others count as not simulated.
+    /// Run only experiments whose names contain this, for papers with named experiments (ioctopus, device-lending,
+    /// numa-io). Claims that need others count as not simulated.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     #[arg(long, alias = "random-seed", default_value_t = 1)]
     seed: u64,
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let options = Options {
         library: input::library(common),
         data: data_folder(),
@@ -94,7 +94,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(if arguments.check && !outside.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-/// What `--json` writes, as published/README.md describes it: all claims, then all points of figures.
+/// The records that `--json` writes, described in published/README.md: all claims, then all points of figures.
 fn rows(
     claims: impl Iterator<Item = ClaimResult>,
     points: impl Iterator<Item = ClaimResult>,
@@ -108,7 +108,7 @@ fn rows(
     all.map(row).collect()
 }
 
-/// `began` is when, if it is to be told how long it took.
+/// Prints the results; with `began`, also the elapsed time.
 fn show(done: &Reproduction, began: Option<Instant>) {
     let claims = done.claims();
     output::print(&format!("{}\n", done.file.seed));
@@ -134,14 +134,14 @@ mod tests {
 
     use super::*;
 
-    /// The keys that scripts rely on, what each may hold, and in which order rows come.
+    /// The keys that scripts rely on, their possible values, and the order of rows.
     #[test]
     fn json_has_the_shape_that_is_documented() {
         let is_number_or_null = |value: &Value| value.is_number() || value.is_null();
         let documented = concat!(env!("CARGO_MANIFEST_DIR"), "/../../published/README.md");
         let documented = std::fs::read_to_string(documented).expect("the published values' description");
         let mut ids = BTreeSet::new();
-        // Without evidence nothing is simulated: the shape is the same.
+        // Without evidence, nothing is simulated, but the rows have the same shape.
         for file in [
             ClaimFile::pcie_bench(),
             ClaimFile::ioctopus(),

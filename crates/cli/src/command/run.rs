@@ -1,4 +1,4 @@
-//! `nearfar run`: a scenario.
+//! `nearfar run`: runs a scenario.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,31 +27,32 @@ Examples:
   nearfar run remote-memory --json -
 
 Exit status: 0 done, 1 a program of the scenario failed, 2 bad input.")]
-pub struct Arguments {
+pub struct RunArgs {
     /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
-    /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"`, `host.dram.access="90 ns"` (of the machine),
-    /// or `host.a.iommu=strict` (of the host that the scenario calls a).
+    /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"`, `host.dram.access="90 ns"` (of the
+    /// machine), or `host.a.iommu=strict` (of the scenario's host `a`).
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     pub set: Vec<(String, String)>,
-    /// Say where the cores' time went: of each task, by part of program and kernel, of interrupts, and idle.
+    /// Show where CPU time was spent: per task, by part of program and kernel; in interrupts; and idle.
     #[arg(long)]
     accounting: bool,
-    /// Write where the cores' time went as folded stacks with nanoseconds, which tools for flame graphs read.
+    /// Write CPU times as folded stacks in nanoseconds, for flame graph tools.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     folded: Option<PathBuf>,
-    /// Show every counter, in place of the few lines for each host: what passed where, and for what.
+    /// Show every counter with its place and cause, instead of a summary per host.
     #[arg(long)]
     counters: bool,
     #[command(flatten)]
     records: Records,
-    /// Draw results of pcie-bench over what varies most among them, or of programs how full each resource was, as SVG.
+    /// Plot results of pcie-bench over their most varied parameter, or for programs the utilization of resources, as
+    /// SVG.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &RunArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments
         .records
         .apart(&[("--folded", arguments.folded.as_deref()), ("--plot", arguments.plot.as_deref())])?;
@@ -98,7 +99,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 /// Runs programs on computers.
 fn on_computers(
     common: &Common,
-    arguments: &Arguments,
+    arguments: &RunArgs,
     library: &Library,
     setup: &ComputerSetup,
     to_stdout: bool,

@@ -1,4 +1,5 @@
-//! `nearfar completions` and `nearfar manual`: what shells and `man` know of the program, made from its own arguments.
+//! `nearfar completions` and `nearfar manual`: shell completions and manual pages, generated from the program's
+//! arguments.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +9,7 @@ use clap::CommandFactory as _;
 use crate::failure::Failure;
 use crate::output;
 
-/// Print what a shell needs to complete command lines of the program.
+/// Print a shell completion script.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -19,13 +20,13 @@ pub struct Completions {
     shell: clap_complete::Shell,
 }
 
-/// Write the manual's pages, one for the program and one for each command.
+/// Write manual pages: one for the program and one per command.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   nearfar manual ~/.local/share/man/man1")]
 pub struct Manual {
-    /// The folder for them.
+    /// The folder for the pages.
     #[arg(value_name = "DIR", value_parser = output::folder)]
     folder: PathBuf,
 }
@@ -45,7 +46,7 @@ pub fn manual(arguments: &Manual) -> Result<ExitCode, Failure> {
     let mut pages = vec![("nearfar".to_owned(), program.clone())];
     for command in program.get_subcommands().filter(|command| command.get_name() != "help") {
         let name = format!("nearfar-{}", command.get_name());
-        // A page is named by a text that lives as long as the program.
+        // The library requires a title with static lifetime.
         let title: &'static str = Box::leak(name.clone().into_boxed_str());
         pages.push((name, command.clone().name(title)));
     }

@@ -1,4 +1,4 @@
-//! `nearfar sweep`: a scenario over several values of something.
+//! `nearfar sweep`: runs a scenario for several values of its keys.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use machine::{ComputerSetup, Library, Setup};
 use nearfar::LinkState;
 use nearfar::computer::Counts;
 use nearfar::experiment::{Combination, Experiment, combinations};
-use nearfar::scenario::{self, Done};
+use nearfar::scenario::{self, FinishedRun};
 use nearfar::{computer, records};
 use results::Provenance;
 use results::pciebench::{Row, Run};
@@ -19,7 +19,7 @@ use crate::output::Records;
 use crate::output::sweep::{Column, Table};
 use crate::{Common, input, output, progress};
 
-/// Run a scenario for every value of a key, or every combination of several.
+/// Run a scenario for every value of a key, or for every combination of the values of several.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A key is a path in the scenario (pcie_bench.transfer), in the machine (host.llc.ddio_ways) or in the card \
@@ -33,7 +33,7 @@ Examples:
   nearfar sweep pktgen --over host.a.nic_driver.channels=1,2,4
   nearfar sweep pktgen --over host.a.device.0.change.controller.tags=8..64x2 --csv tags.csv --report tags.html
   nearfar sweep latency-by-size --over dma_engine.tags=8,16,32 --over machine=dell-t430,dell-t630 --json sweep.json")]
-pub struct Arguments {
+pub struct SweepArgs {
     /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
     /// A key and its values.
@@ -42,37 +42,37 @@ pub struct Arguments {
     /// Change a value in all runs, as `run` does.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     pub set: Vec<(String, String)>,
-    /// Say where the cores' time went, for each value.
+    /// Show where CPU time was spent, for each value.
     #[arg(long)]
     accounting: bool,
     #[command(flatten)]
     records: Records,
-    /// Write a page with a curve for each quantity.
+    /// Write an HTML page with a curve per quantity.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     report: Option<PathBuf>,
-    /// Draw the first rate over the first key, or else the first quantity, as SVG.
+    /// Plot the first rate over the first key, or else the first quantity, as SVG.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     plot: Option<PathBuf>,
 }
 
-/// A combination of values, and what it makes of the scenario.
+/// A combination of values, and the resulting scenario.
 type Variant<T> = (Combination, Box<T>);
 
-/// What a sweep gave.
+/// Results of a sweep.
 struct Swept {
     title: String,
     rows: Vec<Value>,
     tables: Vec<Table>,
-    /// The links, with the values that each goes with.
+    /// Links, each with the combination of values.
     links: Vec<(Combination, Vec<LinkState>)>,
-    /// What follows the tables on the terminal.
+    /// Text that follows the tables on the terminal.
     text: String,
     failed: bool,
     seed: u64,
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     for (n, (key, _)) in arguments.over.iter().enumerate() {
         if arguments.over[..n].iter().any(|(other, _)| other == key) {
             let message =
@@ -111,9 +111,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(if swept.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The scenario with what is the same for all, and one combination of values.
-fn load(library: &Library, arguments: &Arguments, values: &Combination) -> Result<Experiment, Failure> {
-    // What is wrong with what all have is told as theirs.
+/// Loads the scenario with the common changes and one combination of values.
+fn load(library: &Library, arguments: &SweepArgs, values: &Combination) -> Result<Experiment, Failure> {
+    // Errors in the common changes are reported as such.
     if !arguments.set.is_empty() {
         input::scenario(library, &arguments.scenario, "--set", &arguments.set)?;
     }
@@ -121,7 +121,7 @@ fn load(library: &Library, arguments: &Arguments, values: &Combination) -> Resul
     input::scenario(library, &arguments.scenario, "--over", &changes)
 }
 
-fn write(arguments: &Arguments, swept: &Swept, provenance: &Provenance) -> Result<(), Failure> {
+fn write(arguments: &SweepArgs, swept: &Swept, provenance: &Provenance) -> Result<(), Failure> {
     if let Some(path) = &arguments.report {
         let page = output::sweep::page(&swept.title, &swept.tables, provenance);
         output::write(path, page.to_html().as_bytes())?;
@@ -132,7 +132,7 @@ fn write(arguments: &Arguments, swept: &Swept, provenance: &Provenance) -> Resul
     arguments.records.write(swept.rows.clone(), provenance)
 }
 
-fn on_bench(common: &Common, arguments: &Arguments, variants: &[Variant<Setup>]) -> Result<Swept, Failure> {
+fn on_bench(common: &Common, arguments: &SweepArgs, variants: &[Variant<Setup>]) -> Result<Swept, Failure> {
     if arguments.accounting {
         return Err(Failure::new(
             "--accounting is for scenarios with computers: this one has a machine with a card, on which no kernel runs",
@@ -140,7 +140,7 @@ fn on_bench(common: &Common, arguments: &Arguments, variants: &[Variant<Setup>])
     }
     let setups: Vec<_> = variants.iter().map(|(_, setup)| &**setup).collect();
     let done = scenario::run_all(&setups, &arguments.scenario, progress::of(common).as_ref());
-    let mut all: Vec<(&Combination, Vec<Done>)> = Vec::new();
+    let mut all: Vec<(&Combination, Vec<FinishedRun>)> = Vec::new();
     for ((values, _), done) in variants.iter().zip(done) {
         all.push((values, done?));
     }
@@ -170,8 +170,8 @@ fn on_bench(common: &Common, arguments: &Arguments, variants: &[Variant<Setup>])
     })
 }
 
-/// A table for latencies and one for bandwidths: a row for each combination, a column for each run.
-fn bench_tables(all: &[(&Combination, Vec<Done>)]) -> Vec<Table> {
+/// A table of latencies and one of bandwidths: a row per combination, a column per run.
+fn bench_tables(all: &[(&Combination, Vec<FinishedRun>)]) -> Vec<Table> {
     let Some((_, first)) = all.first() else { return Vec::new() };
     let of = |title: &str, unit: &'static str, wanted: fn(&Row) -> Option<f64>| -> Option<Table> {
         let mut table = Table::of_runs(title);
@@ -187,7 +187,7 @@ fn bench_tables(all: &[(&Combination, Vec<Done>)]) -> Vec<Table> {
                 |run| run.transfer.to_string(),
                 |run| format!("offsets {} and {} B", run.host_offset, run.device_offset),
             ];
-            // What is the same in all runs needs no place in each heading, and what is swept is not in it either.
+            // Column headings omit what is equal in all runs, and what is swept.
             let told: Vec<_> = parts.iter().filter(|of| !same(&runs, **of)).collect();
             let (mut cells, mut bindings) = (Vec::new(), Vec::new());
             for one in done {
@@ -216,10 +216,10 @@ fn bench_tables(all: &[(&Combination, Vec<Done>)]) -> Vec<Table> {
     latency.into_iter().chain(bandwidth).collect()
 }
 
-/// Runs programs on computers, once for every combination, several at a time.
+/// Runs programs on computers for every combination, several at a time.
 fn on_computers(
     common: &Common,
-    arguments: &Arguments,
+    arguments: &SweepArgs,
     variants: &[Variant<ComputerSetup>],
 ) -> Result<Swept, Failure> {
     let setups: Vec<_> = variants.iter().map(|(_, setup)| &**setup).collect();
@@ -273,7 +273,7 @@ fn on_computers(
     })
 }
 
-/// What the links agreed on: once where it is the same for all values, else for each.
+/// Negotiated link parameters: once if they are equal for all values, else per value.
 fn link_lines(links: &[(Combination, Vec<LinkState>)]) -> String {
     match links {
         [(_, first), rest @ ..] if rest.iter().all(|(_, links)| links == first) => output::link_lines(first),
@@ -286,15 +286,15 @@ fn link_lines(links: &[(Combination, Vec<LinkState>)]) -> String {
     }
 }
 
-/// Says of a key that has several values if every row is the same whichever it takes: it is perhaps not the key that was meant.
-fn tell_without_effect(arguments: &Arguments, rows: &[Value]) {
+/// Warns about a key whose values all give the same rows: it may be the wrong key.
+fn tell_without_effect(arguments: &SweepArgs, rows: &[Value]) {
     for (key, values) in arguments.over.iter().filter(|(_, values)| values.len() > 1) {
         let mut by_value = BTreeMap::<String, Vec<String>>::new();
         for row in rows {
             let mut row = row.clone();
             let Some(fields) = row.as_object_mut() else { continue };
             let value = fields.remove(key).unwrap_or_default().to_string();
-            // Rows are numbered over all values.
+            // Rows are numbered across all values.
             fields.remove("row");
             by_value.entry(value).or_default().push(row.to_string());
         }
@@ -312,7 +312,7 @@ fn tell_without_effect(arguments: &Arguments, rows: &[Value]) {
     }
 }
 
-/// What stands before the results of a combination.
+/// Heading of a combination's results.
 fn label(values: &[(String, String)]) -> String {
     values.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
 }

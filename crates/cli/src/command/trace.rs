@@ -1,4 +1,4 @@
-//! `nearfar trace`: what passes a link, packet by packet.
+//! `nearfar trace`: the packets on a link.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,11 +16,11 @@ use crate::failure::Failure;
 use crate::output::Records;
 use crate::{Common, input, output, progress};
 
-/// Show what passes a link, packet by packet, as a PCIe analyser does.
+/// Show the packets on a link, like a PCIe analyser.
 ///
-/// Times are those at which a packet's first symbol leaves its sender, after the first packet shown (T0). A TLP's
-/// credits are those that it takes (headers/units of 16 B); an UpdateFC's are totals granted since the link was
-/// trained, modulo the counter's size.
+/// Times are when a packet's first symbol leaves its sender, relative to the first packet shown (T0). A TLP's credits
+/// are those that it consumes (headers/units of 16 B); an UpdateFC's are totals granted since link training, modulo
+/// the counter's size.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Types: TLP, DLLP, MRd, MWr, Cpl, CplD, CfgRd0, CfgWr0, Msg, Ack, Nak, UpdateFC; MRd(32) and MRd(64) for one form.
@@ -31,25 +31,25 @@ Examples:
   nearfar trace pktgen --link a/slot --from 20us
   nearfar trace pktgen --pcapng pcie.pcapng             for Wireshark, which reads it by tools/pcie.lua
   nearfar trace pktgen --perfetto trace.json            cores, links and cables; open it at https://ui.perfetto.dev")]
-pub struct Arguments {
+pub struct TraceArgs {
     /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
     /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"` or `change.host.dram.access="90 ns"`.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     pub set: Vec<(String, String)>,
-    /// Which of the scenario's runs of pcie-bench, counted from 1; the first if not given.
+    /// Number of the scenario's pcie-bench run, counted from 1; by default, the first.
     #[arg(long, value_name = "N")]
     run: Option<usize>,
-    /// Only links of these slots, separated by commas, as SLOT or HOST/SLOT; all if not given.
+    /// Only links of these slots, separated by commas, as SLOT or HOST/SLOT; by default, all.
     #[arg(long, value_name = "SLOTS", value_delimiter = ',')]
     link: Vec<String>,
-    /// Begin so long after the start of the experiment.
+    /// Start recording this long after the start of the experiment.
     #[arg(long, value_name = "TIME", default_value = "0 ns")]
     from: Duration,
-    /// Show so many packets; 0 is all until the end.
+    /// Number of packets to show; 0 shows all until the end.
     #[arg(long, value_name = "N", default_value_t = 100)]
     packets: usize,
-    /// Show only these types, separated by commas. Numbers and utilisation still count all packets.
+    /// Show only these types, separated by commas. Numbers and utilization still count all packets.
     #[arg(long = "type", value_name = "TYPES", value_parser = types)]
     types: Option<Filter>,
     /// Show the data of TLPs, too.
@@ -57,10 +57,10 @@ pub struct Arguments {
     data: bool,
     #[command(flatten)]
     records: Records,
-    /// Write the packets' bytes as a capture: `wireshark -X lua_script:tools/pcie.lua FILE` reads it.
+    /// Write the packets' bytes as a capture file: `wireshark -X lua_script:tools/pcie.lua FILE` reads it.
     #[arg(long, value_name = "FILE", value_parser = output::binary)]
     pcapng: Option<PathBuf>,
-    /// Write a trace for ui.perfetto.dev; - for the standard output.
+    /// Write a trace for ui.perfetto.dev; - for standard output.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     perfetto: Option<PathBuf>,
 }
@@ -69,14 +69,14 @@ fn types(text: &str) -> Result<Filter, UnknownType> {
     text.parse()
 }
 
-impl Arguments {
+impl TraceArgs {
     fn span(&self) -> Span {
         Span { from: self.from, packets: self.packets, filter: self.types.clone().unwrap_or_default() }
     }
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &TraceArgs) -> Result<ExitCode, Failure> {
     let library = input::library(common);
     let to_stdout = arguments
         .records
@@ -119,9 +119,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     show(arguments, to_stdout, &title, &capture, &provenance, link.as_slice(), || capture.timeline())
 }
 
-/// Writes the files that are asked for, and the listing unless one of them is the standard output.
+/// Writes the requested files, and the listing unless a file goes to standard output.
 fn show(
-    arguments: &Arguments,
+    arguments: &TraceArgs,
     to_stdout: bool,
     title: &str,
     capture: &Capture,
@@ -156,7 +156,7 @@ fn show(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The fields that a packet has; numbers as numbers.
+/// A packet's fields; numbers are typed.
 fn json_row(row: &Row<'_>) -> serde_json::Value {
     let json = |value: csv::Value<'_>| match value {
         csv::Value::Integer(number) => number.into(),

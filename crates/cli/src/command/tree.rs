@@ -1,4 +1,4 @@
-//! `nearfar tree`: what the kernels of a scenario find and make of it.
+//! `nearfar tree`: the device trees of a scenario's kernels.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::Records;
 use crate::{Common, input, output};
 
-/// Boot the hosts of a scenario and show their devices, interrupts, queues and nodes, as sysfs does.
+/// Boot the hosts of a scenario and show their devices, interrupts, queues and nodes, like sysfs.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,33 +21,33 @@ Examples:
   nearfar tree pktgen --json -
   nearfar tree fio-randread --nvme drives
   nearfar tree fio-switch --lspci . && lspci -F a.lspci -vvv")]
-pub struct Arguments {
+pub struct TreeArgs {
     /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
-    /// Only this folder or attribute, by its path below each host's tree.
+    /// Only this folder or attribute; a path below each host's tree.
     path: Option<String>,
     /// Change a value of the scenario.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     pub set: Vec<(String, String)>,
-    /// Write each host's configuration spaces into this folder, as HOST.lspci: `lspci -F HOST.lspci -vvv` shows them.
+    /// Write each host's configuration spaces into this folder as HOST.lspci: `lspci -F HOST.lspci -vvv` shows them.
     #[arg(long, value_name = "DIR", value_parser = output::folder)]
     lspci: Option<PathBuf>,
-    /// Write what each drive says of itself into folders HOST-DRIVE in this folder: Identify, SMART and other logs, each as the
-    /// bytes that nvme-cli decodes (tools/nvme-files.c says how).
+    /// Write each drive's Identify, SMART and other log pages into folders HOST-DRIVE in this folder, as binary files
+    /// that nvme-cli decodes (see tools/nvme-files.c).
     #[arg(long, value_name = "DIR", value_parser = output::folder)]
     nvme: Option<PathBuf>,
     #[command(flatten)]
     records: Records,
 }
 
-/// A folder as JSON: attributes are strings, folders objects.
+/// A folder as JSON: attributes are strings, folders are objects.
 fn json(folder: &SysNode) -> Value {
     let attributes = folder.attributes.iter().map(|(name, value)| (name.clone(), value.as_str().into()));
     let children = folder.children.iter().map(|child| (child.name.clone(), json(child)));
     Value::Object(attributes.chain(children).collect::<Map<_, _>>())
 }
 
-/// A host's tree as a row for each attribute, for tables.
+/// A host's tree with one row per attribute.
 fn attributes(tree: &Value) -> Vec<Value> {
     fn add(host: &Value, path: &str, value: &Value, to: &mut Vec<Value>) {
         match value {
@@ -65,7 +65,7 @@ fn attributes(tree: &Value) -> Vec<Value> {
 }
 
 /// Runs the command.
-pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn run(common: &Common, arguments: &TreeArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[])?;
     let library = input::library(common);
     let Experiment::Computers(setup) =

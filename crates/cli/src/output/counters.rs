@@ -1,4 +1,4 @@
-//! Counters of a window, in short and in full.
+//! Counters of a window, as a summary and as a table.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ pub fn counter_table(window: &Window) -> String {
     format!("{}\n", table.render(width()))
 }
 
-/// The counters of a window in a few lines for each host.
+/// Summary of a window's counters, a few lines per host.
 pub fn counter_summary(window: &Window) -> String {
     let mut text = String::new();
     for host in &window.hosts {
@@ -65,7 +65,7 @@ pub fn counter_summary(window: &Window) -> String {
         text += &format!("counters of {} in {}\n", host.host, nearfar::trace::human(window.length));
         let widest = all.iter().map(|(place, _)| place.chars().count()).max().unwrap_or(0);
         for (place, said) in all {
-            // What does not fit goes on below, moved in as far as it began.
+            // Continuation lines are indented to the start of the text.
             let (begin, indent) = (format!("  {place:<widest$}  "), widest + 4);
             let lines = wrapped(&said, indent, width().unwrap_or(usize::MAX));
             text += &format!("{begin}{}\n", lines.join("\n").trim_start());
@@ -74,9 +74,9 @@ pub fn counter_summary(window: &Window) -> String {
     text
 }
 
-/// How full the fullest resources were while each of several programs ran, as a chart.
+/// Chart of the most utilized resources while each of several programs ran.
 pub fn fullness<'a>(windows: impl Iterator<Item = (String, &'a Window)>) -> Chart {
-    /// What is less full is nobody's limit.
+    /// Number of resources shown; the rest are not bottlenecks.
     const SHOWN: usize = 9;
     let windows: Vec<_> = windows.collect();
     let mut fullest: BTreeMap<String, f64> = BTreeMap::new();
@@ -85,7 +85,7 @@ pub fn fullness<'a>(windows: impl Iterator<Item = (String, &'a Window)>) -> Char
             let named = |resource: &Resource| {
                 let place = format!("{} {}", host.host, resource.place.replace('/', " "));
                 let name = match resource.kind {
-                    // Their places say what they are.
+                    // Their names already say what they are.
                     Kind::Core | Kind::Interconnect => place,
                     kind if place.contains(kind.name()) => place,
                     kind => format!("{place} {}", kind.name()),
@@ -124,14 +124,14 @@ pub fn fullness<'a>(windows: impl Iterator<Item = (String, &'a Window)>) -> Char
     }
 }
 
-/// The few lines of one host.
+/// Summary lines of one host.
 struct Lines<'a> {
     host: &'a HostCounters,
     window: &'a Window,
 }
 
 impl Lines<'_> {
-    /// Counters `place/what/...` as what follows, with their values, the largest first.
+    /// The parts of counters `place/what/...`, with their values, the largest first.
     fn parts(&self, place: &str, what: &str) -> Vec<(&str, u64)> {
         let begin = format!("{place}/{what}/");
         let part = |c: &&Counter| c.name.starts_with(&begin);
@@ -141,7 +141,7 @@ impl Lines<'_> {
         parts
     }
 
-    /// Places that begin so, in order.
+    /// Places with this prefix, in order.
     fn places(&self, begin: &str) -> Vec<&str> {
         let mut places: Vec<&str> = Vec::new();
         for place in self.host.counters.iter().map(Counter::place).filter(|place| place.starts_with(begin)) {
@@ -152,7 +152,7 @@ impl Lines<'_> {
         places
     }
 
-    /// Shares of a whole in words.
+    /// Shares of a total, as text.
     fn shares(parts: &[(&str, u64)]) -> String {
         let total = parts.iter().map(|&(_, value)| value).sum::<u64>().max(1) as f64;
         let share = |&(name, value): &(&str, u64)| (name.to_owned(), 100.0 * value as f64 / total);
@@ -177,7 +177,7 @@ impl Lines<'_> {
         lines
     }
 
-    /// Why virtual machines were left, how their interrupts came, and what devices hold of their memory.
+    /// Exits of virtual machines by reason, delivery of their interrupts, and device references to their memory.
     fn vms(&self) -> Vec<(String, String)> {
         let line = |place: &str| {
             let exits = self.parts(place, "exits");

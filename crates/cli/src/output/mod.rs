@@ -1,4 +1,4 @@
-//! Where results go, and how wide they may be.
+//! Output: files, standard output and its width.
 
 mod counters;
 mod programs;
@@ -28,18 +28,18 @@ pub use rows::outcome_table;
 
 use crate::failure::Failure;
 
-/// Why the standard output could not be written, the first time.
+/// The first error on standard output.
 static UNWRITTEN: OnceLock<String> = OnceLock::new();
 
-/// Prints, and does not mind if nobody reads to the end (`nearfar ... | head`): files are written all the same. What else
-/// goes wrong is told at the [end](unwritten).
+/// Prints text. Ignores a closed pipe (`nearfar ... | head`), since files are still to be written; other errors are
+/// reported [at the end](unwritten).
 pub fn print(text: &str) {
     use std::io::Write as _;
     let mut out = io::stdout().lock();
     note_unwritten(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
-/// Keeps why something could not be written to the standard output, but that nobody reads any more.
+/// Stores an error of standard output, unless the pipe was closed.
 pub fn note_unwritten(written: io::Result<()>) {
     if let Err(error) = written
         && error.kind() != io::ErrorKind::BrokenPipe
@@ -48,12 +48,12 @@ pub fn note_unwritten(written: io::Result<()>) {
     }
 }
 
-/// Why the standard output could not be written, if it could not.
+/// The error of standard output, if any.
 pub fn unwritten() -> Option<Failure> {
     UNWRITTEN.get().map(|error| Failure::new(format!("the standard output cannot be written: {error}")))
 }
 
-/// What everything that a command writes is made from: changes are options with what each sets.
+/// Provenance of a command's output. Changes are options with their settings.
 pub fn provenance(seed: u64, changes: &[(&str, &[(String, String)])], library: &Library) -> Provenance {
     let option = |(option, all): &(&str, &[(String, String)])| {
         let change = |(path, value): &(String, String)| {
@@ -61,7 +61,7 @@ pub fn provenance(seed: u64, changes: &[(&str, &[(String, String)])], library: &
         };
         all.iter().map(change).collect::<Vec<_>>()
     };
-    // `NEARFAR_COMMIT` is set by who builds from a repository: see the Makefile.
+    // `NEARFAR_COMMIT` is set when building from a repository: see the Makefile.
     let version = match option_env!("NEARFAR_COMMIT").filter(|commit| !commit.is_empty()) {
         Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
         None => env!("CARGO_PKG_VERSION").to_owned(),
@@ -71,25 +71,25 @@ pub fn provenance(seed: u64, changes: &[(&str, &[(String, String)])], library: &
     made_from(version, command, seed, changes.iter().flat_map(option).collect(), library)
 }
 
-/// A folder of measured files among what went in.
+/// A folder of measured files as an input.
 pub fn measured(folder: &Path) -> Option<Input> {
     let sha256 = files::digest_folder(folder).ok()?;
     Some(Input { kind: "measured".into(), name: folder.display().to_string(), sha256 })
 }
 
-/// A file of this kind among what went in.
+/// A file as an input of this kind.
 pub fn input(kind: &str, path: &Path) -> Option<Input> {
     let sha256 = files::sha256(&std::fs::read(path).ok()?);
     Some(Input { kind: kind.into(), name: path.display().to_string(), sha256 })
 }
 
-/// Prints what follows was made from.
+/// Prints the provenance of what follows.
 pub fn heading(provenance: &Provenance) {
     print(&(prose(&provenance.lines().join("\n")) + "\n"));
 }
 
-/// Writes a list of records as JSON to `path`, or to the standard output for `-`. Nothing without a path. The first record
-/// carries what all were made from.
+/// Writes records as a JSON list to `path`, or to standard output for `-`; does nothing without a path. The first
+/// record holds the provenance of all.
 pub fn list(
     path: Option<&Path>,
     mut rows: Vec<serde_json::Value>,
@@ -103,7 +103,7 @@ pub fn list(
     json(path, &rows)
 }
 
-/// Writes a file that has no place for what it was made from, and beside it a second one that says so.
+/// Writes a file whose format has no place for provenance, and a second file next to it with the provenance.
 pub fn with_origin(path: &Path, bytes: &[u8], provenance: &Provenance) -> Result<(), Failure> {
     write(path, bytes)?;
     if is_stdout(Some(path)) {
@@ -114,25 +114,25 @@ pub fn with_origin(path: &Path, bytes: &[u8], provenance: &Provenance) -> Result
     json(Some(Path::new(&name)), provenance)
 }
 
-/// Writes a line to the standard error, and does not mind if nobody reads it (`nearfar ... 2>&1 | head`).
+/// Writes a line to standard error, ignoring a closed pipe (`nearfar ... 2>&1 | head`).
 pub fn complain(text: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// Whether what goes to `path` goes to the standard output, where nothing else may then.
+/// Whether `path` is standard output; then nothing else may be printed there.
 pub fn is_stdout(path: Option<&Path>) -> bool {
     path == Some(Path::new("-"))
 }
 
-/// Writes `value` as JSON to `path`, or to the standard output for `-`. Nothing without a path.
+/// Writes `value` as JSON to `path`, or to standard output for `-`; does nothing without a path.
 pub fn json(path: Option<&Path>, value: &impl serde::Serialize) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let text = serde_json::to_string_pretty(value).map_err(Failure::new)? + "\n";
     write(path, text.as_bytes())
 }
 
-/// Complains of two options that write to the same place.
+/// Fails if two options write to the same place.
 pub fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
     for (n, (option, path)) in outputs.iter().enumerate() {
         if let Some((other, path)) =
@@ -147,7 +147,7 @@ pub fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a file and the folders that it is in; to the standard output for `-`.
+/// Writes a file and creates its folders; writes to standard output for `-`.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     if is_stdout(Some(path)) {
         print(String::from_utf8_lossy(bytes).trim_end());
@@ -156,7 +156,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     write_with(path, |out| out.write_all(bytes))
 }
 
-/// As [`write`](fn@write), of what comes piece by piece.
+/// As [`write`](fn@write), for data produced piece by piece.
 pub fn write_with(
     path: &Path,
     give: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
@@ -174,7 +174,7 @@ pub fn write_with(
         .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", path.display())))
 }
 
-/// Writes charts as a picture, if that is asked for.
+/// Writes charts as a picture, if requested.
 pub fn plot(path: Option<&Path>, charts: &[Chart], provenance: &Provenance) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     match picture(charts) {
@@ -183,7 +183,7 @@ pub fn plot(path: Option<&Path>, charts: &[Chart], provenance: &Provenance) -> R
     }
 }
 
-/// A file to write, as an option gives it; `-` for the standard output. Looked at before anything is simulated.
+/// Parses an output file argument; `-` is standard output. Checked before anything is simulated.
 pub fn file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if is_stdout(Some(&path)) {
@@ -199,15 +199,15 @@ pub fn file(text: &str) -> Result<PathBuf, String> {
     files::check(&path).map(|()| path).map_err(|error| format!("it cannot be written: {error}"))
 }
 
-/// As [`file()`], of bytes that are no text.
+/// As [`file()`], for binary data.
 pub fn binary(text: &str) -> Result<PathBuf, String> {
     match text {
-        "-" => Err("it is no text for a terminal; name a file".into()),
+        "-" => Err("it is binary and cannot go to a terminal; name a file".into()),
         _ => file(text),
     }
 }
 
-/// A folder to write into, which need not be there yet.
+/// Parses an output folder argument; the folder need not exist.
 pub fn folder(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if text.is_empty() {
@@ -220,7 +220,7 @@ pub fn folder(text: &str) -> Result<PathBuf, String> {
     files::check(&path.join("x")).map(|()| path).map_err(|error| format!("it cannot be written: {error}"))
 }
 
-/// Whether what is first there of the folders above a path is one.
+/// Fails if the closest existing parent of a path is not a folder.
 fn in_folder(path: &Path) -> Result<(), String> {
     match path.ancestors().skip(1).find(|above| above.exists()) {
         Some(above) if !above.is_dir() => Err(format!("`{}` is a file, not a folder", above.display())),
@@ -228,18 +228,18 @@ fn in_folder(path: &Path) -> Result<(), String> {
     }
 }
 
-/// How wide what is printed may be: as the terminal, or as `COLUMNS` says; 80 columns where it goes into a file or another
-/// program. Whoever searches rows has `--csv` and `--json`, or sets COLUMNS=0 to keep them whole.
+/// Maximum width of printed text: that of the terminal, or `COLUMNS`; 80 columns for files and pipes. To search rows,
+/// use `--csv` or `--json`, or set COLUMNS=0 to disable wrapping.
 pub fn width() -> Option<usize> {
     let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let seen = || terminal_size::terminal_size().map(|(width, _)| width.0.into());
-    /// What everybody's screen and paper have.
+    /// Fits every screen and sheet of paper.
     const PIPED: usize = 80;
     let seen = || if std::io::stdout().is_terminal() { seen() } else { Some(PIPED) };
     told.or_else(seen).filter(|&width| width > 0)
 }
 
-/// Sentences, in lines that fit.
+/// Wraps prose to the width.
 pub fn prose(text: &str) -> String {
     let width = width().unwrap_or(usize::MAX);
     let lines = |line: &str| match line.trim().is_empty() {
@@ -249,12 +249,12 @@ pub fn prose(text: &str) -> String {
     text.lines().flat_map(lines).collect::<Vec<_>>().join("\n")
 }
 
-/// What each link agreed on, a line for each.
+/// Negotiated parameters, one line per link.
 pub fn link_lines(links: &[LinkState]) -> String {
     prose(&links.iter().map(|link| format!("link {link}")).collect::<Vec<_>>().join("\n"))
 }
 
-/// Sockets and IOMMU in words.
+/// Sockets and IOMMU, as text.
 pub fn placement(bench: &Bench) -> String {
     let sockets = &bench.sockets;
     format!(
@@ -263,7 +263,7 @@ pub fn placement(bench: &Bench) -> String {
     )
 }
 
-/// A slot as a sentence has it: the usual one is called `slot`.
+/// A slot as part of a sentence; the default one is called `slot`.
 pub fn place(slot: &str) -> String {
     if slot == "slot" { "its slot".to_owned() } else { format!("slot {slot}") }
 }

@@ -1,17 +1,17 @@
-//! What programs measured, and where the cores' time went.
+//! Program results and CPU times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nearfar::computer::{Account, Done};
+use nearfar::computer::{Account, FinishedProgram};
 use units::Duration;
 use workloads::Reading;
 
 use super::{Fit, TextTable, prose, width};
 
-/// What programs of a scenario measured, program by program.
-pub fn program_table(done: &[Done]) -> String {
+/// Results of a scenario's programs, one block per program.
+pub fn program_table(done: &[FinishedProgram]) -> String {
     let mut text = String::new();
-    // What was said of one link need not be said of the next.
+    // Texts about a link are printed only once.
     let mut said = BTreeSet::new();
     for program in done {
         let took = nearfar::trace::human(program.took);
@@ -49,7 +49,7 @@ pub fn program_table(done: &[Done]) -> String {
     text
 }
 
-/// Readings of a link's two directions as a table of a line for each, with what the model says beside; nothing if there are
+/// Readings for a link's two directions as a table with a line each, next to the model's values; empty if there are
 /// none.
 fn link_table(readings: &[Reading]) -> String {
     let (mut kinds, mut ways) = (Vec::new(), Vec::new());
@@ -67,7 +67,7 @@ fn link_table(readings: &[Reading]) -> String {
     if ways.is_empty() {
         return String::new();
     }
-    // What sums up comes last.
+    // Totals come last.
     kinds.sort_by_key(|kind| {
         ["all", "busy"].iter().position(|last| *last == *kind).map_or(0, |place| place + 1)
     });
@@ -91,7 +91,7 @@ fn link_table(readings: &[Reading]) -> String {
     table.render(width()) + "\n"
 }
 
-/// Where the cores' time went: a line for each account, a column for each part that took any. Idle time stands apart.
+/// CPU times: a line per account, a column per part with any time. Idle time is separate.
 pub fn account_table(accounts: &[Account]) -> String {
     let (idle, busy): (Vec<&Account>, Vec<&Account>) =
         accounts.iter().partition(|account| account.name == Account::IDLE);
@@ -137,7 +137,7 @@ pub fn account_table(accounts: &[Account]) -> String {
     text
 }
 
-/// Where the cores' time went, as tools for flame graphs read it: host, account and part with nanoseconds, a line for each.
+/// CPU times for flame graph tools: host, account and part with nanoseconds, one per line.
 pub fn folded(accounts: &[Account]) -> String {
     let mut text = String::new();
     for account in accounts.iter().filter(|account| account.name != Account::IDLE) {
@@ -149,7 +149,7 @@ pub fn folded(accounts: &[Account]) -> String {
     text
 }
 
-/// A number with as many digits as say anything.
+/// A number with only its significant digits.
 pub fn number(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude >= 1000.0 || value == value.trunc() => format!("{value:.0}"),

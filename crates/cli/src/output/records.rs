@@ -1,4 +1,4 @@
-//! Records, in the files that a command is asked for.
+//! Output files for records.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,13 @@ use serde_json::Value;
 use super::{apart, binary, file, is_stdout, list, with_origin, write};
 use crate::failure::Failure;
 
-/// The files for a command's records.
+/// Options for a command's records.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Records {
-    /// Write all records as JSON; - for the standard output.
+    /// Write all records as JSON; - for standard output.
     #[arg(long, value_name = "FILE", value_parser = file)]
     json: Option<PathBuf>,
-    /// Write all records as CSV; - for the standard output.
+    /// Write all records as CSV; - for standard output.
     #[arg(long, value_name = "FILE", value_parser = file)]
     csv: Option<PathBuf>,
     /// Write all records as Apache Parquet.
@@ -24,8 +24,8 @@ pub struct Records {
 }
 
 impl Records {
-    /// Complains if two outputs go to the same place, a command's `others` included. `true` if one is the standard output, on
-    /// which nothing else may stand.
+    /// Fails if two outputs, including a command's `others`, go to the same place. Returns true if one goes to
+    /// standard output, where nothing else may be printed then.
     pub fn apart(&self, others: &[(&str, Option<&Path>)]) -> Result<bool, Failure> {
         let own = [
             ("--json", self.json.as_deref()),
@@ -37,29 +37,29 @@ impl Records {
         Ok(all.iter().any(|(_, path)| is_stdout(*path)))
     }
 
-    /// Where the JSON goes, for a command whose JSON is no list.
+    /// Path of the JSON, for a command whose JSON is not a list.
     pub fn json(&self) -> Option<&Path> {
         self.json.as_deref()
     }
 
-    /// Where the CSV goes, for a command with columns of its own.
+    /// Path of the CSV, for a command with its own columns.
     pub fn csv(&self) -> Option<&Path> {
         self.csv.as_deref()
     }
 
-    /// Writes all that is asked for.
+    /// Writes all requested files.
     pub fn write(&self, rows: Vec<Value>, provenance: &Provenance) -> Result<(), Failure> {
         self.write_csv(&rows, provenance)?;
         self.write_typed(|| rows, provenance)
     }
 
-    /// Writes CSV and Parquet, if they are asked for, for a command whose JSON is not these rows.
+    /// Writes CSV and Parquet if requested, for a command with a different JSON.
     pub fn write_tables(&self, rows: &[Value], provenance: &Provenance) -> Result<(), Failure> {
         self.write_csv(rows, provenance)?;
         self.write_parquet(rows, provenance)
     }
 
-    /// Writes the CSV, if it is asked for.
+    /// Writes CSV if requested.
     fn write_csv(&self, rows: &[Value], provenance: &Provenance) -> Result<(), Failure> {
         match &self.csv {
             Some(path) => with_origin(path, records::csv(rows).as_bytes(), provenance),
@@ -67,7 +67,7 @@ impl Records {
         }
     }
 
-    /// Writes what is asked for but the CSV.
+    /// Writes all requested files except CSV.
     pub fn write_typed(
         &self,
         rows: impl FnOnce() -> Vec<Value>,
@@ -81,7 +81,7 @@ impl Records {
         list(self.json(), rows, provenance)
     }
 
-    /// Writes Parquet, if it is asked for.
+    /// Writes Parquet if requested.
     fn write_parquet(&self, rows: &[Value], provenance: &Provenance) -> Result<(), Failure> {
         match &self.parquet {
             Some(path) => write(path, &records::parquet(rows, provenance).map_err(Failure::new)?),

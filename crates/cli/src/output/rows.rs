@@ -1,11 +1,11 @@
-//! Runs of pcie-bench with what they gave.
+//! Runs of pcie-bench and their outcomes.
 
 use nearfar::bench::Outcome;
 use results::pciebench::{Row, Run};
 
 use super::{Fit, TextTable, prose, width};
 
-/// Runs with what they gave. What is the same in all of them stands above the table, not in it.
+/// A table of runs and their outcomes. What is equal in all runs is printed above the table.
 pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcome)>) -> String {
     let rows: Vec<_> = rows.collect();
     let (latencies, labelled) = (
@@ -50,7 +50,7 @@ pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcom
         |&column: &usize| lines.len() > 1 && lines.iter().all(|line| line[column] == lines[0][column]);
     let same: Vec<usize> = (first..results).filter(is_same).collect();
     let kept: Vec<usize> = (0..header.len()).filter(|column| !same.contains(column)).collect();
-    // Words come first, numbers follow them.
+    // Text columns precede number columns.
     let words = kept.iter().filter(|&&column| column < first + 3).count();
     let mut table = TextTable::new(kept.iter().map(|&column| header[column]), fit).numbers(words..kept.len());
     lines.iter().for_each(|line| table.add(kept.iter().map(|&column| line[column].clone()).collect()));

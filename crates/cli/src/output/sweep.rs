@@ -1,4 +1,4 @@
-//! What a sweep gave: a row for each combination of values, a column for each quantity.
+//! Results of a sweep: a row per combination of values, a column per quantity.
 
 use nearfar::counters::{Binding, Kind};
 use results::Provenance;
@@ -10,7 +10,7 @@ use super::{Fit, TextTable, prose, width};
 /// A quantity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
-    /// What it is.
+    /// The name.
     pub name: String,
     /// Its unit; empty for a count.
     pub unit: &'static str,
@@ -22,24 +22,24 @@ impl Column {
     }
 }
 
-/// One combination of values with what it gave.
+/// Results of one combination of values.
 struct Line {
     values: Vec<(String, String)>,
     cells: Vec<Option<f64>>,
     bindings: Vec<(String, Binding)>,
-    /// Where interrupts arrived, in sentences.
+    /// Where interrupts arrived, as sentences.
     placement: Vec<String>,
 }
 
 impl Line {
-    /// Its values, as they stand before what is said of it.
+    /// Its values, as the prefix of a note.
     fn label(&self) -> String {
         let value = |(key, value): &(String, String)| format!("{}={value}", short(key));
         self.values.iter().map(value).collect::<Vec<_>>().join(" ")
     }
 
-    /// What binds, once for all that it binds: their names, none where that is everything, and what is said of the one
-    /// that it binds least.
+    /// Bottlenecks, merged: each with the names of the runs or programs that it limits (none if it limits all),
+    /// described by the one with the lowest utilization.
     fn bound(&self) -> Vec<(String, &Binding)> {
         fn what(binding: &Binding) -> Option<(&str, Kind, &str)> {
             binding.what.as_ref().map(|(host, resource)| (&**host, resource.kind, &*resource.place))
@@ -71,27 +71,27 @@ pub struct Table {
     title: String,
     columns: Vec<Column>,
     lines: Vec<Line>,
-    /// Its columns are the same quantity, of several runs.
+    /// Whether its columns are the same quantity of several runs.
     is_of_runs: bool,
 }
 
 impl Table {
-    /// A table without rows.
+    /// An empty table.
     pub fn new(title: &str) -> Self {
         Self { title: title.to_owned(), columns: Vec::new(), lines: Vec::new(), is_of_runs: false }
     }
 
-    /// As [`Self::new`], of one quantity: its columns are runs.
+    /// As [`Self::new`], for a single quantity, with a column per run.
     pub fn of_runs(title: &str) -> Self {
         Self { is_of_runs: true, ..Self::new(title) }
     }
 
-    /// Whether it has nothing to show.
+    /// Whether it has no content.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
 
-    /// Adds what a combination of values gave, what binds each of it, and where its interrupts arrived.
+    /// Adds the results of a combination, their bottlenecks, and where its interrupts arrived.
     pub fn add(
         &mut self,
         values: &[(String, String)],
@@ -112,7 +112,7 @@ impl Table {
         self.lines.push(line);
     }
 
-    /// The table for the terminal: values, and how each differs from the first row's.
+    /// The table as text: values, and differences from the first row.
     pub fn render(&self) -> String {
         let (header, rows) = self.cells();
         let labels = self.keys().len();
@@ -130,7 +130,7 @@ impl Table {
         text
     }
 
-    /// Where interrupts arrived: at once where that is the same for all values.
+    /// Where interrupts arrived: once, if it is equal for all values.
     fn placements(&self) -> Vec<String> {
         let is_common = |note: &String| self.lines.iter().all(|line| line.placement.contains(note));
         let first = self.lines.first().into_iter().flat_map(|line| &line.placement);
@@ -170,8 +170,8 @@ impl Table {
         (header, self.lines.iter().enumerate().map(row).collect())
     }
 
-    /// A chart for each quantity over the first key, rates first; a curve for each run and combination of the other keys. Values
-    /// that are no numbers of the same unit stand side by side.
+    /// A chart per quantity over the first key, rates first, with a curve for each run and combination of the other
+    /// keys. Values that are not numbers of the same unit become categories.
     pub fn charts(&self) -> Vec<Chart> {
         let firsts: Vec<&str> = self.lines.iter().filter_map(|line| Some(&*line.values.first()?.1)).collect();
         let numbers: Option<Vec<(f64, &str)>> = firsts.iter().map(|value| quantity(value)).collect();
@@ -209,7 +209,7 @@ impl Table {
                 }
             }
             let unit = |unit: &str| if unit.is_empty() { String::new() } else { format!(" ({unit})") };
-            // Runs have their quantity in the table's title, which the section has for its own.
+            // For runs, the table's title, which is also the section's, names the quantity.
             let (title, quantity) = match self.is_of_runs {
                 true => (self.title.clone(), self.title.split(" of ").next().unwrap_or_default()),
                 false => (format!("{} of {}", column.name, self.title), &*column.name),
@@ -231,7 +231,7 @@ impl Table {
         let all = self.columns.chunks(together).enumerate().map(|(n, columns)| chart(columns, n * together));
         let mut all: Vec<Chart> = all.filter(is_drawn).collect();
         all.sort_by_key(|chart| !chart.y.0.ends_with("/s)"));
-        // What is the same everywhere needs no picture, unless nothing changes at all.
+        // Quantities without changes are omitted, unless nothing changes at all.
         match all.iter().any(changes) {
             true => all.into_iter().filter(changes).collect(),
             false => all,
@@ -239,7 +239,7 @@ impl Table {
     }
 }
 
-/// Whether what a chart shows differs by more than a thousandth.
+/// Whether a chart's values differ by more than a thousandth.
 fn changes(chart: &Chart) -> bool {
     let ys = || chart.curves.iter().flat_map(|curve| &curve.simulated).map(|sample| sample.y);
     let (low, high) = (ys().fold(f64::INFINITY, f64::min), ys().fold(f64::NEG_INFINITY, f64::max));
@@ -283,14 +283,14 @@ pub fn page(title: &str, tables: &[Table], provenance: &Provenance) -> Report {
     }
 }
 
-/// The last two parts of a path: as much as tells keys apart.
+/// The last two parts of a key's path, enough to distinguish keys.
 fn short(key: &str) -> &str {
     let mut dots = key.rmatch_indices('.').map(|(place, _)| place);
     dots.next();
     dots.next().map_or(key, |place| &key[place + 1..])
 }
 
-/// A number and its unit.
+/// Parses a number with a unit.
 fn quantity(text: &str) -> Option<(f64, &str)> {
     let text = text.trim().trim_matches('"');
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-')).unwrap_or(text.len());

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use platform::device::{Dma, DmaAttributes, FunctionIndex, Token};
 use units::Iova;
-use wire::gpu::{Command, Entry, Fault, Place, SEMAPHORE_BYTES, WindowKind};
+use wire::gpu::{Entry, Fault, GpuCommand, Place, SEMAPHORE_BYTES, WindowKind};
 
 use super::Chip;
 use super::copy::Side;
@@ -57,7 +57,7 @@ pub(super) struct Channel {
     /// Those whose commands have not been fetched.
     ahead: VecDeque<(u64, Entry)>,
     /// Commands that have been fetched, with their entry.
-    ready: VecDeque<(u64, Command)>,
+    ready: VecDeque<(u64, GpuCommand)>,
     fetching: bool,
     /// It waits for a semaphore.
     waits: bool,
@@ -258,7 +258,7 @@ impl Chip {
     /// Fetches an entry's commands.
     async fn fetch_commands(&self, number: usize, load: u32, (n, entry): (u64, Entry)) -> Result<(), Fault> {
         let context = self.channels.borrow()[number].context;
-        let length = u64::from(entry.count) * Command::BYTES as u64;
+        let length = u64::from(entry.count) * GpuCommand::BYTES as u64;
         let place = Place { window: entry.window, offset: entry.offset.into() };
         if entry.count == 0 {
             return Err(Fault::Malformed);
@@ -271,9 +271,9 @@ impl Chip {
                 bytes
             }
         };
-        let commands = bytes.chunks_exact(Command::BYTES);
-        let commands = commands.map(|command| command.first_chunk().and_then(Command::parse));
-        let commands: Vec<Command> = commands.collect::<Option<_>>().ok_or(Fault::Malformed)?;
+        let commands = bytes.chunks_exact(GpuCommand::BYTES);
+        let commands = commands.map(|command| command.first_chunk().and_then(GpuCommand::parse));
+        let commands: Vec<GpuCommand> = commands.collect::<Option<_>>().ok_or(Fault::Malformed)?;
         self.fetched(number, load, |channel| {
             let skip = if channel.done.0 == n { channel.done.1 } else { 0 };
             channel.ready.extend(commands.into_iter().skip(skip).map(|command| (n, command)));
@@ -298,10 +298,10 @@ impl Chip {
         number: usize,
         context: u16,
         engine: u8,
-        command: Command,
+        command: GpuCommand,
     ) -> Result<bool, Fault> {
         match command {
-            Command::Copy { from, to, bytes } => {
+            GpuCommand::Copy { from, to, bytes } => {
                 let sides = (self.resolve(context, from, bytes)?, self.resolve(context, to, bytes)?);
                 let engine = engine.checked_sub(1).ok_or(Fault::Malformed)?;
                 self.pause(self.params.copy_start).await;
@@ -313,21 +313,21 @@ impl Chip {
                 ended.await.ok().and_then(Result::ok).ok_or(Fault::Bus)?;
                 self.counters.borrow_mut().copied[usize::from(engine)] += bytes;
             }
-            Command::Acquire { at, value } => {
+            GpuCommand::Acquire { at, value } => {
                 let at = self.resolve(context, at, 8)?;
                 if self.load(at).await? < value {
                     self.wait_for(number, at, value);
                     return Ok(false);
                 }
             }
-            Command::Release { at, value } => {
+            GpuCommand::Release { at, value } => {
                 let at = self.resolve(context, at, SEMAPHORE_BYTES)?;
                 let mut bytes = [0; SEMAPHORE_BYTES as usize];
                 bytes[..8].copy_from_slice(&value.to_le_bytes());
                 bytes[8..].copy_from_slice(&(self.port.now().as_ps() / 1_000).to_le_bytes());
                 self.store(at, &bytes);
             }
-            Command::Launch(launch) => {
+            GpuCommand::Launch(launch) => {
                 if engine != 0 {
                     return Err(Fault::Malformed);
                 }

@@ -8,7 +8,7 @@ use engine::Completer;
 use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, FunctionIndex, Stage, StageKind, Token};
 use units::{Duration, Iova, Time};
 
-use super::memory::Memory;
+use super::memory::GpuMemory;
 use super::params::GpuParams;
 
 /// Tokens of copies; the firmware's own never have it.
@@ -28,7 +28,7 @@ pub(super) enum Side {
 }
 
 /// A copy under way.
-struct Job {
+struct CopyJob {
     from: Side,
     to: Side,
     bytes: u64,
@@ -44,7 +44,7 @@ struct Job {
 
 #[derive(Default)]
 struct Engine {
-    job: Option<Job>,
+    job: Option<CopyJob>,
     /// Counts jobs: what comes of one before the last belongs to nobody.
     number: u32,
     /// For how long its copies have waited for tags.
@@ -103,17 +103,18 @@ impl CopyEngines {
     ) {
         let engine = &mut self.engines.borrow_mut()[engine];
         engine.number = engine.number.wrapping_add(1) & 0xffff;
-        engine.job = Some(Job { from, to, bytes, begun: 0, open: 0, lacks_tag: None, failed: false, done });
+        engine.job =
+            Some(CopyJob { from, to, bytes, begun: 0, open: 0, lacks_tag: None, failed: false, done });
     }
 
     /// Lets engines go on that have been given something. Returns whether one of them has ended.
-    pub fn go(&self, bus: &mut dyn DeviceBus, memory: &RefCell<Memory>) -> bool {
+    pub fn go(&self, bus: &mut dyn DeviceBus, memory: &RefCell<GpuMemory>) -> bool {
         let count = self.engines.borrow().len();
         (0..count).fold(false, |ended, engine| self.go_on(bus, memory, engine) | ended)
     }
 
     /// Makes as many requests as an engine may have; ends its copy when there are none left.
-    fn go_on(&self, bus: &mut dyn DeviceBus, memory: &RefCell<Memory>, index: usize) -> bool {
+    fn go_on(&self, bus: &mut dyn DeviceBus, memory: &RefCell<GpuMemory>, index: usize) -> bool {
         let mut engines = self.engines.borrow_mut();
         let engine = &mut engines[index];
         let Some(job) = &mut engine.job else { return false };
@@ -167,7 +168,7 @@ impl CopyEngines {
     pub fn read_done(
         &self,
         bus: &mut dyn DeviceBus,
-        memory: &RefCell<Memory>,
+        memory: &RefCell<GpuMemory>,
         token: Token,
         outcome: Result<&[u8], DmaError>,
     ) -> bool {
@@ -191,7 +192,7 @@ impl CopyEngines {
     }
 
     /// A write of a copy has left. Returns whether the copy has ended.
-    pub fn write_done(&self, bus: &mut dyn DeviceBus, memory: &RefCell<Memory>, token: Token) -> bool {
+    pub fn write_done(&self, bus: &mut dyn DeviceBus, memory: &RefCell<GpuMemory>, token: Token) -> bool {
         let index = self.with_job(token, |job| job.open -= 1);
         index.is_some_and(|index| self.go_on(bus, memory, index))
     }
@@ -203,7 +204,7 @@ impl CopyEngines {
     }
 
     /// The engine of a request, if its copy is still under way.
-    fn with_job(&self, token: Token, then: impl FnOnce(&mut Job)) -> Option<usize> {
+    fn with_job(&self, token: Token, then: impl FnOnce(&mut CopyJob)) -> Option<usize> {
         let index = (token.0 >> 48) as usize & 0x3fff;
         let mut engines = self.engines.borrow_mut();
         let engine = engines.get_mut(index)?;

@@ -3,7 +3,7 @@
 /// Bytes that are kept together.
 const BLOCK: usize = 64 << 10;
 
-pub(super) struct Memory {
+pub(super) struct GpuMemory {
     blocks: Vec<Option<Box<[u8]>>>,
 }
 
@@ -21,7 +21,7 @@ fn pieces(at: u64, length: usize) -> impl Iterator<Item = (usize, usize, core::o
     })
 }
 
-impl Memory {
+impl GpuMemory {
     pub fn new(bytes: u64) -> Self {
         Self { blocks: vec![None; bytes.div_ceil(BLOCK as u64) as usize] }
     }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_crosses_blocks_comes_back() {
-        let mut memory = Memory::new(4 * BLOCK as u64);
+        let mut memory = GpuMemory::new(4 * BLOCK as u64);
         let bytes: Vec<u8> = (0..2 * BLOCK + 5).map(|n| n as u8).collect();
         memory.write(BLOCK as u64 - 3, &bytes);
         let mut back = vec![1; bytes.len() + 2];

@@ -34,8 +34,8 @@ use wire::pcie::config::{ConfigError, ConfigSpace};
 use crate::firmware::{Firmware, Port};
 use channel::{Channel, Window};
 use copy::CopyEngines;
-use memory::Memory;
-use mover::Mover;
+use memory::GpuMemory;
+use mover::LinkMover;
 
 pub use params::GpuParams;
 
@@ -59,7 +59,7 @@ pub struct GpuCounters {
 struct Chip {
     params: GpuParams,
     port: Port,
-    memory: RefCell<Memory>,
+    memory: RefCell<GpuMemory>,
     windows: RefCell<Vec<Window>>,
     channels: RefCell<Vec<Channel>>,
     copies: CopyEngines,
@@ -163,7 +163,7 @@ impl Gpu {
         let windows = usize::from(regs::CONTEXTS) * usize::from(regs::WINDOWS);
         let chip = Rc::new(Chip {
             port: firmware.port(),
-            memory: RefCell::new(Memory::new(params.memory.get())),
+            memory: RefCell::new(GpuMemory::new(params.memory.get())),
             windows: RefCell::new(vec![Window::NONE; windows]),
             channels: RefCell::new((0..regs::CHANNELS).map(|_| Channel::default()).collect()),
             copies: CopyEngines::new(&params),
@@ -285,7 +285,7 @@ impl Device for Gpu {
     }
 
     fn data_mover(&self, _: PortIndex) -> Box<dyn DataMover> {
-        Box::new(Mover::new(self.chip.params.write_rate))
+        Box::new(LinkMover::new(self.chip.params.write_rate))
     }
 
     fn stages(&self) -> Vec<Stage> {

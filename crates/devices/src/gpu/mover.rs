@@ -3,7 +3,7 @@
 use platform::mover::{DataMover, MoverBusy, Outgoing};
 use units::{ByteRate, Bytes, Time};
 
-pub(super) struct Mover {
+pub(super) struct LinkMover {
     /// As fast as the link takes them if there is none.
     write_rate: Option<ByteRate>,
     /// When the next write can leave.
@@ -11,13 +11,13 @@ pub(super) struct Mover {
     busy: MoverBusy,
 }
 
-impl Mover {
+impl LinkMover {
     pub fn new(write_rate: Option<ByteRate>) -> Self {
         Self { write_rate, free: Time::ZERO, busy: MoverBusy::default() }
     }
 }
 
-impl DataMover for Mover {
+impl DataMover for LinkMover {
     fn send(&mut self, ready: Time, tlp: &Outgoing) -> (Time, Time) {
         let Some(rate) = self.write_rate else { return (ready, ready) };
         let start = self.free.max(ready);

@@ -15,12 +15,12 @@ use super::unmapped::Unmapped;
 
 /// A channel: when it is taken, in order, without overlaps.
 #[derive(Default)]
-struct Channel {
+struct FlashChannel {
     taken: VecDeque<(Time, Time)>,
     busy: Duration,
 }
 
-impl Channel {
+impl FlashChannel {
     /// Takes it for so long in the first gap after `ready`. Returns the end.
     fn take(&mut self, now: Time, ready: Time, length: Duration) -> Time {
         self.busy += length;
@@ -62,7 +62,7 @@ struct Die {
 /// All dies with their channels.
 pub struct Dies {
     timing: MediaTiming,
-    channels: Vec<Channel>,
+    channels: Vec<FlashChannel>,
     dies: Vec<Die>,
     /// What the host has deallocated, where that matters.
     unmapped: Unmapped,
@@ -81,7 +81,7 @@ impl Dies {
         };
         Self {
             timing,
-            channels: (0..channels).map(|_| Channel::default()).collect(),
+            channels: (0..channels).map(|_| FlashChannel::default()).collect(),
             dies: (0..dies).map(flash).collect(),
             unmapped: Unmapped::default(),
             rng,
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_channel_carries_what_is_ready_first() {
         let at = |us: u64| Time::ZERO + Duration::from_us(us);
-        let (mut channel, long) = (Channel::default(), Duration::from_us(10));
+        let (mut channel, long) = (FlashChannel::default(), Duration::from_us(10));
         assert_eq!(channel.take(at(0), at(100), long), at(110));
         assert_eq!(channel.take(at(0), at(5), long), at(15), "before the one that was asked earlier");
         assert_eq!(channel.take(at(0), at(95), long), at(120), "the gap is too small");

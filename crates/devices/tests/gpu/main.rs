@@ -6,7 +6,7 @@ use platform::testing::Bench;
 use proptest::prelude::*;
 use units::Duration;
 use wire::gpu::{
-    self as regs, Command, Entry, Fault, Launch, MEMORY_BAR, Place, Program, REGISTER_BAR, WindowKind,
+    self as regs, Entry, Fault, GpuCommand, Launch, MEMORY_BAR, Place, Program, REGISTER_BAR, WindowKind,
 };
 
 /// Host memory, and what is where in it.
@@ -86,12 +86,12 @@ impl Host {
     }
 
     /// Gives a channel raw commands, in one entry.
-    fn give_raw(&mut self, channel: usize, commands: &[[u8; Command::BYTES]]) {
+    fn give_raw(&mut self, channel: usize, commands: &[[u8; GpuCommand::BYTES]]) {
         let at = self.next_command;
         commands.iter().for_each(|command| {
             let at = self.next_command;
             self.poke(at, command);
-            self.next_command += Command::BYTES as u64;
+            self.next_command += GpuCommand::BYTES as u64;
         });
         let entry = Entry { window: HOST, count: commands.len() as u16, offset: at as u32 };
         let place = RINGS + 0x100 * channel as u64 + 8 * u64::from(self.put[channel] % 8);
@@ -100,7 +100,7 @@ impl Host {
         self.write(regs::doorbell(channel as u16), self.put[channel]);
     }
 
-    fn give(&mut self, channel: usize, commands: &[Command]) {
+    fn give(&mut self, channel: usize, commands: &[GpuCommand]) {
         let raw: Vec<_> = commands.iter().map(|command| command.emit()).collect();
         self.give_raw(channel, &raw);
     }
@@ -134,11 +134,11 @@ proptest! {
         gpu.poke(DATA + from, &bytes);
         let (back, length) = (0x80000 + to, length as u64);
         gpu.give(1, &[
-            Command::Copy { from: host(DATA + from), to: local(at), bytes: length },
-            Command::Copy { from: local(at), to: local(at + 0x20_0000), bytes: length },
-            Command::Copy { from: local(at + 0x20_0000), to: host(back), bytes: length },
-            Command::Copy { from: host(back), to: host(back + 0x10000), bytes: length },
-            Command::Release { at: host(SEMAPHORES), value: 9 },
+            GpuCommand::Copy { from: host(DATA + from), to: local(at), bytes: length },
+            GpuCommand::Copy { from: local(at), to: local(at + 0x20_0000), bytes: length },
+            GpuCommand::Copy { from: local(at + 0x20_0000), to: host(back), bytes: length },
+            GpuCommand::Copy { from: host(back), to: host(back + 0x10000), bytes: length },
+            GpuCommand::Release { at: host(SEMAPHORES), value: 9 },
         ]);
         gpu.run();
         prop_assert_eq!(gpu.word(SEMAPHORES), 9);
@@ -156,14 +156,14 @@ proptest! {
 fn a_channel_waits_for_anothers_semaphore_and_goes_on_where_it_was() {
     let mut gpu = Host::new();
     gpu.poke(DATA, &content(64));
-    let copy = Command::Copy { from: host(DATA), to: local(0), bytes: 64 };
-    let done = |value| Command::Release { at: host(SEMAPHORES + 16), value };
+    let copy = GpuCommand::Copy { from: host(DATA), to: local(0), bytes: 64 };
+    let done = |value| GpuCommand::Release { at: host(SEMAPHORES + 16), value };
     // Something of the same entry goes before, and must not be done again.
-    gpu.give(1, &[done(1), Command::Acquire { at: host(SEMAPHORES), value: 5 }, copy, done(2)]);
+    gpu.give(1, &[done(1), GpuCommand::Acquire { at: host(SEMAPHORES), value: 5 }, copy, done(2)]);
     gpu.run();
     assert_eq!((gpu.word(SEMAPHORES + 16), gpu.local(0, 64)), (1, vec![0; 64]));
     gpu.poke(SEMAPHORES + 16, &[0; 8]);
-    gpu.give(2, &[Command::Release { at: host(SEMAPHORES), value: 5 }]);
+    gpu.give(2, &[GpuCommand::Release { at: host(SEMAPHORES), value: 5 }]);
     gpu.run();
     assert_eq!((gpu.word(SEMAPHORES + 16), gpu.local(0, 64)), (2, content(64)));
     assert_eq!(gpu.gpu.counters().waits, 1);
@@ -176,7 +176,7 @@ fn rings_wrap_and_a_doorbell_beyond_them_is_not_heeded() {
     let mut gpu = Host::new();
     for round in 1..=20 {
         gpu.next_command = COMMANDS;
-        gpu.give(0, &[Command::Release { at: host(SEMAPHORES), value: round }]);
+        gpu.give(0, &[GpuCommand::Release { at: host(SEMAPHORES), value: round }]);
         gpu.run();
         assert_eq!(gpu.word(SEMAPHORES), round);
     }
@@ -191,18 +191,18 @@ fn a_context_reaches_its_windows_alone() {
     let none = Place { window: 7, offset: 0 };
     let wide = Place { window: regs::WINDOWS, offset: 0 };
     let bad = [
-        Command::Copy { from: none, to: local(0), bytes: 8 },
-        Command::Copy { from: host(MEMORY as u64 - 4), to: local(0), bytes: 8 },
-        Command::Copy { from: host(0), to: local(u64::MAX), bytes: 8 },
-        Command::Copy { from: host(0), to: wide, bytes: 8 },
-        Command::Acquire { at: none, value: 0 },
-        Command::Release { at: host(MEMORY as u64 - 8), value: 0 },
+        GpuCommand::Copy { from: none, to: local(0), bytes: 8 },
+        GpuCommand::Copy { from: host(MEMORY as u64 - 4), to: local(0), bytes: 8 },
+        GpuCommand::Copy { from: host(0), to: local(u64::MAX), bytes: 8 },
+        GpuCommand::Copy { from: host(0), to: wide, bytes: 8 },
+        GpuCommand::Acquire { at: none, value: 0 },
+        GpuCommand::Release { at: host(MEMORY as u64 - 8), value: 0 },
     ];
     for command in bad {
         let mut gpu = Host::new();
-        gpu.give(1, &[command, Command::Release { at: host(SEMAPHORES), value: 1 }]);
+        gpu.give(1, &[command, GpuCommand::Release { at: host(SEMAPHORES), value: 1 }]);
         // Others go on.
-        gpu.give(2, &[Command::Release { at: host(SEMAPHORES + 16), value: 1 }]);
+        gpu.give(2, &[GpuCommand::Release { at: host(SEMAPHORES + 16), value: 1 }]);
         gpu.run();
         assert_eq!((gpu.fault(1), gpu.fault(2)), (Some(Fault::Address), None), "{command:?}");
         assert_eq!((gpu.word(SEMAPHORES), gpu.word(SEMAPHORES + 16)), (0, 1));
@@ -214,10 +214,10 @@ fn a_context_reaches_its_windows_alone() {
 #[test]
 fn nonsense_stops_its_channel_and_a_new_ring_begins_anew() {
     let mut gpu = Host::new();
-    gpu.give_raw(1, &[[0xff; Command::BYTES]]);
+    gpu.give_raw(1, &[[0xff; GpuCommand::BYTES]]);
     gpu.give(
         2,
-        &[Command::Launch(Launch {
+        &[GpuCommand::Launch(Launch {
             program: Program::Busy,
             polled: host(0),
             written: host(0),
@@ -228,11 +228,11 @@ fn nonsense_stops_its_channel_and_a_new_ring_begins_anew() {
     gpu.run();
     // No copy engine runs programs.
     assert_eq!((gpu.fault(1), gpu.fault(2)), (Some(Fault::Malformed), Some(Fault::Malformed)));
-    gpu.give(1, &[Command::Release { at: host(SEMAPHORES), value: 1 }]);
+    gpu.give(1, &[GpuCommand::Release { at: host(SEMAPHORES), value: 1 }]);
     gpu.run();
     assert_eq!(gpu.word(SEMAPHORES), 0);
     gpu.channel(1, 1);
-    gpu.give(1, &[Command::Release { at: host(SEMAPHORES), value: 1 }]);
+    gpu.give(1, &[GpuCommand::Release { at: host(SEMAPHORES), value: 1 }]);
     gpu.run();
     assert_eq!(gpu.word(SEMAPHORES), 1);
 }
@@ -242,7 +242,7 @@ fn a_read_without_data_stops_its_channel() {
     let mut gpu = Host::new();
     gpu.window(9, WindowKind::Bus, MEMORY as u64 - 0x400, 0x1000);
     let beyond = Place { window: 9, offset: 0 };
-    gpu.give(1, &[Command::Copy { from: beyond, to: local(0), bytes: 0x1000 }]);
+    gpu.give(1, &[GpuCommand::Copy { from: beyond, to: local(0), bytes: 0x1000 }]);
     gpu.run();
     assert_eq!(gpu.fault(1), Some(Fault::Bus));
 }
@@ -258,7 +258,7 @@ fn ping_and_pong_on_two_channels_count_together() {
         result: host(SEMAPHORES),
         count: 3,
     };
-    gpu.give(0, &[Command::Launch(launch)]);
+    gpu.give(0, &[GpuCommand::Launch(launch)]);
     for round in 1..=3u64 {
         gpu.run();
         assert_eq!((gpu.local(0, 8), gpu.word(SEMAPHORES)), (round.to_le_bytes().to_vec(), 0));
@@ -275,8 +275,8 @@ fn a_reset_forgets_everything_and_lets_nothing_out() {
     gpu.give(
         1,
         &[
-            Command::Copy { from: host(DATA), to: local(0), bytes: 0x8000 },
-            Command::Release { at: host(SEMAPHORES), value: 1 },
+            GpuCommand::Copy { from: host(DATA), to: local(0), bytes: 0x8000 },
+            GpuCommand::Release { at: host(SEMAPHORES), value: 1 },
         ],
     );
     gpu.bench.run_for(Duration::from_us(2));
@@ -289,7 +289,7 @@ fn a_reset_forgets_everything_and_lets_nothing_out() {
     assert_eq!(bytes, 2u32.to_le_bytes());
     gpu.window(HOST, WindowKind::Bus, 0, MEMORY as u64);
     gpu.channel(1, 1);
-    gpu.give(1, &[Command::Release { at: host(SEMAPHORES), value: 1 }]);
+    gpu.give(1, &[GpuCommand::Release { at: host(SEMAPHORES), value: 1 }]);
     gpu.run();
     assert_eq!(gpu.word(SEMAPHORES), 1);
 }

@@ -1,4 +1,4 @@
-//! What a program has been given of a GPU: windows, memory, channels. When it is closed, nothing of it is left.
+//! A program's resources on a GPU: windows, memory and channels. Closing the context releases all of them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,20 +11,20 @@ use platform::gpu::{GpuChannel, GpuContext, GpuInfo, GpuMemory};
 use platform::memory::PhysAddr;
 use platform::mmio::MemoryType;
 use units::Iova;
-use wire::gpu::{self as regs, Command, Entry, Fault, Place, SEMAPHORE_BYTES, WindowKind};
+use wire::gpu::{self as regs, Entry, Fault, GpuCommand, Place, SEMAPHORE_BYTES, WindowKind};
 
 use super::{CALL, Gpu};
 
-/// Entries of a channel's ring, and commands that each has room for.
+/// Ring entries of a channel, and commands per entry.
 const ENTRIES: u32 = 256;
 const ENTRY_COMMANDS: u32 = 8;
-/// Where in a channel's memory its parts are.
+/// Layout of a channel's memory: offset of each part.
 const COMMANDS: u64 = ENTRIES as u64 * Entry::BYTES as u64;
-const SEMAPHORE: u64 = COMMANDS + (ENTRIES * ENTRY_COMMANDS) as u64 * Command::BYTES as u64;
+const SEMAPHORE: u64 = COMMANDS + (ENTRIES * ENTRY_COMMANDS) as u64 * GpuCommand::BYTES as u64;
 const NOTIFIER: u64 = SEMAPHORE + SEMAPHORE_BYTES;
 const CHANNEL_BYTES: u64 = NOTIFIER + 8;
 
-/// What stands behind a window.
+/// What a window maps.
 #[derive(Clone, Copy)]
 enum Behind {
     Local { at: u64, bytes: u64 },
@@ -33,7 +33,7 @@ enum Behind {
     Channel,
 }
 
-/// A channel's memory.
+/// Memory of an open channel.
 struct Held {
     memory: Coherent,
     fault: Cell<Option<Fault>>,
@@ -61,7 +61,7 @@ impl Context {
         (0..regs::WINDOWS).find(|number| !windows.contains_key(number)).ok_or(Error::NoSpace)
     }
 
-    /// Lets a window show something.
+    /// Maps a window to GPU or host memory.
     fn set_window(&self, cpu: &Cpu, number: u16, (kind, base, length): (WindowKind, u64, u64)) {
         let registers = &self.gpu.registers;
         let select = u32::from(self.number) << 16 | u32::from(number);
@@ -71,14 +71,14 @@ impl Context {
         registers.write_u32(cpu, regs::WINDOW_KIND, kind as u32);
     }
 
-    /// Opens a window on bus addresses.
+    /// Maps a window to bus addresses.
     fn open_bus(&self, cpu: &Cpu, number: u16, behind: Behind, at: Iova, bytes: u64) -> Place {
         self.set_window(cpu, number, (WindowKind::Bus, at.get(), bytes));
         self.windows.borrow_mut().insert(number, behind);
         Place { window: number, offset: 0 }
     }
 
-    /// Shuts a window, and gives back what is behind it.
+    /// Unmaps a window and releases what it mapped.
     fn shut(&self, cpu: &Cpu, number: u16) {
         let Some(behind) = self.windows.borrow_mut().remove(&number) else { return };
         self.set_window(cpu, number, (WindowKind::None, 0, 0));
@@ -91,7 +91,7 @@ impl Context {
         }
     }
 
-    /// Looks for channels that have stopped; says how many there are that had not been seen.
+    /// Looks for channels that have stopped, and returns how many are new.
     pub fn look(&self, cpu: &Cpu) -> usize {
         let mut found = 0;
         for (number, channel) in &*self.channels.borrow() {

@@ -1,10 +1,11 @@
-//! GPUs: memory, windows and channels for programs, which then give work to the GPU themselves ([`platform::gpu`]).
+//! GPU driver: gives programs memory, windows and channels. Programs then submit work to the GPU without the driver
+//! ([`platform::gpu`]).
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod` | probing, removal, interrupts |
-//! | `context` | what a program has been given |
-//! | `ranges` | which memory is free |
+//! | `mod` | probe, removal, interrupts |
+//! | `context` | the resources of one program |
+//! | `ranges` | allocator for GPU memory |
 
 mod context;
 mod ranges;
@@ -26,11 +27,12 @@ use wire::gpu::{self as regs, MEMORY_BAR, REGISTER_BAR};
 use context::Context;
 use ranges::Ranges;
 
-/// Cycles of a call into the driver that gives or takes something (assumed: some microseconds; programs do so before they begin).
+/// Cycles of a driver call that allocates or frees (assumed: some microseconds; programs do this before they start
+/// work).
 const CALL: u64 = 5_000;
-/// Vendor of the GPUs.
+/// PCI vendor ID of the GPUs.
 const VENDOR: u16 = 0x10de;
-/// VGA-compatible display controllers.
+/// PCI class: VGA-compatible display controller.
 const CLASS: u32 = 0x03_0000;
 
 /// One driver for all GPUs of a host.
@@ -43,12 +45,12 @@ struct Gpu {
     dma: Rc<dyn DmaOps>,
     kernel: Rc<dyn Kernel>,
     registers: Mmio,
-    /// Where its memory is shown.
+    /// Host-physical address at which cores see the GPU's memory.
     aperture: PhysAddr,
     info: GpuInfo,
     memory: RefCell<Ranges>,
     contexts: RefCell<Vec<Option<Rc<Context>>>>,
-    /// Which channels are taken.
+    /// Channels in use.
     channels: RefCell<Vec<bool>>,
     name: RefCell<String>,
     gone: Cell<bool>,
@@ -69,7 +71,7 @@ impl PciDriver for GpuDriver {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
             let registers = device.ioremap_bar(REGISTER_BAR, MemoryType::Uncached)?;
-            // Where cores find it, whatever is between, is where peers are told that it is.
+            // Peers get the address at which cores find the BAR, whatever bridges are in between.
             let aperture = device.ioremap_bar(MEMORY_BAR, MemoryType::WriteCombining)?;
             device.set_master(cpu, true).await;
             let dma = device.dma();
@@ -102,7 +104,7 @@ impl PciDriver for GpuDriver {
                 Rc::new(move |cpu: &Cpu| me.upgrade().map_or(IrqReturn::None, |gpu| gpu.interrupt(cpu)));
             gpu.device.request_irq(irqs[0], "gpu", handler, None)?;
             let file: Rc<dyn GpuFile> = Rc::clone(&gpu) as _;
-            // Programs get it back as what it is here.
+            // Programs get the file back as the concrete type `Rc<dyn GpuFile>`.
             *gpu.name.borrow_mut() = gpu.kernel.register_file("gpu", Rc::new(file));
             Ok(gpu as Rc<dyn PciBinding>)
         })
@@ -114,13 +116,13 @@ impl Gpu {
         self.contexts.borrow().iter().flatten().cloned().collect()
     }
 
-    /// A channel has stopped.
+    /// Interrupt: a channel has stopped.
     fn interrupt(&self, cpu: &Cpu) -> IrqReturn {
         let found: usize = self.contexts().iter().map(|context| context.look(cpu)).sum();
         if found == 0 { IrqReturn::None } else { IrqReturn::Handled }
     }
 
-    /// Nothing reaches it any more.
+    /// The device is gone: stop all accesses.
     fn leave(&self) {
         if !self.gone.replace(true) {
             self.kernel.unregister_file(&self.name.borrow());
@@ -158,7 +160,7 @@ impl PciBinding for Gpu {
     fn error_detected(&self, _: &Cpu, state: ChannelState) -> Recovery {
         match state {
             ChannelState::Normal => Recovery::CanRecover,
-            // What programs had in its memory is lost: they have to begin anew.
+            // The contents of GPU memory are lost, so programs have to start over.
             ChannelState::Frozen | ChannelState::Gone => {
                 self.leave();
                 Recovery::Disconnect

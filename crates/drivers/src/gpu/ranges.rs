@@ -1,11 +1,11 @@
-//! Free memory of a GPU: first fit, in order of addresses.
+//! Allocator for GPU memory: first fit by address.
 
 use std::collections::BTreeMap;
 
-/// Memory is given out in multiples of this.
+/// Allocation unit (bytes).
 const UNIT: u64 = 64 << 10;
 
-/// Free ranges by their start, none touching another: start to end.
+/// Free ranges, start to end. Adjacent ranges are always merged.
 pub(super) struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
@@ -13,7 +13,7 @@ impl Ranges {
         Self([(0, bytes / UNIT * UNIT)].into())
     }
 
-    /// Takes a range.
+    /// Allocates a range.
     pub fn take(&mut self, bytes: u64) -> Option<u64> {
         let bytes = bytes.max(1).checked_next_multiple_of(UNIT)?;
         let (&start, &end) = self.0.iter().find(|&(start, end)| end - start >= bytes)?;
@@ -24,7 +24,7 @@ impl Ranges {
         Some(start)
     }
 
-    /// Gives it back.
+    /// Frees a range.
     pub fn give(&mut self, start: u64, bytes: u64) {
         let (mut start, mut end) = (start, start + bytes.max(1).next_multiple_of(UNIT));
         if let Some((&before, &touches)) = self.0.range(..start).next_back()
@@ -46,7 +46,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// What is taken is apart, and when all has come back, all is free in one piece.
+        /// Allocated ranges never overlap, and after all are freed, the memory is one free range again.
         #[test]
         fn ranges_are_apart_and_come_back(steps in prop::collection::vec((1u64..8 * UNIT, any::<bool>()), 1..60)) {
             let mut ranges = Ranges::new(64 * UNIT);

@@ -1,4 +1,4 @@
-//! A function of the NIC as its driver has it: starting and stopping it.
+//! One NIC function: how the driver starts and stops it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -29,44 +29,44 @@ use super::pool::Pool;
 use super::ring::Ring;
 use super::rx::{Fetch, RxQueue};
 use super::service::Service;
-use super::state::{Shown, State};
+use super::state::{AdapterState, Shown};
 use super::station::{Hand, Station};
 use super::steering::Steering;
 use super::tx::TxQueue;
 
-/// For how long sending that has begun on other cores goes on before a queue is taken down (Linux: `synchronize_net`, which
-/// takes longer).
+/// How long to wait, before a queue is taken down, for transmits that other cores have already started (Linux:
+/// `synchronize_net`, which takes longer).
 const GRACE: Duration = Duration::from_us(20);
 
-/// A function.
+/// One function of a NIC, physical or virtual.
 pub(super) struct Adapter {
     pub me: Weak<Self>,
     pub device: PciDevice,
     pub kernel: Rc<dyn Kernel>,
     pub dma: Rc<dyn DmaOps>,
     pub registers: Mmio,
-    /// The pages of inline doorbells.
+    /// Doorbell pages that take inline packets.
     pages: Option<Mmio>,
-    /// The receive windows.
+    /// Window onto the frames that stay in the device (receive by programmed I/O).
     held: Option<Mmio>,
     pub params: NicDriverParams,
     pub limits: Limits,
     pub counters: Rc<Counters>,
     pub channels: RefCell<Vec<Rc<Channel>>>,
-    /// The interrupt for what is no packet.
+    /// Interrupt for events other than packets, with its vector.
     pub event_irq: Cell<Option<(Irq, u16)>>,
     core: RefCell<Option<Rc<dyn NetCore>>>,
     pub state: Shown,
     pub steering: Steering,
-    /// Sending by programmed I/O beside the rings.
+    /// Transmit by programmed I/O, beside the rings.
     pub kpio: Option<Kpio>,
-    /// The other functions with its address.
+    /// Functions that share this one's Ethernet address.
     pub station: Rc<Station>,
-    /// Features that are on.
+    /// Feature bits that are on.
     pub features: Cell<u32>,
     pub counted: Counted,
     pub recovering: Cell<bool>,
-    /// Who starts or stops it does so alone.
+    /// Serialises start and stop.
     pub change: Semaphore,
     pub service: Service,
 }
@@ -81,7 +81,7 @@ impl Adapter {
     ) -> Rc<Self> {
         let off = feature::PROMISCUOUS | feature::ALL_GROUPS;
         let station = limits.tells_switch().then_some(limits.function);
-        let state = Shown::new(Cell::new(State::Down));
+        let state = Shown::new(Cell::new(AdapterState::Down));
         let own = Hand { function: limits.function, dma: device.dma() };
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -112,7 +112,8 @@ impl Adapter {
         })
     }
 
-    /// One interrupt for each channel and one for events; where there are no messages for two, the legacy one for all.
+    /// Requests one interrupt per channel and one for events. Falls back to one legacy interrupt if there are not
+    /// even two messages.
     async fn interrupts(&self, cpu: &Cpu, cores: &[CpuId]) -> Result<Vec<Irq>, Error> {
         let mut places = cores.to_vec();
         places.push(cores[0]);
@@ -126,13 +127,13 @@ impl Adapter {
         Ok(vec![self.device.alloc_intx(cpu, Affinity::Cpu(cores[0])).await?])
     }
 
-    /// Takes the interrupts: one for each channel, and one for events.
+    /// Creates the channels with their interrupts, and takes one more interrupt for events.
     pub async fn prepare_channels(self: &Rc<Self>, cpu: &Cpu) -> Result<(), Error> {
         let kernel = &self.kernel;
         let all = kernel.cpus();
         let wanted = self.params.channels.unwrap_or(all).min(all);
         let wanted = wanted.min(self.limits.queues).min(self.limits.vectors - 1).max(1);
-        // The cores of the device's node first.
+        // Cores of the device's node come first.
         let home = self.device.node();
         let mut cores: Vec<CpuId> = (0..all).map(CpuId).collect();
         let is_far = |cpu: CpuId| kernel.node_of(cpu) != home;
@@ -159,7 +160,7 @@ impl Adapter {
             self.device.on_irq_moved(irq, moved);
             self.channels.borrow_mut().push(channel);
         }
-        // Queues that it has not got share those it has.
+        // Map requested queues that do not exist onto those that do.
         let wanted = self.params.rss.iter().map(|&queue| queue % number as u16).collect::<Vec<_>>();
         let wanted = if wanted.is_empty() { self.channels_by_hash(&cores[..number]) } else { wanted };
         self.steering.set_table(self.table_entries(), &wanted);
@@ -180,8 +181,8 @@ impl Adapter {
         Ok(())
     }
 
-    /// The channels, at home on these cores, that flows without a rule go to: all; of functions that share an address each
-    /// leaves the cores of other nodes to the functions there.
+    /// Channels for flows without a rule. Normally all of them; if functions share an address, each takes only the
+    /// channels of its own node and leaves the rest to the others.
     fn channels_by_hash(&self, cores: &[CpuId]) -> Vec<u16> {
         let all = 0..cores.len() as u16;
         let is_near = |&n: &u16| self.kernel.node_of(cores[usize::from(n)]) == self.device.node();
@@ -189,17 +190,17 @@ impl Adapter {
         if self.limits.tells_switch() && !near.is_empty() { near } else { all.collect() }
     }
 
-    /// Whether another function is the same to the network, so that they can read for each other.
+    /// Whether both functions have the same Ethernet address, so that one can read memory for the other.
     pub fn is_same_station(&self, other: &Self) -> bool {
         let both = self.limits.features & other.limits.features;
         both & feature::STATION != 0 && self.limits.mac == other.limits.mac
     }
 
     pub fn is_up(&self) -> bool {
-        self.state.get() == State::Up
+        self.state.get() == AdapterState::Up
     }
 
-    /// Entries of the hash's table.
+    /// Entries of the RSS indirection table.
     pub fn table_entries(&self) -> usize {
         usize::from(self.limits.rss_entries.max(1))
     }
@@ -216,7 +217,7 @@ impl Adapter {
         self.channels.borrow().get(usize::from(number)).cloned()
     }
 
-    /// The channel at home on a core, or else one of the same node.
+    /// The channel of this core, or else one of the same node.
     pub fn channel_for(&self, cpu: CpuId) -> u16 {
         let channels = self.channels.borrow();
         if let Some(own) = channels.iter().find(|c| c.cpu.get() == cpu) {
@@ -231,17 +232,17 @@ impl Adapter {
         }
     }
 
-    /// Whether the function answers.
+    /// Reads a register to find out whether the function still answers.
     pub async fn answers(&self, cpu: &Cpu) -> bool {
         self.device.is_present() && self.registers.read_u32(cpu, regs::IDENTITY).await == regs::IDENTITY_VALUE
     }
 
-    /// Makes the rings, gives them to the device and lets it receive.
+    /// Allocates the rings, passes them to the device and enables receive.
     ///
     /// # Errors
-    /// [`Error::NoMemory`]; [`Error::NoDevice`] or [`Error::Io`] if the device does not do as it is told.
+    /// [`Error::NoMemory`]; [`Error::NoDevice`] or [`Error::Io`] if the device does not respond as it should.
     pub async fn start(&self, cpu: &Cpu) -> Result<(), Error> {
-        if self.state.get() == State::Gone || !self.answers(cpu).await {
+        if self.state.get() == AdapterState::Gone || !self.answers(cpu).await {
             return Err(Error::NoDevice);
         }
         self.device.set_master(cpu, true).await;
@@ -254,7 +255,7 @@ impl Adapter {
             }
             cpu.sync().await;
         }
-        // The answer pushes what was written before it: no core's doorbell comes before its ring.
+        // This read flushes the writes before it, so that no core can ring a doorbell before its ring is set.
         let first = channels.first().and_then(|c| c.tx.borrow().clone());
         let state = match first {
             Some(tx) => tx.ring.status(cpu).await,
@@ -273,7 +274,7 @@ impl Adapter {
             self.registers.write_u32(cpu, regs::EVENT_VECTOR, vector.into());
         }
         self.registers.write_u32(cpu, regs::CONTROL, control::ENABLE);
-        self.state.set(State::Up);
+        self.state.set(AdapterState::Up);
         if let Some(without) = self.kpio.as_ref().map(|kpio| channels.len() - kpio.reach())
             && without > 0
         {
@@ -293,7 +294,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// Starts the service task: it looks at all queues.
+    /// Starts the service task, which watches all queues for lost interrupts.
     fn start_service(&self) {
         let me = self.me.clone();
         let program = move |cpu: Cpu| -> Async<'static, ()> {
@@ -342,8 +343,9 @@ impl Adapter {
         Ok(())
     }
 
-    /// Gives the device each queue's first buffers, on the queue's own core as all later ones: descriptors that another core had
-    /// written would lie in that one's caches until the device reads them (Linux: mlx5 has the queue's own poll do it).
+    /// Posts each queue's first buffers on the queue's own core, as later refills do. If another core wrote them, the
+    /// descriptors would stay in that core's cache until the device reads them (Linux: mlx5 lets the queue's own poll
+    /// do it).
     async fn fill(&self, channels: &[Rc<Channel>]) -> Result<(), Error> {
         let fill = |channel: &Rc<Channel>| {
             let (counters, own) = (Rc::clone(&self.counters), Rc::clone(channel));
@@ -362,7 +364,7 @@ impl Adapter {
         if enough { Ok(()) } else { Err(Error::NoMemory) }
     }
 
-    /// Where the frames of a queue lie that stay in the device.
+    /// Where a queue's frames are while they stay in the device.
     fn fetch_of(&self, queue: u16) -> Option<Fetch> {
         let (window, params, limits) = (self.held.clone()?, self.params.held?, self.limits.kpio?);
         let length = 2 * LINE as u64 * (1 << limits.log2_positions);
@@ -375,7 +377,7 @@ impl Adapter {
         (queue < limits.queues && length >= HELD_BYTES).then(fetch)
     }
 
-    /// How long a channel's interrupt waits, as it is to be.
+    /// Writes the wanted interrupt moderation of a channel to the device.
     pub fn write_coalescing(&self, cpu: &Cpu, channel: &Channel) {
         let at = regs::VECTORS + u64::from(channel.number) * regs::VECTOR_STRIDE;
         let wanted = channel.coalescing.get();
@@ -385,7 +387,7 @@ impl Adapter {
         self.registers.write_u32(cpu, at + vector::ADAPTIVE, wanted.adaptive.into());
     }
 
-    /// Features and the hash's table, as they are to be.
+    /// Writes the wanted features and the RSS table to the device.
     pub fn write_settings(&self, cpu: &Cpu) {
         self.registers.write_u32(cpu, regs::MAX_FRAME, self.limits.max_frame.into());
         self.registers.write_u32(cpu, regs::ENABLED, self.features.get());
@@ -395,11 +397,11 @@ impl Adapter {
         self.steering.restore(cpu);
     }
 
-    /// Stops queues and lets go of everything that the device had. Gives how many packets were not sent.
+    /// Stops all queues and takes everything back from the device. Returns how many packets were not sent.
     pub async fn halt(&self, cpu: &Cpu) -> u32 {
         let channels = self.channels.borrow().clone();
-        if self.state.get() == State::Up {
-            self.state.set(State::Down);
+        if self.state.get() == AdapterState::Up {
+            self.state.set(AdapterState::Down);
         }
         cpu.sleep(GRACE).await;
         for channel in &channels {
@@ -420,9 +422,9 @@ impl Adapter {
         lost
     }
 
-    /// Makes sure that the device touches memory no more.
+    /// Makes sure that the device no longer accesses memory.
     async fn silence(&self, cpu: &Cpu, channels: &[Rc<Channel>]) {
-        if self.state.get() == State::Gone || !self.device.is_present() {
+        if self.state.get() == AdapterState::Gone || !self.device.is_present() {
             return;
         }
         self.registers.write_u32(cpu, regs::CONTROL, 0);
@@ -437,17 +439,17 @@ impl Adapter {
                 kpio.stop(cpu, channel.number);
             }
         }
-        // The answer comes behind what the device had under way.
+        // The read's completion arrives after all DMA that was in flight.
         let tx = channels.first().and_then(|c| c.tx.borrow().clone());
         let running = match tx {
             Some(tx) => tx.ring.status(cpu).await & queue::RUNNING != 0,
             None => false,
         };
         if running {
-            self.state.set(State::Broken);
+            self.state.set(AdapterState::Broken);
             self.device.set_master(cpu, false).await;
         }
-        // A reset clears them.
+        // Save the counters, as a reset clears them.
         self.counted.keep(cpu, SENDING).await;
         self.counted.keep(cpu, OTHERS).await;
     }

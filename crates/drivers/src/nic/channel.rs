@@ -1,4 +1,4 @@
-//! A channel: an interrupt, a sending and a receiving queue, polled together on the interrupt's core.
+//! A channel: one interrupt with a TX and an RX queue, polled together on the interrupt's core.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -14,55 +14,55 @@ use super::params::NicCosts;
 use super::rx::RxQueue;
 use super::tx::TxQueue;
 
-/// Sent packets that one poll lets go of until it counts as having used up its budget.
+/// Sent packets that one poll may free before it counts as having used its budget.
 const MOST_SENT: u32 = 256;
-/// Polls one after the other that find nothing, until the device is asked whether there should be something (assumed:
-/// few enough to cost nothing, and more than a late interrupt causes).
+/// Polls in a row without any work after which the driver asks the device whether there should be some (assumed:
+/// cheap enough, and more than a late interrupt causes).
 const MOST_EMPTY: u8 = 16;
-/// How long a receiving queue without any buffer waits for memory.
+/// How long to wait for memory when an RX queue has no buffer left.
 const MEMORY_WAIT: Duration = Duration::from_ms(1);
 
-/// The function that a channel is of, as it needs it.
+/// What a channel needs of the function that it belongs to.
 pub(super) trait Owner {
     fn kernel(&self) -> &dyn Kernel;
 
-    /// The network above, once it is there.
+    /// The network stack, once one is attached.
     fn core(&self) -> Option<Rc<dyn NetCore>>;
 
     fn counters(&self) -> &Counters;
 
-    /// What beginning to poll costs, in cycles.
+    /// Fixed cost of a poll, in cycles.
     fn poll_cost(&self) -> u64;
 
-    /// Polls the way out beside a channel's rings, if there is one.
+    /// Polls the second TX path of this channel, if there is one.
     fn poll_beside<'a>(&'a self, cpu: &'a Cpu, channel: u16, core: &'a dyn NetCore) -> Option<Async<'a, ()>>;
 
-    /// Packets have moved.
+    /// Called when packets have moved.
     fn has_worked(&self);
 
-    /// Starts the device anew.
+    /// Restarts the device.
     fn recover(&self, cpu: &Cpu, why: &str);
 }
 
 pub(super) struct Channel {
     pub number: u16,
-    /// Where its interrupt arrives.
+    /// The core that its interrupt goes to.
     pub cpu: Cell<CpuId>,
     pub irq: Irq,
     owner: Weak<dyn Owner>,
     napi: RefCell<Option<NapiHandle>>,
     pub tx: RefCell<Option<Rc<TxQueue>>>,
     pub rx: RefCell<Option<Rc<RxQueue>>>,
-    /// A task waits for memory.
+    /// A task is waiting for memory.
     starved: Cell<bool>,
-    /// Polls that have found nothing since one found something.
+    /// Consecutive polls that found no work.
     empty: Cell<u8>,
-    /// How long its interrupt waits.
+    /// Interrupt moderation.
     pub coalescing: Cell<Coalescing>,
 }
 
-/// What the kernel polls. It does not keep its channel alive, as the channel keeps the kernel's hold on this.
-struct Poll(Weak<Channel>);
+/// The channel as the kernel polls it. Holds it weakly, since the channel owns the kernel's poll handle.
+struct ChannelNapi(Weak<Channel>);
 
 impl Channel {
     pub fn new(
@@ -74,7 +74,7 @@ impl Channel {
         coalescing: Coalescing,
     ) -> Rc<Self> {
         Rc::new_cyclic(|me| {
-            let napi = kernel.napi(Rc::new(Poll(me.clone())));
+            let napi = kernel.napi(Rc::new(ChannelNapi(me.clone())));
             Self {
                 number,
                 cpu: Cell::new(cpu),
@@ -94,7 +94,7 @@ impl Channel {
         self.napi.borrow().clone()
     }
 
-    /// What the interrupt calls.
+    /// The channel's interrupt handler.
     pub fn handler(&self, costs: NicCosts) -> IrqHandler {
         let napi = self.napi();
         Rc::new(move |cpu: &Cpu| {
@@ -109,14 +109,14 @@ impl Channel {
         })
     }
 
-    /// Looks at the queues, whether an interrupt came or not.
+    /// Schedules a poll even if no interrupt came.
     pub fn kick(&self, cpu: &Cpu) {
         if let Some(napi) = self.napi() {
             napi.schedule(cpu);
         }
     }
 
-    /// Asks for interrupts of both queues.
+    /// Enables the interrupts of both queues.
     pub fn arm(&self, cpu: &Cpu) {
         if let Some(rx) = &*self.rx.borrow() {
             rx.arm(cpu);
@@ -126,7 +126,7 @@ impl Channel {
         }
     }
 
-    /// Gives the device what buffers there are; whether it has any.
+    /// Posts RX buffers. Returns whether the device has any.
     pub fn fill(&self, cpu: &Cpu, counters: &Counters) -> bool {
         let _part = cpu.book(Part::Driver);
         self.rx.borrow().as_ref().is_none_or(|rx| rx.fill(cpu, cpu.node(), counters) || rx.given() > 0)
@@ -151,7 +151,7 @@ impl Channel {
         let (Ok(sent), Ok(received)) = (sent, received) else {
             counters.malformed.add(1);
             napi.complete(cpu);
-            owner.recover(cpu, "a completion makes no sense");
+            owner.recover(cpu, "malformed completion");
             return 0;
         };
         if !self.fill(cpu, counters) {
@@ -166,18 +166,20 @@ impl Channel {
         }
         if self.empty.get() >= MOST_EMPTY {
             self.empty.set(0);
-            // A wrong owner bit hides a completion, and those behind it, from the driver but not from the interrupt.
+            // A wrong owner bit hides this completion and all behind it from the driver, but the device still
+            // interrupts.
             if tx.misses_completion(cpu).await || rx.misses_completion(cpu).await {
                 counters.malformed.add(1);
                 napi.complete(cpu);
-                owner.recover(cpu, "a completion is not to be seen");
+                owner.recover(cpu, "missing completion");
                 return 0;
             }
         }
         if received >= budget || sent >= MOST_SENT {
             return budget;
         }
-        // What has come while this was ahead of the clock is seen by the device, which then interrupts at once.
+        // Sync before the interrupt is armed: the device then sees work that arrived while this core was ahead of the
+        // clock, and interrupts at once.
         cpu.sync().await;
         if napi.complete(cpu) {
             self.arm(cpu);
@@ -185,7 +187,7 @@ impl Channel {
         received
     }
 
-    /// Looks again later: without a buffer no frame comes, and no interrupt.
+    /// Retries later. Without a buffer there are no frames, and so no interrupt that would start a poll.
     fn wait_for_memory(self: &Rc<Self>, cpu: &Cpu, kernel: &dyn Kernel) {
         if self.starved.replace(true) {
             return;
@@ -205,19 +207,19 @@ impl Channel {
         );
     }
 
-    /// The queues' rings and the interrupt are no more.
+    /// Drops the poll handle: rings and interrupt are about to be freed.
     pub fn forget_napi(&self) {
         self.napi.borrow_mut().take();
     }
 
-    /// Lets go of a core's interrupts, to wait until nothing is polled.
+    /// Waits until no poll of this channel is running.
     pub async fn quiet(&self) {
         if let Some(napi) = self.napi() {
             napi.disable().await;
         }
     }
 
-    /// Gives a sending queue's packets up; tells the core.
+    /// Drops all unsent packets and tells the network stack.
     pub fn give_up_sending(&self, cpu: &Cpu, core: &dyn NetCore) -> u32 {
         let Some(tx) = self.tx.borrow_mut().take() else { return 0 };
         let (packets, bytes) = tx.abandon(cpu);
@@ -228,7 +230,7 @@ impl Channel {
         packets
     }
 
-    /// Takes a receiving queue's buffers back.
+    /// Takes all buffers back from the RX queue.
     pub fn give_up_receiving(&self, cpu: &Cpu) {
         if let Some(rx) = self.rx.borrow_mut().take() {
             rx.abandon(cpu);
@@ -237,7 +239,7 @@ impl Channel {
     }
 }
 
-impl Napi for Poll {
+impl Napi for ChannelNapi {
     fn poll<'a>(&'a self, cpu: &'a Cpu, budget: usize) -> Async<'a, usize> {
         Box::pin(async move {
             match self.0.upgrade() {

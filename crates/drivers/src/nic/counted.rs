@@ -1,4 +1,4 @@
-//! What the device counts, over its resets too.
+//! The device's counters, kept across its resets.
 
 use std::cell::RefCell;
 
@@ -6,7 +6,7 @@ use platform::cpu::Cpu;
 use platform::mmio::Mmio;
 use wire::nic::registers::{self as regs, counter};
 
-/// Counters that say what became of packets.
+/// Counters of the outcome of each transmit.
 pub const SENDING: [usize; 5] = [
     counter::TX_FRAMES,
     counter::TX_ERRORS,
@@ -14,7 +14,7 @@ pub const SENDING: [usize; 5] = [
     counter::KPIO_DROPPED,
     counter::KPIO_MISSING,
 ];
-/// Others that are told.
+/// Other counters that are reported.
 pub const OTHERS: [usize; 7] = [
     counter::RX_NO_BUFFER,
     counter::RX_OVERFLOW,
@@ -25,12 +25,12 @@ pub const OTHERS: [usize; 7] = [
     counter::KPIO_WAITS,
 ];
 
-/// The device's counters, and what they had come to before it was reset.
+/// The device's counters, plus their sums before each reset.
 pub struct Counted {
     registers: Mmio,
-    /// Those that are zero, as a read across the link is long.
+    /// Counters known to be zero. They are not read, as a read across the link takes long.
     silent: &'static [usize],
-    /// As far as they are read.
+    /// Sums of the counters before the last reset.
     kept: RefCell<[u64; counter::COUNT]>,
 }
 
@@ -39,14 +39,14 @@ impl Counted {
         Self { registers, silent, kept: RefCell::new([0; counter::COUNT]) }
     }
 
-    /// Keeps what a reset is about to clear.
+    /// Saves counters that a reset is about to clear.
     pub async fn keep<const N: usize>(&self, cpu: &Cpu, places: [usize; N]) {
         let counted = self.read(cpu, places).await;
         let mut kept = self.kept.borrow_mut();
         places.into_iter().zip(counted).for_each(|(place, more)| kept[place] += more);
     }
 
-    /// What the device has counted since the driver came; one that is not up has nothing new.
+    /// Totals since the driver was loaded. The device is not read if it is down, since nothing has changed.
     pub async fn sums<const N: usize>(&self, cpu: &Cpu, is_up: bool, places: [usize; N]) -> [u64; N] {
         let mut sums = places.map(|place| self.kept.borrow()[place]);
         if is_up {
@@ -56,7 +56,7 @@ impl Counted {
         sums
     }
 
-    /// What the device has counted since it was reset.
+    /// Totals since the device was last reset.
     async fn read<const N: usize>(&self, cpu: &Cpu, places: [usize; N]) -> [u64; N] {
         let mut counted = [0; N];
         for (counted, place) in counted.iter_mut().zip(places) {
@@ -64,7 +64,7 @@ impl Counted {
                 continue;
             }
             let value = self.registers.read_u64(cpu, regs::COUNTERS + 8 * place as u64).await;
-            // All ones: nobody answers.
+            // All ones: the device does not answer.
             *counted = if value == u64::MAX { 0 } else { value };
         }
         counted

@@ -1,4 +1,4 @@
-//! Doorbells that bring the descriptor and a short packet with it, as mlx5's BlueFlame.
+//! Doorbells that carry the descriptor and a short packet, as mlx5's BlueFlame.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,12 +13,12 @@ use wire::nic::registers::INLINE_BYTES;
 use super::params::InlineParams;
 use super::ring::Ring;
 
-/// A queue's page in the device.
+/// A queue's doorbell page in the device.
 pub(super) struct Inline {
     pages: Mmio,
     at: u64,
     params: InlineParams,
-    /// Which half is next.
+    /// The half of the page to use next.
     half: Cell<u64>,
     block: RefCell<Vec<u8>>,
 }
@@ -28,7 +28,7 @@ impl Inline {
         Self { pages, at, params, half: Cell::new(0), block: RefCell::default() }
     }
 
-    /// Entries of the ring that a packet takes, if it goes inline.
+    /// Ring entries that a packet takes when sent inline; `None` if it cannot be.
     pub fn entries(&self, packet: &Packet) -> Option<u16> {
         let length = packet.length();
         let most = (INLINE_BYTES as u32 - LEN as u32).min(self.params.up_to);
@@ -36,7 +36,7 @@ impl Inline {
         fits.then(|| 1 + inline_entries(length as u16))
     }
 
-    /// Writes descriptor and packet to the ring from entry `count` on.
+    /// Writes descriptor and packet to the ring, starting at entry `count`.
     pub fn fill(&self, cpu: &Cpu, ring: &Ring, count: u16, packet: &Packet, descriptor: TxDescriptor) {
         let length = packet.length() as usize;
         let descriptor =
@@ -51,14 +51,14 @@ impl Inline {
         }
     }
 
-    /// Rings the doorbell with what was filled last, which begins at `count`.
+    /// Rings the doorbell with the last packet filled, which starts at `count`.
     pub fn ring(&self, cpu: &Cpu, count: u16) {
         let mut block = self.block.borrow_mut();
         let entries = (block.len() / LEN) as u16;
         block[..8].copy_from_slice(&inline_address(count, entries).to_le_bytes());
         let at = self.at + self.half.get() * INLINE_BYTES;
         self.half.set(1 - self.half.get());
-        // What the ring holds is to be seen before the doorbell: neither kind of store waits for it by itself.
+        // The ring must be visible before the doorbell. Neither kind of store orders itself behind it.
         cpu.sfence();
         if self.params.direct {
             let whole = block.len().next_multiple_of(LINE);

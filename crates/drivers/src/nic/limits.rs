@@ -1,4 +1,4 @@
-//! What a function of the NIC says it has.
+//! What a NIC function reports about itself.
 
 use platform::Error;
 use platform::cpu::Cpu;
@@ -8,7 +8,7 @@ use wire::nic::registers::{self as regs, feature};
 
 use super::kpio::params::KpioLimits;
 
-/// What the device says it has.
+/// Capabilities read from the device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub mac: MacAddr,
@@ -24,20 +24,21 @@ pub(super) struct Limits {
     pub tso_max: u32,
     pub mbit: u32,
     pub kpio: Option<KpioLimits>,
-    /// Which of the device's functions it is.
+    /// Number of this function within the device.
     pub function: u8,
 }
 
 impl Limits {
-    /// Whether it says to the card's switch which flows are to come to it: one of several functions that share an address.
+    /// Whether it has to program flow rules into the card's internal switch, as one of several functions with the
+    /// same address.
     pub fn tells_switch(&self) -> bool {
         self.features & (feature::STATION | feature::GLOBAL_RULES) == feature::STATION
     }
 
-    /// Asks the device.
+    /// Reads the device's capabilities.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if it does not answer, or is another one.
+    /// [`Error::NoDevice`] if it does not answer or is some other device.
     pub async fn read(cpu: &Cpu, registers: &Mmio) -> Result<Self, Error> {
         if registers.read_u32(cpu, regs::IDENTITY).await != regs::IDENTITY_VALUE {
             return Err(Error::NoDevice);

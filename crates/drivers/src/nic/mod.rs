@@ -2,22 +2,22 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `adapter` | one function: starting and stopping it |
-//! | `limits`, `state` | what the device says it has, and how it is |
-//! | `recovery`, `service` | events, resets, and the task that finds what an interrupt should have told |
-//! | `counted` | what the device counts, over its resets too |
+//! | `adapter` | one function: start and stop |
+//! | `limits`, `state` | capabilities and state of a function |
+//! | `recovery`, `service` | events, resets, and the task that detects lost interrupts |
+//! | `counted` | device counters, kept across resets |
 //! | `netdev` | the function as a network device |
 //! | `channel` | an interrupt and its two queues, polled together |
 //! | `tx`, `rx`, `ring` | the queues |
 //! | `pool` | receive buffers |
-//! | `inline` | doorbells that bring packet and descriptor |
-//! | `kpio` | sending by programmed I/O, and which packets do |
+//! | `inline` | doorbells that carry packet and descriptor |
+//! | `kpio` | transmit by programmed I/O |
 //! | `steering` | receive hash and flow rules |
 //! | `station` | functions that share an address |
 //!
-//! Each core has a channel of its own, as far as the device has queues. Nothing a device writes is trusted: a completion
-//! that makes no sense, a queue that stops or one that does not move leads to a reset, in which all packets under
-//! way come back to their owners, and which is counted.
+//! Each core has a channel of its own, as far as the device has queues. Nothing that the device writes is trusted: a
+//! malformed completion, a stopped queue or one that makes no progress causes a reset, which is counted. All packets
+//! in flight then return to their owners.
 
 mod adapter;
 mod channel;
@@ -54,13 +54,13 @@ pub use params::{HeldParams, InlineParams, Loads, NicCosts, NicDriverParams};
 use adapter::Adapter;
 use kpio::Kpio;
 use limits::Limits;
-use state::State;
+use state::AdapterState;
 
-/// The device wrote something that makes no sense.
+/// The device wrote something invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Broken;
 
-/// A counter that whoever counts and whoever reads share.
+/// A counter shared between writer and readers.
 #[derive(Debug, Default)]
 pub struct Count(Cell<u64>);
 
@@ -69,81 +69,81 @@ impl Count {
         self.0.set(self.0.get() + more);
     }
 
-    /// How many.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.get()
     }
 }
 
-/// What has gone wrong at one function.
+/// Error and event counters of one function.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Packets that the device could not send.
+    /// Packets that the device failed to send.
     pub tx_failed: Count,
-    /// Packets without or with too many fragments.
+    /// Packets refused because they have no fragments or too many.
     pub tx_refused: Count,
-    /// Packets that found no DMA mapping.
+    /// Packets that could not be mapped for DMA.
     pub tx_map_errors: Count,
     /// Packets sent by programmed I/O.
     pub tx_lines: Count,
-    /// Packets by descriptor while some are to go by programmed I/O, because their channel has no queue for that: the device
-    /// has fewer than there are channels.
+    /// Packets meant for programmed I/O that went by descriptor because their channel has no kPIO queue: the device
+    /// has fewer queues than there are channels.
     pub tx_no_queue: Count,
-    /// Packets by descriptor that were to go by programmed I/O and are too long for a kPIO queue; those that had to wait for
-    /// their turn count each time they were looked at.
+    /// Packets meant for programmed I/O that went by descriptor because they are too long for a kPIO queue. Packets
+    /// that wait are counted at every attempt.
     pub tx_too_long: Count,
-    /// Packets that waited for others to leave by another path, or for room in a kPIO queue.
+    /// Packets that waited for earlier ones on the other path, or for room in a kPIO queue.
     pub tx_held: Count,
-    /// How often a kPIO queue had gone on elsewhere than the driver thought, because a line had come too late.
+    /// Times that the driver's position in a kPIO queue differed from the device's, because a line came too late.
     pub tx_places_lost: Count,
     /// Packets that were in the device when it was stopped or reset.
     pub tx_lost: Count,
-    /// Picoseconds of the sending cores for descriptors in sending: their number, filling and writing them. Mapping, doorbells
-    /// and packets' own handling are not in it.
+    /// Time (ps) that sending cores spent on descriptors: counting, filling and writing them. Excludes mapping,
+    /// doorbells and packet handling.
     pub tx_described: Count,
-    /// Picoseconds of cores for looking at completions of sent descriptors.
+    /// Time (ps) that cores spent checking completions of sent descriptors.
     pub tx_cleaned: Count,
-    /// Frames that the device could not put into their buffers.
+    /// Frames that the device failed to write to their buffers.
     pub rx_failed: Count,
-    /// Frames that had stayed in the device and were fetched by programmed I/O.
+    /// Frames held in the device and fetched by programmed I/O.
     pub rx_fetched: Count,
-    /// How often there was no memory for a buffer.
+    /// Allocations of a receive buffer that failed.
     pub rx_no_memory: Count,
-    /// Completions that made no sense.
+    /// Malformed completions.
     pub malformed: Count,
-    /// Polls that found nothing: interrupts too many, or the service task.
+    /// Polls without work, started by spurious interrupts or the service task.
     pub empty_polls: Count,
-    /// Queues that were stuck and only wanted an interrupt.
+    /// Queues that made no progress because of a lost interrupt.
     pub lost_interrupts: Count,
-    /// How often the function was started anew.
+    /// Restarts of the function.
     pub resets: Count,
 }
 
-/// One driver for all NICs of a host, physical and virtual functions alike.
+/// One driver instance for all NICs of a host, physical and virtual functions alike.
 #[derive(Default)]
 pub struct NicDriver {
     params: NicDriverParams,
-    bound: RefCell<Vec<Weak<Bound>>>,
+    bound: RefCell<Vec<Weak<NicBinding>>>,
 }
 
 impl NicDriver {
-    /// With settings for all its functions.
+    /// A driver with these settings for all its functions.
     pub fn new(params: NicDriverParams) -> Rc<Self> {
         Rc::new(Self { params, bound: RefCell::default() })
     }
 
-    /// Changes which packets go by programmed I/O, at all functions that have such a path. No packet is lost, and none
-    /// passes another of its connection.
+    /// Changes which packets go by programmed I/O, on all functions that can. No packet is lost, and the packets of a
+    /// connection stay in order.
     pub fn set_select(&self, cpu: &Cpu, select: Select) {
         for bound in self.bound.borrow().iter().filter_map(Weak::upgrade) {
-            // A function without the path goes on with its rings.
+            // A function without kPIO queues keeps using its rings.
             if let Some(kpio) = &bound.0.kpio {
                 kpio.set_select(cpu, &bound.0.channels.borrow(), select);
             }
         }
     }
 
-    /// Device names and counters of the functions that it drives, in the order in which they were found.
+    /// Device names and counters of all bound functions, in probe order.
     pub fn functions(&self) -> Vec<(String, Rc<Counters>)> {
         let bound = self.bound.borrow();
         let adapters = bound.iter().filter_map(Weak::upgrade).map(|bound| Rc::clone(&bound.0));
@@ -151,8 +151,8 @@ impl NicDriver {
     }
 }
 
-/// A function that it drives.
-struct Bound(Rc<Adapter>);
+/// Binding of one function.
+struct NicBinding(Rc<Adapter>);
 
 impl PciDriver for NicDriver {
     fn name(&self) -> &'static str {
@@ -192,7 +192,7 @@ impl PciDriver for NicDriver {
             adapter.prepare_channels(cpu).await?;
             let core = adapter.kernel.register_net(Rc::clone(&adapter) as Rc<dyn NetDriver>);
             adapter.set_core(Some(core));
-            let bound = Rc::new(Bound(adapter));
+            let bound = Rc::new(NicBinding(adapter));
             self.bound.borrow_mut().retain(|bound| bound.strong_count() > 0);
             for other in self.bound.borrow().iter().filter_map(Weak::upgrade) {
                 if bound.0.is_same_station(&other.0) {
@@ -206,12 +206,12 @@ impl PciDriver for NicDriver {
     }
 }
 
-impl PciBinding for Bound {
+impl PciBinding for NicBinding {
     fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
             let adapter = &self.0;
             if !adapter.answers(cpu).await {
-                adapter.state.set(State::Gone);
+                adapter.state.set(AdapterState::Gone);
             }
             if let Some(core) = adapter.core() {
                 core.unregister(cpu).await;
@@ -219,7 +219,7 @@ impl PciBinding for Bound {
             adapter.change.acquire().await;
             let lost = adapter.halt(cpu).await;
             adapter.counters.tx_lost.add(lost.into());
-            adapter.state.set(State::Gone);
+            adapter.state.set(AdapterState::Gone);
             adapter.change.release();
             adapter.service.end();
             let channels = adapter.channels.take();
@@ -250,7 +250,7 @@ impl PciBinding for Bound {
             ChannelState::Normal => Recovery::CanRecover,
             ChannelState::Frozen => Recovery::NeedReset,
             ChannelState::Gone => {
-                self.0.state.set(State::Gone);
+                self.0.state.set(AdapterState::Gone);
                 if let Some(core) = self.0.core() {
                     core.set_carrier(false);
                 }

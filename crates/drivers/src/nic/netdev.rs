@@ -1,4 +1,4 @@
-//! The function as a network device.
+//! The function as a network device of the kernel.
 
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Part};
@@ -15,10 +15,10 @@ use wire::pcie::FunctionAddress;
 use super::adapter::Adapter;
 use super::counted::{OTHERS, SENDING};
 use super::kpio::ByLines;
-use super::state::State;
+use super::state::AdapterState;
 use super::tx::Put;
 
-/// Where the kernel keeps a feature.
+/// Selects the kernel's flag for a feature.
 type Field = fn(&mut NetFeatures) -> &mut bool;
 
 const PAIRS: [(u32, Field); 5] = [
@@ -70,9 +70,9 @@ impl NetDriver for Adapter {
             let _part = cpu.book(Part::Driver);
             self.change.acquire().await;
             let started = match self.state.get() {
-                State::Up => Ok(()),
-                State::Gone => Err(Error::NoDevice),
-                State::Down | State::Broken => self.start(cpu).await,
+                AdapterState::Up => Ok(()),
+                AdapterState::Gone => Err(Error::NoDevice),
+                AdapterState::Down | AdapterState::Broken => self.start(cpu).await,
             };
             self.change.release();
             started
@@ -97,7 +97,7 @@ impl NetDriver for Adapter {
         let _part = cpu.book(Part::Driver);
         let Some(channel) = self.channel(queue) else { return Err(packet) };
         let tx = channel.tx.borrow().clone();
-        // While it is being reset, the queue is full.
+        // During a reset, report the queue as full.
         let Some(tx) = tx.filter(|_| self.is_up()) else { return Err(packet) };
         self.service.notice_activity();
         let counters = &self.counters;
@@ -109,7 +109,7 @@ impl NetDriver for Adapter {
             ByLines::Sent(bytes) => {
                 counters.tx_lines.add(1);
                 if !more {
-                    // Others before it may have been put into the ring with more to follow.
+                    // Earlier packets may be in the ring unannounced, as they were sent with `more`.
                     tx.flush(cpu);
                 }
                 bytes
@@ -144,7 +144,7 @@ impl NetDriver for Adapter {
             let Some(tx) = self.channel(queue).and_then(|channel| channel.tx.borrow().clone()) else {
                 return;
             };
-            // Perhaps only the interrupt was lost, or the request for it.
+            // Perhaps only the interrupt, or the request for it, was lost.
             let lines_left = match &self.kpio {
                 Some(kpio) => kpio.ask_again(cpu, queue).await,
                 None => false,
@@ -156,14 +156,14 @@ impl NetDriver for Adapter {
                 }
                 return;
             }
-            self.recover(cpu, "the device does not send");
+            self.recover(cpu, "the device has stopped sending");
         })
     }
 
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            let [frames, failed, no_carrier, lines_dropped, lines_missing] =
+            let [frames, failed, no_carrier, dropped, missing] =
                 self.counted.sums(cpu, self.is_up(), SENDING).await;
             let driver = &self.counters;
             TxStatistics {
@@ -173,11 +173,15 @@ impl NetDriver for Adapter {
                 lost: driver.tx_lost.get(),
                 refused: driver.tx_refused.get() + driver.tx_map_errors.get(),
                 resets: driver.resets.get(),
-                lines: driver.tx_lines.get(),
-                no_lines: driver.tx_no_queue.get(),
-                too_long: driver.tx_too_long.get(),
-                lines_dropped,
-                lines_missing,
+                // Most dropped packets also leave a gap in the sequence numbers.
+                dropped: dropped.max(missing),
+                own: vec![
+                    ("tx_kpio", driver.tx_lines.get()),
+                    ("tx_kpio_no_queue", driver.tx_no_queue.get()),
+                    ("tx_kpio_too_long", driver.tx_too_long.get()),
+                    ("tx_kpio_dropped", dropped),
+                    ("tx_kpio_missing", missing),
+                ],
             }
         })
     }
@@ -185,15 +189,8 @@ impl NetDriver for Adapter {
     fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            let [
-                rx_no_buffer,
-                rx_overflow,
-                rx_damaged,
-                rx_length_errors,
-                rx_filtered,
-                rx_no_queue,
-                line_waits,
-            ] = self.counted.sums(cpu, self.is_up(), OTHERS).await;
+            let [rx_no_buffer, rx_overflow, rx_damaged, rx_length_errors, rx_filtered, rx_no_queue, waits] =
+                self.counted.sums(cpu, self.is_up(), OTHERS).await;
             DeviceStatistics {
                 rx_no_buffer,
                 rx_overflow,
@@ -201,7 +198,7 @@ impl NetDriver for Adapter {
                 rx_length_errors,
                 rx_filtered,
                 rx_no_queue,
-                line_waits,
+                own: vec![("tx_kpio_waits", waits)],
             }
         })
     }

@@ -1,4 +1,4 @@
-//! What a user of the driver can set, and what its code costs.
+//! Driver settings and CPU costs.
 
 use platform::costs;
 use platform::net::Coalescing;
@@ -8,94 +8,95 @@ use units::Duration;
 use super::kpio::params::KpioParams;
 
 costs! {
-    /// Cycles that the driver computes; its loads, stores and register accesses cost by themselves. Sending comes to about 150
-    /// cycles a packet, as pktgen's 14.8 million packets a second on one core of about 3 GHz ask for (Brouer, "Network stack
-    /// challenges at increasing speeds", 2015).
+    /// Cycles that the driver computes; loads, stores and register accesses are charged separately. Sending comes to
+    /// about 150 cycles a packet, to match pktgen's 14.8 million packets per second on one core of about 3 GHz
+    /// (Brouer, "Network stack challenges at increasing speeds", 2015).
     NicCosts in "nic_cost" {
         /// To put a packet into the ring.
         send,
-        /// For each of its fragments.
+        /// For each fragment of it.
         fragment,
-        /// To let go of a sent packet.
+        /// To free a sent packet.
         sent,
-        /// To make a packet of a filled buffer: metadata, checksum and hash.
+        /// To build a packet from a filled buffer: metadata, checksum and hash.
         received,
-        /// To give a buffer to the device.
+        /// To post a buffer to the device.
         refill,
-        /// To take a buffer from the pool, or put it there.
+        /// To take a buffer from the pool or return it.
         pool,
-        /// A poll apart from its packets.
+        /// A poll, without its packets.
         poll,
         /// The interrupt handler.
         handler,
     }
 }
 
-/// Inline doorbells.
+/// Settings of inline doorbells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InlineParams {
-    /// Longest packet that goes into one (bytes).
+    /// Longest packet sent inline (bytes).
     pub up_to: u32,
-    /// By direct stores (`movdir64b`) in place of write-combining buffers that a fence flushes.
+    /// Uses direct stores (`movdir64b`) rather than write-combining buffers flushed by a fence.
     pub direct: bool,
 }
 
-/// Receiving by programmed I/O: short frames stay in the device, and the core fetches them.
+/// Receive by programmed I/O: short frames stay in the device until the core fetches them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeldParams {
-    /// Longest frame that stays; longer ones, and those for which the device has no place, come by DMA.
+    /// Longest frame that stays (bytes). Longer ones, and those for which the device has no room, arrive by DMA.
     pub up_to: u16,
-    /// How they are fetched.
+    /// The kind of load that fetches them.
     pub loads: Loads,
 }
 
-/// Settings of the driver.
+/// Driver settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NicDriverParams {
-    /// Pairs of queues, each with an interrupt; `None` for as many as there are cores.
+    /// Pairs of queues, each with an interrupt; `None` for one per core.
     pub channels: Option<u16>,
-    /// The legacy interrupt is used even if there are messages: there is one pair of queues.
+    /// Use the legacy interrupt, and so only one pair of queues, even if messages are available.
     pub legacy_interrupt: bool,
-    /// They are spread over the nodes, one at each in turn, in place of all of the device's node first.
+    /// Spread channels over the nodes in turn, rather than using the device's node first.
     pub over_nodes: bool,
-    /// Log2 of the descriptors of a sending queue.
+    /// Log2 of the descriptors of a TX queue.
     pub log2_tx: u8,
-    /// Log2 of the descriptors of a receiving queue.
+    /// Log2 of the descriptors of an RX queue.
     pub log2_rx: u8,
     /// Bytes of a receive buffer: a power of two, at most a page.
     pub buffer: u16,
-    /// Buffers given to the device at once.
+    /// Buffers posted per batch.
     pub refill: u16,
-    /// Packets sent with `more` for which one completion is asked at most.
+    /// Most packets sent with `more` per requested completion.
     pub report_every: u16,
-    /// Longest wait from a packet to its interrupt.
+    /// Longest delay from a packet to its interrupt.
     pub coalescing: Duration,
-    /// Packets after which the interrupt comes at once; 0 for no limit.
+    /// Packets after which the interrupt is raised at once; 0 for no limit.
     pub coalescing_packets: u32,
-    /// The device shortens the wait when there is little to do.
+    /// The device shortens the delay at low load.
     pub adaptive: bool,
-    /// Which receiving queues the values of the RSS hash go to in turn; all, if empty.
+    /// RX queues that RSS spreads flows over, in turn; all if empty.
     pub rss: Vec<u16>,
-    /// Completions are written to memory of the device's node, not of the core's that reads them.
+    /// Completions are written to memory of the device's node rather than of the polling core's.
     pub completions_at_device: bool,
-    /// How often queues are looked at without an interrupt, until nothing has moved for 30 times that.
+    /// Interval at which the service task checks queues; it stops after 30 intervals without traffic.
     pub service: Duration,
-    /// Short packets in their descriptors, and these in the doorbell, where the device can.
+    /// Short packets go in their descriptors, and these in the doorbell, if the device supports it.
     pub inline: Option<InlineParams>,
-    /// Log2 of the bytes that the device has for a completion, 5 to 8, where it can put frames there that fit: they are
-    /// copied into their buffers from there. `None` for completions alone.
+    /// Log2 of the bytes per completion, 5 to 8. If the device supports it, frames that fit are written there, and
+    /// the driver copies them to their buffers. `None` for completions only.
     pub rx_slot: Option<u8>,
-    /// Receiving by programmed I/O, where the device can.
+    /// Receive by programmed I/O, if the device supports it.
     pub held: Option<HeldParams>,
-    /// Sending by programmed I/O, where the device can.
+    /// Transmit by programmed I/O, if the device supports it.
     pub kpio: Option<KpioParams>,
-    /// What its code costs.
+    /// CPU costs.
     pub costs: NicCosts,
 }
 
 impl Default for NicDriverParams {
-    /// ixgbe's values: 512 descriptors, 2 KiB buffers, a service timer of 2 s; buffers in batches of 16 and moderation
-    /// by load of at most 50 µs (20 000 interrupts a second, its "bulk latency" is 8000 and "low latency" 20 000).
+    /// ixgbe's values: 512 descriptors, 2 KiB buffers, a service timer of 2 s, batches of 16 buffers, and adaptive
+    /// moderation of at most 50 µs (20,000 interrupts per second; ixgbe's "bulk latency" is 8,000 and "low latency"
+    /// 20,000).
     fn default() -> Self {
         Self {
             channels: None,
@@ -122,7 +123,7 @@ impl Default for NicDriverParams {
 }
 
 impl NicDriverParams {
-    /// How long interrupts wait until somebody says otherwise.
+    /// Interrupt moderation at start.
     pub(super) const fn coalescing(&self) -> Coalescing {
         Coalescing { time: self.coalescing, packets: self.coalescing_packets, adaptive: self.adaptive }
     }

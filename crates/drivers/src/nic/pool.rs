@@ -1,7 +1,7 @@
-//! Receive buffers: pages that stay mapped and come back when their packets have been consumed.
+//! RX buffers: pages that stay mapped and return to the pool when their packets are freed.
 //!
-//! A page is cut into buffers and used again when all of them are back, on the node on which it is; pages of another
-//! node, as after the interrupt has moved, are given back to the kernel.
+//! A page is cut into buffers and reused when all of them are back, if it is on the polling core's node. Pages of
+//! another node, as after the interrupt has moved, are freed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,36 +15,36 @@ use platform::memory::{PAGE, Pages, PhysAddr, Policy};
 use platform::net::{Fragment, Packet, PacketOwner};
 use units::Iova;
 
-/// A buffer that the device may fill.
+/// A buffer for the device to fill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Buffer {
+pub(super) struct RxBuffer {
     pub at: PhysAddr,
     pub bus: Iova,
 }
 
 struct Page {
-    /// Where the device finds it, as long as the pool is open.
+    /// Bus address of the page; `None` once the pool is closed.
     bus: Option<Iova>,
     node: Node,
-    /// Buffers that are out, and the one that is being cut counts too.
+    /// Buffers in use. The page that is being cut counts as one more.
     out: u16,
 }
 
-/// A receiving queue's buffers.
+/// The buffers of an RX queue.
 pub(super) struct Pool {
     kernel: Rc<dyn Kernel>,
     dma: Rc<dyn DmaOps>,
     size: u16,
     cost: u64,
     pages: RefCell<BTreeMap<PhysAddr, Page>>,
-    /// Pages none of whose buffers are out, the warmest last.
+    /// Pages with no buffer in use; the most recently used is last.
     free: RefCell<Vec<PhysAddr>>,
-    /// Most free pages that are kept.
+    /// Most free pages to keep.
     most_free: usize,
-    /// What is left of the page that is being cut.
+    /// The rest of the page that is being cut.
     rest: Cell<Option<(PhysAddr, u16)>>,
     closed: Cell<bool>,
-    /// Lists of fragments of packets that were consumed, for the next ones.
+    /// Empty fragment lists of consumed packets, for reuse.
     lists: RefCell<Vec<Vec<Fragment>>>,
 }
 
@@ -70,16 +70,16 @@ impl Pool {
         })
     }
 
-    /// Bytes of a buffer.
+    /// Size of a buffer (bytes).
     pub fn size(&self) -> u16 {
         self.size
     }
 
-    /// A buffer, of a node's memory if there is any: that of the core which will poll the queue.
+    /// Takes a buffer, if possible on the node of the core that polls the queue.
     ///
     /// # Errors
     /// [`Error::NoMemory`], or why a page cannot be mapped.
-    pub fn take(&self, cpu: &Cpu, node: Node) -> Result<Buffer, Error> {
+    pub fn take(&self, cpu: &Cpu, node: Node) -> Result<RxBuffer, Error> {
         cpu.work(self.cost);
         let (page, offset) = match self.rest.take() {
             Some(rest) => rest,
@@ -93,7 +93,7 @@ impl Pool {
         if u64::from(next) + u64::from(self.size) <= PAGE {
             self.rest.set(Some((page, next)));
         }
-        Ok(Buffer { at: page + u64::from(offset), bus: Iova::new(bus.get() + u64::from(offset)) })
+        Ok(RxBuffer { at: page + u64::from(offset), bus: Iova::new(bus.get() + u64::from(offset)) })
     }
 
     fn take_page(&self, cpu: &Cpu, node: Node) -> Result<PhysAddr, Error> {
@@ -112,7 +112,7 @@ impl Pool {
         Ok(pages.start)
     }
 
-    /// A buffer comes back.
+    /// Returns a buffer.
     pub fn give(&self, cpu: &Cpu, at: PhysAddr) {
         cpu.work(self.cost);
         let start = at.align_down(PAGE);
@@ -140,7 +140,7 @@ impl Pool {
         self.kernel.free_pages(cpu, Pages { start, order: 0 });
     }
 
-    /// Unmaps all pages: the device has stopped. Those of packets that others still have go when these are released.
+    /// Unmaps all pages after the device has stopped. Pages of packets still in use are freed with those packets.
     pub fn close(&self, cpu: &Cpu) {
         self.closed.set(true);
         self.rest.set(None);
@@ -160,7 +160,7 @@ impl Pool {
         }
     }
 
-    /// An empty list of fragments.
+    /// An empty fragment list.
     pub fn list(&self) -> Vec<Fragment> {
         self.lists.borrow_mut().pop().unwrap_or_default()
     }

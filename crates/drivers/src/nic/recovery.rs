@@ -1,14 +1,14 @@
-//! Events, and starting anew a device that hangs.
+//! Events, and the restart of a device that hangs.
 
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use wire::nic::registers::{self as regs, event};
 
 use super::adapter::Adapter;
-use super::state::State;
+use super::state::AdapterState;
 
 impl Adapter {
-    /// Something happened that is no packet.
+    /// Handles an interrupt that is not about packets.
     pub async fn events(&self, cpu: &Cpu) {
         let events = self.registers.read_u32(cpu, regs::EVENTS).await;
         if events == u32::MAX {
@@ -25,9 +25,9 @@ impl Adapter {
         }
     }
 
-    /// Starts the device anew, in a task of its own.
+    /// Restarts the device in a task of its own.
     pub fn recover(&self, cpu: &Cpu, why: &str) {
-        if self.state.get() != State::Up || self.recovering.replace(true) {
+        if self.state.get() != AdapterState::Up || self.recovering.replace(true) {
             return;
         }
         self.kernel.log(format!("{}: reset: {why}", self.name()));
@@ -45,7 +45,7 @@ impl Adapter {
 
     async fn restart(&self, cpu: &Cpu) {
         self.change.acquire().await;
-        if self.state.get() == State::Up {
+        if self.state.get() == AdapterState::Up {
             self.restart_alone(cpu).await;
         }
         self.change.release();
@@ -55,19 +55,19 @@ impl Adapter {
         self.counters.resets.add(1);
         let lost = self.halt(cpu).await;
         self.counters.tx_lost.add(lost.into());
-        if self.state.get() == State::Broken && self.device.is_present() {
-            // Its firmware does not listen: the bus's reset is left.
+        if self.state.get() == AdapterState::Broken && self.device.is_present() {
+            // Its firmware does not respond, so reset the function over the bus.
             let reset = self.device.reset(cpu).await;
-            self.state.set(if reset.is_ok() { State::Down } else { State::Broken });
+            self.state.set(if reset.is_ok() { AdapterState::Down } else { AdapterState::Broken });
         }
-        if self.state.get() == State::Down
+        if self.state.get() == AdapterState::Down
             && let Err(error) = self.start(cpu).await
         {
-            self.kernel.log(format!("{}: does not come back: {error}", self.name()));
-            self.state.set(if error == Error::NoDevice { State::Gone } else { State::Broken });
+            self.kernel.log(format!("{}: restart failed: {error}", self.name()));
+            self.state.set(if error == Error::NoDevice { AdapterState::Gone } else { AdapterState::Broken });
         }
         let Some(core) = self.core() else { return };
-        if self.state.get() == State::Up {
+        if self.state.get() == AdapterState::Up {
             (0..self.channels.borrow().len() as u16).for_each(|n| core.wake_queue(cpu, n));
         } else {
             core.set_carrier(false);

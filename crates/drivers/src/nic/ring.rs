@@ -1,4 +1,4 @@
-//! A queue's memory and registers, for either direction.
+//! Memory and registers of a queue, TX or RX.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use wire::nic::Completion;
 use wire::nic::completion::LEN;
 use wire::nic::registers::{self as regs, queue};
 
-/// Descriptors, completions and the registers that go with them.
+/// Descriptor ring, completion ring and their registers.
 pub(super) struct Ring {
     dma: Rc<dyn DmaOps>,
     registers: Mmio,
@@ -18,12 +18,12 @@ pub(super) struct Ring {
     descriptors: Coherent,
     completions: Coherent,
     pub log2: u8,
-    /// Log2 of the bytes from one completion to the next.
+    /// Log2 of the distance between completions (bytes).
     stride: u8,
 }
 
 impl Ring {
-    /// Allocates the rings of descriptors and of completions, each on a node.
+    /// Allocates the descriptor and completion rings, each on a given node.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -52,7 +52,7 @@ impl Ring {
         })
     }
 
-    /// Gives the memory back. The device must have stopped.
+    /// Frees the memory. The device must have stopped.
     pub fn free(&self, cpu: &Cpu) {
         self.dma.free_coherent(cpu, self.descriptors);
         self.dma.free_coherent(cpu, self.completions);
@@ -62,14 +62,14 @@ impl Ring {
         1 << self.log2
     }
 
-    /// Place of a count in the ring.
+    /// Index in the ring for a running count.
     pub fn index(&self, count: u16) -> usize {
         usize::from(count) & (usize::from(self.entries()) - 1)
     }
 
-    /// Tells the device of the rings and starts it.
+    /// Passes the rings to the device and starts the queue.
     pub fn start(&self, cpu: &Cpu, vector: u16) {
-        // No completion of an earlier life shall look like a new one: in the first round the owner bit is 1.
+        // Clear the ring, so that no old completion looks new: in the first round the owner bit is 1.
         cpu.store(self.completions.cpu, &vec![0; self.completions.length as usize]);
         let write = |register, value| self.registers.write_u32(cpu, self.base + register, value);
         write(queue::SIZE, self.log2.into());
@@ -84,23 +84,23 @@ impl Ring {
         self.registers.write_u32(cpu, self.base + queue::CONTROL, 0);
     }
 
-    /// What the device says of the queue; all ones if it is gone.
+    /// Reads the queue's status; all ones if the device is gone.
     pub async fn status(&self, cpu: &Cpu) -> u32 {
         self.registers.read_u32(cpu, self.base + queue::STATUS).await
     }
 
-    /// How many descriptors the device says are done. Their completions are in memory when this returns: what the device
-    /// wrote before cannot be passed by its answer.
+    /// Reads how many descriptors the device has done. Their completions are in memory when this returns, since the
+    /// read's answer cannot pass earlier writes.
     pub async fn head(&self, cpu: &Cpu) -> u16 {
         self.registers.read_u32(cpu, self.base + queue::HEAD).await as u16
     }
 
-    /// Where the descriptor of a count is.
+    /// Address of the descriptor for a count.
     pub fn descriptor(&self, count: u16) -> PhysAddr {
         self.descriptors.cpu + (self.index(count) * LEN) as u64
     }
 
-    /// The completion of a count, if the device has written it.
+    /// The completion for a count, if the device has written it.
     pub fn completion(&self, cpu: &Cpu, count: u16) -> Option<Completion> {
         let mut bytes = [0; LEN];
         cpu.load(self.inline_frame(count, 0), &mut bytes);
@@ -108,18 +108,18 @@ impl Ring {
         (owner == Completion::owner_in_ring(count, self.log2)).then_some(completion)
     }
 
-    /// Where what the device writes for a count ends.
+    /// End of the completion slot for a count.
     fn slot_end(&self, count: u16) -> PhysAddr {
         self.completions.cpu + ((self.index(count) as u64 + 1) << self.stride)
     }
 
-    /// Where a frame is that stands in front of its completion.
+    /// Address of a frame stored in front of its completion.
     pub fn inline_frame(&self, count: u16, length: u16) -> PhysAddr {
         let before = LEN as u64 + u64::from(length);
         PhysAddr(self.slot_end(count).0 - before)
     }
 
-    /// Longest frame that has room there.
+    /// Longest frame that fits there (bytes).
     pub fn inline_room(&self) -> u16 {
         (1 << self.stride) - LEN as u16
     }
@@ -129,7 +129,7 @@ impl Ring {
         self.registers.write_u32(cpu, self.base + queue::TAIL, tail.into());
     }
 
-    /// Asks for an interrupt when the device has done more than `seen`.
+    /// Requests an interrupt once the device has done more than `seen`.
     pub fn arm(&self, cpu: &Cpu, seen: u16) {
         self.registers.write_u32(cpu, self.base + queue::ARM_AT, u32::from(seen) | queue::ARM);
     }

@@ -1,4 +1,4 @@
-//! A receiving queue.
+//! An RX queue.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,44 +14,44 @@ use wire::nic::descriptor::LEN;
 use wire::nic::registers::HELD_BYTES;
 
 use super::params::{Loads, NicCosts};
-use super::pool::{Buffer, Pool};
+use super::pool::{Pool, RxBuffer};
 use super::ring::Ring;
 use super::{Broken, Counters};
 
-/// Packets dealt with before the simulation catches up: how far the loop is ahead of the clock.
+/// Packets handled between syncs with the simulation clock.
 const TURN: usize = 4;
-/// Bytes of a packet that are fetched into the cache before anybody asks: its headers.
+/// Bytes of a packet to prefetch: its headers.
 const HEADERS: u64 = 64;
 
-/// Where a queue's frames lie that stay in the device.
+/// Location of a queue's frames that stay in the device.
 pub(super) struct Fetch {
     pub window: Mmio,
-    /// The queue's part of it.
+    /// Start of the queue's part of the window.
     pub begin: u64,
-    /// Frames that it has room for: a power of two.
+    /// Number of frames that it holds: a power of two.
     pub places: u64,
     pub loads: Loads,
 }
 
-/// A receiving queue that runs.
+/// A running RX queue.
 pub(super) struct RxQueue {
     pub ring: Ring,
     pool: Rc<Pool>,
     costs: NicCosts,
     refill: u16,
     fetch: Option<Fetch>,
-    buffers: RefCell<Vec<Option<Buffer>>>,
-    /// Buffers given to the device, and come back: counts. Completions are one for each buffer.
+    buffers: RefCell<Vec<Option<RxBuffer>>>,
+    /// Counts of buffers posted and returned. Each buffer has one completion.
     tail: Cell<u16>,
     done: Cell<u16>,
-    /// A frame of several buffers whose last has not come.
+    /// A frame that spans several buffers, until its last one arrives.
     partial: RefCell<Option<Packet>>,
 }
 
 impl RxQueue {
     pub fn new(ring: Ring, pool: Rc<Pool>, costs: NicCosts, refill: u16, fetch: Option<Fetch>) -> Self {
         let buffers = vec![None; usize::from(ring.entries())];
-        // A buffer that is given frees the place of the frame that was fetched.
+        // Posting a buffer frees the slot of a fetched frame, so there may be no more buffers than slots.
         let most = fetch.as_ref().map_or(ring.entries(), |fetch| ring.entries().min(fetch.places as u16));
         Self {
             refill: refill.clamp(1, most),
@@ -66,12 +66,12 @@ impl RxQueue {
         }
     }
 
-    /// Buffers that the device has.
+    /// Buffers that the device holds.
     pub fn given(&self) -> u16 {
         self.tail.get().wrapping_sub(self.done.get())
     }
 
-    /// Gives the device as many buffers of a node as it has room for, in whole batches. `false` if memory has run out.
+    /// Posts as many buffers as there is room for, in whole batches. Returns `false` if memory has run out.
     pub fn fill(&self, cpu: &Cpu, node: Node, counters: &Counters) -> bool {
         let missing = self.ring.entries() - self.given();
         let mut bytes = Vec::new();
@@ -91,7 +91,7 @@ impl RxQueue {
             self.tail.set(self.tail.get().wrapping_add(1));
         }
         if self.tail.get() != begin {
-            // Up to where the ring ends, and what is left from its beginning.
+            // First up to the end of the ring, then the rest from its start.
             let first = (usize::from(self.ring.entries()) - self.ring.index(begin)) * LEN;
             let (head, rest) = bytes.split_at(first.min(bytes.len()));
             cpu.store(self.ring.descriptor(begin), head);
@@ -103,10 +103,10 @@ impl RxQueue {
         enough
     }
 
-    /// Hands on what has been received, at most `budget` packets.
+    /// Passes received packets to the stack, at most `budget`.
     ///
     /// # Errors
-    /// If a completion makes no sense.
+    /// If a completion is malformed.
     pub async fn poll(
         &self,
         cpu: &Cpu,
@@ -123,7 +123,7 @@ impl RxQueue {
             }
             let mut next = self.next(cpu, counters).await?;
             if next.is_none() && ahead > 0 {
-                // More may have come while this loop was ahead of the clock.
+                // More packets may have arrived while this core was ahead of the clock.
                 cpu.sync().await;
                 ahead = 0;
                 next = self.next(cpu, counters).await?;
@@ -145,7 +145,7 @@ impl RxQueue {
         Ok(packets)
     }
 
-    /// The next packet, if all of it is there, and whether it is good.
+    /// The next packet, once all its buffers have arrived, and whether its checksums are good.
     async fn next(&self, cpu: &Cpu, counters: &Counters) -> Result<Option<(Packet, bool)>, Broken> {
         while self.given() > 0 {
             let count = self.done.get();
@@ -193,7 +193,7 @@ impl RxQueue {
         Ok(None)
     }
 
-    /// Loads a frame that has stayed in the device, and puts it into its buffer.
+    /// Copies a frame from the device's window into its buffer.
     async fn fetch(&self, cpu: &Cpu, count: u16, length: u16, to: PhysAddr) -> Result<(), Broken> {
         let Some(fetch) = &self.fetch else { return Err(Broken) };
         let at = fetch.begin + u64::from(count) % fetch.places * HELD_BYTES;
@@ -206,18 +206,18 @@ impl RxQueue {
         Ok(())
     }
 
-    /// Whether the device has done something whose completion is not there.
+    /// Whether the device has done work whose completion is missing.
     pub async fn misses_completion(&self, cpu: &Cpu) -> bool {
         let done = self.done.get();
         self.given() > 0 && self.ring.head(cpu).await != done && self.ring.completion(cpu, done).is_none()
     }
 
-    /// Asks for an interrupt when more has been received.
+    /// Requests an interrupt for the next packet.
     pub fn arm(&self, cpu: &Cpu) {
         self.ring.arm(cpu, self.done.get());
     }
 
-    /// Takes all buffers back: the device has stopped.
+    /// Takes all buffers back. The device must have stopped.
     pub fn abandon(&self, cpu: &Cpu) {
         if let Some(packet) = self.partial.borrow_mut().take() {
             packet.release(cpu);

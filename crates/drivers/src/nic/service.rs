@@ -1,4 +1,4 @@
-//! The service task: it finds what an interrupt should have told of.
+//! The service task, which detects lost interrupts.
 
 use std::cell::Cell;
 
@@ -6,14 +6,14 @@ use platform::cpu::Cpu;
 use platform::sync::WaitQueue;
 use units::Duration;
 
-use super::state::State;
+use super::state::AdapterState;
 
-/// How often the service task looks although nothing has moved.
+/// Looks without any traffic before the task goes to sleep.
 const IDLE_LOOKS: u32 = 30;
 
-/// What the task waits for.
+/// State of the service task.
 pub struct Service {
-    /// Something has happened since it looked.
+    /// Packets have moved since the last look.
     active: Cell<bool>,
     wait: WaitQueue,
 }
@@ -23,18 +23,18 @@ impl Service {
         Self { active: Cell::new(false), wait: WaitQueue::new() }
     }
 
-    /// Packets move: there is something to look after.
+    /// Called when packets move; wakes the task.
     pub fn notice_activity(&self) {
         if !self.active.replace(true) {
             self.wait.wake_all();
         }
     }
 
-    /// Looks at all queues of a function that is up once a while, and sleeps without a timer when nothing has moved for long (as a
-    /// simulation ends when nothing is left to happen).
-    pub async fn run(&self, cpu: &Cpu, state: &Cell<State>, interval: Duration, look: impl Fn()) {
+    /// Checks all queues of a running function at intervals. After a long idle time it sleeps without a timer,
+    /// because a simulation ends when no event is left.
+    pub async fn run(&self, cpu: &Cpu, state: &Cell<AdapterState>, interval: Duration, look: impl Fn()) {
         let mut idle = 0;
-        let up = || state.get() == State::Up;
+        let up = || state.get() == AdapterState::Up;
         loop {
             let goes_on = || self.active.get() || idle < IDLE_LOOKS || !up();
             self.wait.wait_for(|| goes_on().then_some(())).await;
@@ -50,7 +50,7 @@ impl Service {
         }
     }
 
-    /// Lets the task end.
+    /// Ends the task.
     pub fn end(&self) {
         self.wait.wake_all();
     }

@@ -1,20 +1,20 @@
-//! How a function is.
+//! The state of a NIC function.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// How a function is.
+/// State of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
-    /// Not open.
+pub(super) enum AdapterState {
+    /// Closed.
     Down,
     /// Open.
     Up,
-    /// It does not do what it is told.
+    /// Not responding; to be reset.
     Broken,
-    /// It has been taken out.
+    /// Removed.
     Gone,
 }
 
-/// A function's state, which its parts see.
-pub(super) type Shown = Rc<Cell<State>>;
+/// A function's state, shared with its parts.
+pub(super) type Shown = Rc<Cell<AdapterState>>;

@@ -1,5 +1,5 @@
-//! Functions of one card that share an address, each at its own node: what lies in another's memory is read through that one
-//! (IOctopus, 3.3: IOctoSG).
+//! Functions of one card that share an Ethernet address, one per node. Data in another node's memory is read through
+//! that node's function (IOctopus, 3.3: IOctoSG).
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -9,9 +9,9 @@ use platform::dma::DmaOps;
 use platform::kernel::Kernel;
 use platform::memory::PhysAddr;
 
-use super::state::{Shown, State};
+use super::state::{AdapterState, Shown};
 
-/// A function, and the others of its station.
+/// A function and the others with its address.
 pub(super) struct Station {
     kernel: Rc<dyn Kernel>,
     node: Node,
@@ -20,7 +20,7 @@ pub(super) struct Station {
     others: RefCell<Vec<Weak<Self>>>,
 }
 
-/// A function that reads for another: its number, and how memory is mapped for it.
+/// A function that can read memory for another: its number, and its DMA mapping.
 #[derive(Clone)]
 pub(super) struct Hand {
     pub function: u8,
@@ -28,7 +28,7 @@ pub(super) struct Hand {
 }
 
 impl Station {
-    /// A function at a node, alone so far.
+    /// A function at a node, with no others yet.
     pub fn new(kernel: Rc<dyn Kernel>, node: Node, own: Hand, state: Shown) -> Self {
         Self { kernel, node, own, state, others: RefCell::default() }
     }
@@ -40,14 +40,15 @@ impl Station {
         others.push(Rc::downgrade(other));
     }
 
-    /// The function that is nearer to some memory than this one, if there is one and it runs.
+    /// The running function, if any, that is closer to some memory than this one.
     pub fn nearer(&self, at: PhysAddr) -> Option<Hand> {
         let others = self.others.borrow();
         if others.is_empty() {
             return None;
         }
         let node = self.kernel.node_of_address(at).filter(|&node| node != self.node)?;
-        let mut up = others.iter().filter_map(Weak::upgrade).filter(|other| other.state.get() == State::Up);
+        let mut up =
+            others.iter().filter_map(Weak::upgrade).filter(|other| other.state.get() == AdapterState::Up);
         up.find(|other| other.node == node).map(|other| other.own.clone())
     }
 }

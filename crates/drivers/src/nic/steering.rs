@@ -1,4 +1,4 @@
-//! Which receiving queue a frame goes to: the hash's table, rules for single flows, addresses with queues of their own.
+//! Selection of the RX queue: RSS table, rules for single flows, and addresses with a queue of their own.
 
 use std::cell::RefCell;
 
@@ -13,19 +13,19 @@ use wire::nic::toeplitz::EXAMPLE_KEY;
 
 use super::limits::Limits;
 
-/// Where received frames go, as the device has been told.
+/// Where received frames go, as programmed into the device.
 pub(super) struct Steering {
     registers: Mmio,
-    /// The queues that values of the hash go to.
+    /// RSS indirection table: queue by hash value.
     table: RefCell<Vec<u16>>,
     rules: RefCell<Rules>,
     addresses: RefCell<Addresses>,
-    /// Held by the core that writes a rule, which takes several registers.
+    /// Held while a rule is written, which takes several registers.
     lock: SpinLock,
 }
 
 impl Steering {
-    /// Of a device without rules; `station` is the function's number if others share its address.
+    /// Creates an empty rule table. `station` is the function's number if it shares its address with others.
     pub fn new(registers: Mmio, limits: &Limits, station: Option<u8>) -> Self {
         Self {
             registers,
@@ -36,29 +36,29 @@ impl Steering {
         }
     }
 
-    /// Tells the device again, which has forgotten all.
+    /// Writes everything to the device again after a reset.
     pub fn restore(&self, cpu: &Cpu) {
         write_rss(cpu, &self.registers, &self.table.borrow());
         self.rules.borrow().restore(cpu, &self.registers);
         self.addresses.borrow().restore(cpu, &self.registers);
     }
 
-    /// The queues that values of the hash go to.
+    /// RSS indirection table.
     pub fn table(&self) -> Vec<u16> {
         self.table.borrow().clone()
     }
 
-    /// Lets values of the hash go to so many queues in turn. The device is to be told by [`Steering::write_table`].
+    /// Fills the RSS table with these queues in turn. [`Steering::write_table`] passes it to the device.
     pub fn set_table(&self, length: usize, queues: &[u16]) {
         *self.table.borrow_mut() = queues.iter().copied().cycle().take(length).collect();
     }
 
-    /// Tells the device which queue each value of the hash goes to.
+    /// Writes the RSS table to the device.
     pub fn write_table(&self, cpu: &Cpu) {
         write_table(cpu, &self.registers, &self.table.borrow());
     }
 
-    /// Makes a flow's rule, or changes it.
+    /// Creates or changes the rule of a flow.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the table is full.
@@ -67,31 +67,31 @@ impl Steering {
         self.rules.borrow_mut().add(cpu, &self.registers, flow, queue)
     }
 
-    /// Removes a rule, if there is one of that number. A device that is not up has forgotten it.
+    /// Removes a rule if it exists. A device that is down has already lost it.
     pub fn unsteer(&self, cpu: &Cpu, is_up: bool, rule: RuleId) {
         let _lock = self.lock.lock(cpu);
         self.rules.borrow_mut().remove(cpu, is_up.then_some(&self.registers), rule);
     }
 
-    /// Takes an address, lets its frames go to another queue, or forgets it.
+    /// Adds an address, changes its queue, or removes it.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if there is no table, [`Error::NoSpace`] if it is full.
+    /// [`Error::NotSupported`] if the device has no address table, [`Error::NoSpace`] if it is full.
     pub fn set_address(&self, cpu: &Cpu, mac: MacAddr, queue: Option<u16>) -> Result<(), Error> {
         let _lock = self.lock.lock(cpu);
         self.addresses.borrow_mut().set(cpu, &self.registers, mac, queue)
     }
 }
 
-/// The rules that the device has.
+/// The flow rules in the device.
 #[derive(Default)]
 struct Rules {
     size: u32,
-    /// The function, if others share its address: flows are to come to this one first.
+    /// This function's number if it shares its address: the card has to steer flows to it first.
     station: Option<u8>,
     next: u32,
     free: Vec<u32>,
-    /// Only looked up, never walked.
+    /// Used only for lookups: iteration order is not deterministic.
     by_flow: FxHashMap<FlowKey, u32>,
     flows: Vec<Option<(FlowKey, u16)>>,
 }
@@ -138,7 +138,7 @@ impl Rules {
         }
     }
 
-    /// Writes a rule: which queue, and, before the flow comes here at all, which function.
+    /// Writes a rule: the RX queue and, if several functions share the address, the function.
     fn write(&self, cpu: &Cpu, registers: &Mmio, number: u32, key: FlowKey, queue: u16) {
         write_rule(cpu, registers, number, key, queue);
         if let Some(function) = self.station {
@@ -156,7 +156,7 @@ impl Rules {
     }
 }
 
-/// Further addresses that the device takes frames for.
+/// Additional addresses that the device accepts.
 struct Addresses(Vec<Option<(MacAddr, u16)>>);
 
 impl Addresses {
@@ -212,7 +212,7 @@ fn write_rule(cpu: &Cpu, registers: &Mmio, number: u32, key: FlowKey, queue: u16
     registers.write_u32(cpu, flow::COMMAND, flow::ADD);
 }
 
-/// Tells the device how to hash, and which queue each value goes to.
+/// Enables RSS and writes its table.
 fn write_rss(cpu: &Cpu, registers: &Mmio, table: &[u16]) {
     for (n, word) in (0u64..).zip(EXAMPLE_KEY.chunks_exact(4)) {
         let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
@@ -222,7 +222,7 @@ fn write_rss(cpu: &Cpu, registers: &Mmio, table: &[u16]) {
     write_table(cpu, registers, table);
 }
 
-/// Tells the device which queue each value of the hash goes to.
+/// Writes the RSS table.
 fn write_table(cpu: &Cpu, registers: &Mmio, table: &[u16]) {
     for (n, &queue) in (0u64..).zip(table) {
         registers.write_u32(cpu, regs::RSS_TABLE + 4 * n, queue.into());

@@ -1,4 +1,4 @@
-//! A sending queue.
+//! A TX queue.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,30 +17,30 @@ use super::ring::Ring;
 use super::station::{Hand, Station};
 use super::{Broken, Count, Counters};
 
-/// Longest piece of a fragment for one descriptor, whose length has 16 bits.
+/// Longest part of a fragment for one descriptor, which has a 16-bit length.
 const PIECE: u32 = 32 << 10;
 
-/// What a descriptor in the ring stands for.
+/// State of a descriptor in the ring.
 #[derive(Default)]
-struct Slot {
+struct TxSlot {
     mapping: Option<(Iova, u64)>,
-    /// The function that reads it, if it is another one.
+    /// The function that reads the data, if it is another one.
     hand: Option<Hand>,
-    /// With the last descriptor of a packet.
+    /// The packet, at its last descriptor.
     packet: Option<Packet>,
 }
 
-/// What became of a packet.
+/// Outcome of putting a packet into the ring.
 pub(super) enum Put {
-    /// The device will tell when it is done with.
+    /// In the ring; a completion will follow.
     InRing,
-    /// It cannot be sent: so many bytes less.
+    /// Dropped, with so many bytes, as it cannot be sent.
     Refused(u64),
-    /// There is no room for it yet.
+    /// No room in the ring yet.
     Full(Packet),
 }
 
-/// A sending queue that runs.
+/// A running TX queue.
 pub(super) struct TxQueue {
     pub ring: Ring,
     dma: Rc<dyn DmaOps>,
@@ -49,21 +49,21 @@ pub(super) struct TxQueue {
     report_every: u16,
     max_fragments: u16,
     inline: Option<Inline>,
-    /// By place in the ring; none before the first packet, as many queues never have one.
-    slots: RefCell<Vec<Slot>>,
-    /// Descriptors written, told to the device, and done: counts.
+    /// By ring index. Empty before the first packet, as many queues never send one.
+    slots: RefCell<Vec<TxSlot>>,
+    /// Counts of descriptors written, announced to the device, and done.
     tail: Cell<u16>,
     rung: Cell<u16>,
     done: Cell<u16>,
-    /// Completions seen: a count.
+    /// Count of completions seen.
     seen: Cell<u16>,
-    /// Completions looked at before their time, and what they say is done.
+    /// Completions read early, and the descriptor count they report as done.
     looked: Cell<(u16, u16)>,
-    /// Packets since a completion was asked for.
+    /// Packets since a completion was last requested.
     unreported: Cell<u16>,
-    /// The count of the last descriptor, which ends the last packet.
+    /// Count of the last descriptor of the last packet.
     last: Cell<u16>,
-    /// A packet was refused.
+    /// A packet was refused for lack of room.
     stopped: Cell<bool>,
 }
 
@@ -96,19 +96,19 @@ impl TxQueue {
         }
     }
 
-    /// Descriptors that the device has not done.
+    /// Descriptors that the device has not finished.
     pub fn outstanding(&self) -> u16 {
         self.tail.get().wrapping_sub(self.done.get())
     }
 
-    /// The count of descriptors at which a packet that is sent now is done.
+    /// The descriptor count at which a packet sent now is done.
     pub fn mark_behind(&self, packet: &Packet) -> u32 {
         self.tail.get().wrapping_add(self.pieces(packet) as u16).into()
     }
 
-    /// Whether a packet with that mark is done, by completions that may not have been dealt with.
+    /// Whether the packet with this mark is done, even if its completion has not been handled yet.
     pub fn is_past(&self, cpu: &Cpu, mark: u32) -> bool {
-        // The packet that it was noted for may have found no room.
+        // The mark may be beyond the tail: the packet it was recorded for may have found no room.
         let tail = self.tail.get();
         let mark = if tail.wrapping_sub(mark as u16) < 1 << 15 { mark as u16 } else { tail };
         let is_past = |done: u16| done.wrapping_sub(mark) < 1 << 15;
@@ -129,7 +129,7 @@ impl TxQueue {
         self.ring.entries() - self.outstanding()
     }
 
-    /// Entries of the ring that a packet takes.
+    /// Ring entries that a packet takes.
     fn pieces(&self, packet: &Packet) -> u32 {
         if let Some(entries) = self.inline.as_ref().and_then(|inline| inline.entries(packet)) {
             return entries.into();
@@ -150,7 +150,7 @@ impl TxQueue {
             return Put::Full(packet);
         }
         if self.slots.borrow().is_empty() {
-            self.slots.borrow_mut().resize_with(usize::from(self.ring.entries()), Slot::default);
+            self.slots.borrow_mut().resize_with(usize::from(self.ring.entries()), TxSlot::default);
         }
         let begin = cpu.now();
         cpu.work(self.costs.send);
@@ -176,7 +176,7 @@ impl TxQueue {
         Put::InRing
     }
 
-    /// Puts a short packet into the ring, and into the doorbell if nothing else waits for that.
+    /// Puts a short packet into the ring, and into the doorbell if nothing else waits for the doorbell.
     fn send_inline(
         &self,
         cpu: &Cpu,
@@ -202,7 +202,7 @@ impl TxQueue {
         }
     }
 
-    /// Whether a completion is asked for with this packet.
+    /// Whether to request a completion for this packet.
     fn reports(&self, more: bool) -> bool {
         let unreported = self.unreported.get() + 1;
         let report = !more || unreported >= self.report_every;
@@ -210,7 +210,7 @@ impl TxQueue {
         report
     }
 
-    /// Lets the device reach a packet, piece by piece.
+    /// Maps all parts of a packet for DMA.
     fn map(&self, cpu: &Cpu, packet: &Packet) -> Result<(), platform::Error> {
         let mut slots = self.slots.borrow_mut();
         let mut count = self.tail.get();
@@ -242,7 +242,7 @@ impl TxQueue {
         Ok(())
     }
 
-    fn unmap(&self, cpu: &Cpu, slot: &mut Slot) {
+    fn unmap(&self, cpu: &Cpu, slot: &mut TxSlot) {
         let hand = slot.hand.take();
         let dma = hand.as_ref().map_or(&self.dma, |hand| &hand.dma);
         if let Some((bus, length)) = slot.mapping.take() {
@@ -281,8 +281,8 @@ impl TxQueue {
         }
     }
 
-    /// Rings the doorbell if there is something new. The last packet asks for a completion, whatever it was sent with: none
-    /// may follow that would.
+    /// Rings the doorbell if there are new descriptors. The last packet always requests a completion, as no later
+    /// packet may come to do so.
     pub fn flush(&self, cpu: &Cpu) {
         if self.rung.get() == self.tail.get() {
             return;
@@ -299,10 +299,10 @@ impl TxQueue {
         self.ring.ring(cpu, self.tail.get());
     }
 
-    /// Lets go of what the device has sent; says how many packets that were.
+    /// Frees packets that the device has sent, and returns their number and bytes.
     ///
     /// # Errors
-    /// If a completion makes no sense.
+    /// If a completion is malformed.
     pub fn reap(
         &self,
         cpu: &Cpu,
@@ -347,14 +347,14 @@ impl TxQueue {
         completion
     }
 
-    /// Whether the device has done something whose completion is not there.
+    /// Whether the device has done work whose completion is missing.
     pub async fn misses_completion(&self, cpu: &Cpu) -> bool {
         let (done, seen) = (self.done.get(), self.seen.get());
         let head = self.ring.head(cpu).await;
         self.outstanding() > 0 && head != done && self.ring.completion(cpu, seen).is_none()
     }
 
-    /// Lets go of the oldest descriptor: packets and bytes that end with it.
+    /// Frees the oldest descriptor. Returns the packets and bytes that end with it.
     fn finish(&self, cpu: &Cpu) -> (u32, u64) {
         let mut slot = core::mem::take(&mut self.slots.borrow_mut()[self.ring.index(self.done.get())]);
         self.done.set(self.done.get().wrapping_add(1));
@@ -366,17 +366,17 @@ impl TxQueue {
         (1, bytes)
     }
 
-    /// Whether there is a completion that nobody has looked at.
+    /// Whether a completion is waiting.
     pub fn has_news(&self, cpu: &Cpu) -> bool {
         self.outstanding() > 0 && self.ring.completion(cpu, self.seen.get()).is_some()
     }
 
-    /// Asks for an interrupt when more has been sent.
+    /// Requests an interrupt for the next completion.
     pub fn arm(&self, cpu: &Cpu) {
         self.ring.arm(cpu, self.done.get());
     }
 
-    /// Lets go of everything: the device has stopped. Says how many packets and bytes were not sent.
+    /// Drops everything after the device has stopped. Returns the packets and bytes that were not sent.
     pub fn abandon(&self, cpu: &Cpu) -> (u32, u64) {
         let mut left = (0, 0);
         while self.outstanding() > 0 {

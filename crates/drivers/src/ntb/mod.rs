@@ -1,7 +1,7 @@
-//! Adapters with a non-transparent bridge: their windows, tables and doorbells, for who shares devices or memory over them.
+//! Adapters with a non-transparent bridge (NTB): windows, tables and doorbells, for services that share devices or
+//! memory across hosts.
 //!
-//! The driver keeps account of what is in use and writes the adapter's tables. Whom segments lead to, and why, is the business of
-//! who asks for them.
+//! The driver tracks what is in use and writes the adapter's tables. Its callers decide where segments lead, and why.
 
 mod places;
 
@@ -16,66 +16,66 @@ use platform::lock::SpinLock;
 use platform::memory::PhysAddr;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::{BarRange, PciBinding, PciDevice, PciDriver, PciMatch};
-use wire::ntb::{self as regs, Segment};
+use wire::ntb::{self as regs, WindowSegment};
 use wire::pcie::{Bdf, FunctionAddress};
 
 use places::Places;
 
-/// Called in a task when a doorbell has rung or a cable has changed, with the bits that were set.
+/// Runs in a task, with the bits that were set, after a doorbell has rung or a cable has changed.
 pub type Rung = Rc<dyn Fn(Cpu, u32) -> Async<'static, ()>>;
 
-/// Who hears of adapters.
-pub type Found = Rc<dyn Fn(Rc<Adapter>)>;
+/// Callback for each adapter found.
+pub type Found = Rc<dyn Fn(Rc<NtbAdapter>)>;
 
-/// Finds NTB adapters and hands each to whoever lends and borrows by it.
+/// Finds NTB adapters and passes each to the service that lends and borrows through it.
 pub struct NtbDriver {
     found: Found,
 }
 
 impl NtbDriver {
-    /// Tells `found` of each adapter that it is given.
+    /// A driver that calls `found` for each adapter.
     pub fn new(found: Found) -> Self {
         Self { found }
     }
 }
 
-/// A range of the window that leads to another node.
+/// A range of the window that maps to another node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
-    /// Where cores and devices of this host find its first byte.
+    /// Address of the first byte for cores and devices of this host.
     pub at: PhysAddr,
     /// Bytes.
     pub length: u64,
-    /// Its segments.
+    /// Index of its first segment.
     first: usize,
     count: usize,
 }
 
 impl Mapping {
-    /// How many segments it takes.
+    /// Number of segments that it takes.
     pub fn segments(&self) -> usize {
         self.count
     }
 }
 
-/// An adapter with its driver.
-pub struct Adapter {
+/// An adapter, bound to the driver.
+pub struct NtbAdapter {
     device: PciDevice,
     registers: Mmio,
     window: BarRange,
     node: u8,
     segment_bytes: u64,
-    /// Held while a place is taken or given, and written: who has it next writes after that.
+    /// Held while a table entry is allocated or freed and written, so that hardware writes come in the same order.
     tables: SpinLock,
-    segments: RefCell<Places<Segment>>,
+    segments: RefCell<Places<WindowSegment>>,
     local: RefCell<Places<Bdf>>,
     remote: RefCell<Places<(u8, u8)>>,
-    /// Places of each of the two tables.
+    /// Entries in each of the two requester tables.
     requesters: usize,
     rung: RefCell<Option<Rung>>,
 }
 
-impl Adapter {
+impl NtbAdapter {
     async fn bind(cpu: &Cpu, device: PciDevice) -> Result<Rc<Self>, Error> {
         let registers = device.ioremap_bar(regs::REGISTER_BAR, MemoryType::Uncached)?;
         let window = device.bar(regs::WINDOW_BAR).ok_or(Error::NoSpace)?;
@@ -110,7 +110,7 @@ impl Adapter {
             })
         });
         adapter.device.request_irq(irqs[0], "ntb", Rc::new(|_| IrqReturn::WakeThread), Some(thread))?;
-        // Requests of others come in by it.
+        // The adapter forwards other hosts' requests, so it must be a bus master.
         adapter.device.set_master(cpu, true).await;
         Ok(adapter)
     }
@@ -121,7 +121,7 @@ impl Adapter {
             return;
         }
         self.registers.write_u32(&cpu, regs::DOORBELL_CLEAR, bits);
-        // A read pushes what came before the bits were cleared.
+        // This read flushes writes that arrived before the bits were cleared.
         self.registers.read_u32(&cpu, regs::NODE).await;
         let rung = self.rung.borrow().clone();
         if let Some(rung) = rung {
@@ -129,38 +129,38 @@ impl Adapter {
         }
     }
 
-    /// Calls `rung` when a doorbell has rung, from now on.
+    /// Sets the function called when a doorbell rings.
     pub fn on_ring(&self, rung: Rung) {
         *self.rung.borrow_mut() = Some(rung);
     }
 
-    /// Where the adapter is.
+    /// PCI address of the adapter.
     pub fn address(&self) -> FunctionAddress {
         self.device.address()
     }
 
-    /// Its number in the cluster.
+    /// Its node number in the cluster.
     pub fn node(&self) -> u8 {
         self.node
     }
 
-    /// Segments of its window.
+    /// Number of segments in its window.
     pub fn segments(&self) -> usize {
         self.segments.borrow().places()
     }
 
-    /// Bytes of a segment of its window.
+    /// Size of a window segment (bytes).
     pub fn segment_bytes(&self) -> u64 {
         self.segment_bytes
     }
 
-    /// Memory that other nodes reach by it, at the addresses that they use.
+    /// DMA API for memory that other nodes reach through this adapter, at the addresses that they use.
     pub fn dma(&self) -> Rc<dyn DmaOps> {
         self.device.dma()
     }
 
-    /// A bit for each node to which a cable is up, and was all the time since it was last [admitted](Self::admit_nodes); none if the
-    /// adapter does not answer.
+    /// A bit for each node whose cable is up and has been since the node was last [admitted](Self::admit_nodes). Zero
+    /// if the adapter does not answer.
     pub async fn reachable(&self, cpu: &Cpu) -> u64 {
         match self.registers.read_u64(cpu, regs::REACHABLE).await {
             u64::MAX => 0,
@@ -168,26 +168,26 @@ impl Adapter {
         }
     }
 
-    /// Requests may pass again to and from nodes, a bit each, that were not [reachable](Self::reachable): all that went before has
-    /// ended.
+    /// Lets requests pass again to and from nodes (a bit each) that were not [reachable](Self::reachable). All
+    /// earlier requests have ended by then.
     pub fn admit_nodes(&self, cpu: &Cpu, nodes: u64) {
         self.registers.write_u64(cpu, regs::REACHABLE, nodes);
     }
 
-    /// Sets one of its words, which other nodes read.
+    /// Writes a scratchpad register, which other nodes can read.
     pub fn set_scratchpad(&self, cpu: &Cpu, number: usize, value: u32) {
         self.registers.write_u32(cpu, regs::SCRATCHPADS + 4 * number as u64, value);
     }
 
-    /// Lets a range of the window lead to `length` bytes from `target` on in another node.
+    /// Maps `length` bytes from `target` in another node to a range of the window.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if there are not so many segments free in a row.
+    /// [`Error::NoSpace`] if there are not enough consecutive free segments.
     pub fn map(&self, cpu: &Cpu, node: u8, target: u64, length: u64) -> Result<Mapping, Error> {
         self.map_segments(cpu, node, false, (target, length))
     }
 
-    /// Lets a segment lead to what another node's adapter shares of its registers.
+    /// Maps the shared registers of another node's adapter to a segment.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if no segment is free.
@@ -196,10 +196,10 @@ impl Adapter {
         Ok((self.remap(mapping, MemoryType::Uncached)?, mapping))
     }
 
-    /// A mapped range for cores, as memory of a type.
+    /// Maps a range for cores, with this memory type.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is not one of the window.
+    /// [`Error::Invalid`] if the range is not in the window.
     pub fn remap(&self, mapping: Mapping, kind: MemoryType) -> Result<Mmio, Error> {
         let offset = mapping.at.0 - self.window.start.0;
         self.device.ioremap(regs::WINDOW_BAR, offset, mapping.length, kind)
@@ -214,13 +214,13 @@ impl Adapter {
     ) -> Result<Mapping, Error> {
         let bytes = self.segment_bytes;
         let start = target & !(bytes - 1);
-        // An address that a device which is gone has told reads as all ones.
+        // All ones if the peer that reported the address is gone.
         let end = target.checked_add(length.max(1)).ok_or(Error::Invalid)?;
         let count = (end - start).div_ceil(bytes) as usize;
         let _held = self.tables.lock(cpu);
         let first = self.segments.borrow_mut().take_row(count, |n| {
             let target = if registers { 0 } else { start + n as u64 * bytes };
-            Segment { node, registers, target }
+            WindowSegment { node, registers, target }
         });
         let first = first.ok_or(Error::NoSpace)?;
         for index in first..first + count {
@@ -231,14 +231,14 @@ impl Adapter {
         Ok(Mapping { at, length, first, count })
     }
 
-    fn write_segment(&self, cpu: &Cpu, index: usize, segment: Option<Segment>) {
-        let words = segment.map_or([0, 0], Segment::words);
+    fn write_segment(&self, cpu: &Cpu, index: usize, segment: Option<WindowSegment>) {
+        let words = segment.map_or([0, 0], WindowSegment::words);
         for (n, word) in (0..).zip(words) {
             self.registers.write_u64(cpu, regs::SEGMENT_TABLE + 16 * index as u64 + 8 * n, word);
         }
     }
 
-    /// Lets a range lead nowhere.
+    /// Unmaps a range and frees its segments.
     pub fn unmap(&self, cpu: &Cpu, mapping: Mapping) {
         let _held = self.tables.lock(cpu);
         for index in mapping.first..mapping.first + mapping.count {
@@ -247,14 +247,14 @@ impl Adapter {
         }
     }
 
-    /// Lets a range lead nowhere, and keeps it.
+    /// Unmaps a range but keeps its segments.
     pub fn sever(&self, cpu: &Cpu, mapping: Mapping) {
         let _held = self.tables.lock(cpu);
         (mapping.first..mapping.first + mapping.count).for_each(|index| self.write_segment(cpu, index, None));
     }
 
-    /// Lets a requester of this host ask other nodes; gives its place in the table. As often as it is added it has to be
-    /// removed.
+    /// Lets a requester of this host send requests to other nodes, and returns its table index. Each call needs a
+    /// matching [`remove_local`](Self::remove_local).
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the table is full.
@@ -266,7 +266,7 @@ impl Adapter {
         Ok(place as u8)
     }
 
-    /// Takes that back.
+    /// Undoes one [`add_local`](Self::add_local).
     pub fn remove_local(&self, cpu: &Cpu, place: u8) {
         let _held = self.tables.lock(cpu);
         if self.local.borrow_mut().give(place.into()) {
@@ -274,7 +274,8 @@ impl Adapter {
         }
     }
 
-    /// Lets a requester of another node ask here, which is in that `place` of its table; gives what it is called here.
+    /// Lets a requester of another node, at index `place` of that node's table, send requests here. Returns its
+    /// requester ID on this host.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the table is full.
@@ -286,7 +287,7 @@ impl Adapter {
         Ok(regs::alias(self.device.address().bdf.bus(), own as u8))
     }
 
-    /// Takes that back; says whether nobody has it any more.
+    /// Undoes one [`add_remote`](Self::add_remote). Returns whether that was the last.
     pub fn remove_remote(&self, cpu: &Cpu, alias: Bdf) -> bool {
         let place = regs::place_of(alias);
         let _held = self.tables.lock(cpu);
@@ -297,7 +298,7 @@ impl Adapter {
         is_free
     }
 
-    /// Lets requests that come under a name of [`add_remote`](Self::add_remote) reach what [`dma`](Self::dma) maps.
+    /// Lets requests with an ID from [`add_remote`](Self::add_remote) reach memory mapped by [`dma`](Self::dma).
     ///
     /// # Errors
     /// As [`PciOps::add_dma_alias`](platform::pci::PciOps::add_dma_alias).
@@ -305,18 +306,18 @@ impl Adapter {
         self.device.add_dma_alias(cpu, alias)
     }
 
-    /// Ends that.
+    /// Undoes [`admit`](Self::admit).
     pub fn dismiss(&self, cpu: &Cpu, alias: Bdf) {
         self.device.remove_dma_alias(cpu, alias);
     }
 
-    /// Whether half of the places for requesters are taken, its own or those of others.
+    /// Whether half of the entries of either requester table are in use.
     pub fn is_half_full(&self) -> bool {
         let [_, local, remote] = self.in_use();
         2 * local.max(remote) >= self.requesters
     }
 
-    /// Segments, own requesters and those of others that are in use.
+    /// Used segments, own requesters and requesters of others.
     pub fn in_use(&self) -> [usize; 3] {
         [self.segments.borrow().used(), self.local.borrow().used(), self.remote.borrow().used()]
     }
@@ -333,16 +334,16 @@ impl PciDriver for NtbDriver {
 
     fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
         Box::pin(async move {
-            let adapter = Adapter::bind(cpu, device).await?;
+            let adapter = NtbAdapter::bind(cpu, device).await?;
             (self.found)(Rc::clone(&adapter));
-            Ok(Rc::new(Bound(adapter)) as Rc<dyn PciBinding>)
+            Ok(Rc::new(NtbBinding(adapter)) as Rc<dyn PciBinding>)
         })
     }
 }
 
-struct Bound(Rc<Adapter>);
+struct NtbBinding(Rc<NtbAdapter>);
 
-impl PciBinding for Bound {
+impl PciBinding for NtbBinding {
     fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
             self.0.rung.borrow_mut().take();

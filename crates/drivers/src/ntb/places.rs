@@ -1,6 +1,6 @@
-//! Places of a table: which are taken, by what, and how often.
+//! Reference-counted entries of a hardware table.
 
-/// A table.
+/// A table with the value and the use count of each entry.
 pub(super) struct Places<T> {
     taken: Vec<Option<(T, usize)>>,
 }
@@ -14,7 +14,7 @@ impl<T: Copy + PartialEq> Places<T> {
         self.taken.get(place).copied().flatten().map(|(what, _)| what)
     }
 
-    /// The place that has `what`, or a free one.
+    /// The entry that holds `what`, or a free one.
     pub fn take(&mut self, what: T) -> Option<usize> {
         let known = self.taken.iter().position(|place| place.is_some_and(|(is, _)| is == what));
         let place = known.or_else(|| self.taken.iter().position(Option::is_none))?;
@@ -23,7 +23,7 @@ impl<T: Copy + PartialEq> Places<T> {
         Some(place)
     }
 
-    /// The first of so many free places in a row, each of which has what `what` says of its number.
+    /// The first of `count` consecutive free entries; each gets the value that `what` returns for its index.
     pub fn take_row(&mut self, count: usize, what: impl Fn(usize) -> T) -> Option<usize> {
         let first = self.taken.windows(count).position(|row| row.iter().all(Option::is_none))?;
         for n in 0..count {
@@ -32,7 +32,7 @@ impl<T: Copy + PartialEq> Places<T> {
         Some(first)
     }
 
-    /// Gives a place back; says whether nobody has it any more.
+    /// Drops one use of an entry. Returns whether that was the last.
     pub fn give(&mut self, place: usize) -> bool {
         let Some(Some((_, count))) = self.taken.get_mut(place) else { return false };
         *count -= 1;

@@ -15,7 +15,7 @@ use super::controller::{Abilities, Controller};
 use super::data::MAX_BYTES;
 use super::queue::Work;
 
-/// What a status means to a program.
+/// Maps an NVMe status to an error for programs.
 pub(super) fn error_of(status: Status) -> Error {
     match status {
         s if s.is(Status::INVALID_OPCODE) => Error::NotSupported,
@@ -28,11 +28,11 @@ pub(super) fn error_of(status: Status) -> Error {
 }
 
 impl Controller {
-    /// Gives the controller an admin command and waits for its end.
+    /// Submits an admin command and waits for its completion.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] if it does not end, [`Error::Cancelled`] if the controller is reset or gone, and what its
-    /// status means.
+    /// [`Error::TimedOut`] if it does not complete, [`Error::Cancelled`] if the controller is reset or gone, or an
+    /// error for its status.
     pub(super) async fn command(&self, cpu: &Cpu, command: Command) -> Result<CompletionEntry, Error> {
         if !self.admin.live.get() {
             return Err(Error::Cancelled);
@@ -46,7 +46,7 @@ impl Controller {
         let entry = match until(cpu, deadline, done.wait()).await {
             Some(entry) => entry?,
             None => {
-                // Perhaps only its interrupt was lost.
+                // Perhaps only the interrupt was lost.
                 cpu.sync().await;
                 if self.reap(cpu, &self.admin) > 0 {
                     self.count(|c| c.lost_interrupts += 1);
@@ -57,13 +57,13 @@ impl Controller {
         if entry.status.is_success() { Ok(entry) } else { Err(error_of(entry.status)) }
     }
 
-    /// Gives the controller a command that reads `length` bytes.
+    /// Submits a command that reads `length` bytes.
     pub(super) async fn read_data(&self, cpu: &Cpu, command: Command, length: u64) -> Result<Vec<u8>, Error> {
         let memory = self.dma.alloc_coherent(cpu, length, None)?;
         let pointer = DataPointer::Prp { first: memory.bus.get(), second: 0 };
         let done = self.command(cpu, command.with_data(pointer)).await;
         let data = done.map(|_| self.bytes_of(cpu, memory));
-        // A command that is not over could still write there; the memory goes with the function's domain then.
+        // After a timeout the controller may still write to this memory, so it is freed with the function's domain.
         if !matches!(data, Err(Error::TimedOut)) {
             self.dma.free_coherent(cpu, memory);
         }
@@ -87,7 +87,7 @@ impl Controller {
         data.into_boxed_slice().try_into().map_err(|_| Error::Io)
     }
 
-    /// Asks the controller what it is able to do.
+    /// Reads the controller's capabilities.
     pub(super) async fn identify(&self, cpu: &Cpu) -> Result<(), Error> {
         let page = self.identify_page(cpu, cns::CONTROLLER, 0).await?;
         let says = IdentifyController::parse(&page);
@@ -107,11 +107,11 @@ impl Controller {
         Ok(())
     }
 
-    /// The namespaces that there are.
+    /// Lists the active namespaces.
     pub(super) async fn namespace_ids(&self, cpu: &Cpu) -> Result<Vec<u32>, Error> {
         match self.identify_page(cpu, cns::ACTIVE_NAMESPACES, 0).await {
             Ok(page) => Ok(identify::parse_namespaces(&page)),
-            // Controllers of before 1.1 do not know the list.
+            // Controllers before version 1.1 do not support the list.
             Err(Error::Invalid) => Ok((1..=self.abilities.borrow().namespaces).collect()),
             Err(error) => Err(error),
         }
@@ -122,7 +122,7 @@ impl Controller {
         Ok(IdentifyNamespace::parse(&page))
     }
 
-    /// Asks for I/O queue pairs; says how many there may be.
+    /// Requests I/O queue pairs, and returns how many the controller allows.
     pub(super) async fn ask_for_queues(&self, cpu: &Cpu, wanted: u16) -> Result<u16, Error> {
         let value = Feature::NumberOfQueues { submission: wanted - 1, completion: wanted - 1 };
         let set = AdminCommand::SetFeatures { feature: value.id(), save: false, value: value.to_bits() };
@@ -135,7 +135,7 @@ impl Controller {
         }
     }
 
-    /// Tells the controller of all I/O queue pairs.
+    /// Creates all I/O queue pairs in the controller.
     pub(super) async fn create_queues(&self, cpu: &Cpu) -> Result<(), Error> {
         let queues = self.queues.borrow().clone();
         for queue in &queues {
@@ -164,11 +164,11 @@ impl Controller {
         Ok(())
     }
 
-    /// Asks the controller to tell of namespaces that come and go and of its health, and of the next event.
+    /// Enables asynchronous events for namespaces and health, and waits for the first.
     pub(super) async fn listen(&self, cpu: &Cpu) {
         let value = Feature::AsyncEvents { health: 0x1f, namespaces: true, firmware: false };
         let set = AdminCommand::SetFeatures { feature: value.id(), save: false, value: value.to_bits() };
-        // One that does not know the feature may tell of errors all the same.
+        // A controller that does not support the feature may still report errors.
         let _ = self.command(cpu, set.command(0, 0)).await;
         self.await_event(cpu);
     }
@@ -183,7 +183,7 @@ impl Controller {
         }
     }
 
-    /// The controller has told of an event, or will tell of none.
+    /// An event has arrived, or the controller will send none.
     pub(super) fn event(&self, cpu: &Cpu, entry: CompletionEntry) {
         if !entry.status.is_success() {
             return;
@@ -206,7 +206,7 @@ impl Controller {
     async fn heed(&self, cpu: &Cpu, told: AsyncEvent) {
         let at = self.device.address();
         self.kernel.log(format!("nvme {at}: event {}/{}", told.kind, told.information));
-        // Reading the log lets further events of the kind come (section 5.2).
+        // Reading the log re-enables events of this kind (section 5.2).
         let log = AdminCommand::GetLogPage {
             log: told.log,
             specific: 0,
@@ -223,13 +223,13 @@ impl Controller {
         }
     }
 
-    /// Aborts a command (section 5.1): best effort.
+    /// Tries to abort a command (section 5.1).
     pub(super) async fn abort(&self, cpu: &Cpu, queue: u16, id: u16) -> Result<(), Error> {
         self.count(|c| c.aborts += 1);
         self.command(cpu, AdminCommand::Abort { queue, id }.command(0, 0)).await.map(|_| ())
     }
 
-    /// How long the longest wait for an admin command is.
+    /// Timeout of the slowest admin command.
     pub(super) fn admin_timeout(&self) -> Duration {
         self.options.admin_timeout
     }

@@ -1,4 +1,4 @@
-//! A controller: what is known of it, and how it is brought up and down.
+//! An NVMe controller: its state, and how it is started and stopped.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -25,24 +25,24 @@ use super::{NvmeCounters, NvmeOptions};
 
 /// Entries of the admin queue (Linux: `NVME_AQ_DEPTH`).
 const ADMIN_ENTRIES: u16 = 32;
-/// Between two looks at CSTS while the controller comes up or goes down (Linux: 1 to 2 ms; real controllers need
-/// tens of milliseconds, and nothing else depends on it).
+/// Poll interval for CSTS while the controller starts or stops (Linux: 1 to 2 ms; real controllers need tens of
+/// milliseconds, and nothing else depends on it).
 const LOOK: Duration = Duration::from_us(100);
 
-/// What a controller is able to do now.
+/// State of a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
-    /// It is being set up for the first time.
+pub enum ControllerState {
+    /// First initialisation.
     Starting,
-    /// Commands are taken.
+    /// Accepts commands.
     Live,
-    /// It is being reset; requests wait.
+    /// In reset; requests wait.
     Resetting,
-    /// It is gone or given up: requests fail.
+    /// Gone or given up; requests fail.
     Dead,
 }
 
-/// What the controller says of itself.
+/// Capabilities that the controller reports.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Abilities {
     pub max_bytes: u32,
@@ -51,14 +51,14 @@ pub(super) struct Abilities {
     pub write_zeroes: bool,
     pub sgl: bool,
     pub namespaces: u32,
-    /// The name of the subsystem that it is of.
+    /// Name of the subsystem that it belongs to.
     pub subsystem: String,
 }
 
-/// The part of the controller memory buffer that holds submission queues.
+/// Part of the controller memory buffer (CMB) used for submission queues.
 #[derive(Clone)]
-struct Buffer {
-    /// Where it is: the BAR, the offset there, and bytes.
+struct ControllerMemoryBuffer {
+    /// Location: BAR, offset and length (bytes).
     bar: u8,
     offset: u64,
     length: u64,
@@ -66,10 +66,10 @@ struct Buffer {
     used: u64,
 }
 
-/// A controller.
+/// An NVMe controller.
 pub struct Controller {
     pub(super) me: Weak<Controller>,
-    /// Its number among the driver's controllers.
+    /// Index among the driver's controllers.
     pub(super) instance: u32,
     pub(super) device: PciDevice,
     pub(super) dma: Rc<dyn DmaOps>,
@@ -78,25 +78,25 @@ pub struct Controller {
     pub(super) options: NvmeOptions,
     capabilities: Capabilities,
     pub(super) abilities: RefCell<Abilities>,
-    pub(super) state: Cell<State>,
-    /// Who resets it or takes it down does so alone.
+    pub(super) state: Cell<ControllerState>,
+    /// Serialises reset and removal.
     pub(super) change: Semaphore,
-    /// An error of the bus: the function is about to be reset.
+    /// A bus error occurred: the function is about to be reset.
     pub(super) frozen: Cell<bool>,
     pub(super) admin: Rc<Queue>,
     pub(super) queues: RefCell<Vec<Rc<Queue>>>,
-    /// The right to a slot of a queue, for all namespaces together.
+    /// Tags for the slots of all I/O queues, shared by all namespaces.
     tags: OnceCell<Rc<TagSet>>,
-    buffer: RefCell<Option<Buffer>>,
+    buffer: RefCell<Option<ControllerMemoryBuffer>>,
     irqs: RefCell<Vec<Irq>>,
     pub(super) namespaces: RefCell<BTreeMap<u32, Rc<Namespace>>>,
-    /// Where namespaces are put together that others reach, too.
+    /// Multipath heads of namespaces that other controllers may reach too.
     pub(super) heads: Rc<Heads>,
     pub(super) counters: Cell<NvmeCounters>,
 }
 
 impl Controller {
-    /// Takes a controller on.
+    /// Initialises a controller.
     pub(super) async fn probe(
         cpu: &Cpu,
         device: PciDevice,
@@ -128,7 +128,7 @@ impl Controller {
             options,
             capabilities,
             abilities: RefCell::default(),
-            state: Cell::new(State::Starting),
+            state: Cell::new(ControllerState::Starting),
             change: Semaphore::new(1),
             frozen: Cell::new(false),
             admin,
@@ -151,7 +151,7 @@ impl Controller {
     async fn first_start(&self, cpu: &Cpu) -> Result<(), Error> {
         let cpus = self.kernel.cpus();
         let wanted = self.options.queues.unwrap_or(cpus).clamp(1, cpus);
-        // The admin queue's interrupt, then one for each queue, at the first core of its group.
+        // Interrupts: the admin queue's, then one per I/O queue at the first core of its group.
         let places = std::iter::once(CpuId(0)).chain((0..wanted).map(|n| first_of(n, wanted, cpus)));
         let affinity = Affinity::Cpus(places.collect());
         let irqs = match self.options.legacy_interrupt {
@@ -188,34 +188,34 @@ impl Controller {
             self.queues.borrow_mut().push(Rc::new(queue));
         }
         self.create_queues(cpu).await?;
-        self.state.set(State::Live);
+        self.state.set(ControllerState::Live);
         self.listen(cpu).await;
         self.scan(cpu).await
     }
 
-    /// Counts something.
+    /// Updates the counters.
     pub(super) fn count(&self, change: impl FnOnce(&mut NvmeCounters)) {
         let mut counters = self.counters.get();
         change(&mut counters);
         self.counters.set(counters);
     }
 
-    /// What has happened to it.
+    /// Event counters.
     pub fn counters(&self) -> NvmeCounters {
         self.counters.get()
     }
 
-    /// What it is able to do now.
-    pub fn state(&self) -> State {
+    /// Current state.
+    pub fn state(&self) -> ControllerState {
         self.state.get()
     }
 
-    /// How many I/O queue pairs it has.
+    /// Number of I/O queue pairs.
     pub fn queues(&self) -> u16 {
         self.queues.borrow().len() as u16
     }
 
-    /// One for each slot of each I/O queue.
+    /// Tag set with one tag for each slot of each I/O queue.
     pub(super) fn tags(&self) -> Rc<TagSet> {
         let made = || {
             let depth = self.queues.borrow().first().map_or(1, |queue| queue.depth());
@@ -224,23 +224,23 @@ impl Controller {
         Rc::clone(self.tags.get_or_init(made))
     }
 
-    /// Whether its submission queues are in the controller's own memory.
+    /// Whether its submission queues are in the controller memory buffer.
     pub fn uses_memory_buffer(&self) -> bool {
         self.queues.borrow().iter().any(|queue| matches!(queue.submission, Entries::Buffer(..)))
     }
 
-    /// What it has mapped and allocated.
+    /// DMA mappings and allocations of the function.
     pub fn dma_counters(&self) -> platform::dma::DmaCounters {
         self.dma.counters()
     }
 
-    /// The queue for a core.
+    /// The I/O queue of a core.
     pub(super) fn queue_for(&self, cpu: CpuId) -> u16 {
         let count = u32::from(self.queues()).max(1);
         (u32::from(cpu.0) * count / u32::from(self.kernel.cpus())) as u16
     }
 
-    /// The interrupt vector of a queue.
+    /// Interrupt vector of a queue.
     pub(super) fn vector_of(&self, queue: u16) -> u16 {
         if self.irqs.borrow().len() == 1 { 0 } else { queue }
     }
@@ -263,12 +263,12 @@ impl Controller {
         IrqReturn::Handled
     }
 
-    /// How long enabling and disabling may take.
+    /// Timeout for enable and disable.
     fn patience(&self) -> Duration {
         Duration::from_ms(500) * (u64::from(self.capabilities.timeout) + 1)
     }
 
-    /// Waits until CSTS.RDY is `ready` (section 3.1.5).
+    /// Waits until CSTS.RDY equals `ready` (section 3.1.5).
     async fn wait_ready(&self, cpu: &Cpu, ready: bool) -> Result<(), Error> {
         let status = self
             .registers
@@ -281,7 +281,7 @@ impl Controller {
         if ready && status.fatal { Err(Error::Io) } else { Ok(()) }
     }
 
-    /// Lets the controller forget all queues.
+    /// Disables the controller, which drops all its queues.
     pub(super) async fn disable(&self, cpu: &Cpu) -> Result<(), Error> {
         self.admin.live.set(false);
         self.queues.borrow().iter().for_each(|queue| queue.live.set(false));
@@ -309,7 +309,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Shuts the controller down, so that nothing is lost with power (section 7.6.2).
+    /// Shuts the controller down cleanly, so that no data is lost when power is removed (section 7.6.2).
     pub(super) async fn announce_shutdown(&self, cpu: &Cpu) -> Result<(), Error> {
         let normal = Configuration { shutdown: 1, ..Configuration::enabled() };
         self.registers.write_u32(cpu, regs::CC, normal.to_bits());
@@ -328,14 +328,15 @@ impl Controller {
         let at = MemoryBufferLocation::from_bits(self.registers.read_u32(cpu, regs::CMBLOC).await);
         let Some(bar) = self.device.bar(at.bar).filter(|_| size.submission_queues) else { return };
         let offset = u64::from(at.offset) << (12 + 4 * u32::from(size.unit));
-        // The controller tells its buffer from host memory by the address that the host gives it.
+        // The controller tells its buffer from host memory by this address.
         let bus = bar.start.0 + offset;
         let on = MemoryBufferControl { registers: true, memory_space: true, base: bus };
         self.registers.write_u64(cpu, regs::CMBMSC, on.to_bits());
-        *self.buffer.borrow_mut() = Some(Buffer { bar: at.bar, offset, length: size.bytes(), bus, used: 0 });
+        *self.buffer.borrow_mut() =
+            Some(ControllerMemoryBuffer { bar: at.bar, offset, length: size.bytes(), bus, used: 0 });
     }
 
-    /// Says again, after a reset, where the memory buffer is.
+    /// Programs the address of the memory buffer again after a reset.
     pub(super) fn restore_buffer(&self, cpu: &Cpu) {
         if let Some(buffer) = &*self.buffer.borrow() {
             let on = MemoryBufferControl { registers: true, memory_space: true, base: buffer.bus };
@@ -343,7 +344,7 @@ impl Controller {
         }
     }
 
-    /// Room for a submission queue in the memory buffer, if there is any.
+    /// Allocates a submission queue in the memory buffer, if it fits.
     fn in_buffer(&self, entries: u16) -> Option<Entries> {
         let mut slot = self.buffer.borrow_mut();
         let buffer = slot.as_mut()?;
@@ -358,7 +359,7 @@ impl Controller {
         Some(entries)
     }
 
-    /// Gives interrupts and memory back.
+    /// Frees interrupts and memory.
     pub(super) async fn release(&self, cpu: &Cpu) {
         for irq in self.irqs.take() {
             self.device.free_irq(irq);
@@ -369,7 +370,7 @@ impl Controller {
     }
 }
 
-/// The first core of a group.
+/// First core of a group.
 fn first_of(group: u16, groups: u16, cpus: u16) -> CpuId {
     CpuId((u32::from(group) * u32::from(cpus)).div_ceil(u32::from(groups)) as u16)
 }
@@ -382,7 +383,7 @@ fn new_queue(
     stride: u8,
     place: Option<Entries>,
 ) -> Result<Queue, Error> {
-    // Queues begin at a page; smaller pieces of coherent memory need not.
+    // Queues must be page-aligned; coherent memory of less than a page may not be.
     let bytes = |entry: usize| (u64::from(entries) * entry as u64).next_multiple_of(PAGE);
     let completion = dma.alloc_coherent(cpu, bytes(wire::nvme::completion::LEN), None)?;
     let submission = match place {

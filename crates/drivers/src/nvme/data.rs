@@ -1,4 +1,4 @@
-//! A request's data for the controller: PRPs (section 4.3) or an SGL (section 4.4).
+//! Describes a request's data to the controller, with PRPs (section 4.3) or an SGL (section 4.4).
 
 use platform::Error;
 use platform::block::{BlockOp, BlockRequest, Segment};
@@ -9,24 +9,24 @@ use units::Iova;
 use wire::nvme::pointer::{PRP_LEN, SGL_LEN};
 use wire::nvme::{DataPointer, SglDescriptor, SglKind};
 
-/// Most segments of a request: an SGL of so many descriptors fills a page.
+/// Most segments of a request: an SGL with that many descriptors fills a page.
 pub(super) const MAX_SEGMENTS: u16 = (PAGE / SGL_LEN as u64) as u16;
-/// Most bytes of a request: the list of its PRPs fits into a page, however it is aligned.
+/// Most bytes of a request: its PRP list fits in a page at any alignment.
 pub(super) const MAX_BYTES: u32 = 1 << 20;
 
-/// What a request has mapped.
+/// DMA mappings of a request.
 pub(super) struct Mapped {
     pieces: Vec<(Iova, u32)>,
     direction: Direction,
 }
 
 impl Mapped {
-    /// A request without data.
+    /// For a request without data.
     pub const fn nothing() -> Self {
         Self { pieces: Vec::new(), direction: Direction::ToDevice }
     }
 
-    /// Maps a request's segments; all or none.
+    /// Maps all segments of a request, or none.
     pub fn new(cpu: &Cpu, dma: &dyn DmaOps, request: &BlockRequest) -> Result<Self, Error> {
         let direction = match request.op {
             BlockOp::Read => Direction::FromDevice,
@@ -45,14 +45,15 @@ impl Mapped {
         Ok(mapped)
     }
 
-    /// Ends all mappings.
+    /// Unmaps all segments.
     pub fn unmap(self, cpu: &Cpu, dma: &dyn DmaOps) {
         for (at, length) in self.pieces {
             dma.unmap(cpu, at, u64::from(length), self.direction);
         }
     }
 
-    /// Whether PRPs can describe it: only the first piece begins, and only the last ends, within a page.
+    /// Whether PRPs can describe the data: only the first segment may start, and only the last may end, within a
+    /// page.
     fn fits_pages(&self) -> bool {
         let last = self.pieces.len() - 1;
         self.pieces.iter().enumerate().all(|(n, (at, length))| {
@@ -61,11 +62,11 @@ impl Mapped {
         })
     }
 
-    /// The data pointer; `list` gives memory where more than a pointer is needed. An SGL is used where PRPs do not
-    /// do, and for pieces of at least `sgl_from` bytes on average.
+    /// Builds the data pointer; `list` allocates memory for a PRP list or SGL. SGLs are used where PRPs cannot be,
+    /// and for segments of at least `sgl_from` bytes on average.
     ///
     /// # Errors
-    /// If there is no memory, or neither form can describe it.
+    /// If memory runs out, or neither form can describe the data.
     pub fn pointer(
         &self,
         cpu: &Cpu,

@@ -1,21 +1,20 @@
-//! NVMe, in the manner of Linux's driver (NVM Express Base Specification 1.4, whose sections are named).
+//! NVMe driver, modelled on Linux's. Section numbers refer to the NVM Express Base Specification 1.4.
 //!
-//! A controller has an admin queue and I/O queue pairs, each for a group of cores, with an interrupt of its own that
-//! arrives at one of them. A request takes a slot of its queue; the slot's number and how often it was used name the
-//! command, so that a completion that nobody waits for is seen as one. Queues are served in turn (CC.AMS 0), as Linux has it,
-//! whatever else the controller offers: queues of equal cores have nothing by which one would go before another. Weighted round
-//! robin is the controller's, and has its tests there.
+//! A controller has an admin queue and I/O queue pairs. Each pair serves a group of cores and interrupts one of them.
+//! A request takes a slot of its queue. The command identifier combines slot number and use count, which exposes
+//! stale completions. As in Linux, queues are arbitrated round robin (CC.AMS 0) even if the controller offers more,
+//! since all queues are equal. The controller also models weighted round robin, which is tested there.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod` | probing, removal, interrupts |
-//! | `controller` | what a controller is; enabling, disabling, setting up |
+//! | `mod` | probe, removal, interrupts |
+//! | `controller` | state; enable, disable, initialisation |
 //! | `queue` | submission and completion rings, slots |
 //! | `admin` | admin commands, asynchronous events |
 //! | `namespace` | namespaces as block devices |
-//! | `multipath` | one block device for a namespace that several controllers reach |
+//! | `multipath` | one block device per namespace that several controllers reach |
 //! | `data` | PRPs and SGLs |
-//! | `recovery` | timeouts, aborts, resets, and giving up |
+//! | `recovery` | timeouts, aborts, resets, giving up |
 
 mod admin;
 mod controller;
@@ -34,32 +33,32 @@ use platform::cpu::{Async, Cpu, Part};
 use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
 use units::Duration;
 
-pub use controller::{Controller, State};
+pub use controller::{Controller, ControllerState};
 use multipath::Heads;
 
-/// What can be chosen when the driver is loaded (Linux's module parameters).
+/// Options set when the driver is loaded (Linux's module parameters, in brackets).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NvmeOptions {
-    /// How long an I/O command may take before it is aborted (`io_timeout`, 30 s).
+    /// I/O commands are aborted after this time (`io_timeout`, 30 s).
     pub io_timeout: Duration,
-    /// How long an admin command may take (`admin_timeout`, 60 s).
+    /// Admin commands time out after this time (`admin_timeout`, 60 s).
     pub admin_timeout: Duration,
-    /// Entries of I/O queues (`io_queue_depth`, 1024).
+    /// Entries of an I/O queue (`io_queue_depth`, 1024).
     pub queue_entries: u16,
-    /// Most I/O queue pairs; as many as there are cores if none is given.
+    /// Most I/O queue pairs; `None` for one per core.
     pub queues: Option<u16>,
-    /// The drive's legacy interrupt is used even if it has messages: all queues have that one.
+    /// Use the legacy interrupt, shared by all queues, even if messages are available.
     pub legacy_interrupt: bool,
-    /// How often a command that failed or was interrupted by a reset is tried again (`max_retries`, 5).
+    /// Retries of a command that failed or was interrupted by a reset (`max_retries`, 5).
     pub retries: u8,
-    /// Submission queues go into the controller memory buffer, if it has one that takes them (`use_cmb_sqs`).
+    /// Place submission queues in the controller memory buffer, if supported (`use_cmb_sqs`).
     pub use_memory_buffer: bool,
-    /// SGLs are used for segments of at least so many bytes on average (`sgl_threshold`, 32 KiB); 0 for never.
+    /// Average segment size (bytes) from which SGLs are used (`sgl_threshold`, 32 KiB); 0 for never.
     pub sgl_threshold: u32,
-    /// A namespace that several controllers reach is one block device (`multipath`), whose requests take the controller that is
-    /// local to the submitting core (`iopolicy=numa`). Off, so that each controller has its own.
+    /// Combine the paths to a namespace into one block device (`multipath`), which prefers the controller local to
+    /// the submitting core (`iopolicy=numa`). If off, each controller has its own block device.
     pub multipath: bool,
-    /// What its code costs.
+    /// CPU costs.
     pub costs: NvmeCosts,
 }
 
@@ -81,49 +80,49 @@ impl Default for NvmeOptions {
 }
 
 costs! {
-    /// Cycles that the driver computes; its loads, stores and doorbells cost by themselves.
+    /// Cycles that the driver computes; loads, stores and doorbells are charged separately.
     NvmeCosts in "nvme_cost" {
-        /// To build a command and its slot.
+        /// To build a command and fill its slot.
         submit,
-        /// For each segment on top.
+        /// For each segment.
         segment,
-        /// To end a command.
+        /// To complete a command.
         complete,
-        /// To look at a completion queue.
+        /// To check a completion queue.
         look,
     }
 }
 
-/// What has happened to a controller.
+/// Event counters of a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NvmeCounters {
     /// Interrupts.
     pub interrupts: u64,
-    /// Interrupts that had nothing to say.
+    /// Interrupts without any completion.
     pub idle_interrupts: u64,
-    /// Completions of commands.
+    /// Commands completed.
     pub completions: u64,
-    /// Completions that name no command that is under way, or another queue.
+    /// Completions whose command is not in flight, or belongs to another queue.
     pub unknown_completions: u64,
-    /// Completions whose submission queue head is impossible.
+    /// Completions with an impossible submission queue head.
     pub wrong_heads: u64,
-    /// Commands found completed when their time was over: an interrupt was lost.
+    /// Commands found complete at their timeout: the interrupt was lost.
     pub lost_interrupts: u64,
-    /// Commands that took too long.
+    /// Commands that timed out.
     pub timeouts: u64,
-    /// Abort commands.
+    /// Abort commands sent.
     pub aborts: u64,
     /// Resets of the controller.
     pub resets: u64,
-    /// Commands that were tried again.
+    /// Commands retried.
     pub retries: u64,
-    /// Requests that ended with an error.
+    /// Requests that failed.
     pub errors: u64,
     /// Asynchronous events.
     pub events: u64,
 }
 
-/// One driver for all NVMe controllers of a host.
+/// One driver instance for all NVMe controllers of a host.
 #[derive(Default)]
 pub struct NvmeDriver {
     options: Cell<NvmeOptions>,
@@ -132,17 +131,17 @@ pub struct NvmeDriver {
 }
 
 impl NvmeDriver {
-    /// With options.
+    /// A driver with these options.
     pub fn new(options: NvmeOptions) -> Self {
         Self { options: Cell::new(options), ..Self::default() }
     }
 
-    /// The controllers that it drives.
+    /// The bound controllers.
     pub fn controllers(&self) -> Vec<Rc<Controller>> {
         self.controllers.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Requests that went on by another controller than the one that they were given to.
+    /// Requests moved to another controller by multipath.
     pub fn moved_requests(&self) -> u64 {
         self.heads.moved()
     }
@@ -185,7 +184,7 @@ impl PciBinding for Controller {
         match state {
             ChannelState::Normal => Recovery::CanRecover,
             ChannelState::Frozen => {
-                // What it was asked is asked again after the reset.
+                // Outstanding commands are submitted again after the reset.
                 self.frozen.set(true);
                 self.freeze();
                 Recovery::NeedReset

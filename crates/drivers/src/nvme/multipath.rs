@@ -1,8 +1,8 @@
 //! One block device for a namespace that several controllers of the host reach (Linux: `nvme_core.multipath` with
-//! `iopolicy=numa`): a request takes the path that is local to the core that submits it, and another one if that has gone.
+//! `iopolicy=numa`). A request takes the path local to the submitting core, or another one if that path is gone.
 //!
-//! Namespaces are one if their controllers are of one subsystem, which both say, and their numbers are the same (NVM Express Base
-//! Specification 1.4, 5.15.2.1 NMIC, 7.10). Paths have no block devices of their own.
+//! Two namespaces are the same if their controllers report the same subsystem and their IDs are equal (NVM Express
+//! Base Specification 1.4, 5.15.2.1 NMIC, 7.10). Single paths have no block device of their own.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -14,10 +14,10 @@ use platform::tags::TagSet;
 use wire::nvme::Command;
 use wire::pcie::FunctionAddress;
 
-use super::controller::{Controller, State};
+use super::controller::{Controller, ControllerState};
 use super::namespace::Namespace;
 
-/// All namespaces of a driver's controllers that have several paths, or may get them.
+/// All namespaces that have, or may get, several paths.
 #[derive(Default)]
 pub(super) struct Heads {
     all: RefCell<Vec<Rc<Head>>>,
@@ -31,14 +31,14 @@ struct Head {
     limits: BlockLimits,
     tags: Rc<TagSet>,
     paths: RefCell<Vec<Rc<Namespace>>>,
-    /// What the kernel calls it.
+    /// Name of the block device.
     name: RefCell<String>,
-    /// Requests that went on by another path.
+    /// Requests moved to another path.
     moved: Cell<u64>,
 }
 
 impl Heads {
-    /// A controller has found a namespace: it is another path, or the first of a new block device.
+    /// Adds a namespace as a path: to an existing block device, or to a new one.
     pub fn join(&self, controller: &Controller, namespace: &Rc<Namespace>) {
         let subsystem = controller.abilities.borrow().subsystem.clone();
         let known = self.find(&subsystem, namespace.id());
@@ -53,7 +53,7 @@ impl Heads {
             subsystem,
             id: namespace.id(),
             limits,
-            // One path has room for what another one had under way.
+            // A path must have room for the requests of another path that fails.
             tags: Rc::new(TagSet::new(of_path.queues(), of_path.depth() / 2)),
             paths: RefCell::new(vec![Rc::clone(namespace)]),
             name: RefCell::default(),
@@ -64,7 +64,7 @@ impl Heads {
         *head.name.borrow_mut() = name;
     }
 
-    /// A path goes, and with the last one the block device.
+    /// Removes a path, and the block device with its last path.
     pub fn leave(&self, controller: &Controller, namespace: &Rc<Namespace>) {
         let all = self.all.borrow();
         let head = all.iter().find(|head| head.paths.borrow().iter().any(|path| Rc::ptr_eq(path, namespace)));
@@ -81,21 +81,21 @@ impl Heads {
         self.all.borrow().iter().find(|head| head.subsystem == subsystem && head.id == id).cloned()
     }
 
-    /// Requests that went on by another path than the one that they were given to.
+    /// Requests moved to another path.
     pub fn moved(&self) -> u64 {
         self.all.borrow().iter().map(|head| head.moved.get()).sum()
     }
 }
 
 impl Head {
-    /// The path for a core: one that takes commands, of the core's node if there is such a one; else one that may do so again.
+    /// The best path for a core: first a live one on its node, then any live one, then one that may come back.
     fn path_for(&self, cpu: &Cpu) -> Option<Rc<Namespace>> {
         let distance = |path: &Rc<Namespace>| {
             let controller = path.controller()?;
             match controller.state.get() {
-                State::Dead => None,
-                State::Live => Some(u8::from(controller.device.node() != cpu.node())),
-                State::Starting | State::Resetting => Some(2),
+                ControllerState::Dead => None,
+                ControllerState::Live => Some(u8::from(controller.device.node() != cpu.node())),
+                ControllerState::Starting | ControllerState::Resetting => Some(2),
             }
         };
         let paths = self.paths.borrow();
@@ -103,7 +103,7 @@ impl Head {
         usable.min_by_key(|&(distance, _)| distance).map(|(_, path)| Rc::clone(path))
     }
 
-    /// Gives a request to a path; it goes to another one as often as it comes back because a controller has gone.
+    /// Submits a request to a path. If the controller goes away, it moves to another path, at most once per path.
     fn give(&self, cpu: &Cpu, queue: u16, request: BlockRequest, tries: usize) -> Result<(), BlockRequest> {
         let Some(path) = self.path_for(cpu) else {
             request.end(cpu, Err(Error::NoDevice));

@@ -12,19 +12,19 @@ use wire::nvme::{Command, CompletionEntry, DataPointer, IdentifyNamespace, IoCom
 use wire::pcie::FunctionAddress;
 
 use super::admin::error_of;
-use super::controller::{Controller, State};
+use super::controller::{Controller, ControllerState};
 use super::data::{MAX_SEGMENTS, Mapped};
 use super::queue::{InFlight, Parked, Queue, Work};
 
 pub(super) struct Namespace {
     id: u32,
     controller: Weak<Controller>,
-    /// Bytes of a block as a power of two.
+    /// Log2 of the block size (bytes).
     shift: u8,
     sectors: u64,
-    /// It is a path of a block device that may have others.
+    /// Whether it is a path of a multipath device.
     is_path: bool,
-    /// What the kernel calls it.
+    /// Name of its block device.
     name: RefCell<String>,
 }
 
@@ -41,22 +41,22 @@ impl Namespace {
         }
     }
 
-    /// Its number.
+    /// Namespace ID.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Its controller, unless that has gone.
+    /// Its controller, if that still exists.
     pub fn controller(&self) -> Option<Rc<Controller>> {
         self.controller.upgrade()
     }
 
-    /// The queue of its controller that stands for another controller's.
+    /// The queue of this controller that corresponds to a queue of another path.
     pub fn queue_of(&self, queue: u16) -> u16 {
         self.controller.upgrade().map_or(0, |controller| queue % controller.queues().max(1))
     }
 
-    /// The blocks of a request; nothing if it does not consist of whole ones, or of too many.
+    /// First block and number of blocks of a request; `None` if it is not block-aligned or too long.
     fn blocks(&self, request: &BlockRequest) -> Option<(u64, u32)> {
         let per_block = (1u64 << self.shift) / SECTOR;
         let whole = request.sector % per_block == 0 && u64::from(request.sectors) % per_block == 0;
@@ -66,7 +66,7 @@ impl Namespace {
 }
 
 impl Controller {
-    /// Finds the namespaces that came and those that went.
+    /// Registers new namespaces and removes those that are gone.
     pub(super) async fn scan(&self, cpu: &Cpu) -> Result<(), Error> {
         let ids = self.namespace_ids(cpu).await?;
         let gone: Vec<_> = {
@@ -82,7 +82,8 @@ impl Controller {
             let says = self.namespace(cpu, id).await?;
             let format = says.current_format();
             if says.size == 0 || !(9..=12).contains(&format.block_shift) || format.metadata > 0 {
-                self.kernel.log(format!("nvme {}: namespace {id} cannot be used", self.device.address()));
+                self.kernel
+                    .log(format!("nvme {}: namespace {id} has an unsupported format", self.device.address()));
                 continue;
             }
             self.check()?;
@@ -98,7 +99,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes all block devices back.
+    /// Removes all block devices.
     pub(super) fn unregister(&self) {
         let all = std::mem::take(&mut *self.namespaces.borrow_mut());
         all.values().for_each(|namespace| self.withdraw(namespace));
@@ -111,7 +112,7 @@ impl Controller {
         }
     }
 
-    /// Gives a request to the controller. Nothing reaches it before the doorbell rings.
+    /// Queues a request. The controller does not see it until the doorbell rings.
     pub(super) fn start(&self, cpu: &Cpu, queue: &Queue, io: Parked) -> Result<(), Parked> {
         let Some(slot) = queue.take_slot() else { return Err(io) };
         cpu.work(self.options.costs.submit + self.options.costs.segment * io.request.segments.len() as u64);
@@ -130,7 +131,7 @@ impl Controller {
         Ok(())
     }
 
-    /// The command of a request, its data mapped.
+    /// Builds the command for a request and maps its data.
     fn build(&self, cpu: &Cpu, queue: &Queue, slot: u16, io: &Parked) -> Result<(Command, Mapped), Error> {
         let request = &io.request;
         let namespace = self.namespaces.borrow().get(&io.namespace).cloned().ok_or(Error::NoDevice)?;
@@ -175,16 +176,16 @@ impl Controller {
         }
     }
 
-    /// Takes what has completed in a queue; says how much that was.
+    /// Handles all completions in a queue, and returns how many there were.
     pub(super) fn reap(&self, cpu: &Cpu, queue: &Queue) -> usize {
         let _part = cpu.book(Part::Driver);
         self.look(cpu, queue)
     }
 
-    /// As [`reap`](Self::reap), on the account of who looks where nothing has come.
+    /// Like [`reap`](Self::reap), but an empty look is accounted to the caller.
     fn look(&self, cpu: &Cpu, queue: &Queue) -> usize {
-        // Of a controller that was given up all has been taken back, perhaps the rings, too.
-        if self.state.get() == State::Dead {
+        // A dead controller's commands have been taken back, and its rings may be gone.
+        if self.state.get() == ControllerState::Dead {
             return 0;
         }
         cpu.work(self.options.costs.look);
@@ -216,7 +217,10 @@ impl Controller {
         if entry.status.is_success() {
             return request.end(cpu, Ok(()));
         }
-        if !entry.status.do_not_retry && tries < self.options.retries && self.state.get() == State::Live {
+        if !entry.status.do_not_retry
+            && tries < self.options.retries
+            && self.state.get() == ControllerState::Live
+        {
             self.count(|c| c.retries += 1);
             match self.start(cpu, queue, Parked { namespace, request, tries: tries + 1 }) {
                 Ok(()) => queue.ring(cpu, &self.registers),
@@ -239,7 +243,7 @@ impl BlockDriver for Namespace {
             block_bytes: 1 << self.shift,
             max_bytes: abilities.max_bytes,
             max_segments: MAX_SEGMENTS,
-            // PRPs are of pages, SGLs of doublewords.
+            // PRPs describe pages, SGLs doublewords.
             boundary_mask: if abilities.sgl { 3 } else { 4095 },
             write_cache: abilities.write_cache,
             discard: abilities.discard,
@@ -271,7 +275,8 @@ impl BlockDriver for Namespace {
     fn submit(&self, cpu: &Cpu, queue: u16, request: BlockRequest) -> Result<(), BlockRequest> {
         let _part = cpu.book(Part::Driver);
         let io = Parked { namespace: self.id, request, tries: 0 };
-        let Some(controller) = self.controller.upgrade().filter(|c| c.state.get() != State::Dead) else {
+        let Some(controller) = self.controller.upgrade().filter(|c| c.state.get() != ControllerState::Dead)
+        else {
             io.request.end(cpu, Err(Error::NoDevice));
             return Ok(());
         };

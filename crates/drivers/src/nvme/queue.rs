@@ -1,4 +1,4 @@
-//! A queue pair: rings, doorbells, and the commands under way.
+//! A queue pair: rings, doorbells and commands in flight.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,31 +15,31 @@ use wire::nvme::{Command, CompletionEntry, CompletionRing, SubmissionRing};
 
 use super::data::Mapped;
 
-/// Bits of a command identifier that number the slot; those above count the slot's uses.
+/// Low bits of a command ID: the slot. The upper bits count the slot's uses.
 const SLOT_BITS: u16 = 12;
 
-/// What a slot's command is for.
+/// The purpose of a slot's command.
 pub(super) enum Work {
-    /// Somebody waits for the completion entry.
+    /// A caller waits for the completion entry.
     Admin(Completion<Result<CompletionEntry, Error>>),
-    /// The controller tells of an event when there is one.
+    /// An asynchronous event request, which completes when an event occurs.
     Event,
-    /// A request of a block device.
+    /// A block request.
     Block(Box<InFlight>),
 }
 
-/// A block request that the controller has.
+/// A block request in flight.
 pub(super) struct InFlight {
     pub namespace: u32,
     pub request: BlockRequest,
     pub mapped: Mapped,
-    /// How often it was tried before.
+    /// Earlier attempts.
     pub tries: u8,
-    /// It was told to be aborted.
+    /// An abort has been sent.
     pub aborted: bool,
 }
 
-/// A request that waits for the controller to come back.
+/// A request that waits until the controller is back.
 pub(super) struct Parked {
     pub namespace: u32,
     pub request: BlockRequest,
@@ -47,18 +47,18 @@ pub(super) struct Parked {
 }
 
 #[derive(Default)]
-struct Slot {
+struct CommandSlot {
     uses: u8,
     work: Option<Work>,
-    /// Memory for a list of PRPs or an SGL, once one was needed.
+    /// Memory for a PRP list or SGL, allocated on first use.
     list: Option<Coherent>,
 }
 
-/// Where submission queue entries are written.
+/// Location of the submission queue entries.
 pub(super) enum Entries {
     /// In host memory.
     Memory(Coherent),
-    /// In the controller memory buffer: mapped, and where the controller finds it.
+    /// In the controller memory buffer: its mapping, and the address that the controller uses.
     Buffer(Mmio, u64),
 }
 
@@ -71,10 +71,10 @@ impl Entries {
     }
 }
 
-struct Rings {
+struct RingPair {
     submission: SubmissionRing,
     completion: CompletionRing,
-    /// The tail that the doorbell knows.
+    /// Tail value last written to the doorbell.
     rung: u16,
 }
 
@@ -84,23 +84,23 @@ pub(super) struct Queue {
     pub entries: u16,
     pub submission: Entries,
     pub completion: Coherent,
-    /// Offsets of the doorbells.
+    /// Register offsets of the two doorbells.
     doorbells: [u64; 2],
-    /// Held by the core that puts commands in, and by the one that takes completions out: doorbells ring in their order.
+    /// Submission and completion locks. Each also covers the doorbell write, so that doorbells ring in order.
     locks: [SpinLock; 2],
-    rings: RefCell<Rings>,
-    slots: RefCell<Vec<Slot>>,
+    rings: RefCell<RingPair>,
+    slots: RefCell<Vec<CommandSlot>>,
     free: RefCell<Vec<u16>>,
     pub parked: RefCell<VecDeque<Parked>>,
-    /// The controller knows it.
+    /// Whether the queue exists in the controller.
     pub live: Cell<bool>,
 }
 
-/// What a completion queue held.
+/// Contents of a completion queue.
 pub(super) struct Reaped {
-    /// Commands that have ended.
+    /// Completed commands.
     pub ended: Vec<(CompletionEntry, Work)>,
-    /// Entries that name no command.
+    /// Entries that name no command in flight.
     pub unknown: u64,
     /// Entries with an impossible submission queue head.
     pub wrong_heads: u64,
@@ -114,7 +114,7 @@ impl Queue {
         completion: Coherent,
         doorbells: [u64; 2],
     ) -> Self {
-        // One entry of a ring stays free.
+        // One ring entry always stays free.
         let slots = (entries - 1).min(1 << SLOT_BITS);
         Self {
             id,
@@ -124,38 +124,42 @@ impl Queue {
             doorbells,
             locks: Default::default(),
             rings: RefCell::new(Self::rings(entries)),
-            slots: RefCell::new((0..slots).map(|_| Slot::default()).collect()),
+            slots: RefCell::new((0..slots).map(|_| CommandSlot::default()).collect()),
             free: RefCell::new((0..slots).rev().collect()),
             parked: RefCell::default(),
             live: Cell::new(false),
         }
     }
 
-    fn rings(entries: u16) -> Rings {
-        Rings { submission: SubmissionRing::new(entries), completion: CompletionRing::new(entries), rung: 0 }
+    fn rings(entries: u16) -> RingPair {
+        RingPair {
+            submission: SubmissionRing::new(entries),
+            completion: CompletionRing::new(entries),
+            rung: 0,
+        }
     }
 
-    /// Commands that may be under way at once.
+    /// Most commands in flight.
     pub fn depth(&self) -> u16 {
         self.slots.borrow().len() as u16
     }
 
-    /// Commands under way.
+    /// Commands in flight.
     pub fn in_flight(&self) -> usize {
         usize::from(self.depth()) - self.free.borrow().len()
     }
 
-    /// Takes a slot.
+    /// Allocates a slot.
     pub fn take_slot(&self) -> Option<u16> {
         self.free.borrow_mut().pop()
     }
 
-    /// Gives a slot back that was never used.
+    /// Frees a slot that was not used.
     pub fn give_slot(&self, slot: u16) {
         self.free.borrow_mut().push(slot);
     }
 
-    /// The slot's memory for lists.
+    /// The slot's memory for PRP lists and SGLs.
     pub fn list(&self, cpu: &Cpu, dma: &dyn DmaOps, slot: u16) -> Result<Coherent, Error> {
         let slot = &mut self.slots.borrow_mut()[usize::from(slot)];
         match slot.list {
@@ -164,7 +168,7 @@ impl Queue {
         }
     }
 
-    /// Puts a command into the ring; the doorbell rings with [`ring`](Self::ring).
+    /// Writes a command to the ring; [`ring`](Self::ring) announces it.
     pub fn push(&self, cpu: &Cpu, slot: u16, command: Command, work: Work) {
         let _held = self.locks[0].lock(cpu);
         let id = {
@@ -175,7 +179,7 @@ impl Queue {
             u16::from(entry.uses) << SLOT_BITS | slot
         };
         let place = self.rings.borrow_mut().submission.push();
-        // There are fewer slots than entries, and a slot is free only after its entry was fetched.
+        // There are fewer slots than entries, and a slot is only freed after its entry was fetched.
         let at = u64::from(place.unwrap_or(0)) * wire::nvme::command::LEN as u64;
         let bytes = Command { id, ..command }.emit();
         match &self.submission {
@@ -184,25 +188,25 @@ impl Queue {
         }
     }
 
-    /// Tells the controller of new commands, if there are any.
+    /// Rings the doorbell if there are new commands.
     pub fn ring(&self, cpu: &Cpu, registers: &Mmio) {
         let _held = self.locks[0].lock(cpu);
         let mut rings = self.rings.borrow_mut();
         let tail = rings.submission.tail();
         if rings.rung != tail {
             rings.rung = tail;
-            // Writing an uncached register empties the write-combining buffers before it.
+            // An uncached register write first drains the write-combining buffers.
             registers.write_u32(cpu, self.doorbells[0], tail.into());
         }
     }
 
-    /// Takes what has completed.
+    /// Takes all completions.
     pub fn reap(&self, cpu: &Cpu, registers: &Mmio) -> Reaped {
         let _held = self.locks[1].lock(cpu);
         let mut reaped = Reaped { ended: Vec::new(), unknown: 0, wrong_heads: 0 };
         let mut rings = self.rings.borrow_mut();
         let before = rings.completion.head();
-        // A controller gone mad could fill the queue as fast as it is emptied.
+        // Bounded: a faulty controller could fill the queue as fast as it is drained.
         for _ in 0..self.entries {
             let mut bytes = [0; COMPLETION_LEN];
             let at = u64::from(rings.completion.head()) * COMPLETION_LEN as u64;
@@ -235,7 +239,7 @@ impl Queue {
         Some(work)
     }
 
-    /// Takes back everything that is under way. The controller must not know of it any more.
+    /// Takes back all commands in flight. The controller must have dropped them.
     pub fn take_all(&self) -> Vec<Work> {
         let mut slots = self.slots.borrow_mut();
         let mut free = self.free.borrow_mut();
@@ -249,7 +253,7 @@ impl Queue {
         all
     }
 
-    /// The identifier of the command of a block request; marks it as aborted. Says whether it was before.
+    /// Marks the command of a block request as aborted. Returns its ID, and whether it was marked before.
     pub fn abort(&self, namespace: u32, tag: u16) -> Option<(u16, bool)> {
         let mut slots = self.slots.borrow_mut();
         for (number, slot) in (0u16..).zip(slots.iter_mut()) {
@@ -264,14 +268,14 @@ impl Queue {
         None
     }
 
-    /// Whether a block request is with the controller.
+    /// Whether a block request is in flight.
     pub fn has(&self, namespace: u32, tag: u16) -> bool {
         self.slots.borrow().iter().any(|slot| {
             matches!(&slot.work, Some(Work::Block(io)) if io.namespace == namespace && io.request.tag == tag)
         })
     }
 
-    /// Begins anew, as the controller does after a reset.
+    /// Resets the rings, as the controller does in a reset.
     pub fn rewind(&self, cpu: &Cpu) {
         *self.rings.borrow_mut() = Self::rings(self.entries);
         let zeros = [0; 64];
@@ -281,7 +285,7 @@ impl Queue {
         }
     }
 
-    /// Gives its memory back.
+    /// Frees the queue's memory.
     pub fn free_memory(&self, cpu: &Cpu, dma: &dyn DmaOps) {
         if let Entries::Memory(memory) = &self.submission {
             dma.free_coherent(cpu, *memory);

@@ -1,4 +1,4 @@
-//! What happens when a controller does not do what it should: aborts, resets, and giving up.
+//! Recovery of a controller that misbehaves: aborts, resets, and giving up.
 
 use std::rc::Rc;
 
@@ -9,14 +9,14 @@ use units::Duration;
 use wire::nvme::ControllerStatus;
 use wire::nvme::registers as regs;
 
-use super::controller::{Controller, State};
+use super::controller::{Controller, ControllerState};
 use super::queue::{InFlight, Parked, Queue, Work};
 
-/// Between two looks whether requests have ended, before a shutdown.
+/// Poll interval while requests drain before a shutdown.
 const LOOK: Duration = Duration::from_us(20);
 
 impl Controller {
-    /// Somebody has waited too long for a request. What follows takes time, and a task.
+    /// Handles a request timeout, in a new task since it takes time.
     pub(super) fn overdue(&self, cpu: &Cpu, namespace: u32, queue: u16, tag: u16) {
         let Some(me) = self.me.upgrade() else { return };
         let queue = self.queues.borrow().get(usize::from(queue)).cloned();
@@ -30,7 +30,7 @@ impl Controller {
         self.kernel.queue_work(cpu, work);
     }
 
-    /// As Linux's `nvme_timeout`: looks whether the interrupt was lost, then aborts, then resets.
+    /// Like Linux's `nvme_timeout`: first checks for a lost interrupt, then aborts, then resets.
     async fn rescue(&self, cpu: &Cpu, namespace: u32, queue: &Rc<Queue>, tag: u16) {
         if !queue.has(namespace, tag) {
             return;
@@ -44,7 +44,7 @@ impl Controller {
         }
         let at = self.device.address();
         match self.registers.read_u32(cpu, regs::CSTS).await {
-            // Nobody answers while the bus is reset, after which it will be restarted.
+            // No answer during a bus reset; the controller is restarted afterwards.
             u32::MAX if self.frozen.get() => return,
             u32::MAX => return self.abandon(cpu, Error::NoDevice).await,
             bits if ControllerStatus::from_bits(bits).fatal => {
@@ -55,7 +55,7 @@ impl Controller {
         }
         match queue.abort(namespace, tag) {
             Some((id, false)) => {
-                self.kernel.log(format!("nvme {at}: queue {} command {id:#x} takes too long", queue.id));
+                self.kernel.log(format!("nvme {at}: queue {} command {id:#x} timed out", queue.id));
                 if matches!(self.abort(cpu, queue.id, id).await, Err(Error::TimedOut)) {
                     self.reset(cpu).await;
                 }
@@ -65,16 +65,16 @@ impl Controller {
         }
     }
 
-    /// Resets the controller and goes on with what was under way; gives it up if that fails. If somebody else is about to
-    /// reset or to remove it, that is enough.
+    /// Resets the controller and resumes the requests in flight; gives it up on failure. Does nothing if a reset or
+    /// removal is already under way.
     pub(super) async fn reset(&self, cpu: &Cpu) {
-        if self.state.get() != State::Live || !self.change.try_acquire() {
+        if self.state.get() != ControllerState::Live || !self.change.try_acquire() {
             return;
         }
         self.kernel.log(format!("nvme {}: reset", self.device.address()));
         self.freeze();
         match self.restart(cpu).await {
-            // The bus is reset beneath it: who does that will restart it.
+            // A bus reset is in progress; whoever does it restarts the controller.
             Err(_) if self.frozen.get() => {}
             Err(error) => {
                 self.kernel.log(format!("nvme {}: reset failed: {error}", self.device.address()));
@@ -86,9 +86,9 @@ impl Controller {
         self.change.release();
     }
 
-    /// The function has been reset, and the controller knows nothing any more.
+    /// Called after the function was reset, when the controller has lost all state.
     pub(super) async fn after_reset(&self, cpu: &Cpu) -> Result<(), Error> {
-        // A restart that was under way waits for answers that will not come.
+        // A restart in progress would wait for answers that never come.
         self.cancel_admin(Error::Cancelled);
         self.change.acquire().await;
         self.frozen.set(false);
@@ -97,30 +97,30 @@ impl Controller {
         done
     }
 
-    /// Takes no more commands; requests wait.
+    /// Stops accepting commands; requests wait.
     pub(super) fn freeze(&self) {
-        if self.state.get() != State::Dead {
-            self.state.set(State::Resetting);
+        if self.state.get() != ControllerState::Dead {
+            self.state.set(ControllerState::Resetting);
         }
         self.admin.live.set(false);
         self.queues.borrow().iter().for_each(|queue| queue.live.set(false));
     }
 
-    /// Whether it may go on with what it does to the controller: that may have gone, or be reset beneath it.
+    /// Fails if the controller was removed or a bus reset began meanwhile.
     pub(super) fn check(&self) -> Result<(), Error> {
         match () {
-            () if self.state.get() == State::Dead => Err(Error::NoDevice),
+            () if self.state.get() == ControllerState::Dead => Err(Error::NoDevice),
             () if self.frozen.get() => Err(Error::Cancelled),
             () => Ok(()),
         }
     }
 
-    /// Sets the controller up again, and gives it what waits. Who calls it holds `change`.
+    /// Initialises the controller again and resubmits waiting requests. The caller holds `change`.
     async fn restart(&self, cpu: &Cpu) -> Result<(), Error> {
         self.check()?;
         self.count(|c| c.resets += 1);
         self.freeze();
-        // Only a disabled controller leaves memory alone.
+        // Only a disabled controller is known not to access memory.
         self.disable(cpu).await?;
         self.check()?;
         self.take_back(cpu, None);
@@ -132,7 +132,7 @@ impl Controller {
         }
         self.create_queues(cpu).await?;
         self.check()?;
-        self.state.set(State::Live);
+        self.state.set(ControllerState::Live);
         self.listen(cpu).await;
         self.check()?;
         let queues = self.queues.borrow().clone();
@@ -142,7 +142,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Gives the controller what waits for it.
+    /// Submits the requests that wait for this queue.
     pub(super) fn unpark(&self, cpu: &Cpu, queue: &Queue) {
         loop {
             let next = queue.parked.borrow_mut().pop_front();
@@ -155,7 +155,7 @@ impl Controller {
         queue.ring(cpu, &self.registers);
     }
 
-    /// Those who wait for admin commands wait no longer.
+    /// Fails all pending admin commands.
     fn cancel_admin(&self, error: Error) {
         for work in self.admin.take_all() {
             if let Work::Admin(waiting) = work {
@@ -164,7 +164,7 @@ impl Controller {
         }
     }
 
-    /// Takes back all that the controller had: requests fail with `error`, or else wait to be given again.
+    /// Takes back all commands. Their requests fail with `error`, or wait for resubmission if there is none.
     fn take_back(&self, cpu: &Cpu, error: Option<Error>) {
         self.cancel_admin(error.unwrap_or(Error::Cancelled));
         let queues = self.queues.borrow().clone();
@@ -173,7 +173,7 @@ impl Controller {
                 let Work::Block(io) = work else { continue };
                 let InFlight { namespace, request, mapped, tries, aborted } = *io;
                 mapped.unmap(cpu, &*self.dma);
-                // What hung the controller once is not tried for ever.
+                // Do not retry forever a command that may have hung the controller.
                 let verdict = error.or((tries >= self.options.retries).then_some(match aborted {
                     true => Error::TimedOut,
                     false => Error::Io,
@@ -200,40 +200,40 @@ impl Controller {
         }
     }
 
-    /// The controller is gone, or past help: everything that it has and will be asked fails with `error`.
+    /// Marks the controller as dead and fails all its requests with `error`.
     pub(super) fn give_up(&self, cpu: &Cpu, error: Error) {
-        self.state.set(State::Dead);
+        self.state.set(ControllerState::Dead);
         self.admin.live.set(false);
         self.queues.borrow().iter().for_each(|queue| queue.live.set(false));
         self.take_back(cpu, Some(error));
     }
 
-    /// As [`give_up`](Self::give_up), when the controller is perhaps still there: it reaches no memory any more.
+    /// Like [`give_up`](Self::give_up), but first stops a controller that may still access memory.
     async fn abandon(&self, cpu: &Cpu, error: Error) {
-        // Requests that it has sent come before the answer.
+        // The read inside returns after all requests that the device has sent.
         self.device.set_master(cpu, false).await;
         self.give_up(cpu, error);
     }
 
-    /// Ends everything, orderly if the controller is still there.
+    /// Shuts down, cleanly if the controller still responds.
     pub(super) async fn shut_down(&self, cpu: &Cpu) {
-        // Those who have the block devices open hear that they are gone.
+        // Users with open block devices see the removal.
         self.unregister();
         let deadline = cpu.now() + self.admin_timeout();
-        // One that is being reset may yet end them.
-        let hopes = || self.state.get() == State::Live || self.change.available() == 0;
+        // A controller in reset may still complete them.
+        let hopes = || self.state.get() == ControllerState::Live || self.change.available() == 0;
         while self.busy() && cpu.now() < deadline && self.device.is_present() && hopes() {
             cpu.sleep(LOOK).await;
         }
         self.change.acquire().await;
-        if self.state.get() == State::Live && self.device.is_present() {
+        if self.state.get() == ControllerState::Live && self.device.is_present() {
             let _ = self.announce_shutdown(cpu).await;
         }
         self.end(cpu, Error::NoDevice).await;
         self.change.release();
     }
 
-    /// Stops the controller and lets go of all that it had.
+    /// Stops the controller and frees its resources.
     pub(super) async fn end(&self, cpu: &Cpu, error: Error) {
         if self.device.is_present() {
             let _ = self.disable(cpu).await;

@@ -1,5 +1,5 @@
-//! Which member each flow is to come to. A worker tells the members, one flow after the other: first the new one, then the
-//! old one.
+//! The member that should receive each flow. A worker updates the members' rules one flow at a time: the new member
+//! first, then the old one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,41 +11,41 @@ use rustc_hash::FxHashMap;
 
 use super::Team;
 
-/// Flows at most (assumed: as many as a card's table has rules).
+/// Most flows (assumed: as many as a card has rules).
 const MOST: usize = 8192;
 
-/// A flow that the stack has asked for.
+/// A flow that the stack has asked to steer.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     flow: FlowKey,
-    /// The member and its queue where it is to go.
+    /// Member and queue that should receive it.
     wanted: (usize, u16),
-    /// The member that has a rule for it, and the rule.
+    /// Member that has a rule for it, with the rule.
     has: Option<(usize, RuleId)>,
-    /// The worker has it before it.
+    /// Queued for the worker.
     waits: bool,
 }
 
-/// The flows, by the numbers that the stack knows as rules.
+/// Flows, indexed by the rule IDs that the stack sees.
 #[derive(Default)]
-pub(super) struct Flows {
+pub(super) struct SteeredFlows {
     entries: RefCell<Vec<Option<Entry>>>,
     free: RefCell<Vec<u32>>,
-    /// Only looked up, never walked.
+    /// Used only for lookups: iteration order is not deterministic.
     by_flow: RefCell<FxHashMap<FlowKey, u32>>,
-    /// What the worker has before it: flows to steer, members' rules to remove.
+    /// Work queue: flows to steer, and members' rules to remove.
     to_steer: RefCell<VecDeque<u32>>,
     to_remove: RefCell<VecDeque<(usize, RuleId)>>,
-    /// Flows whose member's table was full, in the order in which they have places again.
+    /// Flows refused because a member's table was full; they get free entries in this order.
     refused: RefCell<VecDeque<u32>>,
     works: Cell<bool>,
 }
 
-impl Flows {
-    /// Notes where a flow is to go.
+impl SteeredFlows {
+    /// Records where a flow should go.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if there are too many, or a member's table is full.
+    /// [`Error::NoSpace`] if there are too many flows or the member's table is full.
     pub fn want(&self, flow: FlowKey, to: (usize, u16)) -> Result<RuleId, Error> {
         let known = self.by_flow.borrow().get(&flow).copied();
         let mut entries = self.entries.borrow_mut();
@@ -71,7 +71,7 @@ impl Flows {
         Ok(RuleId(number))
     }
 
-    /// A member has no rules any more: those that it is to have are made again.
+    /// A member has lost its rules: queues its flows for steering again.
     pub fn begin_anew(&self, member: usize) {
         self.to_remove.borrow_mut().retain(|&(other, _)| other != member);
         for (number, entry) in (0..).zip(self.entries.borrow_mut().iter_mut()) {
@@ -83,7 +83,7 @@ impl Flows {
         }
     }
 
-    /// Forgets a flow.
+    /// Removes a flow.
     pub fn forget(&self, RuleId(number): RuleId) {
         let Some(entry) = self.entries.borrow_mut().get_mut(number as usize).and_then(Option::take) else {
             return;
@@ -97,7 +97,7 @@ impl Flows {
 }
 
 impl Team {
-    /// Starts the worker, unless it is at work or has nothing to do.
+    /// Starts the worker if there is work and it is not running.
     pub(super) fn start_worker(&self, cpu: &Cpu) {
         let me = self.me.clone();
         if self.flows.works.replace(true) {
@@ -120,7 +120,7 @@ impl Team {
         self.kernel.queue_work(cpu, Box::new(work));
     }
 
-    /// Tells members of the next flow that has moved or gone. Whether there was one.
+    /// Updates the members for the next flow that moved or ended. Returns whether there was one.
     fn tell_next(&self, cpu: &Cpu) -> bool {
         let flows = &self.flows;
         let removed = flows.to_remove.borrow_mut().pop_front();
@@ -128,7 +128,7 @@ impl Team {
             if let Some(driver) = self.members[member].driver() {
                 driver.unsteer(cpu, rule);
             }
-            // There is room for one that was refused there.
+            // A rule was freed, so a refused flow can have it.
             let mut refused = flows.refused.borrow_mut();
             let is_there = |&number: &u32| {
                 flows.entries.borrow()[number as usize].is_some_and(|entry| entry.wanted.0 == member)
@@ -154,7 +154,7 @@ impl Team {
                 flows.to_remove.borrow_mut().extend(old.filter(|&(old, _)| old != member));
             }
             Err(Error::NoSpace) => flows.refused.borrow_mut().push_back(number),
-            // The member is down: its flows go to others until it asks again.
+            // The member is down; its flows go to others until it is up again.
             Err(_) => {}
         }
         true

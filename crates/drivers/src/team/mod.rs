@@ -1,17 +1,17 @@
-//! A network device that is made of others, its members (Linux: the team driver).
+//! A network device made of several others, its members (Linux: the team driver).
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod` | the device: members, modes, what both directions pass |
-//! | `flows` | of the octo mode: which member each flow is to come to |
+//! | `mod` | the device: members, modes, both data paths |
+//! | `flows` | octo mode: the member that should receive each flow |
 //!
-//! In **octo** mode (IOctopus, 3.4 and 4.2) the members are functions of one card at several nodes, which share an address.
-//! A packet is sent by the member that is local to the sending core; which one receives a flow follows the core of the
-//! program that reads it, by the kernel's flow steering (ARFS). A member that is down is left out, and the others have its
-//! flows. In **802.3ad** mode the members are ports of a channel whose other end is a switch: a flow's hash chooses the member
-//! that sends it, and the switch the one that receives it.
+//! In **octo** mode (IOctopus, 3.4 and 4.2) the members are functions of one card at several nodes, with one Ethernet
+//! address. The member local to the sending core transmits. Flow steering (ARFS) makes a flow arrive at the member
+//! local to the program that reads it. If a member is down, the others take its flows. In **802.3ad** mode the
+//! members are ports of a channel to a switch. A hash of the flow chooses the member that transmits; the switch
+//! chooses the one that receives.
 //!
-//! It uses what any device above others needs of a kernel and nothing made for it.
+//! The team only uses interfaces of the kernel that any stacked device would use.
 
 mod flows;
 
@@ -25,24 +25,24 @@ use platform::irq::{Irq, NapiHandle};
 use platform::kernel::{Kernel, TaskParams};
 use platform::net::{
     Coalescing, DeviceStatistics, FlowKey, MacAddr, NetCore, NetDriver, NetFeatures, NetLimits, NetUpper,
-    Packet, PacketDevice, RuleId, TxStatistics,
+    Packet, PacketDevice, RuleId, TxStatistics, add_own_counters,
 };
 use units::BitRate;
 use wire::ip::Dissection;
 
-use flows::Flows;
+use flows::SteeredFlows;
 
 costs! {
-    /// What the code of a team costs, in cycles.
+    /// CPU costs of a team, in cycles.
     TeamCosts in "team_cost" {
-        /// To choose a member for a packet and hand it on.
+        /// To choose a member for a packet and pass it on.
         send,
-        /// To hand on what was received of a flow in a poll.
+        /// To pass on a flow's packets of one poll.
         receive,
     }
 }
 
-/// Headers that a flow's hash looks at: Ethernet with a tag, IP, ports.
+/// Bytes of headers that the flow hash reads: Ethernet with a VLAN tag, IP, ports.
 const HEADERS: usize = 64;
 
 /// How a team uses its members.
@@ -50,34 +50,34 @@ const HEADERS: usize = 64;
 pub enum TeamMode {
     /// Members are functions of one card, each local to a node.
     Octo,
-    /// Members are links of a channel (IEEE 802.3ad), to which flows go by their hash.
+    /// Members are links of a channel (IEEE 802.3ad), chosen by the flow's hash.
     Bond,
 }
 
-/// What the administrator of a team says of it.
+/// Configuration of a team.
 #[derive(Clone, Debug)]
 pub struct TeamParams {
-    /// The network device's name, such as `team0`.
+    /// Name of the network device, such as `team0`.
     pub name: String,
     /// How it uses its members.
     pub mode: TeamMode,
-    /// Their names.
+    /// Names of the members.
     pub members: Vec<String>,
-    /// What its code costs.
+    /// CPU costs.
     pub costs: TeamCosts,
 }
 
-/// A member, and where its queues begin among the team's.
+/// A member, and the index of its first queues among the team's.
 struct Member {
-    /// The device; once that has gone, the last one.
+    /// The device; keeps the last one if it is removed.
     device: RefCell<Rc<dyn PacketDevice>>,
-    /// What it could do when the team was made.
+    /// Its limits when the team was created.
     limits: NetLimits,
-    /// Where it is, which may be another node when it comes back.
+    /// Its node, which may differ when it comes back.
     node: Cell<Option<Node>>,
     first_tx: u16,
     first_rx: u16,
-    /// The way back to the team.
+    /// The member's upper device, which passes packets to the team.
     port: Rc<Port>,
 }
 
@@ -95,15 +95,15 @@ impl Member {
     }
 }
 
-/// What a member hands things to.
+/// Upper device of a member.
 struct Port {
     team: Weak<Team>,
     number: usize,
-    /// The hash of the packet that came last in this poll.
+    /// Hash of the last packet in this poll.
     last: Cell<Option<u32>>,
 }
 
-/// A network device that hands its packets to others.
+/// A network device that passes its packets to its members.
 pub struct Team {
     me: Weak<Self>,
     kernel: Rc<dyn Kernel>,
@@ -112,15 +112,15 @@ pub struct Team {
     members: Vec<Member>,
     core: RefCell<Option<Rc<dyn NetCore>>>,
     is_open: Cell<bool>,
-    flows: Flows,
+    flows: SteeredFlows,
 }
 
 impl Team {
-    /// Makes a team of devices that there are, and announces it as a device of its own.
+    /// Creates a team of existing devices and registers it.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if there is no such member, [`Error::Busy`] if one is another team's, [`Error::Invalid`] if there
-    /// are none, or the members of an octo team do not share an address.
+    /// [`Error::NoDevice`] if a member does not exist, [`Error::Busy`] if one belongs to another team,
+    /// [`Error::Invalid`] if there are none, or if the members of an octo team have different addresses.
     pub fn create(kernel: Rc<dyn Kernel>, params: TeamParams) -> Result<Rc<Self>, Error> {
         let devices: Option<Vec<_>> = params.members.iter().map(|name| kernel.packet_device(name)).collect();
         let devices = devices.ok_or(Error::NoDevice)?;
@@ -147,7 +147,7 @@ impl Team {
                 members,
                 core: RefCell::new(None),
                 is_open: Cell::new(false),
-                flows: Flows::default(),
+                flows: SteeredFlows::default(),
             }
         });
         taken?;
@@ -156,17 +156,17 @@ impl Team {
         Ok(team)
     }
 
-    /// Whether a device of that name is a member, or was when the team was made.
+    /// Whether a device of this name is, or was at creation, a member.
     pub fn has_member(&self, name: &str) -> bool {
         self.params.members.iter().any(|member| member == name)
     }
 
-    /// Takes a member's device again that had gone and has come back, and opens it if the team is open. Its flow rules went with it,
-    /// and are made anew.
+    /// Adds a member's device again after it was removed and came back. Opens it if the team is open, and recreates
+    /// its flow rules, which were lost.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if there is no such device or member, [`Error::Invalid`] if it is another one than before,
-    /// [`Error::Busy`] if another team has it; what opening it says.
+    /// [`Error::NoDevice`] if there is no such device or member, [`Error::Invalid`] if it differs from the previous
+    /// device, [`Error::Busy`] if another team has it, or the error from opening it.
     pub async fn take_back(&self, cpu: &Cpu, name: &str) -> Result<(), Error> {
         let number = self.params.members.iter().position(|member| member == name).ok_or(Error::NoDevice)?;
         let device = self.kernel.packet_device(name).ok_or(Error::NoDevice)?;
@@ -191,7 +191,7 @@ impl Team {
         self.core.borrow().clone()
     }
 
-    /// The member to use on a core: a usable one of the core's node, or any.
+    /// The member for a core: a usable one on the core's node, or any.
     fn member_for(&self, cpu: CpuId) -> Option<usize> {
         let node = Some(self.kernel.node_of(cpu));
         let is_near = |member: &Member| member.is_usable() && member.node.get() == node;
@@ -199,17 +199,17 @@ impl Team {
         near.or_else(|| self.members.iter().position(Member::is_usable))
     }
 
-    /// The member and its queue that a sending queue of the team stands for.
+    /// Member and queue behind a TX queue of the team.
     fn tx_place(&self, queue: u16) -> (usize, u16) {
         place(&self.members, queue, |member| member.first_tx)
     }
 
-    /// The same of a receiving queue.
+    /// Member and queue behind an RX queue of the team.
     fn rx_place(&self, queue: u16) -> (usize, u16) {
         place(&self.members, queue, |member| member.first_rx)
     }
 
-    /// The driver of a receiving queue of the team, and the queue's number there.
+    /// Driver and queue behind an RX queue of the team.
     fn receiver(&self, queue: u16) -> Option<(Rc<dyn NetDriver>, u16)> {
         let (member, own) = self.rx_place(queue);
         Some((self.members[member].driver()?, own))
@@ -226,7 +226,7 @@ impl Team {
         usable.get(hash as usize % usable.len().max(1)).copied()
     }
 
-    /// The way a packet for a queue takes, and whether that is the queue's own.
+    /// Member and queue that a packet takes, and whether that is the team queue's own.
     fn way(&self, cpu: &Cpu, queue: u16, packet: &Packet) -> Option<(usize, u16, bool)> {
         match self.params.mode {
             TeamMode::Bond => self.member_of_flow(cpu, packet).map(|member| (member, queue, true)),
@@ -242,7 +242,7 @@ impl Team {
         }
     }
 
-    /// The team's number of a member's sending queue.
+    /// The team's number of a member's TX queue.
     fn tx_number(&self, member: usize, queue: u16) -> u16 {
         match self.params.mode {
             TeamMode::Octo => self.members[member].first_tx + queue,
@@ -250,7 +250,7 @@ impl Team {
         }
     }
 
-    /// Lets go on whatever waits for members that are down: their queues hold nothing.
+    /// Wakes everything that waits for members that are down: their queues are empty.
     fn pass_over_dead(&self, cpu: &Cpu, core: &dyn NetCore) {
         for (number, member) in self.members.iter().enumerate().filter(|(_, member)| !member.is_usable()) {
             for queue in 0..member.limits.rx_queues {
@@ -267,13 +267,13 @@ impl Team {
     }
 }
 
-/// The member of a team's queue and the queue's number there.
+/// The member of a team's queue, and the queue's number there.
 fn place(members: &[Member], queue: u16, first: impl Fn(&Member) -> u16) -> (usize, u16) {
     let member = members.iter().rposition(|member| first(member) <= queue).unwrap_or(0);
     (member, queue - first(&members[member]))
 }
 
-/// What a team of these is, if they can be one.
+/// The combined limits of these members, if they can form a team.
 fn common(params: &TeamParams, members: &[Rc<dyn PacketDevice>]) -> Option<NetLimits> {
     let all: Vec<NetLimits> = members.iter().map(|member| member.limits()).collect();
     let first = all.first()?;
@@ -299,7 +299,7 @@ fn common(params: &TeamParams, members: &[Rc<dyn PacketDevice>]) -> Option<NetLi
         tx_queues: if is_octo { queues.sum() } else { queues.min()? },
         rx_queues: all.iter().map(|limits| limits.rx_queues).sum(),
         max_mtu: all.iter().map(|limits| limits.max_mtu).min()?,
-        // The functions of one card share its port.
+        // Functions of one card share its port.
         speed: BitRate::from_bits_per_s(if is_octo { speeds.max()? } else { speeds.sum() }),
         features,
         node: None,
@@ -354,7 +354,7 @@ impl NetDriver for Team {
         let bytes = packet.length();
         self.members[member].device().send_directly(cpu, own, packet, more && is_usual)?;
         if !is_usual && let Some(core) = self.core() {
-            // Another queue will tell of it, which was not given it.
+            // The completion is reported for another queue, which never saw this packet.
             core.sent(cpu, queue, 1, bytes.into());
         }
         Ok(())
@@ -386,11 +386,8 @@ impl NetDriver for Team {
                 sum.lost += own.lost;
                 sum.refused += own.refused;
                 sum.resets += own.resets;
-                sum.lines += own.lines;
-                sum.no_lines += own.no_lines;
-                sum.too_long += own.too_long;
-                sum.lines_dropped += own.lines_dropped;
-                sum.lines_missing += own.lines_missing;
+                sum.dropped += own.dropped;
+                add_own_counters(&mut sum.own, &own.own);
             }
             sum
         })
@@ -407,7 +404,7 @@ impl NetDriver for Team {
                 sum.rx_length_errors += own.rx_length_errors;
                 sum.rx_filtered += own.rx_filtered;
                 sum.rx_no_queue += own.rx_no_queue;
-                sum.line_waits += own.line_waits;
+                add_own_counters(&mut sum.own, &own.own);
             }
             sum
         })
@@ -444,11 +441,11 @@ impl NetDriver for Team {
             let driver = self.members[member].driver().ok_or(Error::NoDevice)?;
             driver.set_address(cpu, mac, Some(own))?;
         }
-        // The others give it up last: there is no time at which nobody takes its frames.
+        // Other members release the address last, so that some member always accepts its frames.
         let others =
             (0..self.members.len()).filter(|&member| Some(member) != place.map(|(member, _)| member));
         for driver in others.filter_map(|member| self.members[member].driver()) {
-            // One that never had it has nothing to give up.
+            // A member that never had the address has nothing to release.
             let _ = driver.set_address(cpu, mac, None);
         }
         Ok(())
@@ -520,7 +517,7 @@ impl NetUpper for Port {
             return packet.release(cpu);
         };
         let _part = cpu.book(Part::Driver);
-        // A member has joined what came of a flow in a poll before a team sees it (Linux: GRO is the member's).
+        // Members coalesce a flow's packets of one poll before the team sees them (Linux: members do GRO).
         if self.last.replace(Some(packet.hash)) != Some(packet.hash) {
             cpu.work(team.params.costs.receive);
         }

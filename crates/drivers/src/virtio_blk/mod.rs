@@ -1,4 +1,4 @@
-//! The driver of virtio's block device, in a guest.
+//! Guest driver of virtio's block device.
 
 use std::rc::{Rc, Weak};
 
@@ -17,25 +17,24 @@ use wire::virtio::{BlockHeader, Descriptor};
 use crate::virtio_ring::DriverRing;
 
 costs! {
-    /// What the driver's code costs, in cycles; its loads and stores cost by themselves, and what leaving the guest costs is the
-    /// hypervisor's.
+    /// CPU costs in cycles. Loads and stores are charged separately; exits are charged by the hypervisor.
     VirtioBlkCosts in "virtio_blk_cost" {
         /// To put a request into the ring.
         submit,
-        /// To end one.
+        /// To complete a request.
         complete,
         /// The interrupt handler.
         handler,
     }
 }
 
-/// Entries of the ring (QEMU's default).
+/// Ring entries (QEMU's default).
 const ENTRIES: u16 = 256;
-/// Requests at once.
+/// Most requests in flight.
 const TAGS: u16 = 128;
-/// Most pieces of memory in a request: header and answer have a place each.
+/// Most data segments of a request; header and status take one descriptor each.
 const MOST_SEGMENTS: u16 = 126;
-/// Bytes of a request's header and, behind it, its answer.
+/// Bytes of a request's header plus its status.
 const PLACE: u64 = 32;
 const _: () = assert!(PLACE * TAGS as u64 <= PAGE);
 
@@ -44,16 +43,16 @@ pub struct VirtioBlk {
     disk: Rc<dyn VirtualDisk>,
     costs: VirtioBlkCosts,
     ring: DriverRing<BlockRequest>,
-    /// Headers and answers, by tag.
+    /// Headers and status bytes, by tag.
     places: Pages,
     tags: Rc<TagSet>,
 }
 
 impl VirtioBlk {
-    /// Makes the ring, gives it to the hypervisor, and announces the block device: gives its name.
+    /// Creates the ring, passes it to the hypervisor and registers the block device. Returns its name.
     ///
     /// # Errors
-    /// [`Error::NoMemory`], and as of [`VirtualDisk`].
+    /// [`Error::NoMemory`], or an error of [`VirtualDisk`].
     pub async fn probe(
         kernel: &Rc<dyn Kernel>,
         cpu: &Cpu,
@@ -78,7 +77,7 @@ impl VirtioBlk {
         Ok(kernel.register_block(own))
     }
 
-    /// Where a request's header is; its answer is behind.
+    /// Address of a request's header; its status follows.
     fn place(&self, tag: u16) -> PhysAddr {
         self.places.start + u64::from(tag) * PLACE
     }
@@ -118,7 +117,7 @@ impl BlockDriver for VirtioBlk {
             write_cache: false,
             discard: false,
             write_zeroes: false,
-            // The hypervisor answers for the drive.
+            // The hypervisor handles timeouts of the drive.
             timeout: Duration::ZERO,
         }
     }
@@ -162,6 +161,6 @@ impl BlockDriver for VirtioBlk {
         }
     }
 
-    /// The drive below has time limits of its own.
+    /// The physical drive has its own timeouts.
     fn timed_out(self: Rc<Self>, _: &Cpu, _: u16, _: u16) {}
 }

@@ -1,4 +1,4 @@
-//! Where received packets lie: halves of pages, which come back when their packets have been consumed.
+//! RX buffers: half pages, which are reused when their packets have been consumed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -9,19 +9,19 @@ use platform::memory::{PAGE, Pages, PhysAddr, Policy};
 use platform::net::{Fragment, Packet, PacketOwner};
 use wire::virtio::NetHeader;
 
-/// Bytes of a buffer: a frame with the header before it.
+/// Bytes of a buffer, for a frame and the virtio header before it.
 pub(super) const BUFFER: u64 = 2048;
 
-/// The buffers of a receiving ring.
+/// Buffers of an RX ring.
 pub(super) struct Buffers {
     me: Weak<Self>,
     kernel: Rc<dyn Kernel>,
     pages: RefCell<Vec<Pages>>,
-    /// The warmest last.
+    /// Free buffers, the most recently used last.
     free: RefCell<Vec<PhysAddr>>,
     out: Cell<usize>,
     closed: Cell<bool>,
-    /// Lists of fragments for the next packets.
+    /// Empty fragment lists for reuse.
     lists: RefCell<Vec<Vec<Fragment>>>,
 }
 
@@ -38,7 +38,7 @@ impl Buffers {
         })
     }
 
-    /// A buffer; none if memory has run out.
+    /// Takes a buffer; `None` if memory has run out.
     pub fn take(&self, cpu: &Cpu) -> Option<PhysAddr> {
         if self.free.borrow().is_empty() {
             let pages = self.kernel.alloc_pages(cpu, 0, Policy::Local).ok()?;
@@ -49,13 +49,13 @@ impl Buffers {
         self.free.borrow_mut().pop()
     }
 
-    /// A buffer comes back.
+    /// Returns a buffer.
     pub fn give(&self, buffer: PhysAddr) {
         self.out.set(self.out.get() - 1);
         self.free.borrow_mut().push(buffer);
     }
 
-    /// The packet of so many bytes that lies in a buffer.
+    /// Makes a packet of the `length` bytes in a buffer.
     pub fn packet(&self, buffer: PhysAddr, length: u32) -> Packet {
         let mut fragments = self.lists.borrow_mut().pop().unwrap_or_default();
         fragments.push(Fragment { pages: None, at: buffer + NetHeader::LEN as u64, length });
@@ -63,7 +63,7 @@ impl Buffers {
         Packet { fragments, owner, ..Packet::default() }
     }
 
-    /// The ring is no more: memory is given back, when all of it has come back.
+    /// The ring is closed: frees each page once all its buffers are back.
     pub fn close(&self, cpu: &Cpu) {
         self.closed.set(true);
         if self.out.get() == 0 {

@@ -1,11 +1,11 @@
-//! The driver of virtio's network device, in a guest.
+//! Guest driver of virtio's network device.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod` | the device: opening, sending, receiving by interrupts and polling |
-//! | `buffers` | where received packets lie |
+//! | `mod` | the device: open, transmit, receive by interrupt and polling |
+//! | `buffers` | RX buffers |
 //!
-//! A program can take the device for itself and poll it, as DPDK's driver does: see [`PollDevice`].
+//! A program can also take the device exclusively and poll it, as DPDK's driver does: see [`PollDevice`].
 
 mod buffers;
 
@@ -29,18 +29,17 @@ use crate::virtio_ring::DriverRing;
 use buffers::Buffers;
 
 costs! {
-    /// What the driver's code costs, in cycles; its loads and stores cost by themselves, and what leaving the guest costs is the
-    /// hypervisor's.
+    /// CPU costs in cycles. Loads and stores are charged separately; exits are charged by the hypervisor.
     VirtioNetCosts in "virtio_net_cost" {
         /// To put a packet into the ring.
         send,
-        /// To let go of a sent packet.
+        /// To free a sent packet.
         sent,
-        /// To make a packet of a filled buffer.
+        /// To build a packet from a filled buffer.
         received,
-        /// To give a buffer to the device.
+        /// To post a buffer to the device.
         refill,
-        /// A poll apart from its packets.
+        /// A poll, without its packets.
         poll,
         /// The interrupt handler.
         handler,
@@ -49,20 +48,20 @@ costs! {
 
 /// Entries of each ring (QEMU's default).
 const ENTRIES: u16 = 256;
-/// Most fragments of a packet (Linux: `MAX_SKB_FRAGS` and its head).
+/// Most fragments of a packet (Linux: `MAX_SKB_FRAGS` plus its head).
 const MOST_FRAGMENTS: u16 = 18;
-/// Packets that are dealt with before the simulation catches up.
+/// Packets handled between syncs with the simulation clock.
 const TURN: usize = 4;
 
-/// A packet in the ring of sending, and the place of its header.
+/// A packet in the TX ring, and the index of its header.
 type Sending = (Packet, u16);
 
-/// Both rings, while it is open.
-struct Rings {
+/// Both rings, while the device is open.
+struct VirtioRings {
     receive: DriverRing<PhysAddr>,
     send: DriverRing<Sending>,
     buffers: Rc<Buffers>,
-    /// Headers of packets to send, by place.
+    /// Headers of packets to send, by slot.
     headers: Pages,
     free_headers: RefCell<Vec<u16>>,
 }
@@ -73,22 +72,22 @@ pub struct VirtioNet {
     kernel: Rc<dyn Kernel>,
     nic: Rc<dyn VirtualNic>,
     costs: VirtioNetCosts,
-    rings: RefCell<Option<Rc<Rings>>>,
+    rings: RefCell<Option<Rc<VirtioRings>>>,
     core: RefCell<Option<Rc<dyn NetCore>>>,
     napi: RefCell<Option<NapiHandle>>,
-    /// A packet was refused for want of room.
+    /// A packet was refused for lack of room.
     stopped: Cell<bool>,
-    /// A program polls it.
+    /// A program polls the device.
     polled: Cell<bool>,
     has_irq: Cell<bool>,
 }
 
 impl VirtioNet {
-    /// Announces a virtual NIC as a network device, and as a file for programs that poll it.
+    /// Registers a virtual NIC as a network device, and as a file for programs that poll it.
     pub fn new(kernel: Rc<dyn Kernel>, nic: Rc<dyn VirtualNic>, costs: VirtioNetCosts) -> Rc<Self> {
         let device = Rc::new_cyclic(|me| Self {
             me: me.clone(),
-            napi: RefCell::new(Some(kernel.napi(Rc::new(Poll(me.clone()))))),
+            napi: RefCell::new(Some(kernel.napi(Rc::new(VirtioNapi(me.clone()))))),
             kernel,
             nic,
             costs,
@@ -108,17 +107,17 @@ impl VirtioNet {
         self.core.borrow().clone()
     }
 
-    fn rings(&self) -> Option<Rc<Rings>> {
+    fn rings(&self) -> Option<Rc<VirtioRings>> {
         self.rings.borrow().clone()
     }
 
-    /// Makes the rings and gives them to the hypervisor.
+    /// Creates the rings and passes them to the hypervisor.
     async fn start(&self, cpu: &Cpu, interrupts: bool) -> Result<(), Error> {
         if self.rings.borrow().is_some() {
             return Ok(());
         }
         let headers = self.kernel.alloc_pages(cpu, 1, Policy::Local)?;
-        let rings = Rc::new(Rings {
+        let rings = Rc::new(VirtioRings {
             receive: DriverRing::new(cpu, &self.kernel, ENTRIES)?,
             send: DriverRing::new(cpu, &self.kernel, ENTRIES)?,
             buffers: Buffers::new(Rc::clone(&self.kernel)),
@@ -166,8 +165,8 @@ impl VirtioNet {
         }
     }
 
-    /// Gives the device buffers for as long as there are any and room for them.
-    fn refill(&self, cpu: &Cpu, rings: &Rings) {
+    /// Posts buffers while there are any and the ring has room.
+    fn refill(&self, cpu: &Cpu, rings: &VirtioRings) {
         while rings.receive.room() > 0 {
             let Some(buffer) = rings.buffers.take(cpu) else { break };
             cpu.work(self.costs.refill);
@@ -178,7 +177,7 @@ impl VirtioNet {
     }
 
     /// The next received packet.
-    fn next(&self, cpu: &Cpu, rings: &Rings) -> Option<Packet> {
+    fn next(&self, cpu: &Cpu, rings: &VirtioRings) -> Option<Packet> {
         let (buffer, length) = rings.receive.take(cpu)?;
         cpu.work(self.costs.received);
         let mut header = [0; NetHeader::LEN];
@@ -186,7 +185,7 @@ impl VirtioNet {
         let length = length.saturating_sub(NetHeader::LEN as u32);
         let mut packet = rings.buffers.packet(buffer, length);
         let Ok(header) = NetHeader::parse(&header) else { return Some(packet) };
-        // What a guest of the same host has sent has been on no wire: nothing can have happened to it.
+        // Packets from a guest of the same host were never on a wire, so their checksums are trusted.
         if header.flags & (NetHeader::DATA_VALID | NetHeader::NEEDS_CHECKSUM) != 0 {
             packet.checksum = Checksum::Good;
         }
@@ -200,7 +199,7 @@ impl VirtioNet {
         Some(packet)
     }
 
-    fn put(&self, cpu: &Cpu, rings: &Rings, packet: Packet) -> Result<(), Packet> {
+    fn put(&self, cpu: &Cpu, rings: &VirtioRings, packet: Packet) -> Result<(), Packet> {
         let pieces = packet.fragments.len() + 1;
         let place = if rings.send.room() < pieces { None } else { rings.free_headers.borrow_mut().pop() };
         let Some(place) = place else { return Err(packet) };
@@ -223,14 +222,14 @@ impl VirtioNet {
         Ok(())
     }
 
-    fn tell(&self, cpu: &Cpu, rings: &Rings) {
+    fn tell(&self, cpu: &Cpu, rings: &VirtioRings) {
         if rings.send.publish(cpu) {
             self.nic.notify(cpu);
         }
     }
 
-    /// Lets go of what was sent; gives packets and bytes.
-    fn reap(&self, cpu: &Cpu, rings: &Rings) -> (u32, u64) {
+    /// Frees sent packets, and returns their number and bytes.
+    fn reap(&self, cpu: &Cpu, rings: &VirtioRings) -> (u32, u64) {
         let (mut packets, mut bytes) = (0, 0);
         while let Some(((packet, place), _)) = rings.send.take(cpu) {
             cpu.work(self.costs.sent);
@@ -283,7 +282,7 @@ impl VirtioNet {
         if napi.complete(cpu) {
             self.set_interrupts(cpu, true);
             cpu.sync().await;
-            // What came before the hypervisor could see that it is to interrupt.
+            // Packets may have arrived before the hypervisor saw that interrupts are on.
             if rings.receive.has_used(cpu) || rings.send.has_used(cpu) {
                 self.set_interrupts(cpu, false);
                 napi.schedule(cpu);
@@ -293,14 +292,14 @@ impl VirtioNet {
     }
 }
 
-/// Bytes of a header's place.
+/// Bytes of a header's slot.
 const HEADER_PLACE: u64 = 16;
 const _: () = assert!(HEADER_PLACE * ENTRIES as u64 <= 2 * PAGE);
 
-/// What the kernel polls.
-struct Poll(Weak<VirtioNet>);
+/// The device as the kernel polls it.
+struct VirtioNapi(Weak<VirtioNet>);
 
-impl Napi for Poll {
+impl Napi for VirtioNapi {
     fn poll<'a>(&'a self, cpu: &'a Cpu, budget: usize) -> Async<'a, usize> {
         Box::pin(async move {
             match self.0.upgrade() {
@@ -319,7 +318,7 @@ impl NetDriver for VirtioNet {
             tx_queues: 1,
             rx_queues: 1,
             max_mtu: 1500,
-            // What it says of itself; nothing holds packets to it.
+            // Nominal speed; nothing limits packets to it.
             speed: BitRate::gbit_per_s(10),
             features: self.features(),
             node: None,

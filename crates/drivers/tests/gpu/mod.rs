@@ -15,7 +15,7 @@ use platform::cpu::CpuId;
 use platform::gpu::GpuFile;
 use platform::kernel::TaskParams;
 use units::{Bytes, Duration};
-use wire::gpu::{Command, Entry};
+use wire::gpu::{Entry, GpuCommand};
 use wire::pcie::{Generation, Width};
 
 use crate::ground::board::{self, Board};
@@ -63,7 +63,7 @@ impl Machine {
             let context = file.open(&cpu).unwrap();
             for _ in 0..channels {
                 let channel = context.channel(&cpu, 1).unwrap();
-                cpu.store(channel.commands, &[0; Command::BYTES]);
+                cpu.store(channel.commands, &[0; GpuCommand::BYTES]);
                 let place = channel.commands_at;
                 let entry = Entry { window: place.window, count: 1, offset: place.offset as u32 };
                 cpu.store(channel.ring, &entry.emit());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use devices::nvme::{Fault, FaultKind};
-use drivers::nvme::State;
+use drivers::nvme::ControllerState;
 use kernel::DmaMode;
 use platform::Error;
 use platform::block::{BlockOp, Segment};
@@ -84,7 +84,7 @@ fn what_an_abort_does_not_help_a_reset_does() {
         let counters = machine.controller().counters();
         assert_eq!(counters.resets, 1, "{kind:?} {counters:?}");
         assert_eq!(counters.unknown_completions, u64::from(kind == FaultKind::WrongId), "{kind:?}");
-        assert_eq!(machine.controller().state(), State::Live);
+        assert_eq!(machine.controller().state(), ControllerState::Live);
     }
 }
 
@@ -231,7 +231,7 @@ fn a_controller_that_will_not_stop_reaches_no_memory_that_was_its() {
     });
     assert!(results.iter().all(Result::is_err), "{results:?}");
     machine.settle();
-    assert_eq!((machine.controller().state(), machine.is_master()), (State::Dead, false));
+    assert_eq!((machine.controller().state(), machine.is_master()), (ControllerState::Dead, false));
     assert_eq!((machine.kernel.iommu_faults(), machine.mapped()), (Vec::new(), 0));
 }
 
@@ -296,12 +296,12 @@ proptest! {
         let counters = controller.dma_counters();
         prop_assert_eq!(counters.maps, counters.unmaps);
         if removed_after.is_some() {
-            prop_assert_eq!((controller.state(), counters.live()), (State::Dead, 0));
+            prop_assert_eq!((controller.state(), counters.live()), (ControllerState::Dead, 0));
             // Its name is free when nobody knows it any more.
             drop((controller, file));
             machine.plug(true);
         } else {
-            prop_assert_eq!(controller.state(), State::Live, "{:?}", machine.kernel.log());
+            prop_assert_eq!(controller.state(), ControllerState::Live, "{:?}", machine.kernel.log());
         }
         let memory = vec![Segment { at, length: 4096 }];
         prop_assert_eq!(machine.direct(0, BlockOp::Read, 0, memory, 4096), Ok(()));

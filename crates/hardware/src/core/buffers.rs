@@ -12,7 +12,7 @@ const MOST_FILLS: usize = 32;
 
 /// What a buffer does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum BufferState {
     /// It collects.
     Open,
     /// It has bytes that the root complex has not taken.
@@ -31,7 +31,7 @@ pub(super) struct Buffer {
     pub bytes: [u8; LINE as usize],
     /// Bytes that have been stored and not sent.
     pub mask: u64,
-    pub state: State,
+    pub state: BufferState,
     /// A direct store's: it takes no other store.
     pub direct: bool,
     /// Place in the order in which buffers were told to leave.
@@ -93,14 +93,14 @@ impl Buffers {
 
     /// Frees what has been accepted or fetched by `now`.
     pub fn settle(&mut self, now: Time) {
-        self.held.retain(|buffer| !matches!(buffer.state, State::Gone(at) if at <= now));
+        self.held.retain(|buffer| !matches!(buffer.state, BufferState::Gone(at) if at <= now));
         self.fills.retain(|&(_, end)| end > now);
     }
 
     /// When buffers will be free, of those of which it is known.
     fn known_ends(&self) -> impl Iterator<Item = Time> + '_ {
         let gone = self.held.iter().filter_map(|buffer| match buffer.state {
-            State::Gone(at) => Some(at),
+            BufferState::Gone(at) => Some(at),
             _ => None,
         });
         gone.chain(self.fills.iter().map(|fill| fill.1))
@@ -119,7 +119,7 @@ impl Buffers {
     /// When each buffer is free that is not combining or waiting to leave, for lines that are missed at `when`; `None` if
     /// all do that.
     pub fn for_fills(&self, when: Time) -> Option<FillBuffers> {
-        let stays = |buffer: &&Buffer| !matches!(buffer.state, State::Gone(_));
+        let stays = |buffer: &&Buffer| !matches!(buffer.state, BufferState::Gone(_));
         let staying = self.held.iter().filter(stays).count();
         let most = self.fill_buffers.checked_sub(staying).filter(|&most| most > 0)?;
         let mut ends = [when; MOST + MOST_FILLS];
@@ -150,7 +150,7 @@ impl Buffers {
             port,
             bytes,
             mask: 0,
-            state: State::Open,
+            state: BufferState::Open,
             direct: false,
             order: 0,
             passed: 0,
@@ -163,9 +163,9 @@ impl Buffers {
     /// Lets a line leave if it is being combined. Whether it was.
     pub fn evict(&mut self, line: u64) -> bool {
         let next = self.leaving + 1;
-        let open = self.held.iter_mut().find(|b| b.line == line && b.state == State::Open);
+        let open = self.held.iter_mut().find(|b| b.line == line && b.state == BufferState::Open);
         let Some(buffer) = open else { return false };
-        buffer.state = State::Leaving;
+        buffer.state = BufferState::Leaving;
         buffer.order = next;
         self.leaving = next;
         true
@@ -174,10 +174,10 @@ impl Buffers {
     /// Lets every line leave. How many there were.
     pub fn evict_all(&mut self) -> u64 {
         let mut count = 0;
-        for buffer in self.held.iter_mut().filter(|buffer| buffer.state == State::Open) {
+        for buffer in self.held.iter_mut().filter(|buffer| buffer.state == BufferState::Open) {
             self.leaving += 1;
             count += 1;
-            buffer.state = State::Leaving;
+            buffer.state = BufferState::Leaving;
             buffer.order = self.leaving;
         }
         count
@@ -185,7 +185,7 @@ impl Buffers {
 
     /// Lets some line leave to make room, unless one is leaving already. Whether it did.
     pub fn press(&mut self) -> bool {
-        if self.held.iter().any(|buffer| buffer.state != State::Open) || self.held.is_empty() {
+        if self.held.iter().any(|buffer| buffer.state != BufferState::Open) || self.held.is_empty() {
             return false;
         }
         let victim = self.rng.below(self.held.len() as u64) as usize;
@@ -195,12 +195,12 @@ impl Buffers {
 
     /// Whether lines wait to leave.
     pub fn any_leaving(&self) -> bool {
-        self.held.iter().any(|buffer| buffer.state == State::Leaving)
+        self.held.iter().any(|buffer| buffer.state == BufferState::Leaving)
     }
 
     /// The ports that lines wait to leave through.
     pub fn leaving_ports(&self) -> impl Iterator<Item = u8> + '_ {
-        self.held.iter().filter(|buffer| buffer.state == State::Leaving).map(|buffer| buffer.port)
+        self.held.iter().filter(|buffer| buffer.state == BufferState::Leaving).map(|buffer| buffer.port)
     }
 
     /// Chooses one of the lines that wait to leave and whose port has room. Where any may leave, the one told first does so
@@ -209,7 +209,7 @@ impl Buffers {
         let mut candidates = 0;
         let (mut oldest, mut drawn) = (None::<usize>, None);
         for (index, buffer) in self.held.iter().enumerate() {
-            if buffer.state != State::Leaving || !has_room(buffer.port) {
+            if buffer.state != BufferState::Leaving || !has_room(buffer.port) {
                 continue;
             }
             candidates += 1;
@@ -239,14 +239,14 @@ impl Buffers {
         let buffer = &mut self.held[index];
         let last = buffer.mask == 0;
         if last {
-            buffer.state = State::Gone(accepted);
+            buffer.state = BufferState::Gone(accepted);
         }
         last
     }
 
     /// Notes that the last bytes of a line have left: whether one told to leave later went before it.
     pub fn left(&mut self, order: u64) -> bool {
-        let passes = |buffer: &&mut Buffer| buffer.state == State::Leaving && buffer.order < order;
+        let passes = |buffer: &&mut Buffer| buffer.state == BufferState::Leaving && buffer.order < order;
         self.held.iter_mut().filter(passes).for_each(|buffer| buffer.passed += 1);
         let overtaken = order < self.last_gone;
         self.last_gone = self.last_gone.max(order);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use engine::{Completer, Completion, Rng, Trace, oneshot};
 use units::{Duration, Time};
 
-use super::buffers::{Buffers, State};
+use super::buffers::{BufferState, Buffers};
 use super::fills::FillBuffers;
 use super::pieces::{LINE, request, span};
 use super::{StoreCounters, StoreParams};
@@ -49,7 +49,7 @@ pub struct LinePassed {
 
 /// What is to be done for an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum StoreKind {
     Uncached,
     Combining,
     Direct,
@@ -61,11 +61,11 @@ enum Kind {
 
 /// A line's share of what the core stored, or a barrier.
 #[derive(Clone, Debug)]
-struct Entry {
+struct StoreEntry {
     /// Counts what the core has executed.
     number: u64,
     when: Time,
-    kind: Kind,
+    kind: StoreKind,
     port: u8,
     line: u64,
     mask: u64,
@@ -74,10 +74,10 @@ struct Entry {
     stores: u16,
 }
 
-impl Entry {
+impl StoreEntry {
     /// Whether the core's ordinary stores after it are seen after it (SDM volume 3, 8.2.2: all stores but combining ones).
     const fn orders(&self) -> bool {
-        matches!(self.kind, Kind::Uncached | Kind::Barrier | Kind::Follow)
+        matches!(self.kind, StoreKind::Uncached | StoreKind::Barrier | StoreKind::Follow)
     }
 }
 
@@ -129,7 +129,7 @@ pub(crate) enum Step {
 /// A core's way of storing to devices.
 pub struct StoreUnit {
     params: StoreParams,
-    queue: VecDeque<Entry>,
+    queue: VecDeque<StoreEntry>,
     /// Stores, flushes and barriers so far.
     entered: u64,
     /// Entries of other cores that wait for what is before a mark here.
@@ -276,18 +276,18 @@ impl StoreUnit {
     pub(crate) fn accepted_before(&self, mark: StoreMark, way: impl Fn(u8) -> Duration) -> Time {
         let mut last = self.uncached.filter(|_| self.last_uncached < mark.0).unwrap_or(Time::ZERO);
         // An entry at the front whose mask is empty is the uncached store that is under way.
-        let under_way = |entry: &&Entry| entry.kind == Kind::Uncached && entry.mask == 0;
+        let under_way = |entry: &&StoreEntry| entry.kind == StoreKind::Uncached && entry.mask == 0;
         // A barrier without a line to drive out waits for nothing.
         let mut lines = !self.buffers.is_empty();
         for entry in self.queue.iter().filter(|entry| !under_way(entry)) {
-            lines |= matches!(entry.kind, Kind::Combining | Kind::Direct);
+            lines |= matches!(entry.kind, StoreKind::Combining | StoreKind::Direct);
             if entry.number >= mark.0 || !entry.orders() {
                 continue;
             }
             last = last.max(entry.when);
             last += match entry.kind {
-                Kind::Uncached => self.params.uncached_latency + way(entry.port),
-                Kind::Barrier if std::mem::take(&mut lines) => self.params.accept_latency,
+                StoreKind::Uncached => self.params.uncached_latency + way(entry.port),
+                StoreKind::Barrier if std::mem::take(&mut lines) => self.params.accept_latency,
                 _ => Duration::ZERO,
             };
         }
@@ -312,10 +312,10 @@ impl StoreUnit {
     /// From `when` on, waits for another core; gives the number of the entry that does.
     pub(crate) fn follow(&mut self, when: Time) -> u64 {
         let number = self.entered;
-        self.enter(Entry {
+        self.enter(StoreEntry {
             number,
             when,
-            kind: Kind::Follow,
+            kind: StoreKind::Follow,
             port: 0,
             line: 0,
             mask: 1,
@@ -332,7 +332,7 @@ impl StoreUnit {
         }
     }
 
-    fn enter(&mut self, entry: Entry) {
+    fn enter(&mut self, entry: StoreEntry) {
         self.entered += 1;
         // An interrupt may have computed up to an earlier time than what it interrupted.
         let behind = self.queue.iter().rev().take_while(|other| other.when > entry.when).count();
@@ -342,11 +342,11 @@ impl StoreUnit {
     /// Takes what the core executes at `when`, its last store of several then, for a device below `port`.
     pub(crate) fn push(&mut self, when: Time, port: u8, store: Store<'_>) {
         let (kind, address, from, width) = match store {
-            Store::Uncached(address, bytes) => (Kind::Uncached, address, bytes, LINE as u8),
-            Store::Combining { address, bytes, width } => (Kind::Combining, address, bytes, width),
-            Store::Direct(address, line) => (Kind::Direct, address, &line[..], LINE as u8),
-            Store::Flush(address) => (Kind::Flush, address, &[][..], 1),
-            Store::Barrier => (Kind::Barrier, 0, &[][..], 1),
+            Store::Uncached(address, bytes) => (StoreKind::Uncached, address, bytes, LINE as u8),
+            Store::Combining { address, bytes, width } => (StoreKind::Combining, address, bytes, width),
+            Store::Direct(address, line) => (StoreKind::Direct, address, &line[..], LINE as u8),
+            Store::Flush(address) => (StoreKind::Flush, address, &[][..], 1),
+            Store::Barrier => (StoreKind::Barrier, 0, &[][..], 1),
         };
         let start = (address % LINE) as usize;
         debug_assert!(start + from.len() <= LINE as usize, "a store lies within one line");
@@ -356,7 +356,7 @@ impl StoreUnit {
         let stores = from.len().div_ceil(usize::from(width.max(1))).max(1) as u16;
         self.counters.stores += if from.is_empty() { 0 } else { u64::from(stores) };
         let line = address - start as u64;
-        self.enter(Entry { number: self.entered, when, kind, port, line, mask, bytes, stores });
+        self.enter(StoreEntry { number: self.entered, when, kind, port, line, mask, bytes, stores });
     }
 
     /// What happens at `now`.
@@ -380,7 +380,7 @@ impl StoreUnit {
         let uncached_ready = head_waits
             && self.uncached.is_none()
             && self.buffers.is_empty()
-            && self.queue.front().is_some_and(|head| head.kind == Kind::Uncached);
+            && self.queue.front().is_some_and(|head| head.kind == StoreKind::Uncached);
         let wants_out = uncached_ready || self.buffers.any_leaving();
         let mut blocked = false;
         if wants_out && self.next_departure <= now {
@@ -396,7 +396,8 @@ impl StoreUnit {
         }
         let next_store = self.queue.front().filter(|_| !head_waits).map(|head| head.when);
         let accepted = self.uncached.filter(|_| head_waits);
-        let is_fence = |head: &&Entry| head_waits && head.kind == Kind::Barrier && self.reached > now;
+        let is_fence =
+            |head: &&StoreEntry| head_waits && head.kind == StoreKind::Barrier && self.reached > now;
         let reached = self.queue.front().filter(is_fence).map(|_| self.reached);
         let free = if head_waits { self.buffers.next_free() } else { None };
         let departure = (wants_out && !blocked).then_some(self.next_departure);
@@ -412,27 +413,27 @@ impl StoreUnit {
             }
             self.uncached = None;
             // An uncached store that left from here is done; one that passed straight through is long gone.
-            if self.queue.front().is_some_and(|head| head.kind == Kind::Uncached && head.mask == 0) {
+            if self.queue.front().is_some_and(|head| head.kind == StoreKind::Uncached && head.mask == 0) {
                 return true;
             }
         }
         let Some(head) = self.queue.front() else { return false };
         match head.kind {
-            Kind::Barrier => {
+            StoreKind::Barrier => {
                 self.counters.partial_lines += self.buffers.evict_all();
                 // An uncached store is let go when its own socket has it, but a fence waits for the far one.
                 self.buffers.is_empty() && self.reached <= now
             }
-            Kind::Uncached => {
+            StoreKind::Uncached => {
                 self.counters.partial_lines += self.buffers.evict_all();
                 false
             }
-            Kind::Flush => {
+            StoreKind::Flush => {
                 self.counters.partial_lines += u64::from(self.buffers.evict(head.line));
                 true
             }
-            Kind::Combining | Kind::Direct => self.combine(now),
-            Kind::Follow => head.mask == 0,
+            StoreKind::Combining | StoreKind::Direct => self.combine(now),
+            StoreKind::Follow => head.mask == 0,
         }
     }
 
@@ -440,10 +441,10 @@ impl StoreUnit {
     fn combine(&mut self, now: Time) -> bool {
         let Self { queue, buffers, counters, .. } = self;
         let Some(head) = queue.front() else { return false };
-        let direct = head.kind == Kind::Direct;
+        let direct = head.kind == StoreKind::Direct;
         let (line, port) = (head.line, head.port);
         let open = match buffers.find(line) {
-            Some(buffer) if buffer.state == State::Open && !direct => buffer,
+            Some(buffer) if buffer.state == BufferState::Open && !direct => buffer,
             // Bytes stored later must not arrive earlier: the line leaves first.
             Some(_) => {
                 counters.partial_lines += u64::from(buffers.evict(line));
@@ -531,7 +532,8 @@ impl StoreUnit {
 
     /// The ports that something waits to leave through.
     pub(crate) fn wanted_ports(&self) -> impl Iterator<Item = u8> + '_ {
-        let uncached = self.queue.front().filter(|head| head.kind == Kind::Uncached).map(|head| head.port);
+        let uncached =
+            self.queue.front().filter(|head| head.kind == StoreKind::Uncached).map(|head| head.port);
         self.buffers.leaving_ports().chain(uncached)
     }
 }

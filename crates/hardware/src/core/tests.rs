@@ -36,13 +36,13 @@ impl WayOut for OneSocket {
     }
 }
 
-struct Bench {
+struct StoreBench {
     unit: StoreUnit,
     now: Time,
     left: Vec<Left>,
 }
 
-impl Bench {
+impl StoreBench {
     fn new(params: StoreParams) -> Self {
         let rng = Seed::new(1).component("stores");
         Self { unit: StoreUnit::new(params, rng), now: Time::ZERO, left: Vec::new() }
@@ -88,7 +88,7 @@ impl Bench {
 
 #[test]
 fn a_line_leaves_when_it_is_full_and_not_before() {
-    let mut bench = Bench::new(StoreParams::ideal());
+    let mut bench = StoreBench::new(StoreParams::ideal());
     for (n, offset) in [48, 8, 0, 40, 16, 56, 24].into_iter().enumerate() {
         bench.combine(offset, &[n as u8; 8]);
         assert!(bench.left.is_empty());
@@ -111,7 +111,7 @@ fn a_part_of_a_line_leaves_in_the_tlps_that_its_bytes_need() {
         (&[(2, 20), (40, 4)], 64, &[20, 4]),
     ];
     for (stores, chunk, expected) in cases {
-        let mut bench = Bench::new(StoreParams { partial_chunk: chunk, ..StoreParams::ideal() });
+        let mut bench = StoreBench::new(StoreParams { partial_chunk: chunk, ..StoreParams::ideal() });
         for &(offset, length) in stores {
             bench.combine(offset, &vec![1; length]);
         }
@@ -133,7 +133,7 @@ fn what_drives_a_line_out() {
         ("direct store to another line", Store::Direct(BASE + 64, &full), false),
     ];
     for (name, cause, out) in causes {
-        let mut bench = Bench::new(StoreParams::ideal());
+        let mut bench = StoreBench::new(StoreParams::ideal());
         bench.combine(0, &[1; 4]);
         bench.store(cause);
         bench.run();
@@ -144,7 +144,7 @@ fn what_drives_a_line_out() {
 
 #[test]
 fn want_of_a_buffer_drives_one_line_out() {
-    let mut bench = Bench::new(StoreParams { combining_buffers: 4, ..StoreParams::ideal() });
+    let mut bench = StoreBench::new(StoreParams { combining_buffers: 4, ..StoreParams::ideal() });
     for line in 0..4 {
         bench.combine(line * LINE, &[1; 8]);
     }
@@ -158,7 +158,7 @@ fn want_of_a_buffer_drives_one_line_out() {
 
 #[test]
 fn line_fills_take_buffers() {
-    let mut bench = Bench::new(StoreParams { fill_buffers: 4, ..StoreParams::ideal() });
+    let mut bench = StoreBench::new(StoreParams { fill_buffers: 4, ..StoreParams::ideal() });
     for n in 1..=4 {
         bench.unit.line_fill(Time::ZERO, Time::ZERO + Duration::from_ns(n * 10));
     }
@@ -171,7 +171,7 @@ fn line_fills_take_buffers() {
 #[test]
 fn full_lines_may_overtake_each_other_when_they_wait() {
     let orders = [EvictionOrder::AsTold, EvictionOrder::Any].map(|eviction_order| {
-        let mut bench = Bench::new(StoreParams { eviction_order, ..StoreParams::ideal() });
+        let mut bench = StoreBench::new(StoreParams { eviction_order, ..StoreParams::ideal() });
         for line in 0..8 {
             let store = Store::Combining { address: BASE + line * LINE, bytes: &[1; 64], width: 8 };
             bench.unit.push(bench.now, 0, store);
@@ -190,7 +190,7 @@ fn full_lines_may_overtake_each_other_when_they_wait() {
 #[test]
 fn no_line_is_passed_by_more_than_there_are_buffers() {
     for buffers in [1, 2, 10] {
-        let mut bench = Bench::new(StoreParams {
+        let mut bench = StoreBench::new(StoreParams {
             eviction_order: EvictionOrder::Any,
             combining_buffers: buffers,
             evict_interval: Duration::from_ns(1),
@@ -216,7 +216,7 @@ fn no_line_is_passed_by_more_than_there_are_buffers() {
 #[test]
 fn uncached_stores_follow_each_other_at_the_pace_of_acceptance() {
     let (uncached_latency, accept_latency) = (Duration::from_ns(100), Duration::from_ns(30));
-    let mut bench = Bench::new(StoreParams { uncached_latency, accept_latency, ..StoreParams::ideal() });
+    let mut bench = StoreBench::new(StoreParams { uncached_latency, accept_latency, ..StoreParams::ideal() });
     for n in 0..4 {
         bench.unit.push(bench.now, 0, Store::Uncached(BASE + n * 8, &[n as u8; 8]));
     }
@@ -229,7 +229,8 @@ fn uncached_stores_follow_each_other_at_the_pace_of_acceptance() {
 #[test]
 fn buffers_not_accepted_stop_stores() {
     let accept_latency = Duration::from_ns(100);
-    let mut bench = Bench::new(StoreParams { accept_latency, combining_buffers: 2, ..StoreParams::ideal() });
+    let mut bench =
+        StoreBench::new(StoreParams { accept_latency, combining_buffers: 2, ..StoreParams::ideal() });
     for line in 0..5 {
         bench.unit.push(
             bench.now,
@@ -290,7 +291,7 @@ proptest! {
         ops in prop::collection::vec(op(), 1..80),
         rooms in prop::collection::vec(any::<bool>(), 1..16),
     ) {
-        let mut bench = Bench::new(params);
+        let mut bench = StoreBench::new(params);
         // Each address gets ever greater values, so that a value says when it was stored.
         let mut last = BTreeMap::<u64, u8>::new();
         let mut next = |at: u64, n: usize| -> Vec<u8> {
@@ -350,7 +351,7 @@ proptest! {
     /// What is stored before a barrier arrives before what is stored after it.
     #[test]
     fn nothing_passes_a_barrier(params in params(), groups in prop::collection::vec(prop::collection::vec((0u64..1024, 1usize..=64), 1..20), 2..5)) {
-        let mut bench = Bench::new(params);
+        let mut bench = StoreBench::new(params);
         for (number, group) in groups.iter().enumerate() {
             for &(at, n) in group {
                 let bytes = vec![number as u8; n.min((LINE - at % LINE) as usize)];

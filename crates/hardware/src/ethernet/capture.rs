@@ -10,13 +10,13 @@ use units::{BitRate, Time};
 use wire::pcap::{Contents, Direction, InterfaceId, PcapngWriter};
 
 /// A frame that is recorded when its time comes: cables are reserved ahead of the clock.
-type Waiting = Reverse<(Time, u64, u32, bool, Vec<u8>)>;
+type WaitingFrame = Reverse<(Time, u64, u32, bool, Vec<u8>)>;
 
 /// A capture file of one or more ports, in order of time.
 pub struct Capture {
     writer: PcapngWriter<Box<dyn Write>>,
     interfaces: Vec<InterfaceId>,
-    waiting: BinaryHeap<Waiting>,
+    waiting: BinaryHeap<WaitingFrame>,
     recorded: u64,
     failed: Option<io::Error>,
 }

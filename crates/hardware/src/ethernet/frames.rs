@@ -5,7 +5,7 @@
 pub struct FrameId(u32);
 
 #[derive(Default)]
-struct Slot {
+struct FrameSlot {
     bytes: Vec<u8>,
     /// The life of its cable when it was sent: a later one lost it.
     life: u32,
@@ -14,7 +14,7 @@ struct Slot {
 /// All frames in flight.
 #[derive(Default)]
 pub struct FramePool {
-    slots: Vec<Slot>,
+    slots: Vec<FrameSlot>,
     free: Vec<u32>,
     spare: Vec<Vec<u8>>,
 }
@@ -23,7 +23,7 @@ impl FramePool {
     /// Keeps a copy of `bytes`, which were sent in the given life of their cable.
     pub fn put(&mut self, bytes: &[u8], life: u32) -> FrameId {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(FrameSlot::default());
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[index as usize];

@@ -31,7 +31,7 @@ use crate::event::Event;
 use cable::Cable;
 pub use frames::FrameId;
 use frames::FramePool;
-use switch::Switch;
+use switch::EthernetSwitch;
 
 /// A cable between two ports.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -93,7 +93,7 @@ pub struct ArrivedFrame {
 pub struct Ethernet {
     frames: FramePool,
     cables: Vec<Cable>,
-    switches: Vec<Switch>,
+    switches: Vec<EthernetSwitch>,
     /// For each device, the cable at each of its ports.
     devices: Vec<Vec<Option<CableEnd>>>,
 }
@@ -101,7 +101,7 @@ pub struct Ethernet {
 impl Ethernet {
     /// Adds a switch.
     pub fn add_switch(&mut self, params: EthernetSwitchParams) -> EthernetSwitchId {
-        self.switches.push(Switch::new(params));
+        self.switches.push(EthernetSwitch::new(params));
         EthernetSwitchId(self.switches.len() as u16 - 1)
     }
 

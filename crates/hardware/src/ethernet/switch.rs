@@ -77,7 +77,7 @@ struct Port {
 }
 
 /// A switch and what it has learned.
-pub struct Switch {
+pub struct EthernetSwitch {
     params: EthernetSwitchParams,
     ports: Vec<Port>,
     /// Only looked up, never walked.
@@ -85,7 +85,7 @@ pub struct Switch {
     counters: EthernetSwitchCounters,
 }
 
-impl Switch {
+impl EthernetSwitch {
     pub fn new(params: EthernetSwitchParams) -> Self {
         let channel = |port| params.channels.iter().position(|channel| channel.contains(&port));
         let ports =

@@ -63,12 +63,12 @@ pub(crate) struct Pipeline {
     /// Least time between two requests that are looked up again.
     retry: Duration,
     /// Requests that wait for walks, in the order of their arrival.
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingRequest>,
 }
 
 /// A request that waits for a walk, its own or another's.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct WaitingRequest {
     until: Time,
     /// How many lookups it takes.
     pieces: u32,
@@ -139,7 +139,7 @@ impl Pipeline {
         self.after(now, end, |waiting| !waiting.shares)
     }
 
-    fn after(&mut self, now: Time, end: Time, counts: impl Fn(&Waiting) -> bool) -> Time {
+    fn after(&mut self, now: Time, end: Time, counts: impl Fn(&WaitingRequest) -> bool) -> Time {
         self.forget(now);
         let before = self.waiting.iter().filter(|waiting| waiting.until >= end && counts(waiting));
         end + self.retry * before.map(|waiting| u64::from(waiting.pieces)).sum::<u64>()
@@ -157,7 +157,7 @@ impl Pipeline {
         if self.waiting.len() == self.waiting.capacity() {
             self.forget(now);
         }
-        self.waiting.push(Waiting { until, pieces, shares: self.shares });
+        self.waiting.push(WaitingRequest { until, pieces, shares: self.shares });
     }
 
     /// When the request that entered last leaves, its translation being known at `ready`.

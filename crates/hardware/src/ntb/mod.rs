@@ -23,7 +23,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use units::{Duration, Time};
-use wire::ntb::{CableAddress, Segment};
+use wire::ntb::{CableAddress, WindowSegment};
 use wire::pcie::config::{ConfigError, PcieParams};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
@@ -98,7 +98,7 @@ pub struct NtbCounters {
 /// What software has written into an adapter's tables. The registers are its one owner, crossing TLPs look at it.
 #[derive(Debug)]
 pub(crate) struct Tables {
-    pub segments: Vec<Option<Segment>>,
+    pub segments: Vec<Option<WindowSegment>>,
     pub local: Places<Bdf>,
     pub remote: Places<(u8, u8)>,
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use platform::device::{BarAccess, Device, DeviceBus, Function, FunctionIndex, PortIndex, Reset};
 use units::Duration;
-use wire::ntb::{self as regs, Segment};
+use wire::ntb::{self as regs, WindowSegment};
 use wire::pcie::config::msix::MsixLayout;
 use wire::pcie::config::{ConfigError, ConfigSpace};
 
@@ -84,7 +84,7 @@ impl NtbDevice {
             _ => {
                 if let Some((index, offset)) = place(at, regs::SEGMENT_TABLE, 16, tables.segments.len()) {
                     let target = self.targets[index];
-                    let words = tables.segments[index].map_or([target, 0], Segment::words);
+                    let words = tables.segments[index].map_or([target, 0], WindowSegment::words);
                     return half(words[(offset / 8) as usize]);
                 }
                 if let Some((index, _)) = place(at, regs::LOCAL_TABLE, 4, tables.local.len()) {
@@ -133,10 +133,12 @@ impl NtbDevice {
             0 => *target = *target & !0xffff_ffff | u64::from(value),
             4 => *target = *target & 0xffff_ffff | u64::from(value) << 32,
             8 => {
-                let segment = Segment::from_words([*target, value.into()]);
+                let segment = WindowSegment::from_words([*target, value.into()]);
                 // A segment leads to a multiple of its own size.
-                tables.segments[index] = segment
-                    .map(|segment| Segment { target: segment.target & !(self.segment_bytes - 1), ..segment });
+                tables.segments[index] = segment.map(|segment| WindowSegment {
+                    target: segment.target & !(self.segment_bytes - 1),
+                    ..segment
+                });
             }
             _ => {}
         }

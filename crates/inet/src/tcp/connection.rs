@@ -1,4 +1,4 @@
-//! A connection: opening, closing, reading, writing, and what happens when nothing happens.
+//! A connection: opening, closing, reading, writing, and timers.
 
 use units::{Duration, Time};
 use wire::ip::{TcpFlags, TcpHeader};
@@ -9,7 +9,7 @@ use super::params::{KeepAlive, TcpParams};
 use super::receiver::Receiver;
 use super::sender::Sender;
 
-/// Where a connection is in its life (RFC 9293, 3.3.2). Listening is its owner's business.
+/// State of a connection (RFC 9293, 3.3.2). The owner handles listening.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)] // the RFC's names
 pub enum State {
@@ -25,51 +25,51 @@ pub enum State {
     Closed,
 }
 
-/// Why a connection ended before its time.
+/// Why a connection failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Failure {
-    /// Nobody listens there.
+    /// No listener at the port.
     Refused,
     /// The peer reset it.
     Reset,
-    /// The peer does not answer.
+    /// The peer did not respond.
     TimedOut,
-    /// This side gave it up.
+    /// Aborted locally.
     Aborted,
 }
 
-/// What happened to a connection.
+/// Counters of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmissions: u64,
-    /// Times that the retransmission timer went off.
+    /// Expirations of the retransmission timer.
     pub timeouts: u64,
-    /// Fast recoveries begun.
+    /// Fast recoveries started.
     pub recoveries: u64,
-    /// Acknowledgements that acknowledged nothing new.
+    /// Acknowledgements without progress.
     pub duplicate_acks: u64,
-    /// Times that the peer told of something that had come again (D-SACK).
+    /// Duplicates reported by the peer (D-SACK).
     pub repetitions: u64,
-    /// Times that a reduction of the window was undone, as nothing had been lost.
+    /// Window reductions undone because nothing was lost.
     pub undone: u64,
-    /// Segments that came before others that were sent earlier.
+    /// Segments that arrived out of order.
     pub out_of_order: u64,
-    /// Segments refused for their numbers, timestamps or flags.
+    /// Segments rejected for their numbers, timestamps or flags.
     pub refused: u64,
-    /// Probes of a window of zero.
+    /// Zero-window probes.
     pub probes: u64,
-    /// Probes of a tail of which nothing was heard.
+    /// Tail loss probes.
     pub tail_probes: u64,
-    /// Segments that routers had marked.
+    /// Segments marked by routers.
     pub marked: u64,
-    /// Times that the peer told of marked ones, and the window was reduced.
+    /// Reports of marks by the peer that reduced the window.
     pub echoes: u64,
-    /// Probes whether the peer is still there.
+    /// Keep-alive probes.
     pub keep_alives: u64,
 }
 
-/// A connection: two halves, and what concerns both.
+/// A connection: sending half, receiving half, and common state.
 pub struct Connection<P> {
     pub(super) params: TcpParams,
     pub(super) state: State,
@@ -77,16 +77,16 @@ pub struct Connection<P> {
     pub(super) ports: (u16, u16),
     pub(super) sender: Sender,
     pub(super) receiver: Receiver<P>,
-    /// Nobody will read any more.
+    /// No reader is left.
     pub(super) orphan: bool,
-    /// When a connection that waits for its peer's last word ends without it.
+    /// When a connection that waits for its peer's FIN ends without it.
     pub(super) linger_until: Option<Time>,
-    /// When the peer was heard last, and the probes since then.
+    /// When the peer was last heard, and the number of probes since then.
     pub(super) heard: (Time, u8),
     keep_alive: Option<KeepAlive>,
-    /// A reset to be sent: sequence number, and acknowledgement if it has one.
+    /// A reset to send: sequence number, and acknowledgement if any.
     pub(super) reset: Option<(u32, Option<u32>)>,
-    /// Segments refused, and probes of an idle connection.
+    /// Rejected segments, and keep-alive probes.
     pub(super) refused: u64,
     keep_alives: u64,
 }
@@ -110,12 +110,12 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// Opens a connection from a port to a port, with an initial sequence number.
+    /// Opens a connection between two ports, with an initial sequence number.
     pub fn connect(params: TcpParams, ports: (u16, u16), initial: u32) -> Self {
         Self::new(params, ports, initial, State::SynSent)
     }
 
-    /// Answers a SYN; `None` if the segment is none that could open a connection.
+    /// Answers a SYN; `None` if the segment cannot open a connection.
     pub fn accept(params: TcpParams, initial: u32, syn: &TcpHeader) -> Option<Self> {
         let wrong = TcpFlags::ACK.with(TcpFlags::RST).with(TcpFlags::FIN);
         if !syn.flags.contains(TcpFlags::SYN) || syn.flags.0 & wrong.0 != 0 {
@@ -126,22 +126,22 @@ impl<P: Payload> Connection<P> {
         Some(connection)
     }
 
-    /// Where it is.
+    /// Its state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Why it ended, if it did not end by closing.
+    /// Why it failed, unless it was closed normally.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
-    /// Own port and the peer's.
+    /// Local and remote port.
     pub fn ports(&self) -> (u16, u16) {
         self.ports
     }
 
-    /// What happened to it.
+    /// Its counters.
     pub fn counters(&self) -> Counters {
         Counters {
             out_of_order: self.receiver.out_of_order(),
@@ -152,7 +152,7 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// The smoothed round-trip time, if one was measured.
+    /// The smoothed round-trip time, if measured.
     pub fn round_trip(&self) -> Option<Duration> {
         self.sender.rtt().smoothed()
     }
@@ -172,10 +172,10 @@ impl<P: Payload> Connection<P> {
         !self.sender.is_finished() && self.state != State::Closed
     }
 
-    /// So many bytes follow in the stream.
+    /// Appends `bytes` to the stream.
     ///
     /// # Panics
-    /// Behind the end of the stream.
+    /// If the stream has been closed for writing.
     pub fn write(&mut self, bytes: u64) {
         assert!(!self.sender.is_finished(), "nothing follows the end of a stream");
         self.sender.write(bytes);
@@ -186,97 +186,98 @@ impl<P: Payload> Connection<P> {
         self.sender.end() - self.acknowledged() - 1
     }
 
-    /// Bytes written and never sent.
+    /// Bytes written but never sent.
     pub fn unsent(&self) -> u64 {
         self.sender.end().saturating_sub(self.sender.next().max(1))
     }
 
-    /// Offset in the stream of the first byte that the peer has not acknowledged.
+    /// Stream offset of the first unacknowledged byte.
     pub fn acknowledged(&self) -> u64 {
         self.sender.una().clamp(1, self.sender.end()) - 1
     }
 
-    /// Sends what there is at once, or waits as Nagle's algorithm does.
+    /// Disables or enables Nagle's algorithm.
     pub fn set_no_delay(&mut self, no_delay: bool) {
         self.sender.set_no_delay(no_delay);
     }
 
-    /// Asks an idle connection's peer now and then whether it is still there, or does not.
+    /// Enables or disables keep-alive probes.
     pub fn set_keep_alive(&mut self, keep_alive: Option<KeepAlive>) {
         self.keep_alive = keep_alive;
     }
 
-    /// Holds so many bytes for the reader from now on, whatever it takes at once. What has been offered stays offered.
+    /// Fixes the receive buffer size, independent of the reader's speed. The window offered so far stays valid.
     pub fn set_receive_buffer(&mut self, bytes: u32) {
         self.receiver.buffer.set_buffer(bytes.into());
     }
 
-    /// The first piece that waits to be read.
+    /// The first piece ready to be read.
     pub fn peek(&self) -> Option<&P> {
         self.receiver.buffer.front()
     }
 
-    /// Takes the first piece of received data. What is not used up can be [put back](Self::unread).
+    /// Takes the first piece of received data. [`unread`](Self::unread) returns the unused rest.
     pub fn read(&mut self, now: Time) -> Option<P> {
         let rtt = self.sender.rtt().least();
         self.receiver.buffer.read(now, rtt)
     }
 
-    /// Puts back what is left of a piece.
+    /// Returns the unused rest of a piece.
     pub fn unread(&mut self, rest: P) {
         self.receiver.buffer.unread(rest);
     }
 
-    /// The reader pauses or has read all: is the window to be announced, or an acknowledgement due?
+    /// Must be called when the reader pauses or has read everything: sends a window update or acknowledgement if
+    /// needed.
     pub fn reading_done(&mut self) {
         if self.state != State::Closed {
             self.receiver.reading_done();
         }
     }
 
-    /// Bytes that wait to be read.
+    /// Bytes ready to be read.
     pub fn readable(&self) -> u64 {
         self.receiver.buffer.ready_bytes()
     }
 
-    /// Whether a piece that arrives finds no memory, unless what is held is [put together](Self::collapse).
+    /// Whether there is no memory for an arriving piece unless held data are [merged](Self::collapse).
     pub fn lacks_memory(&self, piece: &P) -> bool {
         self.receiver.buffer.lacks_memory(piece)
     }
 
-    /// Puts pieces together that keep more than twice the memory that they show: `join` makes one of several that follow
-    /// each other, or gives them back if it cannot. What finds no memory afterwards is let go and comes again.
+    /// Merges pieces that use more than twice the memory that they show: `join` merges several adjacent ones, or
+    /// returns them if it cannot. Data for which memory is still lacking are dropped and retransmitted later.
     pub fn collapse(&mut self, join: impl FnMut(Vec<P>) -> Result<P, Vec<P>>) {
         self.receiver.buffer.collapse(join);
     }
 
-    /// Bytes of memory that received data keeps.
+    /// Memory used by received data, bytes.
     pub fn memory(&self) -> u64 {
         self.receiver.buffer.memory()
     }
 
-    /// Pieces that were let go for want of memory.
+    /// Number of pieces dropped for lack of memory.
     pub fn pruned(&self) -> u64 {
         self.receiver.buffer.pruned()
     }
 
-    /// Bytes held for the reader, those that came too early among them.
+    /// Bytes held for the reader, including out-of-order data.
     pub fn held(&self) -> u64 {
         self.receiver.buffer.held_bytes()
     }
 
-    /// The peer has ended its stream and all of it has been read.
+    /// Whether the peer has ended its stream and all of it has been read.
     pub fn at_end(&self) -> bool {
         let over = self.receiver.buffer.has_ended() || self.state == State::Closed;
         over && self.readable() == 0
     }
 
-    /// What was received and is of no use; to be taken away after each call.
+    /// Received data that are no longer needed; must be taken after each call.
     pub fn discarded(&mut self) -> std::vec::Drain<'_, P> {
         self.receiver.buffer.discarded()
     }
 
-    /// Ends the stream: the peer is told when all has been sent. Data can still be received.
+    /// Closes the stream for writing, after all data have been sent. Data can still be received.
     pub fn finish(&mut self) {
         match self.state {
             State::SynSent => self.end_now(None),
@@ -287,11 +288,11 @@ impl<P: Payload> Connection<P> {
         self.sender.finish();
     }
 
-    /// Ends the stream, and nobody will read: data that still comes is answered with a reset.
+    /// Closes the stream in both directions: data that still arrive are answered with a reset.
     pub fn close(&mut self, now: Time) {
         self.orphan = true;
         if self.readable() > 0 {
-            // RFC 1122, 4.2.2.13: the peer shall know that data was lost.
+            // RFC 1122, 4.2.2.13: the peer must learn that data were lost.
             self.abort();
             return;
         }
@@ -301,7 +302,7 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// Gives the connection up and tells the peer.
+    /// Aborts the connection and informs the peer.
     pub fn abort(&mut self) {
         if !matches!(self.state, State::SynSent | State::TimeWait | State::Closed) {
             self.reset = Some((self.sequence(), Some(self.receiver.acknowledgement())));
@@ -309,7 +310,7 @@ impl<P: Payload> Connection<P> {
         self.end_now(Some(Failure::Aborted));
     }
 
-    /// It is over.
+    /// Ends the connection.
     pub(super) fn end_now(&mut self, failure: Option<Failure>) {
         if self.state == State::Closed {
             return;
@@ -321,28 +322,28 @@ impl<P: Payload> Connection<P> {
         self.receiver.stop();
         match failure {
             Some(_) => self.receiver.buffer.clear(),
-            // What came in order can still be read.
+            // In-order data can still be read.
             None => self.receiver.buffer.forget_early(),
         }
     }
 
-    /// Data that fits into a segment beside the options that it has now.
+    /// Maximum data in a segment next to its current options.
     pub fn segment_room(&self) -> u64 {
         self.sender.mss() - self.receiver.options_len()
     }
 
-    /// The connection's time in milliseconds, as its timestamps tell it.
+    /// The connection's clock in milliseconds, as used in timestamps.
     pub(super) fn clock(&self, now: Time) -> u32 {
         self.sender.number(now.as_ps() / 1_000_000_000)
     }
 
-    /// When [`timer`](Self::timer) is to be called at the latest.
+    /// When [`timer`](Self::timer) must be called at the latest.
     pub fn deadline(&self) -> Option<Time> {
         let all = [self.sender.deadline(), self.receiver.deadline(), self.linger_until, self.keep_alive_at()];
         all.into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Does whatever is due.
     pub fn timer(&mut self, now: Time) {
         if self.linger_until.is_some_and(|at| at <= now) {
             self.end_now(None);
@@ -356,7 +357,7 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// When the peer is to be asked whether it is there: only of a connection on which nothing is under way.
+    /// When the next keep-alive probe is due, if nothing is in flight.
     fn keep_alive_at(&self) -> Option<Time> {
         let idle = (State::Established..State::TimeWait).contains(&self.state) && self.sender.is_idle();
         let keep = self.keep_alive.filter(|_| idle)?;
@@ -373,7 +374,7 @@ impl<P: Payload> Connection<P> {
         self.keep_alives += 1;
     }
 
-    /// A segment for tests and owners that do not cut: at most one MSS.
+    /// A segment of at most one MSS, for tests and owners that do not segment.
     pub fn transmit_one(&mut self, now: Time) -> Option<Segment> {
         self.transmit(now, 0)
     }

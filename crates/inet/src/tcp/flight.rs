@@ -1,54 +1,54 @@
-//! What is under way: each range with the time at which it was sent, whether the peer holds it and whether it is lost.
+//! Data in flight: for each range, when it was sent, whether the peer holds it, and whether it is lost.
 
 use std::collections::VecDeque;
 
 use units::Time;
 
-/// What is known of a range.
+/// State of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum Delivery {
     UnderWay,
     /// Selectively acknowledged (RFC 2018).
     Held,
     Lost,
 }
 
-/// A range of positions that was sent at once.
+/// A range of positions sent together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sent {
     pub start: u64,
     pub end: u64,
-    /// When it was sent last.
+    /// When it was last sent.
     pub at: Time,
-    /// Counts what was sent, since several may be sent at one time.
+    /// Order of sending, to distinguish ranges sent at the same time.
     pub turn: u64,
-    /// It was sent more than once.
+    /// Whether it was retransmitted.
     pub again: bool,
-    fate: Fate,
+    fate: Delivery,
 }
 
-/// All positions that were sent and are not acknowledged: ranges without gaps, in order.
+/// All positions sent and not acknowledged: contiguous ranges, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flight {
     ranges: VecDeque<Sent>,
-    /// Bytes that are held, and that are lost.
+    /// Bytes in held ranges, and in lost ranges.
     held: u64,
     lost: u64,
-    /// Bytes of all ranges that were sent more than once: without any, and none held, nothing can be lost.
+    /// Bytes in retransmitted ranges. If neither these nor held ranges exist, no loss can be detected.
     again: u64,
     turns: u64,
 }
 
 impl Flight {
-    /// New positions were sent, right behind the others.
+    /// Adds new positions at the end.
     pub fn push(&mut self, start: u64, end: u64, at: Time) {
         debug_assert!(self.ranges.back().is_none_or(|last| last.end == start));
         self.turns += 1;
         let turn = self.turns;
-        self.ranges.push_back(Sent { start, end, at, turn, again: false, fate: Fate::UnderWay });
+        self.ranges.push_back(Sent { start, end, at, turn, again: false, fate: Delivery::UnderWay });
     }
 
-    /// Everything before `position` is acknowledged; `delivered` hears of what was not held before.
+    /// Everything before `position` is acknowledged; calls `delivered` for parts not held before.
     pub fn acknowledge(&mut self, position: u64, mut delivered: impl FnMut(Sent)) {
         while let Some(&first) = self.ranges.front()
             && first.start < position
@@ -59,76 +59,79 @@ impl Flight {
                 true => drop(self.ranges.pop_front()),
                 false => self.ranges[0].start = position,
             }
-            if part.fate != Fate::Held {
+            if part.fate != Delivery::Held {
                 delivered(part);
             }
         }
     }
 
-    /// The peer holds a range; `delivered` hears of what was not known to be held. Whether there was any.
+    /// The peer holds a range; calls `delivered` for newly held parts. Returns whether there were any.
     pub fn hold(&mut self, start: u64, end: u64, mut delivered: impl FnMut(Sent)) -> bool {
         let mut news = false;
         self.change(start, end, |sent| {
-            if sent.fate != Fate::Held {
+            if sent.fate != Delivery::Held {
                 news = true;
                 delivered(*sent);
-                sent.fate = Fate::Held;
+                sent.fate = Delivery::Held;
             }
         });
         news
     }
 
-    /// A range goes out again.
+    /// A range is retransmitted.
     pub fn resend(&mut self, start: u64, end: u64, at: Time) {
         self.turns += 1;
         let turn = self.turns;
         self.change(start, end, |sent| {
-            if sent.fate != Fate::Held {
-                *sent = Sent { at, turn, again: true, fate: Fate::UnderWay, ..*sent };
+            if sent.fate != Delivery::Held {
+                *sent = Sent { at, turn, again: true, fate: Delivery::UnderWay, ..*sent };
             }
         });
     }
 
-    /// What `is_lost` says of each range under way: lost or not.
+    /// Marks each range in flight as lost or not lost according to `is_lost`.
     pub fn lose(&mut self, mut is_lost: impl FnMut(&Sent) -> bool) {
         let mut more = 0;
         for sent in &mut self.ranges {
-            if sent.fate == Fate::UnderWay && is_lost(sent) {
-                sent.fate = Fate::Lost;
+            if sent.fate == Delivery::UnderWay && is_lost(sent) {
+                sent.fate = Delivery::Lost;
                 more += sent.end - sent.start;
             }
         }
         self.lost += more;
     }
 
-    /// A range is lost, unless it is held.
+    /// Marks a range as lost, except for held parts.
     pub fn lose_range(&mut self, start: u64, end: u64) {
         self.change(start, end, |sent| {
-            if sent.fate == Fate::UnderWay {
-                sent.fate = Fate::Lost;
+            if sent.fate == Delivery::UnderWay {
+                sent.fate = Delivery::Lost;
             }
         });
     }
 
-    /// The peer has let go what it held: it is under way again.
+    /// The peer has dropped the data it held: they are in flight again.
     pub fn forget_held(&mut self) {
-        self.ranges.iter_mut().filter(|sent| sent.fate == Fate::Held).for_each(|s| s.fate = Fate::UnderWay);
+        self.ranges
+            .iter_mut()
+            .filter(|sent| sent.fate == Delivery::Held)
+            .for_each(|s| s.fate = Delivery::UnderWay);
         self.held = 0;
     }
 
-    /// Whether the first range is held, as no peer would have it that keeps what it said.
+    /// Whether the first range is held; a peer that keeps its reported data would have acknowledged it.
     pub fn first_is_held(&self) -> bool {
-        self.ranges.front().is_some_and(|first| first.fate == Fate::Held)
+        self.ranges.front().is_some_and(|first| first.fate == Delivery::Held)
     }
 
-    /// The first lost range, up to `most` bytes of it.
+    /// The first lost range, limited to `most` bytes.
     pub fn first_lost(&self, most: u64) -> Option<(u64, u64)> {
         if self.lost == 0 {
             return None;
         }
-        let mut from = self.ranges.iter().skip_while(|sent| sent.fate != Fate::Lost);
+        let mut from = self.ranges.iter().skip_while(|sent| sent.fate != Delivery::Lost);
         let first = from.next()?;
-        let rest = from.take_while(|sent| sent.fate == Fate::Lost && sent.start - first.start < most);
+        let rest = from.take_while(|sent| sent.fate == Delivery::Lost && sent.start - first.start < most);
         let end = rest.last().map_or(first.end, |last| last.end);
         Some((first.start, end.min(first.start + most)))
     }
@@ -138,31 +141,31 @@ impl Flight {
         self.ranges.back().map(|sent| (sent.start, sent.end))
     }
 
-    /// Bytes that are in the network, as far as is known.
+    /// Estimated bytes in the network.
     pub fn in_network(&self) -> u64 {
         self.bytes() - self.held - self.lost
     }
 
-    /// Bytes that are known to be lost and have not been sent again.
+    /// Bytes lost and not retransmitted yet.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Bytes that the peer holds beyond what it acknowledges.
+    /// Bytes that the peer holds beyond its acknowledgement.
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// Whether anything was sent again or is held: only then can anything be lost before a timer goes off.
+    /// Whether anything is retransmitted or held; otherwise no loss is detectable without a timer.
     pub fn has_holes(&self) -> bool {
         self.held + self.again > 0
     }
 
-    /// Ranges that are held, neighbours counted as one.
+    /// Number of held ranges, counting adjacent ones once.
     pub fn held_ranges(&self) -> usize {
-        let mut before = Fate::UnderWay;
+        let mut before = Delivery::UnderWay;
         let begins = |sent: &&Sent| {
-            let begins = sent.fate == Fate::Held && before != Fate::Held;
+            let begins = sent.fate == Delivery::Held && before != Delivery::Held;
             before = sent.fate;
             begins
         };
@@ -177,9 +180,9 @@ impl Flight {
     fn count(&mut self, sent: &Sent) {
         let bytes = sent.end - sent.start;
         match sent.fate {
-            Fate::UnderWay => {}
-            Fate::Held => self.held += bytes,
-            Fate::Lost => self.lost += bytes,
+            Delivery::UnderWay => {}
+            Delivery::Held => self.held += bytes,
+            Delivery::Lost => self.lost += bytes,
         }
         self.again += if sent.again { bytes } else { 0 };
     }
@@ -187,14 +190,14 @@ impl Flight {
     fn uncount(&mut self, sent: &Sent) {
         let bytes = sent.end - sent.start;
         match sent.fate {
-            Fate::UnderWay => {}
-            Fate::Held => self.held -= bytes,
-            Fate::Lost => self.lost -= bytes,
+            Delivery::UnderWay => {}
+            Delivery::Held => self.held -= bytes,
+            Delivery::Lost => self.lost -= bytes,
         }
         self.again -= if sent.again { bytes } else { 0 };
     }
 
-    /// Changes the ranges in `start..end`, cutting those across its borders; neighbours that came to be alike become one.
+    /// Changes the ranges within `start..end`, splitting at its borders and merging equal neighbours.
     fn change(&mut self, start: u64, end: u64, mut change: impl FnMut(&mut Sent)) {
         if start >= end {
             return;
@@ -223,11 +226,11 @@ impl Flight {
         }
     }
 
-    /// Makes one of neighbours that do not differ. Of what is held the time does not matter any more.
+    /// Merges equal neighbours. For held ranges, the time no longer matters.
     fn join(&mut self, from: usize, to: usize) {
         for index in (from..to.saturating_sub(1)).rev() {
             let (a, b) = (self.ranges[index], self.ranges[index + 1]);
-            let alike = a.turn == b.turn || a.fate == Fate::Held;
+            let alike = a.turn == b.turn || a.fate == Delivery::Held;
             if a.fate == b.fate && alike {
                 self.uncount(&a);
                 self.uncount(&b);
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[derive(Clone, Copy, PartialEq, Debug)]
-    struct Byte(u64, bool, Fate);
+    struct Byte(u64, bool, Delivery);
 
     proptest! {
         /// Like bytes, each with its time and fate, in a plain array.
@@ -264,7 +267,7 @@ mod tests {
             for (n, length) in (0..).zip(sends) {
                 let start = bytes.len() as u64;
                 flight.push(start, start + length, at(n));
-                bytes.extend((0..length).map(|_| Byte(n, false, Fate::UnderWay)));
+                bytes.extend((0..length).map(|_| Byte(n, false, Delivery::UnderWay)));
             }
             for (n, (what, from, length)) in (100..).zip(steps) {
                 let start = from.clamp(una, bytes.len() as u64);
@@ -273,50 +276,50 @@ mod tests {
                 let mut told = 0;
                 let tell = |sent: Sent| told += sent.end - sent.start;
                 let part = &mut bytes[range.clone()];
-                let new = part.iter().filter(|b| b.2 != Fate::Held).count() as u64;
+                let new = part.iter().filter(|b| b.2 != Delivery::Held).count() as u64;
                 match what {
                     0 => {
-                        let before = bytes[una as usize..start as usize].iter().filter(|b| b.2 != Fate::Held).count();
+                        let before = bytes[una as usize..start as usize].iter().filter(|b| b.2 != Delivery::Held).count();
                         flight.acknowledge(start, tell);
                         una = start;
                         prop_assert_eq!(told, before as u64);
                     }
                     1 | 2 => {
-                        part.iter_mut().for_each(|b| b.2 = Fate::Held);
+                        part.iter_mut().for_each(|b| b.2 = Delivery::Held);
                         prop_assert_eq!(flight.hold(start, end, tell), new > 0);
                         prop_assert_eq!(told, new);
                     }
                     3 => {
-                        part.iter_mut().filter(|b| b.2 != Fate::Held).for_each(|b| *b = Byte(n, true, Fate::UnderWay));
+                        part.iter_mut().filter(|b| b.2 != Delivery::Held).for_each(|b| *b = Byte(n, true, Delivery::UnderWay));
                         flight.resend(start, end, at(n));
                     }
                     4 => {
-                        part.iter_mut().filter(|b| b.2 == Fate::UnderWay).for_each(|b| b.2 = Fate::Lost);
+                        part.iter_mut().filter(|b| b.2 == Delivery::UnderWay).for_each(|b| b.2 = Delivery::Lost);
                         flight.lose_range(start, end);
                     }
                     _ => {
                         let rest = &mut bytes[una as usize..];
-                        rest.iter_mut().filter(|b| b.2 == Fate::UnderWay && b.0 < from).for_each(|b| b.2 = Fate::Lost);
+                        rest.iter_mut().filter(|b| b.2 == Delivery::UnderWay && b.0 < from).for_each(|b| b.2 = Delivery::Lost);
                         flight.lose(|sent| sent.at < at(from));
                     }
                 }
                 let rest = &bytes[una as usize..];
                 let of = |fate| rest.iter().filter(|b| b.2 == fate).count() as u64;
-                prop_assert_eq!(flight.held(), of(Fate::Held));
-                prop_assert_eq!(flight.lost(), of(Fate::Lost));
-                prop_assert_eq!(flight.in_network(), of(Fate::UnderWay));
-                let lost = rest.iter().position(|b| b.2 == Fate::Lost).map(|first| {
-                    let behind = rest[first..].iter().position(|b| b.2 != Fate::Lost).unwrap_or(rest.len() - first);
+                prop_assert_eq!(flight.held(), of(Delivery::Held));
+                prop_assert_eq!(flight.lost(), of(Delivery::Lost));
+                prop_assert_eq!(flight.in_network(), of(Delivery::UnderWay));
+                let lost = rest.iter().position(|b| b.2 == Delivery::Lost).map(|first| {
+                    let behind = rest[first..].iter().position(|b| b.2 != Delivery::Lost).unwrap_or(rest.len() - first);
                     (una + first as u64, una + first as u64 + behind.min(7) as u64)
                 });
                 prop_assert_eq!(flight.first_lost(7), lost);
-                let held = rest.windows(2).filter(|w| w[0].2 != Fate::Held && w[1].2 == Fate::Held).count();
-                let first = rest.first().is_some_and(|b| b.2 == Fate::Held);
+                let held = rest.windows(2).filter(|w| w[0].2 != Delivery::Held && w[1].2 == Delivery::Held).count();
+                let first = rest.first().is_some_and(|b| b.2 == Delivery::Held);
                 prop_assert_eq!(flight.held_ranges(), held + usize::from(first));
                 prop_assert_eq!(flight.first_is_held(), first);
                 for sent in &flight.ranges {
                     let all = &bytes[sent.start as usize..sent.end as usize];
-                    prop_assert!(sent.fate == Fate::Held || all.iter().all(|b| at(b.0) == sent.at && b.1 == sent.again));
+                    prop_assert!(sent.fate == Delivery::Held || all.iter().all(|b| at(b.0) == sent.at && b.1 == sent.again));
                 }
             }
         }

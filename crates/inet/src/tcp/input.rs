@@ -1,4 +1,4 @@
-//! What a segment that arrives does (RFC 9293, 3.10.7).
+//! Processing of arriving segments (RFC 9293, 3.10.7).
 
 use units::Time;
 use wire::ip::{TcpFlags, TcpHeader};
@@ -8,7 +8,7 @@ use super::connection::{Connection, Failure, State};
 use super::params::Agreed;
 
 impl<P: Payload> Connection<P> {
-    /// A segment arrived. `segments` is of how many it was put together, 1 for one that came as it is.
+    /// Processes a segment. `segments` is the number of segments that were aggregated into it, at least 1.
     pub fn receive(&mut self, now: Time, header: &TcpHeader, data: P, segments: u16) {
         self.heard = (now, 0);
         match self.state {
@@ -26,7 +26,7 @@ impl<P: Payload> Connection<P> {
         self.receiver.mark();
     }
 
-    /// Takes what a SYN says.
+    /// Takes over the options of a SYN.
     pub(super) fn take_syn(&mut self, syn: &TcpHeader) {
         let agreed = Agreed::with(&self.params, syn);
         self.receiver.begin(syn, agreed);
@@ -60,7 +60,7 @@ impl<P: Payload> Connection<P> {
             self.state = State::Established;
             self.receiver.acknowledge_now();
         } else {
-            // Both ends opened at once: the SYN is sent again, now with an acknowledgement.
+            // Simultaneous open: the SYN is sent again, now with an acknowledgement.
             self.state = State::SynReceived;
             self.sender.open_again();
         }
@@ -74,7 +74,7 @@ impl<P: Payload> Connection<P> {
             return self.refuse(data);
         }
         let Some(position) = position else { return self.refuse(data) };
-        // Both ends opened at once: the peer's answer repeats its SYN, which is known (RFC 9293, figure 8).
+        // Simultaneous open: the peer's answer repeats its known SYN (RFC 9293, figure 8).
         let answers = TcpFlags::SYN.with(TcpFlags::ACK);
         let (position, flags) = match self.state == State::SynReceived && position == 0 && flags == answers {
             true => (1, TcpFlags::ACK),
@@ -92,14 +92,14 @@ impl<P: Payload> Connection<P> {
             if length > 0 && position + length <= self.receiver.buffer.next() {
                 self.receiver.buffer.came_again(position, position + length);
             }
-            // What it acknowledges counts all the same: a peer that probes a closed window may be the only one to
-            // tell of an open one.
+            // Its acknowledgement still counts: a peer probing a closed window may have no other way to report an
+            // open one.
             self.take_ack_of_old(now, header, position);
             return self.refuse(data);
         }
         if flags.contains(TcpFlags::RST) {
             self.receiver.buffer.discard(data);
-            // RFC 5961, 3.2: only a reset at the very next position is believed.
+            // RFC 5961, 3.2: only a reset at exactly the next position is accepted.
             match position == self.receiver.buffer.next() {
                 true => self.end_now(Some(self.failure_of_reset())),
                 false => self.receiver.acknowledge_now(),
@@ -134,12 +134,12 @@ impl<P: Payload> Connection<P> {
             self.receiver.buffer.discard(data);
             return;
         }
-        // A SYN that was sent again takes up one position.
+        // A retransmitted SYN occupies one position.
         let position = position + u64::from(flags.contains(TcpFlags::SYN));
         self.take_data(now, position, data, flags.contains(TcpFlags::FIN), segments);
     }
 
-    /// Acknowledges what is held already, and nothing else.
+    /// Only acknowledges what has been received.
     fn refuse(&mut self, data: P) {
         self.receiver.buffer.discard(data);
         self.refused += 1;
@@ -153,7 +153,7 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// A segment whose data is of no use may acknowledge something.
+    /// Processes the acknowledgement of a segment with useless data.
     fn take_ack_of_old(&mut self, now: Time, header: &TcpHeader, position: u64) {
         if !header.flags.contains(TcpFlags::ACK) || self.state <= State::SynReceived {
             return;
@@ -164,7 +164,7 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// An acknowledgement up to `ack`, in a segment at a position, with data or without.
+    /// Processes an acknowledgement up to `ack`, in a segment at `position`, with or without data.
     fn take_ack(&mut self, now: Time, header: &TcpHeader, (position, ack): (u64, u64), data: bool) {
         self.sender.take_ack(now, header, (position, ack), data, self.segment_room());
         if self.sender.is_end_acknowledged() {
@@ -218,11 +218,11 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// The peer's stream has come to its end.
+    /// The end of the peer's stream has been reached.
     fn after_peers_end(&mut self, now: Time) {
         match self.state {
             State::Established => self.state = State::CloseWait,
-            // Its acknowledgement of ours came before, or is still to come.
+            // The acknowledgement of our FIN came before, or is still to come.
             State::FinWait1 => self.state = State::Closing,
             State::FinWait2 => self.begin_time_wait(now),
             _ => {}

@@ -1,4 +1,4 @@
-//! Segments: what the two halves have to say, as headers.
+//! Builds segments from the state of the two halves.
 
 use std::ops::Range;
 
@@ -10,22 +10,22 @@ use super::connection::{Connection, State};
 use super::ecn;
 use super::sender::Span;
 
-/// A segment to send, or several that a device is to cut.
+/// A segment to send, or several to be segmented by a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// Its header.
     pub header: TcpHeader,
-    /// Offsets in the stream of its data.
+    /// Its data, as offsets in the stream.
     pub data: Range<u64>,
-    /// Most payload of each segment on the wire.
+    /// Maximum payload per segment on the wire.
     pub size: u16,
-    /// It was sent before.
+    /// Whether it is a retransmission.
     pub again: bool,
-    /// Routers may mark its packets.
+    /// Whether routers may mark its packets.
     pub ecn: bool,
 }
 
-/// The reset that answers a segment to nobody (RFC 9293, 3.10.7.1); none answers a reset.
+/// The reset that answers a segment for a nonexistent connection (RFC 9293, 3.10.7.1); a reset is not answered.
 pub fn reset_for(header: &TcpHeader, payload: u32) -> Option<TcpHeader> {
     let flags = header.flags;
     if flags.contains(TcpFlags::RST) {
@@ -44,8 +44,8 @@ pub fn reset_for(header: &TcpHeader, payload: u32) -> Option<TcpHeader> {
 }
 
 impl<P: Payload> Connection<P> {
-    /// The next thing to send, with at most `limit` bytes of data, though never less than one segment's; `None` if
-    /// there is nothing to send now.
+    /// The next segment to send, with up to `limit` bytes of data, but at least one segment's; `None` if there is
+    /// nothing to send now.
     pub fn transmit(&mut self, now: Time, limit: u32) -> Option<Segment> {
         if let Some((sequence, ack)) = self.reset.take() {
             return Some(self.reset_segment(sequence, ack));
@@ -61,8 +61,7 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// The next thing to send that no queue of data may hold up: a reset, the opening of the connection, an
-    /// acknowledgement or a probe.
+    /// The next segment that must not wait in a queue of data: a reset, a SYN, an acknowledgement or a probe.
     pub fn transmit_control(&mut self, now: Time) -> Option<Segment> {
         if self.reset.is_some() || self.sender.next() == 0 {
             return self.transmit(now, 0);
@@ -74,7 +73,7 @@ impl<P: Payload> Connection<P> {
         TcpHeader { source: self.ports.0, destination: self.ports.1, sequence, flags, ..TcpHeader::default() }
     }
 
-    /// A header that also says what the receiver has to say.
+    /// A header including the receiver's information.
     fn header_with_ack(&mut self, now: Time, position: u64, flags: TcpFlags) -> TcpHeader {
         let mut header = self.header(self.sender.number(position), flags);
         self.receiver.acknowledge(&mut header, self.sender.mss(), self.clock(now));
@@ -84,7 +83,7 @@ impl<P: Payload> Connection<P> {
     fn syn(&mut self, now: Time, again: bool) -> Segment {
         let answers = self.state != State::SynSent;
         let agreed = self.receiver.agreed();
-        // What the peer did not offer is not answered.
+        // Only answers what the peer offered.
         let may = |wanted: bool, offered: bool| wanted && (offered || !answers);
         let flags = ecn::syn_flags(self.params.ecn, answers, agreed.ecn, again);
         let mut header = self.header(self.sender.number(0), TcpFlags::SYN.with(flags));
@@ -104,14 +103,14 @@ impl<P: Payload> Connection<P> {
         Segment { header, data: 0..0, size: 0, again: false, ecn: false }
     }
 
-    /// A span as a segment, whose parts on the wire hold at most `size`.
+    /// A span as a segment; its segments on the wire hold at most `size` bytes.
     fn segment(&mut self, now: Time, span: Span, size: u64) -> Segment {
         let Span { from, to, again } = span;
         let end = self.sender.end();
         let data = from..to.min(end).max(from);
         let fresh = !again && !data.is_empty();
         let mut flags = TcpFlags::default();
-        // The end of the stream takes up a position of its own.
+        // The end of the stream occupies a position.
         if to > end {
             flags = flags.with(TcpFlags::FIN);
         }
@@ -133,7 +132,7 @@ impl<P: Payload> Connection<P> {
         if !probe && (!self.receiver.must_acknowledge() || self.state == State::SynSent) {
             return None;
         }
-        // A probe repeats a position that the peer has: it answers with its window.
+        // A probe repeats an old position, so the peer answers with its window.
         let position = if probe { self.sender.una() - 1 } else { self.sender.next() };
         let header = self.header_with_ack(now, position, TcpFlags::default());
         Some(Segment { header, data: 0..0, size: 0, again: false, ecn: false })

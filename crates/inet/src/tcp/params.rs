@@ -1,4 +1,4 @@
-//! What a connection is made with.
+//! Parameters of a connection.
 
 use units::Duration;
 use wire::ip::TcpHeader;
@@ -8,25 +8,25 @@ use settings::EcnMode;
 
 use super::ecn;
 
-/// How an idle connection is kept alive (RFC 1122, 4.2.3.6).
+/// Keep-alive settings (RFC 1122, 4.2.3.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeepAlive {
-    /// Silence before the first probe.
+    /// Idle time before the first probe.
     pub idle: Duration,
-    /// From one probe to the next.
+    /// Interval between probes.
     pub interval: Duration,
-    /// Probes without an answer after which the connection is given up.
+    /// Number of unanswered probes after which the connection fails.
     pub probes: u8,
 }
 
-/// Parameters of a connection. [`TcpParams::linux`] gives the values of Linux and where they stand.
+/// Parameters of a connection. [`TcpParams::linux`] gives Linux's values with their sources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TcpParams {
-    /// Bytes behind the TCP header's 20 that a packet of the interface holds, options included: MTU less 40.
+    /// Maximum bytes after the 20 bytes of TCP header, options included: MTU minus 40.
     pub mss: u16,
-    /// Bytes that are held for the reader at first.
+    /// Initial receive buffer, bytes.
     pub receive_buffer: u32,
-    /// Bytes that they may grow to.
+    /// Maximum receive buffer, bytes.
     pub receive_buffer_max: u32,
     /// Offer timestamps (RFC 7323).
     pub timestamps: bool,
@@ -34,27 +34,27 @@ pub struct TcpParams {
     pub sack: bool,
     /// Offer window scaling (RFC 7323).
     pub window_scaling: bool,
-    /// Segments that may be sent at first.
+    /// Initial congestion window in segments.
     pub initial_window: u16,
     /// The congestion control.
     pub congestion: Algorithm,
-    /// Send what there is at once, however little.
+    /// Disable Nagle's algorithm.
     pub no_delay: bool,
-    /// Timeout before a round trip was measured.
+    /// Timeout before any round trip was measured.
     pub rto_initial: Duration,
-    /// Least timeout, more exactly least share of the variation in it.
+    /// Minimum timeout; more exactly, minimum of the variation's share.
     pub rto_min: Duration,
     /// Longest timeout.
     pub rto_max: Duration,
-    /// Probe the tail of what is under way when nothing is heard of it (RFC 8985, section 7).
+    /// Send tail loss probes (RFC 8985, section 7).
     pub tail_probes: bool,
-    /// What is added to two round trips before a probe, as clocks tick.
+    /// Added to two round trips before a probe, because of timer granularity.
     pub tail_slack: Duration,
-    /// How long the peer may hold back the acknowledgement of a single segment.
+    /// How long the peer may delay the acknowledgement of a single segment.
     pub peer_delayed_ack: Duration,
-    /// How long an acknowledgement may wait for data to go with.
+    /// How long an acknowledgement may wait for data to carry it.
     pub delayed_ack: Duration,
-    /// Acknowledgements that are not delayed at first.
+    /// Number of initial acknowledgements without delay.
     pub quick_acks: u8,
     /// Retransmissions of a SYN.
     pub syn_retries: u8,
@@ -62,11 +62,11 @@ pub struct TcpParams {
     pub retries: u8,
     /// Explicit congestion notification (RFC 3168).
     pub ecn: EcnMode,
-    /// Whether and how an idle connection is kept alive.
+    /// Keep-alive settings, if enabled.
     pub keep_alive: Option<KeepAlive>,
-    /// How long a closed connection is remembered.
+    /// Duration of TIME-WAIT.
     pub time_wait: Duration,
-    /// How long the peer may take to close after we have closed for good.
+    /// How long the peer may take to close after we have closed both directions.
     pub fin_timeout: Duration,
 }
 
@@ -75,7 +75,7 @@ impl TcpParams {
     pub const fn linux(mtu: u16) -> Self {
         Self {
             mss: mtu.saturating_sub(40),
-            // net.ipv4.tcp_rmem, 131072 and 6291456, of which half is window (tcp_adv_win_scale = 1).
+            // net.ipv4.tcp_rmem, 131072 and 6291456, half of which is window (tcp_adv_win_scale = 1).
             receive_buffer: 65_536,
             receive_buffer_max: 3 << 20,
             timestamps: true,
@@ -101,27 +101,27 @@ impl TcpParams {
         }
     }
 
-    /// The shift that lets the largest buffer fit into a window field of 16 bits.
+    /// The window scale that makes the largest buffer fit into 16 bits.
     pub(super) fn window_shift(&self) -> u8 {
         let most = self.receive_buffer_max.max(self.receive_buffer);
         (0..14).find(|&shift| most >> shift <= u32::from(u16::MAX)).unwrap_or(14)
     }
 }
 
-/// What both ends have agreed on by their SYNs.
+/// Options negotiated by the SYNs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Agreed {
     pub sack: bool,
     pub timestamps: bool,
     pub scaling: bool,
-    /// Shifts of the own window and of the peer's.
+    /// Window scales of the own window and of the peer's.
     pub shift: u8,
     pub peer_shift: u8,
     pub ecn: bool,
 }
 
 impl Agreed {
-    /// What follows from the peer's SYN, in answer to one or not.
+    /// Options that follow from the peer's SYN.
     pub fn with(params: &TcpParams, syn: &TcpHeader) -> Self {
         let options = &syn.options;
         let scaling = options.window_scale.filter(|_| params.window_scaling);

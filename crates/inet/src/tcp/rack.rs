@@ -1,44 +1,45 @@
-//! Loss detection by time (RACK, RFC 8985, section 6): what was sent before something that has arrived is lost when it
-//! has not arrived a little later.
+//! Time-based loss detection (RACK, RFC 8985, section 6): data sent before something that has been delivered are lost
+//! if they do not arrive within a short time.
 
 use units::{Duration, Time};
 
 use super::flight::{Flight, Sent};
 
-/// Segments beyond a hole that make it lost at once, as long as no reordering was seen (RFC 5681, RFC 6675).
+/// Segments delivered beyond a hole that make it lost at once, as long as no reordering was seen (RFC 5681, RFC
+/// 6675).
 const DUPLICATES: u64 = 3;
 
-/// What is known of the latest that was delivered.
+/// The most recently sent data that were delivered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rack {
-    /// The segment that was sent last of all that were delivered: its turn and its end.
+    /// The segment that was sent last of all delivered ones: its turn and its end.
     latest: Option<(u64, u64)>,
     /// Its round trip.
     rtt: Duration,
-    /// The highest position that was delivered.
+    /// The highest delivered position.
     highest: u64,
-    /// Something arrived after what was sent later.
+    /// Whether something was delivered after data that were sent later.
     pub reordering: bool,
     /// Quarters of a round trip that are waited beside the first, since what was taken for lost had not been.
     patience: u32,
     /// Recoveries after which that is forgotten.
     persists: u8,
-    /// Position whose acknowledgement ends the round trip in which something had come again.
+    /// Position whose acknowledgement ends the round trip in which a duplicate was reported.
     round: Option<u64>,
 }
 
-/// Recoveries for which a lesson holds (RFC 8985, 6.2, step 4).
+/// Number of recoveries for which a widened window persists (RFC 8985, 6.2, step 4).
 const PERSISTS: u8 = 16;
 
 impl Rack {
-    /// Part of the flight was delivered (6.2, steps 1 to 4). `least` is the least round trip that was measured.
+    /// Data were delivered (6.2, steps 1 to 4). `least` is the minimum round trip measured.
     pub fn delivered(&mut self, now: Time, sent: Sent, least: Option<Duration>) {
         if sent.end < self.highest && !sent.again {
             self.reordering = true;
         }
         self.highest = self.highest.max(sent.end);
         let rtt = now.since(sent.at);
-        // It was the first copy that arrived, not the one that was sent last.
+        // The original arrived, not the retransmission.
         if sent.again && least.is_some_and(|least| rtt < least) {
             return;
         }
@@ -48,7 +49,7 @@ impl Rack {
         }
     }
 
-    /// The peer tells of something that came again: it was sent again too early. Once in a round trip (6.2, step 4).
+    /// The peer reports a duplicate, so data were retransmitted too early. Counts once per round trip (6.2, step 4).
     pub fn repeated(&mut self, una: u64, nxt: u64) {
         if self.round.is_none_or(|round| una >= round) {
             (self.round, self.persists) = (Some(nxt), PERSISTS);
@@ -64,8 +65,8 @@ impl Rack {
         }
     }
 
-    /// How much later than a round trip something may arrive without being lost (6.2, step 4): nothing once three
-    /// segments' worth has overtaken it, or in recovery, as long as nothing was ever reordered.
+    /// How much later than a round trip data may arrive without being lost (6.2, step 4). Zero if nothing was ever
+    /// reordered and either three segments have overtaken the data or recovery is in progress.
     fn window(&self, flight: &Flight, rtts: Rtts, in_recovery: bool) -> Duration {
         let overtaken =
             flight.held() > (DUPLICATES - 1) * rtts.mss || flight.held_ranges() as u64 >= DUPLICATES;
@@ -75,7 +76,7 @@ impl Rack {
         (Duration::from_ps(rtts.least.as_ps() / 4) * u64::from(1 + self.patience)).min(rtts.smoothed)
     }
 
-    /// Marks what is lost (6.2, step 5). When more will be, if nothing of it arrives.
+    /// Marks lost data (6.2, step 5). Returns when more will be lost unless they arrive.
     pub fn look(&self, now: Time, flight: &mut Flight, rtts: Rtts, in_recovery: bool) -> Option<Time> {
         let latest = self.latest?;
         if !flight.has_holes() {
@@ -94,13 +95,13 @@ impl Rack {
         next
     }
 
-    /// Whether something that was sent at a time counts as lost when the retransmission timer goes off (6.3).
+    /// Whether data sent at a time count as lost when the retransmission timer expires (6.3).
     pub fn is_late(&self, now: Time, sent: &Sent) -> bool {
         self.latest.is_none() || sent.at + self.rtt <= now
     }
 }
 
-/// Round trips and the size of segments.
+/// Round-trip times and segment size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rtts {
     pub least: Duration,

@@ -1,4 +1,4 @@
-//! The receiving half: what the peer has sent, when and how it is acknowledged, and the window that it is offered.
+//! The receiving half: received data, acknowledgements and the offered window.
 
 use units::Time;
 use wire::ip::{TcpFlags, TcpHeader, tcp::SackBlocks};
@@ -9,7 +9,7 @@ use super::ecn::Echo;
 use super::params::{Agreed, TcpParams};
 use super::seq::{narrow, widen};
 
-/// The receiving half of a connection. Positions count from the peer's SYN; its data begins at 1.
+/// The receiving half of a connection. Positions count from the peer's SYN; its data start at 1.
 pub(super) struct Receiver<P> {
     params: TcpParams,
     agreed: Agreed,
@@ -17,14 +17,14 @@ pub(super) struct Receiver<P> {
     initial: u32,
     /// The data.
     pub buffer: ReceiveBuffer<P>,
-    /// The peer's clock, to be echoed.
+    /// The peer's last timestamp, to be echoed.
     clock: u32,
     echo: Echo,
-    /// Position that the last acknowledgement told.
+    /// Position of the last acknowledgement.
     acked_to: u64,
     ack_now: bool,
     ack_at: Option<Time>,
-    /// Acknowledgements that will not be delayed.
+    /// Number of acknowledgements that will not be delayed.
     quick: u8,
     /// Payload of the peer's largest segment.
     segment: u32,
@@ -51,7 +51,7 @@ impl<P: Payload> Receiver<P> {
         }
     }
 
-    /// The peer's SYN has come.
+    /// Processes the peer's SYN.
     pub fn begin(&mut self, syn: &TcpHeader, agreed: Agreed) {
         self.initial = syn.sequence;
         self.agreed = agreed;
@@ -228,13 +228,13 @@ impl<P: Payload> Receiver<P> {
 
     fn selective(&self) -> SackBlocks {
         let (ranges, count) = self.buffer.ranges_to_tell();
-        // Whoever has the last byte has the end that came with it, which would be sent again otherwise.
+        // If the last byte arrived, so did the FIN with it; otherwise it would be retransmitted.
         let with_fin = |end: u64| end + u64::from(self.buffer.is_end(end));
         let narrowed = ranges.map(|(a, b)| (narrow(a, self.initial), narrow(with_fin(b), self.initial)));
         SackBlocks::new(&narrowed[..count])
     }
 
-    /// Fills what a header says to the peer's sender; what it acknowledges counts as acknowledged.
+    /// Fills in the receiver's information; the acknowledgement counts as sent.
     pub fn acknowledge(&mut self, header: &mut TcpHeader, mss: u64, clock: u32) {
         header.window = self.window(mss);
         self.buffer.offer(self.buffer.next() + (u64::from(header.window) << self.agreed.shift));
@@ -247,13 +247,13 @@ impl<P: Payload> Receiver<P> {
         self.told(header);
     }
 
-    /// Fills what a SYN says, in answer to the peer's or not.
+    /// Fills in the information of a SYN, which may be an answer.
     pub fn open(&mut self, header: &mut TcpHeader, answers: bool, clock: u32) {
         // The window of a SYN is never scaled.
         let window = self.params.receive_buffer.min(u16::MAX.into());
         self.buffer.offer(self.buffer.next() + u64::from(window));
         header.window = window as u16;
-        // What the peer did not offer is not answered.
+        // Only answers what the peer offered.
         let stamps = if answers { self.agreed.timestamps } else { self.params.timestamps };
         header.options.timestamps = stamps.then_some((clock, self.clock));
         if answers {

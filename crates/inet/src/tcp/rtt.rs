@@ -35,16 +35,16 @@ impl RttEstimator {
         self.settle();
     }
 
-    /// The timeout follows from what was measured again: an acknowledgement of new data has come.
+    /// Recomputes the timeout from measurements, after an acknowledgement of new data.
     pub fn settle(&mut self) {
         if let Some(smoothed) = self.smoothed {
-            // As Linux: the variation's share is what has the lower bound, not the sum.
+            // As in Linux, the minimum applies to the variation's share, not to the sum.
             let rto = smoothed + Duration::from_ps(self.variation.as_ps() * 4).max(self.min);
             self.rto = rto.min(self.max);
         }
     }
 
-    /// The timer went off (5.5).
+    /// Doubles the timeout after the timer expired (5.5).
     pub fn back_off(&mut self) {
         self.rto = Duration::from_ps(self.rto.as_ps().saturating_mul(2)).min(self.max);
     }

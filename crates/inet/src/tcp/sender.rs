@@ -1,11 +1,11 @@
-//! The sending half: what was written, sent and acknowledged, what of it is lost, and what goes out next.
+//! The sending half: data written, sent, acknowledged and lost, and what to send next.
 
 use units::Time;
 use wire::ip::{TcpFlags, TcpHeader};
 
 use super::congestion::{Acked, CongestionControl};
 use super::connection::Counters;
-use super::ecn::Answer;
+use super::ecn::WindowReduction;
 use super::flight::Flight;
 use super::params::{Agreed, TcpParams};
 use super::rack::{Rack, Rtts};
@@ -14,13 +14,13 @@ use super::seq::{narrow, widen};
 use super::tail::TailProbe;
 use super::undo::Undo;
 
-/// Duplicate acknowledgements that mean loss (RFC 5681, 3.2).
+/// Duplicate acknowledgements that indicate loss (RFC 5681, 3.2).
 const DUPLICATES: u64 = 3;
 
-/// How loss is being recovered from.
+/// State of loss recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Recovery {
-    /// Nothing is known to be lost.
+    /// No known loss.
     Open,
     /// Fast recovery until `point` is acknowledged.
     Fast { point: u64 },
@@ -28,20 +28,20 @@ enum Recovery {
     Timeout { point: u64 },
 }
 
-/// The window that the peer offers.
+/// The peer's offered window.
 #[derive(Clone, Copy, Debug)]
 struct PeerWindow {
     /// Its right edge.
     edge: u64,
-    /// The largest that was ever offered.
+    /// The largest ever offered.
     largest: u64,
-    /// Segment and acknowledgement that changed it last.
+    /// Position and acknowledgement of the segment that last updated it.
     told_by: (u64, u64),
 }
 
 impl PeerWindow {
-    /// Of two windows told at the same place the larger was told later, whichever comes first: nobody takes back what was
-    /// offered (RFC 9293, 3.8.6; Linux: `tcp_may_update_window`).
+    /// Of two windows with the same numbers, the larger is newer whatever the order of arrival, since an offered
+    /// window is never reduced (RFC 9293, 3.8.6; Linux: `tcp_may_update_window`).
     fn update(&mut self, position: u64, ack: u64, window: u64) {
         let (told, edge) = ((position, ack), ack + window);
         if told > self.told_by || told == self.told_by && edge > self.edge {
@@ -50,63 +50,63 @@ impl PeerWindow {
     }
 }
 
-/// Positions that go out as a segment, or as several that a device is to cut. The SYN is position 0.
+/// Positions to send as one segment, or as several to be segmented by a device. The SYN is position 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
     pub from: u64,
     pub to: u64,
-    /// They were sent before.
+    /// Whether they are retransmitted.
     pub again: bool,
 }
 
-/// The retransmission timer has gone off too often.
+/// The retransmission timer has expired too often.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct GivesUp;
 
-/// The sending half of a connection. Positions count from the SYN, which is 0; data begins at 1.
+/// The sending half of a connection. Positions count from the SYN, which is 0; data start at 1.
 ///
-/// Many of its calls take `size`: the data that fits into a segment now, beside the options that the receiver has to tell.
+/// Many calls take `size`: the current maximum data per segment, next to the receiver's options.
 pub(super) struct Sender {
     params: TcpParams,
     agreed: Agreed,
     initial: u32,
-    /// Oldest position that is not acknowledged.
+    /// Oldest unacknowledged position.
     una: u64,
     /// Next position to send.
     nxt: u64,
-    /// Position behind the last byte written.
+    /// Position after the last byte written.
     end: u64,
-    /// Nothing more will be written.
+    /// Closed for writing.
     finished: bool,
-    /// Small segments do not wait for acknowledgements.
+    /// Nagle's algorithm is disabled.
     no_delay: bool,
     peer_mss: u16,
     peer: PeerWindow,
-    /// End of the last segment that was not full.
+    /// End of the last segment below full size.
     small_end: u64,
 
     flight: Flight,
     rack: Rack,
     tail: TailProbe,
     undo: Undo,
-    answer: Answer,
+    answer: WindowReduction,
     recovery: Recovery,
     duplicates: u64,
-    /// The next that is lost goes out whatever the congestion window says.
+    /// The next lost segment is sent regardless of the congestion window.
     must_resend: bool,
     congestion: Box<dyn CongestionControl>,
-    /// Where the congestion window last stopped us.
+    /// Position at which the congestion window last limited sending.
     limited_at: u64,
 
     rtt: RttEstimator,
-    /// A position whose acknowledgement ends a measurement, and when it was sent.
+    /// A position whose acknowledgement ends a round-trip measurement, and when it was sent.
     timing: Option<(u64, Time)>,
     last_sent: Time,
     resend_at: Option<Time>,
-    /// When more counts as lost, if it has not arrived.
+    /// When more data become lost unless they arrive.
     reorder_at: Option<Time>,
     retries: u8,
-    /// The peer is to be asked for an acknowledgement.
+    /// A probe is to be sent.
     probe: bool,
     counters: Counters,
 }
@@ -122,7 +122,7 @@ impl Sender {
             end: 1,
             finished: false,
             no_delay: params.no_delay,
-            // RFC 9293, 3.7.1, until the peer says otherwise.
+            // RFC 9293, 3.7.1, until the peer announces its own.
             peer_mss: 536,
             peer: PeerWindow { edge: 1, largest: 0, told_by: (0, 0) },
             small_end: 0,
@@ -130,7 +130,7 @@ impl Sender {
             rack: Rack::default(),
             tail: TailProbe::default(),
             undo: Undo::default(),
-            answer: Answer::default(),
+            answer: WindowReduction::default(),
             recovery: Recovery::Open,
             duplicates: 0,
             must_resend: false,
@@ -148,10 +148,10 @@ impl Sender {
         }
     }
 
-    /// The peer's SYN has come.
+    /// Processes the peer's SYN.
     pub fn begin(&mut self, syn: &TcpHeader, agreed: Agreed, options: u64) {
         self.agreed = agreed;
-        self.answer = Answer::new(agreed.ecn);
+        self.answer = WindowReduction::new(agreed.ecn);
         self.peer_mss = syn.options.mss.unwrap_or(536);
         // The window of a SYN is never scaled.
         self.peer.edge = self.una.max(1) + u64::from(syn.window);
@@ -171,14 +171,14 @@ impl Sender {
         self.recovery = Recovery::Open;
     }
 
-    /// The SYN is to be sent once more, as both ends opened at once.
+    /// The SYN must be sent again after a simultaneous open.
     pub fn open_again(&mut self) {
         self.nxt = 0;
         self.flight = Flight::default();
         self.resend_at = None;
     }
 
-    /// The first acknowledgement of an answered SYN, at a position of the peer's.
+    /// Processes the first acknowledgement of an answered SYN.
     pub fn take_first_window(&mut self, position: u64, ack: u64, window: u16) {
         self.peer.edge = ack + self.scaled(window);
         self.peer.told_by = (position, ack);
@@ -188,17 +188,17 @@ impl Sender {
         u64::from(window) << self.agreed.peer_shift
     }
 
-    /// The position that a number acknowledges; `None` before the stream's beginning.
+    /// The position of an acknowledgement number; `None` before the start of the stream.
     pub fn position(&self, acknowledgement: u32) -> Option<u64> {
         widen(acknowledgement, self.initial, self.una)
     }
 
-    /// The number of a position.
+    /// The sequence number of a position.
     pub fn number(&self, position: u64) -> u32 {
         narrow(position, self.initial)
     }
 
-    /// Oldest position that is not acknowledged.
+    /// Oldest unacknowledged position.
     pub fn una(&self) -> u64 {
         self.una
     }
@@ -208,22 +208,22 @@ impl Sender {
         self.nxt
     }
 
-    /// Position behind the last byte written.
+    /// Position after the last byte written.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// So many bytes follow.
+    /// Appends `bytes`.
     pub fn write(&mut self, bytes: u64) {
         self.end += bytes;
     }
 
-    /// Nothing follows.
+    /// Closes the stream for writing.
     pub fn finish(&mut self) {
         self.finished = true;
     }
 
-    /// Whether nothing follows.
+    /// Whether the stream is closed for writing.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
@@ -233,7 +233,7 @@ impl Sender {
         self.finished && self.una > self.end
     }
 
-    /// Whether no acknowledgement is waited for.
+    /// Whether no acknowledgement is outstanding.
     pub fn is_idle(&self) -> bool {
         self.resend_at.is_none()
     }
@@ -242,7 +242,7 @@ impl Sender {
         self.no_delay = no_delay;
     }
 
-    /// What has happened to what was sent.
+    /// Its counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -255,21 +255,21 @@ impl Sender {
         self.congestion.window()
     }
 
-    /// The largest payload of a segment, apart from what its options take.
+    /// Maximum payload per segment, without options.
     pub fn mss(&self) -> u64 {
         u64::from(self.params.mss.min(self.peer_mss)).max(64)
     }
 
-    /// Nothing is sent any more.
+    /// Stops sending.
     pub fn stop(&mut self) {
         (self.resend_at, self.reorder_at) = (None, None);
         self.tail.forget();
         self.probe = false;
     }
 
-    // What arrives.
+    // Input.
 
-    /// What a segment says about marks.
+    /// Processes a segment's ECN flags.
     pub fn take_marks(&mut self, now: Time, flags: TcpFlags, ack: u64) {
         if self.nxt == self.una || !self.answer.is_asked(flags, ack) {
             return;
@@ -277,13 +277,13 @@ impl Sender {
         self.counters.echoes += 1;
         if self.recovery == Recovery::Open {
             self.congestion.lost(now, self.flight.in_network());
-            // Whatever comes again, this was no mistake.
+            // Whatever was duplicated, this reduction was justified.
             self.undo.forget();
         }
         self.answer.reduced(self.nxt);
     }
 
-    /// An acknowledgement up to `ack`, in a segment at a position of the peer's, with data or without.
+    /// Processes an acknowledgement up to `ack`, in a segment at the peer's `position`, with or without data.
     pub fn take_ack(
         &mut self,
         now: Time,
@@ -315,7 +315,7 @@ impl Sender {
         }
         let selective = repeated.is_none() && !header.options.sack.as_slice().is_empty();
         if self.tail.has_mended(ack, !data && !selective && ack == self.una) {
-            // What was lost is congestion, too.
+            // A repaired loss is congestion, too.
             self.congestion.lost(now, self.flight.in_network());
             self.undo.forget();
             self.answer.reduced(self.nxt);
@@ -334,7 +334,7 @@ impl Sender {
         }
     }
 
-    /// Takes the SACK option; whether it told anything new.
+    /// Processes the SACK option. Returns whether it had news.
     fn take_sack(&mut self, now: Time, header: &TcpHeader, ack: u64) -> bool {
         if !self.agreed.sack {
             return false;
@@ -342,7 +342,7 @@ impl Sender {
         let mut news = false;
         for &(start, end) in header.options.sack.as_slice() {
             let (Some(start), Some(end)) = (self.position(start), self.position(end)) else { continue };
-            // Ranges before the acknowledgement are reports of duplicates (RFC 2883).
+            // Ranges before the acknowledgement report duplicates (RFC 2883).
             if start >= ack.max(self.una) && end <= self.nxt {
                 let (rack, least) = (&mut self.rack, self.rtt.least());
                 news |= self.flight.hold(start, end, |sent| rack.delivered(now, sent, least));
@@ -371,7 +371,7 @@ impl Sender {
                 self.rack.recovered();
                 self.recovery = Recovery::Open;
             }
-            // A partial acknowledgement without SACK: the next segment is lost too (RFC 6582, 3.2).
+            // Partial acknowledgement without SACK: the next segment is lost, too (RFC 6582, 3.2).
             Recovery::Fast { .. } if !self.agreed.sack => {
                 self.flight.lose_range(ack, (ack + size).min(self.nxt));
                 self.must_resend = true;
@@ -389,7 +389,7 @@ impl Sender {
         self.arm_tail(now, size);
     }
 
-    /// Ends a measurement of the round-trip time.
+    /// Ends a round-trip measurement.
     fn measured(&mut self, now: Time) {
         if let Some((position, sent)) = self.timing
             && self.una >= position
@@ -399,7 +399,7 @@ impl Sender {
         }
     }
 
-    /// Finds out what is lost, and begins to recover from it.
+    /// Detects loss and starts recovery.
     fn look_for_loss(&mut self, now: Time, size: u64) {
         self.reorder_at = None;
         if self.nxt == self.una {
@@ -424,14 +424,14 @@ impl Sender {
         }
     }
 
-    // When nothing arrives.
+    // Timers.
 
-    /// When [`timer`](Self::timer) is to be called at the latest.
+    /// When [`timer`](Self::timer) must be called at the latest.
     pub fn deadline(&self) -> Option<Time> {
         [self.resend_at, self.reorder_at, self.tail.at()].into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Does whatever is due.
     pub fn timer(&mut self, now: Time, size: u64) -> Result<(), GivesUp> {
         if self.reorder_at.is_some_and(|at| at <= now) {
             self.look_for_loss(now, size);
@@ -466,12 +466,12 @@ impl Sender {
     /// RFC 6298, 5.4 to 5.6, and RFC 6675, 5.1.
     fn timed_out(&mut self, now: Time) {
         self.counters.timeouts += 1;
-        // A second timeout of the same data does not lower the threshold again (RFC 5681, 3.1).
+        // A repeated timeout of the same data does not lower the threshold again (RFC 5681, 3.1).
         if !matches!(self.recovery, Recovery::Timeout { .. }) || self.retries == 1 {
             self.congestion.timed_out(now, self.nxt - self.una);
             self.undo.reduced(self.una);
         }
-        // If the peer held what comes first it would have acknowledged it: it has let go what it reported.
+        // The peer would have acknowledged the first range if it still held it: it has dropped its out-of-order data.
         if self.flight.first_is_held() {
             self.flight.forget_held();
         }
@@ -485,7 +485,7 @@ impl Sender {
         self.recovery = Recovery::Timeout { point: self.nxt };
     }
 
-    /// Something new was sent or acknowledged (RFC 8985, 7.2).
+    /// Rearms the tail loss probe after new data were sent or acknowledged (RFC 8985, 7.2).
     fn arm_tail(&mut self, now: Time, size: u64) {
         self.tail.arm(None);
         let may = self.params.tail_probes
@@ -502,9 +502,9 @@ impl Sender {
         self.tail.arm(Some(self.resend_at.map_or(at, |resend| at.min(resend))));
     }
 
-    // What is sent.
+    // Output.
 
-    /// The next positions to send, with at most `limit` bytes, though never less than one segment's. They count as sent.
+    /// The next positions to send, up to `limit` bytes, but at least one segment's. They count as sent.
     pub fn take_span(&mut self, now: Time, limit: u32, size: u64) -> Option<Span> {
         if self.nxt == 0 {
             return Some(self.syn(now, false));
@@ -519,14 +519,14 @@ impl Sender {
         self.sent(now, Span { from: 0, to: 1, again }, 1)
     }
 
-    /// A span goes out in segments of a size.
+    /// Records that a span was sent in segments of `size`.
     fn sent(&mut self, now: Time, span: Span, size: u64) -> Span {
         let Span { from, to, again } = span;
         if again {
             self.flight.resend(from, to, now);
             self.timing = None;
             self.undo.sent_again(to - from);
-            // As many as it will be cut into; the end of the stream takes up a position, and no room.
+            // Counts the segments that it will be split into; the end of the stream occupies a position but no data.
             self.counters.retransmissions += to.min(self.end).saturating_sub(from).div_ceil(size).max(1);
         } else {
             self.flight.push(from, to, now);
@@ -539,7 +539,7 @@ impl Sender {
         span
     }
 
-    /// The probe of a tail (RFC 8985, 7.3): something new if the peer has room for it, or else the last segment again.
+    /// A tail loss probe (RFC 8985, 7.3): new data if the peer's window allows, else the last segment again.
     fn tail_probe(&mut self, now: Time, size: u64) -> Option<Span> {
         if !self.tail.take_due() || self.nxt == self.una {
             return None;
@@ -557,24 +557,24 @@ impl Sender {
         Some(self.sent(now, Span { from, to: self.nxt, again }, size))
     }
 
-    /// Where the segment begins that was sent last.
+    /// Start of the last segment sent.
     fn last_segment(&self, size: u64) -> u64 {
         let (start, end) = self.flight.last().unwrap_or((self.una, self.nxt));
         let data = end.min(self.end).saturating_sub(start);
         start + data.saturating_sub(1) / size * size
     }
 
-    /// Bytes under way.
+    /// Bytes in flight.
     fn in_flight(&self) -> u64 {
         let left = self.flight.in_network();
         match self.agreed.sack {
             true => left,
-            // Each duplicate says that a segment has left the network (RFC 5681, 3.2).
+            // Each duplicate indicates that a segment has left the network (RFC 5681, 3.2).
             false => left.saturating_sub(self.duplicates * self.mss()),
         }
     }
 
-    /// What is lost, from its first segment on.
+    /// The first lost span.
     fn lost_span(&mut self, now: Time, limit: u32, size: u64) -> Option<Span> {
         let room = self.congestion.window().saturating_sub(self.in_flight());
         let most = u64::from(limit).min(room).max(size) / size * size;
@@ -592,7 +592,7 @@ impl Sender {
         Some(self.sent(now, Span { from, to, again: true }, size))
     }
 
-    /// What was never sent, as far as windows and Nagle's algorithm let it.
+    /// Unsent data, as far as windows and Nagle's algorithm allow.
     fn new_span(&mut self, now: Time, limit: u32, size: u64) -> Option<Span> {
         let waiting = self.end.saturating_sub(self.nxt);
         let fin_waits = self.finished && self.nxt <= self.end;
@@ -607,7 +607,7 @@ impl Sender {
         let congestion = self.congestion.window().saturating_sub(flight);
         let mut length = waiting.min(window).min(u64::from(limit).max(size));
         if length > congestion {
-            // A segment goes out whole, if the window has room for any of it and nothing else is under way.
+            // Segments are sent whole if the window has any room and nothing else is in flight.
             length = if flight == 0 { length.min(congestion.max(size)) } else { congestion / size * size };
             self.limited_at = self.nxt;
         }
@@ -616,7 +616,7 @@ impl Sender {
         }
         let last = length == waiting;
         if waiting > 0 && (length == 0 || length < size && !(last && self.may_send_small(length))) {
-            // Silly windows (RFC 9293, 3.8.6.2.1): half of the largest that there was is worth a segment.
+            // Silly window avoidance (RFC 9293, 3.8.6.2.1): half of the largest window seen is worth a segment.
             let worth = length > 0 && !last && length >= self.peer.largest / 2 && length == window;
             if !worth {
                 self.wait_for_window(now, window.min(waiting) < size.min(waiting));
@@ -634,7 +634,7 @@ impl Sender {
         Some(span)
     }
 
-    /// Whether a segment of less than full size may go out (Minshall's variant of Nagle's algorithm).
+    /// Whether a segment below full size may be sent (Minshall's variant of Nagle's algorithm).
     fn may_send_small(&self, length: u64) -> bool {
         if length == 0 || self.finished {
             return true;
@@ -642,36 +642,36 @@ impl Sender {
         self.no_delay || self.small_end <= self.una
     }
 
-    /// Nothing is under way that an acknowledgement could answer: the window is asked for now and then.
+    /// No acknowledgement is expected, so the window must be probed.
     fn wait_for_window(&mut self, now: Time, closed: bool) {
         if closed && self.nxt == self.una && self.resend_at.is_none() {
             self.resend_at = Some(now + self.rtt.rto());
         }
     }
 
-    /// The peer is to be asked whether it is there.
+    /// Requests a keep-alive probe.
     pub fn probe(&mut self) {
         self.probe = true;
     }
 
-    /// Whether a probe is to be sent. It repeats a position that the peer has: it answers with its window.
+    /// Whether a probe is to be sent. It repeats an old position, so the peer answers with its window.
     pub fn take_probe(&mut self) -> bool {
         std::mem::take(&mut self.probe)
     }
 
-    /// The flag that answers marks, of a segment with new data.
+    /// The CWR flag for a segment with new data.
     pub fn take_answer(&mut self) -> TcpFlags {
         self.answer.take_flag()
     }
 
-    /// Whether routers may mark a segment, with new data or without.
+    /// Whether routers may mark a segment, depending on whether it has new data.
     pub fn may_mark(&self, fresh: bool) -> bool {
         self.answer.may_mark(fresh)
     }
 }
 
-/// What the first SACK block tells of as having come again (RFC 2883, 4): it lies before the acknowledgement, or within the
-/// second block.
+/// The duplicate range reported by the first SACK block (RFC 2883, 4), if any: it is before the acknowledgement, or
+/// within the second block.
 fn repetition(header: &TcpHeader) -> Option<(u32, u32)> {
     let before = |a: u32, b: u32| b.wrapping_sub(a) as i32 >= 0;
     match *header.options.sack.as_slice() {

@@ -1,17 +1,17 @@
-//! Sequence numbers: 32 bits on the wire, 64 bits in here, so that they never wrap and compare as numbers do.
+//! Sequence numbers: 32 bits on the wire, 64 bits internally, so that they never wrap and compare like numbers.
 //!
-//! Zero is the SYN, one the first byte of data.
+//! Zero is the SYN, one is the first byte of data.
 
-/// The 64-bit position for a number on the wire, near `reference`, in a stream that began at `initial`.
+/// The 64-bit position of a number on the wire, near `reference`, in a stream that starts at `initial`.
 ///
-/// `None` if it lies before the stream's beginning.
+/// `None` if it is before the start of the stream.
 pub(super) fn widen(wire: u32, initial: u32, reference: u64) -> Option<u64> {
     let near = initial.wrapping_add(reference as u32);
     let distance = wire.wrapping_sub(near) as i32;
     reference.checked_add_signed(i64::from(distance))
 }
 
-/// The number on the wire of a position.
+/// The number on the wire for a position.
 pub(super) const fn narrow(position: u64, initial: u32) -> u32 {
     initial.wrapping_add(position as u32)
 }

@@ -1,10 +1,10 @@
-//! Undoing a reduction of the congestion window that was needless: the peer has reported everything that was sent again as a
-//! duplicate (RFC 2883, RFC 3708; Linux: `tcp_try_undo_dsack`), so that the first copies had arrived, only late.
+//! Undoes a needless reduction of the congestion window: if the peer reports everything retransmitted as duplicate
+//! (RFC 2883, RFC 3708; Linux: `tcp_try_undo_dsack`), the originals had only been late.
 
-/// What was sent again, and what of it was needless.
+/// Retransmitted data, and the needless part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Undo {
-    /// Bytes sent again, and bytes that the peer has reported as duplicates: if the network duplicates, more.
+    /// Bytes retransmitted, and bytes reported as duplicates (more if the network duplicates).
     again: u64,
     reported: u64,
     reduction: Option<Reduction>,
@@ -13,14 +13,14 @@ pub(super) struct Undo {
 /// A reduction that may be undone.
 #[derive(Clone, Copy, Debug)]
 struct Reduction {
-    /// The oldest position that was not acknowledged then: reports of what lies before it are of something else.
+    /// The oldest unacknowledged position at the time: reports about earlier data do not count.
     marker: u64,
-    /// Bytes sent again since then that the peer has not reported. Nothing is known before the first.
+    /// Bytes retransmitted since then and not reported as duplicates; `None` before the first.
     doubtful: Option<u64>,
 }
 
 impl Undo {
-    /// Something was sent again.
+    /// Data were retransmitted.
     pub fn sent_again(&mut self, bytes: u64) {
         self.again += bytes;
         if let Some(reduction) = &mut self.reduction {
@@ -28,7 +28,7 @@ impl Undo {
         }
     }
 
-    /// The peer reports that a range came twice.
+    /// The peer reports a duplicate range.
     pub fn came_twice(&mut self, start: u64, end: u64) {
         let bytes = end.saturating_sub(start);
         self.reported += bytes;
@@ -40,17 +40,17 @@ impl Undo {
         }
     }
 
-    /// The window is reduced since something seems to be lost, with everything before `una` acknowledged.
+    /// The window is reduced because of a suspected loss; everything before `una` was acknowledged.
     pub fn reduced(&mut self, una: u64) {
         self.reduction = Some(Reduction { marker: una, doubtful: None });
     }
 
-    /// Whether the reduction is known to have been needless.
+    /// Whether the reduction is known to be needless.
     pub fn is_needless(&self) -> bool {
         self.reduction.is_some_and(|reduction| reduction.doubtful == Some(0))
     }
 
-    /// The window was reduced for a reason that stays: a router has said so, or what was lost is known to have been.
+    /// The reduction is final: a router marked packets, or the loss was real.
     pub fn forget(&mut self) {
         self.reduction = None;
     }

@@ -1,4 +1,4 @@
-//! A block device: its requests, its part of the page cache, and who has it open.
+//! A block device: its requests, its page cache and its openers.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -23,12 +23,12 @@ pub struct BlockDevice {
     pub(super) pins: Rc<Pins>,
     pub(super) requests: Rc<Requests>,
     pub(super) cache: Rc<Cache>,
-    /// How many have it open.
+    /// Number of open files.
     pub(super) openers: Cell<u64>,
 }
 
 impl BlockDevice {
-    /// What it has done, and what its cache holds.
+    /// Request and cache counters.
     pub fn counters(&self) -> BlockCounters {
         let (dirty_pages, cached_pages) = (self.cache.dirty_pages(), self.cache.cached_pages());
         BlockCounters { dirty_pages, cached_pages, ..self.requests.counters() }
@@ -52,30 +52,30 @@ impl BlockDevice {
         })
     }
 
-    /// As in `/dev`, such as `nvme0n1`.
+    /// Name as in `/dev`, such as `nvme0n1`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What its driver said of it: size, blocks, queues, largest request.
+    /// Limits set by the driver: size, blocks, queues, largest request.
     pub fn limits(&self) -> &BlockLimits {
         self.requests.limits()
     }
 
-    /// The tags of its hardware queues.
+    /// Tags of its hardware queues.
     pub fn tags(&self) -> &TagSet {
         self.requests.tags()
     }
 
-    /// The PCI function behind it.
+    /// PCI function of the controller.
     pub fn function(&self) -> Option<wire::pcie::FunctionAddress> {
         self.requests.driver().ok()?.function()
     }
 
-    /// Gives the controller an administrative command of its own protocol: see [`BlockDriver::admin`].
+    /// Sends an admin command in the controller's own protocol: see [`BlockDriver::admin`].
     ///
     /// # Errors
-    /// As there, and [`Error::NoDevice`] if the device has gone.
+    /// As of [`BlockDriver::admin`], and [`Error::NoDevice`] if the device is gone.
     pub async fn admin(
         &self,
         cpu: &Cpu,
@@ -85,12 +85,13 @@ impl BlockDevice {
         self.requests.driver()?.admin(cpu, command, length).await
     }
 
-    /// Whether nobody has it open, and what was written is still on its way to the device.
+    /// Whether nobody has it open, but write-back is still in progress.
     pub fn is_closing(&self) -> bool {
         self.openers.get() == 0 && self.cache.has_unwritten()
     }
 
-    /// The driver takes the device back: who waits for a tag fails when the next request ends, or now if none is.
+    /// The driver removes the device. Requests that wait for a tag fail once the next request ends, or now if none is
+    /// in flight.
     pub(super) fn close(&self) {
         self.requests.forget_driver();
         let (requests, cache) = (Rc::clone(&self.requests), Rc::downgrade(&self.cache));

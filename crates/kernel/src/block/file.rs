@@ -1,4 +1,4 @@
-//! A block device as programs see it: each has its own hold on it.
+//! Open files of block devices.
 
 use std::rc::Rc;
 
@@ -10,13 +10,13 @@ use platform::memory::Policy;
 use platform::storage::{BlockCounters, BlockFile, CachedRange, IoCompletions, IoDone, IoRequest};
 
 use super::BlockDevice;
-use super::cache::{Heard, Held, touched};
+use super::cache::{Heard, HeldPages, touched};
 use crate::mm::Pin;
 
-/// A block device that a program has opened.
+/// A block device opened by a program.
 pub struct OpenFile {
     device: Rc<BlockDevice>,
-    /// Of which errors of writing it has been told.
+    /// Write errors already reported through this file.
     heard: Heard,
 }
 
@@ -28,8 +28,8 @@ impl OpenFile {
     }
 }
 
-/// Whoever is the last to close a device lets what is dirty be written (Linux: `sync_blockdev`, which close(2) waits for; here
-/// a task of the kernel does it). No flush: the device's own cache may still have it.
+/// The last close starts write-back of dirty pages (Linux: `sync_blockdev`, for which close(2) waits; here a kernel
+/// task does it). There is no flush, so data may still be in the device's own cache.
 impl Drop for OpenFile {
     fn drop(&mut self) {
         let others = self.device.openers.get() - 1;
@@ -44,7 +44,7 @@ impl Drop for OpenFile {
             Box::new(move |cpu| {
                 Box::pin(async move {
                     let _part = cpu.book(Part::Block);
-                    // Who syncs next hears how it went.
+                    // The next sync reports errors.
                     let _ = cache.write_back(&cpu, 0..u64::MAX).await;
                 })
             }),
@@ -53,12 +53,12 @@ impl Drop for OpenFile {
 }
 
 impl BlockDevice {
-    /// Opens it for a program.
+    /// Opens the device for a program.
     pub fn open(self: &Rc<Self>) -> Rc<dyn BlockFile> {
         OpenFile::new(Rc::clone(self))
     }
 
-    /// Books a system call.
+    /// Accounts a system call.
     fn system_call(&self, cpu: &Cpu) -> platform::cpu::Booking {
         let part = cpu.book(Part::Block);
         cpu.work(self.base.costs().syscall);
@@ -76,7 +76,7 @@ impl BlockDevice {
             }
             let (cache, pins) = (Rc::downgrade(&self.cache), Rc::clone(&self.pins));
             let ended = Box::new(move |cpu: &Cpu, result| {
-                // Again, as Linux does: pages that were read meanwhile may hold what was there before.
+                // Invalidate again, as Linux does: pages read meanwhile may hold old data.
                 if let Some(cache) = cache.upgrade().filter(|_| changed) {
                     cache.invalidate(cpu, offset, length);
                 }
@@ -110,7 +110,7 @@ impl BlockFile for OpenFile {
 
     fn submit(&self, cpu: &Cpu, requests: Vec<IoRequest>, completions: &Rc<IoCompletions>) {
         let _part = self.device.system_call(cpu);
-        // The programs' memory stays where it is until the device has read or written it.
+        // Pin the programs' memory until the device has read or written it.
         let held = requests.into_iter().map(|request| {
             let pin = self.device.pins.pin(&request.memory);
             (request, pin)
@@ -122,7 +122,7 @@ impl BlockFile for OpenFile {
         if wait.is_empty() {
             return;
         }
-        // Direct requests find on the device what was written through the cache.
+        // Direct requests must see data written through the cache.
         let (device, completions) = (Rc::clone(&self.device), Rc::clone(completions));
         self.device.base.tasks.spawn(
             TaskParams::named("kworker/direct").on(cpu.id()),
@@ -133,7 +133,7 @@ impl BlockFile for OpenFile {
                     for (request, pin) in wait {
                         match device.cache.write_back(&cpu, touched(request.offset, request.length)).await {
                             Ok(()) => ready.push((request, pin)),
-                            // The device has not what the program would find there.
+                            // Write-back failed, so the device does not hold what the program wrote.
                             Err(error) => {
                                 device.pins.unpin(pin);
                                 completions.push(IoDone { token: request.token, result: Err(error) });
@@ -186,7 +186,7 @@ impl BlockFile for OpenFile {
         Box::pin(async move {
             let _part = self.device.system_call(cpu);
             let (segments, pages) = self.device.cache.cached_range(cpu, offset, length, policy).await?;
-            Ok(CachedRange { segments, hold: Rc::new(Held::new(&self.device.cache, pages)) })
+            Ok(CachedRange { segments, hold: Rc::new(HeldPages::new(&self.device.cache, pages)) })
         })
     }
 

@@ -1,4 +1,4 @@
-//! Block devices: the way of requests from programs to drivers, and the page cache.
+//! The block layer: the path of requests from programs to drivers, and the page cache.
 //!
 //! ```text
 //! program ─▶ BlockFile::submit ─▶ split ─▶ plug: merge ─▶ tag ─▶ BlockDriver      (a queue for every core)
@@ -24,15 +24,15 @@ pub use device::BlockDevice;
 use crate::base::Base;
 use crate::mm::Pins;
 
-/// The block layer's parameters.
+/// Parameters of the block layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockParams {
-    /// How far sequential reads are ahead of the program (Linux: `read_ahead_kb`, 128).
+    /// Read-ahead of sequential reads (Linux: `read_ahead_kb`, 128).
     pub read_ahead: Bytes,
-    /// Dirty pages of a device that let writers wait until they are written (Linux: `vm.dirty_bytes`; a fifth of the
-    /// memory if not set, which is more than simulations write).
+    /// Dirty pages of a device at which writers wait for write-back (Linux: `vm.dirty_bytes`, by default a fifth of
+    /// memory, which is more than simulations write).
     pub dirty_limit: Bytes,
-    /// Most that the page cache of a device holds (assumed: Linux takes what is free, which is more than simulations
+    /// Size limit of a device's page cache (assumed: Linux uses all free memory, which is more than simulations
     /// read).
     pub cache_limit: Bytes,
 }
@@ -50,7 +50,7 @@ impl Default for BlockParams {
 /// All block devices of a kernel.
 pub struct Block {
     base: Base,
-    /// Memory that requests hold.
+    /// Memory pinned by requests.
     pins: Rc<Pins>,
     params: BlockParams,
     devices: RefCell<Vec<Rc<BlockDevice>>>,
@@ -61,18 +61,18 @@ impl Block {
         Self { base, pins, params, devices: RefCell::default() }
     }
 
-    /// The devices, in the order in which they came.
+    /// Devices in order of registration.
     pub fn devices(&self) -> Vec<Rc<BlockDevice>> {
         self.devices.borrow().clone()
     }
 
-    /// A device by its name, with or without `/dev/`.
+    /// Finds a device by name, with or without `/dev/`.
     pub fn device(&self, name: &str) -> Option<Rc<BlockDevice>> {
         let name = name.strip_prefix("/dev/").unwrap_or(name);
         self.devices.borrow().iter().find(|device| device.name() == name).cloned()
     }
 
-    /// A driver announces a device.
+    /// Registers a device.
     pub(crate) fn add(&self, driver: Rc<dyn BlockDriver>) -> String {
         let wanted = driver.limits().name;
         let taken = |name: &str| self.devices.borrow().iter().any(|device| device.name() == name);
@@ -85,7 +85,7 @@ impl Block {
         name
     }
 
-    /// A driver takes a device back.
+    /// Removes a device.
     pub(crate) fn remove(&self, name: &str) {
         let gone = self.device(name);
         self.devices.borrow_mut().retain(|device| device.name() != name);
@@ -94,7 +94,7 @@ impl Block {
         }
     }
 
-    /// Lets go of all devices.
+    /// Drops all devices.
     pub(crate) fn clear(&self) {
         self.devices.take().iter().for_each(|device| device.close());
     }

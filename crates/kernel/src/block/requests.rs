@@ -1,4 +1,4 @@
-//! The requests of a block device on their way to its driver: queues, tags, time limits.
+//! Requests of a block device on their way to the driver: queues, tags, timeouts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,13 +12,13 @@ use platform::storage::BlockCounters;
 use platform::tags::TagSet;
 use units::Time;
 
-use super::split::{Piece, split};
+use super::split::{SplitRequest, split};
 use crate::base::Base;
 
-/// Called once, when all pieces of a request have ended.
+/// Called once, when all parts of a request have ended.
 pub(super) type Ended = Box<dyn FnOnce(&Cpu, Result<(), Error>)>;
 
-/// A request of a program or of the page cache, whose pieces may end in any order.
+/// A request of a program or of the page cache. Its parts may end in any order.
 pub(super) struct Parent {
     left: Cell<usize>,
     result: Cell<Result<(), Error>>,
@@ -41,19 +41,19 @@ impl Parent {
     }
 }
 
-/// What goes to the driver as one request, and whose parts it consists of.
+/// One request to the driver, and the requests that it serves.
 pub(super) struct Bio {
-    piece: Piece,
+    piece: SplitRequest,
     parents: Vec<Rc<Parent>>,
 }
 
-/// A hardware queue as the block layer sees it.
+/// The block layer's view of a hardware queue.
 struct HwQueue {
-    /// By tag: when this device's request there is overdue.
+    /// Deadline of this device's request, by tag.
     deadlines: Vec<Option<Time>>,
-    /// Bios without a tag, or refused by the driver.
+    /// Requests without a tag, or refused by the driver.
     waiting: VecDeque<Bio>,
-    /// It is among those who wait for a tag.
+    /// Whether it is registered to be woken when a tag is free.
     asked: bool,
 }
 
@@ -63,11 +63,11 @@ pub(super) struct Requests {
     base: Base,
     driver: RefCell<Option<Rc<dyn BlockDriver>>>,
     limits: BlockLimits,
-    /// Shared with the other devices of the controller.
+    /// Shared with the controller's other devices.
     tags: Rc<TagSet>,
     queues: Vec<RefCell<HwQueue>>,
     counters: Cell<BlockCounters>,
-    /// A task looks whether requests take too long.
+    /// Whether the timeout task is running.
     watched: Cell<bool>,
 }
 
@@ -98,7 +98,7 @@ impl Requests {
         &self.tags
     }
 
-    /// What has happened, but for what the cache holds.
+    /// Counters, except for the cache's size.
     pub fn counters(&self) -> BlockCounters {
         self.counters.get()
     }
@@ -109,17 +109,17 @@ impl Requests {
         self.counters.set(counters);
     }
 
-    /// The driver, unless the device is gone.
+    /// The driver; fails if the device is gone.
     pub fn driver(&self) -> Result<Rc<dyn BlockDriver>, Error> {
         self.driver.borrow().clone().ok_or(Error::NoDevice)
     }
 
-    /// The driver takes the device back.
+    /// Drops the driver when it removes the device.
     pub fn forget_driver(&self) {
         self.driver.take();
     }
 
-    /// Nobody runs any more what waits: it fails.
+    /// Fails all waiting requests, which nobody would start any more.
     pub fn fail_waiting(&self, cpu: &Cpu) {
         for queue in &self.queues {
             let waiting = std::mem::take(&mut queue.borrow_mut().waiting);
@@ -129,7 +129,7 @@ impl Requests {
         }
     }
 
-    /// The bios of a request. If it is not one that the device takes, it ends at once.
+    /// Splits a request. One that the device cannot take ends at once.
     pub fn prepare(
         &self,
         cpu: &Cpu,
@@ -162,11 +162,17 @@ impl Requests {
         pieces.into_iter().map(|piece| Bio { piece, parents: vec![Rc::clone(&parent)] }).collect()
     }
 
-    /// A request's pieces; none if there is nothing to do.
-    fn pieces(&self, op: BlockOp, offset: u64, length: u64, memory: &[Segment]) -> Result<Vec<Piece>, Error> {
+    /// The parts of a request; none if there is nothing to do.
+    fn pieces(
+        &self,
+        op: BlockOp,
+        offset: u64,
+        length: u64,
+        memory: &[Segment],
+    ) -> Result<Vec<SplitRequest>, Error> {
         self.driver()?;
         let op = match op {
-            // Without a volatile cache what has been written is durable.
+            // Without a volatile cache, all written data is durable already.
             BlockOp::Flush if !self.limits.write_cache => return Ok(Vec::new()),
             BlockOp::Write { .. } if !self.limits.write_cache => BlockOp::Write { fua: false },
             BlockOp::Discard if !self.limits.discard => return Err(Error::NotSupported),
@@ -196,7 +202,7 @@ impl Requests {
         split(&self.limits, op, offset / SECTOR, length / SECTOR, memory).ok_or(Error::Invalid)
     }
 
-    /// Gives bios to the driver, those that go on where the last one ended as one with it.
+    /// Submits requests, merging adjacent ones.
     pub fn dispatch(&self, cpu: &Cpu, bios: Vec<Bio>) {
         let mut merged: Vec<Bio> = Vec::with_capacity(bios.len());
         for bio in bios {
@@ -222,7 +228,7 @@ impl Requests {
         self.run(cpu, &driver, queue);
     }
 
-    /// Gives the driver what waits, as far as there are tags and room.
+    /// Passes waiting requests to the driver while it has tags and room.
     fn run(&self, cpu: &Cpu, driver: &Rc<dyn BlockDriver>, number: u16) {
         let place = &self.queues[usize::from(number)];
         let Some(me) = self.me.upgrade() else { return };
@@ -239,7 +245,7 @@ impl Requests {
                 (bio, tag)
             };
             let Bio { piece, parents } = bio;
-            // All of them stay as long as the driver has one.
+            // Keep all of them alive until the driver has ended the request.
             let (me, back) = (Rc::clone(&me), Rc::new(RefCell::new(Some(parents))));
             let mine = Rc::clone(&back);
             let request = BlockRequest {
@@ -263,7 +269,7 @@ impl Requests {
                     queue.deadlines[usize::from(tag)] = None;
                     self.tags.give(number, tag);
                     let BlockRequest { op, sector, sectors, segments, .. } = request;
-                    let piece = Piece { op, sector, sectors, segments };
+                    let piece = SplitRequest { op, sector, sectors, segments };
                     let parents = back.take().unwrap_or_default();
                     queue.waiting.push_front(Bio { piece, parents });
                     break;
@@ -277,12 +283,12 @@ impl Requests {
         }
         if given {
             driver.commit(cpu, number);
-            // Whoever let it run: a request, or a tag that another device gave back.
+            // There may be requests to watch, whether this ran for a new one or for a freed tag.
             self.watch(cpu);
         }
     }
 
-    /// Sees to it that what waits is run when a request of the queue ends, this device's or another's.
+    /// Arranges for waiting requests to run when any request of the queue ends, of this device or another.
     fn ask(&self, number: u16) {
         if std::mem::replace(&mut self.queues[usize::from(number)].borrow_mut().asked, true) {
             return;
@@ -299,7 +305,7 @@ impl Requests {
         self.tags.wait(number, Box::new(waiter));
     }
 
-    /// A request has ended, on the core and in the context of the driver's completion.
+    /// A request has ended. Runs on the core and in the context of the driver's completion.
     fn completed(
         &self,
         cpu: &Cpu,
@@ -326,7 +332,7 @@ impl Requests {
         }
     }
 
-    /// The requests that are overdue at `now`, which get as much time again, and when the next one is.
+    /// Requests overdue at `now`, whose timeout restarts, and the next deadline.
     fn overdue(&self, now: Time) -> (Vec<(u16, u16)>, Option<Time>) {
         let (mut late, mut next) = (Vec::new(), None);
         for (number, queue) in (0u16..).zip(&self.queues) {
@@ -342,7 +348,7 @@ impl Requests {
         (late, next)
     }
 
-    /// Sees to it that somebody looks after the requests as long as there are any.
+    /// Starts the timeout task if there are requests and it is not running.
     fn watch(&self, cpu: &Cpu) {
         if self.limits.timeout.is_zero() || self.watched.replace(true) {
             return;
@@ -357,7 +363,7 @@ impl Requests {
                         let Some(requests) = me.upgrade() else { return };
                         let (late, next) = requests.overdue(cpu.now());
                         requests.count(|c| c.timeouts += late.len() as u64);
-                        // Without a driver its end of the requests is under way.
+                        // Without a driver, the requests are about to be ended.
                         if let Ok(driver) = requests.driver() {
                             for (queue, tag) in late {
                                 Rc::clone(&driver).timed_out(&cpu, queue, tag);

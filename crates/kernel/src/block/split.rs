@@ -1,30 +1,30 @@
-//! Cutting requests to what a driver takes, and merging them again.
+//! Splits requests to the driver's limits, and merges adjacent ones.
 
 use platform::block::{BlockLimits, BlockOp, SECTOR, Segment};
 
 /// Most sectors of a request without data: 65536 blocks of 512 bytes, as NVMe counts them.
 const MOST_WITHOUT_DATA: u64 = 1 << 16;
-/// Most sectors of one that discards: NVMe counts the blocks of a range in 32 bits (Linux: `UINT_MAX`), here whole ones of
-/// 4 KiB.
+/// Most sectors of a discard. NVMe counts blocks of a range in 32 bits (Linux: `UINT_MAX`); rounded down here to
+/// whole 4 KiB blocks.
 const MOST_DISCARDED: u64 = (1 << 32) - 8;
 
-/// A part of a request, not too large for the driver.
+/// A part of a request within the driver's limits.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
+pub(super) struct SplitRequest {
     pub op: BlockOp,
     pub sector: u64,
     pub sectors: u32,
     pub segments: Vec<Segment>,
 }
 
-/// Whether a segment may follow another in one request.
+/// Whether two segments may be adjacent in one request.
 fn may_follow(limits: &BlockLimits, before: &Segment, after: &Segment) -> bool {
     let end = before.at.0 + u64::from(before.length);
-    // Physically one piece, or both meet at a boundary.
+    // Either physically contiguous, or both end at a boundary.
     end == after.at.0 || (end | after.at.0) & limits.boundary_mask == 0
 }
 
-/// Adds memory to segments; grows the last one where it goes on.
+/// Appends memory, extending the last segment if contiguous.
 fn append(segments: &mut Vec<Segment>, segment: Segment) {
     match segments.last_mut() {
         Some(last)
@@ -37,21 +37,21 @@ fn append(segments: &mut Vec<Segment>, segment: Segment) {
     }
 }
 
-/// A request's pieces. Nothing if its memory cannot be cut into whole blocks that the driver takes.
+/// Splits a request; `None` if its memory cannot be cut into whole blocks within the limits.
 pub(super) fn split(
     limits: &BlockLimits,
     op: BlockOp,
     sector: u64,
     sectors: u64,
     segments: &[Segment],
-) -> Option<Vec<Piece>> {
+) -> Option<Vec<SplitRequest>> {
     if segments.is_empty() {
         if op == BlockOp::Flush {
-            return Some(vec![Piece { op, sector: 0, sectors: 0, segments: Vec::new() }]);
+            return Some(vec![SplitRequest { op, sector: 0, sectors: 0, segments: Vec::new() }]);
         }
         let most = if op == BlockOp::Discard { MOST_DISCARDED } else { MOST_WITHOUT_DATA };
         let starts = (0..sectors).step_by(most as usize);
-        let piece = |done: u64| Piece {
+        let piece = |done: u64| SplitRequest {
             op,
             sector: sector + done,
             sectors: (sectors - done).min(most) as u32,
@@ -62,11 +62,11 @@ pub(super) fn split(
     let block = u64::from(limits.block_bytes);
     let mut pieces = Vec::new();
     let (mut done, mut now, mut held) = (0, Vec::<Segment>::new(), 0u64);
-    let close = |done: &mut u64, now: &mut Vec<Segment>, held: &mut u64, pieces: &mut Vec<Piece>| {
+    let close = |done: &mut u64, now: &mut Vec<Segment>, held: &mut u64, pieces: &mut Vec<SplitRequest>| {
         if *held > 0 {
             let (segments, bytes) = (std::mem::take(now), std::mem::take(held));
             let sectors = (bytes / SECTOR) as u32;
-            pieces.push(Piece { op, sector: sector + *done / SECTOR, sectors, segments });
+            pieces.push(SplitRequest { op, sector: sector + *done / SECTOR, sectors, segments });
             *done += bytes;
         }
     };
@@ -95,12 +95,12 @@ pub(super) fn split(
     Some(pieces)
 }
 
-impl Piece {
+impl SplitRequest {
     fn bytes(&self) -> u64 {
         u64::from(self.sectors) * SECTOR
     }
 
-    /// Takes `next` on if it goes on where this ends and both together are not too large.
+    /// Appends `next` if it is contiguous and the sum is within the limits.
     pub fn merge(&mut self, limits: &BlockLimits, next: &Self) -> bool {
         let kind = self.op == next.op && matches!(self.op, BlockOp::Read | BlockOp::Write { fua: false });
         let joins = self.sector + u64::from(self.sectors) == next.sector;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     proptest! {
-        /// The pieces are the request, and each is one that the driver takes.
+        /// The parts make up the request, and each is within the driver's limits.
         #[test]
         fn pieces_are_the_whole_and_within_limits(segments in segments(), sector in 0u64..1000) {
             let limits = limits();
@@ -181,7 +181,7 @@ mod tests {
             }
         }
 
-        /// What merges is what a single request would have been.
+        /// Merging gives what one request would have been.
         #[test]
         fn merging_undoes_splitting(pages in 1u64..4, sector in 0u64..100) {
             let limits = limits();

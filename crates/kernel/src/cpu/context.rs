@@ -1,4 +1,4 @@
-//! A program's hold on its core: its clock, and how the simulation catches up with it.
+//! An execution context: a program's clock on its core, and how it synchronises with the simulation.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future as _, poll_fn};
@@ -17,47 +17,48 @@ use crate::account::Ran;
 use crate::ground::{Store, StoreMark, Swept};
 use crate::sched::Task;
 
-/// Where a context is between two synchronisations.
+/// State of a context between two syncs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Computing ahead of the clock, or waiting for something.
+    /// Computing ahead of the clock, or waiting for an event.
     Free,
-    /// The simulation catches up until its core's clock says so.
+    /// Waiting for the core's clock to reach `end`.
     CatchingUp { end: Time },
-    /// Stopped by something more urgent with so much left to do.
+    /// Preempted by a higher level, with so much work left.
     Stopped { left: Duration },
 }
 
-/// From one look at the clock of a core that does not run to the next: well below what it takes to give it a core.
+/// Polling interval for the clock of a core that is not running; well below the time it takes to schedule such a
+/// core.
 const LOOK: Duration = Duration::from_ns(500);
 
-/// A policy of one's own: nobody else's can be meant.
+/// Gives a policy its own copy of shared state, so that it cannot affect others.
 fn own(policy: Policy) -> Policy {
     if policy == Policy::Task { Policy::Local } else { policy }
 }
 
-/// A program on a core.
+/// An execution context on a core.
 pub(crate) struct Context {
     pub cores: Rc<Cores>,
     pub level: Level,
     pub core: Cell<CpuId>,
     ahead: Cell<Duration>,
     phase: Cell<Phase>,
-    /// It keeps the core while it waits for an answer.
+    /// Whether it keeps the core while waiting for an answer.
     holds: Cell<bool>,
-    /// Since when it has done so without being stopped by something more urgent.
+    /// Since when it has kept the core without being preempted.
     held_since: Cell<Option<Time>>,
     timer: RefCell<Option<Sleep<Fabric>>>,
-    /// What its core's clock said when it was last waited for.
+    /// The core's clock when it was last read in a wait.
     seen: Cell<Time>,
     waker: RefCell<Option<Waker>>,
     part: Cell<Part>,
-    /// What it has computed and not been booked, in order: time is booked when it has passed.
+    /// Work computed but not yet accounted, in order: time is accounted once it has passed.
     owed: RefCell<Vec<(Part, Duration)>>,
     /// Resolves when the store buffer has room again.
     room: RefCell<Option<Completion<()>>>,
     pub task: RefCell<Weak<Task>>,
-    /// Where the task's memory comes from.
+    /// NUMA memory policy of the task.
     policy: Cell<Policy>,
 }
 
@@ -66,7 +67,7 @@ impl Context {
         Self::with_policy(cores, level, core, part, Policy::Local)
     }
 
-    /// As [`new`](Self::new), with memory from where `policy` says.
+    /// As [`new`](Self::new), with a memory policy.
     pub fn with_policy(cores: Rc<Cores>, level: Level, core: CpuId, part: Part, policy: Policy) -> Rc<Self> {
         Rc::new(Self {
             cores,
@@ -87,24 +88,24 @@ impl Context {
         })
     }
 
-    /// Lets its memory come from elsewhere from now on.
+    /// Changes the memory policy.
     pub fn set_policy(&self, policy: Policy) {
         self.policy.set(own(policy));
     }
 
-    /// The handle that programs and drivers get.
+    /// The handle for programs and drivers.
     pub fn cpu(self: &Rc<Self>) -> Cpu {
         Cpu::new(Rc::clone(self) as Rc<dyn CpuOps>)
     }
 
-    /// Computes for some time on account of `part`.
+    /// Computes for some time, accounted to `part`.
     pub fn charge(&self, part: Part, time: Duration) {
         if self.cores.is_watched.get() {
             let from = self.now();
             self.report(part, from, from + time);
         }
         self.ahead.set(self.ahead.get() + time);
-        // Most pieces of work follow others of their part.
+        // Consecutive work is mostly of the same part.
         let mut owed = self.owed.borrow_mut();
         match owed.last_mut() {
             Some((last, sum)) if *last == part => *sum += time,
@@ -112,12 +113,12 @@ impl Context {
         }
     }
 
-    /// Computes for some cycles on account of `part`.
+    /// Computes for some cycles, accounted to `part`.
     pub fn cycles(&self, part: Part, cycles: u64) {
         self.charge(part, self.cores.time_for(cycles));
     }
 
-    /// Tells who watches what the core does.
+    /// Reports a span of work to the observer.
     #[cold]
     fn report(&self, part: Part, from: Time, to: Time) {
         let task = self.task.borrow().upgrade().map(|task| task.id);
@@ -136,7 +137,7 @@ impl Context {
         }
     }
 
-    /// What it has computed that the simulation has not seen.
+    /// Work computed but not yet simulated.
     fn left(&self) -> Duration {
         let catching_up = match self.phase.get() {
             Phase::Free => Duration::ZERO,
@@ -151,7 +152,7 @@ impl Context {
         self.cores.clock(self.core.get())
     }
 
-    /// Books what has passed of what it has computed, and the time for which it has held its core.
+    /// Accounts work and waits that have passed.
     pub fn settle_account(&self) {
         if self.held_since.get().is_some() {
             self.close_hold();
@@ -183,7 +184,7 @@ impl Context {
         owed.drain(..whole);
     }
 
-    /// Books pieces of work that have passed, each part once: parts take turns within a burst of packets.
+    /// Accounts spans of work that have passed, merged by part, because parts alternate within a burst of packets.
     fn book_all(&self, pieces: impl Iterator<Item = (Part, Duration)>) {
         let mut sums = [Duration::ZERO; Part::ALL.len()];
         for (part, time) in pieces {
@@ -194,17 +195,17 @@ impl Context {
         }
     }
 
-    /// Whether it keeps its core although it waits.
+    /// Whether it keeps its core while waiting.
     pub fn keeps_core(&self) -> bool {
         self.holds.get() || self.phase.get() != Phase::Free
     }
 
-    /// Whether it has computed more than the simulation has seen.
+    /// Whether it is ahead of the simulation.
     pub fn is_ahead(&self) -> bool {
         !self.ahead.get().is_zero()
     }
 
-    /// Stops it where it is.
+    /// Preempts it.
     pub fn pause(&self) {
         if let Phase::CatchingUp { end } = self.phase.get() {
             self.phase.set(Phase::Stopped { left: end.since(self.clock()) });
@@ -213,20 +214,20 @@ impl Context {
         self.close_hold();
     }
 
-    /// Lets it go on where it was stopped.
+    /// Resumes it after a preemption.
     pub fn go_on(&self) {
         self.open_hold();
         self.wake();
     }
 
-    /// The time for which it holds its core counts from now on, unless it has to compute first.
+    /// Starts accounting the wait, unless there is work to do first.
     fn open_hold(&self) {
         if self.holds.get() && self.held_since.get().is_none() && self.phase.get() == Phase::Free {
             self.held_since.set(Some(self.cores.now()));
         }
     }
 
-    /// Books the time for which it has held its core.
+    /// Accounts the wait so far.
     fn close_hold(&self) {
         let Some(since) = self.held_since.take() else { return };
         let (part, now) = (self.part.get(), self.cores.now());
@@ -236,7 +237,7 @@ impl Context {
         self.book_passed(part, now.since(since));
     }
 
-    /// Lets it look whether it can go on.
+    /// Polls it again.
     pub fn wake(&self) {
         let waker = self.waker.borrow().clone();
         if let Some(waker) = waker {
@@ -252,12 +253,12 @@ impl Context {
         }
     }
 
-    /// Moves the program's clock to `time`, if that is later, on account of what it does.
+    /// Advances the program's clock to at least `time`, accounted to its current part.
     pub fn advance_to(&self, time: Time) {
         self.charge(self.part.get(), time.since(self.now()));
     }
 
-    /// Waits until no more stores to devices are pending than the store buffer holds.
+    /// Waits until the store buffer has room for pending device stores.
     fn poll_store_buffer(&self, context: &mut PollContext<'_>) -> Poll<()> {
         let mut room = self.room.borrow_mut();
         if room.is_none() {
@@ -279,7 +280,7 @@ impl Context {
         Poll::Ready(())
     }
 
-    /// Moves the bytes of a loop over arrays, and says when it is done.
+    /// Moves the bytes of a loop over arrays, and returns when it is done.
     fn run_sweep(&self, arrays: Sweep<'_>, step: Duration, compute: &mut dyn FnMut(&mut [u8])) -> Swept {
         let ground = &self.cores.ground;
         let length = arrays.length as usize;
@@ -291,7 +292,7 @@ impl Context {
         }
         compute(&mut bytes);
         if let Some(to) = arrays.to {
-            // A store to where no memory is is lost.
+            // Stores to addresses without memory are lost.
             let _ = ground.poke(to, &bytes[..length]);
         }
         ground.sweep(self.core.get(), self.now(), arrays, step)
@@ -383,12 +384,12 @@ impl CpuOps for Context {
         self.work(Cycles::new(match kind {
             Barrier::Stores | Barrier::All => costs.fence,
             Barrier::Locked => costs.locked,
-            // Part of what it belongs to.
+            // Included in the cost of the instruction itself.
             Barrier::Serialising => 0,
         }));
         self.cores.store(self.core.get(), self.now(), Store::Barrier);
         if matches!(kind, Barrier::Locked | Barrier::All) {
-            // Both drain the store buffer (SDM volume 3, 8.2.2): a doorbell before them is waited for here.
+            // Both drain the store buffer (SDM volume 3, 8.2.2), and so wait for earlier doorbells.
             self.advance_to(self.cores.ground.uncached_accepted_by(self.core.get(), self.now()));
         }
     }
@@ -398,7 +399,7 @@ impl CpuOps for Context {
             poll_fn(|context| self.poll_sync(context)).await;
             if let Some(accepted) = self.cores.ground.stores_pending_at_most(self.core.get(), 0) {
                 self.hold(true);
-                // The completer is the core's own and does not go away.
+                // The core owns the completer, so it cannot go away.
                 let _ = accepted.await;
                 self.hold(false);
             }
@@ -465,7 +466,7 @@ impl CpuOps for Context {
                     }
                     self.phase.set(match left.is_zero() {
                         true => Phase::Free,
-                        // By the clock of the core that it may just have been moved to.
+                        // On the clock of the current core: the task may have just been migrated.
                         false => Phase::CatchingUp { end: self.clock() + left },
                     });
                 }
@@ -483,7 +484,7 @@ impl CpuOps for Context {
                             continue;
                         }
                     }
-                    // A clock that stands still is looked at again a little later.
+                    // If the core's clock has not moved, look again later.
                     let stands = self.cores.has_clocks && self.seen.replace(clock) == clock;
                     let least = if stands { LOOK } else { Duration::ZERO };
                     let end = self.cores.now() + end.since(clock).max(least);

@@ -1,8 +1,8 @@
-//! Lines of devices in the cores' caches: what mappings that are cached (WT, WB) keep of a BAR.
+//! Device lines in the CPU caches: cached (WT, WB) mappings of BARs.
 //!
-//! A device is no coherent memory: nothing tells the cores what it changes, and it sees what a core wrote only when the
-//! line is flushed or makes room. What is simpler than in the real thing: the host's cores share these lines, and a hit
-//! costs as much as one in L1.
+//! Device memory is not coherent. Cores do not see the device's changes, and the device sees a core's writes only
+//! when the line is flushed or evicted. Simplified: all cores of the host share these lines, and a hit costs as much
+//! as one in L1.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,25 +13,25 @@ use units::Time;
 use super::Cores;
 use crate::ground::{LINE, Store};
 
-/// Lines kept: as many as a 32 KiB L1 has.
+/// Lines kept, as many as in a 32 KiB L1.
 const CAPACITY: usize = 512;
 
 type Bytes = [u8; LINE as usize];
 
 #[derive(Clone)]
-struct Line {
+struct CachedLine {
     bytes: Bytes,
-    /// Bytes that are there: those read or written.
+    /// Valid bytes: read or written before.
     valid: u64,
-    /// Bytes that the device has not seen.
+    /// Bytes not yet written to the device.
     dirty: u64,
     used: u64,
 }
 
-/// All lines of devices that are cached.
+/// All cached lines of devices.
 #[derive(Default)]
 pub(crate) struct DeviceLines {
-    lines: RefCell<BTreeMap<u64, Line>>,
+    lines: RefCell<BTreeMap<u64, CachedLine>>,
     uses: std::cell::Cell<u64>,
 }
 
@@ -41,7 +41,7 @@ impl DeviceLines {
         self.uses.get()
     }
 
-    /// Reads bytes of one line; `false` if they are not there.
+    /// Reads bytes of one line; `false` if not all are valid.
     pub fn read(&self, at: u64, into: &mut [u8]) -> bool {
         let start = (at % LINE) as usize;
         let mut lines = self.lines.borrow_mut();
@@ -54,11 +54,11 @@ impl DeviceLines {
         true
     }
 
-    /// Puts what has been read of a line where nothing newer is.
+    /// Fills a line with data read from the device, keeping bytes already valid.
     pub fn fill(&self, line: u64, from: &Bytes) {
         let used = self.next_use();
         let mut lines = self.lines.borrow_mut();
-        let place = lines.entry(line).or_insert(Line { bytes: *from, valid: 0, dirty: 0, used });
+        let place = lines.entry(line).or_insert(CachedLine { bytes: *from, valid: 0, dirty: 0, used });
         for (n, (to, &byte)) in place.bytes.iter_mut().zip(from).enumerate() {
             if place.dirty >> n & 1 == 0 {
                 *to = byte;
@@ -67,13 +67,13 @@ impl DeviceLines {
         (place.valid, place.used) = (u64::MAX, used);
     }
 
-    /// Writes bytes of one line: into it if it is there, and with `allocate` in any case; they stay there if `dirty`.
+    /// Writes bytes to a line if it is cached, or always with `allocate`. `dirty` bytes are written back later.
     pub fn write(&self, at: u64, from: &[u8], allocate: bool, dirty: bool) {
         let start = (at % LINE) as usize;
         let used = self.next_use();
         let mut lines = self.lines.borrow_mut();
         if allocate {
-            let empty = Line { bytes: [0; LINE as usize], valid: 0, dirty: 0, used };
+            let empty = CachedLine { bytes: [0; LINE as usize], valid: 0, dirty: 0, used };
             lines.entry(at - start as u64).or_insert(empty);
         }
         let Some(line) = lines.get_mut(&(at - start as u64)) else { return };
@@ -85,11 +85,11 @@ impl DeviceLines {
         }
     }
 
-    fn take(&self, line: u64) -> Option<Line> {
+    fn take(&self, line: u64) -> Option<CachedLine> {
         self.lines.borrow_mut().remove(&line)
     }
 
-    /// The line that was not used for longest, if there are too many.
+    /// The least recently used line, if there are too many.
     fn surplus(&self) -> Option<u64> {
         let lines = self.lines.borrow();
         let oldest = || lines.iter().min_by_key(|(_, line)| line.used).map(|(&at, _)| at);
@@ -98,9 +98,9 @@ impl DeviceLines {
 }
 
 impl Cores {
-    /// Evicts a line of a device: the device gets what it has not seen.
+    /// Evicts a line and writes its dirty bytes to the device.
     pub fn evict_device_line(&self, core: CpuId, when: Time, line: u64) {
-        let Some(Line { bytes, dirty, .. }) = self.device_lines.take(line) else { return };
+        let Some(CachedLine { bytes, dirty, .. }) = self.device_lines.take(line) else { return };
         if dirty == u64::MAX {
             self.store(core, when, Store::Direct(line, &bytes));
             return;
@@ -118,7 +118,7 @@ impl Cores {
         }
     }
 
-    /// Lets lines go that have no room.
+    /// Evicts lines beyond the capacity.
     pub fn trim_device_lines(&self, core: CpuId, when: Time) {
         while let Some(line) = self.device_lines.surplus() {
             self.evict_device_line(core, when, line);

@@ -1,9 +1,8 @@
-//! Cores, and what runs on them.
+//! Cores and the execution contexts on them.
 //!
-//! A core does one thing at a time. What can run on it are contexts on three levels: the current task, deferred
-//! interrupt work, and the interrupt handler; a higher level stops the lower ones where they are. A context runs
-//! ahead of the clock by what it has computed since it last synchronised; while it synchronises, the simulation
-//! catches up, and it is there that interrupts and the scheduler find it.
+//! A core runs one context at a time. There are three levels: the current task, deferred interrupt work and interrupt
+//! handlers. A higher level preempts lower ones. A context runs ahead of the clock by the work it has computed since
+//! its last sync. During a sync the simulation catches up, and only then can interrupts and the scheduler preempt it.
 
 mod context;
 mod device_lines;
@@ -23,7 +22,7 @@ use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::ground::{Ground, Store};
 use crate::sched::{RunQueue, Task};
 
-/// How urgent a context is: it stops those below.
+/// Priority of a context: it preempts those with a lower level.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Level {
     Task,
@@ -34,15 +33,15 @@ pub(crate) enum Level {
 pub(crate) struct Core {
     pub id: CpuId,
     pub node: Node,
-    /// What is active on the levels above tasks.
+    /// Active contexts on the levels above tasks.
     raised: [RefCell<Weak<Context>>; 2],
-    /// The task that has the core.
+    /// The current task.
     pub current: RefCell<Option<Rc<Task>>>,
     pub queue: RefCell<RunQueue>,
     times: RefCell<Times>,
-    /// What of them was interrupts'.
+    /// The part of these times that interrupts took.
     interrupted: Cell<Duration>,
-    /// Cycles that the next task on this core pays for the switch to it.
+    /// The last task, to charge the next one for the switch.
     pub last_task: Cell<Option<platform::kernel::TaskId>>,
 }
 
@@ -60,12 +59,12 @@ impl Core {
         }
     }
 
-    /// The context on the highest active level above tasks.
+    /// The highest active context above tasks.
     fn top(&self) -> Option<Rc<Context>> {
         self.raised[1].borrow().upgrade().or_else(|| self.raised[0].borrow().upgrade())
     }
 
-    /// Begins interrupt work on `context`'s level: what is below stops.
+    /// Starts interrupt work on `context`'s level and preempts what is below.
     pub fn raise(&self, context: &Rc<Context>) {
         let below = self.running();
         *self.raised[context.level as usize - 1].borrow_mut() = Rc::downgrade(context);
@@ -74,7 +73,7 @@ impl Core {
         }
     }
 
-    /// Ends interrupt work on a level: what is below goes on.
+    /// Ends interrupt work on a level and resumes what is below.
     pub fn lower(&self, level: Level) {
         *self.raised[level as usize - 1].borrow_mut() = Weak::new();
         if let Some(next) = self.running() {
@@ -82,30 +81,30 @@ impl Core {
         }
     }
 
-    /// What the core does now.
+    /// The running context.
     pub fn running(&self) -> Option<Rc<Context>> {
         self.top().or_else(|| self.current.borrow().as_ref().map(|task| Rc::clone(&task.context)))
     }
 
-    /// Books what has passed on all levels.
+    /// Accounts passed time on all levels.
     fn settle_account(&self) {
         let raised = self.raised.iter().filter_map(|context| context.borrow().upgrade());
         let current = self.current.borrow().as_ref().map(|task| Rc::clone(&task.context));
         raised.chain(current).for_each(|context| context.settle_account());
     }
 
-    /// Whether it does nothing.
+    /// Whether the core is idle.
     pub fn is_idle(&self) -> bool {
         self.current.borrow().is_none() && self.queue.borrow().is_empty()
     }
 
-    /// Whether its task is to give way, or is one that has come to the idle core since (Linux: `need_resched`).
+    /// Whether its task has to yield, or was scheduled on the idle core after `since` (Linux: `need_resched`).
     pub fn is_to_switch(&self, since: Time) -> bool {
         let current = self.current.borrow();
         current.as_ref().is_some_and(|task| task.resched.get() || task.turn_began.get() >= since)
     }
 
-    /// Whether `context` may run on it now.
+    /// Whether `context` may run now.
     fn lets(&self, context: &Context) -> bool {
         match self.top() {
             Some(top) => top.level == context.level,
@@ -121,23 +120,23 @@ impl Core {
     }
 }
 
-/// The part of the machine that a kernel runs on: its cores and its way to the hardware.
+/// The cores of a kernel, and their access to the hardware.
 pub(crate) struct Cores {
-    /// Tasks and clock.
+    /// Simulation tasks and clock.
     pub hw: Handle<Fabric>,
     pub ground: Rc<dyn Ground>,
     pub params: CoreParams,
     pub costs: KernelCosts,
     pub sched: SchedParams,
     pub all: Vec<Core>,
-    /// What mappings that are cached keep of devices.
+    /// Cached lines of devices.
     pub device_lines: device_lines::DeviceLines,
-    /// Whether somebody wants to know what the cores do, and who.
+    /// Whether an observer is set, and which.
     pub is_watched: Cell<bool>,
     pub trace: RefCell<Trace<Ran>>,
-    /// Whether cores run at times only.
+    /// Whether cores run only at times, as vCPUs do.
     pub has_clocks: bool,
-    /// Picoseconds of a cycle, times 2^32: no division for each piece of work.
+    /// Picoseconds per cycle times 2^32, to avoid a division for each piece of work.
     cycle_q32: u128,
 }
 
@@ -175,7 +174,7 @@ impl Cores {
         self.hw.now()
     }
 
-    /// The clock by which a core computes: the simulation's, unless the core runs at times only.
+    /// The clock that a core computes by: the simulation's, or the core's own if it does not always run.
     #[inline]
     pub fn clock(&self, core: CpuId) -> Time {
         if self.has_clocks { self.clock_of(core) } else { self.hw.now() }
@@ -186,13 +185,13 @@ impl Cores {
         self.ground.core_clocks().map_or_else(|| self.hw.now(), |clocks| clocks.clock(core))
     }
 
-    /// Whether a core runs now.
+    /// Whether a core is running.
     #[inline]
     pub fn runs(&self, core: CpuId) -> bool {
         !self.has_clocks || self.ground.core_clocks().is_none_or(|clocks| clocks.runs(core))
     }
 
-    /// Lets whoever runs the core know whether it has something to do.
+    /// Tells the host's scheduler whether a core has work.
     #[inline]
     pub fn note_busy(&self, core: &Core) {
         if self.has_clocks
@@ -202,7 +201,7 @@ impl Cores {
         }
     }
 
-    /// A core that is at `when` stores to a device.
+    /// A core stores to a device at `when`.
     pub fn store(&self, core: CpuId, when: Time, store: Store<'_>) {
         self.ground.store_to_device(core, when, store);
     }
@@ -211,7 +210,7 @@ impl Cores {
         Duration::from_ps(((u128::from(cycles) * self.cycle_q32 + (1 << 31)) >> 32) as u64)
     }
 
-    /// Books what has passed on all cores.
+    /// Accounts passed time on all cores.
     pub fn settle_accounts(&self) {
         self.all.iter().for_each(Core::settle_account);
     }
@@ -223,7 +222,7 @@ impl Cores {
         *core.times.borrow()
     }
 
-    /// Time that a core's interrupts took, handlers and deferred work.
+    /// Time of a core's interrupts, handlers and deferred work.
     pub fn interrupt_time(&self, id: CpuId) -> Duration {
         let core = self.get(id);
         core.settle_account();

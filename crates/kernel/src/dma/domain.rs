@@ -1,4 +1,4 @@
-//! A domain of the IOMMU: addresses and page tables.
+//! An IOMMU domain: IOVA allocator and page tables.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,39 +18,39 @@ use crate::ground::formats::{ContextEntry, DomainId, PageSize, PageTable, Permis
 /// Bytes of a page table entry.
 const ENTRY: u64 = 8;
 
-/// Unmapped pages that wait for their translations to be forgotten.
+/// Unmapped pages whose IOTLB entries are not invalidated yet.
 #[derive(Default)]
 struct Flush {
-    /// First page, number of pages, and table frames that were taken out.
+    /// First page, number of pages, and page table frames that became unused.
     ranges: Vec<(u64, u64, Vec<HostPhysical>)>,
-    /// A task will flush when its time has come.
+    /// Whether a task is due to flush.
     armed: bool,
 }
 
-/// Addresses and page tables.
+/// IOVA space and page tables of a domain.
 pub(super) struct Domain {
     pub id: DomainId,
     base: Rc<DmaBase>,
     unit: Rc<Unit>,
     table: PageTable,
     space: RefCell<IovaSpace>,
-    /// Ranges whose address was not chosen here: first page, number of pages.
+    /// Ranges at addresses chosen by the caller: first page, number of pages.
     chosen: RefCell<BTreeMap<u64, u64>>,
-    /// By core.
+    /// Flush queues, by core.
     flushes: RefCell<Vec<Flush>>,
     pub lazy: bool,
     closed: Cell<bool>,
 }
 
 impl Domain {
-    /// Empty tables behind an IOMMU for the DMA API.
+    /// An empty domain for the DMA API.
     pub fn new(base: &Rc<DmaBase>, unit: Rc<Unit>) -> Result<Rc<Self>, Error> {
         let params = base.params;
         let space = IovaSpace::new(48, base.cores.all.len(), params.low_first);
         Self::with_space(base, unit, space, params.mode == DmaMode::Lazy)
     }
 
-    /// As [`new`](Self::new) for somebody who chooses addresses.
+    /// As [`new`](Self::new), for a caller that chooses addresses itself.
     pub fn owned(base: &Rc<DmaBase>, unit: Rc<Unit>) -> Result<Rc<Self>, Error> {
         let space = IovaSpace::whole(48, base.cores.all.len(), base.params.low_first);
         Self::with_space(base, unit, space, false)
@@ -82,12 +82,12 @@ impl Domain {
         }))
     }
 
-    /// The IOMMU.
+    /// The IOMMU of this domain.
     pub fn unit(&self) -> Rc<Unit> {
         Rc::clone(&self.unit)
     }
 
-    /// What says of a function that its requests lead here.
+    /// Context entry that points a function at this domain.
     pub fn entry(&self) -> ContextEntry {
         ContextEntry {
             domain: self.id,
@@ -98,7 +98,7 @@ impl Domain {
         }
     }
 
-    /// Maps `length` bytes from `at` below address `2^bits`.
+    /// Maps `length` bytes from `at` to an address below `2^bits`.
     pub fn map(
         &self,
         cpu: &Cpu,
@@ -122,7 +122,7 @@ impl Domain {
         entered.map(|()| iova + lead)
     }
 
-    /// Maps blocks of whole pages in a row.
+    /// Maps several blocks of whole pages to consecutive addresses.
     pub fn map_row(
         &self,
         cpu: &Cpu,
@@ -136,7 +136,7 @@ impl Domain {
         let (row, mut done) = (Iova::new(page * PAGE), 0);
         for &(at, length) in blocks {
             if let Err(error) = self.enter(cpu, (row + done, at), length / PAGE, permissions) {
-                // Nobody has used any of it.
+                // The entries were never used, so nothing has to be invalidated.
                 let _ = self.base.memory.edit_tables(self.unit.node, |memory, frames| {
                     self.table.unmap(memory, frames, row, Bytes::new(done))
                 });
@@ -148,11 +148,11 @@ impl Domain {
         Ok(row)
     }
 
-    /// Maps whole pages from `at` at an address of the caller's choice.
+    /// Maps whole pages from `at` to an address chosen by the caller.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if they are no whole pages, or meet addresses of interrupts or beyond the tables; [`Error::Busy`] if some
-    /// of them are mapped; [`Error::NoMemory`].
+    /// [`Error::Invalid`] if the range is not page-aligned, or overlaps the interrupt range or the end of the address
+    /// space; [`Error::Busy`] if part of it is mapped; [`Error::NoMemory`].
     pub fn map_at(
         &self,
         cpu: &Cpu,
@@ -174,7 +174,7 @@ impl Domain {
         entered
     }
 
-    /// Writes the entries that lead from `iova` to the pages from `at` on.
+    /// Writes page table entries from `iova` to the pages from `at`.
     fn enter(
         &self,
         cpu: &Cpu,
@@ -193,7 +193,7 @@ impl Domain {
         Ok(())
     }
 
-    /// Unmaps what [`map`](Self::map) gave or [`map_at`](Self::map_at) mapped.
+    /// Unmaps a range from [`map`](Self::map) or [`map_at`](Self::map_at).
     pub fn unmap(self: &Rc<Self>, cpu: &Cpu, at: Iova, length: u64) -> Result<(), Error> {
         let pages = (at.offset_in(PAGE) + length).div_ceil(PAGE);
         let iova = at.align_down(PAGE);
@@ -204,7 +204,9 @@ impl Domain {
         });
         let undone = undone.map_err(|_| Error::Invalid)?;
         if undone.bytes < Bytes::new(pages * PAGE) {
-            self.base.log.write(format!("dma, domain {}: unmapped what was not mapped at {iova}", self.id.0));
+            self.base
+                .log
+                .write(format!("dma, domain {}: unmap of a range that is not mapped at {iova}", self.id.0));
             return Err(Error::Invalid);
         }
         self.edited(cpu, iova, undone.entries_written);
@@ -217,7 +219,7 @@ impl Domain {
         Ok(())
     }
 
-    /// Puts a range onto the core's flush queue.
+    /// Adds a range to the core's flush queue.
     fn defer(self: &Rc<Self>, cpu: &Cpu, page: u64, pages: u64, tables: Vec<HostPhysical>) {
         cpu.work(self.base.cores.costs.flush_queue);
         let id = usize::from(cpu.id().0);
@@ -246,7 +248,7 @@ impl Domain {
         }
     }
 
-    /// Forgets the translations of all that waits on one core's queue.
+    /// Invalidates the IOTLB entries of everything in one core's queue.
     fn flush(&self, cpu: &Cpu, id: usize) {
         let flush = std::mem::take(&mut self.flushes.borrow_mut()[id]);
         if flush.ranges.is_empty() {
@@ -258,7 +260,7 @@ impl Domain {
         }
     }
 
-    /// Forgets the translations of all that waits.
+    /// Invalidates the IOTLB entries of everything in all queues.
     pub fn flush_all(&self, cpu: &Cpu) {
         let cores = self.base.cores.all.len();
         (0..cores).for_each(|id| self.flush(cpu, id));
@@ -279,13 +281,13 @@ impl Domain {
         self.base.memory.free_tables(tables);
     }
 
-    /// Reads the entries on the way to an address, as software does that edits a table.
+    /// Reads the entries on the path to an address, as software does when it edits a table.
     fn walk(&self, cpu: &Cpu, iova: Iova) {
         cpu.work(self.base.cores.costs.page_table_edit);
         let mut table = PhysAddr(self.table.root().get());
         for level in (2..=self.table.levels()).rev() {
             let entry = cpu.load_u64(table + entry_offset(iova, level));
-            // Absent, or a superpage.
+            // Not present, or a superpage.
             if entry & 3 == 0 || entry & 1 << 7 != 0 {
                 return;
             }
@@ -293,7 +295,7 @@ impl Domain {
         }
     }
 
-    /// Pays for the stores to entries that were written: their lines, in order.
+    /// Charges the stores to the edited entries, line by line.
     fn edited(&self, cpu: &Cpu, iova: Iova, entries: u64) {
         cpu.work(self.base.cores.costs.page_table_edit * entries.div_ceil(8));
         let leaf = self.leaf_table(iova);
@@ -306,7 +308,7 @@ impl Domain {
         }
     }
 
-    /// The lowest table on the way to an address.
+    /// The lowest page table on the path to an address.
     fn leaf_table(&self, iova: Iova) -> Option<PhysAddr> {
         self.base.cores.ground.edit(|memory| {
             let mut table = self.table.root();
@@ -321,7 +323,7 @@ impl Domain {
         })
     }
 
-    /// The page of memory that an address leads to.
+    /// The physical page that an address maps to.
     pub fn frame(&self, iova: Iova) -> Option<PhysAddr> {
         self.base.cores.ground.edit(|memory| {
             let mapping = self.table.lookup(memory, iova).ok()??;
@@ -329,7 +331,7 @@ impl Domain {
         })
     }
 
-    /// How many pages the function reaches, for inspection.
+    /// Number of mapped pages, for inspection.
     pub fn mapped(&self) -> u64 {
         self.base.cores.ground.edit(|memory| {
             let mappings = self.table.mappings(memory).unwrap_or_default();
@@ -337,7 +339,7 @@ impl Domain {
         })
     }
 
-    /// Gives all tables back. No function is in it any more, and nothing waits to be flushed.
+    /// Frees all page tables. No function is attached, and no flush is pending.
     pub fn close(&self) {
         if self.closed.replace(true) {
             return;

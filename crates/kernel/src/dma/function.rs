@@ -19,7 +19,7 @@ use super::{Dma, DmaBase};
 use crate::ground::formats::Permissions;
 use crate::mm::Pool;
 
-/// A mapping that has not been ended.
+/// An active mapping.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Live {
     at: Iova,
@@ -27,9 +27,9 @@ struct Live {
     direction: u8,
 }
 
-/// Who knows whose BARs are where.
+/// Finds the owner of a BAR address.
 pub(crate) trait BarOwners {
-    /// The function of which a BAR holds a range.
+    /// The function with a BAR that holds this range.
     fn owner_of(&self, at: PhysAddr, length: u64) -> Option<FunctionAddress>;
 }
 
@@ -38,24 +38,24 @@ pub(crate) struct FunctionDma {
     dma: Rc<Dma>,
     owners: Weak<dyn BarOwners>,
     member: Member,
-    /// The root port by which its requests come in.
+    /// Root port above the function.
     root: Bdf,
     node: Node,
     bits: Cell<u8>,
-    /// What it shares a domain with, once it has asked for one.
+    /// Its IOMMU group, once it has joined one.
     group: RefCell<Option<Rc<Group>>>,
-    /// That domain; none while its requests pass with their addresses as they are.
+    /// Its domain; `None` while addresses are not translated.
     domain: RefCell<Option<Rc<Domain>>>,
     counters: RefCell<DmaCounters>,
-    /// Walked only in the order of its keys.
+    /// Only iterated in sorted order, since hash order is not deterministic.
     live: RefCell<FxHashMap<Live, u32>>,
     pool: RefCell<Pool>,
-    /// Pages behind coherent memory, by where the core finds them.
+    /// Pages of coherent memory, by the core's address.
     coherent: RefCell<BTreeMap<PhysAddr, (Pages, Iova)>>,
-    /// Pages that the pool has cut up.
+    /// Pages split up by the pool.
     cut: RefCell<Vec<PhysAddr>>,
     peers: RefCell<Vec<Peer>>,
-    /// What else its requests come as; those of them that are in its group.
+    /// Further requester IDs, and whether each has joined the group.
     aliases: RefCell<BTreeMap<Bdf, bool>>,
 }
 
@@ -66,7 +66,7 @@ struct Peer {
     at: Iova,
     length: u64,
     direction: Direction,
-    /// Its owner has gone, and with it the mapping.
+    /// Revoked because the owner was removed.
     revoked: bool,
 }
 
@@ -103,7 +103,7 @@ impl FunctionDma {
         change(&mut self.counters.borrow_mut());
     }
 
-    /// The function's domain, made when first needed; `None` where addresses are not translated.
+    /// The function's domain, created on first use; `None` where addresses are not translated.
     fn domain(&self, cpu: &Cpu) -> Result<Option<Rc<Domain>>, Error> {
         if let Some(domain) = &*self.domain.borrow() {
             return Ok(Some(Rc::clone(domain)));
@@ -142,10 +142,10 @@ impl FunctionDma {
         }
     }
 
-    /// Lets requests that come as `requester` lead where the function's own do.
+    /// Makes requests with ID `requester` translate as the function's own do.
     ///
     /// # Errors
-    /// [`Error::Busy`] if another function's come so.
+    /// [`Error::Busy`] if another function uses that ID.
     pub fn add_alias(&self, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
         if requester == self.member.requester || self.aliases.borrow().contains_key(&requester) {
             return Ok(());
@@ -156,7 +156,7 @@ impl FunctionDma {
         self.join_alias(cpu, requester)
     }
 
-    /// Ends that.
+    /// Undoes [`add_alias`](Self::add_alias).
     pub fn remove_alias(&self, cpu: &Cpu, requester: Bdf) {
         let is_in = self.aliases.borrow_mut().remove(&requester).unwrap_or(false);
         let group = self.group.borrow().clone();
@@ -178,7 +178,7 @@ impl FunctionDma {
         joined
     }
 
-    /// Lets the function reach a range, wherever that is.
+    /// Makes a range, of memory or a BAR, accessible to the function.
     fn reach(&self, cpu: &Cpu, at: PhysAddr, length: u64, direction: Direction) -> Result<Iova, Error> {
         let _part = cpu.book(Part::Dma);
         if length == 0 {
@@ -189,7 +189,7 @@ impl FunctionDma {
             None => {
                 cpu.work(self.dma.base.cores.costs.dma_direct);
                 let last = at.0.checked_add(length - 1).ok_or(Error::Invalid)?;
-                // There are no bounce buffers: what the function cannot address is refused.
+                // There are no bounce buffers, so unreachable addresses are refused.
                 if self.bits.get() < 64 && last >> self.bits.get() != 0 {
                     return Err(Error::NotSupported);
                 }
@@ -217,7 +217,7 @@ impl FunctionDma {
         *self.live.borrow_mut().entry(live).or_default() += 1;
     }
 
-    /// Whether there was such a mapping.
+    /// Removes a mapping. Returns whether it existed.
     fn forget(&self, at: Iova, length: u64, direction: Direction) -> bool {
         let key = Live { at, length, direction: direction as u8 };
         let known = {
@@ -234,14 +234,14 @@ impl FunctionDma {
         if !known {
             self.count(|c| c.errors += 1);
             let who = self.member.requester;
-            self.dma.base.log.write(format!("dma {who}: {length} bytes at {at} were not mapped so"));
+            self.dma.base.log.write(format!("dma {who}: {length} bytes at {at} unmapped but not mapped"));
             return false;
         }
         self.count(|c| c.unmaps += 1);
         true
     }
 
-    /// Whole pages for core and device.
+    /// Allocates whole pages that core and device both access.
     fn coherent_pages(&self, cpu: &Cpu, length: u64, node: Option<Node>) -> Result<Coherent, Error> {
         let DmaBase { memory, cores, .. } = &*self.dma.base;
         let policy = Policy::Preferred(node.unwrap_or(self.node));
@@ -267,10 +267,10 @@ impl FunctionDma {
         self.dma.base.memory.give(cpu, pages);
     }
 
-    /// Whose BAR holds a range that the function can reach.
+    /// The owner of the BAR that holds a range, if the function can reach it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if none does, [`Error::NotSupported`] if there is no way.
+    /// [`Error::Invalid`] if there is none, [`Error::NotSupported`] if there is no path to it.
     fn peer_of(&self, at: PhysAddr, length: u64) -> Result<FunctionAddress, Error> {
         if length == 0 {
             return Err(Error::Invalid);
@@ -281,7 +281,7 @@ impl FunctionDma {
         if has_way { Ok(owner) } else { Err(Error::NotSupported) }
     }
 
-    /// Takes the BARs of a function that has gone from this one: what comes into its place is another's.
+    /// Revokes mappings of BARs of a removed function, since another device may get its addresses.
     pub fn revoke(&self, cpu: &Cpu, owner: FunctionAddress) {
         let gone: Vec<Peer> = {
             let mut peers = self.peers.borrow_mut();
@@ -299,12 +299,12 @@ impl FunctionDma {
         }
         let domain = self.domain.borrow().clone();
         if let Some(domain) = domain.filter(|_| !gone.is_empty()) {
-            // Also where translations may linger otherwise.
+            // Flush even in lazy mode.
             domain.flush_all(cpu);
         }
     }
 
-    /// Ends everything that the function's driver has left; says how much that was.
+    /// Removes all mappings that the driver left. Returns their number.
     pub fn close(&self, cpu: &Cpu) -> u64 {
         let left = self.counters.borrow().live();
         let mut live: Vec<(Live, u32)> = self.live.borrow_mut().drain().collect();
@@ -333,14 +333,14 @@ impl FunctionDma {
         left
     }
 
-    /// Whether the function reaches a byte of a range of memory.
+    /// Whether the function can access any byte of a range of memory.
     pub fn reaches(&self, at: PhysAddr, length: u64) -> bool {
         let meets = |start: u64, bytes: u64| start < at.0 + length && at.0 < start + bytes;
         if self.coherent.borrow().values().any(|(pages, _)| meets(pages.start.0, pages.len())) {
             return true;
         }
         let domain = self.domain.borrow();
-        // In any order: one is enough.
+        // Order does not matter: one match is enough.
         self.live.borrow().keys().any(|mapping| match &*domain {
             None => meets(mapping.at.get(), mapping.length),
             Some(domain) => {
@@ -352,12 +352,12 @@ impl FunctionDma {
         })
     }
 
-    /// The number of its domain, while it has one.
+    /// Its domain ID, if it has a domain.
     pub fn domain_id(&self) -> Option<u16> {
         self.group.borrow().as_ref().map(|group| group.id().0)
     }
 
-    /// Pages that the function reaches through the IOMMU.
+    /// Number of pages mapped in the IOMMU.
     pub fn mapped_pages(&self) -> u64 {
         self.domain.borrow().as_ref().map_or(0, |domain| domain.mapped())
     }
@@ -376,7 +376,7 @@ impl DmaOps for FunctionDma {
         if length == 0 {
             return Err(Error::Invalid);
         }
-        // Pieces are cut from pages of the function's own node.
+        // Small allocations are cut from pages of the function's own node.
         let class = Pool::class(length).filter(|_| node.is_none_or(|node| node == self.node));
         let memory = match class {
             None => self.coherent_pages(cpu, length, node)?,
@@ -453,7 +453,7 @@ impl DmaOps for FunctionDma {
             let same = |p: &Peer| (p.at, p.length, p.direction) == (at, length, direction);
             peers.iter().position(same).map(|found| peers.swap_remove(found))
         };
-        // What was taken back when the peer went is no more.
+        // A revoked mapping is already gone.
         if !found.is_some_and(|peer| peer.revoked) {
             self.unmap(cpu, at, length, direction);
         }

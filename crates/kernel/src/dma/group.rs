@@ -1,5 +1,5 @@
-//! Groups of functions that share a domain: those whose requests the IOMMU cannot tell apart, and those that reach each other below
-//! a port that does not send their requests up (Linux: `iommu_group`).
+//! Groups of functions that share an IOMMU domain (Linux: `iommu_group`): functions that the IOMMU cannot tell apart,
+//! and functions that can reach each other below a port that does not forward their requests upstream.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,32 +14,32 @@ use super::unit::{Unit, pass_through};
 use super::{Dma, DmaMode};
 use crate::ground::formats::{ContextEntry, DomainId};
 
-/// Where the requests of a group lead.
+/// What a group is attached to.
 #[derive(Clone)]
 enum Attached {
-    /// To the addresses that they name.
+    /// Nothing: addresses pass untranslated.
     Passes(DomainId),
-    /// Into the domain that the DMA API fills.
+    /// The domain of the DMA API.
     Default(Rc<Domain>),
-    /// Into a domain that somebody else fills.
+    /// A domain managed by somebody else.
     Other(Rc<Domain>),
 }
 
-/// Functions with one domain, of which at least one uses it.
+/// Functions that share a domain; never empty.
 pub(super) struct Group {
     unit: Rc<Unit>,
     leader: Bdf,
     attached: Attached,
-    /// Requester IDs, and how many functions have each.
+    /// Requester IDs, with the number of functions that use each.
     members: RefCell<BTreeMap<Bdf, usize>>,
 }
 
-/// Who is asking to belong to a group.
+/// A function that joins a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Member {
-    /// What its requests are known by.
+    /// Its requester ID.
     pub requester: Bdf,
-    /// Who stands for all that share a domain with it.
+    /// Requester ID that identifies its group.
     pub leader: Bdf,
 }
 
@@ -51,10 +51,10 @@ impl Group {
         }
     }
 
-    /// The domain that the DMA API fills, if addresses are translated.
+    /// The DMA API's domain, if addresses are translated.
     ///
     /// # Errors
-    /// [`Error::Busy`] if somebody else fills it.
+    /// [`Error::Busy`] if the group is attached to another domain.
     pub fn domain(&self) -> Result<Option<Rc<Domain>>, Error> {
         match &self.attached {
             Attached::Passes(_) => Ok(None),
@@ -63,7 +63,7 @@ impl Group {
         }
     }
 
-    /// The number of its domain.
+    /// Domain ID.
     pub fn id(&self) -> DomainId {
         match &self.attached {
             Attached::Passes(id) => *id,
@@ -71,7 +71,7 @@ impl Group {
         }
     }
 
-    /// A function comes in: its requests lead where those of the others do.
+    /// Adds a function and attaches its requester ID to the group's domain.
     pub fn join(&self, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
         let is_known = self.members.borrow().contains_key(&requester);
         if !is_known {
@@ -81,11 +81,12 @@ impl Group {
         Ok(())
     }
 
-    /// A function leaves: when no other has its requester ID, its requests lead nowhere. Whether nobody is in it any more.
+    /// Removes a function. Blocks its requester ID unless another function uses it. Returns whether the group is
+    /// empty now.
     fn leave(&self, cpu: &Cpu, requester: Bdf) -> bool {
         let (is_last, is_empty) = {
             let mut members = self.members.borrow_mut();
-            let count = members.get_mut(&requester).expect("who leaves has joined");
+            let count = members.get_mut(&requester).expect("a function leaves a group that it has joined");
             *count -= 1;
             let is_last = *count == 0;
             if is_last {
@@ -104,7 +105,7 @@ impl Group {
 }
 
 impl Dma {
-    /// Lets a function into its group, which uses the DMA API's domain if nobody is in it yet.
+    /// Adds a function to its group. A new group uses the DMA API's domain.
     pub(super) fn join_group(&self, cpu: &Cpu, unit: Rc<Unit>, member: Member) -> Result<Rc<Group>, Error> {
         let base = &self.base;
         self.join(cpu, unit, member, |unit| match base.params.mode {
@@ -113,10 +114,10 @@ impl Dma {
         })
     }
 
-    /// Lets a function and its group into a domain that somebody else fills.
+    /// Attaches a function and its group to a domain managed by somebody else.
     ///
     /// # Errors
-    /// [`Error::Busy`] if its group is in another one.
+    /// [`Error::Busy`] if the group is attached to another domain.
     pub(super) fn join_domain(
         &self,
         cpu: &Cpu,
@@ -158,20 +159,20 @@ impl Dma {
         Ok(group)
     }
 
-    /// A function leaves its group. The last one's domain goes with it.
+    /// Removes a function from its group, and the domain with the last function.
     pub(super) fn leave(&self, cpu: &Cpu, group: &Group, requester: Bdf) {
         if group.leave(cpu, requester) {
             self.end(group);
         }
     }
 
-    /// Nobody is in a group.
+    /// Ends an empty group.
     fn end(&self, group: &Group) {
         self.groups.borrow_mut().remove(&(group.unit.index, group.leader));
         match &group.attached {
             Attached::Passes(id) => self.base.domains.give(id.0),
             Attached::Default(domain) => domain.close(),
-            // It is somebody else's, who may have use for it.
+            // Its manager may still use it.
             Attached::Other(_) => {}
         }
     }

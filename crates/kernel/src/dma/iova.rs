@@ -1,38 +1,38 @@
-//! Addresses for one domain, in pages.
+//! IOVA allocator of a domain, in pages.
 //!
-//! Sizes are rounded up to powers of two and aligned to themselves; small ones are kept in short lists by core, so
-//! that what is unmapped on a core is mapped again on it without a search.
+//! Sizes are rounded up to powers of two and naturally aligned. Small ranges are cached per core, so that a range
+//! freed on a core is reused there without a search.
 
 use std::collections::BTreeMap;
 
 use platform::Error;
 use platform::cpu::CpuId;
 
-/// Sizes of 1, 2, 4, 8, 16 and 32 pages have lists (Linux: `IOVA_RANGE_CACHE_MAX_SIZE`).
+/// Cached sizes: 1, 2, 4, 8, 16 and 32 pages (Linux: `IOVA_RANGE_CACHE_MAX_SIZE`).
 const CLASSES: usize = 6;
-/// Longest list (Linux: `IOVA_MAG_SIZE`, twice: loaded and previous).
+/// Longest list of a core (Linux: twice `IOVA_MAG_SIZE`, for the loaded and the previous magazine).
 const LIST: usize = 2 * 127;
-/// Pages below 4 GiB.
+/// Number of pages below 4 GiB.
 const LOW_END: u64 = 1 << 20;
-/// The range of interrupt messages, which no mapping may use.
+/// Pages of the interrupt range, which cannot be mapped.
 const INTERRUPTS: std::ops::Range<u64> = 0xfee00..0xfef00;
 
-/// A domain's free addresses.
+/// Free IOVA space of a domain.
 pub(super) struct IovaSpace {
-    /// Start and length of free ranges.
+    /// Free ranges: start and length.
     free: BTreeMap<u64, u64>,
-    /// The first page that is none.
+    /// End of the space (exclusive).
     end: u64,
     lists: Vec<[Vec<u64>; CLASSES]>,
     low_first: bool,
 }
 
 impl IovaSpace {
-    /// Addresses of up to `bits` bits.
+    /// A space of `bits` address bits.
     pub fn new(bits: u8, cores: usize, low_first: bool) -> Self {
         let end = 1u64 << (bits.clamp(13, 57) - 12);
         let mut free = BTreeMap::new();
-        // Page 0 stays free, so that no mapping is at the null address.
+        // Page 0 is reserved, so that no mapping has address 0.
         let pieces = [(1, INTERRUPTS.start), (INTERRUPTS.end, end)];
         for (start, stop) in pieces {
             let stop = stop.min(end);
@@ -43,23 +43,23 @@ impl IovaSpace {
         Self { free, end, lists: (0..cores).map(|_| Default::default()).collect(), low_first }
     }
 
-    /// As [`new`](Self::new), the null address included.
+    /// As [`new`](Self::new), but with page 0.
     pub fn whole(bits: u8, cores: usize, low_first: bool) -> Self {
         let mut space = Self::new(bits, cores, low_first);
         space.merge(0, 1);
         space
     }
 
-    /// Takes these pages.
+    /// Allocates a given range.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if some of them are none that a domain may have, [`Error::Busy`] if some are taken.
+    /// [`Error::Invalid`] if part of it is outside the space, [`Error::Busy`] if part of it is in use.
     pub fn take_at(&mut self, page: u64, pages: u64) -> Result<(), Error> {
         let stop = page.checked_add(pages).filter(|&stop| stop <= self.end).ok_or(Error::Invalid)?;
         if page < INTERRUPTS.end && INTERRUPTS.start < stop {
             return Err(Error::Invalid);
         }
-        // What cores keep in their lists is free too.
+        // Ranges in the cores' lists are free, too.
         self.empty_lists();
         let (&start, &length) = self.free.range(..=page).next_back().ok_or(Error::Busy)?;
         if start + length < stop {
@@ -75,7 +75,7 @@ impl IovaSpace {
         Ok(())
     }
 
-    /// Gives pages back that were [taken](Self::take_at) so.
+    /// Frees a range from [`take_at`](Self::take_at).
     pub fn give_at(&mut self, page: u64, pages: u64) {
         self.merge(page, pages);
     }
@@ -85,7 +85,7 @@ impl IovaSpace {
         (class < CLASSES).then_some(class)
     }
 
-    /// Takes `pages` pages that end below page `end`; says whether they came from the core's list.
+    /// Allocates `pages` pages below page `end`. The flag says whether they came from the core's list.
     pub fn take(&mut self, cpu: CpuId, pages: u64, end: u64) -> Option<(u64, bool)> {
         let size = pages.next_power_of_two();
         if let Some(class) = Self::class(pages) {
@@ -98,14 +98,14 @@ impl IovaSpace {
         }
         let low = self.low_first.then(|| self.search(size, end.min(LOW_END))).flatten();
         let found = low.or_else(|| self.search(size, end)).or_else(|| {
-            // What cores keep in their lists is free too.
+            // Ranges in the cores' lists are free, too.
             self.empty_lists();
             self.search(size, end)
         })?;
         Some((found, false))
     }
 
-    /// The highest free place below `end`.
+    /// The highest free range below `end`.
     fn search(&mut self, size: u64, end: u64) -> Option<u64> {
         let (&start, &length, place) = self.free.range(..end).rev().find_map(|(start, length)| {
             let stop = (start + length).min(end);
@@ -123,7 +123,7 @@ impl IovaSpace {
         Some(place)
     }
 
-    /// Gives pages back; says whether they went to the core's list.
+    /// Frees pages. Returns whether they went to the core's list.
     pub fn give(&mut self, cpu: CpuId, page: u64, pages: u64) -> bool {
         if let Some(class) = Self::class(pages) {
             let list = &mut self.lists[usize::from(cpu.0)][class];

@@ -1,8 +1,8 @@
-//! The DMA API: which memory a function reaches, and at which addresses.
+//! The DMA API: which memory a function can access, and at which addresses.
 //!
-//! Without an IOMMU a function uses physical addresses. With one it has a domain, of its own or shared with its group, with real
-//! page tables in simulated memory: strict, an unmapped range is invalidated before `unmap` returns; lazy, many ranges are
-//! invalidated together a little later.
+//! Without an IOMMU a function uses physical addresses. With one it has a domain, of its own or shared with its
+//! group, with real page tables in simulated memory. In strict mode, `unmap` invalidates a range before it returns.
+//! In lazy mode, many ranges are invalidated together a little later.
 
 mod domain;
 mod function;
@@ -38,25 +38,25 @@ use group::Group;
 use numbers::Numbers;
 use unit::Unit;
 
-/// The DMA API's parameters.
+/// Parameters of the DMA API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DmaParams {
-    /// How the IOMMU is used.
+    /// IOMMU mode.
     pub mode: DmaMode,
     /// Whether interrupts are remapped.
     pub remap_interrupts: bool,
-    /// Entries of an IOMMU's interrupt remapping table: 2^(this + 1), up to 15 (Linux: `INTR_REMAP_TABLE_ENTRIES`, 65,536).
+    /// Entries of the interrupt remapping table: 2^(this + 1), up to 15 (Linux: `INTR_REMAP_TABLE_ENTRIES`, 65,536).
     pub interrupt_order: u8,
-    /// Ranges that a core collects before a lazy flush (Linux: `IOVA_FQ_SIZE`).
+    /// Ranges that a core queues before a lazy flush (Linux: `IOVA_FQ_SIZE`).
     pub flush_entries: usize,
-    /// Longest wait of a lazy flush (Linux: `IOVA_FQ_TIMEOUT`).
+    /// Longest delay of a lazy flush (Linux: `IOVA_FQ_TIMEOUT`).
     pub flush_time: Duration,
-    /// Addresses below 4 GiB are used first, as Linux does before 6.3 for all functions; their TLPs are shorter.
+    /// Prefer addresses below 4 GiB, as Linux before 6.3 does for all functions. Their TLP headers are shorter.
     pub low_first: bool,
 }
 
 impl DmaParams {
-    /// Linux's values with the IOMMU used in a certain way.
+    /// Linux's values, in this IOMMU mode.
     pub const fn linux(mode: DmaMode) -> Self {
         Self {
             mode,
@@ -69,14 +69,14 @@ impl DmaParams {
     }
 }
 
-/// What every part of the DMA API stands on.
+/// State shared by all parts of the DMA API.
 struct DmaBase {
     cores: Rc<Cores>,
     memory: Rc<Memory>,
     tasks: Rc<Tasks>,
     log: Rc<Log>,
     params: DmaParams,
-    /// Of domains. 0 is nobody's (VT-d specification: in caching mode it tags what is cached of absent entries).
+    /// Domain IDs. 0 is reserved (VT-d specification: in caching mode it tags cached entries that are not present).
     domains: Numbers,
 }
 
@@ -87,12 +87,12 @@ impl DmaBase {
     }
 }
 
-/// The DMA API of a whole kernel: IOMMUs, and who shares a domain behind them.
+/// The DMA API of a kernel: IOMMUs and IOMMU groups.
 pub(crate) struct Dma {
     base: Rc<DmaBase>,
-    /// One for each IOMMU, by node; empty until started and where they are off.
+    /// IOMMUs by node; empty until started, and where they are off.
     units: RefCell<Vec<Rc<Unit>>>,
-    /// Those that somebody is in, by IOMMU and who stands for them.
+    /// Non-empty groups, by IOMMU and by the requester ID that identifies the group.
     groups: RefCell<BTreeMap<(usize, Bdf), Rc<Group>>>,
 }
 
@@ -104,12 +104,12 @@ impl Dma {
         Self { base, units: RefCell::default(), groups: RefCell::default() }
     }
 
-    /// Whether requests go through an IOMMU.
+    /// Whether DMA goes through an IOMMU.
     pub fn is_on(&self) -> bool {
         self.base.params.mode != DmaMode::Off
     }
 
-    /// The IOMMU that a function below a port of `node` is behind.
+    /// The IOMMU for functions below a port of `node`.
     fn unit_of(&self, node: Node) -> Option<Rc<Unit>> {
         self.units.borrow().get(usize::from(node.0)).cloned()
     }

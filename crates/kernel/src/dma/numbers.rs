@@ -1,13 +1,13 @@
-//! Numbers of which each may have one owner at a time.
+//! Allocator for IDs.
 
 use std::cell::{Cell, RefCell};
 use std::ops::RangeInclusive;
 
 use platform::Error;
 
-/// Numbers of a range; those that were given back come first, the last one before the others.
+/// IDs of a range. The ID freed last is reused first.
 pub(super) struct Numbers {
-    /// The first that nobody has had yet, and the last that there is.
+    /// The first ID never used, and the last of the range.
     next: Cell<u32>,
     last: u16,
     free: RefCell<Vec<u16>>,
@@ -18,10 +18,10 @@ impl Numbers {
         Self { next: Cell::new((*all.start()).into()), last: *all.end(), free: RefCell::default() }
     }
 
-    /// A number that nobody has.
+    /// Allocates an ID.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if there is none.
+    /// [`Error::NoSpace`] if all are in use.
     pub fn take(&self) -> Result<u16, Error> {
         if let Some(free) = self.free.borrow_mut().pop() {
             return Ok(free);
@@ -31,7 +31,7 @@ impl Numbers {
         next.ok_or(Error::NoSpace)
     }
 
-    /// Gives a number back, of which nothing remembers anything.
+    /// Frees an ID. No cache may still refer to it.
     pub fn give(&self, number: u16) {
         self.free.borrow_mut().push(number);
     }

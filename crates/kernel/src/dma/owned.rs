@@ -1,4 +1,5 @@
-//! Domains that their owner fills: a guest's memory at the guest's addresses, what a lender lets a borrower reach.
+//! Domains managed by their owner: a guest's memory at guest-physical addresses, or memory that a lender opens to a
+//! borrower.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,8 +19,8 @@ use super::group::{Group, Member};
 use crate::kernel::Kernel;
 use crate::pci::Pci;
 
-/// A domain that its owner fills. Functions are put into it and taken out; one that is in none, and has no driver, reaches
-/// nothing.
+/// A domain managed by its owner, who attaches and detaches functions. A function without a domain and without a
+/// driver can access nothing.
 pub struct IommuDomain {
     dma: Rc<Dma>,
     pci: Weak<Pci>,
@@ -28,28 +29,31 @@ pub struct IommuDomain {
 }
 
 impl Kernel {
-    /// Lets a function reach whole pages that are here and there as one row of addresses, beside what its driver maps (Linux:
-    /// `dma_map_sg` where an IOMMU translates).
+    /// Maps scattered pages to consecutive addresses of a function, beside the mappings of its driver (Linux:
+    /// `dma_map_sg` with an IOMMU).
     ///
     /// # Errors
     /// [`Error::NotSupported`] where addresses are not translated, [`Error::NoDevice`], [`Error::NoMemory`].
     pub fn map_row(&self, cpu: &Cpu, at: FunctionAddress, blocks: &[(PhysAddr, u64)]) -> Result<Iova, Error> {
         let _part = cpu.book(Part::Dma);
-        self.inner().pci.function(at).ok_or(Error::NoDevice)?.dma_api().map_row(cpu, blocks)
+        let pci = Rc::clone(&self.inner().pci);
+        let function = pci.function(at).ok_or(Error::NoDevice)?;
+        pci.dma_of(&function).map_row(cpu, blocks)
     }
 
-    /// Takes a row back; it is out of reach at once.
+    /// Unmaps such a range at once, without a lazy flush.
     pub fn unmap_row(&self, cpu: &Cpu, at: FunctionAddress, row: Iova, length: u64) {
         let _part = cpu.book(Part::Dma);
-        if let Some(function) = self.inner().pci.function(at) {
-            function.dma_api().unmap_row(cpu, row, length);
+        let pci = Rc::clone(&self.inner().pci);
+        if let Some(function) = pci.function(at) {
+            pci.dma_of(&function).unmap_row(cpu, row, length);
         }
     }
 
-    /// An empty domain behind the IOMMU of a node.
+    /// Creates an empty domain of a node's IOMMU.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if that is off or there is none, [`Error::NoMemory`].
+    /// [`Error::NotSupported`] if there is no IOMMU or it is off, [`Error::NoMemory`].
     pub fn iommu_domain(&self, node: Node) -> Result<IommuDomain, Error> {
         let kernel = self.inner();
         let dma = Rc::clone(&kernel.dma);
@@ -60,16 +64,16 @@ impl Kernel {
 }
 
 impl IommuDomain {
-    /// Its number.
+    /// Domain ID.
     pub fn id(&self) -> u16 {
         self.domain.id.0
     }
 
-    /// Maps whole pages from `at` at an address of the caller's choice.
+    /// Maps whole pages from `at` to an address chosen by the caller.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if they are no whole pages, or meet addresses of interrupts or beyond the tables; [`Error::Busy`] if some
-    /// of them are mapped; [`Error::NoMemory`].
+    /// [`Error::Invalid`] if the range is not page-aligned, or overlaps the interrupt range or the end of the address
+    /// space; [`Error::Busy`] if part of it is mapped; [`Error::NoMemory`].
     pub fn map_at(
         &self,
         cpu: &Cpu,
@@ -82,10 +86,10 @@ impl IommuDomain {
         self.domain.map_at(cpu, (iova, at), length, permissions(direction))
     }
 
-    /// Maps `length` bytes from `at` where there is room.
+    /// Maps `length` bytes from `at` to a free address.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is nothing to map, [`Error::NoMemory`].
+    /// [`Error::Invalid`] if `length` is zero, [`Error::NoMemory`].
     pub fn map(&self, cpu: &Cpu, at: PhysAddr, length: u64, direction: Direction) -> Result<Iova, Error> {
         if length == 0 {
             return Err(Error::Invalid);
@@ -94,23 +98,24 @@ impl IommuDomain {
         self.domain.map(cpu, at, length, permissions(direction), 48)
     }
 
-    /// Unmaps what was mapped so; it is out of reach at once.
+    /// Unmaps a range at once, without a lazy flush.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it was not.
+    /// [`Error::Invalid`] if it is not mapped.
     pub fn unmap(&self, cpu: &Cpu, iova: Iova, length: u64) -> Result<(), Error> {
         let _part = cpu.book(Part::Dma);
         self.domain.unmap(cpu, iova, length)
     }
 
-    /// Lets a function's requests lead here.
+    /// Attaches a function to this domain.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if there is none, [`Error::Invalid`] if another IOMMU is in its way, [`Error::Busy`] if it, or one that
-    /// shares a domain with it, is in another.
+    /// [`Error::NoDevice`] if it does not exist, [`Error::Invalid`] if it is behind another IOMMU, [`Error::Busy`] if
+    /// it or its group is attached elsewhere.
     pub fn attach(&self, cpu: &Cpu, at: FunctionAddress) -> Result<(), Error> {
         let _part = cpu.book(Part::Dma);
-        let function = self.pci.upgrade().and_then(|pci| pci.function(at)).ok_or(Error::NoDevice)?;
+        let pci = self.pci.upgrade().ok_or(Error::NoDevice)?;
+        let function = pci.function(at).ok_or(Error::NoDevice)?;
         if self.functions.borrow().contains_key(&at) {
             return Err(Error::Busy);
         }
@@ -118,16 +123,16 @@ impl IommuDomain {
         if !Rc::ptr_eq(&unit, &self.domain.unit()) {
             return Err(Error::Invalid);
         }
-        let member = function.member();
+        let member = pci.member_of(&function);
         let group = self.dma.join_domain(cpu, &self.domain, member)?;
         self.functions.borrow_mut().insert(at, (group, member));
         Ok(())
     }
 
-    /// Takes a function out: it reaches nothing, until it is in another or has a driver.
+    /// Detaches a function. It can access nothing until it is attached again or has a driver.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is not in this one.
+    /// [`Error::Invalid`] if it is not attached here.
     pub fn detach(&self, cpu: &Cpu, at: FunctionAddress) -> Result<(), Error> {
         let _part = cpu.book(Part::Dma);
         let (group, member) = self.functions.borrow_mut().remove(&at).ok_or(Error::Invalid)?;
@@ -135,7 +140,7 @@ impl IommuDomain {
         Ok(())
     }
 
-    /// Takes all functions out and gives the tables back.
+    /// Detaches all functions and frees the tables.
     pub fn close(self, cpu: &Cpu) {
         let _part = cpu.book(Part::Dma);
         for (group, member) in self.functions.take().into_values() {

@@ -1,4 +1,4 @@
-//! Interrupts through the IOMMU: entries of its table, and what functions send to meet them.
+//! Interrupt remapping: entries of the IOMMU's table, and the messages that refer to them.
 
 use platform::Error;
 use platform::cpu::{Cpu, Node, Part};
@@ -14,7 +14,7 @@ use crate::ground::formats::{
 };
 use crate::irq::{Line, Remapped};
 
-/// The table of one IOMMU, and which of its entries are taken.
+/// The remapping table of an IOMMU, with its free entries.
 pub(super) struct InterruptEntries {
     table: Pages,
     taken: Numbers,
@@ -27,12 +27,12 @@ impl InterruptEntries {
     }
 }
 
-/// Who sends a function's messages.
+/// The sender of a function's messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MessageSource {
-    /// The node of the root port by which they come in.
+    /// Node of the root port that the messages arrive at.
     pub node: Node,
-    /// What they are known by.
+    /// Requester ID of the messages.
     pub requester: Bdf,
 }
 
@@ -50,7 +50,7 @@ impl Dma {
     /// Points a line's remapping entry at its core and vector, if interrupts are remapped.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if it has none yet and all are taken.
+    /// [`Error::NoSpace`] if the line has no entry yet and the table is full.
     pub fn remap_line(&self, cpu: &Cpu, line: &Line, from: MessageSource) -> Result<(), Error> {
         let Some(unit) = self.unit_of(from.node) else { return Ok(()) };
         let Some(entries) = &unit.interrupts else { return Ok(()) };
@@ -85,11 +85,11 @@ impl Dma {
         Ok(())
     }
 
-    /// Lets a line's interrupt be noted for a guest's core from now on, in its descriptor under its vector, or arrive at the host
-    /// again without one.
+    /// Posts a line's interrupt to a guest's core: the IOMMU records the vector in the core's descriptor. With
+    /// `None`, the interrupt goes to the host again.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if it is not remapped by an IOMMU that can do so.
+    /// [`Error::NotSupported`] unless an IOMMU with interrupt posting remaps it.
     pub fn post_line(
         &self,
         cpu: &Cpu,
@@ -107,7 +107,7 @@ impl Dma {
         self.remap_line(cpu, line, from)
     }
 
-    /// Takes a line's remapping entry away.
+    /// Frees a line's remapping entry.
     pub fn unmap_line(&self, cpu: &Cpu, line: &Line) {
         let Some(Remapped { unit, index }) = line.remapped.take() else { return };
         let unit = self.units.borrow().get(unit).cloned();
@@ -119,7 +119,7 @@ impl Dma {
         }
     }
 
-    /// What a function has to send for a line: address and data.
+    /// Message that a function has to send for a line: address and data.
     pub fn message_for(&self, line: &Line) -> (u64, u32) {
         match line.remapped.get() {
             Some(Remapped { index, .. }) => {

@@ -1,4 +1,4 @@
-//! One IOMMU: its root table, its invalidation queue, its interrupt table.
+//! One IOMMU: root table, invalidation queue and interrupt remapping table.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -21,31 +21,31 @@ use crate::ground::formats::{
 
 /// Bytes of the invalidation queue: one page.
 const QUEUE_BYTES: u64 = 4096;
-/// Bytes of a descriptor or interrupt entry.
+/// Bytes of an invalidation descriptor or a remapping entry.
 pub(super) const ENTRY: u64 = 16;
 
-/// What software keeps for one IOMMU.
+/// The kernel's state for one IOMMU.
 pub(super) struct Unit {
     base: Rc<DmaBase>,
     pub index: usize,
     pub node: Node,
     pub features: Features,
     contexts: ContextTables,
-    /// Queue page and status page.
+    /// Invalidation queue, and the page that its wait descriptors write to.
     queue: Pages,
     status: Pages,
     tail: Cell<u64>,
     ticket: Cell<u32>,
-    /// Held by the core whose descriptors are in the queue.
+    /// Held while a core's descriptors are in the queue.
     lock: SpinLock,
-    /// The interrupt remapping table, where interrupts are remapped.
+    /// The interrupt remapping table, if interrupts are remapped.
     pub interrupts: Option<InterruptEntries>,
 }
 
 impl Unit {
-    /// Puts descriptors and a wait into the queue; the core spins until the wait is done.
+    /// Queues descriptors followed by a wait descriptor, and spins until that is done.
     pub fn invalidate(&self, cpu: &Cpu, descriptors: &[Descriptor]) {
-        // One core at a time: others spin for the lock.
+        // One core at a time; others spin on the lock.
         let _lock = self.lock.lock(cpu);
         let ticket = self.ticket.replace(self.ticket.get().wrapping_add(1)).wrapping_add(1);
         let wait = Descriptor::wait(convert::physical(self.status.start), ticket);
@@ -63,14 +63,14 @@ impl Unit {
             Some(done) => cpu.stall(done.since(cpu.now())),
             None => self.base.log.write(format!("iommu {}: the invalidation queue has stopped", self.index)),
         }
-        // The line with the status was written by the IOMMU: it is fetched again.
+        // The IOMMU wrote the status line, so the core has to fetch it again.
         self.base.cores.ground.poke(self.status.start, &ticket.to_le_bytes());
         cpu.load_u32(self.status.start);
     }
 
-    /// Forgets translations of pages.
+    /// Invalidates the translations of a range of pages.
     pub fn flush_pages(&self, cpu: &Cpu, domain: DomainId, page: u64, pages: u64) {
-        // The smallest aligned block that covers all.
+        // The smallest aligned power of two that covers the range.
         let mut mask = pages.next_power_of_two().trailing_zeros() as u8;
         while page >> mask != (page + pages - 1) >> mask {
             mask += 1;
@@ -79,15 +79,15 @@ impl Unit {
         self.invalidate(cpu, &[Descriptor::iotlb(Scope::Pages { domain, address, mask })]);
     }
 
-    /// Forgets all translations of a domain.
+    /// Invalidates all translations of a domain.
     pub fn flush_domain(&self, cpu: &Cpu, domain: DomainId) {
         self.invalidate(cpu, &[Descriptor::iotlb(Scope::Domain(domain))]);
     }
 
-    /// Puts a function that is in none into a domain.
+    /// Attaches an unattached function to a domain.
     ///
     /// # Errors
-    /// [`Error::Busy`] if it is in one, [`Error::NoMemory`].
+    /// [`Error::Busy`] if it is attached, [`Error::NoMemory`].
     pub fn attach(&self, cpu: &Cpu, function: Bdf, entry: ContextEntry) -> Result<(), Error> {
         let set = self.base.memory.edit_tables(self.node, |memory, frames| {
             if self.contexts.get(memory, function).ok().flatten().is_some() {
@@ -97,12 +97,14 @@ impl Unit {
         });
         cpu.work(self.base.cores.costs.page_table_edit);
         if let Err(error) = set {
-            self.base.log.write(format!("iommu {}: {function} gets no domain: {error}", self.index));
+            self.base
+                .log
+                .write(format!("iommu {}: cannot attach {function} to a domain: {error}", self.index));
         }
         set
     }
 
-    /// Takes a function out of its domain: its requests lead nowhere.
+    /// Detaches a function: its requests are blocked.
     pub fn block(&self, cpu: &Cpu, function: Bdf) {
         let blocked = self.base.cores.ground.edit(|memory| self.contexts.block(memory, function));
         let old = blocked.ok().flatten();
@@ -116,7 +118,7 @@ impl Unit {
 }
 
 impl Dma {
-    /// Builds the tables of all IOMMUs and turns them on.
+    /// Builds the tables of all IOMMUs and enables them.
     pub fn start_iommus(&self, cpu: &Cpu) {
         let ground = &self.base.cores.ground;
         let (params, count) = (self.base.params, ground.iommus());
@@ -128,7 +130,7 @@ impl Dma {
         for index in 0..count {
             match self.start_iommu(cpu, index) {
                 Some(unit) => self.units.borrow_mut().push(Rc::new(unit)),
-                None => self.base.log.write(format!("iommu {index}: no memory for its tables")),
+                None => self.base.log.write(format!("iommu {index}: out of memory for its tables")),
             }
         }
     }
@@ -176,7 +178,7 @@ impl Dma {
     }
 }
 
-/// A function that passes with its addresses as they are.
+/// A context entry that passes addresses untranslated.
 pub(super) fn pass_through(domain: DomainId, features: Features) -> ContextEntry {
     ContextEntry {
         domain,

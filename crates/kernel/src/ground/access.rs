@@ -1,4 +1,4 @@
-//! Loads and stores of a core: which lines, which of them overlap, and when they are done.
+//! A core's loads and stores: the lines they touch, how they overlap, and when they are done.
 
 use std::cell::RefCell;
 
@@ -27,7 +27,7 @@ fn line_of(array: PhysAddr, n: u64) -> HostPhysical {
     HostPhysical::new((array.0 & !(LINE - 1)) + n * LINE)
 }
 
-/// Announces what `core` accesses from the `n`th line of a range up to its `end`, if what was announced is used up.
+/// Prefetches the simulator's own cache tags for the lines ahead, if the last batch is used up.
 #[inline]
 fn announce(memory: &MemorySystem, core: CoreId, n: usize, line: HostPhysical, end: u64) {
     if n.is_multiple_of(MemorySystem::ANNOUNCED) {
@@ -35,25 +35,25 @@ fn announce(memory: &MemorySystem, core: CoreId, n: usize, line: HostPhysical, e
     }
 }
 
-/// A core's accesses to lines from one moment on, as many at once as its buffers allow.
+/// A core's memory accesses from one point in time on, overlapping as far as its buffers allow.
 struct Accesses<'a> {
     host: &'a mut Host,
     scheduler: &'a mut Scheduler<Event>,
     stores: &'a RefCell<StoreBuffer>,
     id: CoreId,
-    /// What an access takes that the core's own caches answer at once: it needs no buffer.
+    /// Latency of a hit in the core's own caches, which needs no fill buffer.
     own: Duration,
-    /// From one access to the next.
+    /// Interval between accesses.
     issue: Duration,
-    /// The buffers for lines that are missed, once there is one.
+    /// Fill buffers for misses, once there was one.
     misses: Option<FillBuffers>,
     now: Time,
-    /// When the last line that is loaded is there.
+    /// When the last load is complete.
     loaded: Time,
 }
 
 impl Accesses<'_> {
-    /// Loads a line as soon as a buffer is free.
+    /// Loads a line as soon as a fill buffer is free.
     #[inline]
     fn load(&mut self, line: HostPhysical) {
         let begin = self.misses.as_ref().map_or(self.now, |buffers| self.now.max(buffers.free_at()));
@@ -66,7 +66,8 @@ impl Accesses<'_> {
         self.now = begin;
     }
 
-    /// Stores `bytes` of a line, whose data are there at `data`, through the store buffer; the next access is one step later.
+    /// Stores `bytes` of a line through the store buffer, with data that is ready at `data`. The next access is one
+    /// interval later.
     #[inline]
     fn store(&mut self, line: HostPhysical, bytes: u64, op: CoreOp, data: Time) {
         let mut stores = self.stores.borrow_mut();
@@ -82,7 +83,7 @@ impl Accesses<'_> {
         self.now += self.issue;
     }
 
-    /// Lets lines that combine know which buffers these accesses have taken: such a line may want one meanwhile.
+    /// Tells the combining buffers which fill buffers are in use, since both share the pool.
     fn note_fills(&mut self) {
         for (begin, ready) in self.misses.iter().flat_map(FillBuffers::fetched) {
             self.host.line_fill(self.id, begin, ready);
@@ -91,7 +92,7 @@ impl Accesses<'_> {
 }
 
 impl HostGround {
-    /// Runs a core's accesses to lines, from `now` on.
+    /// Runs a core's accesses from `now` on.
     #[inline]
     fn access<R>(&self, core: CpuId, now: Time, run: impl FnOnce(&mut Accesses<'_>) -> R) -> R {
         let (own, issue) = (self.own_hit, self.issue);
@@ -110,7 +111,7 @@ impl HostGround {
 
     fn write(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8], op: CoreOp) -> Time {
         self.access(core, now, |accesses| {
-            // A store to where no memory is is lost.
+            // Stores to addresses without memory are lost.
             let _ = accesses.host.memory.bytes_mut().write(convert::physical(at), from);
             let end = at.0 + from.len() as u64;
             for (n, line) in lines(at, from.len() as u64).enumerate() {
@@ -161,7 +162,7 @@ impl MemoryGround for HostGround {
             let offset = to.or(from.first().copied()).map_or(0, |at| at.offset_in(LINE));
             for n in 0..(offset + length).div_ceil(LINE) {
                 for &array in from {
-                    // Of an array that begins later in its lines, the bytes of a line take the next one, too.
+                    // An array that starts at a larger offset within its line spans one more line.
                     let last = n + u64::from(array.offset_in(LINE) > offset);
                     let lines = (array.offset_in(LINE) + length).div_ceil(LINE);
                     let first = if n == 0 { 0 } else { last };
@@ -192,7 +193,7 @@ impl MemoryGround for HostGround {
         let core = convert::core(core);
         self.with(|host, cx| {
             for line in lines(at, length) {
-                // The core does not wait for the buffer.
+                // The core does not wait for the fill buffer.
                 let from = host.fill_buffers(cx.scheduler, core, now).free_at();
                 let access = host.memory.core(from, core, line, CoreOp::Prefetch);
                 if access.source != Source::OwnCache {
@@ -223,8 +224,8 @@ impl MemoryGround for HostGround {
     }
 }
 
-/// Lets a line that was looked up at `begin`, and not found, and that is there at `ready`, take a fill buffer; the first one
-/// asks which are free, and may have to wait.
+/// Takes a fill buffer for a line that missed at `begin` and arrives at `ready`. The first miss reads which buffers
+/// are free, and may have to wait.
 fn fetch(
     misses: &mut Option<FillBuffers>,
     host: &mut Host,

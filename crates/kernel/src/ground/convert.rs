@@ -1,4 +1,4 @@
-//! The platform's names and the hardware's for the same things.
+//! Conversions between the platform's and the hardware's types.
 
 use hardware::memory::{CoreId, NodeId};
 use platform::cpu::{CpuId, Node};

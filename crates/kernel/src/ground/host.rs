@@ -1,4 +1,4 @@
-//! A host of the fabric as the ground of a kernel.
+//! A host of the fabric as the kernel's ground.
 
 use std::cell::RefCell;
 
@@ -23,16 +23,16 @@ use crate::costs::CoreParams;
 pub struct HostGround {
     hw: Handle<Fabric>,
     host: HostId,
-    /// By core.
+    /// Store buffers, by core.
     pub(super) stores: Vec<RefCell<StoreBuffer>>,
-    /// From one access to a line to the next.
+    /// Interval between accesses to consecutive lines.
     pub(super) issue: Duration,
-    /// What the core's own caches take at most to answer.
+    /// Longest hit latency of the core's own caches.
     pub(super) own_hit: Duration,
 }
 
 impl HostGround {
-    /// A host whose cores are as `core` says.
+    /// A host with cores of these parameters.
     pub fn new(hw: Handle<Fabric>, host: HostId, core: &CoreParams) -> Self {
         let (cores, own_hit) = hw.with(|fabric, _| {
             let memory = &fabric.host(host).memory;
@@ -49,7 +49,7 @@ impl HostGround {
         }
     }
 
-    /// Uses the host and the links.
+    /// Accesses the host and its links.
     #[inline]
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Host, &mut Context<'_>) -> R) -> R {
         self.hw.with(|fabric, scheduler| {
@@ -59,7 +59,7 @@ impl HostGround {
     }
 }
 
-/// Hands interrupts that reach the cores on.
+/// Forwards interrupts that reach the cores.
 struct Sink(Option<InterruptSink>);
 
 impl hardware::root::InterruptSink for Sink {

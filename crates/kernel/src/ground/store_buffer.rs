@@ -1,4 +1,4 @@
-//! A core's store buffer, as far as stores to memory are concerned: they retire into it and are written in order.
+//! A core's store buffer for stores to memory: they retire into it and are written in order.
 
 use std::collections::VecDeque;
 
@@ -10,20 +10,20 @@ use crate::costs::CoreParams;
 
 /// Stores to one line.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct PendingLine {
     /// When they retired.
     entered: Time,
-    /// When they will have been written.
+    /// When they will be written to the cache.
     written: Time,
-    /// The places that they take.
+    /// Store buffer entries that they use.
     places: u64,
 }
 
-/// Stores that have retired, by the line that they go to.
+/// Retired stores, by line.
 #[derive(Clone, Debug)]
 pub(super) struct StoreBuffer {
-    lines: VecDeque<Line>,
-    /// The places that all of them take.
+    lines: VecDeque<PendingLine>,
+    /// Entries in use.
     held: u64,
     size: u64,
     /// Bytes of the widest store.
@@ -33,7 +33,7 @@ pub(super) struct StoreBuffer {
 }
 
 impl StoreBuffer {
-    /// An empty one. The time from line to line says how many stores a line takes at one each interval.
+    /// An empty store buffer. The number of stores per line follows from the line and store intervals.
     pub(super) fn new(core: &CoreParams) -> Self {
         let stores = core.issue.get().div_ceil(core.store_interval.get().max(1)).clamp(1, LINE);
         Self {
@@ -45,8 +45,8 @@ impl StoreBuffer {
         }
     }
 
-    /// The core begins accesses at `at`: whether that is before what it has computed ahead of the clock, so that it has been
-    /// interrupted there. Stores that were to retire later will do so behind the interrupt, and are out of its way.
+    /// Starts accesses at `at`. If that is earlier than work already computed ahead of the clock, the core was
+    /// interrupted there; stores that retire later then come after the interrupt, and do not delay it.
     #[inline]
     pub(super) fn begin(&mut self, at: Time) -> bool {
         let is_interrupted = at < self.begun;
@@ -60,12 +60,12 @@ impl StoreBuffer {
         is_interrupted
     }
 
-    /// The places that stores of so many bytes of a line take.
+    /// Entries that stores of `bytes` of a line use.
     pub(super) fn places_for(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.width).max(1)
     }
 
-    /// When stores that come at `at` find so many places, or an empty buffer if that is smaller.
+    /// When stores that arrive at `at` have that many free entries, or an empty buffer if it is smaller.
     pub(super) fn make_room(&mut self, mut at: Time, places: u64) -> Time {
         while let Some(first) = self.lines.front()
             && (first.written <= at || self.held + places > self.size)
@@ -77,10 +77,11 @@ impl StoreBuffer {
         at
     }
 
-    /// Stores to a line that retire at `entered` and could be written at `ready` take so many places until they are, behind all others.
+    /// Adds stores to a line that retire at `entered` and can be written at `ready`. Their entries are in use until
+    /// they are written, after all earlier stores.
     pub(super) fn enter(&mut self, entered: Time, places: u64, ready: Time) {
         let after = self.lines.back().map_or(Time::ZERO, |last| last.written);
-        self.lines.push_back(Line { entered, written: ready.max(after), places });
+        self.lines.push_back(PendingLine { entered, written: ready.max(after), places });
         self.held += places;
     }
 }

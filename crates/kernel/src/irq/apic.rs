@@ -1,4 +1,4 @@
-//! The cores' interrupt controllers: vectors that have arrived at a core and that it has not taken.
+//! Local interrupt controllers: vectors that have arrived at a core and were not taken yet.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,11 +11,11 @@ use super::guest::{GuestMode, Guests};
 use crate::cpu::Cores;
 use crate::ground::InterruptSink;
 
-/// One core's.
+/// Interrupt controller of a core.
 #[derive(Default)]
 struct Apic {
     pending: RefCell<VecDeque<u8>>,
-    /// Accepted, its handler about to run (the bit of the in-service register).
+    /// Accepted vector whose handler is about to run (in-service register).
     serving: Cell<Option<u8>>,
     notify: Notify,
 }
@@ -23,7 +23,7 @@ struct Apic {
 impl Apic {
     fn put(&self, vector: u8) {
         let mut pending = self.pending.borrow_mut();
-        // A vector that is pending already stays pending once (the bit of the request register).
+        // A pending vector stays pending once (request register).
         if !pending.contains(&vector) {
             pending.push_back(vector);
         }
@@ -31,7 +31,7 @@ impl Apic {
     }
 }
 
-/// All cores'.
+/// Interrupt controllers of all cores.
 pub(crate) struct Apics {
     cores: Rc<Cores>,
     all: Rc<[Apic]>,
@@ -51,7 +51,7 @@ impl Apics {
         }
     }
 
-    /// As those see them who send interrupts.
+    /// Entry point for senders of interrupts.
     pub fn sink(&self) -> InterruptSink {
         let (all, lost) = (Rc::clone(&self.all), Rc::clone(&self.lost));
         let guests = Rc::clone(&self.guests);
@@ -81,12 +81,12 @@ impl Apics {
         });
     }
 
-    /// Waits until something arrives at a core.
+    /// Waits until an interrupt arrives at a core.
     pub async fn arrival(&self, core: CpuId) {
         self.of(core).notify.notified().await;
     }
 
-    /// The next vector that a core is to serve; what it served before has been served.
+    /// Takes the next vector of a core, and ends the previous one.
     pub fn accept(&self, core: CpuId) -> Option<u8> {
         let apic = self.of(core);
         let next = apic.pending.borrow_mut().pop_front();
@@ -94,13 +94,13 @@ impl Apics {
         next
     }
 
-    /// Whether a vector waits at a core or is being served there.
+    /// Whether a vector is pending at a core or being served there.
     pub fn holds(&self, core: CpuId, vector: u8) -> bool {
         let apic = self.of(core);
         apic.pending.borrow().contains(&vector) || apic.serving.get() == Some(vector)
     }
 
-    /// A core has entered a guest, or left it.
+    /// A core has entered or left a guest.
     pub fn set_guest(&self, core: CpuId, guest: Option<Rc<dyn GuestMode>>) {
         self.guests.set(core, guest);
     }

@@ -1,4 +1,4 @@
-//! Interrupts that arrive at a core while it is in a guest.
+//! Interrupts that arrive while a core runs a guest.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,23 +10,23 @@ use platform::memory::PhysAddr;
 
 use crate::kernel::Kernel;
 
-/// By which a core that is in a guest learns that something is posted for it (Linux: `POSTED_INTR_VECTOR`,
+/// Vector that tells a core in a guest about a posted interrupt (Linux: `POSTED_INTR_VECTOR`,
 /// arch/x86/include/asm/irq_vectors.h).
 pub const POSTED_VECTOR: u8 = 0xf2;
-/// By which a host learns that something is posted for a guest's core that has given its own away (Linux:
+/// Vector that tells the host about a posted interrupt for a vCPU that is not running (Linux:
 /// `POSTED_INTR_WAKEUP_VECTOR`).
 pub const POSTED_WAKEUP_VECTOR: u8 = 0xf1;
 
-/// Told when something is posted for a guest's core that has given its own away.
+/// Called when an interrupt is posted for a vCPU that is not running.
 pub(super) type Wakeup = Rc<dyn Fn(&Cpu)>;
 
-/// A guest that a core is in.
+/// The guest that a core runs.
 pub trait GuestMode {
-    /// An interrupt arrives. Whether the guest takes it itself; it is left for the host's handler otherwise.
+    /// An interrupt arrives. Returns true if the guest takes it; otherwise the host's handler runs.
     fn interrupt(&self, vector: u8) -> bool;
 }
 
-/// By core: the guest that it is in.
+/// The guest that each core runs, if any.
 pub(super) struct Guests(RefCell<Vec<Option<Rc<dyn GuestMode>>>>);
 
 impl Guests {
@@ -34,13 +34,13 @@ impl Guests {
         Self(RefCell::new((0..cores).map(|_| None).collect()))
     }
 
-    /// Whether the guest that a core is in takes an interrupt.
+    /// Whether the guest on a core takes an interrupt.
     pub fn takes(&self, core: usize, vector: u8) -> bool {
         let guest = self.0.borrow().get(core).cloned().flatten();
         guest.is_some_and(|guest| guest.interrupt(vector))
     }
 
-    /// A core has entered a guest, or left it.
+    /// A core has entered or left a guest.
     pub fn set(&self, core: CpuId, guest: Option<Rc<dyn GuestMode>>) {
         if let Some(place) = self.0.borrow_mut().get_mut(usize::from(core.0)) {
             *place = guest;
@@ -53,26 +53,27 @@ impl Guests {
 }
 
 impl Kernel {
-    /// A core has entered a guest, or left it.
+    /// A core has entered or left a guest.
     pub fn set_guest(&self, core: CpuId, guest: Option<Rc<dyn GuestMode>>) {
         self.inner().apics.set_guest(core, guest);
     }
 
-    /// Calls `handler`, too, when something is posted for a guest's core that has given its own away.
+    /// Adds a handler for interrupts posted to a vCPU that is not running.
     pub fn on_posted_wakeup(&self, handler: Rc<dyn Fn(&Cpu)>) {
         self.inner().irqs.on_posted_wakeup(handler);
     }
 
-    /// Interrupts another core with a vector.
+    /// Sends a vector to another core.
     pub fn send_vector(&self, cpu: &Cpu, to: CpuId, vector: u8) {
         self.inner().apics.send(cpu, to, vector);
     }
 
-    /// Lets a device's interrupt be noted for a guest's core from now on, in its descriptor under its vector, or arrive at the host
-    /// again without one (Linux: `irq_set_vcpu_affinity`).
+    /// Posts a device's interrupt to a guest's core: the IOMMU records the vector in the core's descriptor. With
+    /// `None`, the interrupt goes to the host again (Linux: `irq_set_vcpu_affinity`).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such interrupt, [`Error::NotSupported`] if it is not remapped by an IOMMU that can do so.
+    /// [`Error::Invalid`] if there is no such interrupt, [`Error::NotSupported`] unless an IOMMU with interrupt
+    /// posting remaps it.
     pub fn post_irq(&self, cpu: &Cpu, irq: Irq, to: Option<(PhysAddr, u8)>) -> Result<(), Error> {
         let inner = self.inner();
         let line = inner.irqs.line(irq).ok_or(Error::Invalid)?;

@@ -1,4 +1,5 @@
-//! Legacy interrupt lines: one vector for all functions on a line, asked in turn, and no more of it until all have done their part.
+//! Legacy interrupt lines. All functions on a line share one vector. Their handlers run in turn, and the line stays
+//! masked until all are done.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,15 +10,15 @@ use wire::pcie::IntxLine;
 use super::Line;
 use crate::cpu::Cores;
 
-/// A line of the host's interrupt controller that somebody uses.
+/// A line of the host's interrupt controller that is in use.
 pub(crate) struct Intx {
     pub line: IntxLine,
-    /// Where it arrives.
+    /// The line's own interrupt.
     pub own: Rc<Line>,
     cores: Rc<Cores>,
-    /// The interrupts of the functions on it.
+    /// Interrupts of the functions on the line.
     members: RefCell<Vec<Rc<Line>>>,
-    /// It has arrived, and the controller holds the next one back.
+    /// It has fired, and the controller holds back the next message.
     serving: Cell<bool>,
 }
 
@@ -26,7 +27,7 @@ impl Intx {
         Self { line, own, cores, members: RefCell::default(), serving: Cell::new(false) }
     }
 
-    /// The interrupts of the functions on it.
+    /// Interrupts of the functions on the line.
     pub fn members(&self) -> Vec<Rc<Line>> {
         self.members.borrow().clone()
     }
@@ -35,15 +36,15 @@ impl Intx {
         self.members.borrow_mut().push(Rc::clone(member));
     }
 
-    /// Takes a function's interrupt off the line; says whether it was the last.
+    /// Removes a function's interrupt. Returns whether it was the last.
     pub fn leave(&self, cpu: &Cpu, member: &Line) -> bool {
         self.members.borrow_mut().retain(|other| other.irq != member.irq);
-        // What it was still to do about an interrupt it will not do.
+        // Its handler thread will not run any more.
         self.end_if_done(cpu);
         self.members.borrow().is_empty()
     }
 
-    /// Lets go of the functions, which hold it.
+    /// Drops the functions, which hold a reference to the line.
     pub(super) fn clear(&self) {
         self.members.borrow_mut().clear();
     }
@@ -52,7 +53,7 @@ impl Intx {
         self.serving.set(true);
     }
 
-    /// Lets the next one come, if no thread of a function on it has still to run.
+    /// Unmasks the line unless a handler thread still has to run.
     pub(super) fn end_if_done(&self, cpu: &Cpu) {
         if self.serving.get() && !self.members.borrow().iter().any(|member| member.in_thread.get()) {
             self.serving.set(false);

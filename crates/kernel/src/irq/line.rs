@@ -1,4 +1,4 @@
-//! One interrupt, and the vectors of one core.
+//! An interrupt, and the vector table of a core.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,36 +11,36 @@ use platform::sync::WaitQueue;
 
 use super::{FIRST_VECTOR, IPI_VECTOR, Intx};
 
-/// An interrupt: where it arrives and who handles it.
+/// An interrupt: its destination and its handler.
 pub(crate) struct Line {
     pub irq: Irq,
     pub(super) name: RefCell<String>,
     pub(super) cpu: Cell<CpuId>,
     pub(super) vector: Cell<u8>,
-    /// Where it arrived before it was moved: messages under way still go there.
+    /// Previous destinations: messages in flight still go there.
     pub(super) before: RefCell<Vec<(CpuId, u8)>>,
     pub(super) handler: RefCell<Option<IrqHandler>>,
     pub(super) thread: RefCell<Option<Rc<WaitQueue>>>,
-    /// The task in which the thread runs.
+    /// Task of the handler thread.
     pub(super) task: Cell<Option<TaskId>>,
-    /// Told when it is moved.
+    /// Called when the destination changes.
     pub(super) moved: RefCell<Option<IrqMoved>>,
     pub(super) wanted: Cell<bool>,
     pub(super) count: Cell<u64>,
-    /// Its entry in an interrupt remapping table: whoever looks after those sets it.
+    /// Its interrupt remapping entry, set by `dma`.
     pub remapped: Cell<Option<Remapped>>,
-    /// Its thread is to run, or runs.
+    /// Whether its handler thread is due or running.
     pub(super) in_thread: Cell<bool>,
-    /// Of a function's legacy interrupt: the line that it is on.
+    /// The legacy line, for a function's INTx interrupt.
     intx: Option<Rc<Intx>>,
-    /// The guest's core that it is noted for there, by its descriptor and its vector.
+    /// Where it is posted in a guest: the core's descriptor and the vector.
     pub posted: Cell<Option<(PhysAddr, u8)>>,
 }
 
 /// An entry of an interrupt remapping table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Remapped {
-    /// The IOMMU whose table it is.
+    /// Index of the IOMMU.
     pub unit: usize,
     pub index: u16,
 }
@@ -66,18 +66,18 @@ impl Line {
         }
     }
 
-    /// The legacy interrupt of a function on a line.
+    /// The INTx interrupt of a function on a line.
     pub fn on(intx: &Rc<Intx>, irq: Irq) -> Self {
         let (cpu, vector) = intx.own.arrives_at();
         Self { intx: Some(Rc::clone(intx)), ..Self::new(irq, cpu, vector) }
     }
 
-    /// Of a function's legacy interrupt: the line that it is on.
+    /// The legacy line, for a function's INTx interrupt.
     pub fn intx(&self) -> Option<Rc<Intx>> {
         self.intx.clone()
     }
 
-    /// Its thread has run.
+    /// The handler thread has finished.
     pub(super) async fn thread_ended(&self, cpu: &Cpu) {
         self.in_thread.set(false);
         if let Some(intx) = &self.intx {
@@ -86,24 +86,24 @@ impl Line {
         }
     }
 
-    /// The core where it arrives, and its vector there.
+    /// Core and vector of its destination.
     pub fn arrives_at(&self) -> (CpuId, u8) {
         (self.cpu.get(), self.vector.get())
     }
 
-    /// What there is to say about it.
+    /// State for display.
     pub fn state(&self) -> IrqState {
         let Self { irq, name, cpu, count, .. } = self;
         IrqState { irq: *irq, name: name.borrow().clone(), cpu: cpu.get(), count: count.get() }
     }
 
-    /// Tells when it is moved, from now on.
+    /// Sets the function called when the destination changes.
     pub fn on_moved(&self, moved: IrqMoved) {
         *self.moved.borrow_mut() = Some(moved);
     }
 }
 
-/// Which interrupt each vector of a core means.
+/// The interrupt of each vector of a core.
 pub(super) struct Vectors([Option<Irq>; 256]);
 
 impl Default for Vectors {

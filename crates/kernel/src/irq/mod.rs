@@ -1,7 +1,7 @@
-//! Interrupts: from a message to the handler of a driver.
+//! Interrupts, from a message to the driver's handler.
 //!
-//! Every core has its vectors; an interrupt number has a place in one core's table, its handler, and a message that
-//! its function was told to send. Deferred work ([`softirq`]) runs behind the handlers.
+//! Each core has its own vector table. An interrupt has a vector on one core, a handler, and a message that its
+//! function sends. Deferred work ([`softirq`]) runs after the handlers.
 
 mod apic;
 mod guest;
@@ -31,24 +31,24 @@ use line::Vectors;
 use crate::cpu::{Context, Cores, Level};
 use crate::tasks::Tasks;
 
-/// Vectors below are the processor's exceptions (Intel SDM, volume 3, 6.2).
+/// Lower vectors are exceptions (Intel SDM, volume 3, 6.2).
 const FIRST_VECTOR: u8 = 32;
-/// By which cores ask each other to look at deferred work; those above are the kernel's too (Linux:
+/// Vector by which cores ask each other to run deferred work. Higher vectors are reserved for the kernel, too (Linux:
 /// `CALL_FUNCTION_SINGLE_VECTOR`, arch/x86/include/asm/irq_vectors.h).
 const IPI_VECTOR: u8 = 0xfb;
 
-/// Counts of interrupts.
+/// Interrupt counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IrqCounters {
-    /// Handled by a driver's handler.
+    /// Interrupts handled by a driver.
     pub handled: u64,
-    /// No handler found anything to do.
+    /// Interrupts without work for any handler.
     pub unhandled: u64,
-    /// Vectors without an interrupt number.
+    /// Vectors without an interrupt.
     pub spurious: u64,
     /// Messages to cores that do not exist.
     pub lost: u64,
-    /// From one core to another.
+    /// Interrupts between cores.
     pub between_cores: u64,
 }
 
@@ -59,12 +59,12 @@ pub(crate) struct Irqs {
     softirqs: Rc<Softirqs>,
     tasks: Rc<Tasks>,
     lines: RefCell<BTreeMap<Irq, Rc<Line>>>,
-    /// The legacy lines that are in use, each by the number that its vector means.
+    /// Legacy lines in use, by the interrupt of their vector.
     intx: RefCell<BTreeMap<Irq, Rc<Intx>>>,
     vectors: RefCell<Vec<Vectors>>,
     next: Cell<u32>,
     counters: Cell<IrqCounters>,
-    /// Told when a guest's core is to be woken.
+    /// Called when a vCPU has to be woken.
     wakeups: RefCell<Vec<guest::Wakeup>>,
 }
 
@@ -89,7 +89,7 @@ impl Irqs {
         IrqCounters { lost: self.apics.lost(), ..self.counters.get() }
     }
 
-    /// A new interrupt number with a vector on `cpu`.
+    /// Allocates an interrupt with a vector on `cpu`.
     pub fn allocate(&self, cpu: CpuId) -> Result<Rc<Line>, Error> {
         let line = self.take(cpu)?;
         self.lines.borrow_mut().insert(line.irq, Rc::clone(&line));
@@ -106,7 +106,8 @@ impl Irqs {
         Ok(Rc::new(Line::new(irq, cpu, vector)))
     }
 
-    /// A new interrupt number for a function on a legacy line; of the first on it, with a vector on `cpu`, and `true`.
+    /// Allocates an interrupt for a function on a legacy line. For the first function, the line gets a vector on
+    /// `cpu`, and the flag is true.
     pub fn join(&self, line: IntxLine, cpu: CpuId) -> Result<(Rc<Line>, bool), Error> {
         let known = self.intx.borrow().values().find(|intx| intx.line == line).cloned();
         let is_new = known.is_none();
@@ -121,13 +122,13 @@ impl Irqs {
         Ok((member, is_new))
     }
 
-    /// Nobody uses a legacy line any more.
+    /// Removes a legacy line that is no longer in use.
     pub fn forget(&self, intx: &Intx) {
         self.intx.borrow_mut().remove(&intx.own.irq);
         self.give_vectors(&intx.own);
     }
 
-    /// Gives an interrupt number and its vector back.
+    /// Frees an interrupt and its vector.
     pub fn release(&self, irq: Irq) {
         let line = self.lines.borrow_mut().remove(&irq);
         if let Some(line) = line.filter(|line| line.intx().is_none()) {
@@ -142,7 +143,7 @@ impl Irqs {
         }
     }
 
-    /// Gives a line a vector on another core; the message must be changed by the caller, who then says that it has
+    /// Gives an interrupt a vector on another core. The caller changes the message, and then calls
     /// [`moved`](Self::moved).
     pub fn move_line(&self, line: &Line, cpu: CpuId) -> Result<(), Error> {
         let mut vectors = self.vectors.borrow_mut();
@@ -153,7 +154,7 @@ impl Irqs {
         Ok(())
     }
 
-    /// A line arrives at another core from now on: its thread follows, and who wants to know is told.
+    /// The interrupt goes to another core from now on. Moves its handler thread and calls the observer.
     pub fn moved(&self, line: &Line) {
         let to = line.cpu.get();
         if let Some(task) = line.task.get().and_then(|task| self.tasks.get(task)) {
@@ -165,14 +166,14 @@ impl Irqs {
         }
     }
 
-    /// As [`moved`](Self::moved), of a function's interrupt on a legacy line.
+    /// Like [`moved`](Self::moved), for a function on a legacy line.
     pub fn move_member(&self, line: &Line, cpu: CpuId) {
         line.cpu.set(cpu);
         self.moved(line);
     }
 
-    /// A line's interrupt has arrived at its new place: none can still be on its way to the old ones, though it may
-    /// not have been taken there.
+    /// The interrupt has arrived at its new destination, so no message is in flight to the old ones. It may still be
+    /// pending there.
     fn settle(&self, line: &Line, cpu: CpuId, vector: u8) {
         if line.arrives_at() != (cpu, vector) {
             return;
@@ -194,7 +195,7 @@ impl Irqs {
         self.lines.borrow().values().cloned().collect()
     }
 
-    /// Calls `handler`, too, when something is posted for a guest's core that has given its own away.
+    /// Adds a handler for interrupts posted to a vCPU that is not running.
     pub fn on_posted_wakeup(&self, handler: guest::Wakeup) {
         self.wakeups.borrow_mut().push(handler);
     }
@@ -211,7 +212,7 @@ impl Irqs {
         self.counters.set(counters);
     }
 
-    /// Calls `handler` when `irq` arrives.
+    /// Sets the handler of `irq`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such interrupt, [`Error::Busy`] if it has a handler.
@@ -234,7 +235,7 @@ impl Irqs {
         Ok(())
     }
 
-    /// The task in which the slow part of a handler runs.
+    /// Starts the handler thread, for the slow part of a handler.
     fn start_thread(&self, line: &Rc<Line>, thread: IrqThread) {
         let queue = Rc::new(WaitQueue::new());
         *line.thread.borrow_mut() = Some(Rc::clone(&queue));
@@ -275,7 +276,7 @@ impl Irqs {
         of.task.set(Some(task));
     }
 
-    /// Calls no handler for `irq` any more.
+    /// Removes the handler of `irq`.
     pub fn free(&self, irq: Irq) {
         if let Some(line) = self.line(irq) {
             *line.handler.borrow_mut() = None;
@@ -286,7 +287,7 @@ impl Irqs {
         }
     }
 
-    /// What a core does about interrupts, for ever.
+    /// A core's interrupt loop.
     pub async fn serve(self: Rc<Self>, id: CpuId) {
         let cores = Rc::clone(&self.cores);
         let costs = &cores.costs;
@@ -301,7 +302,7 @@ impl Irqs {
             core.raise(&context);
             cores.note_busy(core);
             while let Some(vector) = self.apics.accept(id) {
-                // It serialises the core: what write combining holds leaves.
+                // Interrupt entry is serialising, so the write-combining buffers drain.
                 context.barrier(Barrier::Serialising);
                 context.cycles(Part::Irq, costs.irq_entry);
                 cpu.sync().await;
@@ -317,10 +318,10 @@ impl Irqs {
         }
     }
 
-    /// Serves a vector; gives the legacy line that it came from, if it did.
+    /// Handles a vector. Returns its legacy line, if it has one.
     fn handle(&self, cpu: &Cpu, id: CpuId, vector: u8) -> Option<Rc<Intx>> {
         match vector {
-            // The guest was left meanwhile, and looks when it is entered.
+            // The core has left the guest meanwhile; posted interrupts are checked at the next entry.
             POSTED_VECTOR => {}
             POSTED_WAKEUP_VECTOR => {
                 let handlers = self.wakeups.borrow().clone();
@@ -346,7 +347,7 @@ impl Irqs {
         self.settle(&line, id, vector);
         let is_handled = match &intx {
             None => self.call(cpu, &line),
-            // Which of the functions has a cause is theirs to find out.
+            // Each handler finds out whether its function has a cause.
             Some(intx) => {
                 intx.begin();
                 let mut is_handled = false;
@@ -358,7 +359,7 @@ impl Irqs {
         intx
     }
 
-    /// Calls a handler, and its thread if it asks for that; says whether it had something to do.
+    /// Calls a handler and starts its thread if requested. Returns whether there was work.
     fn call(&self, cpu: &Cpu, line: &Line) -> bool {
         line.count.set(line.count.get() + 1);
         let handler = line.handler.borrow().clone();

@@ -1,4 +1,4 @@
-//! Deferred interrupt work: polled behind the handlers, with a budget, and by a task when there is too much of it.
+//! Deferred interrupt work, polled after the handlers with a budget. A task takes over if there is too much.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,32 +16,31 @@ use super::apic::Apics;
 use crate::cpu::{Context, Cores, Level};
 use crate::tasks::Tasks;
 
-/// Pieces of work that one poll may do (Linux: `NAPI_POLL_WEIGHT`).
+/// Work items per poll (Linux: `NAPI_POLL_WEIGHT`).
 const WEIGHT: usize = 64;
-/// Pieces of work of a round (Linux: `netdev_budget`).
+/// Work items per round (Linux: `netdev_budget`).
 const BUDGET: usize = 300;
-/// Time for which it goes on (Linux: `netdev_budget_usecs`).
+/// Time limit of a round (Linux: `netdev_budget_usecs`).
 const TURN: Duration = Duration::from_ms(2);
-/// How often the handler begins with another budget before the core's task takes over (Linux: `MAX_SOFTIRQ_RESTART`), and for
-/// how long (`MAX_SOFTIRQ_TIME`).
+/// Rounds (Linux: `MAX_SOFTIRQ_RESTART`) and total time (`MAX_SOFTIRQ_TIME`) before the core's task takes over.
 const ROUNDS: usize = 10;
 const ROUNDS_TIME: Duration = Duration::from_ms(2);
 
-/// What one core has to poll.
+/// Deferred work of a core.
 #[derive(Default)]
 struct Softirq {
     list: RefCell<VecDeque<Rc<NapiState>>>,
-    /// What other cores ask this one to poll: an interrupt tells.
+    /// Work that other cores queued here; an IPI announces it.
     asked: RefCell<VecDeque<Rc<NapiState>>>,
     notify: Notify,
-    /// The core's task for what is left over sleeps here.
+    /// The core's task for excess work waits here.
     overflow: WaitQueue,
-    /// That task is at work.
+    /// Whether that task is running.
     deferred: Cell<bool>,
 }
 
 impl Softirq {
-    /// There is something on the list; who is at work finds it.
+    /// Wakes the core's loop, or leaves the work to the running one.
     fn wake(&self) {
         if !self.deferred.get() {
             self.notify.notify_one();
@@ -49,14 +48,14 @@ impl Softirq {
     }
 }
 
-/// What all cores have to poll.
+/// Deferred work of all cores.
 pub(crate) struct Softirqs {
     cores: Rc<Cores>,
     apics: Rc<Apics>,
     all: Vec<Softirq>,
 }
 
-/// Deferred work and whether it is wanted.
+/// A piece of deferred work and its state.
 pub(crate) struct NapiState {
     softirqs: Weak<Softirqs>,
     napi: Rc<dyn Napi>,
@@ -64,7 +63,7 @@ pub(crate) struct NapiState {
     scheduled: Cell<bool>,
     missed: Cell<bool>,
     quiet: WaitQueue,
-    /// The list of the task that polls it, if it is not softirq context that does.
+    /// Set if a task polls it rather than the softirq context: the task's list.
     thread: RefCell<Option<Rc<Pollers>>>,
     me: Weak<Self>,
 }
@@ -83,7 +82,7 @@ impl NapiState {
         })
     }
 
-    /// Polls once; `true` if it is to be polled again.
+    /// Polls once. The flag says to poll again.
     async fn turn(&self, cpu: &Cpu) -> (usize, bool) {
         let done = self.napi.poll(cpu, WEIGHT).await;
         cpu.sync().await;
@@ -96,7 +95,7 @@ impl NapiState {
         (done, again)
     }
 
-    /// As [`schedule`](NapiOps::schedule), on another core, which is interrupted.
+    /// Like [`schedule`](NapiOps::schedule), on another core, which gets an IPI.
     pub fn schedule_on(&self, cpu: &Cpu, core: CpuId) {
         if core == cpu.id() {
             self.schedule(cpu);
@@ -187,16 +186,16 @@ impl Softirqs {
         &self.all[usize::from(core.0)]
     }
 
-    /// Work that is polled when it is scheduled.
+    /// Creates a piece of deferred work.
     pub fn napi(self: &Rc<Self>, napi: Rc<dyn Napi>) -> Rc<NapiState> {
         NapiState::new(Rc::downgrade(self), napi)
     }
 
-    /// Asks another core to poll.
+    /// Queues work on another core.
     fn ask(&self, cpu: &Cpu, core: CpuId, work: Rc<NapiState>) {
         let mut asked = self.of(core).asked.borrow_mut();
         asked.push_back(work);
-        // One interrupt is enough until it has been taken.
+        // One IPI is enough until the core has taken it.
         let is_first = asked.len() == 1;
         drop(asked);
         if is_first {
@@ -204,7 +203,7 @@ impl Softirqs {
         }
     }
 
-    /// Another core asked: puts what it wants polled on the own list.
+    /// Takes work that other cores have queued here.
     pub fn take_asked(&self, cpu: &Cpu, id: CpuId) {
         let softirq = self.of(id);
         let asked = softirq.asked.take();
@@ -220,7 +219,7 @@ impl Softirqs {
         }
     }
 
-    /// Polls what is on a core's list until it is empty; `false` if the turn was over before.
+    /// Polls a core's list until it is empty; `false` if the time limit was reached first.
     async fn poll_list(&self, cpu: &Cpu, id: CpuId) -> bool {
         let softirq = self.of(id);
         let end = cpu.now() + TURN;
@@ -240,7 +239,7 @@ impl Softirqs {
         }
     }
 
-    /// What a core does about deferred work, for ever.
+    /// A core's loop for deferred work.
     pub async fn serve(self: Rc<Self>, id: CpuId) {
         let cores = Rc::clone(&self.cores);
         let context = Context::new(Rc::clone(&cores), Level::Softirq, id, Part::Softirq);
@@ -269,7 +268,7 @@ impl Softirqs {
         }
     }
 
-    /// The task that takes over when deferred work does not end.
+    /// The task that takes over if deferred work does not end.
     pub fn start_task(self: &Rc<Self>, tasks: &Tasks, id: CpuId) {
         let me = Rc::clone(self);
         let params = TaskParams::named(format!("ksoftirqd/{}", id.0)).on(id);

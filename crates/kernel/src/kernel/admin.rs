@@ -1,4 +1,5 @@
-//! What an administrator tells a running kernel.
+//! Administrative operations on a running kernel. Those that take time run in a task of their own; dropping the
+//! returned future does not stop it.
 
 use std::rc::Rc;
 
@@ -14,18 +15,16 @@ use crate::pci::Backend;
 use crate::sched::TaskWatcher;
 
 impl Kernel {
-    /// Lets an interrupt arrive at another core (Linux: writing to `smp_affinity`), in a task of its own. The future ends when
-    /// that is done, and need not be polled for it to happen: with an error if there is no such interrupt or core, or the
-    /// core has no vector left.
+    /// Moves an interrupt to another core (Linux: writing to `smp_affinity`). Fails if there is no such interrupt or
+    /// core, or the core has no free vector.
     pub fn set_irq_affinity(&self, irq: Irq, to: CpuId) -> impl Future<Output = Result<(), Error>> + use<> {
         self.as_task("smp_affinity", async move |inner: &Rc<Inner>, cpu: &Cpu| {
             inner.pci.move_irq(cpu, irq, to).await
         })
     }
 
-    /// Lets a program and all that it has started run on other cores (`taskset -ap`), in a task of its own. The future ends when
-    /// that is done, and need not be polled for it to happen: with an error if no task of the program is left, or there is no
-    /// such core.
+    /// Moves a program and all its tasks to other cores (`taskset -ap`). Fails if no task of the program is left, or
+    /// there is no such core.
     pub fn move_process(
         &self,
         process: TaskId,
@@ -44,7 +43,7 @@ impl Kernel {
         })
     }
 
-    /// Lets the memory that a program and all that it has started ask for from now on come from elsewhere.
+    /// Sets the memory policy of a program and all its tasks, for future allocations.
     ///
     /// # Errors
     /// [`Error::Invalid`] if no task of the program is left, or there is no such node.
@@ -56,25 +55,24 @@ impl Kernel {
         tasks.iter().try_for_each(|task| KernelFace::set_policy(&*self.inner, task.id, policy))
     }
 
-    /// The interrupts of a network or block device, in the order of its vectors; none if there is no such device.
+    /// Interrupts of a network or block device, in vector order; empty if there is no such device.
     pub fn interrupts_of(&self, device: &str) -> Vec<Irq> {
         let inner = &self.inner;
         let net = inner.net.device(device).and_then(|device| device.driver()?.function());
         let at = net.or_else(|| inner.block.device(device)?.function());
         let function = at.and_then(|at| inner.pci.function(at));
-        function.map_or_else(Vec::new, |function| function.irqs())
+        function.map_or_else(Vec::new, |function| inner.pci.irqs_of(&function))
     }
 
-    /// Gives a function `count` virtual functions, or takes all with 0 (Linux: writing to `sriov_numvfs`), in a task of its
-    /// own. The future ends when that is done, and need not be polled for it to happen: with [`Error::NoDevice`] if
-    /// there is no such function or no driver has it, or with what its driver says.
+    /// Creates `count` virtual functions, or removes all with 0 (Linux: writing to `sriov_numvfs`). Fails with
+    /// [`Error::NoDevice`] if there is no such function or it has no driver, or with the driver's error.
     pub fn set_virtual_functions(
         &self,
         of: FunctionAddress,
         count: u16,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         self.as_task("sriov_numvfs", async move |inner: &Rc<Inner>, cpu: &Cpu| {
-            let binding = inner.pci.function(of).and_then(|function| function.binding());
+            let binding = inner.pci.function(of).and_then(|function| inner.pci.binding_of(&function));
             match binding {
                 Some(binding) => binding.configure_sriov(cpu, count).await,
                 None => Err(Error::NoDevice),
@@ -82,10 +80,9 @@ impl Kernel {
         })
     }
 
-    /// Adds a function that `way` leads to, at an address in another segment than the own fabric's, and offers it to the drivers,
-    /// in a task of its own. The future ends when that is done, and need not be polled for it to happen: with
-    /// [`Error::Invalid`] if the segment is the own fabric's, [`Error::Busy`] if there is such a function, [`Error::NoDevice`] if
-    /// nothing answers.
+    /// Adds a function reached through `way`, at an address outside the fabric's own segment, and offers it to the
+    /// drivers. Fails with [`Error::Invalid`] if the segment is the fabric's own, [`Error::Busy`] if the address is
+    /// in use, [`Error::NoDevice`] if nothing answers.
     pub fn add_function(
         &self,
         at: FunctionAddress,
@@ -96,9 +93,8 @@ impl Kernel {
         })
     }
 
-    /// Takes a function that was added from its driver and forgets it, in a task of its own. If it has `gone` without notice, it
-    /// is not asked for anything. The future ends when that is done, and need not be polled for it to happen: with
-    /// [`Error::NoDevice`] if no such function was added.
+    /// Unbinds and removes a function that was added. With `gone`, the function was removed without notice and is not
+    /// accessed. Fails with [`Error::NoDevice`] if no such function was added.
     pub fn remove_function(
         &self,
         at: FunctionAddress,
@@ -109,31 +105,31 @@ impl Kernel {
         })
     }
 
-    /// Tells when a task gets a core and when it loses it, from now on.
+    /// Reports when a task gets and loses a core.
     pub fn watch_task(&self, task: TaskId, watcher: Rc<dyn TaskWatcher>) {
         if let Some(task) = self.inner.tasks.get(task) {
             *task.watcher.borrow_mut() = Some(watcher);
         }
     }
 
-    /// A core of a [ground whose cores run at times only](crate::CoreClocks) runs from now on.
+    /// A core of a [ground whose cores do not always run](crate::CoreClocks) starts to run.
     pub fn core_runs(&self, core: CpuId) {
         if let Some(context) = self.inner.cores.get(core).running() {
             context.wake();
         }
     }
 
-    /// An interrupt that no PCI function sends, at a core: the vector by which whoever is below the kernel raises it.
+    /// Allocates an interrupt that no PCI function sends, and returns the vector for the hypervisor to raise.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the core has no vector left.
+    /// [`Error::NoSpace`] if the core has no free vector.
     pub fn add_interrupt(&self, cpu: CpuId, name: &str, handler: IrqHandler) -> Result<u8, Error> {
         let line = self.inner.irqs.allocate(cpu)?;
         self.inner.irqs.request(line.irq, name, handler, None)?;
         Ok(line.arrives_at().1)
     }
 
-    /// Does `work` in a task of its own; the future ends with what came of it.
+    /// Runs `work` in a task; the future resolves to its result.
     fn as_task<W>(&self, name: &str, work: W) -> impl Future<Output = Result<(), Error>> + use<W>
     where
         W: AsyncFnOnce(&Rc<Inner>, &Cpu) -> Result<(), Error> + 'static,

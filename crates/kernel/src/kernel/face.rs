@@ -1,4 +1,4 @@
-//! The kernel as drivers and programs see it.
+//! The kernel interface for drivers and programs.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -103,12 +103,12 @@ impl KernelFace for Inner {
         if self.memory.node_of(at) == Some(to) {
             return Ok(pages);
         }
-        // It must stay where it is while a request holds it or a function reaches it.
+        // Pages pinned by a request, or mapped for DMA, cannot move.
         if self.pins.hold(at, length) || self.pci.reach(at, length) {
             return Err(Error::Busy);
         }
         let moved = self.memory.replace(cpu, pages, to)?;
-        // Cores on which the task ran may know where the pages were. What interrupting them costs those is not modelled.
+        // Other cores may hold the old translation in their TLBs. The cost of the IPI on those cores is not modelled.
         cpu.work(self.cores.costs.tlb_shootdown);
         Ok(moved)
     }

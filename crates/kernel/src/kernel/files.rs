@@ -1,16 +1,16 @@
-//! What drivers offer to programs beside block and network devices, by name.
+//! Named files that drivers offer to programs, other than block and network devices.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Names and what is behind them.
+/// Files by name.
 #[derive(Default)]
 pub(crate) struct Files(RefCell<BTreeMap<String, Rc<dyn Any>>>);
 
 impl Files {
-    /// Adds one under its kind with the first free number, which is its name.
+    /// Adds a file under its kind and the first free number. Returns that name.
     pub fn add(&self, kind: &str, file: Rc<dyn Any>) -> String {
         let mut files = self.0.borrow_mut();
         let mut numbered = (0u32..).map(|number| format!("{kind}{number}"));
@@ -19,7 +19,7 @@ impl Files {
         name
     }
 
-    /// One by its name, with or without `/dev/`.
+    /// Opens a file by name, with or without `/dev/`.
     pub fn open(&self, name: &str) -> Option<Rc<dyn Any>> {
         self.0.borrow().get(name.strip_prefix("/dev/").unwrap_or(name)).cloned()
     }

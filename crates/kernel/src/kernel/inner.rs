@@ -15,7 +15,7 @@ use crate::net::inet::Stack;
 use crate::pci::Pci;
 use crate::tasks::Tasks;
 
-/// The parts of a kernel, those first on which the later ones stand.
+/// The parts of a kernel. Later ones depend on earlier ones.
 pub(crate) struct Inner {
     pub cores: Rc<Cores>,
     pub log: Rc<Log>,
@@ -30,7 +30,7 @@ pub(crate) struct Inner {
     pub files: Files,
     pub net: Rc<Net>,
     pub inet: Rc<Stack>,
-    /// Protocols of network namespaces beside the first.
+    /// Network stacks of further network namespaces.
     pub namespaces: RefCell<Vec<Rc<Stack>>>,
     pub block: Block,
 }

@@ -1,4 +1,4 @@
-//! A kernel on a host: what it is booted with, what it runs, what it knows.
+//! A kernel on a host: parameters, boot, tasks.
 
 mod admin;
 mod face;
@@ -36,12 +36,12 @@ use crate::pci::{Pci, PciParams};
 use files::Files;
 pub(crate) use inner::Inner;
 
-/// What a kernel is booted with.
+/// Boot parameters of a kernel.
 #[derive(Clone, Debug)]
 pub struct KernelParams {
-    /// All cores are alike.
+    /// Core parameters; all cores are alike.
     pub core: CoreParams,
-    /// What kernel code costs.
+    /// CPU costs of kernel code.
     pub costs: KernelCosts,
     /// The scheduler.
     pub sched: SchedParams,
@@ -56,7 +56,7 @@ pub struct KernelParams {
 }
 
 impl KernelParams {
-    /// A kernel as Linux has it on such cores, which uses its IOMMU so.
+    /// Linux's defaults, for such cores and this IOMMU mode.
     pub fn linux(core: CoreParams, dma: DmaMode) -> Self {
         Self {
             core,
@@ -70,20 +70,20 @@ impl KernelParams {
     }
 }
 
-/// A kernel that runs on a host of the simulation.
+/// A kernel on a simulated host.
 pub struct Kernel {
     inner: Rc<Inner>,
     halted: Cell<bool>,
 }
 
 impl Kernel {
-    /// Puts a kernel on a host: its cores take interrupts from now on. [`boot`](Self::boot) does the rest.
+    /// Puts a kernel on a host. Its cores take interrupts from now on; [`boot`](Self::boot) does the rest.
     pub fn new(hw: &Handle<Fabric>, host: HostId, params: KernelParams) -> Self {
         let ground = HostGround::new(hw.clone(), host, &params.core);
         Self::on(hw, Rc::new(ground), params)
     }
 
-    /// As [`new`](Self::new), on any ground. Tasks run, and time passes, in the simulation that `hw` is of.
+    /// As [`new`](Self::new), on any ground. Tasks run in the simulation of `hw`.
     pub fn on(hw: &Handle<Fabric>, ground: Rc<dyn Ground>, params: KernelParams) -> Self {
         let hw = hw.scoped();
         let mut inventory = ground.inventory();
@@ -112,7 +112,7 @@ impl Kernel {
                 softirqs,
                 irqs,
                 dma,
-                pci: Rc::new(pci),
+                pci,
                 pins,
                 files: Files::default(),
                 net,
@@ -131,8 +131,8 @@ impl Kernel {
         Self { inner, halted: Cell::new(false) }
     }
 
-    /// Its cores stop where they are, as when it panics or the power goes: no task runs any more, and no interrupt is taken.
-    /// Devices are not told.
+    /// Stops all cores at once, as in a panic or power loss: no task runs and no interrupt is taken. Devices are not
+    /// told.
     pub fn halt(&self) {
         self.halted.set(true);
         self.inner.cores.settle_accounts();
@@ -140,7 +140,7 @@ impl Kernel {
         self.inner.cores.hw.end_all();
     }
 
-    /// Whether its cores have [stopped](Self::halt).
+    /// Whether the kernel was [halted](Self::halt).
     pub fn is_halted(&self) -> bool {
         self.halted.get()
     }
@@ -149,17 +149,17 @@ impl Kernel {
         Rc::clone(&self.inner)
     }
 
-    /// What it stands on.
+    /// The machine that it runs on.
     pub fn ground(&self) -> Rc<dyn Ground> {
         Rc::clone(&self.inner.cores.ground)
     }
 
-    /// Network devices and what is above them.
+    /// Network devices and protocols.
     pub fn net(&self) -> &Net {
         &self.inner.net
     }
 
-    /// Records what the cores do from now on.
+    /// Records the activity of the cores from now on.
     pub fn watch(&self, trace: Trace<Ran>) {
         self.inner.cores.is_watched.set(trace.is_on());
         *self.inner.cores.trace.borrow_mut() = trace;
@@ -170,12 +170,13 @@ impl Kernel {
         &self.inner.block
     }
 
-    /// What drivers and programs see of it.
+    /// The interface for drivers and programs.
     pub fn face(&self) -> Rc<dyn KernelFace> {
         Rc::clone(&self.inner) as _
     }
 
-    /// Makes a network namespace: what programs in it see of the kernel. It has the devices that they configure.
+    /// Creates a network namespace and returns the kernel interface for programs in it. The namespace has the devices
+    /// that they configure.
     pub fn namespace(&self) -> Rc<dyn KernelFace> {
         let inner = &self.inner;
         let stack = inner.inet.another();
@@ -183,13 +184,13 @@ impl Kernel {
         Namespace::new(Rc::clone(inner), stack)
     }
 
-    /// Offers a driver to all functions, now and later.
+    /// Adds a driver and offers it to all functions, present and future.
     pub fn add_driver(&self, driver: Rc<dyn PciDriver>) {
         self.inner.pci.add_driver(driver);
     }
 
-    /// Boots: prepares IOMMUs, finds the PCI functions and binds drivers, as a task of core 0. The future ends when
-    /// that is done, and need not be polled for it to happen.
+    /// Boots as a task of core 0: enables IOMMUs, enumerates PCI functions, binds drivers. The task goes on even if
+    /// the future is dropped.
     pub fn boot(&self) -> impl Future<Output = ()> + use<> {
         let booted = Rc::new(Notify::new());
         let (inner, done) = (Rc::clone(&self.inner), Rc::clone(&booted));
@@ -199,9 +200,7 @@ impl Kernel {
                 Box::pin(async move {
                     let _part = cpu.book(Part::Kernel);
                     inner.dma.start_iommus(&cpu);
-                    inner.pci.enumerate(&cpu).await;
-                    inner.pci.start_ports(&cpu).await;
-                    inner.pci.bind_all(&cpu).await;
+                    inner.pci.start(&cpu).await;
                     inner.log.write("booted".into());
                     done.notify_one();
                 })
@@ -219,7 +218,7 @@ impl Kernel {
         self.inner.tasks.spawn(params, Box::new(program))
     }
 
-    /// Starts a task that gives something when it ends.
+    /// Starts a task that returns a value.
     pub fn run<T: 'static>(
         &self,
         params: TaskParams,
@@ -230,7 +229,7 @@ impl Kernel {
         done
     }
 
-    /// Takes a function from its driver and offers it to all drivers anew. What is given: [`Error::NoDevice`] if there is no such
+    /// Unbinds a function and offers it to all drivers again. Fails with [`Error::NoDevice`] if there is no such
     /// function.
     pub fn rebind(&self, at: FunctionAddress) -> Completion<Result<(), Error>> {
         let pci = Rc::clone(&self.inner.pci);

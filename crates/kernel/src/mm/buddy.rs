@@ -1,22 +1,22 @@
-//! Free pages of one node in blocks of powers of two.
+//! Buddy allocator for the pages of one node.
 
 use std::collections::BTreeSet;
 
 use platform::memory::PAGE;
 
-/// The largest block has 2 to the power of so many pages: 1 GiB.
+/// Order of the largest block: 1 GiB.
 const MAX_ORDER: u8 = 18;
 
-/// A buddy allocator. Lowest addresses go first, so that the same requests get the same pages.
+/// A buddy allocator. Prefers low addresses, which makes results reproducible.
 #[derive(Default)]
 pub(super) struct Buddy {
     free: [BTreeSet<u64>; MAX_ORDER as usize + 1],
-    /// Pages that are free.
+    /// Number of free pages.
     pages: u64,
 }
 
 impl Buddy {
-    /// Adds pages, numbered by their address in pages.
+    /// Adds the pages from `first` to before `end`.
     pub fn add(&mut self, first: u64, end: u64) {
         let mut page = first;
         while page < end {
@@ -32,7 +32,7 @@ impl Buddy {
         self.pages
     }
 
-    /// Takes a block.
+    /// Allocates a block.
     pub fn take(&mut self, order: u8) -> Option<u64> {
         let from = (order..=MAX_ORDER).find(|&o| !self.free[usize::from(o)].is_empty())?;
         let page = self.free[usize::from(from)].pop_first()?;
@@ -43,7 +43,7 @@ impl Buddy {
         Some(page * PAGE)
     }
 
-    /// Gives a block back; it grows together with its free neighbours.
+    /// Frees a block and merges it with its free neighbours.
     pub fn give(&mut self, address: u64, order: u8) {
         let (mut page, mut size) = (address / PAGE, order);
         self.pages += 1 << order;

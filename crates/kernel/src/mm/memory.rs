@@ -1,4 +1,4 @@
-//! A host's pages, and what it costs to take them and give them back.
+//! A host's pages, with the CPU cost of allocation.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ impl Memory {
         Self { cores, pages: RefCell::new(PageAllocator::new(inventory)) }
     }
 
-    /// Takes `2^order` pages.
+    /// Allocates `2^order` contiguous pages.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such node, [`Error::NoMemory`].
@@ -44,15 +44,15 @@ impl Memory {
         }
     }
 
-    /// Gives pages back.
+    /// Frees pages.
     pub fn give(&self, cpu: &Cpu, pages: Pages) {
         let _part = cpu.book(Part::Memory);
         cpu.work(self.cores.costs.page);
         self.pages.borrow_mut().give(cpu.id(), pages);
     }
 
-    /// Copies pages to `to` and gives the old ones back; gives the new ones. What maps and translates them is not
-    /// touched: that is the caller's.
+    /// Moves pages to node `to`: copies them, frees the old ones and returns the new ones. The caller updates
+    /// whatever maps them.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -65,22 +65,22 @@ impl Memory {
         Ok(fresh)
     }
 
-    /// The node that an address belongs to.
+    /// The node of an address.
     pub fn node_of(&self, at: PhysAddr) -> Option<Node> {
         self.pages.borrow().node_of(at)
     }
 
-    /// What each node has.
+    /// Memory of each node.
     pub fn usage(&self) -> Vec<NodeMemory> {
         self.pages.borrow().usage()
     }
 
-    /// How often memory came from another node than the policy preferred.
+    /// Allocations from another node than the policy prefers.
     pub fn fallbacks(&self) -> u64 {
         self.pages.borrow().fallbacks()
     }
 
-    /// Edits tables that hardware walks; what they grow by comes from `node`. Whoever calls has accounted for the time.
+    /// Edits tables that hardware walks; new table pages come from `node`. The caller accounts for the time.
     pub fn edit_tables<R>(
         &self,
         node: Node,
@@ -89,7 +89,7 @@ impl Memory {
         self.cores.ground.edit(|memory| edit(memory, &mut self.pages.borrow_mut().frames(node)))
     }
 
-    /// Gives the frames of such tables back.
+    /// Frees the pages of such tables.
     pub fn free_tables(&self, tables: Vec<HostPhysical>) {
         let mut pages = self.pages.borrow_mut();
         tables.into_iter().for_each(|table| pages.free_frame(table));

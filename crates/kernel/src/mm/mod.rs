@@ -1,4 +1,4 @@
-//! Memory: pages by node, and small pieces of them.
+//! Memory management: pages by node, and small coherent allocations.
 
 mod buddy;
 mod memory;

@@ -1,4 +1,4 @@
-//! Pages: which node they come from, and the short lists from which cores take them.
+//! Page allocator with nodes and per-core free lists.
 
 use platform::Error;
 use platform::cpu::{CpuId, Node};
@@ -9,19 +9,19 @@ use super::buddy::Buddy;
 use crate::ground::Inventory;
 use crate::ground::formats::FrameAllocator;
 
-/// Single pages that a core keeps at hand and takes from or gives to its node at a time (Linux: `pcp` batches).
+/// Pages moved between a core's list and its node at a time (Linux: `pcp` batches).
 const BATCH: usize = 63;
-/// Memory below is the firmware's.
+/// Lower memory is reserved for firmware.
 const FIRST_USABLE: u64 = 1 << 20;
 
-/// How much memory a node has.
+/// Memory of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeMemory {
     /// The node.
     pub node: Node,
-    /// Installed and usable.
+    /// Usable memory installed.
     pub total: Bytes,
-    /// Not taken.
+    /// Free memory.
     pub free: Bytes,
 }
 
@@ -29,9 +29,9 @@ pub struct NodeMemory {
 pub(super) struct PageAllocator {
     nodes: Vec<Buddy>,
     totals: Vec<u64>,
-    /// First and last page number of each node's ranges, to tell whose a page is.
+    /// First and last page of each range, with its node.
     ranges: Vec<(u64, u64, Node)>,
-    /// By core: free pages of its own node, the warmest last.
+    /// Free pages of each core's own node, the most recently used last.
     lists: Vec<Vec<u64>>,
     homes: Vec<Node>,
     next: usize,
@@ -66,13 +66,13 @@ impl PageAllocator {
         }
     }
 
-    /// The node that an address belongs to.
+    /// The node of an address.
     pub fn node_of(&self, at: PhysAddr) -> Option<Node> {
         let page = at.0 / PAGE;
         self.ranges.iter().find(|(first, end, _)| (*first..*end).contains(&page)).map(|r| r.2)
     }
 
-    /// How often memory came from another node than the policy preferred.
+    /// Allocations from another node than the policy prefers.
     pub fn fallbacks(&self) -> u64 {
         self.fallbacks
     }
@@ -92,11 +92,11 @@ impl PageAllocator {
             .collect()
     }
 
-    /// Takes pages for a program on `cpu`; says whether they came from the core's own list.
+    /// Allocates pages for a program on `cpu`. The flag says whether they came from the core's list.
     pub fn take(&mut self, cpu: CpuId, order: u8, policy: Policy) -> Result<(Pages, bool), Error> {
         let home = self.homes[usize::from(cpu.0)];
         let (first, strict) = match policy {
-            // Whoever asks for a task's pages has put its policy here.
+            // The caller has already resolved a task's policy.
             Policy::Local | Policy::Task => (home, false),
             Policy::Preferred(node) => (node, false),
             Policy::Bind(node) => (node, true),
@@ -118,7 +118,7 @@ impl PageAllocator {
         if strict {
             return Err(Error::NoMemory);
         }
-        // The next nodes by number, round once; distances between nodes are all alike in most machines.
+        // Fall back to the other nodes by number: distances are equal on most machines.
         let count = self.nodes.len();
         let others = (1..count).map(|step| (usize::from(first.0) + step) % count);
         let found = others.into_iter().find_map(|n| self.nodes[n].take(order));
@@ -137,7 +137,7 @@ impl PageAllocator {
         list.pop()
     }
 
-    /// Gives pages back.
+    /// Frees pages.
     pub fn give(&mut self, cpu: CpuId, pages: Pages) {
         let Some(node) = self.node_of(pages.start) else { return };
         let list = &mut self.lists[usize::from(cpu.0)];
@@ -153,12 +153,12 @@ impl PageAllocator {
         }
     }
 
-    /// Single frames of one node, for tables.
+    /// Allocator of single frames of a node, for tables.
     pub fn frames(&mut self, node: Node) -> Frames<'_> {
         Frames { pages: self, node }
     }
 
-    /// Gives one back.
+    /// Frees a frame.
     pub fn free_frame(&mut self, frame: HostPhysical) {
         if let Some(node) = self.node_of(PhysAddr(frame.get())) {
             self.nodes[usize::from(node.0)].give(frame.get(), 0);
@@ -166,7 +166,7 @@ impl PageAllocator {
     }
 }
 
-/// Takes frames for tables that hardware walks.
+/// Allocates frames for tables that hardware walks.
 pub(crate) struct Frames<'a> {
     pages: &'a mut PageAllocator,
     node: Node,

@@ -1,4 +1,4 @@
-//! Network devices: who is there, and the way of packets between drivers and protocols.
+//! Network devices, and the path of packets between drivers and protocols.
 //!
 //! ```text
 //! program ─▶ protocols ─▶ NetDevice::transmit ─▶ queue ─▶ driver        (its own queue for every core)
@@ -22,43 +22,43 @@ pub use inet::{EcnMode, FragmentParams, InetParams, SteeringParams};
 
 use crate::base::Base;
 
-/// What is above the devices.
+/// Protocols above the devices.
 pub trait Protocols {
-    /// A packet was received, in deferred work. It must be released when it is done with.
+    /// A packet was received, in deferred work. The receiver must release it.
     fn receive(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16, packet: Packet);
-    /// The poll that brought packets ends: nothing may be held back for more. `emptied` if there are no more.
+    /// The poll ends: pass on everything held back. `emptied` if the ring is empty.
     fn poll_end(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16, emptied: bool) {
         let _ = (cpu, device, queue, emptied);
     }
-    /// A device has stopped: no more comes of what its queues held.
+    /// A device was stopped: packets in its queues are lost.
     fn device_stopped(&self, cpu: &Cpu, device: &Rc<NetDevice>) {
         let _ = (cpu, device);
     }
-    /// A sending queue that had dropped or held packets takes them again.
+    /// A TX queue that was full has room again.
     fn queue_woken(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16) {
         let _ = (cpu, device, queue);
     }
-    /// A device came.
+    /// A device was added.
     fn device_added(&self, device: &Rc<NetDevice>) {
         let _ = device;
     }
-    /// A device has gone: nothing is received any more, and what is sent is dropped.
+    /// A device was removed: nothing is received any more, and packets to send are dropped.
     fn device_removed(&self, device: &Rc<NetDevice>) {
         let _ = device;
     }
-    /// A device's carrier came or went.
+    /// A device's link went up or down.
     fn carrier_changed(&self, device: &Rc<NetDevice>, up: bool) {
         let _ = (device, up);
     }
 }
 
-/// What an administrator has laid down for network devices that come (rules of udev).
+/// Naming rules for new network devices (udev rules).
 pub trait NetRules {
-    /// The name for a function's device, if it is to have a certain one.
+    /// The name for a function's device, if a rule gives one.
     fn name(&self, of: FunctionAddress) -> Option<String>;
-    /// Whether a name is kept for a certain device.
+    /// Whether a name is reserved for a certain device.
     fn is_kept(&self, name: &str) -> bool;
-    /// A device of that name has come.
+    /// A device of that name was added.
     fn added(&self, name: &str);
 }
 
@@ -84,28 +84,28 @@ impl Net {
         })
     }
 
-    /// Puts protocols above the devices, those there are and those to come.
+    /// Puts protocols above all devices, present and future.
     pub fn connect(&self, protocols: Rc<dyn Protocols>) {
         *self.protocols.borrow_mut() = Some(Rc::clone(&protocols));
         self.devices().iter().for_each(|device| protocols.device_added(device));
     }
 
-    /// The devices, in the order in which they came.
+    /// Devices in order of registration.
     pub fn devices(&self) -> Vec<Rc<NetDevice>> {
         self.devices.borrow().clone()
     }
 
-    /// A device by its name.
+    /// A device by name.
     pub fn device(&self, name: &str) -> Option<Rc<NetDevice>> {
         self.devices.borrow().iter().find(|device| device.name() == name).cloned()
     }
 
-    /// Lays down rules for devices that come from now on.
+    /// Sets the naming rules for future devices.
     pub fn set_rules(&self, rules: Rc<dyn NetRules>) {
         *self.rules.borrow_mut() = Some(rules);
     }
 
-    /// A driver announces a device.
+    /// Registers a device.
     pub(crate) fn add(&self, driver: Rc<dyn NetDriver>) -> Rc<NetDevice> {
         let number = self.next.replace(self.next.get() + 1);
         let name = driver.name().unwrap_or_else(|| self.name_for(&*driver));
@@ -121,7 +121,7 @@ impl Net {
         device
     }
 
-    /// The name that rules give a driver's new device, or else the first one of its kind that is free.
+    /// The name for a new device: by rule, or the first free one of its kind.
     fn name_for(&self, driver: &dyn NetDriver) -> String {
         let rules = self.rules.borrow().clone();
         let kind = driver.limits().kind;
@@ -143,7 +143,7 @@ impl Net {
         self.protocols.borrow().clone()
     }
 
-    /// Lets go of drivers and protocols, which hold the kernel.
+    /// Drops drivers and protocols, which hold references to the kernel.
     pub(crate) fn clear(&self) {
         self.rules.borrow_mut().take();
         self.devices.borrow_mut().drain(..).for_each(|device| device.forget_driver());

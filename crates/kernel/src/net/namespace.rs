@@ -1,7 +1,7 @@
-//! Network namespaces: programs that have Internet protocols of their own, with the devices that they configure.
+//! Network namespaces: programs with a protocol stack and devices of their own.
 //!
-//! A device is in one namespace at a time. Two virtual functions of one NIC in two namespaces talk through the NIC, as
-//! those of two containers do; in one namespace, the host would find both addresses to be its own.
+//! A device is in one namespace at a time. Virtual functions of one NIC in two namespaces talk through the NIC, like
+//! those of two containers; in one namespace, both addresses would be the host's own.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use units::{Duration, Time};
 use super::inet::Stack;
 use crate::kernel::Inner;
 
-/// A kernel as the programs of a namespace see it.
+/// The kernel interface for programs of a namespace.
 pub struct Namespace {
     kernel: Rc<Inner>,
     stack: Rc<Stack>,

@@ -1,4 +1,4 @@
-//! The queue before a sending queue of a driver: first in, first out, and how much the driver may hold.
+//! Queue in front of a driver's TX queue, with a byte limit for the driver.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -8,20 +8,19 @@ use platform::net::Packet;
 use platform::sync::WaitQueue;
 use units::{Duration, Time};
 
-/// Packets that wait before a driver's queue at most (Linux: the default `txqueuelen`).
+/// Most packets that wait (Linux: the default `txqueuelen`).
 const LENGTH: usize = 1000;
-/// Where a driver's limit of bytes begins: two packets of 64 KiB that it cuts (Linux's dynamic queue limits begin at
-/// 0 and grow in a few rounds; assumed).
+/// Initial byte limit: two packets of 64 KiB that the driver segments (assumed; Linux's dynamic queue limits start at
+/// 0 and grow within a few rounds).
 const FIRST_LIMIT: u64 = 128 << 10;
 
-/// How many bytes a driver may hold: enough never to run dry, and no more (as Linux's byte queue limits).
-///
-/// It grows when the driver ran dry while packets waited.
+/// Limit of the bytes that a driver holds: enough never to run dry, and no more (as Linux's byte queue limits). It
+/// grows when the driver ran dry while packets waited.
 #[derive(Debug)]
 pub(super) struct ByteLimit {
     limit: u64,
     held: u64,
-    /// Since when packets have waited for this limit, if they have since the driver last reported.
+    /// Since when packets have waited because of the limit, if any since the last completion.
     held_back: Option<Time>,
 }
 
@@ -32,7 +31,7 @@ impl Default for ByteLimit {
 }
 
 impl ByteLimit {
-    /// Whether the driver may have more; notes that something waits if not.
+    /// Whether the driver may take more. If not, records that packets wait.
     fn allows(&mut self, now: Time) -> bool {
         let allows = self.held < self.limit;
         if !allows {
@@ -53,28 +52,28 @@ impl ByteLimit {
     }
 }
 
-/// A sending queue.
+/// A TX queue.
 #[derive(Default)]
 pub(super) struct TxQueue {
     waiting: RefCell<VecDeque<Packet>>,
     bytes: RefCell<ByteLimit>,
-    /// The driver's ring was full, since then.
+    /// Since when the driver's ring has been full.
     stopped: Cell<Option<Time>>,
-    /// For how long it was, before.
+    /// Earlier time with a full ring.
     stopped_for: Cell<Duration>,
-    /// Sent with `more`: the doorbell has not been rung.
+    /// Sent with `more`, and the doorbell was not rung yet.
     pub unrung: Cell<bool>,
-    /// Packets that the driver has.
+    /// Packets in the driver.
     outstanding: Cell<u64>,
-    /// Somebody hands packets to the driver right now.
+    /// A core is passing packets to the driver.
     pub busy: Cell<bool>,
-    /// Held by the core that talks to the driver.
+    /// Held by the core that calls the driver.
     pub lock: SpinLock,
     pub room: WaitQueue,
 }
 
 impl TxQueue {
-    /// Whether the driver can be given a packet now.
+    /// Whether the driver can take a packet now.
     pub fn is_open(&self, now: Time) -> bool {
         self.stopped.get().is_none() && self.bytes.borrow_mut().allows(now)
     }
@@ -83,13 +82,13 @@ impl TxQueue {
         self.stopped.get().is_some()
     }
 
-    /// Since when nothing has been given to the driver though something waits: its ring is full, or it holds as many bytes as it may and
-    /// reports none done.
+    /// Since when packets have waited without progress: the driver's ring is full, or it is at its byte limit and
+    /// reports no completions.
     pub fn stuck_since(&self) -> Option<Time> {
         [self.stopped.get(), self.bytes.borrow().held_back].into_iter().flatten().min()
     }
 
-    /// The driver has been told that the queue is stuck: it gets as long again.
+    /// Restarts the timeout after the driver was told.
     pub fn allow_again(&self, now: Time) {
         if self.is_stopped() {
             self.start(now);
@@ -99,7 +98,7 @@ impl TxQueue {
         *held_back = held_back.and(Some(now));
     }
 
-    /// For how long the driver's ring has been full, up to `now`.
+    /// Total time with a full ring, up to `now`.
     pub fn stopped_until(&self, now: Time) -> Duration {
         self.stopped_for.get() + self.stopped.get().map_or(Duration::ZERO, |since| now.since(since))
     }
@@ -118,10 +117,10 @@ impl TxQueue {
         self.waiting.borrow().is_empty()
     }
 
-    /// Puts a packet at the end.
+    /// Appends a packet.
     ///
     /// # Errors
-    /// Gives it back if there is no room.
+    /// Returns it if there is no room.
     pub fn put(&self, packet: Packet) -> Result<(), Packet> {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.len() >= LENGTH {
@@ -131,7 +130,7 @@ impl TxQueue {
         Ok(())
     }
 
-    /// Puts back what the driver refused.
+    /// Puts a packet back that the driver refused.
     pub fn put_back(&self, packet: Packet) {
         self.waiting.borrow_mut().push_front(packet);
     }
@@ -146,18 +145,18 @@ impl TxQueue {
         self.outstanding.set(self.outstanding.get() + 1);
     }
 
-    /// The driver has done with packets.
+    /// The driver has finished packets.
     pub fn done(&self, packets: u32, bytes: u64) {
         self.bytes.borrow_mut().done(bytes);
         self.outstanding.set(self.outstanding.get().saturating_sub(packets.into()));
     }
 
-    /// Nothing is under way any more.
+    /// Resets the state: no packet is in flight.
     pub fn reset(&self) {
         *self.bytes.borrow_mut() = ByteLimit::default();
         self.outstanding.set(0);
         self.unrung.set(false);
-        // How long it had been full before a reset is nobody's wait any more.
+        // Time with a full ring ends with a reset.
         self.start(self.stopped.get().unwrap_or_default());
     }
 }

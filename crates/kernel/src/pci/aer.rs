@@ -1,4 +1,4 @@
-//! Advanced error reporting: who reports an error is asked which, and `recovery` sees to it.
+//! Advanced error reporting (AER): reads who reported an error, and starts recovery.
 
 use std::rc::Rc;
 
@@ -6,44 +6,40 @@ use platform::cpu::Cpu;
 use wire::pcie::config::aer;
 use wire::pcie::{Bdf, FunctionAddress};
 
-use super::{Function, Pci};
+use super::PciBase;
+use super::function::{ErrorCounters, ErrorTally, Function};
+use super::recovery::Recovery;
+use super::topology::Topology;
 
 /// Root error command: interrupt on correctable, non-fatal and fatal errors.
 const REPORT_ALL: u32 = 0b111;
-/// Root error status: a correctable error, another error; and that more came before the first was looked at, whose source
-/// is not kept (base spec 7.8.4.10).
+/// Root error status: a correctable error, an uncorrectable one, and further ones whose source was not recorded
+/// because the first was still pending (base spec 7.8.4.10).
 const CORRECTABLE: u32 = 1 << 0;
 const MORE_CORRECTABLE: u32 = 1 << 1;
 const UNCORRECTABLE: u32 = 1 << 2;
 const MORE_UNCORRECTABLE: u32 = 1 << 3;
-/// Root error status: its bits that are cleared by writing ones.
+/// Root error status: all bits that are cleared by writing ones.
 const ALL: u32 = 0x7f;
 
-/// Counts of reported errors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ErrorCounters {
-    /// Corrected by hardware.
-    pub correctable: u64,
-    /// A request was lost.
-    pub non_fatal: u64,
-    /// The link or the function cannot be relied on.
-    pub fatal: u64,
-    /// Functions that went on afterwards.
-    pub recovered: u64,
-    /// Functions that were given up.
-    pub failed: u64,
+/// Handles reported errors.
+pub(super) struct Errors {
+    pub base: PciBase,
+    pub topology: Rc<Topology>,
+    pub recovery: Rc<Recovery>,
+    pub tally: Rc<ErrorTally>,
 }
 
-impl Pci {
-    /// Lets a root port interrupt on errors.
-    pub(super) async fn start_errors(&self, cpu: &Cpu, port: &Function) {
+impl Errors {
+    /// Enables error interrupts of a root port.
+    pub async fn start(&self, cpu: &Cpu, port: &Function) {
         let Some(at) = port.aer() else { return };
         port.backend.config_write(cpu, at + aer::ROOT_STATUS, ALL, 0xf).await;
         port.backend.config_write(cpu, at + aer::ROOT_COMMAND, REPORT_ALL, 0xf).await;
     }
 
-    /// A port interrupted: looks whether for an error.
-    pub(super) async fn error_event(self: &Rc<Self>, cpu: &Cpu, port: &Rc<Function>) {
+    /// Handles a port's interrupt, if it is about an error.
+    pub async fn event(&self, cpu: &Cpu, port: &Rc<Function>) {
         let Some(at) = port.aer() else { return };
         let status = port.backend.config_read(cpu, at + aer::ROOT_STATUS).await;
         if status & (CORRECTABLE | UNCORRECTABLE) == 0 {
@@ -63,28 +59,22 @@ impl Pci {
             for source in self.sources(port, Bdf::from_bits((source >> 16) as u16), more) {
                 reports.extend(self.uncorrected(cpu, source, more).await);
             }
-            self.recover(cpu, reports).await;
+            self.recovery.recover(cpu, reports).await;
         }
     }
 
-    /// Who may have reported: whose address is kept, or if more have, anybody in the hierarchy.
+    /// Functions that may have reported: the recorded one, or if there were `more`, any in the hierarchy.
     fn sources(&self, port: &Function, kept: Bdf, more: bool) -> Vec<FunctionAddress> {
         if !more {
             return vec![port.beside(kept)];
         }
-        self.hierarchy(port).iter().filter(|f| f.aer().is_some()).map(|f| f.at()).collect()
+        self.topology.hierarchy(port).iter().filter(|f| f.aer().is_some()).map(|f| f.at()).collect()
     }
 
-    pub(super) fn count_error(&self, change: impl FnOnce(&mut ErrorCounters)) {
-        let mut counters = self.errors.get();
-        change(&mut counters);
-        self.errors.set(counters);
-    }
-
-    /// A source of corrected errors, or one of those that may be.
+    /// Handles a corrected error of a function that reported one, or only may have (`perhaps`).
     async fn corrected(&self, cpu: &Cpu, source: FunctionAddress, perhaps: bool) {
         let Some((function, at)) = self.reporter(source) else {
-            self.count_error(|c| c.correctable += 1);
+            self.tally.count(|c| c.correctable += 1);
             return;
         };
         let bits = function.backend.config_read(cpu, at + aer::CORRECTABLE_STATUS).await;
@@ -92,19 +82,20 @@ impl Pci {
             return;
         }
         function.backend.config_write(cpu, at + aer::CORRECTABLE_STATUS, bits, 0xf).await;
-        function.count_error(|c| c.correctable += 1);
-        self.count_error(|c| c.correctable += 1);
-        self.log.write(format!("pci {function}: corrected error {bits:#x}"));
+        function.errors.count(|c| c.correctable += 1);
+        self.tally.count(|c| c.correctable += 1);
+        self.base.log.write(format!("pci {function}: corrected error {bits:#x}"));
     }
 
-    /// The function that reports and its error registers.
+    /// The reporting function and the offset of its error registers.
     fn reporter(&self, source: FunctionAddress) -> Option<(Rc<Function>, u16)> {
-        let function = self.function(source)?;
+        let function = self.topology.function(source)?;
         let at = function.aer()?;
         Some((function, at))
     }
 
-    /// A source of other errors, or one of those that may be: what it reports, and whether that is fatal.
+    /// Reads an uncorrected error of a function that reported one, or only may have (`perhaps`). Returns the
+    /// function, and whether the error is fatal.
     async fn uncorrected(
         &self,
         cpu: &Cpu,
@@ -112,7 +103,7 @@ impl Pci {
         perhaps: bool,
     ) -> Option<(Rc<Function>, bool)> {
         let Some((function, at)) = self.reporter(source) else {
-            self.log.write(format!("pci {}: an error from who is not there", source.bdf));
+            self.base.log.write(format!("pci {}: error from an unknown function", source.bdf));
             return None;
         };
         let bits = function.backend.config_read(cpu, at + aer::UNCORRECTABLE_STATUS).await;
@@ -120,14 +111,14 @@ impl Pci {
             return None;
         }
         let severity = function.backend.config_read(cpu, at + aer::UNCORRECTABLE_SEVERITY).await;
-        // One that does not even answer is past help by anything but a reset.
+        // A function that does not answer needs a reset.
         let fatal = bits == u32::MAX || bits & severity != 0;
         let count = |c: &mut ErrorCounters| if fatal { c.fatal += 1 } else { c.non_fatal += 1 };
-        function.count_error(count);
-        self.count_error(count);
+        function.errors.count(count);
+        self.tally.count(count);
         function.backend.config_write(cpu, at + aer::UNCORRECTABLE_STATUS, bits, 0xf).await;
         let kind = if fatal { "fatal" } else { "non-fatal" };
-        self.log.write(format!("pci {function}: {kind} error {bits:#x}"));
+        self.base.log.write(format!("pci {function}: {kind} error {bits:#x}"));
         Some((function, fatal))
     }
 }

@@ -1,9 +1,9 @@
-//! How a kernel reaches a function: on its own host's fabric, or, when functions are lent, through whoever lends it.
+//! Access to a function: over the host's own fabric, or, for a borrowed one, through the borrowing service.
 //!
-//! A function that stands in for one of another host has an address in a [segment](Segment) of its own, its configuration
-//! accesses are forwarded, its BARs lie in a window of this host, its requests come with a bridge's requester ID, and
-//! its messages go where a window leads to this host's interrupt controller. Everything above, the driver included,
-//! sees one kind of function.
+//! A borrowed function has an address in a [segment](Segment) of its own. Its configuration accesses are forwarded,
+//! its BARs are mapped in a window of this host, its requests come with a bridge's requester ID, and its messages
+//! arrive through a window at this host's interrupt controller. Everything above, including the driver, sees an
+//! ordinary function.
 
 use std::rc::Rc;
 
@@ -15,76 +15,76 @@ use wire::pcie::{Bdf, Segment};
 
 use crate::cpu::Cores;
 
-/// The segment of the functions that enumeration finds on the own fabric.
+/// Segment of the functions found by enumeration.
 pub(crate) const OWN_SEGMENT: Segment = Segment(0);
 
-/// What a function's memory writes are to be so that this kernel's interrupt controller takes them for an interrupt.
+/// A memory write that this kernel's interrupt controller takes for an interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// Where to.
+    /// Address to write to.
     pub address: u64,
-    /// The value to be written there.
+    /// Value to write.
     pub data: u32,
 }
 
-/// The way to a function.
+/// Access to a function.
 pub trait Backend {
-    /// Reads a doubleword of its configuration space; all ones if nothing answers.
+    /// Reads a doubleword of configuration space; all ones if nothing answers.
     fn config_read<'a>(&'a self, cpu: &'a Cpu, register: u16) -> Async<'a, u32>;
 
-    /// Writes the bytes of a doubleword that `enables` names.
+    /// Writes the bytes of a doubleword selected by `enables`.
     fn config_write<'a>(&'a self, cpu: &'a Cpu, register: u16, value: u32, enables: u8) -> Async<'a, ()>;
 
-    /// Where cores find a BAR that its register says to be at `range`, from the first time that a driver maps it until
+    /// The range in which cores find a BAR whose register says `range`. Valid from a driver's first mapping until
     /// [`close`](Self::close).
     ///
     /// # Errors
-    /// If no window is left for it.
+    /// If there is no free window.
     fn map_bar(&self, bar: u8, range: BarRange) -> Result<BarRange, Error>;
 
-    /// What its requests are known by to this host's IOMMU.
+    /// Requester ID that this host's IOMMU sees.
     fn requester(&self) -> Bdf;
 
-    /// The function whose IOMMU domain it shares: the bridge's by which its requests come in, where that has one for all that
-    /// come by it. None if it has one of its own.
+    /// The function whose IOMMU domain it shares: the bridge that forwards its requests, if that has one domain for
+    /// all. `None` if it has its own.
     fn shares_domain_of(&self) -> Option<Bdf> {
         None
     }
 
-    /// The root port of this host by which its requests come in: what is near to it, and which IOMMU it is behind.
+    /// The root port of this host that its requests arrive at. Determines its node and its IOMMU.
     fn root_port(&self) -> Bdf;
 
-    /// The way to one of its virtual functions; none if it cannot have any here.
+    /// Access to one of its virtual functions; `None` if they are not supported here.
     fn virtual_function(&self, at: Bdf) -> Option<Rc<dyn Backend>>;
 
-    /// The DMA API for its driver: this kernel's own, or one around it that also maps into a window and gives the
-    /// addresses that the function is to use.
+    /// The DMA API for its driver: this kernel's own, or a wrapper that also maps memory into a window and returns
+    /// the addresses that the function has to use.
     fn dma(&self, own: Rc<dyn DmaOps>) -> Rc<dyn DmaOps>;
 
-    /// What it is to send so that `message` arrives here as its n-th one.
+    /// What the function has to send so that its `n`-th message arrives here as `message`.
     ///
     /// # Errors
-    /// If no window is left for it.
+    /// If there is no free window.
     fn message(&self, n: u16, message: Message) -> Result<Message, Error>;
 
-    /// No driver has it any more, nor is it to reach anything: windows are given back.
+    /// Frees all windows: the function has no driver any more and may access nothing.
     fn close(&self);
 }
 
 impl dyn Backend + '_ {
-    /// Reads a 16-bit register of its configuration space.
+    /// Reads a 16-bit configuration register.
     pub(super) async fn read_u16(&self, cpu: &Cpu, register: u16) -> u16 {
         (self.config_read(cpu, register & !3).await >> (u32::from(register & 2) * 8)) as u16
     }
 
-    /// Writes one.
+    /// Writes a 16-bit configuration register.
     pub(super) async fn write_u16(&self, cpu: &Cpu, register: u16, value: u16) {
         let shift = u32::from(register & 2) * 8;
         self.config_write(cpu, register & !3, u32::from(value) << shift, 3 << (register & 2)).await;
     }
 }
 
-/// A function of the own fabric: everything is where it says.
+/// A function of the host's own fabric, accessed directly.
 pub(super) struct Own {
     pub cores: Rc<Cores>,
     pub bdf: Bdf,
@@ -108,7 +108,7 @@ impl Backend for Own {
             cpu.work(self.cores.costs.mmio_write);
             cpu.sync().await;
             let answer = self.cores.ground.config_write(cpu.id(), self.bdf, register & !3, value, enables);
-            // Configuration writes are not posted: the core waits until they have been done.
+            // Configuration writes are non-posted: the core waits for their completion.
             let _ = cpu.stall_on(answer).await;
         })
     }

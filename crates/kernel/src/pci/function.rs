@@ -1,41 +1,71 @@
-//! One function, as the kernel knows it and as its driver is given it.
+//! A function: what its configuration space says, and the registers that the PCI core writes.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::fmt;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use platform::Error;
-use platform::cpu::{Async, Cpu, CpuId, Node};
-use platform::dma::DmaOps;
-use platform::irq::{Affinity, Irq, IrqHandler, IrqMoved, IrqThread};
+use platform::cpu::{Cpu, Node};
 use platform::memory::PhysAddr;
 use platform::mmio::{MemoryType, Mmio};
-use platform::pci::{BarRange, Identity, PciBinding, PciDriver, PciOps};
-use platform::sync::Semaphore;
-use units::Duration;
+use platform::pci::{BarRange, Identity};
 use wire::pcie::config::caps::{Found, extended_id};
-use wire::pcie::config::{Bar, BarKind, header, pcie_cap};
+use wire::pcie::config::header::{self, Window};
+use wire::pcie::config::{Bar, BarKind, pcie_cap, slot};
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
 use super::backend::{Backend, OWN_SEGMENT};
-use super::iov::Iov;
 use super::mmio::{Reach, Region};
-use super::{Aperture, ErrorCounters, Pci};
-use crate::dma::{FunctionDma, Member};
+use super::resources::WINDOW;
+use crate::cpu::Cores;
+use crate::dma::{FunctionDma, MessageSource};
 
-/// Port types of the PCI Express capability that have a link below: root port, downstream port.
+/// Port types with a link below: root port, downstream port.
 const LINK_BELOW: [u16; 2] = [4, 6];
+/// Slot control: interrupt on presence and link changes (base spec 7.5.3.10: bits 3, 5, 12).
+pub(super) const SLOT_INTERRUPTS: u16 = 1 << 3 | 1 << 5 | 1 << 12;
+/// Slot status: event bits, cleared by writing ones (7.5.3.11).
+pub(super) const SLOT_EVENTS: u16 = 0x011f;
+
+/// Error counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ErrorCounters {
+    /// Errors corrected by hardware.
+    pub correctable: u64,
+    /// Non-fatal errors: a request was lost.
+    pub non_fatal: u64,
+    /// Fatal errors: the link or the function is unreliable.
+    pub fatal: u64,
+    /// Functions that recovered.
+    pub recovered: u64,
+    /// Functions that were given up.
+    pub failed: u64,
+}
+
+/// Error counters that several parts add to.
+#[derive(Default)]
+pub(super) struct ErrorTally(Cell<ErrorCounters>);
+
+impl ErrorTally {
+    pub fn get(&self) -> ErrorCounters {
+        self.0.get()
+    }
+
+    pub fn count(&self, change: impl FnOnce(&mut ErrorCounters)) {
+        let mut counters = self.0.get();
+        change(&mut counters);
+        self.0.set(counters);
+    }
+}
 
 pub(crate) struct Function {
-    pci: Weak<Pci>,
-    /// The way to it: everything that its driver does goes there.
+    /// Access to the function, also for its driver.
     pub(super) backend: Rc<dyn Backend>,
     pub(super) segment: Segment,
     pub(super) bdf: Bdf,
-    /// The root port by which its requests come in, which it may be itself.
+    /// Root port that its requests arrive at; itself if it is one.
     pub(super) root: Bdf,
-    /// The bridge above it, in its own segment; none above one that is reached otherwise.
+    /// Bridge above it, in its own segment; `None` for a borrowed function.
     pub(super) parent: Option<Bdf>,
     pub(super) identity: Identity,
     pub(super) header_type: u8,
@@ -45,63 +75,43 @@ pub(crate) struct Function {
     pub(super) extended: Vec<Found>,
     pub(super) pcie: Option<u16>,
     port_type: u16,
-    /// A bridge with a hot-plug slot below it.
+    /// Whether it is a bridge with a hot-plug slot.
     pub(super) slot: bool,
     pub(super) bars: RefCell<[Option<Bar>; 6]>,
     pub(super) secondary: Cell<u8>,
     pub(super) subordinate: Cell<u8>,
     /// Start and length of a bridge's windows.
     pub(super) windows: RefCell<[Option<(u64, u64)>; 2]>,
-    /// What is free of them.
-    pub(super) spare: RefCell<[Aperture; 2]>,
-    /// Where BARs of functions below were that have been taken out, and their size.
-    pub(super) kept: RefCell<BTreeMap<(Bdf, u8), (u64, u64)>>,
     pub(super) max_payload: Cell<u32>,
-    /// Requests that come from below leave upwards alone, and answers too: they reach nothing behind the ports beside it.
+    /// Whether requests and completions from below only go upstream, and cannot reach neighbouring ports.
     pub(super) isolates: Cell<bool>,
-    /// Whether all that its requests may reach answer 10-bit tags.
+    /// Whether all possible completers support 10-bit tags.
     pub(super) ten_bit_tags: Cell<bool>,
-    /// Shared with mappings of its BARs: whether it has not been removed.
+    /// Cleared on removal. Shared with mappings of its BARs.
     pub(super) present: Rc<Cell<bool>>,
-    /// Shared likewise: an error is being recovered from, and no access of a driver goes out.
+    /// Set during error recovery, when drivers' accesses are blocked. Shared with mappings of its BARs.
     pub(super) frozen: Rc<Cell<bool>>,
     /// Errors that it reported.
-    pub(super) errors: Cell<ErrorCounters>,
+    pub(super) errors: ErrorTally,
     pub(super) dma: RefCell<Option<Rc<FunctionDma>>>,
-    pub(super) irqs: RefCell<Vec<Irq>>,
-    /// The MSI-X table's BAR and the table's place in it.
-    pub(super) msix_table: Cell<Option<(u8, u64)>>,
-    pub(super) driver: RefCell<Option<Bound>>,
-    /// Held by who binds it to a driver or takes it from one.
-    pub(super) binds: Semaphore,
-    /// Its virtual functions, if it can have any.
-    pub(super) iov: RefCell<Option<Iov>>,
-    /// Of a virtual function: its physical function.
+    /// Physical function of a virtual one.
     pub(super) physical: Option<Bdf>,
 }
 
-/// A driver and its hold on a function.
-pub(super) struct Bound {
-    pub driver: Rc<dyn PciDriver>,
-    pub binding: Rc<dyn PciBinding>,
-}
-
-/// A function while what is known of it is put together.
+/// A function under construction.
 pub(super) struct Draft(Function);
 
 impl Function {
     pub(super) fn draft(
-        pci: &Rc<Pci>,
         at: FunctionAddress,
         backend: Rc<dyn Backend>,
         parent: Option<Bdf>,
         identity: Identity,
         header_type: u8,
+        node: Node,
     ) -> Draft {
         let root = backend.root_port();
-        let node = pci.cores.ground.node_of_port(root).unwrap_or(Node(0));
         Draft(Self {
-            pci: Rc::downgrade(pci),
             backend,
             segment: at.segment,
             bdf: at.bdf,
@@ -120,50 +130,38 @@ impl Function {
             secondary: Cell::new(0),
             subordinate: Cell::new(0),
             windows: RefCell::default(),
-            spare: RefCell::default(),
-            kept: RefCell::default(),
             max_payload: Cell::new(128),
             isolates: Cell::new(true),
             ten_bit_tags: Cell::new(false),
             present: Rc::new(Cell::new(true)),
             frozen: Rc::default(),
-            errors: Cell::default(),
+            errors: ErrorTally::default(),
             dma: RefCell::new(None),
-            irqs: RefCell::default(),
-            msix_table: Cell::new(None),
-            driver: RefCell::new(None),
-            binds: Semaphore::new(1),
-            iov: RefCell::new(None),
             physical: None,
         })
     }
 
-    /// The node that it is near to.
+    /// NUMA node of the function.
     pub const fn node(&self) -> Node {
         self.node
     }
 
-    /// The root port by which its requests come in.
+    /// Root port that its requests arrive at.
     pub const fn root(&self) -> Bdf {
         self.root
     }
 
-    /// Its interrupts.
-    pub fn irqs(&self) -> Vec<Irq> {
-        self.irqs.borrow().clone()
-    }
-
-    /// Errors that it reported, if it can.
+    /// Errors that it reported; `None` if it cannot report any.
     pub fn errors(&self) -> Option<ErrorCounters> {
         self.aer().map(|_| self.errors.get())
     }
 
-    /// Pages that it reaches through the IOMMU, if it has asked for any memory.
+    /// Pages mapped in the IOMMU, if the driver has used the DMA API.
     pub fn mapped_pages(&self) -> Option<u64> {
         self.dma.borrow().as_ref().map(|dma| dma.mapped_pages())
     }
 
-    /// What the registers of its link can and do: link capabilities, link status.
+    /// Link capabilities and link status registers.
     pub async fn link(&self, cpu: &Cpu) -> Option<(u32, u32)> {
         let at = self.pcie.filter(|_| self.physical.is_none())?;
         let most = self.backend.config_read(cpu, at + pcie_cap::LINK_CAPABILITIES).await;
@@ -171,22 +169,22 @@ impl Function {
         Some((most, status))
     }
 
-    /// Its address.
+    /// Segment and BDF.
     pub const fn at(&self) -> FunctionAddress {
         self.beside(self.bdf)
     }
 
-    /// Another address of its segment.
+    /// Another address in its segment.
     pub const fn beside(&self, bdf: Bdf) -> FunctionAddress {
         FunctionAddress { segment: self.segment, bdf }
     }
 
-    /// Whether it is on the own fabric: its BARs are where its registers say.
+    /// Whether it is on the host's own fabric.
     pub fn is_own(&self) -> bool {
         self.segment == OWN_SEGMENT
     }
 
-    /// Whether it is right below `bridge`.
+    /// Whether it is directly below `bridge`.
     pub fn is_below(&self, bridge: &Self) -> bool {
         self.segment == bridge.segment && self.parent == Some(bridge.bdf)
     }
@@ -205,62 +203,121 @@ impl Function {
         self.is_bridge() && LINK_BELOW.contains(&self.port_type)
     }
 
-    /// Its driver's hold on it.
-    pub fn binding(&self) -> Option<Rc<dyn PciBinding>> {
-        self.driver.borrow().as_ref().map(|bound| Rc::clone(&bound.binding))
-    }
-
-    /// Where its access control services are.
+    /// Offset of the ACS capability.
     pub fn access_control(&self) -> Option<u16> {
-        self.extended.iter().find(|c| c.id == extended_id::ACS).map(|c| c.offset)
+        self.extended_capability(extended_id::ACS)
     }
 
-    /// Where its error registers are.
+    /// Offset of the AER capability.
     pub fn aer(&self) -> Option<u16> {
-        self.extended.iter().find(|c| c.id == extended_id::AER).map(|c| c.offset)
+        self.extended_capability(extended_id::AER)
     }
 
-    /// Whether a driver's accesses reach it.
+    /// Whether drivers' accesses reach it.
     pub fn answers(&self) -> bool {
         self.present.get() && !self.frozen.get()
     }
 
-    pub(super) fn count_error(&self, change: impl FnOnce(&mut ErrorCounters)) {
-        let mut errors = self.errors.get();
-        change(&mut errors);
-        self.errors.set(errors);
+    /// Offset of the SR-IOV capability.
+    pub(super) fn sriov(&self) -> Option<u16> {
+        self.extended_capability(extended_id::SRIOV)
     }
 
-    fn pci(&self) -> Result<Rc<Pci>, Error> {
-        self.pci.upgrade().ok_or(Error::NoDevice)
+    /// Offset of a capability.
+    pub(super) fn capability(&self, id: u8) -> Option<u16> {
+        self.caps.iter().find(|c| c.id == u16::from(id)).map(|c| c.offset)
     }
 
-    /// What it is to the IOMMU: its requests share a domain with those of all that are below the topmost switch between it and the
-    /// root whose ports pass requests to each other. Root ports do not.
-    pub fn member(&self) -> Member {
-        let requester = self.backend.requester();
-        let leader = self.backend.shares_domain_of().unwrap_or(requester);
-        let mut member = Member { requester, leader };
-        let bridge = |at: Option<Bdf>| at.and_then(|at| self.pci.upgrade()?.function(self.beside(at)));
-        let mut above = bridge(self.parent);
-        while let Some(port) = above.filter(|port| port.bdf != self.root) {
-            if !port.isolates.get() {
-                member.leader = port.parent.unwrap_or(port.bdf);
-            }
-            above = bridge(port.parent);
+    /// Offset of an extended capability.
+    pub(super) fn extended_capability(&self, id: u16) -> Option<u16> {
+        self.extended.iter().find(|c| c.id == id).map(|c| c.offset)
+    }
+
+    /// Sender of its messages.
+    pub fn message_source(&self) -> MessageSource {
+        MessageSource { node: self.node, requester: self.backend.requester() }
+    }
+
+    /// Address and size of a memory BAR.
+    pub(super) fn bar(&self, bar: u8) -> Option<BarRange> {
+        let bar = (*self.bars.borrow().get(usize::from(bar))?)?;
+        let prefetchable = match bar.kind {
+            BarKind::Io => return None,
+            BarKind::Memory32 { prefetchable } | BarKind::Memory64 { prefetchable } => prefetchable,
+        };
+        Some(BarRange { start: PhysAddr(bar.address), length: bar.size, prefetchable })
+    }
+
+    /// Maps a part of a BAR for cores.
+    pub(super) fn map(
+        &self,
+        cores: &Rc<Cores>,
+        bar: u8,
+        offset: u64,
+        length: u64,
+        kind: MemoryType,
+    ) -> Result<Mmio, Error> {
+        let range = self.bar(bar).ok_or(Error::Invalid)?;
+        if length == 0 || offset.checked_add(length).is_none_or(|end| end > range.length) {
+            return Err(Error::Invalid);
         }
-        member
+        let range = self.backend.map_bar(bar, range)?;
+        let reach = Reach { present: Rc::clone(&self.present), frozen: Rc::clone(&self.frozen) };
+        let region = Region::new(Rc::clone(cores), range.start + offset, length, kind, reach);
+        Ok(Mmio::new(Rc::new(region)))
     }
 
-    /// Its DMA API, made when first asked for.
-    pub fn dma_api(&self) -> Rc<FunctionDma> {
-        let mut dma = self.dma.borrow_mut();
-        let made = dma.get_or_insert_with(|| {
-            let pci = self.pci().expect("a driver does not outlive its kernel");
-            let owners = Weak::<Pci>::clone(&self.pci);
-            FunctionDma::new(Rc::clone(&pci.dma), owners, self.member(), self.root, self.node)
-        });
-        Rc::clone(made)
+    /// Sets the address of a BAR.
+    pub(super) async fn set_bar(&self, cpu: &Cpu, number: u8, address: u64) {
+        let at = header::BAR0 + 4 * u16::from(number);
+        let mut wide = false;
+        if let Some(bar) = &mut self.bars.borrow_mut()[usize::from(number)] {
+            bar.address = address;
+            wide = bar.kind.is_64();
+        }
+        self.backend.config_write(cpu, at, address as u32, 0xf).await;
+        if wide {
+            self.backend.config_write(cpu, at + 4, (address >> 32) as u32, 0xf).await;
+        }
+    }
+
+    /// Writes the address range of a bridge's window; none with length 0.
+    pub(super) async fn set_window(&self, cpu: &Cpu, window: usize, start: u64, length: u64) {
+        // A window is disabled by a limit below its base.
+        let range = match length {
+            0 => Window { base: WINDOW, limit: 0 },
+            _ => Window { base: start, limit: start + length - 1 },
+        };
+        if window == 0 {
+            self.backend.config_write(cpu, header::MEMORY_WINDOW, range.to_memory(), 0xf).await;
+        } else {
+            let at = header::PREFETCHABLE_WINDOW;
+            self.backend.config_write(cpu, at + 4, (range.base >> 32) as u32, 0xf).await;
+            self.backend.config_write(cpu, at + 8, (range.limit >> 32) as u32, 0xf).await;
+            self.backend.config_write(cpu, at, range.to_memory(), 0xf).await;
+        }
+    }
+
+    /// Whether the link below a port is up.
+    pub(super) async fn link_is_active(&self, cpu: &Cpu) -> bool {
+        let Some(pcie) = self.pcie.filter(|_| self.has_link_below()) else { return true };
+        let link = self.backend.config_read(cpu, pcie + pcie_cap::LINK_CONTROL).await;
+        (link >> 16) as u16 & pcie_cap::LINK_STATUS_ACTIVE != 0
+    }
+
+    /// Clears a slot's pending events before its current state is read.
+    pub(super) async fn forget_slot_events(&self, cpu: &Cpu) {
+        if let Some(pcie) = self.pcie.filter(|_| self.slot) {
+            self.backend.write_u16(cpu, pcie + slot::STATUS, SLOT_EVENTS).await;
+        }
+    }
+
+    /// Enables or disables its legacy interrupt.
+    pub(super) async fn enable_intx(&self, cpu: &Cpu, on: bool) {
+        let command = self.backend.read_u16(cpu, header::COMMAND).await;
+        let disable = header::COMMAND_INTX_DISABLE;
+        let command = if on { command & !disable } else { command | disable };
+        self.backend.write_u16(cpu, header::COMMAND, command).await;
     }
 }
 
@@ -295,197 +352,12 @@ impl Draft {
     }
 }
 
-/// As logs call it: functions of the own fabric without their segment.
+/// As in logs: functions of the own fabric without a segment.
 impl fmt::Display for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.segment {
             OWN_SEGMENT => self.bdf.fmt(f),
             _ => self.at().fmt(f),
         }
-    }
-}
-
-impl PciOps for Function {
-    fn address(&self) -> FunctionAddress {
-        self.at()
-    }
-
-    fn identity(&self) -> Identity {
-        self.identity
-    }
-
-    fn node(&self) -> Node {
-        self.node
-    }
-
-    fn kernel(&self) -> Rc<dyn platform::kernel::Kernel> {
-        self.pci().ok().and_then(|pci| pci.face.upgrade()).expect("a driver does not outlive its kernel")
-    }
-
-    fn dma(&self) -> Rc<dyn DmaOps> {
-        self.backend.dma(self.dma_api())
-    }
-
-    fn is_present(&self) -> bool {
-        self.present.get()
-    }
-
-    fn config_read<'a>(&'a self, cpu: &'a Cpu, offset: u16) -> Async<'a, u32> {
-        Box::pin(async move {
-            if self.answers() { self.backend.config_read(cpu, offset).await } else { u32::MAX }
-        })
-    }
-
-    fn config_write<'a>(&'a self, cpu: &'a Cpu, offset: u16, value: u32, enables: u8) -> Async<'a, ()> {
-        Box::pin(async move {
-            if self.answers() {
-                self.backend.config_write(cpu, offset, value, enables).await;
-            }
-        })
-    }
-
-    fn capability(&self, id: u8) -> Option<u16> {
-        self.caps.iter().find(|c| c.id == u16::from(id)).map(|c| c.offset)
-    }
-
-    fn extended_capability(&self, id: u16) -> Option<u16> {
-        self.extended.iter().find(|c| c.id == id).map(|c| c.offset)
-    }
-
-    fn bar(&self, bar: u8) -> Option<BarRange> {
-        let bar = (*self.bars.borrow().get(usize::from(bar))?)?;
-        let prefetchable = match bar.kind {
-            BarKind::Io => return None,
-            BarKind::Memory32 { prefetchable } | BarKind::Memory64 { prefetchable } => prefetchable,
-        };
-        Some(BarRange { start: PhysAddr(bar.address), length: bar.size, prefetchable })
-    }
-
-    fn ioremap(&self, bar: u8, offset: u64, length: u64, kind: MemoryType) -> Result<Mmio, Error> {
-        let range = self.bar(bar).ok_or(Error::Invalid)?;
-        if length == 0 || offset.checked_add(length).is_none_or(|end| end > range.length) {
-            return Err(Error::Invalid);
-        }
-        let cores = Rc::clone(&self.pci()?.cores);
-        let range = self.backend.map_bar(bar, range)?;
-        let reach = Reach { present: Rc::clone(&self.present), frozen: Rc::clone(&self.frozen) };
-        let region = Region::new(cores, range.start + offset, length, kind, reach);
-        Ok(Mmio::new(Rc::new(region)))
-    }
-
-    fn set_master<'a>(&'a self, cpu: &'a Cpu, on: bool) -> Async<'a, ()> {
-        Box::pin(async move {
-            if !self.answers() {
-                return;
-            }
-            let command = self.backend.config_read(cpu, header::COMMAND).await;
-            let bit = u32::from(header::COMMAND_BUS_MASTER);
-            let command = if on { command | bit } else { command & !bit };
-            // The upper byte may be changed meanwhile by who masks a legacy interrupt.
-            self.backend.config_write(cpu, header::COMMAND, command, 1).await;
-        })
-    }
-
-    fn alloc_irqs<'a>(
-        &'a self,
-        cpu: &'a Cpu,
-        least: u16,
-        most: u16,
-        affinity: Affinity,
-    ) -> Async<'a, Result<Vec<Irq>, Error>> {
-        Box::pin(async move { self.pci()?.alloc_irqs(cpu, self, least, most, &affinity).await })
-    }
-
-    fn alloc_intx<'a>(&'a self, cpu: &'a Cpu, affinity: Affinity) -> Async<'a, Result<Irq, Error>> {
-        Box::pin(async move { self.pci()?.alloc_intx(cpu, self, &affinity).await })
-    }
-
-    fn free_irqs<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
-        Box::pin(async move {
-            if let Ok(pci) = self.pci() {
-                pci.free_irqs(cpu, self).await;
-            }
-        })
-    }
-
-    fn request_irq(
-        &self,
-        irq: Irq,
-        name: &str,
-        handler: IrqHandler,
-        thread: Option<IrqThread>,
-    ) -> Result<(), Error> {
-        if !self.irqs.borrow().contains(&irq) {
-            return Err(Error::Invalid);
-        }
-        self.pci()?.irqs.request(irq, name, handler, thread)
-    }
-
-    fn mask_irq(&self, cpu: &Cpu, irq: Irq, masked: bool) {
-        if let Ok(pci) = self.pci() {
-            pci.mask_irq(cpu, self, irq, masked);
-        }
-    }
-
-    fn set_irq_affinity<'a>(&'a self, cpu: &'a Cpu, irq: Irq, to: CpuId) -> Async<'a, Result<(), Error>> {
-        Box::pin(async move { self.pci()?.move_irq(cpu, irq, to).await })
-    }
-
-    fn on_irq_moved(&self, irq: Irq, moved: IrqMoved) {
-        let line = self.pci().ok().and_then(|pci| pci.irqs.line(irq));
-        if let Some(line) = line.filter(|_| self.irqs.borrow().contains(&irq)) {
-            line.on_moved(moved);
-        }
-    }
-
-    fn free_irq(&self, irq: Irq) {
-        if let Ok(pci) = self.pci() {
-            pci.irqs.free(irq);
-        }
-    }
-
-    fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let pci = self.pci()?;
-            let pcie = self.pcie.ok_or(Error::NotSupported)?;
-            let capabilities = self.backend.config_read(cpu, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
-            if capabilities & pcie_cap::CAPABLE_OF_FLR == 0 {
-                let me = pci.function(self.at()).ok_or(Error::NoDevice)?;
-                return pci.reset_by_bus(cpu, &me).await;
-            }
-            let control = self.backend.read_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL).await;
-            let control = control | pcie_cap::CONTROL_FLR;
-            self.backend.write_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL, control).await;
-            // Base spec 6.6.2: 100 ms until the function must answer.
-            cpu.sleep(Duration::from_ms(100)).await;
-            pci.restore(cpu, self).await;
-            Ok(())
-        })
-    }
-
-    fn add_dma_alias(&self, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
-        self.dma_api().add_alias(cpu, requester)
-    }
-
-    fn remove_dma_alias(&self, cpu: &Cpu, requester: Bdf) {
-        self.dma_api().remove_alias(cpu, requester);
-    }
-
-    fn enable_sriov<'a>(&'a self, cpu: &'a Cpu, count: u16) -> Async<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let pci = self.pci()?;
-            let me = pci.function(self.at()).ok_or(Error::NoDevice)?;
-            pci.enable_virtual_functions(cpu, &me, count).await
-        })
-    }
-
-    fn disable_sriov<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
-        Box::pin(async move {
-            if let Ok(pci) = self.pci()
-                && let Some(me) = pci.function(self.at())
-            {
-                pci.disable_virtual_functions(cpu, &me).await;
-            }
-        })
     }
 }

@@ -1,110 +1,122 @@
-//! Native hot-plug and surprise removal.
+//! Functions that come and go: native hot-plug, surprise removal, borrowed functions.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
+use platform::Error;
 use platform::cpu::Cpu;
 use platform::irq::IrqReturn;
 use platform::pci::ChannelState;
-use wire::pcie::Bdf;
-use wire::pcie::config::slot;
+use units::Duration;
+use wire::pcie::FunctionAddress;
+use wire::pcie::config::{header, pcie_cap, slot};
 
-use super::enumerate::VIRTUAL;
-use super::resources::window_of;
-use super::{Function, Pci};
+use super::PciBase;
+use super::aer::Errors;
+use super::backend::{Backend, OWN_SEGMENT};
+use super::drivers::Drivers;
+use super::enumerate::Enumerator;
+use super::function::{Function, SLOT_EVENTS, SLOT_INTERRUPTS};
+use super::interrupts::Interrupts;
+use super::space::AddressSpace;
+use super::topology::Topology;
 
-/// Slot control: interrupt on presence and link changes (base spec 7.5.3.10: bits 3, 5, 12).
-pub(super) const CONTROL: u16 = 1 << 3 | 1 << 5 | 1 << 12;
-/// Slot status: the events, which are cleared by writing ones (7.5.3.11).
-const EVENTS: u16 = 0x011f;
+/// Watches ports, and adds and removes functions.
+pub(super) struct Ports {
+    pub me: Weak<Self>,
+    pub base: PciBase,
+    pub topology: Rc<Topology>,
+    pub interrupts: Rc<Interrupts>,
+    pub errors: Errors,
+    pub enumerator: Enumerator,
+    pub space: Rc<AddressSpace>,
+    pub drivers: Rc<Drivers>,
+}
 
-impl Pci {
-    /// Lets every port interrupt when something is put in or taken out, or an error is reported.
-    pub async fn start_ports(self: &Rc<Self>, cpu: &Cpu) {
-        for bridge in self.all() {
+impl Ports {
+    /// Enables interrupts of all ports for hot-plug and errors.
+    pub async fn start(&self, cpu: &Cpu) {
+        for bridge in self.topology.all() {
             self.start_port(cpu, &bridge).await;
         }
     }
 
-    /// As [`start_ports`](Self::start_ports), if it is a port that has something to tell.
-    async fn start_port(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
+    /// As [`start`](Self::start), for a port that supports either.
+    async fn start_port(&self, cpu: &Cpu, bridge: &Rc<Function>) {
         if !(bridge.slot || bridge.is_bridge() && bridge.aer().is_some()) {
             return;
         }
-        let irqs = self.alloc_irqs(cpu, bridge, 1, 1, &Default::default()).await;
+        let irqs = self.interrupts.alloc(cpu, bridge, 1, 1, &Default::default()).await;
         let Some(irq) = irqs.ok().and_then(|irqs| irqs.first().copied()) else {
-            self.log.write(format!("pci {}: no interrupt for its events", bridge));
+            self.base.log.write(format!("pci {}: no interrupt for its events", bridge));
             return;
         };
-        let (pci, port) = (Rc::downgrade(self), Rc::downgrade(bridge));
+        let (ports, port) = (Weak::clone(&self.me), Rc::downgrade(bridge));
         let thread = Rc::new(move |cpu: Cpu| -> platform::cpu::Async<'static, ()> {
-            let (pci, port) = (pci.upgrade(), port.upgrade());
+            let (ports, port) = (ports.upgrade(), port.upgrade());
             Box::pin(async move {
-                if let Some((pci, port)) = pci.zip(port) {
-                    pci.error_event(&cpu, &port).await;
-                    pci.slot_event(&cpu, &port).await;
+                if let Some((ports, port)) = ports.zip(port) {
+                    ports.errors.event(&cpu, &port).await;
+                    ports.slot_event(&cpu, &port).await;
                 }
             })
         });
-        let requested = self.irqs.request(irq, "pcieport", Rc::new(|_| IrqReturn::WakeThread), Some(thread));
+        let requested =
+            self.base.irqs.request(irq, "pcieport", Rc::new(|_| IrqReturn::WakeThread), Some(thread));
         if requested.is_err() {
             return;
         }
-        self.start_errors(cpu, bridge).await;
+        self.errors.start(cpu, bridge).await;
         if let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) {
-            self.forget_slot_events(cpu, bridge).await;
+            bridge.forget_slot_events(cpu).await;
             let before = bridge.backend.read_u16(cpu, pcie + slot::CONTROL).await;
-            bridge.backend.write_u16(cpu, pcie + slot::CONTROL, before | CONTROL).await;
+            bridge.backend.write_u16(cpu, pcie + slot::CONTROL, before | SLOT_INTERRUPTS).await;
         }
     }
 
-    /// Nobody need hear of what has happened to a slot up to now: what is there will be looked at.
-    pub(super) async fn forget_slot_events(&self, cpu: &Cpu, bridge: &Function) {
-        if let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) {
-            bridge.backend.write_u16(cpu, pcie + slot::STATUS, EVENTS).await;
-        }
-    }
-
-    /// Something happened to a slot.
-    async fn slot_event(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
+    /// Handles an event of a slot.
+    async fn slot_event(&self, cpu: &Cpu, bridge: &Rc<Function>) {
         let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) else { return };
         let status = bridge.backend.read_u16(cpu, pcie + slot::STATUS).await;
-        bridge.backend.write_u16(cpu, pcie + slot::STATUS, status & EVENTS).await;
+        bridge.backend.write_u16(cpu, pcie + slot::STATUS, status & SLOT_EVENTS).await;
         if status & (slot::STATUS_PRESENCE_CHANGED | slot::STATUS_LINK_CHANGED) == 0 {
             return;
         }
-        // Whatever is there now: what was has been out, or its link down, and knows nothing of what it was told (as Linux's
-        // pciehp, which takes a slot down first).
-        if self.all().iter().any(|f| f.is_below(bridge)) {
+        // Remove the old functions in any case. Even if the device is still there, it was removed or its link was
+        // down, so it has lost its state (Linux's pciehp also takes the slot down first).
+        if self.topology.all().iter().any(|f| f.is_below(bridge)) {
             self.removed_below(cpu, bridge).await;
         }
         let status = bridge.backend.read_u16(cpu, pcie + slot::STATUS).await;
-        if status & slot::STATUS_PRESENT == 0 || !self.link_is_active(cpu, bridge).await {
+        if status & slot::STATUS_PRESENT == 0 || !bridge.link_is_active(cpu).await {
             return;
         }
-        self.log.write(format!("pci {}: slot occupied", bridge));
-        for function in self.rescan(cpu, bridge).await {
+        self.base.log.write(format!("pci {}: slot occupied", bridge));
+        // A function needs time after its link has come up (base spec 6.6.1: 100 ms).
+        cpu.sleep(Duration::from_ms(100)).await;
+        bridge.forget_slot_events(cpu).await;
+        for function in self.enumerator.rescan(cpu, bridge).await {
             self.start_port(cpu, &function).await;
-            self.bind(cpu, &function).await;
+            self.drivers.bind(cpu, &function).await;
         }
     }
 
-    /// Everything below a bridge is gone.
-    pub async fn removed_below(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
-        self.log.write(format!("pci {bridge}: slot empty"));
-        let mut gone: Vec<_> = self.all().into_iter().filter(|f| f.is_behind(bridge)).collect();
+    /// Handles the removal of everything below a bridge.
+    async fn removed_below(&self, cpu: &Cpu, bridge: &Rc<Function>) {
+        self.base.log.write(format!("pci {bridge}: slot empty"));
+        let mut gone = self.topology.behind(bridge);
         // Virtual functions before their physical one.
         gone.sort_by_key(|function| (function.physical.is_none(), function.bdf));
         self.lose(cpu, &gone).await;
         for function in gone.iter().filter(|f| f.is_below(bridge) && f.physical.is_none()) {
-            bridge.free_space(function);
+            self.space.free(bridge, function);
         }
     }
 
-    /// Functions are gone without notice.
-    pub async fn lose(self: &Rc<Self>, cpu: &Cpu, gone: &[Rc<Function>]) {
-        // All are marked before any driver is asked, so that none waits for another that is gone too.
+    /// Handles functions that were removed without notice.
+    async fn lose(&self, cpu: &Cpu, gone: &[Rc<Function>]) {
+        // Mark all first, so that no driver waits for another function that is gone, too.
         gone.iter().for_each(|function| function.present.set(false));
-        let others: Vec<_> = self.all().into_iter().filter(|f| f.present.get()).collect();
+        let others: Vec<_> = self.topology.all().into_iter().filter(|f| f.present.get()).collect();
         for function in gone {
             for other in &others {
                 let dma = other.dma.borrow().clone();
@@ -112,53 +124,51 @@ impl Pci {
                     dma.revoke(cpu, function.at());
                 }
             }
-            if let Some(binding) = function.binding() {
+            if let Some(binding) = self.drivers.binding_of(function) {
                 binding.error_detected(cpu, ChannelState::Gone);
             }
-            self.unbind(cpu, function).await;
-            // Those of a port, which has no driver.
-            self.free_irqs(cpu, function).await;
-            self.remove(function);
+            self.drivers.unbind(cpu, function).await;
+            // Interrupts of a port, which has no driver.
+            self.interrupts.free(cpu, function).await;
+            self.topology.remove(function);
+            self.space.forget(function);
         }
     }
-}
 
-impl Function {
-    /// Takes address space behind a slot: what of that size was there last goes to the same place, if that is still free.
-    pub(super) fn take_space(
+    /// Adds a function that is not on the host's own fabric.
+    pub async fn add_function(
         &self,
-        window: usize,
-        place: (Bdf, u8),
-        length: u64,
-        alignment: u64,
-    ) -> Option<u64> {
-        let free = &mut self.spare.borrow_mut()[window];
-        let kept = self.kept.borrow().get(&place).copied();
-        match kept.filter(|&(at, size)| size == length && free.take_at(at, size)) {
-            Some((at, _)) => Some(at),
-            None => free.take(length, alignment),
+        cpu: &Cpu,
+        at: FunctionAddress,
+        way: Rc<dyn Backend>,
+    ) -> Result<(), Error> {
+        if at.segment == OWN_SEGMENT {
+            return Err(Error::Invalid);
         }
+        if self.topology.function(at).is_some() {
+            return Err(Error::Busy);
+        }
+        let function = self.enumerator.discover(cpu, at, way, None).await.ok_or(Error::NoDevice)?;
+        if let Some(pcie) = function.pcie {
+            // The lender has set these sizes; remember them for after a reset.
+            let control = function.backend.read_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL).await;
+            function.max_payload.set(pcie_cap::size_bytes(control >> 5));
+        }
+        let command = function.backend.read_u16(cpu, header::COMMAND).await;
+        let on = command | header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE;
+        function.backend.write_u16(cpu, header::COMMAND, on).await;
+        self.drivers.bind(cpu, &function).await;
+        Ok(())
     }
 
-    /// Takes back the address space of a function right below this slot, and of all that is below it.
-    fn free_space(&self, function: &Self) {
-        let mut spare = self.spare.borrow_mut();
-        let own = (0u8..).zip(*function.bars.borrow()).filter_map(|(n, bar)| Some((n, bar?, bar?.size)));
-        let virtual_bars = function.virtual_bars().into_iter().map(|(n, bar, all)| (VIRTUAL + n, bar, all));
-        for (n, bar, length) in own.chain(virtual_bars) {
-            let Some(window) = window_of(bar.kind) else { continue };
-            // One that found no space has an address of its own.
-            let had_space = self.windows.borrow()[window]
-                .is_some_and(|(start, length)| (start..start + length).contains(&bar.address));
-            if had_space {
-                self.kept.borrow_mut().insert((function.bdf, n), (bar.address, length));
-                spare[window].give(bar.address, length);
-            }
+    /// Removes an added function. With `gone`, it was removed without notice and is not accessed.
+    pub async fn remove_function(&self, cpu: &Cpu, at: FunctionAddress, gone: bool) -> Result<(), Error> {
+        let function =
+            self.topology.function(at).filter(|function| !function.is_own()).ok_or(Error::NoDevice)?;
+        if !gone {
+            self.drivers.unbind(cpu, &function).await;
         }
-        for (window, spare) in function.windows.borrow().iter().zip(spare.iter_mut()) {
-            if let Some((start, length)) = *window {
-                spare.give(start, length);
-            }
-        }
+        self.lose(cpu, &[function]).await;
+        Ok(())
     }
 }

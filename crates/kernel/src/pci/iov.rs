@@ -1,87 +1,94 @@
-//! Virtual functions (SR-IOV, base spec chapter 9): room for their BARs, enabling and disabling them.
+//! SR-IOV (base spec chapter 9): address space for virtual functions, enabling and disabling them.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::pci::Identity;
 use units::Duration;
-use wire::pcie::Bdf;
-use wire::pcie::config::caps::extended_id;
-use wire::pcie::config::{Bar, VirtualFunctions, header, pcie_cap, sriov};
+use wire::pcie::config::VirtualFunctions as Enabled;
+use wire::pcie::config::{Bar, header, sriov};
+use wire::pcie::{Bdf, FunctionAddress};
 
+use super::PciBase;
 use super::backend::Backend;
-use super::enumerate::{capabilities, size_bars_at};
-use super::{Function, Pci};
+use super::function::Function;
+use super::probe::{capabilities, size_bars_at};
+use super::topology::Topology;
 
-/// From VF Enable until the functions must answer (base spec 9.3.3.3.1).
+/// From setting VF Enable until virtual functions must answer (base spec 9.3.3.3.1).
 const BEFORE_FIRST_ACCESS: Duration = Duration::from_ms(100);
-/// From VF Enable's being cleared until the rest may be changed (the same).
+/// From clearing VF Enable until other fields may change (same section).
 const AFTER_DISABLING: Duration = Duration::from_ms(1000);
 
-/// A physical function's virtual functions.
-pub(crate) struct Iov {
-    /// Where the capability is.
+/// SR-IOV state of a physical function.
+struct Iov {
+    /// Offset of the capability.
     at: u16,
     /// TotalVFs.
-    pub total: u16,
-    /// Their device ID.
+    total: u16,
+    /// Device ID of the virtual functions.
     device: u16,
-    /// The first one's BARs; room was kept for all.
-    pub bars: RefCell<[Option<Bar>; 6]>,
+    /// BARs of the first virtual function, followed by those of the others.
+    bars: RefCell<[Option<Bar>; 6]>,
     enabled: RefCell<Vec<Rc<Function>>>,
-    /// Somebody is changing their number.
+    /// The number of virtual functions is being changed.
     busy: Cell<bool>,
 }
 
-impl Function {
-    fn sriov(&self) -> Option<u16> {
-        self.extended.iter().find(|c| c.id == extended_id::SRIOV).map(|c| c.offset)
-    }
-
-    /// The BARs of its virtual functions: number, the first one's, bytes of all.
-    pub(super) fn virtual_bars(&self) -> Vec<(u8, Bar, u64)> {
-        let iov = self.iov.borrow();
-        let Some(iov) = &*iov else { return Vec::new() };
-        let bars = (0u8..).zip(*iov.bars.borrow()).filter_map(|(n, bar)| Some((n, bar?)));
-        bars.map(|(n, bar)| (n, bar, bar.size * u64::from(iov.total))).collect()
-    }
+/// The virtual functions of all physical ones.
+pub(super) struct VirtualFunctions {
+    base: PciBase,
+    topology: Rc<Topology>,
+    /// By address of the physical function.
+    iovs: RefCell<BTreeMap<FunctionAddress, Rc<Iov>>>,
 }
 
-impl Pci {
-    /// Finds out what virtual functions a function can have.
-    pub(super) async fn find_virtual_functions(&self, cpu: &Cpu, function: &Function) {
+impl VirtualFunctions {
+    pub fn new(base: PciBase, topology: Rc<Topology>) -> Self {
+        Self { base, topology, iovs: RefCell::default() }
+    }
+
+    fn of(&self, function: &Function) -> Option<Rc<Iov>> {
+        self.iovs.borrow().get(&function.at()).cloned()
+    }
+
+    /// Drops all functions.
+    pub fn clear(&self) {
+        self.iovs.borrow_mut().clear();
+    }
+
+    /// Reads a function's SR-IOV capability.
+    pub async fn find(&self, cpu: &Cpu, function: &Function) {
+        self.iovs.borrow_mut().remove(&function.at());
         let Some(at) = function.sriov() else { return };
         let total = (function.backend.config_read(cpu, at + sriov::INITIAL).await >> 16) as u16;
         let device = (function.backend.config_read(cpu, at + sriov::DEVICE - 2).await >> 16) as u16;
         if total == 0 {
             return;
         }
-        // 4 KiB pages, as the IOMMU has.
+        // Page size: 4 KiB, as the IOMMU's.
         function.backend.config_write(cpu, at + sriov::SYSTEM_PAGES, 1, 0xf).await;
         let bars = size_bars_at(cpu, &*function.backend, at + sriov::BAR0, 6).await;
         let (bars, enabled) = (RefCell::new(bars), RefCell::default());
-        *function.iov.borrow_mut() = Some(Iov { at, total, device, bars, enabled, busy: Cell::new(false) });
+        let iov = Iov { at, total, device, bars, enabled, busy: Cell::new(false) };
+        self.iovs.borrow_mut().insert(function.at(), Rc::new(iov));
     }
 
-    /// Lets the port above a device pass requests to all its functions, if both know how (ARI).
-    pub(super) async fn forward_ari(&self, cpu: &Cpu, function: &Function, parent: &Function) {
-        let has_ari = function.extended.iter().any(|c| c.id == extended_id::ARI);
-        let Some(at) = parent.pcie.filter(|_| has_ari) else { return };
-        let capabilities = parent.backend.config_read(cpu, at + pcie_cap::DEVICE_CAPABILITIES_2).await;
-        if capabilities & pcie_cap::CAPABILITIES_2_ARI_FORWARDING != 0 {
-            let control = parent.backend.read_u16(cpu, at + pcie_cap::DEVICE_CONTROL_2).await;
-            let control = control | pcie_cap::CONTROL_2_ARI_FORWARDING;
-            parent.backend.write_u16(cpu, at + pcie_cap::DEVICE_CONTROL_2, control).await;
-        }
+    /// BARs of a function's virtual functions: number, first BAR, bytes of all.
+    pub fn bars(&self, function: &Function) -> Vec<(u8, Bar, u64)> {
+        let Some(iov) = self.of(function) else { return Vec::new() };
+        let bars = (0u8..).zip(*iov.bars.borrow()).filter_map(|(n, bar)| Some((n, bar?)));
+        bars.map(|(n, bar)| (n, bar, bar.size * u64::from(iov.total))).collect()
     }
 
-    /// Puts one of the BARs of a function's virtual functions at `address`.
-    pub(super) async fn set_virtual_bar(&self, cpu: &Cpu, function: &Function, number: u8, address: u64) {
+    /// Sets a virtual-function BAR.
+    pub async fn set_bar(&self, cpu: &Cpu, function: &Function, number: u8, address: u64) {
         let Some(at) = function.sriov() else { return };
         let mut wide = false;
-        if let Some(iov) = &*function.iov.borrow()
+        if let Some(iov) = self.of(function)
             && let Some(bar) = &mut iov.bars.borrow_mut()[usize::from(number)]
         {
             bar.address = address;
@@ -94,45 +101,37 @@ impl Pci {
         }
     }
 
-    /// Enables `count` virtual functions of a function that has none enabled, and binds drivers to them.
+    /// Enables `count` virtual functions, which still need drivers. None may be enabled before.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if it cannot have any; [`Error::Invalid`] if it cannot have so many; [`Error::Busy`] if it
-    /// has some; [`Error::NoSpace`] if there is no room for their BARs.
-    pub(super) async fn enable_virtual_functions(
-        self: &Rc<Self>,
+    /// [`Error::NotSupported`] if there is no SR-IOV capability, [`Error::Invalid`] if `count` is too large,
+    /// [`Error::Busy`] if some are enabled, [`Error::NoSpace`] if their BARs have no address space.
+    pub async fn enable(
+        &self,
         cpu: &Cpu,
         function: &Rc<Function>,
         count: u16,
-    ) -> Result<(), Error> {
-        let (at, total, device, bars) = {
-            let iov = function.iov.borrow();
-            let iov = iov.as_ref().ok_or(Error::NotSupported)?;
-            if iov.busy.get() || !iov.enabled.borrow().is_empty() {
-                return Err(Error::Busy);
-            }
-            iov.busy.set(true);
-            (iov.at, iov.total, iov.device, *iov.bars.borrow())
-        };
+    ) -> Result<Vec<Rc<Function>>, Error> {
+        let iov = self.of(function).ok_or(Error::NotSupported)?;
+        if iov.busy.get() || !iov.enabled.borrow().is_empty() {
+            return Err(Error::Busy);
+        }
+        iov.busy.set(true);
+        let bars = *iov.bars.borrow();
         let outcome = match () {
-            () if count == 0 || count > total => Err(Error::Invalid),
+            () if count == 0 || count > iov.total => Err(Error::Invalid),
             () if bars.iter().flatten().any(|bar| bar.address == 0) => Err(Error::NoSpace),
-            () => Ok(self.switch_on(cpu, function, (at, device, count), bars).await),
+            () => Ok(self.switch_on(cpu, function, (iov.at, iov.device, count), bars).await),
         };
-        if let Some(iov) = &*function.iov.borrow() {
-            iov.busy.set(false);
-            if let Ok(found) = &outcome {
-                iov.enabled.borrow_mut().clone_from(found);
-            }
+        iov.busy.set(false);
+        if let Ok(found) = &outcome {
+            iov.enabled.borrow_mut().clone_from(found);
         }
-        for virtual_function in outcome? {
-            self.bind(cpu, &virtual_function).await;
-        }
-        Ok(())
+        outcome
     }
 
     async fn switch_on(
-        self: &Rc<Self>,
+        &self,
         cpu: &Cpu,
         function: &Rc<Function>,
         (at, device, count): (u16, u16, u16),
@@ -140,92 +139,78 @@ impl Pci {
     ) -> Vec<Rc<Function>> {
         let way = &function.backend;
         way.write_u16(cpu, at + sriov::NUMBER, count).await;
-        // Where they are may depend on how many there are.
+        // Offset and stride may depend on the number of virtual functions.
         let placing = way.config_read(cpu, at + sriov::OFFSET_STRIDE).await;
         let control = sriov::ENABLE | sriov::MEMORY;
         way.write_u16(cpu, at + sriov::CONTROL, control).await;
         cpu.sleep(BEFORE_FIRST_ACCESS).await;
         let (first_offset, stride) = (placing as u16, (placing >> 16) as u16);
-        let all = VirtualFunctions { enabled: true, memory: true, count, first_offset, stride, bars };
+        let all = Enabled { enabled: true, memory: true, count, first_offset, stride, bars };
         let mut found = Vec::new();
         for n in 0..count {
             let id = all.id(function.bdf, n);
             let Some(way) = function.backend.virtual_function(id) else { break };
             let class = way.config_read(cpu, header::REVISION).await;
             if class == u32::MAX {
-                self.log.write(format!("pci {id}: virtual function {n} does not answer"));
+                self.base.log.write(format!("pci {id}: virtual function {n} does not answer"));
                 continue;
             }
             let identity = Identity { device, class: class >> 8, revision: class as u8, ..function.identity };
             let bars = core::array::from_fn(|bar| all.bar(bar as u8, n));
-            found.push(self.virtual_function(cpu, function, (id, way), identity, bars).await);
+            found.push(self.create(cpu, function, (id, way), identity, bars).await);
         }
-        self.log.write(format!("pci {function}: {} virtual functions", found.len()));
+        self.base.log.write(format!("pci {function}: {} virtual functions", found.len()));
         found
     }
 
-    async fn virtual_function(
-        self: &Rc<Self>,
+    async fn create(
+        &self,
         cpu: &Cpu,
         physical: &Rc<Function>,
         (id, way): (Bdf, Rc<dyn Backend>),
         identity: Identity,
         bars: [Option<Bar>; 6],
     ) -> Rc<Function> {
-        let draft = Function::draft(self, physical.beside(id), Rc::clone(&way), physical.parent, identity, 0);
+        let node = self.base.node_of(&*way);
+        let draft = Function::draft(physical.beside(id), Rc::clone(&way), physical.parent, identity, 0, node);
         let draft = capabilities(cpu, &*way, draft).await;
         let function = draft.with_bars(bars).part_of(physical.bdf).finish();
         function.max_payload.set(physical.max_payload.get());
-        self.add(&function);
+        self.topology.add(&function);
         function
     }
 
-    /// Enables the virtual functions of a function that was reset, and with it they: their drivers start them anew.
-    pub(super) async fn restore_virtual_functions(self: &Rc<Self>, cpu: &Cpu, function: &Function) {
-        let (at, bars, enabled) = match &*function.iov.borrow() {
-            Some(iov) => (iov.at, *iov.bars.borrow(), iov.enabled.borrow().clone()),
-            None => return,
-        };
-        function.backend.config_write(cpu, at + sriov::SYSTEM_PAGES, 1, 0xf).await;
-        for (n, bar) in (0u8..).zip(bars) {
-            if let Some(bar) = bar {
-                self.set_virtual_bar(cpu, function, n, bar.address).await;
-            }
-        }
-        if enabled.is_empty() {
-            return;
-        }
-        function.backend.write_u16(cpu, at + sriov::NUMBER, enabled.len() as u16).await;
-        let control = sriov::ENABLE | sriov::MEMORY;
-        function.backend.write_u16(cpu, at + sriov::CONTROL, control).await;
-        cpu.sleep(BEFORE_FIRST_ACCESS).await;
-        for virtual_function in enabled {
-            Box::pin(self.restore(cpu, &virtual_function)).await;
-            if let Some(binding) = virtual_function.binding() {
-                binding.resume(cpu);
-            }
-        }
+    /// The enabled virtual functions of a function, which are about to be disabled; none while their number changes.
+    pub fn take_enabled(&self, function: &Function) -> Vec<Rc<Function>> {
+        self.of(function).filter(|iov| !iov.busy.get()).map(|iov| iov.enabled.take()).unwrap_or_default()
     }
 
-    /// Takes a function's virtual functions from their drivers and disables them.
-    pub(super) async fn disable_virtual_functions(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>) {
-        let (at, gone) = match &*function.iov.borrow() {
-            Some(iov) if !iov.busy.get() => (iov.at, iov.enabled.take()),
-            _ => return,
-        };
-        if gone.is_empty() {
-            return;
-        }
-        for virtual_function in &gone {
-            self.unbind(cpu, virtual_function).await;
-            virtual_function.present.set(false);
-            self.remove(virtual_function);
-        }
-        if function.present.get() {
+    /// Disables a function's virtual functions, which have been [taken](Self::take_enabled) and removed.
+    pub async fn switch_off(&self, cpu: &Cpu, function: &Function) {
+        if let Some(at) = function.sriov().filter(|_| function.present.get()) {
             function.backend.write_u16(cpu, at + sriov::CONTROL, 0).await;
             cpu.sleep(AFTER_DISABLING).await;
             function.backend.write_u16(cpu, at + sriov::NUMBER, 0).await;
         }
-        self.log.write(format!("pci {}: no virtual functions", function));
+        self.base.log.write(format!("pci {}: no virtual functions", function));
+    }
+
+    /// Enables virtual functions again after a reset of their physical function, and returns them.
+    pub async fn restore(&self, cpu: &Cpu, function: &Function) -> Vec<Rc<Function>> {
+        let Some(iov) = self.of(function) else { return Vec::new() };
+        let (at, bars, enabled) = (iov.at, *iov.bars.borrow(), iov.enabled.borrow().clone());
+        function.backend.config_write(cpu, at + sriov::SYSTEM_PAGES, 1, 0xf).await;
+        for (n, bar) in (0u8..).zip(bars) {
+            if let Some(bar) = bar {
+                self.set_bar(cpu, function, n, bar.address).await;
+            }
+        }
+        if !enabled.is_empty() {
+            function.backend.write_u16(cpu, at + sriov::NUMBER, enabled.len() as u16).await;
+            let control = sriov::ENABLE | sriov::MEMORY;
+            function.backend.write_u16(cpu, at + sriov::CONTROL, control).await;
+            cpu.sleep(BEFORE_FIRST_ACCESS).await;
+        }
+        enabled
     }
 }

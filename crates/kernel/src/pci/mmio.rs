@@ -1,4 +1,4 @@
-//! Accesses of cores to BARs.
+//! MMIO: accesses of cores to BARs.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -12,10 +12,10 @@ use platform::mmio::{MemoryType, MmioOps};
 use crate::cpu::Cores;
 use crate::ground::{LINE, Store};
 
-/// Largest uncached access: a general register.
+/// Largest uncached access: a general-purpose register (bytes).
 const WORD: u64 = 8;
 
-/// (A part of) a BAR, mapped.
+/// A mapping of a BAR or a part of it.
 pub(super) struct Region {
     cores: Rc<Cores>,
     base: PhysAddr,
@@ -26,9 +26,9 @@ pub(super) struct Region {
 
 /// Whether accesses reach a function.
 pub(super) struct Reach {
-    /// It has not been removed.
+    /// Not removed.
     pub present: Rc<Cell<bool>>,
-    /// An error is being recovered from.
+    /// In error recovery.
     pub frozen: Rc<Cell<bool>>,
 }
 
@@ -46,7 +46,7 @@ impl Region {
     }
 }
 
-/// Cuts an access where multiples of `unit` are.
+/// Splits an access at multiples of `unit`.
 fn pieces(at: PhysAddr, length: usize, unit: u64) -> impl Iterator<Item = std::ops::Range<usize>> {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -60,7 +60,7 @@ fn pieces(at: PhysAddr, length: usize, unit: u64) -> impl Iterator<Item = std::o
     })
 }
 
-/// Waits for a line and takes from it what was asked for; all ones if nothing answered.
+/// Waits for a line and copies the requested part; all ones if nothing answered.
 async fn arrived(cpu: &Cpu, (lead, access): (usize, Option<Completion<Vec<u8>>>), into: &mut [u8]) {
     let data = match access {
         Some(access) => cpu.stall_on(access).await.unwrap_or_default(),
@@ -107,7 +107,7 @@ impl MmioOps for Region {
             }
             cpu.sync().await;
             self.flush(cpu).await;
-            // What combined has left; lines that were fetched ahead may still have buffers.
+            // Combined stores have left; lines being fetched ahead may still hold buffers.
             let most = self.cores.ground.free_fill_buffers(cpu.id(), cpu.now()).max(1);
             let mut under_way = VecDeque::with_capacity(most);
             for piece in pieces(self.base + offset, into.len(), LINE) {
@@ -147,12 +147,12 @@ impl MmioOps for Region {
 }
 
 impl Region {
-    /// Whether loads may come from a cache.
+    /// Whether loads may hit in a cache.
     fn is_cached(&self) -> bool {
         matches!(self.kind, MemoryType::WriteThrough | MemoryType::WriteBack)
     }
 
-    /// Reads from the device, in one TLP. The core waits.
+    /// Reads from the device in one TLP, while the core waits.
     async fn fetch(&self, cpu: &Cpu, at: PhysAddr, into: &mut [u8]) {
         let access = self.cores.ground.read_device(cpu.id(), at, into.len());
         into.fill(0xff);
@@ -180,7 +180,7 @@ impl Region {
         }
     }
 
-    /// Stores of `width` bytes.
+    /// Stores in units of `width` bytes.
     fn store(&self, cpu: &Cpu, offset: u64, from: &[u8], width: u64) {
         if !self.inside(offset, from.len()) || !self.answers() {
             return;
@@ -213,12 +213,12 @@ impl Region {
         }
     }
 
-    /// Lets everything leave that the core has stored to devices: an uncached access comes after it.
+    /// Drains all earlier stores to devices, as an uncached access requires.
     async fn flush(&self, cpu: &Cpu) {
         if self.cores.ground.holds_stores(cpu.id()) {
             self.cores.store(cpu.id(), cpu.now(), Store::Barrier);
             if let Some(accepted) = self.cores.ground.stores_pending_at_most(cpu.id(), 0) {
-                // The completer is the core's own and does not go away.
+                // The core owns the completer, so it cannot go away.
                 let _ = cpu.stall_on(accepted).await;
             }
         }

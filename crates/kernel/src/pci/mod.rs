@@ -1,50 +1,86 @@
-//! The PCI core: finding functions, giving them resources, binding them to drivers.
+//! The PCI core: enumeration, resources, drivers.
+//!
+//! Each part has state of its own and uses only parts further up in this table.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `backend`, `mmio` | access to functions: configuration space, BARs |
+//! | `resources` | allocation and layout of address space |
+//! | `function` | a function and its registers |
+//! | `probe` | reads what a function is |
+//! | `topology` | all functions: hierarchies, IOMMU groups |
+//! | `settings` | TLP sizes, tags and isolation of a hierarchy |
+//! | `interrupts` | MSI-X, MSI and legacy interrupts |
+//! | `iov` | virtual functions |
+//! | `space` | address space of functions, and room for hot-plug |
+//! | `enumerate` | finds and configures functions |
+//! | `drivers` | binding and unbinding |
+//! | `recovery` | resets, and recovery from errors |
+//! | `aer` | error reports |
+//! | `hotplug` | ports, and functions that come and go |
+//! | `device`, `tree` | the interfaces for drivers and for inspection |
 
 mod aer;
 mod backend;
-mod bind;
+mod device;
+mod drivers;
 mod enumerate;
 mod function;
 mod hotplug;
-mod intx;
+mod interrupts;
 mod iov;
 mod mmio;
-mod msix;
+mod probe;
 mod recovery;
 mod resources;
+mod settings;
+mod space;
+mod topology;
 mod tree;
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
+use platform::Error;
 use platform::costs::linux;
+use platform::cpu::{Cpu, CpuId, Node};
+use platform::irq::Irq;
 use platform::kernel::Kernel;
 use platform::memory::PhysAddr;
-use platform::pci::{PciDriver, PciOps};
+use platform::pci::{PciBinding, PciDevice, PciDriver};
 use wire::pcie::FunctionAddress;
 
-pub use aer::ErrorCounters;
 pub use backend::{Backend, Message};
+pub use function::ErrorCounters;
 pub(crate) use function::Function;
 pub use tree::{FunctionInfo, TreeText};
 
 use crate::base::Base;
 use crate::cpu::Cores;
-use crate::dma::{BarOwners, Dma};
+use crate::dma::{Dma, FunctionDma, Member};
 use crate::ground::Inventory;
 use crate::irq::Irqs;
 use crate::log::Log;
-use resources::Aperture;
+use aer::Errors;
+use device::DriverFunction;
+use drivers::Drivers;
+use enumerate::Enumerator;
+use function::ErrorTally;
+use hotplug::Ports;
+use interrupts::Interrupts;
+use iov::VirtualFunctions;
+use recovery::Recovery;
+use settings::Settings;
+use space::AddressSpace;
+use topology::Topology;
 
-/// How the PCI core sets functions up.
+/// Parameters of the PCI core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PciParams {
-    /// Largest read request that functions may make, in bytes (`pci=pcie_bus_perf` and firmware set 512 to 4096).
+    /// Max read request size to set (bytes; `pci=pcie_bus_perf` and firmware use 512 to 4096).
     pub max_read_request: u32,
     /// Bus numbers kept free behind a hot-plug slot (Linux: `pci=hpbussize`).
     pub spare_buses: u8,
-    /// Address space kept free behind a hot-plug slot, below 4 GiB, in bytes (Linux: `pci=hpmmiosize`, 2 MiB).
+    /// Address space kept free behind a hot-plug slot below 4 GiB (bytes; Linux: `pci=hpmmiosize`, 2 MiB).
     pub spare_memory: u64,
     /// The same above 4 GiB (Linux: `pci=hpmmioprefsize`, 2 MiB).
     pub spare_prefetchable: u64,
@@ -61,111 +97,194 @@ impl Default for PciParams {
     }
 }
 
-/// All functions and drivers of a kernel.
-pub(crate) struct Pci {
+/// The parts of the kernel that the PCI core uses.
+#[derive(Clone)]
+struct PciBase {
     params: PciParams,
     cores: Rc<Cores>,
     log: Rc<Log>,
     irqs: Rc<Irqs>,
     dma: Rc<Dma>,
-    /// What drivers see of the kernel.
+}
+
+impl PciBase {
+    /// NUMA node of a function.
+    fn node_of(&self, way: &dyn Backend) -> Node {
+        self.cores.ground.node_of_port(way.root_port()).unwrap_or(Node(0))
+    }
+}
+
+/// All functions and drivers of a kernel.
+pub(crate) struct Pci {
+    base: PciBase,
+    /// The kernel interface for drivers.
     face: Weak<dyn Kernel>,
-    /// By segment and address: those of the own fabric are in [`OWN_SEGMENT`](backend::OWN_SEGMENT).
-    functions: RefCell<BTreeMap<FunctionAddress, Rc<Function>>>,
-    drivers: RefCell<Vec<Rc<dyn PciDriver>>>,
-    /// Free address space below and above 4 GiB.
-    apertures: RefCell<[Aperture; 2]>,
-    errors: Cell<ErrorCounters>,
+    topology: Rc<Topology>,
+    interrupts: Rc<Interrupts>,
+    iov: Rc<VirtualFunctions>,
+    drivers: Rc<Drivers>,
+    recovery: Rc<Recovery>,
+    ports: Rc<Ports>,
 }
 
 impl Pci {
     pub fn new(
         params: PciParams,
         inventory: &Inventory,
-        base: Base,
+        kernel: Base,
         irqs: Rc<Irqs>,
         dma: Rc<Dma>,
         face: Weak<dyn Kernel>,
-    ) -> Self {
-        Self {
-            params,
-            cores: base.cores,
-            log: base.log,
-            irqs,
-            dma,
-            face,
-            functions: RefCell::default(),
-            drivers: RefCell::default(),
-            apertures: RefCell::new(resources::apertures(inventory)),
-            errors: Cell::default(),
-        }
+    ) -> Rc<Self> {
+        let base = PciBase { params, cores: kernel.cores, log: kernel.log, irqs, dma };
+        let topology = Topology::new(Rc::clone(&base.dma));
+        let dma = Rc::clone(&base.dma);
+        let settings = Rc::new(Settings { max_read_request: params.max_read_request, dma });
+        let interrupts = Rc::new(Interrupts::new(base.clone(), Rc::clone(&topology)));
+        let iov = Rc::new(VirtualFunctions::new(base.clone(), Rc::clone(&topology)));
+        let free = resources::apertures(inventory);
+        let space = AddressSpace::new(base.clone(), Rc::clone(&topology), Rc::clone(&iov), free);
+        let space = Rc::new(space);
+        let enumerator = Enumerator {
+            base: base.clone(),
+            topology: Rc::clone(&topology),
+            settings: Rc::clone(&settings),
+            iov: Rc::clone(&iov),
+            space: Rc::clone(&space),
+        };
+        Rc::new_cyclic(|me: &Weak<Self>| {
+            let pci = Weak::clone(me);
+            let device = move |function: &Rc<Function>| {
+                let (function, pci) = (Rc::clone(function), Weak::clone(&pci));
+                PciDevice::new(Rc::new(DriverFunction { function, pci }))
+            };
+            let drivers = Rc::new(Drivers::new(
+                base.clone(),
+                Rc::clone(&topology),
+                Rc::clone(&interrupts),
+                Rc::clone(&iov),
+                Box::new(device),
+            ));
+            let tally = Rc::<ErrorTally>::default();
+            let recovery = Rc::new(Recovery {
+                base: base.clone(),
+                topology: Rc::clone(&topology),
+                settings,
+                interrupts: Rc::clone(&interrupts),
+                iov: Rc::clone(&iov),
+                drivers: Rc::clone(&drivers),
+                tally: Rc::clone(&tally),
+            });
+            let errors = Errors {
+                base: base.clone(),
+                topology: Rc::clone(&topology),
+                recovery: Rc::clone(&recovery),
+                tally,
+            };
+            let ports = Rc::new_cyclic(|me| Ports {
+                me: Weak::clone(me),
+                base: base.clone(),
+                topology: Rc::clone(&topology),
+                interrupts: Rc::clone(&interrupts),
+                errors,
+                enumerator,
+                space,
+                drivers: Rc::clone(&drivers),
+            });
+            Self { base, face, topology, interrupts, iov, drivers, recovery, ports }
+        })
     }
 
-    /// Errors that were reported.
+    /// Reported errors.
     pub fn errors(&self) -> ErrorCounters {
-        self.errors.get()
+        self.ports.errors.tally.get()
     }
 
     /// The function at an address.
     pub fn function(&self, at: FunctionAddress) -> Option<Rc<Function>> {
-        self.functions.borrow().get(&at).cloned()
+        self.topology.function(at)
     }
 
-    /// Offers a driver to functions that are bound from now on.
-    pub fn add_driver(&self, driver: Rc<dyn PciDriver>) {
-        self.drivers.borrow_mut().push(driver);
-    }
-
-    /// Lets go of all functions and drivers: drivers hold the kernel, and the kernel the drivers.
-    pub fn clear(&self) {
-        for function in self.all() {
-            function.driver.borrow_mut().take();
-        }
-        self.functions.borrow_mut().clear();
-        self.drivers.borrow_mut().clear();
-    }
-
-    /// Whether a function reaches a byte of a range of memory.
-    pub fn reach(&self, at: PhysAddr, length: u64) -> bool {
-        self.all().iter().any(|function| {
-            let dma = function.dma.borrow().clone();
-            dma.is_some_and(|dma| dma.reaches(at, length))
-        })
-    }
-
-    /// Adds a function under its address.
-    fn add(&self, function: &Rc<Function>) {
-        self.functions.borrow_mut().insert(function.at(), Rc::clone(function));
-    }
-
-    /// Takes one out, and with it its way.
-    fn remove(&self, function: &Function) {
-        self.functions.borrow_mut().remove(&function.at());
-        function.backend.close();
-    }
-
-    /// All functions, by address.
+    /// All functions by address.
     pub fn all(&self) -> Vec<Rc<Function>> {
-        self.functions.borrow().values().cloned().collect()
+        self.topology.all()
     }
 
-    /// A root port and all below it.
-    fn hierarchy(&self, root: &Function) -> Vec<Rc<Function>> {
-        self.all().into_iter().filter(|f| f.segment == root.segment && f.root == root.bdf).collect()
+    /// A function's interrupts.
+    pub fn irqs_of(&self, function: &Function) -> Vec<Irq> {
+        self.interrupts.of(function)
     }
-}
 
-impl BarOwners for Pci {
-    fn owner_of(&self, at: PhysAddr, length: u64) -> Option<FunctionAddress> {
-        let end = at.0.checked_add(length)?;
-        let functions = self.functions.borrow();
-        let all = functions.values().filter(|function| function.present.get() && !function.is_bridge());
-        let bars = all.flat_map(|function| {
-            let here = |bar| function.backend.map_bar(bar, function.bar(bar)?).ok();
-            (0..6).filter_map(here).map(|range| (range, function.at())).collect::<Vec<_>>()
-        });
-        // One of another host lies within the window of the adapter that leads there.
-        let holding = bars.filter(|(range, _)| range.start <= at && end - range.start.0 <= range.length);
-        holding.min_by_key(|(range, _)| range.length).map(|(_, owner)| owner)
+    /// The function that sends an interrupt, and the index of the vector.
+    pub fn owner_of_irq(&self, irq: Irq) -> Option<(Rc<Function>, u16)> {
+        self.interrupts.owner_of(irq)
+    }
+
+    /// The binding of a function's driver.
+    pub fn binding_of(&self, function: &Function) -> Option<Rc<dyn PciBinding>> {
+        self.drivers.binding_of(function)
+    }
+
+    /// A function's DMA API, created on first use.
+    pub fn dma_of(&self, function: &Function) -> Rc<FunctionDma> {
+        self.topology.dma_of(function)
+    }
+
+    /// A function's membership in an IOMMU group.
+    pub fn member_of(&self, function: &Function) -> Member {
+        self.topology.member(function)
+    }
+
+    /// Whether any function can access a byte of a range of memory.
+    pub fn reach(&self, at: PhysAddr, length: u64) -> bool {
+        self.topology.reach(at, length)
+    }
+
+    /// Adds a driver for functions bound from now on.
+    pub fn add_driver(&self, driver: Rc<dyn PciDriver>) {
+        self.drivers.add(driver);
+    }
+
+    /// Finds and configures all functions, and binds drivers to them.
+    pub async fn start(&self, cpu: &Cpu) {
+        self.ports.enumerator.enumerate(cpu).await;
+        self.ports.start(cpu).await;
+        self.drivers.bind_all(cpu).await;
+    }
+
+    /// Unbinds a function and offers it to all drivers again (Linux: `unbind`, then `drivers_probe`).
+    pub async fn rebind(&self, cpu: &Cpu, at: FunctionAddress) -> Result<(), Error> {
+        let function = self.function(at).ok_or(Error::NoDevice)?;
+        self.drivers.unbind(cpu, &function).await;
+        self.drivers.bind(cpu, &function).await;
+        Ok(())
+    }
+
+    /// Adds a function that is not on the host's own fabric.
+    pub async fn add_function(
+        &self,
+        cpu: &Cpu,
+        at: FunctionAddress,
+        way: Rc<dyn Backend>,
+    ) -> Result<(), Error> {
+        self.ports.add_function(cpu, at, way).await
+    }
+
+    /// Removes an added function. With `gone`, it was removed without notice and is not accessed.
+    pub async fn remove_function(&self, cpu: &Cpu, at: FunctionAddress, gone: bool) -> Result<(), Error> {
+        self.ports.remove_function(cpu, at, gone).await
+    }
+
+    /// Moves an interrupt to another core.
+    pub async fn move_irq(&self, cpu: &Cpu, irq: Irq, to: CpuId) -> Result<(), Error> {
+        self.interrupts.move_to(cpu, irq, to).await
+    }
+
+    /// Drops all functions and drivers, which hold references to the kernel.
+    pub fn clear(&self) {
+        self.drivers.clear_bindings();
+        self.iov.clear();
+        self.topology.clear();
+        self.drivers.clear_drivers();
     }
 }

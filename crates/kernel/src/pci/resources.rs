@@ -1,4 +1,4 @@
-//! Address space for BARs and the windows of bridges.
+//! Address space for BARs and bridge windows.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use wire::pcie::config::BarKind;
 
 use crate::ground::Inventory;
 
-/// Windows of bridges are multiples of this (PCI-to-PCI bridge specification 3.2.5.8).
+/// Alignment of bridge windows (PCI-to-PCI bridge specification 3.2.5.8).
 pub(super) const WINDOW: u64 = 1 << 20;
 
 /// Free address space.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Aperture {
-    /// Ranges by their start, none touching another: start to end.
+    /// Free ranges, start to end. Adjacent ranges are always merged.
     free: BTreeMap<u64, u64>,
 }
 
@@ -21,7 +21,7 @@ impl Aperture {
         Self { free: (start < end).then_some((start, end)).into_iter().collect() }
     }
 
-    /// Takes `length` bytes at a multiple of `alignment`: out of the smallest range that has room, at its start.
+    /// Allocates `length` bytes with `alignment`, at the start of the smallest range that fits.
     pub fn take(&mut self, length: u64, alignment: u64) -> Option<u64> {
         let fits = |(&start, &end): (&u64, &u64)| {
             let at = start.checked_next_multiple_of(alignment.max(1))?;
@@ -31,7 +31,7 @@ impl Aperture {
         self.take_at(at, length).then_some(at)
     }
 
-    /// Takes `length` bytes from `at` on, if they are free.
+    /// Allocates the given range, if it is free.
     pub fn take_at(&mut self, at: u64, length: u64) -> bool {
         let Some((&start, &end)) = self.free.range(..=at).next_back() else { return false };
         let Some(rest) = at.checked_add(length).filter(|&rest| rest <= end) else { return false };
@@ -45,10 +45,10 @@ impl Aperture {
         true
     }
 
-    /// Gives a range back.
+    /// Frees a range.
     ///
     /// # Panics
-    /// In debug builds, if part of it is free.
+    /// In debug builds, if part of it is already free.
     pub fn give(&mut self, start: u64, length: u64) {
         let (mut start, mut end) = (start, start + length);
         debug_assert!(self.free.range(..end).next_back().is_none_or(|(_, &before)| before <= start));
@@ -67,7 +67,7 @@ impl Aperture {
     }
 }
 
-/// Below 4 GiB: from the end of memory there to the interrupt controllers. Above: behind all memory.
+/// Address space below 4 GiB, from the end of memory to the interrupt controllers, and above all memory.
 pub(super) fn apertures(inventory: &Inventory) -> [Aperture; 2] {
     let ends = || inventory.memory.iter().flatten().map(|&(base, bytes)| base.0 + bytes);
     let low = ends().filter(|&end| end <= 4 << 30).max().unwrap_or(0).max(2 << 30);
@@ -78,7 +78,7 @@ pub(super) fn apertures(inventory: &Inventory) -> [Aperture; 2] {
     ]
 }
 
-/// Into which of a bridge's two windows a BAR goes: 0 below 4 GiB, 1 prefetchable above.
+/// The bridge window for a BAR: 0 below 4 GiB, 1 prefetchable above.
 pub(super) fn window_of(kind: BarKind) -> Option<usize> {
     match kind {
         BarKind::Io => None,
@@ -87,7 +87,7 @@ pub(super) fn window_of(kind: BarKind) -> Option<usize> {
     }
 }
 
-/// Lays pieces of address space out, largest first, so that natural alignment wastes nothing.
+/// Lays out pieces of address space, largest first, so that natural alignment leaves no gaps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout<T> {
     pieces: Vec<(u64, u64, T)>,
@@ -102,7 +102,7 @@ impl<T: Copy + Ord> Layout<T> {
         self.pieces.push((length, alignment, what));
     }
 
-    /// Offset of each piece, the length of all, and their alignment.
+    /// Offset of each piece, total length and alignment.
     pub fn place(mut self) -> (Vec<(u64, T)>, u64, u64) {
         self.pieces.sort_by_key(|&(length, alignment, what)| (core::cmp::Reverse((alignment, length)), what));
         let alignment = self.pieces.first().map_or(1, |p| p.1);
@@ -123,7 +123,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Pieces are aligned and apart, and when all have come back, all is free in one piece.
+        /// Pieces are aligned and do not overlap, and when all are freed, the space is one free range again.
         #[test]
         fn what_is_given_back_can_be_taken_again(steps in prop::collection::vec((0u32..12, 0usize..6), 1..80)) {
             let whole = Aperture::new(0x1000, 0x41000);

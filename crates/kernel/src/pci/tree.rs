@@ -1,4 +1,4 @@
-//! The PCI tree to look at: as data and as text.
+//! The PCI tree for inspection, as data and as text.
 
 use std::fmt;
 
@@ -10,56 +10,56 @@ use wire::pcie::{Bdf, FunctionAddress, Segment};
 
 use super::{Function, Pci};
 
-/// What is known of a function.
+/// Description of a function.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FunctionInfo {
-    /// The segment that it is in: 0 for those of the own fabric.
+    /// Segment: 0 for the host's own fabric.
     pub segment: Segment,
-    /// Where it is there.
+    /// Address within the segment.
     pub bdf: Bdf,
-    /// The bridge above it.
+    /// Bridge above it.
     pub parent: Option<Bdf>,
-    /// Of a virtual function: its physical function.
+    /// Physical function of a virtual one.
     pub physical: Option<Bdf>,
-    /// What it says it is.
+    /// Vendor, device and class.
     pub identity: Identity,
-    /// Buses behind a bridge.
+    /// Bus range behind a bridge.
     pub buses: Option<(u8, u8)>,
-    /// Start and length of a bridge's windows: below 4 GiB, prefetchable.
+    /// Start and length of a bridge's windows: below 4 GiB, and prefetchable.
     pub windows: [Option<(u64, u64)>; 2],
     /// BARs by number.
     pub bars: Vec<(u8, Bar)>,
-    /// Node that it is near to.
+    /// NUMA node.
     pub node: u8,
-    /// Payload size in use, in bytes.
+    /// Max payload size in use (bytes).
     pub max_payload: u32,
-    /// Driver bound to it.
+    /// Bound driver.
     pub driver: Option<&'static str>,
-    /// Its interrupts.
+    /// Interrupts.
     pub irqs: Vec<Irq>,
-    /// Pages that it reaches through the IOMMU.
+    /// Pages mapped in the IOMMU.
     pub mapped_pages: u64,
-    /// The number of its IOMMU domain, while it has one.
+    /// IOMMU domain ID, if it has a domain.
     pub domain: Option<u16>,
-    /// What its driver did with the DMA API.
+    /// The driver's use of the DMA API.
     pub dma: DmaCounters,
-    /// It has not been removed.
+    /// Whether it is present.
     pub present: bool,
 }
 
 impl FunctionInfo {
-    /// Its address.
+    /// Segment and BDF.
     pub const fn address(&self) -> FunctionAddress {
         FunctionAddress { segment: self.segment, bdf: self.bdf }
     }
 
-    /// Whether it is right below `bridge`.
+    /// Whether it is directly below `bridge`.
     pub fn is_below(&self, bridge: &Self) -> bool {
         self.segment == bridge.segment && self.parent == Some(bridge.bdf)
     }
 }
 
-/// The tree as text, one function a line, indented below its bridge.
+/// The tree as text: one function per line, indented below its bridge.
 pub struct TreeText<'a>(pub &'a [FunctionInfo]);
 
 impl fmt::Display for TreeText<'_> {
@@ -108,33 +108,31 @@ impl TreeText<'_> {
 }
 
 impl Pci {
-    /// All functions, by address.
+    /// All functions by address.
     pub fn inspect(&self) -> Vec<FunctionInfo> {
-        self.all().iter().map(|function| function.info()).collect()
+        self.topology.all().iter().map(|function| self.info(function)).collect()
     }
-}
 
-impl Function {
-    /// What is known of it.
-    pub fn info(&self) -> FunctionInfo {
-        let dma = self.dma.borrow();
+    /// Description of a function.
+    pub fn info(&self, function: &Function) -> FunctionInfo {
+        let dma = function.dma.borrow();
         FunctionInfo {
-            segment: self.segment,
-            bdf: self.bdf,
-            parent: self.parent,
-            physical: self.physical,
-            identity: self.identity,
-            buses: self.is_bridge().then(|| (self.secondary.get(), self.subordinate.get())),
-            windows: *self.windows.borrow(),
-            bars: (0u8..).zip(self.bars.borrow().iter()).filter_map(|(n, bar)| Some((n, (*bar)?))).collect(),
-            node: self.node.0,
-            max_payload: self.max_payload.get(),
-            driver: self.driver.borrow().as_ref().map(|bound| bound.driver.name()),
-            irqs: self.irqs(),
+            segment: function.segment,
+            bdf: function.bdf,
+            parent: function.parent,
+            physical: function.physical,
+            identity: function.identity,
+            buses: function.is_bridge().then(|| (function.secondary.get(), function.subordinate.get())),
+            windows: *function.windows.borrow(),
+            bars: (0u8..).zip(*function.bars.borrow()).filter_map(|(n, bar)| Some((n, bar?))).collect(),
+            node: function.node.0,
+            max_payload: function.max_payload.get(),
+            driver: self.drivers.name_of(function),
+            irqs: self.interrupts.of(function),
             domain: dma.as_ref().and_then(|dma| dma.domain_id()),
             mapped_pages: dma.as_ref().map_or(0, |dma| dma.mapped_pages()),
             dma: dma.as_ref().map(|dma| dma.counters()).unwrap_or_default(),
-            present: self.present.get(),
+            present: function.present.get(),
         }
     }
 }

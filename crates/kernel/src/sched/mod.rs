@@ -1,9 +1,10 @@
-//! Which task a core runs: run queues, turns, placement and balancing.
+//! Scheduler: run queues, time slices, placement and balancing.
 //!
-//! Fair among equals by virtual runtime, real-time tasks first, idle ones last. A task that wakes goes to an idle
-//! core, near to where it ran before; a core that falls idle takes from the busiest, of its own node first. A real-time
-//! task goes to the core whose work is least urgent, and a core whose next work is less urgent than a real-time task that
-//! waits elsewhere takes that first, as Linux pushes and pulls them: none waits while a lesser one runs where it may.
+//! Fair tasks are ordered by virtual runtime; real-time tasks go first, idle-class tasks last. A waking task goes to
+//! an idle core near its last one. An idle core takes a task from the busiest core, of its own node first. A
+//! real-time task goes to the core with the least urgent work, and a core takes a waiting real-time task from
+//! elsewhere if that is more urgent than its own next task. Like Linux's push and pull, this never lets a real-time
+//! task wait while a core that it may use runs something less urgent.
 
 mod queue;
 mod task;
@@ -21,7 +22,7 @@ pub(crate) use task::{State, Task, TaskFuture};
 use crate::cpu::{Context, Core, Cores, Level};
 
 impl Cores {
-    /// A task wants to run: finds it a core, and gives it the core if that is free.
+    /// Makes a task runnable: chooses a core and starts it there if the core is free.
     pub fn enqueue(&self, task: &Rc<Task>) {
         task.context.settle_account();
         let id = self.place(task);
@@ -48,7 +49,8 @@ impl Cores {
         self.look_at(core, task);
     }
 
-    /// Where newcomers of a core start rises with those who run and wait there, however long nobody has come.
+    /// Raises a queue's floor, the virtual runtime of newcomers, along with its tasks, even if no task has arrived
+    /// for long.
     fn raise_floor(&self, core: &Core) {
         let running = core.current.borrow().as_ref().filter(|task| task.is_fair()).map(|task| {
             task.context.settle_account();
@@ -57,8 +59,8 @@ impl Cores {
         core.queue.borrow_mut().raise_floor(running);
     }
 
-    /// A task has come into a core's queue: the core goes to it if nobody has it, or is given up soon if the task is
-    /// urgent enough.
+    /// After a task joined a core's queue: starts it if the core is free, or preempts the current task if the new one
+    /// is urgent enough.
     fn look_at(&self, core: &Core, task: &Task) {
         if core.current.borrow().is_none() {
             self.dispatch(core);
@@ -70,12 +72,12 @@ impl Cores {
             if task.preempts(&current, self.sched.wakeup_granularity) {
                 current.resched.set(true);
             }
-            // It may have counted on having the core for itself.
+            // The current task may have relied on being alone.
             current.context.wake();
         }
     }
 
-    /// The core for a task that wakes.
+    /// The core for a waking task.
     fn place(&self, task: &Task) -> CpuId {
         let before = task.context.core.get();
         let node = self.get(before).node;
@@ -98,8 +100,8 @@ impl Cores {
         cores().min_by_key(|core| (core.queue.borrow().len(), core.id)).map_or(before, |core| core.id)
     }
 
-    /// The core for a real-time task: where the least urgent work is done, if that is less urgent; where it was, or at
-    /// least near to it, among equals.
+    /// The core for a real-time task: the one with the least urgent work, if that is less urgent. Prefers the last
+    /// core, then nearby ones.
     fn place_real_time(&self, task: &Task) -> CpuId {
         let before = self.get(task.context.core.get());
         let urgency = |core: &Core| {
@@ -115,8 +117,8 @@ impl Cores {
         best.map_or(before.id, |core| core.id)
     }
 
-    /// Takes the most urgent real-time task that waits elsewhere and may run on `core`, if it is more urgent than
-    /// what the core has to do.
+    /// Takes the most urgent waiting real-time task that may run on `core` from another core, if it is more urgent
+    /// than this core's own work.
     fn pull(&self, core: &Core) -> Option<Rc<Task>> {
         let may = |task: &Task| task.may_run_on(core.id);
         let mine = core.queue.borrow().urgency().unwrap_or((u8::MAX, 0));
@@ -132,7 +134,7 @@ impl Cores {
         Some(task)
     }
 
-    /// Gives a core that nobody has to the first in its queue.
+    /// Starts the first task of a free core's queue.
     fn dispatch(&self, core: &Core) {
         debug_assert!(core.current.borrow().is_none());
         let first = self.pull(core).or_else(|| core.queue.borrow_mut().take_first());
@@ -166,15 +168,15 @@ impl Cores {
         Some(task)
     }
 
-    /// A task that is in no queue goes to another core.
+    /// Moves a task that is in no queue to another core.
     fn move_to(&self, task: &Task, from: &Core, to: &Core) {
         task.move_floor(from.queue.borrow().floor(), to.queue.borrow().floor());
         task.context.core.set(to.id);
         task.migrations.set(task.migrations.get() + 1);
     }
 
-    /// The core for a task whose turn is over: where it was, unless it must not stay there or others have much less to
-    /// do. A node is left only for a greater difference.
+    /// The core for a task at the end of its time slice: the same one, unless it may not stay or others have much
+    /// less to do. Leaving the node takes a larger difference.
     fn place_after_turn(&self, task: &Task, core: &Core) -> CpuId {
         if task.is_real_time() {
             return self.place_real_time(task);
@@ -192,7 +194,7 @@ impl Cores {
         }
     }
 
-    /// A task gives its core away, for a while or for good.
+    /// A task gives up its core, temporarily or for good.
     pub fn release(&self, task: &Task, state: State) {
         let core = self.get(task.context.core.get());
         self.raise_floor(core);
@@ -202,7 +204,7 @@ impl Cores {
         self.dispatch(core);
     }
 
-    /// Whether somebody else should have a task's core.
+    /// Whether another task should get this task's core.
     pub fn turn_is_over(&self, task: &Task) -> bool {
         if task.state.get() != State::Running {
             return false;
@@ -211,7 +213,7 @@ impl Cores {
         task.resched.get() || self.turn_ends(core) <= self.now()
     }
 
-    /// When the current task's turn ends: never while nobody waits who is as urgent.
+    /// End of the current task's time slice; never, while no equally urgent task waits.
     pub fn turn_ends(&self, core: &Core) -> Time {
         let current = core.current.borrow();
         let Some(current) = current.as_ref() else { return Time::NEVER };
@@ -223,7 +225,7 @@ impl Cores {
         current.turn_began.get() + turn
     }
 
-    /// Gives the core of `context`'s task to somebody else if its turn is over.
+    /// Reschedules the core of `context`'s task if its time slice is over.
     pub fn yield_if_due(&self, context: &Context) -> bool {
         debug_assert_eq!(context.level, Level::Task);
         let Some(task) = context.task.borrow().upgrade() else { return false };
@@ -245,11 +247,11 @@ impl Cores {
         if target.id != core.id && task.state.get() == State::Runnable {
             self.look_at(target, &task);
         }
-        // It may have got the core again, being still the first.
+        // The task may have got the core back at once.
         task.state.get() != State::Running
     }
 
-    /// Makes a task more or less urgent.
+    /// Changes a task's priority.
     pub fn set_priority(&self, task: &Rc<Task>, priority: Priority) {
         task.context.settle_account();
         let core = self.get(task.context.core.get());
@@ -258,12 +260,12 @@ impl Cores {
             let was_fair = task.is_fair();
             task.priority.set(priority);
             if was_fair != task.is_fair() {
-                // What it computed in another class counts neither for it nor against it.
+                // Runtime in the old class does not count in the new one.
                 task.vruntime.set(core.queue.borrow().floor());
             }
         };
         match task.state.get() {
-            // Its place in the queue is another one now.
+            // Its position in the queue changes.
             State::Runnable => {
                 core.queue.borrow_mut().remove(task);
                 set();
@@ -271,7 +273,7 @@ impl Cores {
             }
             State::Running => {
                 set();
-                // Somebody who waits may go before it now.
+                // A waiting task may go first now.
                 task.resched.set(true);
                 task.context.wake();
             }
@@ -279,11 +281,11 @@ impl Cores {
         }
     }
 
-    /// Lets a task run on other cores.
+    /// Changes the cores that a task may run on.
     pub fn set_affinity(&self, task: &Rc<Task>, cpus: Vec<CpuId>) {
         *task.cpus.borrow_mut() = cpus;
         let core = self.get(task.context.core.get());
-        // A real-time task that waits may now go where it need not.
+        // A waiting real-time task may start on another core now.
         let waits = task.is_real_time() && task.state.get() == State::Runnable;
         if task.may_run_on(core.id) && !waits {
             return;

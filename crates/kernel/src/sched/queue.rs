@@ -1,22 +1,22 @@
-//! The tasks that wait for one core.
+//! Run queue of a core.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::Task;
 
-/// Class (real-time, fair, idle), order within it, and the task's number so that no two are equal.
+/// Sort key: class (real-time, fair, idle), order within it, and the task's ID to make keys unique.
 type Key = (u8, u64, u32);
 
-/// How urgent a task is beside others, the least first: class, and among real-time tasks their order.
+/// Urgency, lower first: class, and the order among real-time tasks.
 pub(crate) type Urgency = (u8, u64);
 
-/// The urgency of a task with such a key: fair and idle tasks are equals.
+/// Urgency for a sort key: all fair tasks are equal, and so are all idle ones.
 pub(super) fn urgency(class: u8, order: u64) -> Urgency {
     (class, if class == 0 { order } else { 0 })
 }
 
-/// A core's run queue, most urgent first.
+/// Run queue of a core, most urgent task first.
 #[derive(Default)]
 pub(crate) struct RunQueue {
     tasks: BTreeMap<Key, Rc<Task>>,
@@ -32,7 +32,7 @@ impl RunQueue {
         self.tasks.is_empty()
     }
 
-    /// The virtual runtime from which newcomers start.
+    /// Virtual runtime at which newcomers start.
     pub fn floor(&self) -> u64 {
         self.floor
     }
@@ -45,7 +45,7 @@ impl RunQueue {
         self.tasks.remove(&task.key()).is_some()
     }
 
-    /// Raises the floor to the least virtual runtime of those who wait and of who is `running`.
+    /// Raises the floor to the lowest virtual runtime of waiting and `running` tasks.
     pub fn raise_floor(&mut self, running: Option<u64>) {
         let fair = self.tasks.range((1, 0, 0)..(2, 0, 0)).next();
         let waiting = fair.map(|(&(_, vruntime, _), _)| vruntime);
@@ -57,24 +57,24 @@ impl RunQueue {
         Some(self.tasks.pop_first()?.1)
     }
 
-    /// Whether one of those who wait is such.
+    /// Whether any waiting task matches.
     pub fn any(&self, such: impl Fn(&Task) -> bool) -> bool {
         self.tasks.values().any(|task| such(task))
     }
 
-    /// How urgent the first who waits is.
+    /// Urgency of the first waiting task.
     pub fn urgency(&self) -> Option<Urgency> {
         self.tasks.keys().next().map(|&(class, order, _)| urgency(class, order))
     }
 
-    /// How urgent the first real-time task is of those that `may` go.
+    /// Urgency of the first real-time task that `may` move.
     pub fn real_time(&self, may: impl Fn(&Task) -> bool) -> Option<Urgency> {
         let real_time = self.tasks.range(..(1, 0, 0));
         real_time.map(|(_, task)| task).find(|task| may(task)).map(|task| task.urgency())
     }
 
-    /// Takes one of those that `may` go: of the most urgent class that there is, the real-time task that would be next
-    /// here, or another that would be last.
+    /// Removes a task of the most urgent class that `may` move: the next one of the real-time tasks, or the last one
+    /// of others.
     pub fn take_for_other(&mut self, may: impl Fn(&Task) -> bool) -> Option<Rc<Task>> {
         let first = self.tasks.iter().find(|(_, task)| may(task)).map(|(&key, _)| key)?;
         let key = match first.0 {
@@ -84,7 +84,7 @@ impl RunQueue {
         self.tasks.remove(&key)
     }
 
-    /// Whether somebody waits who is at least as urgent in kind.
+    /// Whether a task of at least the same class waits.
     pub fn has_rival_of(&self, current: &Task) -> bool {
         self.tasks.keys().next().is_some_and(|&(class, order, _)| {
             let mine = current.key();

@@ -1,4 +1,4 @@
-//! A task: a program, its turn at a core, and what it has used.
+//! A task: its program, scheduling state and CPU time.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -14,48 +14,48 @@ use super::queue::{Urgency, urgency};
 use crate::account::Times;
 use crate::cpu::Context;
 
-/// What a task does.
+/// State of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// It has never run.
+    /// Never run.
     New,
-    /// It waits for something.
+    /// Waiting for an event.
     Blocked,
-    /// It waits for a core.
+    /// Waiting for a core.
     Runnable,
-    /// It has a core.
+    /// On a core.
     Running,
-    /// It has ended.
+    /// Ended.
     Ended,
 }
 
-/// Told when a task gets a core and when it loses it (Linux: `preempt_notifier`).
+/// Told when a task gets and loses a core (Linux: `preempt_notifier`).
 pub trait TaskWatcher {
-    /// It wants a core from now on.
+    /// The task became runnable.
     fn waits(&self);
-    /// It has got a core.
+    /// The task got a core.
     fn runs(&self, cpu: &Cpu);
-    /// It has lost its core: somebody else had a right to it if it was `preempted`.
+    /// The task lost its core: to another task if `preempted`, else by choice.
     fn stops(&self, cpu: &Cpu, preempted: bool);
 }
 
 pub(crate) struct Task {
     pub id: TaskId,
-    /// The first task of its process.
+    /// First task of its process.
     pub process: TaskId,
     pub name: String,
     pub priority: Cell<Priority>,
     pub cpus: RefCell<Vec<CpuId>>,
     pub context: Rc<Context>,
     pub state: Cell<State>,
-    /// Time that it ran, in picoseconds of a task of nice 0.
+    /// Virtual runtime: picoseconds at nice 0.
     pub vruntime: Cell<u64>,
     pub turn_began: Cell<Time>,
-    /// Since when it waits for a core, if it does, and for how long it has waited before.
+    /// Since when it has waited for a core, if it does, and its earlier waiting time.
     waits_since: Cell<Option<Time>>,
     waited: Cell<Duration>,
     pub resched: Cell<bool>,
-    /// It is being polled, and sees by itself that it has got a core.
+    /// It is being polled, so it will notice by itself that it got a core.
     pub polled: Cell<bool>,
     pub times: RefCell<Times>,
     pub switches: Cell<u64>,
@@ -63,7 +63,7 @@ pub(crate) struct Task {
     pub watcher: RefCell<Option<Rc<dyn TaskWatcher>>>,
 }
 
-/// Each step of nice is a quarter more or a fifth less of a core's time (sched(7)).
+/// Each nice level is a quarter more or a fifth less of a core's time (sched(7)).
 fn weight(nice: i8) -> u64 {
     let steps = nice.clamp(-20, 19);
     (0..steps.unsigned_abs()).fold(1 << 10, |w, _| if steps > 0 { w * 4 / 5 } else { w * 5 / 4 })
@@ -100,14 +100,14 @@ impl Task {
         task
     }
 
-    /// It waits for a core from now on.
+    /// Starts to wait for a core.
     pub fn wait(&self, now: Time) {
         self.state.set(State::Runnable);
         self.waited.set(self.waited(now));
         self.waits_since.set(Some(now));
     }
 
-    /// It has got a core.
+    /// Gets a core.
     pub fn begin_turn(&self, now: Time) {
         self.state.set(State::Running);
         self.waited.set(self.waited(now));
@@ -115,12 +115,12 @@ impl Task {
         self.turn_began.set(now);
     }
 
-    /// For how long it has waited for a core so far (Linux: the second number of /proc/PID/schedstat).
+    /// Total time waited for a core (Linux: the second number of /proc/PID/schedstat).
     pub fn waited(&self, now: Time) -> Duration {
         self.waited.get() + self.waits_since.get().map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// Tells who watches it that it has got a core or lost it.
+    /// Calls its watcher.
     pub fn tell(&self, told: impl FnOnce(&dyn TaskWatcher, &Cpu)) {
         let watcher = self.watcher.borrow().clone();
         if let Some(watcher) = watcher {
@@ -137,7 +137,7 @@ impl Task {
         cpus.is_empty() || cpus.contains(&cpu)
     }
 
-    /// Its place in a run queue.
+    /// Sort key in a run queue.
     pub fn key(&self) -> (u8, u64, u32) {
         match self.priority.get() {
             Priority::RealTime(priority) => (0, 99 - u64::from(priority.min(99)), self.id.0),
@@ -146,7 +146,7 @@ impl Task {
         }
     }
 
-    /// How urgent it is beside others.
+    /// Urgency compared with other tasks.
     pub fn urgency(&self) -> Urgency {
         let (class, order, _) = self.key();
         urgency(class, order)
@@ -156,20 +156,20 @@ impl Task {
         matches!(self.priority.get(), Priority::RealTime(_))
     }
 
-    /// It computed for some time.
+    /// Accounts CPU time.
     pub fn ran(&self, part: Part, time: Duration) {
         self.times.borrow_mut().add(part, time);
         let share = match self.priority.get() {
             Priority::Nice(nice) => time.as_ps() * 1024 / weight(nice),
             _ => time.as_ps(),
         };
-        // Its place in a queue must not change while it is in one.
+        // The key must not change while the task is in a queue.
         if self.state.get() != State::Runnable {
             self.vruntime.set(self.vruntime.get() + share);
         }
     }
 
-    /// Whether it takes the core from `current` when it wakes.
+    /// Whether it preempts `current` when it wakes.
     pub fn preempts(&self, current: &Task, granularity: Duration) -> bool {
         let (mine, theirs) = (self.key(), current.key());
         mine.0 < theirs.0
@@ -177,30 +177,30 @@ impl Task {
             || mine.0 == 1 && theirs.0 == 1 && mine.1 + granularity.as_ps() < theirs.1
     }
 
-    /// Who has never run is not ahead of the others: a program that keeps starting tasks gets no more than its share.
+    /// A new task starts at the floor, so that a program that keeps starting tasks gets no more than its share.
     pub fn begin(&self, floor: u64) {
         self.vruntime.set(floor);
     }
 
-    /// Who slept for long is put a little ahead of the others, not all that it missed.
+    /// After a long sleep, a task gets a small lead, not all the time that it missed.
     pub fn catch_up(&self, floor: u64, latency: Duration) {
         let least = floor.saturating_sub(latency.as_ps() / 2);
         self.vruntime.set(self.vruntime.get().max(least));
     }
 
-    /// It goes from one queue to another: its lead or lag stays the same.
+    /// Moves to another queue, keeping its lead or lag.
     pub fn move_floor(&self, from: u64, to: u64) {
         self.vruntime.set((self.vruntime.get() + to).saturating_sub(from));
     }
 }
 
-/// Runs a task's program when, and only when, the task has a core.
+/// Polls a task's program, only while the task has a core.
 pub(crate) struct TaskFuture {
     task: Rc<Task>,
-    /// Says which task is being polled.
+    /// The task being polled.
     polled: Rc<Cell<Option<TaskId>>>,
     program: Option<Async<'static, ()>>,
-    /// What it computed before it waited passes before it loses its core.
+    /// The program has blocked, but its last computation still has to pass before it loses the core.
     settling: bool,
 }
 
@@ -240,7 +240,7 @@ impl TaskFuture {
                 }
                 State::Runnable => return Poll::Pending,
                 State::Ended => return Poll::Ready(()),
-                // Its core may have been put aside by whoever runs that.
+                // The vCPU behind its core may not be running.
                 State::Running if !cores.runs(context.core.get()) => return Poll::Pending,
                 State::Running => {}
             }
@@ -250,7 +250,7 @@ impl TaskFuture {
                 }
                 self.settling = false;
             }
-            // It may have been woken while it settled: the program is asked again before it loses its core.
+            // The program may have been woken while settling: poll it again before it loses its core.
             let ended = match &mut self.program {
                 Some(program) => program.as_mut().poll(cx).is_ready(),
                 None => true,
@@ -275,7 +275,7 @@ impl TaskFuture {
 
 impl Drop for TaskFuture {
     fn drop(&mut self) {
-        // The program may hold what holds the cores.
+        // The program may hold a reference to the cores.
         self.program = None;
         let core = self.task.context.cores.get(self.task.context.core.get());
         core.queue.borrow_mut().remove(&self.task);

@@ -1,4 +1,4 @@
-//! Network and block devices, at the function that their driver drives.
+//! Network and block devices, below the function of their driver.
 
 use platform::cpu::CpuId;
 use wire::pcie::FunctionAddress;

@@ -1,4 +1,4 @@
-//! The kernel's things as a tree of attributes, as sysfs shows them.
+//! The kernel's state as a tree of attributes, as in sysfs.
 //!
 //! ```text
 //! devices/pci0000:00/0000:00:01.0/0000:01:00.0/     a function, below the bridges above it
@@ -7,8 +7,8 @@
 //!                                 block/nvme0n1/
 //! devices/system/node/node0/                        nodes: cores, memory, distances
 //! ```
-//! Names are sysfs's where it has them; what belongs together is put together here, where sysfs has links. Attributes of
-//! functions that are registers are read from the device.
+//! Names follow sysfs where it has them. Things that sysfs joins by links are nested here. Attributes that are device
+//! registers are read from the device.
 
 mod devices;
 mod pci;
@@ -21,14 +21,14 @@ use platform::kernel::TaskParams;
 
 use crate::kernel::Kernel;
 
-/// A folder of the tree.
+/// A directory of the tree.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SysNode {
-    /// The folder's name.
+    /// Name.
     pub name: String,
     /// Attributes: name and value.
     pub attributes: Vec<(String, String)>,
-    /// Folders in it.
+    /// Subdirectories.
     pub children: Vec<SysNode>,
 }
 
@@ -37,13 +37,13 @@ impl SysNode {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// With an attribute.
+    /// Adds an attribute.
     pub(crate) fn with(mut self, name: impl Into<String>, value: impl ToString) -> Self {
         self.attributes.push((name.into(), value.to_string()));
         self
     }
 
-    /// With folders, if there are any, in a folder of their own.
+    /// Adds subdirectories under a directory of their own, if there are any.
     pub(crate) fn with_folder(mut self, name: &str, children: Vec<Self>) -> Self {
         if !children.is_empty() {
             self.children.push(Self { name: name.into(), children, ..Self::default() });
@@ -51,7 +51,7 @@ impl SysNode {
         self
     }
 
-    /// A folder by its path from here.
+    /// A directory by its path from here.
     pub fn folder(&self, path: &str) -> Option<&Self> {
         path.split('/')
             .filter(|name| !name.is_empty())
@@ -65,7 +65,7 @@ impl SysNode {
         attributes.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
     }
 
-    /// The first folder of that name, wherever it is below this one.
+    /// The first directory of that name anywhere below.
     pub fn find(&self, name: &str) -> Option<&Self> {
         let here = self.children.iter().find(|child| child.name == name);
         here.or_else(|| self.children.iter().find_map(|child| child.find(name)))
@@ -86,7 +86,7 @@ impl fmt::Display for SysNode {
     }
 }
 
-/// Cores as sysfs lists them: `0-3,8`.
+/// A core list in sysfs's format: `0-3,8`.
 pub(crate) fn cpu_list(cpus: impl IntoIterator<Item = CpuId>) -> String {
     let mut cpus: Vec<u16> = cpus.into_iter().map(|cpu| cpu.0).collect();
     cpus.sort_unstable();
@@ -105,7 +105,7 @@ pub(crate) fn cpu_list(cpus: impl IntoIterator<Item = CpuId>) -> String {
 }
 
 impl Kernel {
-    /// The tree, read by a task of core 0. The future ends when that is done.
+    /// Reads the tree in a task of core 0.
     pub fn sys(&self) -> impl Future<Output = SysNode> + use<> {
         let inner = self.inner();
         let tree = self.run(TaskParams::named("tree").on(CpuId(0)), async move |cpu| {

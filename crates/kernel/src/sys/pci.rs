@@ -1,4 +1,4 @@
-//! PCI functions below the bridges above them.
+//! PCI functions, nested below their bridges.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use super::{SysNode, cpu_list, devices};
 use crate::kernel::Inner;
 use crate::pci::Function;
 
-/// GT/s of a link, by its speed's code (base spec 7.5.3.6 and 7.5.3.18).
+/// Link speed in GT/s, by its code (base spec 7.5.3.6 and 7.5.3.18).
 fn speed(code: u32) -> &'static str {
     match code & 0xf {
         1 => "2.5 GT/s PCIe",
@@ -25,14 +25,14 @@ fn speed(code: u32) -> &'static str {
 /// All functions.
 pub(super) async fn tree(kernel: &Inner, cpu: &Cpu) -> SysNode {
     let mut root = SysNode::new("pci0000:00");
-    for function in kernel.pci.all().iter().filter(|function| function.info().parent.is_none()) {
+    for function in kernel.pci.all().iter().filter(|function| kernel.pci.info(function).parent.is_none()) {
         root.children.push(node(kernel, cpu, function).await);
     }
     root
 }
 
 async fn node(kernel: &Inner, cpu: &Cpu, function: &Rc<Function>) -> SysNode {
-    let info = function.info();
+    let info = kernel.pci.info(function);
     let id = info.identity;
     let near = kernel.cores.all.iter().filter(|core| core.node.0 == info.node).map(|core| core.id);
     let mut node = SysNode::new(info.address().to_string())
@@ -75,7 +75,7 @@ async fn node(kernel: &Inner, cpu: &Cpu, function: &Rc<Function>) -> SysNode {
             .with("max_link_width", most >> 4 & 0x3f)
             .with("current_link_speed", speed(status))
             .with("current_link_width", status >> 4 & 0x3f)
-            .with("max_payload_bytes", function.info().max_payload);
+            .with("max_payload_bytes", kernel.pci.info(function).max_payload);
     }
     if let Some(errors) = function.errors() {
         node = node
@@ -90,9 +90,9 @@ async fn node(kernel: &Inner, cpu: &Cpu, function: &Rc<Function>) -> SysNode {
     node
 }
 
-/// What a function's driver has and has made of it.
+/// A function with its interrupts and devices.
 fn with_uses(kernel: &Inner, function: &Function, node: SysNode) -> SysNode {
-    let lines = function.irqs().into_iter().filter_map(|irq| kernel.irqs.line(irq));
+    let lines = kernel.pci.irqs_of(function).into_iter().filter_map(|irq| kernel.irqs.line(irq));
     let irqs = lines.map(|line| line.state()).map(|line| {
         SysNode::new(line.irq.0.to_string())
             .with("name", line.name)

@@ -1,11 +1,11 @@
-//! Nodes: their cores, memory and distances.
+//! NUMA nodes: cores, memory, distances.
 
 use platform::cpu::Node;
 
 use super::{SysNode, cpu_list};
 use crate::kernel::Inner;
 
-/// Distances where firmware gives none (Linux's `LOCAL_DISTANCE` and `REMOTE_DISTANCE`).
+/// Default distances if firmware gives none (Linux's `LOCAL_DISTANCE` and `REMOTE_DISTANCE`).
 const LOCAL: u32 = 10;
 const REMOTE: u32 = 20;
 

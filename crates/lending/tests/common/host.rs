@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use drivers::ntb::{Adapter, NtbDriver};
+use drivers::ntb::{NtbAdapter, NtbDriver};
 use engine::Simulation;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
@@ -20,7 +20,7 @@ pub struct Host {
     pub service: Option<Rc<Service>>,
     mode: DmaMode,
     lendable: Lendable,
-    found: Rc<RefCell<Option<Rc<Adapter>>>>,
+    found: Rc<RefCell<Option<Rc<NtbAdapter>>>>,
 }
 
 /// The functions of a device that are lent, as its own host calls them: the virtual ones, if there may be any.
@@ -49,7 +49,7 @@ impl Host {
             let is = |&device: &EndpointId| hw.with(|fabric, _| functions(fabric, device).contains(&at.bdf));
             lent.iter().any(is)
         }));
-        let found: Rc<RefCell<Option<Rc<Adapter>>>> = Rc::default();
+        let found: Rc<RefCell<Option<Rc<NtbAdapter>>>> = Rc::default();
         let seen = Rc::clone(&found);
         kernel.add_driver(Rc::new(lender));
         kernel
@@ -58,7 +58,7 @@ impl Host {
     }
 
     /// Its adapter, once it has booted.
-    pub fn adapter(&self) -> Rc<Adapter> {
+    pub fn adapter(&self) -> Rc<NtbAdapter> {
         self.found.borrow().clone().expect("the adapter is found")
     }
 

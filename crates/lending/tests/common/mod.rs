@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use copiers::{Copier, CopierBinding, CopierDriver, Model, reg};
 use drivers::nic::{NicDriver, NicDriverParams};
-use drivers::ntb::Adapter;
+use drivers::ntb::NtbAdapter;
 use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
@@ -253,7 +253,7 @@ impl Cluster {
     }
 
     /// The driver of a host's adapter.
-    pub fn adapter(&self, host: usize) -> Rc<Adapter> {
+    pub fn adapter(&self, host: usize) -> Rc<NtbAdapter> {
         self.hosts[host].lends.adapter()
     }
 

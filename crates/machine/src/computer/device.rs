@@ -1,4 +1,4 @@
-//! What is in a host's slots.
+//! The devices in a host's slots.
 
 use std::collections::BTreeSet;
 
@@ -20,45 +20,48 @@ use units::Bytes;
 record! {
     /// A device in a slot: one of `drive`, `nic`, `gpu`, `card` and `ntb`.
     pub struct DeviceEntry {
-        /// What the scenario calls it, for what names it; no other device of the host is called so.
+        /// Name, for references; unique on the host.
         name: Option<Placed<String>>,
-        /// The slot that it is in; the machine's first free one if not given.
+        /// The slot; the machine's first free one if not given.
         slot: Option<Placed<String>>,
-        /// Its upstream links, where it has several: `links = [{ slot = "slot", lanes = 8 }, { slot = "slot-socket1", lanes = 8 }]`.
+        /// Its upstream links, if there are several: `links = [{ slot = "slot", lanes = 8 }, { slot = "slot-socket1",
+        /// lanes = 8 }]`.
         links: Option<Placed<Vec<LinkEntry>>>,
-        /// Whether it is in its slot when the host boots; it is if not given. An event puts it in otherwise.
+        /// Whether it is in its slot when the host boots (the default); otherwise, an event plugs it in.
         plugged: Option<bool>,
-        /// An NVMe drive: a name, or the path of a file. A device is one of `drive`, `nic`, `gpu`, `card` and `ntb`; the others are
-        /// not given.
+        /// An NVMe drive: a name, or the path of a file. A device has exactly one of `drive`, `nic`, `gpu`, `card`
+        /// and `ntb`.
         drive: Option<Placed<String>>,
-        /// No longer a key: an entry of `links`.
+        /// Removed: use `links`.
         second_slot: Option<Placed<String>>,
-        /// No longer a key: an entry of `links`.
+        /// Removed: use `links`.
         second_host: Option<Placed<String>>,
-        /// The file that holds the drive's blocks, from the folder in which the program runs. It is made if there is
-        /// none, stays after the run, and belongs to one run at a time. If not given, a temporary one.
+        /// File for the drive's blocks, relative to the current directory. It is created if it does not exist,
+        /// persists after the run, and can be used by one run at a time. A temporary file if not given.
         backing: Option<Placed<String>>,
-        /// Bytes of each of the drive's namespaces, as an operator has made them; one of its whole capacity if not given.
+        /// Sizes of the drive's namespaces in bytes; a single one with the whole capacity if not given.
         namespaces: Option<Placed<Several<Bytes>>>,
-        /// A NIC, as `drive`; another kind if not given.
+        /// A NIC, like `drive`.
         nic: Option<Placed<String>>,
-        /// A GPU, as `drive`; another kind if not given.
+        /// A GPU, like `drive`.
         gpu: Option<Placed<String>>,
-        /// A card with a DMA engine, as `drive`; another kind if not given.
+        /// A card with a DMA engine, like `drive`.
         card: Option<Placed<String>>,
-        /// An NTB adapter, as `drive`; another kind if not given.
+        /// An NTB adapter, like `drive`.
         ntb: Option<Placed<String>>,
-        /// Whether a drive's flash has been overwritten at random for long, wherever there are namespaces, so that it collects
-        /// garbage; fresh if not given. What no namespace has is spare: a drive of few bytes has next to no garbage.
+        /// Whether a drive's namespaces have been overwritten at random for long, so that its flash collects garbage;
+        /// fresh if not given. Capacity outside namespaces is spare, so small namespaces cause almost no garbage
+        /// collection.
         worn_in: Option<Placed<bool>>,
-        /// Virtual functions of each of a NIC's ports that are enabled; none if not given.
+        /// Enabled virtual functions per port of a NIC; none if not given.
         vfs: Option<Placed<u32>>,
-        /// IPv4 address of a NIC's port with its network's prefix, such as `10.1.2.3/24`, or a list with one for each port. If
-        /// not given, device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1.
+        /// IPv4 address and prefix length of a NIC's port, such as `10.1.2.3/24`, or a list with one per port. If not
+        /// given, device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1.
         address: Option<Placed<Several<String>>>,
-        /// Ethernet address of a NIC's port, such as `02:00:00:00:00:01`, or a list with one for each port; made up if not given.
+        /// MAC address of a NIC's port, such as `02:00:00:00:00:01`, or a list with one per port; generated if not
+        /// given.
         mac: Option<Placed<Several<String>>>,
-        /// What to change in the device, as its file spells it.
+        /// Changes to the device, with the keys of its file.
         change: Option<Changes>,
     }
     check |entry: &DeviceEntry, check: &mut Check<'_>| {
@@ -96,21 +99,20 @@ record! {
     }
 }
 
-/// A device with its slot.
+/// A device and its slot.
 #[derive(Debug, Clone)]
 pub struct DeviceSetup {
-    /// What the scenario calls it.
+    /// Name.
     pub name: Option<String>,
-    /// It is in its slot when the host boots.
+    /// Whether it is in its slot when the host boots.
     pub is_plugged: bool,
     /// Its upstream links, port 0 first.
     pub links: Vec<LinkSetup>,
-    /// What it is.
+    /// Its file.
     pub kind: DeviceFile,
-    /// Virtual functions that are enabled, for each port.
+    /// Enabled virtual functions per port.
     pub vfs: u16,
-    /// What the scenario says of its network functions: those of the first link, one for each Ethernet port, then those of
-    /// the next.
+    /// Addresses of its network functions: one per Ethernet port of the first link, then those of the next link.
     pub ports: Vec<crate::port::PortAddress>,
 }
 
@@ -129,21 +131,21 @@ pub enum DeviceFile {
     Ntb(Box<Ntb>),
 }
 
-/// A drive as a scenario has it.
+/// A drive of a scenario.
 #[derive(Debug, Clone)]
 pub struct DriveSetup {
     /// Its file, with the scenario's changes.
     pub file: Drive,
-    /// The file that holds its blocks; a temporary one if there is none.
+    /// File for its blocks; a temporary one if `None`.
     pub backing: Option<Placed<String>>,
-    /// Bytes of each namespace.
+    /// Sizes of the namespaces.
     pub namespaces: Vec<Bytes>,
-    /// Its flash has been overwritten at random for long.
+    /// Whether its flash has been overwritten at random for long.
     pub worn_in: bool,
 }
 
 impl DeviceFile {
-    /// What its file is called.
+    /// The name in its file.
     pub fn name(&self) -> &str {
         match self {
             Self::Drive(drive) => &drive.file.name,
@@ -154,7 +156,7 @@ impl DeviceFile {
         }
     }
 
-    /// What its kind is called, as the key of a scenario is.
+    /// Its kind, as the key in scenarios.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Drive(_) => "drive",
@@ -165,7 +167,7 @@ impl DeviceFile {
         }
     }
 
-    /// What its port can do.
+    /// Capability of its port.
     pub fn link(&self) -> &LinkCapability {
         match self {
             Self::Drive(drive) => &drive.file.link,
@@ -176,17 +178,17 @@ impl DeviceFile {
         }
     }
 
-    /// Links that it can have.
+    /// Maximum number of links.
     fn most_links(&self) -> u32 {
         match self {
             Self::Drive(drive) => drive.file.controller.ports.value.get(),
-            // As many hosts as multi-host adapters have.
+            // As many hosts as multi-host adapters support.
             Self::Nic(_) => 4,
             Self::Gpu(_) | Self::Card(_) | Self::Ntb(_) => 1,
         }
     }
 
-    /// Most lanes of one of its links, and of all together.
+    /// Maximum lanes of one link, and of all links together.
     pub(super) fn lanes(&self) -> (u32, u32) {
         let each = self.link().width.value.get();
         match self {
@@ -197,12 +199,12 @@ impl DeviceFile {
 }
 
 impl DeviceEntry {
-    /// The file that it names, for each kind of device.
+    /// The file reference for each kind of device.
     fn files(&self) -> [&Option<Placed<String>>; 5] {
         [&self.drive, &self.nic, &self.gpu, &self.card, &self.ntb]
     }
 
-    /// Where it names what it is.
+    /// The place of its file reference.
     pub(super) fn place(&self) -> &Place {
         let name = self.files().into_iter().flatten().next();
         &name.expect("the entry's check asks for one").place
@@ -210,7 +212,7 @@ impl DeviceEntry {
 }
 
 impl DeviceSetup {
-    /// Reads the file that the entry names.
+    /// Loads the entry's file.
     pub(super) fn load(library: &Library, entry: &DeviceEntry) -> Result<Self, Diagnostics> {
         let changes = entry.change.as_ref();
         let kind = match (&entry.drive, &entry.nic, &entry.gpu, &entry.card, &entry.ntb) {
@@ -277,7 +279,7 @@ fn virtual_functions(kind: &DeviceFile, vfs: &Placed<u32>) -> Result<u16, Diagno
     Err(vfs.complaint(message, Some(help)))
 }
 
-/// A drive with its namespaces, which its capacity must hold.
+/// Creates a drive and checks that its capacity holds the namespaces.
 fn drive(file: Drive, entry: &DeviceEntry) -> Result<DriveSetup, Diagnostics> {
     let (capacity, block) = (file.controller.capacity.value, file.controller.block.value);
     let namespaces = match &entry.namespaces {
@@ -293,7 +295,7 @@ fn drive(file: Drive, entry: &DeviceEntry) -> Result<DriveSetup, Diagnostics> {
                 let message = "a namespace consists of whole blocks";
                 return Err(given.complaint(message, Some(format!("multiples of {block}"))));
             }
-            // A controller of ours tells all of them in one list.
+            // The simulated controller lists all of them in one list.
             if sizes.len() > 1024 {
                 return Err(given.complaint("so many namespaces are not supported", Some("1 to 1024".into())));
             }
@@ -310,7 +312,7 @@ fn drive(file: Drive, entry: &DeviceEntry) -> Result<DriveSetup, Diagnostics> {
     Ok(DriveSetup { file, backing: entry.backing.clone(), namespaces, worn_in })
 }
 
-/// Complains about files that hold the blocks of two drives.
+/// Reports files used for two drives.
 pub(super) fn shared_backings(hosts: &[HostSetup], wrong: &mut Vec<Diagnostic>) {
     let mut seen = BTreeSet::new();
     for device in hosts.iter().flat_map(|host| &host.devices) {

@@ -1,5 +1,5 @@
-//! Whether the drivers' settings are any for the devices of a host. A driver is loaded once for all devices of a host: what one of
-//! them can take is possible.
+//! Checks drivers' settings against a host's devices. A driver is loaded once for all devices of a host, so a setting
+//! is valid if one of them supports it.
 
 use super::found::most_channels;
 use super::{DeviceFile, HostEntry, HostSetup};
@@ -10,7 +10,7 @@ use crate::nic_driver::{KpioSelect, NicDriverEntry};
 use crate::nvme_driver::NvmeDriverEntry;
 use crate::placed::Placed;
 
-/// Complains of settings that no device of the host can take.
+/// Reports settings that no device of the host supports.
 pub(super) fn check(entry: &HostEntry, host: &HostSetup, wrong: &mut Vec<Diagnostic>) {
     if let Some(driver) = &entry.nic_driver {
         check_nics(driver, host, wrong);
@@ -20,7 +20,7 @@ pub(super) fn check(entry: &HostEntry, host: &HostSetup, wrong: &mut Vec<Diagnos
     }
 }
 
-/// A complaint about a value, with what would be right.
+/// Adds an error about a value, with a remedy.
 fn complain<T>(wrong: &mut Vec<Diagnostic>, given: &Placed<T>, message: String, help: impl Into<String>) {
     wrong.push(Diagnostic::new(&given.place, message).help(help));
 }
@@ -65,7 +65,7 @@ fn check_nics(driver: &Placed<NicDriverEntry>, host: &HostSetup, wrong: &mut Vec
     }
 }
 
-/// The values of the receive hash can go to queues that there are, in a turn that the table holds.
+/// Checks that the receive queues of `rss` exist and fit into the table.
 fn check_rss(rss: &Placed<crate::Several<u32>>, channels: u32, nics: &[&Nic], wrong: &mut Vec<Diagnostic>) {
     if let Some(queue) = rss.value.iter().find(|&&queue| queue >= channels) {
         let message = format!("`rss`: there is no receiving queue {queue}");
@@ -79,7 +79,7 @@ fn check_rss(rss: &Placed<crate::Several<u32>>, channels: u32, nics: &[&Nic], wr
 }
 
 fn check_drives(driver: &Placed<NvmeDriverEntry>, host: &HostSetup, wrong: &mut Vec<Diagnostic>) {
-    // A drive of another host may have its second port here; it is told by its disks.
+    // A drive of another host may have its second port here; its disks show that.
     let drives = host.devices.iter().filter_map(|device| match &device.kind {
         DeviceFile::Drive(drive) => Some(&drive.file),
         _ => None,

@@ -1,8 +1,8 @@
-//! What a host's kernel will find, by the names that it gives: so that what names a device can be held against it before
-//! anything boots.
+//! Predicts the devices that a host's kernel will find, with their kernel names, so that references to them can be
+//! checked before boot.
 //!
-//! Kernels look at root ports in the order in which devices are plugged in: host after host, device after device, link after
-//! link. Virtual functions are enabled when all else is there.
+//! Kernels enumerate root ports in the order in which devices are plugged in: by host, device and link. Virtual
+//! functions are enabled after everything else.
 
 use std::net::Ipv4Addr;
 
@@ -17,40 +17,40 @@ use units::Bytes;
 /// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceSetup {
-    /// The kernel's name for it, such as `eth0`.
+    /// Kernel name, such as `eth0`.
     pub name: String,
-    /// The host that the device belongs to, the device's number there, and the Ethernet port of it.
+    /// Host of the device, index of the device on that host, and its Ethernet port.
     pub port: (usize, usize, u8),
-    /// The upstream link of the device by which it is reached.
+    /// The upstream link through which it is reached.
     pub link: usize,
-    /// The PCI segment in which the kernel has it: 0 on the own fabric, another for what it has borrowed.
+    /// PCI segment in the kernel: 0 for the host's own fabric, others for borrowed devices.
     pub segment: u16,
-    /// It is of a virtual function, or made of others: not of a physical function.
+    /// Whether it belongs to a virtual function or is a stacked device.
     pub is_virtual: bool,
-    /// It is alone in a network namespace.
+    /// Whether it is the only device of a network namespace.
     pub alone: bool,
     /// Its IPv4 address.
     pub address: Ipv4Addr,
-    /// The bits of it that name the network.
+    /// Prefix length.
     pub prefix: u8,
     /// Pairs of queues that the driver uses.
     pub channels: u32,
-    /// Longest frame without its check sequence.
+    /// Maximum frame size without check sequence.
     pub max_frame: Bytes,
 }
 
 /// A block device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskSetup {
-    /// The kernel's name for it, such as `nvme0n1`.
+    /// Kernel name, such as `nvme0n1`.
     pub name: String,
-    /// How much it holds.
+    /// Capacity.
     pub size: Bytes,
-    /// Its blocks.
+    /// Block size.
     pub block: Bytes,
 }
 
-/// Tells each host what its kernel will find.
+/// Fills in the devices that each host's kernel will find.
 pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: &ClusterSetup) {
     let is_only = hosts.len() == 1;
     let all = &*hosts;
@@ -69,7 +69,7 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
         let is_passed = |(host, device): (usize, usize)| all[host].passes(device);
         let own = found.map(|link| (link.host, link.device));
         let own = own.filter(move |&at| !cluster.lends(all, at.0, at.1) && !is_passed(at));
-        // What is borrowed comes when the own devices are there.
+        // Borrowed devices come after the host's own.
         let borrowed = cluster.first_borrows(move |borrow| borrow.is_by_host(number));
         own.chain(borrowed.map(|borrow| (borrow.lender, borrow.function.device))).filter_map(
             |(host, device)| match &all[host].devices[device].kind {
@@ -84,7 +84,7 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
         false => disks(&drives(number).collect::<Vec<_>>(), as_one(number)),
     };
     let disks: Vec<_> = (0..all.len()).map(disks).collect();
-    // A guest finds what is passed through to it and what it borrows.
+    // A guest finds the devices passed through to it and those that it borrows.
     let guest_disks = |number: usize, vm: usize| {
         let borrows = cluster.first_borrows(move |borrow| borrow.is_by_vm(number, vm));
         let own = all[number].vms[vm].devices.iter().map(|passed| (number, passed.device));
@@ -122,8 +122,8 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
     }
 }
 
-/// The block devices of controllers, of which it is known whose they are: one for each namespace of each controller, or of each
-/// drive (`as_one`), called as that of its first controller.
+/// The block devices of controllers: one per namespace and controller, or per namespace and drive (`as_one`), named
+/// after its first controller.
 pub(super) fn disks(controllers: &[((usize, usize), &DriveSetup)], as_one: bool) -> Vec<DiskSetup> {
     let is_first = |(n, (whose, _)): &(usize, &((usize, usize), &DriveSetup))| {
         !as_one || !controllers[..*n].iter().any(|(other, _)| other == whose)
@@ -140,14 +140,14 @@ pub(super) fn disks(controllers: &[((usize, usize), &DriveSetup)], as_one: bool)
     controllers.iter().enumerate().filter(is_first).flat_map(of).collect()
 }
 
-/// Of a network device the link and the Ethernet port, the NIC, the address that is given, whether it is of a virtual function, and its
-/// segment.
+/// For each network device: link and Ethernet port, NIC, configured address, whether it is a virtual function, and
+/// PCI segment.
 type Role<'a> = ((FoundLink, u8), &'a Nic, Option<&'a crate::Placed<(Ipv4Addr, u8)>>, bool, u16);
 
-/// The network devices of the scenario's `number`th host: each NIC's ports, then the virtual functions of each, then what it borrows.
+/// Network devices of the scenario's host `number`: ports of each NIC, then virtual functions, then borrowed ones.
 ///
-/// Where a scenario gives no address, device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1. The first device, and one that
-/// is alone in its namespace, find all of 10.0.0.0/16 at their link, others 10.0.`n`.0/24.
+/// Without a configured address, device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1. The prefix is
+/// 10.0.0.0/16 for the first device and for a device alone in its namespace, and 10.0.`n`.0/24 for others.
 fn interfaces(
     number: usize,
     hosts: &[HostSetup],
@@ -186,7 +186,7 @@ fn interfaces(
     physical.chain(virtual_functions).chain(borrowed).enumerate().map(named).collect()
 }
 
-/// The `n`th network device of a kernel on so many of a host's cores, with the address that it has if none is given.
+/// The `n`th network device of a kernel with `cores` cores, and its default address.
 fn interface(
     n: usize,
     ((link, port), nic, given, is_virtual, segment): Role<'_>,
@@ -209,8 +209,8 @@ fn interface(
     }
 }
 
-/// The network devices of a virtual machine, in the order in which its kernel comes by them, and the number of its virtual one: those
-/// that are passed through, those that it has borrowed when it boots, the virtual one, what it borrows later.
+/// Network devices of a virtual machine in order of discovery, and the index of its virtual NIC: devices passed
+/// through, devices borrowed at boot, the virtual NIC, devices borrowed later.
 fn guest_interfaces(
     (number, vm): (usize, usize),
     hosts: &[HostSetup],
@@ -254,27 +254,27 @@ fn guest_interfaces(
     (found, virtual_nic)
 }
 
-/// Longest frame of a virtual NIC: Ethernet's.
+/// Maximum frame size of a virtual NIC: Ethernet's.
 const VIRTUAL_FRAME: Bytes = Bytes::new(1514);
 
-/// The NIC that a link leads to, if it is one.
+/// The NIC at a link, if it is one.
 fn nic_at(hosts: &[HostSetup], link: FoundLink) -> Option<NicLink<'_>> {
     let device = &hosts[link.host].devices[link.device];
     let DeviceFile::Nic(nic) = &device.kind else { return None };
     Some((link, nic, device, nic.controller.ports.value.get() as u8))
 }
 
-/// A NIC's link as a kernel comes by it, its device, and how many Ethernet ports it has there.
+/// A NIC's link, its file, its device, and the number of Ethernet ports at the link.
 type NicLink<'a> = (FoundLink, &'a Nic, &'a DeviceSetup, u8);
 
-/// The network devices of the Ethernet ports of a NIC's link.
+/// Network devices for the Ethernet ports of a NIC's link.
 fn ports_of((link, nic, device, ports): NicLink<'_>, segment: u16) -> Vec<Role<'_>> {
     let of_link = device.ports.iter().skip(link.link * usize::from(ports));
     let each = (0..ports).zip(of_link);
     each.map(|(port, said)| ((link, port), nic, said.address.as_ref(), false, segment)).collect()
 }
 
-/// The network devices of a NIC of a host that is passed through or lent, or of a virtual function of it.
+/// Network devices of a passed-through or lent NIC, or of one of its virtual functions.
 fn ports_of_function(hosts: &[HostSetup], host: usize, function: PassedSetup, segment: u16) -> Vec<Role<'_>> {
     let found = nic_at(hosts, FoundLink { host, device: function.device, link: 0 });
     let Some((link, nic, device, ports)) = found else { return Vec::new() };
@@ -284,7 +284,7 @@ fn ports_of_function(hosts: &[HostSetup], host: usize, function: PassedSetup, se
     }
 }
 
-/// Pairs of queues that the driver uses of a function.
+/// Pairs of queues that the driver uses for a function.
 fn channels(host: &HostSetup, nic: &Nic, is_virtual: bool, cores: u32) -> u32 {
     let driver = host.nic_driver.as_ref();
     let asked = match driver.is_some_and(|driver| driver.legacy_interrupt == Some(true)) {
@@ -294,7 +294,7 @@ fn channels(host: &HostSetup, nic: &Nic, is_virtual: bool, cores: u32) -> u32 {
     most_channels(nic, is_virtual, cores).min(asked).max(1)
 }
 
-/// Most pairs of queues that the driver can use of a function on so many cores: it has an interrupt for each, and one for events.
+/// Maximum pairs of queues for a function on a number of cores: each needs an interrupt, and one more is for events.
 pub(super) fn most_channels(nic: &Nic, is_virtual: bool, cores: u32) -> u32 {
     let (controller, get) = (&nic.controller, |figure: &crate::Figure<Count>| figure.value.get());
     let (queues, vectors) = match nic.virtual_functions.as_ref().filter(|_| is_virtual) {

@@ -1,19 +1,19 @@
-//! What schedules a host's virtual machines and the I/O threads of their virtual NICs.
+//! Scheduling of a host's virtual machines and of the I/O threads of their virtual NICs.
 
 use crate::read::{Check, record};
 use crate::scalar::names;
 use units::Duration;
 
 names! {
-    /// By what virtual machines and I/O threads are placed.
+    /// Placement policy for virtual machines and I/O threads.
     pub enum Placement {
-        /// By load alone, whatever node a device is at.
+        /// By load only, regardless of the device's node.
         Blind = "blind",
-        /// As `blind`, and I/O threads and virtual machines with much I/O by the device's node (NUMA I/O).
+        /// As `blind`, but I/O threads and I/O-intensive virtual machines are placed at the device's node (NUMA I/O).
         Numa = "numa",
-        /// All at the device's node, whatever fits: a bound.
+        /// All at the device's node if possible, as an upper bound.
         Local = "local",
-        /// Where the scenario puts them.
+        /// As the scenario places them.
         Fixed = "fixed",
     }
 }
@@ -21,9 +21,9 @@ names! {
 record! {
     /// The scheduler of a host's virtual machines.
     pub struct HypervisorEntry {
-        /// By what they are placed; `numa` if not given.
+        /// Placement policy; `numa` if not given.
         placement: Option<Placement>,
-        /// How often it looks at loads; 2 s if not given.
+        /// Interval between load checks; 2 s if not given.
         period: Option<Duration>,
     }
     check |hypervisor: &HypervisorEntry, check: &mut Check<'_>| {
@@ -32,17 +32,17 @@ record! {
     }
 }
 
-/// How a host's virtual machines are scheduled.
+/// Scheduling of a host's virtual machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HypervisorSetup {
-    /// By what they are placed.
+    /// Placement policy.
     pub placement: Placement,
-    /// How often loads are looked at.
+    /// Interval between load checks.
     pub period: Duration,
 }
 
 impl HypervisorSetup {
-    /// What an entry says.
+    /// Converts an entry.
     pub(super) fn of(entry: &HypervisorEntry) -> Self {
         Self {
             placement: entry.placement.unwrap_or(Placement::Numa),

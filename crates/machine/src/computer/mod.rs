@@ -1,15 +1,15 @@
-//! What a scenario with computers says: hosts with devices, and the programs that run on them.
+//! Scenarios with computers: hosts, their devices, and the programs that run on them.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod` | the scenario and its hosts, with the files that they name |
-//! | `device` | what is in a host's slots |
-//! | `slot` | which slot that is |
-//! | `found` | what its kernel will find there, by the names that it gives |
-//! | `vm` | its virtual machines |
-//! | `hypervisor` | what schedules these |
-//! | `team` | network devices that are made of others |
-//! | `fit` | whether the drivers' settings are any for these devices |
+//! | `mod` | the scenario and its hosts, with the files that they refer to |
+//! | `device` | devices in a host's slots |
+//! | `slot` | slots and links |
+//! | `found` | devices that a kernel will find, with their names |
+//! | `vm` | virtual machines |
+//! | `hypervisor` | scheduling of virtual machines |
+//! | `team` | stacked network devices |
+//! | `fit` | checks of drivers' settings against devices |
 
 mod device;
 mod fit;
@@ -52,15 +52,15 @@ pub use vm::{PassedSetup, VirtualNicSetup, VmEntry, VmSetup};
 record! {
     /// An experiment with computers as a scenario file describes it.
     pub struct ComputerScenario {
-        /// The name by which it is referred to: the file's without `.toml`.
+        /// Name for references: the file's name without `.toml`.
         name: String,
-        /// What it is for, in a line.
+        /// Purpose, in one line.
         summary: String,
-        /// Seed of all random choices; 1 if not given.
+        /// Seed of all random numbers; 1 if not given.
         seed: Option<u64>,
         /// The hosts.
         host: Vec<HostEntry>,
-        /// The programs, which all start together.
+        /// The programs; by default, all start together.
         program: Vec<ProgramEntry>,
         /// Ethernet cables.
         cable: Vec<CableEntry>,
@@ -76,11 +76,11 @@ record! {
         capture: Vec<CaptureEntry>,
         /// Cables between NTB adapters.
         ntb_cable: Vec<NtbCableEntry>,
-        /// Switches between such cables.
+        /// Switches between the cables of NTB adapters.
         cluster_switch: Vec<ClusterSwitchEntry>,
-        /// Which function is lent to whom.
+        /// Functions lent to other hosts.
         borrow: Vec<BorrowEntry>,
-        /// What happens while the programs run.
+        /// Events while the programs run.
         event: Vec<EventEntry>,
     }
     check check_names
@@ -94,44 +94,44 @@ impl Kindred for ComputerScenario {
 record! {
     /// A host of a scenario.
     pub struct HostEntry {
-        /// What the scenario calls it.
+        /// Name.
         name: Placed<String>,
         /// The machine: a name, or the path of a file.
         machine: Placed<String>,
         /// The kernel: a name, or the path of a file; `linux` if not given.
         kernel: Option<Placed<String>>,
-        /// How the kernel uses the IOMMU; `off` if not given.
+        /// IOMMU mode of the kernel; `off` if not given.
         iommu: Option<Placed<DmaMode>>,
-        /// Bytes that each function which it borrows reaches of the addresses that its IOMMU gives out: a power of two, 1 GiB if not
-        /// given. Without IOMMU it reaches all memory.
+        /// Size of the IOMMU address range that each borrowed function can reach: a power of two, 1 GiB if not given.
+        /// Without an IOMMU, it reaches all memory.
         dma_window: Option<Placed<Bytes>>,
-        /// What to change in the machine, as a machine file spells it.
+        /// Changes to the machine, with the keys of a machine file.
         change: Option<Changes>,
-        /// What to change in the kernel, as a kernel file spells it.
+        /// Changes to the kernel, with the keys of a kernel file.
         change_kernel: Option<Changes>,
-        /// How the NIC's driver is loaded.
+        /// Parameters of the NIC's driver.
         nic_driver: Option<Placed<NicDriverEntry>>,
-        /// How the NVMe driver is loaded.
+        /// Parameters of the NVMe driver.
         nvme_driver: Option<Placed<NvmeDriverEntry>>,
         /// PCIe switches in its slots.
         switch: Vec<PcieSwitchEntry>,
-        /// What is in its slots.
+        /// Devices in its slots.
         device: Vec<DeviceEntry>,
-        /// Network devices above others.
+        /// Stacked network devices.
         team: Vec<TeamEntry>,
         /// Its virtual machines.
         vm: Vec<VmEntry>,
-        /// What schedules them; they stay where the scenario puts them if not given.
+        /// Scheduling of the virtual machines; they stay where the scenario places them if not given.
         hypervisor: Option<HypervisorEntry>,
-        /// Its routes beside those to the networks of its ports.
+        /// Routes besides those to the networks of its ports.
         route: Vec<RouteEntry>,
     }
 }
 
-/// What a borrowed function reaches where a scenario does not say it: more than drivers map at a time.
+/// Default range for borrowed functions: more than drivers map at a time.
 const DMA_WINDOW: Bytes = Bytes::gib(1);
 
-/// Most hosts, devices of one and traffic sources: a byte of an address or of a MAC counts each.
+/// Maximum number of hosts, devices per host, and traffic sources: each is counted by a byte of an address.
 const MOST: usize = 254;
 
 fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
@@ -181,50 +181,50 @@ fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
     }
 }
 
-/// A host of a scenario with the files that it names.
+/// A host of a scenario with the files that it refers to.
 #[derive(Debug, Clone)]
 pub struct HostSetup {
-    /// What the scenario calls it.
+    /// Name.
     pub name: String,
     /// The machine, with the scenario's changes.
     pub machine: Machine,
     /// The kernel, with the scenario's changes.
     pub kernel: KernelFile,
-    /// How the kernel uses the IOMMU.
+    /// IOMMU mode of the kernel.
     pub iommu: DmaMode,
-    /// Bytes that each function which it borrows reaches of the addresses that its IOMMU gives out.
+    /// Size of the IOMMU address range that each borrowed function can reach.
     pub dma_window: Bytes,
-    /// How the NIC's driver is loaded.
+    /// Parameters of the NIC's driver.
     pub nic_driver: Option<NicDriverEntry>,
-    /// How the NVMe driver is loaded.
+    /// Parameters of the NVMe driver.
     pub nvme_driver: Option<NvmeDriverEntry>,
     /// PCIe switches in its slots.
     pub switches: Vec<PcieSwitchSetup>,
-    /// What is in its slots.
+    /// Devices in its slots.
     pub devices: Vec<DeviceSetup>,
-    /// Its network devices that are made of others.
+    /// Stacked network devices.
     pub teams: Vec<TeamSetup>,
     /// Its virtual machines.
     pub vms: Vec<VmSetup>,
-    /// What schedules them, if anything does.
+    /// Scheduling of the virtual machines, if any.
     pub hypervisor: Option<HypervisorSetup>,
     /// Its routes.
     pub routes: Vec<RouteSetup>,
-    /// The network devices that its kernel will find.
+    /// Network devices that its kernel will find.
     pub interfaces: Vec<InterfaceSetup>,
-    /// The block devices that it will find.
+    /// Block devices that its kernel will find.
     pub disks: Vec<DiskSetup>,
     place: crate::source::Place,
 }
 
-/// A scenario with computers and the files that it names, checked against each other.
+/// A scenario with computers and all files that it refers to, checked for consistency.
 #[derive(Debug, Clone)]
 pub struct ComputerSetup {
     /// The scenario's name.
     pub name: String,
-    /// What it is for.
+    /// Purpose.
     pub summary: String,
-    /// Seed of all random choices.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// The hosts.
     pub hosts: Vec<HostSetup>,
@@ -236,20 +236,20 @@ pub struct ComputerSetup {
     pub sinks: Vec<SinkSetup>,
     /// Generators.
     pub generators: Vec<GeneratorSetup>,
-    /// What is between the hosts.
+    /// The network between the hosts.
     pub network: NetworkSetup,
-    /// What is between NTB adapters, and who borrows what.
+    /// NTB cables, cluster switches and loans.
     pub cluster: ClusterSetup,
-    /// What happens while the programs run.
+    /// Events while the programs run.
     pub events: Vec<EventSetup>,
 }
 
 impl ComputerSetup {
-    /// Reads the scenario and what it names.
+    /// Loads the scenario and the files that it refers to.
     ///
     /// # Errors
-    /// Everything that is wrong with the scenario; if nothing is, what is wrong with the first wrong file that it
-    /// names; if nothing is, what does not fit together.
+    /// All errors of the scenario; if there are none, those of the first invalid file; if there are none, all
+    /// inconsistencies.
     pub fn load(library: &Library, scenario: &Doc<ComputerScenario>) -> Result<Self, Diagnostics> {
         let scenario = scenario.read()?;
         let mut hosts: Vec<HostSetup> =
@@ -287,7 +287,7 @@ impl ComputerSetup {
         };
         let network = NetworkSetup::find(stations, switches, cables, &scenario.capture, &mut wrong);
         team::check_channels(&scenario.host, &hosts, &network, &mut wrong);
-        // Events name what is there: they come last.
+        // Events refer to everything else, so they are resolved last.
         if !wrong.is_empty() {
             return Err(Diagnostics::new(wrong));
         }
@@ -322,18 +322,18 @@ impl HostSetup {
         self.passes_function(PassedSetup { device, vf: None })
     }
 
-    /// Whether a device, or one of its virtual functions, is passed through so.
+    /// Whether a device or one of its virtual functions is passed through.
     pub(crate) fn passes_function(&self, passed: PassedSetup) -> bool {
         self.vms.iter().any(|vm| vm.devices.contains(&passed))
     }
 
-    /// Whether a device is behind virtual NICs or virtual disks of its virtual machines.
+    /// Whether a device backs virtual NICs or virtual disks.
     pub fn serves_vms(&self, device: usize) -> bool {
         let uplink = |vm: &VmSetup| vm.nic.is_some_and(|nic| nic.uplink == device);
         self.vms.iter().any(|vm| uplink(vm) || vm.disk.as_ref().is_some_and(|disk| disk.drive == device))
     }
 
-    /// The number of its virtual machine of a name; what to say where there is none.
+    /// Index of the virtual machine with this name, or an error and its remedy.
     pub(crate) fn vm(&self, name: &str) -> Result<usize, (String, String)> {
         self.vms.iter().position(|vm| vm.name == name).ok_or_else(|| {
             let names = crate::suggest::list(self.vms.iter().map(|vm| vm.name.as_str()));
@@ -345,23 +345,23 @@ impl HostSetup {
         })
     }
 
-    /// Whether its IOMMU gives out addresses.
+    /// Whether its IOMMU translates.
     pub fn translates(&self) -> bool {
         matches!(self.iommu, DmaMode::Strict | DmaMode::Lazy)
     }
 
-    /// Whether programs drive its drives by themselves.
+    /// Whether its drives are reserved for programs.
     pub fn has_user_drives(&self) -> bool {
         self.nvme_driver.as_ref().is_some_and(|driver| driver.user_space == Some(true))
     }
 
-    /// The cores that its kernel uses.
+    /// Number of cores that its kernel uses.
     pub fn cores(&self) -> u32 {
         let all = self.machine.host.sockets.value.get() * self.machine.host.core.count.value.get();
         self.kernel.scheduler.maxcpus.as_ref().map_or(all, |most| most.value.get().min(all))
     }
 
-    /// Bytes of its addresses that a function which it borrows reaches.
+    /// Size of the address range that a borrowed function reaches.
     pub fn reached_by_borrowed(&self) -> Bytes {
         match self.iommu {
             DmaMode::Strict | DmaMode::Lazy => self.dma_window,
@@ -369,7 +369,7 @@ impl HostSetup {
         }
     }
 
-    /// A complaint about this host, at its name in the scenario.
+    /// An error about this host, at its name in the scenario.
     pub fn complaint(&self, message: impl Into<String>, help: Option<String>) -> Diagnostics {
         let mut diagnostic = Diagnostic::new(&self.place, message);
         diagnostic.help = help;
@@ -377,7 +377,7 @@ impl HostSetup {
     }
 }
 
-/// The file that `name` names, with changes.
+/// Loads the file `name` and applies changes.
 fn file<T: Kindred>(
     library: &Library,
     name: &Placed<String>,

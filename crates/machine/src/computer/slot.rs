@@ -1,7 +1,7 @@
-//! Slots as places: which device is at which, and in which order a kernel comes by them.
+//! Slots: which device is in which slot, and the order in which a kernel finds them.
 //!
-//! A slot is one link of one root port of one socket, or of one downstream port of a switch. Devices that say how many of
-//! its lanes they take can share the slot of a root port, as behind a riser that parts them (bifurcation): each then has a link of its own.
+//! A slot is one link of a root port of a socket or of a downstream port of a switch. Devices that specify their
+//! number of lanes can share the slot of a root port, as with bifurcation by a riser; each then has its own link.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,15 @@ use crate::source::Place;
 record! {
     /// An upstream link of a device.
     pub struct LinkEntry {
-        /// The slot that it leads to, as a device's own `slot`; the host's usual one if not given.
+        /// The slot, like a device's `slot`; the host's default slot if not given.
         slot: Option<Placed<String>>,
-        /// The host whose slot that is; the device's own if not given.
+        /// The host of the slot; the device's own if not given.
         host: Option<Placed<String>>,
-        /// Lanes that it takes of the slot; all if not given, and an even part of the device's where that has several links.
+        /// Lanes of the slot that it uses; all if not given, or an even share of the device's lanes if that has
+        /// several links.
         lanes: Option<Placed<LinkWidth>>,
-        /// Slots of the same host that an event can give it to (`do = "assign"`), as a programmable switch on the board does: such as
-        /// `["sw1:2"]`; nothing else is in them.
+        /// Further slots of the same host to which an event can move the link (`do = "assign"`), like a programmable
+        /// switch on the board, such as `["sw1:2"]`. They must be empty.
         other_slots: Option<Vec<Placed<String>>>,
     }
 }
@@ -34,63 +35,63 @@ record! {
 record! {
     /// A PCIe switch of a host.
     pub struct PcieSwitchEntry {
-        /// What the scenario calls it; its ports are `NAME:1` and so on.
+        /// Name; its ports are `NAME:1` and so on.
         name: Placed<String>,
         /// The switch: a name, or the path of a file.
         part: Placed<String>,
-        /// The slot that its upstream link leads to; the machine's first free one if not given.
+        /// The slot of its upstream link; the machine's first free one if not given.
         slot: Option<Placed<String>>,
-        /// Lanes that it takes of the slot; all if not given.
+        /// Lanes of the slot that it uses; all if not given.
         lanes: Option<Placed<LinkWidth>>,
-        /// What to change in the switch, as its file spells it.
+        /// Changes to the switch, with the keys of its file.
         change: Option<Changes>,
     }
 }
 
-/// A PCIe switch of a host with its place.
+/// A PCIe switch of a host and its location.
 #[derive(Debug, Clone)]
 pub struct PcieSwitchSetup {
-    /// What the scenario calls it.
+    /// Name.
     pub name: String,
     /// Its file, with the scenario's changes.
     pub file: PcieSwitch,
-    /// Its upstream link; there is one once its place is found.
+    /// Its upstream link; empty until its slot is resolved.
     pub links: Vec<LinkSetup>,
 }
 
 impl PcieSwitchSetup {
-    /// Reads the file that the entry names.
+    /// Loads the entry's file.
     pub(super) fn load(library: &Library, entry: &PcieSwitchEntry) -> Result<Self, Diagnostics> {
         let file = super::file(library, &entry.part, entry.change.as_ref())?;
         Ok(Self { name: entry.name.value.clone(), file, links: Vec::new() })
     }
 }
 
-/// Where an upstream link leads.
+/// The slot of an upstream link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkSetup {
-    /// The number of the host whose slot it is.
+    /// Index of the slot's host.
     pub host: usize,
     /// The slot.
     pub slot: SlotSetup,
-    /// Most lanes that it can have: of the slot and of the device what is theirs.
+    /// Maximum lanes, limited by slot and device.
     pub lanes: u32,
-    /// The slot as a scenario calls it, with a number behind it where several links share it.
+    /// Name of the slot in the scenario; numbered if several links share it.
     pub name: String,
-    /// Where else it can lead, as events say.
+    /// Other slots to which events can move it.
     pub others: Vec<LinkSetup>,
 }
 
 /// A slot of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SlotSetup {
-    /// Of a root port: the name under which the machine's file describes it.
+    /// Of a root port: its name in the machine's file.
     Root(String),
-    /// Of a switch: which of the host's, and its port.
+    /// Of a switch: index of the switch, and its port.
     Switch(usize, u8),
 }
 
-/// A slot, by which all that ask for it are told from each other.
+/// Identifies a slot, to detect conflicts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Which {
     host: usize,
@@ -99,7 +100,7 @@ struct Which {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Slot {
-    /// Of a machine's slots that its file describes together, the number.
+    /// One of the machine's slots that its file describes together, and its number.
     Root(String, u32),
     Switch(usize, u8),
 }
@@ -121,43 +122,43 @@ impl Which {
     }
 }
 
-/// What a link belongs to.
+/// The owner of a link.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Who {
     Switch(usize),
     Device(usize),
 }
 
-/// A link that asks for a place.
-struct Wanted<'a> {
+/// A link that needs a slot.
+struct LinkRequest<'a> {
     host: usize,
     who: Who,
     slot: Option<&'a Placed<String>>,
     of: Option<&'a Placed<String>>,
     lanes: Option<&'a Placed<LinkWidth>>,
-    /// Where to complain if nothing else is named.
+    /// Where to report errors, if nothing else is named.
     place: &'a Place,
-    /// Lanes that it can have of what it belongs to.
+    /// Maximum lanes, limited by its owner.
     most: u32,
-    /// It is another slot of the link that was wanted last.
+    /// Whether it is another slot of the preceding request's link.
     is_other: bool,
 }
 
-/// Who is in a slot.
+/// The user of a slot.
 struct Taken {
     lanes: u32,
     shares: bool,
     place: Place,
 }
 
-/// Finds a place for each link of each switch and device; those that name theirs come first.
+/// Assigns a slot to each link of each switch and device; links with an explicit slot come first.
 pub(super) fn place(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut Vec<Diagnostic>) {
     let mut wanted = Vec::new();
     for (host, entry) in entries.iter().enumerate() {
         for (number, switch) in entry.switch.iter().enumerate() {
             let most = hosts[host].switches[number].file.link.width.value.get();
             let (slot, lanes, place) = (switch.slot.as_ref(), switch.lanes.as_ref(), &switch.part.place);
-            wanted.push(Wanted {
+            wanted.push(LinkRequest {
                 host,
                 who: Who::Switch(number),
                 slot,
@@ -211,14 +212,14 @@ pub(super) fn place(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut 
     }
 }
 
-/// The links of a device.
+/// Link requests of a device.
 fn links_of<'a>(
     host: usize,
     number: usize,
     device: &'a DeviceEntry,
     kind: &DeviceFile,
     wrong: &mut Vec<Diagnostic>,
-) -> impl Iterator<Item = Wanted<'a>> + use<'a> {
+) -> impl Iterator<Item = LinkRequest<'a>> + use<'a> {
     let (each, all) = kind.lanes();
     let given: Vec<_> = match &device.links {
         Some(links) => links
@@ -239,7 +240,7 @@ fn links_of<'a>(
     given.into_iter().flat_map(move |(slot, of, lanes, others)| {
         let slots = std::iter::once(slot).chain(others.unwrap_or_default().iter().map(Some));
         let who = Who::Device(number);
-        let wanted = move |(n, slot)| Wanted {
+        let wanted = move |(n, slot)| LinkRequest {
             host,
             who,
             slot,
@@ -253,9 +254,9 @@ fn links_of<'a>(
     })
 }
 
-/// The slot that a link leads to, and lanes that it has.
+/// Resolves a link's slot and its number of lanes.
 fn find(
-    want: &Wanted<'_>,
+    want: &LinkRequest<'_>,
     hosts: &[HostSetup],
     taken: &mut BTreeMap<Which, Vec<Taken>>,
 ) -> Result<(Which, u32), Box<Diagnostic>> {
@@ -313,7 +314,7 @@ fn find(
     Ok((which, want.lanes.map_or(want.most, |lanes| lanes.value.get()).min(has)))
 }
 
-/// A downstream port of a switch of a host.
+/// A downstream port of a host's switch.
 fn port_of_switch(
     hosts: &[HostSetup],
     host: usize,
@@ -341,7 +342,7 @@ fn port_of_switch(
     }
 }
 
-/// Complains of switches that have too few lanes or that no root port leads to.
+/// Reports switches that have too few lanes or that are not connected to a root port.
 fn check_switches(entries: &[HostEntry], hosts: &[HostSetup], wrong: &mut Vec<Diagnostic>) {
     for (host, entry) in entries.iter().enumerate() {
         for (number, said) in entry.switch.iter().enumerate() {
@@ -385,18 +386,19 @@ fn roots(host: usize, ports: &BTreeMap<String, RootPort>) -> impl Iterator<Item 
     })
 }
 
-/// A link of a device as a kernel comes by it.
+/// A link of a device, in the order of discovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoundLink {
-    /// The number of the host that the device belongs to.
+    /// Index of the device's host.
     pub host: usize,
-    /// The number of the device there.
+    /// Index of the device.
     pub device: usize,
-    /// The number of the link.
+    /// Index of the link.
     pub link: usize,
 }
 
-/// The links of devices by which a host's kernel finds them, in its order: below its switches, then in its other slots.
+/// The links of devices in the order in which a host's kernel finds them: below its switches, then in its other
+/// slots.
 pub fn links_found(hosts: &[HostSetup], host: usize) -> Vec<FoundLink> {
     let mut found = Vec::new();
     for (number, switch) in hosts[host].switches.iter().enumerate() {
@@ -409,7 +411,7 @@ pub fn links_found(hosts: &[HostSetup], host: usize) -> Vec<FoundLink> {
     found
 }
 
-/// The links below a switch, port after port.
+/// The links below a switch, in order of its ports.
 fn below_switch(hosts: &[HostSetup], host: usize, switch: usize, found: &mut Vec<FoundLink>) {
     let port_of = |slot: &SlotSetup| match *slot {
         SlotSetup::Switch(of, port) if of == switch => Some(port),
@@ -428,7 +430,7 @@ fn below_switch(hosts: &[HostSetup], host: usize, switch: usize, found: &mut Vec
     }
 }
 
-/// All links of devices to slots of a host, with these.
+/// All links of devices to slots of a host, and these slots.
 fn device_links(hosts: &[HostSetup], host: usize) -> impl Iterator<Item = (FoundLink, &SlotSetup)> {
     let devices = hosts.iter().enumerate().flat_map(|(owner, setup)| {
         setup.devices.iter().enumerate().map(move |(number, device)| (owner, number, device))

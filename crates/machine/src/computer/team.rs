@@ -1,4 +1,4 @@
-//! Network devices that are made of others.
+//! Stacked network devices.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +14,17 @@ use crate::scalar::names;
 names! {
     /// How a team uses its members.
     pub enum TeamMode {
-        /// Members are functions of one card with one Ethernet address, each local to a node (IOctopus).
+        /// Members are functions of one card with one MAC address, each local to a node (IOctopus).
         Octo = "octo",
-        /// The same by the NIC's driver itself, whose network device hides the functions: no code above it.
+        /// As `octo`, but in the NIC's driver, whose network device hides the functions, without code above it.
         OneDriver = "octo-driver",
-        /// Members are links of one channel to a switch (IEEE 802.3ad), over which flows are spread by their hash.
+        /// Members are links of one channel to a switch (IEEE 802.3ad), over which flows are distributed by hash.
         Bond = "bond-802.3ad",
     }
 }
 
 record! {
-    /// A network device above others.
+    /// A stacked network device.
     pub struct TeamEntry {
         /// Its name.
         name: Placed<String>,
@@ -39,20 +39,20 @@ record! {
     }
 }
 
-/// A team with its members found.
+/// A team with its members resolved.
 #[derive(Debug, Clone)]
 pub struct TeamSetup {
     /// Its name.
     pub name: String,
     /// How it uses its members.
     pub mode: TeamMode,
-    /// The kernel's names for its members.
+    /// Kernel names of its members.
     pub members: Vec<String>,
     /// Their Ethernet ports: the first one of each member's device.
     ports: Vec<PortSetup>,
 }
 
-/// Finds the members of each host's teams, and puts each team in their place among the host's network devices.
+/// Resolves the members of each host's teams, and replaces them by the team among the host's network devices.
 pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut Vec<Diagnostic>) {
     for (number, entry) in entries.iter().enumerate() {
         let mut taken = BTreeSet::new();
@@ -90,8 +90,8 @@ pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut V
     }
 }
 
-/// Complains of channels of which the other end knows nothing: the cables of all members lead to one channel of a switch, or to the
-/// members of another host's team. What has no cable is a link that is down.
+/// Reports channels unknown to the other end: the cables of all members must lead to one channel of a switch, or to
+/// the members of another host's team. A member without a cable is a link that is down.
 pub(super) fn check_channels(
     entries: &[HostEntry],
     hosts: &[HostSetup],
@@ -128,14 +128,14 @@ pub(super) fn check_channels(
     }
 }
 
-/// A member: the kernel's name for it, and whose port it is.
+/// A member: its kernel name and its port.
 struct Member {
     name: String,
     device: usize,
     port: usize,
 }
 
-/// Gives all members one Ethernet address, as Linux's bonding does: that which the scenario gives the first, or `otherwise`.
+/// Gives all members one MAC address, like Linux's bonding: that of the first member, or `otherwise`.
 fn share_address(host: &mut HostSetup, members: &[Member], otherwise: [u8; 6], name: &Placed<String>) {
     let of = |member: &Member| host.devices[member.device].ports.get(member.port);
     let given = members.first().and_then(of).and_then(|port| port.mac.clone());
@@ -147,7 +147,7 @@ fn share_address(host: &mut HostSetup, members: &[Member], otherwise: [u8; 6], n
     }
 }
 
-/// Puts a team in place of its members.
+/// Replaces members by their team.
 fn join(host: &mut HostSetup, team: TeamSetup, name: &Placed<String>, wrong: &mut Vec<Diagnostic>) {
     let Some(at) = host.interfaces.iter().position(|interface| interface.name == team.members[0]) else {
         return;
@@ -163,7 +163,7 @@ fn join(host: &mut HostSetup, team: TeamSetup, name: &Placed<String>, wrong: &mu
     host.teams.push(team);
 }
 
-/// Finds a function.
+/// Resolves a function.
 fn find_member(
     hosts: &[HostSetup],
     number: usize,
@@ -183,7 +183,7 @@ fn find_member(
         return complain(message, "a NIC's `name`, and behind a colon the number of its link");
     };
     let DeviceFile::Nic(nic) = &devices[device].kind else {
-        return complain(format!("`{name}` is no NIC"), "members are network devices");
+        return complain(format!("`{name}` is not a NIC"), "members are network devices");
     };
     let shares = nic.controller.shared_address.as_ref().is_some_and(|shared| shared.value);
     if mode != TeamMode::Bond && !shares {

@@ -18,26 +18,27 @@ use units::Bytes;
 record! {
     /// A virtual machine of a host.
     pub struct VmEntry {
-        /// What the scenario calls it; programs run in `HOST/NAME`.
+        /// Name; programs run in `HOST/NAME`.
         name: Placed<String>,
-        /// The host's cores, as taskset spells them: it has a core for each, which is a task there.
+        /// The host's cores in taskset syntax. Each gets a vCPU, which is a task there.
         vcpus: Placed<String>,
-        /// Its memory.
+        /// Size of its memory.
         memory: Placed<Bytes>,
-        /// The node of the host that its memory is from; that of the first of its cores if not given.
+        /// Node of its memory; that of its first core if not given.
         node: Option<Placed<u64>>,
-        /// Names of the host's devices that are passed through to it: drives, GPUs, NICs; `nic:vf0` for the first virtual function
+        /// Names of the host's devices to pass through: drives, GPUs, NICs; `nic:vf0` is the first virtual function
         /// of the NIC `nic`.
         devices: Vec<Placed<String>>,
-        /// The host's drive of which it has a part as its virtual disk, `/dev/vda`, by name: those who share a drive have equal parts of
-        /// its first namespace. It has none if not given.
+        /// Name of the host's drive that provides its virtual disk, `/dev/vda`. Virtual machines that share a drive
+        /// get equal parts of its first namespace. No virtual disk if not given.
         disk: Option<Placed<String>>,
-        /// The host's NIC above which it has a virtual one, by name; it has none if not given.
+        /// Name of the host's NIC that provides its virtual NIC; no virtual NIC if not given.
         uplink: Option<Placed<String>>,
-        /// The IPv4 address of its first network device, such as `10.0.128.1/16`, where the device itself has none given. Device *d* of
-        /// the *n*th virtual machine of host *h*, all counted from 0, has 10.*d*.*h*+128.*n*+1 else.
+        /// IPv4 address of its first network device, such as `10.0.128.1/16`, unless the device itself has one. By
+        /// default, device *d* of the *n*th virtual machine of host *h*, all counted from 0, gets
+        /// 10.*d*.*h*+128.*n*+1.
         address: Option<Placed<String>>,
-        /// Whether a program polls the virtual NIC (`l2fwd`), so that the guest's kernel leaves it alone.
+        /// Whether a program polls the virtual NIC (`l2fwd`), so that the guest's kernel does not use it.
         polled: Option<bool>,
     }
     check |vm: &VmEntry, check: &mut Check<'_>| {
@@ -55,70 +56,70 @@ record! {
 /// A virtual NIC of a virtual machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VirtualNicSetup {
-    /// The number of the host's device that is the uplink.
+    /// Index of the uplink among the host's devices.
     pub uplink: usize,
     /// Its Ethernet address.
     pub mac: [u8; 6],
-    /// A program polls it.
+    /// Whether a program polls it.
     pub polled: bool,
-    /// Its number among the guest's network devices.
+    /// Its index among the guest's network devices.
     pub number: usize,
 }
 
-/// A device of a host, or a virtual function of one, that is passed through or lent.
+/// A device of a host, or one of its virtual functions, that is passed through or lent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PassedSetup {
-    /// The number of the host's device.
+    /// Index of the host's device.
     pub device: usize,
-    /// That of the virtual function; none if it is the whole device. Those of the first Ethernet port come first.
+    /// Index of the virtual function; `None` for the whole device. Those of the first Ethernet port come first.
     pub vf: Option<u16>,
 }
 
 /// A virtual disk of a virtual machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualDiskSetup {
-    /// The number of the host's device that is the drive.
+    /// Index of the drive among the host's devices.
     pub drive: usize,
-    /// Its bytes there.
+    /// Its range of bytes on the drive.
     pub part: Range<u64>,
-    /// What the guest's kernel finds.
+    /// The block device in the guest.
     pub found: DiskSetup,
 }
 
-/// A virtual machine with its places.
+/// A virtual machine and its placement.
 #[derive(Debug, Clone)]
 pub struct VmSetup {
-    /// What the scenario calls it.
+    /// Name.
     pub name: String,
-    /// For each of its cores: the host's.
+    /// The host core of each vCPU.
     pub vcpus: Vec<u16>,
     /// Its memory.
     pub memory: Bytes,
-    /// The node that it is from.
+    /// Node of its memory.
     pub node: u8,
-    /// What is passed through, in the order in which the guest finds it.
+    /// Devices passed through, in order of discovery.
     pub devices: Vec<PassedSetup>,
-    /// The block devices that its kernel will find.
+    /// Block devices that its kernel will find.
     pub disks: Vec<DiskSetup>,
     /// Its virtual disk.
     pub disk: Option<VirtualDiskSetup>,
-    /// The network devices that it will find.
+    /// Network devices that its kernel will find.
     pub interfaces: Vec<InterfaceSetup>,
     /// Its virtual NIC.
     pub nic: Option<VirtualNicSetup>,
-    /// The address that is given for its first network device.
+    /// Configured address of its first network device.
     pub(super) address: Option<(Ipv4Addr, u8)>,
     place: Placed<String>,
 }
 
 impl VmSetup {
-    /// Its virtual NIC, with the network device that its kernel has for it.
+    /// Its virtual NIC and the corresponding network device.
     pub fn virtual_nic(&self) -> Option<(&VirtualNicSetup, &InterfaceSetup)> {
         let nic = self.nic.as_ref()?;
         Some((nic, self.interfaces.get(nic.number)?))
     }
 
-    /// A complaint about this virtual machine, at its name in the scenario.
+    /// An error about this virtual machine, at its name in the scenario.
     pub fn complaint(
         &self,
         message: impl Into<String>,
@@ -128,8 +129,8 @@ impl VmSetup {
     }
 }
 
-/// Finds cores and devices of each host's virtual machines. What is passed through is not the host's: this comes before it is
-/// said what the host's kernel finds.
+/// Resolves cores and devices of each host's virtual machines. Devices passed through are not the host's, so this
+/// comes before the host's devices are enumerated.
 pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut Vec<Diagnostic>) {
     for (number, (entry, host)) in entries.iter().zip(hosts).enumerate() {
         let (mut names, mut passed) = (BTreeSet::new(), BTreeSet::new());
@@ -154,12 +155,12 @@ pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut V
     }
 }
 
-/// The number of a device of a host by its name.
+/// Index of a host's device by name.
 fn device(host: &HostSetup, name: &Placed<String>, wrong: &mut Vec<Diagnostic>) -> Option<usize> {
     find_device(host, &name.value, name, wrong)
 }
 
-/// As [`device`], by a name that stands in a longer one.
+/// As [`device`], for a name that is part of a longer one.
 fn find_device(
     host: &HostSetup,
     device: &str,
@@ -177,7 +178,7 @@ fn find_device(
     found
 }
 
-/// The virtual disk of a virtual machine, of those in `entries` that share a drive.
+/// The virtual disk of a virtual machine; `entries` share the drive.
 fn virtual_disk(
     vm: &VmEntry,
     entries: &[VmEntry],
@@ -193,7 +194,7 @@ fn virtual_disk(
             let (message, help) = match kind {
                 DeviceFile::Drive(_) if is_passed => ("is passed through to a guest", "name another drive"),
                 DeviceFile::Drive(_) => ("is a program's", "leave the host's drives to its kernel"),
-                _ => ("is no drive", "the name of a device with `drive`"),
+                _ => ("is not a drive", "the name of a device with `drive`"),
             };
             wrong.push(Diagnostic::new(&name.place, format!("`{}` {message}", name.value)).help(help));
             return None;
@@ -224,7 +225,7 @@ fn virtual_nic(
     let name = vm.uplink.as_ref()?;
     let uplink = device(host, name, wrong)?;
     let DeviceFile::Nic(nic) = &host.devices[uplink].kind else {
-        let message = format!("`{}` is no NIC", name.value);
+        let message = format!("`{}` is not a NIC", name.value);
         wrong.push(Diagnostic::new(&name.place, message).help("the name of a device with `nic`"));
         return None;
     };
@@ -238,8 +239,7 @@ fn virtual_nic(
     Some(VirtualNicSetup { uplink, mac: [0x52, 0x54, 0, 0, of, number], polled, number: 0 })
 }
 
-/// What `name` and `vf0` behind its colon, if there is one, stand for, of the host's device `number`; else what is wrong, and what
-/// would be right.
+/// Resolves `name` or `name:vf0` on the host's device `number`; else returns an error and its remedy.
 pub(crate) fn named_function(
     device: &DeviceSetup,
     number: usize,
@@ -263,7 +263,7 @@ pub(crate) fn named_function(
     }
 }
 
-/// What a name of a guest's `devices` stands for, which nobody else may have.
+/// Resolves an entry of a guest's `devices` and checks that it is not used elsewhere.
 fn pass(
     name: &Placed<String>,
     host: &HostSetup,
@@ -295,10 +295,10 @@ fn pass(
     None
 }
 
-/// The address that a guest's first network device is to have.
+/// The address of a guest's first network device.
 fn first_address(given: &Placed<String>, wrong: &mut Vec<Diagnostic>) -> Option<(Ipv4Addr, u8)> {
     let address = ipv4(&given.value).map_err(|help| {
-        let message = format!("`{}` is no address", given.value);
+        let message = format!("`{}` is not an address", given.value);
         wrong.push(Diagnostic::new(&given.place, message).help(help));
     });
     address.ok()

@@ -12,30 +12,30 @@ record! {
     pub struct Core {
         /// Number of cores.
         count: Figure<Count>,
-        /// Clock, as the cores ran while results were measured.
+        /// Clock during the measurements.
         frequency: Figure<Frequency>,
-        /// Cache lines that a core may be fetching at once (line-fill buffers).
+        /// Maximum outstanding cache line fetches per core (line-fill buffers).
         line_fill_buffers: Figure<Count>,
-        /// Write-combining buffers of a core.
+        /// Number of write-combining buffers per core.
         write_combining_buffers: Figure<Count>,
-        /// Stores that have retired and not been written yet.
+        /// Entries of the store buffer: retired stores not written yet.
         store_buffer: Figure<Count>,
-        /// From one access to a line to the next of the same instruction stream.
+        /// Interval between accesses to different lines in one instruction stream.
         access_interval: Figure<Cycles>,
-        /// From one store to the next of the same instruction stream.
+        /// Interval between stores in one instruction stream.
         store_interval: Figure<Cycles>,
-        /// A partly filled write-combining buffer leaves in chunks of this size (bytes).
+        /// Partly filled write-combining buffers are flushed in chunks of this size (bytes).
         combining_chunk: Figure<Bytes>,
-        /// In which order write-combining buffers leave that wait to.
+        /// Order in which waiting write-combining buffers are flushed.
         combining_order: Figure<EvictionOrder>,
-        /// From one TLP's leaving a core to the next.
+        /// Interval between TLPs leaving a core.
         eviction_interval: Figure<Cycles>,
-        /// Whether guests take interrupts without being left (APIC virtualisation); not unless given.
+        /// Whether guests take interrupts without an exit (APIC virtualization); false if not given.
         virtual_interrupts: Option<Figure<bool>>,
     }
     check |core: &Core, check: &mut Check<'_>| {
         let count = |figure: &Figure<Count>| u64::from(figure.value.get());
-        // Sets of cores are kept as masks of 64 bits.
+        // Sets of cores are 64-bit masks.
         check.require_within("count", count(&core.count), (1, 64), "cores in a socket are not modelled");
         check.require_within("line_fill_buffers", count(&core.line_fill_buffers), (1, 32), "buffers are too many");
         check.require_within("store_buffer", count(&core.store_buffer), (1, 4096), "stores are too many");
@@ -55,22 +55,22 @@ record! {
     }
 }
 
-/// Size and shape of a cache, however it is spelt in the file.
+/// Size and associativity of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheGeometry {
     /// Capacity.
     pub size: Bytes,
-    /// Ways of each set.
+    /// Ways per set.
     pub ways: u32,
 }
 
-/// Bytes of a cache line on every machine that is modelled.
+/// Size of a cache line on every modelled machine, in bytes.
 const LINE: u64 = 64;
-/// The most sets of a cache.
+/// Maximum number of sets of a cache.
 const MOST_SETS: u64 = 1 << 22;
 
 impl CacheGeometry {
-    /// Sets of so many ways that the size has room for.
+    /// Number of sets.
     fn sets(self) -> u64 {
         self.size.get() / (LINE * u64::from(self.ways.max(1)))
     }
@@ -99,24 +99,24 @@ impl CacheGeometry {
 }
 
 record! {
-    /// A cache that a core has to itself.
+    /// A private cache of a core.
     pub struct PrivateCache {
         /// Capacity (bytes).
         size: Figure<Bytes>,
-        /// Ways of each set.
+        /// Ways per set.
         ways: Figure<Count>,
-        /// Which line makes room.
+        /// Replacement policy.
         replacement: Figure<ReplacementPolicy>,
         /// Load-to-use latency of a hit.
         hit: Figure<Duration>,
-        /// For how long a line on its way between this cache and the next level keeps the L2 busy. Never if not given.
+        /// How long a line transfer to or from the next level keeps the L2 busy; zero if not given.
         transfer: Option<Figure<Duration>>,
     }
     check |cache: &PrivateCache, check: &mut Check<'_>| {
         check.require_bytes("size", cache.size.value, (Bytes::new(LINE), Bytes::mib(64)));
         CacheGeometry { size: cache.size.value, ways: cache.ways.value.get() }.check(check);
         let quick = cache.hit.value <= Duration::from_ms(1);
-        check.require(quick, "hit", format!("{} are no hit in a cache", cache.hit.value), "1 ms at most");
+        check.require(quick, "hit", format!("{} is too long for a cache hit", cache.hit.value), "1 ms at most");
         if let Some(transfer) = &cache.transfer {
             let quick = transfer.value <= Duration::from_ms(1);
             check.require(quick, "transfer", format!("{} for a line", transfer.value), "1 ms at most");
@@ -128,17 +128,17 @@ record! {
 record! {
     /// An L2's super queue and prefetchers.
     pub struct Prefetch {
-        /// Lines that the L2 may have asked for and not got yet.
+        /// Maximum outstanding lines of the L2.
         super_queue: Figure<Count>,
-        /// Pages whose accesses the streamer follows at once.
+        /// Number of pages that the streamer tracks at once.
         streams: Figure<Count>,
-        /// How many lines it may be ahead of an access.
+        /// Maximum distance ahead of an access, in lines.
         distance: Figure<Count>,
-        /// How many lines it asks for at each access.
+        /// Lines requested per access.
         degree: Figure<Count>,
-        /// Whether a miss fetches the other line of its 128 bytes, too.
+        /// Whether a miss also fetches the adjacent line of its 128 bytes.
         adjacent_line: Figure<bool>,
-        /// Whether a stream that reaches the end of its page fetches the next one's first line.
+        /// Whether a stream that reaches the end of its page fetches the first line of the next.
         next_page: Figure<bool>,
     }
     check |prefetch: &Prefetch, check: &mut Check<'_>| {
@@ -160,11 +160,11 @@ fn tree_needs_power_of_two(replacement: ReplacementPolicy, ways: Count, check: &
 }
 
 names! {
-    /// Whether the LLC contains what the private caches contain.
+    /// Inclusion policy of the LLC.
     pub enum Inclusion {
-        /// It does: evicting a line from the LLC evicts it from the private caches.
+        /// Inclusive: evicting a line from the LLC evicts it from the private caches.
         Inclusive = "inclusive",
-        /// It does not: a snoop filter locates private copies.
+        /// Non-inclusive: a snoop filter locates private copies.
         NonInclusive = "non-inclusive",
     }
 }
@@ -174,49 +174,50 @@ record! {
     pub struct Llc {
         /// Capacity (bytes).
         size: Figure<Bytes>,
-        /// Ways of each set.
+        /// Ways per set.
         ways: Figure<Count>,
-        /// Slices into which a hash of the address spreads the lines; 1 for a cache that is not cut up.
+        /// Number of slices over which a hash of the address distributes the lines; 1 for a cache without slices.
         slices: Figure<Count>,
-        /// What happens to hash values beyond the last slice, where slices are no power of two.
+        /// Handling of hash values beyond the last slice, if the number of slices is not a power of two.
         slice_fold: Figure<SliceFold>,
-        /// Which line makes room.
+        /// Replacement policy.
         replacement: Figure<ReplacementPolicy>,
-        /// Whether it contains what the private caches contain.
+        /// Inclusion policy.
         inclusion: Figure<Inclusion>,
-        /// Capacity that a snoop filter can track (bytes); with `inclusion = "non-inclusive"` only.
+        /// Capacity that the snoop filter can track (bytes); only with `inclusion = "non-inclusive"`.
         snoop_filter_size: Option<Figure<Bytes>>,
         /// Ways of the snoop filter; goes with `snoop_filter_size`.
         snoop_filter_ways: Option<Figure<Count>>,
-        /// What private caches tell about their evictions.
+        /// Eviction notices of private caches.
         eviction_notice: Figure<EvictionNotice>,
-        /// Load-to-use latency of a core's load that hits.
+        /// Load-to-use latency of a hit by a core.
         core_hit: Figure<Duration>,
-        /// From the root complex's request until hit or miss is known.
+        /// Time from the root complex's request until hit or miss is known.
         device_lookup: Figure<Duration>,
-        /// From there, or from DRAM's answer, until the line is at the root complex.
+        /// Time from there, or from DRAM's response, until the line is at the root complex.
         device_return: Figure<Duration>,
-        /// From the time at which hit or miss is known until a device's write is globally ordered.
+        /// Time from knowing hit or miss until a device's write is globally ordered.
         device_commit: Figure<Duration>,
-        /// For how long one access of a device occupies the root complex's port into the LLC.
+        /// How long a device's access occupies the root complex's port into the LLC.
         device_service: Figure<Duration>,
-        /// Whether a core's streaming store waits until its line's home node has asked all caches; no if not given.
+        /// Whether a core's streaming store waits until its line's home node has snooped all caches; false if not
+        /// given.
         streaming_waits: Option<Figure<bool>>,
-        /// What asking the core that owns a line (modified or exclusive) adds.
+        /// Additional latency of snooping the core that owns a line (modified or exclusive).
         core_snoop: Figure<Duration>,
-        /// How long the socket takes to answer a home node's snoop, the links not included.
+        /// Time for the socket to answer a home node's snoop, without the links.
         snoop_lookup: Figure<Duration>,
-        /// What a device's read adds that hits a line whose home is another node.
+        /// Additional latency of a device's read that hits a line with a remote home node.
         remote_home_hit: Figure<Duration>,
-        /// Ways in which a device's write may allocate; 0 for a cache without DDIO.
+        /// Ways available to device writes; 0 for a cache without DDIO.
         ddio_ways: Figure<u32>,
-        /// Whether lines that a device's read fetches stay in the LLC, in the ways of its writes.
+        /// Whether lines fetched by device reads stay in the LLC, in the ways of device writes.
         device_reads_allocate: Figure<bool>,
-        /// For how long a device's write that evicts a modified line waits.
+        /// Delay of a device's write that evicts a modified line.
         dirty_eviction: Figure<Duration>,
-        /// What a device's write of a whole line adds that is not in the cache: ownership without data.
+        /// Additional latency of a device's write of a whole uncached line: ownership without data.
         acquire: Figure<Duration>,
-        /// Whether lines that a page walk fetches stay in the LLC.
+        /// Whether lines fetched by page walks stay in the LLC.
         walks_allocate: Figure<bool>,
     }
     check check_llc
@@ -227,7 +228,7 @@ fn check_llc(llc: &Llc, check: &mut Check<'_>) {
     let (size, slices) = (llc.size.value, u64::from(llc.slices.value.get()));
     let geometry = CacheGeometry { size, ways };
     let whole = size.get() % (LINE * u64::from(ways)) == 0 && geometry.sets() % slices == 0;
-    // The hash of the address has four bits, and chooses among slices of a power of two of sets.
+    // The address hash has four bits and selects among slices with a power-of-two number of sets.
     check.require(
         slices == 1 || (slices <= 16 && whole && (geometry.sets() / slices).is_power_of_two()),
         "slices",
@@ -268,14 +269,12 @@ fn check_snoop_filter(filter: CacheGeometry, check: &mut Check<'_>) {
     );
 }
 
-/// The most lines that the private caches of all cores, or the LLCs of all sockets, can have together: a model keeps some
-/// bytes for each.
+/// Maximum number of lines of all private caches or of all LLCs together: the model keeps some bytes per line.
 const MOST_LINES: u64 = 1 << 24;
-/// Bits by which a cache tells lines of a set apart.
+/// Number of tag bits that distinguish the lines of a set.
 const TAG_BITS: u32 = 27;
 
-/// Complains of caches that make too many lines in all, or have too few sets to tell the lines of memory apart that ends
-/// at `top`.
+/// Reports caches that have too many lines in total, or too few sets for their tags to cover memory up to `top`.
 pub(super) fn check_caches(host: &Host, top: Bytes, check: &mut Check<'_>) {
     let sockets = u64::from(host.sockets.value.get());
     let cores = sockets * u64::from(host.core.count.value.get());

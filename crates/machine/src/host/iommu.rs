@@ -10,13 +10,13 @@ use units::{Bytes, Duration};
 record! {
     /// A translation cache.
     pub struct Iotlb {
-        /// Number of translations held.
+        /// Number of entries.
         entries: Figure<Count>,
-        /// Ways of each set; as many as `entries` for a fully associative one.
+        /// Ways per set; equal to `entries` if fully associative.
         ways: Figure<Count>,
-        /// Which entry makes room.
+        /// Replacement policy.
         replacement: Figure<ReplacementPolicy>,
-        /// Entries that translations of the box's other functions occupy, idle as they may be.
+        /// Entries occupied by translations of other functions, even if these are idle.
         held_by_others: Figure<u32>,
     }
     check |iotlb: &Iotlb, check: &mut Check<'_>| {
@@ -46,75 +46,76 @@ record! {
     }
 }
 
-/// Most entries of a cache of an IOMMU.
+/// Maximum number of entries of an IOMMU cache.
 const CACHE_MOST: u64 = 16_384;
 
 record! {
-    /// Entries of the caches of upper table levels, by the level of the table
-    /// that an entry points at (VT-d specification 4.1, 6.2.2); 0 for no such cache.
+    /// Entries of the caches of upper table levels, by the level of the table that an entry points to (VT-d
+    /// specification 4.1, 6.2.2); 0 for no cache.
     pub struct StructureCaches {
-        /// Entries that point at tables of 4 KiB pages: walks of one read.
+        /// Entries that point to tables of 4 KiB pages: walks of one read.
         level1: Figure<u32>,
-        /// Entries that point at tables of 2 MiB pages.
+        /// Entries that point to tables of 2 MiB pages.
         level2: Figure<u32>,
-        /// Entries that point at tables of 1 GiB pages.
+        /// Entries that point to tables of 1 GiB pages.
         level3: Figure<u32>,
-        /// Entries that point at tables of the level above.
+        /// Entries that point to tables of the level above.
         level4: Figure<u32>,
     }
 }
 
 record! {
-    /// An IOMMU. Whether it translates, and with which pages, is a scenario's choice.
+    /// An IOMMU. The scenario decides whether it translates, and with which page sizes.
     pub struct Iommu {
-        /// The sizes of page that it knows.
+        /// Supported page sizes.
         page_sizes: Figure<Vec<Bytes>>,
         /// Its translation cache.
         iotlb: Iotlb,
-        /// What a lookup that hits adds to a request.
+        /// Additional latency of a request that hits.
         hit_latency: Figure<Duration>,
-        /// Least time between two lookups; zero for no limit.
+        /// Minimum interval between two lookups; zero for no limit.
         lookup_interval: Figure<Duration>,
-        /// Reads that may be in the translation stage at once, in units of `read_unit`.
+        /// Capacity of the translation stage for reads, in units of `read_unit`.
         read_depth: Figure<Count>,
-        /// *Quirk*: whether requests for one page, one right after the other, share a place; not unless given.
+        /// *Quirk*: whether consecutive requests for the same page share an entry of the translation stage; false if
+        /// not given.
         same_page_shares_place: Option<Figure<bool>>,
-        /// How much of a small read is looked up at once, and takes a place of `read_depth` (bytes).
+        /// Bytes of a read per lookup and per entry of `read_depth`.
         read_unit: Figure<Bytes>,
-        /// Writes that may be in the translation stage at once.
+        /// Capacity of the translation stage for writes.
         write_depth: Figure<Count>,
-        /// In which order requests leave it: whether hits wait behind misses.
+        /// Order in which requests leave the translation stage: whether hits wait behind misses.
         order: Figure<PipelineOrder>,
-        /// Page walks under way at once.
+        /// Maximum concurrent page walks.
         walkers: Figure<Count>,
-        /// What a walk takes apart from its steps.
+        /// Latency of a walk in addition to its steps.
         walk_overhead: Figure<Duration>,
-        /// From a walk's end until the request that waited for it goes on.
+        /// Time from the end of a walk until the waiting request continues.
         replay: Figure<Duration>,
-        /// Least time between two requests that are looked up again after a walk; `lookup_interval` unless given.
+        /// Minimum interval between two repeated lookups after walks; `lookup_interval` if not given.
         retry_interval: Option<Figure<Duration>>,
-        /// For how long a walker stays occupied after a walk for a read; it does not unless given.
+        /// How long a walker stays occupied after a walk for a read; zero if not given.
         walker_hold_read: Option<Figure<Duration>>,
-        /// Whether walks begin in the order of their misses.
+        /// Whether walks start in order of their misses.
         walks_begin_in_order: Figure<bool>,
-        /// *Quirk*: walks within one naturally aligned region of this size happen one after
-        /// another; none if not given.
+        /// *Quirk*: walks within a naturally aligned region of this size are serialized; none if not given.
         serialised_walk_region: Option<Figure<Bytes>>,
-        /// Caches of the tables' upper levels.
+        /// Caches of the upper table levels.
         structure_caches: StructureCaches,
-        /// Cached context entries.
+        /// Number of cached context entries.
         context_entries: Figure<Count>,
-        /// Cached interrupt remapping entries.
+        /// Number of cached interrupt remapping entries.
         interrupt_entries: Figure<Count>,
-        /// Whether it notes devices' interrupts for guests without the host (posted interrupts); not unless given.
+        /// Whether it supports posted interrupts: devices' interrupts reach guests without the host; false if not
+        /// given.
         posts_interrupts: Option<Figure<bool>>,
         /// Width of a host-physical address (bits).
         address_bits: Figure<Count>,
-        /// Fault recording registers.
+        /// Number of fault recording registers.
         fault_records: Figure<Count>,
-        /// Time to execute one invalidation apart from fetching it.
+        /// Time to execute an invalidation, without fetching it.
         invalidation_latency: Figure<Duration>,
-        /// From an invalidation wait being due until its status is in memory.
+        /// Time from the completion of an invalidation wait until its status is in memory.
         status_write_latency: Figure<Duration>,
     }
     check |iommu: &Iommu, check: &mut Check<'_>| {
@@ -139,7 +140,7 @@ record! {
             check.require(
                 region.value.get() >= 4096 && region.value.get().is_power_of_two(),
                 "serialised_walk_region",
-                format!("{} is no region of pages", region.value),
+                format!("{} is not a region of pages", region.value),
                 "a power of two of at least 4 KiB",
             );
         }

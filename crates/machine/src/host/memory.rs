@@ -1,4 +1,4 @@
-//! DRAM, and what joins sockets.
+//! DRAM and interconnect.
 
 use crate::figure::Figure;
 use crate::read::{Check, record};
@@ -11,50 +11,51 @@ record! {
     pub struct Dram {
         /// Capacity of the node (bytes).
         size: Figure<Bytes>,
-        /// Sockets with modules in their slots, the first ones; all if not given. The other nodes have cores and no memory.
+        /// Number of sockets with memory modules, from the first on; all if not given. Other nodes have cores but no
+        /// memory.
         sockets: Option<Figure<Count>>,
-        /// Number of channels, over which the node's lines are interleaved.
+        /// Number of channels, with the node's lines interleaved over them.
         channels: Figure<Count>,
-        /// Ranks of each channel, over which pages are interleaved.
+        /// Ranks per channel, with pages interleaved over them.
         ranks: Figure<Count>,
-        /// Consecutive bytes on one channel before the next one follows.
+        /// Consecutive bytes on a channel.
         interleave: Figure<Bytes>,
         /// Peak bandwidth of one channel (bytes per second).
         channel_bandwidth: Figure<ByteRate>,
-        /// From the LLC's miss to the line's arrival there, idle.
+        /// Latency from the LLC's miss to the arrival of the line there, without load.
         access: Figure<Duration>,
-        /// Width of the uniform spread of `access` about its mean.
+        /// Width of the uniform distribution of `access` around its mean.
         access_spread: Figure<Duration>,
-        /// Banks of each rank, a power of two.
+        /// Banks per rank, a power of two.
         banks: Figure<Count>,
-        /// tRC: for how long opening a row keeps its bank from opening another one.
+        /// tRC: minimum interval between opening two rows of a bank.
         row_cycle: Figure<Duration>,
-        /// tREFI: the interval between refreshes of a rank; no refreshes if not given.
+        /// tREFI: interval between refreshes of a rank; no refreshes if not given.
         refresh_interval: Option<Figure<Duration>>,
-        /// tRFC: for how long a refresh makes the rank unavailable; goes with `refresh_interval`.
+        /// tRFC: duration of a refresh, during which the rank is unavailable; requires `refresh_interval`.
         refresh_duration: Option<Figure<Duration>>,
-        /// Whether the ranks of a node refresh in turn; otherwise all at the same time.
+        /// Whether the ranks of a node refresh in turn; otherwise, all at once.
         refresh_staggered: Option<Figure<bool>>,
-        /// Bytes of a row, where rows stay open; otherwise each access closes its row.
+        /// Size of a row in bytes if rows stay open; otherwise, each access closes its row.
         row: Option<Figure<Bytes>>,
-        /// tRCD: by how much a hit in an open row is faster than `access`; goes with `row`.
+        /// tRCD: how much faster than `access` a hit in an open row is; requires `row`.
         row_activate: Option<Figure<Duration>>,
-        /// tRP: by how much an access to a bank with another row open is slower; goes with `row`.
+        /// tRP: additional latency if another row of the bank is open; requires `row`.
         row_precharge: Option<Figure<Duration>>,
-        /// For how long a row that nobody uses stays open; goes with `row`.
+        /// How long an unused row stays open; requires `row`.
         row_idle: Option<Figure<Duration>>,
-        /// Writes that a channel's queue holds before the next one has to wait.
+        /// Capacity of a channel's write queue.
         write_queue: Figure<Count>,
-        /// Writes that leave the queue one behind the other. 1 if not given.
+        /// Number of writes that leave the queue back to back; 1 if not given.
         write_batch: Option<Figure<Count>>,
-        /// tRTW and tWTR: for how long a channel rests around each such batch. None if not given.
+        /// tRTW and tWTR: idle time of a channel around each such batch; zero if not given.
         write_turnaround: Option<Figure<Duration>>,
     }
     check check_dram
 }
 
 fn check_dram(dram: &Dram, check: &mut Check<'_>) {
-    // How much there may be depends on the number of nodes, too: see `Host`.
+    // The maximum depends on the number of nodes: see `Host`.
     check.require(dram.size.value.get() >= 1 << 20, "size", "a node needs memory", "at least 1 MiB");
     let count = |figure: &Figure<Count>| u64::from(figure.value.get());
     check.require_within("channels", count(&dram.channels), (1, 64), "channels of a node are not modelled");
@@ -90,7 +91,7 @@ fn check_dram(dram: &Dram, check: &mut Check<'_>) {
     check.require(
         interleave >= 64 && interleave.is_power_of_two(),
         "interleave",
-        format!("{} is no interleaving", dram.interleave.value),
+        format!("{} is not an interleaving", dram.interleave.value),
         "a power of two of at least 64 B",
     );
     let interval = dram.refresh_interval.as_ref().map(|figure| figure.value);
@@ -124,60 +125,59 @@ fn check_dram(dram: &Dram, check: &mut Check<'_>) {
 }
 
 names! {
-    /// Where a device's writes to another socket's memory go.
+    /// Destination of a device's writes to another socket's memory.
     pub enum RemoteWrite {
-        /// Into the LLC of the device's socket, as local writes do, after
-        /// ownership was asked of the home node.
+        /// The LLC of the device's socket, as for local writes, after requesting ownership from the home node.
         AllocateAtDeviceSocket = "allocate-at-device-socket",
-        /// To the home node's DRAM, after ownership was asked of it; a clean copy stays in the LLC of the device's socket.
+        /// The home node's DRAM, after requesting ownership; a clean copy stays in the LLC of the device's socket.
         WriteHomeKeepCopy = "write-home-keep-copy",
-        /// Over the interconnect into the LLC of the home socket.
+        /// The LLC of the home socket, across the interconnect.
         AllocateAtHomeSocket = "allocate-at-home-socket",
-        /// Over the interconnect into DRAM; cached copies are invalidated.
+        /// DRAM, across the interconnect; cached copies are invalidated.
         ToHomeMemory = "to-home-memory",
     }
 }
 
 record! {
-    /// What joins the sockets (QPI, UPI).
+    /// The interconnect between sockets (QPI, UPI).
     pub struct Interconnect {
-        /// Pairs of sockets with a link between them.
+        /// Pairs of sockets with a direct link.
         links: Figure<Vec<Vec<u32>>>,
-        /// Bandwidth of a link in each direction (bytes per second).
+        /// Bandwidth of a link per direction (bytes per second).
         bandwidth: Figure<ByteRate>,
-        /// Latency of one direction of a link, serialisation not included.
+        /// Latency of a link per direction, without serialization.
         latency: Figure<Duration>,
-        /// Bytes of a message beside its data.
+        /// Overhead of a message (bytes).
         header: Figure<Bytes>,
-        /// What the home node's agent adds to a request from another node.
+        /// Additional latency of the home node's agent for remote requests.
         home_agent: Figure<Duration>,
-        /// Which sockets a home node asks before it answers.
+        /// Which sockets a home node snoops before it answers.
         snoop: Figure<SnoopMode>,
-        /// Entries of a home agent's I/O directory cache: writes of devices of other sockets under way. 64 if not given.
+        /// Entries of a home agent's I/O directory cache: outstanding writes of remote devices. 64 if not given.
         io_directory_cache: Option<Figure<Count>>,
-        /// Where a device's writes to another socket's memory go.
+        /// Destination of a device's writes to another socket's memory.
         remote_write: Figure<RemoteWrite>,
-        /// Whether such a write is ordered only when the home node has answered.
+        /// Whether such a write is ordered only after the home node's response.
         remote_write_waits: Figure<bool>,
-        /// What granting ownership to it takes at the home node, beyond snoops and `home_agent`.
+        /// Time for the home node to grant ownership to such a write, in addition to snoops and `home_agent`.
         remote_write_grant: Figure<Duration>,
-        /// What a read costs whose line another socket's cache holds.
+        /// Cost of a read of a line held by another socket's cache.
         remote_hit: Figure<RemoteHit>,
     }
     check |interconnect: &Interconnect, check: &mut Check<'_>| {
-        check.require_within("header", interconnect.header.value.get(), (1, 4096), "B are no header");
+        check.require_within("header", interconnect.header.value.get(), (1, 4096), "B are not possible for a header");
         let wrong = interconnect.links.value.iter().find(|link| link.len() != 2 || link[0] == link[1]);
         check.require(
             wrong.is_none(),
             "links",
-            format!("{:?} is no link", wrong.map_or(&[][..], Vec::as_slice)),
+            format!("{:?} is not a link", wrong.map_or(&[][..], Vec::as_slice)),
             "pairs of different sockets, such as [[0, 1]]",
         );
     }
 }
 
 impl Interconnect {
-    /// Whether every one of `sockets` sockets can be reached from socket 0.
+    /// Whether all of `sockets` sockets are reachable from socket 0.
     pub fn joins(&self, sockets: u32) -> bool {
         let mut reached = vec![false; sockets as usize];
         reached[0] = true;

@@ -1,4 +1,4 @@
-//! What a machine file says: one host.
+//! The machine file: a host.
 
 mod cache;
 mod iommu;
@@ -23,17 +23,17 @@ use units::Bytes;
 record! {
     /// A host as a machine file describes it.
     pub struct Machine {
-        /// The name by which it is referred to: the file's without `.toml`.
+        /// Name for references: the file's name without `.toml`.
         name: String,
-        /// The machine file whose contents this one changes and adds to.
+        /// The machine file that this one extends.
         extends: Option<String>,
-        /// What the machine is, in a line.
+        /// Description, in one line.
         summary: String,
-        /// Under which names directories of measured results refer to it.
+        /// How directories of measured results refer to it.
         measured_as: Option<MeasuredAs>,
         /// The host's hardware.
         host: Host,
-        /// What results of this very machine leave unexplained, by directory and series.
+        /// Remaining errors of this machine's results, by directory and series.
         residuals: Residuals,
     }
 }
@@ -45,44 +45,43 @@ impl Kindred for Machine {
 }
 
 record! {
-    /// How directories of measured results name a machine.
+    /// How directories of measured results refer to a machine.
     pub struct MeasuredAs {
         /// The CPU's name, such as `E5-2630v4`.
         cpu: String,
-        /// The box's name, such as `dell-t430`; any box with that CPU if none is given.
+        /// The chassis, such as `dell-t430`; any with that CPU if not given.
         system: Option<String>,
-        /// The directories of results that figures of this file were fitted to.
+        /// Directories of results that figures of this file were fitted to.
         directories: Vec<String>,
-        /// That the machine's own results do not repeat; not given for one whose results do. Readers are told, nothing is
-        /// judged by it.
+        /// Present if the machine's own results do not repeat. For information only.
         unsteady: Option<Unsteady>,
     }
 }
 
 record! {
-    /// How far a machine is from repeating its own results.
+    /// How well a machine repeats its own results.
     pub struct Unsteady {
-        /// Half of the rows that were measured twice lie at least so far apart, percent.
+        /// Median difference between rows that were measured twice, percent.
         apart_pct: f64,
-        /// Which rows say so, and what the machine does.
+        /// The rows that show it, and the cause.
         evidence: String,
     }
     check |unsteady: &Unsteady, check: &mut Check<'_>| {
         check.require(
             unsteady.apart_pct > 0.0 && unsteady.apart_pct.is_finite(),
             "apart_pct",
-            format!("{} % is no distance", unsteady.apart_pct),
+            format!("{} % is not a difference", unsteady.apart_pct),
             "more than 0",
         );
     }
 }
 
 record! {
-    /// A host's hardware. All sockets are alike.
+    /// A host's hardware. All sockets are identical.
     pub struct Host {
         /// The CPU's name.
         cpu: String,
-        /// The CPU's design, such as `haswell-ep`.
+        /// The CPU's microarchitecture, such as `haswell-ep`.
         microarchitecture: String,
         /// Number of sockets, each with one NUMA node.
         sockets: Figure<Count>,
@@ -92,34 +91,34 @@ record! {
         l1: PrivateCache,
         /// A core's L2 cache.
         l2: PrivateCache,
-        /// What a core's L2 has under way and asks for ahead.
+        /// Super queue and prefetchers of a core's L2.
         prefetch: Option<Prefetch>,
         /// A socket's last-level cache.
         llc: Llc,
         /// The memory of one NUMA node.
         dram: Dram,
-        /// What joins the sockets; needed where there are several.
+        /// The interconnect between sockets; required if there are several.
         interconnect: Option<Interconnect>,
-        /// What joins PCIe ports with caches and memory.
+        /// Connects PCIe ports with caches and memory.
         root_complex: RootComplex,
         /// The PCIe slots by name.
         port: BTreeMap<String, RootPort>,
-        /// The IOMMU, if the host has one. Whether it translates is a scenario's choice.
+        /// The IOMMU, if any. The scenario decides whether it translates.
         iommu: Option<Iommu>,
-        /// Power management, if it matters.
+        /// Power management, if it affects results.
         power: Option<Power>,
     }
     check check_host
 }
 
-/// Most sockets of a host.
+/// Maximum number of sockets.
 const MOST_SOCKETS: u32 = 8;
 
 fn check_host(host: &Host, check: &mut Check<'_>) {
     let sockets = host.sockets.value.get();
     check.require_within("sockets", sockets.into(), (1, MOST_SOCKETS.into()), "sockets are not modelled");
     if sockets > MOST_SOCKETS {
-        // Whatever follows from that number says nothing.
+        // Further checks depend on this number.
         return;
     }
     check_memory(host, check);
@@ -161,12 +160,12 @@ fn check_host(host: &Host, check: &mut Check<'_>) {
     );
 }
 
-/// Where addresses of memory end that caches can tell apart: 64 sets with tags of 27 bits.
+/// End of the memory addresses that caches can distinguish: 64 sets with tags of 27 bits.
 const TOP: Bytes = Bytes::gib(512);
-/// What devices have of the addresses below 4 GiB, so that memory goes on above.
+/// Address space below 4 GiB for devices; memory continues above.
 const DEVICES: Bytes = Bytes::gib(2);
 
-/// Complains of more memory than there are addresses for, and of caches that do not go with it.
+/// Reports memory that exceeds the address space, or that caches cannot cover.
 fn check_memory(host: &Host, check: &mut Check<'_>) {
     let (sockets, size) = (u64::from(host.memory_nodes()), host.dram.size.value);
     check.at("dram").require(
@@ -176,10 +175,10 @@ fn check_memory(host: &Host, check: &mut Check<'_>) {
         format!("from 1 to {}", host.sockets.value),
     );
     let low = size.min(DEVICES).get();
-    // Memory goes on above 4 GiB.
+    // Memory continues above 4 GiB.
     let above = size.get().saturating_mul(sockets) - low;
     let top = Bytes::new(if above == 0 { low } else { above.saturating_add(2 * DEVICES.get()) });
-    // Fewer than 32 bits, or more than 52, the IOMMU itself has been refused for.
+    // The IOMMU itself rejects fewer than 32 or more than 52 bits.
     let bits = host
         .iommu
         .as_ref()
@@ -201,24 +200,24 @@ fn check_memory(host: &Host, check: &mut Check<'_>) {
     check.at("dram").require(
         size.get() % 64 == 0,
         "size",
-        format!("{size} are no whole lines"),
+        format!("{size} is not a whole number of lines"),
         "a multiple of 64 B",
     );
     cache::check_caches(host, top.min(TOP), check);
 }
 
-/// Memory below this address, where a machine has as much.
+/// Memory below this address, as far as the machine has that much.
 const LOW_MEMORY: Bytes = Bytes::gib(2);
-/// Between low memory and here lie BARs and the interrupt range.
+/// BARs and the interrupt range are between low memory and this address.
 const HIGH_MEMORY: Bytes = Bytes::gib(4);
 
 impl Host {
-    /// Nodes that have memory, the first ones.
+    /// Number of nodes with memory; these are the first ones.
     pub fn memory_nodes(&self) -> u32 {
         self.dram.sockets.as_ref().unwrap_or(&self.sockets).value.get()
     }
 
-    /// The end of memory: that of all sockets, but for the hole below 4 GiB.
+    /// End of the memory of all sockets, including the hole below 4 GiB.
     pub fn memory_end(&self) -> Bytes {
         let total = self.dram.size.value * u64::from(self.memory_nodes());
         if total <= LOW_MEMORY { total } else { HIGH_MEMORY + (total - LOW_MEMORY) }

@@ -1,4 +1,4 @@
-//! Power management, and what else keeps a request waiting now and then.
+//! Power management, and other occasional delays of requests.
 
 use crate::figure::Figure;
 use crate::read::{Check, record};
@@ -7,20 +7,18 @@ use std::collections::BTreeMap;
 use units::{ByteRate, Duration};
 
 record! {
-    /// An idle state of the fabric between root ports and memory. It is entered
-    /// after a time without requests, or at a tick if there is none just then or
-    /// there has been little traffic since the tick before.
+    /// An idle state of the fabric between root ports and memory. It is entered after a time without requests, or at
+    /// a tick without outstanding requests or after little traffic since the previous tick.
     pub struct IdleState {
-        /// After how long without a request it is entered.
+        /// Time without requests after which it is entered.
         after: Option<Figure<Duration>>,
-        /// Interval of the ticks at which it is entered; no ticks if not given.
+        /// Interval of ticks at which it is entered; no ticks if not given.
         tick: Option<Figure<Duration>>,
-        /// By which part of the interval a tick may come early or late (0 to 1); 0 if not given.
+        /// Jitter of a tick as a share of the interval (0 to 1); 0 if not given.
         tick_jitter: Option<Figure<f64>>,
-        /// Traffic, counted in whole lines, below which a tick enters it although requests are under
-        /// way; never if not given.
+        /// Traffic in whole lines below which a tick enters it despite outstanding requests; never if not given.
         tick_below: Option<Figure<ByteRate>>,
-        /// How long the next request waits for the fabric to leave it.
+        /// Delay of the next request while the fabric leaves it.
         exit_latency: Figure<Duration>,
     }
     check |state: &IdleState, check: &mut Check<'_>| {
@@ -51,18 +49,18 @@ record! {
 record! {
     /// A package controller that stops the fabric to change voltage or frequency.
     pub struct PackageController {
-        /// Interval of its ticks; each asks for a transition, which takes
-        /// the first instant without a non-posted request.
+        /// Interval of its ticks. Each requests a transition, which happens at the first instant without a non-posted
+        /// request.
         period: Figure<Duration>,
-        /// For how many periods a transition stops the fabric.
+        /// Duration of a transition, in periods, during which the fabric is stopped.
         transition_periods: Figure<Count>,
-        /// Share of transitions that take a period more (0 to 1).
+        /// Share of transitions that take an additional period (0 to 1).
         longer_share: Figure<f64>,
-        /// From the end of the last period until the fabric runs.
+        /// Time from the end of the last period until the fabric runs.
         exit_latency: Figure<Duration>,
-        /// The same, the slow way.
+        /// The same for slow exits.
         slow_exit_latency: Figure<Duration>,
-        /// Share of transitions that go the slow way (0 to 1).
+        /// Share of transitions with a slow exit (0 to 1).
         slow_share: Figure<f64>,
         /// Share of periods without a transition (0 to 1).
         skipped_share: Figure<f64>,
@@ -87,14 +85,14 @@ fn share(check: &mut Check<'_>, key: &str, figure: Option<&Figure<f64>>) {
         check.require(
             (0.0..=1.0).contains(&figure.value),
             key,
-            format!("{} is no share", figure.value),
+            format!("{} is not a share", figure.value),
             "from 0 to 1",
         );
     }
 }
 
 record! {
-    /// Power management that devices notice.
+    /// Power management visible to devices.
     pub struct Power {
         /// The fabric's idle states by name.
         state: BTreeMap<String, IdleState>,

@@ -7,43 +7,43 @@ use crate::scalar::{Count, names};
 use units::{Bytes, Duration};
 
 names! {
-    /// In which order the root complex answers a function's reads.
+    /// Order in which the root complex answers a function's reads.
     pub enum CompletionOrder {
-        /// In the order of the requests.
+        /// In order of the requests.
         InOrder = "in-order",
-        /// As memory answers.
+        /// In order of memory's responses.
         AsReady = "as-ready",
     }
 }
 
 record! {
-    /// How the data of one read request is cut into completions. Cuts lie at
-    /// multiples of the largest payload, whatever the request's start.
+    /// How the data of a read request are split into completions. Splits are at multiples of the maximum payload,
+    /// regardless of the request's start.
     pub struct CompletionSplit {
-        /// Most payload of a completion of a request of up to 64 bytes (bytes).
+        /// Maximum payload of a completion for requests of up to 64 bytes (bytes).
         tiny: Figure<Bytes>,
-        /// The same for requests of up to `small_up_to` (bytes).
+        /// Maximum payload for requests of up to `small_up_to` (bytes).
         small: Figure<Bytes>,
-        /// Up to where requests are small (bytes).
+        /// Limit of small requests (bytes).
         small_up_to: Figure<Bytes>,
-        /// Most payload for larger requests (bytes).
+        /// Maximum payload for larger requests (bytes).
         large: Figure<Bytes>,
-        /// From where requests are very large (bytes); none are unless given.
+        /// Minimum size of very large requests (bytes); there are none if not given.
         largest_from: Option<Figure<Bytes>>,
-        /// Most payload for those (bytes); goes with `largest_from`.
+        /// Maximum payload for very large requests (bytes); requires `largest_from`.
         largest: Option<Figure<Bytes>>,
-        /// *Quirk*: an aligned request of an odd number of this many bytes is treated as a very large one (bytes); none is
-        /// unless given.
+        /// *Quirk*: an aligned request of an odd multiple of this size counts as very large (bytes); never if not
+        /// given.
         odd_multiple_as_largest: Option<Figure<Bytes>>,
-        /// Lines that arrive further apart than this are not combined.
+        /// Lines that arrive further apart are not combined.
         combine_window: Figure<Duration>,
-        /// For how long after its last completion a port still counts as busy, so that requests are combined.
+        /// How long a port counts as busy after its last completion, so that requests are combined.
         busy_hold: Figure<Duration>,
-        /// Whether the last full completion of a large request goes line by line.
+        /// Whether the last full completion of a large request is split into lines.
         splits_last: Figure<bool>,
-        /// Whether a line of which only a part was asked for goes by itself.
+        /// Whether a partially requested line gets its own completion.
         splits_partial: Figure<bool>,
-        /// Units in which payload is cut at its ends (bytes).
+        /// Granularity of payload at its ends (bytes).
         granule: Figure<Bytes>,
     }
     check |split: &CompletionSplit, check: &mut Check<'_>| {
@@ -86,71 +86,71 @@ record! {
         check.require(
             granule.is_power_of_two() && (4..=64).contains(&granule),
             "granule",
-            format!("{} is no unit of payload", split.granule.value),
+            format!("{} is not a unit of payload", split.granule.value),
             "4 B, 8 B, .. 64 B",
         );
     }
 }
 
 record! {
-    /// What joins PCIe ports with caches and memory.
+    /// Connects PCIe ports with caches and memory.
     pub struct RootComplex {
-        /// For how long a request occupies its port's intake.
+        /// How long a request occupies its port's intake.
         intake_per_request: Figure<Duration>,
-        /// For how long each cache line of a request occupies it, on top.
+        /// Additional time per cache line of a request.
         intake_per_line: Figure<Duration>,
-        /// From a request's intake until its address is looked up.
+        /// Time from a request's intake until its address lookup.
         request_latency: Figure<Duration>,
-        /// Least interval between lookups of the lines of one request.
+        /// Minimum interval between lookups of a request's lines.
         line_interval: Figure<Duration>,
-        /// What merging a partial line of a write takes before it goes on as a line; the partial lines of one write
-        /// wait for each other.
+        /// Time to merge a partial line of a write; partial lines of one write wait for each other.
         partial_line: Figure<Duration>,
-        /// What a request waits that finds another of the same line under way.
+        /// Delay of a request while another one to the same line is in progress.
         same_line_wait: Figure<Duration>,
-        /// From a read's data being there until its completion can go on the wire.
+        /// Time from the arrival of a read's data until its completion can be sent.
         completion_latency: Figure<Duration>,
-        /// In which order reads are answered.
+        /// Order in which reads are answered.
         completion_order: Figure<CompletionOrder>,
-        /// How answers are cut into completions.
+        /// How responses are split into completions.
         completion_split: CompletionSplit,
-        /// Lines of devices' writes that a stack of 16 lanes has under way at once, from a request's arrival until a cache or memory
-        /// has taken them; as many as credits allow if not given.
+        /// Maximum cache lines of device writes in flight per stack of 16 lanes, from a request's arrival until a cache or the home's
+        /// memory has accepted the line; limited by credits only if not given.
         stack_writes: Option<Figure<Count>>,
-        /// From a posted write being globally ordered until its receive buffer is free.
+        /// Time from the global ordering of a posted write until its receive buffer is free.
         posted_release_latency: Figure<Duration>,
-        /// *Quirk*: wire bytes that a write with a 4 DW header (address of 64 bits) takes beyond the header's own 4; none
-        /// unless given.
+        /// *Quirk*: additional wire bytes of a write with a 4 DW header (64-bit address), beyond the header's own 4;
+        /// zero if not given.
         long_header_penalty: Option<Figure<Bytes>>,
-        /// From a core's access leaving its socket's mesh or ring until its TLP can go on the wire.
+        /// Time from a core's access leaving its socket's mesh or ring until its TLP can be sent.
         outbound_latency: Figure<Duration>,
-        /// From a core's combined line being granted a place in the port until the core knows, and its buffer is free.
+        /// Time from granting a core's combined line an entry in the port until the core knows and its buffer is
+        /// free.
         outbound_accept: Figure<Duration>,
-        /// The same for an uncached store, for which the core's next store to a device waits.
+        /// The same for an uncached store; the core's next store to a device waits for it.
         uncached_accept: Figure<Duration>,
-        /// Posted writes of cores that a port has places for, until they have left on the wire.
+        /// Entries of a port for posted writes of cores, until these have been sent.
         posted_places: Figure<Count>,
-        /// From a core's completion arriving until the core has the data.
+        /// Time from the arrival of a core's completion until the core has the data.
         inbound_completion_latency: Figure<Duration>,
-        /// Whether root ports have access control services; none if not given.
+        /// Whether root ports have access control services; false if not given.
         access_control: Option<Figure<bool>>,
-        /// Whether a request for what is below the port by which it came goes back there, as it must where a switch's access
-        /// control sends it up; it is refused if not given.
+        /// Whether a request for a device below the port from which it came is sent back there, as required if a
+        /// switch's access control redirects it; rejected if not given.
         reflects_peers: Option<Figure<bool>>,
-        /// Most bytes of the reads into which the root complex cuts a device's read from another one (bytes); it goes on as it is if
-        /// not given, or 0.
+        /// Maximum size of the reads into which the root complex splits a device's read of a peer (bytes); not split
+        /// if 0 or not given.
         peer_read: Option<Figure<Bytes>>,
-        /// Such reads under way at once; 32 if not given (assumed: as many as a device's that knows no extended tags).
+        /// Maximum outstanding reads of this kind; 32 if not given (assumed: like a device without extended tags).
         peer_reads: Option<Figure<Count>>,
-        /// From a TLP of a device for another one being looked up until it can go on the wire there; as `outbound_latency` if not given.
+        /// Time from the lookup of a TLP for a peer until it can be sent there; as `outbound_latency` if not given.
         peer_latency: Option<Figure<Duration>>,
-        /// Most bytes of the writes into which the root complex cuts a device's write to another one (bytes); it goes on as it is if
-        /// not given, or 0.
+        /// Maximum size of the writes into which the root complex splits a device's write to a peer (bytes); not
+        /// split if 0 or not given.
         peer_write: Option<Figure<Bytes>>,
-        /// Least interval between two writes to peers, each of such a piece; none if not given.
+        /// Minimum interval between such writes; zero if not given.
         peer_write_interval: Option<Figure<Duration>>,
-        /// How long ports wait for the completion of a core's access; 50 ms unless given (PCIe Base Specification 6.0,
-        /// 7.5.3.16: 50 us to 50 ms where the registers leave it to the port).
+        /// Completion timeout of ports for core accesses; 50 ms if not given (PCIe Base Specification 6.0, 7.5.3.16:
+        /// 50 us to 50 ms by default).
         completion_timeout: Option<Figure<Duration>>,
     }
     check |root: &RootComplex, check: &mut Check<'_>| {
@@ -178,7 +178,7 @@ record! {
 }
 
 record! {
-    /// Receive buffer space that a port advertises: headers, and payload in units of 16 bytes.
+    /// Advertised receive buffer space: headers, and payload in units of 16 bytes.
     pub struct Credits {
         /// Posted request headers.
         ph: Figure<u32>,
@@ -196,35 +196,35 @@ record! {
 }
 
 record! {
-    /// A root port with the slot behind it, as firmware set it up.
+    /// A root port and its slot, as configured by firmware.
     pub struct RootPort {
-        /// The socket that the port belongs to, counted from 0.
+        /// The port's socket, counted from 0.
         socket: Figure<u32>,
-        /// Slots like this one, each with a port of its own: the first is called as this table, the others `NAME.1` and so on;
-        /// one if not given.
+        /// Number of identical slots, each with its own port: the first has this table's name, the others `NAME.1`
+        /// and so on; 1 if not given.
         slots: Option<Figure<Count>>,
-        /// The port's highest generation.
+        /// The port's maximum generation.
         generation: Figure<LinkGeneration>,
-        /// The port's lanes.
+        /// The port's number of lanes.
         width: Figure<LinkWidth>,
         /// Max_Payload_Size (bytes).
         mps_bytes: Figure<PayloadLimit>,
-        /// Max_Read_Request_Size to which functions in the slot are set (bytes).
+        /// Max_Read_Request_Size of functions in the slot (bytes).
         mrrs_bytes: Figure<PayloadLimit>,
         /// Read completion boundary (bytes).
         rcb_bytes: Figure<CompletionBoundary>,
-        /// Buffer space that the port advertises.
+        /// Receive buffer space that the port advertises.
         credits: Credits,
-        /// From the last symbol of a TLP leaving one end to the other end having it.
+        /// Time from the last symbol of a TLP leaving one end until the other end has it.
         link_latency: Figure<Duration>,
-        /// For how long a TLP waits for others to be acknowledged with it.
+        /// How long a TLP's acknowledgement waits for others.
         ack_delay: Figure<Duration>,
-        /// For how long freed buffer space waits for more before it is advertised.
+        /// How long freed buffer space waits for more before it is advertised.
         credit_update_delay: Figure<Duration>,
-        /// TLPs that each end may keep for replay.
+        /// Capacity of the replay buffer of each end, in TLPs.
         replay_tlps: Figure<Count>,
-        /// From the link's going into recovery until it carries TLPs again; 10 us unless given (assumed: some
-        /// microseconds to lock on training sequences again; the specification limits each step to milliseconds, PCIe Base
+        /// Time from the link entering recovery until it carries TLPs again; 10 us if not given (assumed: some
+        /// microseconds to lock on training sequences; the specification limits each step to milliseconds, PCIe Base
         /// Specification 6.0, 4.2.7.4).
         retrain_time: Option<Figure<Duration>>,
     }
@@ -232,14 +232,14 @@ record! {
 }
 
 impl RootPort {
-    /// Slots of this kind.
+    /// Number of slots of this kind.
     pub fn count(&self) -> u32 {
         self.slots.as_ref().map_or(1, |slots| slots.value.get())
     }
 }
 
 impl Credits {
-    /// Complains of credits that flow control of `generation` cannot express: scaled flow control came with 16 GT/s
+    /// Reports credits that the flow control of `generation` cannot express: scaled flow control requires 16 GT/s
     /// (PCIe Base Specification 6.0, 3.4.2).
     pub(crate) fn check_expressible(&self, generation: u32, check: &mut Check<'_>) {
         let (headers, data) = if generation >= 4 { (2032, 32_752) } else { (127, 2047) };
@@ -263,8 +263,8 @@ impl Credits {
 }
 
 impl Credits {
-    /// Complains of credits with which a link could carry nothing: there must be room for one TLP of the largest payload (PCIe Base
-    /// Specification 6.0, 2.6.1).
+    /// Reports credits with which the link could not carry anything: there must be room for one TLP of maximum
+    /// payload (PCIe Base Specification 6.0, 2.6.1).
     pub(crate) fn check_room(&self, payload: PayloadLimit, check: &mut Check<'_>) {
         let (credits, least) = (self, payload.get() / 16);
         let check = &mut check.at("credits");
@@ -299,7 +299,7 @@ fn check_port(port: &RootPort, check: &mut Check<'_>) {
 }
 
 impl RootComplex {
-    /// Wire bytes that a write with a 4 DW header takes beyond the header's own.
+    /// Additional wire bytes of a write with a 4 DW header.
     pub fn long_header_bytes(&self) -> u64 {
         self.long_header_penalty.as_ref().map_or(0, |penalty| penalty.value.get())
     }

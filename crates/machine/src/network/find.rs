@@ -1,4 +1,4 @@
-//! Finding what a scenario's cables and captures name, and whether that fits together.
+//! Resolves the ports in a scenario's cables and captures, and checks them.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::placed::Placed;
 use crate::traffic::{GeneratorEntry, SinkEntry, SourceEntry};
 use units::BitRate;
 
-/// What is at the far ends of a network.
+/// Stations of a network.
 #[derive(Clone, Copy)]
 pub(crate) struct Stations<'a> {
     /// Hosts, with their devices.
@@ -22,7 +22,7 @@ pub(crate) struct Stations<'a> {
     pub generators: &'a [GeneratorEntry],
 }
 
-/// Finds ports by what the scenario calls them.
+/// Resolves ports by their names in the scenario.
 struct Finder<'a> {
     stations: Stations<'a>,
     switches: &'a [SwitchEntry],
@@ -30,7 +30,7 @@ struct Finder<'a> {
 }
 
 impl NetworkSetup {
-    /// Finds what the entries name.
+    /// Resolves the entries.
     pub(crate) fn find(
         stations: Stations<'_>,
         switches: &[SwitchEntry],
@@ -93,7 +93,7 @@ impl NetworkSetup {
     }
 }
 
-/// The port that `name` names, as a cable's end does: `a`, `a:1`, `s:3`.
+/// The port `name`, in the syntax of a cable's end: `a`, `a:1`, `s:3`.
 pub(crate) fn port(
     stations: Stations<'_>,
     switches: &[SwitchEntry],
@@ -102,10 +102,10 @@ pub(crate) fn port(
     Finder { stations, switches, used: Vec::new() }.port(name)
 }
 
-// A diagnostic is large, and made once before the program ends.
+// Diagnostics are large, but occur only once before the program exits.
 #[allow(clippy::result_large_err)]
 impl Finder<'_> {
-    /// A port for the end of a cable, which must be free.
+    /// A port for the end of a cable; it must be free.
     fn end(&mut self, end: &Placed<String>) -> Result<PortSetup, Box<Diagnostic>> {
         let mut port = self.port(end)?;
         if let PortSetup::Switch(switch, number) = &mut port
@@ -183,7 +183,7 @@ impl Finder<'_> {
 
     fn number(&self, end: &Placed<String>, text: &str) -> Result<u8, Box<Diagnostic>> {
         let wrong =
-            || Diagnostic::new(&end.place, format!("`{text}` is no port")).help("a number, as in `a:0`");
+            || Diagnostic::new(&end.place, format!("`{text}` is not a port")).help("a number, as in `a:0`");
         text.parse().map_err(|_| wrong().into())
     }
 
@@ -201,7 +201,7 @@ impl Finder<'_> {
             .collect()
     }
 
-    /// The speed of a cable between two ports: no port runs faster than it can, and a cable makes none faster.
+    /// The speed of a cable between two ports, limited by both ports.
     fn cable_rate(&self, ends: [PortSetup; 2], entry: &CableEntry) -> Result<BitRate, Box<Diagnostic>> {
         let (slower, end) = if self.rate(ends[1]) < self.rate(ends[0]) { (ends[1], 1) } else { (ends[0], 0) };
         let (most, end) = (self.rate(slower), &entry.ends[end]);
@@ -228,7 +228,7 @@ impl Finder<'_> {
         Ok(rate)
     }
 
-    /// Complains of sources and sinks that no cable leads to.
+    /// Reports sources and sinks without a cable.
     fn check_testers(&self, wrong: &mut Vec<Diagnostic>) {
         let used: BTreeSet<_> = self.used.iter().collect();
         let Stations { sources, sinks, generators, .. } = self.stations;

@@ -1,4 +1,4 @@
-//! What a scenario says of the network between its hosts: cables, switches, captures.
+//! The network between a scenario's hosts: cables, switches, captures.
 
 mod find;
 
@@ -10,24 +10,24 @@ use units::{BitRate, Bytes, Duration};
 record! {
     /// A cable between two ports.
     pub struct CableEntry {
-        /// What the scenario calls it, where something else names it.
+        /// Name, if something else refers to it.
         name: Option<Placed<String>>,
-        /// The ports: `a` for the first Ethernet port of host `a`, `a:1` for its second, `s:3` for port 3 of switch `s`,
-        /// `s` for its next free one, `t` for traffic source, sink or generator `t`.
+        /// The ports: `a` for the first Ethernet port of host `a`, `a:1` for its second, `s:3` for port 3 of switch
+        /// `s`, `s` for its next free one, `t` for traffic source, sink or generator `t`.
         ends: Vec<Placed<String>>,
-        /// Its speed, which no port at its ends must be slower than; if not given, that of the slower end.
+        /// Speed, at most that of both ports; that of the slower port if not given.
         rate: Option<Placed<BitRate>>,
-        /// From one end to the other, transceivers included; 20 ns (about 4 m) if not given.
+        /// Delay from one end to the other, transceivers included; 20 ns (about 4 m) if not given.
         propagation: Option<Duration>,
-        /// Share of frames that are lost; 0 if not given.
+        /// Share of frames lost; 0 if not given.
         loss: Option<f64>,
-        /// Share of frames in which a bit is flipped; 0 if not given.
+        /// Share of frames with a flipped bit; 0 if not given.
         corruption: Option<f64>,
         /// Share of frames that arrive twice; 0 if not given.
         duplication: Option<f64>,
-        /// Share of frames that are held back, so that later ones pass; 0 if not given.
+        /// Share of frames that are delayed, so that later ones overtake them; 0 if not given.
         reordering: Option<f64>,
-        /// For how long such frames are held back at most; 100 µs if not given.
+        /// Maximum delay of such frames; 100 µs if not given.
         longest_delay: Option<Duration>,
     }
     check |cable: &CableEntry, check: &mut Check<'_>| {
@@ -41,7 +41,7 @@ record! {
         ];
         for (name, share) in shares {
             let share = share.unwrap_or(0.0);
-            check.require((0.0..=1.0).contains(&share), name, format!("{share} is no share"), "from 0 to 1");
+            check.require((0.0..=1.0).contains(&share), name, format!("{share} is not a share"), "from 0 to 1");
         }
         let given: Vec<_> = shares.into_iter().filter_map(|(name, share)| Some((name, share?))).collect();
         let sum: f64 = given.iter().map(|(_, share)| share).sum();
@@ -61,21 +61,20 @@ record! {
 record! {
     /// An Ethernet switch.
     pub struct SwitchEntry {
-        /// What the scenario calls it.
+        /// Name.
         name: Placed<String>,
-        /// Its ports, 255 at most; as many as cables lead to it if not given.
+        /// Number of ports, up to 255; as many as cables if not given.
         ports: Option<u32>,
         /// Speed of its ports; 100 Gbit/s if not given.
         rate: Option<BitRate>,
-        /// From a frame's last bit in to its first bit out, when nothing is in its way; 300 ns if not given.
+        /// Latency from a frame's last bit in to its first bit out, without contention; 300 ns if not given.
         latency: Option<Duration>,
-        /// Bytes that may wait at a port; 384 KiB if not given.
+        /// Maximum bytes queued at a port; 384 KiB if not given.
         queue: Option<Bytes>,
-        /// Bytes that wait at a port from which on frames are marked as having met congestion, if their senders use ECN;
-        /// none is marked if not given.
+        /// Queue length in bytes from which frames are marked (ECN), if their senders use ECN; never if not given.
         mark: Option<Bytes>,
-        /// Groups of ports that are one channel each to whoever is at their other ends (IEEE 802.3ad): `[[0, 1]]`. A flow's
-        /// hash chooses the port that its frames take.
+        /// Groups of ports that form a channel (IEEE 802.3ad): `[[0, 1]]`. A flow's hash selects the port for its
+        /// frames.
         lag: Option<Placed<Several<Vec<u32>>>>,
     }
     check |switch: &SwitchEntry, check: &mut Check<'_>| {
@@ -85,7 +84,7 @@ record! {
         check.require(short, "latency", "no switch takes as long", "1 s at most");
         let queue = switch.queue.unwrap_or(QUEUE).get();
         let holds = (LEAST_QUEUE..=u32::MAX.into()).contains(&queue);
-        let message = format!("{queue} B are no queue: a frame of usual size must fit, and 32 bits count");
+        let message = format!("a queue of {queue} B is not possible: it must hold a frame of usual size, and fit into 32 bits");
         check.require(holds, "queue", message, format!("{LEAST_QUEUE} B to 4 GiB"));
         let ports: Vec<u32> = switch.lag.iter().flat_map(|lag| lag.value.iter().flatten().copied()).collect();
         let least = ports.iter().max().map_or(0, |&port| u64::from(port) + 1);
@@ -99,17 +98,17 @@ record! {
     }
 }
 
-/// Bytes that may wait at a switch's port if its entry does not say so.
+/// Default queue of a switch's port.
 pub(crate) const QUEUE: Bytes = Bytes::kib(384);
-/// A frame of the usual size with its check sequence (bytes).
+/// A frame of the usual size including check sequence (bytes).
 const LEAST_QUEUE: u64 = 1518;
-/// Most ports of a switch: a number of 8 bits names one.
+/// Maximum number of ports of a switch: port numbers have 8 bits.
 const MOST_PORTS: u8 = 255;
 
 record! {
-    /// A capture of what passes a port.
+    /// A capture of the frames at a port.
     pub struct CaptureEntry {
-        /// The port, as a cable's end is called.
+        /// The port, in the syntax of a cable's end.
         port: Placed<String>,
         /// The pcapng file to write. Captures of several ports may share one.
         file: Placed<String>,
@@ -131,32 +130,32 @@ pub enum PortSetup {
     Generator(usize),
 }
 
-/// A cable with its ends found.
+/// A cable with its ends resolved.
 #[derive(Debug, Clone)]
 pub struct CableSetup {
     /// Its ends.
     pub ends: [PortSetup; 2],
     /// Its speed.
     pub rate: BitRate,
-    /// What the scenario says of it.
+    /// Its entry in the scenario.
     pub entry: CableEntry,
 }
 
 /// The network of a scenario.
 #[derive(Debug, Clone, Default)]
 pub struct NetworkSetup {
-    /// Switches, and how many ports each has.
+    /// Switches with their number of ports.
     pub switches: Vec<(SwitchEntry, u8)>,
     /// Cables.
     pub cables: Vec<CableSetup>,
-    /// Ports at which frames are captured, what the scenario calls each, and its file.
+    /// Captured ports, with their names in the scenario and their files.
     pub captures: Vec<(PortSetup, String, Placed<String>)>,
-    /// What captures say of where they come from.
+    /// Comment of the capture files.
     pub comment: String,
 }
 
 impl NetworkSetup {
-    /// What is at the other end of a port's cable; `None` if it has none.
+    /// The port at the other end of a port's cable; `None` without a cable.
     pub fn other_end(&self, port: PortSetup) -> Option<PortSetup> {
         self.cables.iter().find_map(|cable| match cable.ends {
             [one, other] if one == port => Some(other),

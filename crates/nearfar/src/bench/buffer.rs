@@ -1,4 +1,4 @@
-//! The host's buffer: where its chunks lie, and how the card addresses them.
+//! The host's buffer: physical addresses of its chunks, and the bus addresses that the card uses.
 
 use std::ops::Range;
 
@@ -14,26 +14,26 @@ use wire::pcie::Bdf;
 /// The buffer of one run.
 #[derive(Clone, Debug)]
 pub struct Buffer {
-    /// Where the chunks lie.
+    /// Physical addresses of the chunks.
     pub chunks: [HostPhysical; CHUNKS],
-    /// How the card addresses them.
+    /// Bus addresses of the chunks.
     pub addresses: [Iova; CHUNKS],
-    /// Where the page tables lie, if there are any.
+    /// Physical range of the page tables, if there are any.
     pub tables: Range<u64>,
 }
 
 /// Bytes of the whole buffer.
 const LENGTH: u64 = CHUNK_BYTES * CHUNKS as u64;
-/// The least contiguous memory in which it finds place clear of page tables and of what else a run puts there.
+/// Least contiguous memory that holds the buffer beside page tables and other data of a run.
 pub const LEAST_MEMORY: Bytes = Bytes::new((LENGTH + FRAMES_FROM).next_multiple_of(LENGTH) * 2);
 /// First I/O virtual address of the buffer. Linux allocates below 4 GiB from the top down.
 pub const FIRST_IOVA: Iova = Iova::new(0xfa00_0000);
-/// Levels of the tables: they translate 48 bits.
+/// Levels of the page tables: 48 address bits.
 const LEVELS: u8 = 4;
 
 impl Buffer {
-    /// A buffer in the second half of the last of `ranges` that has room for it, where a machine that has run for a
-    /// while has free chunks; `None` if none has.
+    /// Places a buffer in the second half of the last of `ranges` with enough room, where a machine that has been
+    /// running for a while has free chunks. `None` if none has room.
     pub fn place(ranges: &[MemoryRange]) -> Option<Self> {
         let range = ranges.iter().rfind(|range| range.size >= LEAST_MEMORY)?;
         let place = range.base.get() + range.size.get() / 8 * 5 - LENGTH;
@@ -42,12 +42,12 @@ impl Buffer {
         Some(Self::of(chunks))
     }
 
-    /// The buffer behind this one.
+    /// The buffer that follows this one.
     pub fn behind(&self) -> Self {
         Self::of(self.chunks.map(|chunk| chunk + LENGTH))
     }
 
-    /// A buffer that is addressed as it lies in memory.
+    /// A buffer whose bus addresses equal its physical addresses.
     fn of(chunks: [HostPhysical; CHUNKS]) -> Self {
         Self { chunks, addresses: chunks.map(|chunk| Iova::new(chunk.get())), tables: 0..0 }
     }
@@ -58,10 +58,11 @@ impl Buffer {
     }
 }
 
-/// Maps the buffer of each card from `first` on in a domain of its own and switches the IOMMU of `node` on, if there is one.
+/// Maps the buffer of each card, starting with `first`, in a domain of its own, and turns on the IOMMU of `node`, if
+/// there is one.
 ///
 /// # Errors
-/// If memory has no room for the tables.
+/// If memory has no room for the page tables.
 pub fn map(
     fabric: &mut Fabric,
     host: HostId,
@@ -74,7 +75,7 @@ pub fn map(
     let host = fabric.host_mut(host);
     let Some(iommu) = host.iommus.get_mut(node.index()) else { return Ok(()) };
     let memory = host.memory.bytes_mut();
-    let mut frames = Frames { next: ranges[0].base + FRAMES_FROM };
+    let mut frames = TableFrames { next: ranges[0].base + FRAMES_FROM };
     let contexts = ContextTables::new(memory, &mut frames)?;
     for (domain, (card, buffer)) in (1..).map(DomainId).zip(cards) {
         let table = PageTable::new(memory, &mut frames, LEVELS, iommu.features())?;
@@ -99,15 +100,15 @@ pub fn map(
     Ok(())
 }
 
-/// Where page tables begin in a node's memory: clear of everything else that a run puts there.
+/// Start of the page tables in a node's memory, clear of all other data of a run.
 const FRAMES_FROM: u64 = 64 << 20;
 
-/// Hands out frames one after the other.
-struct Frames {
+/// Hands out consecutive frames.
+struct TableFrames {
     next: HostPhysical,
 }
 
-impl FrameAllocator for Frames {
+impl FrameAllocator for TableFrames {
     fn allocate_frame(&mut self) -> Option<HostPhysical> {
         let frame = self.next;
         self.next = frame.checked_add(4096)?;

@@ -1,14 +1,12 @@
-//! Bringing the caches into the state that a test asks for.
+//! Prepares the cache state that a test asks for.
 //!
-//! As pcie-bench's helper and firmware do it (section 4.2 of the paper): the
-//! helper runs on a socket of its own choosing, thrashes that socket's cache
-//! before every test, and warms the window by writing it; the firmware can warm
-//! or thrash by writing through its command interface. What earlier tests left
-//! in the cache of a socket that is not thrashed, [`super::lingering`] tells.
+//! Follows pcie-bench's helper and firmware (section 4.2 of the paper). The helper runs on a chosen socket, thrashes
+//! that socket's cache before every test, and warms the window by writing it. The firmware can warm or thrash by
+//! writing through its command interface. What earlier tests left in the cache of another socket is modelled in
+//! [`super::lingering`].
 //!
-//! Most of it is the same for many runs of a machine: [`Beginning`] tells for
-//! which. It is done once for them ([`Bench::caches`]), and each run goes on
-//! from there with what its own test writes.
+//! Most of the preparation is the same for many runs of a machine; [`Beginning`] identifies these. It is done once
+//! for them ([`Bench::caches`]), and each run adds what its own test writes.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -24,42 +22,42 @@ use super::{Bench, BenchError, Writes};
 use crate::topology::memory_params;
 use machine::IommuMode;
 
-/// What the state in which a run finds the caches depends on, for one machine: runs with the same find the same.
+/// Identifies the initial cache state on a machine. Runs with equal values find the same state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Beginning {
     cache: Cache,
-    /// The window in bytes, if it is what was warmed.
+    /// Window (bytes), if it was warmed.
     window: u64,
-    /// A hash of the lines that earlier runs left: they are too many to be kept for every run.
+    /// Hash of the lines left by earlier runs, which are too many to keep for every run.
     lingering: u64,
 }
 
-/// How the caches of a machine get into their state.
+/// Parameters of the preparation on a machine.
 pub(super) struct Preparation {
-    /// Where the buffer's chunks lie.
+    /// The buffer.
     pub buffer: Buffer,
-    /// A core of the socket on which the helper runs.
+    /// A core of the helper's socket.
     pub helper: CoreId,
     /// The socket of the card.
     pub device: NodeId,
-    /// Bytes of the last-level cache that device writes can allocate in.
+    /// Bytes of the last-level cache available to device writes.
     pub device_ways: u64,
-    /// Largest cache, in bytes: what was written before that many bytes has been evicted again.
+    /// Largest cache (bytes): data written before the last so many bytes has been evicted.
     pub llc: u64,
-    /// Bits of the command interface's addresses that reach the bus, if they bear on the buffer's.
+    /// Address bits of the command interface that reach the bus, if they affect the buffer's addresses.
     pub command_reach: u64,
-    /// Seed of what is written in random order.
+    /// Seed for writes in random order.
     pub seed: Seed,
 }
 
-/// How many times the lines that the ways for device writes hold bring them into their steady state.
+/// Device writes that reach a steady state, in multiples of the lines that their ways hold.
 const SETTLING_TIMES: u64 = 4;
 
 impl Bench {
-    /// What the state in which `run` finds the caches depends on.
+    /// Identifies the initial cache state of `run`.
     ///
     /// # Errors
-    /// If the run makes no sense on the machine.
+    /// If the run is invalid on this machine.
     pub fn beginning(&self, before: &[Run], run: &Run) -> Result<Beginning, BenchError> {
         let window =
             if matches!(run.cache, Cache::HostWarm | Cache::DeviceWarm) { run.window.get() } else { 0 };
@@ -70,10 +68,10 @@ impl Bench {
         Ok(Beginning { cache: run.cache, window, lingering: lingering.finish() })
     }
 
-    /// The state in which `run` finds the caches after the runs `before`, but for what its own test writes.
+    /// The cache state before `run`, after the runs `before`, without what its own test writes.
     ///
     /// # Errors
-    /// If the run makes no sense on the machine.
+    /// If the run is invalid on this machine.
     pub fn caches(&self, before: &[Run], run: &Run) -> Result<CacheState, BenchError> {
         let preparation = self.preparation()?;
         let seed = preparation.seed.component("replacement").u64();
@@ -83,7 +81,7 @@ impl Bench {
         Ok(memory.into_cache_state())
     }
 
-    /// How this machine's caches get into their state.
+    /// Parameters of the preparation on this machine.
     pub(super) fn preparation(&self) -> Result<Preparation, BenchError> {
         self.check_sockets()?;
         let host = &self.machine.host;
@@ -98,7 +96,7 @@ impl Bench {
             device_ways: llc.size.value.get() / u64::from(llc.ways.value.get())
                 * u64::from(llc.ddio_ways.value),
             llc: llc.size.value.get(),
-            // I/O virtual addresses lie below 4 GiB, whatever they stand for.
+            // IOVAs are below 4 GiB, whatever they map to.
             command_reach: if self.iommu == IommuMode::Off { reach } else { u64::MAX },
             seed: Seed::new(self.seed).part("caches"),
         })
@@ -106,24 +104,24 @@ impl Bench {
 }
 
 impl Preparation {
-    /// Brings empty caches into the state in which `run` finds them after the runs `before`.
+    /// Brings empty caches into the state before `run`, after the runs `before`.
     fn begin(&self, memory: &mut MemorySystem, before: &[Run], run: &Run) {
         let window = run.window.get();
         for line in self.lingering(before) {
             memory.touch(Agent::Device(self.device), line, true);
         }
         match run.cache {
-            // A thrashed cache holds nothing of the buffer: as good as empty.
+            // A thrashed cache holds nothing of the buffer, so it is equivalent to an empty one.
             Cache::Cold => {}
             Cache::HostWarm => {
-                // Only the end of a window larger than the cache can stay in it.
+                // Of a window larger than the cache, only the end can stay in it.
                 let from = window.saturating_sub(self.llc + self.llc / 8);
                 for offset in (from..window).step_by(LINE as usize) {
                     memory.touch(Agent::Core(self.helper), self.buffer.at(offset), true);
                 }
             }
             Cache::DeviceWarm => {
-                // Twice over the window; the second time finds what the first has left.
+                // Two passes: the second one finds what the first has left.
                 for _ in 0..2 {
                     for offset in (0..window).step_by(LINE as usize) {
                         memory.touch(Agent::Device(self.device), self.command_target(offset), true);
@@ -141,8 +139,8 @@ impl Preparation {
         }
     }
 
-    /// Goes on from the state that [`Bench::caches`] gave to the one in which `run` is steady: what its accesses leave is there,
-    /// and the page tables of `buffer` have been walked since it was mapped.
+    /// Continues from the state of [`Bench::caches`] to the steady state of `run`, which includes what its own
+    /// accesses leave, and the walked page tables of `buffer`.
     pub(super) fn settle(&self, memory: &mut MemorySystem, buffer: &Buffer, run: &Run, seed: u64) {
         if run.test.writes() || memory.keeps_device_reads(self.device) {
             self.fill(memory, run, seed);
@@ -152,17 +150,17 @@ impl Preparation {
         }
     }
 
-    /// Where a write of the command interface lands.
+    /// Address that a write through the command interface reaches.
     pub(super) fn command_target(&self, offset: u64) -> HostPhysical {
         HostPhysical::new(self.buffer.at(offset).get() & self.command_reach)
     }
 
-    /// Lines that bring the ways for device writes into their steady state.
+    /// Number of lines that bring the ways for device writes into a steady state.
     pub(super) fn settling_lines(&self) -> u64 {
         SETTLING_TIMES * self.device_ways / LINE
     }
 
-    /// Lets a test whose accesses allocate run without time until the cache is as full of its lines as it gets.
+    /// Runs an allocating test without timing until the cache holds as many of its lines as it will.
     fn fill(&self, memory: &mut MemorySystem, run: &Run, seed: u64) {
         let (transfer, window) = (run.transfer.get(), run.window.get());
         let writes =

@@ -1,4 +1,4 @@
-//! What tests of this module run.
+//! Examples for the tests of this module.
 
 use ::machine::{Doc, IommuMode, Library, Machine, Part, Sockets};
 use results::pciebench::{Cache, Pattern, Run, Test};
@@ -6,7 +6,7 @@ use units::Bytes;
 
 use super::Bench;
 
-/// A T430 with an NFP-6000, behind the IOMMU with pages of 4 KiB.
+/// A T430 with an NFP-6000, with the IOMMU on and 4 KiB pages.
 pub fn bench() -> Bench {
     let library = Library::built_in();
     Bench {
@@ -18,7 +18,7 @@ pub fn bench() -> Bench {
     }
 }
 
-/// Transfers of 64 B at random places of a window that the host has warmed.
+/// 64 B transfers at random offsets of a host-warm window.
 pub fn run(test: Test, window: Bytes) -> Run {
     Run {
         test,

@@ -1,7 +1,7 @@
-//! For how long a run is simulated.
+//! How long a run is simulated.
 //!
-//! The card is told to do as much as may be needed. A look at its journal while it works tells how much that is, and the
-//! simulation ends there: what has been simulated by then is not simulated again.
+//! The card is told to do as much as may be needed. During the run, its journal shows how much is really needed, and
+//! the simulation stops there. So nothing is simulated twice.
 
 use std::cell::RefCell;
 
@@ -14,47 +14,47 @@ use units::Duration;
 use super::steady::{Steady, latency_half_width};
 use super::{Bench, Effort};
 
-/// How long a run is simulated.
+/// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// As long as its estimate needs to be steady, for the latency or the bandwidth.
+    /// Until the estimate of latency or bandwidth is steady.
     Steady,
-    /// So many samples or transactions.
+    /// A fixed number of samples or transactions.
     Exactly(Effort),
 }
 
-/// Transactions of a bandwidth test before the first look.
+/// Transactions of a bandwidth test before the first check.
 const SHORT: u64 = 4_000;
-/// Relative half-width of the 95 % confidence interval of a bandwidth or a mean latency that is steady.
+/// Relative half-width of the 95 % confidence interval of a bandwidth or mean latency that counts as steady.
 const STEADY: f64 = 0.004;
-/// Most samples of a latency test: a mean of which half the samples miss is steady with fewer.
+/// Most samples of a latency test. A mean over samples of which half are misses is steady with fewer.
 const MOST_SAMPLES: u64 = 24_000;
-/// Most transactions and most bytes after which the pace of a machine that stops now and then is told: long enough for
-/// its waking up to be forgotten, over before it stops.
+/// Transactions and bytes from which the undisturbed pace of a machine with long pauses is estimated: long enough for
+/// its wake-up not to matter, and over before the next pause.
 const UNDISTURBED: (u64, u64) = (4_000, 2 << 20);
-/// For how many periods of the controller that stops it such a machine is watched awake. A transition takes two or three
-/// periods beside, so that a dozen pass.
+/// Periods of the power controller for which such a machine is observed awake. A transition takes two or three
+/// periods in addition, so about a dozen pass.
 const AWAKE_PERIODS: u64 = 5;
 
-/// What the card is told to do, and what decides how much of it is simulated.
+/// What the card is told to do, and how much of it is simulated.
 pub(super) struct Plan {
-    /// What the card is told.
+    /// Effort told to the card.
     pub told: Effort,
     look: Look,
 }
 
-/// What is looked for in the journal while the card works.
+/// What to check in the journal during the run.
 enum Look {
-    /// Nothing: all is simulated.
+    /// Nothing: simulate everything.
     Never,
     /// Whether the estimate is steady after so many samples or transactions.
     WhetherSteady(u64),
-    /// After so many transactions, how many more take so long.
+    /// After so many transactions, how many more fit into a time.
     AtThePace(u64, Duration),
 }
 
 impl Bench {
-    /// Whether the machine stops for milliseconds now and then.
+    /// Whether the machine occasionally pauses for milliseconds.
     pub fn stops(&self) -> bool {
         self.controller_period().is_some()
     }
@@ -64,11 +64,11 @@ impl Bench {
         Some(power.controller.as_ref()?.period.value)
     }
 
-    /// A plan for `run`.
+    /// The plan for `run`.
     ///
-    /// A machine that stops for milliseconds has to be watched for as long, whatever its length: reads are stopped
-    /// seldom, writes often. A bandwidth test runs for a number of the controller's periods, stops not counted, however
-    /// long its transactions take.
+    /// A machine that pauses for milliseconds has to be observed accordingly, whatever the requested length: reads
+    /// are paused rarely, writes often. A bandwidth test runs for a fixed number of the controller's periods, not
+    /// counting pauses, however long its transactions take.
     pub(super) fn plan(&self, run: &Run, length: Length) -> Plan {
         let usual = Effort::default();
         if let Some(period) = self.controller_period() {
@@ -97,7 +97,7 @@ impl Bench {
 }
 
 impl Plan {
-    /// Lets `simulation` run for as long as the card's `journal` shows to be needed.
+    /// Runs `simulation` for as long as the card's `journal` shows to be needed.
     pub(super) fn watch(&self, simulation: &Simulation<Fabric>, journal: &RefCell<Journal>, run: &Run) {
         let until = |enough: u64| {
             simulation.run_while(|_| {
@@ -114,7 +114,7 @@ impl Plan {
         until(enough);
     }
 
-    /// Samples or transactions that suffice, by what the first ones show.
+    /// Samples or transactions needed, judging by the first ones.
     fn enough(&self, journal: &Journal, run: &Run) -> u64 {
         let steady = || Steady::of(journal);
         match self.look {
@@ -128,7 +128,7 @@ impl Plan {
                 if missing <= 1.0 {
                     return first;
                 }
-                // The interval narrows with the square root of the samples; a tenth more, as it was only estimated.
+                // The interval shrinks with the square root of the samples. Add a tenth, as it is only an estimate.
                 ((first as f64 * 1.1 * missing.powi(2)) as u64).clamp(first, MOST_SAMPLES)
             }
             Look::WhetherSteady(first) => match steady().is_some_and(|steady| steady.half_width <= STEADY) {
@@ -145,11 +145,11 @@ mod tests {
     use crate::bench::example;
     use units::Bytes;
 
-    /// A run that is looked at and goes on is the longer run from its beginning.
+    /// A run that is checked and continues equals the longer run.
     #[test]
     fn a_run_that_goes_on_is_one_run() {
         let bench = example::bench();
-        // Every other sample misses the IOTLB: not steady at the first look.
+        // Every other sample misses the IOTLB, so the first check finds it not steady.
         let run = example::run(Test::LatDmaRd, Bytes::mib(1));
         let first = bench.run(&run, Effort::default()).unwrap();
         assert!(first.half_width > STEADY);

@@ -1,9 +1,9 @@
-//! What earlier tests left in the cache of the card's socket.
+//! Lines that earlier tests left in the cache of the card's socket.
 //!
-//! The helper thrashes the socket that it runs on. On another socket, lines that the card wrote stay until the card
-//! writes enough others, which takes a test with a large window, or until the helper writes them and so takes them away.
-//! Measured with remote memory (s0-s1-s1), a cold window of 8 KiB is found in the cache since the test before wrote it,
-//! and all cold windows after it find those 8 KiB, until the first thrashing by the card.
+//! The helper thrashes its own socket only. On another socket, lines written by the card stay until the card writes
+//! enough others, which takes a test with a large window, or until the helper takes them away by writing them.
+//! Measured with remote memory (s0-s1-s1): a cold window of 8 KiB is found in the cache because the previous test
+//! wrote it, and all later cold windows find those 8 KiB, until the card thrashes the cache.
 
 use devices::dma_engine::Addresses;
 use hardware::memory::LINE;
@@ -14,17 +14,17 @@ use units::HostPhysical;
 use super::Writes;
 use super::caches::Preparation;
 
-/// Lines found while going back in time, newest first.
-struct Found {
+/// Lines found so far, searching backwards in time, newest first.
+struct WrittenLines {
     lines: Vec<HostPhysical>,
     seen: FxHashSet<HostPhysical>,
-    /// As many as the ways for device writes hold.
+    /// Most lines: the capacity of the ways for device writes.
     most: usize,
-    /// The helper has since written so many bytes of the buffer: those lines went to its own cache.
+    /// Bytes of the buffer written by the helper since, whose lines moved to its own cache.
     taken: u64,
 }
 
-impl Found {
+impl WrittenLines {
     fn is_full(&self) -> bool {
         self.lines.len() >= self.most
     }
@@ -38,10 +38,10 @@ impl Found {
 }
 
 impl Preparation {
-    /// The lines that the runs `before` left in the ways for device writes, the oldest first.
+    /// Lines that the runs `before` left in the ways for device writes, oldest first.
     pub(super) fn lingering(&self, before: &[Run]) -> Vec<HostPhysical> {
         let most = (self.device_ways / LINE) as usize;
-        let mut found = Found { lines: Vec::new(), seen: FxHashSet::default(), most, taken: 0 };
+        let mut found = WrittenLines { lines: Vec::new(), seen: FxHashSet::default(), most, taken: 0 };
         for run in before.iter().rev() {
             if found.is_full() {
                 break;
@@ -57,7 +57,7 @@ impl Preparation {
                         self.command_line(line * LINE, &mut found);
                     }
                 }
-                // Other lines have taken their place.
+                // Other lines have replaced them.
                 Cache::DeviceThrash => break,
             }
         }
@@ -65,9 +65,8 @@ impl Preparation {
         found.lines
     }
 
-    /// The lines that a test wrote: its whole window, if it is as small as the ways for device writes, or what it wrote
-    /// last.
-    fn written_by(&self, run: &Run, found: &mut Found) {
+    /// Lines that a test wrote: its whole window if it fits the ways for device writes, or else the last writes.
+    fn written_by(&self, run: &Run, found: &mut WrittenLines) {
         let (transfer, window) = (run.transfer.get(), run.window.get());
         let units = window.div_ceil((transfer + run.host_offset).next_multiple_of(LINE));
         let random =
@@ -88,9 +87,9 @@ impl Preparation {
         }
     }
 
-    fn command_line(&self, offset: u64, found: &mut Found) {
+    fn command_line(&self, offset: u64, found: &mut WrittenLines) {
         let line = self.command_target(offset);
-        // What commands reach may be other memory than the helper's window.
+        // Commands may reach other memory than the helper's window.
         found.add(line, (line == self.buffer.at(offset)).then_some(offset));
     }
 }
@@ -108,7 +107,7 @@ mod tests {
         Run { test, pattern, cache, host_offset: 0, device_offset: 0, window, transfer }
     }
 
-    /// What one test writes, a cold one after it finds, unless somebody thrashes the card's socket in between.
+    /// A cold test finds what the previous test wrote, unless the card's socket was thrashed in between.
     #[test]
     fn a_cold_window_is_found_where_the_helper_is_elsewhere() {
         let library = Library::built_in();
@@ -131,7 +130,7 @@ mod tests {
         assert_eq!(median(beside, &[wrote]), median(beside, &[]));
         let thrashed = run(Test::LatDmaRd, Cache::DeviceThrash, Bytes::kib(8));
         assert_eq!(median(elsewhere, &[wrote, thrashed]), cold);
-        // The helper's writes take the window away, and other large writes take its place.
+        // The helper's writes take the window away; other large writes replace it.
         let warmed = run(Test::LatDmaRd, Cache::HostWarm, Bytes::kib(8));
         assert_eq!(median(elsewhere, &[wrote, warmed]), cold);
         let large = run(Test::BwDmaWr, Cache::Cold, Bytes::mib(64));

@@ -36,18 +36,18 @@ pub use length::Length;
 use start::{BAR0, CardPlace, FIRST_SLOT, REGISTER_INTERVAL, Setup, start};
 use steady::Steady;
 
-/// A machine with a card, and what is where.
+/// A machine with a card, and its configuration.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// The host, as its file describes it.
+    /// Host.
     pub machine: Machine,
-    /// The card with the DMA engine.
+    /// Card with the DMA engine.
     pub card: Part,
     /// Sockets of the card's slot, the buffer and the helper program.
     pub sockets: Sockets,
-    /// Whether the IOMMU translates, and with pages of which size.
+    /// IOMMU mode and page size.
     pub iommu: IommuMode,
-    /// Seed of everything random.
+    /// Random seed.
     pub seed: u64,
 }
 
@@ -61,7 +61,7 @@ pub struct Effort {
 }
 
 impl Default for Effort {
-    /// Enough for a median within a tick, a 99.9th percentile and a bandwidth within half a percent.
+    /// Enough for a median within a tick, a 99.9th percentile, and a bandwidth within half a percent.
     fn default() -> Self {
         Self { samples: 2_000, transactions: 12_000 }
     }
@@ -70,68 +70,68 @@ impl Default for Effort {
 /// Why a run cannot be simulated.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// Nobody waits for the result any more.
+    /// The run was cancelled.
     #[error("the run was given up: nobody waits for it any more")]
     Unwanted,
-    /// The machine cannot be put together.
+    /// The machine cannot be assembled.
     #[error(transparent)]
     Topology(#[from] TopologyError),
     /// The machine has no such socket.
     #[error("`{machine}` has no socket {socket}; it has {count}, numbered from 0")]
     NoSocket {
-        /// The machine's name.
+        /// Machine name.
         machine: String,
-        /// The socket asked for.
+        /// Requested socket.
         socket: u32,
-        /// Sockets that there are.
+        /// Number of sockets.
         count: u32,
     },
     /// The machine has no slot at the card's socket.
     #[error("`{machine}` has no slot at socket {socket}")]
     NoSlot {
-        /// The machine's name.
+        /// Machine name.
         machine: String,
-        /// The socket asked for.
+        /// Requested socket.
         socket: u32,
     },
-    /// The machine has no IOMMU that could be on.
+    /// The machine has no IOMMU to turn on.
     #[error("`{0}` has no IOMMU: add a table `host.iommu` to its file or run without")]
     NoIommu(String),
-    /// pcie-bench could not do this.
+    /// Not possible with pcie-bench.
     #[error("{0}")]
     Impossible(String),
     /// The page tables do not fit into memory.
     #[error("the buffer cannot be mapped: {0}")]
     Mapping(String),
-    /// No node's memory has room for the buffer.
+    /// No memory range is large enough for the buffer.
     #[error(
         "socket {socket} of `{machine}` has no {least} of memory in one piece for the buffer: raise host.dram.size"
     )]
     NoRoom {
-        /// The machine's name.
+        /// Machine name.
         machine: String,
-        /// The socket asked for.
+        /// Requested socket.
         socket: u32,
-        /// What the buffer takes.
+        /// Size of the buffer.
         least: Bytes,
     },
-    /// Transfers failed: the run says nothing about the machine's speed.
+    /// Transfers failed, so the run says nothing about speed.
     #[error("{failed} reads ended in an error and {corrupt} brought other bytes than had been written")]
     Faulty {
-        /// Reads that were completed with an error, or not at all.
+        /// Reads completed with an error, or not at all.
         failed: u64,
-        /// Reads that brought wrong bytes.
+        /// Reads that returned wrong bytes.
         corrupt: u64,
     },
-    /// Reads waited longer for their data than the card does.
+    /// Reads timed out in the card.
     #[error(
         "{timed_out} reads timed out: no completion within the card's completion timeout of {timeout}; some time in the \
          machine's or the card's file is too long, or the card's `completion_timeout` too short"
     )]
     TimedOut {
-        /// Reads that were given up.
+        /// Reads timed out.
         timed_out: u64,
-        /// How long the card waits.
+        /// The card's timeout.
         timeout: Duration,
     },
     /// The test never ended.
@@ -142,20 +142,20 @@ pub enum BenchError {
     Nothing(String),
 }
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// The row as pcie-bench writes it.
     pub row: Row,
-    /// The distribution of latencies; empty for a bandwidth test.
+    /// Distribution of latencies; empty for a bandwidth test.
     pub distribution: Cdf,
-    /// Half-width of the 95 % confidence interval of the bandwidth or of the mean latency, relative.
+    /// Relative half-width of the 95 % confidence interval of the bandwidth or mean latency.
     pub half_width: f64,
-    /// TLPs that the link carried.
+    /// TLPs on the link.
     pub tlps: u64,
-    /// Events that the simulation took.
+    /// Simulation events.
     pub events: u64,
-    /// What was counted from the test's start to its end.
+    /// Counters from the test's start to its end.
     pub window: Window,
 }
 
@@ -166,7 +166,7 @@ impl Outcome {
     }
 }
 
-/// What a simulation had to do.
+/// Work of a simulation.
 struct Work {
     tlps: u64,
     events: u64,
@@ -174,22 +174,22 @@ struct Work {
     window: Window,
 }
 
-/// Bus, device and function of the card: the first behind its root port.
+/// Address of the card: the first function behind its root port.
 const CARD: Bdf = Bdf::new(1, 0, 0);
-/// Clock in whose cycles pcie-bench's NFP firmware counts.
+/// Clock in which pcie-bench's NFP firmware counts cycles.
 const CARD_CLOCK: Frequency = Frequency::mhz(1_200);
 
 impl Bench {
     /// Simulates `run`.
     ///
     /// # Errors
-    /// If the machine cannot be put together or the run makes no sense on it.
+    /// If the machine cannot be assembled, or the run is invalid on it.
     pub fn run(&self, run: &Run, effort: Effort) -> Result<Outcome, BenchError> {
         self.run_after(&[], run, effort)
     }
 
-    /// Simulates `run` after the runs `before`, oldest first: where the helper's socket is not the card's, nothing
-    /// thrashes the cache that the card's writes went to.
+    /// Simulates `run` after the runs `before`, oldest first. If helper and card are on different sockets, nothing
+    /// thrashes the cache that the card writes to.
     ///
     /// # Errors
     /// As [`Bench::run`].
@@ -197,7 +197,7 @@ impl Bench {
         self.run_for(before, run, Length::Exactly(effort))
     }
 
-    /// As [`Bench::run_after`], as long as `length` says.
+    /// As [`Bench::run_after`], for a given length.
     ///
     /// # Errors
     /// As [`Bench::run`].
@@ -206,8 +206,8 @@ impl Bench {
         self.run_from(&self.caches(before, run)?, run, length)
     }
 
-    /// Simulates `run` from the state of the caches that [`Bench::caches`] gave for it, or for a run that finds them in
-    /// the same state ([`Bench::beginning`]).
+    /// Simulates `run` from a cache state of [`Bench::caches`], for this run or one with the same initial state
+    /// ([`Bench::beginning`]).
     ///
     /// # Errors
     /// As [`Bench::run`].
@@ -215,14 +215,14 @@ impl Bench {
         self.simulate(caches, run, length, None)?.ok_or_else(|| BenchError::Nothing(run.to_string()))
     }
 
-    /// Whether what ran before a run bears on it.
+    /// Whether earlier runs affect a run.
     pub fn remembers(&self) -> bool {
         self.sockets.warming != self.sockets.device
     }
 
-    /// Simulates `run` while `recorder` records what passes the card's link, from the start of the test on.
+    /// Simulates `run` while `recorder` records the card's link from the start of the test.
     ///
-    /// Ends early, without an outcome, when the recorder is full.
+    /// Stops early, without an outcome, when the recorder is full.
     ///
     /// # Errors
     /// As [`Bench::run`].
@@ -305,7 +305,7 @@ impl Bench {
         self.outcome(run, &journal, work).map(Some)
     }
 
-    /// A buffer of consecutive chunks in the memory asked for.
+    /// A buffer of consecutive chunks in the requested memory.
     fn free_buffer(&self) -> Result<Buffer, BenchError> {
         let ranges = memory_ranges(&self.machine.host, self.sockets.memory);
         Buffer::place(&ranges).ok_or_else(|| BenchError::NoRoom {
@@ -315,7 +315,7 @@ impl Bench {
         })
     }
 
-    /// The name of the card's slot.
+    /// Name of the card's slot.
     fn slot(&self) -> Result<String, BenchError> {
         let socket = self.sockets.device;
         machine::slot_of(&self.machine, socket)
@@ -345,7 +345,7 @@ impl Bench {
             IommuMode::Pages4k => PageSize::Size4KiB,
             IommuMode::Superpages => PageSize::Size1GiB,
         };
-        // The kernel allocates page tables at the IOMMU's socket, if there is memory.
+        // The kernel allocates page tables at the IOMMU's socket, if that has memory.
         let host_file = &self.machine.host;
         let tables = memory_ranges(host_file, u32::from(node.0).min(host_file.memory_nodes() - 1));
         buffer::map(fabric, host, node, &tables, first, cards, largest)
@@ -373,12 +373,12 @@ impl Bench {
             let total = cycles(ended.since(journal.started));
             let row = LatencyRow::from_samples(*run, &mut samples, total, CARD_CLOCK).ok_or_else(nothing)?;
             let distribution = Cdf::from_histogram(counts, CARD_CLOCK);
-            // A single sample has no interval.
+            // A single sample has no confidence interval.
             let half_width = steady::latency_half_width(&journal).unwrap_or(f64::INFINITY);
             return Ok(Outcome { row: Row::Latency(row), distribution, half_width, tlps, events, window });
         }
         let steady = Steady::of(&journal).ok_or_else(nothing)?;
-        // pcie-bench counts a test that reads and writes by direction.
+        // pcie-bench counts each direction of a test that reads and writes.
         let directions = if run.test == Test::BwDmaRw { 2 } else { 1 };
         let transactions = steady.transactions / directions;
         let row = BandwidthRow::from_cycles(*run, cycles(steady.time), CARD_CLOCK, transactions);
@@ -393,12 +393,12 @@ impl Bench {
     }
 }
 
-/// Translations by which the IOTLB has reached its steady state: several times its entries.
+/// Translations that bring the IOTLB into a steady state: several times its entries.
 const SETTLING_TRANSLATIONS: u64 = 1024;
-/// Time between two of them: longer than any walk, so that none waits for another.
+/// Interval between them: longer than any walk, so that none waits for another.
 const SETTLING_INTERVAL: Duration = Duration::from_us(2);
 
-/// Lets the IOTLB see the test's pages as often as it takes to fill it. Returns when that is done.
+/// Translates the test's pages until the IOTLB is full. Returns the end time.
 fn warm_translations(
     fabric: &mut Fabric,
     host: HostId,
@@ -417,7 +417,7 @@ fn warm_translations(
         let at = buffer.addresses[(offset / regs::CHUNK_BYTES) as usize] + offset % regs::CHUNK_BYTES;
         let (access, kind) = (iommu::Access::Read, iommu::AddressType::Untranslated);
         let translation = iommu.translate(now, CARD, at, access, kind, &mut host.memory);
-        // Where a lookup takes longer than that, those behind it would hold up the test.
+        // If a lookup takes longer than the interval, later ones would delay the test.
         now = (now + SETTLING_INTERVAL).max(translation.ready);
     }
     now

@@ -1,7 +1,7 @@
-//! A run beside a second card that keeps the socket's IOMMU busy.
+//! A run beside a second card that loads the socket's IOMMU.
 //!
-//! Two functions behind one IOMMU have domains and page tables of their own, but share the IOTLB, the walkers and the
-//! translation pipeline (section 7 of the paper).
+//! Two functions behind one IOMMU have separate domains and page tables, but share the IOTLB, the page walkers and
+//! the translation pipeline (section 7 of the paper).
 
 use engine::Simulation;
 use results::claims::Aggressor;
@@ -13,17 +13,17 @@ use super::*;
 use crate::counters::Window;
 use crate::topology::{NEIGHBOUR_BUS, add_neighbour};
 
-/// Bus, device and function of the second card.
+/// Address of the second card.
 const NEIGHBOUR: Bdf = Bdf::new(NEIGHBOUR_BUS, 0, 0);
-/// Where firmware puts the second card's BAR 0.
+/// BAR 0 of the second card.
 const NEIGHBOUR_BAR0: u64 = BAR0 + (1 << 20);
-/// First I/O virtual address of both buffers: domains do not see each other.
+/// First IOVA of both buffers; domains are independent.
 const FIRST_IOVA: Iova = Iova::new(0xf000_0000);
-/// How long the second card is at work before the run begins: many times its window's pages in accesses.
+/// How long the second card runs before the test starts: many times the accesses that touch its window's pages.
 const HEAD_START: Duration = Duration::from_us(100);
 
 impl Bench {
-    /// Simulates `run` while a second card of the same kind, behind the same IOMMU, does what `aggressor` says.
+    /// Simulates `run` while a second card of the same kind, behind the same IOMMU, performs `aggressor`.
     ///
     /// # Errors
     /// As [`Bench::run`].
@@ -44,7 +44,7 @@ impl Bench {
         let mut second_buffer = first_buffer.behind();
         let mut both = [(CARD, &mut first_buffer), (NEIGHBOUR, &mut second_buffer)];
         self.map(&mut fabric, host, node, FIRST_IOVA, &mut both)?;
-        // Nobody has walked the page tables yet: that is the second card's to do.
+        // The page tables have not been walked yet; the second card will do that.
         first_buffer.tables = 0..0;
         let address_seed = seed.component("addresses").u64();
         let preparation = self.preparation()?;
@@ -90,7 +90,7 @@ impl Bench {
     }
 }
 
-/// As many transactions as the card's counter holds: it works without end.
+/// As many transactions as the card can count, so that it runs forever.
 const ENDLESS: Effort = Effort { transactions: u32::MAX as u64, samples: u32::MAX as u64 };
 const SECOND_SLOT: CardPlace = CardPlace { card: NEIGHBOUR, bar0: NEIGHBOUR_BAR0, port: 1 };
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::bench::example;
 
-    /// A function with few pages loses bandwidth to one with many, and none to one with few.
+    /// A function with few pages loses bandwidth beside one with many, and none beside one with few.
     #[test]
     fn a_neighbour_with_many_pages_costs_bandwidth() {
         let bench = example::bench();

@@ -1,4 +1,4 @@
-//! Setting a card up as firmware, kernel and the benchmark's driver do, by registers.
+//! Configures a card through registers, as firmware, kernel and the benchmark's driver do.
 
 use engine::Simulation;
 use hardware::Fabric;
@@ -14,25 +14,25 @@ use wire::pcie::config::{ConfigSpace, pcie_cap};
 use super::buffer::Buffer;
 use super::{BenchError, CARD, Effort};
 
-/// Where firmware puts the card's BAR 0.
+/// BAR 0 of the card, as firmware assigns it.
 pub(super) const BAR0: u64 = 0xe000_0000;
-/// What firmware and kernel set in the card's configuration space.
+/// Settings in the card's configuration space.
 #[derive(Clone, Copy)]
 pub(super) struct Setup {
     /// Offset of the card's PCI Express capability.
     pub capability: u16,
-    /// Payload size in bytes.
+    /// Max payload size (bytes).
     pub payload: u32,
-    /// Largest read request in bytes.
+    /// Max read request size (bytes).
     pub read_request: u32,
     /// Whether the card may use 8-bit tags.
     pub extended_tags: bool,
-    /// Whether it may use 10-bit ones: it and the root port can deal with them.
+    /// Whether it may use 10-bit tags, which it and the root port support.
     pub ten_bit_tags: bool,
 }
 
 impl Setup {
-    /// The settings of `card` in a slot whose file says `port`, below root port `place.port`.
+    /// Settings of `card` in a slot described by `port`, below root port `place.port`.
     pub fn of(
         fabric: &Fabric,
         host: HostId,
@@ -48,7 +48,7 @@ impl Setup {
         let completer = capabilities(root, pcie_cap::DEVICE_CAPABILITIES_2);
         Self {
             capability: own.pcie_offset().unwrap_or(0),
-            // What both can deal with: the lowest three bits of the device capabilities are a power of two of 128 B.
+            // The smaller of both limits. The lowest three bits of Device Capabilities are log2 of the size in 128 B.
             payload: port
                 .mps_bytes
                 .value
@@ -64,24 +64,24 @@ impl Setup {
     }
 }
 
-/// Where a card is found: its address, its BAR 0 and the root port above it.
+/// Location of a card.
 #[derive(Clone, Copy)]
 pub(super) struct CardPlace {
     /// Its address.
     pub card: Bdf,
-    /// Where its BAR 0 is.
+    /// Address of its BAR 0.
     pub bar0: u64,
     /// The root port above it.
     pub port: u8,
 }
 
-/// The place of the card under test.
+/// Location of the card under test.
 pub(super) const FIRST_SLOT: CardPlace = CardPlace { card: CARD, bar0: BAR0, port: 0 };
 
-/// Time between two register writes of the driver.
+/// Interval between two register writes of the driver.
 pub(super) const REGISTER_INTERVAL: Duration = Duration::from_ns(20);
 
-/// Sets a card up as firmware, kernel and the benchmark's driver would, and starts the test.
+/// Configures a card as firmware, kernel and the benchmark's driver would, and starts the test.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn start(
     simulation: &Simulation<Fabric>,
@@ -94,7 +94,7 @@ pub(super) fn start(
     seed: u64,
 ) -> Result<(), BenchError> {
     let handle = simulation.handle();
-    // The driver runs where its card is.
+    // The driver runs on the card's socket.
     let core = simulation.with(|fabric, _| {
         let host = fabric.host_mut(host);
         host.add_window(HostPhysical::new(place.bar0), regs::BAR_BYTES, place.port);
@@ -117,14 +117,14 @@ pub(super) fn start(
                 host.mmio_write(&mut cx, core, at, &value.to_le_bytes())
             });
             debug_assert!(sent.is_ok(), "the BAR's window was added");
-            // One after the other: a write is posted, and the next may not be earlier.
+            // One at a time: the writes are posted and must not be reordered.
             handle.sleep(REGISTER_INTERVAL).await;
         }
     })?;
     Ok(())
 }
 
-/// Configuration writes: BAR 0, memory space and bus mastering, payload and read request sizes, tags.
+/// Configuration writes: BAR 0, memory decoding and bus mastering, payload and read request sizes, tags.
 fn configuration(place: CardPlace, setup: Setup) -> Vec<(u16, u32)> {
     const COMMAND: u16 = 0x04;
     const BASE_ADDRESS_0: u16 = 0x10;
@@ -148,7 +148,7 @@ fn configuration(place: CardPlace, setup: Setup) -> Vec<(u16, u32)> {
     writes
 }
 
-/// Register writes that describe the test and start it.
+/// Register writes that describe and start the test.
 fn registers(buffer: &Buffer, run: &Run, effort: Effort, seed: u64) -> Vec<(u64, u32)> {
     let test = match run.test {
         Test::LatCmdRd | Test::LatDmaRd => regs::Test::LatencyRead,

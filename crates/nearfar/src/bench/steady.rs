@@ -1,28 +1,29 @@
-//! Which part of a bandwidth test counts, and how well a test's batches determine its mean.
+//! The steady part of a bandwidth test, and confidence intervals by batches.
 
 use devices::dma_engine::Journal;
 use units::{Duration, Time};
 
-/// The card's batches are joined until there are fewer than twice as many: short ones depend on their neighbours.
+/// The card's batches are merged until fewer than twice as many are left, since short batches depend on their
+/// neighbours.
 const BATCHES: usize = 64;
 
-/// How many of `count` batches are joined to one.
+/// Number of batches to merge into one.
 fn joined(count: usize) -> usize {
     (count / BATCHES).max(1)
 }
 
-/// The part of a bandwidth test in which every batch takes about as long as the next.
+/// The part of a bandwidth test in which all batches take about the same time.
 pub(super) struct Steady {
-    /// Transactions in it.
+    /// Transactions in this part.
     pub transactions: u64,
-    /// How long they took.
+    /// Its duration.
     pub time: Duration,
-    /// Half-width of the 95 % confidence interval of a batch's time, relative.
+    /// Relative half-width of the 95 % confidence interval of a batch's time.
     pub half_width: f64,
 }
 
 impl Steady {
-    /// Leaves out the start, while the first requests fill an empty machine, and the end, while the last ones drain.
+    /// Excludes the start, while the first requests fill an empty machine, and the end, while the last ones drain.
     pub fn of(journal: &Journal) -> Option<Self> {
         let joined = joined(journal.batch_ends.len());
         let ends: Vec<Time> = journal.batch_ends.iter().skip(joined - 1).step_by(joined).copied().collect();
@@ -38,15 +39,15 @@ impl Steady {
     }
 }
 
-/// Half-width of the 95 % confidence interval of a latency test's mean, relative: by batches, as samples that follow one
-/// another are not independent. `None` with fewer than two batches.
+/// Relative half-width of the 95 % confidence interval of a latency test's mean. Computed from batches, since
+/// consecutive samples are not independent. `None` with fewer than two batches.
 pub(super) fn latency_half_width(journal: &Journal) -> Option<f64> {
     let sums = journal.batch_latencies.chunks_exact(joined(journal.batch_latencies.len()));
     let batches: Vec<f64> = sums.map(|sums| sums.iter().map(|sum| sum.as_ns_f64()).sum()).collect();
     relative_half_width(&batches)
 }
 
-/// Half-width of the 95 % confidence interval of the mean of batches, relative to it.
+/// Relative half-width of the 95 % confidence interval of the mean of batches.
 fn relative_half_width(batches: &[f64]) -> Option<f64> {
     let n = batches.len() as f64;
     let mean = batches.iter().sum::<f64>() / n;

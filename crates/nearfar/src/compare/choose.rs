@@ -1,36 +1,36 @@
-//! Which machine a directory was measured on, and how the card and its memory were placed.
+//! Chooses the machine, card and memory placement for a directory of measured results.
 //!
-//! The command line comes first, then the directory's name, then what the host said of itself. What contradicts the
-//! choice is told.
+//! The command line has priority, then the directory's name, then what the host reported about itself. Contradictions
+//! are reported.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use machine::{
-    Count, Diagnostics, Doc, Figure, IommuMode, Kind, Listed, Machine, Nearness, Part, Provenance, Sockets,
-    Wanted, find_card, find_joined, find_machine, find_relative, slot_of,
+    Count, Diagnostics, Doc, Figure, IommuMode, Kind, Listed, Machine, MeasuredNames, Nearness, Part,
+    Provenance, Sockets, find_card, find_joined, find_machine, find_relative, slot_of,
 };
 use results::pciebench::{self, HostFacts, Setup};
 
-use super::{Known, Options, apply};
+use super::{CompareOptions, MachineSource, apply};
 use crate::bench::Bench;
 
-/// A bench with what its choice rests on.
+/// A bench, and the reasons for its choice.
 #[derive(Debug)]
 pub struct Chosen {
     /// The bench.
     pub bench: Bench,
-    /// What the reader should know of the choice.
+    /// Notes for the reader on the choice.
     pub notes: Vec<String>,
     /// Whether figures of the machine were fitted to this very directory.
     pub seen: bool,
 }
 
-/// The bench that the directory at `path` was measured on, with the options' changes.
+/// The bench for the directory at `path`, with the options' changes.
 ///
 /// # Errors
-/// If its name says no machine and none is given, a file is wrong, or the machine lacks a socket, slot or IOMMU.
-pub fn choose(path: &Path, options: &Options) -> Result<Chosen, Diagnostics> {
+/// If neither its name nor the options give a machine, a file is wrong, or the machine lacks a socket, slot or IOMMU.
+pub fn choose(path: &Path, options: &CompareOptions) -> Result<Chosen, Diagnostics> {
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = resolved.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let mut notes = Vec::new();
@@ -103,13 +103,17 @@ pub(super) fn describe(bench: &Bench) -> String {
     format!("{}, s{device}-s{memory}-s{warming}, IOMMU {iommu}", bench.card.name)
 }
 
-/// The names of the machine that a directory is of.
-pub(crate) fn wanted(setup: &Setup) -> Wanted<'_> {
+/// The names of the machine that a directory was measured on.
+pub(crate) fn wanted(setup: &Setup) -> MeasuredNames<'_> {
     let cpu = setup.cpu.trim_start_matches("Xeon-");
-    Wanted { cpu, system: &setup.chassis, generation: &setup.generation }
+    MeasuredNames { cpu, system: &setup.chassis, generation: &setup.generation }
 }
 
-fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<Doc<Machine>, Diagnostics> {
+fn nearest(
+    setup: &Setup,
+    options: &CompareOptions,
+    notes: &mut Vec<String>,
+) -> Result<Doc<Machine>, Diagnostics> {
     let wanted = wanted(setup);
     let cpu = wanted.cpu;
     let relative = || -> Result<(Doc<Machine>, String), Diagnostics> {
@@ -118,9 +122,9 @@ fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<
         Ok((doc, name))
     };
     match &options.known {
-        Known::Own => {}
-        Known::File(doc) => return Ok((**doc).clone()),
-        Known::Relative => {
+        MachineSource::Own => {}
+        MachineSource::File(doc) => return Ok((**doc).clone()),
+        MachineSource::Relative => {
             let (doc, name) = relative()?;
             notes.push(format!(
                 "{name} stands in for the {cpu}, as asked{}",
@@ -128,7 +132,7 @@ fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<
             ));
             return Ok(doc);
         }
-        Known::DataSheet => {
+        MachineSource::DataSheet => {
             let ((mut doc, name), (own, _)) = (relative()?, find_machine(&options.library, wanted)?);
             let borrowed = borrowed(options, wanted, &doc)?;
             let laid = lay_what_is_public(&mut doc, &own)?;
@@ -156,8 +160,12 @@ fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<
     Ok(doc)
 }
 
-/// Which of a stand-in's figures it has from the very machine that it stands for, to be told after a comma.
-fn borrowed(options: &Options, wanted: Wanted<'_>, stand_in: &Doc<Machine>) -> Result<String, Diagnostics> {
+/// Figures of a stand-in that come from the machine that it stands for; a clause for a note.
+fn borrowed(
+    options: &CompareOptions,
+    wanted: MeasuredNames<'_>,
+    stand_in: &Doc<Machine>,
+) -> Result<String, Diagnostics> {
     let own = find_machine(&options.library, wanted)?.0.read()?.name;
     let from = format!("relative: {own}");
     let count = stand_in.list()?.iter().filter(|figure| figure.provenance.source.starts_with(&from)).count();
@@ -167,8 +175,8 @@ fn borrowed(options: &Options, wanted: Wanted<'_>, stand_in: &Doc<Machine>) -> R
     })
 }
 
-/// Lays those figures of `own` that nobody had to measure with a model over `doc`; gives how many. How many sockets there
-/// are and what joins them is told by the directory.
+/// Copies figures of `own` that are public, not measured through a model, into `doc`, and returns their number. The
+/// number of sockets and their interconnect are given by the directory.
 pub(crate) fn lay_what_is_public(doc: &mut Doc<Machine>, own: &Doc<Machine>) -> Result<usize, Diagnostics> {
     let known: BTreeSet<String> = doc.list()?.into_iter().map(|figure| figure.path).collect();
     let is_public = |figure: &Listed| {
@@ -183,23 +191,23 @@ pub(crate) fn lay_what_is_public(doc: &mut Doc<Machine>, own: &Doc<Machine>) -> 
     Ok(public.len())
 }
 
-/// Gives a machine that is known with fewer sockets as many as the directory's name speaks of: all sockets are alike,
-/// and what joins them is taken from the nearest relative that has it.
+/// Extends a machine with fewer sockets than the directory's name mentions: all sockets are alike, and the
+/// interconnect is taken from the nearest relative that has one.
 fn join(
     machine: &mut Machine,
     count: u32,
     setup: &Setup,
-    options: &Options,
+    options: &CompareOptions,
     notes: &mut Vec<String>,
 ) -> Result<(), Diagnostics> {
-    let relatives = !matches!(options.known, Known::Own);
+    let relatives = !matches!(options.known, MachineSource::Own);
     let known = machine.host.sockets.value.get();
     if count <= known {
         return Ok(());
     }
     let relative = find_joined(&options.library, wanted(setup), count, relatives)?;
     let Some((relative, count)) = relative.and_then(|found| Some((found, Count::new(count)?))) else {
-        // `check` says what is missing.
+        // `check` reports what is missing.
         return Ok(());
     };
     notes.push(format!(
@@ -222,7 +230,7 @@ fn join(
     Ok(())
 }
 
-/// Gives the machine the memory that the directory speaks of: it decides which memory the card's commands reach.
+/// Sets the memory size reported in the directory, which decides the memory that the card's commands reach.
 fn fit_memory(
     doc: &mut Doc<Machine>,
     sockets: u32,
@@ -239,10 +247,10 @@ fn fit_memory(
     Ok(())
 }
 
-/// Whether the machine has the sockets, a slot and the IOMMU that a bench asks for; `name` is what asks.
+/// Checks that the machine has the sockets, slot and IOMMU of a bench. `name` is the origin of the request.
 ///
 /// # Errors
-/// What it has not got.
+/// What it lacks.
 pub fn check(name: &str, bench: &Bench) -> Result<(), Diagnostics> {
     let Bench { machine, sockets: Sockets { device, memory, warming }, .. } = bench;
     let count = machine.host.sockets.value.get();
@@ -268,7 +276,7 @@ pub fn check(name: &str, bench: &Bench) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-/// What the host said of itself that does not fit the bench.
+/// Adds notes on what the host reported about itself that contradicts the bench.
 fn contradictions(bench: &Bench, facts: &HostFacts, notes: &mut Vec<String>) {
     let mode = match bench.iommu {
         IommuMode::Off => pciebench::IommuMode::Off,

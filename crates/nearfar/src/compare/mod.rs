@@ -1,4 +1,4 @@
-//! A directory of measured results against the same runs simulated.
+//! Compares a directory of measured results with the same runs simulated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,58 +20,58 @@ mod choose;
 pub use choose::{Chosen, check, choose};
 pub(crate) use choose::{lay_what_is_public, wanted};
 
-/// Changes to a file: dotted path and value, as `--set PATH=VALUE` gives them.
+/// Changes to a file: dotted path and value, as with `--set PATH=VALUE`.
 pub type Settings = Vec<(String, String)>;
 
-/// What is taken to be known of the machine that a directory was measured on.
+/// What is assumed to be known about the measured machine.
 #[derive(Clone, Debug, Default)]
-pub enum Known {
-    /// Its file, or its nearest relative's where it has none.
+pub enum MachineSource {
+    /// Its file, or its nearest relative's if it has none.
     #[default]
     Own,
-    /// What data sheets, standards and the machine itself say, as its file has it; the rest is its nearest relative's.
+    /// Data from data sheets, standards and the machine itself, as in its file; the rest from its nearest relative.
     DataSheet,
-    /// Nothing: its nearest relative's file stands for it.
+    /// Nothing: its nearest relative's file is used.
     Relative,
-    /// The machine of this file, whatever the directory's name says.
+    /// This file, whatever the directory's name says.
     File(Box<Doc<Machine>>),
 }
 
-/// What to compare with what.
+/// CompareOptions of a comparison.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Where machine and part files are found.
+pub struct CompareOptions {
+    /// Where to find machine and part files.
     pub library: Library,
-    /// The machine; chosen by the directory's name where not given.
+    /// The machine; chosen by the directory's name if `None`.
     pub machine: Option<String>,
-    /// What is taken to be known of a machine that the directory's name chooses.
-    pub known: Known,
-    /// The card; chosen by the directory's name where not given.
+    /// What is known about a machine chosen by the directory's name.
+    pub known: MachineSource,
+    /// The card; chosen by the directory's name if `None`.
     pub card: Option<String>,
-    /// The sockets; told by the directory's name where not given.
+    /// The sockets; from the directory's name if `None`.
     pub sockets: Option<Sockets>,
-    /// The IOMMU; told by the directory's name where not given.
+    /// The IOMMU; from the directory's name if `None`.
     pub iommu: Option<IommuMode>,
     /// Changes to the machine.
     pub set: Settings,
     /// Changes to the card.
     pub card_set: Settings,
-    /// Only files whose name contains this.
+    /// Only files whose name contains this text.
     pub files: Option<String>,
-    /// At most about so many rows of each family of files, spread over them; all if not given.
+    /// Approximate limit of rows per family of files, spread evenly; all if `None`.
     pub sample: Option<usize>,
-    /// Whether the targets are those of directories that no parameter has seen, whatever the machine's file says.
+    /// Apply the targets for directories that no parameter was fitted to, whatever the machine's file says.
     pub held_out: bool,
-    /// Seed of everything random.
+    /// Random seed.
     pub seed: u64,
 }
 
-impl Default for Options {
+impl Default for CompareOptions {
     fn default() -> Self {
         Self {
             library: Library::built_in(),
             machine: None,
-            known: Known::Own,
+            known: MachineSource::Own,
             card: None,
             sockets: None,
             iommu: None,
@@ -85,65 +85,65 @@ impl Default for Options {
     }
 }
 
-/// A directory compared.
+/// Result of comparing a directory.
 #[derive(Debug)]
 pub struct Comparison {
     /// The directory.
     pub path: PathBuf,
-    /// The machine that it was compared with.
+    /// The machine.
     pub machine: String,
-    /// Card, sockets and IOMMU that were simulated.
+    /// Simulated card, sockets and IOMMU.
     pub simulated: String,
-    /// What the card's link agreed on.
+    /// Negotiated state of the card's link.
     pub link: Option<LinkState>,
-    /// What the choice of the machine rests on, and what in the directory contradicts it.
+    /// Reasons for the choice of the machine, and contradictions in the directory.
     pub notes: Vec<String>,
-    /// Whether the directory was simulated: what differs comes of what was changed since, and no target holds it.
+    /// Whether the directory itself was simulated. Differences then result from later changes, and no target applies.
     pub is_simulated: bool,
-    /// Whether it is held to the targets of directories that no parameter has seen.
+    /// Whether the targets for unseen directories apply.
     pub held_out: bool,
-    /// What the directory's name says; `None` if it is of another form.
+    /// Contents of the directory's name; `None` if it has another format.
     pub setup: Option<Setup>,
-    /// Every row, in the order of the files.
+    /// All rows, in the order of the files.
     pub rows: Vec<CompareRow>,
-    /// For each row the artefact that leaves it out of the summary, and the known cause of its error.
+    /// For each row, the artefact that excludes it from the summary, and the known cause of its error.
     pub reasons: Vec<(Option<String>, Option<String>)>,
     /// Errors by family.
     pub summary: Summary,
-    /// Files that could not be read and rows that could not be simulated. The others were compared.
+    /// Unreadable files and rows that could not be simulated. All others were compared.
     pub problems: Vec<String>,
-    /// Distinct runs simulated.
+    /// Number of distinct runs simulated.
     pub runs: usize,
-    /// TLPs that they took.
+    /// TLPs simulated.
     pub tlps: u64,
 }
 
 /// Why a directory cannot be compared.
 #[derive(Debug, Error)]
 pub enum CompareError {
-    /// It cannot be read.
+    /// It is unreadable.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// There is no machine for it, or the machine's file is wrong.
     #[error(transparent)]
     Machine(#[from] Diagnostics),
-    /// None of its files is asked for.
+    /// No file matches the filter.
     #[error("no result file of {directory} has `{wanted}` in its name; there are {files}")]
     NoFile {
         /// The directory.
         directory: PathBuf,
-        /// What was asked for.
+        /// The filter.
         wanted: String,
-        /// What there is.
+        /// The existing files.
         files: String,
     },
 }
 
-/// Makes changes in a file that the command line's `option` asks for. Paths may be spelt as scenarios do, which say whose
-/// file they change.
+/// Applies changes from the command line's `option` to a file. Paths may be spelt as in scenarios, which also name
+/// the file.
 ///
 /// # Errors
-/// A path that is none.
+/// If a path does not exist.
 pub fn apply<T: machine::Kindred>(
     doc: &mut Doc<T>,
     option: &str,
@@ -155,11 +155,15 @@ pub fn apply<T: machine::Kindred>(
     settings.iter().try_for_each(|(path, value)| doc.set_by(option, None, &own(path), value))
 }
 
-/// Compares every row of the directory at `path`. Runs that occur several times are simulated once.
+/// Compares every row of the directory at `path`. Repeated runs are simulated once.
 ///
 /// # Errors
-/// If the directory cannot be read or no machine is known for it. A bad file is a problem in the result.
-pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Result<Comparison, CompareError> {
+/// If the directory is unreadable or no machine is known for it. A bad file is only a problem in the result.
+pub fn compare(
+    path: &Path,
+    options: &CompareOptions,
+    progress: &dyn Progress,
+) -> Result<Comparison, CompareError> {
     let (mut directory, bad) = read_directory_lenient(path)?;
     let mut problems: Vec<String> = bad.iter().map(ToString::to_string).collect();
     let sequence: Vec<(String, usize, Run)> =
@@ -181,7 +185,7 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
         directory.file(file).is_some()
             && sampled.as_ref().is_none_or(|rows| rows.contains(&(file.to_owned(), row)))
     };
-    // Where nothing before bears on a run, one simulation serves all rows that repeat it.
+    // If earlier runs do not matter, one simulation serves all rows that repeat it.
     let mut places: BTreeMap<(Run, usize), Vec<(&str, usize)>> = BTreeMap::new();
     for (index, (file, row, run)) in sequence.iter().enumerate() {
         if is_asked(file, *row) {
@@ -242,10 +246,10 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
     })
 }
 
-/// Files and numbers of about `most` rows of each family, spread over it without a period: rows follow each other in
-/// periods of sizes, windows and states of the cache.
+/// Files and row numbers of about `most` rows per family, spread without a period, since sizes, windows and cache
+/// states of the rows are periodic.
 fn sample(directory: &ResultDirectory, most: usize) -> BTreeSet<(String, usize)> {
-    /// The golden ratio's fraction, whose multiples fill an interval most evenly.
+    /// Fractional part of the golden ratio, whose multiples fill an interval most evenly.
     const STEP: f64 = 0.618_033_988_749_895;
     let mut families: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
     for file in &directory.files {
@@ -262,7 +266,7 @@ fn sample(directory: &ResultDirectory, most: usize) -> BTreeSet<(String, usize)>
     chosen
 }
 
-/// The latency rows of a directory, each measured and simulated, in ns.
+/// Latency rows of a directory in ns, each measured and simulated.
 fn latencies(
     directory: &ResultDirectory,
     simulated: &BTreeMap<(&str, usize), Row>,
@@ -281,7 +285,7 @@ fn latencies(
     all
 }
 
-/// The first file and row that a run stands in.
+/// File and row of the first occurrence of a run.
 fn place(directory: &ResultDirectory, run: &Run) -> String {
     let find = |file: &results::pciebench::ResultFile| file.rows().iter().position(|row| row.run() == run);
     let found = directory.files.iter().find_map(|file| find(file).map(|row| (&file.name, row + 1)));
@@ -290,7 +294,7 @@ fn place(directory: &ResultDirectory, run: &Run) -> String {
     })
 }
 
-/// The last part of a path.
+/// Last component of a path.
 fn short(path: &Path) -> String {
     path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }

@@ -1,4 +1,4 @@
-//! Where the cores' time went while programs ran: by task, and by part of program and kernel.
+//! CPU time while programs ran, by task and by part of program and kernel.
 
 use std::collections::BTreeMap;
 
@@ -9,49 +9,49 @@ use units::{Duration, Time};
 use super::run::Observer;
 use super::{Computer, Computers};
 
-/// What one account of a host has taken.
+/// CPU time of one account of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Account {
     /// The host's name in the scenario.
     pub host: String,
-    /// The tasks' name, [`INTERRUPTS`](Self::INTERRUPTS) or [`IDLE`](Self::IDLE).
+    /// Name of the tasks, or [`INTERRUPTS`](Self::INTERRUPTS) or [`IDLE`](Self::IDLE).
     pub name: String,
-    /// How many tasks of that name there were; 0 if it is none's.
+    /// Number of tasks with that name; 0 for other accounts.
     pub tasks: u64,
-    /// How often they were given a core that another task had had.
+    /// Context switches from another task to these.
     pub switches: u64,
-    /// How often they went to another core.
+    /// Migrations to another core.
     pub migrations: u64,
-    /// How long was accounted for.
+    /// Length of the accounted time.
     pub span: Duration,
     /// Packets that the host's NICs sent and received in that time, and their bytes.
     pub packets: (u64, u64),
-    /// Time by part: all parts by name in their order, and `idle` last.
+    /// Time by part: all parts in order, with `idle` last.
     pub parts: Vec<(&'static str, Duration)>,
 }
 
 impl Account {
-    /// Interrupts' handlers and deferred work outside of tasks.
+    /// Interrupt handlers and deferred work outside of tasks.
     pub const INTERRUPTS: &'static str = "(interrupts)";
-    /// Nobody.
+    /// Idle time.
     pub const IDLE: &'static str = "(idle)";
 
-    /// All of it.
+    /// Total time.
     pub fn total(&self) -> Duration {
         self.parts.iter().map(|(_, time)| *time).sum()
     }
 
-    /// A time as a share of one core's, in per cent.
+    /// A time as a percentage of one core.
     pub fn share_pct(&self, time: Duration) -> f64 {
         100.0 * time.as_ps() as f64 / self.span.as_ps().max(1) as f64
     }
 
-    /// A time for each packet, in nanoseconds; nothing where none passed.
+    /// Time per packet (ns); `None` without packets.
     pub fn ns_per_packet(&self, time: Duration) -> Option<f64> {
         (self.packets.0 > 0).then(|| time.as_ns_f64() / self.packets.0 as f64)
     }
 
-    /// A time for each byte of packets, in picoseconds; nothing where none passed.
+    /// Time per byte of packets (ps); `None` without packets.
     pub fn ps_per_byte(&self, time: Duration) -> Option<f64> {
         (self.packets.1 > 0).then(|| time.as_ps() as f64 / self.packets.1 as f64)
     }
@@ -80,7 +80,7 @@ pub(crate) fn part_name(part: Part) -> &'static str {
     }
 }
 
-/// What had been booked at one time.
+/// CPU time accounted up to a point in time.
 #[derive(Default)]
 struct Booked {
     at: Time,
@@ -94,7 +94,7 @@ impl Booked {
     fn of(host: &Computer, at: Time) -> Self {
         let cores = (0..host.kernel.face().cpus()).map(|core| host.kernel.core_times(CpuId(core))).collect();
         let mut packets = (0, 0);
-        // What passes a device above others passes these as well.
+        // Packets of a stacked device also pass its members; count them once.
         let is_above = |name: &str| host.teams.iter().any(|team| team.name == name);
         for device in host.kernel.net().devices().iter().filter(|device| !is_above(device.name())) {
             let counters = device.counters();
@@ -104,7 +104,7 @@ impl Booked {
         Self { at, tasks: host.kernel.task_times(), cores, packets }
     }
 
-    /// What the cores have taken after `before`: none more than has passed.
+    /// CPU time since `before`, and the length of that span; no core can exceed it.
     fn since(&self, before: &Self) -> (Times, Duration) {
         let passed = self.at.since(before.at);
         let (mut busy, mut idle) = (Times::default(), Duration::ZERO);
@@ -118,7 +118,7 @@ impl Booked {
     }
 }
 
-/// Books the cores' time from when programs start to when they have ended.
+/// Accounts CPU time from the start of the programs to their end.
 #[derive(Default)]
 pub struct Accounting {
     before: Vec<Booked>,
@@ -126,7 +126,7 @@ pub struct Accounting {
 }
 
 impl Accounting {
-    /// What was booked, host by host: tasks by name, interrupts, and idle time. Together they are the cores' time.
+    /// Accounts of each host: tasks by name, interrupts and idle time. They add up to the cores' total time.
     pub fn accounts(self) -> Vec<Account> {
         self.accounts
     }
@@ -168,7 +168,7 @@ impl Accounting {
     }
 }
 
-/// What was booked after `before`.
+/// Difference to an earlier reading.
 fn less(after: &Times, before: &Times) -> Times {
     let mut times = Times::default();
     for part in Part::ALL {

@@ -1,31 +1,31 @@
-//! What a link to a NIC carried while programs of the network talked, kind by kind, beside what the analytic model of
-//! pcie-bench's section 3 makes of the same frames.
+//! Traffic on the link to a NIC by kind, while network programs ran, beside the analytic model of pcie-bench's
+//! section 3 for the same frames.
 //!
-//! The model is told how the part and its driver batch their work, and how many frames of which mean size went each way. What
-//! only the simulation has stands in rows of its own: DLLPs, which the model takes out of the link's rate beforehand, beats
-//! that the root port's transmitter fills, answers to registers that the driver reads.
+//! The model gets the batch sizes of part and driver, and the number and mean size of frames in each direction. What
+//! only the simulation has is shown in rows of its own: DLLPs, for which the model reduces the link rate in advance,
+//! transmit beats filled by the root port, and completions of register reads.
 
 use analytic::{Link, Nic, Part, Traffic};
 use drivers::nic::NicDriverParams;
-use machine::HostSetup;
+use machine::{HostSetup, NicDriverEntry};
 use units::Bytes;
 use wire::nic::registers::counter;
 use workloads::{Report, Way};
 
-use super::packets::{Counted, Direction, other_path};
-use super::run::Done;
+use super::packets::{Direction, NicCounts};
+use super::run::FinishedProgram;
 
-/// Bytes of a message-signalled interrupt's data.
+/// Bytes of data of a message-signalled interrupt.
 const MSI: f64 = 4.0;
 
-/// One kind of what crosses the link, in bytes from the NIC and to it.
-struct Row {
+/// Traffic of one kind, in bytes from the NIC and to it.
+struct BudgetRow {
     kind: &'static str,
     simulated: [f64; 2],
     model: [f64; 2],
 }
 
-/// Differences of the counters of a run.
+/// Differences of the counters over a run.
 struct Carried {
     /// From the NIC and to it.
     directions: [Direction; 2],
@@ -34,7 +34,7 @@ struct Carried {
 }
 
 impl Carried {
-    fn between(before: &Counted, after: &Counted) -> Option<Self> {
+    fn between(before: &NicCounts, after: &NicCounts) -> Option<Self> {
         if after.nic.is_empty() || after.nic.len() != before.nic.len() {
             return None;
         }
@@ -51,15 +51,15 @@ impl Carried {
         (number, Bytes::new((self.nic[bytes] / number.max(1.0)).round() as u64))
     }
 
-    /// `by_core`: packets also go and come by stores and loads of the host's cores.
-    fn rows(&self, model: &Nic, link: &Link, by_core: bool) -> Vec<Row> {
+    /// `by_core`: packets are also moved by stores and loads of the host's cores.
+    fn rows(&self, model: &Nic, link: &Link, by_core: bool) -> Vec<BudgetRow> {
         let [up, down] = self.directions;
-        // Requests without data show what framing and header take.
+        // Requests without data show the size of framing and header.
         let header = if up.tlps[1] > 0.0 { up.bytes[1] / up.tlps[1] } else { 24.0 };
         let fetch_requests = self.nic[counter::FETCHES] * header;
         let written_back = self.nic[counter::WRITTEN_BACK] + self.nic[counter::WRITE_BACKS] * header;
         let interrupts = self.interrupts * (header + MSI);
-        // Descriptors come in completions like the others: by their share of the data.
+        // Completions with descriptors are like all others: estimate them by their share of the data.
         let fetched = self.nic[counter::FETCHED] * 16.0;
         let data = down.bytes[2] - 20.0 * down.tlps[2];
         let fetched = if data > 0.0 { down.bytes[2] * fetched / data } else { 0.0 };
@@ -99,23 +99,23 @@ impl Carried {
             ("interrupts", Part::Interrupts),
             (if by_core { "packets and registers, loaded" } else { "register reads" }, Part::Pointers),
         ];
-        let row = |(kind, part)| Row { kind, simulated: simulated(part), model: of_model(part) };
-        let mut rows: Vec<Row> = kinds.into_iter().map(row).collect();
-        rows.push(Row { kind: "DLLPs", simulated: [up.dllps, down.dllps], model: [0.0; 2] });
-        rows.push(Row { kind: "fill", simulated: [up.fill(), down.fill()], model: [0.0; 2] });
+        let row = |(kind, part)| BudgetRow { kind, simulated: simulated(part), model: of_model(part) };
+        let mut rows: Vec<BudgetRow> = kinds.into_iter().map(row).collect();
+        rows.push(BudgetRow { kind: "DLLPs", simulated: [up.dllps, down.dllps], model: [0.0; 2] });
+        rows.push(BudgetRow { kind: "fill", simulated: [up.fill(), down.fill()], model: [0.0; 2] });
         rows
     }
 }
 
-/// The report on the links of a host's NIC, if its NIC sent or received frames: as if it were a program, so that it is printed and
-/// written as what programs measured.
+/// Report on the links of a host's NIC, if it sent or received frames. It has the form of a program's report, so that
+/// it is printed and written alike.
 pub(super) fn report(
     host: &HostSetup,
     nic: &machine::Nic,
     link: &Link,
-    before: &Counted,
-    after: &Counted,
-) -> Option<Done> {
+    before: &NicCounts,
+    after: &NicCounts,
+) -> Option<FinishedProgram> {
     let carried = Carried::between(before, after)?;
     let frames = carried.nic[counter::TX_FRAMES] + carried.nic[counter::RX_FRAMES];
     if frames == 0.0 {
@@ -136,7 +136,7 @@ pub(super) fn report(
     report.add("frames sent", "", carried.nic[counter::TX_FRAMES]);
     report.add("frames received", "", carried.nic[counter::RX_FRAMES]);
     let mut totals = [[0.0; 2]; 2];
-    let path = other_path(host);
+    let path = host.nic_driver.as_ref().and_then(NicDriverEntry::other_path);
     let rows = carried.rows(&model, link, path.is_some());
     for (n, direction) in ["from the NIC", "to the NIC"].into_iter().enumerate() {
         let measured = Way { direction, is_model: false };
@@ -168,10 +168,10 @@ pub(super) fn report(
         carried.directions[0].tlps[1]
     ));
     let run = format!("link to {}", nic.name);
-    Some(Done::new(None, host.name.clone(), run, took, Ok(report)))
+    Some(FinishedProgram::new(None, host.name.clone(), run, took, Ok(report)))
 }
 
-/// What the model takes out of the links' rate beforehand, and what it does not know.
+/// Explains what the model subtracts from the link rate, and what it does not know.
 fn aside(link: &Link, links: usize) -> String {
     let raw = link.raw_rate().as_gbit_per_s_f64();
     let allowance = 100.0 * (1.0 - link.tlp_rate().as_gbit_per_s_f64() / raw);

@@ -1,10 +1,10 @@
-//! Cables between hosts' NTB adapters, and the services that lend devices over them.
+//! Cables between NTB adapters, and the services that lend devices through them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use ::kernel::Kernel;
-use drivers::ntb::{Adapter, NtbDriver};
+use drivers::ntb::{NtbAdapter, NtbDriver};
 use engine::Handle;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
@@ -22,12 +22,12 @@ use super::vms::Passed;
 use super::{ComputerError, Computers, kernel};
 use crate::topology;
 
-/// The first adapter of a host, by which it lends and borrows.
+/// The first adapter of a host, through which it lends and borrows.
 fn first(setup: &ComputerSetup, host: usize) -> Option<usize> {
     (0..setup.hosts[host].devices.len()).find(|&device| adapter(&setup.hosts[host], device).is_some())
 }
 
-/// Connects adapters as a scenario says.
+/// Connects adapters as in the scenario.
 pub(super) fn connect(
     fabric: &mut Fabric,
     setup: &ComputerSetup,
@@ -51,7 +51,7 @@ pub(super) fn connect(
             ClusterEnd::Switch(switch) => NtbCableEnd::Switch(switches[switch]),
         });
         let files = [file(&cable.ends[0]), file(&cable.ends[1])];
-        // A switch's port is as the adapter's at the other end; between two switches as any.
+        // A switch port behaves like the adapter at the other end; between two switches, like any adapter.
         let usual = files[0].or(files[1]).or(any)?;
         let files = files.map(|file| file.unwrap_or(usual));
         Some((ends, topology::ntb_cable_params(files, cable.lanes, cable.propagation)))
@@ -60,24 +60,24 @@ pub(super) fn connect(
     cables.into_iter().map(|(ends, params)| fabric.add_ntb_cable(ends, params)).collect()
 }
 
-/// A borrowing of a scenario.
+/// A `[[borrow]]` of a scenario.
 pub(super) struct Borrow {
-    /// The borrower, and which of its virtual machines.
+    /// The borrowing host, and its virtual machine if it is for one.
     pub by: usize,
     pub vm: Option<usize>,
-    /// Where that has it.
+    /// The slot of that virtual machine.
     slot: Rc<Cell<Option<u8>>>,
-    /// The lender, its number in the cluster, and what it lends.
+    /// Lender, its node number, and what it lends.
     lender: usize,
     node: u8,
     function: Passed,
-    /// What the scenario calls it.
+    /// Name in the scenario.
     name: String,
-    /// It begins before programs start.
+    /// Whether it starts before the programs.
     pub at_once: bool,
 }
 
-/// The borrowings of a scenario.
+/// All borrowings of a scenario.
 pub(super) fn borrows(setup: &ComputerSetup, devices: &[Vec<EndpointId>]) -> Vec<Borrow> {
     let borrows = setup.cluster.borrows.iter().map(|borrow| {
         let lender = borrow.lender;
@@ -95,18 +95,18 @@ pub(super) fn borrows(setup: &ComputerSetup, devices: &[Vec<EndpointId>]) -> Vec
     borrows.collect()
 }
 
-/// What of lending a host has.
+/// The lending part of a host.
 pub(super) struct Lending {
     lendable: Lendable,
-    /// What the host's own drivers have until it is borrowed, as its virtual machines use it.
+    /// Drivers of the host itself that use the functions until they are borrowed, through VFIO.
     used: Rc<RefCell<Vec<Passed>>>,
-    adapter: Rc<RefCell<Option<Rc<Adapter>>>>,
+    adapter: Rc<RefCell<Option<Rc<NtbAdapter>>>>,
     service: RefCell<Option<Rc<Service>>>,
     params: LendingParams,
 }
 
 impl Lending {
-    /// For a host with an adapter; with the drivers that its kernel needs, before all others and behind them.
+    /// For a host with an adapter. Also returns the drivers that its kernel needs before and after all others.
     pub fn new(
         setup: &ComputerSetup,
         number: usize,
@@ -126,7 +126,7 @@ impl Lending {
                 is_of(&lent) && !is_of(&of_vms.borrow())
             })
         }));
-        let adapter: Rc<RefCell<Option<Rc<Adapter>>>> = Rc::default();
+        let adapter: Rc<RefCell<Option<Rc<NtbAdapter>>>> = Rc::default();
         let found = Rc::clone(&adapter);
         let driver = NtbDriver::new(Rc::new(move |adapter| {
             found.borrow_mut().get_or_insert(adapter);
@@ -136,7 +136,7 @@ impl Lending {
         let params = LendingParams {
             window: host.dma_window.get(),
             translated: matches!(host.iommu, DmaMode::Strict | DmaMode::Lazy),
-            // What is wrong with its costs was told when they were read.
+            // Invalid costs were reported when they were read.
             forward: kernel::virt_costs(host).map_or(usual.forward, |costs| costs.forward),
             ..usual
         };
@@ -144,13 +144,13 @@ impl Lending {
         Some((lending, [Rc::new(lender), Rc::new(driver)]))
     }
 
-    /// Starts the host's service, whose kernel has booted.
+    /// Starts the service of a booted host.
     pub fn start(self: &Rc<Self>, kernel: &Rc<Kernel>) -> impl Future<Output = Result<(), Error>> + use<> {
         let adapter = self.adapter.borrow().clone();
         let started = adapter.map(|adapter| Service::start(kernel, adapter, &self.lendable, self.params));
         let me = Rc::clone(self);
         async move {
-            // An adapter that has no power, or is out of its slot, is none.
+            // Adapters without power, or out of their slots, do not count.
             if let Some(started) = started {
                 *me.service.borrow_mut() = Some(started.await?);
             }
@@ -159,18 +159,18 @@ impl Lending {
     }
 
     /// The adapter, once the kernel has found it.
-    pub fn adapter(&self) -> Option<Rc<Adapter>> {
+    pub fn adapter(&self) -> Option<Rc<NtbAdapter>> {
         self.adapter.borrow().clone()
     }
 
-    /// What the service has done, and what it holds.
+    /// Counters of the service.
     pub fn counters(&self) -> Option<Counters> {
         self.service.borrow().as_ref().map(|service| service.counters())
     }
 }
 
 impl Computers {
-    /// Lets hosts with NTB adapters lend and borrow, and borrows what a scenario's programs find from the beginning.
+    /// Starts the services of hosts with NTB adapters, and the borrowings that exist before the programs start.
     pub(super) fn start_lending(&self) -> Result<(), ComputerError> {
         for host in &self.hosts {
             if let Some(lending) = &host.lending {
@@ -185,7 +185,7 @@ impl Computers {
         self.borrow_at_once(|borrow| borrow.vm.is_none())
     }
 
-    /// Borrows what is there from the beginning, of those that are asked for.
+    /// Starts the initial borrowings selected by `is_asked`.
     pub(super) fn borrow_at_once(&self, is_asked: impl Fn(&Borrow) -> bool) -> Result<(), ComputerError> {
         let all = self.borrows.iter().enumerate();
         for (n, borrow) in all.filter(|(_, borrow)| borrow.at_once && is_asked(borrow)) {
@@ -199,7 +199,7 @@ impl Computers {
         Ok(())
     }
 
-    /// The borrower's service, and the function as the lender calls it.
+    /// The borrower's service, and the function's address at the lender.
     fn parties(&self, number: usize) -> Result<(Rc<Service>, u8, Bdf), Error> {
         let Borrow { by, node, function, .. } = self.borrows[number];
         let service = self.hosts[by].lending.as_ref().and_then(|own| own.service.borrow().clone());
@@ -207,13 +207,13 @@ impl Computers {
         Ok((service.ok_or(Error::NoDevice)?, node, *all.first().ok_or(Error::NoDevice)?))
     }
 
-    /// The virtual machine that has a borrowing, if it is one's.
+    /// The virtual machine of a borrowing, if it is for one.
     fn borrowing_vm(&self, number: usize) -> Option<Result<Rc<Vm>, Error>> {
         let Borrow { by, vm, .. } = &self.borrows[number];
         vm.map(|vm| self.hosts[*by].vms().get(vm).cloned().ok_or(Error::NoDevice))
     }
 
-    /// Takes what is to be lent from the lender's own driver, if that has it.
+    /// Unbinds the function from the lender's own driver, if bound.
     fn let_go(&self, number: usize) -> Async<'static, Result<(), Error>> {
         let Borrow { lender, function, .. } = self.borrows[number];
         let host = &self.hosts[lender];
@@ -235,7 +235,8 @@ impl Computers {
         })
     }
 
-    /// Lets a scenario's `number`th borrowing begin, at once; the future ends when a driver has had its chance, or a guest been told.
+    /// Starts the scenario's `number`th borrowing at once. Resolves when drivers have been offered the function, or
+    /// the guest has been notified.
     pub(crate) fn borrow(&self, number: usize) -> Async<'static, Result<(), Error>> {
         let (freed, parties) = (self.let_go(number), self.parties(number));
         match self.borrowing_vm(number) {
@@ -259,7 +260,7 @@ impl Computers {
         }
     }
 
-    /// Lets its lender end it.
+    /// The lender ends a borrowing.
     pub(super) fn take_back(&self, number: usize) -> Async<'static, Result<(), Error>> {
         let lending = self.hosts[self.borrows[number].lender].lending.as_ref();
         let lender = lending.and_then(|own| own.service.borrow().clone()).ok_or(Error::NoDevice);
@@ -270,7 +271,7 @@ impl Computers {
         })
     }
 
-    /// Lets it end.
+    /// The borrower ends a borrowing.
     pub(super) fn give_back(&self, number: usize) -> Async<'static, Result<(), Error>> {
         match self.borrowing_vm(number) {
             None => {

@@ -1,7 +1,7 @@
-//! What of a scenario's hardware is connected and has power, as events change it.
+//! Which of a scenario's hardware is connected and powered, as changed by events.
 //!
-//! A link is up if nobody has cut it and what is at its ends is in its slot and has power: events say the causes, and
-//! [`settle`](Connections::settle) what follows from all of them.
+//! A link is up if it is not cut, and the devices at its ends are in their slots and have power. Events change these
+//! causes, and [`settle`](Connections::settle) applies the consequences.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +14,17 @@ use platform::device::Reset;
 
 use super::Computer;
 
-/// A device: its host's number, and its own there.
+/// A device: host number and device number.
 type Device = (usize, usize);
 
-/// What a link is made of.
+/// Kind of a link.
 pub(super) enum Medium {
     Cable(CableId),
     NtbCable(LinkId),
     Link(LinkId),
 }
 
-/// What is at a place of the scenario.
+/// The hardware at a link place of the scenario.
 pub(super) fn at(
     fabric: &Fabric,
     hosts: &[Computer],
@@ -49,15 +49,15 @@ struct Needs {
     hosts: Vec<usize>,
 }
 
-/// What is cut, out of its slot or without power, and which links are up.
+/// What is cut, unplugged or without power, and which links are up.
 pub(super) struct Connections {
     links: Vec<Needs>,
     devices: Vec<Device>,
     /// Hosts without power.
     pub off: BTreeSet<usize>,
-    /// Devices that are out of their slots.
+    /// Devices out of their slots.
     pub out: BTreeSet<Device>,
-    /// Links that an event has cut and none has mended.
+    /// Links that were cut.
     pub cut: BTreeSet<LinkPlace>,
     /// Links that are down, for whatever reason.
     down: BTreeSet<LinkPlace>,

@@ -1,7 +1,7 @@
-//! What a scenario lets happen while its programs run.
+//! Events of a scenario.
 //!
-//! An event happens between two events of the simulation: when its time has come, or when the counter that it waits for is found to
-//! have passed its number.
+//! An event happens between two simulation events: when its time has come, or when its counter is found to exceed the
+//! given number.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,55 +24,55 @@ use workloads::{Failure, Report};
 
 use super::connections::{self, Medium};
 use super::counting::reading;
-use super::run::{Done, Ended};
+use super::run::{Ended, FinishedProgram};
 use super::{ComputerError, Computers};
 
-/// Between two looks at the counters that events wait for: as soon as any script could tell.
+/// Interval between checks of counters: as fast as a script could react.
 const LOOK: Duration = Duration::from_us(1);
 
-/// Who is reported as the host of an event.
+/// Reported as the host of an event.
 const EVENT: &str = "event";
 
 #[derive(Clone, Copy)]
 enum Due {
-    /// An event of that number.
+    /// An event, by number.
     Event(usize),
-    /// The power of a host comes back, of which an event of that number tells.
+    /// Power returns to a host, as part of an event.
     Power(usize, usize),
-    /// A borrowing of that number begins, or ends.
+    /// A borrowing starts (`true`) or ends.
     Borrow(usize, bool),
 }
 
 /// An event that waits for a counter.
 struct Waiting<'a> {
-    /// The event.
+    /// The event's number.
     event: usize,
     condition: &'a Condition,
-    /// What the counter said when all hosts had booted.
+    /// Value of the counter when all hosts had booted.
     began: f64,
 }
 
 /// The events of a scenario.
 pub(super) struct Events<'a> {
     setup: &'a ComputerSetup,
-    /// The first task of each program.
+    /// First task of each program.
     tasks: Vec<TaskId>,
     started: Time,
-    /// What is to happen now, in order.
+    /// What has to happen now, in order.
     due: Rc<RefCell<Vec<Due>>>,
-    /// Those that wait for a counter.
+    /// Events that wait for a counter.
     conditions: RefCell<Vec<Waiting<'a>>>,
     next_look: Cell<Time>,
-    /// When each began.
+    /// Start time of each event.
     began: Vec<Option<Time>>,
     ended: Rc<Ended>,
 }
 
 impl<'a> Events<'a> {
-    /// Begins to wait for all of them; programs are known by their first task.
+    /// Arms all events. Programs are identified by their first task.
     ///
     /// # Errors
-    /// If one waits for a counter that its host does not have.
+    /// If an event waits for a counter that its host does not have.
     pub fn new(
         setup: &'a ComputerSetup,
         computers: &Computers,
@@ -115,7 +115,7 @@ impl<'a> Events<'a> {
         Ok(events)
     }
 
-    /// What a counter says at first: nothing if it is one of a device that comes later.
+    /// Initial value of a counter: 0 if its device comes later.
     fn first_amount(
         &self,
         computers: &Computers,
@@ -139,7 +139,7 @@ impl<'a> Events<'a> {
             known = all.iter().map(|counter| counter.place()).collect();
             known.dedup();
         }
-        // The most alike ones come first.
+        // Most similar names first.
         let alike = |known: &&str| known.chars().zip(name.value.chars()).take_while(|(a, b)| a == b).count();
         known.sort_by_key(|known| std::cmp::Reverse(alike(known)));
         known.truncate(8);
@@ -151,7 +151,7 @@ impl<'a> Events<'a> {
         Err(ComputerError::Files(name.complaint(message, Some(help))))
     }
 
-    /// Lets something be due at a time.
+    /// Schedules something.
     fn wait(&self, computers: &Computers, at: Time, what: Due) {
         let (clock, due) = (computers.simulation().handle(), Rc::clone(&self.due));
         computers.simulation().spawn(async move {
@@ -160,7 +160,7 @@ impl<'a> Events<'a> {
         });
     }
 
-    /// Whether something is to happen now.
+    /// Whether something has to happen now.
     pub fn are_due(&self, computers: &Computers, fabric: &Fabric) -> bool {
         let now = computers.simulation().now();
         if now >= self.next_look.get() && !self.conditions.borrow().is_empty() {
@@ -177,7 +177,7 @@ impl<'a> Events<'a> {
         !self.due.borrow().is_empty()
     }
 
-    /// What a counter says; nothing if there is no such device any more.
+    /// Value of a counter: 0 if its device is gone.
     fn value(&self, computers: &Computers, fabric: &Fabric, waiting: &Waiting<'_>) -> f64 {
         let Condition { host, counter, .. } = waiting.condition;
         let own = &computers.hosts()[*host];
@@ -201,10 +201,10 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Lets happen what is due.
+    /// Carries out what is due.
     ///
     /// # Errors
-    /// If a host that boots again cannot be put together.
+    /// If a rebooted host cannot be assembled.
     pub fn happen(&mut self, computers: &mut Computers) -> Result<(), ComputerError> {
         for due in self.due.take() {
             match due {
@@ -291,7 +291,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Lets a borrowing begin or end, and reports what came of it.
+    /// Starts or ends a borrowing and reports the result.
     fn lend(&self, n: usize, begins: bool, computers: &Computers) {
         let borrow = &self.setup.cluster.borrows[n];
         let number = self.setup.programs.len() + self.setup.sources.len() + self.setup.events.len() + n;
@@ -314,7 +314,7 @@ impl<'a> Events<'a> {
                 report
             });
             let (outcome, took) = (outcome.map_err(Failure::from), clock.now().since(began));
-            ended.done.borrow_mut().push((number, Done::new(None, host, run, took, outcome)));
+            ended.done.borrow_mut().push((number, FinishedProgram::new(None, host, run, took, outcome)));
         });
     }
 
@@ -329,7 +329,7 @@ impl<'a> Events<'a> {
         computers.settle();
     }
 
-    /// A host's cores stop, and its programs are no more.
+    /// Stops a host's cores, which ends its programs.
     fn stop(&self, computers: &Computers, host: usize, why: &str) {
         let stopped = &computers.hosts()[host];
         if stopped.kernel.is_halted() {
@@ -339,7 +339,7 @@ impl<'a> Events<'a> {
         self.stop_programs(computers, |entry| entry.host == host, &format!("host {why}"));
     }
 
-    /// Programs are no more that are `such`.
+    /// Ends the programs that match `such`.
     fn stop_programs(&self, computers: &Computers, such: impl Fn(&ProgramSetup) -> bool, why: &str) {
         let now = computers.simulation().now();
         let mut done = self.ended.done.borrow_mut();
@@ -350,11 +350,14 @@ impl<'a> Events<'a> {
             let took = now.since((self.started + entry.start).min(now));
             let outcome = Err(Failure(format!("its {why} at {}", now.since(self.started))));
             let (host, run) = (computers.hosts()[entry.host].name.clone(), entry.run.value.clone());
-            done.push((n, Done { was_stopped: true, ..Done::new(None, host, run, took, outcome) }));
+            done.push((
+                n,
+                FinishedProgram { was_stopped: true, ..FinishedProgram::new(None, host, run, took, outcome) },
+            ));
         }
     }
 
-    /// Moves one or all interrupts of a device, in turn to each core.
+    /// Moves one or all interrupts of a device to the cores, in turn.
     fn set_affinity(
         &self,
         n: usize,
@@ -412,7 +415,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Changes how a network device's receiving queues hold interrupts back, as `ethtool -C` does.
+    /// Changes the interrupt moderation of a network device, like `ethtool -C`.
     fn coalesce(
         &self,
         n: usize,
@@ -452,7 +455,7 @@ impl<'a> Events<'a> {
         });
     }
 
-    /// Reports an event when `outcome` is known.
+    /// Reports an event once `outcome` is known.
     fn tell(
         &self,
         n: usize,
@@ -469,16 +472,19 @@ impl<'a> Events<'a> {
                 report
             });
             let took = clock.now().since(at);
-            ended.done.borrow_mut().push((number, Done::new(None, EVENT.to_owned(), run, took, outcome)));
+            ended
+                .done
+                .borrow_mut()
+                .push((number, FinishedProgram::new(None, EVENT.to_owned(), run, took, outcome)));
         });
     }
 
-    /// The number of an event among all that is reported.
+    /// Number of an event among everything that is reported.
     fn number(&self, n: usize) -> usize {
         self.setup.programs.len() + self.setup.sources.len() + n
     }
 
-    /// Reports those that have not happened.
+    /// Reports events that did not happen.
     pub fn tell_missing(&self) {
         let mut done = self.ended.done.borrow_mut();
         for (n, event) in self.setup.events.iter().enumerate() {
@@ -492,7 +498,7 @@ impl<'a> Events<'a> {
             };
             let (host, run) = (EVENT.to_owned(), event.text.clone());
             let outcome = Err(Failure(why.to_owned()));
-            done.push((self.number(n), Done::new(None, host, run, Duration::ZERO, outcome)));
+            done.push((self.number(n), FinishedProgram::new(None, host, run, Duration::ZERO, outcome)));
         }
     }
 }
@@ -501,7 +507,7 @@ fn cores(cpus: &[u16]) -> Vec<CpuId> {
     cpus.iter().copied().map(CpuId).collect()
 }
 
-/// Where a program's memory comes from, as the kernel is told.
+/// Converts a scenario's memory policy.
 pub(super) fn policy(memory: MemoryPolicy) -> Policy {
     match memory {
         MemoryPolicy::Local => Policy::Local,

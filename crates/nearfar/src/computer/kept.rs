@@ -1,4 +1,4 @@
-//! What programs on computers gave, kept: see [`cache`].
+//! Results of programs on computers in the [`cache`].
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -9,35 +9,35 @@ use units::Duration;
 use wire::pcie::{Generation, Width};
 use workloads::{Reading, Report, Way};
 
-use super::{Account, Arrival, Counted, Counts, Done};
+use super::{Account, Arrival, Counted, Counts, FinishedProgram};
 use crate::cache;
 use crate::counters::Window;
 use crate::links::LinkState;
 
-/// Whether a scenario leaves nothing beside its results: no captures, no blocks in a file.
+/// Whether a scenario has no side effects, such as captures or a drive's backing file.
 pub(crate) fn is_repeatable(setup: &ComputerSetup) -> bool {
     let keeps = |device: &DeviceFile| matches!(device, DeviceFile::Drive(drive) if drive.backing.is_some());
     let mut devices = setup.hosts.iter().flat_map(|host| &host.devices);
     setup.network.captures.is_empty() && !devices.any(|device| keeps(&device.kind))
 }
 
-/// The key of a scenario's results. None of one that leaves something beside them.
+/// Cache key of a scenario's results; `None` if it has side effects.
 pub(super) fn key(setup: &ComputerSetup) -> Option<String> {
     if !is_repeatable(setup) {
         return None;
     }
     let mut setup = setup.clone();
-    // How the program was called does not matter.
+    // The command line does not affect results.
     setup.network.comment.clear();
     cache::key("computers", &[&cache::digest(&setup)])
 }
 
-/// What was kept under a key.
+/// Gets the results for a key.
 pub(super) fn get(key: Option<&str>) -> Option<Counts> {
     cache::get::<Kept>(key)?.counts()
 }
 
-/// Keeps what programs gave, unless one of them failed.
+/// Stores results, unless a program failed.
 pub(super) fn put(key: Option<&str>, counts: &Counts) {
     if let (Some(key), Some(kept)) = (key, Kept::of(counts)) {
         cache::put(Some(key), &kept);
@@ -106,7 +106,7 @@ impl Kept {
             value: reading.value,
             way: reading.way.map(|way| (way.direction.to_owned(), way.is_model)),
         };
-        let done = |done: &Done| {
+        let done = |done: &FinishedProgram| {
             let report = done.outcome.as_ref().ok()?;
             Some(KeptDone {
                 number: done.number,
@@ -151,7 +151,7 @@ impl Kept {
         })
     }
 
-    /// Nothing if something in it cannot be: it was kept by another version.
+    /// `None` if the contents are invalid, because another version wrote them.
     fn counts(self) -> Option<Counts> {
         let reading = |kept: KeptReading| Reading {
             quantity: kept.quantity,
@@ -159,7 +159,7 @@ impl Kept {
             value: kept.value,
             way: kept.way.map(|(direction, is_model)| Way { direction: interned(&direction), is_model }),
         };
-        let done = |kept: KeptDone| Done {
+        let done = |kept: KeptDone| FinishedProgram {
             number: kept.number,
             host: kept.host,
             run: kept.run,
@@ -211,7 +211,7 @@ impl Kept {
     }
 }
 
-/// The same text for as long as the program runs: units and names of parts are few.
+/// Interns a text for the lifetime of the program; there are few units and part names.
 fn interned(text: &str) -> &'static str {
     static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,7 +230,7 @@ mod tests {
     use crate::progress::Silent;
     use machine::{ComputerScenario, Doc, Library};
 
-    /// What comes back is what was kept, to the bit.
+    /// Results come back bit for bit.
     #[test]
     fn results_come_back_as_they_were() {
         let library = Library::built_in();

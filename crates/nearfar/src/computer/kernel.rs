@@ -1,4 +1,4 @@
-//! From machine and kernel files to a kernel's parameters, and to what its drivers cost.
+//! Converts machine and kernel files to parameters of kernel and drivers.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use virt::{VhostCosts, VirtCosts};
 
 use crate::topology::narrow;
 
-/// The parameters of a host's kernel.
+/// Kernel parameters of a host.
 ///
 /// # Errors
-/// If the kernel's file lacks a cost or names one that there is not.
+/// If the kernel's file lacks a cost or has an unknown one.
 pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
     let (core, file) = (&host.machine.host.core, &host.kernel);
     Ok(KernelParams {
@@ -79,14 +79,14 @@ fn inet(file: &KernelFile) -> InetParams {
 }
 
 fn costs(host: &HostSetup) -> Result<KernelCosts, Diagnostics> {
-    // What the drivers are given is looked at here, where a complaint can be made.
+    // Check the drivers' costs here, where errors can be reported.
     driver_costs(host)?;
     virt_costs(host)?;
     vhost_costs(host)?;
     table(host, "cost", &host.kernel.cost, KernelCosts::NAMES, |cycles| KernelCosts::by_name(cycles))
 }
 
-/// What the code of drivers costs.
+/// CPU costs of drivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DriverCosts {
     pub nic: NicCosts,
@@ -97,10 +97,10 @@ pub struct DriverCosts {
     pub nvme: NvmeCosts,
 }
 
-/// What a kernel's file says of its drivers.
+/// CPU costs of drivers in a kernel's file.
 ///
 /// # Errors
-/// If it lacks a cost or names one that there is not.
+/// If it lacks a cost or has an unknown one.
 pub fn driver_costs(host: &HostSetup) -> Result<DriverCosts, Diagnostics> {
     let file = &host.kernel;
     Ok(DriverCosts {
@@ -123,18 +123,18 @@ pub fn driver_costs(host: &HostSetup) -> Result<DriverCosts, Diagnostics> {
     })
 }
 
-/// What a kernel's file says of the costs of guests.
+/// CPU costs of exits in a kernel's file.
 ///
 /// # Errors
-/// If it lacks a cost or names one that there is not.
+/// If it lacks a cost or has an unknown one.
 pub fn virt_costs(host: &HostSetup) -> Result<VirtCosts, Diagnostics> {
     table(host, "virt_cost", &host.kernel.virt_cost, VirtCosts::NAMES, |cycles| VirtCosts::by_name(cycles))
 }
 
-/// What a kernel's file says of the costs of virtual NICs and disks.
+/// CPU costs of virtual NICs and disks in a kernel's file.
 ///
 /// # Errors
-/// If it lacks a cost or names one that there is not.
+/// If it lacks a cost or has an unknown one.
 pub fn vhost_costs(host: &HostSetup) -> Result<VhostCosts, Diagnostics> {
     table(host, "vhost_cost", &host.kernel.vhost_cost, VhostCosts::NAMES, |cycles| {
         VhostCosts::by_name(cycles)
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use machine::{Doc, Library};
 
-    /// What tests take from the file when they are compiled is what scenarios read from it.
+    /// Costs read at compile time equal those that scenarios read.
     #[test]
     fn the_compiler_reads_the_file_as_scenarios_do() {
         let file = Doc::<KernelFile>::load(&Library::built_in(), "linux").unwrap().read().unwrap();

@@ -4,26 +4,27 @@
 //! |---|---|
 //! | `mod` | from a scenario's files to booted hosts |
 //! | `kernel` | from a kernel's file to its parameters |
-//! | `device/` | one file for each kind of device: from its file to an endpoint in a slot |
-//! | `kept` | results that were simulated before |
-//! | `network` | cables and switches between them, captures |
+//! | `device/` | one file per kind of device: from its file to an endpoint in a slot |
+//! | `kept` | cached results |
+//! | `network` | Ethernet cables, switches, captures |
 //! | `vms` | virtual machines of hosts |
-//! | `cluster` | cables between NTB adapters, and lending over them |
-//! | `traffic` | traffic sources at their ends |
-//! | `budget` | what a link to a NIC carried, by kind, beside the analytic model |
-//! | `packets` | what a sent packet takes of the link to its NIC, held against the analytic model |
-//! | `accounting` | where the cores' time went |
-//! | `counting` | counters while each program ran, and where its interrupts went |
-//! | `tree` | what their kernels find, as sysfs shows it |
-//! | `nvme` | what drives say of themselves |
-//! | `programs` | command lines, held against what their hosts have |
-//! | `rules` | what network devices are called, and that they are started when they come |
-//! | `run` | the programs, and what they leave |
-//! | `events` | what happens while they run |
-//! | `connections` | what of the hardware is connected and has power meanwhile |
+//! | `cluster` | cables between NTB adapters, lending |
+//! | `traffic` | traffic sources and sinks |
+//! | `budget` | traffic on the link to a NIC by kind, beside the analytic model |
+//! | `packets` | link bytes per sent packet, beside the analytic model |
+//! | `accounting` | CPU time |
+//! | `counting` | counters and interrupts while each program ran |
+//! | `tree` | the kernels' device trees, as in sysfs |
+//! | `nvme` | Identify and log pages of drives |
+//! | `programs` | checks of command lines against the hosts |
+//! | `rules` | names of network devices, and what happens when they appear |
+//! | `run` | running the programs |
+//! | `events` | events of the scenario |
+//! | `connections` | which hardware is connected and powered |
 //!
-//! A new kind of device takes a key of `DeviceEntry` and a variant of `DeviceFile` (crates/machine/src/computer/device.rs), a
-//! file in `device/` and a line in [`device::plug`]; its driver a line in [`device::drivers`].
+//! A new kind of device needs a key of `DeviceEntry` and a variant of `DeviceFile`
+//! (crates/machine/src/computer/device.rs), a file in `device/` and a line in [`device::plug`]; its driver needs a
+//! line in [`device::drivers`].
 
 mod accounting;
 mod budget;
@@ -86,8 +87,8 @@ pub use nvme::{NvmePages, nvme_pages};
 #[doc(hidden)]
 pub use packets::{PacketCost, PacketCosts};
 pub use programs::check;
-pub use run::{Counts, Done, run, run_all, run_counted};
-// What looks inside computers while they run, as tests do, sees hardware and kernels: no part of the face.
+pub use run::{Counts, FinishedProgram, run, run_all, run_counted};
+// Internals of a running simulation, for tests; not part of the public interface.
 #[doc(hidden)]
 pub use run::{Observer, run_watched};
 pub use tree::{configuration, tree};
@@ -95,47 +96,47 @@ pub use tree::{configuration, tree};
 /// Why computers cannot be simulated.
 #[derive(Debug, Error)]
 pub enum ComputerError {
-    /// Nobody waits for the result any more.
+    /// The run was cancelled.
     #[error("the run was given up: nobody waits for it any more")]
     Unwanted,
-    /// The files do not say what is needed.
+    /// A file is wrong or incomplete.
     #[error(transparent)]
     Files(#[from] Diagnostics),
-    /// The hardware cannot be put together.
+    /// The hardware cannot be assembled.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// There is no room for a drive's blocks.
+    /// There is no room for a drive's backing file.
     #[error("cannot make a temporary file for a drive's blocks: {0}; name one with `backing`, or set TMPDIR")]
     Temporary(std::io::Error),
     /// A capture cannot be written.
     #[error("cannot write the capture {file}: {problem}")]
     Capture {
-        /// As the scenario names it.
+        /// Path as in the scenario.
         file: String,
-        /// What the system says.
+        /// System error.
         problem: std::io::Error,
     },
-    /// A network device does not start.
+    /// A network device cannot be started.
     #[error("{host}: {device} does not start: {problem}")]
     Network {
-        /// The host's name in the scenario.
+        /// Host name in the scenario.
         host: String,
-        /// Its name.
+        /// Device name.
         device: String,
-        /// What its driver says.
+        /// The driver's error.
         problem: platform::Error,
     },
     /// Lending does not work.
     #[error("{host}: lending, {what}: {problem}")]
     Lending {
-        /// The host's name in the scenario.
+        /// Host name in the scenario.
         host: String,
-        /// What is lent, or does it.
+        /// The service or the function concerned.
         what: String,
-        /// What its service says.
+        /// The service's error.
         problem: platform::Error,
     },
-    /// Nothing is left to happen, and yet somebody waits.
+    /// Nothing is left to happen, but a task is still waiting.
     #[error("{0}")]
     Deadlock(#[from] engine::Deadlock),
 }
@@ -143,7 +144,7 @@ pub enum ComputerError {
 /// Hosts with their kernels, in a simulation.
 #[doc(hidden)]
 pub struct Computers {
-    // Dropped first: tasks hold what the kernels hold.
+    // Dropped first, since tasks hold references to the kernels' contents.
     simulation: Simulation<Fabric>,
     hosts: Vec<Computer>,
     captures: Captures,
@@ -151,9 +152,9 @@ pub struct Computers {
     generators: Vec<PacketGenerator>,
     sources: Vec<TrafficSource>,
     connections: RefCell<Connections>,
-    /// The cables between them, in the scenario's order.
+    /// Ethernet cables, in the scenario's order.
     pub cables: Vec<CableId>,
-    /// Those between NTB adapters, likewise.
+    /// Cables between NTB adapters, in the scenario's order.
     pub ntb_cables: Vec<LinkId>,
     borrows: Vec<cluster::Borrow>,
 }
@@ -161,49 +162,49 @@ pub struct Computers {
 /// A host with its kernel.
 #[doc(hidden)]
 pub struct Computer {
-    /// What the scenario calls it.
+    /// Name in the scenario.
     pub name: String,
     /// Its hardware.
     pub host: HostId,
-    /// The kernel that runs on it; another one after a crash.
+    /// Its kernel, which is replaced after a crash.
     pub kernel: Rc<Kernel>,
-    /// Its PCIe switches with the links above them, in the scenario's order.
+    /// PCIe switches and the links above them, in the scenario's order.
     pub switches: Vec<(SwitchId, LinkId)>,
-    /// What is in its slots, in the scenario's order.
+    /// Devices, in the scenario's order.
     pub devices: Vec<EndpointId>,
-    /// Of devices' links that can lead to several slots, the link from each: the usual slot first.
+    /// For links that can lead to several slots: the link from each slot, the usual one first.
     slots: BTreeMap<(usize, u8), Vec<LinkId>>,
-    /// The NICs among them.
+    /// The NICs among the devices.
     pub nics: Vec<(EndpointId, NicHandle)>,
-    /// What it lends and borrows by, if it has an NTB adapter.
+    /// The lending part, if it has an NTB adapter.
     lending: Option<Rc<cluster::Lending>>,
     /// Its virtual machines.
     vms: Option<vms::HostVms>,
-    /// Network devices that are to be made of others.
+    /// Network devices made of others.
     teams: Vec<TeamParams>,
-    /// Virtual functions that are to be enabled: device, port, how many.
+    /// Virtual functions to enable: device, port, number.
     vfs: Vec<(EndpointId, PortIndex, u16)>,
-    /// The network devices that it is to have.
+    /// Network devices that it should have.
     interfaces: Vec<InterfaceSetup>,
-    /// What is laid down for them.
+    /// Rules for network devices.
     rules: Rc<Rules>,
-    /// The routes that it gives.
+    /// Its routes.
     routes: Vec<machine::RouteSetup>,
-    /// Network namespaces beside the first, by the device that each has.
+    /// Further network namespaces, by the device that each has.
     namespaces: BTreeMap<String, Rc<dyn KernelFace>>,
 }
 
 impl Computer {
-    /// What a program of a namespace sees of the kernel.
+    /// The kernel interface for programs of a namespace.
     pub fn face(&self, namespace: Option<&str>) -> Rc<dyn KernelFace> {
         self.init().face(namespace)
     }
 }
 
-/// A kernel on a host, which has not booted, the network namespaces that programs name, and rules for network devices.
+/// A kernel that was not booted yet, its network namespaces, and its rules for network devices.
 type Fresh = (Rc<Kernel>, BTreeMap<String, Rc<dyn KernelFace>>, Rc<Rules>);
 
-/// A kernel for the scenario's `number`th host.
+/// Creates the kernel of the scenario's `number`th host.
 fn boot(
     setup: &ComputerSetup,
     number: usize,
@@ -223,7 +224,7 @@ fn boot(
     Ok((kernel, namespaces, rules))
 }
 
-/// What of virtual machines a host has, and its drivers with that for what is passed through.
+/// The VM part of a host, and its drivers extended by the one for passed-through functions.
 fn passing(
     host: &machine::HostSetup,
     simulation: &Simulation<Fabric>,
@@ -239,7 +240,7 @@ fn passing(
     }
 }
 
-/// What of lending a host has, and its drivers with those for that.
+/// The lending part of a host, and its drivers extended by those for lending.
 fn lending(
     setup: &ComputerSetup,
     number: usize,
@@ -257,17 +258,17 @@ fn lending(
 }
 
 impl Computer {
-    /// The NTB adapter by which it lends and borrows, once its kernel has found it.
-    pub fn adapter(&self) -> Option<Rc<drivers::ntb::Adapter>> {
+    /// The NTB adapter used for lending, once the kernel has found it.
+    pub fn adapter(&self) -> Option<Rc<drivers::ntb::NtbAdapter>> {
         self.lending.as_ref().and_then(|lending| lending.adapter())
     }
 
-    /// What its service of lending has done, and what it holds, if it has one.
+    /// Counters of its lending service, if it has one.
     pub fn lent(&self) -> Option<lending::Counters> {
         self.lending.as_ref().and_then(|lending| lending.counters())
     }
 
-    /// What its init does when the kernel has booted.
+    /// The steps of its init after boot.
     fn init(&self) -> Init {
         Init {
             host: self.name.clone(),
@@ -278,7 +279,7 @@ impl Computer {
     }
 }
 
-/// What a host's init does, step by step.
+/// The steps of a host's init.
 struct Init {
     host: String,
     kernel: Rc<Kernel>,
@@ -299,19 +300,19 @@ impl Init {
         move |problem| ComputerError::Network { host, device, problem }
     }
 
-    /// Enables a function's virtual functions. It begins at once.
+    /// Enables virtual functions; starts at once.
     fn enable(&self, bdf: Bdf, count: u16) -> impl Future<Output = Result<(), ComputerError>> + use<> {
         let at = FunctionAddress { bdf, ..FunctionAddress::default() };
         let (enabled, problem) = (self.kernel.set_virtual_functions(at, count), self.problem(&bdf));
         async move { enabled.await.map_err(problem) }
     }
 
-    /// Makes a network device of others.
+    /// Creates a team.
     fn make(&self, team: &TeamParams) -> Result<Rc<Team>, ComputerError> {
         Team::create(self.face(None), team.clone()).map_err(self.problem(&team.name))
     }
 
-    /// Starts a network device. It begins at once.
+    /// Starts a network device; starts at once.
     fn start(&self, interface: &InterfaceSetup) -> impl Future<Output = Result<(), ComputerError>> + use<> {
         let (network, name) = (self.face(Some(&interface.name)).network(), interface.name.clone());
         let started = if_up(&self.kernel, network, name, (interface.address, interface.prefix));
@@ -344,17 +345,17 @@ fn if_up(
     kernel.run(params, async move |cpu| network.configure(&cpu, &name, address, prefix).await)
 }
 
-/// The physical functions behind a device's link.
+/// Physical functions behind a device's link.
 fn functions(fabric: &Fabric, device: EndpointId, link: PortIndex) -> Vec<Bdf> {
     let registers = &fabric.endpoint(device).core.registers;
     registers.physical_below(link).map(|function| registers.id(function)).collect()
 }
 
 impl Computers {
-    /// Puts together what a scenario describes. Nothing has booted yet.
+    /// Assembles a scenario's hosts, without booting them.
     ///
     /// # Errors
-    /// If the files do not fit together.
+    /// If the files are inconsistent.
     pub fn new(setup: &ComputerSetup) -> Result<Self, ComputerError> {
         Self::with_drivers(setup, device::drivers)
     }
@@ -362,7 +363,7 @@ impl Computers {
     /// As [`new`](Self::new), with other drivers.
     ///
     /// # Errors
-    /// If the files do not fit together.
+    /// If the files are inconsistent.
     pub fn with_drivers(
         setup: &ComputerSetup,
         drivers: impl Fn(&machine::HostSetup) -> Vec<Rc<dyn PciDriver>>,
@@ -464,8 +465,8 @@ impl Computers {
         })
     }
 
-    /// Puts a new kernel on a host whose power has come back, and boots it. The future ends when its network devices run, and
-    /// need not be polled for the kernel to boot.
+    /// Creates and boots a new kernel on a host whose power has returned. Resolves when its network devices are up;
+    /// the kernel boots even if the future is dropped.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -479,7 +480,7 @@ impl Computers {
         let drivers = device::drivers(&setup.hosts[number]);
         let endpoint = |host: usize, device: usize| self.hosts[host].devices[device];
         let own = &self.hosts[number].devices;
-        // Its virtual machines do not start again, and what is theirs stays so.
+        // Its virtual machines are not restarted, and keep their functions.
         let (vms, drivers) = passing(&setup.hosts[number], &self.simulation, own, drivers);
         let (lending, drivers) = lending(setup, number, &self.simulation, own, drivers);
         let fresh = boot(setup, number, &self.simulation, (id, drivers), endpoint)?;
@@ -513,10 +514,10 @@ impl Computers {
         })
     }
 
-    /// Boots all hosts together.
+    /// Boots all hosts in parallel.
     ///
     /// # Errors
-    /// If one of them never finishes.
+    /// If a host does not finish booting.
     pub fn boot(&self) -> Result<(), ComputerError> {
         self.simulation.with(|fabric, scheduler| {
             let slots = self.hosts.iter().flat_map(|host| host.slots.values());
@@ -550,13 +551,13 @@ impl Computers {
         self.start_vms()
     }
 
-    /// Lets the hardware follow what is connected and has power.
+    /// Applies changes of connections and power to the hardware.
     fn settle(&self) {
         let cables = (&self.cables[..], &self.ntb_cables[..]);
         self.connections.borrow_mut().settle(&self.simulation, &self.hosts, cables);
     }
 
-    /// Takes a device of a host out of its slot, or puts it back.
+    /// Unplugs a device or plugs it back in.
     pub(crate) fn set_present(&self, device: (usize, usize), present: bool) {
         match present {
             true => self.connections.borrow_mut().out.remove(&device),
@@ -565,10 +566,10 @@ impl Computers {
         self.settle();
     }
 
-    /// Lets a device's link lead to another of its slots.
+    /// Connects a device's link to another of its slots.
     pub(crate) fn assign(&self, (host, device, link): (usize, usize, u8), slot: usize) {
         let of = &self.hosts[host];
-        // Where there is one slot, that is where the link leads.
+        // With a single slot, the link already leads there.
         let Some(&to) = of.slots.get(&(device, link)).and_then(|slots| slots.get(slot)) else { return };
         self.simulation.with(|fabric, scheduler| {
             fabric.assign_path(scheduler, of.devices[device], PortIndex(link), to);
@@ -584,32 +585,32 @@ impl Computers {
         all.filter(|(device, _)| !connections.has_power(*device)).map(|(_, id)| id).collect()
     }
 
-    /// The network devices of a host whose devices are there.
+    /// Network devices of a host whose hardware is present.
     fn present(&self, host: &Computer) -> Vec<InterfaceSetup> {
         let connections = self.connections.borrow();
         let is_there = |interface: &&InterfaceSetup| {
-            // What is borrowed is started when it comes.
+            // Borrowed devices are started when they appear.
             interface.segment == 0 && connections.has_power((interface.port.0, interface.port.1))
         };
         host.interfaces.iter().filter(is_there).cloned().collect()
     }
 
-    /// The generators, in the scenario's order.
+    /// Packet generators, in the scenario's order.
     pub(crate) fn generators(&self) -> &[PacketGenerator] {
         &self.generators
     }
 
-    /// Lets all sources and generators begin now, whatever the scenario says of their start.
+    /// Starts all sources and generators now, regardless of the scenario.
     pub fn start_sources(&self) {
         let now = self.simulation.now();
         self.generators.iter().for_each(|generator| generator.start(&self.simulation));
         self.sources.iter().for_each(|source| source.start(&self.simulation, now));
     }
 
-    /// Writes what is left of the captures.
+    /// Finishes all captures.
     ///
     /// # Errors
-    /// If one of them could not be written.
+    /// If a capture cannot be written.
     pub fn finish_captures(&self) -> Result<(), ComputerError> {
         self.captures.iter().try_for_each(|(file, capture)| {
             capture.finish().map_err(|problem| ComputerError::Capture { file: file.clone(), problem })
@@ -621,7 +622,7 @@ impl Computers {
         &self.hosts
     }
 
-    /// The simulation that they live in.
+    /// The simulation of the hosts.
     pub fn simulation(&self) -> &Simulation<Fabric> {
         &self.simulation
     }

@@ -1,4 +1,4 @@
-//! What is between hosts: cables, switches, captures.
+//! Ethernet between hosts: cables, switches, captures.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,13 +17,13 @@ use units::Duration;
 
 use super::traffic::{PacketGenerator, TrafficSource};
 
-/// About 4 m of cable at 5 ns a metre (IEEE 802.3 assumes two thirds of the speed of light).
+/// About 4 m of cable at 5 ns per metre (IEEE 802.3 assumes two thirds of the speed of light).
 const PROPAGATION: Duration = Duration::from_ns(20);
 
-/// Captures under way, by their file.
+/// Captures in progress, by file.
 pub type Captures = BTreeMap<String, Recording>;
 
-/// A capture, and the file that takes its place when it is complete.
+/// A capture, written to a temporary file that is renamed when complete.
 pub struct Recording {
     capture: Rc<RefCell<Capture>>,
     file: RefCell<Option<Beside>>,
@@ -36,7 +36,7 @@ impl Recording {
         Ok(Self { capture: Rc::new(RefCell::new(capture)), file: RefCell::new(Some(beside)) })
     }
 
-    /// Writes what is left. A second time it does nothing.
+    /// Finishes the file. Does nothing when called again.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -47,20 +47,20 @@ impl Recording {
     }
 }
 
-/// What cables lead to beside switches.
+/// Possible ends of cables besides switches.
 #[derive(Clone, Copy)]
 pub struct Ends<'a> {
-    /// Each host's devices.
+    /// Devices of each host.
     pub devices: &'a [Vec<EndpointId>],
-    /// Stations that send streams, in the scenario's order.
+    /// Traffic sources, in the scenario's order.
     pub sources: &'a [TrafficSource],
-    /// Stations that take what comes, in the scenario's order.
+    /// Traffic sinks, in the scenario's order.
     pub sinks: &'a [EndpointId],
-    /// Stations that send frames at a rate, in the scenario's order.
+    /// Packet generators, in the scenario's order.
     pub generators: &'a [PacketGenerator],
 }
 
-/// Connects the hosts' devices, traffic sources and sinks.
+/// Connects the hosts' devices, sources and sinks.
 ///
 /// # Errors
 /// If a capture's file cannot be written, at the line that names it.
@@ -126,7 +126,7 @@ pub fn connect(
     Ok((cables, captures))
 }
 
-/// A switch's channels: the ports of each.
+/// The channels (LAGs) of a switch: ports of each.
 fn channels(entry: &SwitchEntry) -> Vec<Vec<u8>> {
     let channels = entry.lag.iter().flat_map(|lag| lag.value.iter());
     channels.map(|ports| ports.iter().map(|&port| port as u8).collect()).collect()

@@ -1,4 +1,4 @@
-//! What drives say of themselves: the pages of Identify and of their logs, as their driver reads them.
+//! Identify and log pages of drives, as their driver reads them.
 
 use kernel::BlockDevice;
 use machine::ComputerSetup;
@@ -10,21 +10,21 @@ use wire::nvme::{ALL_NAMESPACES, AdminCommand, IDENTIFY_LEN, IdentifyController,
 
 use super::{ComputerError, Computers};
 
-/// A drive's pages.
+/// Pages of a drive.
 #[derive(Debug)]
 pub struct NvmePages {
-    /// The host's name in the scenario.
+    /// Host name in the scenario.
     pub host: String,
-    /// What its kernel calls the drive.
+    /// Name of the drive in its kernel.
     pub device: String,
-    /// Each page with the name of the command by which nvme-cli shows it; a page that the drive does not have is not there.
+    /// Pages with the nvme-cli command that shows each. Pages that the drive lacks are omitted.
     pub pages: Vec<(&'static str, Vec<u8>)>,
 }
 
-/// Boots a scenario's hosts and asks each drive for its pages. No program runs.
+/// Boots a scenario's hosts and reads the pages of each drive. No program runs.
 ///
 /// # Errors
-/// If the computers cannot be put together or do not boot.
+/// If the computers cannot be assembled or do not boot.
 pub fn nvme_pages(setup: &ComputerSetup) -> Result<Vec<NvmePages>, ComputerError> {
     let computers = Computers::new(setup)?;
     computers.boot()?;
@@ -43,7 +43,7 @@ pub fn nvme_pages(setup: &ComputerSetup) -> Result<Vec<NvmePages>, ComputerError
     Ok(all)
 }
 
-/// All that a drive has of them; nothing of one that knows no such commands.
+/// All pages of a drive; empty if it does not support the commands.
 async fn pages(cpu: &Cpu, device: &BlockDevice) -> Vec<(&'static str, Vec<u8>)> {
     let _part = cpu.book(Part::User);
     let wanted = &device.limits().name;

@@ -1,40 +1,40 @@
-//! What a sent packet takes of the link to its NIC, held against the analytic model of pcie-bench's section 3.
+//! Link bytes per packet sent by a NIC, compared with the analytic model of pcie-bench's section 3.
 //!
-//! The model knows what must cross the link: descriptors, data, doorbells, write-backs, interrupts. It sets a share of the
-//! link aside for DLLPs by the specification's guidance on how often they may be sent; here they are counted. What is
-//! left between the two is what only the simulation has, and the notes say so.
+//! The model counts what must cross the link: descriptors, data, doorbells, write-backs, interrupts. It reserves a
+//! share of the link for DLLPs, by the specification's guidance on their frequency; the simulation counts them.
+//! Remaining differences exist only in the simulation, and notes explain them.
 
 use analytic::{Generation, Link, Nic, Traffic};
 use hardware::link::{DirectionCounters, Side};
-use machine::{ComputerSetup, DeviceFile, HostSetup, SlotSetup};
+use machine::{ComputerSetup, DeviceFile, HostSetup, NicDriverEntry, SlotSetup};
 use platform::device::FunctionIndex;
 use units::{Bytes, Time};
 use wire::nic::registers::counter;
 use workloads::Report;
 
 use super::budget;
-use super::run::{Done, Observer};
+use super::run::{FinishedProgram, Observer};
 use super::{Computer, Computers};
 
-/// What one packet takes of one direction of a link, in bytes.
+/// Bytes of one packet in one direction of a link.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct PacketCost {
-    /// TLPs, framing included.
+    /// TLPs, including framing.
     pub tlp_bytes: f64,
     /// Acknowledgements and credits (DLLPs).
     pub dllp_bytes: f64,
-    /// What the wire carried beside them: the root port's transmitter sends whole beats, and completions pad their payload.
+    /// Other bytes on the wire: the root port's transmitter sends whole beats, and completions pad their payload.
     pub fill_bytes: f64,
-    /// Requests among the TLPs, a number.
+    /// Number of request TLPs.
     pub requests: f64,
-    /// Completions among them, a number.
+    /// Number of completion TLPs.
     pub completions: f64,
 }
 
 impl PacketCost {
     fn of(carried: &Direction, packets: f64) -> Self {
         Self {
-            // Posted and non-posted ones.
+            // Posted and non-posted requests.
             requests: (carried.tlps[0] + carried.tlps[1]) / packets,
             completions: carried.tlps[2] / packets,
             tlp_bytes: carried.bytes.iter().sum::<f64>() / packets,
@@ -43,21 +43,21 @@ impl PacketCost {
         }
     }
 
-    /// All together.
+    /// Sum of all bytes.
     pub fn total(&self) -> f64 {
         self.tlp_bytes + self.dllp_bytes + self.fill_bytes
     }
 }
 
-/// What the links of a NIC carried in one direction: TLPs and their bytes by class (posted, non-posted, completions), and the
-/// rest.
+/// Traffic of a NIC's links in one direction: TLPs and their bytes by class (posted, non-posted, completions), and
+/// the rest.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Direction {
     pub tlps: [f64; 3],
     pub bytes: [f64; 3],
     /// Bytes of DLLPs.
     pub dllps: f64,
-    /// Bytes for which the wire had time while it was busy.
+    /// Bytes that fit into the wire's busy time.
     pub busy: f64,
 }
 
@@ -71,12 +71,12 @@ impl Direction {
         self.busy += counters.busy.as_ps() as f64 / ps_per_byte;
     }
 
-    /// What the wire carried that is neither TLP nor DLLP.
+    /// Bytes on the wire that are neither TLP nor DLLP.
     pub fn fill(&self) -> f64 {
         (self.busy - self.bytes.iter().sum::<f64>() - self.dllps).max(0.0)
     }
 
-    /// What came to it since.
+    /// Difference to an earlier reading.
     pub fn since(&self, before: &Self) -> Self {
         let less = |n: usize| (self.tlps[n] - before.tlps[n], self.bytes[n] - before.bytes[n]);
         Self {
@@ -88,37 +88,37 @@ impl Direction {
     }
 }
 
-/// What has passed the first NIC of a host, over all its links.
+/// Counters of the first NIC of a host, over all its links.
 #[derive(Clone, Default)]
-pub(super) struct Counted {
+pub(super) struct NicCounts {
     /// From the NIC and to it.
     pub directions: [Direction; 2],
     pub links: usize,
     pub interrupts: u64,
-    /// Time of a byte on a link.
+    /// Time per byte of a link.
     pub ps_per_byte: f64,
-    /// The NIC's own counters, of all its functions.
+    /// The NIC's own counters, summed over its functions.
     pub nic: Vec<u64>,
-    /// When this was.
+    /// Time of the reading.
     pub at: Time,
 }
 
-impl Counted {
-    /// What each direction carried since.
+impl NicCounts {
+    /// Difference of each direction to an earlier reading.
     pub fn since(&self, before: &Self) -> [Direction; 2] {
         [0, 1].map(|way| self.directions[way].since(&before.directions[way]))
     }
 }
 
-/// Counts what passes NICs' links while programs run.
+/// Counts traffic of NICs' links while programs run.
 #[derive(Default)]
 pub struct PacketCosts {
-    before: Vec<Counted>,
-    after: Vec<Counted>,
+    before: Vec<NicCounts>,
+    after: Vec<NicCounts>,
 }
 
-fn count(computers: &Computers, host: &Computer, nic: Option<usize>) -> Counted {
-    let Some(&device) = nic.and_then(|nic| host.devices.get(nic)) else { return Counted::default() };
+fn count(computers: &Computers, host: &Computer, nic: Option<usize>) -> NicCounts {
+    let Some(&device) = nic.and_then(|nic| host.devices.get(nic)) else { return NicCounts::default() };
     let interrupts = host.kernel.interrupts();
     let interrupts = interrupts.iter().filter(|line| line.1.starts_with("nic-")).map(|line| line.3).sum();
     let nic_counters = host.nics.iter().find(|(endpoint, _)| *endpoint == device).map(|(_, handle)| {
@@ -127,7 +127,7 @@ fn count(computers: &Computers, host: &Computer, nic: Option<usize>) -> Counted 
     });
     let nic_counters = nic_counters.unwrap_or_default();
     let mut counted =
-        Counted { interrupts, nic: nic_counters, at: computers.simulation().now(), ..Counted::default() };
+        NicCounts { interrupts, nic: nic_counters, at: computers.simulation().now(), ..NicCounts::default() };
     computers.simulation().with(|fabric, _| {
         for link in fabric.endpoint(device).links() {
             let link = fabric.wires.link(link);
@@ -149,7 +149,7 @@ fn nic_of(host: &HostSetup) -> Option<(usize, &machine::Nic)> {
     })
 }
 
-/// What follows `option` on a command line.
+/// Value of `option` in a command line.
 fn option(run: &str, option: &str) -> Option<u32> {
     let mut words = run.split_whitespace();
     words.find(|word| *word == option)?;
@@ -171,7 +171,7 @@ impl Observer for PacketCosts {
 }
 
 impl PacketCosts {
-    fn count_all(computers: &Computers) -> Vec<Counted> {
+    fn count_all(computers: &Computers) -> Vec<NicCounts> {
         let nic = |host: &Computer| {
             host.devices.iter().position(|&device| {
                 computers
@@ -182,15 +182,15 @@ impl PacketCosts {
         computers.hosts().iter().map(|host| count(computers, host, nic(host))).collect()
     }
 
-    /// What a packet took from the NIC of a host and to it, if so many were sent.
+    /// Bytes per packet from a host's NIC and to it, for `packets` sent.
     pub fn of(&self, host: usize, packets: f64) -> Option<[PacketCost; 2]> {
         let (before, after) = (self.before.get(host)?, self.after.get(host)?);
         (packets > 0.0).then(|| after.since(before).map(|way| PacketCost::of(&way, packets)))
     }
 
-    /// Adds a note on the link to each pktgen that was alone on its host, and a report on each link that carried what
-    /// programs of the network sent each other.
-    pub fn explain(&self, setup: &ComputerSetup, done: &mut Vec<Done>) {
+    /// Adds a link note to each pktgen that ran alone on its host, and a report for each link that carried traffic of
+    /// network programs.
+    pub fn explain(&self, setup: &ComputerSetup, done: &mut Vec<FinishedProgram>) {
         for (host, described) in setup.hosts.iter().enumerate() {
             let (Some(before), Some(after)) = (self.before.get(host), self.after.get(host)) else { continue };
             let sockets = |run: &str| {
@@ -224,14 +224,14 @@ impl PacketCosts {
         let fuller = if up.total() > down.total() { up } else { down };
         let carried = raw * f64::from(size) / fuller.total();
         if carried > raw {
-            // Not even the frames' bytes have crossed the link once each: nothing can be said of a packet.
+            // Less than the frames' bytes crossed the link, so a figure per packet is meaningless.
             report.notes.push(format!(
                 "{:.1} B crossed the link for each packet of {size} B: what was sent does not come from this link alone",
                 fuller.total()
             ));
             return;
         }
-        match other_path(described) {
+        match described.nic_driver.as_ref().and_then(NicDriverEntry::other_path) {
             Some(path) => report.notes.push(format!(
                 "on the PCIe link each packet takes {:.1} B of TLPs to the NIC and {:.1} B from it, and {:.1} and {:.1} B of DLLPs; \
                  {path}, for which there is no closed form; a full link would carry {carried:.1} Gbit/s of such packets",
@@ -241,7 +241,7 @@ impl PacketCosts {
         }
     }
 
-    /// Holds a packet's bytes against the model of descriptor rings.
+    /// Compares bytes per packet with the model of descriptor rings.
     fn compare(
         &self,
         host: usize,
@@ -295,21 +295,11 @@ impl PacketCosts {
     }
 }
 
-/// By which way packets reach the NIC, if not by descriptors in rings.
-pub(super) fn other_path(described: &HostSetup) -> Option<&'static str> {
-    let driver = described.nic_driver.as_ref()?;
-    match (driver.kpio.as_ref().map(|kpio| kpio.value), driver.inline_up_to.as_ref().map(|size| size.value)) {
-        (Some(select), _) if select != machine::KpioSelect::Off => Some("packets go by programmed I/O"),
-        (_, Some(_)) => Some("short packets go inline"),
-        _ => None,
-    }
-}
-
-/// The link to a NIC as the analytic model has it.
+/// Parameters of the NIC's link for the analytic model.
 fn link_of(described: &HostSetup, nic: &machine::Nic) -> Option<Link> {
     let device = described.devices.iter().find(|d| matches!(d.kind, DeviceFile::Nic(_)))?;
     let link = device.links.first()?;
-    // The model has one link, and no switch.
+    // The model has a single link without a switch.
     let SlotSetup::Root(slot) = &link.slot else { return None };
     let port = described.machine.host.port.get(slot)?;
     let (generation, width) = crate::topology::negotiate(&nic.link, port, link.lanes);

@@ -1,4 +1,4 @@
-//! The programs of a scenario, from their command lines: those that cannot be are told at their lines before anything runs.
+//! Programs of a scenario, from their command lines. Invalid ones are reported at their lines before anything runs.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use workloads::{Disk, Link, Premises, Program};
 /// The programs, in the scenario's order.
 ///
 /// # Errors
-/// What is wrong with each command line that is not understood, or asks for what its host has not got.
+/// Every command line that is not understood, or asks for something that its host lacks.
 pub(super) fn programs(setup: &ComputerSetup) -> Result<Vec<Rc<dyn Program>>, Diagnostics> {
     let (mut found, mut wrong) = (Vec::new(), Vec::new());
     for entry in &setup.programs {
@@ -27,10 +27,10 @@ pub(super) fn programs(setup: &ComputerSetup) -> Result<Vec<Rc<dyn Program>>, Di
     }
 }
 
-/// Whether all command lines of a scenario are understood and possible.
+/// Checks all command lines of a scenario.
 ///
 /// # Errors
-/// What is wrong with those that are not.
+/// Everything wrong with them.
 pub fn check(setup: &ComputerSetup) -> Result<(), Diagnostics> {
     programs(setup).map(drop)
 }
@@ -80,7 +80,7 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         false => 0,
     };
     if let Some(vm) = entry.vm.map(|vm| &host.vms[vm]) {
-        // A virtual NIC reaches the other guests without a cable, too.
+        // A virtual NIC reaches other guests even without a cable.
         let guest_link = |(n, interface)| match vm.nic.filter(|nic| nic.number == n) {
             None => Some(link(interface)),
             Some(nic) => (!nic.polled).then(|| Link { has_carrier: true, ..link(interface) }),

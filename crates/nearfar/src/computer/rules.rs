@@ -1,5 +1,5 @@
-//! What a host's administrator has laid down for its network devices, as rules of udev: each is called as the scenario says, by which
-//! port of which device it is, whenever it comes; one that comes while the host runs is started, or taken back by the team that had it.
+//! Rules for network devices, like udev rules. A device gets the name in the scenario, by its port, whenever it
+//! appears. A device that appears while the host runs is started, or taken back by its team.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,26 +16,26 @@ use platform::kernel::{Kernel as KernelFace, TaskParams};
 use units::Duration;
 use wire::pcie::FunctionAddress;
 
-/// From a device's coming until it is started (assumed: what udev takes to run its rules).
+/// Delay from a device's appearance to its start (assumed: the time udev takes to run its rules).
 const REACTION: Duration = Duration::from_ms(1);
 
-/// The rules of a host.
+/// Rules of a host.
 pub(super) struct Rules {
     hw: Handle<Fabric>,
     kernel: Weak<Kernel>,
-    /// Physical functions' network devices: the segment, the device, its link, which of the functions there, and the name.
+    /// Network devices of physical functions: segment, device, link, index of the function there, and name.
     places: Vec<(u16, EndpointId, PortIndex, usize, String)>,
     interfaces: Vec<InterfaceSetup>,
-    /// Of namespaces that have a device of their own.
+    /// Namespaces with a device of their own.
     namespaces: BTreeMap<String, Rc<dyn KernelFace>>,
-    /// Devices above others, which take theirs back when they come again.
+    /// Teams, which take their members back when they reappear.
     teams: RefCell<Vec<Rc<Team>>>,
-    /// Devices that come are started from now on.
+    /// Whether new devices are started.
     is_running: Cell<bool>,
 }
 
 impl Rules {
-    /// The rules for a host whose kernel has not booted; `endpoint` gives a device of the scenario.
+    /// Rules for a host before boot. `endpoint` returns a device of the scenario.
     pub fn new(
         hw: Handle<Fabric>,
         kernel: &Rc<Kernel>,
@@ -60,7 +60,7 @@ impl Rules {
         })
     }
 
-    /// The rules for a guest that has booted: what comes from now on is started, and called in the order in which it comes.
+    /// Rules for a booted guest: devices that appear are started, and named in order of appearance.
     pub fn of_guest(hw: Handle<Fabric>, kernel: &Rc<Kernel>, interfaces: &[InterfaceSetup]) -> Rc<Self> {
         Rc::new(Self {
             hw,
@@ -73,7 +73,7 @@ impl Rules {
         })
     }
 
-    /// The host's own start is over; it has made these.
+    /// The host's init is complete and has created these teams.
     pub fn run(&self, teams: Vec<Rc<Team>>) {
         self.teams.replace(teams);
         self.is_running.set(true);
@@ -82,7 +82,7 @@ impl Rules {
 
 impl NetRules for Rules {
     fn name(&self, of: FunctionAddress) -> Option<String> {
-        // Where functions of other hosts are, each host that lends has a segment.
+        // Functions of each lending host are in a segment of their own.
         self.hw.with(|fabric, _| {
             let is_there = |(segment, device, link, n, _): &&(u16, EndpointId, PortIndex, usize, String)| {
                 let registers = &fabric.endpoint(*device).core.registers;
@@ -105,7 +105,7 @@ impl NetRules for Rules {
             kernel.spawn(TaskParams::named("teamd"), move |cpu| {
                 Box::pin(async move {
                     cpu.sleep(REACTION).await;
-                    // What is gone again by now is not taken.
+                    // Ignore it if it is gone again by now.
                     let _ = team.take_back(&cpu, &name).await;
                 })
             });
@@ -118,7 +118,7 @@ impl NetRules for Rules {
         kernel.spawn(TaskParams::named("ifup"), move |cpu| {
             Box::pin(async move {
                 cpu.sleep(REACTION).await;
-                // What is gone again by now is not started.
+                // Do not start it if it is gone again by now.
                 let _ = network.configure(&cpu, &name, address, prefix).await;
             })
         });

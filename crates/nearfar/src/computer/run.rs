@@ -19,27 +19,27 @@ use super::{Account, Accounting, Computer, ComputerError, Computers, Counted, Co
 use crate::links::{LinkState, Links};
 use crate::progress::{Part, Progress};
 
-/// Events between two looks at how far the simulation is: less than a tenth of a second.
+/// Simulation events between progress updates: less than a tenth of a second.
 const EVENTS_A_LOOK: u32 = 1 << 16;
 
 /// A program that has ended.
 #[derive(Debug)]
-pub struct Done {
-    /// Its number in the scenario, behind whose programs sources of traffic follow; a report on a link has none.
+pub struct FinishedProgram {
+    /// Its number in the scenario; traffic sources follow after the programs. `None` for a link report.
     pub number: Option<usize>,
-    /// The host that it ran on.
+    /// Its host.
     pub host: String,
     /// Its command line.
     pub run: String,
-    /// How long it ran.
+    /// Run time.
     pub took: Duration,
-    /// What it left, or why it gave up.
+    /// Its report, or why it failed.
     pub outcome: Result<Report, Failure>,
-    /// Whether it gave up because an event of the scenario stopped its host.
+    /// Whether it failed because an event stopped its host.
     pub was_stopped: bool,
 }
 
-impl Done {
+impl FinishedProgram {
     pub(super) fn new(
         number: Option<usize>,
         host: String,
@@ -50,29 +50,28 @@ impl Done {
         Self { number, host, run, took, outcome, was_stopped: false }
     }
 
-    /// Why it failed, unless the scenario wanted that.
+    /// Its failure, unless intended by the scenario.
     pub fn failure(&self) -> Option<&Failure> {
         self.outcome.as_ref().err().filter(|_| !self.was_stopped)
     }
 }
 
-/// Those that have ended, by their number in the scenario.
+/// Ended programs, by their number in the scenario.
 #[derive(Default)]
 pub(super) struct Ended {
-    pub(super) done: RefCell<Vec<(usize, Done)>>,
+    pub(super) done: RefCell<Vec<(usize, FinishedProgram)>>,
 }
 
-/// Runs the programs of a scenario to their end, servers as long as anybody else runs.
+/// Runs the programs of a scenario to their end. Servers run as long as other programs do.
 ///
 /// # Errors
-/// If a command line is not understood or not possible, or the computers cannot be put together. A program that waits for what never happens
-/// is told as a failure of its own.
-pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, ComputerError> {
+/// If a command line is invalid, or the computers cannot be assembled. A program that waits forever is reported as
+/// failed.
+pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<FinishedProgram>, ComputerError> {
     run_counted(setup, progress).map(|counts| counts.done)
 }
 
-/// Runs several scenarios, in parallel unless drives keep their blocks in named files, and gives what they left in the same
-/// order.
+/// Runs several scenarios, in parallel unless drives have named backing files. Results come in the same order.
 pub fn run_all(
     setups: &[&ComputerSetup],
     what: &str,
@@ -84,7 +83,7 @@ pub fn run_all(
         progress.step(&setup.name);
         done
     };
-    // A file belongs to one drive at a time.
+    // A backing file belongs to one drive at a time.
     let is_kept = |device: &DeviceFile| matches!(device, DeviceFile::Drive(drive) if drive.backing.is_some());
     let keeps = |host: &HostSetup| host.devices.iter().any(|device| is_kept(&device.kind));
     let all = match setups.iter().any(|setup| setup.hosts.iter().any(keeps)) {
@@ -95,27 +94,27 @@ pub fn run_all(
     all
 }
 
-/// What a run left.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Counts {
-    /// What the programs left, and reports on links between them.
-    pub done: Vec<Done>,
-    /// Where the cores' time went.
+    /// Reports of programs and links.
+    pub done: Vec<FinishedProgram>,
+    /// CPU time.
     pub accounts: Vec<Account>,
-    /// What was counted while each program ran that is no server.
+    /// Counters during each program, except servers.
     pub counted: Vec<Counted>,
-    /// The links to devices, as they were negotiated.
+    /// Negotiated state of the links to devices.
     pub links: Vec<LinkState>,
 }
 
 impl Counts {
-    /// The host of the scenario's program with this number.
+    /// The host of a program, by its number in the scenario.
     pub fn host_of(&self, program: usize) -> &str {
         self.done.iter().find(|done| done.number == Some(program)).map_or("", |done| &done.host)
     }
 }
 
-/// As [`run`], with where the cores' time went and what was counted meanwhile.
+/// As [`run`], with CPU times and counters.
 ///
 /// # Errors
 /// As [`run`].
@@ -142,21 +141,22 @@ pub fn run_counted(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Cou
     Ok(counts)
 }
 
-/// Somebody who watches computers while programs run on them.
+/// An observer of computers while programs run.
 pub trait Observer {
-    /// They have booted; no program has started.
+    /// All hosts have booted; no program has started.
     fn booted(&mut self, computers: &Computers);
-    /// The program with this number in the scenario starts, no server; sources of traffic follow behind the programs.
+    /// A program starts, by its number in the scenario; not called for servers. Traffic sources follow after the
+    /// programs.
     fn began(&mut self, _program: usize, _computers: &Computers) {}
-    /// It has ended.
+    /// The program has ended.
     fn done(&mut self, _program: usize, _computers: &Computers) {}
-    /// Whether enough has been seen; asked after each event.
+    /// Whether to stop the run; called after each event.
     fn has_enough(&self) -> bool;
-    /// The programs have ended, or enough has been seen.
+    /// The programs have ended, or the run was stopped.
     fn ended(&mut self, computers: &Computers);
 }
 
-/// Two who watch: until one of them has seen enough.
+/// Two observers; stops as soon as either wants to.
 impl<A: Observer, B: Observer> Observer for (A, B) {
     fn booted(&mut self, computers: &Computers) {
         self.0.booted(computers);
@@ -183,7 +183,7 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     }
 }
 
-/// As [`run`], with an observer. Programs that have not ended when that has enough leave nothing.
+/// As [`run`], with an observer. Programs still running when it stops leave no report.
 ///
 /// # Errors
 /// As [`run`].
@@ -191,7 +191,7 @@ pub fn run_watched(
     setup: &ComputerSetup,
     progress: &dyn Progress,
     observer: &mut dyn Observer,
-) -> Result<Vec<Done>, ComputerError> {
+) -> Result<Vec<FinishedProgram>, ComputerError> {
     let programs = programs(setup)?;
     progress.begin(&setup.name, (1 + programs.len() + setup.sources.len()) as u64);
     let mut computers = Computers::new(setup)?;
@@ -212,7 +212,7 @@ pub fn run_watched(
     let serves = |n: usize| programs.get(n).is_some_and(|program| program.serves());
     let (mut seen, started) = (0, computers.simulation().now());
     let length = length(setup, &programs);
-    // Those that are no servers, the last one first.
+    // All programs except servers, the last one first.
     let mut starts: Vec<(Time, usize)> = setup
         .programs
         .iter()
@@ -279,7 +279,7 @@ pub fn run_watched(
     Ok(done.into_iter().map(|(_, done)| done).collect())
 }
 
-/// Lets what programs wrote reach the drives that nobody has open any more.
+/// Writes back dirty pages of drives that no program has open any more.
 fn write_back(computers: &Computers) {
     let alive = computers.hosts().iter().filter(|host| !host.kernel.is_halted());
     let guests = |host: &Computer| host.vms().into_iter().map(|vm| vm.kernel()).collect::<Vec<_>>();
@@ -288,7 +288,7 @@ fn write_back(computers: &Computers) {
     computers.simulation().run_while(|_| drives.iter().any(|drive| drive.is_closing()));
 }
 
-/// How much time is to be simulated, if everybody but servers says for how long they mean to run.
+/// Simulated time of the run, if all programs except servers state their duration.
 fn length(setup: &ComputerSetup, programs: &[Rc<dyn Program>]) -> Option<Duration> {
     let clients = programs.iter().zip(&setup.programs).filter(|(program, _)| !program.serves());
     let ends = clients.map(|(program, entry)| Some(entry.start + program.lasts()?));
@@ -296,7 +296,7 @@ fn length(setup: &ComputerSetup, programs: &[Rc<dyn Program>]) -> Option<Duratio
     ends.chain(sources).collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// Nothing is left to happen: what has not ended never will.
+/// Nothing is left to happen, so unfinished programs never will finish.
 fn give_up(
     setup: &ComputerSetup,
     programs: &[Rc<dyn Program>],
@@ -314,11 +314,11 @@ fn give_up(
         let took = at.since(started + entry.start);
         let host = computers.hosts()[entry.host].name.clone();
         let outcome = Err(Failure(why));
-        done.push((n, Done::new(Some(n), host, entry.run.value.clone(), took, outcome)));
+        done.push((n, FinishedProgram::new(Some(n), host, entry.run.value.clone(), took, outcome)));
     }
 }
 
-/// Starts the scenario's `n`-th program as a task, whose number it gives.
+/// Starts the scenario's `n`th program as a task, and returns the task's ID.
 fn start(
     setup: &ComputerSetup,
     n: usize,
@@ -348,12 +348,12 @@ fn start(
             let outcome = program.run(cpu.clone(), environment).await;
             cpu.sync().await;
             let took = cpu.now().since(began);
-            ended.done.borrow_mut().push((n, Done::new(Some(n), host_name, run, took, outcome)));
+            ended.done.borrow_mut().push((n, FinishedProgram::new(Some(n), host_name, run, took, outcome)));
         })
     })
 }
 
-/// Lets a source begin, which counts as number `n` among the scenario's programs.
+/// Starts a traffic source, which is number `n` after the programs.
 fn start_source(
     n: usize,
     setup: &SourceSetup,
@@ -368,11 +368,11 @@ fn start_source(
     let (clock, ended) = (simulation.handle(), Rc::clone(ended));
     source.when_ended(simulation, move |outcome| {
         let took = clock.now().since(at);
-        ended.done.borrow_mut().push((n, Done::new(Some(n), host, run, took, outcome)));
+        ended.done.borrow_mut().push((n, FinishedProgram::new(Some(n), host, run, took, outcome)));
     });
 }
 
-/// What a program of `host` finds there.
+/// The environment of a program on `host`.
 fn environment(host: &Computer, entry: &ProgramSetup, seed: u64) -> Environment {
     let kernel = match entry.vm {
         None => host.face(entry.namespace.as_ref().map(|name| name.value.as_str())),

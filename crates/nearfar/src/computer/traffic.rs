@@ -11,16 +11,16 @@ use units::Time;
 use wire::ethernet::MacAddr;
 use workloads::{Failure, Report};
 
-/// Where the Ethernet addresses of sources and sinks begin, which the hosts' do not reach.
+/// First Ethernet addresses of sources, sinks and generators; hosts' addresses are lower.
 const MACS: u32 = 0xffff_0000;
 const SINK_MACS: u32 = 0xffff_8000;
 const GENERATOR_MACS: u32 = 0xffff_c000;
-/// Ethernet's, as the kernels' interfaces have it.
+/// Ethernet's MTU, as on the kernels' interfaces.
 const MTU: u16 = 1500;
 
-/// A source that is plugged in.
+/// A connected traffic source.
 pub struct TrafficSource {
-    /// What it is to the fabric.
+    /// Its endpoint in the fabric.
     pub station: EndpointId,
     handle: SourceHandle,
 }
@@ -37,19 +37,19 @@ impl TrafficSource {
             mtu: MTU,
             seed: seed.part(&setup.name),
         });
-        // It has no link on which its PCIe core could do anything.
+        // It has no PCIe link.
         let station = fabric.add_spare(EndpointParams::ideal(0), Box::new(source));
         Self { station, handle }
     }
 
-    /// Lets it begin at `when`.
+    /// Starts it at `when`.
     pub fn start(&self, simulation: &Simulation<Fabric>, when: Time) {
         simulation.with(|fabric, scheduler| {
             fabric.with_device(scheduler, self.station, |_, bus| Source::start(bus, when));
         });
     }
 
-    /// Calls `then` with what it reports, once it has ended.
+    /// Calls `then` with its report when it has ended.
     pub fn when_ended(
         &self,
         simulation: &Simulation<Fabric>,
@@ -60,7 +60,7 @@ impl TrafficSource {
     }
 }
 
-/// Plugs in the scenario's `n`th sink.
+/// Adds the scenario's `n`th sink.
 pub fn sink(fabric: &mut Fabric, n: u32, setup: &SinkSetup, seed: Seed) -> EndpointId {
     let sink = Sink::new(SinkParams {
         mac: MacAddr::local(SINK_MACS + n),
@@ -72,13 +72,13 @@ pub fn sink(fabric: &mut Fabric, n: u32, setup: &SinkSetup, seed: Seed) -> Endpo
     fabric.add_spare(EndpointParams::ideal(0), Box::new(sink))
 }
 
-/// A generator that is plugged in.
+/// A connected packet generator.
 pub struct PacketGenerator {
-    /// What it is to the fabric.
+    /// Its endpoint in the fabric.
     pub station: EndpointId,
-    /// What it is told, and what has passed it.
+    /// Control and counters.
     pub handle: GeneratorHandle,
-    /// Share of its port's speed from the start on.
+    /// Initial load as a share of its port's speed.
     load: f64,
 }
 
@@ -96,7 +96,7 @@ impl PacketGenerator {
         Self { station, handle, load: setup.load }
     }
 
-    /// Lets it begin.
+    /// Starts it.
     pub fn start(&self, simulation: &Simulation<Fabric>) {
         self.handle.set_load(self.load);
         simulation.with(|fabric, scheduler| {
@@ -105,7 +105,7 @@ impl PacketGenerator {
     }
 }
 
-/// As iperf's client reports.
+/// Report in the style of iperf's client.
 fn report(ending: Ending) -> Result<Report, Failure> {
     let sent = ending.map_err(|why| Failure(why.to_owned()))?;
     let mut report = Report::default();

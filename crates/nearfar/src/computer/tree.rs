@@ -1,4 +1,4 @@
-//! What a scenario's kernels find and make of it: a tree of attributes for each host.
+//! Device trees of a scenario's kernels.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use wire::pcie::Bdf;
 
 use super::{Computer, ComputerError, Computers};
 
-/// Boots a scenario's hosts and reads each one's tree. No program runs.
+/// Boots a scenario's hosts and reads the tree of each. No program runs.
 ///
 /// # Errors
-/// If the computers cannot be put together or do not boot.
+/// If the computers cannot be assembled or do not boot.
 pub fn tree(setup: &ComputerSetup) -> Result<Vec<(String, SysNode)>, ComputerError> {
     let computers = Computers::new(setup)?;
     computers.boot()?;
@@ -23,13 +23,13 @@ pub fn tree(setup: &ComputerSetup) -> Result<Vec<(String, SysNode)>, ComputerErr
     computers.hosts().iter().map(read).collect()
 }
 
-/// Boots a scenario's hosts and reads the configuration spaces of all functions that each kernel found, register by register,
-/// as a core does. Gives each host's as text, which `lspci -F` reads.
+/// Boots a scenario's hosts and reads the configuration spaces of all functions of each kernel, register by register.
+/// Returns text for each host that `lspci -F` reads.
 ///
 /// # Errors
 /// As [`tree`].
 pub fn configuration(setup: &ComputerSetup) -> Result<Vec<(String, String)>, ComputerError> {
-    /// Bytes of a function's space.
+    /// Bytes of a function's configuration space.
     const SPACE: u16 = 4096;
     let computers = Computers::new(setup)?;
     computers.boot()?;
@@ -49,7 +49,7 @@ pub fn configuration(setup: &ComputerSetup) -> Result<Vec<(String, String)>, Com
                             let (host, mut cx) = fabric.host_in(id, scheduler);
                             host.config_read(&mut cx, CoreId(0), address, register)
                         });
-                        // Nobody answers: all ones, as a core sees it.
+                        // All ones if nothing answers, as a core would see.
                         let bytes = read.data.await.unwrap_or_else(|_| vec![0xff; 4]);
                         bytes.iter().for_each(|byte| text += &format!(" {byte:02x}"));
                     }
@@ -64,7 +64,7 @@ pub fn configuration(setup: &ComputerSetup) -> Result<Vec<(String, String)>, Com
     Ok(all)
 }
 
-/// The functions in a tree: what folders are called that have an address for their name, and that address.
+/// Functions in a tree: folders whose name is an address, with that address.
 fn addresses(folder: &SysNode, found: &mut BTreeSet<(String, Bdf)>) {
     // Segment, bus, device and function: 0000:03:00.1.
     let short = folder.name.split_once(':').map_or("", |(_, short)| short);

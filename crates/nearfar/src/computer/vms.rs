@@ -25,23 +25,24 @@ use wire::pcie::Bdf;
 use super::rules::Rules;
 use super::{Computer, ComputerError, Computers, Init, device, functions, kernel};
 
-/// Slots of a guest that are empty at first, for what it borrows while it runs (assumed: as many as device managers leave free).
+/// Initially empty slots of a guest, for functions that it borrows at run time (assumed: as many as device managers
+/// leave free).
 const HOT_SLOTS: u8 = 4;
 
-/// What of virtual machines a host has.
+/// The VM part of a host before its kernel runs.
 pub(super) struct Vms {
-    /// By which the host keeps functions that are passed through.
+    /// The driver that claims functions to pass through.
     vfio: Rc<Vfio>,
-    /// By virtual machine: what is passed through.
+    /// Passed-through devices of each virtual machine.
     passed: Vec<Vec<Passed>>,
 }
 
-/// What is passed through or lent of a device.
+/// A passed-through or lent device or function.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Passed {
-    /// All of it.
+    /// The whole device.
     Device(EndpointId),
-    /// A virtual function: of which physical one, and its number there.
+    /// A virtual function: device, index of the physical function, and number.
     Virtual(EndpointId, usize, u16),
 }
 
@@ -54,7 +55,7 @@ impl Passed {
         }
     }
 
-    /// Its functions that there are: a virtual one is while it is enabled.
+    /// Its functions that exist; a virtual one exists while enabled.
     pub fn functions(self, fabric: &Fabric) -> Vec<Bdf> {
         match self {
             Self::Device(device) => functions(fabric, device, PortIndex(0)),
@@ -72,7 +73,7 @@ impl Passed {
 }
 
 impl Vms {
-    /// For a host with virtual machines; its driver comes before all others.
+    /// For a host with virtual machines; its driver goes before all others.
     pub fn new(
         host: &HostSetup,
         hw: &Handle<Fabric>,
@@ -93,7 +94,7 @@ impl Vms {
         Some((Self { vfio: Rc::clone(&vfio), passed }, vfio as _))
     }
 
-    /// The functions that a virtual machine has, in the scenario's order.
+    /// Functions of a virtual machine, in the scenario's order.
     fn functions(&self, hw: &Handle<Fabric>, vm: usize) -> Vec<PciDevice> {
         let of = |passed: &Passed| {
             let here = hw.with(|fabric, _| passed.functions(fabric));
@@ -103,7 +104,7 @@ impl Vms {
     }
 }
 
-/// What a guest's kernel is booted with: as the host's, without an IOMMU.
+/// Parameters of a virtual machine: kernel parameters of the host, without an IOMMU.
 fn params(host: &HostSetup, vm: &VmSetup) -> Result<VmParams, ComputerError> {
     let own = kernel::params(host)?;
     let dma = DmaParams { low_first: own.dma.low_first, ..DmaParams::linux(DmaMode::Off) };
@@ -119,7 +120,7 @@ fn params(host: &HostSetup, vm: &VmSetup) -> Result<VmParams, ComputerError> {
     })
 }
 
-/// How a host's processor and IOMMU help with interrupts of guests: an IOMMU alone is of no use.
+/// Hardware support for guests' interrupts; an IOMMU alone is not enough.
 fn interrupts(host: &HostSetup) -> InterruptSupport {
     let is_set = |figure: Option<&Figure<bool>>| figure.is_some_and(|figure| figure.value);
     let machine = &host.machine.host;
@@ -131,7 +132,7 @@ fn interrupts(host: &HostSetup) -> InterruptSupport {
     }
 }
 
-/// The host's cores that a vCPU may use: its own, or those of the machine's home where that is scheduled.
+/// Host cores for a vCPU: its own, or all of the home node if the machine is scheduled.
 fn cores(host: &HostSetup, vm: &VmSetup, own: u16) -> Vec<CpuId> {
     if host.hypervisor.is_none_or(|hypervisor| hypervisor.placement == Placement::Fixed) {
         return vec![CpuId(own)];
@@ -141,7 +142,7 @@ fn cores(host: &HostSetup, vm: &VmSetup, own: u16) -> Vec<CpuId> {
 }
 
 impl Computers {
-    /// Starts the hosts' virtual machines, one after the other, and boots them.
+    /// Starts and boots the hosts' virtual machines one after the other.
     pub(super) fn start_vms(&self) -> Result<(), ComputerError> {
         let hw = self.simulation.handle();
         for (number, host) in self.hosts.iter().enumerate() {
@@ -196,7 +197,7 @@ impl Computers {
         Ok(())
     }
 
-    /// Starts the network devices that a guest has when it has booted; those to come are started as they come.
+    /// Starts the network devices that a guest has at boot; later ones are started when they appear.
     fn start_interfaces(
         &self,
         host: &Computer,
@@ -222,19 +223,19 @@ impl Computers {
     }
 }
 
-/// What a virtual machine has of I/O threads, with the numbers of their devices.
+/// Virtual devices of a machine, with the numbers of the host devices.
 type Served = Vec<(usize, Rc<dyn Client>)>;
 
-/// A host's virtual machines, from their description to those that run.
+/// The virtual machines of a host.
 pub(super) struct HostVms {
     pub setup: HostSetup,
     pub vms: Vms,
     pub running: RefCell<Vec<Rc<Vm>>>,
-    /// By the number of the uplink: what is between it and virtual NICs.
+    /// Networks by the number of the uplink.
     networks: RefCell<BTreeMap<usize, Rc<Network>>>,
-    /// By the number of the drive: what is between it and virtual disks.
+    /// Storages by the number of the drive.
     storages: RefCell<BTreeMap<usize, Rc<Storage>>>,
-    /// By virtual machine.
+    /// Virtual devices of each machine.
     served: RefCell<Vec<Served>>,
     pub vnics: RefCell<Vec<Rc<Vnic>>>,
     pub vdisks: RefCell<Vec<Rc<Vdisk>>>,
@@ -242,7 +243,7 @@ pub(super) struct HostVms {
 }
 
 impl HostVms {
-    /// Lets a manager schedule the virtual machines, if the scenario has one.
+    /// Starts the manager that schedules virtual machines, if the scenario has one.
     fn manage(&self, host: &Computer, seed: Seed) {
         let Some(HypervisorSetup { placement, period }) = self.setup.hypervisor else { return };
         let policy = match placement {
@@ -282,7 +283,7 @@ impl HostVms {
         }
     }
 
-    /// What is above an uplink, made when it is first asked for.
+    /// The network of an uplink, created on first use.
     fn network(&self, host: &Computer, uplink: usize) -> Result<Rc<Network>, ComputerError> {
         if let Some(network) = self.networks.borrow().get(&uplink) {
             return Ok(Rc::clone(network));
@@ -297,7 +298,7 @@ impl HostVms {
         Ok(network)
     }
 
-    /// What is above a drive, made when it is first asked for.
+    /// The storage of a drive, created on first use.
     fn storage(
         &self,
         host: &Computer,
@@ -324,34 +325,34 @@ impl Computer {
         self.vms.as_ref().map(|own| own.running.borrow().clone()).unwrap_or_default()
     }
 
-    /// What is above its uplinks, in the scenario's order.
+    /// Networks of its uplinks, in the scenario's order.
     pub fn networks(&self) -> Vec<Rc<Network>> {
         self.uplinks().into_iter().map(|(_, network)| network).collect()
     }
 
-    /// What is above its uplinks, by the name of each.
+    /// Networks with the names of their uplinks.
     pub fn uplinks(&self) -> Vec<(String, Rc<Network>)> {
         let Some(own) = &self.vms else { return Vec::new() };
         let name = |uplink: usize| own.setup.devices[uplink].name.clone().unwrap_or_default();
         own.networks.borrow().iter().map(|(&uplink, network)| (name(uplink), Rc::clone(network))).collect()
     }
 
-    /// What schedules its virtual machines.
+    /// The manager of its virtual machines.
     pub fn manager(&self) -> Option<Rc<Manager>> {
         self.vms.as_ref().and_then(|own| own.manager.borrow().clone())
     }
 
-    /// The virtual NICs of its virtual machines, in the scenario's order.
+    /// Virtual NICs of its virtual machines, in the scenario's order.
     pub fn vnics(&self) -> Vec<Rc<Vnic>> {
         self.vms.as_ref().map(|own| own.vnics.borrow().clone()).unwrap_or_default()
     }
 
-    /// Their virtual disks, likewise.
+    /// Virtual disks of its virtual machines, in the scenario's order.
     pub fn vdisks(&self) -> Vec<Rc<Vdisk>> {
         self.vms.as_ref().map(|own| own.vdisks.borrow().clone()).unwrap_or_default()
     }
 
-    /// The kernel of one of its virtual machines, or its own.
+    /// Kernel of one of its virtual machines, or its own.
     pub fn kernel_of(&self, vm: Option<usize>) -> Rc<Kernel> {
         match vm.and_then(|vm| self.vms().get(vm).cloned()) {
             Some(vm) => vm.kernel(),
@@ -359,7 +360,7 @@ impl Computer {
         }
     }
 
-    /// It stops, and its virtual machines with it.
+    /// Halts it and its virtual machines.
     pub(super) fn halt(&self) {
         self.vms().iter().for_each(|vm| vm.kernel().halt());
         self.kernel.halt();

@@ -1,9 +1,10 @@
-//! What binds: which of the resources that data passes is full.
+//! Finds the bottleneck: the resource that is full.
 //!
-//! Servers (links, channels, walkers, stages of a device) bind when they work all the time. Where one does, what leads to it
-//! fills up too: its credits and tags are waited for, the ring stays full, the core spins. So a full server binds before
-//! anything that is only waited for; and of those, what is nearer to the memory: credits keep buffers and tags taken, tags keep
-//! descriptors in the ring, a full ring keeps the core waiting.
+//! Servers (links, channels, walkers, stages of a device) are the bottleneck when always busy. Then the resources
+//! that lead to them fill up, too: credits and tags run out, rings stay full, cores spin. So a full server has
+//! priority over resources that are only waited for. Among the latter, the one nearest to memory has priority: lack
+//! of credits keeps buffers and tags in use, lack of tags keeps descriptors in the ring, and a full ring keeps the
+//! core waiting.
 
 use std::fmt;
 
@@ -11,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Window;
 
-/// What can be full: servers, then what is waited for, in the order in which one fills the next.
+/// Kinds of resources: servers, then resources that are waited for, in the order in which one fills the next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Kind {
-    /// The Ethernet's wire.
+    /// An Ethernet wire.
     Wire,
     /// A direction of a PCIe link.
     Link,
@@ -22,7 +23,7 @@ pub enum Kind {
     Dram,
     /// A direction of a link between sockets.
     Interconnect,
-    /// The LLC's port for devices.
+    /// The LLC's port for device accesses.
     Llc,
     /// A root port's intake.
     RootPort,
@@ -30,20 +31,20 @@ pub enum Kind {
     Walkers,
     /// A stage inside a device.
     Device,
-    /// Flow-control credits.
+    /// Flow control credits.
     Credits,
-    /// A device's buffer for what it reads.
+    /// A device's read buffer.
     Buffer,
     /// A device's tags.
     Tags,
-    /// A ring of descriptors.
+    /// A descriptor ring.
     Ring,
     /// A core.
     Core,
 }
 
 impl Kind {
-    /// As tables and `--json` spell it.
+    /// Spelling in tables and `--json`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Wire => "wire",
@@ -62,36 +63,36 @@ impl Kind {
         }
     }
 
-    /// Whether it works, rather than is held or waited for.
+    /// Whether it is a server, rather than held or waited for.
     const fn is_server(self) -> bool {
         !matches!(self, Self::Credits | Self::Buffer | Self::Tags | Self::Ring | Self::Core)
     }
 
-    /// The share of a window from which on it binds. What is bound by a resource still begins and ends, and waits for others
-    /// now and then.
+    /// Share of a window from which it counts as full. Even a bottleneck has a start and an end and waits
+    /// occasionally.
     const fn full(self) -> f64 {
         match self {
-            // A queue's share of time with somebody in it, or of places taken: drivers keep some free.
+            // A share of time with waiters, or of used entries: drivers keep some free.
             Self::Buffer | Self::Tags | Self::Ring | Self::Credits => 0.75,
-            // Rows, refreshes and changes of direction take the rest.
+            // Row misses, refreshes and turnarounds take the rest.
             Self::Dram => 0.8,
-            // It sleeps between one batch and the next.
+            // It sleeps between batches.
             Self::Core => 0.85,
             _ => 0.9,
         }
     }
 }
 
-/// How full a resource was.
+/// Utilisation of a resource.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Resource {
-    /// What it is.
+    /// Kind.
     pub kind: Kind,
-    /// Where it is.
+    /// Place.
     pub place: String,
-    /// How many of them work side by side.
+    /// Number of parallel units.
     pub of: u64,
-    /// Which share of the time it worked, or was waited for.
+    /// Share of time busy, or waited for.
     pub share: f64,
 }
 
@@ -100,9 +101,9 @@ impl Resource {
         self.share >= self.kind.full()
     }
 
-    /// Whether it keeps others waiting for so long that more of it would show.
+    /// Whether others wait for it long enough that more of it would help.
     fn is_waited_for(&self) -> bool {
-        /// Below, others wait now and then.
+        /// Below this share, waits are occasional.
         const SHOWS: f64 = 0.25;
         matches!(self.kind, Kind::Credits | Kind::Buffer | Kind::Tags) && self.share >= SHOWS
     }
@@ -133,17 +134,17 @@ impl Resource {
     }
 }
 
-/// What binds.
+/// The bottleneck.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Binding {
-    /// What it is and where: the host, and the resource. Nothing if none is full.
+    /// Host and resource; `None` if nothing is full.
     pub what: Option<(String, Resource)>,
     /// The fullest of the others.
     pub next: Option<(String, Resource)>,
 }
 
 impl Binding {
-    /// What kind of resource binds.
+    /// Kind of the bottleneck.
     pub fn kind(&self) -> Option<Kind> {
         self.what.as_ref().map(|(_, resource)| resource.kind)
     }
@@ -171,15 +172,15 @@ impl fmt::Display for Binding {
     }
 }
 
-/// The full resource that fills the others. Of cores that are equally busy, it is one of the host `own`, whose program
-/// sets the pace.
+/// Finds the bottleneck of a window. Among equally busy cores, prefers those of host `own`, whose program sets the
+/// pace.
 pub(super) fn of(window: &Window, own: &str) -> Binding {
     let mut all: Vec<(String, Resource)> = Vec::new();
     for host in &window.hosts {
         all.extend(host.resources.iter().map(|resource| (host.host.clone(), resource.clone())));
     }
     let full = all.iter().filter(|(_, resource)| resource.is_full());
-    // Servers are held against how full each can be; the others come in their order.
+    // Servers are ranked by their fullness; the others by their order.
     let rank = |(host, resource): &(String, Resource)| {
         let order = if resource.kind.is_server() { Kind::Wire } else { resource.kind };
         let fullness = (100.0 * resource.share / resource.kind.full()).round() as u64;
@@ -187,9 +188,9 @@ pub(super) fn of(window: &Window, own: &str) -> Binding {
     };
     // The first of equals.
     let what = full.rev().max_by_key(|one| rank(one)).cloned();
-    // Where nothing is full, what is waited for holds the rest up for as long as it is waited for.
+    // If nothing is full, report what is waited for most.
     let device = |resource: &Resource| resource.place.split('/').next().map(str::to_owned);
-    // Reads that queue for a stage of their own device keep its tags: they wait for the stage.
+    // Reads that queue for a stage of their own device hold its tags, but really wait for the stage.
     let queues = |(host, tags): &(String, Resource)| {
         let is_before = |(other, stage): &(String, Resource)| {
             (other, stage.kind) == (host, Kind::Device)

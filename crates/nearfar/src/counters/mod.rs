@@ -1,14 +1,14 @@
-//! Counters: what passed where and for what, over a window of time, and what binds.
+//! Counters: traffic by place and cause over a window of time, and the bottleneck.
 //!
-//! A counter is named `place/what` or `place/what/cause`: `socket0/dram-read/dma`, `socket0-socket1/bytes/mmio-doorbell`,
-//! `core3/busy/net`, `nic0/link-up-bytes/posted`, `iommu0/lookups/miss`. Places are those of one host. A link's `up` is
-//! towards the host.
+//! A counter's name is `place/what` or `place/what/cause`: `socket0/dram-read/dma`,
+//! `socket0-socket1/bytes/mmio-doorbell`, `core3/busy/net`, `nic0/link-up-bytes/posted`, `iommu0/lookups/miss`.
+//! Places belong to one host. `up` on a link is towards the host.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `mod` | counters and windows |
-//! | `read` | from hardware and kernel to counters and resources |
-//! | `binding` | which resource binds |
+//! | `read` | reads counters and resources from hardware and kernel |
+//! | `binding` | finds the bottleneck |
 
 mod binding;
 mod read;
@@ -21,23 +21,23 @@ use units::{Duration, Time};
 pub use binding::{Binding, Kind, Resource};
 pub use read::CountedDevice;
 
-/// What a counter counts.
+/// Unit of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Unit {
-    /// Data that passed.
+    /// Bytes transferred.
     Bytes,
-    /// Things that happen: lines, TLPs, frames, lookups.
+    /// Number of events: lines, TLPs, frames, lookups.
     Events,
-    /// Time, in picoseconds.
+    /// Time (ps).
     Time,
-    /// Descriptors, each for as long as it stayed, in picoseconds.
+    /// Descriptors times the time that each stayed (ps).
     Held,
-    /// Bytes that are kept when the window ends.
+    /// Bytes held at the end of the window.
     Kept,
 }
 
 impl Unit {
-    /// As tables and `--json` spell it.
+    /// Spelling in tables and `--json`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
@@ -49,19 +49,19 @@ impl Unit {
     }
 }
 
-/// A counter with what it counted.
+/// A counter and its value.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Counter {
-    /// Place, what, and for what.
+    /// Place, what, and cause.
     pub name: String,
-    /// What it counts.
+    /// Unit.
     pub unit: Unit,
-    /// How many, or picoseconds.
+    /// Number, or picoseconds.
     pub value: u64,
 }
 
 impl Counter {
-    /// Its value in its [unit's](Unit::name).
+    /// Value in the unit of [`Unit::name`].
     pub fn amount(&self) -> f64 {
         match self.unit {
             Unit::Bytes | Unit::Events | Unit::Kept => self.value as f64,
@@ -69,13 +69,13 @@ impl Counter {
         }
     }
 
-    /// Its first part: where it counts.
+    /// First component of the name: the place.
     pub fn place(&self) -> &str {
         self.name.split('/').next().unwrap_or_default()
     }
 }
 
-/// What a host had counted at one time.
+/// A host's counters at one time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading {
     counters: Vec<Counter>,
@@ -83,7 +83,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// A counter's amount; `None` if there is none of that name.
+    /// The amount of a counter; `None` if no counter has this name.
     pub(crate) fn amount(&self, name: &str) -> Option<f64> {
         self.counters.iter().find(|counter| counter.name == name).map(Counter::amount)
     }
@@ -94,46 +94,46 @@ impl Reading {
     }
 }
 
-/// What one host counted in a window.
+/// A host's counters over a window.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostCounters {
     /// The host's name.
     pub host: String,
-    /// What changed, place by place.
+    /// Counters that changed, in order of place.
     pub counters: Vec<Counter>,
-    /// How full its resources were.
+    /// Utilization of its resources.
     pub resources: Vec<Resource>,
 }
 
 impl HostCounters {
-    /// What a counter counted; 0 if nothing.
+    /// The value of a counter; 0 if it did not change.
     pub fn of(&self, name: &str) -> u64 {
         self.counters.iter().find(|counter| counter.name == name).map_or(0, |counter| counter.value)
     }
 
-    /// The sum of counters whose name begins so.
+    /// The sum of the counters whose names start with `begin`.
     pub fn sum(&self, begin: &str) -> u64 {
         self.counters.iter().filter(|counter| counter.name.starts_with(begin)).map(|c| c.value).sum()
     }
 
-    /// Bytes of frames that its NICs sent and received: the network's payload.
+    /// Bytes of frames sent and received by its NICs: the network payload.
     pub fn network_bytes(&self) -> u64 {
         let is_frames = |name: &str| name.ends_with("/tx-bytes") || name.ends_with("/rx-bytes");
         self.counters.iter().filter(|counter| is_frames(&counter.name)).map(|counter| counter.value).sum()
     }
 }
 
-/// What hosts counted between two readings.
+/// Differences of the hosts' counters between two readings.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Window {
-    /// How long it was.
+    /// Length of the window.
     #[serde(with = "picoseconds")]
     pub length: Duration,
-    /// Host by host.
+    /// One entry per host.
     pub hosts: Vec<HostCounters>,
 }
 
-/// What all hosts had counted at one time.
+/// Counters of all hosts at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     at: Time,
@@ -145,12 +145,12 @@ impl Moment {
         Self { at, hosts }
     }
 
-    /// What was counted from here to `later`. Counters that did not change are left out.
+    /// The differences from here to `later`. Counters that did not change are omitted.
     pub(crate) fn until(&self, later: &Self) -> Window {
         let length = later.at.since(self.at);
         let hosts = self.hosts.iter().zip(&later.hosts).map(|((host, before), (_, after))| {
             let known: BTreeMap<&str, u64> = before.counters.iter().map(|c| (&*c.name, c.value)).collect();
-            // A device that was reset begins anew.
+            // A device that was reset counts from zero again.
             let since = |counter: &Counter| match counter.unit {
                 Unit::Kept => counter.value,
                 _ => counter.value.saturating_sub(known.get(&*counter.name).copied().unwrap_or_default()),
@@ -167,7 +167,7 @@ impl Moment {
 }
 
 impl Window {
-    /// What binds what a program of host `own` does: the resource whose fullness fills others, or nothing.
+    /// The bottleneck of a program on host `own`: the full resource that fills the others, if any.
     pub fn binding(&self, own: &str) -> Binding {
         binding::of(self, own)
     }
@@ -178,7 +178,7 @@ impl Window {
     }
 }
 
-/// A time as a number of picoseconds, for who keeps results.
+/// Serializes a time as a number of picoseconds, for stored results.
 pub(crate) mod picoseconds {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use units::Duration;

@@ -22,28 +22,28 @@ use wire::nic::registers::counter;
 use super::binding::{Kind, Resource};
 use super::{Counter, Reading, Unit};
 
-/// A device with the name of its place.
+/// A device and the name of its place.
 #[derive(Clone, Copy)]
 pub struct CountedDevice<'a> {
-    /// What its counters begin with.
+    /// Prefix of its counters.
     pub name: &'a str,
     /// The device.
     pub endpoint: EndpointId,
-    /// A NIC's own counters, its Ethernet, and how close it can begin packets.
+    /// For a NIC: its counters, its Ethernet settings and its packet rate limit.
     pub nic: Option<(&'a NicHandle, &'a machine::Nic)>,
 }
 
-/// How long a resource has worked so far.
+/// Busy time of a resource so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Used {
     kind: Kind,
     place: String,
-    /// How many there are that work side by side.
+    /// Number of parallel units.
     of: u64,
     busy_ps: u128,
 }
 
-/// How full resources were between two readings.
+/// Utilization of resources between two readings.
 pub(super) fn between(before: &[Used], after: &[Used], length: Duration) -> Vec<Resource> {
     let earlier = |used: &Used| {
         before
@@ -69,14 +69,14 @@ impl Reading {
         self.counters.push(Counter { name, unit, value });
     }
 
-    /// Adds several of one place.
+    /// Adds several counters of one place.
     fn all(&mut self, place: &str, fields: impl IntoIterator<Item = (&'static str, Unit, u64)>) {
         for (field, unit, value) in fields {
             self.add(format!("{place}/{field}"), unit, value);
         }
     }
 
-    /// Adds several of one place that count events.
+    /// Adds several event counters of one place.
     fn events(&mut self, place: &str, fields: impl IntoIterator<Item = (&'static str, u64)>) {
         self.all(place, fields.into_iter().map(|(field, value)| (field, Unit::Events, value)));
     }
@@ -95,7 +95,7 @@ impl Reading {
         self.resources.push(Used { kind, place: place.into(), of, busy_ps });
     }
 
-    /// What the hardware of a host has counted, and that of its devices.
+    /// Reads the counters of a host's hardware and its devices.
     pub(crate) fn of_hardware(
         fabric: &Fabric,
         host: HostId,
@@ -126,7 +126,7 @@ impl Reading {
                 reading.wires(fabric, place, nic);
             }
         }
-        // A root port's intake takes each request and each of its lines.
+        // A root port's intake processes each request and each cache line of it.
         for (number, port) in host.ports().iter().enumerate() {
             let up = fabric.wires.link(port.end.link).counters(Side::Downstream);
             let (requests, params) = (up.tlps[0] + up.tlps[1], &port.params);
@@ -144,7 +144,7 @@ impl Reading {
         reading
     }
 
-    /// Adds what a host's kernel has booked.
+    /// Adds the core times that a host's kernel has accounted.
     pub(crate) fn add_kernel(&mut self, kernel: &Kernel, now: Time) {
         for device in kernel.net().devices() {
             let counters = device.counters();
@@ -163,7 +163,7 @@ impl Reading {
             for part in Part::ALL {
                 self.time(format!("core{core}/busy/{}", crate::computer::part_name(part)), times.of(part));
             }
-            // A core that polls waits for others.
+            // A polling core is idle.
             let works = times.total() - times.of(Part::Poll);
             self.used(Kind::Core, format!("core{core}"), 1, works.as_ps().into());
         }
@@ -172,8 +172,8 @@ impl Reading {
         self.add("kernel/interrupts/between-cores".into(), Unit::Events, irqs.between_cores);
     }
 
-    /// Adds why a virtual machine was left, how often and for how many requests, and what devices hold of it. Where a vCPU polls,
-    /// the core of its host waits.
+    /// Adds a virtual machine's exits by reason, its requests, and device references to its memory. While a vCPU
+    /// polls, its host core is idle.
     pub(crate) fn add_vm(&mut self, name: &str, vm: &Vm, host: &Kernel) {
         for (vcpu, task) in (0..).zip(vm.tasks()) {
             let polled = vm.kernel().core_times(CpuId(vcpu)).of(Part::Poll);
@@ -319,7 +319,7 @@ impl Reading {
     fn device(&mut self, fabric: &Fabric, place: &CountedDevice<'_>) {
         let endpoint = fabric.endpoint(place.endpoint);
         for port in (0..).map(PortIndex).take(endpoint.links().count()) {
-            // Further ports of a device have numbers.
+            // Ports after the first are numbered.
             let name = match port.0 {
                 0 => place.name.to_owned(),
                 number => format!("{}:{number}", place.name),
@@ -390,7 +390,7 @@ impl Reading {
             let name = if port == 0 { place.name.to_owned() } else { format!("{}:{port}", place.name) };
             for (way, from) in [("tx", end), ("rx", end.other())] {
                 let sent = ethernet.sent(from);
-                // Check sequences are bytes; preambles and gaps are not.
+                // The check sequence is part of the frame's bytes; preamble and gap are not.
                 let on_wire = sent.bytes + BETWEEN_FRAMES as u64 * sent.frames;
                 let busy = u128::from(on_wire) * 8_000_000_000_000 / u128::from(rate.bits_per_s());
                 self.used(Kind::Wire, format!("{name}/{way}"), 1, busy);
@@ -412,7 +412,7 @@ impl Reading {
             let place = format!("{name}/{way}-ring{function}{}", ring.queue);
             self.add(format!("{place}-filled"), Unit::Held, ring.descriptor_ps);
         }
-        // What was cut from larger packets was begun together.
+        // Frames segmented from one packet start together.
         let begun = totals[counter::TX_FRAMES].saturating_sub(totals[counter::TX_SEGMENTS]);
         let pace = nic.tx.packet_interval.value * begun;
         self.used(Kind::Device, format!("{name}/packets"), 1, pace.as_ps().into());

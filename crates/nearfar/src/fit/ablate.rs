@@ -1,9 +1,9 @@
-//! Backward: which of a machine's free figures results need.
+//! Backward elimination: which free parameters of a machine the results need.
 //!
-//! One figure after the other is set to the value with which it has no effect. If no family of files is farther off then by
-//! more than its rows' own noise, and than what another seed makes of it, nothing shows the figure: it is dead, and stays without effect while the next ones are
-//! tried. Otherwise the other figures are fitted anew: if that makes up for it, the figure and those that moved show only as a
-//! sum. What has been found is written to a file after each figure, and a run that was ended goes on from there.
+//! Sets one parameter after the other to its neutral value. If no family of files gets worse by more than the noise
+//! of its rows and of the seed, the parameter is dead, and stays neutral for the rest of the run. Otherwise the other
+//! parameters are fitted again; if they make up for it, results show only the sum of this parameter and those that
+//! moved. Progress is saved after each parameter, so that an interrupted run can continue.
 
 use std::path::{Path, PathBuf};
 
@@ -11,20 +11,20 @@ use machine::{Doc, Listed, Machine, figures};
 use results::compare::Summary;
 use serde_json::{Value, json};
 
-use super::measured::Measured;
+use super::measured::MeasuredDirectory;
 use super::plan::NEUTRAL;
 use super::search::Tried;
-use super::{FitError, Options, WORSE_PCT, base_doc, rounds, same_machine, spelt, targets, worse};
+use super::{FitError, FitOptions, WORSE_PCT, base_doc, rounds, same_machine, spelt, targets, worse};
 use crate::progress::Progress;
 
-/// What ablation found of a figure.
+/// Result of ablating one parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// No family is farther off without it.
+    /// No family gets worse without it.
     Dead,
-    /// No family is farther off without it once others are fitted anew: they show as a sum.
+    /// No family gets worse without it once others are fitted again: results show only their sum.
     Sum,
-    /// A family is farther off without it, whatever the others are.
+    /// A family gets worse without it, whatever the others' values.
     Needed,
 }
 
@@ -32,55 +32,56 @@ impl Verdict {
     const ALL: [(&'static str, Self); 3] =
         [("dead", Self::Dead), ("sum", Self::Sum), ("needed", Self::Needed)];
 
-    /// As files and tables spell it.
+    /// The name in files and tables.
     pub fn as_str(self) -> &'static str {
         Self::ALL.iter().find(|(_, verdict)| *verdict == self).map_or("", |(name, _)| name)
     }
 }
 
-/// A figure tried without effect.
+/// A parameter that was set to its neutral value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ablated {
-    /// The figure's path in the machine file.
+    /// The parameter's path in the machine file.
     pub path: String,
-    /// Its value, as a file spells it.
+    /// Its value, as written in the file.
     pub value: String,
-    /// The value without effect.
+    /// The neutral value.
     pub neutral: String,
-    /// What that did.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Figures that were fitted anew and have other values now, with these; kept where the verdict is a sum.
+    /// Fitted parameters that changed, with their new values; only kept for `Verdict::Sum`.
     pub moved: Vec<(String, String)>,
-    /// Families farther off in the end, each with its directory.
+    /// Families that got worse in the end, with their directories.
     pub worse: Vec<String>,
 }
 
-/// What ablation found.
+/// Result of an ablation.
 #[derive(Debug)]
 pub struct Ablation {
-    /// Every figure that was tried, in the order in which they were.
+    /// The parameters that were tried, in order.
     pub figures: Vec<Ablated>,
-    /// Free figures that have no value without effect.
+    /// Free parameters without a neutral value.
     pub untried: Vec<String>,
-    /// The machine without what is dead or shows in a sum.
+    /// The machine without the dead parameters and those that show only in a sum.
     pub machine: Doc<Machine>,
 }
 
-/// Tries the free figures of the directories' machine, those that `options` names or all. `state` is written after each
-/// figure, and read at first if it is there. `refit` are the figures fitted anew: those of the plan if empty.
+/// Ablates the free parameters of the directories' machine: those in `options`, or all. Progress is saved in `state`,
+/// and read from it at the start if it exists. Only the parameters in `refit` are fitted again; if empty, those of
+/// the plan.
 ///
 /// # Errors
-/// As [`super::fit`]; a state of other directories.
+/// As [`super::fit`]; also if `state` belongs to other directories.
 pub fn ablate(
     paths: &[PathBuf],
-    options: &Options,
+    options: &FitOptions,
     refit: &[String],
     state: &Path,
     progress: &dyn Progress,
 ) -> Result<Ablation, FitError> {
     let (mut problems, mut doubts) = (Vec::new(), Vec::new());
-    let read = |path: &PathBuf| Measured::read(path, options, &mut problems, &mut doubts);
-    let directories: Vec<Measured> = paths.iter().map(read).collect::<Result<_, _>>()?;
+    let read = |path: &PathBuf| MeasuredDirectory::read(path, options, &mut problems, &mut doubts);
+    let directories: Vec<MeasuredDirectory> = paths.iter().map(read).collect::<Result<_, _>>()?;
     same_machine(&directories)?;
     let base = base_doc(&directories, options)?;
     let first = base.read()?;
@@ -121,7 +122,7 @@ pub fn ablate(
         }
         found
     };
-    let others = Options { figures: refit.to_vec(), ..options.clone() };
+    let others = FitOptions { figures: refit.to_vec(), ..options.clone() };
     let mut untried = Vec::new();
     progress.begin("figures without effect", all.len() as u64);
     for figure in &all {
@@ -150,7 +151,7 @@ pub fn ablate(
             }
             verdict = if worse.is_empty() { Verdict::Sum } else { Verdict::Needed };
         }
-        // Runs that were given up show nothing.
+        // Cancelled runs are not evidence.
         if !progress.is_awaited() {
             return Err(FitError::Unwanted);
         }
@@ -164,14 +165,14 @@ pub fn ablate(
     Ok(Ablation { figures: done, untried, machine: tried.doc })
 }
 
-/// How far apart two runs of the same machine put a family, percent: what is simulated has its noise, too.
+/// Difference between two runs of the same machine in a family, in percent: simulation results are noisy, too.
 fn apart(a: &Summary, b: &Summary, family: &str) -> f64 {
     let pairs = a.families.iter().zip(&b.families).filter(|(a, _)| a.family == family);
     let errors = pairs.flat_map(|(a, b)| [(a.median_pct, b.median_pct), (a.p90_pct, b.p90_pct)]);
     errors.filter_map(|(a, b)| Some((a? - b?).abs())).fold(0.0, f64::max)
 }
 
-/// The value with which a figure has no effect; nothing if it has it already, or there is none.
+/// The parameter's neutral value; `None` if it has that already or none exists.
 fn neutral(figure: &Listed) -> Option<String> {
     let value = figure.value.trim().trim_matches('"');
     let known = NEUTRAL.iter().find(|(path, _)| *path == figure.path).map(|(_, value)| (*value).to_owned());

@@ -1,54 +1,54 @@
-//! New configurations of a fitted machine: fit without a directory, compare with it.
+//! Cross-validation: fit a machine without one directory, then compare it with that directory.
 
 use std::path::{Path, PathBuf};
 
 use machine::{Determined, Doc, Kind, Machine, find_machine, find_relative};
 use results::compare::Summary;
 
-use super::measured::Measured;
+use super::measured::MeasuredDirectory;
 use super::search::Tried;
-use super::{FitError, Options, give_back_what_is_worse, rounds, same_machine, statement, targets};
-use crate::compare::{self, Known};
+use super::{FitError, FitOptions, give_back_what_is_worse, rounds, same_machine, statement, targets};
+use crate::compare::{self, MachineSource};
 use crate::progress::Progress;
 
-/// A directory compared with a machine that was fitted to the others.
+/// A directory, compared with a machine fitted to the others.
 #[derive(Debug)]
 pub struct LeftOut {
-    /// The directory that was left out of fitting.
+    /// The directory that was left out.
     pub directory: PathBuf,
-    /// The relative whose file the fit began with.
+    /// The related machine from whose file the fit started.
     pub relative: String,
-    /// The machine as it was fitted without the directory.
+    /// The machine fitted without the directory.
     pub machine: Doc<Machine>,
-    /// Figures that the other directories do not determine: they are the relative's.
+    /// Parameters that the other directories do not determine: they keep the related machine's values.
     pub of_relative: Vec<String>,
-    /// How far off the directory is.
+    /// Errors of the comparison.
     pub summary: Summary,
 }
 
-/// Leaves each of the directories, all of one machine, out in turn.
+/// Leaves out each of the directories in turn. All must be of one machine.
 ///
 /// # Errors
-/// As for [one](leave_out).
+/// As for [`leave_out`].
 pub fn leave_one_out(
     paths: &[PathBuf],
-    options: &Options,
+    options: &FitOptions,
     sample: Option<usize>,
     progress: &dyn Progress,
 ) -> Result<Vec<LeftOut>, FitError> {
     paths.iter().map(|path| leave_out(path, paths, options, sample, progress)).collect()
 }
 
-/// Fits to the other directories, all of one machine, and compares with the one at `path`. The fit begins with what is known
-/// without results: the nearest measured relative's file, and over it what data sheets, standards and the machine itself say.
-/// At most about `sample` rows of each family are compared. The card stays as it is.
+/// Fits to the other directories, all of one machine, and compares with the directory at `path`. The fit starts from
+/// what is known without results: the most similar measured machine's file, overridden by data sheets, standards and
+/// the machine's own settings. Compares about `sample` rows per family. The card's parameters do not change.
 ///
 /// # Errors
-/// As [`super::fit`]; no other directory.
+/// As [`super::fit`]; also if there is no other directory.
 pub fn leave_out(
     path: &Path,
     paths: &[PathBuf],
-    options: &Options,
+    options: &FitOptions,
     sample: Option<usize>,
     progress: &dyn Progress,
 ) -> Result<LeftOut, FitError> {
@@ -57,8 +57,8 @@ pub fn leave_out(
     if rest.is_empty() {
         return Err(FitError::OneDirectory);
     }
-    let read = |path: &&PathBuf| Measured::read(path, options, &mut problems, &mut doubts);
-    let directories: Vec<Measured> = rest.iter().map(read).collect::<Result<_, _>>()?;
+    let read = |path: &&PathBuf| MeasuredDirectory::read(path, options, &mut problems, &mut doubts);
+    let directories: Vec<MeasuredDirectory> = rest.iter().map(read).collect::<Result<_, _>>()?;
     same_machine(&directories)?;
     let base = known_without_results(&directories[0], options)?;
     let before = base.read()?;
@@ -78,20 +78,23 @@ pub fn leave_out(
     };
     let of_relative = all.iter().filter(|path| !is_told(path)).cloned().collect();
     let machine = statement::write_down(base, &directories, &fitted, options)?;
-    let with = compare::Options {
+    let with = compare::CompareOptions {
         library: options.library.clone(),
-        known: Known::File(Box::new(machine.clone())),
+        known: MachineSource::File(Box::new(machine.clone())),
         held_out: true,
         sample,
         seed: options.seed,
-        ..compare::Options::default()
+        ..compare::CompareOptions::default()
     };
     let summary = compare::compare(path, &with, progress)?.summary;
     Ok(LeftOut { directory: path.to_owned(), relative: before.name, machine, of_relative, summary })
 }
 
-/// The nearest measured relative's file with what is public of the directory's machine laid over it.
-fn known_without_results(directory: &Measured, options: &Options) -> Result<Doc<Machine>, FitError> {
+/// The file of the most similar measured machine, overridden by public data on the directory's machine.
+fn known_without_results(
+    directory: &MeasuredDirectory,
+    options: &FitOptions,
+) -> Result<Doc<Machine>, FitError> {
     let setup =
         directory.setup.as_ref().expect("a directory of a known machine has a name of the usual form");
     let own = find_machine(&options.library, compare::wanted(setup))?.0;

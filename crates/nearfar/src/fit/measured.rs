@@ -1,5 +1,4 @@
-//! A directory of results as fitting sees it: its rows in the order in which they were measured, and what the machine
-//! makes of them.
+//! A directory of measured results, for fitting: its rows in order of measurement, and the simulated value of each.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,50 +9,51 @@ use results::pciebench::{Row, Run, Setup, family, read_directory_lenient};
 
 use super::rows::{Circumstances, Informs};
 use super::search::SCATTER;
-use super::{FitError, Options};
+use super::{FitError, FitOptions};
 use crate::batch::{Job, Length, run_all};
 use crate::bench::{Bench, Effort};
 use crate::compare::{self, choose};
 use crate::progress::Progress;
 
-/// Samples and transactions of a run while fitting.
+/// Samples and transactions per run during fitting.
 pub const EFFORT: Effort = Effort { samples: 400, transactions: 2_500 };
-/// Rows at most for a figure: evenly spread over those that inform it.
+/// Maximum number of rows per parameter, spread evenly over the rows that inform it.
 const MOST_ROWS: usize = 18;
-/// Every so many rows of a directory tell whether a family of files has become worse.
+/// Every `STEP`th row of a directory is used to check whether a family got worse.
 const STEP: usize = 5;
 
-/// A directory with what it is compared on.
-pub struct Measured {
+/// A measured directory and its simulation setup.
+pub struct MeasuredDirectory {
     pub path: PathBuf,
     pub setup: Option<Setup>,
     pub bench: Bench,
     circumstances: Circumstances,
     rows: Vec<(CompareRow, Row)>,
-    /// All runs in the order in which they were measured.
+    /// All runs in order of measurement.
     sequence: Vec<Run>,
-    /// Where in that order each row comes.
+    /// Index of each row in that order.
     order: Vec<usize>,
-    /// How far apart rows of one run lie, by family of files, percent.
+    /// Repeatability by family of files: difference between rows of one run, in percent.
     repeats: BTreeMap<String, Vec<f64>>,
 }
 
-/// A measured value and what it is compared with.
+/// A measured value and its comparison.
 pub struct Sample<'a> {
-    pub directory: &'a Measured,
-    /// Which of the directories, and which of its rows: the same for every figure that the row informs.
+    pub directory: &'a MeasuredDirectory,
+    /// Indices of its directory and row: identical for every parameter that the row informs.
     pub key: (usize, usize),
     pub run: Run,
-    /// What was measured before.
+    /// Runs measured before it.
     pub before: &'a [Run],
     pub measured: f64,
-    /// Means follow a figure smoothly where medians jump from tick to tick; a mean with a long tail says nothing.
+    /// Compare means rather than medians: medians jump from clock tick to clock tick, means change smoothly. Not for
+    /// means with a long tail.
     pub by_mean: bool,
     pub file: &'a str,
 }
 
-/// The rows that inform a figure, or an even choice of them.
-pub fn samples<'a>(directories: &'a [Measured], informs: &Informs) -> Vec<Sample<'a>> {
+/// The rows that inform a parameter, or an even selection of them.
+pub fn samples<'a>(directories: &'a [MeasuredDirectory], informs: &Informs) -> Vec<Sample<'a>> {
     let mut all = Vec::new();
     for (number, directory) in directories.iter().enumerate() {
         for (index, ((compared, row), &place)) in directory.rows.iter().zip(&directory.order).enumerate() {
@@ -73,11 +73,11 @@ pub fn samples<'a>(directories: &'a [Measured], informs: &Informs) -> Vec<Sample
     all.into_iter().step_by(step).collect()
 }
 
-impl Measured {
-    /// Reads a directory; files that cannot be read are `problems`, those that end too early `doubts`.
+impl MeasuredDirectory {
+    /// Reads a directory. Unreadable files go to `problems`, truncated ones to `doubts`.
     pub fn read(
         path: &Path,
-        options: &Options,
+        options: &FitOptions,
         problems: &mut Vec<String>,
         doubts: &mut Vec<String>,
     ) -> Result<Self, FitError> {
@@ -99,7 +99,7 @@ impl Measured {
                 if rules.artefact(setup.as_ref(), &compared).is_some() {
                     continue;
                 }
-                // Of runs that were measured several times the first counts.
+                // Of repeated runs, the first counts.
                 if let Some(first) = seen.get(row.run()) {
                     let apart = 100.0 * (row.headline() - first).abs() / first;
                     repeats.entry(family(&file.name)).or_default().push(apart);
@@ -116,8 +116,8 @@ impl Measured {
         Ok(Self { path: path.to_owned(), setup, bench, circumstances, rows, sequence, order, repeats })
     }
 
-    /// How far apart rows of the same run lie in files of a family, the median, percent; of any family where this one
-    /// repeats nothing. Not less than the clock's scatter for latencies: rows that repeat to the tick hide it.
+    /// Median difference between rows of the same run in files of a family, in percent; over all families if this one
+    /// has no repeated runs. For latencies, at least the scatter of the clock: rows that agree to the tick hide it.
     pub fn noise_pct(&self, family: &str) -> f64 {
         let least = if family.starts_with("lat_") { 100.0 * SCATTER } else { 0.0 };
         let mut apart = match self.repeats.get(family) {
@@ -128,12 +128,12 @@ impl Measured {
         median(&apart).unwrap_or(0.0).max(least)
     }
 
-    /// Errors by family over some of the rows.
+    /// Errors by family, over a selection of the rows.
     pub fn summary(&self, machine: &Machine, progress: &dyn Progress) -> Summary {
         self.summary_by(self.bench.seed, machine, progress)
     }
 
-    /// The same with another seed.
+    /// As [`summary`](Self::summary), with another seed.
     pub fn summary_by(&self, seed: u64, machine: &Machine, progress: &dyn Progress) -> Summary {
         let bench = Bench { machine: machine.clone(), seed, ..self.bench.clone() };
         let some: Vec<(&(CompareRow, Row), &usize)> =
@@ -157,12 +157,12 @@ impl Measured {
     }
 }
 
-/// What `nearfar compare` is told, so that it simulates what is fitted.
-pub fn compared_with(options: &Options) -> compare::Options {
-    compare::Options {
+/// The options of `nearfar compare` that simulate what is fitted.
+pub fn compared_with(options: &FitOptions) -> compare::CompareOptions {
+    compare::CompareOptions {
         library: options.library.clone(),
         machine: options.base.clone(),
         seed: options.seed,
-        ..compare::Options::default()
+        ..compare::CompareOptions::default()
     }
 }

@@ -1,13 +1,15 @@
-//! A machine file from measured results.
+//! Fits a machine file to measured results.
 //!
-//! One figure after the other, each on the rows that it shows in ([`plan`]): the simulator gives those rows with the
-//! figure a step lower and a step higher, a parabola through the three sums of squared relative errors says where its
-//! best value lies. Rounds are repeated because figures bear on each other. The curvature says how well the rows
-//! determine it. Where a figure can be one of a few values, each is tried, and how much worse the second best is says how
-//! well the rows tell them apart. A figure moves only where the rows determine it, and only by more than one standard
-//! deviation: a machine whose figures are good comes out as it went in, with a statement for each. A figure that the rows do
-//! not determine says so, or from which relative it is. Figures whose rows came out worse in the end, because they bear on
-//! others, get their values back.
+//! Fits one parameter at a time, on the rows that it affects ([`plan`]). The rows are simulated with the parameter
+//! one step lower and one step higher; the minimum of a parabola through the three sums of squared relative errors is
+//! the best value, and its curvature says how well the rows determine it. Of a parameter with a few discrete values,
+//! each value is tried; the distance to the second best says how well the rows distinguish them. Rounds are repeated
+//! because parameters interact.
+//!
+//! A parameter moves only if the rows determine it, and only by more than one standard deviation, so a well-fitted
+//! machine stays as it is. Each parameter gets a statement: how it was fitted, or that the rows do not determine it,
+//! or from which related machine its value comes. If a parameter's rows get worse in the end because of interactions,
+//! its old value is restored.
 
 mod ablate;
 mod leave_out;
@@ -29,38 +31,38 @@ use crate::compare::{self, CompareError};
 use crate::progress::Progress;
 pub use ablate::{Ablated, Ablation, Verdict, ablate};
 pub use leave_out::{LeftOut, leave_one_out, leave_out};
-use measured::{Measured, compared_with, samples};
+use measured::{MeasuredDirectory, compared_with, samples};
 use plan::TARGETS;
 use rows::Informs;
-use search::{Found, Tried};
+use search::{FittedFigure, Tried};
 
-/// What to fit.
+/// FitOptions of a fit.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Where machine files are found.
+pub struct FitOptions {
+    /// Where to look for machine files.
     pub library: Library,
-    /// The machine to begin with; that of the directories' names if not given.
+    /// The machine to start from; by default the one in the directories' names.
     pub base: Option<String>,
-    /// The figures to fit; all that the rows determine if empty.
+    /// The parameters to fit; if empty, all that the rows determine.
     pub figures: Vec<String>,
-    /// Whether figures stay as they are, and residuals alone are stated.
+    /// Leave the parameters alone and only update the residuals.
     pub keep: bool,
-    /// The new machine's name.
+    /// Name of the new machine.
     pub name: String,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
-/// Why nothing can be fitted.
+/// Why a fit is impossible.
 #[derive(Debug, Error)]
 pub enum FitError {
-    /// Nobody waits for the result any more.
+    /// The caller no longer waits for the result.
     #[error("the fit was given up: nobody waits for it any more")]
     Unwanted,
     /// A directory cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// There is no machine to begin with, or its file is wrong.
+    /// The start machine is missing or its file is invalid.
     #[error(transparent)]
     Machine(#[from] Diagnostics),
     /// The directories are of different machines.
@@ -68,89 +70,89 @@ pub enum FitError {
     Different {
         /// The first directory.
         first: PathBuf,
-        /// The one that differs.
+        /// The directory that differs.
         second: PathBuf,
     },
-    /// A figure that the machine does not have, or that is no number.
-    #[error("`{0}` is no figure with a number in this machine's file; `nearfar machines NAME` lists them")]
+    /// The machine has no such parameter, or it is not a number.
+    #[error("`{0}` is not a numeric figure in this machine's file; `nearfar machines NAME` lists them")]
     NoFigure(String),
     /// The fitted machine cannot be compared with a directory.
     #[error(transparent)]
     Compare(#[from] CompareError),
-    /// One directory cannot be left out of one.
+    /// Leaving one out needs at least two directories.
     #[error("leaving one directory out takes two or more of one machine")]
     OneDirectory,
-    /// What a run of ablation left cannot be gone on with.
+    /// The saved state of an ablation cannot be used.
     #[error("{file} cannot be gone on with: {why}")]
     State {
-        /// What the run of ablation left.
+        /// The state file.
         file: PathBuf,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         why: String,
     },
 }
 
-/// A figure fitted.
+/// A fitted parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
-    /// The figure's path in the machine file.
+    /// The parameter's path in the machine file.
     pub path: String,
-    /// Its value before, as a file spells it.
+    /// The old value, as written in the file.
     pub before: String,
-    /// Its value now.
+    /// The new value.
     pub after: String,
     /// How well the rows determine it.
     pub determined: Determined,
-    /// One standard deviation in the figure's unit.
+    /// One standard deviation, in the parameter's unit.
     pub uncertainty: Option<String>,
-    /// From which files.
+    /// Files of the rows used.
     pub files: Vec<String>,
-    /// From how many rows.
+    /// Number of rows used.
     pub rows: usize,
     /// What the rows have in common, besides their files.
     pub common: String,
-    /// The value that the rows gave, where it was given back because a family of files came out worse with it.
+    /// The fitted value, if it was discarded because a family of files got worse.
     pub given_back: Option<String>,
 }
 
-/// A machine fitted.
+/// Result of a fit.
 #[derive(Debug)]
 pub struct Fit {
     /// The machine file with the new values.
     pub machine: Doc<Machine>,
-    /// Every figure that was looked at.
+    /// All parameters that were examined.
     pub figures: Vec<Fitted>,
-    /// Errors by family, directory by directory.
+    /// Errors by family, one entry per directory.
     pub residuals: Vec<Residuals>,
-    /// Files that were left out.
+    /// Files that were skipped.
     pub problems: Vec<String>,
-    /// Files that were used although they end before pcie-bench's own do.
+    /// Files that were used although they are truncated.
     pub doubts: Vec<String>,
 }
 
-/// How far off a directory is.
+/// Errors of a directory.
 #[derive(Debug)]
 pub struct Residuals {
-    /// Where the measured files lie.
+    /// Directory of the measured files.
     pub directory: PathBuf,
-    /// Some of its rows with the machine that the fit began with; `None` if that did not change.
+    /// Errors of a selection of its rows with the start machine; `None` if the machine did not change.
     pub before: Option<Summary>,
-    /// All its rows with the fitted machine, as `nearfar compare` gives them.
+    /// Errors of all its rows with the fitted machine, as `nearfar compare` reports them.
     pub after: Summary,
 }
 
-/// Rounds: the first over all figures, each further one over those that the one before has changed.
+/// Number of rounds. The first covers all parameters, each later one those that the round before changed.
 const ROUNDS: usize = 3;
 
 /// Fits a machine to the directories.
 ///
 /// # Errors
-/// Directories that cannot be read, or are not of one machine.
-pub fn fit(paths: &[PathBuf], options: &Options, progress: &dyn Progress) -> Result<Fit, FitError> {
+/// If directories cannot be read or are not of one machine.
+pub fn fit(paths: &[PathBuf], options: &FitOptions, progress: &dyn Progress) -> Result<Fit, FitError> {
     let (mut problems, mut doubts) = (Vec::new(), Vec::new());
     let mut directories = Vec::new();
     for path in paths {
-        directories.push(Measured::read(path, options, &mut problems, &mut doubts)?);
+        directories.push(MeasuredDirectory::read(path, options, &mut problems, &mut doubts)?);
     }
     same_machine(&directories)?;
     let base = base_doc(&directories, options)?;
@@ -163,7 +165,7 @@ pub fn fit(paths: &[PathBuf], options: &Options, progress: &dyn Progress) -> Res
     let at_first = give_back_what_is_worse(&directories, &mut figures, &mut tried, &before, progress);
     let set = figures.iter().filter(|f| f.after != f.before);
     let set = set.map(|f| (f.path.clone(), f.after.clone())).collect();
-    let with = compare::Options { set, ..compared_with(options) };
+    let with = compare::CompareOptions { set, ..compared_with(options) };
     let mut residuals = Vec::new();
     for (index, directory) in directories.iter().enumerate() {
         let after = compare::compare(&directory.path, &with, progress)?.summary;
@@ -175,22 +177,22 @@ pub fn fit(paths: &[PathBuf], options: &Options, progress: &dyn Progress) -> Res
     Ok(Fit { machine, figures, residuals, problems, doubts })
 }
 
-/// Fits all figures, round after round until none changes any more.
+/// Fits all parameters, in rounds, until none changes.
 fn search(
-    directories: &[Measured],
+    directories: &[MeasuredDirectory],
     tried: &mut Tried,
     before: &Machine,
-    options: &Options,
+    options: &FitOptions,
     progress: &dyn Progress,
 ) -> Result<Vec<Fitted>, FitError> {
     let targets = targets(before, directories, options)?;
     Ok(rounds(targets, directories, tried, before, progress))
 }
 
-/// Fits these figures, round after round until none changes any more.
+/// Fits these parameters, in rounds, until none changes.
 fn rounds(
-    mut targets: Vec<Wanted>,
-    directories: &[Measured],
+    mut targets: Vec<FitTarget>,
+    directories: &[MeasuredDirectory],
     tried: &mut Tried,
     before: &Machine,
     progress: &dyn Progress,
@@ -199,7 +201,7 @@ fn rounds(
     let mut order: Vec<String> = Vec::new();
     for round in 1..=ROUNDS {
         progress.begin(&format!("round {round}"), targets.len() as u64);
-        let mut changed: Vec<Wanted> = Vec::new();
+        let mut changed: Vec<FitTarget> = Vec::new();
         for target in targets {
             progress.step(&target.path);
             let Some(found) = fit_one(&target, directories, tried, before) else { continue };
@@ -222,13 +224,13 @@ fn rounds(
     order.iter().filter_map(|path| fitted.remove(path)).collect()
 }
 
-/// How much larger an error has to be to count as worse, in percent: what other samples of the same runs make of it.
+/// Minimum increase of an error that counts as worse, in percent: the spread between other samples of the same runs.
 const WORSE_PCT: f64 = 0.05;
 
-/// Gives figures their values back as long as a family of files is farther off with them than it was. Gives how far off
-/// it was, directory by directory; nothing if no figure had changed.
+/// Restores parameters as long as a family of files has a larger error than before the fit. Returns the errors before
+/// the fit by directory; `None` if no parameter changed.
 fn give_back_what_is_worse(
-    directories: &[Measured],
+    directories: &[MeasuredDirectory],
     fitted: &mut [Fitted],
     tried: &mut Tried,
     before: &Machine,
@@ -253,7 +255,7 @@ fn give_back_what_is_worse(
     at_first
 }
 
-/// The families of `after` that are farther off than in `before` by more than `noise`, percent, says of each.
+/// The families whose error in `after` exceeds that in `before` by more than the family's noise, in percent.
 fn worse<'a>(before: &'a Summary, after: &'a Summary, noise: impl Fn(&str) -> f64) -> Vec<&'a str> {
     let pairs = before.families.iter().zip(&after.families);
     let worse = pairs.filter(|(of, then)| {
@@ -264,7 +266,7 @@ fn worse<'a>(before: &'a Summary, after: &'a Summary, noise: impl Fn(&str) -> f6
     worse.map(|(a, _)| a.family.as_str()).collect()
 }
 
-/// Gives figures their values back: those fitted to files of the families `worse`, or all if none was.
+/// Restores the parameters that were fitted to files of the families in `worse`, or all if none was.
 fn give_back(fitted: &mut [Fitted], worse: &BTreeSet<&str>, tried: &mut Tried) {
     let changed = |f: &Fitted| f.after != f.before;
     let of_families =
@@ -278,8 +280,8 @@ fn give_back(fitted: &mut [Fitted], worse: &BTreeSet<&str>, tried: &mut Tried) {
     }
 }
 
-fn same_machine(directories: &[Measured]) -> Result<(), FitError> {
-    let key = |d: &Measured| d.setup.as_ref().map(|s| (s.cpu.clone(), s.chassis.clone()));
+fn same_machine(directories: &[MeasuredDirectory]) -> Result<(), FitError> {
+    let key = |d: &MeasuredDirectory| d.setup.as_ref().map(|s| (s.cpu.clone(), s.chassis.clone()));
     let Some(first) = directories.first() else { return Ok(()) };
     match directories.iter().find(|d| key(d) != key(first)) {
         None => Ok(()),
@@ -287,23 +289,27 @@ fn same_machine(directories: &[Measured]) -> Result<(), FitError> {
     }
 }
 
-fn base_doc(directories: &[Measured], options: &Options) -> Result<Doc<Machine>, Diagnostics> {
+fn base_doc(directories: &[MeasuredDirectory], options: &FitOptions) -> Result<Doc<Machine>, Diagnostics> {
     let of_name = directories.first().map(|d| d.bench.machine.name.clone()).unwrap_or_default();
     Doc::load(&options.library, options.base.as_ref().unwrap_or(&of_name))
 }
 
-/// A figure to be fitted.
+/// A parameter to fit.
 #[derive(Clone)]
-struct Wanted {
+struct FitTarget {
     path: String,
     rows: Informs,
-    /// The values to try; none if it is a number.
+    /// The values to try; empty for a number.
     candidates: Vec<&'static str>,
 }
 
-/// The figures to fit with the rows that inform them: those that were asked for, or those of the plan. What a data sheet or
-/// the machine itself says is not searched for unless it is asked for.
-fn targets(machine: &Machine, directories: &[Measured], options: &Options) -> Result<Vec<Wanted>, FitError> {
+/// The parameters to fit and the rows that inform them: the requested ones, or those of the plan. Parameters stated
+/// by a data sheet or by the machine itself are fitted only on request.
+fn targets(
+    machine: &Machine,
+    directories: &[MeasuredDirectory],
+    options: &FitOptions,
+) -> Result<Vec<FitTarget>, FitError> {
     let known: BTreeMap<String, Listed> = figures(machine)
         .into_iter()
         .filter(|figure| figure.number.is_some() || !figure.choices.is_empty())
@@ -312,7 +318,7 @@ fn targets(machine: &Machine, directories: &[Measured], options: &Options) -> Re
     let wanted = |figure: &Listed| {
         let target = TARGETS.iter().find(|target| target.path == figure.path);
         let candidates = target.map_or(&[][..], |target| target.candidates);
-        Wanted {
+        FitTarget {
             path: figure.path.clone(),
             rows: target.map_or(Informs::ALL, |target| target.rows),
             candidates: if candidates.is_empty() { figure.choices.clone() } else { candidates.to_vec() },
@@ -333,20 +339,25 @@ fn targets(machine: &Machine, directories: &[Measured], options: &Options) -> Re
     options.figures.iter().map(each).collect()
 }
 
-/// Whether a machine's file is about the CPU that a directory is of.
-fn is_of(machine: &Machine, directory: &Measured) -> bool {
+/// Whether a machine file describes the CPU of a directory.
+fn is_of(machine: &Machine, directory: &MeasuredDirectory) -> bool {
     let cpu = directory.setup.as_ref().map(|setup| setup.cpu.trim_start_matches("Xeon-"));
     machine.measured_as.as_ref().map(|known| known.cpu.as_str()) == cpu
 }
 
-/// Fits one figure; nothing if no row informs it.
-fn fit_one(wanted: &Wanted, directories: &[Measured], tried: &mut Tried, before: &Machine) -> Option<Fitted> {
+/// Fits one parameter; `None` if no row informs it.
+fn fit_one(
+    wanted: &FitTarget,
+    directories: &[MeasuredDirectory],
+    tried: &mut Tried,
+    before: &Machine,
+) -> Option<Fitted> {
     let samples = samples(directories, &wanted.rows);
     if samples.is_empty() {
         return None;
     }
     let path = wanted.path.as_str();
-    let Found { determined, uncertainty } = match wanted.candidates.as_slice() {
+    let FittedFigure { determined, uncertainty } = match wanted.candidates.as_slice() {
         [] => tried.fit_number(path, &samples)?,
         candidates => tried.fit_choice(path, candidates, &samples),
     };
@@ -365,7 +376,7 @@ fn fit_one(wanted: &Wanted, directories: &[Measured], tried: &mut Tried, before:
     })
 }
 
-/// A figure's value as a file spells it.
+/// A parameter's value as written in a file.
 fn spelt(machine: &Machine, path: &str) -> String {
     let figure = figures(machine).into_iter().find(|f| f.path == path);
     figure.map(|f| f.value.trim().trim_matches('"').to_owned()).unwrap_or_default()

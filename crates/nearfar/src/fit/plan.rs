@@ -1,18 +1,17 @@
-//! Which rows determine which figure, and which figures no row determines.
+//! The plan: which rows determine which parameter, and which parameters no row determines.
 
 use results::pciebench::{Cache, Test};
 
 use super::rows::Informs;
 
-/// A figure that measured results can determine.
+/// A parameter that measured results can determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Its path in the machine file.
     pub path: &'static str,
-    /// The rows that it shows in.
+    /// The rows that it affects.
     pub rows: Informs,
-    /// What it may be, where that is a handful of values: each is tried. A figure of names has its names, and one that is
-    /// given none here is a number that a parabola finds.
+    /// Discrete values to try. If empty, the parameter's own names are tried, or a number is fitted by parabola.
     pub candidates: &'static [&'static str],
 }
 
@@ -31,7 +30,7 @@ const COLD: &[Cache] = &[Cache::Cold];
 const HOST_WARM: &[Cache] = &[Cache::HostWarm];
 const DEVICE_WARM: &[Cache] = &[Cache::DeviceWarm];
 
-/// Latencies of reads, and of writes with a read behind them, over window size.
+/// Latencies of reads, and of writes followed by a read, over window size.
 const READS: Informs = Informs::of(&["lat_dma_sweep_rd", "lat_cmd_sweep_rd"]);
 const WRITES: Informs = Informs::of(&["lat_dma_sweep_wrrd", "lat_cmd_sweep_wrrd"]);
 const COLD_READS: Informs = READS.caches(COLD).local().untranslated();
@@ -40,7 +39,7 @@ const LARGE_WARM: Informs = READS.caches(HOST_WARM).from(8 * MIB).local();
 const REMOTE_READS: Informs = READS.remote().untranslated();
 const REMOTE_WRITES: Informs = WRITES.remote().untranslated();
 const TRANSLATED_READS: Informs = READS.translated();
-/// Where the device's share of the LLC ends.
+/// Around the size of the device's share of the LLC.
 const DDIO_EDGE: Informs = COLD_WRITES.from(MIB).up_to(8 * MIB);
 
 /// Bandwidths over window size, and where the IOTLB misses.
@@ -55,8 +54,8 @@ const SIZES: Informs = Informs::of(&["bw_dma_sz_sweep", "bw_dma_off_rd"]).tests(
 /// Latencies over transfer size.
 const LATENCY_SIZES: Informs = Informs::of(&["lat_dma_sizes"]).local();
 
-/// The figures in the order in which they are fitted: what others build on first. Only the sum of the latencies on
-/// the way of a read shows in results, so one of them stands for all: `completion_latency`.
+/// The parameters in fitting order: those that others depend on come first. Results show only the sum of the
+/// latencies on a read's path, so `completion_latency` stands for all of them.
 pub const TARGETS: &[Target] = &[
     target("host.root_complex.completion_latency", READS.caches(DEVICE_WARM).up_to(MIB).local()),
     target("host.llc.core_snoop", READS.caches(HOST_WARM).up_to(MIB).local()),
@@ -128,14 +127,14 @@ pub const TARGETS: &[Target] = &[
     one_of("host.port.slot.mrrs_bytes", SIZES, &["256", "512", "1024", "2048", "4096"]),
 ];
 
-/// Values with which figures have no effect, where that is not zero, `false` or nothing at all.
+/// Neutral values, where those are not zero, `false` or absent.
 pub const NEUTRAL: &[(&str, &str)] =
     &[("host.port.slot.mrrs_bytes", "512"), ("host.iommu.serialised_walk_region", "4 KiB")];
 
 const ONE_SUM: &str = "no row tells it from completion_latency, which stands for their sum";
 const UNREPEATED: &str = "this box's rows do not repeat, so no row tells it; single percentiles do";
 
-/// Figures that are fitted by hand and stay so, by the beginnings of their paths, and why.
+/// Parameters that stay fitted by hand, by the prefix of their path, with the reason.
 pub const BY_HAND: &[(&str, &str)] = &[
     ("host.port.slot.link_latency", ONE_SUM),
     ("host.port.slot-socket1", "no card was measured there; as the slot of socket 0"),

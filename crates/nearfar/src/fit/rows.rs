@@ -1,4 +1,4 @@
-//! Which rows of measured results say something about a figure.
+//! Selects the measured rows that inform a parameter.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use results::compare::CompareRow;
 use results::pciebench::{Cache, Test};
 use units::Bytes;
 
-/// Whether and where a directory's buffer is translated and remote.
+/// Whether a directory's buffer is translated by an IOMMU and on a remote node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circumstances {
-    /// The buffer lies on another socket than the card.
+    /// The buffer is on another socket than the card.
     pub remote: bool,
     /// The IOMMU is on.
     pub iommu: bool,
 }
 
-/// Which rows of which directories say something about a figure.
+/// A selection of rows that inform a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Informs {
     files: &'static [&'static str],
@@ -27,27 +27,27 @@ pub struct Informs {
 }
 
 impl Informs {
-    /// Every row.
+    /// All rows.
     pub const ALL: Self =
         Self { files: &[], caches: &[], tests: &[], windows: (0, u64::MAX), remote: None, iommu: None };
 
-    /// Rows of files whose names begin so.
+    /// Rows of files whose names start with one of these.
     pub const fn of(files: &'static [&'static str]) -> Self {
         Self { files, ..Self::ALL }
     }
-    /// Only those with the cache in one of these states.
+    /// Only rows with one of these cache states.
     pub const fn caches(self, caches: &'static [Cache]) -> Self {
         Self { caches, ..self }
     }
-    /// Only those of these tests.
+    /// Only rows of these tests.
     pub const fn tests(self, tests: &'static [Test]) -> Self {
         Self { tests, ..self }
     }
-    /// Only windows of so many bytes or more.
+    /// Only windows of at least this many bytes.
     pub const fn from(self, bytes: u64) -> Self {
         Self { windows: (bytes, self.windows.1), ..self }
     }
-    /// Only windows of so many bytes or fewer.
+    /// Only windows of at most this many bytes.
     pub const fn up_to(self, bytes: u64) -> Self {
         Self { windows: (self.windows.0, bytes), ..self }
     }
@@ -59,16 +59,16 @@ impl Informs {
     pub const fn remote(self) -> Self {
         Self { remote: Some(true), ..self }
     }
-    /// Only without IOMMU.
+    /// Only without an IOMMU.
     pub const fn untranslated(self) -> Self {
         Self { iommu: Some(false), ..self }
     }
-    /// Only with IOMMU.
+    /// Only with an IOMMU.
     pub const fn translated(self) -> Self {
         Self { iommu: Some(true), ..self }
     }
 
-    /// Whether a row is one of them.
+    /// Whether the selection includes a row.
     pub fn holds(&self, row: &CompareRow, of: Circumstances) -> bool {
         let (least, most) = self.windows;
         (self.files.is_empty() || self.files.iter().any(|begin| row.file.starts_with(begin)))
@@ -80,7 +80,7 @@ impl Informs {
     }
 }
 
-/// What the rows have in common, files apart: "cold, local, windows from 4 MiB"; nothing if it is nothing.
+/// What the rows have in common, besides their files: "cold, local, windows from 4 MiB"; empty if nothing.
 impl fmt::Display for Informs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! The search for one figure's value: a parabola for a number, each of its values for a choice.
+//! Searches the value of one parameter: by parabola for a number, exhaustively for a choice.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,23 @@ use crate::batch::{Job, Length, run_all};
 use crate::bench::{Bench, Outcome};
 use crate::progress::Silent;
 
-/// A relative error beyond which a row no longer counts more: it has another cause.
+/// Relative error above which a row's weight no longer grows: such an error has another cause.
 const FAR: f64 = 0.15;
-/// The scatter that the card's clock alone gives rows, relative.
+/// Relative scatter of rows caused by the card's clock alone.
 pub const SCATTER: f64 = 0.005;
 
-/// The machine as it is fitted: its file with all changes so far, and what that reads as.
+/// The machine during fitting: its file with all changes so far, and the parsed machine.
 pub struct Tried {
     pub doc: Doc<Machine>,
     pub machine: Machine,
-    /// Errors of rows with this machine, as far as a figure asked for them.
+    /// Errors of rows with this machine, computed on demand.
     known: BTreeMap<(usize, usize), Option<f64>>,
 }
 
-/// How well rows determine a figure.
-pub struct Found {
+/// How well the rows determine a parameter.
+pub struct FittedFigure {
     pub determined: Determined,
-    /// One standard deviation, as a file spells it.
+    /// One standard deviation, as written in a file.
     pub uncertainty: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Tried {
         Self { doc, machine, known: BTreeMap::new() }
     }
 
-    /// With another value of a figure; nothing if the file cannot have it.
+    /// A copy with another value of a parameter; `None` if the file does not allow the value.
     pub fn with(&self, path: &str, text: &str) -> Option<Self> {
         let mut doc = self.doc.clone();
         doc.set(path, text).ok()?;
@@ -52,12 +52,12 @@ impl Tried {
         samples.iter().map(|s| self.known[&s.key]).collect()
     }
 
-    /// Tries each of the values that a figure can have; keeps the best if the rows tell it from the others.
-    pub fn fit_choice(&mut self, path: &str, candidates: &[&str], samples: &[Sample<'_>]) -> Found {
+    /// Tries each possible value of a parameter; keeps the best if the rows distinguish it from the others.
+    pub fn fit_choice(&mut self, path: &str, candidates: &[&str], samples: &[Sample<'_>]) -> FittedFigure {
         let now = spelt(&self.machine, path);
         let mut found = vec![(loss(&self.errors(samples)), None)];
         for candidate in candidates.iter().filter(|candidate| **candidate != now) {
-            // What the file's other figures forbid is no candidate.
+            // Values that the file's other parameters rule out are skipped.
             found.extend(self.with(path, candidate).map(|mut t| (loss(&t.errors(samples)), Some(t))));
         }
         found.sort_by(|(a, _), (b, _)| a.total_cmp(b));
@@ -67,12 +67,13 @@ impl Tried {
         if let (Some(better), true) = (choice, determined != Determined::Not) {
             *self = better;
         }
-        Found { determined, uncertainty: None }
+        FittedFigure { determined, uncertainty: None }
     }
 
-    /// Looks for the lowest of a parabola through the losses a step below, here and a step above, and moves there if the
-    /// rows determine it and it lies more than one standard deviation away. Nothing if the figure is no number.
-    pub fn fit_number(&mut self, path: &str, samples: &[Sample<'_>]) -> Option<Found> {
+    /// Computes the minimum of a parabola through the losses one step below, here and one step above. Moves there if
+    /// the rows determine it and it is more than one standard deviation away. `None` if the parameter is not a
+    /// number.
+    pub fn fit_number(&mut self, path: &str, samples: &[Sample<'_>]) -> Option<FittedFigure> {
         let number =
             |machine: &Machine| figures(machine).into_iter().find(|f| f.path == path).and_then(|f| f.number);
         let here = number(&self.machine)?;
@@ -94,7 +95,7 @@ impl Tried {
             _ => here,
         };
         let other = up.as_ref().map(|e| (e, step)).or(down.as_ref().map(|e| (e, -step)));
-        // With the value that fits best: how far off the rows are now says nothing of how well they would determine it.
+        // Use the best value: the current errors do not tell how well the rows would determine it.
         let better = at(best)
             .filter(|_| best != here)
             .map(|m| (errors(&all, &m), m))
@@ -117,7 +118,7 @@ impl Tried {
         {
             *self = kept;
         }
-        Some(Found { determined, uncertainty })
+        Some(FittedFigure { determined, uncertainty })
     }
 }
 
@@ -146,15 +147,15 @@ fn errors(samples: &[&Sample<'_>], machine: &Machine) -> Vec<Option<f64>> {
     samples.iter().zip(run_all(&jobs, "", &Silent)).map(error).collect()
 }
 
-/// Sum of squares, far rows counted no more than moderately far ones.
+/// Robust sum of squares: outliers count no more than moderate errors.
 fn loss(errors: &[Option<f64>]) -> f64 {
     errors.iter().flatten().map(|e| e.abs().min(FAR).powi(2)).sum()
 }
 
-/// How well so many rows tell the best of several values from the second best, by their losses.
+/// How well this many rows distinguish the best of several values from the second best, by their losses.
 fn told_apart(best: f64, second: Option<f64>, rows: usize) -> Determined {
     let Some(second) = second else { return Determined::Not };
-    // Rows count as one each only if they are independent; a quarter of the clock's scatter is no reason to prefer.
+    // The rows are not fully independent; a quarter of the clock's scatter must not decide.
     let noise = 0.25 * rows as f64 * SCATTER * SCATTER;
     match second - best {
         gain if gain > best.max(4.0 * noise) => Determined::Well,
@@ -163,13 +164,13 @@ fn told_apart(best: f64, second: Option<f64>, rows: usize) -> Determined {
     }
 }
 
-/// To two digits: more of an uncertainty means nothing.
+/// Rounds to two digits, enough for an uncertainty.
 fn rounded(value: f64) -> f64 {
     let grain = 10f64.powf(value.max(1.0).log10().floor() - 1.0);
     (value / grain).round() * grain
 }
 
-/// A step that shows in results: a tenth of the value, 3 ns for times near zero, at least one of what is counted.
+/// A step with a visible effect: a tenth of the value, 3 ns for times near zero, at least one for counts.
 fn step(path: &str, value: f64) -> f64 {
     const COUNTED: [&str; 4] = ["ways", "entries", "walkers", "held_by_others"];
     const PICOSECONDS: f64 = 3_000.0;
@@ -181,19 +182,19 @@ fn step(path: &str, value: f64) -> f64 {
     }
 }
 
-/// Where a parabola through three losses is lowest, at most three steps away.
+/// The minimum of a parabola through three losses, at most three steps away.
 fn vertex(here: f64, step: f64, down: f64, centre: f64, up: f64) -> f64 {
     let curvature = down - 2.0 * centre + up;
     let slope = (up - down) / 2.0;
     let steps = if curvature > 1e-12 { -slope / curvature } else { -slope.signum() * 2.0 };
     let best = (here + steps.clamp(-3.0, 3.0) * step).max(0.0);
-    // Tenths of a nanosecond are finer than anything that results resolve.
+    // Results do not resolve less than a tenth of a nanosecond.
     let grain = if step >= 1_000.0 { 100.0 } else { 1.0 };
     (best / grain).round() * grain
 }
 
-/// One standard deviation of the figure: what the rows' own scatter about the fit, `left`, makes of their sensitivity to
-/// it, which the errors `now` and a step further tell.
+/// One standard deviation of the parameter, from the rows' scatter about the fit (`left`) and their sensitivity (the
+/// errors `now` and one step further).
 fn deviation(left: &[Option<f64>], now: &[Option<f64>], other: &[Option<f64>], step: f64) -> Option<f64> {
     let slopes = now.iter().zip(other).filter_map(|(a, b)| Some(((*b)? - (*a)?) / step));
     let information: f64 = slopes.map(|slope| slope * slope).sum();
@@ -210,7 +211,7 @@ mod tests {
     fn a_parabola_is_lowest_at_its_vertex() {
         let loss = |x: f64| (x - 130.0).powi(2);
         assert_eq!(vertex(100.0, 10.0, loss(90.0), loss(100.0), loss(110.0)), 130.0);
-        // Not farther than three steps, and never below zero.
+        // At most three steps, and never below zero.
         assert_eq!(vertex(10.0, 1.0, loss(9.0), loss(10.0), loss(11.0)), 13.0);
         assert_eq!(vertex(0.0, 1.0, 1.0, 2.0, 4.0), 0.0);
     }

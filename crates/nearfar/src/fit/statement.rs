@@ -1,4 +1,5 @@
-//! What a fit leaves behind: the machine's file, each figure with a statement, and the residual of each series.
+//! Writes the result of a fit: the machine file, a provenance statement for each parameter, and the residuals of each
+//! series.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +7,14 @@ use machine::{Determined, Diagnostics, Doc, Kind, Listed, Machine, Provenance, f
 use results::compare::FamilySummary;
 use results::pciebench::family;
 
-use super::measured::Measured;
+use super::measured::MeasuredDirectory;
 use super::plan::BY_HAND;
-use super::{Fitted, Options, Residuals, is_of};
+use super::{FitOptions, Fitted, Residuals, is_of};
 
-/// Stands between what people say of a figure and what fitting says.
+/// Separates the author's text in a statement from that of a fit.
 const SAYS: &str = "; nearfar fit: ";
 
-/// The rows that a figure was fitted to.
+/// Describes the rows used to fit a parameter.
 fn rows(figure: &Fitted) -> String {
     let files: BTreeSet<String> = figure.files.iter().map(|file| family(&format!("{file}.csv"))).collect();
     let files: Vec<String> = files.into_iter().collect();
@@ -24,18 +25,18 @@ fn rows(figure: &Fitted) -> String {
     format!("{} rows of {}{common}", figure.rows, files.join(", "))
 }
 
-/// What people said of a figure, without its kind and without what an earlier fit said.
+/// The author's text, without its kind and without the text of an earlier fit.
 fn of_people(provenance: &Provenance) -> &str {
     let said = provenance.source.split_once(':').map_or("", |(_, said)| said.trim());
     said.split(SAYS).next().unwrap_or_default()
 }
 
-/// A figure's statement after the fit; nothing if it stays as it is. `same` says that the file was about this machine
-/// before.
+/// A parameter's statement after the fit; `None` if it does not change. `same` means that the file already described
+/// this machine.
 fn statement(figure: &Listed, fitted: Option<&Fitted>, same: bool) -> Option<Provenance> {
     let was = &figure.provenance;
     let adjusted = was.kind.is_free();
-    // Rows that determine a figure do not explain it.
+    // A parameter fitted to rows is not explained by them.
     let unexplained = same && was.kind == Kind::Empirical;
     let kind = if unexplained { Kind::Empirical } else { Kind::Fitted };
     let said = if same && adjusted { of_people(was) } else { "" };
@@ -67,18 +68,18 @@ fn statement(figure: &Listed, fitted: Option<&Fitted>, same: bool) -> Option<Pro
     }
 }
 
-/// Puts the fitted figures into the file, each with a statement, and renames the machine.
+/// Writes the fitted parameters and their statements into the file, and renames the machine.
 pub fn write_down(
     mut doc: Doc<Machine>,
-    directories: &[Measured],
+    directories: &[MeasuredDirectory],
     fitted: &[Fitted],
-    options: &Options,
+    options: &FitOptions,
 ) -> Result<Doc<Machine>, Diagnostics> {
     let base = doc.read()?;
     let setup = directories.first().and_then(|d| d.setup.clone());
     let cpu = setup.as_ref().map(|s| s.cpu.trim_start_matches("Xeon-").to_owned());
     let same = directories.first().is_some_and(|directory| is_of(&base, directory));
-    // What was not looked at keeps its statement.
+    // Parameters that were not examined keep their statement.
     let looked_at_all = options.figures.is_empty() && !options.keep;
     for figure in figures(&base) {
         let found = fitted.iter().find(|f| f.path == figure.path);
@@ -89,7 +90,7 @@ pub fn write_down(
             (Some(provenance), _) if found.is_some() || looked_at_all => {
                 doc.restate(&figure.path, provenance)?;
             }
-            // Another machine's figures are a relative's, whatever they were fitted to there.
+            // For another machine, its parameters are a related machine's, however they were obtained there.
             _ if !same && (figure.provenance.kind.is_free() || figure.provenance.kind == Kind::Measured) => {
                 let source = format!("relative: {} ({})", base.name, of_people(&figure.provenance));
                 let provenance =
@@ -105,14 +106,14 @@ pub fn write_down(
         doc.set("measured_as.system", &setup.chassis)?;
         doc.set("summary", &format!("{}, {cpu}, fitted from {}", setup.chassis, base.name))?;
     }
-    // Their rows are no test of the machine any more: comparing them is held to closer targets.
+    // These rows no longer test the machine independently, so their comparison has stricter targets.
     let mut seen = base.measured_as.map(|known| known.directories).filter(|_| same).unwrap_or_default();
     let fresh: Vec<String> =
         directories.iter().map(|d| last_part(&d.path)).filter(|name| !seen.contains(name)).collect();
     if !fresh.is_empty() {
         seen.extend(fresh);
         seen.sort();
-        // Names as JSON are names as TOML.
+        // JSON strings are valid TOML strings.
         let names = serde_json::to_string(&seen).expect("names are text");
         doc.set("measured_as.directories", &names)?;
     }
@@ -120,7 +121,7 @@ pub fn write_down(
     Ok(doc)
 }
 
-/// Puts the residual of each series into the file, in the place of all that stood there.
+/// Replaces the residuals of each series in the file.
 pub fn write_residuals(doc: &mut Doc<Machine>, residuals: &[Residuals]) -> Result<(), Diagnostics> {
     doc.remove("residuals")?;
     for of in residuals {
@@ -135,7 +136,7 @@ pub fn write_residuals(doc: &mut Doc<Machine>, residuals: &[Residuals]) -> Resul
     Ok(())
 }
 
-/// A series' errors as TOML; nothing if no row counts.
+/// A series' errors as TOML; `None` if no row counts.
 fn residual(family: &FamilySummary) -> Option<String> {
     let (median, p90, worst) = (family.median_pct?, family.p90_pct?, family.worst_pct?);
     let rows = family.counted;

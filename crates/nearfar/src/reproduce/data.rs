@@ -1,4 +1,4 @@
-//! Where measured data lie, if they do.
+//! Finds the measured data, if available.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ pub fn data_folder() -> PathBuf {
     std::env::var_os("NEARFAR_DATA").map_or_else(|| PathBuf::from("../shared"), PathBuf::from)
 }
 
-/// Every measured pcie-bench directory below `data` as evidence.
+/// Loads all measured pcie-bench directories below `data` as evidence.
 ///
 /// # Errors
-/// In a sentence why there is none.
+/// A sentence saying why there are none.
 pub fn measured_evidence(data: &Path) -> Result<Evidence, String> {
     let folder = data.join("measured/pcie-bench");
     let entries = std::fs::read_dir(&folder)

@@ -1,4 +1,4 @@
-//! A paper's claims judged by simulation: one module for each paper.
+//! Judges the claims of papers by simulation: one module per paper.
 
 mod data;
 mod device_lending;
@@ -20,51 +20,50 @@ use crate::progress::Progress;
 pub use data::data_folder;
 use data::measured_evidence;
 
-/// Papers whose claims are there to be judged.
+/// Names of the papers.
 pub const SEEDS: [&str; 5] = ["pcie-bench", "ioctopus", "kpio-wc", "numa-io", "device-lending"];
 
-/// What to judge by.
+/// Options of a reproduction.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where machine files are found.
+    /// Where to look for machine files.
     pub library: Library,
-    /// Where measured data are looked for: `$NEARFAR_DATA`, or `../shared`.
+    /// Directory of measured data: `$NEARFAR_DATA`, or `../shared`.
     pub data: PathBuf,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// What the names of the experiments contain that are to run; all run if there is none.
+    /// Run only experiments whose names contain this; `None` runs all.
     pub only: Option<String>,
 }
 
 impl Options {
-    /// Whether an experiment of this name is to run.
+    /// Whether an experiment is selected.
     fn wants(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|part| name.contains(part.as_str()))
     }
 }
 
-/// A paper reproduced.
+/// A reproduced paper.
 #[derive(Debug)]
 pub struct Reproduction {
     /// The claims and figures.
     pub file: ClaimFile,
-    /// What the simulations gave.
+    /// Results of the simulations.
     pub evidence: Evidence,
-    /// How many experiments were simulated.
+    /// Number of experiments simulated.
     pub experiments: usize,
-    /// What could not be simulated, and what was not there.
+    /// Failed simulations and missing data.
     pub notes: Vec<String>,
     /// The report's title.
     title: String,
-    /// The report's sections beside claims and curves.
+    /// Additional sections of the report.
     sections: Vec<Section>,
 }
 
-/// Simulates everything that the claims and figures of the paper called `seed` rest on, each experiment once, and
-/// judges them.
+/// Runs all experiments for the paper `seed`, each once, and judges its claims and figures.
 ///
 /// # Errors
-/// A machine, part or scenario file that is wrong.
+/// If a machine, part or scenario file is invalid.
 ///
 /// # Panics
 /// If `seed` is none of [`SEEDS`].
@@ -98,17 +97,18 @@ impl Reproduction {
         Self { file, evidence, experiments, notes, title: title.to_owned(), sections }
     }
 
-    /// The claims alone, without the figures' points.
+    /// The claims, without the figures' points.
     pub fn claims(&self) -> Vec<ClaimResult> {
         self.file.judge_claims(&self.evidence)
     }
 
-    /// Every point of every figure that the paper's values are known of.
+    /// All points of the figures for which the paper's values are known.
     pub fn points(&self) -> Vec<ClaimResult> {
         self.file.judge_figures(&self.evidence)
     }
 
-    /// Claims outside of their tolerance, except those whose contradiction is within its own: they cannot both hold.
+    /// Claims outside their tolerance. If two claims contradict each other and one is within its tolerance, the other
+    /// is not listed: both cannot hold.
     pub fn outside(&self) -> Vec<ClaimResult> {
         let claims = self.claims();
         let within = |id: &str| claims.iter().any(|c| c.id == id && c.verdict == Verdict::Within);

@@ -1,4 +1,4 @@
-//! Computers that an experiment boots for itself: programs and tasks on them, time that passes, and what was counted meanwhile.
+//! Boots computers for an experiment, runs programs and tasks on them, and reads counters.
 
 use std::rc::Rc;
 
@@ -18,22 +18,22 @@ use super::Options;
 use super::runs::Known;
 use crate::computer::{self, Computer, Computers};
 
-/// Half the 95 % interval of a rate at which it is steady, as a share of it.
+/// Relative half-width of the 95 % interval below which a rate counts as steady.
 const STEADY: f64 = 0.01;
 
-/// A scenario that is written for one experiment of a paper.
+/// Loads a scenario written for one experiment of a paper.
 pub fn setup(options: &Options, paper: &str, text: &str) -> Result<ComputerSetup, String> {
     let text = format!("name = \"{paper}\"\nsummary = \"an experiment\"\nseed = {}\n{text}", options.seed);
     let doc = Doc::<ComputerScenario>::from_text(&options.library, paper, &text);
     ComputerSetup::load(&options.library, &doc).map_err(|error| error.to_string())
 }
 
-/// Hosts that have booted.
+/// Booted hosts.
 pub struct Rig {
     pub computers: Computers,
 }
 
-/// A program under way.
+/// A running program.
 pub struct Running {
     line: String,
     kernel: Rc<Kernel>,
@@ -41,7 +41,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Refuses what was measured beside a program that has ended meanwhile.
+    /// Fails if the program has ended, since then what was measured next to it is invalid.
     pub fn still_runs(&self) -> Result<(), String> {
         match self.done.try_take() {
             None => Ok(()),
@@ -50,7 +50,7 @@ impl Running {
         }
     }
 
-    /// Why it failed, with the end of its kernel's log, which often says more.
+    /// Why it failed, including the end of its kernel's log.
     fn why(&self, failure: &Failure) -> String {
         let log = self.kernel.log();
         let last = log.last().map_or_else(String::new, |(_, line)| format!(" (log: {line})"));
@@ -58,7 +58,7 @@ impl Running {
     }
 }
 
-/// Starts a program on cores of a kernel, the first of which is its own.
+/// Starts a program on cores of a kernel; it runs on the first.
 pub fn start(kernel: Rc<Kernel>, cpus: &[u16], policy: Policy, line: &str) -> Result<Running, String> {
     let program = workloads::parse(line).map_err(|refused| refused.message)?;
     let cpus: Vec<CpuId> = cpus.iter().copied().map(CpuId).collect();
@@ -68,70 +68,70 @@ pub fn start(kernel: Rc<Kernel>, cpus: &[u16], policy: Policy, line: &str) -> Re
     Ok(Running { line: line.to_owned(), kernel, done })
 }
 
-/// A quantity of a report.
+/// A value of a report.
 pub fn of(report: &Report, quantity: &str) -> Result<f64, String> {
     report.get(quantity).ok_or_else(|| format!("the program does not tell its {quantity}"))
 }
 
-/// What the memory of a host and the links between its sockets have carried, in bytes.
+/// Traffic of a host's memory and of the links between its sockets, in bytes.
 #[derive(Clone, Copy, Default)]
 pub struct Traffic {
-    /// What devices wrote, payload and what tells of it.
+    /// DMA writes: payload and descriptors.
     pub written: u64,
-    /// DRAM, read and written.
+    /// DRAM reads and writes.
     pub memory: u64,
-    /// Lines that the cores' accesses did not find in the LLC.
+    /// LLC misses of cores, in lines.
     pub misses: u64,
-    /// Between sockets for any cause, both ways.
+    /// All traffic between sockets, both directions.
     pub link: u64,
-    /// Of that for DMA.
+    /// Of `link`, for DMA.
     pub link_dma: u64,
-    /// Of it for DMA, doorbells, registers and interrupts.
+    /// Of `link`, for DMA, doorbells, registers and interrupts.
     pub link_io: u64,
 }
 
-/// Batches that have passed until a rate was steady.
+/// Batches until a rate was steady.
 pub struct Batches<C> {
-    /// What had been counted before the first and after each.
+    /// Counters before the first batch and after each.
     pub counts: Vec<C>,
-    /// What was counted in each, per nanosecond.
+    /// Amount per batch, per nanosecond.
     pub rate: SteadyMean,
 }
 
-/// A part of a run in which a rate is steady.
-pub struct Steady<C> {
-    /// What had been counted before each of its batches and after the last.
+/// The steady part of a run.
+pub struct SteadyBatches<C> {
+    /// Counters before its first batch and after each.
     counts: Vec<C>,
     batch: Duration,
 }
 
 impl<C> Batches<C> {
-    /// What comes after the warm-up; of a run that ended before that, the second half.
-    pub fn steady(mut self, batch: Duration) -> Steady<C> {
+    /// The batches after warm-up; if the run ended before that, its second half.
+    pub fn steady(mut self, batch: Duration) -> SteadyBatches<C> {
         let warm_up = self.rate.estimate().map_or(0.5, |estimate| estimate.warm_up);
         let first = (warm_up * self.rate.len() as f64).round() as usize;
-        Steady { counts: self.counts.split_off(first), batch }
+        SteadyBatches { counts: self.counts.split_off(first), batch }
     }
 }
 
-impl<C> Steady<C> {
-    /// All of what was counted between batches.
+impl<C> SteadyBatches<C> {
+    /// All batches.
     pub fn all(counts: Vec<C>, batch: Duration) -> Self {
         Self { counts, batch }
     }
 
-    /// What had been counted before it, and at its end.
+    /// Counters at its start and end.
     pub fn ends(&self) -> (&C, &C) {
         (&self.counts[0], &self.counts[self.counts.len() - 1])
     }
 
-    /// Its length, in nanoseconds.
+    /// Its length in nanoseconds.
     pub fn ns(&self) -> f64 {
         self.batch.as_ns_f64() * (self.counts.len() - 1) as f64
     }
 
-    /// A quantity by what was counted before and after a time and that time in nanoseconds, over all of it, and half its 95 %
-    /// interval by groups of batches.
+    /// Computes a value over the whole part from the counters before and after and the time in nanoseconds, with the
+    /// half-width of its 95 % interval from groups of batches.
     pub fn of(&self, quantity: impl Fn(&C, &C, f64) -> f64) -> Known {
         let over = |counts: &[C]| {
             let batches = counts.len() - 1;
@@ -148,7 +148,7 @@ impl<C> Steady<C> {
     }
 }
 
-/// A time that is made of steps, and half its 95 % interval by how unlike these are.
+/// A time that consists of steps, with the half-width of its 95 % interval from the variation between steps.
 pub fn of_steps(time: f64, steps: &[f64]) -> Known {
     let size = steps.len() / GROUPS;
     if size == 0 {
@@ -159,8 +159,8 @@ pub fn of_steps(time: f64, steps: &[f64]) -> Known {
     (time, time * steady::half_width(&groups) * GROUPS as f64 / groups.iter().sum::<f64>())
 }
 
-/// How a time that is made of steps relates to another that is made of the same ones, and half its 95 % interval by how unlike the
-/// ratios of steps are.
+/// Ratio of two times that consist of the same steps, with the half-width of its 95 % interval from the variation of
+/// the steps' ratios.
 pub fn of_pairs(ratio: f64, (over, under): (&[f64], &[f64])) -> Known {
     let size = over.len().min(under.len()) / GROUPS;
     if size == 0 {
@@ -176,7 +176,7 @@ pub fn of_pairs(ratio: f64, (over, under): (&[f64], &[f64])) -> Known {
     (ratio, steady::half_width(&ratios))
 }
 
-/// What is known of the operations of a program that takes one after the other, in microseconds.
+/// Latency of a program's sequential operations, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
     pub mean: Known,
@@ -185,7 +185,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// By latencies in their order; nothing while they are still warming up.
+    /// From latencies in order; `None` during warm-up.
     fn of(samples: &[f64]) -> Option<Self> {
         let mut mean = SteadyMean::new();
         samples.iter().for_each(|&us| mean.push(us));
@@ -201,12 +201,12 @@ impl Latency {
 }
 
 impl Rig {
-    /// Boots what `text` describes.
+    /// Boots the scenario `text`.
     pub fn boot(options: &Options, paper: &str, text: &str) -> Result<Self, String> {
         Self::boot_with(options, paper, text, computer::drivers, |_| ())
     }
 
-    /// As [`boot`](Self::boot), with drivers of the experiment's own, and with `prepare` before power comes.
+    /// As [`boot`](Self::boot), with additional drivers, and with `prepare` called before power-on.
     pub fn boot_with(
         options: &Options,
         paper: &str,
@@ -221,37 +221,37 @@ impl Rig {
         Ok(Self { computers })
     }
 
-    /// A host, by its number.
+    /// A host by its index.
     pub fn host(&self, number: usize) -> &Computer {
         &self.computers.hosts()[number]
     }
 
-    /// Starts a program on cores of a host, the first of which is its own.
+    /// Starts a program on cores of a host; it runs on the first.
     pub fn start(&self, host: usize, cpus: &[u16], line: &str) -> Result<Running, String> {
         start(Rc::clone(&self.host(host).kernel), cpus, Policy::Local, line)
     }
 
-    /// Runs a program on the first core of the first host, or of its virtual machine if it has one, to its end.
+    /// Runs a program to its end on the first core of the first host, or of its virtual machine if it has one.
     pub fn run(&self, line: &str) -> Result<Report, String> {
         let host = self.host(0);
         let kernel = host.kernel_of((!host.vms().is_empty()).then_some(0));
         self.report(&start(kernel, &[0], Policy::Local, line)?)
     }
 
-    /// Waits for a program's end; gives its report.
+    /// Waits until a program ends and returns its report.
     pub fn report(&self, running: &Running) -> Result<Report, String> {
         self.wait(&running.done)?.map_err(|failure| running.why(&failure))
     }
 
-    /// Waits for what a task gives.
+    /// Waits for a task's result.
     pub fn wait<T: 'static>(&self, task: &Completion<T>) -> Result<T, String> {
         let task = task.clone();
         let given = self.computers.simulation().block_on(async move { task.wait().await });
         given.map_err(|error| error.to_string())
     }
 
-    /// Runs a program on a core of a host again and again, each time for twice as long, until the latencies that it measures are
-    /// steady: for `first` to begin with, for `most` at most. `line` makes its command line with the seconds that it lasts.
+    /// Runs a program on a core of a host repeatedly, doubling its duration from `first` up to `most`, until its
+    /// latencies are steady. `line` builds the command line for a duration in seconds.
     pub fn latency(
         &self,
         (host, core): (usize, u16),
@@ -271,7 +271,7 @@ impl Rig {
         }
     }
 
-    /// Lets batch after batch pass until a program ends: its report, and what had been counted before the first and after each.
+    /// Runs batches until a program ends. Returns its report, and the counters before the first batch and after each.
     pub fn until_end<C>(
         &self,
         running: &Running,
@@ -288,18 +288,18 @@ impl Rig {
         }
     }
 
-    /// As [`wait`](Self::wait), for several.
+    /// As [`wait`](Self::wait), for several tasks.
     pub fn wait_all<T: 'static>(&self, tasks: &[Completion<T>]) -> Result<Vec<T>, String> {
         tasks.iter().map(|task| self.wait(task)).collect()
     }
 
-    /// Lets time pass.
+    /// Simulates for a time.
     pub fn pass(&self, time: Duration) {
         let simulation = self.computers.simulation();
         simulation.run_until(simulation.now() + time);
     }
 
-    /// What a host's memory and links have carried so far.
+    /// Traffic of a host so far.
     pub fn traffic(&self, host: usize) -> Traffic {
         let id = self.host(host).host;
         self.computers.simulation().with(|fabric, _| {
@@ -322,7 +322,7 @@ impl Rig {
         })
     }
 
-    /// Lets batch after batch pass until `amount` of what is counted grows at a steady rate, `most` batches at most.
+    /// Runs batches until `amount` of the counters grows at a steady rate, up to `most` batches.
     pub fn until_steady<C>(
         &self,
         batch: Duration,

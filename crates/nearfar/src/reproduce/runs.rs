@@ -1,4 +1,4 @@
-//! A paper's runs: all of them, what they gave, and what its claims take of that.
+//! A paper's runs, their values, and the evidence for its claims.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::progress::Progress;
 /// Values by the names that claims use.
 pub(super) type Values = BTreeMap<String, f64>;
 
-/// Behind a value's name: half its 95 % interval.
+/// Suffix of a value's name for the half-width of its 95 % interval.
 const HALF: char = '±';
 
-/// A value, and half its 95 % interval; no number where that is not known.
+/// A value and the half-width of its 95 % interval; NaN if unknown.
 pub(super) type Known = (f64, f64);
 
 /// Names the values of a run at a `place`.
@@ -26,35 +26,35 @@ pub(super) fn named<'a>(of: &str, place: &str, known: impl IntoIterator<Item = (
     values
 }
 
-/// Notes a value and half its interval.
+/// Stores a value and its half-width.
 pub(super) fn set_known(values: &mut Values, key: &str, (value, half): Known) {
     values.extend([(key.to_owned(), value), (format!("{key}{HALF}"), half)]);
 }
 
-/// Notes half the interval of a value.
+/// Stores a value's half-width.
 pub(super) fn set_half_width(values: &mut Values, key: &str, half: f64) {
     values.insert(format!("{key}{HALF}"), half);
 }
 
-/// Half the interval of a value, where it is known.
+/// A value's half-width, if known.
 pub(super) fn half_width(values: &Values, key: &str) -> Option<f64> {
     values.get(&format!("{key}{HALF}")).copied().filter(|half| half.is_finite())
 }
 
-/// Runs that have been made.
+/// Completed runs.
 pub(super) struct Made {
-    /// What each gave, or why it gave nothing.
+    /// Values of each run, or why it failed.
     pub outcomes: Vec<Result<Values, String>>,
-    /// What all of them gave.
+    /// Values of all runs.
     pub values: Values,
-    /// How many gave anything.
+    /// Number of successful runs.
     pub count: usize,
-    /// A sentence for each that gave nothing.
+    /// A sentence for each failed run.
     pub failed: Vec<String>,
 }
 
 impl Made {
-    /// With runs that were made after these.
+    /// Adds later runs.
     pub fn and(mut self, later: Self) -> Self {
         self.outcomes.extend(later.outcomes);
         self.values.extend(later.values);
@@ -64,7 +64,34 @@ impl Made {
     }
 }
 
-/// Makes a paper's runs, as many at once as there are cores.
+/// A function that makes a run with a `T`.
+type Make<T> = dyn Fn(&T) -> Result<Values, String> + Sync + Send;
+
+/// A run of a paper, made with a `T`.
+pub(super) struct NamedRun<T> {
+    pub name: String,
+    pub run: Box<Make<T>>,
+}
+
+/// A mean and the half-width of its 95 % interval.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mean {
+    pub value: f64,
+    pub half: f64,
+}
+
+impl Mean {
+    /// The mean of samples; `student` is Student's t for their number.
+    pub fn of(samples: &[f64], student: f64) -> Self {
+        let n = samples.len() as f64;
+        let value = samples.iter().sum::<f64>() / n;
+        let variance =
+            samples.iter().map(|sample| (sample - value).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+        Self { value, half: student * (variance / n).sqrt() }
+    }
+}
+
+/// Executes a paper's runs, in parallel on all cores.
 pub(super) fn make<R: Sync>(
     paper: &str,
     runs: &[R],
@@ -88,7 +115,7 @@ pub(super) fn make<R: Sync>(
     Made { outcomes, values, count, failed }
 }
 
-/// What claims take of values; for what is not among them, why.
+/// Evidence for the claims; for missing values, the reason.
 pub(super) fn evidence(file: &ClaimFile, values: &Values, options: &Options) -> Evidence {
     let why = match &options.only {
         Some(part) => format!("only experiments with `{part}` were to run, or its run failed"),
@@ -103,7 +130,7 @@ pub(super) fn evidence(file: &ClaimFile, values: &Values, options: &Options) -> 
     evidence
 }
 
-/// What is said beside the claims: which runs gave nothing and, of some experiments alone, what was observed.
+/// Notes of the report: failed runs and, if only some experiments were run, their values.
 pub(super) fn notes(failed: Vec<String>, values: &Values, options: &Options) -> Vec<String> {
     let mut notes = failed;
     if options.only.is_some() {

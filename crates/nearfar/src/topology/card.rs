@@ -1,4 +1,4 @@
-//! From a part file to a card: its PCIe core and its firmware.
+//! Builds a card from a part file: PCIe core and firmware.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,26 +21,26 @@ use wire::pcie::{Generation, Width};
 use super::root::COMPLETION_TIMEOUT;
 use super::{TopologyError, given, narrow};
 
-/// How long a card takes to answer a configuration request whose file does not say it.
+/// Time to answer a configuration request, for cards whose file does not state it.
 const CONFIG_LATENCY: Duration = Duration::from_ns(100);
 
-/// Picoseconds for each byte.
+/// Picoseconds per byte.
 fn per_byte(time: Duration) -> u32 {
     narrow(time.as_ps())
 }
 
-/// How long the card waits for the completion of a read.
+/// The card's completion timeout for reads.
 pub fn completion_timeout(part: &Part) -> Duration {
     given(&part.dma_engine.completion_timeout, COMPLETION_TIMEOUT)
 }
 
-/// Puts a card at the lower end of a link on which it has agreed with the port above it, and gives what it measures.
+/// Attaches a card to the lower end of a trained link. Returns the journal of its measurements.
 ///
-/// `long_header_penalty` are the bytes that a write with a four-doubleword header takes beyond the shorter one on
-/// this machine.
+/// `long_header_penalty` is the number of additional bytes that a write with a four-doubleword header costs on this
+/// machine, compared with the shorter header.
 ///
 /// # Errors
-/// If its capabilities do not fit into a configuration space.
+/// If its capabilities do not fit into configuration space.
 pub fn plug(
     fabric: &mut Fabric,
     part: &Part,
@@ -55,7 +55,7 @@ pub fn plug(
     Ok((fabric.add_endpoint(core, &[link], Box::new(device)), journal))
 }
 
-/// What a card is made of, as for [`plug`].
+/// Parameters of a card, as for [`plug`].
 pub fn card_params(
     part: &Part,
     (generation, width): (Generation, Width),
@@ -66,7 +66,7 @@ pub fn card_params(
     (endpoint_params(part), firmware_params(part, mover, generation, width))
 }
 
-/// A card's PCIe core.
+/// Parameters of a card's PCIe core.
 pub fn endpoint_params(part: &Part) -> EndpointParams {
     let engine = &part.dma_engine;
     EndpointParams {
@@ -81,7 +81,7 @@ pub fn endpoint_params(part: &Part) -> EndpointParams {
     }
 }
 
-/// What moves the card's data, on a link whose bytes take `ps_per_wire_byte`.
+/// Parameters of the card's data mover, on a link that takes `ps_per_wire_byte` per byte.
 fn mover_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: u64) -> MoverParams {
     let engine = &part.dma_engine;
     let (drain, transmit, bus) = (&engine.drain, &engine.transmit, &engine.bus);
@@ -96,7 +96,7 @@ fn mover_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: u64) ->
             granule: narrow(drain.granule.value.get()),
         },
         transmit: TransmitParams {
-            // A path without a rate of its own keeps pace with the wire.
+            // A path without its own rate runs at wire speed.
             ps_per_byte: if on_path == 0 { ps_per_wire_byte.round() as u32 } else { on_path },
             overhead,
             long_overhead: overhead + narrow::<u32>(long_header_penalty),
@@ -149,7 +149,7 @@ fn local_memory(memory: &DeviceMemory) -> LocalMemoryParams {
     }
 }
 
-/// What the card's firmware takes, and what its port announces.
+/// Timing of the card's firmware, and its port's capabilities.
 fn firmware_params(part: &Part, mover: MoverParams, generation: Generation, width: Width) -> DmaEngineParams {
     let engine = &part.dma_engine;
     let command = engine.command.as_ref();
@@ -165,12 +165,12 @@ fn firmware_params(part: &Part, mover: MoverParams, generation: Generation, widt
         register_latency: engine.firmware.register_latency.value,
         mover,
         pcie: endpoint_port(&part.link, generation, width),
-        // Vendor and device number of the NFP-6000; any card here presents itself as one.
+        // Vendor and device ID of the NFP-6000; every card presents itself as one.
         ids: (0x19ee, 0x6000),
     }
 }
 
-/// What the registers of an endpoint say of its port.
+/// PCIe capability registers of an endpoint's port.
 pub fn endpoint_port(link: &LinkCapability, generation: Generation, width: Width) -> PcieParams {
     let advertises = |given: &Option<Figure<bool>>| given.as_ref().is_some_and(|own| own.value);
     PcieParams {
@@ -183,15 +183,15 @@ pub fn endpoint_port(link: &LinkCapability, generation: Generation, width: Width
     }
 }
 
-/// Generation and width that a device and a port of which it has so many lanes agree on.
+/// Generation and width negotiated between a device and a port with a number of lanes.
 ///
 /// # Panics
-/// If a file names a generation or width that the link does not know; reading it checks that.
+/// If the link does not support a generation or width of the file; the file's reader checks this.
 pub fn negotiate(device: &LinkCapability, port: &RootPort, lanes: u32) -> (Generation, Width) {
     agree(device, (port.generation.value, port.width.value), lanes)
 }
 
-/// The same with any port.
+/// As [`negotiate`], for any port.
 pub(super) fn agree(
     device: &LinkCapability,
     port: (LinkGeneration, LinkWidth),

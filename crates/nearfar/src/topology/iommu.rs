@@ -1,4 +1,4 @@
-//! From a machine file to IOMMUs, and the page tables of a run.
+//! Builds IOMMUs, and the page tables of a run, from a machine file.
 
 use engine::Seed;
 use hardware::iommu::{Geometry, Iommu, IommuParams, PagingStructureCaches, ParamsError, Replacement};
@@ -25,7 +25,7 @@ pub fn iommu_params(params: &machine::Iommu) -> IommuParams {
     IommuParams {
         iotlb: Geometry {
             entries,
-            // The IOMMU calls a fully associative cache one of no ways.
+            // The IOMMU model encodes "fully associative" as zero ways.
             ways: if ways == entries { 0 } else { ways },
             replacement: match params.iotlb.replacement.value {
                 ReplacementPolicy::Random => Replacement::Random,

@@ -1,4 +1,4 @@
-//! From a machine file to the memory system.
+//! Builds the memory system from a machine file.
 
 use hardware::memory::{
     CacheGeometry, DdioParams, DramParams, Inclusion, InterconnectLink, InterconnectParams, LlcParams,
@@ -10,9 +10,9 @@ use units::{ByteRate, Bytes, Duration, HostPhysical};
 
 use super::narrow;
 
-/// Memory below this address, where a node has as much.
+/// Memory below this address, as far as the node has that much.
 const LOW_MEMORY: Bytes = Bytes::gib(2);
-/// Between low memory and here lie BARs and the interrupt range.
+/// BARs and the interrupt range are between low memory and this address.
 const HIGH_MEMORY: Bytes = Bytes::gib(4);
 
 /// The parameters of a host's memory system.
@@ -27,7 +27,7 @@ pub fn memory_params(host: &Host, seed: u64) -> MemoryParams {
     }
 }
 
-/// Where node `node`'s memory lies, if it has some: low memory belongs to node 0, the rest follows in the order of the nodes.
+/// Address ranges of a node's memory. Low memory belongs to node 0; the rest follows in order of nodes.
 pub fn memory_ranges(host: &Host, node: u32) -> Vec<MemoryRange> {
     let size = host.dram.size.value;
     let low = size.min(LOW_MEMORY);

@@ -1,4 +1,4 @@
-//! From files to a simulated machine with a card in a slot.
+//! Builds a simulated machine with a card in a slot from files.
 
 mod card;
 mod iommu;
@@ -34,7 +34,7 @@ pub use power::power_params;
 pub use root::{link_params, root_port_params, store_params};
 pub use switch::{add_switch_slot, switch_params};
 
-/// Why a machine cannot be put together.
+/// Why a machine cannot be assembled.
 #[derive(Debug, Error)]
 pub enum TopologyError {
     /// The machine has no such slot.
@@ -42,20 +42,20 @@ pub enum TopologyError {
     NoSlot {
         /// The machine's name.
         machine: String,
-        /// The slot asked for.
+        /// The requested slot.
         slot: String,
-        /// Those that there are.
+        /// The existing slots.
         slots: String,
     },
-    /// The card's capabilities do not fit into a configuration space.
+    /// The card's capabilities do not fit into configuration space.
     #[error("the card cannot be built: {0}")]
     Card(String),
-    /// The IOMMU's parameters do not fit together.
+    /// The IOMMU's parameters are inconsistent.
     #[error("the IOMMU of `{machine}` cannot be built: {problem}")]
     Iommu {
         /// The machine's name.
         machine: String,
-        /// What does not fit.
+        /// The problem.
         problem: String,
     },
 }
@@ -72,31 +72,31 @@ pub struct Assembled {
     pub link: LinkId,
     /// Socket that the card is attached to.
     pub node: NodeId,
-    /// What the card measures.
+    /// The card's measurements.
     pub journal: Rc<RefCell<Journal>>,
 }
 
-/// As many lanes as device and slot have.
+/// All lanes of device and slot.
 pub const ALL_LANES: u32 = 32;
 
-/// A number from a file, as narrow as the model keeps it.
+/// Converts a number from a file to the model's narrower type.
 ///
 /// # Panics
-/// If the model has no room for it: what reads files refuses such numbers.
+/// If it does not fit: the file's reader must reject such numbers.
 pub(crate) fn narrow<T: TryFrom<u64>>(number: impl Into<u64>) -> T {
     let number = number.into();
     T::try_from(number).unwrap_or_else(|_| panic!("{number} is a number that the file's reader refuses"))
 }
 
-/// What a file says, or else `usual`.
+/// The file's value, or the default `usual`.
 fn given<T: Copy>(figure: &Option<Figure<T>>, usual: T) -> T {
     figure.as_ref().map_or(usual, |figure| figure.value)
 }
 
-/// Puts `part` into `slot` of `machine`, its IOMMU on or off, its caches in the state `caches`.
+/// Plugs `part` into `slot` of `machine`, with the IOMMU on or off and the caches in state `caches`.
 ///
 /// # Errors
-/// If there is no such slot, or the parts of the description do not fit together.
+/// If the slot does not exist, or the description is inconsistent.
 pub fn assemble(
     machine: &Machine,
     part: &Part,
@@ -119,10 +119,10 @@ pub fn assemble(
     Ok(Assembled { fabric, host, card, link: slot.0, node: NodeId(narrow(port.socket.value)), journal })
 }
 
-/// Adds `machine` without its slots, its IOMMU on or off.
+/// Adds `machine` without its slots, with the IOMMU on or off.
 ///
 /// # Errors
-/// If the parts of the description do not fit together.
+/// If the description is inconsistent.
 pub fn add_host(
     fabric: &mut Fabric,
     machine: &Machine,
@@ -133,12 +133,12 @@ pub fn add_host(
     add_host_with(fabric, machine, memory, iommu_on, seed)
 }
 
-/// The parameters of `machine`'s memory.
+/// Parameters of `machine`'s memory.
 fn host_memory(machine: &Machine, seed: Seed) -> MemoryParams {
     memory_params(&machine.host, seed.component("memory").u64())
 }
 
-/// Adds `machine` with its memory, without its slots, its IOMMU on or off.
+/// Adds `machine` with the given memory, without its slots, with the IOMMU on or off.
 fn add_host_with(
     fabric: &mut Fabric,
     machine: &Machine,
@@ -162,8 +162,8 @@ fn add_host_with(
     Ok(host)
 }
 
-/// Adds the root port and the link of a slot of `host`, with at most so many lanes, for a device that can do `device`,
-/// leading to `buses`.
+/// Adds the root port and the link of a slot of `host`, with at most `lanes` lanes, for a device of capability
+/// `device`. The port leads to `buses`.
 pub fn add_slot(
     fabric: &mut Fabric,
     host: HostId,

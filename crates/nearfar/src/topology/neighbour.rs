@@ -1,4 +1,4 @@
-//! A second card beside the first, behind a root port of its own on the same socket.
+//! A second card next to the first, behind its own root port on the same socket.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,13 +10,13 @@ use machine::{Machine, Part};
 
 use super::{ALL_LANES, Assembled, TopologyError, add_slot, card};
 
-/// Bus that the second card's root port leads to.
+/// Bus number below the second card's root port.
 pub const NEIGHBOUR_BUS: u8 = 2;
 
-/// Adds `part` to an assembled machine, in a slot like the one called `slot`: same socket, same IOMMU, own link.
+/// Adds `part` to an assembled machine, in a copy of slot `slot`: same socket and IOMMU, own link.
 ///
 /// # Errors
-/// If there is no such slot, or the card cannot be built.
+/// If the slot does not exist or the card cannot be built.
 pub fn add_neighbour(
     assembled: &mut Assembled,
     machine: &Machine,

@@ -1,4 +1,4 @@
-//! From the files of NTB adapters and cluster switches to adapters, switches and cables.
+//! Builds NTB adapters, cluster switches and cables from files.
 
 use hardware::endpoint::EndpointParams;
 use hardware::link::{LinkParams, ReceiverParams};
@@ -11,9 +11,9 @@ use super::card::endpoint_port;
 use super::narrow;
 use super::root::{RETRAIN_TIME, credit_limits};
 
-/// An adapter whose number in the cluster is `node`, on a link of `generation` and `width`.
+/// Parameters of an adapter with cluster node number `node`, on a link of `generation` and `width`.
 pub fn ntb_params(ntb: &Ntb, node: u8, (generation, width): (Generation, Width)) -> NtbParams {
-    // The file's reader has looked at it.
+    // Validated by the file's reader.
     let id = |text: &str| u16::from_str_radix(text, 16).unwrap_or(u16::MAX);
     let (vendor, device) = ntb.pci_id.value.split_once(':').unwrap_or_default();
     NtbParams {
@@ -29,17 +29,17 @@ pub fn ntb_params(ntb: &Ntb, node: u8, (generation, width): (Generation, Width))
     }
 }
 
-/// The core of an adapter, which sends no requests of its own but interrupts.
+/// The PCIe core of an adapter, whose only requests are interrupts.
 pub fn ntb_core(ntb: &Ntb) -> EndpointParams {
     EndpointParams { config_latency: ntb.config_latency.value, ..EndpointParams::ideal(32) }
 }
 
-/// A switch between cables.
+/// Parameters of a switch between cables.
 pub fn cluster_switch_params(switch: &ClusterSwitch) -> ClusterSwitchParams {
     ClusterSwitchParams { latency: switch.latency.value, cut_through: switch.cut_through.value }
 }
 
-/// A cable of so many lanes between adapters, or one of them and a cluster switch, whose ports are as the adapter's.
+/// Parameters of a cable between two adapters, or an adapter and a cluster switch, whose ports equal the adapter's.
 pub fn ntb_cable_params(ends: [&Ntb; 2], lanes: u32, propagation: Duration) -> LinkParams {
     let [first, second] = ends.map(|ntb| &ntb.cable);
     let number = first.generation.value.get().min(second.generation.value.get());
@@ -50,7 +50,7 @@ pub fn ntb_cable_params(ends: [&Ntb; 2], lanes: u32, propagation: Duration) -> L
         ack_delay: given(&ntb.cable.ack_delay),
         credit_update_delay: given(&ntb.cable.credit_update_delay),
         replay_tlps: narrow(ntb.replay_tlps.value.get()),
-        // The adapter sets it.
+        // Set by the adapter.
         cut_through: false,
     };
     LinkParams {

@@ -1,4 +1,4 @@
-//! From a machine file to the sleep of its fabric.
+//! Builds the fabric's power management from a machine file.
 
 use hardware::root::{Entry, IdleState, PackageController, PowerParams};
 
@@ -26,7 +26,7 @@ fn idle_state(state: &machine::IdleState) -> IdleState {
             jitter: state.tick_jitter.as_ref().map_or(0.0, |jitter| jitter.value),
             below: state.tick_below.as_ref().map(|below| below.value),
         },
-        // The file's reader asks for one of the two.
+        // The file's reader requires one of the two.
         (None, None) => Entry::After(units::Duration::from_ms(1_000)),
     };
     IdleState { entry, exit: state.exit_latency.value }

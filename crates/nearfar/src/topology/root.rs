@@ -1,4 +1,4 @@
-//! From a machine file to root ports and their links.
+//! Builds root ports and their links from a machine file.
 
 use hardware::core::StoreParams;
 use hardware::link::{CreditLimits, Credits, LinkParams, ReceiverParams};
@@ -10,18 +10,17 @@ use wire::pcie::{Generation, Width};
 
 use super::{given, narrow};
 
-/// Width of a root port's transmitter: completions take whole beats of it (fitted: 288 wire bytes for 256).
+/// Data path width of a root port's transmitter; completions occupy whole beats (fitted: 288 wire bytes for 256).
 const ROOT_PORT_BEAT: u32 = 16;
 
-/// Lanes whose root ports share one stack of the I/O controller (Intel Xeon Processor Scalable Family uncore performance monitoring
-/// guide: three stacks for sixteen lanes of PCIe each).
+/// Lanes of one stack of the I/O controller, whose root ports share its write buffer (Intel Xeon Processor Scalable Family uncore
+/// performance monitoring guide: three stacks of 16 PCIe lanes).
 const STACK_LANES: u32 = 16;
 
-/// How long ports wait for completions where neither their registers nor a file says it (assumed: the most that base spec
-/// 7.5.3.16 allows).
+/// Completion timeout of ports without a setting in registers or file (assumed: the maximum of base spec 7.5.3.16).
 pub const COMPLETION_TIMEOUT: Duration = Duration::from_ms(50);
 
-/// How long links take to retrain where the slot does not say it.
+/// Retraining time of links whose slot does not state it.
 pub(super) const RETRAIN_TIME: Duration = Duration::from_us(10);
 
 /// A root port of `host`.
@@ -62,12 +61,12 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
     }
 }
 
-/// Bytes of the pieces into which requests are cut, if they are.
+/// Size of the pieces into which requests are split, if they are.
 fn piece(largest: &Option<Figure<Bytes>>) -> Option<u32> {
     largest.as_ref().map(|largest| narrow(largest.value.get())).filter(|&largest| largest > 0)
 }
 
-/// How the cores of `host` store to devices.
+/// Store parameters of `host`'s cores.
 pub fn store_params(host: &Host) -> StoreParams {
     let core = &host.core;
     StoreParams {
@@ -102,7 +101,7 @@ fn completion_split(split: &machine::CompletionSplit, boundary: u32) -> Completi
     }
 }
 
-/// The link between a root port and a device.
+/// Parameters of the link between a root port and a device.
 pub fn link_params(
     port: &RootPort,
     device: &LinkCapability,
@@ -138,7 +137,7 @@ pub(super) fn credit_limits(credits: &machine::Credits) -> CreditLimits {
     CreditLimits {
         posted: pair(credits.ph.value, credits.pd.value),
         non_posted: pair(credits.nph.value, credits.npd.value),
-        // Completions are always expected: whoever asks has room for them.
+        // Completion credits are infinite: a requester reserves room before it asks.
         completion: match (credits.cplh.value, credits.cpld.value) {
             (0, _) | (_, 0) => None,
             (header, data) => pair(header, data),

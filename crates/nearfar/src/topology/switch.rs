@@ -1,4 +1,4 @@
-//! From a switch's file to a switch and its links.
+//! Builds switches and their links from files.
 
 use hardware::Fabric;
 use hardware::link::{LinkId, LinkParams, ReceiverParams};
@@ -13,7 +13,7 @@ use super::root::{RETRAIN_TIME, credit_limits};
 
 /// A switch.
 pub fn switch_params(switch: &PcieSwitch) -> SwitchParams {
-    // The file's reader has looked at it.
+    // Validated by the file's reader.
     let id = |text: &str| u16::from_str_radix(text, 16).unwrap_or(u16::MAX);
     let (vendor, device) = switch.pci_id.value.split_once(':').unwrap_or_default();
     SwitchParams {
@@ -26,7 +26,7 @@ pub fn switch_params(switch: &PcieSwitch) -> SwitchParams {
     }
 }
 
-/// Adds the link below port `number` of a switch, with at most so many lanes, for a device that can do `device`.
+/// Adds the link below port `number` of a switch, with at most `lanes` lanes, for a device of capability `device`.
 pub fn add_switch_slot(
     fabric: &mut Fabric,
     id: SwitchId,
@@ -41,7 +41,7 @@ pub fn add_switch_slot(
         ack_delay: time(&capability.ack_delay, &port.ack_delay),
         credit_update_delay: time(&capability.credit_update_delay, &port.credit_update_delay),
         replay_tlps: narrow(switch.replay_tlps.value.get()),
-        // The switch sets it.
+        // Set by the switch.
         cut_through: false,
     };
     let link = LinkParams {
@@ -55,7 +55,7 @@ pub fn add_switch_slot(
     (fabric.add_switch_slot(id, number, link), generation, width)
 }
 
-/// What a device says, or else the switch, whose file always says it.
+/// The device's value, or the switch's, whose file always states it.
 fn time(device: &Option<machine::Figure<Duration>>, switch: &Option<machine::Figure<Duration>>) -> Duration {
     device.as_ref().or(switch.as_ref()).map_or(Duration::ZERO, |figure| figure.value)
 }

@@ -1,4 +1,4 @@
-//! A run of pcie-bench, watched.
+//! Traces a run of pcie-bench.
 
 use machine::Setup;
 
@@ -7,8 +7,8 @@ use crate::batch::Length;
 use crate::bench::{BenchError, Effort, Outcome};
 use crate::scenario::{bench_of, length_of, runs_of};
 
-/// Simulates the scenario's run of that number, from 1, and records what passes the card's link from the moment at
-/// which the driver starts the test. Stops when the span is full: the outcome is then that of the part simulated.
+/// Simulates the scenario's `number`th run, counted from 1, and records the card's link from the start of the test.
+/// Stops when the span is full; the outcome then covers only the simulated part.
 ///
 /// # Errors
 /// As [`crate::bench::Bench::run`].

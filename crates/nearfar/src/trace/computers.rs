@@ -1,4 +1,4 @@
-//! Computers, watched: links, cores, write-combining buffers and cables at once.
+//! Traces computers: links, cores, write-combining buffers and cables together.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ use super::follow::{Follower, FrameSlice, LineSlice, WorkSlice};
 use super::links::add_links;
 use super::timeline::{Details, Timeline};
 use super::{Capture, Recorder, Span};
-use crate::computer::{self, ComputerError, Computers, Done, Observer};
+use crate::computer::{self, ComputerError, Computers, FinishedProgram, Observer};
 use crate::links::{LinkState, Links};
 use crate::progress::Progress;
 
-/// Records until told otherwise, within what a recorder of links records.
+/// Records within the time span of a link recorder.
 struct Log<R>(Rc<RefCell<Vec<R>>>);
 
 impl<R: 'static> Log<R> {
@@ -30,7 +30,7 @@ impl<R: 'static> Log<R> {
         Self(Rc::default())
     }
 
-    /// A trace that keeps what begins after recording did and before it is over.
+    /// A trace that keeps what begins within the recording.
     fn trace(&self, recorder: &Rc<RefCell<Recorder>>, begins: fn(&R) -> Time) -> Trace<R> {
         let (log, recorder) = (Rc::clone(&self.0), Rc::clone(recorder));
         Trace::to(move |record: R| {
@@ -41,33 +41,33 @@ impl<R: 'static> Log<R> {
     }
 }
 
-/// What is watched of computers.
+/// Recorders attached to computers.
 pub struct Watch {
     recorder: Rc<RefCell<Recorder>>,
     names: Vec<String>,
-    /// The host of each link of the recorder.
+    /// Index of the host of each recorded link.
     link_hosts: Vec<usize>,
     work: Vec<Log<Ran>>,
-    /// By host, then core.
+    /// By host, then by core.
     lines: Vec<Vec<Log<LinePassed>>>,
     cables: Vec<(String, Log<PassedFrame>)>,
     tasks: Vec<Vec<String>>,
 }
 
-/// What was seen.
-pub struct Seen {
+/// Everything that was recorded.
+pub struct Observed {
     /// The links.
     pub capture: Capture,
-    /// What the links to devices agreed on.
+    /// Negotiated parameters of the links to devices.
     pub links: Vec<LinkState>,
     watch: Watch,
 }
 
 impl Watch {
-    /// Watches booted computers from the first program's start on: the links of these slots, or all.
+    /// Records booted computers from the start of the first program: the links of these slots, or all links.
     ///
     /// # Errors
-    /// A slot in which there is no device, with those in which there are some.
+    /// If a slot has no device; the error lists those that have one.
     pub fn new(
         computers: &Computers,
         setup: &ComputerSetup,
@@ -136,7 +136,7 @@ impl Watch {
                 fabric.wires.ethernet.trace(cable, log.trace(&recorder, |frame: &PassedFrame| frame.at));
                 watch.cables.push((format!("cable {}", cable.0), log));
             }
-            // What the drivers still do when the first program starts is not of interest.
+            // Driver activity before the first program starts is not recorded.
             let start = setup.programs.iter().map(|program| program.start).min().unwrap_or_default();
             recorder.borrow_mut().start(scheduler.now() + start);
         });
@@ -151,8 +151,8 @@ impl Watch {
         &self.recorder
     }
 
-    /// Ends watching.
-    pub fn finish(mut self, computers: &Computers) -> Seen {
+    /// Stops recording.
+    pub fn finish(mut self, computers: &Computers) -> Observed {
         computers.simulation().with(|fabric, scheduler| fabric.context(scheduler).report_dllps());
         for host in computers.hosts() {
             let name = |task: &kernel::TaskInfo| (usize::try_from(task.id.0).unwrap_or(0), task.name.clone());
@@ -164,11 +164,11 @@ impl Watch {
             self.tasks.push(names);
         }
         let capture = self.recorder.borrow_mut().capture();
-        Seen { capture, links: Vec::new(), watch: self }
+        Observed { capture, links: Vec::new(), watch: self }
     }
 }
 
-/// What a link is called: its slot, with the host where there are several.
+/// Name of a link: its slot, prefixed by the host if there are several.
 pub(crate) fn link_name(setup: &ComputerSetup, link: &LinkSetup) -> String {
     if setup.hosts.len() == 1 {
         return link.name.clone();
@@ -176,8 +176,8 @@ pub(crate) fn link_name(setup: &ComputerSetup, link: &LinkSetup) -> String {
     format!("{}/{}", setup.hosts[link.host].name, link.name)
 }
 
-impl Seen {
-    /// Everything as a timeline, each frame's story marked.
+impl Observed {
+    /// Everything as a timeline, with a story per frame.
     pub fn timeline(&self) -> Timeline {
         let mut timeline = Timeline::default();
         let (work, lines) = self.add_cores(&mut timeline);
@@ -188,7 +188,7 @@ impl Seen {
         timeline
     }
 
-    /// Frames on cables, for who counts them.
+    /// Frames on cables.
     pub fn frames(&self) -> Vec<PassedFrame> {
         self.watch.cables.iter().flat_map(|(_, log)| log.0.borrow().clone()).collect()
     }
@@ -198,7 +198,7 @@ impl Seen {
         self.watch.lines[host][core].0.borrow().clone()
     }
 
-    /// What a host's cores did.
+    /// Activities of a host's cores.
     pub fn work(&self, host: usize) -> Vec<Ran> {
         self.watch.work[host].0.borrow().clone()
     }
@@ -254,7 +254,7 @@ impl Seen {
                     timeline.track(name, if frame.from.end == 0 { "from end 0" } else { "from end 1" });
                 let text = format!("frame {} B", frame.bytes.len());
                 let slice = timeline.slice(track, (frame.at, frame.until), text);
-                // The check sequence is the card's.
+                // The card adds the check sequence.
                 let bytes = frame.bytes[..frame.bytes.len().saturating_sub(FCS_LEN)].into();
                 all.push(FrameSlice { bytes, at: frame.at, until: frame.until, slice });
             }
@@ -264,7 +264,7 @@ impl Seen {
     }
 }
 
-/// Work without a break on the same account as one piece.
+/// Merges adjacent work on the same account.
 fn merged(work: &[Ran]) -> Vec<Ran> {
     let mut merged: Vec<Ran> = Vec::new();
     for ran in work {
@@ -281,7 +281,8 @@ fn merged(work: &[Ran]) -> Vec<Ran> {
     merged
 }
 
-/// A core's write-combining buffers, each line on the first track that is free. Gives addresses, beginnings and slices.
+/// Adds a core's write-combining buffers, each line on the first free track. Returns addresses, start times and
+/// slices.
 fn add_lines(
     timeline: &mut Timeline,
     process: &str,
@@ -307,22 +308,22 @@ fn add_lines(
     slices
 }
 
-/// Runs a scenario's programs and watches, until the span is full or they end.
+/// Runs a scenario's programs and records until the span is full or they end.
 ///
 /// # Errors
-/// As [`computer::run`], or a slot that there is not.
+/// As [`computer::run`]; also if a slot does not exist.
 pub fn trace(
     setup: &ComputerSetup,
     span: Span,
     slots: &[String],
     progress: &dyn Progress,
-) -> Result<(Seen, Vec<Done>), TraceError> {
+) -> Result<(Observed, Vec<FinishedProgram>), TraceError> {
     let watcher = Watcher { setup, span, slots, watch: None, seen: None, wrong: String::new() };
     let mut watching = (watcher, Links::new(setup));
     let done = computer::run_watched(setup, progress, &mut watching)?;
     let (watcher, links) = watching;
     match watcher.seen {
-        Some(seen) => Ok((Seen { links: links.seen, ..seen }, done)),
+        Some(seen) => Ok((Observed { links: links.seen, ..seen }, done)),
         None => Err(TraceError::Slot(watcher.wrong)),
     }
 }
@@ -332,7 +333,7 @@ struct Watcher<'a> {
     span: Span,
     slots: &'a [String],
     watch: Option<Watch>,
-    seen: Option<Seen>,
+    seen: Option<Observed>,
     wrong: String,
 }
 
@@ -353,13 +354,13 @@ impl Observer for Watcher<'_> {
     }
 }
 
-/// Why nothing can be watched.
+/// Why tracing is impossible.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// As a run.
+    /// The run failed.
     #[error(transparent)]
     Computer(#[from] ComputerError),
-    /// There is no such link.
+    /// The link does not exist.
     #[error("{0}")]
     Slot(String),
 }

@@ -1,4 +1,4 @@
-//! Packets as comma-separated values: every field of every header, so that the bytes can be put together again.
+//! Packets as comma-separated values: every field of every header, so that the bytes can be reconstructed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,14 +9,14 @@ use wire::pcie::{Dllp, TlpKind};
 
 use super::row::{Decoded, Row};
 
-/// What a column holds.
+/// Type of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holds {
-    /// A whole number.
+    /// An integer.
     Integer,
-    /// A time in nanoseconds, with three digits behind the point.
+    /// A time in nanoseconds with three decimals.
     Time,
-    /// A whole number that people read in hexadecimal.
+    /// An integer shown in hexadecimal.
     Hex,
     /// Words.
     Text,
@@ -24,7 +24,7 @@ pub enum Holds {
     Bytes,
 }
 
-/// The columns. Times are after T0, lengths in bytes.
+/// The columns. Times are relative to T0, lengths in bytes.
 pub const COLUMNS: [(&str, Holds); 28] = [
     ("packet", Holds::Integer),
     ("link", Holds::Text),
@@ -56,18 +56,18 @@ pub const COLUMNS: [(&str, Holds); 28] = [
     ("bytes", Holds::Bytes),
 ];
 
-/// What a packet has in a column.
+/// A packet's value in a column.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
-    /// Of a column of whole numbers.
+    /// For integer columns.
     Integer(u64),
-    /// Of a column of times.
+    /// For time columns.
     Time(Duration),
-    /// Of a column of numbers in hexadecimal.
+    /// For hexadecimal columns.
     Hex(u64),
-    /// Of a column of words.
+    /// For text columns.
     Text(Cow<'a, str>),
-    /// Of a column of bytes.
+    /// For byte columns.
     Bytes(&'a [u8]),
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// All rows with a header line.
+/// All rows, with a header line.
 pub fn table<'a>(rows: impl Iterator<Item = Row<'a>>) -> String {
     let mut text = COLUMNS.map(|(name, _)| name).join(",");
     text.push('\n');
@@ -95,7 +95,7 @@ pub fn table<'a>(rows: impl Iterator<Item = Row<'a>>) -> String {
     text
 }
 
-/// A row's values in the order of [`COLUMNS`]; nothing where a packet has no such field.
+/// A row's values in the order of [`COLUMNS`]; `None` for fields that the packet does not have.
 pub fn values<'r>(row: &'r Row<'_>) -> [Option<Value<'r>>; COLUMNS.len()] {
     let mut values = COLUMNS.map(|_| None);
     for (column, value) in present(row).into_iter().chain([("bytes", Value::Bytes(row.bytes))]) {
@@ -105,7 +105,7 @@ pub fn values<'r>(row: &'r Row<'_>) -> [Option<Value<'r>>; COLUMNS.len()] {
     values
 }
 
-/// The fields that a packet has, but for its bytes as a whole.
+/// A packet's fields, except its complete bytes.
 pub(super) fn present<'r>(row: &'r Row<'_>) -> Vec<(&'static str, Value<'r>)> {
     let mut fields = Vec::with_capacity(COLUMNS.len());
     let mut set = |column: &'static str, value: Value<'r>| {
@@ -193,14 +193,14 @@ pub(super) fn present<'r>(row: &'r Row<'_>) -> Vec<(&'static str, Value<'r>)> {
 /// Posted, non-posted, completion.
 const CLASSES: [&str; 3] = ["P", "NP", "Cpl"];
 
-/// `RO NS IDO EP TD AT=translated`, those that are set.
+/// The attributes that are set, of `RO NS IDO EP TD AT=translated`.
 fn attributes(common: &Common) -> String {
     let plain = Common { traffic_class: 0, ..*common };
     debug_assert!(common.address_type != AddressType::Reserved, "the parser refuses it");
     plain.to_string().trim_start().to_owned()
 }
 
-/// Routing (0 to 5), code and the header's last eight bytes.
+/// Routing (0 to 5), code and the last eight bytes of the header.
 fn message(message: &Message) -> String {
     format!("{} {:02x} {}", message.routing as u8, message.code.0, Value::Bytes(&message.content))
 }

@@ -1,4 +1,4 @@
-//! Which types of packet are shown.
+//! Filters packets by type.
 
 use hardware::link::{Packet, Passed};
 use thiserror::Error;
@@ -6,17 +6,17 @@ use wire::pcie::{Dllp, Tlp};
 
 use super::row::mnemonic;
 
-/// The types that can be asked for; `TLP` and `DLLP` stand for all of their kind, `MRd` for both of its forms.
+/// The known types. `TLP` and `DLLP` stand for all packets of that kind, `MRd` for both address widths.
 pub const TYPES: [&str; 23] = [
     "TLP", "DLLP", "MRd", "MRd(32)", "MRd(64)", "MWr", "MWr(32)", "MWr(64)", "Cpl", "CplD", "IORd", "IOWr",
     "CfgRd0", "CfgRd1", "CfgWr0", "CfgWr1", "Msg", "MsgD", "Ack", "Nak", "UpdateFC", "PM", "FC",
 ];
 
-/// A choice of packet types; empty is all.
+/// A set of packet types; the empty set selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter(Vec<&'static str>);
 
-/// Nothing on a link is called so.
+/// Error: an unknown packet type.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("no packet is of type `{0}`; there are {list}", list = TYPES.join(", "))]
 pub struct UnknownType(String);
@@ -24,7 +24,7 @@ pub struct UnknownType(String);
 impl std::str::FromStr for Filter {
     type Err = UnknownType;
 
-    /// Reads names separated by commas, in any case.
+    /// Parses comma-separated names, ignoring case.
     fn from_str(text: &str) -> Result<Self, UnknownType> {
         let name = |name: &str| {
             let known = TYPES.iter().find(|known| known.eq_ignore_ascii_case(name.trim()));
@@ -35,7 +35,7 @@ impl std::str::FromStr for Filter {
 }
 
 impl Filter {
-    /// Whether a packet is of one of the types.
+    /// Whether a packet is of a selected type.
     pub fn shows(&self, passed: &Passed) -> bool {
         if self.0.is_empty() {
             return true;
@@ -44,7 +44,7 @@ impl Filter {
             Packet::Tlp { bytes, .. } => (Tlp::parse(bytes).map_or("", |(tlp, _)| mnemonic(&tlp)), "TLP"),
             Packet::Dllp(bytes) => (Dllp::parse(bytes).map_or("", |dllp| family(&dllp)), "DLLP"),
         };
-        // Both forms of a memory request are of the type without its width.
+        // The type without width selects both forms of a memory request.
         let short = kind.split('(').next().unwrap_or(kind);
         self.0.iter().any(|&wanted| wanted == kind || wanted == all || wanted == short)
     }

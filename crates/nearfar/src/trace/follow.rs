@@ -1,8 +1,8 @@
-//! Which packets, lines, frames and work of cores belong to one frame of the network.
+//! Determines which packets, lines, frames and core activities belong to one network frame.
 //!
-//! Nobody tells: as with an analyser, it is read off the bytes. A TLP whose data stand in a frame carries it; a read
-//! belongs to the completion with its tag; a descriptor is the data in which a read's address stands. What a core did
-//! is what it was doing when the first of a frame's packets left it, and what came first after the last.
+//! As with an analyser, this is inferred from the bytes. A TLP whose data occur in a frame carries the frame; a read
+//! belongs to the completion with its tag; a descriptor is data that contain a read's address. On a core, it takes
+//! the activity at the time when the frame's first packet left, and the first activity after its last packet.
 
 use std::collections::BTreeSet;
 
@@ -14,69 +14,68 @@ use wire::pcie::{Bdf, Tlp, TlpKind};
 use super::Capture;
 use super::timeline::Timeline;
 
-/// How long before a frame its packets may pass, and after it.
+/// Maximum time between a frame and its packets, before and after.
 const REACH: Duration = Duration::from_us(200);
-/// How long a core may pause within one piece of work.
+/// Maximum pause of a core within one piece of work.
 const PAUSE: Duration = Duration::from_us(2);
-/// Bytes that must agree.
+/// Minimum number of matching bytes.
 const WINDOW: usize = 16;
-/// The longest packet that goes round inside a card: what a segmented one may measure before it is cut, with its headers.
+/// Maximum packet that a card loops internally: a segmented packet before segmentation, with headers.
 const LONGEST: usize = (64 << 10) + 512;
-/// Where messages to interrupt controllers go (Intel SDM volume 3, 11.11: MSI addresses).
+/// Address range of interrupt messages (Intel SDM volume 3, 11.11: MSI addresses).
 const INTERRUPTS: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
 
-/// A frame on a cable with its slice.
+/// A frame on a cable and its slice.
 pub struct FrameSlice {
-    /// Its bytes, without check sequence.
+    /// The frame without check sequence.
     pub bytes: Box<[u8]>,
-    /// When it began.
+    /// Start of the frame.
     pub at: Time,
-    /// When its last bit had left.
+    /// End of its last bit.
     pub until: Time,
-    /// Its slice.
+    /// Index of its slice.
     pub slice: usize,
 }
 
-/// Work of a core with its slice.
+/// An activity of a core and its slice.
 pub struct WorkSlice {
-    /// Which host's.
+    /// Index of the host.
     pub host: usize,
-    /// The core's number, and the level of urgency.
+    /// The core's number and the priority level.
     pub context: (u16, u8),
-    /// Whether the network driver did it, or the mapping of memory for it.
+    /// Work of the network driver, or of mapping memory for it.
     pub is_driver: bool,
-    /// Whether a program did it.
+    /// Work of a program.
     pub is_user: bool,
-    /// From then.
+    /// Start.
     pub from: Time,
-    /// Until then.
+    /// End.
     pub to: Time,
-    /// Its slice.
+    /// Index of its slice.
     pub slice: usize,
 }
 
-/// A line in a write-combining buffer with its slice.
+/// A line in a write-combining buffer and its slice.
 pub struct LineSlice {
-    /// Which host's core.
+    /// Indices of host and core.
     pub host: usize,
-    /// Its address.
+    /// Address of the line.
     pub line: u64,
-    /// When it was opened.
+    /// When its buffer was allocated.
     pub opened: Time,
-    /// Its slice.
+    /// Index of its slice.
     pub slice: usize,
 }
 
-/// What is known of a TLP.
-struct Known {
+/// A TLP prepared for matching.
+struct KnownTlp {
     tlp: Tlp,
     /// Index of its packet.
     index: usize,
     taken: bool,
 }
 
-/// Gives each frame a story. What is looked for again and again is found by what it is, not by looking through all: a trace
-/// may be as long as one likes.
+/// Builds a story for each frame. Lookups go through indices, since a trace can be arbitrarily long.
 pub struct Follower<'a> {
     capture: &'a Capture,
     /// The slice of each packet.
@@ -88,38 +87,38 @@ pub struct Follower<'a> {
     /// By host and address, in order of time.
     lines: FxHashMap<(usize, u64), Vec<&'a LineSlice>>,
     /// In order of time.
-    known: Vec<Known>,
+    known: Vec<KnownTlp>,
     index: Index,
     stays: Vec<Stay>,
 }
 
-/// TLPs by what they are looked for by: their numbers among those known, in order of time.
+/// Lookup tables of TLPs: indices into the known ones, in order of time.
 #[derive(Default)]
 struct Index {
-    /// By the first bytes of their data, where those say something, and by sender.
+    /// By the first bytes of their data, if distinctive, and by sender.
     data: FxHashMap<(u64, Side), Carriers>,
     /// Reads, and completions with data, by link, requester and tag.
     reads: FxHashMap<(LinkId, Bdf, u16), Vec<usize>>,
     completions: FxHashMap<(LinkId, Bdf, u16), Vec<usize>>,
-    /// Completions by link and each aligned word of theirs that is the address of a read.
+    /// Completions by link and by each aligned word that is the address of a read.
     words: FxHashMap<(LinkId, u64), Vec<usize>>,
-    /// Writes of a core that are as short as doorbells, by link.
+    /// Doorbell-sized writes of cores, by link.
     doorbells: FxHashMap<LinkId, Vec<usize>>,
-    /// Writes of cores to a line, by link and the line's address.
+    /// Writes of cores into a line, by link and line address.
     stores: FxHashMap<(LinkId, u64), Vec<usize>>,
     /// Interrupt messages, by link.
     interrupts: FxHashMap<LinkId, Vec<usize>>,
 }
 
-/// TLPs that carry the same, in order of time.
+/// TLPs with the same leading data, in order of time.
 #[derive(Default)]
 struct Carriers {
     all: Vec<usize>,
-    /// How many of the first ones belong to frames already.
+    /// Number of leading ones already assigned to frames.
     taken: usize,
 }
 
-/// A frame's stay in a card, as seen from outside: between its last byte on one side and its first on the other.
+/// A frame's time inside a card, seen from outside: from its last byte on one side to its first on the other.
 struct Stay {
     link: LinkId,
     from: Time,
@@ -128,7 +127,7 @@ struct Stay {
 }
 
 impl<'a> Follower<'a> {
-    /// Prepares to follow what a capture holds.
+    /// Prepares a capture.
     pub fn new(
         capture: &'a Capture,
         slices: &'a [usize],
@@ -139,11 +138,11 @@ impl<'a> Follower<'a> {
         let parsed = |(index, passed): (usize, &Passed)| match &passed.packet {
             Packet::Tlp { bytes, .. } => {
                 let (tlp, _) = Tlp::parse(bytes).ok()?;
-                Some(Known { tlp, index, taken: false })
+                Some(KnownTlp { tlp, index, taken: false })
             }
             Packet::Dllp(_) => None,
         };
-        let known: Vec<Known> = capture.packets.iter().enumerate().filter_map(parsed).collect();
+        let known: Vec<KnownTlp> = capture.packets.iter().enumerate().filter_map(parsed).collect();
         let mut by_host: Vec<Vec<&WorkSlice>> = Vec::new();
         for work in work {
             by_host.resize_with(by_host.len().max(work.host + 1), Vec::new);
@@ -171,7 +170,7 @@ impl<'a> Follower<'a> {
 
     fn indexed(&self) -> Index {
         let mut index = Index::default();
-        let read = |known: &Known| match &known.tlp.kind {
+        let read = |known: &KnownTlp| match &known.tlp.kind {
             TlpKind::MemoryRead(request) => Some(request.byte_range().0),
             _ => None,
         };
@@ -231,7 +230,7 @@ impl<'a> Follower<'a> {
         self.add_cards(timeline);
     }
 
-    /// Adds the cards' tracks: each frame's stay on the first that is free.
+    /// Adds tracks for the cards: each frame's stay goes on the first free one.
     fn add_cards(&mut self, timeline: &mut Timeline) {
         self.stays.sort_by_key(|stay| (stay.from, stay.flow));
         let mut free: Vec<(LinkId, Time, usize)> = Vec::new();
@@ -251,7 +250,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Gives a story to each frame that a card wrote to memory and no cable carried: it went round inside.
+    /// Adds a story for each frame that a card wrote to memory without a cable: it was looped internally.
     fn inside(&mut self, timeline: &mut Timeline) {
         let mut next = 0;
         while next < self.known.len() {
@@ -273,7 +272,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// What a card wrote from a packet on, address after address: the bytes, their packets, and what follows.
+    /// Consecutive writes of a card from a packet on: the bytes, their packets, and the index that follows.
     fn written(&self, from: usize) -> Option<(FrameSlice, Vec<usize>, usize)> {
         let write = |known: usize| match &self.known[known].tlp.kind {
             TlpKind::MemoryWrite(request) if self.passed(known).from == Side::Downstream => {
@@ -330,10 +329,10 @@ impl<'a> Follower<'a> {
         place.and_then(|place| self.hosts.get(place).copied()).unwrap_or(0)
     }
 
-    /// TLPs from `side` in a span of time that carry a part of a frame and belong to no earlier one.
+    /// Unassigned TLPs from `side` in a time span that carry part of a frame.
     fn carriers(&mut self, frame: &FrameSlice, side: Side, (from, to): (Time, Time)) -> Vec<usize> {
         let mut candidates = BTreeSet::new();
-        // As many as could have all of the frame, from each place.
+        // Enough to cover the frame, from each start.
         let most = frame.bytes.len() / WINDOW + 2;
         let (all, packets) = (&self.known, &self.capture.packets);
         let at = |&known: &usize| packets[all[known].index].at;
@@ -359,7 +358,7 @@ impl<'a> Follower<'a> {
         found
     }
 
-    /// The last of some TLPs, which are in order of time, before a time and within reach of it.
+    /// The last of some time-ordered TLPs before a time, if within reach.
     fn last_before(&self, numbers: Option<&Vec<usize>>, time: Time) -> Option<usize> {
         let numbers = numbers?;
         let behind = numbers.partition_point(|&known| self.passed(known).at < time);
@@ -391,7 +390,7 @@ impl<'a> Follower<'a> {
         found
     }
 
-    /// The lines that a core wrote behind a frame's first one, as far as the frame reaches.
+    /// Lines that a core wrote after a frame's first one, up to the frame's length.
     fn lines_behind(&self, first: usize, bytes: usize) -> Vec<usize> {
         let TlpKind::MemoryWrite(request) = &self.known[first].tlp.kind else { return Vec::new() };
         let (begin, link) = (request.address, self.passed(first).link);
@@ -413,7 +412,7 @@ impl<'a> Follower<'a> {
         found
     }
 
-    /// The write-combining buffer that a write came from.
+    /// The write-combining buffer of a write.
     fn line_of(&self, write: usize) -> Option<usize> {
         let TlpKind::MemoryWrite(request) = &self.known[write].tlp.kind else { return None };
         let (host, at) = (self.host(write), self.passed(write).at);
@@ -422,14 +421,14 @@ impl<'a> Follower<'a> {
         (last.opened + REACH >= at).then_some(last.slice)
     }
 
-    /// The completion that brought the descriptor with a read's address.
+    /// The completion with the descriptor that contains a read's address.
     fn descriptor_of(&self, read: usize) -> Option<usize> {
         let TlpKind::MemoryRead(request) = &self.known[read].tlp.kind else { return None };
         let passed = self.passed(read);
         self.last_before(self.index.words.get(&(passed.link, request.byte_range().0)), passed.at)
     }
 
-    /// What led to the frame; gives where and when the last of it went to the card.
+    /// Adds the cause of the frame. Returns the link and time at which its last byte went to the card.
     fn sender(&mut self, story: &mut BTreeSet<usize>, frame: &FrameSlice) -> Option<(LinkId, Time)> {
         let reach = Time::from_ps(frame.at.as_ps().saturating_sub(REACH.as_ps()));
         let carriers = self.carriers(frame, Side::Upstream, (reach, frame.until));
@@ -451,11 +450,11 @@ impl<'a> Follower<'a> {
         let fetches: Vec<usize> = descriptors.iter().filter_map(|&known| self.read_of(known)).collect();
         let all = reads.iter().chain(&descriptors).chain(&fetches);
         story.extend(all.clone().map(|&known| self.slice(known)));
-        // By descriptor, a doorbell came before; by lines, the lines themselves are the beginning.
+        // With descriptors, a doorbell precedes; with lines, the lines themselves are the start.
         let earliest =
             all.chain([&first]).copied().min_by_key(|&known| self.passed(known).at).unwrap_or(first);
         let begin = match self.known[first].tlp.kind {
-            // A piece of a line is as short as a doorbell.
+            // A partial line is as short as a doorbell.
             TlpKind::MemoryWrite(_) => first,
             _ => {
                 let passed = self.passed(earliest);
@@ -468,7 +467,7 @@ impl<'a> Follower<'a> {
         Some((self.passed(first).link, last))
     }
 
-    /// What the frame led to; gives where and when the first of it left the card.
+    /// Adds the effect of the frame. Returns the link and time at which its first byte left the card.
     fn receiver(&mut self, story: &mut BTreeSet<usize>, frame: &FrameSlice) -> Option<(LinkId, Time)> {
         let carriers = self.carriers(frame, Side::Downstream, (frame.at, frame.until + REACH));
         let &last = carriers.last()?;
@@ -478,7 +477,7 @@ impl<'a> Follower<'a> {
         Some((self.passed(last).link, first))
     }
 
-    /// What follows a card's last write of a frame: an interrupt, and work.
+    /// Adds what follows a card's last write of a frame: interrupt and core activities.
     fn arrival(&self, story: &mut BTreeSet<usize>, last: usize) {
         let (link, host, end) = (self.passed(last).link, self.host(last), self.passed(last).until);
         let interrupt = self.index.interrupts.get(&link).and_then(|numbers| {
@@ -490,8 +489,8 @@ impl<'a> Follower<'a> {
         story.extend(self.work_after(host, from));
     }
 
-    /// The driver's work that a packet comes from, and what led to it on the same core without a pause, back to the
-    /// program's own or to the driver's work on an earlier packet.
+    /// The driver activity that a packet comes from, and the preceding activities on that core without a pause, back
+    /// to the program's own or to driver work on an earlier packet.
     fn work_before(&self, host: usize, at: Time) -> Vec<usize> {
         let Some(all) = self.work.get(host) else { return Vec::new() };
         let all = &all[..all.partition_point(|work| work.from <= at)];
@@ -513,7 +512,7 @@ impl<'a> Follower<'a> {
         chain
     }
 
-    /// The first work on each level after a time, up to the program's own.
+    /// The first activity on each level after a time, up to the program's own.
     fn work_after(&self, host: usize, at: Time) -> Vec<usize> {
         let mut chain = Vec::new();
         let mut from = at;
@@ -530,11 +529,11 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// The parts of a TLP's data by which it is found in a frame: at its beginning, or behind a header of eight bytes. Those
-/// that could stand anywhere say nothing.
+/// Samples of a TLP's data to look up in a frame: at the start, or after a header of eight bytes. Samples that are
+/// not distinctive are skipped.
 fn windows(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     let window = |at: usize| data.get(at..(at + WINDOW).min(data.len())).filter(|window| window.len() >= 8);
-    // Runs of the same byte stand everywhere.
+    // Runs of equal bytes are not distinctive.
     let says = |window: &&[u8]| window.windows(2).filter(|pair| pair[0] != pair[1]).count() >= 4;
     [0, 8, WINDOW].into_iter().filter_map(window).filter(says)
 }
@@ -544,7 +543,7 @@ fn first_word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Whether data stand in a frame.
+/// Whether the data occur in a frame.
 fn carries(frame: &[u8], data: &[u8]) -> bool {
     windows(data).any(|window| frame.windows(window.len()).any(|part| part == window))
 }

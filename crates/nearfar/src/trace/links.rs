@@ -12,7 +12,7 @@ use super::csv::{self, Value};
 use super::row::{Decoded, Row};
 use super::timeline::{Details, Timeline};
 
-/// A read whose completions are still to come.
+/// A read with completions outstanding.
 struct Open {
     flow: u64,
     begin: Time,
@@ -28,7 +28,7 @@ impl Capture {
     }
 }
 
-/// Adds the packets of all links to a timeline. Gives the slice of each packet of the capture.
+/// Adds the packets of all links to a timeline. Returns the slice of each packet.
 pub(super) fn add_links(timeline: &mut Timeline, capture: &Capture) -> Vec<usize> {
     let mut open: BTreeMap<(LinkId, Bdf, u16), Open> = BTreeMap::new();
     let mut slices = Vec::with_capacity(capture.packets.len());
@@ -69,7 +69,7 @@ pub(super) fn add_links(timeline: &mut Timeline, capture: &Capture) -> Vec<usize
     slices
 }
 
-/// A link's tracks: a DLLP may be on its way beside a TLP.
+/// Tracks of a link: a DLLP can overlap a TLP in time.
 const TRACKS: [&str; 4] = ["down, TLPs", "down, DLLPs", "up, TLPs", "up, DLLPs"];
 
 fn track_name(passed: &Passed) -> &'static str {
@@ -88,12 +88,12 @@ fn name(row: &Row<'_>) -> String {
     }
 }
 
-/// Every field that the packet has; of its data, as much as somebody reads.
+/// The packet's fields; its data are truncated.
 pub(super) fn details(row: &Row<'_>) -> Vec<(&'static str, String)> {
-    /// Bytes.
+    /// Maximum bytes of data shown.
     const MOST_DATA: usize = 64;
     let mut fields = csv::present(row);
-    // Name, track and length say these.
+    // Name, track and length already show these.
     fields.retain(|(name, _)| !matches!(*name, "link" | "direction" | "type" | "duration_ns"));
     let written = |(name, value): (&'static str, Value<'_>)| match value {
         Value::Bytes(data) if data.len() > MOST_DATA => {

@@ -1,4 +1,4 @@
-//! Packets as text, a line each, as on an analyser's screen.
+//! Packets as text, one line each, like an analyser's display.
 
 use std::fmt::Write;
 
@@ -9,17 +9,17 @@ use wire::pcie::{Dllp, Tlp, TlpKind};
 use super::row::{Decoded, Row};
 use super::{Capture, Summary};
 
-/// Bytes of data on a line of its own.
+/// Bytes of data per line.
 const DATA_PER_LINE: usize = 32;
-/// Blanks between columns.
+/// Spaces between columns.
 const GAP: usize = 2;
-/// How far what belongs to a packet is moved in below it.
+/// Indentation of details below a packet.
 const INDENT: usize = 8;
 
-/// A column: its heading, how wide it is where there is room, and whether its values end at one place.
+/// A column: heading, default width, and whether it is right-aligned.
 struct Column(&'static str, usize, bool);
 
-/// All columns, in their order.
+/// All columns, in order.
 const COLUMNS: [Column; 13] = [
     Column("packet", 6, true),
     Column("link", 4, false),
@@ -42,13 +42,13 @@ const COMPLETER: usize = 8;
 const ADDRESS: usize = 9;
 const ENABLES: usize = 11;
 
-/// A packet's values in the order of [`COLUMNS`]; empty where it has none.
+/// A packet's values in the order of [`COLUMNS`]; empty if it has none.
 type Cells = [String; COLUMNS.len()];
 
-/// The listing with its headings; `data` adds the payloads. Where the columns find no room in `width`, values that all packets
-/// share go into the heading, and what still finds none goes below its packet.
+/// The listing with headings; `data` includes payloads. If the columns do not fit into `width`, values common to all
+/// packets move to the heading, and remaining columns go below each packet.
 pub fn listing(capture: &Capture, data: bool, width: Option<usize>) -> String {
-    let layout = Layout::of(capture, width);
+    let layout = ColumnLayout::of(capture, width);
     let mut text = layout.heading();
     for row in Row::all(capture) {
         text += &layout.lines(&cells(&row));
@@ -66,7 +66,7 @@ pub fn listing(capture: &Capture, data: bool, width: Option<usize>) -> String {
             match width {
                 Some(width) if line.chars().count() > width => {
                     let mut lines = wrapped(line, INDENT, width);
-                    // The first begins where it would without the others.
+                    // The first column keeps its normal position.
                     lines[0] = format!("  {}", lines[0].trim_start());
                     lines.iter().for_each(|line| text += &format!("{line}\n"));
                 }
@@ -77,17 +77,17 @@ pub fn listing(capture: &Capture, data: bool, width: Option<usize>) -> String {
     text
 }
 
-/// Which columns there are, and where.
-struct Layout {
-    /// Columns side by side, each with its width.
+/// Selected columns and their layout.
+struct ColumnLayout {
+    /// Columns side by side, with their widths.
     shown: Vec<(usize, usize)>,
-    /// Columns whose values stand below their packet.
+    /// Columns shown below their packet.
     below: Vec<usize>,
-    /// Columns that have one value.
+    /// Columns with a single value.
     same: Vec<(usize, String)>,
 }
 
-impl Layout {
+impl ColumnLayout {
     fn of(capture: &Capture, width: Option<usize>) -> Self {
         let link = capture.links.iter().map(|link| link.name.len()).max().unwrap_or(0);
         let all = COLUMNS.iter().enumerate().map(|(at, column)| match at {
@@ -106,11 +106,12 @@ impl Layout {
         self.shown.iter().map(|(_, width)| width + GAP).sum::<usize>().saturating_sub(GAP)
     }
 
-    /// Columns as wide as what is in them, those of one value in the heading, and as many below as have no room.
+    /// Fits columns to their content, moves single values into the heading, and moves columns below while `width` is
+    /// exceeded.
     fn narrow(mut self, capture: &Capture, width: usize) -> Self {
-        /// What may go below, what is missed least first.
+        /// Columns that may move below, the least important first.
         const BELOW: [usize; 5] = [ENABLES, COMPLETER, REQUESTER, TAG, ADDRESS];
-        /// Of these one value in the heading says as much as one in each row.
+        /// Columns that may move into the heading.
         const SHARED: [usize; 4] = [LINK, REQUESTER, COMPLETER, ENABLES];
         let mut widest = [0; COLUMNS.len()];
         let mut values: [Option<(String, bool)>; COLUMNS.len()] = Default::default();
@@ -145,7 +146,7 @@ impl Layout {
         self
     }
 
-    /// What stands above the packets.
+    /// The heading.
     fn heading(&self) -> String {
         let names: Cells = COLUMNS.each_ref().map(|column| column.0.to_owned());
         let named = |(at, value): &(usize, String)| format!("{} {value}", COLUMNS[*at].0);
@@ -157,10 +158,10 @@ impl Layout {
         same + &self.row(&names)
     }
 
-    /// A packet's lines.
+    /// The lines of a packet.
     fn lines(&self, cells: &Cells) -> String {
         let named = |&at: &usize| match at {
-            // It says itself what it is.
+            // The address column labels itself.
             ADDRESS => cells[at].clone(),
             _ => format!("{} {}", COLUMNS[at].0, cells[at]),
         };
@@ -172,7 +173,7 @@ impl Layout {
         self.row(cells) + &below
     }
 
-    /// Values side by side, without blanks at the end.
+    /// A row of values, without trailing spaces.
     fn row(&self, cells: &Cells) -> String {
         let mut line = String::new();
         for &(at, width) in &self.shown {
@@ -258,7 +259,7 @@ fn of_tlp(tlp: &Tlp) -> Columns {
             columns.address = format!("{:#x}", r.address);
             columns.bytes = (u32::from(r.length_dw) * 4).to_string();
             columns.enables = format!("{:x}/{:x}", r.first_be, r.last_be);
-            // A write's tag says nothing.
+            // A write's tag is meaningless.
             if matches!(tlp.kind, TlpKind::MemoryRead(_)) {
                 columns.tag = tag;
             }

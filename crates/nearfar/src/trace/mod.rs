@@ -1,7 +1,7 @@
-//! What passed the links of a simulation, as a PCIe analyser shows it.
+//! Traces of a simulation's links, as a PCIe analyser shows them.
 //!
-//! A [`Recorder`] collects packets from the taps of links; [`Capture`] is what it holds at the end, in order of
-//! time. [`Row`] decodes a packet from its bytes; [`listing`], [`csv`], [`pcapng`] and [`perfetto`] write rows and timelines.
+//! A [`Recorder`] collects packets from taps on links; [`Capture`] is the result, in order of time. [`Row`] decodes a
+//! packet from its bytes; [`listing`], [`csv`], [`pcapng`] and [`perfetto`] write rows and timelines.
 //!
 //! ```
 //! use nearfar::trace::{Span, bench, listing};
@@ -30,7 +30,7 @@ mod summary;
 mod timeline;
 
 pub use filter::{Filter, UnknownType};
-// Taps are the hardware's, which is no part of the face.
+// Taps belong to the hardware and are not part of the public interface.
 #[doc(hidden)]
 pub use recorder::Recorder;
 pub use recorder::{Capture, LinkInfo, Span};

@@ -1,4 +1,4 @@
-//! The packets' bytes as a capture, one interface for each link.
+//! The packets' bytes as a capture file, one interface per link.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use wire::pcie::link::data_rate;
 
 use super::{Capture, Decoded, Row};
 
-/// The capture of all packets that are to be shown, at their times after T0.
+/// Writes the selected packets, with times relative to T0.
 ///
 /// # Errors
-/// None: what is written is in memory.
+/// Never fails: it writes to memory.
 pub fn capture(capture: &Capture, comment: &str) -> io::Result<Vec<u8>> {
     let mut writer = PcapngWriter::new(Vec::new(), comment)?;
     let mut interfaces = Vec::new();
@@ -37,7 +37,7 @@ pub fn capture(capture: &Capture, comment: &str) -> io::Result<Vec<u8>> {
             Packet::Dllp(_) => (true, 0),
         };
         let header = pcie_header(is_dllp, is_up, is_bad, generation, sequence);
-        // Seen from the root, as the link's interface.
+        // Direction as seen from the root.
         let direction = if is_up { Direction::In } else { Direction::Out };
         let time = Time::ZERO + row.since_t0;
         writer.packet(interface, time, direction, &[&header, row.bytes].concat())?;

@@ -1,4 +1,4 @@
-//! A timeline in the trace event format, which ui.perfetto.dev and chrome://tracing read.
+//! A timeline in the trace event format of ui.perfetto.dev and chrome://tracing.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -12,10 +12,10 @@ use super::links::details;
 use super::timeline::{Details, Timeline};
 use super::{Capture, Row};
 
-/// The most arrows of one story: of a longer one, its beginning and its end.
+/// Maximum arrows per story; longer ones keep only their start and end.
 const MOST_STEPS: usize = 64;
 
-/// Writes the timeline of a capture as JSON, event after event: it may be longer than what fits into memory.
+/// Writes a capture's timeline as JSON, event by event, since it may exceed memory.
 ///
 /// # Errors
 /// If `out` cannot be written.
@@ -26,7 +26,7 @@ pub fn write(
     provenance: &Provenance,
 ) -> io::Result<()> {
     let origin = capture.origin();
-    let mut out = Events { out, any: false };
+    let mut out = EventWriter { out, any: false };
     out.out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     let mut processes: Vec<&str> = Vec::new();
     let (mut places, mut named) = (Vec::new(), Vec::new());
@@ -84,7 +84,7 @@ pub fn write(
                 pid: places[slice.track].0,
                 tid: places[slice.track].1,
                 ts: microseconds(slice.begin),
-                // The last arrow ends at the slice around this time, not at the next one.
+                // The last arrow ends at the enclosing slice, not at the next one.
                 bp: (ph == 'f').then_some("e"),
             })?;
         }
@@ -94,13 +94,13 @@ pub fn write(
     out.out.write_all(b"}\n")
 }
 
-/// Events, one a line.
-struct Events<W> {
+/// Writes events, one per line.
+struct EventWriter<W> {
     out: W,
     any: bool,
 }
 
-impl<W: Write> Events<W> {
+impl<W: Write> EventWriter<W> {
     fn add(&mut self, event: &impl Serialize) -> io::Result<()> {
         self.out.write_all(if self.any { b",\n" } else { b"\n" })?;
         self.any = true;
@@ -108,7 +108,7 @@ impl<W: Write> Events<W> {
     }
 }
 
-/// Something that took time.
+/// A slice.
 #[derive(Serialize)]
 struct Complete<'a> {
     ph: char,
@@ -120,7 +120,7 @@ struct Complete<'a> {
     args: Arguments<'a>,
 }
 
-/// What a viewer shows of a slice that is chosen.
+/// Details that a viewer shows for a selected slice.
 struct Arguments<'a> {
     capture: &'a Capture,
     origin: Time,
@@ -154,17 +154,17 @@ struct Arrow {
     bp: Option<&'static str>,
 }
 
-/// Trace events count microseconds; viewers keep three digits after the point.
+/// Trace events use microseconds; viewers keep three decimals.
 fn microseconds(time: Time) -> f64 {
     (time.as_ps() / 1000) as f64 / 1e3
 }
 
-/// As two of those, without what a difference of fractions leaves.
+/// A difference of two such times, without floating-point residue.
 fn microseconds_between(begin: Time, end: Time) -> f64 {
     (end.as_ps() / 1000).saturating_sub(begin.as_ps() / 1000) as f64 / 1e3
 }
 
-/// Slices of a track must lie within each other or apart: what would overlap ends where the next begins.
+/// Slices of a track must be nested or disjoint, so an overlapping slice ends where the next starts.
 fn ends(timeline: &Timeline) -> Vec<Time> {
     let mut ends: Vec<Time> = timeline.slices.iter().map(|slice| slice.end).collect();
     let mut tracks: BTreeMap<usize, Vec<usize>> = BTreeMap::new();

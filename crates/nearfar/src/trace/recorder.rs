@@ -1,4 +1,4 @@
-//! Packets as they come from taps, kept for as long as they are wanted.
+//! Records packets from taps.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -16,52 +16,52 @@ use super::{Filter, Row, human};
 /// What to record.
 #[derive(Clone, Debug, Default)]
 pub struct Span {
-    /// How long after the beginning to start.
+    /// Delay after the start of the observed program.
     pub from: Duration,
-    /// How many packets to show; 0 is all.
+    /// Number of packets to show; 0 shows all.
     pub packets: usize,
-    /// Which types to show. The others are recorded too, for numbers and the summary.
+    /// Types to show. Other packets are recorded too, for numbering and the summary.
     pub filter: Filter,
 }
 
-/// A link that is recorded.
+/// A recorded link.
 #[derive(Clone, Debug)]
 pub struct LinkInfo {
     /// The link in the fabric.
     pub id: LinkId,
-    /// What it is called: the slot that it leads to.
+    /// Its name: the slot.
     pub name: String,
-    /// As negotiated.
+    /// Negotiated generation.
     pub generation: Generation,
-    /// As negotiated.
+    /// Negotiated width.
     pub width: Width,
 }
 
-/// Collects what taps see.
+/// Collects the packets seen by taps.
 #[derive(Debug, Default)]
 pub struct Recorder {
     span: Span,
     links: Vec<LinkInfo>,
-    /// When what is watched begins; never before somebody says so.
+    /// Start of the observed program; `None` until known.
     begins: Option<Time>,
-    /// When recording starts.
+    /// Start of the recording.
     starts: Option<Time>,
-    /// Packets since what is watched began and before recording starts, and when the last one left.
+    /// Packets between the start of the program and the start of the recording, and when the last of them left.
     early: (usize, Time),
     shown: usize,
-    /// No packet after this one can be shown: enough were seen.
+    /// Later packets are not shown: enough were seen.
     horizon: Option<Time>,
     latest: Time,
     packets: Vec<Passed>,
 }
 
 impl Recorder {
-    /// A recorder that waits to be [started](Self::start).
+    /// A recorder that waits for [`start`](Self::start).
     pub fn new(span: Span) -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(Self { span, ..Self::default() }))
     }
 
-    /// Puts a probe on a link of the fabric.
+    /// Taps a link of the fabric.
     pub fn tap(recorder: &Rc<RefCell<Self>>, fabric: &mut Fabric, id: LinkId, name: impl Into<String>) {
         let params = fabric.wires.link(id).params();
         let info = LinkInfo { id, name: name.into(), generation: params.generation, width: params.width };
@@ -69,23 +69,23 @@ impl Recorder {
         fabric.wires.tap(id, Trace::shared(recorder));
     }
 
-    /// Starts recording: packets from `begin` plus the span's `from` on.
+    /// Starts recording at `begin` plus the span's `from`.
     pub fn start(&mut self, begin: Time) {
         self.begins = Some(begin);
         self.starts = Some(begin + self.span.from);
     }
 
-    /// Whether what happens at `time` is within what it records.
+    /// Whether `time` is within the recording.
     pub fn wants(&self, time: Time) -> bool {
         self.starts.is_some_and(|starts| time >= starts) && self.horizon.is_none_or(|horizon| time <= horizon)
     }
 
-    /// Whether it has all that it is to show.
+    /// Whether it has all packets to show.
     pub fn is_full(&self) -> bool {
         self.horizon.is_some()
     }
 
-    /// What was recorded, in order of time.
+    /// Returns the recording, in order of time.
     pub fn capture(&mut self) -> Capture {
         let mut packets = std::mem::take(&mut self.packets);
         packets.sort_by_key(|passed| (passed.at, passed.link, passed.from));
@@ -100,7 +100,7 @@ impl Recorder {
 
 impl Sink<Passed> for Recorder {
     fn write(&mut self, passed: Passed) {
-        // DLLPs are recorded late: one from before the horizon may still come.
+        // DLLPs are reported late: one from before the horizon may still come.
         if !self.wants(passed.at) {
             let is_early =
                 |starts| passed.at < starts && self.begins.is_some_and(|begins| passed.at >= begins);
@@ -120,21 +120,21 @@ impl Sink<Passed> for Recorder {
     }
 }
 
-/// What passed the links that were tapped.
+/// Packets recorded on the tapped links.
 #[derive(Clone, Debug)]
 pub struct Capture {
-    /// Those that were tapped, with what is known of each.
+    /// The tapped links.
     pub links: Vec<LinkInfo>,
-    /// What was asked for.
+    /// The requested span.
     pub span: Span,
     /// Packets in the order in which they left their senders.
     pub packets: Vec<Passed>,
-    /// How many passed before recording started, and how long after the beginning the last of them left.
+    /// Number of packets before the recording, and the time from the start to the last of them.
     pub early: Option<(usize, Duration)>,
 }
 
 impl Capture {
-    /// Why there is nothing to show, and what would help; nothing if there is something.
+    /// Why there is nothing to show, and a remedy; `None` if there is something.
     pub fn why_empty(&self) -> Option<String> {
         if self.shown().next().is_some() {
             return None;
@@ -163,22 +163,22 @@ impl Capture {
         })
     }
 
-    /// The packets to be shown, each with its number on the analyser (from 1, those not shown counted).
+    /// The packets to show, each with its number on the analyser (from 1; hidden packets count).
     pub fn shown(&self) -> impl Iterator<Item = (usize, &Passed)> {
         let limit = if self.span.packets == 0 { usize::MAX } else { self.span.packets };
         let numbered = self.packets.iter().enumerate().map(|(index, passed)| (index + 1, passed));
         numbered.filter(|(_, passed)| self.span.filter.shows(passed)).take(limit)
     }
 
-    /// T0: the beginning of the first packet shown.
+    /// T0: the start of the first packet shown.
     pub fn origin(&self) -> Time {
         self.shown().next().map_or(Time::ZERO, |(_, passed)| passed.at)
     }
 
-    /// The link of that id.
+    /// Looks up a link.
     ///
     /// # Panics
-    /// If it was not tapped, which no packet of a capture can say.
+    /// If the link was not tapped.
     pub fn link(&self, id: LinkId) -> &LinkInfo {
         self.links.iter().find(|link| link.id == id).expect("a packet comes from a tap")
     }

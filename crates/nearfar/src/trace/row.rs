@@ -10,25 +10,25 @@ use super::Capture;
 /// A packet as the analyser shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row<'a> {
-    /// Its number, counted over all packets from the start of recording.
+    /// Its number among all packets since the start of recording.
     pub number: usize,
     /// The link's name.
     pub link: &'a str,
-    /// Who sent it: the upstream end sends downstream.
+    /// The sender's end; the upstream end sends downstream.
     pub from: Side,
-    /// When its first symbol was on the wire, after T0.
+    /// Start of its first symbol, relative to T0.
     pub since_t0: Duration,
-    /// How long the wire was busy with it.
+    /// How long it occupied the wire.
     pub duration: Duration,
     /// Bytes on the lanes, framing included.
     pub wire_bytes: u64,
-    /// Its bytes: header, data and digest of a TLP, without sequence number and LCRC; all six of a DLLP.
+    /// Its bytes: a TLP's header, data and digest, without sequence number and LCRC; a DLLP's six bytes.
     pub bytes: &'a [u8],
     /// Its contents.
     pub decoded: Decoded<'a>,
 }
 
-/// What the bytes say.
+/// Decoded contents.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decoded<'a> {
     /// A transaction layer packet.
@@ -39,16 +39,16 @@ pub enum Decoded<'a> {
         tlp: Tlp,
         /// Its data.
         payload: &'a [u8],
-        /// Its ECRC, where it has one.
+        /// Its ECRC, if present.
         digest: &'a [u8],
-        /// Whether its LCRC was right.
+        /// Whether its LCRC was correct.
         intact: bool,
     },
     /// A data link layer packet.
     Dllp(Dllp),
-    /// Bytes that are neither.
+    /// Undecodable bytes.
     Malformed {
-        /// What is wrong.
+        /// The problem.
         why: String,
         /// The bytes.
         bytes: &'a [u8],
@@ -75,13 +75,13 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// All packets of a capture that are to be shown.
+    /// All packets of a capture to show.
     pub fn all(capture: &'a Capture) -> impl Iterator<Item = Self> {
         let origin = capture.origin();
         capture.shown().map(move |(number, passed)| Self::of(capture, number, passed, origin))
     }
 
-    /// `down`, away from the root, or `up`.
+    /// `down` (away from the root) or `up`.
     pub fn direction(&self) -> &'static str {
         direction(self.from)
     }
@@ -97,7 +97,7 @@ impl<'a> Row<'a> {
 }
 
 impl<'a> Decoded<'a> {
-    /// Reads a packet's bytes.
+    /// Decodes a packet's bytes.
     pub fn of(packet: &'a Packet) -> Self {
         match packet {
             Packet::Dllp(bytes) => match Dllp::parse(bytes) {
@@ -123,7 +123,7 @@ impl<'a> Decoded<'a> {
     }
 }
 
-/// `down`, away from the root, or `up`.
+/// `down` (away from the root) or `up`.
 pub(super) fn direction(from: Side) -> &'static str {
     match from {
         Side::Upstream => "down",
@@ -131,7 +131,7 @@ pub(super) fn direction(from: Side) -> &'static str {
     }
 }
 
-/// Bytes on the lanes, framing, sequence number and LCRC included.
+/// Bytes on the lanes: framing, sequence number and LCRC included.
 pub(super) fn wire_bytes(passed: &Passed, framing: Framing) -> u64 {
     match &passed.packet {
         Packet::Tlp { bytes, .. } => (bytes.len() + framing.tlp_overhead()) as u64,
@@ -139,7 +139,7 @@ pub(super) fn wire_bytes(passed: &Passed, framing: Framing) -> u64 {
     }
 }
 
-/// A TLP's type as the specification abbreviates it; memory requests with their address width.
+/// A TLP's abbreviated type; memory requests with their address width.
 pub fn mnemonic(tlp: &Tlp) -> &'static str {
     use wire::pcie::tlp::ConfigType::Type0;
     match &tlp.kind {

@@ -1,4 +1,4 @@
-//! What a link was used for while it was watched.
+//! Utilization of a link during the recording.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,43 +10,43 @@ use wire::pcie::link::data_rate;
 use super::row::{Decoded, direction, wire_bytes};
 use super::{Capture, mnemonic};
 
-/// One link over the time recorded.
+/// Summary of a link.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// The link's name.
     pub link: String,
     /// `Gen3 x8`.
     pub negotiated: String,
-    /// What a direction could carry, after the line code.
+    /// Data rate per direction after line coding.
     pub rate: BitRate,
-    /// From the first packet's beginning to the last one's end.
+    /// From the start of the first packet to the end of the last.
     pub time: Duration,
-    /// Downstream, upstream.
+    /// Downstream, then upstream.
     pub directions: [DirectionSummary; 2],
 }
 
 /// One direction of a link.
 #[derive(Clone, Debug, Default)]
 pub struct DirectionSummary {
-    /// Which one: `down` is away from the root.
+    /// `down` (away from the root) or `up`.
     pub direction: &'static str,
-    /// TLPs and their payload and bytes on the wire, by type.
+    /// Number of TLPs, payload and bytes on the wire, by type.
     pub types: BTreeMap<&'static str, (u64, u64, u64)>,
-    /// DLLPs and their bytes on the wire.
+    /// Number of DLLPs, and their bytes on the wire.
     pub dllps: (u64, u64),
-    /// Time during which the wire carried something.
+    /// Time during which the wire was busy.
     pub busy: Duration,
 }
 
 impl DirectionSummary {
-    /// TLPs of all types, their payload and their bytes on the wire.
+    /// Totals over all types: TLPs, payload and bytes on the wire.
     pub fn tlps(&self) -> (u64, u64, u64) {
         self.types.values().fold((0, 0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1, sum.2 + of.2))
     }
 }
 
 impl Summary {
-    /// Every link of a capture.
+    /// Summarizes all links of a capture.
     pub fn of(capture: &Capture) -> Vec<Self> {
         let first = capture.packets.iter().map(|passed| passed.at).min();
         let last = capture.packets.iter().map(|passed| passed.until).max();
@@ -115,7 +115,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A time in the unit that suits it, with three digits or the nanoseconds.
+/// A time in a suitable unit, with three digits or whole nanoseconds.
 pub fn human(time: Duration) -> String {
     let ns = time.as_ns_f64();
     match ns {

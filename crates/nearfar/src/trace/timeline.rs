@@ -1,4 +1,4 @@
-//! What happened when, on tracks, and which slices belong to one story.
+//! Slices on tracks over time, and the stories that connect them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -6,58 +6,58 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 use units::Time;
 
-/// A row of the timeline: a thread of a process, in the words of trace viewers.
+/// A track of the timeline: a thread of a process, in trace viewer terms.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Track {
-    /// What it is part of: a host, a link, a device.
+    /// Group: a host, a link or a device.
     pub process: String,
     /// Its own name.
     pub name: String,
 }
 
-/// More about a slice.
+/// Details of a slice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Details {
-    /// Its name says all.
+    /// None besides the name.
     #[default]
     None,
-    /// A property with its value.
+    /// A property and its value.
     One(&'static str, Rc<str>),
     /// All fields of a packet, by its index in the capture.
     Packet(usize),
 }
 
-/// Something that took time on a track.
+/// An interval on a track.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
     /// The track's index.
     pub track: usize,
-    /// When it began.
+    /// Start.
     pub begin: Time,
-    /// When it ended.
+    /// End.
     pub end: Time,
-    /// What it is called.
+    /// Name.
     pub name: Rc<str>,
-    /// More about it.
+    /// Details.
     pub details: Details,
-    /// The stories that it is part of.
+    /// Stories that include it.
     pub flows: Vec<u64>,
 }
 
-/// Tracks with their slices.
+/// Tracks and their slices.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    /// The tracks, in the order in which they are shown.
+    /// Tracks in display order.
     pub tracks: Vec<Track>,
-    /// The slices, in no order.
+    /// Slices in no particular order.
     pub slices: Vec<Slice>,
     next_flow: u64,
-    /// Where each track is, by its process and its name.
+    /// Index of each track, by process and name.
     places: FxHashMap<String, FxHashMap<String, usize>>,
 }
 
 impl Timeline {
-    /// The track of that name, made if there is none.
+    /// Finds or creates a track.
     pub fn track(&mut self, process: &str, name: &str) -> usize {
         if let Some(&place) = self.places.get(process).and_then(|tracks| tracks.get(name)) {
             return place;
@@ -68,7 +68,7 @@ impl Timeline {
         place
     }
 
-    /// Adds a slice; gives its index.
+    /// Adds a slice. Returns its index.
     pub fn slice(&mut self, track: usize, (begin, end): (Time, Time), name: impl Into<Rc<str>>) -> usize {
         self.slices.push(Slice {
             track,
@@ -81,7 +81,7 @@ impl Timeline {
         self.slices.len() - 1
     }
 
-    /// The number of a new story.
+    /// Allocates a story number.
     pub fn flow(&mut self) -> u64 {
         self.next_flow += 1;
         self.next_flow

@@ -14,7 +14,7 @@ fn setup(scenario: &str) -> ComputerSetup {
     ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn seen(scenario: &str, packets: usize) -> computers::Seen {
+fn seen(scenario: &str, packets: usize) -> computers::Observed {
     // Before it sends, pktgen reads what the NIC has sent so far.
     let span = Span { from: Duration::from_us(5), packets, ..Span::default() };
     computers::trace(&setup(scenario), span, &[], &Silent).unwrap().0

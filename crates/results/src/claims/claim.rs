@@ -1,19 +1,19 @@
-//! What a paper claims, and whether a simulation agrees.
+//! Claims of papers, and their verdicts.
 
 use super::measure::Names;
 use super::{AnalyticPoint, Evidence, Experiment, Measure, PointSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a published value was used for.
+/// How a published value relates to the fitting of parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// It stands in data that fixed a parameter.
+    /// It is contained in data that a parameter was fitted to.
     Calibration,
-    /// No parameter has seen it.
+    /// No parameter was fitted to it.
     Prediction,
-    /// It follows from other claims, the same observation once more or arithmetic on them, or is asked for here and published nowhere.
+    /// It follows from other claims (the same observation again, or arithmetic on them), or is not published at all.
     Follows,
 }
 
@@ -27,20 +27,20 @@ impl core::fmt::Display for Role {
     }
 }
 
-/// In which direction a value may miss.
+/// Direction in which a value may exceed its tolerance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// In neither.
+    /// None.
     #[default]
     Exact,
-    /// It may be more.
+    /// It may be greater.
     AtLeast,
     /// It may be less.
     AtMost,
 }
 
-/// Whether a claim holds in simulation.
+/// Result of judging a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -48,7 +48,7 @@ pub enum Verdict {
     Within,
     /// Outside its tolerance.
     Outside,
-    /// Simulated, but there is no published value to hold it against: beyond the paper, or said there without a number.
+    /// Simulated, but there is no published number to compare with.
     NotPublished,
     /// Not simulated.
     NotModelled,
@@ -71,51 +71,50 @@ impl core::fmt::Display for Verdict {
 pub struct Claim {
     /// `seed/place/scenario/point`; does not change once published.
     pub id: String,
-    /// Where the paper says it.
+    /// Section or figure of the paper.
     pub source: String,
-    /// What is claimed about what.
+    /// The claimed quantity.
     pub quantity: String,
     /// The unit. `%` is a change or a share: its error and tolerance are in
     /// percentage points. `yes/no` is 1 or 0.
     pub unit: String,
     /// The published value.
     pub published: Option<f64>,
-    /// In which direction it may miss.
+    /// Direction in which it may exceed the tolerance.
     #[serde(default)]
     pub bound: Bound,
-    /// Whether a parameter has seen it.
+    /// Whether a parameter was fitted to it.
     pub role: Role,
-    /// How far the simulated value may lie off, in percent of the published
-    /// one (in percentage points where the unit is `%`).
+    /// Tolerance in percent of the published value (in percentage points if the unit is `%`).
     pub tolerance_pct: f64,
-    /// The claim in a sentence for somebody who has not read the paper.
+    /// The claim as a sentence for readers who do not know the paper.
     pub text: String,
-    /// What has to be known about it: an assumption, a contradiction.
+    /// A remark: an assumption or a contradiction.
     pub note: Option<String>,
-    /// The claim that says otherwise, by id.
+    /// Id of a claim that contradicts it.
     pub contradicts: Option<String>,
-    /// Why its number follows from those of other claims; stands where, and only where, `role` is `follows`.
+    /// Why its number follows from other claims; required if `role` is `follows`, else absent.
     pub follows: Option<String>,
-    /// The points that it rests on, by name.
+    /// Simulated points used, by name.
     #[serde(default)]
     pub point: BTreeMap<String, PointSpec>,
-    /// Closed forms that it rests on, by name.
+    /// Closed forms used, by name.
     #[serde(default)]
     pub analytic: BTreeMap<String, AnalyticPoint>,
-    /// Observed values that it rests on, by name: `experiment/value`.
+    /// Observed values used, by name: `experiment/value`.
     #[serde(default)]
     pub observed: BTreeMap<String, String>,
-    /// The computation.
+    /// How the number is computed.
     pub measure: Measure,
 }
 
 impl Claim {
-    /// The experiments that it rests on.
+    /// The experiments that it uses.
     fn experiments(&self) -> impl Iterator<Item = Experiment> {
         self.point.values().flat_map(PointSpec::points).map(|point| point.experiment)
     }
 
-    /// Judges the claim by what is known.
+    /// Judges the claim by the evidence.
     pub fn judge(&self, seed: &str, evidence: &Evidence) -> ClaimResult {
         let names = Names {
             points: &self.point,
@@ -159,16 +158,16 @@ impl Claim {
     }
 }
 
-/// A claim judged. Serialised with exactly the fields that scripts rely on.
+/// A judged claim. Serialized with exactly the fields that scripts rely on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClaimResult {
     /// `seed/place/scenario/point`.
     pub id: String,
     /// The paper.
     pub seed: String,
-    /// The place in it.
+    /// Section or figure of the paper.
     pub source: String,
-    /// What is claimed.
+    /// The claimed quantity.
     pub quantity: String,
     /// Its unit.
     pub unit: String,
@@ -176,53 +175,53 @@ pub struct ClaimResult {
     pub published: Option<f64>,
     /// The simulated value.
     pub simulated: Option<f64>,
-    /// Half its 95 % confidence interval, where the runs that it rests on tell theirs; of a yes or no 1 if the values compared are
-    /// closer than their intervals, else 0.
+    /// Half-width of the 95 % confidence interval, if known for all its runs. For yes/no: 1 if the compared values
+    /// differ by less than their intervals, else 0.
     pub half_width: Option<f64>,
-    /// Simulated less published, in percent of it; in percentage points where the unit is `%`.
+    /// (simulated − published) in percent of published; in percentage points if the unit is `%`.
     pub error_pct: Option<f64>,
-    /// What the published value was used for.
+    /// How the published value relates to fitting.
     pub role: Role,
-    /// The tolerance, as the error.
+    /// The tolerance, in the unit of the error.
     pub tolerance_pct: f64,
     /// The verdict.
     pub verdict: Verdict,
-    /// How many figures of the machine that it rests on are a related machine's, for lack of its own.
+    /// Number of machine parameters used that come from a related machine.
     pub relative_figures: usize,
-    /// The claim in plain language.
+    /// The claim as a sentence.
     #[serde(skip)]
     pub text: String,
-    /// What has to be known about it.
+    /// A remark.
     #[serde(skip)]
     pub note: Option<String>,
-    /// The claim that says otherwise.
+    /// Id of a claim that contradicts it.
     #[serde(skip)]
     pub contradicts: Option<String>,
-    /// Why its number follows from others.
+    /// Why its number follows from other claims.
     #[serde(skip)]
     pub follows: Option<String>,
 }
 
-/// Whose part in a tally.
+/// A category of the tally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Predictions on a machine's own figures.
+    /// Predictions on a machine with its own parameters.
     Predictions,
-    /// Predictions on figures that are a related machine's.
+    /// Predictions that use parameters of a related machine.
     OnRelatives,
-    /// Values that fixed a parameter.
+    /// Values that a parameter was fitted to.
     Calibration,
-    /// Those that follow from others.
+    /// Values that follow from others.
     Following,
 }
 
 impl Part {
-    /// All, in the order in which they are told.
+    /// All categories, in order of display.
     pub const ALL: [Self; 4] = [Self::Predictions, Self::OnRelatives, Self::Calibration, Self::Following];
 }
 
-/// How many of the claims of a part that have a published value were simulated and came out within their tolerance, how many
-/// outside, and how many were not simulated.
+/// For the claims of a category with a published value: numbers within tolerance, outside tolerance, and not
+/// simulated.
 pub fn tally(results: &[ClaimResult], part: Part) -> [usize; 3] {
     [Verdict::Within, Verdict::Outside, Verdict::NotModelled].map(|verdict| {
         let is_of = |r: &&ClaimResult| r.published.is_some() && r.verdict == verdict && r.part() == part;
@@ -231,7 +230,7 @@ pub fn tally(results: &[ClaimResult], part: Part) -> [usize; 3] {
 }
 
 impl ClaimResult {
-    /// In which part it counts.
+    /// The category.
     pub fn part(&self) -> Part {
         match self.role {
             Role::Prediction if self.relative_figures == 0 => Part::Predictions,
@@ -241,9 +240,9 @@ impl ClaimResult {
         }
     }
 
-    /// Sets error and verdict from the values.
+    /// Computes error and verdict from the values.
     pub(super) fn judge(&mut self, bound: Bound) {
-        // What is no number is within no tolerance.
+        // NaN is never within tolerance.
         self.simulated = self.simulated.filter(|value| !value.is_nan());
         let Some(simulated) = self.simulated else {
             self.verdict = Verdict::NotModelled;
@@ -258,7 +257,7 @@ impl ClaimResult {
         let error = match (self.unit.as_str(), published) {
             ("%", _) => distance,
             (_, 0.0) if distance == 0.0 => 0.0,
-            // A yes where no was published, and nothing to take a percentage of.
+            // For yes/no, a wrong yes; there is nothing to take a percentage of.
             (_, 0.0) => 100.0 * distance.signum(),
             _ => 100.0 * distance / published.abs(),
         };
@@ -268,7 +267,7 @@ impl ClaimResult {
             Bound::AtLeast => -error,
             Bound::AtMost => error,
         };
-        // A hair of slack: tolerances are round numbers and so are many values.
+        // Slack for rounding: tolerances and many values are round numbers.
         if excess > self.tolerance_pct + 1e-9 {
             self.verdict = Verdict::Outside;
         }

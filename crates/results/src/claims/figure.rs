@@ -1,10 +1,10 @@
-//! A paper's figures as lines of points.
+//! Figures of a paper, as lines of points.
 
 use super::{Bound, ClaimResult, Evidence, Experiment, Point, PointSpec, Role, Statistic, Verdict};
 use crate::pciebench::{IommuMode, Sockets};
 use serde::{Deserialize, Serialize};
 
-/// What a figure's horizontal axis shows.
+/// Quantity on a figure's horizontal axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Axis {
@@ -12,25 +12,25 @@ pub enum Axis {
     Window,
     /// The size of a transfer, bytes.
     Transfer,
-    /// The share of transactions, percent.
+    /// Percentage of transactions.
     Percentile,
     /// The size of a message, bytes.
     Message,
-    /// Write-combining buffers of a core.
+    /// Number of a core's write-combining buffers.
     Buffers,
-    /// The generation of the link.
+    /// PCIe generation of the link.
     Generation,
-    /// Large messages that wait.
+    /// Number of waiting large messages.
     Waiting,
-    /// The size of a program's buffer, bytes.
+    /// Size of a program's buffer, bytes.
     Buffer,
-    /// The size of an Ethernet frame, bytes.
+    /// Size of an Ethernet frame, bytes.
     Frame,
-    /// The share of SET requests, percent.
+    /// Percentage of SET requests.
     SetRatio,
-    /// Instances of STREAM.
+    /// Number of STREAM instances.
     Streams,
-    /// What runs beside it, numbered.
+    /// The concurrent workload, by number.
     Beside,
     /// The year.
     Year,
@@ -42,9 +42,9 @@ pub enum Axis {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// Its place in ids (`fig7a`).
+    /// Part of ids (`fig7a`).
     pub id: String,
-    /// Where it is in the paper.
+    /// Place in the paper.
     pub source: String,
     /// Its title.
     pub title: String,
@@ -52,15 +52,15 @@ pub struct Figure {
     pub text: String,
     /// The horizontal axis.
     pub axis: Axis,
-    /// What its lines show.
+    /// Quantity of its lines.
     pub quantity: String,
-    /// The unit of the vertical axis (`%`: change against another set-up).
+    /// Unit of the vertical axis (`%`: change relative to another setup).
     pub unit: String,
-    /// Tolerance of its points, percent (percentage points where the unit is `%`).
+    /// Tolerance of its points, percent (percentage points if the unit is `%`).
     pub tolerance_pct: f64,
-    /// From where on the axis its lines are plateaus, if they are.
+    /// Position on the axis from which its lines are plateaus, if they are.
     pub plateau_from: Option<u64>,
-    /// Tolerance of points of plateaus, percent; that of all others if not given.
+    /// Tolerance of points on plateaus, percent; defaults to `tolerance_pct`.
     pub plateau_pct: Option<f64>,
     /// Whether minimum and 95th percentile are shown as bars.
     #[serde(default)]
@@ -68,7 +68,7 @@ pub struct Figure {
     /// Whether its vertical axis is logarithmic.
     #[serde(default)]
     pub log: bool,
-    /// It goes beyond what the paper measured: what is assumed to do so.
+    /// Assumptions, for a figure beyond the paper's measurements.
     pub assumes: Option<String>,
     /// Its lines.
     pub line: Vec<FigureLine>,
@@ -78,34 +78,34 @@ pub struct Figure {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FigureLine {
-    /// Its part of ids.
+    /// Part of ids.
     pub name: String,
     /// Its label.
     pub label: String,
-    /// Whether a parameter has seen its values.
+    /// Whether a parameter was fitted to its values.
     pub role: Role,
-    /// Its points, where they are runs of pcie-bench.
+    /// Its points, if they are runs of pcie-bench.
     pub point: Option<PointSpec>,
-    /// Its points, where they are observed values.
+    /// Its points, if they are observed values.
     pub observed: Option<ObservedLine>,
-    /// The set-up that a change is relative to; the rest of the point is the same.
+    /// The reference setup of a relative change; the rest of the point is the same.
     pub relative_to: Option<Reference>,
-    /// Percentiles instead of one number per point.
+    /// Show percentiles instead of one number per point.
     #[serde(default)]
     pub statistics: Vec<Statistic>,
 }
 
-/// Observed values over an axis: `key/x` for each place.
+/// Observed values along an axis: `key/x` for each position.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObservedLine {
-    /// What their keys begin with.
+    /// Prefix of their keys.
     pub key: String,
-    /// The places.
+    /// Positions.
     pub at: Vec<u64>,
 }
 
-/// A set-up to compare with.
+/// A reference setup.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
@@ -115,7 +115,7 @@ pub struct Reference {
     iommu: IommuMode,
 }
 
-/// A value at a place of the axis, with its range where bars are shown.
+/// A value at a position of the axis, with its range if bars are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Bytes, or percent.
@@ -129,14 +129,14 @@ pub struct Sample {
 }
 
 impl FigureLine {
-    /// Its observed values: place and key.
+    /// Its observed values: position and key.
     pub fn keys(&self) -> Vec<(f64, String)> {
         let places =
             |line: &ObservedLine| line.at.iter().map(|&x| (x as f64, format!("{}/{x}", line.key))).collect();
         self.observed.as_ref().map_or_else(Vec::new, places)
     }
 
-    /// Its points with their places on the axis and, for a change, the points it is relative to.
+    /// Its points with their positions on the axis and, for a relative change, the reference points.
     pub fn points(&self, axis: Axis) -> Vec<(f64, Point, Option<Point>)> {
         let mut places = Vec::new();
         for point in self.point.iter().flat_map(PointSpec::points) {
@@ -170,7 +170,7 @@ fn percentile_of(statistic: Statistic) -> f64 {
 }
 
 impl Figure {
-    /// The points of a line that are known, in the order of the axis.
+    /// The known points of a line, in order of the axis.
     pub fn samples(&self, line: &FigureLine, evidence: &Evidence) -> Vec<Sample> {
         let mut samples = Vec::new();
         for (x, point, reference) in line.points(self.axis) {
@@ -196,13 +196,13 @@ impl Figure {
         samples
     }
 
-    /// The tolerance of points at a place on the axis.
+    /// The tolerance of points at a position on the axis.
     fn tolerance_at(&self, x: f64) -> f64 {
         let is_plateau = self.plateau_from.is_some_and(|from| x >= from as f64);
         self.plateau_pct.filter(|_| is_plateau).unwrap_or(self.tolerance_pct)
     }
 
-    /// Every point as a claim, with what `published` knows of it.
+    /// Judges every point as a claim, using its `published` value.
     pub fn judge(&self, seed: &str, published: &[(String, Sample)], evidence: &Evidence) -> Vec<ClaimResult> {
         let mut results = Vec::new();
         for line in &self.line {

@@ -4,15 +4,15 @@ use super::{AnalyticPoint, Claim, ClaimResult, Evidence, Experiment, Figure, Rol
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a paper claims.
+/// A paper's claims and figures.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimFile {
-    /// The paper's short name, first part of every id.
+    /// The paper's short name, the first part of every id.
     pub seed: String,
-    /// The paper.
+    /// Citation of the paper.
     pub paper: String,
-    /// What was measured, in a few plain sentences.
+    /// Summary of what was measured.
     pub about: String,
     /// Its claims.
     #[serde(default, rename = "claim")]
@@ -20,7 +20,7 @@ pub struct ClaimFile {
     /// Its figures.
     #[serde(default, rename = "figure")]
     pub figures: Vec<Figure>,
-    /// What its programs are taken to do where the paper does not say it.
+    /// Assumptions about its programs, where the paper is silent.
     #[serde(default, rename = "assumption")]
     pub assumptions: Vec<Assumption>,
     /// Values of the figures' points: figure, then line and sample.
@@ -28,60 +28,60 @@ pub struct ClaimFile {
     pub values: BTreeMap<String, Vec<(String, Sample)>>,
 }
 
-/// A quantity that the paper does not give, and that the runs need.
+/// A quantity that the runs need but the paper does not give.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assumption {
-    /// What runs call it.
+    /// Name used by runs.
     pub name: String,
-    /// What it is.
+    /// Description.
     pub quantity: String,
-    /// How much.
+    /// Value.
     pub value: f64,
-    /// Of what.
+    /// Unit.
     pub unit: String,
-    /// Why: `assumed: ...` or `fitted by hand: ...`.
+    /// Reason: `assumed: ...` or `fitted by hand: ...`.
     pub source: String,
 }
 
-/// Why a claims file cannot be used.
+/// Why a claims file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimFileError {
-    /// Not the expected TOML; says where.
+    /// Invalid TOML, with its position.
     #[error("{0}")]
     Toml(#[from] toml_edit::de::Error),
-    /// Two claims with one id, or an id outside the seed.
+    /// A duplicate id, or an id that does not start with the seed.
     #[error("claim `{0}`: ids are unique and begin with the seed's name and a place")]
     Id(String),
-    /// A role of which the reason is missing, or a reason for another role.
+    /// A missing reason for `follows`, or a reason for another role.
     #[error("claim `{0}`: `follows` says why where `role` is \"follows\", and nowhere else")]
     Follows(String),
-    /// Two assumptions with one name, or one whose source is of no known kind.
+    /// A duplicate name of an assumption, or an unknown kind of source.
     #[error(
         "assumption `{0}`: names are unique, and `source` begins with \"assumed: \" or \"fitted by hand: \""
     )]
     Assumption(String),
-    /// A name in a measure that no point has.
+    /// A measure refers to an unknown point.
     #[error("claim `{claim}`: its measure names `{name}`, which is none of its points ({points})")]
     Name {
         /// The claim.
         claim: String,
         /// The name.
         name: String,
-        /// What there is.
+        /// The known points.
         points: String,
     },
-    /// A line of a figure's values that cannot be read.
+    /// A malformed line of a figure's values.
     #[error(
         "values of the figures, line {0}: expected `figure,line,x,y,low,high` with numbers, low and high may be empty"
     )]
     Values(usize),
 }
 
-/// How the values of figures begin.
+/// Header of the values of figures.
 pub const VALUES_HEADER: &str = "figure,line,x,y,low,high";
 
-/// The files of each paper's claims: its short name, the path in the repository, the text.
+/// The claims files of each paper: short name, path in the repository, text.
 const FILES: [(&str, &str, &str); 7] = [
     ("pcie-bench", "published/pcie-bench.toml", include_str!("../../published/pcie-bench.toml")),
     (
@@ -101,7 +101,7 @@ const FILES: [(&str, &str, &str); 7] = [
 ];
 
 impl ClaimFile {
-    /// The files that a paper's claims and figures are in: path in the repository and text.
+    /// A paper's claims files: path in the repository and text.
     pub fn files(seed: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
         FILES.into_iter().filter(move |(of, ..)| *of == seed).map(|(_, path, text)| (path, text))
     }
@@ -109,31 +109,31 @@ impl ClaimFile {
     /// pcie-bench's claims, from `published/pcie-bench.toml` and `published/pcie-bench-figures.csv`.
     ///
     /// # Panics
-    /// If these files, which are part of the program, are malformed.
+    /// If these built-in files are malformed.
     pub fn pcie_bench() -> Self {
         Self::parse(FILES[0].2, FILES[1].2).expect("published/pcie-bench.* are well-formed")
     }
 
-    /// kPIO+WC's claims, from `published/kpio-wc.toml`. No values of its figures are known.
+    /// kPIO+WC's claims, from `published/kpio-wc.toml`. The values of its figures are unknown.
     ///
     /// # Panics
-    /// If that file, which is part of the program, is malformed.
+    /// If this built-in file is malformed.
     pub fn kpio_wc() -> Self {
         Self::parse(FILES[3].2, VALUES_HEADER).expect("published/kpio-wc.toml is well-formed")
     }
 
-    /// The claims of the NUMA I/O slides, from `published/numa-io.toml`. No values of their figures are known.
+    /// The claims of the NUMA I/O slides, from `published/numa-io.toml`. The values of their figures are unknown.
     ///
     /// # Panics
-    /// If that file, which is part of the program, is malformed.
+    /// If this built-in file is malformed.
     pub fn numa_io() -> Self {
         Self::parse(FILES[6].2, VALUES_HEADER).expect("published/numa-io.toml is well-formed")
     }
 
-    /// IOctopus's claims, from `published/ioctopus.toml`. No values of its figures are known.
+    /// IOctopus's claims, from `published/ioctopus.toml`. The values of its figures are unknown.
     ///
     /// # Panics
-    /// If that file, which is part of the program, is malformed.
+    /// If this built-in file is malformed.
     pub fn ioctopus() -> Self {
         Self::parse(FILES[2].2, VALUES_HEADER).expect("published/ioctopus.toml is well-formed")
     }
@@ -141,22 +141,22 @@ impl ClaimFile {
     /// Device Lending's claims, from `published/device-lending.toml` and `published/device-lending-figures.csv`.
     ///
     /// # Panics
-    /// If these files, which are part of the program, are malformed.
+    /// If these built-in files are malformed.
     pub fn device_lending() -> Self {
         Self::parse(FILES[4].2, FILES[5].2).expect("published/device-lending.* are well-formed")
     }
 
-    /// Every observed value that its claims and figures rest on.
+    /// All observed values that its claims and figures use.
     pub fn observed(&self) -> BTreeSet<String> {
         let claims = self.claims.iter().flat_map(|claim| claim.observed.values().cloned());
         let lines = self.figures.iter().flat_map(|figure| &figure.line);
         claims.chain(lines.flat_map(|line| line.keys().into_iter().map(|(_, key)| key))).collect()
     }
 
-    /// Reads claims and the values of figures.
+    /// Parses claims and the values of figures.
     ///
     /// # Errors
-    /// Text that does not fit.
+    /// If the text is malformed.
     pub fn parse(claims: &str, values: &str) -> Result<Self, ClaimFileError> {
         let mut file: Self = toml_edit::de::from_str(claims)?;
         let mut ids = BTreeSet::new();
@@ -198,13 +198,13 @@ impl ClaimFile {
     /// The value of an assumption.
     ///
     /// # Panics
-    /// If there is none of that name: these files are part of the program.
+    /// If there is no assumption with this name: these are built-in files.
     pub fn assumed(&self, name: &str) -> f64 {
         let found = self.assumptions.iter().find(|assumption| assumption.name == name);
         found.unwrap_or_else(|| panic!("published/{}.toml has no assumption `{name}`", self.seed)).value
     }
 
-    /// Every experiment that its claims and figures rest on, each once.
+    /// All experiments that its claims and figures use, without duplicates.
     pub fn experiments(&self) -> BTreeSet<Experiment> {
         let mut experiments = BTreeSet::new();
         for claim in &self.claims {
@@ -223,24 +223,24 @@ impl ClaimFile {
         experiments
     }
 
-    /// Every closed form that its claims rest on.
+    /// All closed forms that its claims use.
     pub fn analytic(&self) -> BTreeSet<AnalyticPoint> {
         self.claims.iter().flat_map(|c| c.analytic.values().copied()).collect()
     }
 
-    /// Judges the claims alone.
+    /// Judges the claims only.
     pub fn judge_claims(&self, evidence: &Evidence) -> Vec<ClaimResult> {
         self.claims.iter().map(|c| c.judge(&self.seed, evidence)).collect()
     }
 
-    /// Judges every point of every figure.
+    /// Judges all points of all figures.
     pub fn judge_figures(&self, evidence: &Evidence) -> Vec<ClaimResult> {
         let none = Vec::new();
         let judge = |f: &Figure| f.judge(&self.seed, self.values.get(&f.id).unwrap_or(&none), evidence);
         self.figures.iter().flat_map(judge).collect()
     }
 
-    /// Judges claims and figures: what `nearfar reproduce --json` writes.
+    /// Judges claims and figures, as `nearfar reproduce --json` writes them.
     pub fn judge(&self, evidence: &Evidence) -> Vec<ClaimResult> {
         let mut results = self.judge_claims(evidence);
         results.extend(self.judge_figures(evidence));
@@ -253,8 +253,7 @@ impl ClaimFile {
         values.filter(|(name, _)| name == line).map(|(_, sample)| *sample).collect()
     }
 
-    /// The values of all figures by this evidence, in the form of
-    /// `published/pcie-bench-figures.csv`.
+    /// The values of all figures computed from this evidence, in the format of `published/pcie-bench-figures.csv`.
     pub fn values_csv(&self, evidence: &Evidence) -> String {
         let mut text = String::from(VALUES_HEADER);
         text.push('\n');

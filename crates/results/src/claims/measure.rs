@@ -1,11 +1,11 @@
-//! How a claim's number is computed from points.
+//! Computes a claim's number from points.
 
 use super::{AnalyticPoint, Evidence, Point, PointSpec};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// A computation over named points. Names refer to the claim's `point` and
-/// `analytic` tables; a name may stand for a series where one is wanted.
+/// A computation over named points. Names refer to the claim's `point` and `analytic` tables; where a series is
+/// expected, a name stands for all its points.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Measure {
@@ -14,62 +14,59 @@ pub enum Measure {
         /// The point.
         of: String,
     },
-    /// One value less another.
+    /// Difference of two values.
     Difference {
-        /// The greater, as a rule.
+        /// The minuend, usually the greater value.
         of: String,
-        /// What is taken off.
+        /// The subtrahend.
         minus: String,
     },
-    /// How many times another value.
+    /// Ratio of two values.
     Ratio {
-        /// The value.
+        /// The numerator.
         of: String,
-        /// What it is divided by.
+        /// The denominator.
         per: String,
     },
-    /// Change in percent of a reference.
+    /// Change relative to a reference, in percent.
     PercentChange {
         /// The changed value.
         of: String,
         /// The reference.
         from: String,
     },
-    /// How many of one fit into another, rounded up: transfers in flight.
+    /// How many of one fit into another, rounded up; for example, transfers in flight.
     Count {
         /// The whole.
         of: String,
         /// The part.
         per: String,
     },
-    /// The greatest distance of a series from its first value, in percent of it.
+    /// Greatest deviation of a series from its first value, in percent of that.
     Spread {
         /// The series.
         of: String,
     },
-    /// Where a series over windows has gone half of its way from the first to
-    /// the last value, in percent of a capacity.
+    /// Window at which a series over windows is half way from its first to its last value, in percent of a capacity.
     HalfWay {
         /// The series.
         of: String,
         /// The capacity, bytes.
         capacity_bytes: u64,
     },
-    /// The largest window up to which a series stays within `change_pct` of
-    /// another, in pages.
+    /// Largest window up to which a series stays within `change_pct` of another, in pages.
     Reach {
         /// The series.
         of: String,
         /// The reference series over the same windows.
         from: String,
-        /// What counts as a change, percent.
+        /// Threshold of a change, percent.
         change_pct: f64,
         /// The page size, bytes.
         page_bytes: u64,
     },
-    /// Entries of a translation cache, from the share of hits that mean
-    /// latencies between the all-hit and the all-miss one tell. The hits of
-    /// random accesses over more pages than entries are entries / pages.
+    /// Number of entries of a translation cache. The hit rate follows from the mean latencies: between all-hit and
+    /// all-miss latency. For random accesses over more pages than entries, the hit rate is entries / pages.
     Entries {
         /// Mean latencies over windows that exceed the cache.
         of: String,
@@ -80,24 +77,24 @@ pub enum Measure {
         /// The page size, bytes.
         page_bytes: u64,
     },
-    /// 1 if one value is below another by at least `by_pct` percent of it, else 0.
+    /// 1 if one value is below another by at least `by_pct` percent of the latter, else 0.
     Below {
-        /// The value that should be lower.
+        /// The value expected to be lower.
         of: String,
-        /// The value it is compared with.
+        /// The value to compare with.
         than: String,
-        /// By at least how much.
+        /// Minimum difference, percent.
         by_pct: f64,
     },
 }
 
-/// The points that a claim's names stand for.
+/// Resolves the names of a claim.
 pub(super) struct Names<'a> {
     pub(super) points: &'a BTreeMap<String, PointSpec>,
     pub(super) analytic: &'a BTreeMap<String, AnalyticPoint>,
     pub(super) observed: &'a BTreeMap<String, String>,
     pub(super) evidence: &'a Evidence,
-    /// An observed value that is taken to be greater by so much.
+    /// An observed value to shift by an amount, for error propagation.
     pub(super) moved: Option<(&'a str, f64)>,
 }
 
@@ -116,7 +113,7 @@ impl Names<'_> {
         }
     }
 
-    /// Values with their points; `None` if one is missing.
+    /// Values and points of a series; `None` if one is missing.
     fn series(&self, name: &str) -> Option<Vec<(Point, f64)>> {
         let points = self.points.get(name)?.points();
         points.into_iter().map(|p| self.evidence.value(&p).map(|v| (p, v))).collect()
@@ -138,9 +135,8 @@ impl Measure {
         }
     }
 
-    /// Half the 95 % interval of the number, from those of the observed values that it is computed from, which are independent of
-    /// each other; `None` where one of them is not known. Of a yes or no it is 1 where the two values are closer to each other
-    /// than that, and 0 where they are not.
+    /// Half-width of the number's 95 % interval, from those of the observed values, which are independent; `None` if
+    /// one of them is unknown. For yes/no: 1 if the two values differ by less than their interval, else 0.
     pub(super) fn half_width(&self, names: &Names<'_>) -> Option<f64> {
         if let Self::Below { of, than, by_pct } = self {
             let half = |name: &String| names.evidence.half_widths.get(names.observed.get(name)?).copied();
@@ -158,7 +154,7 @@ impl Measure {
         self.names().into_iter().map(effect).sum::<Option<f64>>().map(f64::sqrt)
     }
 
-    /// The number; `None` if an experiment that it needs was not run.
+    /// Computes the number; `None` if a required experiment was not run.
     pub(super) fn compute(&self, names: &Names<'_>) -> Option<f64> {
         let window = |point: &Point| point.experiment.run.window.get() as f64;
         match self {

@@ -1,8 +1,7 @@
-//! What papers claim, as data, and verdicts on it.
+//! Claims of papers as data, and their verdicts.
 //!
-//! A claim says from which experiments its number is computed and how, so
-//! that a runner needs to know no claim: it simulates
-//! [`ClaimFile::experiments`], fills an [`Evidence`] and asks for verdicts.
+//! A claim states which experiments it needs and how its number is computed, so that a runner need not know the
+//! claims: it simulates [`ClaimFile::experiments`], fills an [`Evidence`] and asks for verdicts.
 
 mod claim;
 mod figure;

@@ -1,15 +1,15 @@
-//! Which experiments claims and figures rest on.
+//! Experiments and points used by claims and figures.
 
 use crate::pciebench::{Cache, IommuMode, LatencyStats, Pattern, ResultDirectory, Row, Run, Sockets, Test};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use units::Bytes;
 
-/// A second function behind the same IOMMU that accesses memory all the time.
+/// A second function behind the same IOMMU that accesses memory continuously.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Aggressor {
-    /// What it does (a bandwidth test, random).
+    /// Its workload (a bandwidth test, random).
     pub test: Test,
     /// Its window, bytes.
     pub window_bytes: u64,
@@ -17,10 +17,10 @@ pub struct Aggressor {
     pub transfer_bytes: u64,
 }
 
-/// One run on one machine: what has to be simulated.
+/// A run on a machine, to be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Experiment {
-    /// The machine, by its CPU (`E5-2630v4`), as machine files have it under `measured_as`.
+    /// The machine, named by its CPU (`E5-2630v4`) as under `measured_as` in machine files.
     pub cpu: String,
     /// Sockets of device, memory and program.
     pub sockets: Sockets,
@@ -28,11 +28,11 @@ pub struct Experiment {
     pub iommu: IommuMode,
     /// The run.
     pub run: Run,
-    /// Another function at work at the same time.
+    /// A concurrent second function.
     pub aggressor: Option<Aggressor>,
 }
 
-/// A number of a run.
+/// A statistic of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Statistic {
@@ -53,30 +53,30 @@ pub enum Statistic {
 }
 
 impl Statistic {
-    /// Median of a latency test, goodput of a bandwidth test.
+    /// The main statistic: median of a latency test, goodput of a bandwidth test.
     pub const fn headline(test: Test) -> Self {
         if test.is_latency() { Self::Median } else { Self::Goodput }
     }
 }
 
-/// A number of an experiment.
+/// A statistic of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Point {
     /// The experiment.
     pub experiment: Experiment,
-    /// The number.
+    /// The statistic.
     pub statistic: Statistic,
 }
 
-/// A number that follows from a closed form.
+/// A number computed from a closed form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "form", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum AnalyticPoint {
     /// Nanoseconds between frames at line rate.
     FrameInterval {
-        /// The line's rate, Gbit/s.
+        /// Line rate, Gbit/s.
         gbit_per_s: u64,
-        /// The frame with its FCS, bytes.
+        /// Frame size including FCS, bytes.
         frame_bytes: u64,
     },
 }
@@ -98,7 +98,7 @@ impl OneOrMany {
     }
 }
 
-/// Points as a claims file writes them: one, or a series over windows or sizes.
+/// Points as written in a claims file: a single one, or a series over windows or sizes.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PointSpec {
@@ -122,7 +122,7 @@ const fn random() -> Pattern {
 }
 
 impl PointSpec {
-    /// The points, windows in the outer order.
+    /// The points; windows vary in the outer loop.
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         for window in self.window_bytes.values() {
@@ -151,7 +151,7 @@ impl PointSpec {
     }
 }
 
-/// What an experiment gave.
+/// Outcome of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Outcome {
     /// Latency, ns.
@@ -161,7 +161,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What a row says.
+    /// The outcome in a row.
     pub fn of(row: &Row) -> Self {
         match row {
             Row::Latency(row) => Self::Latency(row.ns),
@@ -183,18 +183,18 @@ impl Outcome {
     }
 }
 
-/// Everything known to judge claims by.
+/// Known results by which claims are judged.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
     /// Outcomes of experiments.
     pub outcomes: BTreeMap<Experiment, Outcome>,
     /// Values of closed forms.
     pub analytic: BTreeMap<AnalyticPoint, f64>,
-    /// Values that experiments of other kinds gave, by `experiment/value`, or why they gave none.
+    /// Observed values by `experiment/value`, or why they are missing.
     pub observed: BTreeMap<String, Result<f64, String>>,
-    /// Half the 95 % confidence intervals of those of them that are means and whose runs tell it.
+    /// Half-widths of the 95 % confidence intervals of observed means, where known.
     pub half_widths: BTreeMap<String, f64>,
-    /// How many figures that an experiment rests on are a related machine's; none where it is not named.
+    /// For each experiment, the number of parameters that come from a related machine; absent if zero.
     pub relatives: BTreeMap<Experiment, usize>,
 }
 
@@ -204,19 +204,18 @@ impl Evidence {
         self.outcomes.get(&point.experiment)?.get(point.statistic)
     }
 
-    /// An observed value, if there is one.
+    /// An observed value, if known.
     pub fn observed(&self, key: &str) -> Option<f64> {
         self.observed.get(key)?.as_ref().ok().copied()
     }
 
-    /// Why there is none.
+    /// Why an observed value is missing.
     pub fn reason(&self, key: &str) -> Option<&str> {
         self.observed.get(key)?.as_ref().err().map(String::as_str)
     }
 
-    /// Takes the rows of a measured directory as outcomes, so that claims can
-    /// be judged by the measurement itself. A directory whose name says
-    /// nothing adds nothing; of rows that stand in several files the first counts.
+    /// Adds the rows of a measured directory as outcomes, so that claims can be judged by the measurement itself.
+    /// Adds nothing if the directory's name cannot be parsed; of duplicate rows, the first counts.
     pub fn add_measured(&mut self, directory: &ResultDirectory) {
         let Some(setup) = &directory.setup else {
             return;
@@ -233,7 +232,7 @@ impl Evidence {
         }
     }
 
-    /// The experiments of `wanted` that are not known yet.
+    /// The experiments of `wanted` without an outcome.
     pub fn missing<'a>(&self, wanted: &'a BTreeSet<Experiment>) -> Vec<&'a Experiment> {
         wanted.iter().filter(|e| !self.outcomes.contains_key(e)).collect()
     }

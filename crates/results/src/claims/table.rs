@@ -3,7 +3,7 @@
 use super::{ClaimResult, Part, Verdict, tally, words};
 use crate::table::{Fit, TextTable};
 
-/// One line per claim, a table that fits `width` for each verdict, misses first; ids without the paper's name.
+/// One line per claim, in one table per verdict that fits `width`, misses first; ids omit the paper's name.
 pub fn claims_table(results: &[ClaimResult], width: Option<usize>) -> String {
     let verdicts = [Verdict::Outside, Verdict::NotModelled, Verdict::Within, Verdict::NotPublished];
     let of = |verdict| results.iter().filter(move |r| r.verdict == verdict).collect::<Vec<_>>();
@@ -32,7 +32,7 @@ fn table(results: &[&ClaimResult], width: Option<usize>) -> String {
     table.render(width)
 }
 
-/// How many of each part are within; parts of which there is none are left out.
+/// Numbers within tolerance by category; empty categories are omitted.
 pub fn count_line(results: &[ClaimResult]) -> String {
     let line = |part| {
         let [within, outside, missing] = tally(results, part);
@@ -43,13 +43,13 @@ pub fn count_line(results: &[ClaimResult]) -> String {
             Part::Calibration => "calibration",
             Part::Following => "following from others or from arithmetic",
         };
-        // Predictions are told even where there is none: that is the first thing to know.
+        // Predictions are always shown, being the most important.
         (all > 0 || part == Part::Predictions).then(|| format!("{name}: {within} of {all} within"))
     };
     Part::ALL.into_iter().filter_map(line).collect::<Vec<_>>().join("; ")
 }
 
-/// A number with as many digits as it deserves.
+/// A number with a suitable number of digits.
 pub(crate) fn short(value: f64) -> String {
     match value {
         v if v.abs() >= 100.0 => format!("{v:.0}"),

@@ -1,8 +1,8 @@
-//! Values, errors and tolerances of claims in words: each with its own unit, which is not the same for all.
+//! Formats values, errors and tolerances of claims with their units.
 
 use super::{ClaimResult, table::short};
 
-/// A value with its unit, in words where it is a yes or a no.
+/// A value with its unit; "yes" or "no" for yes/no.
 pub(crate) fn value(v: Option<f64>, unit: &str) -> String {
     match (v, unit) {
         (None, _) => "–".into(),
@@ -11,7 +11,7 @@ pub(crate) fn value(v: Option<f64>, unit: &str) -> String {
     }
 }
 
-/// The simulated value with half its 95 % interval, as far as one digit of that tells.
+/// The simulated value with its half-width, rounded to one digit of the latter.
 pub(crate) fn simulated(claim: &ClaimResult) -> String {
     let Some(half) = claim.half_width.filter(|&half| half > 0.0) else {
         return value(claim.simulated, &claim.unit);
@@ -24,19 +24,19 @@ pub(crate) fn simulated(claim: &ClaimResult) -> String {
     format!("{of:.digits$} ± {half:.digits$} {}", claim.unit)
 }
 
-/// An error: in points where the value itself is in per cent, none of a yes or no.
+/// An error; in points if the value is in per cent; none for yes/no.
 pub(crate) fn error(claim: &ClaimResult) -> String {
     let unit = if claim.unit == "%" { "points" } else { "%" };
     match claim.error_pct {
         None => "–".into(),
         Some(_) if claim.unit == "yes/no" => "–".into(),
-        // No sign on what rounds to nothing.
+        // Values that round to zero have no sign.
         Some(e) if e.abs() < 0.05 => format!("0 {unit}"),
         Some(e) => format!("{e:+.1} {unit}"),
     }
 }
 
-/// What error is tolerated.
+/// The tolerated error.
 pub(crate) fn tolerance(claim: &ClaimResult) -> String {
     match claim.unit.as_str() {
         _ if claim.published.is_none() => "–".into(),

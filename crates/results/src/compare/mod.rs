@@ -1,4 +1,4 @@
-//! Measured rows beside simulated ones, and how far apart they are.
+//! Compares measured rows with simulated ones.
 
 mod modes;
 mod page;

@@ -1,36 +1,38 @@
-//! Latencies of a machine that stops for milliseconds now and then: which modes they have, how many samples are in each.
+//! Latency modes of a machine that occasionally stops for milliseconds: which modes exist, and their share of
+//! samples.
 //!
-//! What pcie-bench writes of each row are its mean and three percentiles, not its samples. Where the 99.9th percentile
-//! is above a millisecond, at least a thousandth of the row's samples was stopped, and the percentile tells for how long.
+//! pcie-bench records only the mean and three percentiles of each row, not its samples. If the 99.9th percentile is
+//! above a millisecond, at least a thousandth of the row's samples was stopped, and the percentile tells for how
+//! long.
 
 use crate::pciebench::LatencyStats;
 use serde::Serialize;
 
-/// From here on a sample has been stopped, in ns; the other modes of the machines seen end at 20 us.
+/// Samples of at least this latency in ns were stopped; the other modes of known machines end at 20 us.
 const STOPPED_NS: f64 = 1e6;
-/// What modes are held to, in percent, as medians of such a machine.
+/// Tolerance for modes in percent, as for medians of such a machine.
 const TOLERANCE_PCT: f64 = 25.0;
-/// Fewer rows than this with a mode tell nothing of its place.
+/// Minimum number of rows with a mode to tell its location.
 const LEAST_ROWS: usize = 5;
 
-/// One property of all latency rows of a directory.
+/// A property of all latency rows of a directory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModeSummary {
-    /// What.
+    /// The property.
     pub property: String,
     /// Its unit.
     pub unit: String,
-    /// Latency rows that it rests on.
+    /// Number of latency rows used.
     pub rows: usize,
-    /// As measured.
+    /// Measured value.
     pub measured: f64,
-    /// As simulated.
+    /// Simulated value.
     pub simulated: f64,
     /// 100 · (simulated − measured) / measured.
     pub error_pct: f64,
-    /// What |error| is held to, percent, if anything.
+    /// Tolerance of |error|, percent, if judged.
     pub tolerance_pct: Option<f64>,
-    /// Whether it keeps to that.
+    /// Whether it is within tolerance.
     pub within: Option<bool>,
 }
 
@@ -44,9 +46,9 @@ fn second(row: &Pair) -> &LatencyStats {
     &row.1
 }
 
-/// Share and place of the modes of latency rows, each measured and simulated, in ns.
+/// Shares and locations of the modes of latency rows, measured and simulated, in ns.
 ///
-/// Empty without rows; a mode's place is left out where too few rows show it.
+/// Empty without rows. A mode's location is omitted if too few rows show it.
 pub fn modes(rows: &[Pair]) -> Vec<ModeSummary> {
     let is_stopped = |stats: &LatencyStats| stats.p999 >= STOPPED_NS;
     let share = |of: fn(&Pair) -> &LatencyStats| {
@@ -67,7 +69,7 @@ pub fn modes(rows: &[Pair]) -> Vec<ModeSummary> {
         all.sort_by(f64::total_cmp);
         super::median(&all)
     };
-    // The longest of 100,000 samples moves a mean by much, so rows are taken together.
+    // The longest of 100,000 samples shifts a mean considerably, so all rows are averaged.
     let beyond = |of: fn(&Pair) -> &LatencyStats| {
         let sum: f64 = rows.iter().map(of).map(|stats| stats.average - stats.median).sum();
         Some(sum / rows.len().max(1) as f64)

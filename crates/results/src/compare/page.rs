@@ -1,4 +1,4 @@
-//! A comparison as part of the report: the errors of each series with its tails, and every series as a curve.
+//! A comparison as part of the report: errors of each series, tails, and a curve per series.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,16 @@ use crate::pciebench::Row;
 use crate::report::{Chart, Curve, DataTable, Scale, Section};
 use units::Bytes;
 
-/// More curves than this nobody looks through: the table alone speaks for such a file.
+/// Maximum number of curves; files with more appear only in the table.
 const MOST_CURVES: usize = 24;
-/// Fewer points than this are no curve of a file.
+/// Minimum number of points of a curve.
 const LEAST_POINTS: usize = 3;
-/// Curves of tails that rise by more than this factor are drawn by powers of ten.
+/// Curves of tails that span more than this factor get a logarithmic axis.
 const WIDE: f64 = 20.0;
-/// Rows listed that miss by much.
+/// Maximum number of large misses listed.
 const MOST_MISSES: usize = 40;
 
-/// A directory's comparison: the errors, then the curves. `id` is unique on the page.
+/// Sections for a directory's comparison: errors, then curves. `id` is unique on the page.
 pub fn sections(
     id: &str,
     title: &str,
@@ -49,8 +49,8 @@ pub fn sections(
     ]
 }
 
-/// Results by themselves, all latencies or all bandwidths, as curves over what varies most among them: values, and the tails of
-/// latencies. None where nothing varies.
+/// Curves of results without a comparison, all latencies or all bandwidths, over their most varied parameter: values,
+/// and tails of latencies. Empty if nothing varies.
 pub fn curves(name: &str, rows: &[Row]) -> Vec<Chart> {
     let rows: Vec<CompareRow> =
         (1..).zip(rows).map(|(n, row)| CompareRow::new(name, n, row, Some(row))).collect();
@@ -61,7 +61,7 @@ pub fn curves(name: &str, rows: &[Row]) -> Vec<Chart> {
     charts
 }
 
-/// What a comparison looks like: where all rows are of one file its curves, otherwise the errors of all.
+/// Pictures of a comparison: the curves of a single file, or else the errors of all rows.
 pub fn pictures(id: &str, rows: &[CompareRow]) -> Vec<Chart> {
     let all: Vec<&CompareRow> = rows.iter().collect();
     let curves = match rows {
@@ -73,7 +73,7 @@ pub fn pictures(id: &str, rows: &[CompareRow]) -> Vec<Chart> {
     if curves.is_empty() { residuals(id, rows) } else { curves }
 }
 
-/// Errors over transfer size and over window: a ring for each row, a colour for each test.
+/// Errors over transfer size and over window: a ring per row, a colour per test.
 fn residuals(id: &str, rows: &[CompareRow]) -> Vec<Chart> {
     [Along::Transfer, Along::Window]
         .into_iter()
@@ -101,7 +101,7 @@ fn residuals(id: &str, rows: &[CompareRow]) -> Vec<Chart> {
             }
         })
         .filter(|chart| chart.curves.iter().any(|curve| curve.measured.len() >= LEAST_POINTS))
-        // One place is no axis.
+        // An axis needs at least two positions.
         .filter(|chart| {
             let mut places = chart.curves.iter().flat_map(|curve| &curve.measured).map(|sample| sample.x);
             let first = places.next();
@@ -168,7 +168,7 @@ fn misses(summary: &Summary) -> DataTable {
     }
 }
 
-/// What a file varies along its curves.
+/// The parameter that varies along a file's curves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Along {
     Window,
@@ -198,7 +198,7 @@ impl Along {
     }
 }
 
-/// What a row is, but for what varies along its curve.
+/// A row's other parameters.
 fn kinds(row: &CompareRow, along: Along) -> Vec<String> {
     let mut parts = vec![row.test.to_string(), row.pattern.to_string(), row.cache.to_string()];
     for other in Along::ALL.into_iter().filter(|&other| other != along) {
@@ -207,14 +207,15 @@ fn kinds(row: &CompareRow, along: Along) -> Vec<String> {
     parts
 }
 
-/// What tells the rows of each curve from those of the others: the kinds in which they differ, or the first of all.
+/// Label of a curve: the parameters that distinguish it from the others, or the first one.
 fn label(kinds: &[String], all: &[&Vec<String>]) -> String {
     let differ = |at: &usize| all.iter().any(|other| other[*at] != kinds[*at]);
     let told: Vec<&str> = (0..kinds.len()).filter(differ).map(|at| kinds[at].as_str()).collect();
     if told.is_empty() { kinds[0].clone() } else { told.join(" ") }
 }
 
-/// The charts of a file: what is judged and, of latencies, the tails. None if it has no curves of `least` points, or too many.
+/// Charts of a file: the judged quantity and, for latencies, the tails. Empty if no curve has `least` points, or if
+/// there are too many curves.
 fn charts(id: &str, file: &str, rows: &[&CompareRow], least: usize) -> Vec<Chart> {
     let distinct = |along: Along| rows.iter().map(|row| along.of(row)).collect::<BTreeSet<_>>().len();
     let Some(along) = Along::ALL.into_iter().rev().max_by_key(|&along| distinct(along)) else {
@@ -371,7 +372,7 @@ mod tests {
         assert_eq!(curves.charts[2].curves[0].measured[0].y, 900.0);
         let page = Report { sections: vec![tables, curves], ..Report::default() }.to_html();
         assert!(page.contains("at 99.9 %") && page.contains("miss by more than"), "tables");
-        // A file of many curves has its line in the table alone.
+        // A file with many curves appears only in the table.
         let many: Vec<CompareRow> = (1..40)
             .flat_map(|size| {
                 (0..30).map(move |offset| CompareRow {

@@ -1,9 +1,9 @@
-//! One measured row beside the same run simulated.
+//! A measured row and the same run simulated.
 
 use crate::pciebench::{Cache, LatencyStats, Pattern, ResultDirectory, ResultFile, Row, Run, Test, family};
 use serde::{Deserialize, Serialize};
 
-/// What of a row is compared.
+/// The compared quantity of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
@@ -14,14 +14,14 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// Its unit as it stands in results.
+    /// Its unit as written in results.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Median => "ns",
             Self::Bandwidth => "Gbit/s",
         }
     }
-    /// The quantity that a row of this test is judged by.
+    /// The quantity by which a row of this test is judged.
     pub const fn of(test: Test) -> Self {
         if test.is_latency() { Self::Median } else { Self::Bandwidth }
     }
@@ -36,7 +36,7 @@ impl core::fmt::Display for Quantity {
     }
 }
 
-/// A percentile of a latency row beside the simulated one, in nanoseconds.
+/// A percentile of a latency row, measured and simulated, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Tail {
     /// The measured value.
@@ -53,15 +53,14 @@ impl Tail {
     }
 }
 
-/// A row of `nearfar compare`. The names of the fields are those of its JSON,
-/// on which scripts rely.
+/// A row of `nearfar compare`. The field names are the keys of its JSON, which scripts rely on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompareRow {
     /// The file's name, without its directory.
     pub file: String,
-    /// The row below the header, counted from 1.
+    /// Number of the row below the header, from 1.
     pub row: usize,
-    /// The micro-benchmark, in pcie-bench's words.
+    /// The micro-benchmark, with pcie-bench's name.
     pub test: Test,
     /// The order of accesses.
     pub pattern: Pattern,
@@ -75,26 +74,26 @@ pub struct CompareRow {
     pub host_offset: u64,
     /// Offset from a cache line in device memory, in bytes.
     pub device_offset: u64,
-    /// What is compared.
+    /// The compared quantity.
     pub quantity: Quantity,
     /// Its unit.
     pub unit: String,
     /// The measured value.
     pub measured: f64,
-    /// The simulated value; `None` (JSON null) where the run was not simulated.
+    /// The simulated value; `None` (JSON null) if the run was not simulated.
     pub simulated: Option<f64>,
     /// 100 · (simulated − measured) / measured.
     pub error_pct: Option<f64>,
-    /// The 95th percentile of a latency row that was simulated.
+    /// The 95th percentile of a simulated latency row.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p95: Option<Tail>,
-    /// The 99.9th percentile of such a row.
+    /// The 99.9th percentile of a simulated latency row.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p999: Option<Tail>,
 }
 
 impl CompareRow {
-    /// A measured row with what the same run gave in simulation.
+    /// Combines a measured row with the simulation of the same run.
     pub fn new(file: &str, row: usize, measured: &Row, simulated: Option<&Row>) -> Self {
         let run = measured.run();
         let tail = |of: fn(&LatencyStats) -> f64| match (measured, simulated) {
@@ -127,13 +126,13 @@ impl CompareRow {
         }
     }
 
-    /// The family of files that the row is summarised with.
+    /// The family of files in whose summary the row counts.
     pub fn family(&self) -> String {
         family(&self.file)
     }
 }
 
-/// Compares the rows of a file with what `simulate` gives for the row with this number, counted from 1.
+/// Compares the rows of a file with the results of `simulate`, which gets the row's number, from 1.
 pub fn compare_file(
     file: &ResultFile,
     mut simulate: impl FnMut(usize, &Run) -> Option<Row>,
@@ -145,7 +144,7 @@ pub fn compare_file(
         .collect()
 }
 
-/// Compares every row of a directory, in the order of its files.
+/// Compares all rows of a directory, in order of its files.
 pub fn compare_directory(
     directory: &ResultDirectory,
     mut simulate: impl FnMut(&str, usize, &Run) -> Option<Row>,

@@ -1,26 +1,24 @@
-//! Rules about rows, as data: which rows are artefacts of the measurement, and
-//! what is known to cause a miss.
+//! Rules about rows, as data: which rows are artefacts of the measurement, and known causes of misses.
 
 use super::CompareRow;
 use crate::pciebench::{Cache, IommuMode, Pattern, Setup, Test};
 use serde::Deserialize;
 
-/// A condition on a row and on the set-up that it was measured in. Every
-/// field that is given must hold.
+/// A condition on a row and its setup. All fields that are set must hold.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Criterion {
-    /// Generations of CPU (`bdw`, `hsw`, `ib`, `snb`).
+    /// CPU generations (`bdw`, `hsw`, `ib`, `snb`).
     pub generation: Option<Vec<String>>,
-    /// Models of CPU (`Xeon-E5-2630v4`).
+    /// CPU models (`Xeon-E5-2630v4`).
     pub cpu: Option<Vec<String>>,
-    /// Modes of the IOMMU.
+    /// IOMMU modes.
     pub iommu: Option<Vec<IommuMode>>,
-    /// Whether the buffer lies on another socket than the device.
+    /// Whether the buffer is on another socket than the device.
     pub remote: Option<bool>,
-    /// The socket of the buffer's memory: it decides how high the buffer lies.
+    /// Socket of the buffer's memory; this decides how high the buffer's address is.
     pub memory_socket: Option<u32>,
-    /// Beginnings of the file's name.
+    /// Prefixes of the file's name.
     pub file_begins: Option<Vec<String>>,
     /// Tests.
     pub test: Option<Vec<Test>>,
@@ -28,24 +26,24 @@ pub struct Criterion {
     pub pattern: Option<Vec<Pattern>>,
     /// States of the cache.
     pub cache: Option<Vec<Cache>>,
-    /// Least window, bytes.
+    /// Minimum window, bytes.
     pub window_at_least: Option<u64>,
-    /// Greatest window, bytes.
+    /// Maximum window, bytes.
     pub window_at_most: Option<u64>,
-    /// Least transfer, bytes.
+    /// Minimum transfer size, bytes.
     pub transfer_at_least: Option<u64>,
-    /// Greatest transfer, bytes.
+    /// Maximum transfer size, bytes.
     pub transfer_at_most: Option<u64>,
-    /// Transfers, bytes.
+    /// Transfer sizes, bytes.
     pub transfer: Option<Vec<u64>>,
     /// Offsets in the host's buffer, bytes.
     pub host_offset: Option<Vec<u64>>,
-    /// Whether the host offset or the device offset is other than zero.
+    /// Whether the host offset or the device offset is nonzero.
     pub offset: Option<bool>,
 }
 
 impl Criterion {
-    /// Whether the row meets it. Conditions on the set-up never hold where it is unknown.
+    /// Whether the row meets it. Conditions on an unknown setup never hold.
     pub fn holds(&self, setup: Option<&Setup>, row: &CompareRow) -> bool {
         fn one_of<T: PartialEq>(wanted: Option<&Vec<T>>, value: Option<&T>) -> bool {
             wanted.is_none_or(|w| value.is_some_and(|v| w.contains(v)))
@@ -76,7 +74,7 @@ fn any(criteria: &[Criterion], setup: Option<&Setup>, row: &CompareRow) -> bool 
     criteria.iter().any(|c| c.holds(setup, row))
 }
 
-/// Rows that show something else than what their columns say, with the evidence.
+/// Rows that do not measure what their columns say, with evidence.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Artefact {
@@ -84,7 +82,7 @@ pub struct Artefact {
     pub name: String,
     /// What went wrong in the measurement and how that is known.
     pub evidence: String,
-    /// Which rows: those that meet any of these.
+    /// Affected rows: those that meet any of these.
     pub any_of: Vec<Criterion>,
 }
 
@@ -94,9 +92,9 @@ pub struct Artefact {
 pub struct Cause {
     /// A short name, unique.
     pub name: String,
-    /// The reason, for the reader of the comparison.
+    /// Explanation for the reader of the comparison.
     pub text: String,
-    /// Which rows: those that meet any of these.
+    /// Affected rows: those that meet any of these.
     pub any_of: Vec<Criterion>,
 }
 
@@ -104,10 +102,10 @@ pub struct Cause {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
-    /// Rows that are left out of the summary, by name.
+    /// Rows excluded from the summary.
     #[serde(default)]
     pub artefact: Vec<Artefact>,
-    /// Reasons for misses; the first that holds is given.
+    /// Causes of misses; the first that applies is used.
     #[serde(default)]
     pub cause: Vec<Cause>,
 }
@@ -116,26 +114,26 @@ impl Rules {
     /// The rules for pcie-bench's published data, from `published/pcie-bench-data.toml`.
     ///
     /// # Panics
-    /// If that file, which is part of the program, is malformed.
+    /// If this built-in file is malformed.
     pub fn pcie_bench() -> Self {
         let text = include_str!("../../published/pcie-bench-data.toml");
         Self::parse(text).expect("published/pcie-bench-data.toml is well-formed")
     }
 
-    /// Reads rules.
+    /// Parses rules.
     ///
     /// # Errors
-    /// TOML that does not fit, with its line.
+    /// If the TOML is malformed, with the line.
     pub fn parse(text: &str) -> Result<Self, toml_edit::de::Error> {
         toml_edit::de::from_str(text)
     }
 
-    /// The first artefact that the row is.
+    /// The first artefact that applies to the row.
     pub fn artefact(&self, setup: Option<&Setup>, row: &CompareRow) -> Option<&Artefact> {
         self.artefact.iter().find(|a| any(&a.any_of, setup, row))
     }
 
-    /// The first known cause.
+    /// The first cause that applies to the row.
     pub fn cause(&self, setup: Option<&Setup>, row: &CompareRow) -> Option<&Cause> {
         self.cause.iter().find(|c| any(&c.any_of, setup, row))
     }

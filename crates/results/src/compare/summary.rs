@@ -1,95 +1,95 @@
-//! Medians and tails of the error, per family of files.
+//! Medians and tails of the errors, by family of files.
 
 use super::{CompareRow, ModeSummary, Quantity, Rules};
 use crate::pciebench::Setup;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Rows that miss by more than this, in percent, are listed one by one.
+/// Rows with a larger |error|, in percent, are listed one by one.
 pub const LARGE_MISS_PCT: f64 = 15.0;
-/// A row whose values, measured and simulated, differ by at most this share
-/// from the row before says nothing new.
+/// A row whose measured and simulated values both differ by at most this share from the row before counts as a
+/// repeat.
 const REPEAT: f64 = 0.01;
 
-/// How good the comparison has to be, in percent of |error|.
+/// Required accuracy, in percent of |error|.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Target {
-    /// The median.
+    /// Maximum median.
     pub median_pct: f64,
-    /// The 90th percentile.
+    /// Maximum 90th percentile.
     pub p90_pct: f64,
 }
 
 impl Target {
-    /// For directories that machine files were fitted to.
+    /// Target for directories that machine files were fitted to.
     pub const fn given(quantity: Quantity) -> Self {
         match quantity {
             Quantity::Median => Self { median_pct: 1.5, p90_pct: 4.0 },
             Quantity::Bandwidth => Self { median_pct: 2.0, p90_pct: 8.0 },
         }
     }
-    /// For directories that no parameter has seen.
+    /// Target for directories that no parameter was fitted to.
     pub const fn held_out(quantity: Quantity) -> Self {
         match quantity {
             Quantity::Median => Self { median_pct: 2.0, p90_pct: 6.0 },
             Quantity::Bandwidth => Self { median_pct: 3.0, p90_pct: 12.0 },
         }
     }
-    /// The target of a directory, by whether machine files were fitted to it.
+    /// The target of a directory, depending on whether it was held out from fitting.
     pub fn of(held_out: bool) -> fn(Quantity) -> Self {
         if held_out { Self::held_out } else { Self::given }
     }
 }
 
-/// A family of files in one line.
+/// Summary of a family of files.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FamilySummary {
     /// The family (`lat_dma_sweep_*`).
     pub family: String,
     /// What was compared.
     pub quantity: Quantity,
-    /// All its rows.
+    /// Total number of rows.
     pub rows: usize,
-    /// Rows left out as artefacts.
+    /// Rows excluded as artefacts.
     pub artefacts: usize,
-    /// Rows left out as repeats of the row before.
+    /// Rows excluded as repeats of the row before.
     pub repeats: usize,
     /// Rows that were not simulated.
     pub not_simulated: usize,
-    /// Rows that the statistics are over.
+    /// Rows included in the statistics.
     pub counted: usize,
     /// Median of |error|, percent; `None` without counted rows.
     pub median_pct: Option<f64>,
     /// 90th percentile of |error|, percent.
     pub p90_pct: Option<f64>,
-    /// Greatest |error|, percent.
+    /// Maximum |error|, percent.
     pub worst_pct: Option<f64>,
-    /// Median of |error| of the 95th percentiles of the same rows, percent; `None` where they are no latencies.
+    /// Median |error| of the 95th percentiles of the same rows, percent; `None` for bandwidths.
     pub p95_error_pct: Option<f64>,
-    /// The same of the 99.9th percentiles.
+    /// Median |error| of the 99.9th percentiles, percent.
     pub p999_error_pct: Option<f64>,
-    /// What median and 90th percentile are held to, if anything; tails are shown, not judged.
+    /// Target for median and 90th percentile, if judged; tails are only shown.
     pub target: Option<Target>,
-    /// Whether median and 90th percentile keep to the target; `None` without one, or if no row counts.
+    /// Whether the target is met; `None` without a target or without counted rows.
     pub within: Option<bool>,
 }
 
-/// A row with a large error and why.
+/// A row with a large error, and its cause.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Miss {
     /// The row.
     #[serde(flatten)]
     pub row: CompareRow,
-    /// The cause, `None` if it is not known.
+    /// The cause; `None` if unknown.
     pub cause: Option<String>,
 }
 
-/// All rows of one quantity in one line.
+/// Summary of all rows of a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Overall {
     /// What was compared.
     pub quantity: Quantity,
-    /// Rows that the statistics are over.
+    /// Rows included in the statistics.
     pub counted: usize,
     /// Median of |error|, percent.
     pub median_pct: f64,
@@ -98,7 +98,7 @@ pub struct Overall {
 }
 
 impl Overall {
-    /// Over all rows that count in any of the summaries, latencies and bandwidths apart.
+    /// Summarizes all counted rows of these summaries, separately for latencies and bandwidths.
     pub fn of<'a>(summaries: impl IntoIterator<Item = &'a Summary>) -> Vec<Self> {
         let mut errors: BTreeMap<Quantity, Vec<f64>> = BTreeMap::new();
         for (&quantity, some) in summaries.into_iter().flat_map(|summary| &summary.errors) {
@@ -112,7 +112,7 @@ impl Overall {
         errors.into_iter().filter_map(overall).collect()
     }
 
-    /// What was compared, in a word.
+    /// The compared quantity, as a word.
     pub fn what(&self) -> &'static str {
         match self.quantity {
             Quantity::Median => "latencies",
@@ -129,25 +129,25 @@ impl core::fmt::Display for Overall {
     }
 }
 
-/// A comparison in short.
+/// Summary of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// One entry per family and quantity, by name.
     pub families: Vec<FamilySummary>,
-    /// |error| of every row that counts, percent.
+    /// |error| of every counted row, percent.
     #[serde(skip)]
     pub errors: BTreeMap<Quantity, Vec<f64>>,
-    /// How many rows each artefact took out.
+    /// Number of rows excluded by each artefact.
     pub artefacts: BTreeMap<String, usize>,
-    /// Rows that miss by more than [`LARGE_MISS_PCT`], artefacts apart, worst first.
+    /// Rows with an |error| above [`LARGE_MISS_PCT`], without artefacts, worst first.
     pub misses: Vec<Miss>,
-    /// Modes of the latencies, of a machine that stops now and then; empty for others.
+    /// Latency modes of a machine that occasionally stops; empty for others.
     pub modes: Vec<ModeSummary>,
 }
 
 impl Summary {
-    /// Summarises the rows of one directory, which stand in the order of its
-    /// files. `target` is [`Target::given`] or [`Target::held_out`].
+    /// Summarizes the rows of one directory, in order of its files. `target` is [`Target::given`] or
+    /// [`Target::held_out`].
     pub fn of(
         rows: &[CompareRow],
         setup: Option<&Setup>,
@@ -196,7 +196,7 @@ impl Summary {
         Self { families, errors, artefacts, misses, modes: Vec::new() }
     }
 
-    /// The same where nothing is held to anything, as between two simulations.
+    /// Removes the targets, for a comparison of two simulations.
     pub fn without_targets(mut self) -> Self {
         for family in &mut self.families {
             (family.target, family.within) = (None, None);
@@ -207,21 +207,20 @@ impl Summary {
         self
     }
 
-    /// Whether anything is held to a target.
+    /// Whether it has any target.
     pub fn is_judged(&self) -> bool {
         self.families.iter().any(|family| family.target.is_some())
     }
 
-    /// Whether every family of which a row counts keeps to its target, and every mode.
+    /// Whether every family with counted rows and every mode meets its target.
     pub fn within(&self) -> bool {
         let families = self.families.iter().map(|family| family.within);
         families.chain(self.modes.iter().map(|mode| mode.within)).all(|within| within != Some(false))
     }
 }
 
-/// Whether `row` says nothing that the last counted row `before` did not say:
-/// the same series, and both values within 1 %. A row where only the
-/// simulated value moved is counted, so that a step in the wrong place shows.
+/// Whether `row` repeats the last counted row `before`: same series, and both values within 1 %. A row where only the
+/// simulated value changed is counted, so that a step at the wrong place shows.
 fn repeats(before: &CompareRow, row: &CompareRow) -> bool {
     let near = |a: f64, b: f64| (a - b).abs() <= REPEAT * a.abs();
     before.file == row.file

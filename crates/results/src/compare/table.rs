@@ -3,10 +3,10 @@
 use super::{CompareRow, LARGE_MISS_PCT, Summary};
 use crate::table::{Fit, TextTable, wrapped};
 
-/// What the columns of [`summary_table`] are.
+/// Explains the columns of [`summary_table`].
 const HEADINGS: &str = "Errors of medians and bandwidths in % of the measured value, without their sign: the median, the 90th \
     percentile and the worst of the rows that are counted, then the median error of the same rows' 95th and 99.9th percentiles.";
-/// What the further ones are where rows are held to targets.
+/// Explains the further columns if there are targets.
 const JUDGED: &str = " `allowed` is for median and 90th; tails are not judged.";
 
 fn verdict(within: Option<bool>) -> String {
@@ -18,8 +18,8 @@ fn verdict(within: Option<bool>) -> String {
     .to_owned()
 }
 
-/// The families with their errors and targets, the artefacts left out and the
-/// largest misses (at most `misses` of them), in tables that fit `width`.
+/// The families with errors and targets, the excluded artefacts, and up to `misses` of the largest misses, in tables
+/// that fit `width`.
 pub fn summary_table(summary: &Summary, misses: usize, width: Option<usize>) -> String {
     let percent = |v: Option<f64>| v.map_or_else(|| "–".into(), |v| format!("{v:.2}"));
     let is_judged = summary.is_judged();
@@ -116,7 +116,7 @@ pub fn summary_table(summary: &Summary, misses: usize, width: Option<usize>) -> 
     text
 }
 
-/// Which of the two offsets some rows have: most have none, and a column of zeros tells nothing.
+/// Which of the two offsets any row has; columns of zeros are omitted.
 pub(super) struct Offsets {
     host: bool,
     device: bool,
@@ -130,13 +130,13 @@ impl Offsets {
         }
     }
 
-    /// What the columns are called.
+    /// Headings of the columns.
     pub(super) fn header(&self) -> impl Iterator<Item = &'static str> {
         let name = |shown: bool, name| shown.then_some(name);
         [name(self.host, "host offset"), name(self.device, "device offset")].into_iter().flatten()
     }
 
-    /// What stands in them for a row.
+    /// The columns' values for a row.
     pub(super) fn cells(&self, row: &CompareRow) -> impl Iterator<Item = String> {
         let cell = |shown: bool, offset: u64| shown.then(|| offset.to_string());
         [cell(self.host, row.host_offset), cell(self.device, row.device_offset)].into_iter().flatten()
@@ -172,7 +172,7 @@ pub fn summary_markdown(summary: &Summary) -> String {
     text
 }
 
-/// Rows, measured beside simulated, for a look at a few of them, in a table that fits `width`.
+/// A table of rows, measured and simulated, that fits `width`.
 pub fn rows_table<'a>(rows: impl IntoIterator<Item = &'a CompareRow>, width: Option<usize>) -> String {
     let rows: Vec<&CompareRow> = rows.into_iter().collect();
     let offsets = Offsets::of(rows.iter().copied());

@@ -1,12 +1,11 @@
-//! Results as pcie-bench's own scripts for gnuplot read them: columns apart by spaces below a line of their names, two empty
-//! lines between what is one curve and the next (gnuplot's `index`), and a line that says what it is before each
-//! distribution.
+//! Results in the format of pcie-bench's gnuplot scripts: columns separated by spaces below a header line, two empty
+//! lines between curves (gnuplot's `index`), and a title line before each distribution.
 
 use std::fmt::Write as _;
 
 use super::{BandwidthRow, Cdf, Contents, LatencyRow, ResultFile, Row, Run};
 
-/// The files for gnuplot that go with result files: names and texts, in the order of the files.
+/// The gnuplot files for result files: names and texts, in order of the files.
 pub fn to_dat(files: &[ResultFile]) -> Vec<(String, String)> {
     let text = |file: &ResultFile| match &file.contents {
         Contents::Latency(_) | Contents::Bandwidth(_) => rows(file),
@@ -38,7 +37,7 @@ fn rows(file: &ResultFile) -> String {
             text.push_str("\n\n");
         }
         before = Some(run);
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = match &row {
             Row::Latency(row) => latency(&mut text, row),
             Row::Bandwidth(row) => bandwidth(&mut text, row),
@@ -47,8 +46,8 @@ fn rows(file: &ResultFile) -> String {
     text
 }
 
-/// Whether a run is the first of another curve: of another test or state of the cache, or what goes up within a curve is back
-/// at its beginning. A table of details is no curve.
+/// Whether a run starts a new curve: another test or cache state, or the varied parameter restarts. A details table
+/// has no curves.
 fn begins_anew(before: &Run, run: &Run, details: bool) -> bool {
     let of = |run: &Run| [run.window.get(), run.transfer.get(), run.host_offset, run.device_offset];
     let pairs: Vec<(u64, u64)> = of(before).into_iter().zip(of(run)).filter(|(a, b)| a != b).collect();
@@ -71,7 +70,7 @@ fn begin(run: &Run, width: usize) -> String {
 
 fn latency(text: &mut String, row: &LatencyRow) -> std::fmt::Result {
     let (c, n) = (&row.cycles, &row.ns);
-    // Single samples are whole cycles, of which nanoseconds are cut off.
+    // Single samples are whole cycles; pcie-bench truncates their nanoseconds.
     writeln!(
         text,
         "{} {:>8.1} {:>6.1} {:>5.0} {:>5.0} {:>5.0} {:>5.0} {:>5.0} {:>10.1} {:>7.1} {:>7.0} {:>7.0} {:>7.0} {:>7.0} {:>9.0} {:>12} {:>10}",
@@ -133,7 +132,7 @@ mod tests {
     use crate::pciebench::suite;
     use units::Bytes;
 
-    /// How many curves each kind of file has in the directory that shows the form.
+    /// Number of curves of each kind of file in the reference directory.
     #[test]
     fn curves_are_apart_as_the_scripts_count_them() {
         let curves = |name: &str| {

@@ -5,26 +5,26 @@ use super::{ResultFile, Run, Setup, missing_rows, place_in_suite, read_file};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// A directory of results, read whole.
+/// A complete directory of results.
 #[derive(Debug, Clone)]
 pub struct ResultDirectory {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What its name says; `None` where the name is of another form (a machine must be given then).
+    /// Setup parsed from its name; `None` if the name has another form (then a machine must be given).
     pub setup: Option<Setup>,
     /// Its result files, by name.
     pub files: Vec<ResultFile>,
-    /// Everything else in it that was not read: `sys-*.txt`, plots.
+    /// Files that were not read: `sys-*.txt`, plots.
     pub not_results: Vec<String>,
 }
 
 impl ResultDirectory {
-    /// The file of this name.
+    /// The file with this name.
     pub fn file(&self, name: &str) -> Option<&ResultFile> {
         self.files.iter().find(|f| f.name == name)
     }
 
-    /// Every row in the order in which pcie-bench ran them: file, number of the row counted from 1, run.
+    /// All rows in the order in which pcie-bench runs them: file, row number from 1, run.
     pub fn sequence(&self) -> Vec<(&str, usize, Run)> {
         let mut files: Vec<&ResultFile> = self.files.iter().collect();
         files.sort_by_key(|file| place_in_suite(&file.name));
@@ -34,7 +34,7 @@ impl ResultDirectory {
         files.into_iter().flat_map(numbered).collect()
     }
 
-    /// A sentence for each file that ends before the one that pcie-bench writes.
+    /// A sentence for each file that is shorter than pcie-bench's.
     pub fn cut_short(&self) -> Vec<String> {
         let told = |file: &ResultFile| {
             let runs: Vec<Run> = file.rows().iter().map(|row| *row.run()).collect();
@@ -51,7 +51,7 @@ impl ResultDirectory {
         self.files.iter().filter_map(told).collect()
     }
 
-    /// Every run that its rows are of, each once: what has to be simulated to compare it.
+    /// All distinct runs of its rows; these must be simulated to compare it.
     pub fn runs(&self) -> BTreeSet<Run> {
         self.files.iter().flat_map(ResultFile::rows).map(|row| *row.run()).collect()
     }
@@ -60,7 +60,7 @@ impl ResultDirectory {
 /// Reads every `*.csv` of a directory.
 ///
 /// # Errors
-/// The first file that cannot be used, or a directory without any.
+/// For the first invalid file, or if there are no results.
 pub fn read_directory(path: &Path) -> Result<ResultDirectory, ReadError> {
     let (directory, errors) = read_directory_lenient(path)?;
     match errors.into_iter().next() {
@@ -69,11 +69,11 @@ pub fn read_directory(path: &Path) -> Result<ResultDirectory, ReadError> {
     }
 }
 
-/// Reads every `*.csv` of a directory and gives the files that cannot be used
-/// as errors beside the others, so that one bad file does not hide the rest.
+/// Reads every `*.csv` of a directory, and returns invalid files as errors next to the valid ones, so that one bad
+/// file does not hide the rest.
 ///
 /// # Errors
-/// A directory that cannot be listed or holds no results.
+/// If the directory cannot be listed or holds no results.
 pub fn read_directory_lenient(path: &Path) -> Result<(ResultDirectory, Vec<ReadError>), ReadError> {
     let fail = |problem| ReadError::new(path, None, problem);
     let mut names = Vec::new();
@@ -104,12 +104,12 @@ pub fn read_directory_lenient(path: &Path) -> Result<(ResultDirectory, Vec<ReadE
     Ok((directory, errors))
 }
 
-/// What the name of a directory says.
+/// Parses the name of a directory.
 ///
 /// # Errors
-/// A name of another form.
+/// If the name has another form.
 pub fn setup_of(path: &Path) -> Result<Setup, ReadError> {
-    // `.` and `dir/..` have a name only once resolved.
+    // `.` and `dir/..` must be resolved to get a name.
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = resolved.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     Setup::parse(&name).map_err(|missing| ReadError::new(path, None, Problem::DirectoryName { missing }))

@@ -1,17 +1,17 @@
-//! What can be wrong with a result file, and what to do about it.
+//! Errors of result files, with remedies.
 
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// A result file or directory that cannot be used, with place and remedy.
+/// Why a result file or directory is invalid, with location and remedy.
 #[derive(Debug, Error)]
 #[error("{}{}: {problem}", file.display(), Place(*row))]
 pub struct ReadError {
     /// The file or directory.
     pub file: PathBuf,
-    /// The row below the header, counted from 1, where the problem lies in one.
+    /// Number of the row below the header, from 1, if the problem is in a row.
     pub row: Option<usize>,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
@@ -32,26 +32,26 @@ impl core::fmt::Display for Place {
     }
 }
 
-/// The kinds of problem.
+/// Kinds of problems.
 #[derive(Debug, Error)]
 pub enum Problem {
-    /// The operating system said no.
+    /// An error of the operating system.
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),
-    /// Nothing in the file.
+    /// An empty file.
     #[error("the file is empty; run the benchmark again or leave the file out")]
     Empty,
     /// A header without rows.
     #[error("the file has a header and no rows; run the benchmark again or leave the file out")]
     NoRows,
-    /// The header is none of pcie-bench's.
+    /// Not a header of pcie-bench.
     #[error(
         "the header is not one of pcie-bench's (it begins `{found}`; {difference}); \
          latency files begin `Test,PAT,Cache,HO,DO,WinSZ,SZ,TAvg`, bandwidth files \
          `Test,PAT,Cache,HO,DO,WinSZ,SZ,Time(cyc)`, distributions `cycles,ns,cdf`"
     )]
     Header {
-        /// The beginning of the header found.
+        /// Start of the header found.
         found: String,
         /// The first column that differs.
         difference: String,
@@ -59,12 +59,12 @@ pub enum Problem {
     /// Not text.
     #[error("the file is not text (byte {0} is not valid UTF-8); it may be corrupt or compressed")]
     NotText(usize),
-    /// The last row stops before its end.
+    /// The last row is incomplete.
     #[error(
         "the file ends within this row (no line ending): it was truncated; copy it again or delete the row"
     )]
     Truncated,
-    /// Too few or too many columns.
+    /// Wrong number of columns.
     #[error("{found} columns where the header has {expected}; a row was cut short or two were joined")]
     Columns {
         /// Columns in the row.
@@ -72,31 +72,31 @@ pub enum Problem {
         /// Columns in the header.
         expected: usize,
     },
-    /// A field that is no number.
+    /// A field is not a number.
     #[error("column `{column}` holds `{text}` where {wanted} belongs")]
     Number {
         /// The column's heading.
         column: &'static str,
         /// The text found.
         text: String,
-        /// What was wanted.
+        /// What is expected.
         wanted: &'static str,
     },
-    /// A word outside the vocabulary.
+    /// An unknown word.
     #[error("column `{column}`: {word}")]
     Word {
         /// The column's heading.
         column: &'static str,
-        /// What was found and what is allowed.
+        /// The word found, and the allowed ones.
         word: super::UnknownWord,
     },
-    /// A row whose fields contradict one another.
+    /// A row whose fields contradict each other.
     #[error("the row contradicts itself: {0}; it was edited or columns were swapped")]
     Inconsistent(String),
     /// A row that pcie-bench cannot have measured.
     #[error("pcie-bench cannot have run this: {0}; the row was edited or columns were swapped")]
     Impossible(String),
-    /// The name promises something else than the rows hold.
+    /// The rows do not match the file's name.
     #[error("the file's name promises {promised}, the row has {found}; the file or the row is mislabelled")]
     Mislabelled {
         /// What the name says.
@@ -104,14 +104,14 @@ pub enum Problem {
         /// What the row says.
         found: String,
     },
-    /// The directory's name cannot be understood.
+    /// The directory's name cannot be parsed.
     #[error(
         "the directory's name does not say {missing}; expected \
          CARD_CPU-MODEL_BOX[-sX-sY-sZ][-iommu[-nosp]], as in \
          `nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t430-s0-s1-s1-iommu-nosp`; give the machine explicitly otherwise"
     )]
     DirectoryName {
-        /// The part that is missing.
+        /// The missing part.
         missing: &'static str,
     },
     /// A directory without results.

@@ -1,28 +1,29 @@
-//! What the measured host said of itself: the `sys-*.txt` files beside the results.
+//! Facts about the measured host from the `sys-*.txt` files next to the results.
 
 use super::IommuMode;
 use std::path::Path;
 
-/// Facts of the host; `None` where its file is absent or says nothing.
+/// Facts about the host; `None` if the file is absent or does not say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostFacts {
-    /// Whether and how the kernel was told to use the IOMMU (`sys-kernel-cmdline.txt`).
+    /// IOMMU setting of the kernel (`sys-kernel-cmdline.txt`).
     pub iommu: Option<IommuMode>,
-    /// Memory of the nodes that have some, GiB, as modules come (`sys-numactl.txt`, else `sys-meminfo.txt` as one node).
+    /// Memory of each node that has any, in GiB, rounded to module sizes (`sys-numactl.txt`, else `sys-meminfo.txt`
+    /// as one node).
     pub node_gib: Vec<u64>,
     /// The CPU's name (`sys-cpuinfo.txt`).
     pub cpu: Option<String>,
-    /// Bytes of the card's payload limit (`sys-lspci.txt`, the Netronome's `DevCtl`).
+    /// Maximum payload of the card, bytes (`sys-lspci.txt`, the Netronome's `DevCtl`).
     pub payload_bytes: Option<u32>,
 }
 
-/// Sizes are those of modules less what firmware and kernel keep, so they are rounded up to this many GiB.
+/// Reported sizes exclude what firmware and kernel reserve, so they are rounded up to this many GiB.
 const MODULE_GIB: u64 = 4;
-/// PCI vendor of the measured cards.
+/// PCI vendor of the measured cards, as number and name.
 const NETRONOME: [&str; 2] = ["19ee", "Netronome"];
 
 impl HostFacts {
-    /// Reads what is there in `directory`.
+    /// Reads the available files in `directory`.
     pub fn read(directory: &Path) -> Self {
         let text = |name: &str| {
             let bytes = std::fs::read(directory.join(name)).unwrap_or_default();

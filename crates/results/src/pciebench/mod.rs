@@ -1,10 +1,9 @@
-//! The result files of pcie-bench: read strictly, written so that its users'
-//! scripts work on them unchanged.
+//! The result files of pcie-bench: strict parsing, and writing in a format that its users' scripts can read
+//! unchanged.
 //!
-//! pcie-bench (Neugebauer et al., SIGCOMM 2018) writes one CSV file per
-//! experiment: latency files with statistics in cycles and nanoseconds,
-//! bandwidth files, and distributions. A directory holds the files of one
-//! machine in one set-up, which its name tells.
+//! pcie-bench (Neugebauer et al., SIGCOMM 2018) writes one CSV file per experiment: latency files with statistics in
+//! cycles and nanoseconds, bandwidth files, and distributions. A directory holds the files of one machine in one
+//! setup, which its name encodes.
 
 mod dat;
 mod directory;

@@ -1,9 +1,9 @@
-//! What the name of a file says about its rows.
+//! Information in the name of a file about its rows.
 
 use super::Run;
 use super::error::Problem;
 
-/// What a file's name promises; nothing if it is none of pcie-bench's names.
+/// What a file's name says about its rows; nothing if it is not one of pcie-bench's names.
 pub(super) struct Promise<'a> {
     name: &'a str,
     interface: Option<&'a str>,
@@ -43,7 +43,7 @@ impl<'a> Promise<'a> {
         }
     }
 
-    /// Whether a row is what the name promises.
+    /// Checks that a row matches the name.
     pub(super) fn check(&self, run: Option<&Run>) -> Result<(), Problem> {
         let (Some(interface), Some(run)) = (self.interface, run) else {
             return Ok(());
@@ -68,8 +68,7 @@ impl<'a> Promise<'a> {
     }
 }
 
-/// The family of a file: its name without direction, pattern and size, which
-/// are what the files of a family differ in (`lat_dma_sweep_*`).
+/// The family of a file: its name without direction, pattern and size (`lat_dma_sweep_*`).
 pub fn family(file: &str) -> String {
     let stem = file.strip_suffix(".csv").unwrap_or(file);
     let varying = |part: &str| {

@@ -1,8 +1,7 @@
-//! Numbers as pcie-bench's Python wrote them.
+//! Numbers in the format of pcie-bench's Python.
 
-/// A floating-point number in the form of Python's `repr`: shortest digits
-/// that read back the same, a point always, an exponent of two digits below
-/// 1e-4 and from 1e16.
+/// A floating-point number in the format of Python's `repr`: shortest digits that round-trip, always with a point, an
+/// exponent of two digits below 1e-4 and from 1e16.
 pub fn python_float(value: f64) -> String {
     if !value.is_finite() {
         return if value.is_nan() {
@@ -32,19 +31,18 @@ pub fn python_float(value: f64) -> String {
     }
 }
 
-/// Of two equally short texts the one that Python prefers: rounded half to
-/// even, which Rust's shortest form does not promise.
+/// Of two equally short texts, the one that Python prefers: rounded half to even, which Rust's shortest format does
+/// not guarantee.
 fn nearest(rounded: String, shortest: String, value: f64) -> String {
     if rounded.parse() == Ok(value) { rounded } else { shortest }
 }
 
-/// A number that Python kept as an integer where it is one.
+/// A number that Python writes as an integer if it is one.
 pub fn python_number(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 9e15 { format!("{}", value as i64) } else { python_float(value) }
 }
 
-/// Reads a number strictly: decimal digits, a point, an exponent; no `inf`,
-/// `nan` or blanks.
+/// Parses a number strictly: decimal digits, a point, an exponent; neither `inf` nor `nan` nor spaces.
 pub fn parse_number(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'-' | b'+'));
     if !plain || text.is_empty() {

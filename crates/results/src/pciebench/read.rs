@@ -1,4 +1,4 @@
-//! Reading the CSV files.
+//! Parses the CSV files.
 
 use super::error::{Problem, ReadError};
 use super::number::parse_number;
@@ -7,9 +7,9 @@ use super::{Row, Run};
 use std::path::Path;
 use units::Bytes;
 
-/// The headings that every test's rows begin with.
+/// Leading columns of all rows.
 pub(super) const RUN_COLUMNS: [&str; 7] = ["Test", "PAT", "Cache", "HO", "DO", "WinSZ", "SZ"];
-/// The headings of latency statistics, after those of the run.
+/// Columns of latency statistics.
 pub(super) const LATENCY_COLUMNS: [&str; 16] = [
     "TAvg",
     "Avg",
@@ -28,10 +28,10 @@ pub(super) const LATENCY_COLUMNS: [&str; 16] = [
     "#outliers",
     "#samples",
 ];
-/// The headings of bandwidths, after those of the run. `BW (GB/s)` holds Gbit/s.
+/// Columns of bandwidths. `BW (GB/s)` holds Gbit/s.
 pub(super) const BANDWIDTH_COLUMNS: [&str; 6] =
     ["Time(cyc)", "Time", "Bytes", "Trans", "BW (GB/s)", "Trans/s"];
-/// The headings of distributions.
+/// Columns of distributions.
 pub(super) const CDF_COLUMNS: [&str; 3] = ["cycles", "ns", "cdf"];
 
 /// The contents of one file.
@@ -45,8 +45,7 @@ pub enum Contents {
     Cdf(Vec<Cdf>),
 }
 
-/// How lines end. pcie-bench writes CR LF; files that were edited or
-/// converted since have LF.
+/// Line ending. pcie-bench writes CR LF; files that were edited or converted since have LF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LineEnding {
     /// Carriage return and line feed, as Python's csv module writes.
@@ -56,19 +55,19 @@ pub enum LineEnding {
     Lf,
 }
 
-/// One file, read.
+/// A parsed file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResultFile {
     /// The file's name without its directory.
     pub name: String,
     /// What it holds.
     pub contents: Contents,
-    /// How its lines end.
+    /// Its line ending.
     pub line_ending: LineEnding,
 }
 
 impl ResultFile {
-    /// Its rows in order; none for a distribution.
+    /// Its rows in order; empty for a distribution.
     pub fn rows(&self) -> Vec<Row> {
         match &self.contents {
             Contents::Latency(rows) => rows.iter().copied().map(Row::Latency).collect(),
@@ -81,15 +80,14 @@ impl ResultFile {
 /// Reads one file.
 ///
 /// # Errors
-/// Anything that is not exactly a result file of pcie-bench: empty,
-/// truncated, another header, a wrong number of columns, a bad number, a row
-/// that contradicts itself or the file's name. Nothing is skipped.
+/// If the file is not exactly a result file of pcie-bench: empty, truncated, wrong header, wrong number of columns,
+/// malformed number, or a row that contradicts itself or the file's name. Nothing is skipped.
 pub fn read_file(path: &Path) -> Result<ResultFile, ReadError> {
     let bytes = std::fs::read(path).map_err(|e| ReadError::new(path, None, e.into()))?;
     read_bytes(path, &bytes)
 }
 
-/// Reads the bytes of a file; `path` serves for its name and for messages.
+/// Parses the bytes of a file; `path` is used for its name and for messages.
 ///
 /// # Errors
 /// As [`read_file`].
@@ -178,7 +176,7 @@ impl Kind {
                 return Ok(kind);
             }
         }
-        // Tell the first difference from the kind that agrees longest.
+        // Report the first difference from the kind with the longest common prefix.
         let agreement = |columns: &[&str]| header.iter().zip(columns).take_while(|(a, b)| a == b).count();
         let best = [&latency[..], &bandwidth[..], &CDF_COLUMNS[..]].into_iter().max_by_key(|c| agreement(c));
         let at = best.map_or(0, agreement);
@@ -214,7 +212,7 @@ fn number(text: &str, column: &'static str) -> Result<f64, Problem> {
     })
 }
 
-/// A whole number, also in the form `1572864.0` that Python gives 1.5 MiB.
+/// An integer, also written `1572864.0` as Python does for 1.5 MiB.
 fn whole(text: &str, column: &'static str) -> Result<u64, Problem> {
     number(text, column)
         .ok()
@@ -279,7 +277,7 @@ fn latency_row(fields: &[&str]) -> Result<LatencyRow, Problem> {
     if c.minimum == 0.0 || row.ns.minimum == 0.0 {
         return Err(Problem::Inconsistent("a latency of zero".into()));
     }
-    // One clock turns every column of cycles into its column of nanoseconds.
+    // All columns must have the same ratio of nanoseconds to cycles.
     let period = row.ns.maximum / c.maximum;
     for (i, (cycles, ns)) in c.columns().into_iter().zip(row.ns.columns()).enumerate() {
         if (cycles * period - ns).abs() > 1e-6 * ns.max(1.0) {
@@ -326,7 +324,7 @@ fn bandwidth_row(fields: &[&str]) -> Result<BandwidthRow, Problem> {
     Ok(row)
 }
 
-/// Adds a point; a fraction of zero begins the next distribution.
+/// Adds a point; a fraction of zero starts the next distribution.
 fn add_cdf_point(sections: &mut Vec<Cdf>, fields: &[&str]) -> Result<(), Problem> {
     let point = CdfPoint {
         cycles: whole(fields[0], CDF_COLUMNS[0])?,

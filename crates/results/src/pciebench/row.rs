@@ -1,4 +1,4 @@
-//! The rows of the three kinds of file.
+//! Rows of the three kinds of files.
 
 use super::Run;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use units::Frequency;
 /// Statistics of a latency test, all in the same unit of time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencyStats {
-    /// Time of the whole test over its transactions: latency plus the loop around it (`TAvg`).
+    /// Time of the whole test divided by its transactions: latency plus loop overhead (`TAvg`).
     pub total_average: f64,
     /// Mean of the samples (`Avg`).
     pub average: f64,
@@ -24,7 +24,7 @@ pub struct LatencyStats {
 }
 
 impl LatencyStats {
-    /// Every field multiplied by `nanoseconds per cycle`, computed the way pcie-bench does.
+    /// Converts to nanoseconds, with the same rounding as pcie-bench.
     fn to_ns(self, clock: Frequency) -> Self {
         let ns = |cycles: f64| cycles * 1e9 / clock.hz() as f64;
         Self {
@@ -47,7 +47,7 @@ impl LatencyStats {
 /// One row of a latency file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencyRow {
-    /// What was run.
+    /// The run.
     pub run: Run,
     /// The statistics in cycles of the device's clock.
     pub cycles: LatencyStats,
@@ -60,7 +60,7 @@ pub struct LatencyRow {
 }
 
 impl LatencyRow {
-    /// A row from statistics in cycles of a device clock.
+    /// Creates a row from statistics in cycles of the device's clock.
     pub fn from_cycles(
         run: Run,
         cycles: LatencyStats,
@@ -71,9 +71,8 @@ impl LatencyRow {
         Self { run, cycles, ns: cycles.to_ns(clock), outliers, samples }
     }
 
-    /// A row from every sample, in cycles of the device's clock: the same
-    /// order statistics as pcie-bench computes. `total_cycles` is the length
-    /// of the whole test; `None` if `samples` is empty.
+    /// Creates a row from all samples, in cycles of the device's clock, with pcie-bench's order statistics.
+    /// `total_cycles` is the length of the whole test. `None` if `samples` is empty.
     pub fn from_samples(run: Run, samples: &mut [u64], total_cycles: u64, clock: Frequency) -> Option<Self> {
         let count = samples.len();
         if count == 0 {
@@ -114,24 +113,24 @@ fn percentile(sorted: &[u64], percent: f64) -> f64 {
 /// One row of a bandwidth file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BandwidthRow {
-    /// What was run.
+    /// The run.
     pub run: Run,
     /// Length of the test in cycles of the device's clock.
     pub cycles: u64,
     /// Length of the test in nanoseconds.
     pub ns: f64,
-    /// Payload moved (per direction, for the read-write test).
+    /// Payload transferred (per direction, for the read-write test).
     pub bytes: u64,
     /// Transactions (per direction, for the read-write test).
     pub transactions: u64,
-    /// Goodput in Gbit/s. The files' heading says `GB/s`; the numbers are Gbit/s.
+    /// Goodput in Gbit/s. The file's heading says `GB/s`, but the numbers are Gbit/s.
     pub gbit_per_s: f64,
     /// Transactions per second.
     pub transactions_per_s: f64,
 }
 
 impl BandwidthRow {
-    /// A row from what the device counted.
+    /// Creates a row from the device's counters.
     pub fn from_cycles(run: Run, cycles: u64, clock: Frequency, transactions: u64) -> Self {
         let ns = cycles as f64 * 1e9 / clock.hz() as f64;
         let bytes = run.transfer.get() * transactions;
@@ -147,27 +146,27 @@ impl BandwidthRow {
     }
 }
 
-/// One step of a cumulative distribution.
+/// A step of a cumulative distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CdfPoint {
     /// Latency in cycles of the device's clock.
     pub cycles: u64,
     /// Latency in nanoseconds.
     pub ns: f64,
-    /// Share of the samples at or below this latency, 0 to 1.
+    /// Share of the samples with at most this latency, 0 to 1.
     pub fraction: f64,
 }
 
-/// The distribution of one run. A `*_details_cdf` file holds one per row of
-/// its `*_details` file, in the same order; each begins with a point at zero.
+/// The distribution of one run. A `*_details_cdf` file holds one per row of its `*_details` file, in the same order;
+/// each starts with a point at zero.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cdf {
-    /// The steps, latency ascending.
+    /// The steps, in order of latency.
     pub points: Vec<CdfPoint>,
 }
 
 impl Cdf {
-    /// A distribution from counts per latency in cycles, ascending.
+    /// Creates a distribution from counts per latency in cycles, in ascending order.
     pub fn from_histogram(counts: impl IntoIterator<Item = (u64, u64)>, clock: Frequency) -> Self {
         let counts: Vec<_> = counts.into_iter().collect();
         let total: u64 = counts.iter().map(|c| c.1).sum();
@@ -184,7 +183,7 @@ impl Cdf {
         Self { points }
     }
 
-    /// The least latency in nanoseconds that at least `fraction` of the samples do not exceed.
+    /// The smallest latency in nanoseconds that at least `fraction` of the samples do not exceed.
     pub fn quantile_ns(&self, fraction: f64) -> Option<f64> {
         self.points.iter().skip(1).find(|p| p.fraction >= fraction).map(|p| p.ns)
     }
@@ -200,14 +199,14 @@ pub enum Row {
 }
 
 impl Row {
-    /// What was run.
+    /// The run.
     pub const fn run(&self) -> &Run {
         match self {
             Self::Latency(row) => &row.run,
             Self::Bandwidth(row) => &row.run,
         }
     }
-    /// The row's headline: median in nanoseconds, or goodput in Gbit/s.
+    /// The main value: median in nanoseconds, or goodput in Gbit/s.
     pub const fn headline(&self) -> f64 {
         match self {
             Self::Latency(row) => row.ns.median,

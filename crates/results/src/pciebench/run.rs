@@ -1,11 +1,11 @@
-//! What one row of pcie-bench measures: the test and its parameters.
+//! The test and parameters of a row.
 
 use core::fmt;
 use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
-/// A word of pcie-bench's vocabulary that is none of the allowed ones.
+/// A word that is not in pcie-bench's vocabulary.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not one of {allowed}")]
 pub struct UnknownWord {
@@ -23,9 +23,9 @@ macro_rules! words {
             $($(#[$vdoc])* #[serde(rename = $word)] $variant,)+
         }
         impl $name {
-            /// Every value, in pcie-bench's own order.
+            /// All values, in pcie-bench's order.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-            /// The word that stands in the CSV files.
+            /// The word used in CSV files.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }
             }
@@ -48,16 +48,16 @@ macro_rules! words {
 }
 
 words! {
-    /// The micro-benchmark. Latency tests run one transaction at a time,
-    /// bandwidth tests as many as the device can keep in flight.
+    /// The micro-benchmark. Latency tests have one transaction in flight, bandwidth tests as many as the device
+    /// supports.
     Test {
-        /// Read latency by the device's command interface.
+        /// Read latency of the device's command interface.
         LatCmdRd = "LAT_CMD_RD",
-        /// Latency of a posted write followed by a read of the same place, command interface.
+        /// Latency of a posted write followed by a read of the same address, command interface.
         LatCmdWrRd = "LAT_CMD_WRRD",
-        /// Read latency by the device's DMA engine.
+        /// Read latency of the device's DMA engine.
         LatDmaRd = "LAT_DMA_RD",
-        /// Latency of a posted write followed by a read of the same place, DMA engine.
+        /// Latency of a posted write followed by a read of the same address, DMA engine.
         LatDmaWrRd = "LAT_DMA_WRRD",
         /// Read bandwidth.
         BwDmaRd = "BW_DMA_RD",
@@ -69,9 +69,9 @@ words! {
 }
 
 words! {
-    /// The order in which a window's units are visited.
+    /// The order in which a window is accessed.
     Pattern {
-        /// One after the other.
+        /// In ascending order.
         Sequential = "Seq",
         /// In random order.
         Random = "Rand",
@@ -79,11 +79,11 @@ words! {
 }
 
 words! {
-    /// What was done to the host's caches before the test.
+    /// Preparation of the host's caches before the test.
     Cache {
         /// The host thrashed its last-level cache.
         Cold = "Cold",
-        /// The device read or wrote other memory to push the window out.
+        /// The device accessed other memory to evict the window.
         DeviceThrash = "DThrash",
         /// The device wrote the window first.
         DeviceWarm = "DWarm",
@@ -93,7 +93,7 @@ words! {
 }
 
 impl Test {
-    /// Whether the test measures latency (bandwidth otherwise).
+    /// Whether the test measures latency; otherwise it measures bandwidth.
     pub const fn is_latency(self) -> bool {
         matches!(self, Self::LatCmdRd | Self::LatCmdWrRd | Self::LatDmaRd | Self::LatDmaWrRd)
     }
@@ -116,7 +116,7 @@ pub struct Run {
     pub host_offset: u64,
     /// Offset from a cache line's start in device memory, in bytes.
     pub device_offset: u64,
-    /// The part of the host buffer that is accessed.
+    /// The accessed part of the host buffer.
     pub window: Bytes,
     /// The size of one transaction.
     pub transfer: Bytes,
@@ -124,15 +124,15 @@ pub struct Run {
 
 /// The host buffer of pcie-bench: 16 chunks of 4 MiB.
 const BUFFER_BYTES: u64 = 64 << 20;
-/// What one transfer with its host offset may take at most: the firmware refuses more.
+/// Maximum size of a transfer including its host offset; the firmware rejects more.
 const UNIT_BYTES: u64 = 4096;
 
 impl Run {
-    /// Whether pcie-bench could have run this: its firmware refuses a transfer that with its host offset is longer
-    /// than 4 KiB or than the window, and its buffer has 64 MiB.
+    /// Checks that pcie-bench could have run this: its firmware rejects a transfer that, including its host offset,
+    /// exceeds 4 KiB or the window, and its buffer has 64 MiB.
     ///
     /// # Errors
-    /// What is impossible and what would not be.
+    /// What is impossible, and the limit.
     pub fn check(&self) -> Result<(), String> {
         let (transfer, window, offset) = (self.transfer.get(), self.window.get(), self.host_offset);
         let far = transfer.saturating_add(offset);

@@ -1,17 +1,17 @@
-//! Under what circumstances results were measured, as the directory's name tells.
+//! The setup of a measurement, as encoded in the directory's name.
 
 use core::fmt;
 use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
-/// Whether and how an IOMMU translated the device's addresses.
+/// IOMMU mode of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IommuMode {
     /// No IOMMU.
     #[default]
     Off,
-    /// Superpages where the CPU has them (`intel_iommu=on`).
+    /// Superpages, if the CPU supports them (`intel_iommu=on`).
     Superpages,
     /// 4 KiB pages only (`intel_iommu=on,sp_off`).
     SmallPages,
@@ -20,16 +20,16 @@ pub enum IommuMode {
 /// The sockets of one experiment, as in `s0-s1-s1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Sockets {
-    /// Where the device is attached.
+    /// Socket of the device.
     pub device: u32,
-    /// Where the buffer lies.
+    /// Socket of the buffer's memory.
     pub memory: u32,
-    /// Where the program runs that warms or thrashes the cache.
+    /// Socket of the program that warms or thrashes the cache.
     pub program: u32,
 }
 
 impl Sockets {
-    /// Whether the buffer lies on another socket than the device.
+    /// Whether the buffer is on another socket than the device.
     pub const fn remote_memory(&self) -> bool {
         self.device != self.memory
     }
@@ -41,7 +41,7 @@ impl fmt::Display for Sockets {
     }
 }
 
-/// A text that is not of the form `s0-s1-s1`.
+/// Error: a text that is not of the form `s0-s1-s1`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` does not name the sockets of device, memory and program as in `s0-s1-s1`")]
 pub struct BadSockets(String);
@@ -69,33 +69,33 @@ impl<'de> Deserialize<'de> for Sockets {
     }
 }
 
-/// What a directory's name says.
+/// Setup parsed from a directory's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Setup {
     /// The name itself.
     pub name: String,
     /// The card and its clock (`nfp6000-1.2GHz`).
     pub card: String,
-    /// The CPU's generation (`bdw`, `hsw`, `ib`, `snb`); by its model where the name does not give it.
+    /// The CPU's generation (`bdw`, `hsw`, `ib`, `snb`); derived from its model if the name does not say.
     pub generation: String,
-    /// The CPU's model (`Xeon-E5-2630v4`), spelt like this however the name spells it.
+    /// The CPU's model in normalized spelling (`Xeon-E5-2630v4`).
     pub cpu: String,
-    /// The computer (`dell-t430`).
+    /// The chassis (`dell-t430`).
     pub chassis: String,
-    /// Sockets of device, memory and program; all 0 where the name says nothing.
+    /// Sockets of device, memory and program; all 0 if the name does not say.
     pub sockets: Sockets,
     /// The IOMMU.
     pub iommu: IommuMode,
-    /// What in the name was not understood or contradicts itself.
+    /// Parts of the name that are unknown or contradictory.
     pub doubts: Vec<String>,
 }
 
 impl Setup {
-    /// Reads a directory's name, `CARD_GENERATION-MODEL_BOX[-sX-sY-sZ][-iommu[-nosp]]`: `_` and `-` separate alike
-    /// after the card, case does not matter, and what follows the box may come in any order.
+    /// Parses a directory's name, `CARD_GENERATION-MODEL_BOX[-sX-sY-sZ][-iommu[-nosp]]`. After the card, `_` and `-`
+    /// are equivalent separators, case does not matter, and the parts after the box may be in any order.
     ///
     /// # Errors
-    /// The part that the name lacks.
+    /// The missing part of the name.
     pub fn parse(name: &str) -> Result<Self, &'static str> {
         let (card, rest) = name.split_once('_').ok_or("the card (everything before the first `_`)")?;
         let mut words: Vec<&str> = rest.split(['_', '-', ' ']).filter(|word| !word.is_empty()).collect();
@@ -131,7 +131,7 @@ impl Setup {
     }
 }
 
-/// What a word after the box's name says.
+/// Meaning of a word after the box's name.
 enum Mark {
     Socket(u32),
     Iommu,
@@ -198,14 +198,14 @@ fn is_version(word: &str) -> bool {
     word.strip_prefix(['v', 'V']).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// A word of letters before the CPU's, such as `hsw`; not the maker's.
+/// A word of letters before the CPU's name, such as `hsw`, except the vendor's.
 fn is_generation(word: &str) -> bool {
     let word = word.to_ascii_lowercase();
     !["xeon", "core", "intel", "gold", "silver", "platinum", "bronze"].contains(&word.as_str())
         && word.bytes().all(|b| b.is_ascii_alphabetic())
 }
 
-/// `Xeon-E5-2630v4` from the words of a name.
+/// Builds `Xeon-E5-2630v4` from the words of a name.
 fn spell_cpu(words: &[&str], number: &str, version: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     for word in words {
@@ -222,7 +222,7 @@ fn spell_cpu(words: &[&str], number: &str, version: &str) -> String {
     if parts.first().is_some_and(is_e) {
         parts.insert(0, "Xeon".into());
     }
-    // `2620V3`: the version's letter is a small one.
+    // `2620V3`: the version's letter must be lower case.
     let digits = number.bytes().take_while(u8::is_ascii_digit).count();
     let suffix = &number[digits..];
     let suffix = if is_version(suffix) { suffix.to_ascii_lowercase() } else { suffix.to_owned() };
@@ -230,7 +230,7 @@ fn spell_cpu(words: &[&str], number: &str, version: &str) -> String {
     parts.join("-")
 }
 
-/// The generation of a Xeon E3, E5 or E7 by the version in its name (Intel ARK); `None` for others.
+/// Generation of a Xeon E3, E5 or E7 from the version in its name (Intel ARK); `None` for others.
 fn generation_of(cpu: &str) -> Option<&'static str> {
     let model = ["Xeon-E3-", "Xeon-E5-", "Xeon-E7-"].iter().find_map(|family| cpu.strip_prefix(family))?;
     match model.rsplit_once('v').map(|(_, version)| version) {

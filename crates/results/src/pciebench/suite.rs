@@ -1,16 +1,16 @@
-//! Which experiments the suite consists of and which file each goes to.
+//! The experiments of the suite and their files.
 
 use super::{Cache, Pattern, Run, Test};
 use units::Bytes;
 
-/// A file of the suite and the runs that are its rows, in order.
+/// A file of the suite and the runs of its rows, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedFile {
     /// The file's name.
     pub name: String,
     /// Its rows.
     pub runs: Vec<Run>,
-    /// Whether a file of distributions goes with it (`*_details` and `*_details_cdf`).
+    /// Whether it has a file of distributions (`*_details` and `*_details_cdf`).
     pub distributions: bool,
 }
 
@@ -25,10 +25,10 @@ const SWEEP_SIZES: [u64; 40] = [
     16, 32, 63, 64, 65, 127, 128, 129, 192, 255, 256, 257, 320, 384, 511, 512, 513, 576, 640, 704, 767, 768,
     769, 832, 896, 960, 1023, 1024, 1025, 1279, 1280, 1281, 1535, 1536, 1537, 1791, 1792, 1793, 2047, 2048,
 ];
-/// The states of the cache of a sweep over windows.
+/// Cache states of a sweep over windows.
 const CACHES: [Cache; 4] = [Cache::Cold, Cache::DeviceThrash, Cache::DeviceWarm, Cache::HostWarm];
 
-/// Windows of a sweep, in KiB up to 512 and then the common ones above.
+/// Windows of a sweep, in KiB up to 512, then the common larger ones.
 fn windows(small_kib: &[u64], three_mib: bool) -> Vec<u64> {
     let large = [1024, 1536, 2048, 3072, 4096, 8192, 16384, 32768, 65536];
     let large = large.into_iter().filter(|&w| three_mib || w != 3072);
@@ -44,8 +44,8 @@ fn file(name: impl Into<String>, runs: Vec<Run>) -> PlannedFile {
     PlannedFile { name: name.into(), runs, distributions: false }
 }
 
-/// Beginnings of the files' names in the order in which pcie-bench's program runs them: what a test leaves in caches,
-/// a later one may find.
+/// Prefixes of file names in pcie-bench's order of execution: a test may find in the caches what an earlier one left
+/// there.
 const ORDER: [&str; 18] = [
     "lat_cmd_sizes",
     "lat_cmd_sweep_rd",
@@ -67,18 +67,17 @@ const ORDER: [&str; 18] = [
     "bw_dma_off_wr",
 ];
 
-/// Where in a run of the whole benchmark the file called `name` comes: files are run in ascending order of this.
+/// Sort key of a file name in the order of execution of the whole suite.
 pub fn place_in_suite(name: &str) -> (usize, u64, &str) {
     let stem = name.strip_suffix(".csv").unwrap_or(name);
-    // The longest beginning: `lat_dma_sizes_byte_inc` is not of `lat_dma_sizes`.
+    // Use the longest prefix: `lat_dma_sizes_byte_inc` does not belong to `lat_dma_sizes`.
     let longest =
         ORDER.iter().enumerate().filter(|(_, b)| stem.starts_with(**b)).max_by_key(|(_, b)| b.len());
     let size = stem.rsplit('_').next().and_then(|last| last.parse().ok()).unwrap_or(0);
     (longest.map_or(ORDER.len(), |(place, _)| place), size, name)
 }
 
-/// The suite as the measured directories have it: every file but the
-/// distributions, with its rows.
+/// The suite as in the measured directories: every file except the distributions, with its rows.
 pub fn suite() -> Vec<PlannedFile> {
     use Cache::{Cold, HostWarm};
     use Pattern::{Random, Sequential};
@@ -174,15 +173,15 @@ pub fn suite() -> Vec<PlannedFile> {
     files
 }
 
-/// Rows that a file called `name` with these runs lacks at its end, as if it had been cut off: it begins as pcie-bench
-/// writes it. `None` if it lacks nothing, or is another file.
+/// Number of rows missing at the end of a file called `name` with these runs, if it starts like pcie-bench's. `None`
+/// if nothing is missing, or if it is another file.
 pub fn missing_rows(name: &str, runs: &[Run]) -> Option<usize> {
     let planned = suite().into_iter().find(|file| file.name == name)?.runs;
     let missing = planned.len().checked_sub(runs.len()).filter(|&missing| missing > 0)?;
     planned.starts_with(runs).then_some(missing)
 }
 
-/// For each size first the host's offsets, then the device's.
+/// For each size, first the host's offsets, then the device's.
 fn dma_offsets(test: Test, cache: Cache) -> Vec<Run> {
     let mut runs = Vec::new();
     for size in DMA_OFFSET_SIZES {

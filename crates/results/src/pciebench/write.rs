@@ -1,4 +1,4 @@
-//! Writing the CSV files as pcie-bench writes them.
+//! Writes the CSV files in pcie-bench's format.
 
 use super::number::{python_float, python_number};
 use super::read::{BANDWIDTH_COLUMNS, CDF_COLUMNS, LATENCY_COLUMNS, RUN_COLUMNS};
@@ -34,17 +34,17 @@ pub fn to_csv(contents: &Contents, line_ending: LineEnding) -> String {
     text
 }
 
-/// Writes a file of the given name into `directory`, which is created.
+/// Writes a file into `directory`, creating the directory.
 ///
 /// # Errors
-/// Those of the operating system.
+/// As the operating system.
 pub fn write_file(directory: &Path, file: &ResultFile) -> std::io::Result<()> {
     files::write(&directory.join(&file.name), to_csv(&file.contents, file.line_ending).as_bytes())
 }
 
 fn run(run: &Run) -> String {
     let window = run.window.get();
-    // pcie-bench computes windows from MiB; 1.5 MiB comes out as a float.
+    // pcie-bench computes windows from MiB; 1.5 MiB becomes a float.
     let window =
         if window > 1 << 20 && window % (1 << 20) != 0 { format!("{window}.0") } else { window.to_string() };
     format!(
@@ -60,7 +60,7 @@ fn run(run: &Run) -> String {
 
 fn latency(row: &LatencyRow) -> String {
     let (c, n) = (&row.cycles, &row.ns);
-    // Integers where Python had integers: the total over the samples, and single samples.
+    // Integers where Python has integers: the total per sample count, and single samples.
     let cycles = [
         python_number(c.total_average),
         python_float(c.average),

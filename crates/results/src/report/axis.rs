@@ -1,22 +1,22 @@
-//! Axes: where values are on them, and what stands there.
+//! Axes: positions and labels of values.
 
 use core::ops::Range;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
-/// How a coordinate is spread over its axis.
+/// How values map to positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// Evenly.
+    /// Linear.
     Linear,
-    /// Powers of two evenly; labelled in bytes on the horizontal axis.
+    /// Logarithmic, in powers of two; labelled in bytes on the horizontal axis.
     Log2,
-    /// Powers of ten evenly.
+    /// Logarithmic, in powers of ten.
     Log10,
-    /// Percentiles, the tail drawn out: 90, 99 and 99.9 % evenly.
+    /// Percentiles with a stretched tail: 90, 99 and 99.9 % are equidistant.
     Nines,
 }
 
-/// An axis with chosen places for its labels.
+/// An axis with given positions of labels.
 pub(super) struct Ticked {
     pub range: Range<f64>,
     pub ticks: Vec<f64>,
@@ -40,7 +40,7 @@ impl Ranged for Ticked {
     }
 }
 
-/// Where a value is on a scale.
+/// Position of a value on a scale.
 pub(super) fn place(v: f64, scale: Scale) -> f64 {
     match scale {
         Scale::Linear => v,
@@ -50,14 +50,14 @@ pub(super) fn place(v: f64, scale: Scale) -> f64 {
     }
 }
 
-/// The least and greatest of the values.
+/// Minimum and maximum of the values.
 pub(super) fn range(values: &[f64]) -> Option<(f64, f64)> {
     let low = values.iter().copied().reduce(f64::min)?;
     let high = values.iter().copied().reduce(f64::max)?;
     Some((low, high))
 }
 
-/// Places of labels on a scale that is not linear.
+/// Positions of labels on a nonlinear scale.
 pub(super) fn ticks(low: f64, high: f64, scale: Scale) -> Vec<f64> {
     match scale {
         Scale::Log2 => {
@@ -75,12 +75,12 @@ pub(super) fn ticks(low: f64, high: f64, scale: Scale) -> Vec<f64> {
     }
 }
 
-/// A range that begins and ends at round numbers, and these.
+/// Expands a range to round numbers. Returns it with the labels.
 pub(super) fn even_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
-    // Values of one sign begin at zero unless they all lie far from it.
+    // Values of one sign start at zero unless they are all far from it.
     let span = (high - low).max(high.abs() * 0.02).max(1e-9);
     let (mut low, mut high) = (low, high);
-    // What hardly changes looks so.
+    // A nearly constant curve should look constant.
     if high - low < span {
         let middle = (low + high) / 2.0;
         (low, high) = (middle - span / 2.0, middle + span / 2.0);
@@ -98,7 +98,7 @@ pub(super) fn even_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let power = 10f64.powf(rough.log10().floor());
     let step =
         [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().map(|m| m * power).find(|s| *s >= rough).unwrap_or(rough);
-    // What sticks out by less than a twentieth of a step needs no tick beyond it.
+    // No additional tick for an excess below a twentieth of a step.
     let (first, last) = ((low / step + 0.05).floor() as i64, (high / step - 0.05).ceil() as i64);
     let ticks: Vec<f64> = (first..=last).map(|i| i as f64 * step).collect();
     (low.min(first as f64 * step), high.max(last as f64 * step), ticks)
@@ -107,7 +107,7 @@ pub(super) fn even_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
 pub(super) fn tick_label(v: f64, scale: Scale, bytes: bool) -> String {
     match scale {
         Scale::Linear => {
-            // Seven digits tell nobody anything, and reach into the axis' title.
+            // Seven digits are unreadable and would overlap the axis title.
             let (v, times) = match v.abs() {
                 size if size >= 1e8 => (v / 1e9, "G"),
                 size if size >= 1e5 => (v / 1e6, "M"),

@@ -1,4 +1,4 @@
-//! Charts: simulated curves with measured points.
+//! Charts of simulated curves and measured points.
 
 use super::DataTable;
 use super::axis::{Scale, place, tick_label};
@@ -6,7 +6,7 @@ use super::panel::Panel;
 use super::picture::picture;
 use crate::claims::{Axis, ClaimFile, Evidence, Figure, Sample, short};
 
-/// A curve and the measured points that it should meet.
+/// A curve and the measured points to compare with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
     /// Its label.
@@ -20,29 +20,28 @@ pub struct Curve {
 /// A chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
-    /// A name for anchors and file names, unique on the page.
+    /// An id for anchors and file names, unique on the page.
     pub id: String,
     /// Its title.
     pub title: String,
-    /// What it shows, in two sentences.
+    /// Description in two sentences.
     pub text: String,
     /// The horizontal axis: heading and scale.
     pub x: (String, Scale),
-    /// What stands at 0, 1, 2 and so on of a horizontal axis that has no numbers; empty of one that has.
+    /// Labels of positions 0, 1, 2, … on a categorical horizontal axis; empty for a numeric one.
     pub names: Vec<String>,
     /// The vertical axis: heading and scale.
     pub y: (String, Scale),
-    /// Whether the vertical axis begins at zero.
+    /// Whether the vertical axis starts at zero.
     pub from_zero: bool,
-    /// What its rings are: "measured", say.
+    /// Meaning of its rings, such as "measured".
     pub rings: String,
-    /// Its curves, eight at most in distinguishable colours.
+    /// Its curves; up to eight have distinguishable colours.
     pub curves: Vec<Curve>,
 }
 
 impl Chart {
-    /// The chart of a paper's figure: published values as points, what the
-    /// evidence has as curves.
+    /// The chart of a paper's figure: published values as points, the evidence as curves.
     pub fn of_figure(file: &ClaimFile, figure: &Figure, evidence: &Evidence) -> Self {
         let curves = figure.line.iter().map(|line| Curve {
             label: line.label.clone(),
@@ -84,7 +83,7 @@ impl Chart {
         }
     }
 
-    /// Its data as CSV: curve, kind, x, y, low, high.
+    /// The data as CSV: curve, kind, x, y, low, high.
     pub fn to_csv(&self) -> String {
         let mut text = String::from("curve,kind,x,y,low,high\r\n");
         for curve in &self.curves {
@@ -107,22 +106,22 @@ impl Chart {
         self.samples().any(|s| s.low.is_some())
     }
 
-    /// Whether it says by itself what its only curve is.
+    /// Whether its title already names its only curve.
     pub(super) fn needs_no_legend(&self) -> bool {
         matches!(&self.curves[..], [curve] if curve.label == self.title)
     }
 
-    /// Its drawings, one below the other; none without a single sample.
+    /// Its drawings, from top to bottom; empty without samples.
     pub(super) fn panels(&self) -> Vec<Panel<'_>> {
         Panel::all(self)
     }
 
-    /// The drawing as a file of its own, in the colours of the light theme and of the dark one where that is wanted.
+    /// The drawing as a stand-alone file that supports light and dark themes.
     pub fn to_picture(&self) -> Option<String> {
         picture(std::slice::from_ref(self))
     }
 
-    /// What stands at a place of the horizontal axis.
+    /// Label at a position of the horizontal axis.
     pub(super) fn x_label(&self, at: f64) -> String {
         let name = self.names.get(at.round() as usize);
         name.cloned().unwrap_or_else(|| tick_label(at, self.x.1, true))
@@ -132,7 +131,7 @@ impl Chart {
         self.curves.iter().flat_map(|c| c.simulated.iter().chain(&c.measured))
     }
 
-    /// Its values as a table, a row for each place of the horizontal axis: for readers who do not point at curves.
+    /// Its values as a table with a row per position, for accessibility.
     pub(super) fn values(&self) -> DataTable {
         let mut places: Vec<f64> = self.samples().map(|sample| sample.x).collect();
         places.sort_by(f64::total_cmp);
@@ -174,7 +173,7 @@ impl Chart {
     }
 }
 
-/// A value with seven digits, more than any that was measured has.
+/// A value with seven digits, more than any measured value has.
 fn written(value: Option<f64>) -> String {
     let rounded = value.and_then(|value| format!("{value:.6e}").parse::<f64>().ok());
     rounded.map_or_else(String::new, |value| value.to_string())

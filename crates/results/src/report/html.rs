@@ -1,4 +1,4 @@
-//! The page.
+//! The HTML page.
 
 use super::panel::Panel;
 use super::{Chart, DataTable, Report, Section};
@@ -59,7 +59,7 @@ pub(super) fn page(report: &Report) -> String {
     .into_string()
 }
 
-/// Whether a section comes before the statements: of a page with statements, those with curves; of others, all.
+/// Whether a section precedes the claims: those with curves do; without claims, all do.
 fn is_first(report: &Report, section: &Section) -> bool {
     report.claims.is_empty() || !section.charts.is_empty()
 }
@@ -72,7 +72,7 @@ fn told(report: &Report) -> impl Iterator<Item = &Section> {
     report.sections.iter().filter(|section| !is_first(report, section))
 }
 
-/// What the page was made from.
+/// The provenance of the page.
 fn made_from(provenance: &Provenance) -> Markup {
     html! {
         @if !provenance.command.is_empty() {
@@ -144,7 +144,7 @@ fn role(part: Part) -> Markup {
     html! { span class={ "badge " (class) } title=(why) { (text) } }
 }
 
-/// A value with its unit, in words where it is a yes or a no.
+/// A value with its unit; "yes" or "no" for yes/no.
 fn value(v: Option<f64>, unit: &str) -> String {
     words::value(v, unit).replace('-', "−")
 }
@@ -258,7 +258,7 @@ fn claims_table(claims: &[ClaimResult]) -> Markup {
     }
 }
 
-/// Pairs of claims that say the opposite, each pair once.
+/// Pairs of contradicting claims, each pair once.
 fn contradictions(claims: &[ClaimResult]) -> Vec<(&ClaimResult, &ClaimResult)> {
     let mut pairs = Vec::new();
     for (i, claim) in claims.iter().enumerate() {
@@ -347,7 +347,7 @@ fn figure(chart: &Chart) -> Markup {
     }
 }
 
-/// Rows from which on a table is folded away.
+/// Tables with at least this many rows are collapsed.
 const LONG_TABLE: usize = 16;
 
 fn data_table(table: &DataTable) -> Markup {
@@ -360,7 +360,7 @@ fn data_table(table: &DataTable) -> Markup {
     }
 }
 
-/// A table that is opened by whoever wants it.
+/// A collapsed table.
 fn folded_table(table: &DataTable, more: &str) -> Markup {
     html! {
         details {
@@ -375,7 +375,7 @@ fn open_table(table: &DataTable, title: &str) -> Markup {
         if column >= table.numbers_from && table.numbers_from > 0 { "number" } else { "text" }
     };
     html! {
-        // What is wider than the page is moved by the keys, once it has the focus.
+        // A focused element wider than the page can be scrolled by keyboard.
         div class="scroll" tabindex="0" role="region" aria-label=(if table.title.is_empty() { "Table" } else { &table.title }) {
             table {
                 @if !title.is_empty() { caption { (title) } }
@@ -390,7 +390,8 @@ fn open_table(table: &DataTable, title: &str) -> Markup {
     }
 }
 
-/// A text as part of a `data:` URI in an attribute. Browsers take most signs as they are; only a few have a meaning there or in HTML.
+/// Text for a `data:` URI in an attribute. Only characters special in URIs or HTML are encoded; browsers accept the
+/// rest.
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len() * 5 / 4);
     for byte in text.bytes() {
@@ -414,7 +415,7 @@ mod tests {
         let page = report.to_html();
         assert!(page.contains("Test &lt;1&gt;"));
         for outside in ["http://", "https://", "<script", "<link", "@import", "url("] {
-            // SVG names its namespace, which nothing fetches.
+            // The SVG namespace is never fetched.
             let page = page.replace("http://www.w3.org/2000/svg", "");
             assert!(!page.contains(outside), "{outside}");
         }

@@ -1,5 +1,4 @@
-//! The report: one HTML file that needs nothing else, for somebody who has
-//! not read the paper.
+//! The report: a self-contained HTML file for readers who do not know the paper.
 
 mod axis;
 mod chart;
@@ -21,9 +20,9 @@ use std::collections::BTreeSet;
 pub struct Report {
     /// Its title.
     pub title: String,
-    /// What was simulated and how right it is, in a few sentences.
+    /// Summary: what was simulated, and its accuracy.
     pub lead: Vec<String>,
-    /// Numbers for the top of the page, beside those about the claims.
+    /// Numbers for the top of the page, in addition to those about the claims.
     pub facts: Vec<Fact>,
     /// Its sections, after the misses and the claims.
     pub sections: Vec<Section>,
@@ -31,7 +30,7 @@ pub struct Report {
     pub claims: Vec<ClaimResult>,
     /// Where the published values come from.
     pub colophon: Vec<String>,
-    /// What it was made from, and how to get it again.
+    /// Its provenance.
     pub provenance: Provenance,
 }
 
@@ -40,7 +39,7 @@ pub struct Report {
 pub struct Fact {
     /// The number with its unit.
     pub value: String,
-    /// What it is.
+    /// The label.
     pub label: String,
 }
 
@@ -64,13 +63,13 @@ pub struct DataTable {
     pub title: String,
     /// The headings.
     pub header: Vec<String>,
-    /// The rows; columns from `numbers_from` on are set to the right.
+    /// The rows; columns from `numbers_from` on are right-aligned.
     pub rows: Vec<Vec<String>>,
-    /// The first column of numbers.
+    /// Index of the first column of numbers.
     pub numbers_from: usize,
 }
 
-/// What the paper does not say.
+/// The assumptions where the paper is silent.
 fn assumptions(file: &ClaimFile) -> Section {
     let row =
         |a: &Assumption| vec![a.quantity.clone(), a.source.clone(), a.value.to_string(), a.unit.clone()];
@@ -90,8 +89,8 @@ fn assumptions(file: &ClaimFile) -> Section {
 }
 
 impl Report {
-    /// The standard report on a paper: claims, every figure as a chart. The
-    /// caller adds the sections on what its machine files assume.
+    /// The standard report on a paper: its claims, and a chart per figure. The caller adds sections on the assumptions
+    /// of machine files.
     pub fn of_claims(title: impl Into<String>, file: &ClaimFile, evidence: &Evidence) -> Self {
         let claims = file.judge_claims(evidence);
         let charts = |beyond: bool| {
@@ -137,7 +136,7 @@ impl Report {
         report
     }
 
-    /// How the claims fared, in a sentence or two.
+    /// Summary of the verdicts in one or two sentences.
     fn count(claims: &[ClaimResult]) -> String {
         let of = |part| {
             let [within, outside, _] = tally(claims, part);
@@ -188,7 +187,7 @@ impl Report {
     }
 }
 
-/// What was simulated, in a sentence.
+/// A sentence on what was simulated.
 fn simulated(evidence: &Evidence) -> String {
     let machines: BTreeSet<&str> = evidence.outcomes.keys().map(|e| e.cpu.as_str()).collect();
     let names: Vec<&str> = machines.iter().copied().collect();
@@ -204,7 +203,7 @@ fn simulated(evidence: &Evidence) -> String {
     )
 }
 
-/// How far the points of the figures lie from the published ones.
+/// Median errors of the figures' points.
 fn point_facts(points: &[ClaimResult]) -> Vec<Fact> {
     let mut facts = Vec::new();
     for (unit, name) in [("ns", "latencies"), ("Gbit/s", "bandwidths")] {

@@ -1,13 +1,13 @@
-//! Which curves of a chart lie on each other, so that one would hide the other.
+//! Determines which curves of a chart overlap, so that one would hide the other.
 
-/// A share of the drawing's height within which two lines look like one.
+/// Two lines closer than this share of the drawing's height look like one.
 const NEAR: f64 = 0.012;
 
-/// A share of where both lines are that has to be hidden for one to be broken.
+/// A line is dashed if more than this share of the common range is hidden.
 const PART: f64 = 0.25;
 
-/// For each curve, given as its places in the drawing and the height of that, how it is broken so that those below it show: not at
-/// all (0), or the more the higher.
+/// Dash level of each curve, so that curves below it remain visible: 0 for solid, increasing from bottom to top.
+/// Curves are given by their positions in the drawing, whose height is `height`.
 pub(super) fn breaks(curves: &[Vec<(f64, f64)>], height: f64) -> Vec<usize> {
     let mut breaks: Vec<usize> = Vec::new();
     for (n, curve) in curves.iter().enumerate() {
@@ -20,8 +20,8 @@ pub(super) fn breaks(curves: &[Vec<(f64, f64)>], height: f64) -> Vec<usize> {
     breaks
 }
 
-/// Curves in groups that are one line each: those whose places are the same, and whose heights are near each other at every one.
-/// Each is given by several lists of places, all of which have to be so; without a place in the first it is by itself.
+/// Groups curves that look like one line: same horizontal positions, and similar heights at all of them. A curve has
+/// several lists of positions, all of which must match; a curve whose first list is empty forms its own group.
 pub(super) fn coinciding(lists: &[&[Vec<(f64, f64)>]], height: f64) -> Vec<Vec<usize>> {
     let near = |one: usize, other: usize| {
         lists.iter().all(|curves| {
@@ -41,7 +41,7 @@ pub(super) fn coinciding(lists: &[&[Vec<(f64, f64)>]], height: f64) -> Vec<Vec<u
     groups
 }
 
-/// Whether one curve lies on the other for a good part of where both are: lines that cross hide no more than a point.
+/// Whether one curve hides the other for a substantial part of their common range; crossing lines hide only a point.
 fn hides(one: &[(f64, f64)], other: &[(f64, f64)], near: f64) -> bool {
     let below = |x: f64| height_at(other, x);
     let meets = |&(x, y): &(f64, f64)| below(x).is_some_and(|below| (below - y).abs() <= near);
@@ -51,7 +51,7 @@ fn hides(one: &[(f64, f64)], other: &[(f64, f64)], near: f64) -> bool {
     hidden > 0.0 && hidden >= PART * common().map(|piece| width(&piece)).sum::<f64>()
 }
 
-/// How high a curve is somewhere between its ends.
+/// Interpolated height of a curve between its ends.
 fn height_at(curve: &[(f64, f64)], x: f64) -> Option<f64> {
     let piece =
         curve.windows(2).find(|piece| piece[0].0 < piece[1].0 && (piece[0].0..=piece[1].0).contains(&x))?;
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn only_what_would_hide_something_is_broken() {
         let flat = |y: f64| (0..5).map(|x| (f64::from(x), y)).collect::<Vec<_>>();
-        // Near the others in one piece of a hundred, where they cross.
+        // Near the others only where they cross, a hundredth of the range.
         let crossing: Vec<_> = (0..=400).map(|x| f64::from(x) / 100.0).map(|x| (x, 20.0 * x)).collect();
         let curves = [flat(50.0), flat(50.5), flat(90.0), flat(50.2), crossing];
         assert_eq!(breaks(&curves, 100.0), [0, 1, 0, 2, 0]);

@@ -1,5 +1,5 @@
-//! The drawings of a chart, as SVG that follows the page's theme: lines, those that coincide as one, in as many panels as its axes
-//! are long.
+//! Draws a chart as SVG that follows the page's theme: coinciding curves become one line, and a long axis is split
+//! into several panels.
 
 use core::ops::Range;
 use std::collections::BTreeSet;
@@ -11,56 +11,56 @@ use super::chart::{Chart, Curve};
 use super::overlap::{breaks, coinciding};
 use crate::claims::{Sample, short};
 
-/// A drawing's width; its text is readable down to a phone's.
+/// Width of a drawing; its text is readable on a phone.
 pub(super) const WIDTH: u32 = 560;
-/// The height of one by itself, and of one among several.
+/// Height of a single panel, and of one of several.
 const HEIGHT: (u32, u32) = (360, 270);
-/// Room for the vertical axis with its labels.
+/// Space for the vertical axis and its labels.
 const AXIS: u32 = 84;
 const RIGHT: u32 = 14;
-/// Colours that the page replaces by its theme's.
+/// Marker colours, replaced by the theme's.
 const TEXT: RGBColor = RGBColor(2, 0, 0);
 const GRID: RGBColor = RGBColor(2, 0, 1);
-/// How many colours the theme has for lines.
+/// Number of the theme's line colours.
 const COLOURS: usize = 8;
-/// Curves that are apart by more than this factor have no even axis in common on which both say something.
+/// Curves that differ by more than this factor do not share a linear axis.
 const APART: f64 = 20.0;
-/// Points of a curve that say their values; more lie too close to be pointed at.
+/// Maximum number of points of a curve with tooltips; more would be too close together.
 const MOST_TOLD: usize = 200;
-/// Lines that are read at one place.
+/// Maximum number of lines in a tooltip.
 const MOST_LINES: usize = 8;
-/// Most letters of a name below the axis; the whole one is in the table of values.
+/// Maximum length of a label below the axis; the table of values has the full text.
 const LONGEST_NAME: usize = 24;
 
-/// A drawing: lines that have room together, over a piece of the horizontal axis.
+/// A panel: lines that share a vertical axis, over a section of the horizontal axis.
 pub(super) struct Panel<'a> {
     chart: &'a Chart,
     lines: Vec<Line<'a>>,
-    /// The piece of the axis, in its places.
+    /// Section of the axis, in positions.
     x: Range<f64>,
-    /// Whether the axis begins here: what the lines are is told once.
+    /// Whether this is the first section; only this one has a legend.
     is_first: bool,
-    /// In pixels.
+    /// Height in pixels.
     pub height: u32,
 }
 
-/// Curves that look like one.
+/// Curves that look like one line.
 struct Line<'a> {
     curves: Vec<&'a Curve>,
-    /// How it is broken so that those below it show: 0 is not at all.
+    /// Dash level, so that lines below remain visible; 0 is solid.
     breaks: usize,
 }
 
-/// What the legend says of a line.
+/// A legend entry.
 pub(super) struct Entry {
     pub label: String,
-    /// The number of its colour.
+    /// Index of its colour.
     pub colour: usize,
     pub breaks: usize,
 }
 
 impl Line<'_> {
-    /// Least and greatest value of its curves at each place.
+    /// Minimum and maximum of its curves at each position.
     fn band(&self) -> Vec<(f64, f64, f64)> {
         let of = |n: usize| self.curves.iter().map(move |curve| curve.simulated[n].y);
         let first = self.curves[0].simulated.iter().enumerate();
@@ -71,7 +71,7 @@ impl Line<'_> {
         self.band().iter().map(|(_, low, high)| high - low).fold(0.0, f64::max)
     }
 
-    /// The names of its curves.
+    /// Names of its curves.
     fn names(&self) -> String {
         let labels: Vec<&str> = self.curves.iter().map(|curve| &*curve.label).collect();
         match &labels[..] {
@@ -82,7 +82,7 @@ impl Line<'_> {
 }
 
 impl<'a> Panel<'a> {
-    /// A chart's panels; none without a single sample.
+    /// Panels of a chart; empty without samples.
     pub fn all(chart: &'a Chart) -> Vec<Self> {
         let curves: Vec<&Curve> = chart
             .curves
@@ -109,7 +109,7 @@ impl<'a> Panel<'a> {
         panels
     }
 
-    /// The unit of the vertical axis: what stands in brackets, or all of its heading.
+    /// Unit of the vertical axis: the text in parentheses, or the whole heading.
     fn unit(&self) -> &str {
         let heading = &*self.chart.y.0;
         heading.rsplit_once('(').map_or(heading, |(_, unit)| unit.trim_end_matches(')'))
@@ -129,16 +129,16 @@ impl<'a> Panel<'a> {
         self.lines.iter().enumerate().filter(|_| self.is_first).map(entry).collect()
     }
 
-    /// Its samples on its piece of the axis.
+    /// The samples within its section of the axis.
     fn within<'s>(&'s self, samples: &'s [Sample]) -> impl Iterator<Item = &'s Sample> + Clone {
         samples.iter().filter(|s| self.x.contains(&place(s.x, self.chart.x.1)))
     }
 
-    /// The drawing, whose points say their values where `points_tell`; `None` if there is nothing to draw.
+    /// Draws the panel, with tooltips if `points_tell`; `None` if there is nothing to draw.
     pub fn to_svg(&self, points_tell: bool) -> Option<String> {
         let chart = self.chart;
         let curves = || self.lines.iter().flat_map(|line| &line.curves);
-        // Pieces of an axis have the same heights.
+        // All sections of an axis have the same vertical range.
         let samples = curves().flat_map(|curve| curve.simulated.iter().chain(&curve.measured));
         let bounds = |s: &Sample| [Some(s.y), s.low, s.high].into_iter().flatten().collect::<Vec<_>>();
         let ys: Vec<f64> = samples.flat_map(bounds).map(|v| place(v, chart.y.1)).collect();
@@ -155,7 +155,7 @@ impl<'a> Panel<'a> {
         let x = Ticked { range: self.x.clone(), ticks: x_ticks };
         let y = Ticked { range: y_low..y_high, ticks: y_ticks };
         let drawn = self.draw(&mut svg, &mut told, &mut rings, x, y);
-        // A string takes everything: drawing into one cannot fail.
+        // Drawing into a string cannot fail.
         drawn.ok()?;
         let mut more = rings;
         if points_tell && !told.is_empty() {
@@ -166,8 +166,8 @@ impl<'a> Panel<'a> {
         Some(themed(&svg, &chart.title, self.height))
     }
 
-    /// Draws, and adds to `told` what each point is and to `rings` what was measured: apart, since there are many of them, and one
-    /// by one each would take several times as many letters.
+    /// Draws the lines; collects tooltips in `told` and measured points in `rings`. These are written separately,
+    /// since individual elements would be several times as long.
     fn draw(
         &self,
         svg: &mut String,
@@ -236,10 +236,10 @@ impl<'a> Panel<'a> {
             }
             let middle = || band.iter().map(|&(x, low, high)| edge((x, f64::midpoint(low, high))));
             match line.breaks {
-                // What has no order has nothing in between.
+                // Categories have no order, so no line connects them.
                 _ if !of.names.is_empty() => {}
                 0 => drop(chart.draw_series(LineSeries::new(middle(), colour.stroke_width(2)))?),
-                // The higher it lies, the less it covers.
+                // Higher lines get longer gaps, to cover less.
                 n => {
                     let (dash, gap) = (10 / n as u32, 4 + 6 * n as u32);
                     let style = colour.stroke_width(2);
@@ -247,7 +247,7 @@ impl<'a> Panel<'a> {
                 }
             }
             let measured = line.curves.iter().flat_map(|curve| self.within(&curve.measured));
-            // Those that lie on each other are seen as one.
+            // Coinciding points are drawn once.
             let places: BTreeSet<_> = measured.map(|s| chart.backend_coord(&at(s))).collect();
             let ring = |(x, y)| format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"4\"/>\n");
             let drawn: String = places.into_iter().map(ring).collect();
@@ -270,7 +270,7 @@ impl<'a> Panel<'a> {
         Ok(())
     }
 
-    /// A line's band on this piece of the axis.
+    /// A line's band within this section of the axis.
     fn band(&self, line: &Line<'_>) -> Vec<(f64, f64, f64)> {
         let mut band = line.band();
         band.retain(|(x, ..)| self.x.contains(&place(*x, self.chart.x.1)));
@@ -278,8 +278,8 @@ impl<'a> Panel<'a> {
     }
 }
 
-/// Curves that an even axis can show together. Those that are so far above the others that these would be one line at the bottom
-/// have a panel of their own.
+/// Groups curves that can share a linear axis. Curves far above the others, which would flatten those to a line, get
+/// their own panel.
 fn levels<'a>(chart: &Chart, curves: &[&'a Curve]) -> Vec<Vec<&'a Curve>> {
     let ends = |curve: &Curve| {
         let ys: Vec<f64> = curve.simulated.iter().chain(&curve.measured).map(|sample| sample.y).collect();
@@ -300,14 +300,14 @@ fn levels<'a>(chart: &Chart, curves: &[&'a Curve]) -> Vec<Vec<&'a Curve>> {
         }
         highest = highest.max(high);
     }
-    // In each panel they stand as in the chart.
+    // Within a panel, keep the chart's order.
     for level in &mut levels {
         level.sort_by_key(|curve| curves.iter().position(|other| std::ptr::eq(*other, *curve)));
     }
     levels
 }
 
-/// Where curves are in a drawing, and the height of that.
+/// Positions of curves in a drawing, and the drawing's height.
 fn places(chart: &Chart, curves: &[&Curve], of: fn(&Curve) -> &[Sample]) -> (Vec<Vec<(f64, f64)>>, f64) {
     let at = |s: &Sample| (place(s.x, chart.x.1), place(s.y, chart.y.1));
     let all = curves.iter().map(|curve| of(curve).iter().map(at).collect()).collect();
@@ -316,7 +316,7 @@ fn places(chart: &Chart, curves: &[&Curve], of: fn(&Curve) -> &[Sample]) -> (Vec
     (all, high - if chart.from_zero { low.min(0.0) } else { low })
 }
 
-/// Curves that lie on each other in all that was simulated and measured are one line.
+/// Groups curves that coincide in all simulated and measured points.
 fn lines<'a>(chart: &Chart, curves: &[&'a Curve]) -> Vec<Vec<&'a Curve>> {
     let (simulated, height) = places(chart, curves, |curve| &curve.simulated);
     let (measured, _) = places(chart, curves, |curve| &curve.measured);
@@ -324,7 +324,7 @@ fn lines<'a>(chart: &Chart, curves: &[&'a Curve]) -> Vec<Vec<&'a Curve>> {
     groups.into_iter().map(|group| group.into_iter().map(|n| curves[n]).collect()).collect()
 }
 
-/// Lines, broken where they would hide another.
+/// Assigns dash levels to lines that would hide others.
 fn broken<'a>(chart: &Chart, lines: Vec<Vec<&'a Curve>>) -> Vec<Line<'a>> {
     let first: Vec<&Curve> = lines.iter().map(|curves| curves[0]).collect();
     let (places, height) = places(chart, &first, |curve| &curve.simulated);
@@ -332,9 +332,9 @@ fn broken<'a>(chart: &Chart, lines: Vec<Vec<&'a Curve>>) -> Vec<Line<'a>> {
     lines.into_iter().zip(breaks).map(|(curves, breaks)| Line { curves, breaks }).collect()
 }
 
-/// The horizontal axis in pieces: numbers stand on one, names on as many as have room for them.
+/// Splits the horizontal axis into sections: one for a numeric axis, as many as needed for the labels of categories.
 fn pieces(chart: &Chart, (low, high): (f64, f64)) -> Vec<Range<f64>> {
-    /// Pixels of a letter, and between two names.
+    /// Width of a letter, and gap between labels, in pixels.
     const LETTER: usize = 9;
     const GAP: usize = 14;
     if chart.names.is_empty() {
@@ -344,7 +344,7 @@ fn pieces(chart: &Chart, (low, high): (f64, f64)) -> Vec<Range<f64>> {
     let longest = chart.names.iter().map(|name| shortened(name).chars().count()).max().unwrap_or(1);
     let room = (WIDTH - AXIS - RIGHT) as usize / (longest * LETTER + GAP);
     let (names, count) = (chart.names.len(), chart.names.len().div_ceil(room.max(1)));
-    // All have as many, but for the last.
+    // Equal sections, except for the last.
     let each = names.div_ceil(count);
     let piece = |n: usize| {
         let first = (n * each) as f64 - 0.5;
@@ -353,7 +353,7 @@ fn pieces(chart: &Chart, (low, high): (f64, f64)) -> Vec<Range<f64>> {
     (0..count).map(piece).collect()
 }
 
-/// A name that has room below the axis.
+/// Shortens a label to fit below the axis.
 fn shortened(name: &str) -> String {
     match name.chars().count() {
         letters if letters <= LONGEST_NAME => name.to_owned(),
@@ -361,16 +361,16 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// A point that says what it is to whoever points at it.
+/// A point with a tooltip.
 struct Told {
     at: (i32, i32),
     text: String,
     lines: usize,
 }
 
-/// Adds what stands at a place. What lies too close to another point to be pointed at apart is told with it.
+/// Adds a tooltip at a position, or appends it to one that is too close to be distinguished.
 fn tell(told: &mut Vec<Told>, at: (i32, i32), text: String) {
-    /// Pixels.
+    /// Distance in pixels.
     const CLOSE: i32 = 3;
     let is_close = |other: &&mut Told| {
         (other.at.0 - at.0).abs() <= CLOSE && (other.at.1 - at.1).abs() <= CLOSE && other.lines < MOST_LINES
@@ -394,13 +394,12 @@ impl Told {
     }
 }
 
-/// A text as SVG has it.
+/// Escapes text for SVG.
 pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;")
 }
 
-/// Puts the theme's variables in place of the marker colours, and a title and
-/// a flexible size on the drawing.
+/// Replaces the marker colours by theme variables, and adds a title and a flexible size.
 fn themed(svg: &str, title: &str, height: u32) -> String {
     let mut themed = svg.to_owned();
     for i in 0..COLOURS {
@@ -409,7 +408,7 @@ fn themed(svg: &str, title: &str, height: u32) -> String {
     for (marker, variable) in [("#020000", "--muted"), ("#020001", "--grid")] {
         themed = themed.replace(marker, &format!("var({variable})"));
     }
-    // What all texts have stands once, and what SVG takes for granted not at all: a page has tens of drawings.
+    // Common text attributes are hoisted and SVG defaults removed, since a page has tens of drawings.
     let from = themed.find(" font-family").unwrap_or(themed.len());
     let font = themed[from..].split_once(" opacity").map(|(font, _)| font.to_owned()).unwrap_or_default();
     for needless in [&font, " opacity=\"1\"", " stroke-width=\"1\""].into_iter().filter(|n| !n.is_empty()) {
@@ -420,7 +419,7 @@ fn themed(svg: &str, title: &str, height: u32) -> String {
     themed.replacen(&fixed, &format!("<svg role=\"img\" aria-label=\"{}\"{font}", escaped(title)), 1)
 }
 
-/// Draws the lines of grid and axes as one path: they are many, and all look the same.
+/// Merges the lines of grid and axes into one path, since they all look the same.
 fn with_grid_as_one(svg: &str) -> String {
     let piece = |line: &str| {
         let parts: Vec<&str> = line.split('"').collect();
@@ -441,7 +440,7 @@ fn with_grid_as_one(svg: &str) -> String {
             None => rest.extend([line, "\n"]),
         }
     }
-    // Below all else: behind the drawing's first line, its own tag.
+    // Behind everything else: right after the opening tag.
     let path = format!("\n<path fill=\"none\" stroke=\"var(--grid)\" d=\"{grid}\"/>\n");
     rest.replacen('\n', &path, 1)
 }

@@ -1,19 +1,19 @@
-//! Charts as a picture: a file of its own, in the colours of the light theme, and of the dark one where that is wanted.
+//! Charts as a stand-alone picture that supports light and dark themes.
 
 use super::chart::Chart;
 use super::panel::{Entry, WIDTH, escaped};
 use crate::table::wrapped;
 
-/// The page's style, whose beginning has the theme's colours.
+/// The page's style sheet, which starts with the theme's colours.
 const STYLE: &str = include_str!("style.css");
-/// A line of text, in pixels.
+/// Height of a line of text, in pixels.
 const LINE: u32 = 20;
-/// Letters that have room on one.
+/// Maximum letters per line.
 const LETTERS: usize = 62;
-/// Above a title, and left of text.
+/// Space above a title and left of text, in pixels.
 const MARGIN: u32 = 14;
 
-/// Charts below each other, each with title and legend; `None` if there is nothing to draw.
+/// Charts from top to bottom, each with title and legend; `None` if there is nothing to draw.
 pub fn picture(charts: &[Chart]) -> Option<String> {
     let (mut y, mut parts) = (0, String::new());
     for chart in charts {

@@ -2,12 +2,13 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod` | a drive of the host that guests share, and its I/O threads |
-//! | `vdisk` | a virtual disk: requests out of its ring, answers into it |
+//! | `mod` | a drive shared by guests, and its I/O threads |
+//! | `vdisk` | a virtual disk: requests and completions of its ring |
 //!
-//! Each virtual disk is a part of the drive. A thread takes requests out of the guests' rings and gives them to the host's block
-//! layer with the guest's memory as it is: the drive reads and writes that itself, nothing is copied (QEMU: an I/O thread with
-//! direct I/O). It submits them on its own core, so that the drive's queue and its interrupt are those of the core on which it runs.
+//! Each virtual disk is a part of the drive. An I/O thread takes requests from the guests' rings and passes them to
+//! the host's block layer together with the guest's memory, which the drive accesses directly without a copy (QEMU:
+//! an I/O thread with direct I/O). Requests are submitted on the thread's core, so they use that core's queue and
+//! interrupt.
 
 mod vdisk;
 
@@ -29,39 +30,40 @@ use crate::vm::Vm;
 use vdisk::GuestDisk;
 pub use vdisk::{ServedDisk, Vdisk, VdiskCounters};
 
-/// Requests that a context takes of one guest before it looks at others (assumed: as many as vhost-net takes packets in a poll).
+/// Requests taken from one guest before other guests get their turn (assumed: as many as packets in a poll of
+/// vhost-net).
 const BUDGET: usize = 64;
 
 /// An I/O thread.
-struct Context {
+struct IoThread {
     task: Cell<Option<TaskId>>,
-    /// The node that it is for: that of the queues of its cores.
+    /// The node that its cores' queues belong to.
     node: Node,
-    /// Virtual disks whose guests have requests.
+    /// Virtual disks with pending requests.
     kicked: RefCell<VecDeque<Rc<Vdisk>>>,
-    /// Requests that have ended.
+    /// Completed requests.
     ended: Rc<IoCompletions>,
 }
 
-/// A drive of the host that guests share.
+/// A drive of the host shared by guests.
 pub struct Storage {
     me: Weak<Self>,
     kernel: Weak<Kernel>,
     device: Rc<BlockDevice>,
     file: Rc<dyn BlockFile>,
-    contexts: Vec<Context>,
+    contexts: Vec<IoThread>,
     costs: VhostCosts,
     disks: RefCell<Vec<Rc<Vdisk>>>,
 }
 
 impl Storage {
-    /// Takes a block device of the host for virtual machines, with a context for each node, that of the device's first. Contexts may
-    /// run anywhere at first.
+    /// Takes a block device of the host for virtual machines, with an I/O thread for each node, the device's node
+    /// first. Threads may run on any core at first.
     pub fn new(kernel: &Rc<Kernel>, device: Rc<BlockDevice>, costs: VhostCosts) -> Rc<Self> {
         let near = node_of(kernel, &device);
         let mut nodes: Vec<Node> = (0..kernel.face().nodes()).map(Node).collect();
         nodes.sort_by_key(|&node| Some(node) != near);
-        let context = |node| Context {
+        let context = |node| IoThread {
             task: Cell::new(None),
             node,
             kicked: RefCell::default(),
@@ -91,7 +93,8 @@ impl Storage {
         storage
     }
 
-    /// Gives a guest a virtual disk, `part` of the drive in bytes, served by the first context: the way to it for its driver. It stops with its guest.
+    /// Adds a virtual disk to a guest: `part` (bytes) of the drive, served by the first thread. Returns its interface
+    /// for the guest's driver. The disk is stopped together with the guest.
     pub fn add(&self, vm: &Vm, part: Range<u64>) -> (Rc<Vdisk>, Rc<dyn VirtualDisk>) {
         let mut disks = self.disks.borrow_mut();
         let vdisk = Vdisk::new(Rc::clone(vm.machine()), disks.len() as u64, part);
@@ -113,7 +116,7 @@ impl Storage {
         (vdisk, Rc::new(way))
     }
 
-    /// A guest says that it has requests.
+    /// A guest reports new requests.
     fn kick(&self, vdisk: &Rc<Vdisk>, cpu: &Cpu) {
         cpu.work(self.costs.kick);
         self.list(vdisk, cpu);
@@ -128,8 +131,8 @@ impl Storage {
         }
     }
 
-    /// What a context does, for ever.
-    async fn run(&self, context: &Context, cpu: Cpu) {
+    /// Main loop of an I/O thread.
+    async fn run(&self, context: &IoThread, cpu: Cpu) {
         let _part = cpu.book(Part::Virt);
         loop {
             let has_work = || !context.ended.is_empty() || !context.kicked.borrow().is_empty();
@@ -158,7 +161,7 @@ impl Storage {
     }
 
     /// Takes some requests of a virtual disk.
-    async fn serve(&self, context: &Context, vdisk: &Rc<Vdisk>, cpu: &Cpu) {
+    async fn serve(&self, context: &IoThread, vdisk: &Rc<Vdisk>, cpu: &Cpu) {
         vdisk.listed.set(false);
         if vdisk.is_held() {
             return;
@@ -196,7 +199,7 @@ impl Storage {
     }
 }
 
-/// The node of a block device; none if it is of no function, or has gone.
+/// The node of a block device; `None` if it has no function or is gone.
 fn node_of(kernel: &Kernel, device: &BlockDevice) -> Option<Node> {
     let at = device.function()?;
     let found = kernel.pci().into_iter().find(|found| (found.segment, found.bdf) == (at.segment, at.bdf));

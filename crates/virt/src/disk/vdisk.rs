@@ -1,4 +1,4 @@
-//! A virtual disk: requests out of its ring, answers into it.
+//! A virtual disk: requests and completions of its ring.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,54 +22,54 @@ use crate::placement::Client;
 use crate::ring::DeviceRing;
 use crate::vm::Machine;
 
-/// A request that the drive has.
+/// A request in flight on the drive.
 struct UnderWay {
-    /// Where its answer goes.
+    /// Address of the status byte in guest memory.
     answer: PhysAddr,
-    /// Bytes that the guest is told were written.
+    /// Bytes to report as written to guest memory.
     written: u32,
-    /// What the drive reaches of the guest's memory.
+    /// Guest memory that the drive accesses.
     reached: Vec<PhysAddr>,
 }
 
-/// What has passed a virtual disk.
+/// Counters of a virtual disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VdiskCounters {
-    /// Requests that were taken.
+    /// Requests taken.
     pub requests: u64,
-    /// Those that were refused: not known, or beyond the disk.
+    /// Requests refused: unknown, or beyond the end of the disk.
     pub refused: u64,
-    /// What of the ring made no sense.
+    /// Malformed ring entries.
     pub malformed: u64,
 }
 
-/// A virtual disk, as the hypervisor has it.
+/// The hypervisor's side of a virtual disk.
 pub struct Vdisk {
     machine: Rc<Machine>,
     number: u64,
-    /// Its bytes on the drive.
+    /// Its byte range on the drive.
     part: Range<u64>,
     ring: RefCell<Option<Rc<DeviceRing>>>,
-    /// By which core and vector the guest is interrupted.
+    /// Core and vector of the guest's interrupt.
     vector: Cell<Option<(usize, u8)>>,
-    /// The context that serves it.
+    /// The I/O thread that serves it.
     pub(super) context: Cell<usize>,
-    /// It waits to be served by that one.
+    /// Whether it is queued for that thread.
     pub(super) listed: Cell<bool>,
-    /// Something was given to the guest that it has not been told of.
+    /// Whether there are completions that the guest was not notified of.
     untold: Cell<bool>,
-    /// Requests that the drive has, by the chain's number.
+    /// Requests in flight on the drive, by chain number.
     under_way: RefCell<BTreeMap<u16, UnderWay>>,
-    /// No request is taken: its memory moves.
+    /// Whether requests are held back because the memory is being moved.
     held: Cell<bool>,
-    /// Who waits for the drive to have none.
+    /// Woken when no request is in flight.
     idle: WaitQueue,
     requests: Cell<u64>,
     refused: Cell<u64>,
     malformed: Rc<Cell<u64>>,
 }
 
-/// The number of the virtual disk of a request.
+/// Number of the virtual disk in a request's token.
 pub(super) fn number_of(token: u64) -> usize {
     (token >> 16) as usize
 }
@@ -94,7 +94,7 @@ impl Vdisk {
         })
     }
 
-    /// What has passed it.
+    /// Counters.
     pub fn counters(&self) -> VdiskCounters {
         VdiskCounters {
             requests: self.requests.get(),
@@ -119,7 +119,7 @@ impl Vdisk {
         self.held.set(false);
     }
 
-    /// Takes the guest's next request; `Some(None)` if it was answered at once, as it made no sense.
+    /// Takes the guest's next request; `Some(None)` if it was malformed and has been answered.
     pub(super) fn next(&self, cpu: &Cpu) -> Option<Option<IoRequest>> {
         let ring = self.ring()?;
         let memory = &self.machine.memory;
@@ -133,7 +133,7 @@ impl Vdisk {
             return Some(self.give_back(cpu, &ring, first, 0));
         };
         if self.under_way.borrow().contains_key(&first) {
-            // It is given back when the drive has done what it was offered for before.
+            // The chain is in flight already, and goes back to the guest when that request completes.
             self.count_malformed();
             return Some(None);
         }
@@ -175,14 +175,14 @@ impl Vdisk {
         Some(Some(IoRequest { op, offset, length: length.into(), memory: pieces, token }))
     }
 
-    /// Gives back what the drive is not asked for.
+    /// Returns a chain that needs no request to the drive.
     fn give_back(&self, cpu: &Cpu, ring: &DeviceRing, first: u16, written: u32) -> Option<IoRequest> {
         ring.give(&self.machine.memory, cpu, first, written);
         self.untold.set(true);
         None
     }
 
-    /// A request has ended.
+    /// Completes a request.
     pub(super) fn answer(&self, cpu: &Cpu, done: IoDone) {
         let first = done.token as u16;
         let Some(own) = self.under_way.borrow_mut().remove(&first) else { return };
@@ -203,14 +203,14 @@ impl Vdisk {
         self.ring().is_some_and(|ring| ring.has_more(&self.machine.memory, cpu))
     }
 
-    /// Whether the guest is to tell of its requests.
+    /// Turns notifications by the guest on or off.
     pub(super) fn set_notify(&self, cpu: &Cpu, on: bool) {
         if let Some(ring) = self.ring() {
             ring.set_notify(&self.machine.memory, cpu, on);
         }
     }
 
-    /// Tells the guest of what was answered, and interrupts it if it wants that.
+    /// Publishes completions, and interrupts the guest if it asked for that.
     pub(super) fn tell(&self, cpu: &Cpu, costs: &VhostCosts) {
         let Some(ring) = self.ring().filter(|_| self.untold.replace(false)) else { return };
         let wants = ring.publish(&self.machine.memory, cpu);
@@ -220,20 +220,20 @@ impl Vdisk {
         }
     }
 
-    /// Takes no request any more, and waits until the drive has none: until then it reaches the guest's memory.
+    /// Stops taking requests, and waits until the drive has none in flight and so does not access the guest's memory.
     async fn hold(&self) {
         self.held.set(true);
         self.idle.wait_for(|| self.under_way.borrow().is_empty().then_some(())).await;
     }
 
-    /// Its guest has gone.
+    /// The guest is gone.
     pub(super) async fn stop(&self) {
         self.ring.borrow_mut().take();
         self.hold().await;
     }
 }
 
-/// A virtual disk and who serves it.
+/// A virtual disk and its drive.
 pub struct ServedDisk {
     /// The drive.
     pub storage: Rc<Storage>,
@@ -250,7 +250,7 @@ impl Client for ServedDisk {
         self.vdisk.requests.get()
     }
 
-    /// Requests that the drive has end where they were begun.
+    /// Requests in flight complete on the old thread.
     fn serve_by(&self, _: &Cpu, thread: usize) -> Result<(), Error> {
         if thread >= self.storage.contexts.len() {
             return Err(Error::Invalid);
@@ -268,7 +268,7 @@ impl Client for ServedDisk {
     }
 }
 
-/// The way of a guest to its virtual disk.
+/// A guest's interface to its virtual disk.
 pub(super) struct GuestDisk {
     pub vdisk: Rc<Vdisk>,
     pub storage: Weak<Storage>,

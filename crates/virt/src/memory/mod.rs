@@ -1,8 +1,8 @@
 //! Guest-physical memory.
 //!
-//! A guest's memory is made of pages of 2 MiB of its host's, each where the host had room. The tables that say so are real ones in
-//! the host's memory, in the format of VT-d's second level, which is that of EPT but for bits that nobody looks at here. A core of
-//! the guest goes where its TLB and these tables lead.
+//! Guest memory consists of 2 MiB pages of the host, wherever the host had room. Real tables in host memory map them,
+//! in the format of VT-d's second level, which equals EPT in all bits used here. Accesses of a vCPU follow its TLB
+//! and these tables.
 
 mod tlb;
 
@@ -19,43 +19,43 @@ use units::{Bytes, HostPhysical, Iova, Time};
 
 use tlb::Tlb;
 
-/// Memory below 4 GiB that a guest may have; the rest begins at 4 GiB, so that there is room for BARs.
+/// Guest memory below 4 GiB; the rest starts at 4 GiB to leave room for BARs.
 const LOW: u64 = 2 << 30;
 const HIGH: u64 = 4 << 30;
-/// Bytes of a page of the tables.
+/// Bytes of a page.
 pub const LARGE: u64 = 2 << 20;
-/// The same as a power of two of small pages.
+/// Allocation order of such a page.
 const ORDER: u8 = 9;
-/// An entry's address of what is below it.
+/// Address bits of a table entry.
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
 
-/// Memory of one of a guest's nodes.
+/// Memory of a guest's node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuestNode {
-    /// How much, a multiple of 2 MiB.
+    /// Size, a multiple of 2 MiB.
     pub memory: Bytes,
-    /// The host's node that it is from at first.
+    /// Host node that it comes from at first.
     pub host: Node,
 }
 
-/// A piece of guest memory that is one piece of the host's.
+/// A contiguous range of guest and host memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Block {
-    /// Where the guest sees it.
+    /// Guest-physical address.
     pub guest: PhysAddr,
-    /// Where it is.
+    /// Host-physical address.
     pub host: PhysAddr,
     /// Bytes.
     pub length: u64,
 }
 
-/// A page of guest memory.
+/// A 2 MiB page of guest memory.
 struct Page {
     host: Pages,
-    /// How many hold it where it is: for devices of the guest, for requests of the host's devices that reach it.
+    /// Pins, by devices of the guest and by requests of host devices.
     pins: u32,
     requests: u32,
-    /// Until when it is being moved: nobody reaches it before.
+    /// Accesses wait until then, while the page is being moved.
     away_until: Time,
 }
 
@@ -63,22 +63,22 @@ struct Page {
 pub struct GuestMemory {
     host: Weak<Kernel>,
     ground: Rc<dyn Ground>,
-    /// The nodes' bytes, in the order of their addresses.
+    /// Bytes of each node, in order of addresses.
     nodes: Vec<u64>,
-    /// By guest-physical address, that between low and high memory left out.
+    /// Pages by guest-physical address, without the gap between low and high memory.
     pages: RefCell<Vec<Page>>,
     table: PageTable,
     frames: RefCell<Vec<Pages>>,
-    /// By core of the guest.
+    /// TLB of each vCPU.
     tlbs: Vec<Tlb>,
-    /// How many bytes may be held where they are (Linux: `RLIMIT_MEMLOCK`).
+    /// Limit of pinned bytes (Linux: `RLIMIT_MEMLOCK`).
     pin_limit: u64,
     pinned: Cell<u64>,
     moved: Cell<u64>,
     violations: Cell<u64>,
 }
 
-/// Frames that were taken before.
+/// Frames allocated in advance.
 struct Taken(Vec<HostPhysical>);
 
 impl FrameAllocator for Taken {
@@ -87,7 +87,7 @@ impl FrameAllocator for Taken {
     }
 }
 
-/// The number of a guest's page, if it may have one there.
+/// Index of the page at a guest address, if memory can be there.
 const fn number_of(at: PhysAddr) -> Option<usize> {
     match at.0 {
         at if at < LOW => Some((at / LARGE) as usize),
@@ -96,18 +96,18 @@ const fn number_of(at: PhysAddr) -> Option<usize> {
     }
 }
 
-/// Where the guest sees a page.
+/// Guest address of a page.
 const fn address_of(number: usize) -> PhysAddr {
     let at = number as u64 * LARGE;
     PhysAddr(if at < LOW { at } else { at - LOW + HIGH })
 }
 
 impl GuestMemory {
-    /// Takes memory of a host for a guest with so many `cores`, and builds the tables. No more than `pin_limit` of it can be held
-    /// where it is.
+    /// Allocates host memory for a guest with so many `cores`, and builds the tables. At most `pin_limit` bytes can
+    /// be pinned.
     ///
     /// # Errors
-    /// [`Error::NoMemory`]; [`Error::Invalid`] if a node's memory is no multiple of 2 MiB, or there is none.
+    /// [`Error::NoMemory`]; [`Error::Invalid`] if a node's memory is not a multiple of 2 MiB, or there is none.
     pub fn new(
         host: &Rc<Kernel>,
         cpu: &Cpu,
@@ -128,7 +128,7 @@ impl GuestMemory {
             .iter()
             .flat_map(|node| std::iter::repeat_n((ORDER, node.host), (node.memory.get() / LARGE) as usize));
         let pages: Vec<_> = pages.collect();
-        // A table for each GiB that is touched, and two above them.
+        // A table for each GiB, and two levels above.
         let tables = pages.len().div_ceil(512) + 6;
         let frames = std::iter::repeat_n((0, nodes[0].host), tables);
         let all = pages.iter().copied().chain(frames);
@@ -165,7 +165,7 @@ impl GuestMemory {
         })
     }
 
-    /// The guest's nodes: ranges of addresses, each with its first address and its bytes.
+    /// Address ranges of each node: start and bytes.
     pub fn ranges(&self) -> Vec<Vec<(PhysAddr, u64)>> {
         let mut begin = 0;
         let range = |&bytes: &u64| {
@@ -181,7 +181,7 @@ impl GuestMemory {
         self.nodes.iter().map(range).collect()
     }
 
-    /// All of a guest's memory, on whatever nodes.
+    /// Size of the memory on all nodes.
     pub fn size(&self) -> Bytes {
         Bytes::new(self.nodes.iter().sum())
     }
@@ -191,7 +191,7 @@ impl GuestMemory {
         Ref::filter_map(self.pages.borrow(), |pages| pages.get(number)).ok()
     }
 
-    /// Where an address is now, and how many bytes from there on are one piece; `None` where there is no memory.
+    /// Host address of a guest address, and the contiguous bytes from there; `None` if it is not memory.
     pub fn place(&self, at: PhysAddr) -> Option<(PhysAddr, u64)> {
         let offset = at.offset_in(LARGE);
         self.page(at).map(|page| (page.host.start + offset, LARGE - offset))
@@ -207,14 +207,14 @@ impl GuestMemory {
         true
     }
 
-    /// The host's node that an address is on.
+    /// Host node of a guest address.
     pub fn node_of(&self, at: PhysAddr) -> Option<Node> {
         let (place, _) = self.place(at)?;
         self.host.upgrade()?.face().node_of_address(place)
     }
 
-    /// When a core of the guest that is at `now`, on the host's core `own`, knows where an address is, where that is, and how many
-    /// bytes from there on are one piece; no place where the tables have none.
+    /// Translates an address for a vCPU at time `now` on the host's core `own`. Returns when the translation is
+    /// known, the host address and the contiguous bytes from there; no address if it is not mapped.
     pub fn translate(
         &self,
         core: usize,
@@ -229,7 +229,7 @@ impl GuestMemory {
         }
         let (mut now, frame) = self.walk(own, now, at);
         let Some(frame) = frame else { return (now, None) };
-        // The guest was left when it met the page on its way, and waits until it has arrived.
+        // The page is being moved: the vCPU exits, and waits until the move is complete.
         let away_until = self.page(at).map_or(Time::ZERO, |page| page.away_until);
         if away_until > now {
             self.violations.set(self.violations.get() + 1);
@@ -239,7 +239,7 @@ impl GuestMemory {
         (now, Some((frame + offset, LARGE - offset)))
     }
 
-    /// Reads the entries on the way to an address, as a core does whose TLB lacks it: when it has them, and the frame.
+    /// Walks the tables after a TLB miss. Returns when the entries have been read, and the frame.
     fn walk(&self, core: CpuId, mut now: Time, at: PhysAddr) -> (Time, Option<PhysAddr>) {
         let mut table = PhysAddr(self.table.root().get());
         for level in (2..=self.table.levels()).rev() {
@@ -255,11 +255,11 @@ impl GuestMemory {
         (now, Some(table))
     }
 
-    /// Holds a range where it is, for who lets devices reach it, and says where that is.
+    /// Pins a range for access by devices. Returns its host addresses.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if some of it is no memory, or it is no whole pages of 2 MiB; [`Error::NoMemory`] if that is more than
-    /// may be held.
+    /// [`Error::Invalid`] if the range is not all memory or not aligned to 2 MiB; [`Error::NoMemory`] if the pin
+    /// limit is exceeded.
     pub fn pin(&self, at: PhysAddr, length: u64) -> Result<Vec<Block>, Error> {
         let numbers = self.whole_pages(at, length)?;
         let mut pages = self.pages.borrow_mut();
@@ -275,7 +275,7 @@ impl GuestMemory {
         Ok(blocks.collect())
     }
 
-    /// Lets a range go that [`pin`](Self::pin) holds.
+    /// Unpins a range from [`pin`](Self::pin).
     pub fn unpin(&self, at: PhysAddr, length: u64) {
         let Ok(numbers) = self.whole_pages(at, length) else { return };
         let mut pages = self.pages.borrow_mut();
@@ -287,13 +287,13 @@ impl GuestMemory {
         }
     }
 
-    /// Holds the page of each address where it is while a device of the host reaches it. No limit counts that, which lasts for one
-    /// request (Linux: pages of direct I/O).
+    /// Pins the page of each address for a request of a host device. Not limited, since it only lasts for one request
+    /// (Linux: pages of direct I/O).
     pub(crate) fn hold(&self, at: impl Iterator<Item = PhysAddr>) {
         self.count_requests(at, |page| page.requests += 1);
     }
 
-    /// Lets pages go that [`hold`](Self::hold) holds.
+    /// Unpins pages from [`hold`](Self::hold).
     pub(crate) fn let_go(&self, at: impl Iterator<Item = PhysAddr>) {
         self.count_requests(at, |page| page.requests -= 1);
     }
@@ -314,15 +314,16 @@ impl GuestMemory {
         numbers.filter(|numbers| numbers.iter().all(|&n| n < pages)).ok_or(Error::Invalid)
     }
 
-    /// Bytes that are held where they are.
+    /// Pinned bytes.
     pub fn pinned(&self) -> Bytes {
         Bytes::new(self.pinned.get())
     }
 
-    /// Moves the page of 2 MiB at an address to another of the host's nodes. Who reaches for it meanwhile waits.
+    /// Moves the 2 MiB page at an address to another host node. Accesses wait meanwhile.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is none, [`Error::Busy`] if a device reaches it, [`Error::NoMemory`] if the node has no room.
+    /// [`Error::Invalid`] if there is no such page, [`Error::Busy`] if it is pinned, [`Error::NoMemory`] if the node
+    /// has no room.
     pub fn move_page(&self, cpu: &Cpu, at: PhysAddr, to: Node) -> Result<(), Error> {
         let number = number_of(at).ok_or(Error::Invalid)?;
         let host = self.host.upgrade().ok_or(Error::NoDevice)?;
@@ -350,22 +351,22 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Pages of 2 MiB that were moved.
+    /// Number of pages moved.
     pub fn moved(&self) -> u64 {
         self.moved.get()
     }
 
-    /// Misses of the cores' TLBs.
+    /// TLB misses of all vCPUs.
     pub fn tlb_misses(&self) -> u64 {
         self.tlbs.iter().map(Tlb::misses).sum()
     }
 
-    /// How often a core met a page that was being moved.
+    /// Accesses to pages that were being moved.
     pub fn violations(&self) -> u64 {
         self.violations.get()
     }
 
-    /// Gives all of it back. Nobody reaches it any more.
+    /// Frees all memory. Nothing may access it any more.
     pub fn close(&self, cpu: &Cpu) {
         let Some(host) = self.host.upgrade() else { return };
         let face = host.face();
@@ -376,7 +377,7 @@ impl GuestMemory {
     }
 }
 
-/// Lets the tables lead from a guest's page to one of the host's.
+/// Maps a guest page to a host page.
 fn enter(
     ground: &dyn Ground,
     table: &PageTable,

@@ -1,13 +1,13 @@
-//! What a core of a guest remembers of the host's tables.
+//! TLB of a vCPU.
 
 use std::cell::{Cell, RefCell};
 
 use platform::memory::PhysAddr;
 
-/// Entries of a core's second-level TLB (Intel optimisation manual: 1,024 on Haswell, 1,536 on Broadwell and Skylake).
+/// Entries of a second-level TLB (Intel optimisation manual: 1,024 on Haswell, 1,536 on Broadwell and Skylake).
 const ENTRIES: usize = 1024;
 
-/// Pages of 2 MiB, each in one place, and where they are.
+/// A direct-mapped TLB for 2 MiB pages.
 pub struct Tlb {
     pages: RefCell<Box<[(u64, PhysAddr)]>>,
     misses: Cell<u64>,
@@ -24,12 +24,12 @@ impl Tlb {
         Self { pages: RefCell::new(Box::new([NONE; ENTRIES])), misses: Cell::new(0) }
     }
 
-    /// Misses so far.
+    /// Number of misses.
     pub fn misses(&self) -> u64 {
         self.misses.get()
     }
 
-    /// Where it believes a page to be.
+    /// Looks up a page.
     pub fn find(&self, page: u64) -> Option<PhysAddr> {
         let (known, frame) = self.pages.borrow()[place(page)];
         if known == page {
@@ -43,7 +43,7 @@ impl Tlb {
         self.pages.borrow_mut()[place(page)] = (page, frame);
     }
 
-    /// Forgets a page.
+    /// Invalidates a page.
     pub fn forget(&self, page: u64) {
         let entry = &mut self.pages.borrow_mut()[place(page)];
         if entry.0 == page {
@@ -51,7 +51,7 @@ impl Tlb {
         }
     }
 
-    /// Forgets all.
+    /// Invalidates all pages.
     pub fn clear(&self) {
         self.pages.borrow_mut().fill(NONE);
     }

@@ -1,4 +1,4 @@
-//! An I/O thread: a task of the host that copies between a pair of queues of the uplink and the virtual NICs that it serves.
+//! An I/O thread: a host task that copies packets between an uplink queue pair and the virtual NICs that it serves.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,25 +12,25 @@ use platform::net::{Fragment, Packet, PacketOwner};
 
 use super::vnic::Vnic;
 
-/// Pages that packets of one context may hold: as many as a sending ring has descriptors.
+/// Most pages for packets of an I/O thread: as many as a TX ring has descriptors.
 const MOST: usize = 512;
 /// Pages of the largest packet.
 const LARGEST: usize = 17;
 
 /// An I/O thread.
 pub struct Context {
-    /// Its number, which is also that of its pair of queues.
+    /// Its number, and that of its queue pair.
     pub number: usize,
     pub(super) task: Cell<Option<TaskId>>,
-    /// What is to be polled: its queues.
+    /// Queues to poll.
     pub(super) pollers: Rc<Pollers>,
-    /// Virtual NICs whose guests have something to send.
+    /// Virtual NICs with packets to send.
     pub(super) kicked: RefCell<VecDeque<Rc<Vnic>>>,
-    /// Virtual NICs that have been given something since their guests were told.
+    /// Virtual NICs that got packets and were not notified yet.
     pub(super) given: RefCell<Vec<Rc<Vnic>>>,
-    /// Packets that came by its queue.
+    /// Packets received on its queue.
     pub(super) received: Cell<u64>,
-    /// A packet for which the sending queue had no room, and whether it still has none.
+    /// A packet that found the TX queue full, while that is still so.
     pub(super) stuck: RefCell<Option<Packet>>,
     pub(super) full: Cell<bool>,
     pub(super) buffers: Rc<Buffers>,
@@ -51,7 +51,7 @@ impl Context {
         }
     }
 
-    /// Packets that came by its queue.
+    /// Packets received on its queue.
     pub fn received(&self) -> u64 {
         self.received.get()
     }
@@ -61,19 +61,19 @@ impl Context {
         !self.pollers.is_empty() || !self.full.get() && may_send()
     }
 
-    /// The sending queue may have room again.
+    /// The TX queue may have room again.
     pub(super) fn unstick(&self) {
         self.full.set(false);
         self.pollers.arrived.wake_one();
     }
 
-    /// A guest has something to send.
+    /// A guest has packets to send.
     pub(super) fn put(&self, vnic: Rc<Vnic>) {
         self.kicked.borrow_mut().push_back(vnic);
         self.pollers.arrived.wake_one();
     }
 
-    /// A virtual NIC was given something.
+    /// A virtual NIC got a packet.
     pub(super) fn note_given(&self, vnic: &Rc<Vnic>) {
         let mut given = self.given.borrow_mut();
         if !given.iter().any(|other| Rc::ptr_eq(other, vnic)) {
@@ -82,7 +82,7 @@ impl Context {
     }
 }
 
-/// Pages for packets that guests send, of the node on which their context is.
+/// Pages for packets sent by guests, on the thread's node.
 pub struct Buffers {
     me: Weak<Self>,
     kernel: Rc<dyn Kernel>,
@@ -107,7 +107,7 @@ impl Buffers {
         self.out.get() + LARGEST <= MOST
     }
 
-    /// A packet of so many bytes, whose content is anything; none if memory has run out.
+    /// Allocates a packet of `length` bytes with undefined content; `None` if memory has run out.
     pub fn packet(&self, cpu: &Cpu, length: u32) -> Option<Packet> {
         let mut fragments = self.lists.borrow_mut().pop().unwrap_or_default();
         let mut left = u64::from(length);
@@ -139,7 +139,7 @@ impl Buffers {
         for fragment in list.drain(..) {
             self.out.set(self.out.get() - 1);
             let Some(pages) = fragment.pages else { continue };
-            // Those of before the context went to another node are given back.
+            // Free pages of the previous node if the thread has moved.
             if self.kernel.node_of_address(pages.start) == Some(cpu.node()) {
                 self.free.borrow_mut().push(pages);
             } else {

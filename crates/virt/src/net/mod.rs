@@ -2,18 +2,18 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod` | the switch between an uplink and virtual NICs |
+//! | `mod` | the switch between uplink and virtual NICs |
 //! | `context` | an I/O thread and its buffers |
-//! | `vnic` | a virtual NIC: copying, notifications, interrupts |
+//! | `vnic` | a virtual NIC: copies, notifications, interrupts |
 //!
-//! The uplink is a NIC of the host with a pair of queues for each context. It sorts frames by Ethernet address (VMDq), so that the
-//! packets of a virtual NIC come by the queue of the context that serves it, and a context polls its queues itself: receiving, the
-//! copy into the guest, the copy out of it and sending happen in one task, whose place decides over what is local.
+//! The uplink is a host NIC with a queue pair per I/O thread. It sorts frames by Ethernet address (VMDq), so that the
+//! packets of a virtual NIC arrive on the queue of its thread. The thread polls its queues itself: receive, copy into
+//! the guest, copy out of it and transmit happen in one task, whose core decides what is local.
 //!
-//! **Order.** A virtual NIC that another context serves from now on has its packets by another queue. Those that come by the new
-//! queue wait until the old one was found empty after the first of them, or has given as many as it may have had then: the NIC writes
-//! what the old queue has to report before.
-//! What the guest sends waits until what it sent by the old queue has left.
+//! **Order.** When a virtual NIC moves to another thread, its packets arrive on another queue. Packets on the new
+//! queue are held until the old queue has been found empty after the first of them, or has delivered as many as it
+//! can have held then. This is safe because the NIC reports the old queue's packets first. Packets sent by the guest
+//! wait until those in the old queue have left.
 
 mod context;
 mod vnic;
@@ -38,9 +38,10 @@ pub use context::Context;
 use vnic::GuestNic;
 pub use vnic::{Vnic, VnicCounters};
 
-/// Packets that a context takes of one guest before it looks at others (Linux: `VHOST_NET_PKT_WEIGHT` is 256, a poll's weight 64).
+/// Packets taken from one guest before other guests get their turn (Linux: `VHOST_NET_PKT_WEIGHT` is 256, a poll's
+/// weight 64).
 const BUDGET: usize = 64;
-/// Packets that a context copies before the simulation catches up.
+/// Packets copied between syncs with the simulation clock.
 const TURN: usize = 4;
 
 /// Virtual NICs above one uplink.
@@ -49,19 +50,19 @@ pub struct Network {
     kernel: Weak<Kernel>,
     uplink: Rc<dyn PacketDevice>,
     contexts: Vec<Context>,
-    /// By context: the node of its queues' rings, that of the core of its interrupt when the driver came.
+    /// Node of each thread's rings: that of its interrupt's core when the driver was loaded.
     rings: Vec<Node>,
     costs: VhostCosts,
-    /// Virtual NICs that run.
+    /// Running virtual NICs.
     vnics: RefCell<BTreeMap<MacAddr, Rc<Vnic>>>,
 }
 
 impl Network {
-    /// Takes a network device of the host for virtual machines, with a context for each pair of its queues. Contexts may run
-    /// anywhere at first.
+    /// Takes a network device of the host for virtual machines, with an I/O thread per queue pair. Threads may run on
+    /// any core at first.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if there is no such device, [`Error::Busy`] if it is another's.
+    /// [`Error::NoDevice`] if there is no such device, [`Error::Busy`] if it is in use.
     pub fn new(kernel: &Rc<Kernel>, uplink: &str, costs: VhostCosts) -> Result<Rc<Self>, Error> {
         let face = kernel.face();
         let device = face.packet_device(uplink).ok_or(Error::NoDevice)?;
@@ -101,18 +102,19 @@ impl Network {
         Ok(network)
     }
 
-    /// The threads that serve its virtual NICs.
+    /// Its I/O threads.
     pub fn contexts(&self) -> &[Context] {
         &self.contexts
     }
 
-    /// For how long a context has computed.
+    /// CPU time of an I/O thread.
     pub fn busy(&self, context: usize) -> Duration {
         let task = self.contexts[context].task.get();
         task.zip(self.kernel.upgrade()).map_or(Duration::ZERO, |(task, kernel)| kernel.task_busy(task))
     }
 
-    /// Gives a guest a virtual NIC, served by a context: the way to it for its driver. It stops with its guest.
+    /// Adds a virtual NIC to a guest, served by an I/O thread. Returns its interface for the guest's driver. The NIC
+    /// is stopped together with the guest.
     pub fn add(&self, vm: &Vm, mac: MacAddr, context: usize) -> (Rc<Vnic>, Rc<dyn VirtualNic>) {
         let vnic = Vnic::new(Rc::clone(vm.machine()), mac, context);
         let (network, nic) = (self.me.clone(), Rc::downgrade(&vnic));
@@ -130,24 +132,24 @@ impl Network {
         self.uplink.driver()
     }
 
-    /// A guest's driver has begun.
+    /// A guest's driver has started.
     fn started(&self, vnic: &Rc<Vnic>, cpu: &Cpu) {
         self.vnics.borrow_mut().insert(vnic.mac, Rc::clone(vnic));
         vnic.set_notify(cpu, true);
         self.sort(cpu, vnic);
     }
 
-    /// A guest's driver ends.
+    /// A guest's driver stops.
     fn stopped(&self, vnic: &Vnic, cpu: &Cpu) {
         let ran = self.vnics.borrow_mut().remove(&vnic.mac).is_some();
         if let Some(driver) = self.driver().filter(|_| ran) {
-            // A device that has gone sorts nothing.
+            // A device that is gone sorts nothing.
             let _ = driver.set_address(cpu, vnic.mac, None);
         }
         vnic.stop(cpu);
     }
 
-    /// Lets the uplink sort a virtual NIC's frames to its context's queue. One without room or rules for that has them come by its
+    /// Lets the uplink sort a virtual NIC's frames to its thread's queue. Without free rules, they arrive on the
     /// first queue.
     fn sort(&self, cpu: &Cpu, vnic: &Vnic) {
         if let Some(driver) = self.driver()
@@ -157,17 +159,16 @@ impl Network {
         }
     }
 
-    /// Lets another context serve a virtual NIC from now on.
+    /// Moves a virtual NIC to another I/O thread.
     ///
     /// # Errors
-    /// [`Error::Busy`] while packets by the queue of the one before are still under way, [`Error::Invalid`] if there is no such
-    /// context.
+    /// [`Error::Busy`] while packets of an earlier move are in flight, [`Error::Invalid`] if there is no such thread.
     pub fn assign(&self, cpu: &Cpu, vnic: &Rc<Vnic>, context: usize) -> Result<(), Error> {
         if context >= self.contexts.len() {
             return Err(Error::Invalid);
         }
         if self.driver().is_none() {
-            // Nothing comes any more.
+            // No more packets will arrive.
             vnic.wait_no_more(cpu, &self.costs);
         }
         if vnic.is_moving(cpu.now()) {
@@ -181,7 +182,7 @@ impl Network {
         Ok(())
     }
 
-    /// Lets a context run on these cores only, and its interrupt arrive at the first of them.
+    /// Restricts an I/O thread to these cores, and sends its interrupt to the first of them.
     ///
     /// # Errors
     /// As of the kernel.
@@ -197,7 +198,7 @@ impl Network {
         }
     }
 
-    /// A guest says that it has something to send.
+    /// A guest reports packets to send.
     fn kick(&self, vnic: &Rc<Vnic>, cpu: &Cpu) {
         cpu.work(self.costs.kick);
         self.list(vnic, cpu);
@@ -210,7 +211,7 @@ impl Network {
         }
     }
 
-    /// What a context does, for ever.
+    /// Main loop of an I/O thread.
     async fn run(&self, number: usize, cpu: Cpu) {
         let context = &self.contexts[number];
         let _part = cpu.book(Part::Virt);
@@ -225,7 +226,7 @@ impl Network {
         }
     }
 
-    /// Takes what guests send, some of each that has told.
+    /// Sends packets of guests, some of each guest in turn.
     async fn serve(&self, context: &Context, cpu: &Cpu) {
         if context.full.get() {
             return;
@@ -275,7 +276,7 @@ impl Network {
         }
     }
 
-    /// A virtual NIC is another context's now, or waits for what it sent by another queue.
+    /// Defers a virtual NIC that has moved to another thread, or waits for packets in another queue.
     fn pass_on(&self, vnic: &Rc<Vnic>, cpu: &Cpu) {
         if vnic.is_behind(vnic.context.get() as u16) {
             vnic.waits.set(true);
@@ -284,7 +285,7 @@ impl Network {
         }
     }
 
-    /// Sends a packet of a guest to where it is for: other guests, the uplink.
+    /// Forwards a guest's packet to its destination: other guests or the uplink.
     fn forward(&self, context: &Context, cpu: &Cpu, from: MacAddr, packet: Packet) {
         cpu.work(self.costs.switch);
         let mut to = [0; 6];
@@ -301,7 +302,7 @@ impl Network {
         self.send(context, cpu, packet);
     }
 
-    /// Gives a packet to the uplink; one for which there is no room waits.
+    /// Sends a packet through the uplink; it waits if there is no room.
     fn send(&self, context: &Context, cpu: &Cpu, packet: Packet) {
         if let Err(packet) = self.uplink.send_directly(cpu, context.number as u16, packet, true) {
             if self.uplink.has_carrier() {
@@ -313,7 +314,7 @@ impl Network {
         }
     }
 
-    /// Gives every guest but the one that sends it a copy of a packet.
+    /// Copies a packet to all guests except its sender.
     fn broadcast(&self, context: &Context, cpu: &Cpu, packet: &Packet, from: Option<MacAddr>) {
         for vnic in self.vnics.borrow().values().filter(|vnic| Some(vnic.mac) != from) {
             vnic.put(cpu, packet, &self.costs);
@@ -342,11 +343,11 @@ impl IoThreads for Network {
     }
 }
 
-/// A virtual NIC and who serves it.
+/// A virtual NIC and its network.
 pub struct ServedNic {
-    /// The uplink.
+    /// The network.
     pub network: Rc<Network>,
-    /// The NIC.
+    /// The virtual NIC.
     pub vnic: Rc<Vnic>,
 }
 

@@ -1,4 +1,4 @@
-//! A virtual NIC: its rings, and copying between them and packets of the host.
+//! A virtual NIC: its rings, and the copies between them and packets of the host.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,27 +19,27 @@ use crate::exits::Exit;
 use crate::ring::{Chain, DeviceRing};
 use crate::vm::Machine;
 
-/// From a frame's last bit until it is in memory, at most (assumed: some hundred times what it takes).
+/// Longest time from a frame's last bit on the wire until it is in memory (assumed: some hundred times the usual).
 const ON_THE_WAY: Duration = Duration::from_ms(1);
 
-/// What has passed a virtual NIC.
+/// Counters of a virtual NIC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VnicCounters {
-    /// Packets given to the guest.
+    /// Packets delivered to the guest.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of those.
     pub received_bytes: u64,
-    /// Packets for which the guest had no buffer.
+    /// Packets dropped because the guest had no buffer.
     pub dropped: u64,
-    /// Packets that the guest sent.
+    /// Packets sent by the guest.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of those.
     pub sent_bytes: u64,
-    /// Packets of the guest, and what of its rings, that made no sense.
+    /// Malformed packets and ring entries of the guest.
     pub malformed: u64,
-    /// Packets of the guest for which the host had no memory.
+    /// Packets of the guest dropped for lack of host memory.
     pub no_memory: u64,
-    /// Interrupts of the guest.
+    /// Interrupts to the guest.
     pub interrupts: u64,
 }
 
@@ -47,16 +47,16 @@ pub struct VnicCounters {
 struct Rings {
     receive: DeviceRing,
     send: DeviceRing,
-    /// Chains that the packet takes that is being received, each with the bytes that go there; kept so that packets do not allocate.
+    /// Chains used for the packet being received, with the bytes written to each. Kept to avoid allocation.
     taken: RefCell<Vec<(u16, u32)>>,
 }
 
-/// Bytes of a frame's header.
+/// Bytes of an Ethernet header.
 const ETHERNET: u32 = wire::ethernet::HEADER_LEN as u32;
-/// The longest packet, one that is still to be cut.
+/// Longest packet before segmentation (bytes).
 const LONGEST: u32 = 65_550;
 
-/// Whether a guest's packet of so many bytes can be what its header says.
+/// Whether a packet's header is consistent with its length.
 fn makes_sense(header: &NetHeader, length: u32) -> bool {
     let sum_ends = u32::from(header.checksum_start) + u32::from(header.checksum_offset) + 2;
     let is_summed = header.flags & NetHeader::NEEDS_CHECKSUM == 0 || sum_ends <= length;
@@ -65,8 +65,8 @@ fn makes_sense(header: &NetHeader, length: u32) -> bool {
     (ETHERNET..=LONGEST).contains(&length) && is_summed && is_cut
 }
 
-/// What a guest is told of a packet. One that another guest has sent needs no checksum on its way, and is not cut (Linux:
-/// `CHECKSUM_PARTIAL` and GSO pass a bridge as they are).
+/// Header for the guest. A packet from another guest needs no checksum and is not segmented (Linux:
+/// `CHECKSUM_PARTIAL` and GSO packets cross a bridge unchanged).
 fn header_of(packet: &Packet) -> [u8; NetHeader::LEN] {
     let mut header = NetHeader { buffers: 1, ..NetHeader::default() };
     match packet.checksum {
@@ -84,7 +84,7 @@ fn header_of(packet: &Packet) -> [u8; NetHeader::LEN] {
     header.emit()
 }
 
-/// Copies `length` bytes of a packet from `from` on behind the first `skipped` bytes of the chain that was taken last.
+/// Copies `length` bytes of a packet, starting at `from`, into the current chain behind the first `skipped` bytes.
 fn copy_in(cpu: &Cpu, ring: &DeviceRing, skipped: u32, packet: &Packet, from: u32, length: u32) {
     let (mut before, mut done) = (0, 0);
     for fragment in &packet.fragments {
@@ -97,29 +97,29 @@ fn copy_in(cpu: &Cpu, ring: &DeviceRing, skipped: u32, packet: &Packet, from: u3
     }
 }
 
-/// A virtual NIC, as the hypervisor has it.
+/// The hypervisor's side of a virtual NIC.
 pub struct Vnic {
-    /// Its Ethernet address.
+    /// Ethernet address.
     pub mac: MacAddr,
     pub(super) machine: Rc<Machine>,
     rings: RefCell<Option<Rc<Rings>>>,
-    /// By which core and vector the guest is interrupted.
+    /// Core and vector of the guest's interrupt.
     vector: Cell<Option<(usize, u8)>>,
-    /// The context that serves it.
+    /// The I/O thread that serves it.
     pub(super) context: Cell<usize>,
-    /// It waits to be served by that one.
+    /// Whether it is queued for that thread.
     pub(super) listed: Cell<bool>,
-    /// Something was given to the guest that it has not been told of.
+    /// Whether it got packets that the guest was not notified of.
     untold: Cell<bool>,
-    /// Packets may still come by a queue that it had before: those that come by its own wait until that one is empty, or has given
-    /// all that was in it.
+    /// The previous queue, while packets may still arrive there. Packets on the new queue wait until that is empty or
+    /// has delivered everything it held.
     behind: Cell<Option<u16>>,
-    /// Packets that the old queue's context has had when all that was there before the first by the new one is through.
+    /// Packet count of the old queue's thread at which that is so.
     through_at: Cell<u64>,
-    /// The queue by which its last packet was sent, and what of its packets has not left.
+    /// Queue of the last packet sent, and packets in flight there.
     sent_by: Cell<Option<u16>>,
     flow: Rc<TxFlow>,
-    /// It has something to send that waits for these.
+    /// Whether packets to send wait for those.
     pub(super) waits: Cell<bool>,
     held: RefCell<VecDeque<Packet>>,
     left_at: Cell<Time>,
@@ -149,7 +149,7 @@ impl Vnic {
         })
     }
 
-    /// What has passed it.
+    /// Counters.
     pub fn counters(&self) -> VnicCounters {
         VnicCounters { malformed: self.malformed.get(), ..self.counters.get() }
     }
@@ -164,26 +164,27 @@ impl Vnic {
         self.malformed.set(self.malformed.get() + 1);
     }
 
-    /// Another queue has its packets from now on: those of the old one go first.
+    /// It has moved away from queue `old`, whose packets go first.
     pub(super) fn left_queue(&self, old: u16, now: Time) {
         self.behind.set(Some(old));
         self.through_at.set(u64::MAX);
         self.left_at.set(now);
     }
 
-    /// What waits goes on once the old queue's context has had so many packets, should the queue never be empty.
+    /// Releases waiting packets at this packet count of the old queue, even if the queue is never empty.
     pub(super) fn is_through_at(&self, packets: u64) {
         self.through_at.set(packets);
     }
 
-    /// Whether packets by a queue that it has left are waited for, or may be: until there are none that came by its own queue, and
-    /// for longer than any frame is on its way from the wire to memory.
+    /// Whether it still waits for packets of its old queue, or may have to: until its own queue has delivered
+    /// packets, and for longer than a frame can take from the wire to memory.
     pub(super) fn is_moving(&self, now: Time) -> bool {
         self.behind.get().is_some()
             && (!self.held.borrow().is_empty() || now < self.left_at.get() + ON_THE_WAY)
     }
 
-    /// A queue was found empty, or has given so many packets: what waited for that goes on. Says whether there was anything.
+    /// Queue `queue` was found empty or has reached this packet count: releases waiting packets. Returns whether
+    /// there were any.
     pub(super) fn queue_polled(
         &self,
         cpu: &Cpu,
@@ -200,7 +201,7 @@ impl Vnic {
         true
     }
 
-    /// What comes by a queue that it has left is not waited for any more.
+    /// Stops waiting for packets of the old queue.
     pub(super) fn wait_no_more(&self, cpu: &Cpu, costs: &VhostCosts) {
         self.behind.set(None);
         for packet in self.held.take() {
@@ -209,8 +210,8 @@ impl Vnic {
         }
     }
 
-    /// A packet for the guest came by a queue of the uplink, or from another guest. Gives the queue that is to be looked at, as
-    /// this is the first packet by a new one.
+    /// Delivers a packet from the uplink or another guest. Returns the old queue to poll, if this is the first packet
+    /// on a new one.
     pub(super) fn deliver(
         &self,
         cpu: &Cpu,
@@ -229,7 +230,7 @@ impl Vnic {
         None
     }
 
-    /// Whether what it sent by another queue has not left.
+    /// Whether packets that it sent are in flight in another queue.
     pub(super) fn is_behind(&self, queue: u16) -> bool {
         self.sent_by.get().is_some_and(|by| by != queue) && self.flow.outstanding.get() > 0
     }
@@ -238,13 +239,13 @@ impl Vnic {
         self.sent_by.set(Some(queue));
     }
 
-    /// Packets have left by a queue: whether what waited for that can go on.
+    /// Packets have left through `queue`. Returns whether deferred packets can go now.
     pub(super) fn may_go_on(&self, queue: u16) -> bool {
         let left = self.sent_by.get() == Some(queue) && self.flow.outstanding.get() == 0;
         left && self.waits.replace(false)
     }
 
-    /// Copies a packet into buffers of the guest: into as many as it takes.
+    /// Copies a packet into as many guest buffers as needed.
     pub(super) fn put(&self, cpu: &Cpu, packet: &Packet, costs: &VhostCosts) {
         let rings = self.rings.borrow().clone();
         let written = rings.as_ref().and_then(|rings| self.fill(cpu, rings, packet, costs));
@@ -303,7 +304,7 @@ impl Vnic {
         Some(())
     }
 
-    /// Takes the next packet that the guest sends, copied into buffers of the host; `Some(None)` if it made no sense.
+    /// Takes the next packet from the guest and copies it to host buffers; `Some(None)` if it was malformed.
     pub(super) fn next(
         &self,
         cpu: &Cpu,
@@ -366,14 +367,14 @@ impl Vnic {
         rings.is_some_and(|rings| rings.send.has_more(&self.machine.memory, cpu))
     }
 
-    /// Whether the guest is to tell of what it sends.
+    /// Turns notifications by the guest on or off.
     pub(super) fn set_notify(&self, cpu: &Cpu, on: bool) {
         if let Some(rings) = &*self.rings.borrow() {
             rings.send.set_notify(&self.machine.memory, cpu, on);
         }
     }
 
-    /// Tells the guest of what it was given, and interrupts it if it wants that.
+    /// Publishes delivered packets, and interrupts the guest if it asked for that.
     pub(super) fn tell(&self, cpu: &Cpu, costs: &VhostCosts) {
         if !self.untold.replace(false) {
             return;
@@ -388,7 +389,7 @@ impl Vnic {
         }
     }
 
-    /// What its guest has given is the guest's again: it stops, or has gone.
+    /// Returns the rings to the guest, which stops or is gone.
     pub(super) fn stop(&self, cpu: &Cpu) {
         self.rings.borrow_mut().take();
         self.behind.set(None);
@@ -396,14 +397,14 @@ impl Vnic {
     }
 }
 
-/// The way of a guest to its virtual NIC.
+/// A guest's interface to its virtual NIC.
 pub struct GuestNic {
     pub(super) vnic: Rc<Vnic>,
     pub(super) network: Weak<Network>,
 }
 
 impl GuestNic {
-    /// Leaves the guest for `work`.
+    /// Exits to the hypervisor for `work`.
     async fn call(&self, cpu: &Cpu, work: impl FnOnce(&Rc<Vnic>, &Network, &Cpu) + 'static) {
         let (vnic, network) = (Rc::clone(&self.vnic), self.network.clone());
         let done = self.vnic.machine.call(cpu.id(), Exit::Call, move |cpu| {

@@ -1,4 +1,4 @@
-//! The task of the host that measures loads and does what was decided.
+//! Host task that measures loads and carries out placement decisions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,70 +13,70 @@ use units::{Bytes, Duration, Time};
 use super::{Action, Capacity, DeviceId, DeviceLoad, Loads, Scheduler, VmId, VmIo, VmLoad};
 use crate::vm::Vm;
 
-/// Cycles to look at a task's time, and to decide about one (assumed: a list that is walked).
+/// Cycles to read a task's CPU time, and for a decision about it (assumed: a list traversal).
 const LOOK: u64 = 200;
-/// Periods for which a machine is left where it is that could not be moved (assumed).
+/// Periods to wait after a machine could not be moved (assumed).
 const PATIENCE: u64 = 100;
 
-/// The I/O threads of a device of the host, by which virtual machines reach what is behind it.
+/// The I/O threads of a host device that virtual machines share.
 pub trait IoThreads {
-    /// The nodes to which the device is local; none if it has gone.
+    /// Nodes local to the device; empty if it is gone.
     fn nodes(&self) -> Vec<Node>;
 
-    /// By thread: its task, and the node of its queues' rings.
+    /// Task of each thread, and the node of its rings.
     fn threads(&self) -> Vec<(TaskId, Node)>;
 
-    /// Lets a thread run on these cores only, and the interrupt of its queues arrive there.
+    /// Restricts a thread and its queues' interrupt to these cores.
     ///
     /// # Errors
     /// As of the kernel.
     fn pin<'a>(&'a self, cpu: &'a Cpu, thread: usize, cpus: &'a [CpuId]) -> Async<'a, Result<(), Error>>;
 }
 
-/// What a virtual machine has of I/O threads.
+/// A virtual device served by an I/O thread.
 pub trait Client {
     /// The thread that serves it.
     fn thread(&self) -> usize;
 
-    /// Packets or requests that have passed.
+    /// Packets or requests so far.
     fn passed(&self) -> u64;
 
-    /// Lets another thread serve it from now on.
+    /// Moves it to another thread.
     ///
     /// # Errors
-    /// [`Error::Busy`] as long as it changes from one to another, [`Error::Invalid`] if there is no such thread.
+    /// [`Error::Busy`] while an earlier move is in progress, [`Error::Invalid`] if there is no such thread.
     fn serve_by(&self, cpu: &Cpu, thread: usize) -> Result<(), Error>;
 
-    /// The machine's memory is about to move: the device leaves it alone when this is done.
+    /// Called before the guest's memory moves; when done, the device does not access that memory.
     fn hold(&self) -> Async<'_, ()> {
         Box::pin(async {})
     }
 
-    /// It has moved.
+    /// Called after the move.
     fn go_on(&self, _: &Cpu) {}
 }
 
-/// A virtual machine that is managed.
+/// A managed virtual machine.
 pub struct Managed {
     /// The machine.
     pub vm: Rc<Vm>,
-    /// What would have to be copied if it moved.
+    /// Memory to copy in a move.
     pub memory: Bytes,
-    /// Where it is.
+    /// Its home node.
     pub home: Cell<Node>,
-    /// What it has of I/O threads: the device's number and, in `seen`, packets when it was looked at last.
+    /// Its virtual devices: index of the host device; `seen` has their packet counts at the last look.
     pub io: Vec<(usize, Rc<dyn Client>)>,
     seen: RefCell<Vec<u64>>,
-    /// Time of its vCPUs then.
+    /// CPU time of its vCPUs at the last look.
     busy: Cell<Duration>,
-    /// It is on its way to its home.
+    /// Whether it is being moved.
     moving: Cell<bool>,
-    /// The period before which it is not tried to be moved again.
+    /// No further attempt to move it before this period.
     stays_until: Cell<u64>,
 }
 
 impl Managed {
-    /// A virtual machine at home at a node.
+    /// A virtual machine with this home.
     pub fn new(vm: Rc<Vm>, memory: Bytes, home: Node, io: Vec<(usize, Rc<dyn Client>)>) -> Self {
         Self {
             vm,
@@ -91,16 +91,16 @@ impl Managed {
     }
 }
 
-/// What the manager has seen and done.
+/// Statistics of the manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Done {
-    /// How often it has looked.
+    /// Periods measured.
     pub periods: u64,
-    /// Changes of a mode.
+    /// Mode changes.
     pub switches: u64,
-    /// Virtual machines that were moved.
+    /// Virtual machines moved.
     pub moves: u64,
-    /// Moves that were not possible.
+    /// Moves that failed.
     pub refused: u64,
 }
 
@@ -112,17 +112,18 @@ pub struct Manager {
     vms: RefCell<BTreeMap<VmId, Rc<Managed>>>,
     scheduler: RefCell<Scheduler>,
     period: Duration,
-    /// By device and I/O thread: time when it was looked at last.
+    /// CPU time of each device's I/O threads at the last look.
     seen: RefCell<Vec<Vec<Duration>>>,
-    /// By core: time that interrupts had taken then.
+    /// Interrupt time of each core at the last look.
     interrupts: RefCell<Vec<Duration>>,
-    /// When all was looked at last.
+    /// Time of the last look.
     looked: Cell<Time>,
     done: Cell<Done>,
 }
 
 impl Manager {
-    /// Begins to manage virtual machines and the I/O threads of devices. What `scheduler` says at first is done in the first period.
+    /// Starts to manage virtual machines and I/O threads. The scheduler's first decisions are carried out in the
+    /// first period.
     pub fn start(
         kernel: &Rc<Kernel>,
         devices: Vec<Rc<dyn IoThreads>>,
@@ -151,7 +152,7 @@ impl Manager {
                 if let Some((manager, kernel)) =
                     own.upgrade().and_then(|own| Some((Rc::clone(&own), own.kernel.upgrade()?)))
                 {
-                    // What was before does not count.
+                    // Ignore everything before the start.
                     manager.look(&cpu, &kernel);
                 }
                 while let Some(manager) = own.upgrade() {
@@ -164,7 +165,7 @@ impl Manager {
         manager
     }
 
-    /// What it has seen and done.
+    /// Statistics so far.
     pub fn done(&self) -> Done {
         let switches = self.scheduler.borrow().switches();
         Done { switches, ..self.done.get() }
@@ -181,10 +182,10 @@ impl Manager {
         self.done.set(Done { periods: done.periods + 1, ..done });
     }
 
-    /// What was counted since it was looked at last.
+    /// Loads since the last look.
     fn look(&self, cpu: &Cpu, kernel: &Rc<Kernel>) -> Loads {
         let face = kernel.face();
-        // Pins and whoever had the core before may have made it longer.
+        // The period may be longer, for pinning took time or the core was busy.
         let period = cpu.now().since(self.looked.replace(cpu.now())).max(self.period);
         let time = |task: TaskId| {
             cpu.work(LOOK);
@@ -207,7 +208,7 @@ impl Manager {
             let threads = device.threads().into_iter().zip(seen).map(|((task, rings), before)| {
                 let now = time(task) + kernel.task_waited(task);
                 let used = now.saturating_sub(std::mem::replace(before, now));
-                // Interrupts of its core are its devices', and what they take it does not get.
+                // Interrupts of the thread's core belong to its device, and take time from the thread.
                 let taken =
                     kernel.core_of(task).map_or(Duration::ZERO, |core| interrupts[usize::from(core.0)]);
                 (rings, if used.is_zero() { used } else { used + taken })
@@ -244,14 +245,14 @@ impl Manager {
     async fn act(&self, cpu: &Cpu, kernel: &Rc<Kernel>, action: Action) {
         match action {
             Action::Pin(DeviceId(device), context, node) => {
-                // A device that has gone has no interrupt to be moved.
+                // A device that is gone has no interrupt to move.
                 let _ = self.devices[device].pin(cpu, context, &cores_of(kernel, node)).await;
             }
             Action::Serve(vm, DeviceId(device), context) => {
                 let own = self.vms.borrow().get(&vm).cloned();
                 let io = own.iter().flat_map(|own| &own.io);
                 for (_, io) in io.filter(|(of, _)| *of == device) {
-                    // One that is still changing from one queue to another is tried again in the next period.
+                    // If it is still moving, it is tried again in the next period.
                     let _ = io.serve_by(cpu, context);
                 }
             }
@@ -264,7 +265,7 @@ impl Manager {
         }
     }
 
-    /// Sends a virtual machine to another home, in a task of its own: to copy its memory may take longer than a period.
+    /// Moves a virtual machine in a task of its own, since copying may take longer than a period.
     fn send(&self, kernel: &Rc<Kernel>, own: Rc<Managed>, to: Node) {
         let from = own.home.replace(to);
         own.moving.set(true);
@@ -278,7 +279,7 @@ impl Manager {
                 }
                 let moved = own.vm.move_to(&cpu, &cores, node).await;
                 if moved.is_err() {
-                    // What has moved comes back; a machine that has ended cannot.
+                    // After a failure, move back what was moved; a machine that has ended cannot.
                     let _ = own.vm.move_to(&cpu, &old_cores, old_node).await;
                     own.home.set(old_node);
                 }

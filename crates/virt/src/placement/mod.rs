@@ -1,11 +1,11 @@
-//! Where virtual machines and the I/O threads of their virtual NICs run.
+//! Placement of virtual machines and of the I/O threads of their devices.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod` | decisions: loads in, actions out; nothing of the simulation |
-//! | `manager` | the task of the host that measures loads and does what was decided |
+//! | `mod` | decisions: loads in, actions out, independent of the simulation |
+//! | `manager` | the host task that measures loads and carries out decisions |
 //!
-//! docs/numa-io.md says what is decided by which figures.
+//! docs/numa-io.md describes the algorithm and its thresholds.
 
 mod manager;
 #[cfg(test)]
@@ -19,102 +19,103 @@ use units::{Bytes, Duration};
 
 pub use manager::{Client, Done, IoThreads, Managed, Manager};
 
-/// A virtual machine's number.
+/// Number of a virtual machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct VmId(pub usize);
 
-/// A device's number.
+/// Number of a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct DeviceId(pub usize);
 
-/// By what is placed.
+/// Placement policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// By load alone.
+    /// Considers load only.
     Blind,
-    /// By load and by the device's node.
+    /// Considers load and the device's node.
     Numa,
-    /// All at the device's node.
+    /// Everything at the device's node.
     Local,
 }
 
-/// Figures by which it is decided.
+/// Thresholds for decisions.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Thresholds {
-    /// Load of a device's I/O threads in cores, with interrupts of their cores and waits for cores, from which there is one for each node.
+    /// Load of a device's I/O threads from which there is one per node. In cores, including interrupts and waiting on
+    /// those cores.
     pub heavy: f64,
-    /// The same up to which there is one again.
+    /// Load below which there is one thread again.
     pub light: f64,
-    /// Periods for which that has to hold.
+    /// Consecutive periods that a condition has to hold.
     pub periods: u32,
-    /// I/O time of a virtual machine, in cores, from which it is I/O-intensive; of all but the one with the most, from which there
-    /// is load for several threads.
+    /// I/O time of a virtual machine from which it is I/O-intensive, in cores. Also the I/O time of all but the most
+    /// active machine from which several threads are useful.
     pub intensive: f64,
-    /// The same as a share of what its vCPUs compute.
+    /// The same as a share of the machine's vCPU time.
     pub share: f64,
-    /// Difference of what vCPUs of two nodes compute, as a share of a node's cores, from which one is moved.
+    /// Difference in vCPU time between nodes from which a machine is moved, as a share of a node's cores.
     pub imbalance: f64,
 }
 
 impl Thresholds {
-    /// Those of docs/numa-io.md.
+    /// The values of docs/numa-io.md.
     pub const fn usual() -> Self {
         Self { heavy: 0.8, light: 0.5, periods: 2, intensive: 0.02, share: 0.1, imbalance: 0.25 }
     }
 }
 
-/// What a node has.
+/// Resources of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capacity {
-    /// Cores of the node, whatever runs on them.
+    /// Number of cores.
     pub cores: usize,
-    /// Its free memory.
+    /// Free memory.
     pub free: Bytes,
 }
 
-/// What a device's I/O threads did in a period.
+/// Activity of a device's I/O threads in a period.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceLoad {
-    /// The nodes to which it is local; empty if it has gone.
+    /// Nodes local to it; empty if it is gone.
     pub nodes: Vec<Node>,
-    /// By I/O thread: the node of its queues' rings, and for how long it and interrupts of its core computed.
+    /// For each I/O thread: node of its rings, and CPU time of the thread and of its core's interrupts.
     pub threads: Vec<(Node, Duration)>,
 }
 
-/// What a virtual machine did in a period.
+/// Activity of a virtual machine in a period.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VmLoad {
-    /// Where its memory is and its vCPUs run.
+    /// Node of its memory and its vCPUs.
     pub home: Node,
-    /// Its vCPUs.
+    /// Number of vCPUs.
     pub vcpus: usize,
-    /// What a move would copy.
+    /// Memory to copy in a move.
     pub memory: Bytes,
-    /// Its memory has to stay where it is, as a device reaches it, or could not be moved.
+    /// Whether its memory cannot move, because it is pinned or an attempt failed.
     pub pinned: bool,
-    /// It is on its way to its home.
+    /// Whether it is being moved.
     pub moving: bool,
-    /// For how long its vCPUs computed.
+    /// CPU time of its vCPUs.
     pub busy: Duration,
-    /// What it has of devices.
+    /// Its use of devices.
     pub io: Vec<VmIo>,
 }
 
-/// What a virtual machine has of a device.
+/// A virtual machine's use of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VmIo {
-    /// The uplink that its packets pass, or the drive of its disk.
+    /// The uplink of its NIC, or the drive of its disk.
     pub device: DeviceId,
-    /// Which of its I/O threads serves the machine.
+    /// The I/O thread that serves it.
     pub thread: usize,
-    /// Packets or requests that were passed for the machine.
+    /// Packets or requests in the period.
     pub packets: u64,
 }
 
-/// What was counted in a period.
+/// Measurements of a period.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loads {
-    /// How long it was.
+    /// Length of the period.
     pub period: Duration,
     /// Nodes, by number.
     pub nodes: Vec<Capacity>,
@@ -124,46 +125,46 @@ pub struct Loads {
     pub vms: BTreeMap<VmId, VmLoad>,
 }
 
-/// What is to be done.
+/// A placement action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// An I/O thread of a device runs at a node from now on.
+    /// Run an I/O thread of a device at a node.
     Pin(DeviceId, usize, Node),
-    /// A virtual machine is served by an I/O thread of a device from now on.
+    /// Serve a virtual machine by an I/O thread of a device.
     Serve(VmId, DeviceId, usize),
-    /// A virtual machine has another home.
+    /// Move a virtual machine to another home.
     Move(VmId, Node),
 }
 
-/// How many I/O threads a device has.
+/// Number of I/O threads of a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Mode {
-    /// One.
+    /// One thread.
     #[default]
     Light,
-    /// One for each node.
+    /// One thread per node.
     Heavy,
 }
 
-/// What is known of a device from one period to the next.
+/// State of a device across periods.
 #[derive(Clone, Default)]
 struct DeviceState {
     mode: Mode,
-    /// Periods in which the load asked for the other mode, one after the other.
+    /// Consecutive periods whose load asked for the other mode.
     streak: u32,
-    /// Where its threads run.
+    /// Node of each thread.
     places: Vec<Node>,
 }
 
-/// What is known of a virtual machine.
+/// State of a virtual machine.
 #[derive(Clone, Copy, Default)]
 struct VmState {
     intensive: bool,
-    /// Its turn among those that were given to threads one after the other.
+    /// Its position in the round-robin assignment to threads.
     turn: usize,
 }
 
-/// Decides, period after period.
+/// Makes decisions, period by period.
 pub struct Scheduler {
     policy: Policy,
     thresholds: Thresholds,
@@ -175,22 +176,22 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// A scheduler that has seen nothing; `rng` chooses among what is alike to it.
+    /// A scheduler without history; `rng` breaks ties.
     pub fn new(policy: Policy, thresholds: Thresholds, rng: Rng) -> Self {
         Self { policy, thresholds, rng, devices: Vec::new(), vms: BTreeMap::new(), turns: 0, switches: 0 }
     }
 
-    /// A device's mode.
+    /// Mode of a device.
     fn mode(&self, device: DeviceId) -> Mode {
         self.devices.get(device.0).map_or(Mode::Light, |device| device.mode)
     }
 
-    /// Whether a device has one I/O thread, and nothing speaks for more.
+    /// Whether a device has one I/O thread, with no sign of a change.
     fn stays_light(&self, device: DeviceId) -> bool {
         self.mode(device) == Mode::Light && self.devices[device.0].streak == 0
     }
 
-    /// How often modes have changed.
+    /// Number of mode changes.
     pub fn switches(&self) -> u64 {
         self.switches
     }
@@ -200,8 +201,8 @@ impl Scheduler {
         self.vms.get(&vm).is_some_and(|vm| vm.intensive)
     }
 
-    /// The home of a virtual machine that comes, of so much memory: of the nodes with room for it the one with the fewest vCPUs
-    /// for each core; none if no node has room.
+    /// Home for a new virtual machine: the node with room for its memory and the fewest vCPUs per core; `None` if no
+    /// node has room.
     pub fn home(&mut self, loads: &Loads, memory: Bytes) -> Option<Node> {
         let crowd = |node: usize| {
             let here = loads.vms.values().filter(|vm| usize::from(vm.home.0) == node);
@@ -216,7 +217,7 @@ impl Scheduler {
         Some(Node(alike[chosen] as u8))
     }
 
-    /// What is to be done after a period.
+    /// Actions after a period.
     pub fn decide(&mut self, loads: &Loads) -> Vec<Action> {
         let mut actions = Vec::new();
         self.devices.resize(loads.devices.len(), DeviceState::default());
@@ -234,7 +235,7 @@ impl Scheduler {
         }
         self.tell_intensive(loads);
         let moved = match self.policy {
-            // One after the other: what the next one finds is not known before.
+            // Move one machine at a time, since its effect on loads is not known before.
             _ if loads.vms.values().any(|vm| vm.moving) => None,
             Policy::Blind => self.balance(loads),
             Policy::Numa => self.draw(loads).or_else(|| self.balance(loads)),
@@ -245,7 +246,7 @@ impl Scheduler {
         actions
     }
 
-    /// Whether a device's mode changes.
+    /// Updates a device's mode.
     fn look_at_load(&mut self, device: DeviceId, loads: &Loads) {
         let own = &loads.devices[device.0];
         let state = &mut self.devices[device.0];
@@ -267,14 +268,14 @@ impl Scheduler {
         }
     }
 
-    /// Where a device's threads are to run.
+    /// Chooses nodes for a device's threads.
     fn place_threads(&mut self, device: DeviceId, loads: &Loads, actions: &mut Vec<Action>) {
         let own = &loads.devices[device.0];
         let near = own.nodes.first().copied();
         for (thread, &(rings, _)) in own.threads.iter().enumerate() {
             let placed = self.devices[device.0].places.get(thread).copied();
             let wanted = match (self.policy, near) {
-                // Once chosen, there is no reason for another.
+                // Keep the first choice.
                 (Policy::Blind, _) | (_, None) => placed.unwrap_or_else(|| self.least_crowded(device, loads)),
                 (Policy::Local, Some(near)) => near,
                 (Policy::Numa, Some(_)) => rings,
@@ -290,7 +291,7 @@ impl Scheduler {
         }
     }
 
-    /// A node with the fewest of a device's threads that have a place: any of several.
+    /// A random one of the nodes with the fewest placed threads.
     fn least_crowded(&mut self, device: DeviceId, loads: &Loads) -> Node {
         let places = &self.devices[device.0].places;
         let threads = |node: u8| places.iter().filter(|place| place.0 == node).count();
@@ -300,7 +301,7 @@ impl Scheduler {
         Node(alike[self.rng.below(alike.len() as u64) as usize])
     }
 
-    /// Which virtual machines are I/O-intensive.
+    /// Updates which virtual machines are I/O-intensive.
     fn tell_intensive(&mut self, loads: &Loads) {
         let period = loads.period.as_ps() as f64;
         for (vm, load) in &loads.vms {
@@ -324,14 +325,14 @@ impl Scheduler {
         own.free >= vm.memory && vcpus + vm.vcpus + threads.sum::<usize>() <= own.cores
     }
 
-    /// In light mode, unless the other is about to begin: the I/O-intensive virtual machine that moves to its device's node next.
+    /// Light mode, unless heavy mode is near: the next I/O-intensive virtual machine to move to its device's node.
     fn draw(&self, loads: &Loads) -> Option<(VmId, Node)> {
         let mut far: Vec<(VmId, &VmLoad, f64, Node)> = loads
             .vms
             .iter()
             .filter(|&(vm, load)| self.is_intensive(*vm) && !load.pinned)
             .filter_map(|(&vm, load)| {
-                // Of several devices the one that it uses most; of like ones the first.
+                // If it uses several devices, the one that it uses most, or the first of equals.
                 let io = load.io.iter().rev().max_by(|a, b| loads.io(a).total_cmp(&loads.io(b)))?;
                 let own = &loads.devices[io.device.0];
                 let near = *own.nodes.first()?;
@@ -345,7 +346,7 @@ impl Scheduler {
             .map(|(vm, .., near)| (vm, near))
     }
 
-    /// As many as fit at their devices' nodes.
+    /// Local policy: the next virtual machine to move to its device's node, while there is room.
     fn gather(&self, loads: &Loads) -> Option<(VmId, Node)> {
         loads.vms.iter().find_map(|(&vm, load)| {
             let near = *loads.devices[load.io.first()?.device.0].nodes.first()?;
@@ -354,8 +355,8 @@ impl Scheduler {
         })
     }
 
-    /// The virtual machine that goes from the node that computes most to the one that computes least, if they are far apart and
-    /// closer afterwards.
+    /// The virtual machine to move from the busiest to the least busy node, if they differ by more than the threshold
+    /// and the move makes them more equal.
     fn balance(&self, loads: &Loads) -> Option<(VmId, Node)> {
         let period = loads.period.as_ps() as f64;
         let busy = |node: usize| -> f64 {
@@ -384,7 +385,7 @@ impl Scheduler {
         loads.vms.iter().find(|&(&vm, load)| may(vm, load)).map(|(&vm, _)| (vm, to))
     }
 
-    /// Which thread serves whom.
+    /// Assigns virtual machines to threads.
     fn assign(&self, loads: &Loads, moved: Option<(VmId, Node)>, actions: &mut Vec<Action>) {
         let all = loads.vms.iter().flat_map(|(vm, load)| load.io.iter().map(move |io| (vm, load, *io)));
         for (vm, load, VmIo { device, thread, .. }) in all {
@@ -408,12 +409,12 @@ impl Scheduler {
 }
 
 impl Loads {
-    /// What virtual machines have of a device.
+    /// All virtual machines' use of a device.
     fn of_device(&self, device: DeviceId) -> impl Iterator<Item = &VmIo> {
         self.vms.values().flat_map(|vm| &vm.io).filter(move |io| io.device == device)
     }
 
-    /// The time that a device's I/O threads computed for a virtual machine, in cores: its share by packets.
+    /// CPU time of a device's I/O threads for a virtual machine, in cores, shared by packets.
     fn io(&self, io: &VmIo) -> f64 {
         let all: u64 = self.of_device(io.device).map(|io| io.packets).sum();
         let time: u64 = self.devices[io.device.0].threads.iter().map(|(_, time)| time.as_ps()).sum();
@@ -421,7 +422,7 @@ impl Loads {
     }
 }
 
-/// A node that has cores.
+/// A node with cores.
 fn with_cores(loads: &Loads) -> Node {
     Node(loads.nodes.iter().position(|node| node.cores > 0).unwrap_or(0) as u8)
 }

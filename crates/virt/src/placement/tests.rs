@@ -1,4 +1,4 @@
-//! Questions to the decisions: is everybody served, are pins legal, do decisions settle, is capacity kept?
+//! Tests of placement decisions: every machine is served, actions are valid, decisions settle, capacity is respected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use super::*;
 
 const PERIOD: Duration = Duration::from_ms(1);
 
-/// A host that does what is decided: what its threads compute follows from who offers what.
+/// A host that carries out decisions. CPU time of its threads follows from the offered load.
 struct Host {
     loads: Loads,
-    /// By virtual machine: load that it offers to its device, in cores, and what it computes.
+    /// For each virtual machine: I/O load that it offers to its device, and vCPU load, in cores.
     offers: BTreeMap<VmId, (f64, f64)>,
     moves: usize,
     scheduler: Scheduler,
@@ -30,7 +30,7 @@ impl Host {
         let capacity = Capacity { cores, free: Bytes::gib(16) };
         let devices = devices.iter().map(|nodes| {
             let mut threads = threads.clone();
-            // Those of the device's node first, as the driver makes them.
+            // Threads of the device's node first, as the driver creates them.
             threads.sort_by_key(|(node, _)| Some(node) != nodes.first());
             DeviceLoad { nodes: nodes.clone(), threads }
         });
@@ -70,7 +70,7 @@ impl Host {
         self.offers.remove(&vm);
     }
 
-    /// A period passes; says what was decided.
+    /// Simulates a period and returns the decisions.
     fn pass(&mut self) -> Vec<Action> {
         for device in &mut self.loads.devices {
             device.threads.iter_mut().for_each(|(_, time)| *time = Duration::ZERO);
@@ -135,7 +135,7 @@ fn light_load_draws_intensive_machines_to_the_device_and_leaves_others() {
 #[test]
 fn heavy_load_gives_each_machine_the_thread_of_its_home_and_moves_none() {
     let mut host = Host::new(Policy::Numa, 2, 6, &[vec![Node(0)]]);
-    // More than the device's node has cores for.
+    // More load than the device's node has cores for.
     for vm in 0..10 {
         host.add(vm, 0, 0.15, 0.5, Some((vm % 2) as u8));
     }
@@ -151,13 +151,13 @@ fn heavy_load_gives_each_machine_the_thread_of_its_home_and_moves_none() {
         let thread = load.io[0].thread;
         assert_eq!(host.loads.devices[0].threads[thread].0, load.home, "{vm:?}");
     }
-    // A step down is followed within the periods that hysteresis asks for.
+    // When the load drops, the mode follows within the hysteresis periods.
     host.offers.values_mut().for_each(|(io, _)| *io = 0.03);
     (0..3).for_each(|_| drop(host.pass()));
     assert_eq!((host.scheduler.mode(DeviceId(0)), host.scheduler.switches()), (Mode::Light, 2));
 }
 
-/// One that is on its way is waited for, and nobody is drawn to a device that is about to have more threads.
+/// A moving machine is waited for, and no machine moves to a device that is about to get more threads.
 #[test]
 fn machines_move_one_after_the_other_and_not_before_a_change_of_mode() {
     let mut host = Host::new(Policy::Numa, 2, 6, &[vec![Node(0)]]);
@@ -172,7 +172,7 @@ fn machines_move_one_after_the_other_and_not_before_a_change_of_mode() {
     assert_eq!((host.moves, host.scheduler.mode(DeviceId(0))), (0, Mode::Heavy));
 }
 
-/// Between the two thresholds nothing changes, whichever mode it came from.
+/// Between the two thresholds, the mode does not change.
 #[test]
 fn between_the_thresholds_the_mode_stays() {
     let mut host = Host::new(Policy::Numa, 2, 6, &[vec![Node(0)]]);
@@ -187,8 +187,8 @@ fn between_the_thresholds_the_mode_stays() {
     assert_eq!((host.scheduler.switches(), host.scheduler.mode(DeviceId(0))), (1, Mode::Heavy));
 }
 
-/// What one machine sends passes one thread, however many there are: it goes to the device. Once others have load too there is a
-/// thread for each node, and one again when they end.
+/// One machine uses one thread, however many there are: it moves to the device. Once others have load too, there is a
+/// thread per node, and one again when they stop.
 #[test]
 fn the_load_of_one_machine_asks_for_no_second_thread() {
     let mut host = Host::new(Policy::Numa, 2, 6, &[vec![Node(0)]]);
@@ -208,7 +208,7 @@ fn the_load_of_one_machine_asks_for_no_second_thread() {
     assert_eq!((host.homes(), host.scheduler.mode(DeviceId(0))), (vec![0], Mode::Light));
 }
 
-/// A card with a link to each node is local to everybody: nothing is left to do.
+/// A card with a link to each node is local everywhere: nothing moves.
 #[test]
 fn a_device_at_every_node_moves_nobody() {
     let mut host = Host::new(Policy::Numa, 2, 6, &[vec![Node(0), Node(1)]]);
@@ -238,15 +238,15 @@ fn a_node_without_memory_or_cores_gets_nothing() {
         (0..20).for_each(|_| drop(host.pass()));
         assert_eq!(host.homes(), [1]);
     }
-    // Nobody finds a home where none has memory.
+    // There is no home if no node has memory.
     let mut host = Host::new(Policy::Numa, 2, 6, &[vec![Node(0)]]);
     host.loads.nodes.iter_mut().for_each(|node| node.free = Bytes::mib(1));
     assert_eq!(host.scheduler.home(&host.loads, Bytes::gib(1)), None);
 }
 
 proptest! {
-    /// Machines come and go, devices go and come back, loads change: everybody is served by a thread that there is, no node is
-    /// given more memory than it has, and when nothing changes any more the decisions end.
+    /// Machines and devices come and go, and loads change: every machine is served by an existing thread, no node
+    /// gets more memory than it has, and decisions end once nothing changes.
     #[test]
     fn everybody_is_served_and_decisions_settle(
         policy in prop::sample::select(vec![Policy::Blind, Policy::Numa, Policy::Local]),
@@ -269,7 +269,7 @@ proptest! {
                 prop_assert!(io.thread < host.loads.devices[io.device.0].threads.len());
             }
         }
-        // One machine moves in a period, each no more often than there are nodes.
+        // One machine moves per period, each at most once per node.
         let enough = 8 + nodes * host.loads.vms.len().max(1) * 4;
         for _ in 0..enough {
             host.pass();

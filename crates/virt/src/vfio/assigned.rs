@@ -1,4 +1,4 @@
-//! A function that is passed through, on the guest's bus.
+//! A passed-through function on the guest's bus.
 
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
@@ -16,33 +16,33 @@ use crate::function::GuestFunction;
 use crate::interrupts::{self, InterruptSupport};
 use crate::vm::Machine;
 
-/// A function that is passed through. The guest's accesses to its registers reach it; those to its configuration space and to its
-/// MSI-X table are answered here, and have it done what they ask for.
+/// A passed-through function. Accesses to its registers go to the hardware. Configuration space and the MSI-X table
+/// are emulated, and the device is configured accordingly.
 pub struct Assigned {
     me: Weak<Self>,
     device: Rc<dyn VfioDevice>,
     guest: GuestFunction,
     machine: Weak<Machine>,
-    /// Interrupts that the device was asked for.
+    /// Interrupts allocated from the device.
     used: Cell<Used>,
     slot: Cell<Option<u8>>,
 }
 
-/// Interrupts of a function.
+/// Kind of interrupts in use.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Used {
     #[default]
     None,
-    /// The legacy one.
+    /// Legacy interrupt.
     Line,
     Messages(u16),
 }
 
 impl Assigned {
-    /// A function with what the guest is to see of it.
+    /// Creates the guest's view of a function.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if its registers make no sense.
+    /// [`Error::NotSupported`] if its registers are inconsistent.
     pub(crate) async fn new(
         cpu: &Cpu,
         machine: &Rc<Machine>,
@@ -54,7 +54,7 @@ impl Assigned {
         Ok(Rc::new_cyclic(|me| Self { me: Weak::clone(me), device, guest, machine, used, slot }))
     }
 
-    /// An interrupt has come, to the core `cpu`.
+    /// Interrupt `number` has arrived on core `cpu`.
     fn signal(&self, cpu: &Cpu, number: u16) {
         if self.used.get() == Used::Line {
             return self.set_interrupt_status(cpu, true);
@@ -64,7 +64,7 @@ impl Assigned {
         }
     }
 
-    /// The guest's line is as the function's cause and the guest have it.
+    /// Updates the guest's interrupt line from the function's cause and the guest's settings.
     fn set_interrupt_status(&self, cpu: &Cpu, pending: bool) {
         let line = self.guest.set_interrupt_status(pending);
         if let Some((machine, slot)) = self.machine.upgrade().zip(self.slot.get()) {
@@ -72,7 +72,7 @@ impl Assigned {
         }
     }
 
-    /// Lets as many interrupts come as the guest has enabled.
+    /// Allocates as many interrupts as the guest has enabled.
     async fn set_interrupts(&self, cpu: &Cpu) {
         let Some(machine) = self.machine.upgrade() else { return };
         let wanted = self.guest.vectors();
@@ -90,13 +90,13 @@ impl Assigned {
             });
             self.set_interrupt_status(cpu, false);
             if used == Used::Line {
-                // One that has none has nothing to say.
+                // Functions without a legacy interrupt never signal.
                 let _ = self.device.set_line(cpu, machine.vcpus[0].home(), signal).await;
                 return;
             }
             let target = |n| self.guest.target(n).map_or(0, |message| machine.core_of(message));
             let cores = (0..wanted).map(|n| machine.vcpus[target(n)].home()).collect();
-            // With fewer than it wants, a guest lacks those that come last.
+            // With fewer interrupts than wanted, the guest lacks the last ones.
             let _ = self.device.set_interrupts(cpu, cores, signal).await;
         }
         (0..wanted).for_each(|number| self.post(cpu, &machine, number));
@@ -105,7 +105,7 @@ impl Assigned {
         }
     }
 
-    /// Lets an interrupt be noted for the guest's core without the host, where that can be, unless the guest holds it back.
+    /// Posts an interrupt to the guest's core if possible, unless the guest has masked it.
     fn post(&self, cpu: &Cpu, machine: &Machine, number: u16) {
         if machine.support != InterruptSupport::Posted {
             return;
@@ -114,11 +114,11 @@ impl Assigned {
         let to = message.map(|message| {
             (machine.vcpus[machine.core_of(message)].postbox.at(), interrupts::vector_of(message))
         });
-        // One that cannot be is signalled.
+        // Interrupts that cannot be posted are signalled through the host.
         let _ = self.device.post(cpu, number, to);
     }
 
-    /// The guest resets it.
+    /// Resets the function for the guest.
     async fn reset_function(&self, cpu: &Cpu) {
         self.used.take();
         let _ = self.device.reset(cpu).await;
@@ -228,8 +228,7 @@ impl GuestDevice for Assigned {
     }
 }
 
-/// The configuration space that a guest is shown: the function's identity, BARs and messages, and nothing that it could harm others
-/// with.
+/// The configuration space shown to the guest: identity, BARs and interrupts, and nothing that could harm others.
 async fn shown(cpu: &Cpu, device: &dyn VfioDevice) -> Result<ConfigSpace, Error> {
     let identity = device.identity();
     let mut config = ConfigSpace::endpoint(identity.vendor, identity.device, identity.class)
@@ -238,7 +237,7 @@ async fn shown(cpu: &Cpu, device: &dyn VfioDevice) -> Result<ConfigSpace, Error>
     for n in 0..6u8 {
         let Some(range) = device.bar(n) else { continue };
         let register = device.config_read(cpu, header::BAR0 + 4 * u16::from(n)).await;
-        // A virtual function has its BARs without registers: there is room for a wide one where no other follows.
+        // BARs of virtual functions have no registers; a 64-bit one needs a free one behind it.
         let is_free = n < 5 && device.bar(n + 1).is_none();
         config = match register >> 1 & 3 {
             2 => config.bar64(n, range.length, range.prefetchable),
@@ -249,7 +248,7 @@ async fn shown(cpu: &Cpu, device: &dyn VfioDevice) -> Result<ConfigSpace, Error>
     config = config.power_management().pcie(link(cpu, device).await);
     let pin = (device.config_read(cpu, header::INTERRUPT_LINE).await >> 8) as u8;
     if IntxLine::from_pin(pin).is_some() {
-        // Alone below its port, it has the first (as QEMU's).
+        // INTA, since it is alone below its port (as in QEMU).
         config = config.interrupt_pin(1);
     }
     if let Some(at) = device.capability(id::MSIX) {
@@ -265,7 +264,7 @@ async fn shown(cpu: &Cpu, device: &dyn VfioDevice) -> Result<ConfigSpace, Error>
     config.build().map_err(|_| Error::NotSupported)
 }
 
-/// Its link, and whether it can be reset alone, as the guest is shown them.
+/// Link and function-reset capability shown to the guest.
 async fn link(cpu: &Cpu, device: &dyn VfioDevice) -> PcieParams {
     let any = PcieParams::endpoint(Generation::Gen3, Width::X4);
     let Some(at) = device.capability(id::PCI_EXPRESS) else { return any };

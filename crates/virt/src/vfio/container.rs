@@ -1,4 +1,4 @@
-//! Where the requests of a guest's functions lead (Linux: a VFIO container).
+//! DMA domains of a guest's functions (Linux: a VFIO container).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use wire::pcie::FunctionAddress;
 use crate::bus::{BarPart, Behind};
 use crate::memory::{Block, GuestMemory};
 
-/// A range that functions reach, by the guest's address.
+/// A mapping: guest address, host address, bytes.
 type Mapping = (PhysAddr, PhysAddr, u64);
 
-/// The domains of a guest's functions, one behind each IOMMU that they are behind: all lead to the guest's memory, and to those
-/// registers of each other that the guest sees.
+/// The domains of a guest's functions, one per IOMMU. Each maps the guest's memory, and the registers of the guest's
+/// other functions for peer-to-peer access.
 pub struct Container {
     host: Weak<Kernel>,
     memory: Rc<GuestMemory>,
@@ -29,7 +29,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// An empty one.
+    /// An empty container.
     pub fn new(host: &Rc<Kernel>, memory: &Rc<GuestMemory>) -> Rc<Self> {
         Rc::new(Self {
             host: Rc::downgrade(host),
@@ -47,11 +47,11 @@ impl Container {
         self.host.upgrade().ok_or(Error::NoDevice)
     }
 
-    /// Lets a function in. The first one holds the guest's memory where it is.
+    /// Attaches a function. The first one pins the guest's memory.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] without an IOMMU that translates, [`Error::Busy`] if its group is somebody else's,
-    /// [`Error::NoMemory`] if the guest's memory cannot be held.
+    /// [`Error::NotSupported`] without an IOMMU that translates, [`Error::Busy`] if its group is in use elsewhere,
+    /// [`Error::NoMemory`] if the guest's memory cannot be pinned.
     pub fn attach(&self, cpu: &Cpu, device: &PciDevice) -> Result<(), Error> {
         let (at, node) = (device.address(), device.node());
         if !self.domains.borrow().contains_key(&node) {
@@ -65,7 +65,7 @@ impl Container {
         attached
     }
 
-    /// Makes the domain behind an IOMMU.
+    /// Creates the domain of an IOMMU.
     fn open(&self, cpu: &Cpu, node: Node) -> Result<(), Error> {
         let domain = self.host()?.iommu_domain(node)?;
         let ranges = self.memory.ranges().into_iter().flatten();
@@ -90,18 +90,18 @@ impl Container {
         Ok(())
     }
 
-    /// Takes a function out: it reaches nothing.
+    /// Detaches a function, which can then access nothing.
     pub fn detach(&self, cpu: &Cpu, at: FunctionAddress) {
         self.set_bars(cpu, at, &[]);
         let Some((node, _)) = self.functions.borrow_mut().remove(&at) else { return };
         if let Some(domain) = self.domains.borrow().get(&node) {
-            // It is in it, or has gone with its tables.
+            // It is attached, or is gone together with its tables.
             let _ = domain.detach(cpu, at);
         }
         self.close_unused(cpu, node);
     }
 
-    /// The last function of an IOMMU has left.
+    /// Closes a domain after its last function has left.
     fn close_unused(&self, cpu: &Cpu, node: Node) {
         if self.functions.borrow().values().any(|(of, _)| *of == node) {
             return;
@@ -114,7 +114,7 @@ impl Container {
         }
     }
 
-    /// A function's registers are there now as the guest sees it, and all functions reach them there.
+    /// Maps a function's registers at their guest addresses for all functions.
     pub fn set_bars(&self, cpu: &Cpu, of: FunctionAddress, parts: &[BarPart]) {
         let parts = parts.iter().filter_map(|part| match part.behind {
             Behind::Host(host) if (part.guest.0 | host.0 | part.length) % PAGE == 0 => {
@@ -133,14 +133,14 @@ impl Container {
                 let _ = domain.unmap(cpu, Iova::new(guest.0), *length);
             }
             for new in now.iter().filter(|new| !bars.contains(new)) {
-                // While a guest sizes BARs they may lie where something else is: nobody reaches them there.
+                // While a guest sizes BARs, they may overlap something else; such mappings are skipped.
                 let _ = map(domain, cpu, *new);
             }
         }
         *bars = now;
     }
 
-    /// Requests of the functions that the host's IOMMUs have refused.
+    /// Requests of the functions blocked by host IOMMUs.
     pub fn faults(&self) -> u64 {
         let Some(host) = self.host.upgrade() else { return 0 };
         let functions = self.functions.borrow();
@@ -153,7 +153,7 @@ fn map(domain: &IommuDomain, cpu: &Cpu, (guest, host, length): Mapping) -> Resul
     domain.map_at(cpu, Iova::new(guest.0), host, length, Direction::Bidirectional)
 }
 
-/// Blocks that follow each other on both sides as one.
+/// Merges blocks that are contiguous on both sides.
 fn joined(blocks: Vec<Block>) -> Vec<Block> {
     let mut all: Vec<Block> = Vec::new();
     for block in blocks {

@@ -1,4 +1,4 @@
-//! What a hypervisor does with a function that it passes through.
+//! The hypervisor's interface to a passed-through function.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,37 +12,37 @@ use platform::pci::{BarRange, Identity, PciDevice};
 use super::Container;
 use crate::bus::BarPart;
 
-/// Told which of a function's interrupts has come, by the core that it came to.
+/// Called on the core that got the interrupt, with its number.
 pub type Signal = Rc<dyn Fn(&Cpu, u16)>;
 
-/// What a hypervisor does with a function that it passes through (Linux: the calls of a VFIO device's file). Functions of the host
-/// are such ([`HostFunction`]); whoever mediates a function of another kind is asked the same.
+/// A function that can be passed through (Linux: a VFIO device file). Implemented by functions of the host
+/// ([`HostFunction`]) and by mediated functions.
 pub trait VfioDevice {
-    /// Vendor, device and class, as configuration space says.
+    /// Vendor, device and class.
     fn identity(&self) -> Identity;
 
-    /// Reads a doubleword of its configuration space: what the guest is shown is made after it.
+    /// Reads a doubleword of configuration space, from which the guest's view is built.
     fn config_read<'a>(&'a self, cpu: &'a Cpu, register: u16) -> Async<'a, u32>;
 
-    /// Where a capability is.
+    /// Offset of a capability.
     fn capability(&self, id: u8) -> Option<u16>;
 
-    /// What a BAR asks for.
+    /// Size and address of a BAR.
     fn bar(&self, bar: u8) -> Option<BarRange>;
 
-    /// Where the host's cores find a BAR, while they do.
+    /// Host address of a BAR, while there is one.
     fn registers(&self, bar: u8) -> Option<PhysAddr>;
 
-    /// The guest lets it send requests, or does not.
+    /// Turns bus mastering on or off.
     fn set_master<'a>(&'a self, cpu: &'a Cpu, on: bool) -> Async<'a, ()>;
 
-    /// Resets it. It sends no requests and no interrupts afterwards.
+    /// Resets the function, which then sends neither requests nor interrupts.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if it cannot be reset alone, [`Error::NoDevice`] if it is gone.
+    /// [`Error::NotSupported`] if it cannot be reset on its own, [`Error::NoDevice`] if it is gone.
     fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
 
-    /// Lets its interrupts come to `signal`, the n-th by the n-th of these cores; none without cores.
+    /// Allocates an interrupt for each of these cores and reports them to `signal`; none without cores.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if there are fewer, [`Error::NoDevice`] if it is gone.
@@ -53,51 +53,52 @@ pub trait VfioDevice {
         signal: Signal,
     ) -> Async<'a, Result<(), Error>>;
 
-    /// Lets its legacy interrupt come to `signal`, by this core. It is held back in the function then until it is
+    /// Reports its legacy interrupt to `signal` on this core. The interrupt is then masked until
     /// [`unmasked`](Self::unmask_line).
     ///
     /// # Errors
     /// [`Error::NotSupported`] if it has none, [`Error::NoDevice`] if it is gone.
     fn set_line<'a>(&'a self, cpu: &'a Cpu, core: CpuId, signal: Signal) -> Async<'a, Result<(), Error>>;
 
-    /// The guest has dealt with it: it is signalled again if it still has a cause, or else when it has one.
+    /// Unmasks the legacy interrupt after the guest has handled it. If the cause remains, it is signalled again.
     fn unmask_line<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
 
-    /// Lets an interrupt be noted for a guest's core from now on, in its descriptor under its vector, or signalled again without one.
+    /// Posts an interrupt to a vCPU's descriptor with this vector, or with `None`, signals it again.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if the host cannot do so, [`Error::Invalid`] if there is no such interrupt.
+    /// [`Error::NotSupported`] if the host cannot post, [`Error::Invalid`] if there is no such interrupt.
     fn post(&self, cpu: &Cpu, number: u16, to: Option<(PhysAddr, u8)>) -> Result<(), Error> {
         let _ = (cpu, number, to);
         Err(Error::NotSupported)
     }
 
-    /// The guest sees its BARs there now: other functions of the guest may reach them.
+    /// Its BARs have moved in the guest, where other functions may access them.
     fn bars_moved(&self, cpu: &Cpu, parts: &[BarPart]);
 
-    /// Says who is to be told when the guest has lost it for good, as when its host wants it back (Linux: `VFIO_PCI_REQ_IRQ_INDEX`).
+    /// Sets the callback for when the guest has lost the function for good, such as on a request of its host (Linux:
+    /// `VFIO_PCI_REQ_IRQ_INDEX`).
     fn on_loss(&self, _told: Box<dyn FnOnce()>) {}
 
-    /// The guest has it no longer: it is reset, and reaches nothing of the guest.
+    /// Detaches the function from the guest and resets it.
     fn close<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
 }
 
-/// A function of the host that is passed through to a guest.
+/// A function of the host that is passed through.
 pub struct HostFunction {
     device: PciDevice,
     container: Rc<Container>,
     irqs: RefCell<Vec<Irq>>,
-    /// Who is told of its legacy interrupt.
+    /// Handler of its legacy interrupt.
     line: RefCell<Option<Signal>>,
     eventfd: u64,
 }
 
 impl HostFunction {
-    /// Lets a function's requests lead where the container's do. To signal an interrupt takes its handler `eventfd` cycles.
+    /// Attaches a function to the container. Its interrupt handlers take `eventfd` cycles.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] without an IOMMU that translates, [`Error::Busy`] if its group is somebody else's,
-    /// [`Error::NoMemory`] if the guest's memory cannot be held.
+    /// [`Error::NotSupported`] without an IOMMU that translates, [`Error::Busy`] if its group is in use elsewhere,
+    /// [`Error::NoMemory`] if the guest's memory cannot be pinned.
     pub fn open(
         cpu: &Cpu,
         container: &Rc<Container>,
@@ -119,7 +120,7 @@ impl HostFunction {
 }
 
 impl VfioDevice for HostFunction {
-    /// Vendor, device and class, as configuration space says.
+    /// Vendor, device and class.
     fn identity(&self) -> Identity {
         self.device.identity()
     }
@@ -152,7 +153,7 @@ impl VfioDevice for HostFunction {
             }
             self.device.set_master(cpu, false).await;
             let done = self.device.reset(cpu).await;
-            // A reset by the kernel leaves the function as its driver had it.
+            // The kernel's reset restores bus mastering, which the guest has not enabled.
             self.device.set_master(cpu, false).await;
             done
         })
@@ -192,7 +193,7 @@ impl VfioDevice for HostFunction {
             let irq = self.device.alloc_intx(cpu, Affinity::Cpu(core)).await?;
             *self.irqs.borrow_mut() = vec![irq];
             *self.line.borrow_mut() = Some(Rc::clone(&signal));
-            // Others may be on the line: the function is asked, which takes a while.
+            // The line may be shared, so check the function's own status, which takes a while.
             let (device, eventfd) = (self.device.clone(), self.eventfd);
             let thread = move |cpu: Cpu| -> Async<'static, ()> {
                 let (device, signal) = (device.clone(), Rc::clone(&signal));
@@ -234,9 +235,9 @@ impl VfioDevice for HostFunction {
 
     fn close<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
-            // Out of reach first, so that nothing of it meets memory that is somebody else's by then.
+            // Detach first, so that it cannot access memory that is about to be freed.
             self.container.detach(cpu, self.device.address());
-            // One that cannot be reset is left as it is: without a domain it reaches nothing.
+            // If it cannot be reset, leave it: without a domain it can access nothing.
             let _ = self.reset(cpu).await;
         })
     }

@@ -1,4 +1,4 @@
-//! The host's driver for functions that are passed through: it claims them and leaves them alone (Linux: `vfio-pci`).
+//! The host's driver for passed-through functions: it claims them and does nothing else (Linux: `vfio-pci`).
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -8,7 +8,7 @@ use platform::cpu::{Async, Cpu};
 use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use wire::pcie::FunctionAddress;
 
-/// Claims functions for guests. It must be added to the host's kernel before the functions' own drivers.
+/// Claims functions for guests. Has to be registered before the functions' own drivers.
 pub struct Vfio {
     me: Weak<Self>,
     claims: Box<dyn Fn(FunctionAddress) -> bool>,
@@ -16,20 +16,20 @@ pub struct Vfio {
     followers: RefCell<Vec<Follower>>,
 }
 
-/// Told that a function has come, or that the one at an address goes.
+/// Called when a function is claimed or removed.
 pub type Follower = Box<dyn Fn(Cpu, Change) -> Async<'static, ()>>;
 
-/// What becomes of a function.
+/// A change of a claimed function.
 #[derive(Clone)]
 pub enum Change {
-    /// It is the host's driver's from now on.
+    /// It was bound to this driver.
     Claimed(PciDevice),
-    /// It goes.
+    /// It is being removed.
     Removed(FunctionAddress),
 }
 
 impl Vfio {
-    /// For the functions of which `claims` says so.
+    /// A driver for the functions that `claims` selects.
     pub fn new(claims: impl Fn(FunctionAddress) -> bool + 'static) -> Rc<Self> {
         Rc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -39,7 +39,7 @@ impl Vfio {
         })
     }
 
-    /// Tells what becomes of functions from now on.
+    /// Sets the callback for changes.
     pub(crate) fn on_change(&self, told: Follower) {
         self.followers.borrow_mut().push(told);
     }
@@ -52,7 +52,7 @@ impl Vfio {
         }
     }
 
-    /// The functions that it has, in the order in which they were found.
+    /// Claimed functions, in probe order.
     pub fn claimed(&self) -> Vec<PciDevice> {
         self.claimed.borrow().iter().filter(|device| device.is_present()).cloned().collect()
     }

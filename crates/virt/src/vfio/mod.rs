@@ -1,11 +1,11 @@
-//! Functions that are passed through to guests.
+//! Passed-through functions.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `driver` | the host's driver: it claims functions and leaves them alone |
-//! | `device` | what a hypervisor does with a function, and how the host's own functions do it |
-//! | `container` | where their requests lead: the guest's memory at the guest's addresses, and each other's registers |
-//! | `assigned` | such a function on the guest's bus |
+//! | `driver` | the host's driver, which claims functions |
+//! | `device` | the hypervisor's interface to a function, and its implementation for host functions |
+//! | `container` | DMA domains: guest memory, and registers of other functions |
+//! | `assigned` | a passed-through function on the guest's bus |
 
 mod assigned;
 mod container;

@@ -79,7 +79,7 @@ pub fn encode(header: Header, frame: &[u8], out: &mut Vec<u8>) {
 
 /// Puts frames together from lines.
 #[derive(Clone, Debug)]
-pub struct Decoder {
+pub struct FramedDecoder {
     longest: usize,
     /// The stream from the header on.
     bytes: Vec<u8>,
@@ -92,7 +92,7 @@ pub struct Decoder {
     dropped: Drops,
 }
 
-impl Decoder {
+impl FramedDecoder {
     /// For frames of at most `longest` bytes; the first has the number 0.
     pub fn new(longest: usize) -> Self {
         Self {
@@ -236,11 +236,11 @@ mod tests {
         frames.iter().enumerate().flat_map(lines).collect()
     }
 
-    fn feed(decoder: &mut Decoder, (bytes, is_first): &(Vec<u8>, bool)) -> Outcome {
+    fn feed(decoder: &mut FramedDecoder, (bytes, is_first): &(Vec<u8>, bool)) -> Outcome {
         decoder.line(Line { bytes, is_first: *is_first, is_intact: true })
     }
 
-    fn decoded(decoder: &mut Decoder, lines: &[(Vec<u8>, bool)]) -> Vec<Vec<u8>> {
+    fn decoded(decoder: &mut FramedDecoder, lines: &[(Vec<u8>, bool)]) -> Vec<Vec<u8>> {
         let frame = |line| matches!(feed(decoder, line), Outcome::Frame(_)).then(|| decoder.frame().to_vec());
         lines.iter().filter_map(frame).collect()
     }
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn packets_of_figure_3_and_odd_lengths_come_back_as_they_were() {
         for length in (SHORTEST..260).chain([120, 64, 240, 104]) {
-            let mut decoder = Decoder::new(LONGEST_HERE);
+            let mut decoder = FramedDecoder::new(LONGEST_HERE);
             let frames = [frame(length, 1), frame(length + 1, 2)];
             assert_eq!(decoded(&mut decoder, &stream(&frames)), frames);
         }
@@ -271,16 +271,16 @@ mod tests {
         let forged = encoded(1, &frame(50, 9));
         inner[124..124 + forged.len()].copy_from_slice(&forged);
         let frames = [inner, frame(64, 4)];
-        assert_eq!(decoded(&mut Decoder::new(LONGEST_HERE), &stream(&frames)), frames);
+        assert_eq!(decoded(&mut FramedDecoder::new(LONGEST_HERE), &stream(&frames)), frames);
         // Even when its first line is lost: the rest cannot begin a frame.
-        let mut decoder = Decoder::new(LONGEST_HERE);
+        let mut decoder = FramedDecoder::new(LONGEST_HERE);
         assert_eq!(decoded(&mut decoder, &stream(&frames)[1..]), frames[1..]);
         assert_eq!((decoder.missing(), decoder.dropped().of(Drop::Stray)), (1, 4));
     }
 
     #[test]
     fn why_frames_are_dropped() {
-        let mut decoder = Decoder::new(100);
+        let mut decoder = FramedDecoder::new(100);
         let mut drop = |bytes: &[u8], is_first, is_intact| decoder.line(Line { bytes, is_first, is_intact });
         let good = encoded(0, &frame(40, 0));
         let mut bad = good.clone();
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_line_need_not_be_longer_than_what_it_says() {
-        let mut decoder = Decoder::new(LONGEST_HERE);
+        let mut decoder = FramedDecoder::new(LONGEST_HERE);
         let bytes = encoded(0, &frame(70, 0));
         assert_eq!(decoder.needs(true, &bytes[..4]), 64);
         assert_eq!(
@@ -317,7 +317,7 @@ mod tests {
 
     /// What can happen to a line on its way.
     #[derive(Clone, Copy, Debug)]
-    enum Fault {
+    enum LineFault {
         Lost,
         Twice,
         /// Passed the line behind it.
@@ -326,12 +326,12 @@ mod tests {
         Mixed(usize),
     }
 
-    fn fault() -> impl Strategy<Value = Fault> {
+    fn fault() -> impl Strategy<Value = LineFault> {
         prop_oneof![
-            Just(Fault::Lost),
-            Just(Fault::Twice),
-            Just(Fault::Late),
-            (1usize..LINE).prop_map(Fault::Mixed)
+            Just(LineFault::Lost),
+            Just(LineFault::Twice),
+            Just(LineFault::Late),
+            (1usize..LINE).prop_map(LineFault::Mixed)
         ]
     }
 
@@ -355,17 +355,17 @@ mod tests {
             for (at, fault) in faults {
                 let at = at.index(lines.len());
                 match fault {
-                    Fault::Lost if lines.len() > 1 => drop(lines.remove(at)),
-                    Fault::Twice => lines.insert(at, lines[at].clone()),
-                    Fault::Late if at + 1 < lines.len() => lines.swap(at, at + 1),
-                    Fault::Mixed(from) if at + 1 < lines.len() => {
+                    LineFault::Lost if lines.len() > 1 => drop(lines.remove(at)),
+                    LineFault::Twice => lines.insert(at, lines[at].clone()),
+                    LineFault::Late if at + 1 < lines.len() => lines.swap(at, at + 1),
+                    LineFault::Mixed(from) if at + 1 < lines.len() => {
                         let other = lines[at + 1].0[from..].to_vec();
                         lines[at].0[from..].copy_from_slice(&other);
                     }
                     _ => {}
                 }
             }
-            let mut decoder = Decoder::new(LONGEST_HERE);
+            let mut decoder = FramedDecoder::new(LONGEST_HERE);
             let out = decoded(&mut decoder, &lines);
             let mut left = frames.iter();
             for frame in &out {

@@ -146,17 +146,17 @@ impl Drops {
 #[derive(Clone, Debug)]
 pub enum Decoder {
     /// The paper's.
-    Signature(signature::Decoder),
+    Signature(signature::SignatureDecoder),
     /// With length and checksum.
-    Framed(framed::Decoder),
+    Framed(framed::FramedDecoder),
 }
 
 impl Decoder {
     /// For frames of at most `longest` bytes.
     pub fn new(format: Format, longest: usize) -> Self {
         match format {
-            Format::Signature(eop) => Self::Signature(signature::Decoder::new(eop, longest)),
-            Format::Framed => Self::Framed(framed::Decoder::new(longest)),
+            Format::Signature(eop) => Self::Signature(signature::SignatureDecoder::new(eop, longest)),
+            Format::Framed => Self::Framed(framed::FramedDecoder::new(longest)),
         }
     }
 

@@ -36,7 +36,7 @@ pub fn encode(frame: &[u8], eop: u64, out: &mut Vec<u8>) {
 ///
 /// A frame ends at its first word that is the signature; the rest of that line is filling, whatever it holds.
 #[derive(Clone, Debug)]
-pub struct Decoder {
+pub struct SignatureDecoder {
     eop: [u8; WORD],
     longest: usize,
     frame: Vec<u8>,
@@ -47,7 +47,7 @@ pub struct Decoder {
     dropped: Drops,
 }
 
-impl Decoder {
+impl SignatureDecoder {
     /// For frames of at most `longest` bytes.
     pub fn new(eop: u64, longest: usize) -> Self {
         Self {
@@ -121,7 +121,7 @@ mod tests {
 
     /// What comes out of the filter for what goes in.
     fn decoded(lines: &[u8]) -> Vec<Vec<u8>> {
-        let mut decoder = Decoder::new(EOP, 2048);
+        let mut decoder = SignatureDecoder::new(EOP, 2048);
         let mut frames = Vec::new();
         for line in lines.chunks(LINE) {
             if let Outcome::Frame(_) = decoder.line(line) {
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_never_ends_is_dropped_as_one() {
-        let mut decoder = Decoder::new(EOP, 128);
+        let mut decoder = SignatureDecoder::new(EOP, 128);
         for _ in 0..5 {
             assert_eq!(decoder.line(&[1; LINE]), Outcome::More);
         }

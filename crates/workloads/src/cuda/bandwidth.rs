@@ -1,30 +1,31 @@
-//! `bandwidthTest` of the CUDA samples: ten copies in a row between pinned host memory and a GPU, timed together by events.
+//! `bandwidthTest` of the CUDA samples: ten consecutive copies between pinned host memory and a GPU, timed together
+//! by events.
 
 use std::rc::Rc;
 
 use platform::cpu::{Async, Cpu};
 
-use super::stream::{Events, Stream};
+use super::stream::{CudaStream, Events};
 use super::{Context, HostMemory, gpu};
 use crate::options;
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
-/// Copies that are timed together (`MEMCOPY_ITERATIONS`).
+/// Copies timed together (`MEMCOPY_ITERATIONS`).
 const COPIES: u64 = 10;
 
-/// Measures the bandwidth between pinned host memory and a GPU: ten copies in flight, as the program of the CUDA samples. Beside
-/// its options there is `--verify`.
+/// Measures the bandwidth between pinned host memory and a GPU with ten copies in flight, like the CUDA sample.
+/// `--verify` is an additional option.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "bandwidthTest")]
 pub struct BandwidthTest {
     /// The GPU.
     #[arg(long, default_value_t = 0)]
     device: u32,
-    /// Host memory; `pinned` is all there is.
+    /// Kind of host memory; only `pinned` is supported.
     #[arg(long, default_value = "pinned", value_parser = ["pinned"])]
     memory: String,
-    /// `quick` for one size of 32 MiB, `range` for all from `--start` to `--end`.
+    /// `quick` for a single size of 32 MiB, `range` for all sizes from `--start` to `--end`.
     #[arg(long, default_value = "quick", value_parser = ["quick", "range"])]
     mode: String,
     /// First size (bytes).
@@ -33,7 +34,7 @@ pub struct BandwidthTest {
     /// Last size (bytes).
     #[arg(long, value_parser = options::size, default_value = "1k")]
     end: u64,
-    /// From one size to the next (bytes); without it, each is twice the one before.
+    /// Step between sizes (bytes); by default, sizes double.
     #[arg(long, value_parser = options::size)]
     increment: Option<u64>,
     /// Only from host to GPU.
@@ -42,13 +43,13 @@ pub struct BandwidthTest {
     /// Only from GPU to host.
     #[arg(long)]
     dtoh: bool,
-    /// Looks whether what has come back is what was sent.
+    /// Checks that the data that come back equal the data sent.
     #[arg(long)]
     verify: bool,
 }
 
 impl BandwidthTest {
-    /// The sizes, of which there is at least one.
+    /// The sizes; at least one.
     fn sizes(&self) -> Vec<u64> {
         if self.mode == "quick" {
             return vec![32 << 20];
@@ -77,9 +78,9 @@ impl BandwidthTest {
         for (wanted, name, out) in
             [(both || self.htod, "host to device", false), (both || self.dtoh, "device to host", true)]
         {
-            let mut stream = Stream::default();
+            let mut stream = CudaStream::default();
             for &bytes in sizes.iter().filter(|_| wanted) {
-                // What an earlier test of the same direction has left is on the same channel.
+                // An earlier test of the same direction left its work on the same channel.
                 warm_up(cpu, &mut stream, &context, (device.place, place, out)).await?;
                 if out && self.verify {
                     cpu.store_long(host.start(), &vec![0; bytes as usize]).await;
@@ -112,10 +113,10 @@ impl BandwidthTest {
     }
 }
 
-/// A copy, so that the stream's events are recorded where its copies are.
+/// A copy, so that the stream's events are recorded on the channel of its copies.
 async fn warm_up(
     cpu: &Cpu,
-    stream: &mut Stream,
+    stream: &mut CudaStream,
     context: &Rc<Context>,
     (device, host, out): (wire::gpu::Place, wire::gpu::Place, bool),
 ) -> Result<(), Failure> {

@@ -1,41 +1,41 @@
-//! Copies from one GPU to another, each timed by events of its own (Device Lending, section 7.2, the first program).
+//! Copies from one GPU to another, each timed by its own events (Device Lending, section 7.2, first program).
 
 use std::rc::Rc;
 
 use platform::cpu::{Async, Cpu};
 use wire::gpu::{Launch, Place, Program as Kernel};
 
-use super::stream::{Events, Stage, Stream};
+use super::stream::{CudaStream, Events, Stage};
 use super::{Context, HostMemory, gpu};
 use crate::options;
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
-/// Copies that are given to the GPUs before the program waits for them.
+/// Copies submitted before the program waits for them.
 const BATCH: u64 = 16;
 
-/// Copies from one GPU's memory to another's, one at a time: an event before, an event behind, and a launch of an empty kernel
-/// between the copy and the second event, so that no two copies overlap.
+/// Copies from one GPU's memory to another's, one at a time. Each copy has an event before and after it, and an empty
+/// kernel before the second event, so that copies do not overlap.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "gpu-copy")]
 pub struct GpuCopy {
-    /// The GPU whose memory is copied.
+    /// The source GPU.
     #[arg(long, default_value_t = 0)]
     from: u32,
-    /// The GPU to whose memory it is copied.
+    /// The destination GPU.
     #[arg(long, default_value_t = 1)]
     to: u32,
-    /// Bytes of each copy.
+    /// Bytes per copy.
     #[arg(long, value_parser = options::size, default_value = "1m")]
     bytes: u64,
-    /// How many copies.
+    /// Number of copies.
     #[arg(long, default_value_t = 16)]
     count: u64,
-    /// `peer`, the first GPU writes into the other's memory; `read`, the other reads from the first's; `ram`, the first writes into host
-    /// memory, from which the other reads.
+    /// `peer`: the source GPU writes to the destination's memory; `read`: the destination reads the source's; `ram`:
+    /// the source writes to host memory, from which the destination reads.
     #[arg(long, default_value = "peer", value_parser = ["peer", "read", "ram"])]
     through: String,
-    /// Looks whether all bytes have come.
+    /// Checks that all bytes arrived.
     #[arg(long)]
     verify: bool,
 }
@@ -56,7 +56,7 @@ impl GpuCopy {
             "read" => to.map_peer(cpu, &source)?,
             _ => Place::default(),
         };
-        let mut stream = Stream::default();
+        let mut stream = CudaStream::default();
         let host = match self.verify {
             true => Some(self.fill(kernel, cpu, &mut stream, &from, source.place).await?),
             false => None,
@@ -87,7 +87,7 @@ impl GpuCopy {
             events.give(kernel, cpu);
         }
         let mut report = Report::default();
-        // The mean of bandwidths, not that of times.
+        // The mean of the bandwidths, not of the times.
         let rates = took.iter().map(|&ns| self.bytes as f64 / ns as f64);
         report.add("bandwidth", "GB/s", rates.sum::<f64>() / took.len() as f64);
         report.add("time", "us", took.iter().sum::<u64>() as f64 / took.len() as f64 / 1e3);
@@ -107,12 +107,12 @@ impl GpuCopy {
         (0..self.bytes).map(|n| (n.wrapping_mul(0x9e37) >> 7) as u8).collect()
     }
 
-    /// Gives the first GPU something to copy.
+    /// Fills the source GPU's memory.
     async fn fill(
         &self,
         kernel: &dyn platform::kernel::Kernel,
         cpu: &Cpu,
-        stream: &mut Stream,
+        stream: &mut CudaStream,
         context: &Rc<Context>,
         to: Place,
     ) -> Result<HostMemory, Failure> {
@@ -126,11 +126,11 @@ impl GpuCopy {
         Ok(host)
     }
 
-    /// Looks whether the second GPU has it.
+    /// Checks the destination GPU's memory.
     async fn compare(
         &self,
         cpu: &Cpu,
-        stream: &mut Stream,
+        stream: &mut CudaStream,
         (context, from): (&Rc<Context>, Place),
         host: &HostMemory,
     ) -> Result<(), Failure> {
@@ -147,7 +147,7 @@ impl GpuCopy {
     }
 }
 
-/// The empty kernel.
+/// An empty kernel.
 const EMPTY: Launch = {
     let none = Place { window: 0, offset: 0 };
     Launch { program: Kernel::Busy, polled: none, written: none, result: none, count: 0 }

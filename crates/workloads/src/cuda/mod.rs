@@ -1,8 +1,8 @@
-//! A small runtime for GPUs, in the manner of CUDA's: contexts, streams, events, peer access, pinned host memory.
+//! A small GPU runtime modelled on CUDA's: contexts, streams, events, peer access, pinned host memory.
 //!
-//! A context has a channel to each engine of its GPU. A stream goes from channel to channel, also of several GPUs: where it changes,
-//! the next channel waits for a semaphore in host memory that the one before releases. An event is a semaphore with the GPU's
-//! time.
+//! A context has a channel to each engine of its GPU. A stream can use several channels, also of different GPUs: on a
+//! switch, the next channel waits for a semaphore in host memory that the previous one releases. An event is a
+//! semaphore with the GPU's timestamp.
 //!
 //! | file | subject |
 //! |---|---|
@@ -24,23 +24,24 @@ use platform::gpu::{GpuChannel, GpuContext, GpuFile, GpuInfo, GpuMemory};
 use platform::kernel::Kernel;
 use platform::memory::{Pages, PhysAddr, Policy};
 use units::Duration;
-use wire::gpu::{Command, Entry, Place};
+use wire::gpu::{Entry, GpuCommand, Place};
 
 use crate::program::Failure;
-pub use stream::{Event, Events, Stage, Stream};
+pub use stream::{CudaStream, Event, Events, Stage};
 
-/// How long a program waits for a GPU (assumed: nothing here computes as long).
+/// Timeout for a GPU (assumed: no kernel here runs as long).
 const PATIENCE: Duration = Duration::from_ms(60_000);
-/// For how long it spins at first, and then between two looks (assumed: a runtime that yields its core after a while).
+/// How long to spin at first, and the polling interval after that (assumed: a runtime that yields its core after a
+/// while).
 const SPINS: Duration = Duration::from_ms(1);
 const YIELDS: Duration = Duration::from_us(50);
 
-/// A failure of one of CUDA's calls.
+/// Wraps an error of a CUDA call.
 fn failed(call: &str) -> impl Fn(platform::Error) -> Failure + '_ {
     move |error| Failure::about(call, error)
 }
 
-/// The GPU with a number, as `cudaSetDevice` has it.
+/// Finds a GPU by number, like `cudaSetDevice`.
 pub fn gpu(kernel: &dyn Kernel, number: u32) -> Result<Rc<dyn GpuFile>, Failure> {
     let file = kernel.open_file(&format!("gpu{number}"));
     let gpu = file.and_then(|file| file.downcast::<Rc<dyn GpuFile>>().ok());
@@ -51,35 +52,35 @@ pub fn gpu(kernel: &dyn Kernel, number: u32) -> Result<Rc<dyn GpuFile>, Failure>
 #[derive(Clone, Copy, Debug)]
 pub struct HostMemory {
     pages: Pages,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
 impl HostMemory {
-    /// Takes it.
+    /// Allocates it.
     ///
     /// # Errors
-    /// If there is not so much in one piece.
+    /// If no contiguous memory of this size is left.
     pub fn take(kernel: &dyn Kernel, cpu: &Cpu, bytes: u64) -> Result<Self, Failure> {
         let pages = kernel.alloc_pages(cpu, Pages::order_for(bytes), Policy::Task);
         Ok(Self { pages: pages.map_err(failed("cudaHostAlloc"))?, bytes })
     }
 
-    /// Where it begins.
+    /// Its physical address.
     pub fn start(&self) -> PhysAddr {
         self.pages.start
     }
 
-    /// Gives it back.
+    /// Frees it.
     pub fn give(self, kernel: &dyn Kernel, cpu: &Cpu) {
         kernel.free_pages(cpu, self.pages);
     }
 }
 
-/// A channel with what is known of its work.
+/// A channel and the state of its work.
 struct Channel {
     is: GpuChannel,
-    /// Entries that have been put.
+    /// Number of entries submitted.
     put: Cell<u64>,
 }
 
@@ -87,7 +88,7 @@ struct Channel {
 pub struct Context {
     gpu: Rc<dyn GpuContext>,
     channels: Vec<Channel>,
-    /// Other contexts' semaphores that this one's channels reach: the page that they are in, and where that is.
+    /// Mappings of other contexts' semaphores for this one's channels: physical page, and address in this context.
     others: RefCell<Vec<(PhysAddr, Place)>>,
 }
 
@@ -95,7 +96,7 @@ impl Context {
     /// Opens a context on a GPU.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn open(cpu: &Cpu, gpu: &dyn GpuFile) -> Result<Rc<Self>, Failure> {
         let context = gpu.open(cpu).map_err(failed("cudaSetDevice"))?;
         let channel = |engine| {
@@ -112,31 +113,31 @@ impl Context {
         }
     }
 
-    /// What the GPU has.
+    /// Properties of the GPU.
     pub fn info(&self) -> GpuInfo {
         self.gpu.info()
     }
 
-    /// Takes memory (`cudaMalloc`).
+    /// Allocates memory (`cudaMalloc`).
     ///
     /// # Errors
-    /// If there is not so much.
+    /// If not enough is left.
     pub fn malloc(&self, cpu: &Cpu, bytes: u64) -> Result<GpuMemory, Failure> {
         self.gpu.take(cpu, bytes).map_err(failed("cudaMalloc"))
     }
 
-    /// Lets the GPU reach pinned host memory (`cudaHostAllocMapped`).
+    /// Maps pinned host memory for the GPU (`cudaHostAllocMapped`).
     ///
     /// # Errors
-    /// What the DMA API says.
+    /// Errors of the DMA API.
     pub fn map(&self, cpu: &Cpu, memory: &HostMemory) -> Result<Place, Failure> {
         self.gpu.map_host(cpu, memory.start(), memory.bytes).map_err(failed("cudaHostRegister"))
     }
 
-    /// Lets the GPU reach another one's memory (`cudaDeviceEnablePeerAccess`).
+    /// Maps another GPU's memory for this one (`cudaDeviceEnablePeerAccess`).
     ///
     /// # Errors
-    /// If there is no way to it, or it lies behind the aperture's end.
+    /// If there is no path to it, or it is beyond the end of the aperture.
     pub fn map_peer(&self, cpu: &Cpu, memory: &GpuMemory) -> Result<Place, Failure> {
         let call = "cudaDeviceEnablePeerAccess";
         let shown =
@@ -144,27 +145,27 @@ impl Context {
         self.gpu.map_peer(cpu, shown, memory.bytes).map_err(failed(call))
     }
 
-    /// Ends a mapping.
+    /// Removes a mapping.
     pub fn unmap(&self, cpu: &Cpu, place: Place) {
         self.gpu.unmap(cpu, place);
     }
 
-    /// Gives everything back. Nothing may be under way.
+    /// Frees everything. No work may be in flight.
     pub fn close(&self, cpu: &Cpu) {
         self.gpu.close(cpu);
     }
 
-    /// The channel that copies into this GPU's memory.
+    /// Index of the channel that copies into this GPU's memory.
     pub fn copies_in(&self) -> usize {
         1.min(self.channels.len() - 1)
     }
 
-    /// The channel that copies out of it; another one where there are two.
+    /// Index of the channel that copies out of it; a separate one if there are two.
     pub fn copies_out(&self) -> usize {
         self.channels.len() - 1
     }
 
-    /// Where a semaphore of host memory is for this context.
+    /// Address of a semaphore in host memory for this context.
     fn reach(&self, cpu: &Cpu, of: &GpuChannel) -> Result<Place, Failure> {
         if let Some((_, place)) = self.others.borrow().iter().find(|(at, _)| *at == of.semaphore) {
             return Ok(*place);
@@ -175,16 +176,16 @@ impl Context {
         Ok(place)
     }
 
-    /// What a channel's semaphore has come to.
+    /// Current value of a channel's semaphore.
     fn reached(&self, cpu: &Cpu, channel: usize) -> u64 {
         cpu.load_u64(self.channels[channel].is.semaphore)
     }
 
-    /// Gives a channel work. Its semaphore comes to the number that is returned when all of it is done.
+    /// Submits work to a channel. Its semaphore reaches the returned value when all of it is done.
     ///
     /// # Errors
-    /// If the channel has stopped, or its ring does not become free.
-    async fn submit(&self, cpu: &Cpu, number: usize, commands: &[Command]) -> Result<u64, Failure> {
+    /// If the channel has stopped, or its ring stays full.
+    async fn submit(&self, cpu: &Cpu, number: usize, commands: &[GpuCommand]) -> Result<u64, Failure> {
         let channel = &self.channels[number];
         let is = &channel.is;
         let entry = channel.put.get();
@@ -196,27 +197,27 @@ impl Context {
             "an entry has no room for so many commands"
         );
         let slot = entry % u64::from(is.entries);
-        let offset = slot * u64::from(is.entry_commands) * Command::BYTES as u64;
-        let done = Command::Release { at: is.semaphore_at, value: entry + 1 };
+        let offset = slot * u64::from(is.entry_commands) * GpuCommand::BYTES as u64;
+        let done = GpuCommand::Release { at: is.semaphore_at, value: entry + 1 };
         let all = commands.iter().copied().chain([done]);
         for (n, command) in (0..).zip(all) {
-            cpu.store(is.commands + offset + n * Command::BYTES as u64, &command.emit());
+            cpu.store(is.commands + offset + n * GpuCommand::BYTES as u64, &command.emit());
         }
         let at = is.commands_at.after(offset);
         let put = Entry { window: at.window, count: commands.len() as u16 + 1, offset: at.offset as u32 };
         cpu.store(is.ring + slot * Entry::BYTES as u64, &put.emit());
         channel.put.set(entry + 1);
-        // The GPU looks at the ring when it is told to.
+        // The GPU reads the ring only after the doorbell.
         cpu.sfence();
         is.doorbell.write_u32(cpu, 0, (entry + 1) as u32);
         cpu.sync().await;
         Ok(entry + 1)
     }
 
-    /// Spins until a channel's semaphore has come so far, as `cudaDeviceSynchronize` does.
+    /// Spins until a channel's semaphore reaches a value, like `cudaDeviceSynchronize`.
     ///
     /// # Errors
-    /// If the channel has stopped, the GPU has gone, or nothing happens for long.
+    /// If the channel has stopped, the GPU is gone, or the wait times out.
     async fn wait(&self, cpu: &Cpu, number: usize, value: u64) -> Result<(), Failure> {
         let failure = |why: String| Failure(format!("cudaDeviceSynchronize: {why}"));
         let began = cpu.now();

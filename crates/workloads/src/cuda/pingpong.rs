@@ -1,24 +1,24 @@
-//! Two GPUs that pass a counter to each other, without the host (Device Lending, section 7.2, the second program).
+//! Two GPUs exchanging a counter without the host (Device Lending, section 7.2, second program).
 
 use std::rc::Rc;
 
 use platform::cpu::{Async, Cpu};
 use wire::gpu::{Launch, Program as Kernel};
 
-use super::stream::Stream;
+use super::stream::CudaStream;
 use super::{Context, HostMemory, gpu};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
-/// Bytes between the two counters: lines of their own.
+/// Bytes between the two counters, so that they have separate cache lines.
 const APART: u64 = 64;
 
-/// A program on one GPU writes a counter to another one's, which writes it back when it has seen it; each looks at its own counter,
-/// again and again.
+/// A kernel on one GPU writes a counter for another GPU, which writes it back when it sees it; each polls its own
+/// counter.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "gpu-pingpong")]
 pub struct GpuPingPong {
-    /// The GPU that begins.
+    /// The GPU that starts.
     #[arg(long, default_value_t = 0)]
     first: u32,
     /// The GPU that answers.
@@ -27,7 +27,7 @@ pub struct GpuPingPong {
     /// Round trips.
     #[arg(long, default_value_t = 1000)]
     count: u32,
-    /// Where the counters are: `peer`, each in the memory of the GPU that looks at it; `ram`, in host memory.
+    /// Where the counters are: `peer`, each in the memory of the GPU that polls it; `ram`, in host memory.
     #[arg(long, default_value = "peer", value_parser = ["peer", "ram"])]
     memory: String,
 }
@@ -40,15 +40,15 @@ impl GpuPingPong {
         let host = HostMemory::take(kernel, cpu, 4 * APART)?;
         cpu.store(host.start(), &[0; 4 * APART as usize]);
         let hosts = [first.map(cpu, &host)?, second.map(cpu, &host)?];
-        // Where each looks, and where it writes.
+        // For each GPU: the counter that it polls, and the one that it writes.
         let [ping, pong] = match self.memory.as_str() {
             "ram" => [(hosts[0], hosts[0].after(APART)), (hosts[1].after(APART), hosts[1])],
             _ => {
                 let (a, b) = (first.malloc(cpu, APART)?, second.malloc(cpu, APART)?);
-                // What a GPU's memory held before is nobody's counter.
+                // GPU memory may hold old data.
                 let zeros = hosts.map(|host| host.after(2 * APART));
                 for (context, memory, zeros) in [(&first, a, zeros[0]), (&second, b, zeros[1])] {
-                    let mut stream = Stream::default();
+                    let mut stream = CudaStream::default();
                     stream.copy_in(cpu, context, (memory.place, zeros), APART).await?;
                     stream.synchronise(cpu).await?;
                 }
@@ -56,8 +56,8 @@ impl GpuPingPong {
                 [(a.place, peers.0), (b.place, peers.1)]
             }
         };
-        let mut streams = [Stream::default(), Stream::default()];
-        // The one that answers waits already when the other begins.
+        let mut streams = [CudaStream::default(), CudaStream::default()];
+        // The answering GPU must be waiting before the other starts.
         for (n, context, program, (polled, written)) in
             [(1, &second, Kernel::Pong, pong), (0, &first, Kernel::Ping, ping)]
         {

@@ -1,54 +1,54 @@
-//! Streams, and what is put into them.
+//! Streams and their operations.
 //!
-//! What the calls cost was fitted on a Xeon E5-2603 v4, whose cores run at 1.7 GHz and no faster.
+//! The costs of calls were fitted on a Xeon E5-2603 v4, whose cores run at a fixed 1.7 GHz.
 
 use std::rc::Rc;
 
 use platform::cpu::Cpu;
 use platform::gpu::GpuMemory;
 use platform::kernel::Kernel;
-use wire::gpu::{Command, Launch, Place, SEMAPHORE_BYTES};
+use wire::gpu::{GpuCommand, Launch, Place, SEMAPHORE_BYTES};
 
 use super::{Context, HostMemory};
 use crate::program::Failure;
 
-/// Cycles of a copy's call from host to GPU (fitted by hand: Device Lending, Figure 10, Loc, 1 KiB: a copy each 2.2 us, most of which
-/// is the GPU's; more than this would show).
+/// Cycles of a copy call from host to GPU (fitted by hand: Device Lending, Figure 10, Loc, 1 KiB: a copy every 2.2
+/// us, mostly GPU time; a larger value would show).
 const COPY_IN: u64 = 2_800;
-/// Cycles of a copy's call from GPU to host or to another GPU (fitted by hand: Device Lending, Figure 10, Loc: up to 16 KiB a copy
-/// takes 3.93 us whatever its size, and as long where the GPU is remote: it is the program that takes so long).
+/// Cycles of a copy call from GPU to host or to another GPU (fitted by hand: Device Lending, Figure 10, Loc: up to 16
+/// KiB, a copy takes 3.93 us whatever its size, and as long with a remote GPU, so this is the program's time).
 const COPY_OUT: u64 = 6_300;
-/// Cycles of a launch (assumed: 3 us, of the 3 to 6 us that such calls take).
+/// Cycles of a kernel launch (assumed: 3 us; such calls take 3 to 6 us).
 const LAUNCH: u64 = 5_000;
-/// Cycles to record an event, or to let a stream wait for another channel (assumed: half a microsecond).
+/// Cycles to record an event, or to make a stream wait for another channel (assumed: half a microsecond).
 const RECORD: u64 = 800;
-/// Cycles of a turn of a loop that waits (assumed: loads and compares, with pauses).
+/// Cycles per iteration of a polling loop (assumed: loads and compares, with pauses).
 pub(super) const SPIN: u64 = 400;
-/// Bytes of each of the two buffers through which a copy between GPUs passes that have no access to each other (measured: Device
-/// Lending, Figure 12, Loc-RAM-Root: up to 1 MiB both halves come one after the other, beyond they overlap: 2 MiB take as long as
-/// three times 1 MiB one way, 4 MiB as five times).
+/// Size of each of the two staging buffers for a copy between GPUs without peer access (measured: Device Lending,
+/// Figure 12, Loc-RAM-Root: up to 1 MiB both halves are sequential, beyond they overlap: 2 MiB take as long as three
+/// times 1 MiB one way, 4 MiB as five times).
 pub const STAGE: u64 = 1 << 20;
 
-/// Where a stream's latest work is.
+/// The channel and semaphore value of a stream's latest work.
 struct Latest {
     context: Rc<Context>,
     channel: usize,
     value: u64,
 }
 
-/// Work that is done in order.
+/// Work executed in order.
 #[derive(Default)]
-pub struct Stream {
+pub struct CudaStream {
     latest: Option<Latest>,
 }
 
-/// A moment of a stream, in nanoseconds of the GPU's clock once it has come.
+/// A timestamp in a stream, in nanoseconds of the GPU's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     at: platform::memory::PhysAddr,
 }
 
-/// Room for events.
+/// Memory for events.
 pub struct Events {
     memory: HostMemory,
     places: Vec<(Rc<Context>, Place)>,
@@ -56,10 +56,10 @@ pub struct Events {
 }
 
 impl Events {
-    /// Room for so many, which streams on any of the GPUs may record.
+    /// Memory for `count` events, which streams on any of the GPUs may record.
     ///
     /// # Errors
-    /// If there is no memory for them.
+    /// If there is not enough memory.
     pub fn new(
         kernel: &dyn Kernel,
         cpu: &Cpu,
@@ -72,7 +72,7 @@ impl Events {
         Ok(Self { memory, places, used: 0 })
     }
 
-    /// Gives the room back.
+    /// Frees the memory.
     pub fn give(self, kernel: &dyn Kernel, cpu: &Cpu) {
         for (context, place) in &self.places {
             context.unmap(cpu, *place);
@@ -82,21 +82,21 @@ impl Events {
 }
 
 impl Event {
-    /// Nanoseconds from another event to this one. Both have come.
+    /// Nanoseconds from another event to this one. Both must have occurred.
     pub fn since(&self, cpu: &Cpu, other: &Self) -> u64 {
         let time = |event: &Self| cpu.load_u64(event.at + 8);
         time(self).saturating_sub(time(other))
     }
 }
 
-impl Stream {
-    /// Puts commands for a channel behind what the stream has.
+impl CudaStream {
+    /// Appends commands for a channel to the stream.
     async fn put(
         &mut self,
         cpu: &Cpu,
         context: &Rc<Context>,
         channel: usize,
-        commands: &[Command],
+        commands: &[GpuCommand],
     ) -> Result<(), Failure> {
         let mut all = Vec::with_capacity(commands.len() + 1);
         if let Some(latest) = &self.latest
@@ -108,7 +108,7 @@ impl Stream {
                 false => context.reach(cpu, of)?,
             };
             cpu.work(RECORD);
-            all.push(Command::Acquire { at, value: latest.value });
+            all.push(GpuCommand::Acquire { at, value: latest.value });
         }
         all.extend_from_slice(commands);
         let value = context.submit(cpu, channel, &all).await?;
@@ -116,10 +116,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Copies from host memory to the GPU's (`cudaMemcpyAsync`).
+    /// Copies from host memory to GPU memory (`cudaMemcpyAsync`).
     ///
     /// # Errors
-    /// As all calls of a stream: if the GPU has stopped or gone.
+    /// As all stream calls: if the GPU has stopped or is gone.
     pub async fn copy_in(
         &mut self,
         cpu: &Cpu,
@@ -128,13 +128,13 @@ impl Stream {
         bytes: u64,
     ) -> Result<(), Failure> {
         cpu.cycles(COPY_IN).await;
-        self.put(cpu, context, context.copies_in(), &[Command::Copy { from, to, bytes }]).await
+        self.put(cpu, context, context.copies_in(), &[GpuCommand::Copy { from, to, bytes }]).await
     }
 
-    /// Copies from the GPU's memory to the host's (`cudaMemcpyAsync`), or to another GPU's (`cudaMemcpyPeerAsync`).
+    /// Copies from GPU memory to host memory (`cudaMemcpyAsync`) or to another GPU (`cudaMemcpyPeerAsync`).
     ///
     /// # Errors
-    /// As all calls of a stream.
+    /// As all stream calls.
     pub async fn copy_out(
         &mut self,
         cpu: &Cpu,
@@ -143,22 +143,23 @@ impl Stream {
         bytes: u64,
     ) -> Result<(), Failure> {
         cpu.cycles(COPY_OUT).await;
-        self.put(cpu, context, context.copies_out(), &[Command::Copy { from, to, bytes }]).await
+        self.put(cpu, context, context.copies_out(), &[GpuCommand::Copy { from, to, bytes }]).await
     }
 
-    /// Launches a program.
+    /// Launches a kernel.
     ///
     /// # Errors
-    /// As all calls of a stream.
+    /// As all stream calls.
     pub async fn launch(&mut self, cpu: &Cpu, context: &Rc<Context>, launch: Launch) -> Result<(), Failure> {
         cpu.cycles(LAUNCH).await;
-        self.put(cpu, context, 0, &[Command::Launch(launch)]).await
+        self.put(cpu, context, 0, &[GpuCommand::Launch(launch)]).await
     }
 
-    /// Records an event, on the channel of the stream's latest work, or else on the one that computes (`cudaEventRecord`).
+    /// Records an event on the channel of the stream's latest work, or else on the compute channel
+    /// (`cudaEventRecord`).
     ///
     /// # Errors
-    /// As all calls of a stream, and if there is no room for more events.
+    /// As all stream calls; also if there is no memory for another event.
     pub async fn record(
         &mut self,
         cpu: &Cpu,
@@ -174,14 +175,15 @@ impl Stream {
             return Err(Failure("cudaEventRecord: there is no room for another event".into()));
         };
         events.used += 1;
-        self.put(cpu, &context, channel, &[Command::Release { at: place.after(offset), value: 1 }]).await?;
+        self.put(cpu, &context, channel, &[GpuCommand::Release { at: place.after(offset), value: 1 }])
+            .await?;
         Ok(Event { at: events.memory.start() + offset })
     }
 
-    /// Spins until all that the stream has is done (`cudaStreamSynchronize`).
+    /// Spins until all work of the stream is done (`cudaStreamSynchronize`).
     ///
     /// # Errors
-    /// As all calls of a stream.
+    /// As all stream calls.
     pub async fn synchronise(&self, cpu: &Cpu) -> Result<(), Failure> {
         match &self.latest {
             Some(latest) => latest.context.wait(cpu, latest.channel, latest.value).await,
@@ -190,40 +192,40 @@ impl Stream {
     }
 }
 
-/// Two buffers in host memory by which a copy between GPUs goes that have no access to each other, as the driver does it:
-/// the second GPU reads one while the first writes the other.
+/// Two staging buffers in host memory for copies between GPUs without peer access, like the driver's: the second GPU
+/// reads one while the first writes the other.
 pub struct Stage {
     memory: HostMemory,
     places: [Place; 2],
-    /// The second GPU's work that each buffer waits for.
+    /// For each buffer, the second GPU's work that must finish before its reuse.
     last: [Option<u64>; 2],
-    out: Stream,
+    out: CudaStream,
 }
 
 impl Stage {
-    /// Between two GPUs.
+    /// Creates staging buffers for two GPUs.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// If there is not enough memory.
     pub fn new(kernel: &dyn Kernel, cpu: &Cpu, [from, to]: [&Context; 2]) -> Result<Self, Failure> {
         let memory = HostMemory::take(kernel, cpu, 2 * STAGE)?;
         let places = [from.map(cpu, &memory)?, to.map(cpu, &memory)?];
-        Ok(Self { memory, places, last: [None; 2], out: Stream::default() })
+        Ok(Self { memory, places, last: [None; 2], out: CudaStream::default() })
     }
 
-    /// Copies, piece by piece, as part of `stream`.
+    /// Copies piece by piece, as part of `stream`.
     ///
     /// # Errors
-    /// As all calls of a stream.
+    /// As all stream calls.
     pub async fn copy(
         &mut self,
         cpu: &Cpu,
-        stream: &mut Stream,
+        stream: &mut CudaStream,
         [from, to]: [(&Rc<Context>, &GpuMemory); 2],
         bytes: u64,
     ) -> Result<(), Failure> {
         let (out, into) = (from.0.copies_out(), to.0.copies_in());
-        // What the first GPU writes waits for what the stream had.
+        // The first GPU's writes follow the stream's earlier work.
         self.out.latest = stream.latest.take();
         for (piece, at) in (0..bytes).step_by(STAGE as usize).enumerate() {
             let length = STAGE.min(bytes - at);
@@ -233,16 +235,16 @@ impl Stage {
             let mut commands = Vec::new();
             if let Some(value) = self.last[half] {
                 let at = from.0.reach(cpu, &to.0.channels[into].is)?;
-                commands.push(Command::Acquire { at, value });
+                commands.push(GpuCommand::Acquire { at, value });
             }
-            commands.push(Command::Copy { from: from.1.place.after(at), to: written, bytes: length });
+            commands.push(GpuCommand::Copy { from: from.1.place.after(at), to: written, bytes: length });
             self.out.put(cpu, from.0, out, &commands).await?;
             cpu.cycles(COPY_IN).await;
             let sent = self.out.latest.as_ref().map_or(0, |latest| latest.value);
             let semaphore = to.0.reach(cpu, &from.0.channels[out].is)?;
             let commands = [
-                Command::Acquire { at: semaphore, value: sent },
-                Command::Copy { from: read, to: to.1.place.after(at), bytes: length },
+                GpuCommand::Acquire { at: semaphore, value: sent },
+                GpuCommand::Copy { from: read, to: to.1.place.after(at), bytes: length },
             ];
             let value = to.0.submit(cpu, into, &commands).await?;
             self.last[half] = Some(value);
@@ -251,7 +253,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Gives the buffers back. Nothing may be under way.
+    /// Frees the buffers. No work may be in flight.
     pub fn give(self, kernel: &dyn Kernel, cpu: &Cpu, [from, to]: [&Context; 2]) {
         from.unmap(cpu, self.places[0]);
         to.unmap(cpu, self.places[1]);

@@ -1,8 +1,8 @@
-//! Steps of training a neural network on several GPUs: images from a drive, weights to the GPUs, gradients back.
+//! Training steps of a neural network on several GPUs: images from a drive, weights to the GPUs, gradients back.
 //!
-//! What is computed is not simulated, only for how long, which the options say; what is read and copied is. The parts of a step come
-//! one after the other: images are read and prepared on the cores, weights and images go to all GPUs at once, these compute, their
-//! gradients come back, and a core adds them up.
+//! Computation is not simulated, only its duration, which the options give; reads and copies are simulated. The
+//! phases of a step are sequential: cores read and prepare images, weights and images go to all GPUs at once, the
+//! GPUs compute, their gradients come back, and a core adds them up.
 
 use std::rc::Rc;
 
@@ -13,68 +13,68 @@ use platform::storage::{BlockFile, IoCompletions, IoRequest};
 use units::{Duration, Time};
 use wire::gpu::{Launch, Place, Program as Kernel};
 
-use super::stream::Stream;
+use super::stream::CudaStream;
 use super::{Context, HostMemory, gpu};
 use crate::options;
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::random::Random;
 
-/// Cycles to add up a doubleword of gradients and to put it into the weights (assumed: a load of each and a store, not in caches).
+/// Cycles to add a doubleword of gradients to the weights (assumed: two loads and a store, not in caches).
 const UPDATE: u64 = 2;
 
-/// Trains for some steps, and tells how long each part of a step takes.
+/// Runs training steps and reports the duration of each phase.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "gpu-train")]
 pub struct GpuTrain {
-    /// GPUs, from the first on.
+    /// Number of GPUs, from the first on.
     #[arg(long, default_value_t = 2)]
     gpus: u32,
-    /// The drive with the images.
+    /// The drive that holds the images.
     #[arg(long, default_value = "/dev/nvme0n1")]
     disk: String,
-    /// Images of each step, for all GPUs together.
+    /// Images per step, for all GPUs together.
     #[arg(long, default_value_t = 32)]
     batch: u32,
     /// Bytes of an image on the drive.
     #[arg(long, value_parser = options::size, default_value = "128k")]
     image: u64,
-    /// Bytes of an image as a GPU takes it.
+    /// Bytes of an image in GPU memory.
     #[arg(long, value_parser = options::size, default_value = "588k")]
     tensor: u64,
     /// Bytes of the weights, and of their gradients.
     #[arg(long, value_parser = options::size, default_value = "8m")]
     weights: u64,
-    /// How long a core prepares an image.
+    /// Time for a core to prepare an image.
     #[arg(long, value_parser = options::time, default_value = "1ms")]
     prepare: Duration,
-    /// How long a GPU computes for an image.
+    /// Time for a GPU to compute an image.
     #[arg(long, value_parser = options::time, default_value = "1ms")]
     compute: Duration,
-    /// Threads that prepare images.
+    /// Number of threads that prepare images.
     #[arg(long, default_value_t = 1)]
     workers: u32,
-    /// Steps.
+    /// Number of steps.
     #[arg(long, default_value_t = 1)]
     steps: u32,
 }
 
-/// A GPU with what is needed of it.
+/// State of a GPU.
 struct Replica {
     context: Rc<Context>,
-    stream: Stream,
-    /// Where weights, images and gradients are.
+    stream: CudaStream,
+    /// Address of weights, images and gradients.
     device: Place,
     host: Place,
 }
 
 impl GpuTrain {
-    /// Bytes of a step's images for one GPU.
+    /// Bytes of a step's images per GPU.
     fn share(&self) -> u64 {
         u64::from(self.batch / self.gpus.max(1)).saturating_mul(self.tensor)
     }
 
-    /// Reads and prepares a worker's images of a step.
+    /// Reads and prepares a worker's images for a step.
     async fn load(
         self: Rc<Self>,
         cpu: Cpu,
@@ -95,7 +95,7 @@ impl GpuTrain {
             done.result.map_err(|error| Failure::about("gpu-train: an image", error))?;
             let until = cpu.now() + self.prepare;
             while cpu.now() < until {
-                // A thread that computes gives others their turn.
+                // A computing thread is preempted from time to time.
                 cpu.stall(Duration::from_us(100).min(until.since(cpu.now())));
                 cpu.sync().await;
             }
@@ -103,7 +103,7 @@ impl GpuTrain {
         Ok(())
     }
 
-    /// Lets all workers load, each in a task of its own.
+    /// Runs all workers, each in its own task.
     async fn load_all(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -138,7 +138,7 @@ impl GpuTrain {
             let context = Context::open(cpu, &*gpu(kernel, number)?)?;
             let device = context.malloc(cpu, bytes)?.place;
             let place = context.map(cpu, &host)?;
-            replicas.push(Replica { context, stream: Stream::default(), device, host: place });
+            replicas.push(Replica { context, stream: CudaStream::default(), device, host: place });
         }
         let per_gpu = self.compute.as_ps() / 1_000 * u64::from(self.batch / self.gpus);
         let none = Place::default();

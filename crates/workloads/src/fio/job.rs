@@ -1,4 +1,4 @@
-//! A job: requests kept under way, direct or through the page cache.
+//! A job: keeps requests in flight, direct or through the page cache.
 
 use std::rc::Rc;
 
@@ -14,19 +14,19 @@ use super::{Fio, Pattern};
 use crate::program::{Environment, Failure};
 use crate::random::Random;
 
-/// What fio itself computes for a request, in cycles (assumed: about 0.2 µs to choose, prepare and account for it).
+/// CPU time of fio itself per request, in cycles (assumed: about 0.2 µs to choose, prepare and account for it).
 const WORK: u64 = 500;
 
-/// Memory for requests: one piece of `bs` bytes for each.
-pub(super) struct Buffers {
+/// Buffers of `bs` bytes, one per request.
+pub(super) struct RequestBuffers {
     pages: Vec<Vec<Pages>>,
     bs: u64,
 }
 
-/// Order of the largest piece of a buffer (Linux: what `posix_memalign` gets in one piece depends; 2 MiB at most).
+/// Order of the largest contiguous piece of a buffer (2 MiB; what Linux's `posix_memalign` gets varies).
 const ORDER: u8 = 9;
 
-impl Buffers {
+impl RequestBuffers {
     pub fn new(kernel: &dyn Kernel, cpu: &Cpu, count: u32, bs: u64) -> Result<Self, Failure> {
         let mut buffers = Self { pages: Vec::new(), bs };
         for _ in 0..count {
@@ -49,7 +49,7 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// The memory of the buffer with this number.
+    /// The memory of buffer `number`.
     pub fn memory(&self, number: usize) -> Vec<Segment> {
         let mut left = self.bs;
         let mut memory = Vec::new();
@@ -66,7 +66,7 @@ impl Buffers {
     }
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy)]
 struct UnderWay {
     write: bool,
@@ -81,7 +81,7 @@ pub(super) struct Job {
     file: Rc<dyn BlockFile>,
     range: core::ops::Range<u64>,
     next: u64,
-    /// Bytes that are still to be asked for, where that is limited.
+    /// Bytes not yet requested, if the size is limited.
     left: u64,
     random: Random,
     began: Time,
@@ -111,7 +111,7 @@ impl Job {
         }
     }
 
-    /// The next request: whether it writes, and where. `None` when the job is over.
+    /// Chooses the next request: whether it is a write, and its offset. `None` when the job is over.
     fn choose(&mut self, now: Time) -> Option<(bool, u64)> {
         let options = &self.options;
         let over = options.runtime.is_some_and(|runtime| now >= self.began + options.ramp_time + runtime);
@@ -146,7 +146,7 @@ impl Job {
         Failure::about(format!("fio: {}: {what} at {at}", self.options.filename), error)
     }
 
-    /// The time that counts.
+    /// The measured time window.
     fn window(&self) -> Option<(Time, Time)> {
         let start = self.began + self.options.ramp_time;
         self.options.runtime.map(|runtime| (start, start + runtime))
@@ -160,7 +160,7 @@ impl Job {
 
     pub async fn run(mut self, cpu: &Cpu) -> Result<Tally, Failure> {
         let depth = if self.options.direct == 1 { self.options.iodepth } else { 1 };
-        let buffers = Buffers::new(&*self.kernel, cpu, depth, self.options.bs)?;
+        let buffers = RequestBuffers::new(&*self.kernel, cpu, depth, self.options.bs)?;
         let done = match self.options.direct {
             1 => self.direct(cpu, &buffers).await,
             _ => self.buffered(cpu, &buffers).await,
@@ -172,7 +172,7 @@ impl Job {
         done.map(|()| self.tally)
     }
 
-    async fn direct(&mut self, cpu: &Cpu, buffers: &Buffers) -> Result<(), Failure> {
+    async fn direct(&mut self, cpu: &Cpu, buffers: &RequestBuffers) -> Result<(), Failure> {
         let depth = self.options.iodepth as usize;
         let completions = IoCompletions::new();
         let memory: Vec<Vec<Segment>> = (0..depth).map(|n| buffers.memory(n)).collect();
@@ -210,7 +210,7 @@ impl Job {
                 break;
             }
             cpu.sync().await;
-            // Waits for one, then takes all that are there.
+            // Waits for one completion, then takes all that are available.
             let mut next = Some(self.wait(cpu, &completions).await);
             while let Some(done) = next {
                 let slot = done.token as usize;
@@ -241,7 +241,7 @@ impl Job {
         }
     }
 
-    async fn buffered(&mut self, cpu: &Cpu, buffers: &Buffers) -> Result<(), Failure> {
+    async fn buffered(&mut self, cpu: &Cpu, buffers: &RequestBuffers) -> Result<(), Failure> {
         let (memory, file) = (buffers.memory(0), Rc::clone(&self.file));
         let mut writes = 0u32;
         while let Some((write, at)) = self.choose(cpu.now()) {

@@ -1,7 +1,7 @@
-//! fio: the flexible I/O tester, as far as block devices go.
+//! fio, the flexible I/O tester, for block devices.
 //!
-//! Each job keeps `iodepth` requests under way and submits the next as soon as one ends. With `direct=0` requests go
-//! through the page cache, one at a time, as fio's synchronous engines do. Options are spelt as fio spells them.
+//! Each job keeps `iodepth` requests in flight and submits the next as soon as one completes. With `direct=0`,
+//! requests go through the page cache, one at a time, as in fio's synchronous engines. Options have fio's names.
 
 mod job;
 mod tally;
@@ -23,25 +23,25 @@ pub(crate) use verify::{holds, store};
 use job::Job;
 use tally::Tally;
 
-/// Largest request (bytes).
+/// Maximum request size (bytes).
 const LARGEST: u64 = 64 << 20;
 
-/// In which way a job accesses the device.
+/// A job's access pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum Pattern {
-    /// One block after the other is read.
+    /// Sequential reads.
     Read,
-    /// One block after the other is written.
+    /// Sequential writes.
     Write,
-    /// Any block is read.
+    /// Random reads.
     RandRead,
-    /// Any block is written.
+    /// Random writes.
     RandWrite,
-    /// One block after the other is read or written.
+    /// Sequential reads and writes.
     #[value(alias = "readwrite")]
     Rw,
-    /// Any block is read or written.
+    /// Random reads and writes.
     RandRw,
 }
 
@@ -60,19 +60,19 @@ impl Pattern {
     }
 }
 
-/// What written data is checked by.
+/// How written data are verified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum Verify {
-    /// Every byte is compared with what was written.
+    /// Compare every byte with what was written.
     Pattern,
 }
 
-/// Reads and writes a block device in many ways and measures rates and latencies.
+/// Reads and writes a block device in various patterns and measures rates and latencies.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "fio")]
 pub struct Fio {
-    /// The job's name, for reports.
+    /// The job's name for reports.
     #[arg(long, default_value = "job")]
     name: String,
     /// The block device.
@@ -81,62 +81,62 @@ pub struct Fio {
     /// The access pattern.
     #[arg(long, alias = "readwrite", value_enum, default_value = "read")]
     rw: Pattern,
-    /// Bytes of each request.
+    /// Bytes per request.
     #[arg(long, alias = "blocksize", default_value = "4k", value_parser = options::size)]
     bs: u64,
-    /// Requests that a job keeps under way.
+    /// Requests that a job keeps in flight.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     iodepth: u32,
-    /// Requests submitted by one system call.
+    /// Requests submitted per system call.
     #[arg(long = "iodepth_batch", alias = "iodepth_batch_submit", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     batch: u32,
-    /// Jobs, each on a core of the program's in turn.
+    /// Number of jobs, assigned to the program's cores in turn.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     numjobs: u32,
-    /// Past the page cache (1) or through it (0).
+    /// Bypass the page cache (1) or go through it (0).
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     direct: u8,
-    /// How long to run; until `size` has been transferred if not given.
+    /// How long to run; by default, until `size` has been transferred.
     #[arg(long, value_parser = options::time)]
     runtime: Option<Duration>,
-    /// How long to run before anything counts.
+    /// Time to run before measurement starts.
     #[arg(long = "ramp_time", default_value = "0s", value_parser = options::time)]
     ramp_time: Duration,
-    /// Where the range begins.
+    /// Start of the range.
     #[arg(long, default_value = "0", value_parser = options::size)]
     offset: u64,
-    /// How large the range is; to the device's end if not given.
+    /// Size of the range; by default, to the end of the device.
     #[arg(long, value_parser = options::size)]
     size: Option<u64>,
-    /// Percentage of reads in a mixture; 50 if not given.
+    /// Percentage of reads in a mixed pattern; 50 by default.
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..=100))]
     rwmixread: Option<u8>,
-    /// A flush after so many writes; never if 0.
+    /// Flush after this many writes; 0 never flushes.
     #[arg(long, default_value_t = 0)]
     fsync: u32,
-    /// Writes every block of the range once, then reads all of them and compares. A pattern that only reads compares with what a job
-    /// of the same `randseed`, `bs` and range has written.
+    /// Writes every block of the range once, then reads all of them and compares. A read-only pattern compares with
+    /// what a job with the same `randseed`, `bs` and range has written.
     #[arg(long, value_enum)]
     verify: Option<Verify>,
-    /// What places of a random pattern and the contents of blocks follow from; the scenario's own seed if not given.
+    /// Seed of random offsets and of block contents; by default, the scenario's seed.
     #[arg(long)]
     randseed: Option<u64>,
-    /// Looks for completions itself rather than waiting for interrupts.
+    /// Polls for completions instead of waiting for interrupts.
     #[arg(long)]
     hipri: bool,
-    /// How requests are submitted: these two differ in nothing that is simulated.
+    /// I/O engine; both are simulated alike.
     #[arg(long, default_value = "io_uring", value_parser = ["io_uring", "libaio"])]
     ioengine: String,
-    /// Jobs are reported together, as they are anyway.
+    /// Report jobs together; this is always the case.
     #[arg(long = "group_reporting")]
     group_reporting: bool,
-    /// `runtime` ends the job, as it does anyway.
+    /// Run for `runtime`; this is always the case.
     #[arg(long = "time_based", requires = "runtime")]
     time_based: bool,
 }
 
 impl Fio {
-    /// The range of a device of `end` bytes in blocks of `block`, as far as whole requests fill it.
+    /// The range on a device of `end` bytes with blocks of `block`, rounded down to whole requests.
     fn range(&self, end: u64, block: u64) -> Result<core::ops::Range<u64>, Refused> {
         let least = if self.direct == 1 { block } else { 1 };
         let multiple = format!("a multiple of the device's {block} bytes");
@@ -144,7 +144,7 @@ impl Fio {
         let is_size = bs > 0 && bs % least == 0 && bs <= LARGEST;
         Refused::unless(
             is_size,
-            format!("fio: --bs={bs} is no size of a direct request"),
+            format!("fio: --bs={bs} is not a size of a direct request"),
             format!("{multiple}, up to 64m"),
         )?;
         Refused::unless(offset % least == 0, format!("fio: --offset={offset} is between blocks"), multiple)?;
@@ -155,7 +155,7 @@ impl Fio {
         Ok(offset..offset + size / bs * bs)
     }
 
-    /// Whether the options agree with one another.
+    /// Checks that the options are compatible.
     fn agree(&self) -> Result<(), Refused> {
         let (verifies, is_direct) = (self.verify.is_some(), self.direct == 1);
         let runtime = self.runtime.map(|time| time > Duration::ZERO);

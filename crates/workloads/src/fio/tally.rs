@@ -1,4 +1,4 @@
-//! What jobs have done, and how long it took.
+//! Counters and latencies of jobs.
 
 use hdrhistogram::Histogram;
 use units::Time;
@@ -6,19 +6,19 @@ use units::Time;
 use crate::program::Report;
 
 /// Requests of one direction.
-pub(super) struct Side {
+pub(super) struct DirectionTally {
     count: u64,
     bytes: u64,
-    /// In nanoseconds, from submission to the program's knowing.
+    /// Latencies from submission until the program sees the completion, in nanoseconds.
     latency: Histogram<u64>,
-    /// The time that counts: from the first's submission to the last's end, if nothing else was said.
+    /// The measured window; by default, from the first submission to the last completion.
     first: Time,
     last: Time,
 }
 
-impl Side {
+impl DirectionTally {
     fn new() -> Self {
-        // Three digits, and as wide as needed.
+        // Three significant digits, automatically resized.
         let latency = Histogram::new(3).expect("three digits are supported");
         Self { count: 0, bytes: 0, latency, first: Time::NEVER, last: Time::ZERO }
     }
@@ -26,15 +26,15 @@ impl Side {
 
 /// Reads and writes.
 pub(super) struct Tally {
-    sides: [Side; 2],
+    sides: [DirectionTally; 2],
 }
 
 impl Tally {
     pub fn new() -> Self {
-        Self { sides: [Side::new(), Side::new()] }
+        Self { sides: [DirectionTally::new(), DirectionTally::new()] }
     }
 
-    /// A request has ended.
+    /// Records a completed request.
     pub fn ended(&mut self, write: bool, bytes: u64, since: Time, now: Time) {
         let side = &mut self.sides[usize::from(write)];
         side.count += 1;
@@ -44,12 +44,12 @@ impl Tally {
         (side.first, side.last) = (side.first.min(since), side.last.max(now));
     }
 
-    /// What ended between these two times was counted, and nothing else.
+    /// Sets the measured window.
     pub fn took(&mut self, start: Time, end: Time) {
         self.sides.iter_mut().for_each(|side| (side.first, side.last) = (start, end));
     }
 
-    /// Takes another job's requests on.
+    /// Adds another job's tally.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.sides.iter_mut().zip(&other.sides) {
             mine.count += theirs.count;
@@ -59,7 +59,7 @@ impl Tally {
         }
     }
 
-    /// As fio prints it: rates, and completion latencies.
+    /// Rates and completion latencies, as printed by fio.
     pub fn report(&self) -> Report {
         let mut report = Report::default();
         for (side, name) in self.sides.iter().zip(["read", "write"]) {

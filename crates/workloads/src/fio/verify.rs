@@ -1,12 +1,12 @@
-//! `verify`: every block of the range is written once, in the pattern's order, then all are read and compared. A pattern that only reads
-//! compares with what an earlier job of the same `randseed` has written.
+//! `verify`: writes every block of the range once in the pattern's order, then reads and compares all. A read-only
+//! pattern compares with what an earlier job with the same `randseed` has written.
 
 use platform::block::{BlockOp, Segment};
 use platform::cpu::Cpu;
 use platform::storage::{BlockFile, IoCompletions, IoRequest};
 
 use super::Fio;
-use super::job::Buffers;
+use super::job::RequestBuffers;
 use super::tally::Tally;
 use crate::program::{Environment, Failure, Report};
 use crate::random::{Random, content};
@@ -24,7 +24,7 @@ pub(super) async fn run(
         random.shuffle(&mut order);
     }
     let depth = if options.direct == 1 { options.iodepth } else { 1 };
-    let buffers = Buffers::new(&*environment.kernel, cpu, depth, options.bs)?;
+    let buffers = RequestBuffers::new(&*environment.kernel, cpu, depth, options.bs)?;
     let mut tally = Tally::new();
     let mut done = Ok(());
     let writes = options.rw.writes();
@@ -35,7 +35,7 @@ pub(super) async fn run(
         done = file.sync(cpu).await.map_err(|error| Failure::about("fio: fsync", error));
     }
     if done.is_ok() && options.direct == 0 {
-        // What is read shall come from the device.
+        // Reads must come from the device.
         done = file.drop_cache(cpu).await.map_err(|error| Failure::about("fio: drop_caches", error));
     }
     if done.is_ok() {
@@ -56,7 +56,7 @@ async fn pass(
     cpu: &Cpu,
     environment: &Environment,
     file: &dyn BlockFile,
-    buffers: &Buffers,
+    buffers: &RequestBuffers,
     order: &[u64],
     write: bool,
     tally: &mut Tally,
@@ -119,7 +119,7 @@ async fn pass(
     failed.map_or(Ok(()), Err)
 }
 
-/// Stores bytes into memory in pieces.
+/// Stores bytes into scattered memory.
 pub(crate) async fn store(cpu: &Cpu, memory: &[Segment], bytes: &[u8]) {
     let mut done = 0;
     for segment in memory {
@@ -128,7 +128,7 @@ pub(crate) async fn store(cpu: &Cpu, memory: &[Segment], bytes: &[u8]) {
     }
 }
 
-/// Whether memory in pieces holds bytes.
+/// Whether scattered memory holds these bytes.
 pub(crate) async fn holds(cpu: &Cpu, memory: &[Segment], bytes: &[u8]) -> bool {
     let mut done = 0;
     for segment in memory {

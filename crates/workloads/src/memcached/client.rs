@@ -1,4 +1,4 @@
-//! memaslap: connections that send one request after the other, SET or GET as the mix says.
+//! memaslap: connections that send SET and GET requests one after the other.
 
 use std::net::SocketAddrV4;
 use std::rc::Rc;
@@ -17,53 +17,53 @@ use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::random::{Random, content};
 
-/// Cycles to make a request and to look at its answer (assumed: less than the server's).
+/// Cycles to build a request and check its response (assumed: less than the server's).
 const REQUEST: u64 = 1_000;
-/// Bytes at a value's beginning that show whose it is, and are looked at in answers.
+/// Length of a mark at the start of a value, which identifies it and is checked in responses.
 const MARK: usize = 64;
 
-/// Loads a memcached server with GET and SET requests. Lengths of keys and the mix, which the real one reads from a
-/// configuration file (`-F`), are options here.
+/// Loads a memcached server with GET and SET requests. Key lengths and request mix are options here; the original
+/// reads them from a configuration file (`-F`).
 #[derive(clap::Parser, Clone, PartialEq, Debug)]
 #[command(name = "memaslap", disable_help_flag = true)]
 pub struct Memaslap {
     /// The server, `ADDRESS:PORT`.
     #[arg(short = 's', long)]
     servers: SocketAddrV4,
-    /// Connections, each with a request under way.
+    /// Number of connections, each with one request in flight.
     #[arg(short = 'c', long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
     concurrency: u16,
-    /// How long, once the objects of all connections are there.
+    /// Duration, after all objects have been stored.
     #[arg(short = 't', long, default_value = "10ms", value_parser = time)]
     time: Duration,
-    /// Bytes of a value.
+    /// Bytes per value.
     #[arg(short = 'X', long, default_value = "1024", value_parser = size)]
     fixed_size: u64,
-    /// Objects of each connection.
+    /// Objects per connection.
     #[arg(short = 'w', long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     win_size: u32,
-    /// Bytes of a key.
+    /// Bytes per key.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..=i64::from(LONGEST_KEY)))]
     key: u32,
-    /// Share of SET among the requests.
+    /// Share of SET requests.
     #[arg(long, default_value_t = 0.1)]
     set: f64,
 }
 
-/// What a connection has done.
+/// Totals of a connection.
 #[derive(Clone, Copy, Default)]
 struct Done {
     gets: u64,
     sets: u64,
     misses: u64,
     wrong: u64,
-    /// From when to when, in picoseconds.
+    /// Start and end, in picoseconds.
     from: u64,
     until: u64,
 }
 
-/// A connection's memory: a request with its value, and an answer's value.
-struct Buffers {
+/// Buffers of a connection: a request with its value, and a response's value.
+struct ConnectionBuffers {
     request: Pages,
     answer: Pages,
 }
@@ -89,7 +89,7 @@ impl Memaslap {
         Ok(wire.line(cpu).await?.as_deref() == Some("STORED"))
     }
 
-    /// A value asked for: `None` if the server has none, else whether it is the right one.
+    /// Gets a value: `None` if the server has none, else whether it is correct.
     async fn get(
         &self,
         cpu: &Cpu,
@@ -114,12 +114,12 @@ impl Memaslap {
         Ok(Some(found == expected && end.as_deref() == Some("END")))
     }
 
-    /// One connection: first its objects, then the mix.
+    /// Runs a connection: stores its objects, then sends the mix.
     async fn load(
         &self,
         cpu: &Cpu,
         wire: &mut Wire,
-        buffers: &Buffers,
+        buffers: &ConnectionBuffers,
         connection: u16,
         seed: u64,
     ) -> Result<Done, Error> {
@@ -176,7 +176,7 @@ impl Memaslap {
         let order = Pages::order_for(self.fixed_size + 2 * u64::from(super::LINE));
         let request = kernel.alloc_pages(cpu, order, Policy::Task)?;
         let answer = kernel.alloc_pages(cpu, order, Policy::Task)?;
-        let buffers = Buffers { request, answer };
+        let buffers = ConnectionBuffers { request, answer };
         let stream = kernel.network().connect(cpu, self.servers).await?;
         stream.set_no_delay(true);
         let mut wire = Wire::new(cpu, kernel, stream)?;
@@ -191,7 +191,7 @@ impl Memaslap {
 impl Program for Memaslap {
     fn check(&self, _: &Premises) -> Result<(), Refused> {
         let share = (0.0..=1.0).contains(&self.set);
-        Refused::unless(share, format!("memaslap: --set {} is no share", self.set), "from 0 to 1")?;
+        Refused::unless(share, format!("memaslap: --set {} is not a share", self.set), "from 0 to 1")?;
         let message = "memaslap: no value of memcached is as long";
         Refused::unless((1..=1 << 20).contains(&self.fixed_size), message, "-X 1 to 1m")
     }

@@ -1,4 +1,4 @@
-//! A stream as memcached's protocol has it: lines, and data of a length that a line has told.
+//! memcached's protocol over a stream: lines, and data whose length a line announces.
 
 use std::rc::Rc;
 
@@ -11,12 +11,12 @@ use platform::socket::TcpStream;
 
 use super::LINE;
 
-/// One end of a connection: what has come and nobody has looked at.
+/// One end of a connection, with the received data that have not been consumed.
 pub struct Wire {
     kernel: Rc<dyn Kernel>,
     stream: Rc<dyn TcpStream>,
     pages: Pages,
-    /// Where in the page that begins and ends.
+    /// Start and end of those data in the page.
     begin: u32,
     end: u32,
 }
@@ -29,10 +29,10 @@ impl Wire {
         Ok(Self { kernel: Rc::clone(kernel), stream, pages, begin: 0, end: 0 })
     }
 
-    /// The next line without its end; `None` at the end of the stream.
+    /// The next line without its terminator; `None` at the end of the stream.
     ///
     /// # Errors
-    /// If the connection breaks, or [`Error::Invalid`] if the line is too long.
+    /// If the connection fails, or [`Error::Invalid`] if the line is too long.
     pub async fn line(&mut self, cpu: &Cpu) -> Result<Option<String>, Error> {
         loop {
             let mut bytes = vec![0; (self.end - self.begin).min(LINE) as usize];
@@ -46,7 +46,7 @@ impl Wire {
                 return Err(Error::Invalid);
             }
             if u64::from(self.begin) + u64::from(2 * LINE) > PAGE {
-                // What is there of the line moves to the front.
+                // A partial line moves to the start of the page.
                 cpu.store(self.pages.start, &bytes);
                 (self.begin, self.end) = (0, bytes.len() as u32);
             }
@@ -59,10 +59,10 @@ impl Wire {
         }
     }
 
-    /// The next `length` bytes, into memory; `false` at the end of the stream.
+    /// Reads the next `length` bytes into memory; returns false at the end of the stream.
     ///
     /// # Errors
-    /// If the connection breaks.
+    /// If the connection fails.
     pub async fn data(&mut self, cpu: &Cpu, into: PhysAddr, length: u32) -> Result<bool, Error> {
         let here = length.min(self.end - self.begin);
         if here > 0 {
@@ -80,10 +80,10 @@ impl Wire {
         Ok(true)
     }
 
-    /// Sends what lies in memory.
+    /// Sends data from memory.
     ///
     /// # Errors
-    /// If the connection breaks.
+    /// If the connection fails.
     pub async fn send(&self, cpu: &Cpu, at: PhysAddr, length: u32) -> Result<(), Error> {
         self.stream.send(cpu, Segment { at, length }).await
     }

@@ -15,7 +15,7 @@ pub use server::Memcached;
 
 /// memcached's port.
 const PORT: u16 = 11_211;
-/// Longest key: protocol.txt has 250 bytes (KEY_MAX_LENGTH), and servers are built for 256, too.
+/// Maximum key length: protocol.txt has 250 bytes (KEY_MAX_LENGTH), but servers are also built for 256.
 const LONGEST_KEY: u32 = 256;
-/// Longest line: a command with its key and four numbers.
+/// Maximum line length: a command with its key and four numbers.
 const LINE: u32 = 512;

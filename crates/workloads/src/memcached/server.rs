@@ -1,4 +1,4 @@
-//! memcached: a store whose items lie in memory as they go to the wire.
+//! memcached: a key-value store whose items are kept in wire format.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -15,50 +15,50 @@ use super::{LONGEST_KEY, PORT};
 use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
-/// Cycles to read a command, hash its key and find the item (assumed: about 1 us of memcached's own code).
+/// Cycles to parse a command, hash its key and find the item (assumed: about 1 us of memcached's own code).
 const COMMAND: u64 = 2_000;
 
-/// A store of keys and values in memory, as much of it as is allowed.
+/// A key-value store in memory, up to a limit.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "memcached", disable_help_flag = true)]
 pub struct Memcached {
     /// The port.
     #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Threads; each connection belongs to one, and each thread has a core of its own if there are as many.
+    /// Number of threads. A connection belongs to one thread; threads get their own cores while there are enough.
     #[arg(short = 't', default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
-    /// Megabytes for items; the oldest make room for new ones.
+    /// Memory limit for items in megabytes; the oldest are evicted.
     #[arg(short = 'm', default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     megabytes: u32,
-    /// Most bytes of a value.
+    /// Maximum bytes per value.
     #[arg(short = 'I', default_value = "1m", value_parser = crate::options::size)]
     largest: u64,
 }
 
-/// An item, as a GET's answer: a line, the value, the end.
+/// An item in the format of a GET response: a line, the value, the end marker.
 struct Item {
     kernel: Rc<dyn Kernel>,
     pages: Pages,
     length: u32,
-    /// The core that drops it last gives its pages back.
+    /// Identifies the item in the store's order.
     number: u64,
 }
 
-/// The items.
+/// The stored items.
 #[derive(Default)]
 struct Store {
     items: RefCell<BTreeMap<String, Rc<Item>>>,
-    /// Keys with the item that each had, the oldest first.
+    /// Keys and the item numbers that they had, the oldest first.
     order: RefCell<VecDeque<(String, u64)>>,
-    /// Items that nobody has any more, whose pages go back with the next command.
+    /// Removed items whose pages are freed by the next command.
     gone: RefCell<Vec<Rc<Item>>>,
     bytes: Cell<u64>,
     next: Cell<u64>,
 }
 
 impl Store {
-    /// Puts an item in place of what had its key; the oldest make room.
+    /// Stores an item, replacing the one with the same key and evicting the oldest as needed.
     fn put(&self, cpu: &Cpu, key: String, item: Item, most: u64) {
         let number = item.number;
         self.bytes.set(self.bytes.get() + item.pages.len());
@@ -83,7 +83,7 @@ impl Store {
         }
     }
 
-    /// Gives back the pages of items that are not being sent.
+    /// Frees the pages of removed items that are not being sent.
     fn free(&self, cpu: &Cpu) {
         self.gone.borrow_mut().retain(|item| {
             let is_sent = Rc::strong_count(item) > 1;
@@ -96,7 +96,7 @@ impl Store {
 }
 
 impl Memcached {
-    /// Serves a connection to its end.
+    /// Serves a connection until it closes.
     async fn serve(
         &self,
         cpu: &Cpu,
@@ -128,7 +128,7 @@ impl Memcached {
                     let pages = kernel.alloc_pages(cpu, Pages::order_for(bytes.into()), Policy::Task)?;
                     cpu.store(pages.start, head.as_bytes());
                     let value = pages.start + head.len() as u64;
-                    // The value comes with the end of its line.
+                    // The value is followed by a line terminator.
                     if !wire.data(cpu, value, length + 2).await? {
                         kernel.free_pages(cpu, pages);
                         return Ok(());
@@ -175,7 +175,7 @@ impl Program for Memcached {
                 let serve = move |cpu: Cpu| -> Async<'static, ()> {
                     Box::pin(async move {
                         let Ok(mut wire) = Wire::new(&cpu, &face, stream) else { return };
-                        // A client that goes away says why itself.
+                        // A client that disconnects reports the reason itself.
                         let _ = me.serve(&cpu, &mut wire, &store, &face).await;
                         wire.close(&cpu);
                     })

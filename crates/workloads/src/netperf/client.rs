@@ -1,4 +1,4 @@
-//! netperf: measures what a stream carries, or how many transactions fit into a second.
+//! netperf: measures the throughput of a stream or the rate of transactions.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
@@ -19,10 +19,10 @@ use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::registry::refused;
 
-/// How long after a test's end the answer to its last request may come: later, it was lost (assumed: many round trips).
+/// Time after the end of a test before its last request counts as lost (assumed: many round trips).
 const PATIENCE: Duration = Duration::from_ms(1);
 
-/// Measures what a TCP stream carries or how many transactions fit into a second. Options of the test itself follow `--`.
+/// Measures the throughput of a TCP stream or the rate of transactions. Test-specific options follow `--`.
 #[derive(Parser, Clone, PartialEq, Debug)]
 #[command(name = "netperf", disable_help_flag = true)]
 pub struct Netperf {
@@ -32,7 +32,7 @@ pub struct Netperf {
     /// The test.
     #[arg(short = 't', value_enum, default_value_t)]
     test: Test,
-    /// Seconds that it lasts. The real one's default of 10 would be long for a simulation.
+    /// Duration in seconds. The real default of 10 would be long for a simulation.
     #[arg(short = 'l', default_value_t = 0.01, value_parser = length)]
     length: f64,
     /// Port of the control connection.
@@ -41,35 +41,35 @@ pub struct Netperf {
     /// The file that `TCP_SENDFILE` sends: a block device.
     #[arg(short = 'F', default_value = "/dev/nvme0n1")]
     file: String,
-    /// Options of the test: `-m BYTES` for a send, `-M BYTES` for a receive, `-r REQUEST,RESPONSE`,
-    /// `-f BYTES` for how much of a device counts as the file.
+    /// Test-specific options: `-m BYTES` per send, `-M BYTES` per receive, `-r REQUEST,RESPONSE`, `-f BYTES` for the
+    /// part of a device that counts as the file.
     #[arg(last = true)]
     options: Vec<String>,
 }
 
-/// Options of a test.
+/// Test-specific options.
 #[derive(Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "netperf --", disable_help_flag = true, no_binary_name = true)]
 struct TestOptions {
-    /// Bytes of a send; 16384 if not given.
+    /// Bytes per send; 16384 by default.
     #[arg(short = 'm', value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
     send: Option<u32>,
-    /// Bytes of a receive; 131072 if not given.
+    /// Bytes per receive; 131072 by default.
     #[arg(short = 'M', value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
     receive: Option<u32>,
-    /// Bytes of the file, which is sent again and again; 1 MiB if not given. A device has no end that a test would reach.
+    /// Bytes of the file, which is sent repeatedly; 1 MiB by default. A whole device would not end within a test.
     #[arg(short = 'f', value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     file: Option<u64>,
-    /// Bytes of request and response; 1,1 if not given.
+    /// Bytes of request and response; 1,1 by default.
     #[arg(short = 'r', value_parser = request_response)]
     sizes: Option<(u32, u32)>,
 }
 
-/// Most bytes of a datagram: an IPv4 packet of 65535 B with two headers.
+/// Maximum datagram size: an IPv4 packet of 65535 B minus two headers.
 const DATAGRAM: u32 = 65_507;
 
 impl TestOptions {
-    /// What stands behind `--`.
+    /// Parses the options after `--`.
     fn read(options: &[String]) -> Result<Self, Refused> {
         Self::try_parse_from(options).map_err(|error| refused("netperf", &error))
     }
@@ -90,7 +90,7 @@ impl TestOptions {
         self.sizes.unwrap_or((1, 1))
     }
 
-    /// Whether they are any for this test.
+    /// Checks that the options apply to this test.
     fn agree(&self, test: Test) -> Result<(), Refused> {
         let streams = test.streams();
         for (option, given, takes, tests) in [
@@ -112,17 +112,17 @@ fn request_response(text: &str) -> Result<(u32, u32), String> {
     let (request, response) = text.split_once(',').unwrap_or((text, text));
     let size = |part: &str| match part.trim().parse::<u32>() {
         Ok(size @ 1..=4_194_304) => Ok(size),
-        _ => Err(format!("`{part}` is no size from 1 to 4194304")),
+        _ => Err(format!("`{part}` is not a size from 1 to 4194304")),
     };
     Ok((size(request)?, size(response)?))
 }
 
-/// What a test brought.
+/// Result of a test.
 #[derive(Default)]
 struct Outcome {
     latencies: Latencies,
     transactions: u64,
-    /// Transactions without an answer.
+    /// Unanswered transactions.
     lost: u64,
     notes: Vec<String>,
 }
@@ -141,7 +141,7 @@ impl Netperf {
         Ok(streamed(cpu, stream))
     }
 
-    /// Sends a file from its pages in the page cache, `send` bytes at a time, from its beginning to its end and again.
+    /// Sends a file from the page cache, `send` bytes at a time, repeatedly from start to end.
     async fn send_file(
         &self,
         cpu: &Cpu,
@@ -211,14 +211,14 @@ impl Netperf {
             outcome.latencies.add(cpu.now().since(began));
             outcome.transactions += 1;
         }
-        // An empty one ends the test.
+        // An empty datagram ends the test.
         socket.send_to(cpu, to, data.first(0)).await?;
         socket.close(cpu);
         Ok(outcome)
     }
 }
 
-/// Ends a stream, and says how it went.
+/// Closes a stream and reports its statistics.
 fn streamed(cpu: &Cpu, stream: &dyn TcpStream) -> Outcome {
     stream.shutdown(cpu);
     let info = stream.info();
@@ -300,7 +300,7 @@ impl Program for Netperf {
             if outcome.lost > 0 {
                 took = length;
             }
-            // The server has taken everything in when it tells what it measured.
+            // When the server sends its result, it has received everything.
             let result = control::receive(&cpu, &*control, &memory).await.map_err(fail)?;
             let [bytes, remote_busy, ..] = result.ok_or_else(|| fail(Error::Ended))?;
             if self.test.streams() {

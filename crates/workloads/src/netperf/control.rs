@@ -1,4 +1,4 @@
-//! What netperf and netserver tell each other over the control connection.
+//! Messages of netperf and netserver on the control connection.
 
 use platform::Error;
 use platform::cpu::Cpu;
@@ -7,42 +7,42 @@ use units::Duration;
 
 use super::{Memory, receive_all};
 
-/// A kind of test, as netperf's `-t` spells it.
+/// A kind of test, with netperf's name for `-t`.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[clap(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Test {
-    /// One direction, as much as goes.
+    /// Bulk data in one direction.
     #[default]
     TcpStream,
-    /// The same, from the pages of a file.
+    /// Bulk data from the page cache.
     TcpSendfile,
-    /// A request, an answer, the next.
+    /// Requests and responses in turn.
     TcpRr,
-    /// The same with datagrams.
+    /// Requests and responses by datagrams.
     UdpRr,
 }
 
 impl Test {
-    /// Whether data goes one way.
+    /// Whether data go in one direction.
     pub fn streams(self) -> bool {
         matches!(self, Self::TcpStream | Self::TcpSendfile)
     }
 }
 
-/// Numbers of a message.
+/// Number of words per message.
 const WORDS: usize = 5;
-/// Bytes of a message.
+/// Bytes per message.
 const BYTES: u32 = 8 * WORDS as u32;
 
-/// Numbers that are sent together: the client's order, the server's port, the server's result.
+/// The words of a message: the client's request, the server's port, or the server's result.
 pub type Message = [u64; WORDS];
 
-/// The order to the server: the test, bytes of request and response, of a receive, and the test's length in picoseconds.
+/// A request to the server: test, bytes of request and response, bytes per receive, and duration in picoseconds.
 pub fn order(test: Test, (request, response): (u32, u32), buffer: u32, length: Duration) -> Message {
     [test as u64, request.into(), response.into(), buffer.into(), length.as_ps()]
 }
 
-/// The test that a number stands for.
+/// The test with this number.
 pub fn test_of(number: u64) -> Option<Test> {
     [Test::TcpStream, Test::TcpSendfile, Test::TcpRr, Test::UdpRr]
         .into_iter()
@@ -56,7 +56,7 @@ pub async fn send(cpu: &Cpu, stream: &dyn TcpStream, memory: &Memory, message: M
     stream.send(cpu, memory.first(BYTES)).await
 }
 
-/// The next message; `None` if the other side has closed.
+/// Receives the next message; `None` if the peer has closed.
 pub async fn receive(cpu: &Cpu, stream: &dyn TcpStream, memory: &Memory) -> Result<Option<Message>, Error> {
     if !receive_all(cpu, stream, memory, BYTES).await? {
         return Ok(None);

@@ -1,11 +1,11 @@
 //! netperf and its server: streams and transactions over TCP and UDP.
 //!
-//! As with the real one, a control connection (port 12865) tells the server what comes, and brings back what the
-//! server measured.
+//! As in the original, a control connection (port 12865) announces the test to the server, and returns the server's
+//! measurements.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `control` | what client and server tell each other |
+//! | `control` | messages of client and server |
 //! | `client`, `server` | the two programs |
 
 mod client;
@@ -28,10 +28,10 @@ use platform::memory::{Pages, Policy};
 use platform::socket::TcpStream;
 use units::{Duration, Time};
 
-/// Where the server listens for control connections.
+/// Port of control connections.
 const PORT: u16 = 12_865;
 
-/// Goes off once, as the timer of a test does; one timer for all that the test waits for.
+/// A one-shot timer that bounds all waits of a test.
 struct Alarm(Option<Async<'static, ()>>);
 
 impl Alarm {
@@ -40,7 +40,7 @@ impl Alarm {
         Self(Some(Box::pin(async move { cpu.sleep_until(when).await })))
     }
 
-    /// What `future` gives, or `None` if the alarm has gone off before.
+    /// The output of `future`, or `None` if the alarm goes off first.
     async fn unless<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
         let mut future = pin!(future);
         poll_fn(|context| match future.as_mut().poll(context) {
@@ -57,7 +57,7 @@ impl Alarm {
     }
 }
 
-/// User memory of a program.
+/// A user buffer of a program.
 struct Memory {
     pages: Pages,
     length: u32,
@@ -91,7 +91,7 @@ async fn receive_all(cpu: &Cpu, stream: &dyn TcpStream, into: &Memory, length: u
     Ok(true)
 }
 
-/// Busy time of a host's cores, by part.
+/// Busy time of a host's cores by part.
 fn busy(kernel: &Rc<dyn Kernel>) -> [Duration; Part::ALL.len()] {
     let mut total = [Duration::ZERO; Part::ALL.len()];
     for cpu in 0..kernel.cpus() {
@@ -102,7 +102,7 @@ fn busy(kernel: &Rc<dyn Kernel>) -> [Duration; Part::ALL.len()] {
     total
 }
 
-/// Busy time since `before`, of all parts together.
+/// Busy time since `before`, all parts together.
 fn busy_since(kernel: &Rc<dyn Kernel>, before: [Duration; Part::ALL.len()]) -> Duration {
     busy(kernel).into_iter().zip(before).map(|(now, before)| now - before).sum()
 }

@@ -1,4 +1,4 @@
-//! netserver: the other end of netperf's tests.
+//! netserver: the server side of netperf.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
@@ -16,17 +16,18 @@ use units::{Duration, Time};
 
 /// First port for data connections.
 const DATA: u16 = 20_000;
-/// Ports that are tried.
+/// Number of ports to try.
 const TRIES: u16 = 1_000;
 
-/// How much longer than a test the server waits for datagrams (netperf's `PAD_TIME` is 4 s; its clients are slower to begin).
+/// How much longer than a test the server waits for datagrams (netperf's `PAD_TIME` is 4 s; its clients start more
+/// slowly).
 const PAD: Duration = Duration::from_ms(10);
 
-/// What netperf talks to.
+/// The server for netperf.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "netserver", disable_help_flag = true)]
 pub struct Netserver {
-    /// Port for control connections.
+    /// Port of control connections.
     #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 }
@@ -36,7 +37,7 @@ impl Program for Netserver {
         true
     }
 
-    /// What it takes is in its options alone.
+    /// All requirements are checked by the options.
     fn check(&self, _: &Premises) -> Result<(), Refused> {
         Ok(())
     }
@@ -53,7 +54,7 @@ impl Program for Netserver {
                 let face = Rc::clone(&kernel);
                 let serve = move |cpu: Cpu| -> Async<'static, ()> {
                     Box::pin(async move {
-                        // A client that goes away in the middle says why itself.
+                        // A client that disconnects reports the reason itself.
                         let _ = serve(&cpu, &face, &*control).await;
                         control.close(&cpu);
                     })
@@ -64,7 +65,7 @@ impl Program for Netserver {
     }
 }
 
-/// Does what a client orders.
+/// Serves one control connection.
 async fn serve(cpu: &Cpu, kernel: &Rc<dyn Kernel>, control: &dyn TcpStream) -> Result<(), Error> {
     let network = kernel.network();
     let memory = Memory::take(kernel, cpu, 64)?;
@@ -116,7 +117,7 @@ fn data_listener(cpu: &Cpu, network: &dyn Network) -> Result<Rc<dyn TcpListener>
         .ok_or(Error::AddressInUse)?
 }
 
-/// Takes a stream in; gives its bytes.
+/// Receives a stream to its end. Returns its length in bytes.
 async fn drain(cpu: &Cpu, stream: &dyn TcpStream, data: &Memory) -> Result<u64, Error> {
     let mut bytes = 0;
     loop {
@@ -142,7 +143,7 @@ async fn answer(
     Ok(transactions)
 }
 
-/// Answers datagrams until an empty one comes, or until `end` if that was lost.
+/// Answers datagrams until an empty one arrives, or until `end` if that one is lost.
 async fn answer_datagrams(
     cpu: &Cpu,
     socket: &dyn UdpSocket,

@@ -4,7 +4,7 @@ use wire::kpio::{LINE, Line};
 
 /// A line as far as it has been written.
 #[derive(Clone)]
-struct Slot {
+struct LineSlot {
     bytes: [u8; LINE],
     /// A bit for each byte that was written.
     written: u64,
@@ -12,7 +12,7 @@ struct Slot {
     is_intact: bool,
 }
 
-const EMPTY: Slot = Slot { bytes: [0; LINE], written: 0, is_first: false, is_intact: true };
+const EMPTY: LineSlot = LineSlot { bytes: [0; LINE], written: 0, is_first: false, is_intact: true };
 
 /// What a write was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +39,7 @@ pub enum Written {
 /// Positions are counts that run on. Lines from `freed` on are in memory: up to `head` they have been handed on and
 /// belong to frames that have not left, behind it they are awaited.
 pub struct Lines {
-    slots: Vec<Slot>,
+    slots: Vec<LineSlot>,
     /// Positions in the window, less one.
     mask: u32,
     head: u32,
@@ -61,12 +61,12 @@ impl Lines {
         (self.head, self.freed, self.end) = (0, 0, 0);
     }
 
-    fn slot(&mut self, position: u32) -> &mut Slot {
+    fn slot(&mut self, position: u32) -> &mut LineSlot {
         let index = position as usize & (self.slots.len() - 1);
         &mut self.slots[index]
     }
 
-    fn peek(&self, position: u32) -> &Slot {
+    fn peek(&self, position: u32) -> &LineSlot {
         &self.slots[position as usize & (self.slots.len() - 1)]
     }
 

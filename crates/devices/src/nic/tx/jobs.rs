@@ -31,7 +31,7 @@ struct ReadPart {
 
 /// A packet on its way from memory to the wire.
 #[derive(Default)]
-struct Job {
+struct TxJob {
     function: u8,
     queue: u8,
     life: u16,
@@ -58,7 +58,7 @@ const NO_LIFE: u16 = u16::MAX;
 /// The packets that are being read.
 pub struct Jobs {
     nic: Rc<NicParams>,
-    table: Vec<Job>,
+    table: Vec<TxJob>,
     free: Vec<u16>,
     /// Kept so that segments do not allocate.
     frame: Vec<u8>,
@@ -80,7 +80,7 @@ impl Jobs {
     ) {
         let Packet { entries, bytes, .. } = packet;
         let index = self.free.pop().unwrap_or_else(|| {
-            self.table.push(Job::default());
+            self.table.push(TxJob::default());
             self.table.len() as u16 - 1
         });
         let of = &mut functions[usize::from(function)];
@@ -182,7 +182,7 @@ impl Jobs {
 
     /// The reads under way through a function for packets of others.
     pub fn reads_through(&self, through: u8) -> Vec<Note> {
-        let others = |(_, job): &(u16, &Job)| job.life != NO_LIFE && job.function != through;
+        let others = |(_, job): &(u16, &TxJob)| job.life != NO_LIFE && job.function != through;
         let reads = (0u16..).zip(&self.table).filter(others).flat_map(|(index, job)| {
             let note = Note::new(Kind::TxData, job.life, job.function, job.queue);
             let parts = (0u16..).zip(&job.parts);
@@ -240,7 +240,7 @@ impl Jobs {
     }
 }
 
-impl Job {
+impl TxJob {
     /// Sends a packet that is not cut.
     fn send_whole(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], ports: &mut Ports) {
         if functions[usize::from(self.function)].has(feature::TX_CHECKSUM) {

@@ -1,4 +1,4 @@
-//! By which path the packets of each connection went last, so that none passes another when the path changes.
+//! The path that each connection's last packet took, so that packets stay in order when the path changes.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,12 +9,12 @@ use platform::kernel::Kernel;
 use platform::memory::{Pages, Policy};
 use wire::ip::Flow;
 
-/// Connections that are told apart; those that share a place are taken for one.
+/// Entries of the table. Connections that hash to the same entry are treated as one.
 const PLACES: usize = 256;
-/// Bytes of a place in memory.
+/// Bytes of an entry in memory.
 const PLACE: u64 = 16;
 
-/// A way out of the host.
+/// A transmit path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Path {
     /// Descriptors and DMA.
@@ -28,21 +28,21 @@ pub enum Path {
 pub struct Last {
     pub path: Path,
     pub channel: u16,
-    /// The count at which it has left: of descriptors or of lines.
+    /// The packet has left once the path has reached this count of descriptors or lines.
     pub mark: u32,
-    /// Packets that kept to the path although another was wanted.
+    /// Packets in a row that stayed on this path although the other was preferred.
     pub stays: u16,
 }
 
-/// The table. What it holds is looked up through the core's caches.
-pub struct Flows {
+/// Table of last paths. Lookups cost loads through the core's caches.
+pub struct FlowCache {
     kernel: Rc<dyn Kernel>,
     pages: Pages,
     places: RefCell<Vec<Option<Last>>>,
 }
 
-impl Flows {
-    /// An empty table in pages of its own.
+impl FlowCache {
+    /// Creates an empty table in pages of its own.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -52,12 +52,12 @@ impl Flows {
         Ok(Self { kernel: Rc::clone(kernel), pages, places: RefCell::new(vec![None; PLACES]) })
     }
 
-    /// Gives the pages back.
+    /// Frees the pages.
     pub fn free(&self, cpu: &Cpu) {
         self.kernel.free_pages(cpu, self.pages);
     }
 
-    /// The place of a packet's connection; all that have none share one.
+    /// The table entry of a connection. Packets without a flow share one.
     pub fn place(flow: Option<&Flow>) -> usize {
         let Some(flow) = flow else { return 0 };
         let (source, destination) = flow.ports.unwrap_or_default();
@@ -70,27 +70,27 @@ impl Flows {
         };
         let words =
             [fold(flow.source), fold(flow.destination), u32::from(source) << 16 | u32::from(destination)];
-        // A multiplicative hash (Knuth, TAOCP 3, 6.4): the upper bits are well mixed.
+        // Multiplicative hash (Knuth, TAOCP 3, 6.4): the upper bits are well mixed.
         let hash = words.into_iter().fold(u32::from(flow.protocol), |hash, word| {
             (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b1)
         });
         (hash >> 24) as usize % PLACES
     }
 
-    /// Where the last packet of a place went.
+    /// The path of the entry's last packet.
     pub fn get(&self, cpu: &Cpu, place: usize) -> Option<Last> {
         cpu.load_u64(self.pages.start + place as u64 * PLACE);
         self.places.borrow()[place]
     }
 
-    /// Notes where one goes.
+    /// Records the path of a packet.
     pub fn set(&self, cpu: &Cpu, place: usize, last: Last) {
         let word = u64::from(last.mark) << 32 | u64::from(last.channel) << 16 | u64::from(last.stays);
         cpu.store_u64(self.pages.start + place as u64 * PLACE, word);
         self.places.borrow_mut()[place] = Some(last);
     }
 
-    /// Nothing is under way any more.
+    /// Forgets all entries, once no packet is in flight.
     pub fn clear(&self) {
         self.places.borrow_mut().fill(None);
     }

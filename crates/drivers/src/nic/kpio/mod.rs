@@ -1,12 +1,12 @@
-//! Sending by programmed I/O (kPIO+WC, section III) beside the rings: which packets take that path, and how none
-//! passes another of its connection.
+//! Transmit by programmed I/O (kPIO+WC, section III) beside the rings: which packets take that path, and how the
+//! packets of a connection stay in order.
 //!
-//! A packet by descriptors is done with when its completion says so, one by lines when the device has told that its
-//! lines are free. When the choice for all packets changes, the next ones wait until both paths are empty. Where the
-//! choice is by size, or packets come that are too long for lines, those of one connection may want different paths:
-//! they keep to the last one's until that has let go of the connection.
+//! A packet sent by descriptors is done when its completion arrives; one sent by lines is done when the device
+//! reports its lines free. When the path changes for all packets, new packets wait until both paths are empty. When
+//! the path depends on the packet's size, packets of one connection may want different paths. They stay on the path
+//! of the previous packet until that packet is done.
 //!
-//! Lines carry frames: segments that are larger are cut by the driver on the way.
+//! Lines carry frames, so the driver segments larger packets itself.
 
 mod flows;
 pub(super) mod params;
@@ -32,16 +32,16 @@ pub use params::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
 use super::Counters;
 use super::channel::Channel;
 use super::tx::TxQueue;
-use flows::{Flows, Last, Path};
+use flows::{FlowCache, Last, Path};
 use queue::KpioQueue;
 
-/// Bytes of headers that are looked at: Ethernet, IPv6, TCP's ports.
+/// Bytes of headers that are read: Ethernet, IPv6 and the TCP ports.
 const HEADERS: usize = 64;
-/// After that, a device that has been asked again whether lines have left has given up those that were lost, and told of it
-/// (assumed: many times what devices wait for a line).
+/// Once this time has passed since the device was last asked, it has given up on lost lines and reported so (assumed:
+/// many times what devices wait for a line).
 const TO_GIVE_UP: Duration = Duration::from_ms(1);
 
-/// A function's path by programmed I/O.
+/// A function's programmed I/O path.
 pub struct Kpio {
     params: KpioParams,
     limits: KpioLimits,
@@ -50,42 +50,42 @@ pub struct Kpio {
     registers: Mmio,
     window: Mmio,
     select: Cell<Select>,
-    /// What was chosen has changed: packets wait until both paths are empty.
+    /// The setting has changed: packets wait until both paths are empty.
     holds: Cell<bool>,
-    /// Packets have come that are too long for lines: from then on it is noted where each connection's went last.
+    /// Set once a packet was too long for lines. From then on, the last path of each connection is recorded.
     mixes: Cell<bool>,
-    flows: RefCell<Option<Flows>>,
-    /// By channel, which may all share one; the last channels have none where the device has too few.
+    flows: RefCell<Option<FlowCache>>,
+    /// Queue by channel. All channels may share one; the last channels have none if the device has too few.
     queues: RefCell<Vec<Rc<KpioQueue>>>,
-    /// Channels whose packets wait for others to leave by the rings.
+    /// Channels with packets that wait until earlier ones have left through the rings.
     waiting: RefCell<Vec<u16>>,
 }
 
-/// What became of a packet that might go by lines.
+/// Outcome of an attempt to send by lines.
 pub enum ByLines {
-    /// It has gone: so many bytes.
+    /// Sent, with so many bytes.
     Sent(u64),
-    /// It is to go by the ring.
+    /// Has to go through the ring.
     Not(Packet),
-    /// Its channel is woken when it can go.
+    /// Cannot go yet; its channel is woken when it can.
     NotYet(Packet),
 }
 
-/// The path that a packet takes; none before the other path has let go of what went before it.
+/// The path that a packet takes; `None` while it has to wait for earlier packets on the other path.
 type Way = Option<Path>;
 
-/// Counters of the device that are zero as long as nothing is sent with these settings.
+/// Device counters that stay zero with these settings.
 pub fn silent_counters(params: Option<&KpioParams>) -> &'static [usize] {
     match params {
         None => &[counter::KPIO_DROPPED, counter::KPIO_WAITS, counter::KPIO_MISSING],
-        // Frames of the other format have no numbers.
+        // Frames of the other format carry no sequence numbers.
         Some(params) if !params.framed => &[counter::KPIO_MISSING],
         Some(_) => &[],
     }
 }
 
 impl Kpio {
-    /// The path of a function that has one.
+    /// Maps the windows of a function that has kPIO queues.
     ///
     /// # Errors
     /// If the windows cannot be mapped.
@@ -119,7 +119,7 @@ impl Kpio {
         self.queues.borrow().get(usize::from(channel)).cloned()
     }
 
-    /// Changes which packets go by programmed I/O. What is under way leaves first.
+    /// Changes which packets go by programmed I/O. Packets in flight leave first.
     pub fn set_select(&self, cpu: &Cpu, channels: &[Rc<Channel>], select: Select) {
         if self.select.replace(select) != select {
             self.holds.set(true);
@@ -128,13 +128,13 @@ impl Kpio {
         }
     }
 
-    /// Makes the next channel's queue at a node and starts it.
+    /// Creates and starts the next channel's queue, with its memory on `node`.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
     pub fn start(&self, cpu: &Cpu, channel: u16, node: Node) -> Result<(), Error> {
         if self.flows.borrow().is_none() {
-            *self.flows.borrow_mut() = Some(Flows::new(cpu, &self.kernel)?);
+            *self.flows.borrow_mut() = Some(FlowCache::new(cpu, &self.kernel)?);
         }
         let shared = self.queue(0).filter(|_| self.params.shared);
         if shared.is_none() && channel >= self.limits.queues {
@@ -154,7 +154,7 @@ impl Kpio {
         Ok(())
     }
 
-    /// For how many channels the device has a queue.
+    /// Number of channels for which the device has a queue.
     pub fn reach(&self) -> usize {
         self.queues.borrow().len()
     }
@@ -166,7 +166,7 @@ impl Kpio {
         }
     }
 
-    /// Lets go of the queues; the device has stopped.
+    /// Frees the queues. The device must have stopped.
     pub fn free(&self, cpu: &Cpu) {
         let mut queues = self.queues.take();
         queues.dedup_by(|one, other| Rc::ptr_eq(one, other));
@@ -178,7 +178,7 @@ impl Kpio {
         self.mixes.set(false);
     }
 
-    /// Sends a packet of a channel by lines if that is its path.
+    /// Sends a packet by lines if it is to take that path.
     pub fn send(
         &self,
         cpu: &Cpu,
@@ -191,7 +191,7 @@ impl Kpio {
             counters.tx_no_queue.add(u64::from(self.select.get() != Select::None));
             return ByLines::Not(packet);
         };
-        // The rest of a packet takes the way of its beginning.
+        // The rest of a packet takes the same path as its beginning.
         let way = match queue.is_cutting(channel) {
             true => Some(Path::Lines),
             false if self.holds.get() && !self.end_hold(cpu, channels) => {
@@ -221,7 +221,7 @@ impl Kpio {
         let select = self.select.get();
         let frame = u32::from(packet.headers) + u32::from(packet.segment);
         let fits = match select {
-            // What is to be cut is large.
+            // Packets that need segmentation are large.
             Select::UpTo(_) => packet.segment == 0 && packet.length() <= queue.longest(),
             _ if packet.segment > 0 => frame <= queue.longest(),
             _ => packet.length() <= queue.longest(),
@@ -231,7 +231,7 @@ impl Kpio {
         }
         let by_size = matches!(select, Select::UpTo(_));
         if !fits && !by_size && !self.mixes.replace(true) {
-            // Nothing was noted of what is under way: it leaves first.
+            // Paths were not recorded so far, so let everything in flight leave first.
             self.holds.set(true);
             if !self.end_hold(cpu, channels) {
                 self.wait_for_paths(cpu, channel);
@@ -258,12 +258,12 @@ impl Kpio {
         if let Select::TcpPorts { .. } = select
             && !(wanted && self.mixes.get())
         {
-            // All packets of a connection take one path.
+            // With this setting, all packets of a connection take the same path.
             return Some(if wanted { Path::Lines } else { Path::Ring });
         }
         let flows = self.flows.borrow();
         let Some(flows) = &*flows else { return Some(Path::Ring) };
-        let place = Flows::place(flow.as_ref());
+        let place = FlowCache::place(flow.as_ref());
         counters.tx_too_long.add(u64::from(wanted && !fits && !by_size));
         let wanted = if wanted && fits { Path::Lines } else { Path::Ring };
         let last = flows.get(cpu, place);
@@ -286,7 +286,7 @@ impl Kpio {
         Some(path)
     }
 
-    /// Whether the packet that went last has left.
+    /// Whether the connection's last packet has left.
     fn has_left(&self, cpu: &Cpu, channels: &[Rc<Channel>], last: Last) -> bool {
         match last.path {
             Path::Ring => ring_of(channels, last.channel).is_none_or(|tx| tx.is_past(cpu, last.mark)),
@@ -296,7 +296,7 @@ impl Kpio {
         }
     }
 
-    /// Wakes a channel when a packet has left.
+    /// Wakes a channel when that packet has left.
     fn wait_for(&self, cpu: &Cpu, last: Last, channel: u16) {
         match last.path {
             Path::Ring => self.waiting.borrow_mut().push(channel),
@@ -308,7 +308,7 @@ impl Kpio {
         }
     }
 
-    /// Whether nothing is under way by either path, so that packets need not wait any more.
+    /// Ends the hold if nothing is in flight on either path. Returns whether it has ended.
     fn end_hold(&self, cpu: &Cpu, channels: &[Rc<Channel>]) -> bool {
         if !self.holds.get() {
             return true;
@@ -326,7 +326,7 @@ impl Kpio {
         is_empty
     }
 
-    /// Wakes a channel when something has left by any path.
+    /// Wakes a channel when a packet has left by either path.
     fn wait_for_paths(&self, cpu: &Cpu, channel: u16) {
         self.waiting.borrow_mut().push(channel);
         for queue in &*self.queues.borrow() {
@@ -336,7 +336,8 @@ impl Kpio {
         }
     }
 
-    /// Lets channels look again whose packets can go now: a channel has looked at its ring, and looks at its queue.
+    /// Wakes channels whose packets can go now. Called after a channel has polled its ring; polls its kPIO queue as
+    /// well.
     pub async fn poll(
         &self,
         cpu: &Cpu,
@@ -356,8 +357,8 @@ impl Kpio {
         }
     }
 
-    /// Asks once more for lines for which a channel waits. Whether it need not wait any longer: an interrupt was lost, or the
-    /// request for it.
+    /// Asks the device again about lines that a channel waits for. Returns true if it no longer has to wait, because
+    /// an interrupt or the request for one was lost.
     pub async fn ask_again(&self, cpu: &Cpu, channel: u16) -> bool {
         let Some(queue) = self.queue(channel) else { return false };
         if !queue.is_waited_for() {

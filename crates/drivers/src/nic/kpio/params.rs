@@ -1,85 +1,85 @@
-//! Settings of the path by programmed I/O.
+//! Settings of transmit by programmed I/O.
 
 use platform::costs;
 pub use settings::Stores;
 
-/// How the last line of a frame leaves a write-combining buffer.
+/// How the last, partly filled line of a frame leaves its write-combining buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Ending {
-    /// It is filled up.
+    /// Padded to a full line.
     #[default]
     Stuffed,
-    /// It is flushed by a fence. For the format with length and checksum alone.
+    /// Flushed by a fence. Only for the format with length and checksum.
     Fenced,
 }
 
-/// What keeps the driver from writing more than the device has room for.
+/// Flow control: what keeps the driver from overrunning the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Flow {
-    /// It counts lines: the device writes to memory how many are free, and interrupts who waits.
+    /// Lines are counted. The device writes the number of free lines to memory and interrupts waiting channels.
     #[default]
     Counted,
-    /// The link's credits: the core stands still until the device takes its stores. As lines leave a core in any order, the
-    /// driver fences those that the device has room for from those behind.
+    /// PCIe credits: the core stalls until the device accepts its stores. Lines leave a core in any order, so the
+    /// driver puts a fence between lines that the device has room for and later ones.
     Link,
 }
 
-/// Which packets go by programmed I/O, as far as they are short enough.
+/// Which packets go by programmed I/O, if they are short enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Select {
-    /// All packets go by descriptors.
+    /// None: all packets go by descriptors.
     #[default]
     None,
-    /// All packets go by lines.
+    /// All packets.
     All,
-    /// Those of TCP connections one of whose ports is in the range.
+    /// Packets of TCP connections with one port in this range.
     TcpPorts {
-        /// The lowest port number, which takes part.
+        /// First port of the range.
         first: u16,
-        /// The highest, which takes part, too.
+        /// Last port of the range, inclusive.
         last: u16,
     },
-    /// Those of at most so many bytes.
+    /// Packets of at most so many bytes.
     UpTo(u32),
 }
 
 costs! {
-    /// Cycles that sending by lines computes; its stores cost by themselves.
+    /// Cycles that the driver computes to send by lines, on top of its stores.
     KpioCosts in "kpio_cost" {
         /// To write a packet: length, lines, room.
         send,
         /// To choose the path of a packet by its connection or size.
         select,
-        /// Checksum of eight bytes of a frame.
+        /// CRC of eight bytes of a frame.
         crc_word,
-        /// Internet checksum of eight bytes by software, where the format cannot ask the device.
+        /// Internet checksum of eight bytes in software, for the format that cannot ask the device for it.
         sum_word,
     }
 }
 
-/// Settings of the path by programmed I/O.
+/// Settings of transmit by programmed I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KpioParams {
-    /// Which packets take it; can be changed while the device runs.
+    /// Which packets take this path. Can be changed while the device runs.
     pub select: Select,
-    /// Frames have length and checksum; else the paper's signature.
+    /// Frames carry length and checksum, rather than the paper's signature.
     pub framed: bool,
-    /// How lines are stored.
+    /// The kind of store that writes lines.
     pub stores: Stores,
     /// How the last line of a frame leaves.
     pub ending: Ending,
-    /// What keeps it from writing too much.
+    /// Flow control.
     pub flow: Flow,
-    /// Lines after which a fence lets all buffers empty; 0 for never. 1 uses one buffer at a time.
+    /// Lines between fences that drain all buffers; 0 for no fences. 1 uses one buffer at a time.
     pub fence_every: u16,
-    /// One queue under a lock, in place of one for each channel.
+    /// One queue under a lock for all channels, rather than one each.
     pub shared: bool,
-    /// Lines after which the device tells of free ones.
+    /// Lines after which the device reports free ones.
     pub report_every: u16,
-    /// Packets of a connection that keep to a path which the others of their size would not take, until that path has
-    /// let go of the connection; then the next one waits for that.
+    /// Packets in a row that a connection may keep on a path that does not suit their size, while earlier packets are
+    /// in flight there. After that many, the next packet waits for those instead.
     pub most_stays: u16,
-    /// What the code costs.
+    /// CPU costs.
     pub costs: KpioCosts,
 }
 
@@ -102,30 +102,30 @@ impl Default for KpioParams {
 }
 
 impl KpioParams {
-    /// As the paper's driver: its format, all connections, and a core that stalls when the link does not drain (section
+    /// The paper's driver: its format, all connections, and a core that stalls when the link does not drain (section
     /// IV).
     pub fn papers() -> Self {
         Self { framed: false, flow: Flow::Link, ..Self::default() }
     }
 
-    /// Plain programmed I/O: uncached, eight bytes at a time.
+    /// Plain programmed I/O: uncached stores of eight bytes.
     pub fn uncached() -> Self {
         Self { stores: Stores::Uncached, ..Self::default() }
     }
 }
 
-/// What the device says of its queues.
+/// Sizes of the device's kPIO queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KpioLimits {
     pub queues: u16,
-    /// Log2 of the lines that a queue has memory for.
+    /// Log2 of the lines that a queue can hold.
     pub log2_lines: u8,
     /// Log2 of the positions in a queue's window.
     pub log2_positions: u8,
 }
 
 impl KpioLimits {
-    /// Reads the register; `None` if there are no queues, or what it says cannot be.
+    /// Decodes the register; `None` if there are no queues or the value is invalid.
     pub fn of(register: u32) -> Option<Self> {
         let [queues, log2_lines, log2_positions, _] = register.to_le_bytes();
         let is_sane = queues > 0 && (1..=log2_positions).contains(&log2_lines) && log2_positions <= 16;

@@ -1,4 +1,4 @@
-//! A queue that takes frames by programmed I/O, as its driver writes it.
+//! The driver's side of a kPIO queue.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,14 +17,15 @@ use wire::nic::registers::{self as regs, kpio};
 
 use super::params::{Ending, Flow, KpioLimits, KpioParams, Stores};
 
-/// What a read gives that nobody answers.
+/// Result of a register read that nothing answers.
 const ABSENT: u32 = u32::MAX;
-/// Bytes of a cache line: what the device writes and what writers share lie apart.
+/// Alignment (bytes) that keeps the word written by the device and the word shared by writers in separate cache
+/// lines.
 const APART: u64 = 64;
-/// Most bytes of the headers that segments repeat: Ethernet, IPv4 or IPv6 and TCP with all their options.
+/// Most bytes of headers that each segment repeats: Ethernet, IPv4 or IPv6, and TCP, with all options.
 const HEADERS: usize = 14 + 60 + 60;
 
-/// A queue that runs.
+/// A running queue.
 pub struct KpioQueue {
     pub number: u16,
     params: KpioParams,
@@ -33,40 +34,40 @@ pub struct KpioQueue {
     registers: Mmio,
     window: Mmio,
     dma: Rc<dyn DmaOps>,
-    /// Where the device writes how many lines are free; behind it, the lock.
+    /// Memory to which the device writes the count of free lines, followed by the lock.
     shared: Coherent,
-    /// Lines written, and free again as far as is known: counts.
+    /// Counts of lines written, and of lines known to be free again.
     line: Cell<u32>,
     freed: Cell<u32>,
-    /// The device counts otherwise: nothing is sent until it has said how.
+    /// The device's count no longer matches: send nothing until it has been read.
     is_lost: Cell<bool>,
-    /// Lines before this count have left the core before any behind it.
+    /// All lines before this count left the core before any later one.
     fenced: Cell<u32>,
     frames: Cell<u16>,
-    /// Which core wrote last, and when it was done.
+    /// The core that wrote last, and when it finished.
     writer: Cell<Option<Published>>,
-    /// Of cores that share the queue.
+    /// Lock for cores that share the queue.
     spin: SpinLock,
-    /// Channels whose packets found no room, or wait for the queue to be empty: until so many lines are free.
+    /// Channels that wait until enough lines are free, or until the queue is empty.
     waiting: RefCell<Vec<Waiter>>,
-    /// By channel, the next segment of a packet that did not fit at once.
+    /// By channel: the next segment of a packet that did not fit as a whole.
     cut: RefCell<BTreeMap<u16, usize>>,
     data: RefCell<Vec<u8>>,
     frame: RefCell<Vec<u8>>,
     lines: RefCell<Vec<u8>>,
 }
 
-/// A channel that waits until so many lines are free again.
+/// A channel that waits until lines up to a count are free.
 #[derive(Clone, Copy)]
 struct Waiter {
     channel: u16,
     line: u32,
-    /// By the clock of its core.
+    /// Time on the clock of its core.
     since: Time,
 }
 
 impl KpioQueue {
-    /// Allocates what the device writes to on `node`.
+    /// Creates a queue; the memory that the device writes to is allocated on `node`.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -103,7 +104,7 @@ impl KpioQueue {
         }))
     }
 
-    /// Gives the memory back. The device must have stopped.
+    /// Frees the memory. The device must have stopped.
     pub fn free(&self, cpu: &Cpu) {
         self.dma.free_coherent(cpu, self.shared);
     }
@@ -117,7 +118,7 @@ impl KpioQueue {
         self.params.framed && no_filling
     }
 
-    /// Tells the device and starts it; it interrupts by `vector`.
+    /// Configures and starts the queue, which interrupts by `vector`.
     pub fn start(&self, cpu: &Cpu, vector: u16) {
         cpu.store_u32(self.shared.cpu, 0);
         let write = |at, value| self.registers.write_u32(cpu, self.register(at), value);
@@ -135,12 +136,12 @@ impl KpioQueue {
         self.registers.write_u32(cpu, self.register(kpio::CONTROL), 0);
     }
 
-    /// Longest frame that it takes.
+    /// Longest frame (bytes) that the queue takes.
     pub fn longest(&self) -> u32 {
         (((1usize << self.limits.log2_lines) - 1) * LINE).min(framed::LONGEST) as u32
     }
 
-    /// Lines that a packet of so many bytes takes.
+    /// Lines that a packet of `length` bytes takes.
     pub fn lines_of(&self, length: u32) -> u32 {
         self.format.lines(length as usize) as u32
     }
@@ -150,26 +151,27 @@ impl KpioQueue {
         self.line.get()
     }
 
-    /// Whether as many lines are free again, so that their frames have left.
+    /// Whether all lines up to a count are free, so that their frames have left.
     pub fn is_past(&self, cpu: &Cpu, line: u32) -> bool {
         is_past(self.freed.get(), line) || is_past(self.load_freed(cpu), line)
     }
 
-    /// Looks at how many lines are free. If there are more than were written, the device has taken a line that came too late for
+    /// Reads how many lines are free. If the count exceeds the lines written, the device has mistaken a late line for
     /// one of the next round.
     fn load_freed(&self, cpu: &Cpu) -> u32 {
         self.freed.set(cpu.load_u32(self.shared.cpu));
-        // Where the port holds lines, the place that the device would name is not yet behind them.
+        // With flow control by credits, the port may still hold lines, so the device's position can be behind them.
         if self.params.flow == Flow::Counted && !is_past(self.line.get(), self.freed.get()) {
             self.is_lost.set(true);
         }
         self.freed.get()
     }
 
-    /// Asks the device where it is, and goes on there.
+    /// Reads the device's position and continues there.
     pub async fn find_place(&self, cpu: &Cpu) {
         self.is_lost.set(true);
-        // Behind all lines of this core: a load that is not cached empties its buffers, and a read does not pass writes.
+        // Queue the read behind all lines of this core: an uncached access drains the buffers, and a read does not
+        // pass writes.
         self.registers.write_u32(cpu, self.register(kpio::NEXT), 0);
         let next = self.registers.read_u32(cpu, self.register(kpio::NEXT)).await;
         let freed = self.registers.read_u32(cpu, self.register(kpio::FREED)).await;
@@ -181,35 +183,35 @@ impl KpioQueue {
         self.is_lost.set(false);
     }
 
-    /// A count at which something was to have left: the packet that it was noted for may have found no room.
+    /// Limits a recorded count to the lines written: the packet it was recorded for may have found no room.
     pub fn within_written(&self, line: u32) -> u32 {
         if is_past(self.line.get(), line) { line } else { self.line.get() }
     }
 
-    /// Lets a channel be woken when so many lines are free again.
+    /// Registers a channel to be woken when lines up to a count are free.
     pub fn wait(&self, cpu: &Cpu, channel: u16, line: u32) {
-        // The device takes what is waited for as written. Another core's lines may not be, whose clock is ahead.
+        // The device takes the awaited lines as written. They may come from another core whose clock is ahead.
         self.writer.get().iter().for_each(|last| cpu.observe(last));
         self.waiting.borrow_mut().push(Waiter { channel, line, since: cpu.now() });
         self.arm(cpu);
     }
 
-    /// Whether a channel waits for room, or for lines to leave.
+    /// Whether any channel waits.
     pub fn is_waited_for(&self) -> bool {
         !self.waiting.borrow().is_empty()
     }
 
-    /// Asks for an interrupt when the first of those that wait need not any more.
+    /// Requests an interrupt at the lowest count that a channel waits for.
     pub fn arm(&self, cpu: &Cpu) {
         let waiting = self.waiting.borrow();
-        // Whose core is ahead asks for itself when its time has come.
+        // A waiter whose core is ahead of the clock arms by itself when its time comes.
         let lines = waiting.iter().filter(|waiter| waiter.since <= cpu.now()).map(|waiter| waiter.line);
         if let Some(line) = lines.min_by_key(|line| line.wrapping_sub(self.freed.get())) {
             self.registers.write_u32(cpu, self.register(kpio::ARM_AT), line);
         }
     }
 
-    /// Wakes the channels for which there is room now. Whether the driver had lost its place in the device.
+    /// Wakes channels that have room now. Returns whether the driver had lost its position in the device.
     pub async fn poll(&self, cpu: &Cpu, core: &dyn NetCore) -> bool {
         if self.waiting.borrow().is_empty() {
             return false;
@@ -234,33 +236,33 @@ impl KpioQueue {
         false
     }
 
-    /// Whether a channel waits although there is room: an interrupt was lost.
+    /// Whether a channel waits although it has room: an interrupt was lost.
     pub fn has_news(&self, cpu: &Cpu) -> bool {
         let first = self.waiting.borrow().first().copied();
         first.is_some_and(|waiter| self.is_past(cpu, waiter.line))
     }
 
-    /// Whether a channel's packet has left in part.
+    /// Whether a channel's packet has been sent in part.
     pub fn is_cutting(&self, channel: u16) -> bool {
         self.cut.borrow().contains_key(&channel)
     }
 
-    /// Writes a packet for a channel, and lets go of it. One that is larger than a frame is cut here, as it has to be loaded
-    /// here (Linux does so where a NIC cannot: net/core/tso.c).
+    /// Writes a packet for a channel and frees it. A packet larger than a frame is segmented here, since its bytes
+    /// are loaded here anyway (Linux does so for NICs that cannot: net/core/tso.c).
     ///
     /// # Errors
-    /// Gives it back if there is no room, perhaps for its rest; the channel is woken when there is.
+    /// Returns the packet if it, or the rest of it, has no room. The channel is woken when there is room.
     pub fn send(&self, cpu: &Cpu, channel: u16, packet: Packet) -> Result<u64, Packet> {
         let length = packet.length();
         if !self.write_packet(cpu, channel, &packet) {
             return Err(packet);
         }
-        // Whoever waits for this may send at once, here again.
+        // Releasing the packet may wake its sender, which may then send here at once.
         packet.release(cpu);
         Ok(length.into())
     }
 
-    /// Writes a packet, or what there is room for; whether it was all.
+    /// Writes as much of a packet as there is room for. Returns whether that was all.
     fn write_packet(&self, cpu: &Cpu, channel: u16, packet: &Packet) -> bool {
         let length = packet.length() as usize;
         let mut frame = self.frame.borrow_mut();
@@ -296,7 +298,7 @@ impl KpioQueue {
         true
     }
 
-    /// Whether a frame fits; if not, the channel is woken when it does.
+    /// Whether a frame fits. If not, the channel is woken when it does.
     fn has_room(&self, cpu: &Cpu, channel: u16, length: usize) -> bool {
         let (needs, has_room) = match self.params.flow {
             Flow::Counted => {
@@ -304,8 +306,8 @@ impl KpioQueue {
                 let needs = end.wrapping_sub(1 << self.limits.log2_lines);
                 (needs, self.is_past(cpu, needs))
             }
-            // Lines of this core must not pass those that another one still holds: they would stand in front of the device
-            // until it has room for them, which is when those behind them have left.
+            // This core's lines must not overtake lines that another core still holds. They would block the port
+            // until the device has room, which it only gets once those lines have arrived.
             Flow::Link => {
                 let is_mine =
                     self.params.shared || self.writer.get().is_none_or(|last| last.core == cpu.id());
@@ -319,8 +321,7 @@ impl KpioQueue {
         has_room
     }
 
-    /// Writes a frame, whose checksums of network and transport headers are to be filled in where it says so: by the device
-    /// if the format can ask it.
+    /// Writes a frame. The pair says which checksums to fill in; the device does it if the format can ask for it.
     fn send_frame(&self, cpu: &Cpu, frame: &mut [u8], (network, transport): (bool, bool)) {
         cpu.work(self.params.costs.send);
         let words = frame.len().div_ceil(8) as u64;
@@ -351,14 +352,15 @@ impl KpioQueue {
         self.line.set(end);
         self.frames.set(self.frames.get().wrapping_add(1));
         if self.params.shared && self.params.flow == Flow::Link {
-            // Combined lines do not wait for a lock's release: the next core's could pass them.
+            // Stores in combining buffers are not ordered by a lock's release, so the next core's lines could
+            // overtake them.
             self.fence(cpu);
         }
     }
 
-    /// Makes sure that lines up to `end` do not stand in front of the device, which has no room for them, before earlier
-    /// ones that would make room: they leave a core in any order. All that can pass each other, those behind a fence or
-    /// behind what is free again, have room together.
+    /// Fences before `end` if needed, so that a line for which the device has no room yet cannot block earlier lines
+    /// that would make room: lines leave a core in any order. The device always has room for all lines since the last
+    /// fence or since the last free one.
     fn keep_apart(&self, cpu: &Cpu, end: u32) {
         let depth = 1 << self.limits.log2_lines;
         let fits = |from: u32| end.wrapping_sub(from) <= depth;
@@ -366,27 +368,27 @@ impl KpioQueue {
         if orders || fits(self.fenced.get()) || fits(self.freed.get()) {
             return;
         }
-        // A device that gave up lines may count otherwise: then that says nothing.
+        // After the device gave up lines its count may not match, so it proves nothing here.
         if !fits(self.load_freed(cpu)) {
             self.fence(cpu);
         }
     }
 
-    /// Lets all lines leave before those that are written from now on.
+    /// Orders all lines so far before those written from now on.
     fn fence(&self, cpu: &Cpu) {
         cpu.sfence();
         self.fenced.set(self.line.get());
     }
 
-    /// Takes the lock: its line comes from whoever had it, and whoever has it is waited for.
+    /// Takes the lock: waits for the holder and fetches its cache line.
     fn lock<'a>(&'a self, cpu: &'a Cpu) -> Held<'a> {
-        // A locked instruction empties the write-combining buffers.
+        // A locked instruction drains the write-combining buffers.
         cpu.barrier(Barrier::Locked);
         cpu.store_u32(self.shared.cpu + APART, 1);
         self.spin.lock(cpu)
     }
 
-    /// Writes a frame's lines.
+    /// Writes the lines of a frame.
     fn write(&self, cpu: &Cpu, header: framed::Header, frame: &[u8]) {
         let mut lines = self.lines.borrow_mut();
         lines.clear();
@@ -408,14 +410,14 @@ impl KpioQueue {
                 cpu.sfence();
             }
         }
-        // A last line that is not full is combined, also after direct stores.
+        // A partly filled last line goes through a combining buffer, even after direct stores.
         if self.params.ending == Ending::Fenced && self.params.stores != Stores::Uncached {
             cpu.sfence();
         }
     }
 }
 
-/// Whether a count has reached another: the nearer half of the range lies ahead.
+/// Whether a wrapping count has reached `line`.
 fn is_past(count: u32, line: u32) -> bool {
     count.wrapping_sub(line) < 1 << 31
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 const PAGES: u64 = 1200;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum IommuStep {
     /// Maps `pages` from `page` to frame number `frame`.
     Map {
         page: u64,
@@ -29,7 +29,7 @@ enum Step {
     },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = IommuStep> {
     let permissions =
         prop::sample::select(vec![Permissions::READ, Permissions::WRITE, Permissions::READ_WRITE]);
     let pages = prop_oneof![4 => 1u64..6, 1 => Just(512u64), 1 => 1u64..600];
@@ -39,11 +39,11 @@ fn step() -> impl Strategy<Value = Step> {
     let access = prop::sample::select(vec![Access::Read, Access::Write]);
     prop_oneof![
         1 => (page.clone(), pages.clone(), frame, permissions, largest).prop_map(
-            |(page, pages, frame, permissions, largest)| Step::Map { page, pages, frame, permissions, largest }
+            |(page, pages, frame, permissions, largest)| IommuStep::Map { page, pages, frame, permissions, largest }
         ),
         1 => (page.clone(), pages, any::<bool>())
-            .prop_map(|(page, pages, wait)| Step::Unmap { page, pages, wait }),
-        6 => (page, access).prop_map(|(page, access)| Step::Access { page, access }),
+            .prop_map(|(page, pages, wait)| IommuStep::Unmap { page, pages, wait }),
+        6 => (page, access).prop_map(|(page, access)| IommuStep::Access { page, access }),
     ]
 }
 
@@ -105,7 +105,7 @@ proptest! {
         for (step, gap) in steps {
             now += Duration::from_ns(gap);
             match step {
-                Step::Map { page, pages, frame, permissions, largest } => {
+                IommuStep::Map { page, pages, frame, permissions, largest } => {
                     let free = (page..page + pages).all(|p| !reference.contains_key(&p));
                     let result = m.table.map(
                         &mut m.memory.bytes, &mut m.frames, Iova::new(page << 12),
@@ -116,7 +116,7 @@ proptest! {
                         reference.extend((0..pages).map(|n| (page + n, (frame + n, permissions))));
                     }
                 }
-                Step::Unmap { page, pages, wait } => {
+                IommuStep::Unmap { page, pages, wait } => {
                     let before = reference.len();
                     reference.retain(|p, _| !(page..page + pages).contains(p));
                     let done = m.table.unmap(
@@ -132,7 +132,7 @@ proptest! {
                         now = completed;
                     }
                 }
-                Step::Access { page, access } => {
+                IommuStep::Access { page, access } => {
                     let reply = m.translate(now, page << 12 | 0x123, access);
                     prop_assert!(reply.ready >= now);
                     last_ready = last_ready.max(reply.ready);

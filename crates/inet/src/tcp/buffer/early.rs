@@ -1,19 +1,19 @@
-//! Data that came too early: kept apart, by position, until what is missing comes.
+//! Out-of-order data: stored by position until the gap before them is filled.
 
 use crate::tcp::Payload;
 
-/// Segments of different places that are held (as many as a window of full-size ones).
+/// Maximum number of non-adjacent pieces (one window of full-size segments).
 const MOST: usize = 4096;
-/// Bytes beyond which no more pieces are put together, so that a reader soon gives memory back.
+/// Pieces of this size are not merged further, so that a reader soon frees memory.
 const MOST_JOINED: u64 = 32 << 10;
 
-/// Pieces that came too early, in order and apart.
+/// Out-of-order pieces, sorted and without overlaps.
 #[derive(Debug)]
 pub(super) struct Early<P> {
     pieces: Vec<(u64, P)>,
     bytes: u64,
     memory: u64,
-    /// The range that came last, which is reported first (RFC 2018, section 4).
+    /// The range that arrived last, which is reported first (RFC 2018, section 4).
     latest: Option<(u64, u64)>,
 }
 
@@ -28,7 +28,7 @@ impl<P: Payload> Early<P> {
         self.pieces.is_empty()
     }
 
-    /// What is held, in order.
+    /// The pieces in order.
     #[cfg(test)]
     pub fn pieces(&self) -> impl Iterator<Item = &P> {
         self.pieces.iter().map(|(_, data)| data)
@@ -39,7 +39,7 @@ impl<P: Payload> Early<P> {
         self.bytes
     }
 
-    /// Bytes of memory that they keep.
+    /// Memory used by the pieces, bytes.
     pub fn memory(&self) -> u64 {
         self.memory
     }
@@ -57,8 +57,7 @@ impl<P: Payload> Early<P> {
         }
     }
 
-    /// Keeps a piece without what is held already. Gives what nobody wants to `discarded`; `false` if all of the piece was
-    /// known.
+    /// Stores the new part of a piece; the rest goes to `discarded`. Returns false if the whole piece was known.
     pub fn hold(&mut self, mut position: u64, mut data: P, discarded: &mut Vec<P>) -> bool {
         let at = self.pieces.partition_point(|(p, _)| *p <= position);
         if let Some((before, held)) = at.checked_sub(1).and_then(|i| self.pieces.get(i)) {
@@ -92,8 +91,8 @@ impl<P: Payload> Early<P> {
         true
     }
 
-    /// Hands the pieces that begin at or before `next`, and that no longer come too early then, to `accept`, without what
-    /// came before them; those of which nothing is left go to `discarded`.
+    /// Passes pieces that have become in order at `next` to `accept`, without the parts before it; fully covered ones
+    /// go to `discarded`.
     pub fn follow(&mut self, mut next: u64, discarded: &mut Vec<P>, mut accept: impl FnMut(P)) {
         let mut used = 0;
         while let Some((position, data)) = self.pieces.get_mut(used)
@@ -118,25 +117,25 @@ impl<P: Payload> Early<P> {
         }
     }
 
-    /// Takes the last piece out if it lies behind `position`.
+    /// Removes the last piece if it is after `position`.
     pub fn pop_behind(&mut self, position: u64) -> Option<P> {
         let (_, data) = self.pieces.pop_if(|(last, _)| *last > position)?;
         self.leave(&data);
         Some(data)
     }
 
-    /// Takes all out.
+    /// Removes all pieces.
     pub fn drain(&mut self) -> impl Iterator<Item = P> {
         std::mem::take(self).pieces.into_iter().map(|(_, data)| data)
     }
 
-    /// Puts neighbours together, see [`put_together`].
+    /// Merges neighbours, see [`put_together`].
     pub fn collapse(&mut self, join: &mut impl FnMut(Vec<P>) -> Result<P, Vec<P>>) {
         self.pieces = put_together(std::mem::take(&mut self.pieces), join);
         self.memory = self.pieces.iter().map(|(_, data)| u64::from(data.true_size())).sum();
     }
 
-    /// The ranges held, for the SACK option: the one that changed last, then from the lowest.
+    /// The ranges for the SACK option: the most recently changed one, then from the lowest.
     pub fn ranges(&self) -> ([(u64, u64); 4], usize) {
         let mut all = [(0, 0); 4];
         let mut count = 0;
@@ -177,8 +176,8 @@ impl<P: Payload> Early<P> {
     }
 }
 
-/// Pieces that follow each other, with neighbours that keep more than twice the memory that they show made one by `join`
-/// (Linux: `tcp_collapse`), which gives them back if it cannot.
+/// Merges adjacent pieces that use more than twice the memory that they show (Linux: `tcp_collapse`); `join` merges
+/// them, or returns them if it cannot.
 pub(super) fn put_together<P: Payload>(
     pieces: impl IntoIterator<Item = (u64, P)>,
     join: &mut impl FnMut(Vec<P>) -> Result<P, Vec<P>>,

@@ -1,4 +1,4 @@
-//! Received data, in order and [too early](early), in no more memory than allowed, and the window that follows from it.
+//! Received data, in order and [out of order](early), within a memory limit, and the resulting receive window.
 
 mod early;
 #[cfg(test)]
@@ -15,27 +15,27 @@ use early::{Early, put_together};
 #[derive(Debug)]
 pub(super) struct ReceiveBuffer<P> {
     next: u64,
-    /// Where the peer's stream ends, once it has said so.
+    /// Position of the end of the peer's stream, once known.
     fin: Option<u64>,
     ready: VecDeque<P>,
     ready_bytes: u64,
-    /// Bytes of memory that these pieces keep.
+    /// Memory used by these pieces.
     ready_memory: u64,
     early: Early<P>,
-    /// What came again last, until the peer has been told (RFC 2883).
+    /// The last duplicate range, until it has been reported to the peer (RFC 2883).
     repeated: Option<(u64, u64)>,
-    /// Right edge of the window that was offered last.
+    /// Right edge of the last offered window.
     offered: u64,
-    /// Bytes of payload that may be held, if they keep no more than as much memory again.
+    /// Maximum bytes of payload, if they use no more than twice that memory.
     buffer: u64,
     most: u64,
     tuning: Tuning,
-    /// What nobody wants.
+    /// Discarded pieces, for the owner.
     discarded: Vec<P>,
     pruned: u64,
 }
 
-/// Finds how much the reader takes in a round trip, and lets the buffer hold twice that (dynamic right-sizing).
+/// Measures how much the reader consumes per round trip, and allows the buffer twice that (dynamic right-sizing).
 #[derive(Clone, Copy, Debug, Default)]
 struct Tuning {
     since: Time,
@@ -62,17 +62,17 @@ impl<P: Payload> ReceiveBuffer<P> {
         }
     }
 
-    /// The next position that is expected.
+    /// The next expected position.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Pieces that were let go for want of memory.
+    /// Number of pieces dropped for lack of memory.
     pub fn pruned(&self) -> u64 {
         self.pruned
     }
 
-    /// The peer says that its stream ends at `position`; what it said first holds.
+    /// The peer ends its stream at `position`; the first such report is final.
     pub fn ends_at(&mut self, position: u64) {
         self.fin.get_or_insert(position);
     }
@@ -82,38 +82,38 @@ impl<P: Payload> ReceiveBuffer<P> {
         self.fin == Some(position)
     }
 
-    /// Whether the end of the peer's stream has been passed.
+    /// Whether the end of the peer's stream has been reached.
     pub fn has_ended(&self) -> bool {
         self.fin.is_some_and(|fin| self.next > fin)
     }
 
-    /// Passes the end of the peer's stream if nothing is missing before it.
+    /// Consumes the end of the peer's stream if nothing before it is missing.
     pub fn pass_end(&mut self) -> bool {
         let passes = self.is_end(self.next);
         if passes {
             self.next += 1;
-            // Nothing lies behind the end of a stream, whatever had been said to.
+            // Data beyond the end of a stream are invalid.
             self.forget_early();
         }
         passes
     }
 
-    /// A range came that had been here: the peer is to be told (RFC 2883).
+    /// Records a duplicate range, to be reported to the peer (RFC 2883).
     pub fn came_again(&mut self, start: u64, end: u64) {
         self.repeated = Some((start, end));
     }
 
-    /// The peer has been told.
+    /// The peer has been informed.
     pub fn told(&mut self) {
         self.repeated = None;
     }
 
-    /// May hold so many bytes, no more and no fewer.
+    /// Fixes the buffer size.
     pub fn set_buffer(&mut self, bytes: u64) {
         (self.buffer, self.most) = (bytes, bytes);
     }
 
-    /// Takes data at `position`, not beyond the window. Whether anything of it came in order.
+    /// Adds data at `position`, not beyond the window. Returns whether any of it was in order.
     pub fn take(&mut self, mut position: u64, mut data: P) -> bool {
         let edge = self.fin.unwrap_or(u64::MAX).min(self.offered);
         if position < self.next {
@@ -146,18 +146,19 @@ impl<P: Payload> ReceiveBuffer<P> {
         true
     }
 
-    /// Bytes of memory that may be kept (Linux: `sk_rcvbuf`, half of which is for payload).
+    /// Memory limit in bytes (Linux: `sk_rcvbuf`, half of which is for payload).
     fn limit(&self) -> u64 {
         2 * self.buffer
     }
 
-    /// Whether there is no memory for a piece, unless something is put together or let go.
+    /// Whether there is no memory for a piece, unless others are merged or dropped.
     pub fn lacks_memory(&self, piece: &P) -> bool {
         !piece.is_empty() && self.memory() + u64::from(piece.true_size()) > self.limit()
     }
 
-    /// Lets go what came too early and lies behind `position`, the last first, until there is memory for a piece there
-    /// (Linux: `tcp_prune_ofo_queue`). Whether there is: for the next piece always when the reader has nothing else.
+    /// Drops out-of-order data after `position`, from the end, until there is memory for a piece there (Linux:
+    /// `tcp_prune_ofo_queue`). Returns whether there is; always true for the next expected piece if the reader has
+    /// consumed everything.
     fn make_room(&mut self, position: u64, bytes: u64) -> bool {
         while self.memory() + bytes > self.limit()
             && let Some(data) = self.early.pop_behind(position)
@@ -168,8 +169,8 @@ impl<P: Payload> ReceiveBuffer<P> {
         self.memory() + bytes <= self.limit() || position == self.next && self.memory() == 0
     }
 
-    /// Puts neighbours together that keep more than twice the memory that they show (Linux: `tcp_collapse`): `join` makes
-    /// one of several, or gives them back if it cannot.
+    /// Merges adjacent pieces that use more than twice the memory that they show (Linux: `tcp_collapse`): `join`
+    /// merges several, or returns them if it cannot.
     pub fn collapse(&mut self, mut join: impl FnMut(Vec<P>) -> Result<P, Vec<P>>) {
         let mut position = self.next - self.ready_bytes;
         let ready = std::mem::take(&mut self.ready).into_iter().map(|data| {
@@ -193,7 +194,7 @@ impl<P: Payload> ReceiveBuffer<P> {
         self.ready_memory += u64::from(data.true_size());
     }
 
-    /// Lets what came too early follow what came now.
+    /// Moves out-of-order data that have become in order.
     fn join(&mut self) {
         if self.early.is_empty() {
             return;
@@ -204,7 +205,7 @@ impl<P: Payload> ReceiveBuffer<P> {
         (self.early, self.discarded) = (early, discarded);
     }
 
-    /// What the SACK option says: what came again, once, and what came too early.
+    /// Contents of the SACK option: a duplicate range, once, and the out-of-order ranges.
     pub fn ranges_to_tell(&self) -> ([(u64, u64); 4], usize) {
         let (mut ranges, mut count) = self.early.ranges();
         if let Some(repeated) = self.repeated {
@@ -215,7 +216,7 @@ impl<P: Payload> ReceiveBuffer<P> {
         (ranges, count)
     }
 
-    /// Whether there is anything to tell.
+    /// Whether there is anything to report.
     pub fn has_ranges(&self) -> bool {
         self.has_early() || self.repeated.is_some()
     }
@@ -224,9 +225,9 @@ impl<P: Payload> ReceiveBuffer<P> {
         !self.early.is_empty()
     }
 
-    /// The right edge of the window that can be offered now, of which half the memory that is left is reckoned to be payload
-    /// (Linux: `tcp_space`): it never moves to the left, and to the right by no less than a segment or half the buffer
-    /// (RFC 9293, 3.8.6.2.2).
+    /// Right edge of the window that can be offered now, assuming that half of the free memory is payload (Linux:
+    /// `tcp_space`). It never moves left, and moves right by at least a segment or half the buffer (RFC 9293,
+    /// 3.8.6.2.2).
     pub fn edge(&self, mss: u64) -> u64 {
         let free = self.limit().saturating_sub(self.memory()) / 2;
         let edge = self.next + free;
@@ -234,37 +235,37 @@ impl<P: Payload> ReceiveBuffer<P> {
         if edge >= self.offered + step { edge } else { self.offered.max(self.next) }
     }
 
-    /// The window was offered up to here.
+    /// Records the offered window.
     pub fn offer(&mut self, edge: u64) {
         self.offered = self.offered.max(edge);
     }
 
-    /// Right edge of the window that was offered last.
+    /// Right edge of the last offered window.
     pub fn offered(&self) -> u64 {
         self.offered
     }
 
-    /// Bytes that wait to be read.
+    /// Bytes ready to be read.
     pub fn ready_bytes(&self) -> u64 {
         self.ready_bytes
     }
 
-    /// Bytes held, those that came too early among them.
+    /// Bytes held, including out-of-order data.
     pub fn held_bytes(&self) -> u64 {
         self.ready_bytes + self.early.bytes()
     }
 
-    /// Bytes of memory that they keep (Linux: `sk_rmem_alloc`).
+    /// Memory used, in bytes (Linux: `sk_rmem_alloc`).
     pub fn memory(&self) -> u64 {
         self.ready_memory + self.early.memory()
     }
 
-    /// The first piece that waits to be read.
+    /// The first piece ready to be read.
     pub fn front(&self) -> Option<&P> {
         self.ready.front()
     }
 
-    /// Takes the first piece, or its first `most` bytes, if it can be cut.
+    /// Takes the first piece, or its first `most` bytes if it can be split.
     pub fn read(&mut self, now: Time, rtt: Option<Duration>) -> Option<P> {
         let data = self.ready.pop_front()?;
         self.ready_bytes -= u64::from(data.len());

@@ -99,7 +99,7 @@ impl CongestionControl for Cubic {
 
     fn acked(&mut self, ack: Acked) {
         if !ack.limited {
-            // Time without need for a larger window does not count (4.2, 5.8).
+            // Time during which the window was not the limit does not count (4.2, 5.8).
             self.epoch = None;
             return;
         }

@@ -1,4 +1,4 @@
-//! Congestion control: how much may be under way.
+//! Congestion control: limits the data in flight.
 
 mod cubic;
 mod reno;
@@ -11,33 +11,33 @@ pub use reno::Reno;
 /// An acknowledgement of new data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Acked {
-    /// When it came.
+    /// Arrival time.
     pub now: Time,
-    /// Bytes that it acknowledged.
+    /// Bytes acknowledged.
     pub bytes: u64,
-    /// The smoothed round-trip time, if one is known.
+    /// The smoothed round-trip time, if known.
     pub rtt: Option<Duration>,
-    /// The window was what limited the sender (RFC 7661): only then does it grow.
+    /// Whether the window limited the sender (RFC 7661); it grows only then.
     pub limited: bool,
 }
 
-/// An algorithm. All sizes are bytes.
+/// A congestion control algorithm. All sizes are in bytes.
 pub trait CongestionControl {
-    /// What may be under way.
+    /// The congestion window.
     fn window(&self) -> u64;
     /// The slow-start threshold.
     fn threshold(&self) -> u64;
     /// New data was acknowledged outside loss recovery.
     fn acked(&mut self, ack: Acked);
-    /// Loss was seen by duplicates, with `in_flight` under way: fast recovery begins.
+    /// Duplicates indicated loss, with `in_flight` bytes in flight: fast recovery starts.
     fn lost(&mut self, now: Time, in_flight: u64);
-    /// The retransmission timer went off.
+    /// The retransmission timer expired.
     fn timed_out(&mut self, now: Time, in_flight: u64);
     /// Fast recovery is over.
     fn recovered(&mut self);
-    /// Nothing had been lost: window and threshold are no smaller than before the last reduction.
+    /// Nothing was lost after all: window and threshold return at least to their values before the last reduction.
     fn undo(&mut self);
-    /// The connection was idle for longer than its timeout: the window is not proven any more (RFC 2861).
+    /// The connection was idle for longer than its timeout, so the window is no longer validated (RFC 2861).
     fn idle(&mut self);
 }
 
@@ -52,7 +52,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// A connection's control, with segments of `mss` bytes and an initial window of so many.
+    /// Creates the control of a connection with segments of `mss` bytes and an initial window of `initial` bytes.
     pub fn start(self, mss: u64, initial: u64) -> Box<dyn CongestionControl> {
         match self {
             Self::Reno => Box::new(Reno::new(mss, initial)),

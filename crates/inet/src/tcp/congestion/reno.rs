@@ -11,14 +11,14 @@ pub struct Reno {
     initial: u64,
     window: u64,
     threshold: u64,
-    /// Bytes acknowledged since the window grew last.
+    /// Bytes acknowledged since the last growth of the window.
     counted: u64,
     /// Window and threshold before the last reduction.
     before: (u64, u64),
 }
 
 impl Reno {
-    /// With an initial window of so many segments of `mss` bytes.
+    /// Creates it with an initial window of `initial` segments of `mss` bytes.
     pub fn new(mss: u64, initial: u64) -> Self {
         let (window, threshold) = (mss * initial, u64::MAX);
         Self { mss, initial: window, window, threshold, counted: 0, before: (window, threshold) }

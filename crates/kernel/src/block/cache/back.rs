@@ -1,4 +1,4 @@
-//! Writing pages back to the device, and making that durable.
+//! Writes dirty pages back to the device and makes them durable.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -13,30 +13,30 @@ use platform::sync::Completion;
 use super::errors::Heard;
 use super::{Cache, CachePage, shorten};
 
-/// Pages that go to the device together before anything is waited for (Linux: `BIO_MAX_VECS`).
+/// Most pages submitted together before waiting (Linux: `BIO_MAX_VECS`).
 const TOGETHER: usize = 256;
 
-/// A write of neighbouring pages to the device.
+/// A write of adjacent pages to the device.
 #[derive(Default)]
 pub(super) struct PageWrite {
     result: Cell<Option<Result<(), Error>>>,
 }
 
 impl PageWrite {
-    /// How it went, once it has ended.
+    /// Result of the write; `None` until it has ended.
     pub fn result(&self) -> Option<Result<(), Error>> {
         self.result.get()
     }
 }
 
-/// Neighbouring pages that have been taken to be written.
+/// Adjacent pages that are about to be written.
 struct Run {
     first: u64,
     pages: Vec<Rc<CachePage>>,
     write: Rc<PageWrite>,
 }
 
-/// What has been taken and not been given to the device yet.
+/// Pages collected for writing but not yet submitted.
 #[derive(Default)]
 struct Plug {
     runs: Vec<Run>,
@@ -44,7 +44,7 @@ struct Plug {
 }
 
 impl Plug {
-    /// Takes a page that was dirty. Indices ascend.
+    /// Adds a page that was dirty. Calls come with ascending indices.
     fn take(&mut self, index: u64, page: &Rc<CachePage>) {
         let goes_on = |run: &&mut Run| run.first + run.pages.len() as u64 == index;
         let run = match self.runs.last_mut().filter(goes_on) {
@@ -62,11 +62,11 @@ impl Plug {
 }
 
 impl Cache {
-    /// Writes the dirty pages of a range and waits for them, and for those that somebody else is writing already. A page that
-    /// cannot be written is lost.
+    /// Writes the dirty pages of a range, and waits for them and for writes of others that are already in flight. A
+    /// page that cannot be written is lost.
     ///
     /// # Errors
-    /// If one of them could not be written.
+    /// If a page could not be written.
     pub(in crate::block) async fn write_back(&self, cpu: &Cpu, range: Range<u64>) -> Result<(), Error> {
         let pages: Vec<(u64, Rc<CachePage>)> = {
             let pages = self.pages.borrow();
@@ -77,7 +77,8 @@ impl Cache {
         let mut plug = Plug::default();
         for (index, page) in &pages {
             while page.dirty.get() && page.is_writing() {
-                // What is being written must have been before it is again. Nobody waits for us meanwhile.
+                // A page must not be written twice at once. Submit first, so that nobody waits for our pages
+                // meanwhile.
                 self.unplug(cpu, &mut plug).await;
                 self.changed.wait_for(|| (!page.is_writing()).then_some(())).await;
             }
@@ -86,7 +87,7 @@ impl Cache {
                 self.writing.set(self.writing.get() + 1);
                 plug.take(*index, page);
             }
-            // If it was not dirty any more, somebody else has taken it since.
+            // If the page is clean by now, another task is writing it.
             let write = page.write.borrow().clone();
             writes.extend(write.filter(|write| !writes.last().is_some_and(|last| Rc::ptr_eq(last, write))));
             if plug.pages == TOGETHER {
@@ -101,7 +102,7 @@ impl Cache {
         result
     }
 
-    /// Gives the device what has been taken.
+    /// Submits the collected pages.
     async fn unplug(&self, cpu: &Cpu, plug: &mut Plug) {
         let mut bios = Vec::new();
         for Run { first, pages, write } in std::mem::take(plug).runs {
@@ -136,9 +137,9 @@ impl Cache {
         }
     }
 
-    /// Makes durable what was written before; tells an opener of what could not be.
+    /// Makes everything written so far durable, and reports write errors to an opener.
     pub(in crate::block) async fn sync_all(&self, cpu: &Cpu, heard: &Heard) -> Result<(), Error> {
-        // Who is to hear of an error is another question than whose pages could not be written.
+        // Write errors are reported below, to each opener once.
         let _ = self.write_back(cpu, 0..u64::MAX).await;
         let done = Completion::new();
         let told = done.clone();

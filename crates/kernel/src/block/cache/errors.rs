@@ -1,36 +1,36 @@
-//! Errors of writing back: told once to each of those who have the device open (Linux: `errseq_t`).
+//! Write-back errors, reported once to each opener of the device (Linux: `errseq_t`).
 
 use std::cell::Cell;
 
 use platform::Error;
 
-/// What could not be written since the device came.
+/// Write errors since the device was added.
 #[derive(Default)]
 pub struct WriteErrors {
-    /// How many times something could not be written, and why it could not last.
+    /// Number of errors, and the cause of the last one.
     happened: Cell<u64>,
     last: Cell<Option<Error>>,
-    /// How many of them somebody has heard of.
+    /// Number of errors reported to at least one opener.
     told: Cell<u64>,
 }
 
-/// How many errors an opener has heard of.
+/// Number of errors already reported to an opener.
 pub struct Heard(Cell<u64>);
 
 impl WriteErrors {
-    /// Something could not be written.
+    /// Records a failed write.
     pub fn add(&self, error: Error) {
         self.happened.set(self.happened.get() + 1);
         self.last.set(Some(error));
     }
 
-    /// For a new opener, who hears of what happens from now on, and of what nobody has heard of yet: who wrote it may have
+    /// State for a new opener. It sees later errors and those that nobody has seen yet, since the writer may have
     /// closed the device without a sync.
     pub fn open(&self) -> Heard {
         Heard(Cell::new(self.told.get()))
     }
 
-    /// Tells an opener of what he has not heard of.
+    /// Reports errors that this opener has not seen.
     pub fn check(&self, heard: &Heard) -> Result<(), Error> {
         let happened = self.happened.get();
         if heard.0.replace(happened) == happened {

@@ -1,12 +1,12 @@
-//! The page cache of a block device: pages by their place, found, made and let go.
+//! The page cache of a block device: looks up, creates and evicts pages.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod` | the pages |
-//! | `read` | filling them |
-//! | `write` | writing into them |
-//! | `back` | writing them to the device, and syncing it |
-//! | `errors` | who hears of what could not be written |
+//! | `mod` | lookup, eviction |
+//! | `read` | filling pages |
+//! | `write` | writing into pages |
+//! | `back` | write-back and sync |
+//! | `errors` | write errors and who has seen them |
 
 mod back;
 mod errors;
@@ -31,14 +31,14 @@ use super::BlockParams;
 use super::requests::Requests;
 use crate::base::Base;
 
-/// A page's content.
+/// State of a page's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Content {
-    /// Being read, or about to be written by who made the page.
+    /// Being read, or about to be written by the task that created the page.
     Coming,
-    /// As on the device, or newer if it is dirty.
+    /// Valid: equal to the device, or newer if dirty.
     There,
-    /// Could not be read; the page is not in the cache any more.
+    /// The read failed; the page is no longer in the cache.
     Failed(Error),
 }
 
@@ -46,40 +46,40 @@ pub(super) struct CachePage {
     frame: Pages,
     content: Cell<Content>,
     dirty: Cell<bool>,
-    /// The last write of it to the device, which may be under way.
+    /// Its most recent write to the device, possibly still in flight.
     write: RefCell<Option<Rc<PageWrite>>>,
-    /// It was used since it was last passed over.
+    /// Used since the clock hand last passed it.
     used: Cell<bool>,
 }
 
-/// The pages that a range of bytes touches.
+/// Pages that overlap a range of bytes.
 pub(super) const fn touched(offset: u64, length: u64) -> Range<u64> {
     offset / PAGE..offset.saturating_add(length).div_ceil(PAGE)
 }
 
 impl CachePage {
-    /// Whether the device is given it at the moment.
+    /// Whether it is being written to the device.
     fn is_writing(&self) -> bool {
         self.write.borrow().as_ref().is_some_and(|write| write.result().is_none())
     }
 }
 
-/// The pages of a device.
+/// Cached pages of a device.
 pub(super) struct Cache {
     me: Weak<Self>,
     base: Base,
     requests: Rc<Requests>,
     params: BlockParams,
     pages: RefCell<BTreeMap<u64, Rc<CachePage>>>,
-    /// Pages that are not in the cache any more, but still held by somebody.
+    /// Pages removed from the cache but still in use.
     leaving: RefCell<Vec<Rc<CachePage>>>,
-    /// The clock's hand: from which page on to look when room is needed.
+    /// Clock hand: where the next search for a victim starts.
     hand: Cell<u64>,
     changed: WaitQueue,
     dirty: Cell<u64>,
-    /// Pages that the device is given at the moment.
+    /// Pages being written to the device.
     writing: Cell<u64>,
-    /// Where the last read ended, and how far was read ahead then.
+    /// End of the last read, and how far it read ahead.
     sequential: Cell<(u64, u64)>,
     errors: WriteErrors,
 }
@@ -106,7 +106,7 @@ impl Cache {
         self.dirty.get()
     }
 
-    /// For somebody who opens the device: the errors of writing that he is to hear of.
+    /// Error state for a new opener.
     pub fn opened(&self) -> Heard {
         self.errors.open()
     }
@@ -115,12 +115,12 @@ impl Cache {
         self.pages.borrow().len() as u64
     }
 
-    /// Whether any page holds what the device does not.
+    /// Whether any page is newer than the device.
     pub fn has_unwritten(&self) -> bool {
         self.dirty.get() + self.writing.get() > 0
     }
 
-    /// Whether any page of a range holds what the device does not.
+    /// Whether any page of a range is newer than the device.
     pub fn is_dirty(&self, offset: u64, length: u64) -> bool {
         self.has_unwritten()
             && self
@@ -130,12 +130,12 @@ impl Cache {
                 .any(|(_, page)| page.dirty.get() || page.is_writing())
     }
 
-    /// Whether `page` is what the cache has at `index`.
+    /// Whether the cache still holds this `page` at `index`.
     fn has(&self, index: u64, page: &Rc<CachePage>) -> bool {
         self.pages.borrow().get(&index).is_some_and(|there| Rc::ptr_eq(there, page))
     }
 
-    /// The page that the hand points at, which goes on to the next.
+    /// The page at the clock hand, which then advances.
     fn under_hand(&self) -> Option<(u64, Rc<CachePage>)> {
         let pages = self.pages.borrow();
         let (&index, page) = pages.range(self.hand.get()..).next().or_else(|| pages.first_key_value())?;
@@ -145,7 +145,7 @@ impl Cache {
 }
 
 impl Cache {
-    /// The page there, made if there is none; whether it was made, and is to be filled by who made it.
+    /// Finds or creates a page. The flag says that it is new, and that the caller has to fill it.
     fn page(&self, cpu: &Cpu, index: u64, policy: Policy) -> Result<(Rc<CachePage>, bool), Error> {
         cpu.work(self.base.costs().cache_page);
         let known = self.pages.borrow().get(&index).cloned();
@@ -156,7 +156,7 @@ impl Cache {
         self.make_room(cpu, self.params.cache_limit.get() / PAGE);
         let frame = match self.base.memory.take(cpu, 0, policy) {
             Err(Error::NoMemory) => {
-                // Half of the cache may be what the memory is missing.
+                // Half of the cache may free enough memory.
                 self.make_room(cpu, self.cached_pages() / 2);
                 self.base.memory.take(cpu, 0, policy)?
             }
@@ -173,14 +173,14 @@ impl Cache {
         Ok((page, true))
     }
 
-    /// Drops clean pages that nobody holds until no more than `limit` are left, those not used lately first.
+    /// Evicts clean, unused pages until at most `limit` are left, least recently used first.
     fn make_room(&self, cpu: &Cpu, limit: u64) {
         self.free_leaving(cpu);
         let mut looks = 2 * self.cached_pages();
         while self.cached_pages() > limit && looks > 0 {
             looks -= 1;
             let Some((index, page)) = self.under_hand() else { return };
-            // One is held by the cache, one here.
+            // The cache and this function hold one reference each.
             let held = Rc::strong_count(&page) > 2 || page.content.get() == Content::Coming;
             if held || page.dirty.get() || page.is_writing() || page.used.replace(false) {
                 continue;
@@ -190,7 +190,7 @@ impl Cache {
         }
     }
 
-    /// Takes a page out of the cache. Its memory is free when nobody holds it any more.
+    /// Removes a page from the cache. Its memory is freed once nobody uses it.
     fn forget_page(&self, index: u64, page: &Rc<CachePage>) {
         if self.has(index, page)
             && let Some(page) = self.pages.borrow_mut().remove(&index)
@@ -199,7 +199,7 @@ impl Cache {
         }
     }
 
-    /// Gives the memory of pages back that left the cache and that nobody holds any more.
+    /// Frees the memory of removed pages that nobody uses any more.
     fn free_leaving(&self, cpu: &Cpu) {
         self.leaving.borrow_mut().retain(|page| {
             let held = Rc::strong_count(page) > 1;
@@ -215,13 +215,13 @@ impl Cache {
         if end > self.requests.limits().sectors * SECTOR { Err(Error::NoSpace) } else { Ok(()) }
     }
 
-    /// Drops the clean pages of a range, before and after something else changes the device there. Who holds one keeps
-    /// what was there, who looks next reads anew.
+    /// Drops the clean pages of a range, before and after a direct write changes the device there. Current users keep
+    /// the old data; later readers read again.
     pub(super) fn invalidate(&self, cpu: &Cpu, offset: u64, length: u64) {
         self.drop_clean(cpu, touched(offset, length), |_| true);
     }
 
-    /// Drops all clean pages that nobody holds.
+    /// Drops all clean pages that nobody uses.
     pub(super) fn drop_unused(&self, cpu: &Cpu) {
         self.drop_clean(cpu, 0..u64::MAX, |page| Rc::strong_count(page) == 1);
     }
@@ -238,7 +238,7 @@ impl Cache {
         self.free_leaving(cpu);
     }
 
-    /// The device is gone, and with it what only the cache held.
+    /// The device is gone: discards all pages, dirty ones too.
     pub(super) async fn drop_pages(&self, cpu: &Cpu) {
         let dirty = self.dirty.take();
         self.requests.count(|c| c.lost_pages += dirty);
@@ -251,19 +251,19 @@ impl Cache {
     }
 }
 
-/// Pages held for somebody outside, who lets them go when this is dropped.
-pub(super) struct Held {
+/// Pages pinned for a caller; dropping this releases them.
+pub(super) struct HeldPages {
     cache: Weak<Cache>,
     pages: Vec<Rc<CachePage>>,
 }
 
-impl Held {
+impl HeldPages {
     pub fn new(cache: &Rc<Cache>, pages: Vec<Rc<CachePage>>) -> Self {
         Self { cache: Rc::downgrade(cache), pages }
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldPages {
     fn drop(&mut self) {
         self.pages.clear();
         if let Some(cache) = self.cache.upgrade() {
@@ -272,8 +272,7 @@ impl Drop for Held {
     }
 }
 
-/// Copies between a page, from byte `at` of the device on, and as much of a program's memory, which begins at byte
-/// `offset`.
+/// Copies between a page and the matching part of a program's memory, which starts at byte `offset` of the device.
 fn copy_page(cpu: &Cpu, page: &CachePage, index: u64, offset: u64, memory: &[Segment], to_page: bool) {
     let _part = cpu.book(Part::Copy);
     let (start, end) = (index * PAGE, (index + 1) * PAGE);
@@ -290,7 +289,7 @@ fn copy_page(cpu: &Cpu, page: &CachePage, index: u64, offset: u64, memory: &[Seg
     }
 }
 
-/// The first `length` bytes of memory.
+/// Truncates a list of segments to `length` bytes.
 fn shorten(mut memory: Vec<Segment>, length: u64) -> Vec<Segment> {
     let mut left = length;
     memory.retain_mut(|segment| {

@@ -1,4 +1,4 @@
-//! Filling pages from the device, and reading from them.
+//! Fills pages from the device and reads from them.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use platform::memory::{PAGE, PhysAddr, Policy};
 use super::{Cache, CachePage, Content, copy_page, shorten};
 
 impl Cache {
-    /// Pages from `first` to before `end`, there and filled; reads what is missing, and more behind it if `ahead`.
+    /// Returns the pages `first..end`, filled. Reads missing ones, and further pages if `ahead`.
     pub(super) async fn fill(
         &self,
         cpu: &Cpu,
@@ -34,7 +34,7 @@ impl Cache {
                         missing.push((index, page));
                     }
                 }
-                // What is read ahead is a gift.
+                // Failing to read ahead is no error.
                 Err(_) if index >= end => break,
                 Err(error) => {
                     missing.iter().for_each(|(index, page)| {
@@ -65,7 +65,7 @@ impl Cache {
                 cache.changed.wake_all();
             });
             let (offset, length) = (run[0].0 * PAGE, run.len() as u64 * PAGE);
-            // The last page of a device may be there in part only.
+            // The device may end within the last page.
             let length = length.min(self.requests.limits().sectors * SECTOR - offset);
             let memory = shorten(memory, length);
             bios.extend(self.requests.prepare(cpu, BlockOp::Read, offset, length, &memory, ended));
@@ -79,7 +79,7 @@ impl Cache {
         Ok(wanted)
     }
 
-    /// Waits until a page's content is there, or known not to come.
+    /// Waits until a page is valid or its read has failed.
     pub(super) async fn settled(&self, page: &CachePage) -> Result<(), Error> {
         let ready = || match page.content.get() {
             Content::Coming => None,
@@ -89,13 +89,13 @@ impl Cache {
         self.changed.wait_for(ready).await
     }
 
-    /// Up to which page to read if `first` to `end` are wanted: more each time a read goes on where the last ended.
+    /// Where to read to when `first..end` are wanted. The read-ahead grows with each sequential read.
     fn read_ahead(&self, first: u64, end: u64) -> u64 {
         let (expected, before) = self.sequential.get();
         let most = self.params.read_ahead.get().min(self.params.cache_limit.get() / 4) / PAGE;
         let ahead = if first == expected { (2 * before).clamp(4, most.max(4)).min(most) } else { 0 };
         self.sequential.set((end, ahead));
-        // Half of what was read ahead is still to come: more is asked for in one piece when it is used up.
+        // Half of the last read-ahead is unused: read more once it is used up.
         let there = self.pages.borrow().contains_key(&end);
         if there { end } else { end + ahead }
     }
@@ -109,7 +109,7 @@ impl Cache {
         let length: u64 = into.iter().map(|segment| u64::from(segment.length)).sum();
         self.in_range(offset, length)?;
         let (mut first, end) = (offset / PAGE, (offset + length).div_ceil(PAGE));
-        // As far at a time as is read ahead: what is asked for and copied in one go nobody else can come between.
+        // Handle at most one read-ahead at a time, so that others cannot evict pages between fill and copy.
         let most = (self.params.read_ahead.get() / PAGE).max(1);
         while first < end {
             let until = end.min(first + most);
@@ -125,7 +125,7 @@ impl Cache {
         Ok(())
     }
 
-    /// The memory of a range, held in the cache.
+    /// Pins the pages of a range in the cache, and returns their memory.
     pub(in crate::block) async fn cached_range(
         &self,
         cpu: &Cpu,

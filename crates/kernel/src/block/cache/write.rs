@@ -1,4 +1,4 @@
-//! Writing into pages.
+//! Writes into pages.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use platform::memory::{PAGE, Policy};
 use super::{Cache, CachePage, Content, copy_page};
 
 impl Cache {
-    /// Writes page by page: where one cannot be had, those before it are written and the others as they were.
+    /// Writes page by page. On an error, earlier pages are written and later ones are unchanged.
     pub(in crate::block) async fn write_cached(
         &self,
         cpu: &Cpu,
@@ -23,31 +23,31 @@ impl Cache {
         for index in first..end {
             let whole = offset <= index * PAGE && (index + 1) * PAGE <= offset + length;
             let page = self.page_to_write(cpu, index, whole).await?;
-            // From here to the end of the page nothing waits: it is what the cache has, and it stays so.
+            // No await from here until the page is marked dirty, so the page stays in the cache.
             copy_page(cpu, &page, index, offset, from, true);
             page.content.set(Content::There);
             if !page.dirty.replace(true) {
                 self.dirty.set(self.dirty.get() + 1);
             }
-            // Nobody else shall find the memory busy with what is copied later.
+            // Yield, so that other tasks do not see one long burst of memory traffic.
             if index + 1 < end {
                 cpu.sync().await;
             }
             if self.dirty.get() > self.params.dirty_limit.get() / PAGE {
-                // Who writes does not hear of what others wrote; who syncs does.
+                // A writer does not see errors of write-back; whoever syncs does.
                 let _ = self.write_back(cpu, 0..u64::MAX).await;
             }
         }
         Ok(())
     }
 
-    /// The page at `index` for somebody who overwrites it at once, all of it or not.
+    /// The page at `index`, for a caller that overwrites all (`whole`) or part of it at once.
     async fn page_to_write(&self, cpu: &Cpu, index: u64, whole: bool) -> Result<Rc<CachePage>, Error> {
         loop {
             self.requests.driver()?;
             let page = if whole {
                 let (page, fresh) = self.page(cpu, index, Policy::Task)?;
-                // Whose read failed is gone, and what is written here needs a page that is not.
+                // After a failed read the page is gone; try again with a new one.
                 if !fresh && self.settled(&page).await.is_err() {
                     continue;
                 }
@@ -58,7 +58,7 @@ impl Cache {
                     None => continue,
                 }
             };
-            // It may have been dropped while it was waited for.
+            // The page may have been evicted while this task waited.
             if self.has(index, &page) {
                 return Ok(page);
             }

@@ -1,4 +1,4 @@
-//! What a driver sees of its device.
+//! The device's interface for its driver.
 
 use std::rc::Rc;
 

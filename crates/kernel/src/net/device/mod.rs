@@ -1,4 +1,4 @@
-//! A network device: what the stack sees of a driver, and the driver of the stack.
+//! A network device, between the stack and its driver.
 
 mod driver;
 mod program;
@@ -20,13 +20,13 @@ use super::queue::TxQueue;
 use crate::base::Base;
 use crate::net::Net;
 
-/// The payload of an Ethernet frame without jumbo frames (IEEE 802.3).
+/// MTU without jumbo frames (IEEE 802.3).
 const USUAL_MTU: u16 = 1500;
 
 /// A network device.
 pub struct NetDevice {
     base: Base,
-    /// All devices.
+    /// Registry of all devices.
     net: Weak<Net>,
     me: Weak<Self>,
     name: String,
@@ -40,11 +40,11 @@ pub struct NetDevice {
     queues: Vec<TxQueue>,
     listeners: RefCell<Vec<Weak<PacketQueue>>>,
     counters: Cell<NetCounters>,
-    /// Where the watchdog sleeps while nothing waits.
+    /// The watchdog waits here while no queue is full.
     stuck: WaitQueue,
-    /// Who is above it in place of the stack.
+    /// Stacked device above, in place of the stack.
     upper: RefCell<Option<Weak<dyn NetUpper>>>,
-    /// The namespace that it has been moved to.
+    /// The namespace that the device was moved to.
     namespace: RefCell<Option<Weak<dyn Protocols>>>,
 }
 
@@ -72,18 +72,18 @@ impl NetDevice {
         })
     }
 
-    /// Who is above it in place of the stack.
+    /// Stacked device above, in place of the stack.
     fn upper(&self) -> Option<Rc<dyn NetUpper>> {
         self.upper.borrow().as_ref().and_then(Weak::upgrade)
     }
 
-    /// The protocols above it.
+    /// The protocols above.
     pub(super) fn protocols(&self) -> Option<Rc<dyn Protocols>> {
         let namespace = self.namespace.borrow().as_ref().and_then(Weak::upgrade);
         namespace.or_else(|| self.net.upgrade()?.protocols())
     }
 
-    /// Puts other protocols above it. Those that it had forget it.
+    /// Moves the device to other protocols.
     pub(super) fn move_to(&self, to: &Rc<dyn Protocols>) {
         let Some(me) = self.me.upgrade() else { return };
         let from = self.protocols();
@@ -97,32 +97,32 @@ impl NetDevice {
         to.device_added(&me);
     }
 
-    /// As `ip link` shows it, such as `eth0`.
+    /// Name as in `ip link`, such as `eth0`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its number, which no other device of the kernel ever had.
+    /// Number, never reused by the kernel.
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// What its driver said of it: address, queues, features.
+    /// Limits set by the driver: address, queues, features.
     pub const fn limits(&self) -> &NetLimits {
         &self.limits
     }
 
-    /// Its address.
+    /// Ethernet address.
     pub const fn mac(&self) -> MacAddr {
         self.limits.mac
     }
 
-    /// What it does of what it can.
+    /// Features that are on.
     pub fn features(&self) -> NetFeatures {
         self.features.borrow().clone()
     }
 
-    /// Turns features on or off; gives what is on afterwards.
+    /// Turns features on or off. Returns those that are on afterwards.
     pub fn set_features(&self, cpu: &Cpu, wanted: &NetFeatures) -> NetFeatures {
         if let Some(driver) = self.driver() {
             *self.features.borrow_mut() = driver.set_features(cpu, wanted);
@@ -130,15 +130,15 @@ impl NetDevice {
         self.features()
     }
 
-    /// Largest packet without its Ethernet header.
+    /// MTU: largest packet without its Ethernet header.
     pub fn mtu(&self) -> u16 {
         self.mtu.get()
     }
 
-    /// Sets the largest packet.
+    /// Sets the MTU.
     ///
     /// # Errors
-    /// If it is less than IPv4 asks for (68, RFC 791) or more than the device takes.
+    /// If it is below IPv4's minimum (68, RFC 791) or above the device's limit.
     pub fn set_mtu(&self, mtu: u16) -> Result<(), Error> {
         if !(68..=self.limits.max_mtu).contains(&mtu) {
             return Err(Error::Invalid);
@@ -152,7 +152,7 @@ impl NetDevice {
         self.up.get()
     }
 
-    /// Whether something is at the other end of its cable.
+    /// Whether its link is up.
     pub fn has_carrier(&self) -> bool {
         self.carrier.get()
     }
@@ -161,49 +161,49 @@ impl NetDevice {
         self.up.get() && self.carrier.get()
     }
 
-    /// What has passed it.
+    /// Packet counters.
     pub fn counters(&self) -> NetCounters {
         self.counters.get()
     }
 
-    /// For how long the driver's ring of each sending queue has been full, up to `now`.
+    /// How long each TX queue's ring has been full, up to `now`.
     pub fn queues_full(&self, now: Time) -> Vec<Duration> {
         self.queues.iter().map(|queue| queue.stopped_until(now)).collect()
     }
 
-    /// The driver, unless the device has gone.
+    /// The driver; `None` if the device is gone.
     pub fn driver(&self) -> Option<Rc<dyn NetDriver>> {
         self.driver.borrow().clone()
     }
 
-    /// Steers a flow to a receiving queue.
+    /// Steers a flow to an RX queue.
     ///
     /// # Errors
-    /// The driver's; [`Error::NoDevice`] if the device has gone.
+    /// The driver's; [`Error::NoDevice`] if the device is gone.
     pub fn steer(&self, cpu: &Cpu, flow: FlowKey, queue: u16) -> Result<RuleId, Error> {
         self.driver().ok_or(Error::NoDevice)?.steer(cpu, flow, queue)
     }
 
-    /// Forgets a rule.
+    /// Removes a flow rule.
     pub fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
         if let Some(driver) = self.driver() {
             driver.unsteer(cpu, rule);
         }
     }
 
-    /// The sending queue at home on a core (XPS).
+    /// The TX queue of a core (XPS).
     pub fn tx_queue_for(&self, cpu: CpuId) -> u16 {
         let last = self.queues.len() as u16 - 1;
         self.driver().map_or(0, |driver| driver.tx_queue_for(cpu).min(last))
     }
 
-    /// The receiving queue that is polled on a core, or near it.
+    /// The RX queue polled on a core, or near it.
     pub fn rx_queue_for(&self, cpu: CpuId) -> u16 {
         let last = self.limits.rx_queues.saturating_sub(1);
         self.driver().map_or(0, |driver| driver.rx_queue_for(cpu).min(last))
     }
 
-    /// Looks at a receiving queue, on this core, whether an interrupt came or not.
+    /// Polls an RX queue on this core, even without an interrupt.
     pub(super) fn poll_queue(&self, cpu: &Cpu, queue: u16) {
         if let Some(poll) = self.driver().and_then(|driver| driver.poll_of(queue)) {
             poll.schedule(cpu);
@@ -216,10 +216,10 @@ impl NetDevice {
         self.counters.set(counters);
     }
 
-    /// Starts it.
+    /// Opens the device.
     ///
     /// # Errors
-    /// If the driver cannot; [`Error::NoDevice`] if it is gone.
+    /// If the driver fails; [`Error::NoDevice`] if it is gone.
     pub async fn open(&self, cpu: &Cpu) -> Result<(), Error> {
         let driver = self.driver().ok_or(Error::NoDevice)?;
         if self.up.get() {
@@ -231,7 +231,7 @@ impl NetDevice {
         Ok(())
     }
 
-    /// `ip link set down`: its driver lets go of rings, buffers and interrupts.
+    /// Closes the device (`ip link set down`): the driver frees rings, buffers and interrupts.
     pub async fn stop(&self, cpu: &Cpu) {
         if !self.up.replace(false) {
             return;

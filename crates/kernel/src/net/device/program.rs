@@ -1,4 +1,4 @@
-//! What a program sees of a device whose packets it sends and receives itself.
+//! The device's interface for programs that send and receive packets themselves.
 
 use std::rc::{Rc, Weak};
 

@@ -1,4 +1,4 @@
-//! Sending: the choice of a queue, the way to the driver, doorbells put off, and what waits.
+//! Transmit: queue selection, hand-over to the driver, delayed doorbells, and packets that wait.
 
 use platform::Error;
 use platform::cpu::{Cpu, Part};
@@ -7,13 +7,13 @@ use platform::net::Packet;
 use super::NetDevice;
 
 impl NetDevice {
-    /// Sends a packet. With `more`, others follow at once and the doorbell can wait.
+    /// Sends a packet. With `more`, others follow at once and the doorbell may be delayed.
     ///
-    /// The queue is the one at home on this core, but for packets of a [flow](Packet::flow) of which some are still under
-    /// way: they go where those went, so that none passes another when the sender moves.
+    /// Packets use the core's TX queue. If earlier packets of the same [flow](Packet::flow) are still in another
+    /// queue, they use that one, so that packets stay in order when the sender moves.
     ///
     /// # Errors
-    /// If the packet was dropped: there is no link, or no room. It has been released.
+    /// If the packet was dropped, for lack of a link or of room. It has been released.
     pub fn transmit(&self, cpu: &Cpu, packet: Packet, more: bool) -> Result<(), Error> {
         let _part = cpu.book(Part::Net);
         let costs = self.base.costs();
@@ -57,12 +57,12 @@ impl NetDevice {
         }
     }
 
-    /// Gives a packet to the driver. It comes back if the driver's ring is full; the queue is stopped then.
+    /// Passes a packet to the driver. If the ring is full, the packet comes back and the queue is stopped.
     pub(super) fn give(&self, cpu: &Cpu, number: u16, packet: Packet, more: bool) -> Result<(), Packet> {
         let queue = &self.queues[usize::from(number)];
         let Some(driver) = self.driver() else { return Err(packet) };
         let bytes = u64::from(packet.length());
-        // The driver may report what it has done before it returns.
+        // The driver may report completions before it returns.
         queue.given(bytes);
         let lock = queue.lock.lock(cpu);
         let began = cpu.now();
@@ -90,7 +90,7 @@ impl NetDevice {
         }
     }
 
-    /// Rings the doorbell if that was put off.
+    /// Rings a delayed doorbell.
     fn ring(&self, cpu: &Cpu, number: u16) {
         if self.queues[usize::from(number)].unrung.replace(false)
             && let Some(driver) = self.driver()
@@ -103,7 +103,7 @@ impl NetDevice {
         }
     }
 
-    /// Gives the driver what waits, as far as it goes.
+    /// Passes waiting packets to the driver while it has room.
     pub(super) fn run_queue(&self, cpu: &Cpu, number: u16) {
         let queue = &self.queues[usize::from(number)];
         if queue.busy.get() {
@@ -122,7 +122,7 @@ impl NetDevice {
         queue.busy.set(false);
     }
 
-    /// Drops what waits before the driver.
+    /// Drops waiting packets.
     pub(super) fn drop_waiting(&self, cpu: &Cpu) {
         for queue in &self.queues {
             while let Some(packet) = queue.take() {

@@ -1,4 +1,4 @@
-//! Who looks after sending queues that stay full, or as many bytes of which stay with the driver as it may have.
+//! Watchdog for TX queues that stay full or at their byte limit.
 
 use platform::cpu::{Async, Cpu};
 use platform::kernel::TaskParams;
@@ -7,11 +7,11 @@ use units::Duration;
 use super::NetDevice;
 use crate::net::queue::TxQueue;
 
-/// How long a sending queue may be stuck before the driver is told (Linux: 5 s, `watchdog_timeo`'s default).
+/// Time until the driver is told (Linux: 5 s, `watchdog_timeo`'s default).
 const STUCK_AFTER: Duration = Duration::from_ms(5_000);
 
 impl NetDevice {
-    /// The task that looks after stuck queues. It sleeps without a timer while nothing waits.
+    /// The watchdog task. It sleeps without a timer while no queue is full.
     pub(super) fn start_watchdog(&self) {
         let me = self.me.clone();
         let program = move |cpu: Cpu| -> Async<'static, ()> {
@@ -30,13 +30,13 @@ impl NetDevice {
         self.base.tasks.spawn(TaskParams::named(format!("watchdog/{}", self.name)), Box::new(program));
     }
 
-    /// Tells the driver of queues that have been stuck for too long.
+    /// Tells the driver about queues that have been stuck for too long.
     async fn tell_stuck(&self, cpu: &Cpu) {
         for (number, queue) in (0u16..).zip(&self.queues) {
             let is_stuck = queue.stuck_since().is_some_and(|since| cpu.now() >= since + STUCK_AFTER);
             let Some(driver) = self.driver().filter(|_| is_stuck && self.up.get()) else { continue };
             self.count(|c| c.tx_timeouts += 1);
-            self.base.log.write(format!("{}: sending queue {number} is stuck", self.name));
+            self.base.log.write(format!("{}: TX queue {number} is stuck", self.name));
             queue.allow_again(cpu.now());
             driver.timed_out(cpu, number).await;
         }

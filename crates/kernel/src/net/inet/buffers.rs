@@ -1,4 +1,4 @@
-//! Memory of packets that this host makes, and views of those that it receives.
+//! Memory of packets made by this host, and views of received ones.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -16,12 +16,12 @@ use crate::mm::Memory;
 /// Bytes for the headers of a packet (Linux: the linear part of an skb, 512 bytes with its shared info).
 pub const HEAD: u64 = 512;
 
-/// What a frame occupies that fills its buffer by little (Linux's drivers: half a page each).
+/// Memory charged for a frame that fills little of its buffer (Linux's drivers: half a page).
 const RECEIVE_BUFFER: u32 = 2048;
-/// What the kernel's structure for a packet takes (Linux: `sizeof(struct sk_buff)`, rounded up by its allocator).
+/// Memory charged for the packet structure (Linux: `sizeof(struct sk_buff)`, rounded up by its allocator).
 const PACKET_STRUCTURE: u32 = 256;
 
-/// Small pieces for headers and socket structures, by node, the warmest on top.
+/// Pool of small pieces for headers and socket structures: a stack per node.
 pub struct Heads {
     means: Rc<Means>,
     free: Vec<RefCell<Vec<PhysAddr>>>,
@@ -43,7 +43,7 @@ impl Heads {
         &self.free[usize::from(node.0)]
     }
 
-    /// A piece on the core's node, or on another if that has no memory.
+    /// Takes a piece on the core's node, or on another if that node has no memory.
     pub fn take(&self, cpu: &Cpu) -> Result<PhysAddr, Error> {
         let free = &self.free[usize::from(cpu.node().0)];
         if let Some(at) = free.borrow_mut().pop() {
@@ -57,20 +57,20 @@ impl Heads {
         Ok(pages.start)
     }
 
-    /// Gives a piece back to those of its node, whoever sent what it held.
+    /// Returns a piece to its node's stack.
     pub fn give(&self, cpu: &Cpu, at: PhysAddr) {
         cpu.work(self.means.costs().page);
         self.list_of(at).borrow_mut().push(at);
     }
 }
 
-/// Pages that hold what is sent, by several packets and a socket's buffer at once.
+/// Pages with data to send, shared by packets and a socket's buffer.
 pub struct PageHold {
     memory: Rc<Memory>,
     pub pages: Pages,
 }
 
-/// Keeps what a packet sends where it is.
+/// Keeps the data of a packet in memory.
 #[derive(Clone)]
 pub enum Hold {
     /// Pages of the socket.
@@ -80,13 +80,13 @@ pub enum Hold {
 }
 
 impl Hold {
-    /// Takes pages from where the memory of the task comes from: so many, or one.
+    /// Allocates `2^order` pages under the task's memory policy, or a single page if that fails.
     pub fn pages(memory: &Rc<Memory>, cpu: &Cpu, order: u8) -> Result<Rc<PageHold>, Error> {
         let pages = memory.take(cpu, order, Policy::Task).or_else(|_| memory.take(cpu, 0, Policy::Task))?;
         Ok(Rc::new(PageHold { memory: Rc::clone(memory), pages }))
     }
 
-    /// Lets it go; the last one gives the pages back.
+    /// Drops the reference; the last one frees the pages.
     pub fn let_go(self, cpu: &Cpu) {
         if let Self::Pages(hold) = self
             && let Some(hold) = Rc::into_inner(hold)
@@ -96,27 +96,27 @@ impl Hold {
     }
 }
 
-/// Whoever sends and counts what is still under way below.
+/// A sender that counts its packets in flight.
 pub trait Sender {
-    /// One of its packets has gone.
+    /// One of its packets was released.
     fn packet_gone(&self, cpu: &Cpu);
 }
 
-/// What a packet counts with its sender beside its bytes (Linux: a `struct sk_buff` and the least buffer with its shared
-/// info, `SKB_TRUESIZE` of a header).
+/// Memory charged to the sender for a packet beside its data (Linux: `struct sk_buff` plus the smallest buffer with
+/// its shared info, `SKB_TRUESIZE` of a header).
 const SENT_PACKET: u64 = 768;
 
-/// Bytes of memory that a flow's packets keep which have not gone (Linux: `sk_wmem_alloc`).
+/// Memory of a flow's packets in flight (Linux: `sk_wmem_alloc`).
 pub fn waits_below(flow: &TxFlow) -> u64 {
     flow.bytes.get() + u64::from(flow.outstanding.get()) * SENT_PACKET
 }
 
-/// A packet that this host made.
+/// A packet made by this host.
 pub struct Made {
     pub heads: Rc<Heads>,
     pub head: PhysAddr,
     pub holds: RefCell<Vec<Hold>>,
-    /// Told when the packet has gone.
+    /// Told when the packet is released.
     pub socket: Option<Weak<dyn Sender>>,
 }
 
@@ -130,7 +130,7 @@ impl PacketOwner for Made {
     }
 }
 
-/// A part of a received packet, or of several that were joined.
+/// A part of a received packet, which may consist of several joined ones.
 #[derive(Default)]
 pub struct Piece {
     pub packet: Option<Packet>,
@@ -139,12 +139,12 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// `length` bytes of a packet from `skip` on.
+    /// `length` bytes of a packet, starting at `skip`.
     pub fn of(packet: Packet, skip: u32, length: u32) -> Self {
         Self { packet: Some(packet), skip, length }
     }
 
-    /// Where its bytes lie, in order.
+    /// Memory of its bytes, in order.
     pub fn runs(&self) -> impl Iterator<Item = Fragment> + '_ {
         let fragments = self.packet.as_ref().map_or(&[][..], |packet| &packet.fragments);
         let (mut skip, mut left) = (self.skip, self.length);
@@ -158,7 +158,7 @@ impl Piece {
         })
     }
 
-    /// Gives the packet's buffers back.
+    /// Returns the packet's buffers.
     pub fn release(self, cpu: &Cpu) {
         if let Some(packet) = self.packet {
             packet.release(cpu);
@@ -191,7 +191,7 @@ impl Payload for Piece {
     }
 }
 
-/// The first `length` bytes of user memory from `skip` on.
+/// Copies at most `most` bytes to user memory. Returns how many were copied.
 pub fn copy_out(cpu: &Cpu, piece: &Piece, to: PhysAddr, most: u32) -> u32 {
     let mut done = 0;
     for run in piece.runs() {

@@ -1,4 +1,4 @@
-//! Packets larger than a frame, put together on their way up.
+//! IP reassembly.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use super::buffers::Piece;
 use super::means::Means;
 use super::timers::{FRAGMENTS, Timers};
 
-/// Received packets that came to be one.
+/// Received packets combined into one.
 struct Joined {
     parts: RefCell<Vec<Piece>>,
 }
@@ -24,7 +24,7 @@ impl PacketOwner for Joined {
     }
 }
 
-/// Puts packets together whose fragments arrive.
+/// Reassembles IP fragments.
 pub struct Fragments {
     means: Rc<Means>,
     timers: Rc<Timers>,
@@ -43,8 +43,8 @@ impl Fragments {
         waiting.discarded().for_each(drop);
     }
 
-    /// A fragment arrived, its payload behind `skip` bytes of a packet. Gives the packet, without its IP header, when all of
-    /// them are there.
+    /// Adds a fragment with its payload at offset `skip`. Returns the packet, without its IP header, once it is
+    /// complete.
     pub fn input(
         &self,
         cpu: &Cpu,
@@ -77,7 +77,7 @@ impl Fragments {
         None
     }
 
-    /// Gives up what has waited for too long.
+    /// Drops incomplete packets after their timeout.
     pub fn timer(&self, cpu: &Cpu) {
         let given_up = self.waiting.borrow_mut().timer(cpu.now());
         self.means.count(|c| c.reassembly_failed += given_up);
@@ -96,7 +96,7 @@ impl Fragments {
     }
 }
 
-/// All fragments of a packet as one.
+/// Joins all fragments of a packet.
 fn whole(parts: Vec<Piece>, ip: &Ipv4Header) -> (Packet, Ipv4Header) {
     let total: u32 = parts.iter().map(Payload::len).sum();
     let fragments = parts.iter().flat_map(Piece::runs).collect();

@@ -1,4 +1,4 @@
-//! Echo requests, answered and asked (RFC 792).
+//! ICMP echo: requests and replies (RFC 792).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -26,19 +26,19 @@ use super::output::{MOST_PAYLOAD, Outgoing, Output};
 use platform::memory::Pages;
 use platform::net::Fragment;
 
-/// Bytes of a message that lie beside the headers; the rest gets pages.
+/// Bytes of a message stored with the headers; the rest gets pages.
 const IN_HEAD: usize = 56;
-/// Answers that wait for a program. Linux counts their memory (`net.core.rmem_default`), at least a packet's structure and
-/// its buffer, together 768 bytes; answers are kept here without their packets.
+/// Replies that may wait for a program. Linux limits their memory (`net.core.rmem_default`), which is at least 768
+/// bytes per packet; here replies are kept without their packets.
 const MOST_ANSWERS: usize = 212_992 / 768;
 
-/// All sockets for echo requests, by their identifier.
+/// All echo sockets, by identifier.
 pub struct Icmp {
     me: Weak<Self>,
     means: Rc<Means>,
     interfaces: Rc<Interfaces>,
     output: Rc<Output>,
-    sockets: RefCell<BTreeMap<u16, Weak<Socket>>>,
+    sockets: RefCell<BTreeMap<u16, Weak<EchoSocket>>>,
 }
 
 impl Icmp {
@@ -56,7 +56,7 @@ impl Icmp {
         self.sockets.borrow_mut().clear();
     }
 
-    /// A host cannot be found.
+    /// Tells the sockets that a host is unreachable.
     pub fn unreachable(&self, host: Ipv4Addr) {
         for socket in self.sockets.borrow().values().filter_map(Weak::upgrade) {
             if *socket.asked.borrow() == Some(host) {
@@ -67,7 +67,7 @@ impl Icmp {
     }
 }
 
-struct Socket {
+struct EchoSocket {
     icmp: Weak<Icmp>,
     identifier: u16,
     asked: RefCell<Option<Ipv4Addr>>,
@@ -75,7 +75,7 @@ struct Socket {
     arrived: WaitQueue,
 }
 
-impl Drop for Socket {
+impl Drop for EchoSocket {
     fn drop(&mut self) {
         if let Some(icmp) = self.icmp.upgrade() {
             icmp.sockets.borrow_mut().remove(&self.identifier);
@@ -83,17 +83,17 @@ impl Drop for Socket {
     }
 }
 
-/// The data of a request: a pattern, as ping sends.
+/// Payload of a request: a pattern, as ping sends.
 fn pattern(length: usize) -> impl Iterator<Item = u8> {
     (0..length).map(|n| n as u8)
 }
 
 impl Icmp {
-    /// A socket for echo requests.
+    /// Creates an echo socket.
     pub fn socket(&self) -> Result<Rc<dyn PingSocket>, Error> {
         let mut sockets = self.sockets.borrow_mut();
         let identifier = (1..u16::MAX).find(|id| !sockets.contains_key(id)).ok_or(Error::NoSpace)?;
-        let socket = Rc::new(Socket {
+        let socket = Rc::new(EchoSocket {
             icmp: self.me.clone(),
             identifier,
             asked: RefCell::default(),
@@ -104,14 +104,14 @@ impl Icmp {
         Ok(socket)
     }
 
-    /// A message arrived.
+    /// Handles a message.
     pub fn input(&self, cpu: &Cpu, packet: &Packet, headers: &Headers) -> Result<(), Malformed> {
         cpu.work(self.means.costs().icmp);
         let message = load(cpu, packet, headers.transport as u32, headers.above_len());
         let echo = IcmpEcho::parse(&message)?;
         if !echo.is_reply {
             let answer = IcmpEcho { is_reply: true, ..echo };
-            // Answers to a broadcast would flood whoever sent it.
+            // Replies to a broadcast would flood the sender.
             if self.interfaces.is_own(headers.ip.destination) {
                 let _ = self.send_echo(cpu, headers.ip.destination, headers.ip.source, answer, message);
             }
@@ -139,7 +139,7 @@ impl Icmp {
         Ok(())
     }
 
-    /// Sends a message: its beginning with the headers, the rest from a page.
+    /// Sends a message: its start with the headers, the rest from pages.
     fn send_echo(
         &self,
         cpu: &Cpu,
@@ -167,7 +167,7 @@ impl Icmp {
     }
 }
 
-impl PingSocket for Socket {
+impl PingSocket for EchoSocket {
     fn send(&self, cpu: &Cpu, to: Ipv4Addr, sequence: u16, data: u16) -> Result<(), Error> {
         let icmp = self.icmp.upgrade().ok_or(Error::NoDevice)?;
         let _part = cpu.book(Part::Net);

@@ -1,4 +1,4 @@
-//! The way up: what a packet is, whether it is whole, and who gets it.
+//! IP receive: parses and checks packets, and passes them to their protocol.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
@@ -20,14 +20,13 @@ use super::steering::{Ring, Steering, Upward};
 use super::tcp::Coalescing;
 use crate::net::NetDevice;
 
-/// Most bytes of all headers: Ethernet with a tag, IPv4 and TCP with options.
+/// Most bytes of all headers: Ethernet with a VLAN tag, IPv4, and TCP with options.
 pub(super) const HEADERS: usize = 18 + 60 + 60;
 
-/// Bytes of most packets' headers: Ethernet, IPv4 and TCP with a timestamp. No line behind them is loaded without need.
+/// Bytes of the usual headers: Ethernet, IPv4, and TCP with a timestamp option. Loading more would touch a cache line of payload.
 const USUAL_HEADERS: usize = 14 + 20 + 32;
 
-/// Whether the headers that begin with `bytes` may be longer than [`USUAL_HEADERS`]: they have a VLAN tag, IP options, or more TCP
-/// options than a timestamp.
+/// Whether headers may be longer than [`USUAL_HEADERS`] because of a VLAN tag, IP options, or TCP options other than a timestamp.
 fn may_be_longer(bytes: &[u8]) -> bool {
     const TCP_LENGTH: usize = 14 + 20 + 12;
     match EthernetHeader::parse(bytes) {
@@ -42,28 +41,28 @@ fn may_be_longer(bytes: &[u8]) -> bool {
     }
 }
 
-/// A packet's headers, found so far.
+/// Headers of a packet, as far as parsed.
 pub(super) struct Headers {
     pub bytes: [u8; HEADERS],
     pub count: usize,
-    /// Where the header above IP begins.
+    /// Offset of the transport header.
     pub transport: usize,
     pub ip: Ipv4Header,
 }
 
 impl Headers {
-    /// The bytes from the header above IP on.
+    /// Bytes from the transport header on.
     pub fn above(&self) -> &[u8] {
         &self.bytes[self.transport..self.count]
     }
 
-    /// Bytes from the header above IP to the packet's end.
+    /// Length from the transport header to the packet's end.
     pub fn above_len(&self) -> u32 {
         self.ip.payload_len() as u32
     }
 }
 
-/// Finds out what packets are.
+/// Parses received packets.
 pub struct Input {
     means: Rc<Means>,
     interfaces: Rc<Interfaces>,
@@ -98,7 +97,7 @@ impl Input {
         self.coalescing.clear();
     }
 
-    /// A poll of a queue ends: what is held goes on.
+    /// A poll of a queue ends: passes on coalesced segments.
     pub fn poll_end(&self, cpu: &Cpu, ring: Ring) {
         for up in self.coalescing.flush(ring) {
             self.steering.upward(cpu, Some(ring), up);
@@ -115,7 +114,7 @@ impl Input {
             count = packet.load(cpu, &mut bytes);
         }
         let (packet, result) = match EthernetHeader::parse(&bytes[..count]) {
-            // A frame of a VLAN is for interfaces of that VLAN, of which there are none; VLAN 0 is none (802.1Q, 9.6).
+            // There are no VLAN interfaces, so tagged frames are dropped. VLAN 0 means untagged (802.1Q, 9.6).
             Ok((ethernet, _)) if ethernet.vlan.is_some_and(|tag| tag.id() != 0) => {
                 (Some(packet), Err(Malformed::Unsupported))
             }
@@ -133,7 +132,7 @@ impl Input {
         self.taken(cpu, packet, result);
     }
 
-    /// A packet was used up or not, for a reason.
+    /// Releases a packet that was not consumed, and counts its error.
     fn taken(&self, cpu: &Cpu, packet: Option<Packet>, result: Result<(), Malformed>) {
         match result {
             Ok(()) => {}
@@ -145,13 +144,13 @@ impl Input {
         }
     }
 
-    /// Whether a packet from a device may have this source (RFC 1122, 3.2.1.3): one host, and not this one.
+    /// Whether a packet from a device may have this source (RFC 1122, 3.2.1.3): a unicast address of another host.
     fn is_source(&self, address: Ipv4Addr) -> bool {
         let nobody = address.is_unspecified() || address.is_broadcast() || address.is_multicast();
         !nobody && !self.interfaces.is_own(address)
     }
 
-    /// An IPv4 packet. It comes back if it was not used up.
+    /// Handles an IPv4 packet. Returns it if it was not consumed.
     fn ip_input(
         &self,
         cpu: &Cpu,
@@ -191,12 +190,12 @@ impl Input {
             let count = packet.load(cpu, &mut bytes);
             return self.transport_input(cpu, ring, packet, Headers { bytes, count, transport: 0, ip });
         }
-        // What the padding of a short frame adds is none of the packet's.
+        // Ignore the padding of short frames.
         let end = (at + usize::from(ip.total_len)).min(count);
         self.transport_input(cpu, ring, packet, Headers { bytes, count: end, transport, ip })
     }
 
-    /// A whole packet, behind its IP header. It comes back if it was not used up.
+    /// Handles a complete packet behind its IP header. Returns it if it was not consumed.
     fn transport_input(
         &self,
         cpu: &Cpu,
@@ -245,12 +244,12 @@ impl Input {
         }
     }
 
-    /// Sums a packet up that no device has.
+    /// Verifies the checksum of a packet that the device has not checked.
     fn checksum_is_right(&self, cpu: &Cpu, headers: &Headers, packet: &Packet) -> bool {
         let length = headers.above_len();
         let mut bytes = load(cpu, packet, headers.transport as u32, length);
         if headers.ip.protocol == protocol::UDP {
-            // A checksum of zero is none, and what lies behind a datagram's end is none of its (RFC 768).
+            // Zero means no checksum, and bytes behind the datagram's end do not count (RFC 768).
             let Ok(udp) = UdpHeader::parse(&bytes) else { return true };
             if udp.checksum == 0 {
                 return true;

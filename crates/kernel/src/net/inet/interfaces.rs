@@ -1,10 +1,10 @@
-//! Interfaces: devices with addresses, the ways that lead by them, and the neighbours behind them.
+//! Interfaces: devices with addresses, their routes and their neighbours.
 
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use inet::arp::{Answer, Neighbours};
+use inet::arp::{Neighbours, Resolution};
 use inet::route::{Route, Routes};
 use platform::Error;
 use platform::socket::InterfaceInfo;
@@ -13,17 +13,17 @@ use wire::ethernet::MacAddr;
 
 use crate::net::NetDevice;
 
-/// Interface (beyond all of them: this host itself), own address, next hop.
+/// A resolved route: interface (out of range for this host itself), source address, next hop.
 pub type Way = (usize, Ipv4Addr, Ipv4Addr);
 
-/// Whether packets for an address come to a socket that is bound to another.
+/// Whether a socket bound to `bound` gets packets for `address`.
 pub fn is_for(bound: Ipv4Addr, address: Ipv4Addr) -> bool {
     bound.is_unspecified() || bound == address
 }
 
 /// A device with an address.
 struct Interface {
-    /// Gone if the device is.
+    /// `None` if the device is gone.
     device: Option<Rc<NetDevice>>,
     name: String,
     address: Ipv4Addr,
@@ -31,7 +31,7 @@ struct Interface {
     neighbours: Neighbours,
 }
 
-/// All interfaces, by the order in which they were configured.
+/// All interfaces in order of configuration.
 #[derive(Default)]
 pub struct Interfaces {
     all: RefCell<Vec<Interface>>,
@@ -39,7 +39,7 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// Those whose devices are there.
+    /// Interfaces whose devices exist.
     pub fn infos(&self) -> Vec<InterfaceInfo> {
         let all = self.all.borrow();
         let there = all.iter().filter(|i| i.device.is_some());
@@ -48,7 +48,7 @@ impl Interfaces {
             .collect()
     }
 
-    /// Gives a device an address, and the way to the network that this is in.
+    /// Assigns an address to a device, and adds a route to its network.
     pub fn configure(&self, device: Rc<NetDevice>, address: Ipv4Addr, prefix: u8) {
         let mut all = self.all.borrow_mut();
         let (name, neighbours) = (device.name().to_owned(), Neighbours::default());
@@ -63,11 +63,11 @@ impl Interfaces {
         routes.add(Route { network: address, prefix, gateway: None, interface: number });
     }
 
-    /// Adds a way to a network.
+    /// Adds a route.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it names neither device nor gateway, or no network; [`Error::NoDevice`] if there is no such
-    /// interface; [`Error::Unreachable`] if the gateway is not behind it.
+    /// [`Error::Invalid`] if it names neither device nor gateway, or no network; [`Error::NoDevice`] if there is no
+    /// such interface; [`Error::Unreachable`] if the gateway is not reachable through it.
     pub fn add_route(&self, route: &platform::socket::Route) -> Result<(), Error> {
         let named = match &route.device {
             Some(name) => {
@@ -96,7 +96,7 @@ impl Interfaces {
         Ok(())
     }
 
-    /// A device has gone, and with it the ways by it.
+    /// Removes a device and its routes.
     pub fn remove(&self, device: &Rc<NetDevice>) {
         for (number, interface) in self.all.borrow_mut().iter_mut().enumerate() {
             if interface.device.as_ref().is_some_and(|own| Rc::ptr_eq(own, device)) {
@@ -106,17 +106,17 @@ impl Interfaces {
         }
     }
 
-    /// The device of an interface; none for this host itself.
+    /// The device of an interface; `None` for this host itself.
     pub fn device(&self, interface: usize) -> Option<Rc<NetDevice>> {
         self.all.borrow().get(interface)?.device.clone()
     }
 
-    /// The longest packet that goes by an interface.
+    /// MTU of an interface.
     pub fn mtu(&self, interface: usize) -> Option<u16> {
         self.all.borrow().get(interface)?.device.as_ref().map(|device| device.mtu())
     }
 
-    /// A device by its own number.
+    /// A device by its number.
     pub fn device_numbered(&self, number: u32) -> Option<Rc<NetDevice>> {
         let all = self.all.borrow();
         all.iter().filter_map(|i| i.device.as_ref()).find(|d| d.number() == number).cloned()
@@ -128,17 +128,17 @@ impl Interfaces {
         self.all.borrow().iter().position(|i| same(&i.device))
     }
 
-    /// The address of an interface.
+    /// Address of an interface.
     pub fn address(&self, interface: usize) -> Ipv4Addr {
         self.all.borrow()[interface].address
     }
 
-    /// Whether an address is this host's.
+    /// Whether an address belongs to this host.
     pub fn is_own(&self, address: Ipv4Addr) -> bool {
         address.is_loopback() || self.all.borrow().iter().any(|i| i.address == address && i.device.is_some())
     }
 
-    /// The way to a destination.
+    /// Looks up the route to a destination.
     pub fn way(&self, to: Ipv4Addr) -> Option<Way> {
         if self.is_own(to) {
             return Some((usize::MAX, to, to));
@@ -149,27 +149,27 @@ impl Interfaces {
         Some((interface, address, hop))
     }
 
-    /// A neighbour's address, or what to do about it.
-    pub fn resolve(&self, now: Time, interface: usize, hop: Ipv4Addr) -> Answer {
+    /// A neighbour's Ethernet address, or what to do to get it.
+    pub fn resolve(&self, now: Time, interface: usize, hop: Ipv4Addr) -> Resolution {
         self.all.borrow_mut()[interface].neighbours.resolve(now, hop)
     }
 
-    /// A neighbour says its address; whether that is believed.
+    /// Learns a neighbour's address. Returns whether it was accepted.
     pub fn learn(&self, now: Time, interface: usize, (hop, mac): (Ipv4Addr, MacAddr), unasked: bool) -> bool {
         self.all.borrow_mut()[interface].neighbours.learn(now, hop, mac, unasked)
     }
 
-    /// When the first neighbour is to be asked again.
+    /// When the next ARP request has to be repeated.
     pub fn deadline(&self) -> Option<Time> {
         self.all.borrow().iter().filter_map(|i| i.neighbours.deadline()).min()
     }
 
-    /// How many there are.
+    /// Number of interfaces.
     pub fn count(&self) -> usize {
         self.all.borrow().len()
     }
 
-    /// The neighbours of an interface that are to be asked again, and those that are given up.
+    /// Neighbours of an interface to ask again, and those given up.
     pub fn timer(&self, now: Time, interface: usize) -> (Vec<Ipv4Addr>, Vec<Ipv4Addr>) {
         self.all.borrow_mut()[interface].neighbours.timer(now)
     }

@@ -1,4 +1,4 @@
-//! Packets of the host to itself: a backlog per core, worked off as deferred work (Linux: `process_backlog`).
+//! Loopback: a backlog per core, processed as deferred work (Linux: `process_backlog`).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,7 +11,7 @@ use platform::net::Packet;
 use super::Stack;
 use crate::irq::Softirqs;
 
-/// A core's packets.
+/// Loopback packets of a core.
 struct LoopbackBacklog {
     stack: Weak<Stack>,
     packets: RefCell<VecDeque<Packet>>,
@@ -41,7 +41,7 @@ impl Napi for LoopbackBacklog {
     }
 }
 
-/// All cores' packets.
+/// Loopback packets of all cores.
 pub(super) struct Loopback {
     stack: Weak<Stack>,
     softirqs: Rc<Softirqs>,
@@ -53,7 +53,7 @@ impl Loopback {
         Self { stack, softirqs, backlogs: RefCell::default() }
     }
 
-    /// A packet for this host.
+    /// Queues a packet for this host.
     pub fn put(&self, cpu: &Cpu, packet: Packet) {
         let backlog = Rc::clone(self.backlogs.borrow_mut().entry(cpu.id()).or_insert_with(|| {
             let stack = self.stack.clone();

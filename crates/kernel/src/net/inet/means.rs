@@ -1,4 +1,4 @@
-//! What every part of the protocols works with: the kernel's memory, tasks and costs, counters, and ports that are free.
+//! State shared by all parts of the stack: memory, tasks, costs, counters and free ports.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,12 +11,12 @@ use crate::base::Base;
 use crate::costs::KernelCosts;
 use crate::mm::Memory;
 
-/// First port for sockets that do not ask for one (Linux: `ip_local_port_range`).
+/// First ephemeral port (Linux: `ip_local_port_range`).
 const FIRST_PORT: u16 = 32_768;
-/// The last of them.
+/// Last ephemeral port.
 const LAST_PORT: u16 = 60_999;
 
-/// One for all parts of a [`Stack`](super::Stack).
+/// Shared by all parts of a [`Stack`](super::Stack).
 pub struct Means {
     base: Base,
     counters: Cell<InetCounters>,
@@ -40,7 +40,7 @@ impl Means {
         self.base.costs()
     }
 
-    /// Starts a task of the kernel.
+    /// Starts a kernel task.
     pub fn spawn(&self, name: &str, program: impl FnOnce(Cpu) -> Async<'static, ()> + 'static) {
         self.base.tasks.spawn(TaskParams::named(name), Box::new(program));
     }
@@ -55,7 +55,7 @@ impl Means {
         self.counters.set(counters);
     }
 
-    /// A port for a socket that did not ask for one, if one is free. TCP and UDP go round together.
+    /// Finds a free ephemeral port. TCP and UDP share the search position.
     pub fn free_port(&self, is_free: impl Fn(u16) -> bool) -> Option<u16> {
         for _ in FIRST_PORT..=LAST_PORT {
             let port = self.next_port.get();

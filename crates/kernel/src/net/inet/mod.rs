@@ -1,22 +1,22 @@
-//! The Internet protocols: what arrives finds its socket, what programs send finds its way.
+//! The Internet protocols of the kernel.
 //!
-//! The protocols themselves are state machines of the `inet` crate; here they get their packets, their time, their
-//! memory and their costs.
+//! The protocols themselves are state machines in crate `inet`. This module gives them packets, time, memory and CPU
+//! costs.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `buffers` | memory of packets, views of received ones |
-//! | `stack` | the parts put together, as devices and programs see them |
-//! | `means` | what all parts work with: memory, tasks, costs, counters |
-//! | `output` | the way down: headers, checksums, fragments |
-//! | `input` | the way up: checks, who gets what |
-//! | `interfaces` | devices with addresses, ways, neighbours |
+//! | `buffers` | packet memory, views of received packets |
+//! | `stack` | connects the parts; interface to devices and programs |
+//! | `means` | shared state: memory, tasks, costs, counters |
+//! | `output` | transmit: headers, checksums, fragmentation |
+//! | `input` | receive: checks, dispatch |
+//! | `interfaces` | addresses, routes, neighbours |
 //! | `resolver` | ARP, and packets that wait for it |
-//! | `fragments` | packets larger than a frame, put together |
+//! | `fragments` | reassembly |
 //! | `loopback` | packets of the host to itself |
-//! | `steering` | packets follow the programs that read them |
-//! | `timers` | one task that wakes sockets and asks neighbours again |
-//! | `icmp`, `udp` | echo and datagrams |
+//! | `steering` | receive flow steering |
+//! | `timers` | one task for all timers |
+//! | `icmp`, `udp` | echo, datagrams |
 //! | `tcp` | connections: buffers, coalescing, sockets |
 
 mod buffers;
@@ -43,16 +43,17 @@ pub use inet::tcp::EcnMode;
 pub(crate) use stack::Stack;
 pub use steering::SteeringParams;
 
-/// How a kernel's protocols are set up.
+/// Parameters of the protocols.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InetParams {
-    /// Whether TCP uses explicit congestion notification.
+    /// TCP's use of explicit congestion notification (ECN).
     pub ecn: EcnMode,
-    /// Whether a segment that is not full waits while the device has others of its connection (Linux: `tcp_autocorking`).
+    /// Whether a partial segment waits while the device still has segments of its connection (Linux:
+    /// `tcp_autocorking`).
     pub autocorking: bool,
-    /// Bounds of fragments that wait for others.
+    /// Limits of IP reassembly.
     pub fragments: FragmentParams,
-    /// How received packets find the cores of those who read them.
+    /// Receive flow steering.
     pub steering: SteeringParams,
 }
 

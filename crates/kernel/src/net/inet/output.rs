@@ -1,11 +1,11 @@
-//! The way down: IP and Ethernet headers, neighbours, devices.
+//! IP transmit: IP and Ethernet headers, next hops, devices.
 
 use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
-use inet::arp::Answer;
+use inet::arp::Resolution;
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::net::{Checksum, Fragment, Packet, TxFlow};
@@ -20,35 +20,35 @@ use super::loopback::Loopback;
 use super::means::Means;
 use super::resolver::Resolver;
 
-/// What this host sends to itself (Linux: 65536; a multiple of a page keeps segments whole).
+/// MTU of the loopback interface (Linux: 65536; a multiple of a page keeps segments whole).
 pub const LOOPBACK_MTU: u16 = 61_480;
 /// Most bytes behind an IP header.
 pub const MOST_PAYLOAD: usize = 65_535 - IPV4;
 /// Most bytes of all headers: Ethernet, IPv4, TCP with options.
 const HEADERS: usize = ETHERNET + IPV4 + 60;
 
-/// A packet for the protocols below.
+/// A packet from a transport protocol.
 pub struct Outgoing<'a> {
     pub source: Ipv4Addr,
     pub to: Ipv4Addr,
     pub protocol: u8,
-    /// The header of the protocol above IP, its checksum zero; of ICMP the whole message.
+    /// Transport header with a zero checksum; for ICMP the whole message.
     pub transport: &'a [u8],
-    /// What follows.
+    /// The data.
     pub payload: Vec<Fragment>,
-    /// What keeps it.
+    /// Keeps the data in memory.
     pub holds: Vec<Hold>,
-    /// Bytes of each segment if a device is to cut it, or 0.
+    /// Segment size if the device has to segment it, or 0.
     pub segment: u16,
     pub flow: Option<&'a Rc<TxFlow>>,
     pub socket: Option<Weak<dyn Sender>>,
     pub more: bool,
-    /// Routers may mark it.
+    /// ECN-capable: routers may mark it.
     pub ecn: bool,
 }
 
 impl<'a> Outgoing<'a> {
-    /// A packet of a header and nothing else.
+    /// A packet with a header and no data.
     pub fn bare(source: Ipv4Addr, to: Ipv4Addr, protocol: u8, transport: &'a [u8]) -> Self {
         Self {
             source,
@@ -66,7 +66,7 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// A packet that lacks its headers below IP.
+/// A packet without its IP and Ethernet headers.
 struct Wrapped<'a> {
     to: Ipv4Addr,
     ip: Ipv4Header,
@@ -80,7 +80,7 @@ struct Wrapped<'a> {
     more: bool,
 }
 
-/// Puts headers before packets and gives them to their devices.
+/// Adds headers and passes packets to their devices.
 pub struct Output {
     means: Rc<Means>,
     interfaces: Rc<Interfaces>,
@@ -112,10 +112,10 @@ impl Output {
         self.loopback.clear();
     }
 
-    /// Sends a packet, in fragments if it is larger than a frame.
+    /// Sends a packet, fragmented if it is larger than the MTU.
     ///
     /// # Errors
-    /// If there is no way, no memory or no room; what it held has been let go.
+    /// If there is no route, no memory or no room. The data has been released.
     pub fn send(&self, cpu: &Cpu, what: Outgoing<'_>) -> Result<(), Error> {
         let Some(way) = self.interfaces.way(what.to) else {
             what.holds.into_iter().for_each(|hold| hold.let_go(cpu));
@@ -148,7 +148,7 @@ impl Output {
         self.send_packet(cpu, way, what)
     }
 
-    /// Puts headers before a packet and gives it to its device.
+    /// Adds headers to a packet and passes it to its device.
     fn send_packet(&self, cpu: &Cpu, way: Way, what: Wrapped<'_>) -> Result<(), Error> {
         cpu.work(self.means.costs().ip_output);
         let (interface, _, hop) = way;
@@ -168,9 +168,9 @@ impl Output {
         let mac = device.as_ref().map_or(MacAddr::default(), |device| device.mac());
         let answer = match &device {
             Some(_) => self.resolver.resolve(cpu, interface, hop),
-            None => Answer::Known(mac),
+            None => Resolution::Known(mac),
         };
-        let to = if let Answer::Known(mac) = answer { mac } else { MacAddr::default() };
+        let to = if let Resolution::Known(mac) = answer { mac } else { MacAddr::default() };
         EthernetHeader::new(mac, to, EtherType::IPV4).emit(&mut bytes);
         cpu.store(head, &bytes[..end]);
         let mut fragments = Vec::with_capacity(1 + what.payload.len());
@@ -194,29 +194,29 @@ impl Output {
             packet.join(flow);
         }
         let Some(device) = device else {
-            // To this host itself: nothing was damaged on the way.
+            // Loopback packets cannot be damaged.
             packet.checksum = Checksum::Good;
             self.loopback.put(cpu, packet);
             return Ok(());
         };
         match answer {
-            Answer::Known(_) => device.transmit(cpu, packet, what.more),
-            Answer::Failed => {
+            Resolution::Known(_) => device.transmit(cpu, packet, what.more),
+            Resolution::Failed => {
                 packet.release(cpu);
                 self.means.count(|c| c.unreachable += 1);
                 Err(Error::Unreachable)
             }
-            Answer::Ask | Answer::Wait => {
-                self.resolver.wait(cpu, (interface, hop), packet, what.to, answer == Answer::Ask);
+            Resolution::Ask | Resolution::Wait => {
+                self.resolver.wait(cpu, (interface, hop), packet, what.to, answer == Resolution::Ask);
                 Ok(())
             }
         }
     }
 
-    /// Sends a packet in as many parts as it takes, each no larger than `mtu`.
+    /// Sends a packet in fragments of at most `mtu` bytes.
     ///
     /// # Errors
-    /// The first part's that cannot be sent; the others are not sent then.
+    /// The error of the first fragment that cannot be sent; later ones are not sent.
     fn send_fragments(
         &self,
         cpu: &Cpu,
@@ -262,7 +262,7 @@ impl Output {
         result
     }
 
-    /// Fills a checksum in; where it lies if the device is to finish it.
+    /// Fills in a checksum. Returns its position if the device has to finish it.
     fn fill_checksum(
         &self,
         cpu: &Cpu,
@@ -295,7 +295,7 @@ impl Output {
     }
 }
 
-/// The part `range` of what lies in several pieces.
+/// The fragments that cover `range` of a list.
 fn part(pieces: &[Fragment], range: Range<u32>) -> Vec<Fragment> {
     let mut at = 0;
     let mut found = Vec::new();

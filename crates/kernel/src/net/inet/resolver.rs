@@ -1,11 +1,11 @@
-//! Neighbours' Ethernet addresses (RFC 826): asked for, answered, and packets that wait for them.
+//! ARP (RFC 826): requests, replies, and packets that wait for an address.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use inet::arp::Answer;
+use inet::arp::Resolution;
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::memory::PhysAddr;
@@ -22,10 +22,10 @@ use crate::net::NetDevice;
 /// Packets that may wait for one neighbour (Linux: `unres_qlen_bytes`, about a hundred).
 const MOST_WAITING: usize = 101;
 
-/// A packet whose neighbour has been asked for its address, and the host that it is for.
+/// A packet that waits for its next hop's address, and its destination.
 type Waiting = (Packet, Ipv4Addr);
 
-/// Finds neighbours' addresses.
+/// Resolves neighbours' Ethernet addresses.
 pub struct Resolver {
     means: Rc<Means>,
     interfaces: Rc<Interfaces>,
@@ -54,12 +54,12 @@ impl Resolver {
         self.waiting.borrow_mut().clear();
     }
 
-    /// A message arrived.
+    /// Handles an ARP message.
     ///
     /// # Errors
-    /// If nobody can be who it says it comes from.
+    /// If the sender's address is impossible.
     pub fn input(&self, cpu: &Cpu, from: Option<&Rc<NetDevice>>, arp: &Arp) -> Result<(), Malformed> {
-        // Nobody has a group's address (RFC 1812, 3.3.2), nor one of these.
+        // Group addresses (RFC 1812, 3.3.2) and multicast or broadcast IP addresses belong to no host.
         if arp.sender_mac.is_multicast() || arp.sender_ip.is_multicast() || arp.sender_ip.is_broadcast() {
             return Err(Malformed::Unsupported);
         }
@@ -69,7 +69,7 @@ impl Resolver {
         let (own, mac) = (self.interfaces.address(interface), device.mac());
         let for_us = arp.target_ip == own;
         let asked = for_us && arp.operation == ArpOperation::Request;
-        // A probe says no address (RFC 5227, 1.1), and whoever says ours is not believed.
+        // A probe carries no address (RFC 5227, 1.1). Claims to our own address are ignored.
         let says = !arp.sender_ip.is_unspecified() && arp.sender_ip != own;
         let learnt =
             says && self.interfaces.learn(cpu.now(), interface, (arp.sender_ip, arp.sender_mac), asked);
@@ -89,13 +89,13 @@ impl Resolver {
         Ok(())
     }
 
-    /// A neighbour's address, or what to do about it.
-    pub fn resolve(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr) -> Answer {
+    /// A neighbour's address, or what to do to get it.
+    pub fn resolve(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr) -> Resolution {
         self.interfaces.resolve(cpu.now(), interface, hop)
     }
 
-    /// Lets a packet that is for a host wait for a neighbour, who is asked if nobody has yet. If too many wait, the one that
-    /// has waited longest is dropped.
+    /// Queues a packet until its neighbour's address is known, and asks for the address if nobody has. Drops the
+    /// oldest packet if too many wait.
     pub fn wait(
         &self,
         cpu: &Cpu,
@@ -119,8 +119,8 @@ impl Resolver {
         }
     }
 
-    /// Asks neighbours again. Those that do not answer are given up: what waited for them is dropped, and `lost` is told for
-    /// which hosts it was.
+    /// Repeats requests. Gives up on neighbours that do not answer: drops their packets, and calls `lost` with the
+    /// destinations.
     pub fn timer(&self, cpu: &Cpu, lost: impl Fn(Ipv4Addr)) {
         for interface in 0..self.interfaces.count() {
             let (ask, silent) = self.interfaces.timer(cpu.now(), interface);
@@ -142,7 +142,7 @@ impl Resolver {
         self.waiting.borrow_mut().remove(&(interface, hop)).unwrap_or_default()
     }
 
-    /// Broadcasts the question who has an address.
+    /// Broadcasts an ARP request.
     fn ask(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr) {
         let Some(device) = self.interfaces.device(interface) else { return };
         let question = Arp {
@@ -164,11 +164,11 @@ impl Resolver {
         cpu.store(head, &bytes);
         let made = Made { heads: Rc::clone(&self.heads), head, holds: RefCell::default(), socket: None };
         let fragment = Fragment { pages: None, at: head, length: bytes.len() as u32 };
-        // One that is lost is asked for again.
+        // A lost request is repeated.
         let _: Result<(), Error> = device.transmit(cpu, Packet::of(fragment, Some(Rc::new(made))), false);
     }
 
-    /// A neighbour is known: what waited for it goes out.
+    /// A neighbour's address is known: sends its packets.
     fn known(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr, mac: MacAddr) {
         let waiting = self.take_waiting(interface, hop);
         let device = self.interfaces.device(interface);
@@ -184,7 +184,7 @@ impl Resolver {
     }
 }
 
-/// Writes the receiver's address into a frame that has been made already.
+/// Writes the destination address into a finished frame.
 fn set_destination(cpu: &Cpu, frame: PhysAddr, mac: MacAddr) {
     cpu.store(frame, &mac.0);
 }

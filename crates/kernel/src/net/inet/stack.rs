@@ -1,4 +1,4 @@
-//! The protocols put together: what devices, timers and programs ask goes to the part whose business it is.
+//! The protocol stack: passes requests of devices, timers and programs to the part in charge.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::{Rc, Weak};
@@ -26,12 +26,12 @@ use crate::base::Base;
 use crate::irq::Softirqs;
 use crate::net::{Net, NetDevice, Protocols};
 
-/// A kernel's Internet protocols.
+/// The Internet protocols of a kernel or namespace.
 pub(crate) struct Stack {
     me: Weak<Self>,
     params: InetParams,
     softirqs: Rc<Softirqs>,
-    /// The devices, which hold the protocols.
+    /// Registry of devices; weak, since devices hold the stack.
     net: Weak<Net>,
     means: Rc<Means>,
     interfaces: Rc<Interfaces>,
@@ -46,7 +46,7 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// Above devices, on parts of the kernel.
+    /// A stack above these devices.
     pub fn new(base: Base, softirqs: Rc<Softirqs>, net: Weak<Net>, params: InetParams) -> Rc<Self> {
         Rc::new_cyclic(|me| {
             let means = Means::new(base);
@@ -81,13 +81,13 @@ impl Stack {
         })
     }
 
-    /// Others with the same settings.
+    /// Another stack with the same settings, for a namespace.
     pub fn another(&self) -> Rc<Self> {
         let base = self.means.base().clone();
         Self::new(base, Rc::clone(&self.softirqs), Weak::clone(&self.net), self.params)
     }
 
-    /// Lets go of everything that holds the kernel.
+    /// Drops everything that holds a reference to the kernel.
     pub fn clear(&self) {
         self.interfaces.clear();
         self.resolver.clear();
@@ -100,12 +100,12 @@ impl Stack {
         self.fragments.clear();
     }
 
-    /// A packet of this host to itself.
+    /// Receives a loopback packet.
     pub(super) fn looped(&self, cpu: &Cpu, packet: Packet) {
         self.input.packet(cpu, None, packet);
     }
 
-    /// A packet for a socket, on its core.
+    /// Passes a packet to its socket, on the socket's core.
     pub(super) fn hand_up(&self, cpu: &Cpu, up: Upward) {
         match up {
             Upward::Tcp { ends, header, piece, came } => self.tcp.input(cpu, ends, &header, piece, came),
@@ -113,7 +113,7 @@ impl Stack {
         }
     }
 
-    /// A timer is due.
+    /// Handles an expired timer.
     pub(super) fn timer(&self, cpu: &Cpu, owner: Owner) {
         match owner {
             NEIGHBOURS => self.resolver.timer(cpu, |host| {

@@ -1,4 +1,4 @@
-//! One task for all timers: it sleeps until the first is due, or an earlier one is set.
+//! One task for all timers. It sleeps until the first expires or an earlier one is set.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use units::Time;
 use super::Stack;
 use super::means::Means;
 
-/// Whom a timer is for: a socket by its number, all neighbours, or all fragments.
+/// Owner of a timer: a socket by its number, all neighbours, or all fragments.
 pub type Owner = u64;
 pub const NEIGHBOURS: Owner = 0;
 pub const FRAGMENTS: Owner = Owner::MAX;
@@ -22,7 +22,7 @@ pub const FRAGMENTS: Owner = Owner::MAX;
 /// All timers that are set.
 pub struct Timers {
     me: Weak<Self>,
-    /// Whom they call.
+    /// Called when a timer expires.
     stack: Weak<Stack>,
     means: Rc<Means>,
     set: RefCell<BTreeSet<(Time, Owner)>>,
@@ -42,7 +42,7 @@ impl Timers {
         })
     }
 
-    /// Calls an owner at a time, if there is one.
+    /// Sets an owner's timer; `None` leaves it as it is.
     pub fn arm(&self, cpu: &Cpu, owner: Owner, at: Option<Time>) {
         let Some(at) = at else { return };
         cpu.work(self.means.costs().timer);
@@ -66,7 +66,7 @@ impl Timers {
         }
     }
 
-    /// Calls owners in the order of their times, as long as there are any.
+    /// Calls owners in the order of their timers, while there are any.
     async fn serve(&self, cpu: &Cpu) {
         let _part = cpu.book(Part::Net);
         loop {

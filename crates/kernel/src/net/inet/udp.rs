@@ -1,4 +1,4 @@
-//! Datagrams (RFC 768).
+//! UDP (RFC 768).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -22,8 +22,7 @@ use super::means::Means;
 use super::output::{MOST_PAYLOAD, Outgoing, Output};
 use super::steering::{Steering, flow_key};
 
-/// Bytes of memory whose packets wait for a reader, and that of packets that wait to be sent (Linux:
-/// `net.core.rmem_default`, `net.core.wmem_default`).
+/// Memory limits of the receive and the send buffer (Linux: `net.core.rmem_default`, `net.core.wmem_default`).
 const BUFFER: u32 = 212_992;
 
 /// All sockets, by port.
@@ -33,7 +32,7 @@ pub struct Udp {
     interfaces: Rc<Interfaces>,
     output: Rc<Output>,
     steering: Rc<Steering>,
-    sockets: RefCell<BTreeMap<u16, Rc<Socket>>>,
+    sockets: RefCell<BTreeMap<u16, Rc<BoundUdp>>>,
 }
 
 impl Udp {
@@ -58,17 +57,17 @@ impl Udp {
     }
 }
 
-struct Socket {
+struct BoundUdp {
     udp: Weak<Udp>,
     me: Weak<Self>,
     local: SocketAddrV4,
     queue: RefCell<VecDeque<(Piece, SocketAddrV4)>>,
     held: Cell<u32>,
-    /// Bytes of memory for what is to be sent, and for what was received.
+    /// Memory limits for sending and for receiving (bytes).
     buffers: Cell<(u32, u32)>,
     arrived: WaitQueue,
     sent: WaitQueue,
-    /// The flow of what arrived last, by which programs are known to be here.
+    /// Flow of the last datagram, for flow steering.
     last: Cell<Option<FlowKey>>,
     flow: Rc<TxFlow>,
     closed: Cell<bool>,
@@ -82,7 +81,7 @@ impl Udp {
             port if taken(port) => return Err(Error::AddressInUse),
             port => port,
         };
-        let socket = Rc::new_cyclic(|me| Socket {
+        let socket = Rc::new_cyclic(|me| BoundUdp {
             udp: self.me.clone(),
             me: me.clone(),
             local: SocketAddrV4::new(*at.ip(), port),
@@ -99,7 +98,7 @@ impl Udp {
         Ok(socket)
     }
 
-    /// A datagram arrived.
+    /// Handles a datagram.
     pub fn input(&self, cpu: &Cpu, from: SocketAddrV4, to: SocketAddrV4, piece: Piece) {
         cpu.work(self.means.costs().udp_input);
         let socket = self.sockets.borrow().get(&to.port()).cloned();
@@ -120,8 +119,8 @@ impl Udp {
     }
 }
 
-impl Socket {
-    /// A program uses it on this core: packets may come here.
+impl BoundUdp {
+    /// Records that a program uses the socket on this core, for flow steering.
     fn used_here(&self, cpu: &Cpu, udp: &Udp) {
         if let Some(flow) = self.last.get() {
             udp.steering.used_here(cpu, flow);
@@ -135,7 +134,7 @@ impl Socket {
         Ok(udp)
     }
 
-    /// Whether a datagram may be sent, or why none may; `None` if too much waits.
+    /// Whether a datagram may be sent, or an error; `None` if the send buffer is full.
     fn may_send(&self) -> Option<Result<(), Error>> {
         if self.closed.get() {
             return Some(Err(Error::Ended));
@@ -143,7 +142,7 @@ impl Socket {
         (waits_below(&self.flow) < self.buffers.get().0.into()).then_some(Ok(()))
     }
 
-    /// Whether somebody who waited may send (Linux: `sock_writeable`, half of the buffer).
+    /// Whether to wake a waiting sender (Linux: `sock_writeable`, half of the buffer).
     fn has_room(&self) -> bool {
         waits_below(&self.flow) <= u64::from(self.buffers.get().0) / 2
     }
@@ -179,7 +178,7 @@ impl Socket {
             outgoing.holds = vec![Hold::Pages(hold)];
         }
         match udp.output.send(cpu, outgoing) {
-            // The device has counted it.
+            // The device has counted the drop.
             Err(Error::NoSpace) => Ok(()),
             result => result,
         }
@@ -192,7 +191,7 @@ impl Socket {
         Ok(udp)
     }
 
-    /// The next datagram, or that none will come.
+    /// The next datagram, or an error once the socket is closed.
     fn next(&self) -> Option<Result<(Piece, SocketAddrV4), Error>> {
         match self.queue.borrow_mut().pop_front() {
             Some(datagram) => Some(Ok(datagram)),
@@ -220,7 +219,7 @@ impl Socket {
     }
 }
 
-impl Sender for Socket {
+impl Sender for BoundUdp {
     fn packet_gone(&self, cpu: &Cpu) {
         if !self.sent.is_empty() && self.has_room() {
             if let Some(udp) = self.udp.upgrade() {
@@ -231,7 +230,7 @@ impl Sender for Socket {
     }
 }
 
-impl UdpSocket for Socket {
+impl UdpSocket for BoundUdp {
     fn local(&self) -> SocketAddrV4 {
         self.local
     }
@@ -270,7 +269,7 @@ impl UdpSocket for Socket {
         Box::pin(async {
             let ready = || (self.closed.get() || !self.queue.borrow().is_empty()).then_some(());
             self.arrived.wait_for(ready).await;
-            // It is still there for whoever waits to take it.
+            // The datagram stays available: wake the next waiter, too.
             self.arrived.wake_one();
         })
     }
@@ -281,7 +280,7 @@ impl UdpSocket for Socket {
 
     fn set_buffers(&self, sizes: BufferSizes) {
         let (send, receive) = self.buffers.get();
-        // Linux: SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF, and twice what is asked.
+        // Linux: SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF, and twice the requested size.
         let send = sizes.send.map_or(send, |bytes| bytes.saturating_mul(2).max(4_608));
         let receive = sizes.receive.map_or(receive, |bytes| bytes.saturating_mul(2).max(2_304));
         self.buffers.set((send, receive));

@@ -30,7 +30,7 @@ pub fn plug(
     let (host, number) = (slot.host, slot.number);
     let shared = nic.controller.shared_address.as_ref().is_some_and(|shared| shared.value);
     let of_link = nic.controller.ports.value.get();
-    // Functions that share an address have that of the first link's.
+    // Functions that share an address use that of the first link.
     let whose = |function| if shared { (function - 1) % of_link + 1 } else { function };
     let address = |function| mac_of(host, number, whose(function), ports);
     let params = nic_params(nic, links.len() as u8, generation, width, address);
@@ -40,16 +40,17 @@ pub fn plug(
     Ok((slot.fabric.add_endpoint(core, &links, Box::new(device)), handle))
 }
 
-/// The Ethernet address of a function of a host's device, counted from 1: the one given, or one of its own.
+/// Ethernet address of a function of a host's device, counted from 1: the given one, or a generated one.
 pub fn mac_of(host: HostId, number: usize, port: u32, ports: &[PortAddress]) -> MacAddr {
     let given = port.checked_sub(1).and_then(|port| ports.get(port as usize)?.mac.as_ref());
     let own = || MacAddr::local(u32::from(host.0) << 16 | (number as u32) << 8 | port);
     given.map_or_else(own, |mac| MacAddr(mac.value))
 }
 
-/// The NIC that a file describes, on so many links of `generation` and `width`; `address` gives each function's.
+/// Parameters of a NIC with so many links of this `generation` and `width`. `address` returns the address of each
+/// function.
 ///
-/// Each link has a function for each Ethernet port, as of adapters that several sockets or hosts share.
+/// Each link has a function per Ethernet port, as on adapters shared by several sockets or hosts.
 pub fn nic_params(
     nic: &Nic,
     links: u8,
@@ -155,7 +156,7 @@ fn kpio(kpio: &NicKpio) -> KpioParams {
     }
 }
 
-/// The driver's settings as a scenario has them, and else the NIC's file.
+/// Driver settings: from the scenario, or else from the NIC's file.
 pub fn driver_params(entry: Option<&NicDriverEntry>, of_nic: Option<&NicDefaults>) -> NicDriverParams {
     let ixgbe = NicDriverParams::default();
     let usual = of_nic.map_or(ixgbe.clone(), |own| NicDriverParams {

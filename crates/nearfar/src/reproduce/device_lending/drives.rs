@@ -1,15 +1,14 @@
-//! Reads of a drive from user space (section 7.4, Figure 19): 1024 blocks in a row, 8 blocks anywhere.
+//! Reads of a drive from user space (section 7.4, Figure 19): 1024 sequential blocks, 8 random blocks.
 
 use super::Values;
 use super::topology::{MACHINE, adapter, cluster_by, device, guest, host, switch};
 use crate::reproduce::Options;
 use crate::reproduce::rig::{Rig, of};
 
-/// Programs drive the drives.
+/// User-space drivers.
 const OWN: &str = "[host.nvme_driver]\nuser_space = true\n";
 
-/// The drive below a switch on the board, as all that the paper shows of lenders (Figures 9 and 11), and programs that drive it by
-/// themselves.
+/// The drive below a switch on the board, as in all lenders of the paper (Figures 9 and 11), with user-space drivers.
 fn drive() -> String {
     switch(0) + &device("drive", "drive = \"optane-900p\"", "sw0:1")
 }
@@ -31,7 +30,7 @@ pub fn local(options: &Options) -> Result<Values, String> {
     reads(options, &(host("lender", MACHINE, "off") + OWN + &drive()), "NatLoc")
 }
 
-/// From a host back to back with it.
+/// From a host connected back to back.
 pub fn remote(options: &Options) -> Result<Values, String> {
     lent(options, "off", ("", "borrower"), "NatRem")
 }

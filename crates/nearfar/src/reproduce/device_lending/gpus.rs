@@ -8,19 +8,19 @@ use crate::reproduce::rig::{Rig, of};
 /// Sizes of Figures 10 and 12: powers of two from 1 KiB to 64 and 128 MiB.
 const SMALLEST: u64 = 1 << 10;
 const LARGEST: [u64; 2] = [64 << 20, 128 << 20];
-/// Largest size that is simulated.
+/// Largest simulated size; larger ones are extrapolated.
 pub const SIMULATED: u64 = 4 << 20;
-/// Bytes that are copied for a size of Figure 12 at most.
+/// Maximum bytes copied per size in Figure 12.
 const BYTES: u64 = 4 << 20;
-/// Round trips of a ping-pong; the paper has 100,000, whose mean is no other.
+/// Round trips of a ping-pong. The paper runs 100,000; the mean is the same.
 const ROUND_TRIPS: u32 = 500;
 
-/// Which way a copy between host and GPU goes.
+/// Direction of a copy between host and GPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
-    /// Into the GPU, which reads.
+pub enum CopyDirection {
+    /// To the GPU, which reads.
     In,
-    /// Out of it.
+    /// From the GPU, which writes.
     Out,
 }
 
@@ -29,7 +29,7 @@ fn sizes(first: u64, last: u64) -> impl Iterator<Item = u64> {
     std::iter::successors(Some(first), |size| Some(2 * size)).take_while(move |&size| size <= last)
 }
 
-/// Times of all sizes, from those that were simulated: the larger ones go on as the last two of those do.
+/// Times of all sizes: those above the simulated ones are extrapolated from the last two.
 fn compose(times: &[(u64, f64)], largest: u64) -> Vec<(u64, f64)> {
     let mut all = times.to_vec();
     if let [.., (less, early), (most, late)] = *times {
@@ -45,11 +45,11 @@ fn values(key: &str, times: &[(u64, f64)]) -> Values {
 }
 
 /// `bandwidthTest`.
-pub fn bandwidth(options: &Options, scenario: &Scenario, way: Way) -> Result<Values, String> {
+pub fn bandwidth(options: &Options, scenario: &Scenario, way: CopyDirection) -> Result<Values, String> {
     let rig = Rig::boot(options, "device-lending", &scenario.text())?;
     let (option, name, direction) = match way {
-        Way::In => ("--htod", "host to device", "dma_read"),
-        Way::Out => ("--dtoh", "device to host", "dma_write"),
+        CopyDirection::In => ("--htod", "host to device", "dma_read"),
+        CopyDirection::Out => ("--dtoh", "device to host", "dma_write"),
     };
     let line = format!("bandwidthTest --mode=range --start={SMALLEST} --end={SIMULATED} {option}");
     let report = rig.run(&line)?;
@@ -71,7 +71,7 @@ pub fn copies(options: &Options, scenario: &Scenario) -> Result<Values, String> 
     Ok(values(&format!("copy/{}", scenario.name), &compose(&times, LARGEST[1])))
 }
 
-/// The ping-pong of two GPUs.
+/// Ping-pong between two GPUs.
 pub fn ping_pong(options: &Options, scenario: &Scenario) -> Result<Values, String> {
     let rig = Rig::boot(options, "device-lending", &scenario.text())?;
     let memory = if scenario.through_ram { "ram" } else { "peer" };

@@ -1,14 +1,14 @@
 //! "Flexible device compositions and dynamic resource sharing in PCIe interconnected clusters using Device Lending", Cluster
 //! Computing 23 (2020).
 //!
-//! Every run is a scenario of its own: the paper's hosts in one of its topologies, and one of its programs.
+//! Each run is a scenario: the paper's hosts in one of its topologies, running one of its programs.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `topology` | hosts, switches, GPUs and adapters as in Figures 9, 11, 15 and 20 |
 //! | `gpus` | the programs on GPUs: Figures 10, 12 and 14 |
-//! | `reads` | what a root complex makes of a peer's read (section 7.1) |
-//! | `one_way` | from memory to memory (sections 7.2 and 7.4) |
+//! | `reads` | how a root complex splits a peer's reads (section 7.1) |
+//! | `one_way` | memory to memory latency (sections 7.2 and 7.4) |
 //! | `drives` | reads of a drive: Figure 19 |
 //! | `training` | an epoch on two GPUs: Figure 21 |
 
@@ -22,26 +22,17 @@ mod training;
 use machine::Diagnostics;
 use results::claims::ClaimFile;
 
-use super::runs::{self as all, Values};
+use super::runs::{self as all, NamedRun, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
 use topology::{CHASSIS, IN_GUESTS, ONE_GPU, TWO_GPUS};
 use training::Training;
 
-/// What gives values.
-type Experiment = Box<dyn Fn(&Options) -> Result<Values, String> + Sync + Send>;
-
-/// A run, and what it gives.
-struct Run {
-    name: String,
-    run: Experiment,
-}
-
 /// All runs, the longest first.
-fn runs(file: &ClaimFile) -> Vec<Run> {
+fn runs(file: &ClaimFile) -> Vec<NamedRun<Options>> {
     let training = Training::of(file);
-    let mut runs = Vec::new();
-    let mut add = |name: String, run: Experiment| runs.push(Run { name, run });
+    let mut runs: Vec<NamedRun<Options>> = Vec::new();
+    let mut add = |name: String, run| runs.push(NamedRun { name, run });
     for name in ["NatLoc", "NatRem-SW", "NatRem-IOMMU", "VMLoc", "VMRem"] {
         add(format!("training {name}"), Box::new(move |options| training.run(options, name)));
     }
@@ -49,7 +40,7 @@ fn runs(file: &ClaimFile) -> Vec<Run> {
         add(format!("copies {}", scenario.name), Box::new(move |options| gpus::copies(options, scenario)));
     }
     for scenario in ONE_GPU.iter().rev() {
-        for way in [gpus::Way::In, gpus::Way::Out] {
+        for way in [gpus::CopyDirection::In, gpus::CopyDirection::Out] {
             let name = format!("bandwidthTest {} {way:?}", scenario.name);
             add(name, Box::new(move |options| gpus::bandwidth(options, scenario, way)));
         }
@@ -68,10 +59,10 @@ fn runs(file: &ClaimFile) -> Vec<Run> {
     runs
 }
 
-/// Runs everything and judges the claims and figures by what was observed.
+/// Runs everything and judges the claims and figures by the results.
 ///
 /// # Errors
-/// A machine, part or scenario file that is wrong.
+/// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::device_lending();
     let mut runs = runs(&file);
@@ -102,7 +93,7 @@ mod tests {
         Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
     }
 
-    /// Every value that a claim names is one that a run gives.
+    /// Every value used by a claim is produced by a run.
     #[test]
     fn claims_name_what_runs_give() {
         let file = ClaimFile::device_lending();
@@ -114,7 +105,7 @@ mod tests {
         }
     }
 
-    /// What a hop costs: so much more in one switch moves a round trip of posted writes by its traversals times as much.
+    /// Cost of a hop: a longer latency of one switch delays a round trip of posted writes once per traversal.
     #[test]
     fn a_slower_switch_moves_a_ping_pong_by_its_traversals() {
         let at = |latency: &str| {
@@ -125,11 +116,11 @@ mod tests {
             of(&rig.run("gpu-pingpong --count=64").unwrap(), "round trip").unwrap()
         };
         let (slow, fast) = (at("1110 ns"), at("110 ns"));
-        // Twice through the switch for each round trip, and a look at the counter each way that may come sooner or later.
+        // Two traversals per round trip; each side polls, which adds some jitter.
         assert!((slow - fast - 2.0).abs() < 0.11, "{slow} {fast}");
     }
 
-    /// The mechanism behind the root's lower bandwidth: it sends a peer's writes on line by line.
+    /// Why the root has a lower bandwidth: it splits a peer's writes into cache lines.
     #[test]
     fn a_root_that_does_not_cut_writes_carries_them_as_fast_as_a_switch() {
         let rate = |text: &str| {

@@ -1,9 +1,9 @@
-//! A word from one host's memory to another's (sections 7.2 and 7.4): two programs that write into each other's memory in turn, each
-//! of which looks at its own until the other's word is there. A round trip is two ways.
+//! Latency from one host's memory to another's (sections 7.2 and 7.4). Two programs write into each other's memory in
+//! turn and poll their own for the answer. One-way latency is half a round trip.
 
 use std::rc::Rc;
 
-use drivers::ntb::Adapter;
+use drivers::ntb::NtbAdapter;
 use platform::Error;
 use platform::cpu::{Cpu, CpuId};
 use platform::dma::Coherent;
@@ -16,14 +16,14 @@ use super::topology::{MACHINE, Scenario, adapter, borrower, cluster, host};
 use crate::reproduce::Options;
 use crate::reproduce::rig::Rig;
 
-/// Round trips that are timed.
+/// Timed round trips.
 const ROUNDS: u64 = 64;
-/// Cycles of a turn of the loop that looks (assumed: a load that hits, a comparison and a branch).
+/// Cycles of an iteration of the polling loop (assumed: a load that hits, a comparison and a branch).
 const LOOK: u64 = 6;
-/// How long a word may take before it is lost.
+/// Timeout for an answer.
 const PATIENCE: Duration = Duration::from_ms(1);
 
-/// One side of the rally.
+/// One side of the ping-pong.
 struct Player {
     own: Coherent,
     there: Mmio,
@@ -31,14 +31,13 @@ struct Player {
 }
 
 impl Player {
-    /// Writes a word there, and does not leave it in a core's buffer: SISCI, by which programs use these adapters, maps memory of
-    /// others as write-combining.
+    /// Writes a word and flushes it: SISCI, the API for these adapters, maps remote memory as write-combining.
     fn send(&self, cpu: &Cpu, number: u64) {
         self.there.write_u64(cpu, 0, number);
         cpu.sfence();
     }
 
-    /// Plays to the end; how long it took.
+    /// Plays all rounds. Returns the time taken.
     async fn play(self, cpu: &Cpu) -> Result<Duration, Error> {
         let began = cpu.now();
         for number in 1..=ROUNDS {
@@ -60,10 +59,10 @@ impl Player {
     }
 }
 
-/// Nanoseconds from one of two hosts to the other.
+/// One-way latency between two hosts, in nanoseconds.
 fn rally(options: &Options, text: &str, hosts: [usize; 2]) -> Result<f64, String> {
     let rig = Rig::boot(options, "device-lending", text)?;
-    let adapters: Vec<Rc<Adapter>> = hosts.iter().filter_map(|&host| rig.host(host).adapter()).collect();
+    let adapters: Vec<Rc<NtbAdapter>> = hosts.iter().filter_map(|&host| rig.host(host).adapter()).collect();
     let [first, second] = &adapters[..] else { return Err("a host has no adapter".into()) };
     let task = || TaskParams::named("rally").on(CpuId(0));
     let said = |error: Error| error.to_string();
@@ -74,7 +73,7 @@ fn rally(options: &Options, text: &str, hosts: [usize; 2]) -> Result<f64, String
         memory.push(rig.wait(&own)?.map_err(said)?);
     }
     let mut ends = Vec::new();
-    // Who answers begins to look first.
+    // The responder starts polling first.
     for (n, (own, other)) in [(first, second), (second, first)].into_iter().enumerate().rev() {
         let (own, node, target, mine) = (Rc::clone(own), other.node(), memory[1 - n].bus, memory[n]);
         ends.push(rig.host(hosts[n]).kernel.run(task(), async move |cpu| {
@@ -87,7 +86,7 @@ fn rally(options: &Options, text: &str, hosts: [usize; 2]) -> Result<f64, String
     Ok(took.as_ns_f64() / (2 * ROUNDS) as f64)
 }
 
-/// Two hosts back to back, and two of the cluster of three.
+/// Two hosts back to back, and two hosts of the cluster of three.
 pub fn run(options: &Options) -> Result<Values, String> {
     let two = borrower()
         + &host("lender", MACHINE, "off")
@@ -106,7 +105,7 @@ mod tests {
     use super::super::tests::options;
     use super::*;
 
-    /// So much more in each adapter moves one way by twice as much.
+    /// A latency added to each adapter delays one way by twice as much.
     #[test]
     fn a_word_passes_each_adapter_once() {
         let at = |latency: &str| {
@@ -116,7 +115,7 @@ mod tests {
             rally(&options(), &(slow(text) + &cluster(&["borrower", "lender"], &[])), [0, 1]).unwrap()
         };
         let (slow, fast) = (at("1150 ns"), at("150 ns"));
-        // Looks come a little sooner or later.
+        // Polling adds a little jitter.
         assert!((slow - fast - 2000.0).abs() < 10.0, "{slow} {fast}");
     }
 }

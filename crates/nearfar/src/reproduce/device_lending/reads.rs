@@ -1,4 +1,4 @@
-//! What a root complex makes of a GPU's reads from another one (section 7.1): counted on the links of both.
+//! How a root complex splits a GPU's reads of another GPU (section 7.1): counted on the links of both.
 
 use hardware::link::Side;
 
@@ -8,10 +8,10 @@ use crate::reproduce::Options;
 use crate::reproduce::rig::Rig;
 
 const BYTES: u64 = 64 << 10;
-/// Class of non-posted TLPs among a link's counters.
+/// Index of non-posted TLPs in a link's counters.
 const NON_POSTED: usize = 1;
 
-/// Requests at the target for each of the reader's, by the root and by a switch alone.
+/// Requests arriving at the target per request of the reader: through the root, and through a switch alone.
 pub fn run(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     for (scenario, key) in [("Loc-P2P-Root", "reads/root"), ("Loc-P2P-SW", "reads/switch")] {
@@ -25,7 +25,7 @@ pub fn run(options: &Options) -> Result<Values, String> {
         };
         let at_target = requests(0, Side::Upstream);
         rig.run(&format!("gpu-copy --bytes={BYTES} --count=1 --through=read --verify"))?;
-        // All that reaches the target's link from above are its own registers, which nobody reads meanwhile, and the reads.
+        // Only reads reach the target's link from above: nothing accesses its registers meanwhile.
         let arrived = requests(0, Side::Upstream) - at_target;
         let asked = BYTES / 256;
         values.insert(key.into(), arrived as f64 / asked as f64);

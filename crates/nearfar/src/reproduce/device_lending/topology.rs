@@ -1,38 +1,38 @@
 //! Hosts, switches, GPUs and adapters as in Figures 9, 11, 15 and 20.
 
-/// How a scenario is called in the paper, and what of it matters here.
+/// A scenario of the paper and its relevant properties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scenario {
-    /// As the paper calls it.
+    /// The paper's name.
     pub name: &'static str,
-    /// Where its GPUs are.
+    /// Location of the GPUs.
     pub place: GpuPlaces,
-    /// Whether they reach each other by host memory.
+    /// Whether data goes through host memory.
     pub through_ram: bool,
-    /// Whether lenders have their IOMMU on, so that all requests go by their roots.
+    /// Whether the lenders' IOMMU is on, so that all requests go through their roots.
     pub iommu: bool,
 }
 
-/// Where GPUs are.
+/// Location of GPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GpuPlaces {
-    /// One below a switch of the host that uses it (Figure 9).
+    /// One below a switch of the using host (Figure 9).
     One,
-    /// Both below one switch of the host that uses them (Figure 11a).
+    /// Both below one switch of the using host (Figure 11a).
     Switch,
-    /// Each below a switch of its own.
+    /// Each below its own switch.
     Root,
     /// One below a switch of the lender, with the adapter (Figure 9).
     LentOne,
-    /// Both below one switch of one lender, the adapter below another (Figure 11b).
+    /// Both below one switch of one lender; the adapter is below another (Figure 11b).
     OneLender,
-    /// Each below a switch of a lender of its own, with the adapter (Figure 11c).
+    /// Each below a switch of its own lender, with the adapter (Figure 11c).
     TwoLenders,
-    /// Both below one switch of an expansion chassis of the lender, with the adapter (Figures 15 and 20).
+    /// Both below one switch of the lender's expansion chassis, with the adapter (Figures 15 and 20).
     Chassis,
-    /// The same, in a virtual machine of the lender.
+    /// As `Chassis`, used by a virtual machine of the lender.
     OwnGuest,
-    /// The same, in a virtual machine of the borrower.
+    /// As `Chassis`, used by a virtual machine of the borrower.
     RemoteGuest,
 }
 
@@ -40,14 +40,14 @@ const fn scenario(name: &'static str, place: GpuPlaces, through_ram: bool, iommu
     Scenario { name, place, through_ram, iommu }
 }
 
-/// Those of Figure 10.
+/// Scenarios of Figure 10.
 pub const ONE_GPU: [Scenario; 3] = [
     scenario("Loc", GpuPlaces::One, false, false),
     scenario("Rem-SW", GpuPlaces::LentOne, false, false),
     scenario("Rem-IOMMU", GpuPlaces::LentOne, false, true),
 ];
 
-/// Those of Table 1.
+/// Scenarios of Table 1.
 pub const TWO_GPUS: [Scenario; 11] = [
     scenario("Loc-P2P-SW", GpuPlaces::Switch, false, false),
     scenario("Loc-P2P-Root", GpuPlaces::Root, false, false),
@@ -62,13 +62,13 @@ pub const TWO_GPUS: [Scenario; 11] = [
     scenario("2L-RAM-IOMMU", GpuPlaces::TwoLenders, true, true),
 ];
 
-/// Those of Table 2 that need no virtual machine.
+/// Scenarios of Table 2 without virtual machines.
 pub const CHASSIS: [Scenario; 2] = [
     scenario("NatRem-P2P-IOMMU", GpuPlaces::Chassis, false, true),
     scenario("NatRem-RAM-IOMMU", GpuPlaces::Chassis, true, true),
 ];
 
-/// Those of Table 2 in a virtual machine.
+/// Scenarios of Table 2 with virtual machines.
 pub const IN_GUESTS: [Scenario; 4] = [
     scenario("VMLoc-P2P", GpuPlaces::OwnGuest, false, true),
     scenario("VMLoc-RAM", GpuPlaces::OwnGuest, true, true),
@@ -76,25 +76,25 @@ pub const IN_GUESTS: [Scenario; 4] = [
     scenario("VMRem-RAM", GpuPlaces::RemoteGuest, true, true),
 ];
 
-/// The machine.
+/// Main machine.
 pub const MACHINE: &str = "dolphin-e5-2603v4";
-/// Lender B.
+/// Machine of lender B.
 const OTHER_MACHINE: &str = "dolphin-e5-1650v4";
-/// The switches on its board.
+/// Model of its on-board switches.
 const SWITCH: &str = "dolphin-board";
 
-/// A host with other lines of it.
+/// A host, with its further lines.
 pub fn host(name: &str, machine: &str, iommu: &str) -> String {
     format!("[[host]]\nname = \"{name}\"\nmachine = \"{machine}\"\niommu = \"{iommu}\"\n")
 }
 
-/// A switch of a host, in its `n`th slot.
+/// A switch in the host's `n`th slot.
 pub fn switch(n: usize) -> String {
     let slot = ["slot", "slot.1"][n];
     format!("[[host.switch]]\nname = \"sw{n}\"\npart = \"{SWITCH}\"\nslot = \"{slot}\"\n")
 }
 
-/// An expansion chassis behind a pair of adapters with a switch each: its switch has the ports.
+/// An expansion chassis behind a pair of adapters, each with a switch; its switch has the ports.
 pub fn chassis() -> String {
     let switch = |name: &str, part: &str, slot: &str| {
         format!("[[host.switch]]\nname = \"{name}\"\npart = \"{part}\"\nslot = \"{slot}\"\n")
@@ -117,22 +117,22 @@ pub fn adapter(slot: &str) -> String {
     device("ntb", "ntb = \"pxh830\"", slot)
 }
 
-/// A virtual machine of a host, of four cores and 8 GiB as in section 7.5, with these of the host's devices.
+/// A virtual machine with four cores and 8 GiB as in section 7.5, and these devices of the host.
 pub fn guest(devices: &[&str]) -> String {
     format!("[[host.vm]]\nname = \"x\"\nvcpus = \"0-3\"\nmemory = \"8 GiB\"\ndevices = {devices:?}\n")
 }
 
-/// A host that borrows, its adapter right at its root.
+/// A borrowing host, with the adapter directly at its root.
 pub fn borrower() -> String {
     host("borrower", MACHINE, "strict") + &adapter("slot")
 }
 
-/// Cables between each two of these hosts, and what the borrower has.
+/// Cables between each pair of these hosts, and the borrowed devices.
 pub fn cluster(hosts: &[&str], borrowed: &[&str]) -> String {
     cluster_by(hosts, borrowed, "borrower")
 }
 
-/// The same for another borrower.
+/// As [`cluster`], for another borrower.
 pub fn cluster_by(hosts: &[&str], borrowed: &[&str], by: &str) -> String {
     let pairs = hosts.iter().enumerate().flat_map(|(n, a)| hosts[n + 1..].iter().map(move |b| (a, b)));
     let cable = |(a, b)| format!("[[ntb_cable]]\nends = [\"{a}:ntb\", \"{b}:ntb\"]\n");
@@ -141,10 +141,10 @@ pub fn cluster_by(hosts: &[&str], borrowed: &[&str], by: &str) -> String {
 }
 
 impl Scenario {
-    /// The scenario of a name.
+    /// Looks up a scenario by name.
     ///
     /// # Panics
-    /// If there is none.
+    /// If no scenario has the name.
     pub fn named(name: &str) -> Self {
         *ONE_GPU
             .iter()
@@ -153,7 +153,7 @@ impl Scenario {
             .expect("a scenario of the paper")
     }
 
-    /// As a scenario's file has it; the host that runs programs is the first.
+    /// The scenario file. The first host runs the programs.
     pub fn text(&self) -> String {
         let gpu = |name: &str, port: &str| device(name, "gpu = \"k420\"", port);
         let (near, far) = (switch(0), switch(1));

@@ -1,8 +1,9 @@
 //! An epoch of training VGG19 on two K40c (section 7.5, Figure 21), composed from simulated steps.
 //!
-//! The paper gives the model, the data set (Kvasir), the GPUs, the drive and the host, and no number of images, no batch and no
-//! rate. What is assumed stands in `published/device-lending.toml`, with why. The epoch has two passes over all images, as transfer learning has them: the first
-//! trains the classification block alone, the second all layers.
+//! The paper gives the model, the data set (Kvasir), the GPUs, the drive and the host, but neither the number of
+//! images nor batch size or rate. `published/device-lending.toml` states and explains the assumptions. An epoch makes
+//! two passes over all images, as in transfer learning: the first trains only the classification block, the second
+//! all layers.
 
 use results::claims::ClaimFile;
 
@@ -11,23 +12,23 @@ use super::topology::{MACHINE, adapter, chassis, cluster, cluster_by, device, gu
 use crate::reproduce::Options;
 use crate::reproduce::rig::{Rig, of};
 
-/// Bytes of weights that are simulated, from which all of them follow: copies take so much longer for each byte more.
+/// Bytes of weights to simulate; the full time is extrapolated, since copies scale linearly with size.
 const SIMULATED: [u32; 2] = [2 << 20, 6 << 20];
-/// What is assumed of the program.
+/// Assumptions about the program.
 #[derive(Clone, Copy, Debug)]
 pub struct Training {
-    /// Steps of a pass.
+    /// Steps per pass.
     steps: f64,
-    /// Bytes of the weights and of their gradients.
+    /// Bytes of the weights, and of their gradients.
     weights: f64,
-    /// What a GPU takes for an image in each of the two passes, in microseconds.
+    /// GPU time per image in each of the two passes, in microseconds.
     compute_us: [f64; 2],
-    /// What a core takes, on a host and in a virtual machine.
+    /// Core time per image, on a host and in a virtual machine.
     prepare_us: [f64; 2],
 }
 
 impl Training {
-    /// As the paper's file says.
+    /// Reads the assumptions from the paper's file.
     pub fn of(file: &ClaimFile) -> Self {
         let value = |name: &str| file.assumed(&format!("training/{name}"));
         Self {
@@ -47,7 +48,7 @@ impl Training {
         Ok([(format!("training/{name}"), seconds), ("training/scale".to_owned(), self.steps)].into())
     }
 
-    /// Milliseconds of a step with all weights, where a GPU computes so long for an image.
+    /// Milliseconds per step with all weights, for a given GPU time per image.
     fn step(&self, rig: &Rig, prepare_us: f64, compute_us: f64) -> Result<f64, String> {
         let mut times = Vec::new();
         for bytes in SIMULATED {
@@ -63,8 +64,8 @@ impl Training {
     }
 }
 
-/// The lender with the chassis, in which both GPUs, the drive and the adapter are below one switch; and for the remote runs the
-/// borrower, where the drive is its own unless a virtual machine borrows it, too.
+/// The lender with the chassis: both GPUs, the drive and the adapter are below one switch. Remote runs add the
+/// borrower; it has its own drive, unless a virtual machine borrows one.
 fn hosts(name: &str) -> String {
     let gpus: String =
         (1..=2).map(|n| device(&format!("gpu{n}"), "gpu = \"k40c\"", &format!("chassis:{n}"))).collect();

@@ -1,4 +1,4 @@
-//! Network traffic beside other programs, and memcached (sections 5.1.3 and 5.2, Figures 10 to 13).
+//! Network traffic next to other programs, and memcached (sections 5.1.3 and 5.2, Figures 10 to 13).
 
 use std::rc::Rc;
 
@@ -6,32 +6,32 @@ use platform::cpu::Node;
 use platform::memory::Policy;
 use units::Duration;
 
-use super::server::{Bench, Organisation};
+use super::server::{Organisation, ServerBench};
 use super::streams::{self, CORE, DRIVER, receiving};
 use crate::reproduce::rig::{self, Rig};
 use crate::reproduce::runs::{Known, Values, named, set_known};
 
 const BATCH: Duration = Duration::from_us(40);
 const BATCHES: usize = 45;
-/// For how long messages go on at first, and at most.
+/// Initial and maximum duration of the message exchange.
 const FIRST: Duration = Duration::from_us(1200);
 const MOST: Duration = Duration::from_us(9600);
-/// Elements of an array of STREAM, so that it exceeds the caches: 64 MiB.
+/// Elements of a STREAM array: 64 MiB, larger than the caches.
 const ELEMENTS: u64 = 8 << 20;
 /// Clients of memcached.
 const CLIENTS: u16 = 14;
-/// Objects of each client: enough to exceed the caches together, and few enough to be put there in some milliseconds.
+/// Objects per client: together larger than the caches, and few enough to store within some milliseconds.
 const OBJECTS: u16 = 3;
-/// PageRank: a graph of 2^20 nodes, with as many edges each as the GAP suite's generator gives by default: 67 MB of edges that lie
-/// in memory, and 4 MB of ranks. The paper does not say which graph it had. One iteration reads each edge once, as of a graph that
-/// no cache holds.
+/// PageRank on a graph of 2^20 nodes with the default degree of the GAP suite's generator: 67 MB of edges in memory,
+/// and 4 MB of ranks. The paper does not name its graph. One iteration reads each edge once, as with a graph larger
+/// than any cache.
 const GRAPH: &str = "pr -g 20 -k 16 -i 1";
-/// Threads of PageRank on each socket.
+/// PageRank threads per socket.
 const RANKERS: u16 = 8;
 
-/// Starts so many instances of STREAM, in pairs on one socket and then the other, all in memory remote to them: one of a pair
-/// reads, the other writes.
-fn load_interconnect(bench: &Bench, rig: &Rig, instances: u16) -> Result<(), String> {
+/// Starts STREAM instances, in pairs on alternating sockets, all with remote memory: one of a pair reads, the other
+/// writes.
+fn load_interconnect(bench: &ServerBench, rig: &Rig, instances: u16) -> Result<(), String> {
     for n in 0..instances {
         let (pair, only) = (n / 2, ["read", "write"][usize::from(n % 2)]);
         let socket = pair % 2;
@@ -43,8 +43,8 @@ fn load_interconnect(bench: &Bench, rig: &Rig, instances: u16) -> Result<(), Str
     Ok(())
 }
 
-/// A received stream beside instances of STREAM (Figure 11).
-pub fn throughput(bench: &Bench, organisation: Organisation, instances: u16) -> Result<Values, String> {
+/// A received stream next to STREAM instances (Figure 11).
+pub fn throughput(bench: &ServerBench, organisation: Organisation, instances: u16) -> Result<Values, String> {
     let (rig, running) = receiving(bench, organisation, 65536)?;
     load_interconnect(bench, &rig, instances)?;
     let each = streams::settled(&rig, &running)?.each([
@@ -56,8 +56,8 @@ pub fn throughput(bench: &Bench, organisation: Organisation, instances: u16) -> 
     Ok(named("qpi", &format!("{}/{instances}", organisation.name()), each))
 }
 
-/// Latency of messages of 64 B beside them (Figure 12).
-pub fn latency(bench: &Bench, organisation: Organisation, instances: u16) -> Result<Values, String> {
+/// Latency of 64 B messages next to STREAM instances (Figure 12).
+pub fn latency(bench: &ServerBench, organisation: Organisation, instances: u16) -> Result<Values, String> {
     let at_once = "adaptive = false\ncoalescing = \"0 us\"\ncoalescing_packets = 1";
     let text = format!(
         "{}{}[[cable]]\nends = [\"server\", \"client\"]\n",
@@ -75,7 +75,7 @@ pub fn latency(bench: &Bench, organisation: Organisation, instances: u16) -> Res
     Ok(named("qpi-udp", &format!("{}/{instances}", organisation.name()), each))
 }
 
-/// Starts a server's memcached on these cores and, on these of the client, the load on it.
+/// Starts memcached on these cores of the server and its load on these cores of the client.
 fn memcached(
     rig: &Rig,
     (cores, clients): (&[u16], &[u16]),
@@ -92,7 +92,7 @@ fn memcached(
     rig.start(1, clients, &line)
 }
 
-fn two_hosts(bench: &Bench, organisation: Organisation) -> Result<Rig, String> {
+fn two_hosts(bench: &ServerBench, organisation: Organisation) -> Result<Rig, String> {
     bench.boot(&format!(
         "{}{}[[cable]]\nends = [\"server\", \"client\"]\n",
         bench.host("server", organisation, DRIVER),
@@ -105,13 +105,13 @@ fn organisation_of_client(organisation: Organisation) -> Organisation {
     if organisation == Organisation::Remote { Organisation::Remote } else { Organisation::Local }
 }
 
-/// memcached under its clients, with so many percent of SET requests (Figure 10).
-pub fn store(bench: &Bench, organisation: Organisation, set: u32) -> Result<Values, String> {
+/// memcached with the given percentage of SET requests (Figure 10).
+pub fn store(bench: &ServerBench, organisation: Organisation, set: u32) -> Result<Values, String> {
     let rig = two_hosts(bench, organisation)?;
     let cores: Vec<u16> = (0..bench.cores.min(CLIENTS)).collect();
     let clients: Vec<u16> = (0..bench.cores).collect();
     let running = memcached(&rig, (&cores, &clients), "10.0.0.1:11211", (512 << 10, set, "1s"))?;
-    // The objects are put there first.
+    // First, the objects are stored.
     let objects = u64::from(CLIENTS) * u64::from(OBJECTS) * (512 << 10);
     let host = rig.host(0).kernel.net().device(organisation.device()).ok_or("the server has no device")?;
     while host.counters().rx_bytes < objects {
@@ -120,7 +120,7 @@ pub fn store(bench: &Bench, organisation: Organisation, set: u32) -> Result<Valu
     }
     let run = rig.measure(&cores, BATCH, BATCHES);
     running.still_runs()?;
-    // Values in both directions; what else passes is a hundredth.
+    // Values in both directions; the rest of the traffic is about 1 %.
     let each = run.each([
         ("rate", |rates| rates.passed),
         ("memory", |rates| rates.memory),
@@ -130,11 +130,11 @@ pub fn store(bench: &Bench, organisation: Organisation, set: u32) -> Result<Valu
     Ok(named("memcached", &format!("{}/{set}", organisation.name()), each))
 }
 
-/// Loads the server's cores that PageRank leaves free, six of each socket, with memcached or netperf that receives. A socket's
-/// six are reached by the network device near them or by the one far from them, and so are the client's cores that talk to them;
-/// an octoNIC has one address for all.
+/// Loads the server cores that PageRank leaves free, six per socket, with memcached or a receiving netperf. Each
+/// group of six uses the local or the remote network device, as do the client cores that talk to it; an octoNIC has
+/// one address for all.
 fn load_free_cores(
-    bench: &Bench,
+    bench: &ServerBench,
     rig: &Rig,
     organisation: Organisation,
     load: &str,
@@ -161,8 +161,8 @@ fn load_free_cores(
     Ok(loads)
 }
 
-/// PageRank on eight cores of each socket, alone or beside memcached or netperf on the others (Figure 13).
-pub fn ranks(bench: &Bench, beside: Option<(Organisation, &str)>) -> Result<Values, String> {
+/// PageRank on eight cores per socket, alone or next to memcached or netperf on the other cores (Figure 13).
+pub fn ranks(bench: &ServerBench, beside: Option<(Organisation, &str)>) -> Result<Values, String> {
     let wired = match beside {
         Some((Organisation::Octo, _)) => Organisation::Octo,
         _ => Organisation::TwoNetdevs,
@@ -171,13 +171,13 @@ pub fn ranks(bench: &Bench, beside: Option<(Organisation, &str)>) -> Result<Valu
         "{}{}{}",
         bench.host("server", wired, DRIVER),
         bench.host("client", wired, DRIVER),
-        Bench::cable(wired)
+        ServerBench::cable(wired)
     ))?;
     let loads = match beside {
         Some((organisation, load)) => load_free_cores(bench, &rig, organisation, load)?,
         None => Vec::new(),
     };
-    // Until every flow has its rule.
+    // Wait until every flow has its steering rule.
     rig.pass(Duration::from_ms(6));
     let rankers: Vec<u16> =
         (0..2).flat_map(|socket| (0..RANKERS).map(move |n| bench.core(socket, n))).collect();
@@ -200,13 +200,13 @@ pub fn ranks(bench: &Bench, beside: Option<(Organisation, &str)>) -> Result<Valu
     Ok(values)
 }
 
-/// How a step of PageRank is called beside a load at a `place`.
+/// Name of a PageRank step next to a load at `place`.
 fn step_at(place: &str, step: usize) -> String {
     format!("pagerank-step/{place}/{step}")
 }
 
-/// How many times as long PageRank takes at one place as at another. It is the same graph, cut into the same steps: some take
-/// longer than others in both, which says nothing of how well the ratio is known.
+/// Ratio of PageRank's times at two places. Both run the same graph in the same steps; that some steps take longer
+/// than others does not affect the precision of the ratio.
 pub fn times_as_long(values: &Values, (over, under): (&str, &str)) -> Option<Known> {
     let steps = |place: &str| -> Vec<f64> {
         (0..).map_while(|step| values.get(&step_at(place, step)).copied()).collect()

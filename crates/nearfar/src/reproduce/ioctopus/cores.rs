@@ -1,19 +1,20 @@
-//! Many cores at once: streams on all of them (section 5.1.1), and what one half of a bifurcated card carries (section 3.2).
+//! Many cores at once: streams on all cores (section 5.1.1), and the capacity of one half of a bifurcated card
+//! (section 3.2).
 
 use units::Duration;
 
-use super::server::{Bench, Measured, Organisation};
+use super::server::{Organisation, ServerBench, SteadyRun};
 use super::streams::DRIVER;
 use crate::reproduce::rig::Rig;
 use crate::reproduce::runs::{Values, named, set_known};
 
 const BATCH: Duration = Duration::from_us(50);
 const BATCHES: usize = 60;
-/// What a line of 100 Gbit/s carries of TCP's payload: 1448 bytes of 1538 on the wire.
+/// TCP payload rate of a 100 Gbit/s line: 1448 of 1538 bytes on the wire.
 const LINE_GBIT: f64 = 100.0 * 1448.0 / 1538.0;
 
-/// The address of the server's function at a socket, and that of a tester which talks to it, as the two network devices have
-/// them; a single device has the first.
+/// Addresses of the server's function at a socket and of the tester that talks to it, with two network devices; a
+/// single device uses the first.
 fn addresses(organisation: Organisation, socket: u16, number: u16) -> [String; 2] {
     match (organisation, socket) {
         (Organisation::TwoNetdevs, 1) => ["10.0.1.1".to_owned(), format!("10.0.1.{}", 100 + number)],
@@ -21,13 +22,13 @@ fn addresses(organisation: Organisation, socket: u16, number: u16) -> [String; 2
     }
 }
 
-/// A stream for each of these cores, through the function at a socket.
+/// One stream per core, through the function at a socket.
 fn streams(
-    bench: &Bench,
+    bench: &ServerBench,
     organisation: Organisation,
     sends: bool,
     cores: &[(u16, u16)],
-) -> Result<Measured, String> {
+) -> Result<SteadyRun, String> {
     let mut text = bench.host("server", organisation, DRIVER);
     text += "[[switch]]\nname = \"switch\"\nqueue = \"4 MiB\"\n[[cable]]\nends = [\"server\", \"switch\"]\n";
     for (number, &(_, socket)) in (0..).zip(cores) {
@@ -54,15 +55,17 @@ fn streams(
     Ok(settled(&rig, cores))
 }
 
-fn settled(rig: &Rig, cores: &[(u16, u16)]) -> Measured {
-    // Until senders' queues are full, as packets count when the driver has them, and every flow has its rule.
+fn settled(rig: &Rig, cores: &[(u16, u16)]) -> SteadyRun {
+    // Wait until the senders' queues are full (packets count when the driver gets them) and every flow has its
+    // steering rule.
     rig.pass(Duration::from_ms(12));
     let cores: Vec<u16> = cores.iter().map(|(core, _)| *core).collect();
     rig.measure(&cores, BATCH, BATCHES)
 }
 
-/// A stream on every core, through the near or the far function of a card with two network devices, or by an octoNIC.
-pub fn all(bench: &Bench, sends: bool, organisation: Organisation) -> Result<Values, String> {
+/// A stream on every core: through the local or remote function of a card with two network devices, or through an
+/// octoNIC.
+pub fn all(bench: &ServerBench, sends: bool, organisation: Organisation) -> Result<Values, String> {
     let (wired, is_far) = match organisation {
         Organisation::Octo => (Organisation::Octo, false),
         other => (Organisation::TwoNetdevs, other == Organisation::Remote),
@@ -83,8 +86,8 @@ pub fn all(bench: &Bench, sends: bool, organisation: Organisation) -> Result<Val
     Ok(named(&format!("multicore-{}", if sends { "tx" } else { "rx" }), organisation.name(), each))
 }
 
-/// All cores of one socket receive by an octoNIC.
-pub fn one_socket(bench: &Bench, organisation: Organisation, name: &str) -> Result<Values, String> {
+/// All cores of one socket receive through an octoNIC.
+pub fn one_socket(bench: &ServerBench, organisation: Organisation, name: &str) -> Result<Values, String> {
     let cores: Vec<(u16, u16)> = (0..bench.cores).map(|n| (bench.core(0, n), 0)).collect();
     let run = streams(bench, organisation, false, &cores)?;
     let mut values = Values::new();

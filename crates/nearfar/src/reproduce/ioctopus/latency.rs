@@ -1,19 +1,19 @@
-//! netperf's TCP_RR (section 5.1.2, Figure 9): both hosts use their NIC locally or remotely.
+//! netperf's TCP_RR (section 5.1.2, Figure 9), with the NIC local or remote on both hosts.
 
 use units::Duration;
 
-use super::server::{Bench, Organisation};
+use super::server::{Organisation, ServerBench};
 use crate::reproduce::runs::{Values, named};
 
 const CORE: u16 = 0;
-/// For how long transactions go on at first, and at most.
+/// Initial and maximum duration of the transactions.
 const FIRST: Duration = Duration::from_ms(4);
 const MOST: Duration = Duration::from_ms(128);
 
-/// Round trips with requests and responses of so many bytes. Interrupts come at once, as the paper has them here.
-pub fn run(bench: &Bench, organisation: Organisation, bytes: u32) -> Result<Values, String> {
+/// Round trips with requests and responses of `bytes`. Interrupts are not coalesced, as in the paper.
+pub fn run(bench: &ServerBench, organisation: Organisation, bytes: u32) -> Result<Values, String> {
     let driver = "adaptive = false\ncoalescing = \"0 us\"\ncoalescing_packets = 1";
-    // "When the server's NIC acts as an octoNIC": the client's is local then.
+    // With an octoNIC in the server, the client's NIC is local.
     let client = if organisation == Organisation::Octo { Organisation::Local } else { organisation };
     let hosts = [("server", organisation), ("client", client)].map(|(name, of)| bench.host(name, of, driver));
     let rig = bench.boot(&format!("{}[[cable]]\nends = [\"server\", \"client\"]\n", hosts.concat()))?;

@@ -1,33 +1,37 @@
-//! A receiving process that moves to the other socket (section 5.3, Figure 14).
+//! A receiving process that migrates to the other socket (section 5.3, Figure 14).
 
 use units::Duration;
 use wire::nic::registers::counter;
 
 use super::Values;
-use super::server::{Bench, Organisation};
+use super::server::{Organisation, ServerBench};
 use super::streams::{CORE, receiving};
-use crate::reproduce::rig::{Rig, Steady};
+use crate::reproduce::rig::{Rig, SteadyBatches};
 use crate::reproduce::runs::set_known;
 
-/// The paper samples every 50 ms of some seconds; here all is so much shorter, which the report says.
+/// The paper samples every 50 ms for seconds; here time is scaled down, as the report says.
 const SAMPLE: Duration = Duration::from_us(50);
-/// Samples before the move, and behind it.
+/// Samples before and after the migration.
 const SAMPLES: [usize; 2] = [24, 100];
-/// Samples before the first that are shown and behind the last, for steadier means: packets and their reader take turns of milliseconds.
+/// Additional samples before the first and after the last one shown, for steadier means: packets and their reader
+/// alternate over milliseconds.
 const MORE: usize = 80;
-/// Samples after the move that are no part of what comes after it: the worker that tells the NIC shares the old core with the
-/// packets that still come there.
+/// Samples after the migration that are ignored: the worker that reprograms the NIC competes with packets that still
+/// arrive at the old core.
 const SETTLING: usize = 60;
 
-/// What has come through each function, and crossed between the sockets for DMA.
-struct Counts {
+/// Bytes through each function, and bytes crossing between the sockets for DMA.
+struct MigrationCounts {
     received: [u64; 2],
     crossed: u64,
 }
 
-/// What had been counted before each of so many samples, and after the last.
-fn samples(rig: &Rig, count: usize) -> Vec<Counts> {
-    let look = || Counts { received: rig.of_functions(counter::RX_BYTES), crossed: rig.traffic(0).link_dma };
+/// Counters before each of `count` samples and after the last.
+fn samples(rig: &Rig, count: usize) -> Vec<MigrationCounts> {
+    let look = || MigrationCounts {
+        received: rig.of_functions(counter::RX_BYTES),
+        crossed: rig.traffic(0).link_dma,
+    };
     let sample = |_| {
         rig.pass(SAMPLE);
         look()
@@ -35,18 +39,18 @@ fn samples(rig: &Rig, count: usize) -> Vec<Counts> {
     std::iter::once(look()).chain((0..count).map(sample)).collect()
 }
 
-/// What came through a function between two looks.
-fn through(function: usize, before: &Counts, after: &Counts) -> f64 {
+/// Bytes through a function between two samples.
+fn through(function: usize, before: &MigrationCounts, after: &MigrationCounts) -> f64 {
     (after.received[function] - before.received[function]) as f64
 }
 
-/// What came through both.
-fn all(before: &Counts, after: &Counts) -> f64 {
+/// Bytes through both functions.
+fn all(before: &MigrationCounts, after: &MigrationCounts) -> f64 {
     through(0, before, after) + through(1, before, after)
 }
 
-/// A stream with 64 KB buffers whose receiver moves from socket 0 to socket 1.
-pub fn run(bench: &Bench, organisation: Organisation, name: &str) -> Result<Values, String> {
+/// A stream with 64 KB buffers whose receiver migrates from socket 0 to socket 1.
+pub fn run(bench: &ServerBench, organisation: Organisation, name: &str) -> Result<Values, String> {
     let (rig, running) = receiving(bench, organisation, 65536)?;
     rig.pass(Duration::from_us(2000));
     let dropped = rig.dropped();
@@ -65,15 +69,16 @@ pub fn run(bench: &Bench, organisation: Organisation, name: &str) -> Result<Valu
         }
     }
     let [before, after] = [before, after.into_iter().skip(SETTLING).collect()]
-        .map(|counts: Vec<Counts>| Steady::all(counts, SAMPLE));
-    let gbit = |part: &Steady<Counts>| part.of(|before, after, ns| all(before, after) * 8.0 / ns);
-    let share = |part: &Steady<Counts>, function| {
+        .map(|counts: Vec<MigrationCounts>| SteadyBatches::all(counts, SAMPLE));
+    let gbit =
+        |part: &SteadyBatches<MigrationCounts>| part.of(|before, after, ns| all(before, after) * 8.0 / ns);
+    let share = |part: &SteadyBatches<MigrationCounts>, function| {
         part.of(|before, after, _| 100.0 * through(function, before, after) / all(before, after))
     };
-    let crosses = |part: &Steady<Counts>| {
+    let crosses = |part: &SteadyBatches<MigrationCounts>| {
         part.of(|before, after, _| 100.0 * (after.crossed - before.crossed) as f64 / all(before, after))
     };
-    // Of what a single function carried before, how much it carries still.
+    // The share still carried by the function that carried everything before.
     let first = usize::from(share(&before, 0).0 < 50.0);
     let once = [crosses(&before), crosses(&after)].into_iter().max_by(|one, other| one.0.total_cmp(&other.0));
     for (key, known) in [

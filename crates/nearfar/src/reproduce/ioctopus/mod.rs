@@ -1,7 +1,7 @@
 //! "IOctopus: Outsmarting Nonuniform DMA", ASPLOS 2020.
 //!
-//! Every run is a scenario of its own: the paper's server in one of its organisations, a workload, and counters of hardware
-//! and kernel over a window in which the workload's rate is steady.
+//! Each run is a scenario: the paper's server in one of its configurations, a workload, and counters of hardware and
+//! kernel over a window in which the workload's rate is steady.
 
 mod colocated;
 mod cores;
@@ -16,136 +16,128 @@ mod trends;
 use machine::Diagnostics;
 use results::claims::ClaimFile;
 
-use super::runs::{self as all, Known, Values};
+use super::runs::{self as all, Known, NamedRun, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
-use server::{Bench, Organisation};
+use server::{Organisation, ServerBench};
 use storage::Drives;
 
-/// Sizes of netperf's buffers (Figures 6 and 7), of frames (Figure 8) and of messages (Figure 9); the paper's axes are lost.
+/// Sizes of netperf's buffers (Figures 6 and 7), of frames (Figure 8) and of messages (Figure 9). The paper's axis
+/// labels are lost.
 const BUFFERS: [u32; 7] = [64, 256, 1024, 1500, 4096, 16384, 65536];
 const FRAMES: [u32; 6] = [64, 128, 256, 512, 1024, 1500];
 const MESSAGES: [u32; 7] = [1, 64, 1024, 4096, 8192, 16384, 65536];
 
-/// What gives values.
-type Experiment = Box<dyn Fn(&Bench) -> Result<Values, String> + Sync + Send>;
-
-/// A run, and what it gives.
-struct Run {
-    name: String,
-    run: Experiment,
-}
-
-/// Shares of SET requests (Figure 10), and instances of STREAM (Figures 11 and 12).
+/// Shares of SET requests (Figure 10), and numbers of STREAM instances (Figures 11 and 12).
 const SETS: [u32; 6] = [0, 20, 40, 60, 80, 100];
 const INSTANCES: [u16; 10] = [0, 2, 4, 6, 8, 10, 12, 16, 20, 24];
 
 /// All runs, the longest first.
-fn runs() -> Vec<Run> {
+fn runs() -> Vec<NamedRun<ServerBench>> {
     use Organisation::{
         Bond, DdioOff, Local, Octo, OctoWide, OneDriver, Remote, RemoteDdioDevice, RemoteDdioHome, TwoNetdevs,
     };
-    let mut runs = Vec::new();
-    let mut add = |name: String, run: Experiment| runs.push(Run { name, run });
+    let mut runs: Vec<NamedRun<ServerBench>> = Vec::new();
+    let mut add = |name: String, run| runs.push(NamedRun { name, run });
     add("PageRank alone".into(), Box::new(|bench| colocated::ranks(bench, None)));
-    // An octoNIC where the paper says that it equals a local one: at the point that would show a difference best.
+    // Where the paper says that an octoNIC equals a local one, run it only at the most sensitive point.
     let few = |organisation: Organisation, count: usize| if organisation == Octo { count - 1 } else { 0 };
     for organisation in [Local, Remote, Octo] {
         let name = organisation.name();
         for load in ["memcached", "netperf"] {
-            let run = move |bench: &Bench| colocated::ranks(bench, Some((organisation, load)));
+            let run = move |bench: &ServerBench| colocated::ranks(bench, Some((organisation, load)));
             add(format!("PageRank beside {load} {name}"), Box::new(run));
         }
         for set in SETS.into_iter().skip(few(organisation, SETS.len())) {
-            let run = move |bench: &Bench| colocated::store(bench, organisation, set);
+            let run = move |bench: &ServerBench| colocated::store(bench, organisation, set);
             add(format!("memcached {name} {set}"), Box::new(run));
         }
         for sends in [true, false] {
-            let run = move |bench: &Bench| cores::all(bench, sends, organisation);
+            let run = move |bench: &ServerBench| cores::all(bench, sends, organisation);
             add(format!("all cores {name} {}", if sends { "TX" } else { "RX" }), Box::new(run));
         }
         for instances in INSTANCES.into_iter().skip(few(organisation, INSTANCES.len())) {
-            let run = move |bench: &Bench| colocated::throughput(bench, organisation, instances);
+            let run = move |bench: &ServerBench| colocated::throughput(bench, organisation, instances);
             add(format!("RX beside STREAM {name} {instances}"), Box::new(run));
-            let run = move |bench: &Bench| colocated::latency(bench, organisation, instances);
+            let run = move |bench: &ServerBench| colocated::latency(bench, organisation, instances);
             add(format!("UDP beside STREAM {name} {instances}"), Box::new(run));
         }
     }
     for (organisation, name) in [(Octo, "octo-2x8"), (OctoWide, "octo-2x16")] {
-        let run = move |bench: &Bench| cores::one_socket(bench, organisation, name);
+        let run = move |bench: &ServerBench| cores::one_socket(bench, organisation, name);
         add(format!("one socket {name}"), Box::new(run));
     }
     for (drives, step) in [(Drives::Remote, 1), (Drives::Local, 1), (Drives::Octo, 5)] {
         for instances in (0..=5).step_by(step) {
-            let run = move |bench: &Bench| storage::run(bench, drives, instances);
+            let run = move |bench: &ServerBench| storage::run(bench, drives, instances);
             add(format!("fio {} {instances}", drives.name()), Box::new(run));
         }
     }
     for (organisation, name) in
         [(Octo, "octo"), (OneDriver, "octo-driver"), (TwoNetdevs, "standard"), (Bond, "bond")]
     {
-        let run = move |bench: &Bench| migration::run(bench, organisation, name);
+        let run = move |bench: &ServerBench| migration::run(bench, organisation, name);
         add(format!("migration {name}"), Box::new(run));
     }
     for organisation in [Local, Remote, Octo, OneDriver] {
         let name = organisation.name();
         let few = matches!(organisation, Octo | OneDriver);
         for buffer in BUFFERS.into_iter().rev().take(if few { 1 } else { BUFFERS.len() }) {
-            let run = move |bench: &Bench| {
+            let run = move |bench: &ServerBench| {
                 let rates = streams::receive(bench, organisation, buffer)?;
                 Ok(streams::values("rx", organisation, buffer, &rates))
             };
             add(format!("RX {name} {buffer}"), Box::new(run));
-            let run = move |bench: &Bench| {
+            let run = move |bench: &ServerBench| {
                 let rates = streams::send(bench, organisation, buffer, true)?;
                 Ok(streams::values("tx", organisation, buffer, &rates))
             };
             add(format!("TX {name} {buffer}"), Box::new(run));
         }
         for frame in FRAMES.into_iter().take(if few { 1 } else { FRAMES.len() }) {
-            let run = move |bench: &Bench| packets::run(bench, organisation, frame);
+            let run = move |bench: &ServerBench| packets::run(bench, organisation, frame);
             add(format!("pktgen {name} {frame}"), Box::new(run));
         }
     }
     for organisation in [Local, Remote, Octo] {
-        let run = move |bench: &Bench| {
+        let run = move |bench: &ServerBench| {
             let rates = streams::send(bench, organisation, 65536, false)?;
             Ok(streams::values("tx-no-tso", organisation, 65536, &rates))
         };
         add(format!("TX {} without TSO", organisation.name()), Box::new(run));
     }
-    let at_device = |bench: &Bench| packets::ring_at_device(bench);
+    let at_device = |bench: &ServerBench| packets::ring_at_device(bench);
     add("pktgen ring at the device".into(), Box::new(at_device));
     add("trend of cores and NICs".into(), Box::new(|_| Ok(trends::lines())));
     for organisation in [DdioOff, RemoteDdioDevice, RemoteDdioHome] {
         let name = organisation.name();
-        let run = move |bench: &Bench| {
+        let run = move |bench: &ServerBench| {
             let rates = streams::receive(bench, organisation, 65536)?;
             Ok(streams::values("rx", organisation, 65536, &rates))
         };
         add(format!("RX {name} 65536"), Box::new(run));
-        let run = move |bench: &Bench| packets::run(bench, organisation, 64);
+        let run = move |bench: &ServerBench| packets::run(bench, organisation, 64);
         add(format!("pktgen {name} 64"), Box::new(run));
     }
     for organisation in [Local, Remote, DdioOff, Octo, RemoteDdioHome, RemoteDdioDevice] {
         let all = matches!(organisation, Local | Remote | DdioOff);
         for bytes in MESSAGES.into_iter().filter(|&bytes| all || bytes == 64) {
-            let run = move |bench: &Bench| latency::run(bench, organisation, bytes);
+            let run = move |bench: &ServerBench| latency::run(bench, organisation, bytes);
             add(format!("RR {} {bytes}", organisation.name()), Box::new(run));
         }
     }
     runs
 }
 
-/// Values that follow from those of several runs: of local against remote, point after point.
+/// Values derived from several runs: the ratio of local to remote at each point.
 fn derived(values: &Values) -> Values {
     let of = |key: String| Some((*values.get(&key)?, all::half_width(values, &key).unwrap_or(f64::NAN)));
-    // A ratio, and half the interval that follows from those of its two values.
+    // A ratio, with the half interval propagated from its two values.
     let ratio = |over: String, under: String| -> Option<Known> {
         let ((over, over_half), (under, under_half)) = (of(over)?, of(under)?);
         Some((over / under, over / under * (over_half / over).hypot(under_half / under)))
     };
-    // The least and the most of how much one exceeds the other beside STREAMs, if all are there.
+    // Minimum and maximum ratio next to STREAM, if all points are known.
     let extremes = |key: &str, over: &str, under: &str| -> Option<[Known; 2]> {
         let at = |instances: &u16| {
             ratio(format!("{key}/{over}/{instances}"), format!("{key}/{under}/{instances}"))
@@ -194,16 +186,17 @@ fn derived(values: &Values) -> Values {
     derived
 }
 
-/// Runs everything and judges the claims and figures by what was observed.
+/// Runs everything and judges the claims and figures by the results.
 ///
 /// # Errors
-/// A machine, part or scenario file that is wrong.
+/// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::ioctopus();
     let mut runs = runs();
     runs.retain(|run| options.wants(&run.name));
-    let bench = Bench::new(options);
-    let run = |run: &Run| bench.as_ref().map_err(Clone::clone).and_then(|bench| (run.run)(bench));
+    let bench = ServerBench::new(options);
+    let run =
+        |run: &NamedRun<ServerBench>| bench.as_ref().map_err(Clone::clone).and_then(|bench| (run.run)(bench));
     let made = all::make("ioctopus", &runs, progress, |run| &run.name, run);
     let mut observed = made.values;
     observed.extend(derived(&observed));
@@ -220,7 +213,7 @@ mod tests {
         Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
     }
 
-    /// Every value that a claim names is one that a run gives.
+    /// Every value used by a claim is produced by a run.
     #[test]
     fn claims_name_what_runs_give() {
         let file = ClaimFile::ioctopus();
@@ -245,11 +238,11 @@ mod tests {
         }
     }
 
-    /// The mechanism behind Figures 6 to 8: what a remote NIC writes and reads crosses the interconnect, and what a local one
-    /// does never.
+    /// The mechanism behind Figures 6 to 8: the traffic of a remote NIC crosses the interconnect, that of a local one
+    /// never does.
     #[test]
     fn only_a_remote_nic_crosses_the_interconnect() {
-        let bench = Bench::new(&options()).unwrap();
+        let bench = ServerBench::new(&options()).unwrap();
         let [local, remote, octo] = [Organisation::Local, Organisation::Remote, Organisation::Octo]
             .map(|organisation| streams::send(&bench, organisation, 65536, true).unwrap());
         assert!(remote.of(|rates| rates.link_dma / rates.gbit).0 > 0.9);

@@ -1,36 +1,41 @@
-//! pktgen (section 5.1.1, Figure 8): one core sends the same packet over and over.
+//! pktgen (section 5.1.1, Figure 8): one core sends the same packet repeatedly.
 
 use units::Duration;
 
-use super::server::{Bench, Organisation};
+use super::server::{Organisation, ServerBench};
 use crate::reproduce::runs::{Values, named};
 
-/// Time of a batch: packets are counted by dozens, as the driver finds them sent.
+/// Duration of a batch: packets are counted by the dozen, when the driver completes them.
 const BATCH: Duration = Duration::from_us(200);
 const BATCHES: usize = 50;
 const CORE: u16 = 0;
 
-/// The same with 64 B where the rings' completions lie in memory of a remote NIC's own node (section 2.4).
-pub fn ring_at_device(bench: &Bench) -> Result<Values, String> {
+/// The 64 B case with the rings' completions in memory of a remote NIC's own node (section 2.4).
+pub fn ring_at_device(bench: &ServerBench) -> Result<Values, String> {
     let values = sending(bench, Organisation::Remote, 64, "completions = \"device\"")?;
     Ok(values.into_iter().map(|(key, value)| (key.replace("/remote/", "/ring-at-device/"), value)).collect())
 }
 
-/// Values of pktgen with frames of so many bytes, check sequence included.
-pub fn run(bench: &Bench, organisation: Organisation, frame: u32) -> Result<Values, String> {
+/// Results of pktgen with frames of `frame` bytes, check sequence included.
+pub fn run(bench: &ServerBench, organisation: Organisation, frame: u32) -> Result<Values, String> {
     sending(bench, organisation, frame, "")
 }
 
-fn sending(bench: &Bench, organisation: Organisation, frame: u32, driver: &str) -> Result<Values, String> {
+fn sending(
+    bench: &ServerBench,
+    organisation: Organisation,
+    frame: u32,
+    driver: &str,
+) -> Result<Values, String> {
     let text = format!(
         "{}[[sink]]\nname = \"client\"\naddress = \"10.0.0.200\"\n\
          [[cable]]\nends = [\"server\", \"client\"]\n",
         bench.host("server", organisation, driver)
     );
     let rig = bench.boot(&text)?;
-    // Linux's pktgen repeats a packet only by devices that allow that (`IFF_TX_SKB_SHARING`), which those made of others do
-    // not: it runs on the function that is local to its core.
-    // Its size is without the check sequence. The paper repeats a packet without touching its data.
+    // Linux's pktgen repeats a packet only on devices that allow it (`IFF_TX_SKB_SHARING`). Stacked devices do not,
+    // so it runs on the function local to its core. Its size excludes the check sequence. The paper repeats a packet
+    // without touching its data.
     let size = (frame - 4).max(60);
     let running = rig.start(0, &[CORE], &format!("pktgen -i eth0 -s {size} -n 100000000 -c 100000000"))?;
     rig.pass(Duration::from_us(50));

@@ -1,7 +1,7 @@
-//! The paper's server with its NIC in one of the organisations that it compares, and what is at the other end of the cable.
+//! The paper's server, its NIC in one of the compared configurations, and the peer at the other end of the cable.
 //!
-//! A run goes on in batches until what is measured is steady. Memory bandwidth, use of the interconnect and cores' time come
-//! from the counters of the hardware and of the kernel over the same batches.
+//! A run continues in batches until the measured rate is steady. Memory bandwidth, interconnect traffic and CPU time
+//! come from counters of hardware and kernel over the same batches.
 
 use machine::{Doc, Machine};
 use platform::cpu::CpuId;
@@ -13,30 +13,31 @@ use wire::nic::registers::counter;
 use workloads::Report;
 
 use crate::reproduce::Options;
-use crate::reproduce::rig::{Rig, Running, Steady, Traffic};
+use crate::reproduce::rig::{Rig, Running, SteadyBatches, Traffic};
 use crate::reproduce::runs::Known;
 
-/// The paper's two machines.
+/// Model of the paper's two machines.
 pub const MACHINE: &str = "dell-r730";
 
-/// How the server's NIC is connected and used; the names are those of the claims.
+/// How the server's NIC is connected and used. The names are those of the claims.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Organisation {
-    /// The NIC is at the socket on which everything runs.
+    /// The NIC is at the socket that runs everything.
     Local,
     /// The NIC is at the other socket.
     Remote,
     /// A card with a link to each socket, as one network device.
     Octo,
-    /// The same with as many lanes again: an extender.
+    /// As `Octo`, with twice as many lanes, by an extender.
     OctoWide,
-    /// As `Octo`, by what the paper did not do: a firmware with one table from queues to functions, and a driver that hides them.
+    /// As `Octo`, but as the paper did not build it: firmware with one table from queues to functions, and a driver
+    /// that hides them.
     OneDriver,
-    /// A card with a link to each socket, as two network devices with an address each, `eth0` at socket 0.
+    /// A card with a link to each socket, as two network devices with separate addresses; `eth0` is at socket 0.
     TwoNetdevs,
-    /// A NIC at each socket, as one channel to a switch that spreads flows over them.
+    /// A NIC at each socket, bonded into one channel to a switch that spreads flows.
     Bond,
-    /// As `Remote`, but DMA writes go into the LLC of the memory's socket (section 2.4, first design).
+    /// As `Remote`, but DMA writes go to the LLC of the memory's socket (section 2.4, first design).
     RemoteDdioHome,
     /// As `Remote`, but DMA writes stay in the LLC of the NIC's socket (section 2.4, second design).
     RemoteDdioDevice,
@@ -64,12 +65,12 @@ impl Organisation {
         matches!(self, Self::Octo | Self::OctoWide | Self::OneDriver | Self::Bond)
     }
 
-    /// The network device.
+    /// Name of the network device.
     pub const fn device(self) -> &'static str {
         if self.is_team() { "team0" } else { "eth0" }
     }
 
-    /// What is changed in the machine.
+    /// Changes to the machine.
     const fn change(self) -> &'static str {
         match self {
             Self::RemoteDdioHome => "change.host.interconnect.remote_write = \"allocate-at-home-socket\"",
@@ -80,16 +81,16 @@ impl Organisation {
     }
 }
 
-/// What the scenarios take from the machine's file.
-pub struct Bench {
+/// Values that the scenarios take from the machine file.
+pub struct ServerBench {
     options: Options,
     /// A slot of each socket.
     slots: [String; 2],
-    /// Cores of a socket.
+    /// Cores per socket.
     pub cores: u16,
 }
 
-impl Bench {
+impl ServerBench {
     pub fn new(options: &Options) -> Result<Self, String> {
         let doc = Doc::<Machine>::load(&options.library, MACHINE).map_err(|error| error.to_string())?;
         let machine = doc.read().map_err(|error| error.to_string())?;
@@ -107,8 +108,8 @@ impl Bench {
         socket * self.cores + number
     }
 
-    /// A host with a NIC; what runs there runs on socket 0. Packets follow the programs that read them, in software and by the
-    /// NIC. `of_driver` are keys of its `nic_driver`.
+    /// A host with a NIC; its programs run on socket 0. Packets follow the programs that read them, both in software
+    /// and in the NIC. `of_driver` are keys of its `nic_driver`.
     pub fn host(&self, name: &str, organisation: Organisation, of_driver: &str) -> String {
         use Organisation::{
             Bond, Octo, OctoWide, OneDriver, Remote, RemoteDdioDevice, RemoteDdioHome, TwoNetdevs,
@@ -149,7 +150,7 @@ impl Bench {
         )
     }
 
-    /// What joins server and client.
+    /// The connection between server and client.
     pub fn cable(organisation: Organisation) -> String {
         let cable = |one: &str, other: &str| format!("[[cable]]\nends = [\"{one}\", \"{other}\"]\n");
         match organisation {
@@ -162,52 +163,52 @@ impl Bench {
         }
     }
 
-    /// Boots what `text` describes.
+    /// Boots the scenario `text`.
     pub fn boot(&self, text: &str) -> Result<Rig, String> {
         Rig::boot(&self.options, "ioctopus", text)
     }
 }
 
-/// What the first host has counted.
+/// Counters of the first host.
 #[derive(Clone, Default)]
-struct Counts {
+struct ServerCounts {
     payload: u64,
     packets: u64,
-    /// In both directions, headers included.
+    /// Both directions, headers included.
     bytes: u64,
     busy: Duration,
     traffic: Traffic,
 }
 
-/// Rates of a run in its steady state.
+/// Rates of a run in steady state.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rates {
+pub struct ServerRates {
     /// Payload, Gbit/s.
     pub gbit: f64,
-    /// Packets between stack and driver, in millions a second.
+    /// Packets between stack and driver, millions per second.
     pub mpps: f64,
-    /// Cores' time, percent of those watched.
+    /// CPU time, percent of the observed cores.
     pub cpu: f64,
-    /// What devices wrote, payload and what tells of it, Gbit/s.
+    /// DMA writes of devices, payload and descriptors, Gbit/s.
     pub written: f64,
-    /// DRAM's traffic, read and written, Gbit/s.
+    /// DRAM reads and writes, Gbit/s.
     pub memory: f64,
-    /// What crossed the interconnect for DMA, both ways, Gbit/s.
+    /// DMA over the interconnect, both directions, Gbit/s.
     pub link_dma: f64,
-    /// What crossed it for DMA, doorbells, registers and interrupts, both ways, Gbit/s.
+    /// DMA, doorbells, registers and interrupts over the interconnect, both directions, Gbit/s.
     pub link_io: f64,
-    /// What crossed it for any cause, both ways, Gbit/s.
+    /// All traffic over the interconnect, both directions, Gbit/s.
     pub link: f64,
-    /// Lines that the cores' accesses did not find in the LLC, a packet.
+    /// LLC misses of cores, per packet.
     pub misses: f64,
-    /// What passed devices in both directions, headers included, Gbit/s.
+    /// Traffic of the devices in both directions, headers included, Gbit/s.
     pub passed: f64,
 }
 
-impl Rates {
-    /// Of a time, by what had been counted before and after it, on so many cores.
-    fn over(before: &Counts, after: &Counts, ns: f64, cores: usize) -> Self {
-        let gbit = |counts: fn(&Counts) -> u64| (counts(after) - counts(before)) as f64 * 8.0 / ns;
+impl ServerRates {
+    /// Rates between two sets of counters, over a time, on a number of cores.
+    fn over(before: &ServerCounts, after: &ServerCounts, ns: f64, cores: usize) -> Self {
+        let gbit = |counts: fn(&ServerCounts) -> u64| (counts(after) - counts(before)) as f64 * 8.0 / ns;
         let packets = (after.packets - before.packets) as f64;
         Self {
             gbit: gbit(|counts| counts.payload),
@@ -224,22 +225,22 @@ impl Rates {
     }
 }
 
-/// Something that follows from rates.
-pub type Quantity = fn(&Rates) -> f64;
+/// A value computed from rates.
+pub type Quantity = fn(&ServerRates) -> f64;
 
-/// A run in which the payload's rate is steady.
-pub struct Measured {
-    steady: Steady<Counts>,
+/// A run with a steady payload rate.
+pub struct SteadyRun {
+    steady: SteadyBatches<ServerCounts>,
     cores: usize,
 }
 
-impl Measured {
-    /// A quantity of its rates, and half the interval of that.
-    pub fn of(&self, quantity: impl Fn(&Rates) -> f64) -> Known {
-        self.steady.of(|before, after, ns| quantity(&Rates::over(before, after, ns, self.cores)))
+impl SteadyRun {
+    /// A value computed from its rates, with the half interval.
+    pub fn of(&self, quantity: impl Fn(&ServerRates) -> f64) -> Known {
+        self.steady.of(|before, after, ns| quantity(&ServerRates::over(before, after, ns, self.cores)))
     }
 
-    /// Quantities with their names.
+    /// Values with their names.
     pub fn each<const N: usize>(
         &self,
         quantities: [(&'static str, Quantity); N],
@@ -251,9 +252,9 @@ impl Measured {
 /// Headers of a TCP segment with timestamps in an Ethernet frame.
 const HEADERS: u64 = 66;
 
-/// What its experiments do with the server, the first host.
+/// Operations of the experiments on the server, the first host.
 impl Rig {
-    /// Moves all tasks of the first host whose names begin so to a core.
+    /// Moves all tasks of the first host whose names start with `name` to a core.
     pub fn move_tasks(&self, name: &str, to: u16) -> Result<(), String> {
         let face = self.host(0).kernel.face();
         let tasks = face.tasks().into_iter().filter(|task| !task.ended && task.name.starts_with(name));
@@ -263,7 +264,7 @@ impl Rig {
             .try_for_each(|task| face.set_affinity(task, &[CpuId(to)]).map_err(|error| error.to_string()))
     }
 
-    /// Turns segmentation offload off at a host's network device (`ethtool -K eth0 tso off`).
+    /// Turns off segmentation offload of a host's network device (`ethtool -K eth0 tso off`).
     pub fn without_tso(&self, host: usize, name: &str) -> Result<(), String> {
         let device = self.host(host).kernel.net().device(name).ok_or(format!("the host has no {name}"))?;
         let wanted = NetFeatures { tso: false, ..device.features() };
@@ -274,8 +275,8 @@ impl Rig {
         }
     }
 
-    /// Empties the first host's caches. Whoever opened the devices has cleared rings of both nodes, and their lines would stay
-    /// in his socket's caches until each ring has gone round once.
+    /// Flushes the first host's caches. Opening the devices clears rings of both nodes; without the flush, those
+    /// lines would stay in that socket's caches until each ring has wrapped once.
     pub fn forget_the_beginning(&self) {
         let id = self.host(0).host;
         self.computers.simulation().with(|fabric, _| fabric.host_mut(id).memory.flush_all());
@@ -290,21 +291,21 @@ impl Rig {
         })
     }
 
-    /// Frames that the first host's NIC has dropped.
+    /// Frames dropped by the first host's NIC.
     pub fn dropped(&self) -> u64 {
         let all = [counter::RX_NO_BUFFER, counter::RX_OVERFLOW, counter::RX_NO_QUEUE, counter::RX_FILTERED];
         all.into_iter().flat_map(|which| self.of_functions(which)).sum()
     }
 
-    /// Lets the first host run batch after batch until the payload's rate is steady, for `most` batches at most. `cores` are those
-    /// that work for the network.
-    pub fn measure(&self, cores: &[u16], batch: Duration, most: usize) -> Measured {
+    /// Runs the first host batch by batch until the payload rate is steady, for up to `most` batches. `cores` are
+    /// those that do network work.
+    pub fn measure(&self, cores: &[u16], batch: Duration, most: usize) -> SteadyRun {
         let batches = self.until_steady(batch, most, || self.server_counts(cores), |counts| counts.payload);
-        Measured { steady: batches.steady(batch), cores: cores.len() }
+        SteadyRun { steady: batches.steady(batch), cores: cores.len() }
     }
 
-    /// What crosses between the first host's sockets for its devices, as [`Rates::link_io`], while a program that goes on for long
-    /// runs on a core of a host: beside its first packets, which come before its flow has a rule.
+    /// Traffic between the first host's sockets for its devices ([`ServerRates::link_io`]), while a long-running
+    /// program runs on a host's core. Excludes its first packets, before its flow has a steering rule.
     pub fn link_io_of(&self, (host, core): (usize, u16), line: &str) -> Result<Known, String> {
         let running = self.start(host, &[core], line)?;
         self.pass(Duration::from_us(500));
@@ -312,22 +313,22 @@ impl Rig {
         running.still_runs().map(|()| run.of(|rates| rates.link_io))
     }
 
-    /// What the first host did until a program ends, and the program's report.
+    /// The first host's rates until a program ends, and the program's report.
     pub fn measure_until_end(
         &self,
         running: &Running,
         batch: Duration,
-    ) -> Result<(Report, Measured), String> {
+    ) -> Result<(Report, SteadyRun), String> {
         let (report, counts) = self.until_end(running, batch, || self.server_counts(&[]))?;
-        Ok((report, Measured { steady: Steady::all(counts, batch), cores: 1 }))
+        Ok((report, SteadyRun { steady: SteadyBatches::all(counts, batch), cores: 1 }))
     }
 
-    fn server_counts(&self, cores: &[u16]) -> Counts {
+    fn server_counts(&self, cores: &[u16]) -> ServerCounts {
         let server = self.host(0);
         let face = server.kernel.face();
         let busy = cores.iter().flat_map(|&core| face.busy(CpuId(core))).sum();
-        let mut counts = Counts { busy, traffic: self.traffic(0), ..Counts::default() };
-        // What passes a team passes its members, too.
+        let mut counts = ServerCounts { busy, traffic: self.traffic(0), ..ServerCounts::default() };
+        // A team's traffic passes its members, too.
         for device in server.kernel.net().devices().into_iter().filter(|device| device.name() != "team0") {
             let passed = device.counters();
             let packets = passed.rx_packets.max(passed.tx_packets);

@@ -1,4 +1,4 @@
-//! fio reads four drives beside instances of STREAM (section 5.4, Figure 15), on the paper's other server.
+//! fio reading four drives next to STREAM instances (section 5.4, Figure 15), on the paper's other server.
 
 use std::rc::Rc;
 
@@ -6,32 +6,32 @@ use platform::cpu::Node;
 use platform::memory::Policy;
 use units::Duration;
 
-use super::server::Bench;
+use super::server::ServerBench;
 use crate::reproduce::rig::{self, Traffic};
 use crate::reproduce::runs::{Values, named};
 
 const MACHINE: &str = "xeon-8160";
-/// Cores of a socket.
+/// Cores per socket.
 const CORES: u16 = 24;
 const DRIVES: u16 = 4;
-/// Jobs on each drive: eight in all.
+/// Jobs per drive; eight in total.
 const JOBS: u16 = 2;
-/// Elements of an array of STREAM: the three arrays of one instance exceed the caches.
+/// Elements of a STREAM array: the three arrays of one instance exceed the caches.
 const ELEMENTS: u64 = 2 << 20;
-/// Until STREAM has set its arrays, and until as many requests have come back as are under way.
+/// Time for STREAM to fill its arrays, and for the first full queue of requests to complete.
 const FILLING: Duration = Duration::from_ms(20);
 const WARMING: Duration = Duration::from_ms(4);
 const BATCH: Duration = Duration::from_us(100);
 const BATCHES: usize = 60;
 
-/// Where the drives are, seen from fio on socket 0.
+/// Location of the drives relative to fio on socket 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drives {
-    /// At its socket.
+    /// At fio's socket.
     Local,
-    /// At the other one.
+    /// At the other socket.
     Remote,
-    /// At both: a port of each drive at each socket, and one block device (an OctoSSD).
+    /// At both: a port of each drive at each socket, as one block device (an OctoSSD).
     Octo,
 }
 
@@ -44,7 +44,7 @@ impl Drives {
         }
     }
 
-    /// The number in a block device's name: that of the drive's first controller.
+    /// Number in a block device's name: that of the drive's first controller.
     fn device(self, drive: u16) -> u16 {
         if self == Self::Octo { 2 * drive } else { drive }
     }
@@ -72,8 +72,8 @@ impl Drives {
     }
 }
 
-/// fio's rate, in GB/s, and what crossed between the sockets for it.
-pub fn run(bench: &Bench, drives: Drives, instances: u16) -> Result<Values, String> {
+/// fio's rate in GB/s, and the interconnect traffic for it.
+pub fn run(bench: &ServerBench, drives: Drives, instances: u16) -> Result<Values, String> {
     let rig = bench.boot(&drives.host())?;
     for n in 0..instances {
         let line = format!("stream --array-size {ELEMENTS} --ntimes 1000");

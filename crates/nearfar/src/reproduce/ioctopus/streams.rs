@@ -2,26 +2,30 @@
 
 use units::Duration;
 
-use super::server::{Bench, Measured, Organisation};
+use super::server::{Organisation, ServerBench, SteadyRun};
 use crate::reproduce::rig::{Rig, Running};
 use crate::reproduce::runs::{Values, named};
 
-/// Time of a batch: packets and who reads them take turns, a pair of which takes some 250 us.
+/// Duration of a batch. Packets and their reader alternate with a period of about 250 us.
 const BATCH: Duration = Duration::from_us(250);
-/// Batches at most.
+/// Maximum number of batches.
 const BATCHES: usize = 50;
 /// The core of the process and of the interrupts.
 pub const CORE: u16 = 0;
-/// Adaptive coalescing, as the paper has it.
+/// Adaptive coalescing, as in the paper.
 pub const DRIVER: &str = "adaptive = true";
 
-/// Server and client with a stream that the server will receive, in buffers of so many bytes. The client's NIC is local.
-pub fn receiving(bench: &Bench, organisation: Organisation, buffer: u32) -> Result<(Rig, Running), String> {
+/// Server and client with a stream to the server, in buffers of `buffer` bytes. The client's NIC is local.
+pub fn receiving(
+    bench: &ServerBench,
+    organisation: Organisation,
+    buffer: u32,
+) -> Result<(Rig, Running), String> {
     let text = format!(
         "{}{}{}",
         bench.host("server", organisation, DRIVER),
         bench.host("client", Organisation::Local, DRIVER),
-        Bench::cable(organisation)
+        ServerBench::cable(organisation)
     );
     let rig = bench.boot(&text)?;
     rig.start(0, &[CORE], "netserver")?;
@@ -30,15 +34,20 @@ pub fn receiving(bench: &Bench, organisation: Organisation, buffer: u32) -> Resu
     Ok((rig, running))
 }
 
-/// Rates of a stream that the server receives.
-pub fn receive(bench: &Bench, organisation: Organisation, buffer: u32) -> Result<Measured, String> {
+/// Rates of a stream to the server.
+pub fn receive(bench: &ServerBench, organisation: Organisation, buffer: u32) -> Result<SteadyRun, String> {
     let (rig, running) = receiving(bench, organisation, buffer)?;
     settled(&rig, &running)
 }
 
-/// Rates of a stream that the server sends, with or without segmentation offload. A tester takes it, so that no core of a client
-/// limits it.
-pub fn send(bench: &Bench, organisation: Organisation, buffer: u32, tso: bool) -> Result<Measured, String> {
+/// Rates of a stream from the server, with or without segmentation offload. A tester receives it, so that no client
+/// core is the limit.
+pub fn send(
+    bench: &ServerBench,
+    organisation: Organisation,
+    buffer: u32,
+    tso: bool,
+) -> Result<SteadyRun, String> {
     let text = format!(
         "{}[[sink]]\nname = \"client\"\naddress = \"10.0.0.200\"\n\
          [[cable]]\nends = [\"server\", \"client\"]\n",
@@ -52,20 +61,21 @@ pub fn send(bench: &Bench, organisation: Organisation, buffer: u32, tso: bool) -
     settled(&rig, &running)
 }
 
-/// Until windows have grown, packets have found their way, and rings and queues have gone round. A received stream first alternates
-/// with its reader in short turns, for up to 12 ms, at 19 of its 22 Gbit/s: steady as that looks, it passes.
+/// Settling time: windows grow, flows get steering rules, rings and queues wrap. At first a received stream
+/// alternates with its reader in short turns, for up to 12 ms, at 19 of its 22 Gbit/s; this looks steady but does not
+/// last.
 const SETTLED: Duration = Duration::from_ms(12);
 
-/// Rates of a stream that begins.
-pub fn settled(rig: &Rig, running: &Running) -> Result<Measured, String> {
+/// Rates of a stream after settling.
+pub fn settled(rig: &Rig, running: &Running) -> Result<SteadyRun, String> {
     rig.forget_the_beginning();
     rig.pass(SETTLED);
     let rates = rig.measure(&[CORE], BATCH, BATCHES);
     running.still_runs().map(|()| rates)
 }
 
-/// The values of a run, by the names that claims use.
-pub fn values(of: &str, organisation: Organisation, buffer: u32, run: &Measured) -> Values {
+/// The values of a run, under the names that claims use.
+pub fn values(of: &str, organisation: Organisation, buffer: u32, run: &SteadyRun) -> Values {
     let each = run.each([
         ("gbit", |rates| rates.gbit),
         ("kpps", |rates| rates.mpps * 1e3),

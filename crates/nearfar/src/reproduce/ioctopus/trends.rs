@@ -1,20 +1,20 @@
-//! Figure 2: what a NIC carries against what a processor's cores may ask for, from year to year.
+//! Figure 2: bandwidth of a NIC against the demand of a processor's cores, by year.
 //!
-//! The paper's data "from various sources" are lost; these are public figures of products of the years. Its assumptions stand
-//! in its text: a core takes 513 Mbit/s of TCP at most on rented servers, or 10 Gbit/s if half of its time goes into that, all
-//! cores scale, and a NIC of one port or two is used in both directions at once.
+//! The paper's data "from various sources" are lost; these are public specifications of products of each year. The
+//! paper's text states its assumptions: a core uses at most 513 Mbit/s of TCP on rented servers, or 10 Gbit/s if half
+//! its time goes into that; all cores scale; a NIC with one or two ports is used in both directions at once.
 
 use super::Values;
 
-/// Year, Gbit/s of a NIC's port, most cores of a processor: Intel 82599 and Opteron 6100; ConnectX-3 and Opteron 6200; ConnectX-4
-/// and Xeon E5 v3; ConnectX-6 and EPYC 7001; ConnectX-6 and EPYC 7002.
+/// Year, Gbit/s per NIC port, maximum cores per processor: Intel 82599 and Opteron 6100; ConnectX-3 and Opteron 6200;
+/// ConnectX-4 and Xeon E5 v3; ConnectX-6 and EPYC 7001; ConnectX-6 and EPYC 7002.
 const YEARS: [(u32, f64, f64); 5] =
     [(2010, 10.0, 12.0), (2012, 40.0, 16.0), (2014, 100.0, 18.0), (2017, 200.0, 32.0), (2019, 200.0, 64.0)];
-/// Gbit/s of a core, low and high.
+/// Gbit/s per core, low and high.
 const LOW: f64 = 0.513;
 const HIGH: f64 = 10.0;
 
-/// The figure's lines, and whether a NIC is enough.
+/// The figure's lines, and whether one NIC suffices.
 pub fn lines() -> Values {
     let mut values = Values::new();
     for (year, port, cores) in YEARS {

@@ -24,76 +24,77 @@ use crate::reproduce::Options;
 use crate::reproduce::rig::Rig;
 use crate::trace::{Capture, Decoded, Recorder, Row, Span};
 
-/// The link of the only card.
+/// The only card's link.
 const LINK: LinkId = LinkId(0);
-/// The core that sends; interrupts come to another.
+/// The sending core; interrupts go to another.
 const SENDER: CpuId = CpuId(1);
-/// Bytes of headers before a message, as the paper counts them: 12 of Ethernet and 24 of IP (section IV.A).
+/// Bytes of headers before a message, in the paper's accounting: 12 of Ethernet and 24 of IP (section IV.A).
 pub const HEADERS: u32 = 36;
-/// Time for everything to come to rest.
+/// Time for the system to become idle.
 const REST: Duration = Duration::from_us(200);
 
-/// Bytes of a buffer for a frame.
+/// Size of a frame buffer.
 const PAGE: u64 = 4096;
-/// An address that no card has.
+/// A MAC address that no card has.
 pub const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0xff, 0xff]);
 
-/// What is in the slot.
+/// The card in the slot.
 #[derive(Clone, Copy)]
 pub struct Card<'a> {
     /// The NIC's file.
     pub nic: &'a str,
-    /// What to change in it and in the host, as a scenario has it below `[[host.device]]` and `[[host]]`.
+    /// Changes to it and to the host, in scenario syntax below `[[host.device]]` and `[[host]]`.
     pub change: &'a str,
     pub change_host: &'a str,
-    /// A cable between its ports, where it has no loop inside.
+    /// Connect its two ports by a cable; for cards without internal loopback.
     pub cable: bool,
 }
 
 /// The paper's FPGA.
 pub const FPGA: Card<'static> = Card { nic: "kpio-fpga", change: "", change_host: "", cable: false };
-/// The same where the host accepts a line 200 ns after it left its core: a supposition, held against the paper's numbers.
+/// As `FPGA`, but the host accepts a cache line only 200 ns after the core sent it: a hypothesis checked against the
+/// paper's numbers.
 pub const SLOW: Card<'static> =
     Card { change_host: "change.host.root_complex.outbound_accept = \"200 ns\"", ..FPGA };
 /// The paper's ordinary NIC of Figure 6.
 pub const ORDINARY: Card<'static> = Card { nic: "82575eb", change: "", change_host: "", cable: true };
 
-/// A TLP that the analyser saw.
-pub struct Seen {
+/// A TLP captured by the analyser.
+pub struct SeenPacket {
     pub at: Time,
     pub until: Time,
-    /// From the host to the card.
+    /// Direction: host to card.
     pub is_down: bool,
-    pub kind: Kind,
-    /// Bytes of data, and of everything on the lanes.
+    pub kind: PacketKind,
+    /// Bytes of data, and bytes on the lanes.
     pub payload: u64,
     pub wire: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum PacketKind {
     Write,
     Read,
     Completion,
     Other,
 }
 
-/// The host, booted, and the analyser.
+/// The booted host with the analyser.
 pub struct Watched {
     rig: Rig,
     recorder: Rc<RefCell<Recorder>>,
 }
 
 impl Watched {
-    /// Boots it with the drivers.
+    /// Boots it with these drivers.
     ///
     /// # Errors
-    /// What is wrong with the files, or keeps it from booting.
+    /// If a file is invalid or the host does not boot.
     pub fn new(options: &Options, card: Card<'_>, drivers: Vec<Rc<dyn PciDriver>>) -> Result<Self, String> {
         Self::boot(options, card, |_| drivers.clone())
     }
 
-    /// Boots it with the NIC's driver, whose code costs what the kernel's file says.
+    /// Boots it with the NIC's driver, whose code costs what the kernel's file states.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -116,7 +117,7 @@ impl Watched {
         let rig = Rig::boot_with(options, "kpio-wc", &text, drivers, |computers| {
             computers.simulation().with(|fabric, _| Recorder::tap(&recorder, fabric, LINK, "card"));
         })?;
-        // What booting still does on the link is no part of an experiment.
+        // Link traffic left over from boot is not part of an experiment.
         rig.pass(REST);
         Ok(Self { rig, recorder })
     }
@@ -126,7 +127,7 @@ impl Watched {
         self.rig.host(0).kernel.face()
     }
 
-    /// What the host's memory has done so far.
+    /// Counters of the host's memory.
     pub fn memory(&self) -> NodeCounters {
         let host = self.rig.host(0).host;
         self.rig.computers.simulation().with(|fabric, _| fabric.host(host).memory.counters().nodes[0].clone())
@@ -135,7 +136,7 @@ impl Watched {
     /// The first network device.
     ///
     /// # Errors
-    /// If its driver did not take it.
+    /// If the driver did not bind to it.
     pub fn device(&self) -> Result<Rc<dyn PacketDevice>, String> {
         self.kernel().packet_device("eth0").ok_or_else(|| "the card has no network device".to_owned())
     }
@@ -145,10 +146,10 @@ impl Watched {
         NOBODY
     }
 
-    /// The address of the card's other port.
+    /// The MAC address of the card's other port.
     ///
     /// # Errors
-    /// If it has none.
+    /// If the card has one port.
     pub fn other(&self) -> Result<MacAddr, String> {
         let device = self.kernel().packet_device("eth1");
         device.map(|device| device.limits().mac).ok_or_else(|| "the card has one port".to_owned())
@@ -164,7 +165,7 @@ impl Watched {
         kernel.run(TaskParams::named("program").on(CpuId(core)), program)
     }
 
-    /// Waits for a program.
+    /// Waits for a program to end.
     ///
     /// # Errors
     /// If it does not end.
@@ -172,7 +173,7 @@ impl Watched {
         self.rig.wait(program)
     }
 
-    /// Waits for programs.
+    /// Waits for several programs to end.
     ///
     /// # Errors
     /// If one does not end.
@@ -180,10 +181,10 @@ impl Watched {
         self.rig.wait_all(programs)
     }
 
-    /// When the last store that a core has executed has left its store buffer for a combining buffer.
+    /// Time when the core's last store left its store buffer for a combining buffer.
     ///
     /// # Errors
-    /// If that takes longer than anything should.
+    /// If that takes unreasonably long.
     pub fn stored(&self, core: u16) -> Result<Time, String> {
         let simulation = self.rig.computers.simulation();
         let host = self.rig.host(0).host;
@@ -197,12 +198,12 @@ impl Watched {
         Err("stores do not leave the store buffer".to_owned())
     }
 
-    /// Lets time pass.
+    /// Simulates for a time.
     pub fn run_for(&self, time: Duration) {
         self.rig.pass(time);
     }
 
-    /// Retrains the card's link; nothing is lost. Or it goes down and comes back, and what was under way is.
+    /// Disturbs the card's link: retrains it without loss, or takes it down and up, losing packets in flight.
     pub fn disturb_link(&self, is_lost: bool) {
         let host = self.rig.host(0).host;
         self.rig.computers.simulation().with(|fabric, scheduler| {
@@ -219,20 +220,19 @@ impl Watched {
         });
     }
 
-    /// Runs a program on a core of its own, and what follows from it; gives what it gave, and the TLPs that passed the
-    /// link.
+    /// Runs a program on a core of its own until everything is idle. Returns its result and the TLPs on the link.
     ///
     /// # Errors
     /// If it does not end.
     pub fn record<T: 'static>(
         &self,
         program: impl AsyncFnOnce(Cpu) -> T + 'static,
-    ) -> Result<(T, Vec<Seen>), String> {
+    ) -> Result<(T, Vec<SeenPacket>), String> {
         let (result, capture) = self.capture(program)?;
         Ok((result, seen(&capture)))
     }
 
-    /// As [`record`](Self::record), with all that passed the link.
+    /// As [`record`](Self::record), with everything on the link.
     ///
     /// # Errors
     /// If it does not end.
@@ -249,60 +249,60 @@ impl Watched {
     }
 }
 
-/// The capture's TLPs.
-pub fn seen(capture: &Capture) -> Vec<Seen> {
+/// The TLPs of a capture.
+pub fn seen(capture: &Capture) -> Vec<SeenPacket> {
     let tlps = capture.packets.iter().filter(|passed| matches!(passed.packet, Packet::Tlp { .. }));
     let seen = tlps.enumerate().map(|(n, passed)| {
         let row = Row::of(capture, n + 1, passed, Time::ZERO);
         let (kind, payload) = match &row.decoded {
             Decoded::Tlp { tlp, payload, .. } => match &tlp.kind {
-                TlpKind::MemoryWrite(r) => (Kind::Write, r.byte_range().1 as u64),
-                TlpKind::MemoryRead(_) => (Kind::Read, 0),
-                TlpKind::CompletionData(_) => (Kind::Completion, payload.len() as u64),
-                _ => (Kind::Other, 0),
+                TlpKind::MemoryWrite(r) => (PacketKind::Write, r.byte_range().1 as u64),
+                TlpKind::MemoryRead(_) => (PacketKind::Read, 0),
+                TlpKind::CompletionData(_) => (PacketKind::Completion, payload.len() as u64),
+                _ => (PacketKind::Other, 0),
             },
-            _ => (Kind::Other, 0),
+            _ => (PacketKind::Other, 0),
         };
         let is_down = passed.from == Side::Upstream;
-        Seen { at: passed.at, until: passed.until, is_down, kind, payload, wire: row.wire_bytes }
+        SeenPacket { at: passed.at, until: passed.until, is_down, kind, payload, wire: row.wire_bytes }
     });
     seen.collect()
 }
 
-/// Frames from one buffer, or from many in turn.
-pub struct Frames {
+/// A source of frames from one buffer, or from several in turn.
+pub struct FrameSource {
     pages: Pages,
-    /// Buffers of a page each, and the one of the next frame.
+    /// One-page buffers, and the index of the next one.
     buffers: u64,
     next: Cell<u64>,
     out: Cell<u32>,
 }
 
-impl PacketOwner for Frames {
+impl PacketOwner for FrameSource {
     fn released(&self, _: &Cpu, _: &mut Frame) {
         self.out.set(self.out.get() - 1);
     }
 }
 
-impl Frames {
-    /// One buffer.
+impl FrameSource {
+    /// Uses one buffer.
     ///
     /// # Errors
-    /// If there is none.
+    /// If no memory is left.
     pub fn new(cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<Rc<Self>, Error> {
         Self::in_turn(cpu, kernel, 0)
     }
 
-    /// 2 to the `order` buffers of a page each, which frames come from in turn.
+    /// Uses 2 to the `order` one-page buffers in turn.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If no memory is left.
     pub fn in_turn(cpu: &Cpu, kernel: &Rc<dyn Kernel>, order: u8) -> Result<Rc<Self>, Error> {
         let pages = kernel.alloc_pages(cpu, order, Policy::Local)?;
         Ok(Rc::new(Self { pages, buffers: 1 << order, next: Cell::new(0), out: Cell::new(0) }))
     }
 
-    /// Goes on to the next buffer.
+    /// Advances to the next buffer.
     pub fn turn(&self) {
         self.next.set((self.next.get() + 1) % self.buffers);
     }
@@ -317,13 +317,13 @@ impl Frames {
         Frame::of(fragment, Some(Rc::clone(self) as _))
     }
 
-    /// Sends `count` frames of `length` bytes straight to the driver, for nobody, waiting where it has no room, and until
-    /// they have come back.
+    /// Sends `count` frames of `length` bytes directly to the driver, addressed to nobody. Waits while the driver has
+    /// no room, and until all frames are released.
     pub async fn send(self: &Rc<Self>, cpu: &Cpu, device: &Rc<dyn PacketDevice>, length: u32, count: u32) {
         self.send_to(cpu, device, NOBODY, length, count).await;
     }
 
-    /// As [`send`](Self::send), for `to`.
+    /// As [`send`](Self::send), addressed to `to`.
     pub async fn send_to(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -339,24 +339,24 @@ impl Frames {
         self.wait(cpu).await;
     }
 
-    /// Writes a frame of `length` bytes for nobody into the buffer and sends it.
+    /// Writes a frame of `length` bytes, addressed to nobody, into the buffer and sends it.
     pub async fn send_one(self: &Rc<Self>, cpu: &Cpu, device: &Rc<dyn PacketDevice>, length: u32) {
         self.store(cpu, &experimental(device, NOBODY, length)).await;
         self.send_again(cpu, device, length).await;
     }
 
-    /// Puts a frame into the buffer.
+    /// Writes a frame into the buffer.
     pub async fn store(&self, cpu: &Cpu, bytes: &[u8]) {
         cpu.store(self.buffer(), bytes);
         cpu.sync().await;
     }
 
-    /// Sends what is in the buffer straight to the driver, waiting where it has no room.
+    /// Sends the buffer directly to the driver; waits while the driver has no room.
     pub async fn send_again(self: &Rc<Self>, cpu: &Cpu, device: &Rc<dyn PacketDevice>, length: u32) {
         self.send_more(cpu, device, length, false).await;
     }
 
-    /// As [`send_again`](Self::send_again), perhaps to be followed at once by `more`, which rings the doorbell for all.
+    /// As [`send_again`](Self::send_again). If `more` follow at once, one doorbell is rung for all.
     pub async fn send_more(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -376,7 +376,7 @@ impl Frames {
         cpu.sync().await;
     }
 
-    /// Waits until all have come back.
+    /// Waits until all frames are released.
     pub async fn wait(&self, cpu: &Cpu) {
         while self.out.get() > 0 {
             cpu.sleep(REST).await;
@@ -384,14 +384,14 @@ impl Frames {
     }
 }
 
-/// A frame of `length` bytes of no protocol.
+/// A frame of `length` bytes with the experimental EtherType.
 fn experimental(device: &Rc<dyn PacketDevice>, to: MacAddr, length: u32) -> Vec<u8> {
     let mut bytes = vec![0x5a; length as usize];
     EthernetHeader::new(device.limits().mac, to, EtherType::EXPERIMENTAL).emit(&mut bytes);
     bytes
 }
 
-/// A TCP segment over IPv4 of `length` bytes in all, from a port.
+/// A TCP segment over IPv4 from a port, `length` bytes in total.
 pub fn tcp_frame(to: MacAddr, port: u16, length: usize) -> Vec<u8> {
     let mut bytes = vec![0x5a; length];
     EthernetHeader::new(MacAddr::local(1), to, EtherType::IPV4).emit(&mut bytes);

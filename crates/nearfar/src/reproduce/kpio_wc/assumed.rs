@@ -1,4 +1,4 @@
-//! What figures decide that are assumed or a relative's: a section of the report.
+//! Report section: the influence of parameters that are assumed or taken from a related machine.
 
 use results::report::{DataTable, Section};
 
@@ -7,7 +7,8 @@ use crate::reproduce::Options;
 
 const PATH: &str = "change.host.root_complex";
 
-/// Message from which a descriptor is sooner than uncached writes, if those are accepted after so long.
+/// Message size from which a descriptor is faster than uncached writes, if the host needs this long to accept an
+/// uncached write.
 fn crossover(options: &Options, values: &Values, accept: &str) -> Result<String, String> {
     let change_host = format!("{PATH}.uncached_accept = \"{accept}\"");
     let uncached = sizes::uncached_latencies(options, &change_host)?;
@@ -17,21 +18,21 @@ fn crossover(options: &Options, values: &Values, accept: &str) -> Result<String,
     Ok(uncached.into_iter().find(is_behind).map_or("none".into(), |(message, _)| format!("{message} B")))
 }
 
-/// How many times as much ten buffers send as one, if a line is accepted after so long.
+/// Speedup of ten buffers over one, if the host needs this long to accept a cache line.
 fn gain(options: &Options, accept: &str) -> Result<String, String> {
     let change_host = format!("{PATH}.outbound_accept = \"{accept}\"");
     let of = |buffers| lines::papers_gbit(options, buffers, &change_host);
     Ok(format!("{:.2} times", of(10)? / of(1)?))
 }
 
-/// What one core sends through 20 buffers over Gen4 x16.
+/// Throughput of one core through 20 buffers over Gen4 x16.
 fn widest(options: &Options, change: &str) -> Result<String, String> {
     let link = newer::Link { generation: 4, width: 16 };
     let gbit = lines::newer_gbit(options, link, 20, &format!("{PATH}.{change}"))?;
     Ok(format!("{gbit:.1} Gbit/s"))
 }
 
-/// The report's section; `values` are those of all experiments.
+/// Builds the report section; `values` come from all experiments.
 pub fn section(options: &Options, values: &Values) -> Result<Section, String> {
     let row = |what: &str, figure: &str, result: Result<String, String>| {
         result.map(|result| vec![what.to_owned(), figure.to_owned(), result])

@@ -1,8 +1,8 @@
-//! What goes wrong on the way into a kPIO queue, in both formats, and how often: a section of the report.
+//! Report section: faults on the way into a kPIO queue, in both formats, and their frequency.
 //!
-//! Cores of the paper's host write lines as a driver does that has gone wrong, beside the card's own driver, which has
-//! started the queue; they pass write-combining buffers, root port, link and queue, and the card's loop brings what it sends
-//! back into memory.
+//! Cores of the paper's host write cache lines as a faulty driver would, after the card's own driver has started the
+//! queue. The lines pass write-combining buffers, root port, link and queue; the card's loopback returns the frames
+//! to memory.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,14 +19,14 @@ use wire::kpio::{Format, LINE, framed, signature};
 use wire::nic::registers::{COUNTERS, KPIO_QUEUES, counter, kpio as register};
 
 use super::analyser::{Card, FPGA, Watched};
-use super::window::Window;
+use super::window::WindowDriver;
 use crate::reproduce::Options;
 
 const PAPERS: Format = Format::Signature(signature::EOP);
 const RUNS: u64 = 100;
-/// Positions of a window that cannot tell a line of the past from one of the next round: as many as there are lines.
+/// Queue positions that cannot distinguish a line of the past round from one of the next: as many as there are lines.
 const NARROW: u32 = 64;
-/// The formats on the card as it ships; and the second one in the paper's window.
+/// The formats as the card ships, and the second one with the paper's window size.
 const WAYS: [(Format, Option<u32>, &str); 3] = [
     (PAPERS, None, "signature"),
     (Format::Framed, None, "length and checksum"),
@@ -34,22 +34,22 @@ const WAYS: [(Format, Option<u32>, &str); 3] = [
 ];
 /// Cores that write.
 const CORES: [u16; 2] = [1, 2];
-/// Until a queue has given up what it waited for, and all has come back.
+/// Time for a queue to give up waiting and for all frames to return.
 const REST: Duration = Duration::from_us(200);
 
-/// What a driver keeps of the queue.
+/// A driver's state of the queue.
 #[derive(Clone)]
 struct Writer {
     format: Format,
     line: u32,
     number: u16,
-    /// Positions that it uses, less one, and where those of first lines begin.
+    /// Position mask, and the offset of positions for first lines.
     mask: u64,
     first: u64,
 }
 
 impl Writer {
-    /// A frame's lines and their places.
+    /// The lines of a frame, with their positions.
     fn lines(&mut self, frame: &[u8]) -> Vec<(u64, [u8; LINE])> {
         let mut bytes = Vec::new();
         let header = framed::Header { number: self.number, ..framed::Header::default() };
@@ -66,7 +66,7 @@ impl Writer {
     }
 }
 
-/// Writes lines; up to so many nanoseconds pass between them.
+/// Writes lines, with a random pause of up to `pause` nanoseconds between them.
 async fn write(cpu: Cpu, window: Mmio, lines: Vec<(u64, [u8; LINE])>, mut rng: Rng, pause: u64) {
     for (at, line) in lines {
         window.stream(&cpu, at, &line);
@@ -78,22 +78,22 @@ async fn write(cpu: Cpu, window: Mmio, lines: Vec<(u64, [u8; LINE])>, mut rng: R
 }
 
 /// The paper's host and card with a queue of one format.
-struct Bench {
+struct FaultBench {
     rig: Watched,
-    window: Rc<Window>,
+    window: Rc<WindowDriver>,
     device: Rc<dyn PacketDevice>,
-    /// The other interface, where frames come back to.
+    /// The other interface, which receives the looped frames.
     other: Rc<dyn PacketDevice>,
     arrivals: Rc<PacketQueue>,
     format: Format,
 }
 
-impl Bench {
+impl FaultBench {
     fn new(options: &Options, fault: Fault, format: Format, positions: Option<u32>) -> Result<Self, String> {
         let kpio = KpioParams { framed: format == Format::Framed, ..KpioParams::default() };
         let params = NicDriverParams { channels: Some(1), kpio: Some(kpio), ..NicDriverParams::default() };
-        let window = Window::beside(NicDriver::new(params));
-        // An overrun takes interfaces that are slower than the link.
+        let window = WindowDriver::beside(NicDriver::new(params));
+        // An overrun needs interfaces slower than the link.
         let slow = if fault == Fault::Overrun { "change.controller.rate = \"1 Gbit/s\"\n" } else { "" };
         let narrow = positions.map(|positions| format!("change.kpio.positions = {positions}\n"));
         let change = &format!("{slow}{}", narrow.unwrap_or_default());
@@ -107,7 +107,7 @@ impl Bench {
         Ok(Self { rig, window, device, other, arrivals, format })
     }
 
-    /// Starts an interface anew.
+    /// Reopens an interface.
     fn reopen(&self, device: &Rc<dyn PacketDevice>) -> Result<(), String> {
         let device = Rc::clone(device);
         let done = self.rig.spawn(0, async move |cpu| {
@@ -117,17 +117,17 @@ impl Bench {
         self.rig.wait(&done)?.map_err(|error| error.to_string())
     }
 
-    /// Starts the queue anew.
+    /// Restarts the queue.
     fn restart(&self) -> Result<Writer, String> {
         self.reopen(&self.device)?;
         let window = self.window.get()?;
-        // Positions twice, the second time for lines that begin a frame.
+        // The second half of the positions is for lines that start a frame.
         let first = window.length() / LINE as u64 / 2;
         let positions = if self.format == Format::Framed { first } else { NARROW.into() };
         Ok(Writer { format: self.format, line: 0, number: 0, mask: positions - 1, first })
     }
 
-    /// Lets cores write lines, so many nanoseconds apart, until all are written and have come to something.
+    /// Lets cores write lines, with pauses of up to `pause` nanoseconds, until all are written and processed.
     fn write(&self, lines: Vec<Vec<(u64, [u8; LINE])>>, rng: &mut Rng, pause: u64) -> Result<(), String> {
         let writers = self.begin(lines, rng, pause)?;
         self.rig.wait_all(&writers)?;
@@ -154,12 +154,12 @@ impl Bench {
         self.window.read(&self.rig, KPIO_QUEUES + at)
     }
 
-    /// Frames that the card's multiplexer has taken from the queue since it was started.
+    /// Number of frames that the card has taken from the queue since its start.
     fn taken(&self) -> Result<u32, String> {
         self.window.read(&self.rig, COUNTERS + 8 * counter::KPIO_FRAMES as u64)
     }
 
-    /// What has come back since.
+    /// Frames received since the last call.
     fn arrived(&self) -> Result<Vec<Vec<u8>>, String> {
         let arrivals = Rc::clone(&self.arrivals);
         let read = self.rig.spawn(3, async move |cpu| {
@@ -176,7 +176,7 @@ impl Bench {
     }
 }
 
-/// Something that goes wrong.
+/// An injected fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     Overrun,
@@ -196,30 +196,30 @@ const FAULTS: [(Fault, &str); 6] = [
     (Fault::TwoCores, "two cores write to the queue without a lock"),
 ];
 
-/// What came of all runs of a fault.
+/// Counts over all runs of a fault.
 #[derive(Default)]
 struct Tally {
-    /// Runs in which something was sent that nobody meant.
+    /// Runs in which a frame was sent that no driver intended.
     spoilt: u64,
     wrong: u64,
     meant: u64,
-    /// Did not come back; of these, those that the card had sent: the link lost them on the way back.
+    /// Frames that did not return. Of these, the ones that the card had sent: the link lost them on the way back.
     lost: u64,
     behind: u64,
     counted: u64,
-    /// Runs after which the next packet was not whole.
+    /// Runs after which the next packet was damaged.
     lasting: u64,
 }
 
 fn frame(rng: &mut Rng, number: u32) -> Vec<u8> {
-    // Whole words, so that the paper's format has its chance.
+    // Whole words, as the paper's format requires.
     let mut frame = vec![number as u8; 64 + 8 * rng.below(50) as usize];
     EthernetHeader::new(MacAddr::local(1), MacAddr::local(2), EtherType::EXPERIMENTAL).emit(&mut frame);
     frame[14..18].copy_from_slice(&number.to_le_bytes());
     frame
 }
 
-fn run(bench: &Bench, fault: Fault, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
+fn run(bench: &FaultBench, fault: Fault, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
     let mut writer = bench.restart()?;
     let taken_before = bench.taken()?;
     let meant: Cell<Vec<Vec<u8>>> = Cell::default();
@@ -245,7 +245,7 @@ fn run(bench: &Bench, fault: Fault, rng: &mut Rng, tally: &mut Tally) -> Result<
             bench.rig.wait_all(&writers)?;
             bench.rig.run_for(REST);
             if fault == Fault::LinkLost {
-                // The receiving interface's completions and doorbells may be lost, too: its ring begins anew, as it would
+                // The receiving interface may also have lost completions and doorbells, so its ring restarts, as
                 // after an error that the port reports.
                 bench.reopen(&bench.other)?;
             }
@@ -267,7 +267,7 @@ fn run(bench: &Bench, fault: Fault, rng: &mut Rng, tally: &mut Tally) -> Result<
         }
         Fault::TwoCores => {
             for _ in 0..4 {
-                // Both begin with the same state, and who writes it back last wins.
+                // Both start with the same state; the last one to write it back wins.
                 let mut writers = [writer.clone(), writer.clone()];
                 let lines = writers.iter_mut().map(|writer| writer.lines(&new(rng))).collect();
                 bench.write(lines, rng, 300)?;
@@ -276,12 +276,12 @@ fn run(bench: &Bench, fault: Fault, rng: &mut Rng, tally: &mut Tally) -> Result<
             }
         }
     }
-    // From here on one writer, which has asked the device for its place.
+    // From here on, a single writer, which has read its position from the device.
     writer.line = bench.register(register::NEXT)?;
     let last = new(rng);
     bench.write(vec![writer.lines(&last)], rng, 0)?;
     let (sent, meant) = (bench.arrived()?, meant.take());
-    // Each was meant once: one that comes again was not meant.
+    // Each frame was intended once; a repetition was not.
     let mut missing: Vec<&Vec<u8>> = meant.iter().collect();
     let is_meant = |frame: &&Vec<u8>| missing.extract_if(.., |other| other == frame).next().is_some();
     let wrong = sent.len() as u64 - sent.iter().filter(is_meant).count() as u64;
@@ -305,7 +305,7 @@ fn tally(
     positions: Option<u32>,
     runs: u64,
 ) -> Result<Tally, String> {
-    let bench = Bench::new(options, fault, format, positions)?;
+    let bench = FaultBench::new(options, fault, format, positions)?;
     let mut rng = Seed::new(options.seed).part("kpio-wc faults").component(&format!("{fault:?}"));
     let mut all = Tally::default();
     for _ in 0..runs {
@@ -314,7 +314,7 @@ fn tally(
     Ok(all)
 }
 
-/// The report's section.
+/// Builds the report section.
 pub fn section(options: &Options) -> Result<Section, String> {
     let mut rows = Vec::new();
     for (fault, name) in FAULTS {
@@ -394,7 +394,7 @@ mod tests {
             Options { library: machine::Library::built_in(), data: ".".into(), seed: 2, only: None };
         let signature = tally(&options, Fault::Signature, PAPERS, None, 20).unwrap();
         assert_eq!(signature.spoilt, 20);
-        // In the paper's range lines of two cores that are mixed may cost the next packet, too.
+        // With the paper's number of positions, interleaved lines of two cores may also cost the next packet.
         for (fault, _) in FAULTS {
             let t = tally(&options, fault, Format::Framed, Some(NARROW), 20).unwrap();
             assert_eq!((t.spoilt, t.wrong), (0, 0), "{fault:?}");

@@ -1,6 +1,6 @@
-//! What a core does when it writes line after line: the rate, the interval, the link's efficiency, the number of
-//! buffers. By hand, beside a driver that has started the card's queue: frames of up to 1 KiB in the paper's format, one
-//! behind the other, as the paper's writes of 4 KB were.
+//! Rate of a core that writes cache line after cache line: throughput, interval, link efficiency, effect of the
+//! number of buffers. The test writes the lines itself, after the driver has started the card's queue: frames of up
+//! to 1 KiB in the paper's format, back to back, like the paper's 4 KB writes.
 
 use std::rc::Rc;
 
@@ -11,40 +11,40 @@ use wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use wire::kpio::signature;
 use wire::nic::registers::{KPIO_QUEUES, kpio as register};
 
-use super::analyser::{Card, FPGA, Kind, NOBODY, SLOW, Seen, Watched};
-use super::window::Window;
+use super::analyser::{Card, FPGA, NOBODY, PacketKind, SLOW, SeenPacket, Watched};
+use super::window::WindowDriver;
 use super::{Values, newer};
 use crate::reproduce::Options;
 
 const LINE: usize = 64;
-/// Lines of 4 KB, as in section III.A.
+/// Lines in 4 KB, as in section III.A.
 const LINES: usize = 64;
-/// Most lines of a frame.
+/// Maximum lines per frame.
 const FRAME: usize = 16;
-/// What the paper's link carries each way.
+/// Data rate of the paper's link per direction.
 const LINK_GBIT: f64 = 8.0;
-/// Buffers of the paper's core.
+/// Write-combining buffers of the paper's core.
 const BUFFERS: usize = 10;
 
-/// How a core stores a line.
+/// Width of a core's stores.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Width {
-    /// Eight bytes at a time.
+    /// 8 bytes per store.
     Word,
-    /// 16 bytes at a time, as the paper's `movntdq`.
+    /// 16 bytes per store, like the paper's `movntdq`.
     Double,
 }
 
-/// When a core goes on to the next line.
+/// When a core continues with the next line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// When its stores are in the store buffer.
+    /// As soon as its stores are in the store buffer.
     AsItGoes,
-    /// When the line has been accepted.
+    /// Once the host has accepted the line.
     Fenced,
 }
 
-/// The lines of frames for nobody, one behind the other.
+/// The lines of frames addressed to nobody, back to back.
 fn lines(count: usize) -> Vec<[u8; LINE]> {
     let mut bytes = Vec::new();
     for begin in (0..count).step_by(FRAME) {
@@ -55,7 +55,7 @@ fn lines(count: usize) -> Vec<[u8; LINE]> {
     bytes.as_chunks::<LINE>().0.to_vec()
 }
 
-/// Starts the queue anew, at its first line.
+/// Restarts the queue at its first line.
 fn restart(rig: &Watched) -> Result<(), String> {
     let device = rig.device()?;
     let done = rig.spawn(1, async move |cpu| {
@@ -84,24 +84,28 @@ async fn store(cpu: &Cpu, window: &Mmio, lines: &[[u8; LINE]], width: Width, pac
     cpu.sync().await;
 }
 
-/// A card whose queue runs, and its window.
-fn started(options: &Options, card: Card<'_>, kind: MemoryType) -> Result<(Watched, Rc<Window>), String> {
+/// A card with a running queue, and its window.
+fn started(
+    options: &Options,
+    card: Card<'_>,
+    kind: MemoryType,
+) -> Result<(Watched, Rc<WindowDriver>), String> {
     let params =
         NicDriverParams { channels: Some(1), kpio: Some(KpioParams::papers()), ..NicDriverParams::default() };
-    let driver = Window::mapped(kind, NicDriver::new(params));
+    let driver = WindowDriver::mapped(kind, NicDriver::new(params));
     let rig = Watched::new(options, card, vec![driver.clone()])?;
     restart(&rig)?;
     Ok((rig, driver))
 }
 
-/// Writes `count` lines; gives the writes on the link.
+/// Writes `count` lines. Returns the writes on the link.
 fn write(
     options: &Options,
     card: Card<'_>,
     kind: MemoryType,
     (width, count): (Width, usize),
     pace: Pace,
-) -> Result<Vec<Seen>, String> {
+) -> Result<Vec<SeenPacket>, String> {
     let (rig, driver) = started(options, card, kind)?;
     let (window, lines) = (driver.get()?, lines(count));
     let freed = || driver.read(&rig, KPIO_QUEUES + register::FREED);
@@ -111,39 +115,39 @@ fn write(
     if through as usize != count {
         return Err(format!("{through} of {count} lines passed the queue"));
     }
-    // The driver's own writes to registers have four bytes.
-    seen.retain(|seen| seen.is_down && seen.kind == Kind::Write && seen.payload >= 8);
+    // The driver's own register writes are 4 bytes long.
+    seen.retain(|seen| seen.is_down && seen.kind == PacketKind::Write && seen.payload >= 8);
     Ok(seen)
 }
 
-fn combining(options: &Options, card: Card<'_>, count: usize) -> Result<Vec<Seen>, String> {
+fn combining(options: &Options, card: Card<'_>, count: usize) -> Result<Vec<SeenPacket>, String> {
     write(options, card, MemoryType::WriteCombining, (Width::Double, count), Pace::AsItGoes)
 }
 
-/// Share of data among the bytes on the lanes, in percent.
-fn efficiency(seen: &[Seen]) -> f64 {
+/// Data as a percentage of the bytes on the lanes.
+fn efficiency(seen: &[SeenPacket]) -> f64 {
     let (payload, wire) = seen.iter().fold((0, 0), |sum, seen| (sum.0 + seen.payload, sum.1 + seen.wire));
     payload as f64 / wire as f64 * 100.0
 }
 
-fn interval(seen: &[Seen]) -> f64 {
+fn interval(seen: &[SeenPacket]) -> f64 {
     let (first, last) = (seen[0].at, seen[seen.len() - 1].at);
     last.since(first).as_ns_f64() / (seen.len() - 1).max(1) as f64
 }
 
-fn gbit_per_s(seen: &[Seen]) -> f64 {
-    // From line to line, so that the first one's way does not count.
+fn gbit_per_s(seen: &[SeenPacket]) -> f64 {
+    // From line to line, so that the first line's latency does not count.
     LINE as f64 * 8.0 / interval(seen)
 }
 
-/// Share of data in the time that their packets take of the link, in percent of what the paper's carries.
-fn share_of_time(seen: &[Seen]) -> f64 {
+/// Data rate over the packets' time on the link, as a percentage of the paper's link rate.
+fn share_of_time(seen: &[SeenPacket]) -> f64 {
     let time: f64 = seen.iter().map(|seen| seen.until.since(seen.at).as_ns_f64()).sum();
     let payload: u64 = seen.iter().map(|seen| seen.payload).sum();
     payload as f64 * 8.0 / time / LINK_GBIT * 100.0
 }
 
-/// Rate at which a core fills its buffers with as many lines as the paper's has, in GB/s: until the last store is in one.
+/// Rate in GB/s at which a core fills its buffers, with as many lines as the paper's core has, up to the last store.
 fn fill_rate(options: &Options, card: Card<'_>) -> Result<f64, String> {
     const CORE: u16 = 1;
     let (rig, driver) = started(options, card, MemoryType::WriteCombining)?;
@@ -162,7 +166,7 @@ fn fill_rate(options: &Options, card: Card<'_>) -> Result<f64, String> {
     Ok((BUFFERS * LINE) as f64 / took)
 }
 
-/// Single lines and 4 KB of them.
+/// A single line, and 4 KB of lines.
 pub fn single_and_many(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     let many = combining(options, FPGA, LINES)?;
@@ -180,18 +184,19 @@ pub fn single_and_many(options: &Options) -> Result<Values, String> {
     Ok(values)
 }
 
-/// A core with so many buffers.
+/// A core with `number` write-combining buffers.
 fn buffers_of_core(number: u32) -> String {
     format!(
         "change.host.core.line_fill_buffers = {number}\nchange.host.core.write_combining_buffers = {number}"
     )
 }
 
-/// Throughput of lines by other ways than through all buffers, in Gbit/s: one line at a time, on the paper's host and on one
-/// that accepts them slowly, and uncached; then lines and uncached on a card that is short of nothing.
+/// Throughput in Gbit/s of alternatives to using all buffers: one line at a time, on the paper's host and on one that
+/// accepts lines slowly; uncached stores; then write-combined lines and uncached stores to a card with ample
+/// resources.
 pub fn other_ways(options: &Options) -> Result<[f64; 5], String> {
     let lines = 4 * LINES;
-    let fenced = |card| -> Result<Vec<Seen>, String> {
+    let fenced = |card| -> Result<Vec<SeenPacket>, String> {
         let ways = (Width::Double, lines);
         write(options, card, MemoryType::WriteCombining, ways, Pace::Fenced)
     };
@@ -215,13 +220,13 @@ pub fn other_ways(options: &Options) -> Result<[f64; 5], String> {
     ])
 }
 
-/// Lines to the paper's card through so many buffers, in Gbit/s.
+/// Throughput of lines to the paper's card through a number of buffers, in Gbit/s.
 pub fn papers_gbit(options: &Options, buffers: u32, change_host: &str) -> Result<f64, String> {
     let change_host = format!("{}\n{change_host}", buffers_of_core(buffers));
     Ok(gbit_per_s(&combining(options, Card { change_host: &change_host, ..FPGA }, 4 * LINES)?))
 }
 
-/// From one buffer to ten, and on a faster link to twenty.
+/// One to ten buffers, and up to twenty on a faster link.
 pub fn buffers(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     for buffers in 1..=10 {
@@ -234,7 +239,7 @@ pub fn buffers(options: &Options) -> Result<Values, String> {
     Ok(values)
 }
 
-/// Lines to a newer card on a link, in Gbit/s.
+/// Throughput of lines to a newer card, in Gbit/s.
 pub fn newer_gbit(
     options: &Options,
     link: newer::Link,
@@ -247,7 +252,7 @@ pub fn newer_gbit(
     Ok(gbit_per_s(&combining(options, card, 8 * LINES)?))
 }
 
-/// Throughput of lines to a newer card on a link, in Gbit/s: all ten buffers, and one.
+/// Throughput of lines to a newer card in Gbit/s, with ten buffers and with one.
 pub fn ten_and_one(options: &Options, link: newer::Link) -> Result<[f64; 2], String> {
     Ok([newer_gbit(options, link, 10, "")?, newer_gbit(options, link, 1, "")?])
 }
@@ -281,7 +286,7 @@ mod tests {
         let options =
             Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None };
         let values = single_and_many(&options).unwrap();
-        // It is free 91 ns after its line left, where ten need not wait for that.
+        // A single buffer is free only 91 ns after its line left; with ten, the core need not wait.
         assert!(values["fill/rate-one"] < 1.0, "{values:#?}");
         assert!(values["fill/rate"] > 15.0, "{values:#?}");
     }

@@ -1,22 +1,21 @@
-//! Memory traffic for sending, by path (section V: "memory bandwidth utilization ... improve by not having I/O DMA
-//! transactions"): what DRAM moves for a message, and what the card does to memory for it.
+//! Memory traffic of sending, by path (section V: "memory bandwidth utilization ... improve by not having I/O DMA
+//! transactions"): DRAM traffic per message, and the card's accesses to memory.
 //!
-//! Each message is written into a buffer of its own and sent from there. The buffers come in turn, one to a page, and are
-//! too many for the last-level cache: a buffer that comes up has long been evicted, as it is with programs that do more
-//! than send.
+//! Each message is written into its own buffer and sent from there. The buffers rotate, one per page, and exceed the
+//! last-level cache, so that a buffer has been evicted before its reuse, as in programs that do more than send.
 
 use drivers::nic::{KpioParams, NicDriverParams};
 use hardware::memory::NodeCounters;
 
 use super::Values;
-use super::analyser::{FPGA, Frames, HEADERS, Watched};
+use super::analyser::{FPGA, FrameSource, HEADERS, Watched};
 use crate::reproduce::Options;
 
 const SIZES: [u32; 7] = [16, 64, 128, 256, 512, 1024, 1472];
-/// Log2 of the buffers: 16 MiB, where the paper's host has a last-level cache of 6 MiB. A page's first lines share the
-/// few sets of the cache that their addresses name, and fill them.
+/// Log2 of the number of buffers: 16 MiB, against a last-level cache of 6 MiB. The first lines of all pages share a
+/// few sets of the cache and fill them.
 const BUFFERS: u8 = 12;
-/// Messages sent for a size.
+/// Messages per size.
 const COUNT: u32 = 200;
 
 fn dram(node: &NodeCounters) -> u64 {
@@ -34,8 +33,8 @@ pub fn traffic(options: &Options) -> Result<Values, String> {
         let rig = Watched::with_nic(options, FPGA, params)?;
         let (kernel, device) = (rig.kernel(), rig.device()?);
         let (frames, _) = rig.record(async move |cpu| {
-            let frames = Frames::in_turn(&cpu, &kernel, BUFFERS).map_err(|error| error.to_string())?;
-            // All buffers have been written before.
+            let frames = FrameSource::in_turn(&cpu, &kernel, BUFFERS).map_err(|error| error.to_string())?;
+            // Every buffer has been written once before.
             for _ in 0..1 << BUFFERS {
                 frames.turn();
                 frames.store(&cpu, &[0; 2048]).await;
@@ -45,7 +44,7 @@ pub fn traffic(options: &Options) -> Result<Values, String> {
         let frames = frames?;
         for message in SIZES {
             let mut counted = [0.0; 2];
-            // The rings find their way into the caches first.
+            // Warm up: bring the rings into the caches.
             for _ in 0..2 {
                 let before = rig.memory();
                 let (frames, device) = (frames.clone(), device.clone());
@@ -82,10 +81,10 @@ mod tests {
                 values[&format!("memory/kpio-card/{message}")],
                 values[&format!("memory/dma-card/{message}")],
             );
-            // At least the data, against a report of freed lines now and then.
+            // At least the data; by lines, only an occasional report of freed lines.
             let least = f64::from((HEADERS + message).div_ceil(64)) * 64.0;
             assert!(dma >= least && kpio <= 128.0, "{message} B: {kpio} B by lines, {dma} B by descriptor");
-            // The buffer comes in from DRAM to be written, by either path.
+            // On either path, writing the buffer first fetches it from DRAM.
             let dram = |path: &str| values[&format!("memory/{path}-dram/{message}")];
             assert!(dram("kpio") >= least && dram("dma") >= least, "{message} B: {values:#?}");
         }

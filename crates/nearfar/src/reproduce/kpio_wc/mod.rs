@@ -1,7 +1,7 @@
 //! "Reevaluation of Programmed I/O with Write-Combining Buffers", NAS 2015.
 //!
-//! Every value that the claims name is observed in an experiment: a simulation that is watched from the link, as the
-//! paper's authors watched theirs with an analyser.
+//! Every value in the claims comes from an experiment: a simulation observed from the link, as the paper's authors
+//! did with an analyser.
 
 mod analyser;
 mod assumed;
@@ -26,53 +26,53 @@ use super::runs::{self as all, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
 
-/// An experiment: a simulation or several, and the values that it gives.
-struct Experiment {
-    /// What it is, for the progress.
+/// An experiment: one or several simulations, and the values they produce.
+struct Measurement {
+    /// Name, for progress reports.
     name: &'static str,
-    /// What the keys of its values begin with.
+    /// Prefixes of its values' keys.
     keys: &'static [&'static str],
     /// Runs it.
     run: fn(&Options) -> Result<Values, String>,
 }
 
-const EXPERIMENTS: [Experiment; 15] = [
-    Experiment { name: "ping by kPIO+WC", keys: &["kpio-ping/"], run: pings::kpio },
-    Experiment { name: "ping by descriptor", keys: &["dma-ping/"], run: pings::dma },
-    Experiment {
+const MEASUREMENTS: [Measurement; 15] = [
+    Measurement { name: "ping by kPIO+WC", keys: &["kpio-ping/"], run: pings::kpio },
+    Measurement { name: "ping by descriptor", keys: &["dma-ping/"], run: pings::dma },
+    Measurement {
         name: "lines",
         keys: &["lines/", "one-line/", "uncached/", "fill/"],
         run: lines::single_and_many,
     },
-    Experiment { name: "buffers", keys: &["buffers/"], run: lines::buffers },
-    Experiment { name: "generations", keys: &["generation/"], run: lines::generations },
-    Experiment { name: "messages on newer links", keys: &["newer/"], run: newer::sizes },
-    Experiment {
+    Measurement { name: "buffers", keys: &["buffers/"], run: lines::buffers },
+    Measurement { name: "generations", keys: &["generation/"], run: lines::generations },
+    Measurement { name: "messages on newer links", keys: &["newer/"], run: newer::sizes },
+    Measurement {
         name: "overhead of descriptors",
         keys: &["iperf-64/", "iperf-64-joined/", "iperf-64K/"],
         run: overhead::descriptors,
     },
-    Experiment { name: "memory traffic", keys: &["memory/"], run: memory::traffic },
-    Experiment { name: "receiving", keys: &["receive/", "receive-cpu/"], run: receive::ways },
-    Experiment { name: "latencies", keys: &["latency/"], run: sizes::latencies },
-    Experiment { name: "throughputs", keys: &["throughput/"], run: sizes::throughputs },
-    Experiment { name: "relatives", keys: &["relatives/", "cost/"], run: relatives::ways_by_size },
-    Experiment { name: "selection", keys: &["selection/"], run: relatives::selection },
-    Experiment { name: "receive slots", keys: &["slots/"], run: relatives::receive_slots },
-    Experiment { name: "urgency", keys: &["urgency/"], run: urgency::urgency },
+    Measurement { name: "memory traffic", keys: &["memory/"], run: memory::traffic },
+    Measurement { name: "receiving", keys: &["receive/", "receive-cpu/"], run: receive::ways },
+    Measurement { name: "latencies", keys: &["latency/"], run: sizes::latencies },
+    Measurement { name: "throughputs", keys: &["throughput/"], run: sizes::throughputs },
+    Measurement { name: "relatives", keys: &["relatives/", "cost/"], run: relatives::ways_by_size },
+    Measurement { name: "selection", keys: &["selection/"], run: relatives::selection },
+    Measurement { name: "receive slots", keys: &["slots/"], run: relatives::receive_slots },
+    Measurement { name: "urgency", keys: &["urgency/"], run: urgency::urgency },
 ];
 
-/// Runs every experiment and judges the claims and figures by what was observed.
+/// Runs all experiments and judges the claims and figures by the results.
 ///
 /// # Errors
-/// A machine, part or scenario file that is wrong.
+/// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::kpio_wc();
-    let made = all::make("kpio-wc", &EXPERIMENTS, progress, |run| run.name, |run| (run.run)(options));
+    let made = all::make("kpio-wc", &MEASUREMENTS, progress, |run| run.name, |run| (run.run)(options));
     let mut evidence = Evidence::default();
     for key in file.observed() {
-        let of = |experiment: &&Experiment| experiment.keys.iter().any(|start| key.starts_with(start));
-        let place = EXPERIMENTS.iter().position(|experiment| of(&experiment));
+        let of = |experiment: &&Measurement| experiment.keys.iter().any(|start| key.starts_with(start));
+        let place = MEASUREMENTS.iter().position(|experiment| of(&experiment));
         let value = match place.map(|place| &made.outcomes[place]) {
             Some(Ok(values)) => {
                 values.get(&key).copied().ok_or_else(|| "the experiment does not give it".to_owned())

@@ -1,4 +1,4 @@
-//! Links of newer generations, with a card that is no FPGA, and what both ways of sending come to there by message size.
+//! Both transmit paths on links of newer generations, with a card that is not an FPGA, by message size.
 
 use drivers::nic::{KpioParams, NicDriverParams};
 
@@ -7,12 +7,12 @@ use super::analyser::{Card, FPGA, Watched};
 use super::sizes::{self, Path};
 use crate::reproduce::Options;
 
-/// Interfaces that do not hold up what the link carries (assumed: the paper's are no slower than its own).
+/// Interfaces fast enough not to limit the link (assumed: the paper's are no slower than its own link).
 pub const LOOP: &str = "change.controller.rate = \"800 Gbit/s\"";
-/// A card that is no FPGA: more credits and requests under way, less latency (assumed for extrapolation).
+/// A card that is not an FPGA: more credits and outstanding requests, less latency (assumed for extrapolation).
 pub const CARD: &str = "change.link.latency = \"60 ns\"\nchange.link.credits.ph = 64\nchange.link.credits.pd = 512\n\
                     change.controller.tags = 32";
-/// Messages for which both ways are given.
+/// Message sizes for which both paths are measured.
 const SIZES: [u32; 8] = [16, 20, 64, 128, 256, 512, 1024, 1472];
 
 /// A newer link.
@@ -23,7 +23,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// What changes in the card's file, and in the host's.
+    /// Changes to the card's file and to the host's.
     pub fn changes(self) -> (String, String) {
         let Self { generation, width } = self;
         let card =

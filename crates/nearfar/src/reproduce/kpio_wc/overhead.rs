@@ -1,9 +1,9 @@
-//! What descriptors and doorbells take of the link and of the processor: iperf over TCP between two of the paper's hosts,
-//! an analyser on the sender's NIC.
+//! Overhead of descriptors and doorbells on link and CPU: iperf over TCP between two of the paper's hosts, with an
+//! analyser on the sender's NIC.
 //!
-//! The analyser knows what a TLP is for by its address: while the hosts boot it sees where the driver tells the NIC that
-//! its rings are. After the stream's start it looks on for one phase after the other until both shares are steady. What
-//! receiving takes, acknowledgements that come in among it, is left out, as the paper counts sending.
+//! The analyser classifies TLPs by address: during boot it sees the driver tell the NIC the addresses of its rings.
+//! After the stream's start, it measures phase after phase until both shares are steady. Receive traffic, such as
+//! incoming acknowledgements, is not counted, as in the paper.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,10 +24,11 @@ use super::Values;
 use crate::computer::{Computer, nic_driver, nic_driver_params};
 use crate::reproduce::Options;
 use crate::reproduce::rig::Rig;
+use crate::reproduce::runs::Mean;
 use crate::trace::{Capture, Decoded, Recorder, Row, Span};
 
-/// The paper's host twice, a cable between their NICs. Its kernels were older than 3.14, whose TCP first held small segments
-/// back while others are under way.
+/// Two of the paper's hosts with a cable between their NICs. Their kernels predate 3.14, since which TCP delays small
+/// segments while others are in flight.
 const HOSTS: &str = r#"
     [[host]]
     name = "a"
@@ -44,13 +45,13 @@ const HOSTS: &str = r#"
     [[cable]]
     ends = ["a", "b"]
 "#;
-/// The streams, and how long a phase of each is looked at. A packet for each message; joined as TCP likes; large ones.
+/// The streams, with the length of a phase: one packet per message; messages coalesced by TCP; large messages.
 const STREAMS: [(&str, &str, Duration); 3] = [
     ("iperf-64", "iperf -c 10.0.0.2 -l 64 -N -t 1", Duration::from_us(200)),
     ("iperf-64-joined", "iperf -c 10.0.0.2 -l 64 -t 1", Duration::from_us(200)),
     ("iperf-64K", "iperf -c 10.0.0.2 -l 65536 -t 1", Duration::from_us(500)),
 ];
-/// Bytes of a descriptor and of a completion.
+/// Size of a descriptor and of a completion.
 const ENTRY: u64 = 16;
 
 fn busy(host: &Computer) -> Duration {
@@ -62,7 +63,7 @@ fn in_driver(host: &Computer) -> Duration {
     host.kernel.net().devices().iter().map(|device| device.counters().tx_driver).sum()
 }
 
-/// Where a queue's rings are.
+/// Addresses of a queue's rings.
 #[derive(Clone, Copy, Default)]
 struct Place {
     descriptors: u64,
@@ -70,46 +71,30 @@ struct Place {
     entries: u64,
 }
 
-/// The first part of a stream, which is left out: its connection, and windows that grow.
+/// Start of a stream, which is not measured: the connection opens and windows grow.
 const START: Duration = Duration::from_us(500);
-/// Phases at least and at most.
+/// Minimum and maximum number of phases.
 const PHASES: (usize, usize) = (6, 30);
-/// Half the 95 % interval of a mean at which it counts as steady, of the mean.
+/// Relative half-width of the 95 % interval below which a mean counts as steady.
 const STEADY: f64 = 0.02;
 
-/// A mean over phases.
-#[derive(Clone, Copy, Default)]
-struct Mean {
-    value: f64,
-    /// Half of its 95 % interval.
-    half: f64,
+/// Student's t for six or more phases is at most this.
+const STUDENT: f64 = 2.57;
+
+fn is_steady(mean: Mean) -> bool {
+    mean.half <= STEADY * mean.value.abs()
 }
 
-impl Mean {
-    fn of(samples: &[f64]) -> Self {
-        let n = samples.len() as f64;
-        let value = samples.iter().sum::<f64>() / n;
-        let variance =
-            samples.iter().map(|sample| (sample - value).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
-        // Student's t for six phases and more is at most 2.57.
-        Self { value, half: 2.57 * (variance / n).sqrt() }
-    }
-
-    fn is_steady(self) -> bool {
-        self.half <= STEADY * self.value.abs()
-    }
-}
-
-/// The rings of both directions, by the address of their queue's registers; the card's functions have such each.
+/// The rings of both directions, by register address of their queue. Each function of the card has its own.
 #[derive(Default)]
 struct Rings {
     places: BTreeMap<u64, Place>,
-    /// What the reads under way are for: data, or descriptors; nothing for receiving.
+    /// Outstanding reads by tag: data (`Some(true)`) or descriptors; `None` for receive.
     reads: BTreeMap<u16, Option<bool>>,
 }
 
 impl Rings {
-    /// As the driver tells them while the hosts boot.
+    /// Reads the addresses from the driver's writes during boot.
     fn of(capture: &Capture) -> Self {
         let mut rings = Self::default();
         for (n, passed) in capture.packets.iter().enumerate() {
@@ -136,7 +121,7 @@ impl Rings {
         rings
     }
 
-    /// Whether an address lies in a ring of queues whose registers are in a range.
+    /// Whether an address is in a ring of the queues in a register range.
     fn hold(&self, queues: Range<u64>, address: u64) -> bool {
         let of_direction = self.places.iter().filter(|(queue, _)| queues.contains(&(*queue % BAR_BYTES)));
         of_direction.map(|(_, place)| place).any(|place| {
@@ -145,7 +130,7 @@ impl Rings {
         })
     }
 
-    /// Percent of what sending takes of the link that is not data: bytes of TLPs of both directions.
+    /// Share of non-data in the link traffic of sending, in percent of the bytes of TLPs of both directions.
     fn overhead(&mut self, capture: &Capture) -> f64 {
         let (mut data, mut beside) = (0u64, 0u64);
         for (n, passed) in capture.packets.iter().enumerate() {
@@ -181,18 +166,19 @@ impl Rings {
     }
 }
 
-/// What a stream was seen to take.
+/// Measured overhead of a stream.
 struct Shares {
-    /// Descriptors and doorbells, of what sending takes of the link, in percent.
+    /// Descriptors and doorbells, in percent of the link traffic of sending.
     link: Mean,
-    /// Of the sender's busy time, in percent: descriptors in the driver's transmit function, and all of it; looking at completions.
+    /// In percent of the sender's busy time: writing descriptors, the whole transmit function, and checking
+    /// completions.
     cpu: Mean,
     transmit: f64,
     cleaning: f64,
     phases: usize,
 }
 
-/// Lets a stream run until its shares are steady, looked at in phases of so long.
+/// Runs a stream in phases of length `phase` until its shares are steady.
 fn iperf(options: &Options, line: &str, phase: Duration) -> Result<Shares, String> {
     let drivers: RefCell<Vec<Rc<NicDriver>>> = RefCell::default();
     let driver = |host: &HostSetup| -> Vec<Rc<dyn PciDriver>> {
@@ -234,16 +220,21 @@ fn iperf(options: &Options, line: &str, phase: Duration) -> Result<Shares, Strin
         others[1] += driver.as_ns_f64();
         others[2] += cleaned - spent_before[1];
         let [transmit, cleaning] = [others[1], others[2]].map(|time| 100.0 * time / others[0].max(1.0));
-        let shares =
-            Shares { link: Mean::of(&link), cpu: Mean::of(&cpu), transmit, cleaning, phases: link.len() };
-        let is_steady = shares.link.is_steady() && shares.cpu.is_steady();
+        let shares = Shares {
+            link: Mean::of(&link, STUDENT),
+            cpu: Mean::of(&cpu, STUDENT),
+            transmit,
+            cleaning,
+            phases: link.len(),
+        };
+        let is_steady = is_steady(shares.link) && is_steady(shares.cpu);
         if shares.phases >= PHASES.1 || shares.phases >= PHASES.0 && is_steady {
             return Ok(shares);
         }
     }
 }
 
-/// For messages of 64 B, each sent at once or joined as TCP likes, and of 64 KiB.
+/// Overhead for 64 B messages, sent at once or coalesced by TCP, and for 64 KiB messages.
 pub fn descriptors(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     for (name, line, phase) in STREAMS {
@@ -260,7 +251,7 @@ pub fn descriptors(options: &Options) -> Result<Values, String> {
     Ok(values)
 }
 
-/// How steady that was, as a section of the report.
+/// Report section: precision of the measured shares.
 pub fn section(values: &Values) -> Section {
     let row = |(name, line, phase): &(&str, &str, Duration)| {
         let of = |key: &str| values.get(&format!("{name}/{key}")).copied().unwrap_or(f64::NAN);

@@ -1,9 +1,8 @@
-//! The pings of Figures 5 and 6, event by event, as an analyser on the card's link shows them.
+//! The pings of Figures 5 and 6, event by event, as seen by an analyser on the card's link.
 //!
-//! The paper's packet is a message of 64 bytes and 36 of headers (section IV.A); it is given straight to the driver, a
-//! second time after one that brought code and data into the caches. A packet's time is that of its first symbol. An Ack is
-//! that of a TLP if it is the first to cover its number; data have been fetched when the last completion of the request's
-//! tag has passed.
+//! The paper's packet is a message of 64 bytes plus 36 of headers (section IV.A). It goes directly to the driver; an
+//! earlier packet has warmed the caches. A packet's time is that of its first symbol. The first Ack that covers a
+//! TLP's number counts as its Ack. Data have been fetched when the last completion of the request's tag has passed.
 
 use drivers::nic::{KpioParams, NicDriverParams};
 use hardware::link::Side;
@@ -11,19 +10,20 @@ use units::Time;
 use wire::pcie::{Dllp, Sequence, TlpKind};
 
 use super::Values;
-use super::analyser::{Card, FPGA, Frames, HEADERS, ORDINARY, SLOW, Watched};
+use super::analyser::{Card, FPGA, FrameSource, HEADERS, ORDINARY, SLOW, Watched};
 use crate::reproduce::Options;
 use crate::trace::{Capture, Decoded, Row};
 
-/// Bytes of the paper's packet. Its kPIO+WC driver adds four of dummy data, as its format asks for a multiple of eight.
+/// Size of the paper's packet. Its kPIO+WC driver adds four bytes of padding, since its format needs a multiple of
+/// eight.
 const PACKET: u32 = HEADERS + 64;
 
-/// What happens on the link.
+/// An event on the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
-    /// A memory write, with so many bytes.
+    /// A memory write of this many bytes.
     Write(u32),
-    /// A memory read of so many bytes.
+    /// A memory read of this many bytes.
     Read(u32),
     /// A completion with data.
     Completion,
@@ -36,10 +36,10 @@ enum What {
 struct Event {
     at: Time,
     until: Time,
-    /// From the host to the card.
+    /// Direction: host to card.
     is_down: bool,
     what: What,
-    /// A TLP's number on the link, and its tag.
+    /// A TLP's sequence number and tag.
     sequence: Sequence,
     tag: u16,
 }
@@ -66,7 +66,7 @@ fn events(capture: &Capture) -> Vec<Event> {
     capture.packets.iter().enumerate().map(event).collect()
 }
 
-/// The Ack that covers a TLP.
+/// Time of the Ack that covers a TLP.
 fn ack_of(events: &[Event], tlp: &Event) -> Option<Time> {
     let covers = |upto: Sequence| upto.since(tlp.sequence) < 2048;
     let is_it = |e: &&Event| {
@@ -79,7 +79,7 @@ fn ack_of(events: &[Event], tlp: &Event) -> Option<Time> {
 fn completions(events: &[Event], after: Time, n: usize) -> Vec<&Event> {
     let reads = events.iter().filter(|e| e.at >= after && !e.is_down && matches!(e.what, What::Read(_)));
     let Some(read) = reads.clone().nth(n) else { return Vec::new() };
-    // The next read with this tag takes it over.
+    // Ends at the next read that reuses the tag.
     let end = reads.skip(n + 1).find(|next| next.tag == read.tag).map(|next| next.at);
     let is_its = |e: &&Event| {
         let in_time = e.at > read.at && end.is_none_or(|end| e.at < end);
@@ -88,7 +88,7 @@ fn completions(events: &[Event], after: Time, n: usize) -> Vec<&Event> {
     events.iter().filter(is_its).collect()
 }
 
-/// What passes the link for one packet from the first interface to the second.
+/// The packets on the link while one frame goes from the first interface to the second.
 fn ping(options: &Options, card: Card<'_>, kpio: Option<KpioParams>) -> Result<Vec<Event>, String> {
     let params = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
     let rig = Watched::with_nic(options, card, params)?;
@@ -98,7 +98,7 @@ fn ping(options: &Options, card: Card<'_>, kpio: Option<KpioParams>) -> Result<V
     for _ in 0..2 {
         let (kernel, device) = (rig.kernel(), rig.device()?);
         let (sent, capture) = rig.capture(async move |cpu| {
-            let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
+            let frames = FrameSource::new(&cpu, &kernel).map_err(|error| error.to_string())?;
             frames.send_to(&cpu, &device, to, PACKET, 1).await;
             Ok::<(), String>(())
         })?;
@@ -108,8 +108,8 @@ fn ping(options: &Options, card: Card<'_>, kpio: Option<KpioParams>) -> Result<V
     Ok(last)
 }
 
-/// What lies beyond the link: from a packet's being in the card to its first write to memory on the other side, and from there
-/// to the end of what tells the driver of it.
+/// Times beyond the link: from the packet's arrival in the card to its first write to memory on the other side, and
+/// from there to the end of the completion for the driver.
 fn beyond(events: &[Event], name: &str, in_card: Time) -> Result<Values, String> {
     let mut up = events.iter().filter_map(|e| match e.what {
         What::Write(bytes) if !e.is_down && e.at >= in_card => Some((e, bytes)),
@@ -139,7 +139,7 @@ pub fn kpio(options: &Options) -> Result<Values, String> {
     by_lines(options, FPGA, KpioParams::papers())
 }
 
-/// Figure 5, had its driver written one line at a time to a host that accepts them as slowly as its Acks suggest.
+/// Figure 5, if its driver wrote one line at a time to a host that accepts lines as slowly as its Acks suggest.
 pub fn kpio_one_at_a_time(options: &Options) -> Result<Values, String> {
     by_lines(options, SLOW, KpioParams { fence_every: 1, ..KpioParams::papers() })
 }
@@ -177,7 +177,7 @@ pub fn dma(options: &Options) -> Result<Values, String> {
     let events = ping(options, ORDINARY, None)?;
     let doorbell = events.iter().find(|e| e.is_down && matches!(e.what, What::Write(_)));
     let doorbell = doorbell.ok_or("there is no doorbell on the link")?;
-    // The card fetches the descriptor, then what it points at.
+    // The card fetches the descriptor, then the data it points to.
     let [descriptor, payload] = [0, 1].map(|n| completions(&events, doorbell.at, n));
     let (descriptor, begin, end) = (descriptor.last(), payload.first(), payload.last());
     let mut found = values(
@@ -201,7 +201,7 @@ pub fn dma(options: &Options) -> Result<Values, String> {
 mod tests {
     use super::*;
 
-    /// What the part files were fitted to.
+    /// The part files were fitted to these events.
     #[test]
     fn the_events_of_figures_5_and_6_come_when_they_did() {
         let options =

@@ -1,4 +1,4 @@
-//! What the paper's numbers say of each other: a section of the report.
+//! Report section: consistency of the paper's numbers with each other.
 
 use results::report::{DataTable, Section};
 
@@ -9,7 +9,7 @@ fn of(values: &Values, key: &str) -> f64 {
     values.get(key).copied().unwrap_or(f64::NAN)
 }
 
-/// The report's section; `values` are those of all experiments.
+/// Builds the report section; `values` come from all experiments.
 pub fn section(options: &Options, values: &Values) -> Result<Section, String> {
     let single = pings::kpio_one_at_a_time(options)?;
     let [fenced, slow, uncached, deep, deep_uncached] = lines::other_ways(options)?;

@@ -1,6 +1,6 @@
-//! The receive side, which the paper leaves to the future (section V): a frame stays in the card, and the core fetches it with
-//! streaming loads from a write-combining mapping or word by word from an uncached one, against the card's writing it
-//! into memory by DMA. The driver is the same, and what it hands on is looked at.
+//! The receive side, which the paper leaves for the future (section V). A frame stays in the card, and the core
+//! fetches it by streaming loads from a write-combining mapping, or word by word from an uncached one; compared with
+//! DMA into memory. The driver is the same in all cases, and the received data are checked.
 
 use std::rc::Rc;
 
@@ -11,21 +11,21 @@ use units::Duration;
 use wire::kpio::LINE;
 
 use super::Values;
-use super::analyser::{FPGA, Frames, HEADERS, Kind, Watched};
+use super::analyser::{FPGA, FrameSource, HEADERS, PacketKind, Watched};
 use crate::reproduce::Options;
 
 const SIZES: [u32; 8] = [16, 64, 128, 256, 512, 768, 1024, 1472];
-/// The core that the card interrupts, on which the program waits, too.
+/// The core that receives the card's interrupts and runs the waiting program.
 const RECEIVER: u16 = 0;
-/// Messages of a size that go before the one that is measured: they warm caches.
+/// Warm-up messages per size.
 const BEFORE: usize = 2;
 
-/// What a frame cost.
+/// Cost of a frame.
 struct Cost {
-    /// From the last symbol of its last line into the card, which sends it round, until a program that waits for it has
-    /// its bytes.
+    /// From the last symbol of its last line on the way into the card, which loops it back, until a waiting program
+    /// has its bytes.
     latency: Duration,
-    /// Of the receiving core: the driver, and the program's loads.
+    /// CPU time of the receiving core: the driver, and the program's loads.
     cpu: Duration,
 }
 
@@ -44,18 +44,18 @@ fn receive(rig: &Watched, to: MacAddr, arrivals: &Rc<PacketQueue>, length: u32) 
         (begin + loads, loads, bytes)
     });
     let (sent, seen) = rig.record(async move |cpu| {
-        let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
+        let frames = FrameSource::new(&cpu, &kernel).map_err(|error| error.to_string())?;
         frames.send_to(&cpu, &device, to, length, 1).await;
         Ok::<(), String>(())
     })?;
     sent?;
     let (end, loads, bytes) = rig.wait(&program)?;
-    // The signature's format rounds lengths up.
+    // The signature format rounds lengths up.
     let is_whole = bytes.get(14..length as usize).is_some_and(|body| body.iter().all(|&byte| byte == 0x5a));
     if !is_whole {
         return Err(format!("a frame of {length} B was damaged"));
     }
-    let lines = seen.iter().filter(|s| s.is_down && s.kind == Kind::Write && s.payload == LINE as u64);
+    let lines = seen.iter().filter(|s| s.is_down && s.kind == PacketKind::Write && s.payload == LINE as u64);
     let came = lines.map(|line| line.until).max().ok_or("no line went to the card")?;
     Ok(Cost { latency: end.since(came), cpu: driver_time() - before + loads })
 }
@@ -65,7 +65,7 @@ fn way(options: &Options, held: Option<Loads>) -> Result<Vec<Cost>, String> {
         channels: Some(1),
         kpio: Some(KpioParams::papers()),
         held: held.map(|loads| HeldParams { up_to: u16::MAX, loads }),
-        // Interrupts come at once, whatever the way.
+        // No interrupt coalescing, in any case.
         coalescing: Duration::ZERO,
         coalescing_packets: 1,
         adaptive: false,

@@ -1,7 +1,7 @@
-//! Latency and throughput over message size (Figures 7 and 8), by every path.
+//! Latency and throughput by message size (Figures 7 and 8), on every path.
 //!
-//! A message is what follows 36 bytes of headers, as the paper's ping of 64 B does; so a message of up to 20 B and its
-//! signature fit a line (section IV.A).
+//! A message follows 36 bytes of headers, as in the paper's ping of 64 B. So a message of up to 20 B fits into one
+//! line with its signature (section IV.A).
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use drivers::nic::{KpioParams, NicDriverParams};
 use wire::kpio::signature;
 
 use super::Values;
-use super::analyser::{Card, FPGA, Frames, HEADERS, Kind, ORDINARY, Seen, Watched};
+use super::analyser::{Card, FPGA, FrameSource, HEADERS, ORDINARY, PacketKind, SeenPacket, Watched};
 use crate::reproduce::Options;
 
-/// Messages for which both figures are given: those of the claims, and their neighbours at lines' ends.
+/// Message sizes of both figures: those of the claims, and the sizes around multiples of a line.
 const SIZES: [u32; 33] = [
     8, 16, 20, 21, 24, 32, 40, 48, 56, 57, 64, 72, 84, 85, 88, 104, 120, 121, 128, 160, 192, 256, 320, 384,
     448, 512, 640, 768, 896, 1024, 1280, 1400, 1472,
 ];
-/// Messages up to which latency is given byte by byte.
+/// Maximum message size for which latency is computed byte by byte.
 const FINE: u32 = 216;
-/// Messages sent for a throughput.
+/// Messages per throughput measurement.
 const COUNT: u32 = 200;
 
-/// A way out of the host.
+/// A transmit path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Path {
     Kpio,
@@ -51,38 +51,38 @@ impl Path {
         Watched::with_nic(options, card, params)
     }
 
-    /// Whether a TLP brings a message's bytes into the card.
-    fn carries(self, seen: &Seen) -> bool {
-        let kind = if self == Self::Dma { Kind::Completion } else { Kind::Write };
+    /// Whether a TLP carries bytes of a message into the card.
+    fn carries(self, seen: &SeenPacket) -> bool {
+        let kind = if self == Self::Dma { PacketKind::Completion } else { PacketKind::Write };
         seen.is_down && seen.kind == kind
     }
 }
 
-/// Sends `count` messages; gives what passed the link.
-fn send(rig: &Watched, message: u32, count: u32) -> Result<Vec<Seen>, String> {
+/// Sends `count` messages. Returns the packets on the link.
+fn send(rig: &Watched, message: u32, count: u32) -> Result<Vec<SeenPacket>, String> {
     let (kernel, device) = (rig.kernel(), rig.device()?);
     let (sent, seen) = rig.record(async move |cpu| {
-        let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
+        let frames = FrameSource::new(&cpu, &kernel).map_err(|error| error.to_string())?;
         frames.send(&cpu, &device, HEADERS + message, count).await;
         Ok::<(), String>(())
     })?;
     sent.map(|()| seen)
 }
 
-/// From the first symbol of the first TLP that belongs to a message to the last one of its last in the card.
-fn latency(path: Path, seen: &[Seen]) -> Option<f64> {
-    let begin = seen.iter().find(|seen| seen.is_down && seen.kind == Kind::Write)?.at;
+/// From the first symbol of a message's first TLP to the last symbol of its last one.
+fn latency(path: Path, seen: &[SeenPacket]) -> Option<f64> {
+    let begin = seen.iter().find(|seen| seen.is_down && seen.kind == PacketKind::Write)?.at;
     let end = seen.iter().filter(|seen| path.carries(seen)).map(|seen| seen.until).max()?;
     Some(end.since(begin).as_ns_f64())
 }
 
-/// The latency of a message, once its like has warmed the caches.
+/// Latency of a message with warm caches.
 pub fn latency_of(rig: &Watched, path: Path, message: u32) -> Result<Option<f64>, String> {
     send(rig, message, 1)?;
     Ok(latency(path, &send(rig, message, 1)?))
 }
 
-/// Latencies of uncached writes by message size, on a host with a change.
+/// Latencies of uncached writes by message size, on a modified host.
 pub fn uncached_latencies(options: &Options, change_host: &str) -> Result<Vec<(u32, f64)>, String> {
     let rig = Path::Uncached.rig(options, Card { change_host, ..FPGA })?;
     let of = |message| {
@@ -92,7 +92,7 @@ pub fn uncached_latencies(options: &Options, change_host: &str) -> Result<Vec<(u
     (8..FINE).step_by(4).map(of).collect()
 }
 
-/// The throughput of messages sent back to back.
+/// Throughput of messages sent back to back.
 pub fn throughput_of(rig: &Watched, path: Path, message: u32) -> Result<Option<f64>, String> {
     Ok(throughput(path, message, &send(rig, message, COUNT)?))
 }
@@ -101,7 +101,7 @@ fn lines(message: u32) -> usize {
     signature::lines((HEADERS + message) as usize)
 }
 
-/// Figure 7. The descriptor path is that of the 82575EB, as in Figure 6.
+/// Figure 7. The descriptor path uses the 82575EB, as in Figure 6.
 pub fn latencies(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     let mut all: BTreeMap<Path, BTreeMap<u32, f64>> = BTreeMap::new();
@@ -117,7 +117,7 @@ pub fn latencies(options: &Options) -> Result<Values, String> {
             values.insert(format!("latency/{}/{message}", path.name()), found);
         }
     }
-    // The paper's line: the link's 8 Gbit/s, a byte each nanosecond.
+    // The paper's limit: the link's 8 Gbit/s, one byte per nanosecond.
     values.extend(sizes.iter().map(|&m| (format!("latency/limit/{m}"), f64::from(m))));
     let (kpio, dma, uncached) = (&all[&Path::Kpio], &all[&Path::Dma], &all[&Path::Uncached]);
     let growth = |of: &BTreeMap<u32, f64>| -> Vec<(u32, f64)> {
@@ -138,14 +138,14 @@ pub fn latencies(options: &Options) -> Result<Values, String> {
     Ok(values)
 }
 
-/// Bits of messages per second, sent back to back: from the first message's end to the last one's.
-fn throughput(path: Path, message: u32, seen: &[Seen]) -> Option<f64> {
-    let begin = seen.iter().find(|seen| seen.is_down && seen.kind == Kind::Write)?.at;
+/// Throughput of messages sent back to back: from the end of the first message to the end of the last.
+fn throughput(path: Path, message: u32, seen: &[SeenPacket]) -> Option<f64> {
+    let begin = seen.iter().find(|seen| seen.is_down && seen.kind == PacketKind::Write)?.at;
     let end = seen.iter().filter(|seen| path.carries(seen)).map(|seen| seen.until).max()?;
     Some(f64::from(message) * 8.0 * f64::from(COUNT) / end.since(begin).as_ns_f64())
 }
 
-/// Figure 8. Both paths are the FPGA's, so that link and loop are the same.
+/// Figure 8. Both paths use the FPGA, so that link and loopback are the same.
 pub fn throughputs(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     let mut all: BTreeMap<Path, BTreeMap<u32, f64>> = BTreeMap::new();
@@ -161,7 +161,7 @@ pub fn throughputs(options: &Options) -> Result<Values, String> {
     let (kpio, dma) = (&all[&Path::Kpio], &all[&Path::Dma]);
     values.insert("throughput/kpio-before-step".into(), kpio[&84]);
     values.insert("throughput/kpio-after-step".into(), kpio[&85]);
-    // The teeth of kPIO+WC cross the other curve several times: what is sought is the end of it.
+    // The sawtooth of kPIO+WC crosses the other curve several times; this finds the last crossing.
     let behind = SIZES.iter().rev().take_while(|m| dma[m] > kpio[m]).last();
     if let Some(at) = behind {
         values.insert("throughput/crossover".into(), f64::from(*at));
@@ -174,7 +174,7 @@ mod tests {
     use super::super::pings;
     use super::*;
 
-    /// One run is an event trace, the other a point of a curve: what is sent is the same.
+    /// One measurement is an event trace, the other a point of a curve; both send the same.
     #[test]
     fn table_1_and_figure_7_agree_on_64_bytes() {
         let options =

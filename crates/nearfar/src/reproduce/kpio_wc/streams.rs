@@ -1,4 +1,4 @@
-//! A TCP stream by lines and by descriptors, and what holds it: a section of the report.
+//! Report section: a TCP stream by cache lines and by descriptors, and its bottleneck.
 
 use results::report::{DataTable, Section};
 
@@ -6,33 +6,41 @@ use crate::computer;
 use crate::progress::Silent;
 use crate::reproduce::{Options, rig};
 
-/// A card with credits and lines enough not to hold anything up (assumed).
+/// A card with ample credits and lines (assumed).
 const DEEP: &str = "change.kpio.lines = 256\nchange.kpio.positions = 512\n";
 const CREDITS: &str = "change.link.credits.ph = 64\nchange.link.credits.pd = 512\n";
 
-/// What differs: the driver's settings, and the card's.
-struct Way {
+/// A variant: settings of the driver and of the card.
+struct StreamVariant {
     name: &'static str,
     driver: &'static str,
     card: [&'static str; 2],
 }
 
-const WAYS: [Way; 6] = [
-    Way { name: "descriptors", driver: "kpio = \"off\"", card: ["", ""] },
-    Way { name: "lines, counted: 64 lines of room", driver: "kpio = \"all\"", card: ["", ""] },
-    Way {
+const WAYS: [StreamVariant; 6] = [
+    StreamVariant { name: "descriptors", driver: "kpio = \"off\"", card: ["", ""] },
+    StreamVariant { name: "lines, counted: 64 lines of room", driver: "kpio = \"all\"", card: ["", ""] },
+    StreamVariant {
         name: "lines, the core stalls",
         driver: "kpio = \"all\"\nkpio_format = \"signature\"",
         card: ["", ""],
     },
-    Way { name: "lines, counted: 256 lines of room", driver: "kpio = \"all\"", card: [DEEP, ""] },
-    Way { name: "the same with 64 header credits for 8", driver: "kpio = \"all\"", card: [DEEP, CREDITS] },
-    Way { name: "descriptors with 64 header credits", driver: "kpio = \"off\"", card: ["", CREDITS] },
+    StreamVariant { name: "lines, counted: 256 lines of room", driver: "kpio = \"all\"", card: [DEEP, ""] },
+    StreamVariant {
+        name: "the same with 64 header credits for 8",
+        driver: "kpio = \"all\"",
+        card: [DEEP, CREDITS],
+    },
+    StreamVariant {
+        name: "descriptors with 64 header credits",
+        driver: "kpio = \"off\"",
+        card: ["", CREDITS],
+    },
 ];
 
-fn throughput(options: &Options, way: &Way) -> Result<f64, String> {
-    let Way { driver, card: [a, b], .. } = way;
-    // The paper's card with its ports on cables.
+fn throughput(options: &Options, way: &StreamVariant) -> Result<f64, String> {
+    let StreamVariant { driver, card: [a, b], .. } = way;
+    // The paper's card with cables on its ports.
     let host = |name: &str| {
         format!(
             "[[host]]\nname = \"{name}\"\nmachine = \"i5-2400s\"\n[host.nic_driver]\n{driver}\n\
@@ -56,9 +64,10 @@ fn throughput(options: &Options, way: &Way) -> Result<f64, String> {
     mbit.map(|mbit| mbit / 1e3).ok_or_else(|| "netperf gives no throughput".to_owned())
 }
 
-/// The report's section.
+/// Builds the report section.
 pub fn section(options: &Options) -> Result<Section, String> {
-    let row = |way: &Way| Ok(vec![way.name.to_owned(), format!("{:.2}", throughput(options, way)?)]);
+    let row =
+        |way: &StreamVariant| Ok(vec![way.name.to_owned(), format!("{:.2}", throughput(options, way)?)]);
     let rows: Result<Vec<_>, String> = WAYS.iter().map(row).collect();
     Ok(Section {
         title: "A TCP stream by lines".into(),

@@ -1,29 +1,31 @@
-//! What a core gains that decides itself what is urgent (section V: quality of service).
+//! Benefit of letting the core decide what is urgent (section V: quality of service).
 //!
-//! One core sends large messages of one connection as fast as it may. Some time later an urgent one of another connection
-//! comes up, which the core sends before any further large one; it takes as long as it takes to the card's other side.
+//! One core sends large messages of one connection as fast as possible. Later an urgent message of another connection
+//! arrives, which the core sends before further large ones. Measured is the latency until the message is on the
+//! card's other side.
 
 use drivers::nic::{Flow, KpioParams, NicDriverParams, Select};
 use units::Duration;
 
 use super::Values;
-use super::analyser::{FPGA, Frames, HEADERS, Kind, Watched, tcp_frame};
+use super::analyser::{FPGA, FrameSource, HEADERS, PacketKind, Watched, tcp_frame};
 use crate::reproduce::Options;
 
-/// Bytes of a large frame.
+/// Size of a large frame.
 const LARGE: usize = 1506;
 /// Ports of the urgent connection and of the other.
 const PORTS: (u16, u16) = (5001, 80);
-/// When the urgent message comes up: the core has put all large ones into the ring by then, where that is their way.
+/// Arrival time of the urgent message: by then, all large messages of the descriptor path are in the ring.
 const AFTER: Duration = Duration::from_us(40);
-/// Most large messages.
+/// Maximum number of large messages.
 const MOST: u32 = 100;
 const LOADS: [u32; 6] = [0, 10, 25, 50, 75, MOST];
-/// Messages whose last piece can be told from a completion on the link: see [`latency`].
+/// Message sizes whose last fragment differs from a completion on the link: see [`latency`].
 const SIZES: [u32; 6] = [16, 64, 128, 256, 512, 1024];
 
 const BY_PORT: Select = Select::TcpPorts { first: PORTS.0, last: PORTS.0 };
-/// What goes by lines: nothing, the urgent message, all. And whether one doorbell tells of all large messages.
+/// What uses the line path: nothing, the urgent message, or everything; and whether one doorbell covers all large
+/// messages.
 const WAYS: [(&str, Select, bool); 4] = [
     ("ring", Select::None, false),
     ("lines", BY_PORT, false),
@@ -31,13 +33,13 @@ const WAYS: [(&str, Select, bool); 4] = [
     ("all-lines", Select::All, false),
 ];
 
-/// From the urgent message's coming up to its last piece's being written to memory, in microseconds.
+/// Time from the arrival of the urgent message until its last fragment is written to memory, in microseconds.
 fn latency(rig: &Watched, message: u32, load: u32, joined: bool) -> Result<f64, String> {
     let (kernel, device) = (rig.kernel(), rig.device()?);
     let bulk = tcp_frame(rig.nobody(), PORTS.1, LARGE);
     let urgent = tcp_frame(rig.other()?, PORTS.0, frame_of(message));
     let (due, seen) = rig.record(async move |cpu| {
-        let (large, small) = (Frames::new(&cpu, &kernel).ok()?, Frames::new(&cpu, &kernel).ok()?);
+        let (large, small) = (FrameSource::new(&cpu, &kernel).ok()?, FrameSource::new(&cpu, &kernel).ok()?);
         large.store(&cpu, &bulk).await;
         small.store(&cpu, &urgent).await;
         let due = cpu.now() + AFTER;
@@ -58,9 +60,10 @@ fn latency(rig: &Watched, message: u32, load: u32, joined: bool) -> Result<f64, 
         Some(due)
     })?;
     let due = due.ok_or("there is no memory for frames")?;
-    // Nobody takes the large ones. What the card writes else are completions, of 16 B each.
-    let arrived =
-        seen.iter().find(|s| !s.is_down && s.kind == Kind::Write && s.payload > 16 && s.payload % 16 != 0);
+    // Nobody receives the large messages. Apart from them, the card writes only completions of 16 B.
+    let arrived = seen
+        .iter()
+        .find(|s| !s.is_down && s.kind == PacketKind::Write && s.payload > 16 && s.payload % 16 != 0);
     let arrived = arrived.ok_or_else(|| format!("the urgent message of {message} B did not arrive"))?;
     Ok(arrived.until.since(due).as_ns_f64() / 1e3)
 }
@@ -70,7 +73,7 @@ fn frame_of(message: u32) -> usize {
     (HEADERS + message).max(54) as usize
 }
 
-/// Over what waits, and over the urgent message's size.
+/// By number of waiting messages, and by size of the urgent message.
 pub fn urgency(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     for (name, select, joined) in WAYS {

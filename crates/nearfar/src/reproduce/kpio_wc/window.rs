@@ -1,4 +1,4 @@
-//! A window of the card's, mapped for programs.
+//! A window of the card, mapped for programs.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,28 +12,28 @@ use wire::nic::registers::KPIO_BAR;
 
 use super::analyser::Watched;
 
-/// A driver that lets programs write to a card's window, beside the card's own driver.
-pub struct Window {
+/// A driver that maps a card's window for programs, next to the card's own driver.
+pub struct WindowDriver {
     kind: MemoryType,
     driver: Rc<dyn PciDriver>,
     mapped: RefCell<Option<(Mmio, Mmio)>>,
 }
 
-impl Window {
-    /// Write-combining.
+impl WindowDriver {
+    /// Maps the window as write-combining.
     pub fn beside(driver: Rc<dyn PciDriver>) -> Rc<Self> {
         Self::mapped(MemoryType::WriteCombining, driver)
     }
 
-    /// As told.
+    /// Maps the window with this memory type.
     pub fn mapped(kind: MemoryType, driver: Rc<dyn PciDriver>) -> Rc<Self> {
         Rc::new(Self { kind, driver, mapped: RefCell::new(None) })
     }
 
-    /// The window of the card.
+    /// The card's window.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the card has none.
     pub fn get(&self) -> Result<Mmio, String> {
         Ok(self.both()?.0)
     }
@@ -41,15 +41,15 @@ impl Window {
     /// The card's registers.
     ///
     /// # Errors
-    /// If there are none.
+    /// If the card has none.
     pub fn registers(&self) -> Result<Mmio, String> {
         Ok(self.both()?.1)
     }
 
-    /// Reads a register of the card's, by a program.
+    /// Reads a register of the card from a program.
     ///
     /// # Errors
-    /// If there are none.
+    /// If the card has none.
     pub fn read(&self, rig: &Watched, at: u64) -> Result<u32, String> {
         let registers = self.registers()?;
         let read = rig.spawn(0, async move |cpu| registers.read_u32(&cpu, at).await);
@@ -61,7 +61,7 @@ impl Window {
     }
 }
 
-impl PciDriver for Window {
+impl PciDriver for WindowDriver {
     fn name(&self) -> &'static str {
         "window"
     }
@@ -73,7 +73,7 @@ impl PciDriver for Window {
 
     fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
         Box::pin(async move {
-            // The first function's.
+            // Only that of the first function.
             if self.mapped.borrow().is_none() {
                 let window = device.ioremap_bar(KPIO_BAR, self.kind)?;
                 let registers = device.ioremap_bar(0, MemoryType::Uncached)?;

@@ -1,4 +1,4 @@
-//! A host with virtual machines behind one uplink, placed as a layout says, and what it does in its steady state.
+//! A host with virtual machines behind one uplink, placed by a layout, in steady state.
 
 use std::rc::Rc;
 
@@ -12,68 +12,67 @@ use super::layout::{CORES, Layout};
 use crate::reproduce::Options;
 use crate::reproduce::rig::{self, Rig, Traffic};
 
-/// What is left out at the beginning.
+/// Start of a run, which is not measured.
 const SETTLING: Duration = Duration::from_us(600);
-/// The batches of which a run is made, and how many at most.
+/// Duration and maximum number of a run's batches.
 pub const BATCHES: (Duration, usize) = (Duration::from_us(100), 160);
-/// Where pollers share cores: each as long as a turn of a fair scheduler.
+/// Batches where pollers share cores: each as long as a time slice of a fair scheduler.
 const TURNS: (Duration, usize) = (Duration::from_ms(3), 48);
-/// What a server takes to listen, amply.
+/// Ample time for a server to start listening.
 const STARTED: Duration = Duration::from_us(500);
-/// Of streams as much as fills every ring on their way.
+/// Time for streams to fill every ring on their path.
 const SETTLING_STREAMS: Duration = Duration::from_ms(2);
-/// The period at which the scheduler looks, where it runs by itself: 2 s scaled down, but longer than it takes to empty queues that an
-/// overload has filled (1.5 ms).
+/// Period of the NUMA scheduler when it runs by itself: 2 s, scaled down, but longer than it takes to drain queues
+/// after an overload (1.5 ms).
 const PERIOD: Duration = Duration::from_ms(2);
 
-/// What guests do.
+/// Workload of the guests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Guest {
-    /// They forward what a generator sends, polling (DPDK's l2fwd): frames of so many bytes, with so many percent of the line's
-    /// rate in all.
+    /// Forward a generator's frames by polling (DPDK's l2fwd): frame size, and percentage of line rate in total.
     Forwards(u16, u8),
-    /// Their kernels receive what a generator sends, and a program of theirs sends it back: frames of so many bytes, each machine with
-    /// so many thousandths of the line's rate.
+    /// Echo a generator's frames through the guest kernel and a program: frame size, and thousandths of line rate per
+    /// machine.
     Echoes(u16, u8),
-    /// Each sends a TCP stream, cut into segments by the NIC.
+    /// Each sends a TCP stream, segmented by the NIC.
     Sends,
     /// Each receives a TCP stream.
     Receives,
-    /// A program in each, and its other half on a second host.
+    /// A program in each guest with its peer on a second host.
     Runs(Pair),
 }
 
 /// A server and its client, one of them in a guest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Pair {
-    /// Its name in values.
+    /// Name in results.
     pub name: &'static str,
-    /// Whether the server is in the guest, not the client.
+    /// Whether the server, rather than the client, is in the guest.
     pub serves: bool,
-    /// How the server is started.
+    /// Command line of the server.
     pub server: &'static str,
-    /// How the client is; `GUEST` stands for the address of the guest, if that is the server.
+    /// Command line of the client; `GUEST` stands for the guest's address if the server is there.
     pub client: &'static str,
 }
 
 impl Pair {
-    /// What runs in the guest, and what on the second host.
+    /// Command lines for the guest and for the second host.
     fn lines(self) -> (&'static str, &'static str) {
         if self.serves { (self.server, self.client) } else { (self.client, self.server) }
     }
 }
 
-/// What is measured: guests, and how many.
+/// A measurement point: workload and number of guests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Point {
-    /// What they do.
+    /// The workload.
     pub guest: Guest,
-    /// How many virtual machines.
+    /// Number of virtual machines.
     pub vms: usize,
 }
 
 impl Point {
-    /// Its name in values.
+    /// Name in results.
     pub fn name(&self) -> String {
         let vms = self.vms;
         match self.guest {
@@ -86,42 +85,43 @@ impl Point {
     }
 }
 
-/// Rates of a run in its steady state.
+/// Rates of a run in steady state.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rates {
-    /// Packets that guests forwarded, sent or were given, in millions a second.
+pub struct GuestRates {
+    /// Packets that guests forwarded, sent or received, millions per second.
     pub mpps: f64,
-    /// Their bytes, Gbit/s.
+    /// Their data rate, Gbit/s.
     pub gbit: f64,
-    /// Half the 95 % interval of both, as a share; no number where they were not steady.
+    /// Relative half-width of both 95 % intervals; NaN if not steady.
     pub interval: f64,
-    /// Share of packets that a generator did not get back, percent.
+    /// Packets not returned to the generator, percent.
     pub loss: f64,
-    /// Mean round trip of those that it got back, us.
+    /// Mean round trip of returned packets, us.
     pub us: f64,
-    /// Packets that came back in another order, or changed.
+    /// Number of packets that returned out of order or changed.
     pub wrong: u64,
-    /// Time of I/O threads, cores.
+    /// CPU time of I/O threads, in cores.
     pub threads: f64,
-    /// The same with interrupts of their cores, and what they waited for cores: what the scheduler looks at.
+    /// `threads` plus interrupts on their cores and time waiting for a core; this is what the NUMA scheduler
+    /// observes.
     pub load: f64,
-    /// Time of vCPUs, cores.
+    /// CPU time of vCPUs, in cores.
     pub vcpus: f64,
-    /// Time of all cores, cores.
+    /// CPU time of all cores, in cores.
     pub cores: f64,
-    /// DRAM's traffic, Gbit/s.
+    /// DRAM traffic, Gbit/s.
     pub memory: f64,
-    /// Interrupts of guests, for a packet.
+    /// Guest interrupts per packet.
     pub interrupts: f64,
-    /// What crossed between sockets, Gbit/s; of it for DMA.
+    /// Traffic between sockets, Gbit/s.
     pub link: f64,
-    /// That for DMA.
+    /// Traffic between sockets for DMA, Gbit/s.
     pub link_dma: f64,
 }
 
-/// What has been counted.
+/// Counters at one time.
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct GuestCounts {
     packets: u64,
     bytes: u64,
     interrupts: u64,
@@ -136,7 +136,7 @@ struct Counts {
     traffic: Traffic,
 }
 
-/// The scenario of a point.
+/// The scenario file of a point.
 pub fn text(point: Point, layout: &Layout, more: &str) -> String {
     let machine = if layout.nodes > 2 { "dell-r840" } else { "dell-r720" };
     let mut taken = [0u16; 8];
@@ -197,9 +197,9 @@ fn cores_of(node: u8) -> Vec<CpuId> {
     (0..CORES).map(|n| CpuId(u16::from(node) * CORES + n)).collect()
 }
 
-/// What its experiments do with the first host and its guests.
+/// Operations of the experiments on the first host and its guests.
 impl Rig {
-    /// Boots what `text` describes, and lets I/O threads, virtual machines and their NICs be where a layout says.
+    /// Boots `text`, and places I/O threads, virtual machines and their NICs as the layout says.
     fn boot_placed(options: &Options, text: &str, layout: &Layout) -> Result<Self, String> {
         let rig = Self::boot(options, "numa-io", text)?;
         rig.place(layout)?;
@@ -243,10 +243,10 @@ impl Rig {
         self.start(1, &cpus, line).map(drop)
     }
 
-    fn guest_counts(&self) -> Counts {
+    fn guest_counts(&self) -> GuestCounts {
         let host = &self.host(0);
         let face = host.kernel.face();
-        let mut counts = Counts { traffic: self.traffic(0), ..Counts::default() };
+        let mut counts = GuestCounts { traffic: self.traffic(0), ..GuestCounts::default() };
         for passed in host.vnics().iter().map(|vnic| vnic.counters()) {
             counts.packets += passed.sent.max(passed.received);
             counts.interrupts += passed.interrupts;
@@ -271,18 +271,18 @@ impl Rig {
         counts
     }
 
-    /// Measures until packets pass at a steady rate.
-    pub fn rates(&self, settling: Duration, (batch, most): (Duration, usize)) -> Rates {
+    /// Measures until the packet rate is steady.
+    pub fn rates(&self, settling: Duration, (batch, most): (Duration, usize)) -> GuestRates {
         self.pass(settling);
         let batches = self.until_steady(batch, most, || self.guest_counts(), |counts| counts.packets);
         let steady = batches.steady(batch);
         let (rate, half) = steady.of(|first, last, ns| (last.packets - first.packets) as f64 / ns);
         let ((first, last), ns) = (steady.ends(), steady.ns());
         let packets = (last.packets - first.packets) as f64;
-        let gbit = |of: fn(&Counts) -> u64| (of(last) - of(first)) as f64 * 8.0 / ns;
-        let cores = |of: fn(&Counts) -> Duration| (of(last) - of(first)).as_ns_f64() / ns;
+        let gbit = |of: fn(&GuestCounts) -> u64| (of(last) - of(first)) as f64 * 8.0 / ns;
+        let cores = |of: fn(&GuestCounts) -> Duration| (of(last) - of(first)).as_ns_f64() / ns;
         let (sent, returned) = ((last.sent - first.sent) as f64, (last.returned - first.returned) as f64);
-        Rates {
+        GuestRates {
             mpps: packets / ns * 1e3,
             gbit: gbit(|counts| counts.bytes),
             interval: half / rate,
@@ -302,7 +302,7 @@ impl Rig {
 }
 
 /// Measures a point in a layout.
-pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> Result<Rates, String> {
+pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> Result<GuestRates, String> {
     let rig = Rig::boot_placed(options, &text(point, layout, more), layout)?;
     match point.guest {
         Guest::Forwards(..) => rig.start_in_guests("l2fwd")?,
@@ -342,7 +342,7 @@ pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> 
 }
 
 impl Rig {
-    /// Boots forwarding machines at a layout's homes, and lets the scheduler decide from there on.
+    /// Boots forwarding machines at a layout's home nodes and then lets the NUMA scheduler decide.
     pub fn scheduled(options: &Options, point: Point, layout: &Layout) -> Result<Self, String> {
         let period = PERIOD.as_ps() / 1_000_000;
         let more = format!("[host.hypervisor]\nplacement = \"numa\"\nperiod = \"{period} us\"");
@@ -353,7 +353,7 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Lets so many periods of the scheduler pass.
+    /// Runs a number of scheduler periods.
     pub fn pass_periods(&self, periods: u64) -> Result<(), String> {
         let manager = self.host(0).manager().ok_or("nothing schedules the machines")?;
         let until = manager.done().periods + periods;
@@ -364,8 +364,8 @@ impl Rig {
     }
 }
 
-/// Lets the scheduler run by itself while forwarding machines have load after load (percent of the line's rate), each for so many
-/// periods: how often the mode had changed after each period.
+/// Lets the scheduler run while forwarding machines get a series of loads (percentage of line rate, periods). Returns
+/// the number of mode changes after each period.
 pub fn live(options: &Options, vms: usize, loads: &[(u8, usize)]) -> Result<Vec<u64>, String> {
     let point = Point { guest: Guest::Forwards(512, 0), vms };
     let rig = Rig::scheduled(options, point, &Layout::heavy(2, vms))?;
@@ -382,7 +382,7 @@ pub fn live(options: &Options, vms: usize, loads: &[(u8, usize)]) -> Result<Vec<
     Ok(switches)
 }
 
-/// Lets virtual NICs go from thread to thread while their guests forward: packets sent, packets that came back, and moves.
+/// Moves virtual NICs between threads while their guests forward. Returns packets sent, packets returned, and moves.
 #[cfg(test)]
 pub fn moving(options: &Options, point: Point, layout: &Layout) -> Result<(u64, u64, u64), String> {
     let rig = Rig::boot_placed(options, &text(point, layout, ""), layout)?;
@@ -400,7 +400,7 @@ pub fn moving(options: &Options, point: Point, layout: &Layout) -> Result<(u64, 
                 .collect(),
             ..layout.clone()
         };
-        // One that has not quite left its old queue stays for now.
+        // A NIC that has not yet left its old queue stays for now.
         moves += u64::from(rig.place(&moved).is_ok());
     }
     rig.computers.generators().iter().for_each(|generator| generator.handle.set_load(0.0));

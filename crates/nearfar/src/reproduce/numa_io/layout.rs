@@ -1,4 +1,5 @@
-//! Where I/O threads and virtual machines are: by the scheduler in each of its modes, and by seeds as the baseline puts them.
+//! Placements of I/O threads and virtual machines: by the NUMA scheduler in each of its modes, and random ones as a
+//! baseline.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +8,29 @@ use engine::Seed;
 /// The uplink's node.
 const NEAR: u8 = 0;
 
-/// A layout: for each I/O thread its node, for each virtual machine its home and the thread that serves it.
+/// A layout: the node of each I/O thread, and for each virtual machine its home and its thread.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Layout {
-    /// Nodes of the machine.
+    /// Number of nodes.
     pub nodes: u8,
-    /// By thread.
+    /// Node of each thread.
     pub threads: Vec<u8>,
-    /// By virtual machine.
+    /// Home node and thread of each virtual machine.
     pub vms: Vec<(u8, usize)>,
 }
 
-/// Cores of a node of both machines.
+/// Cores per node, on both machines.
 pub const CORES: u16 = 6;
 
 impl Layout {
-    /// The scheduler at light load, where no machine is I/O-intensive: one thread at the device's node, machines balanced over nodes.
+    /// The scheduler at light load, no machine I/O-intensive: one thread at the device's node, machines balanced over
+    /// nodes.
     pub fn still(nodes: u8, vms: usize) -> Self {
         Self::at(nodes, (0..vms).map(|vm| (vm % usize::from(nodes)) as u8).collect(), false)
     }
 
-    /// The same where all are: they have moved to the device's node, until as many are there as cores are left beside the thread.
+    /// As [`still`](Self::still), all machines I/O-intensive: they move to the device's node, as long as cores are
+    /// left besides the thread's.
     pub fn light(nodes: u8, vms: usize) -> Self {
         let mut layout = Self::still(nodes, vms);
         let here = layout.vms.iter().filter(|(home, _)| *home == NEAR).count();
@@ -36,27 +39,27 @@ impl Layout {
         layout.sorted()
     }
 
-    /// The scheduler at heavy load: machines balanced over nodes, each served by the thread of its home.
+    /// The scheduler at heavy load: machines balanced over nodes, each served by its home's thread.
     pub fn heavy(nodes: u8, vms: usize) -> Self {
         Self::at(nodes, Self::still(nodes, vms).vms.into_iter().map(|(home, _)| home).collect(), true)
     }
 
-    /// The scheduler's, at heavy load or at light, with machines at these homes.
+    /// The scheduler at heavy or light load, with these home nodes.
     pub fn at(nodes: u8, homes: Vec<u8>, is_heavy: bool) -> Self {
         let threads = if is_heavy { (0..nodes).collect() } else { vec![NEAR] };
         let vms = homes.into_iter().map(|home| (home, if is_heavy { home.into() } else { 0 }));
         Self { nodes, threads, vms: vms.collect() }.sorted()
     }
 
-    /// The bound: everything at the device's node, if that has a core for each.
+    /// Upper bound: everything at the device's node, if it has enough cores.
     pub fn near(nodes: u8, vms: usize, threads: usize) -> Option<Self> {
         let vms = (0..vms).map(|vm| (NEAR, vm % threads)).collect();
         let layout = Self { nodes, threads: vec![NEAR; threads], vms }.sorted();
         (!layout.is_crowded()).then_some(layout)
     }
 
-    /// A placement of the baseline: each thread at a node that has the fewest, drawn by a seed; machines balanced over nodes from one that
-    /// is drawn on, given to threads in turn in an order that is drawn.
+    /// A random placement for the baseline: each thread on a random node among those with the fewest threads;
+    /// machines balanced over nodes from a random first one, assigned to threads in turn in random order.
     pub fn blind(nodes: u8, vms: usize, threads: usize, seed: u64) -> Self {
         let mut rng = Seed::new(seed).component("placement");
         let mut order: Vec<u8> = (0..nodes).collect();
@@ -70,7 +73,7 @@ impl Layout {
         Self { nodes, threads, vms }.sorted()
     }
 
-    /// Which of like machines is where makes no difference.
+    /// Sorts the machines: identical machines are interchangeable.
     fn sorted(mut self) -> Self {
         self.vms.sort_unstable();
         self
@@ -85,7 +88,7 @@ impl Layout {
         (0..self.nodes).any(|node| at(node) > usize::from(CORES))
     }
 
-    /// Its name in values: nodes of threads, then for each machine home and thread.
+    /// Name in results: nodes of threads, then home and thread of each machine.
     pub fn name(&self) -> String {
         let threads: String = self.threads.iter().map(u8::to_string).collect();
         let mut kinds: BTreeMap<(u8, usize), usize> = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! "NUMA Aware I/O in Virtualized Systems", VMware, 2014 (slides).
 //!
-//! Every run is a point of the grid of docs/numa-io.md in one layout: where the scheduler puts I/O threads and virtual machines in each
-//! of its modes, where the bound does, where seeds put them. Layouts that several seeds draw are simulated once; what the
-//! baseline gives is the mean over its seeds.
+//! Each run is a point of the grid of docs/numa-io.md in one layout: those that the NUMA scheduler chooses in each of
+//! its modes, the upper bound, and random ones. A layout drawn by several seeds is simulated once; the baseline is
+//! the mean over its seeds.
 
 mod guests;
 mod layout;
@@ -19,24 +19,26 @@ use results::claims::Sample;
 use results::report::{Chart, Curve, DataTable, Scale, Section};
 use virt::placement::Thresholds;
 
-use super::runs::{self as all, Values};
+use super::runs::{self as all, Mean, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
-use guests::{Guest, Pair, Point, Rates};
+use guests::{Guest, GuestRates, Pair, Point};
 use layout::Layout;
 
-/// Nodes of the slides' two hosts, of which most is about the first.
+/// Nodes of the slides' two hosts; most results are for the first.
 const NODES: u8 = 2;
 const FOUR: u8 = 4;
-/// Seeded placements of the baseline.
+/// Random placements of the baseline.
 const SEEDS: u64 = 30;
-/// By which the scheduler decides.
+/// Student's t for 29 degrees of freedom.
+const STUDENT: f64 = 2.045;
+/// Thresholds of the scheduler.
 const THRESHOLDS: Thresholds = Thresholds::usual();
-/// Frames, shares of the line's rate and numbers of machines of the grid.
+/// Frame sizes, loads (percent of line rate) and numbers of machines of the grid.
 const FRAMES: [u16; 3] = [64, 512, 1500];
 const LOADS: [u8; 5] = [10, 25, 50, 75, 100];
 const MACHINES: [usize; 5] = [1, 2, 4, 8, 16];
-/// Programs whose other half is on a second host, by the address of that or of the guest.
+/// Programs with a peer on a second host; the address is the peer's or the guest's.
 const PAIRS: [Pair; 3] = [
     Pair {
         name: "netperf-tcp-stream-512",
@@ -57,7 +59,7 @@ const PAIRS: [Pair; 3] = [
         client: "netperf -H 10.0.0.2 -t UDP_RR -l 1",
     },
 ];
-/// As many connections as keep a machine busy, and one.
+/// Enough connections to keep a machine busy, and one.
 const MEMCACHED: Pair = Pair {
     name: "memcached",
     serves: true,
@@ -66,36 +68,36 @@ const MEMCACHED: Pair = Pair {
 };
 const MEMCACHED_1: Pair =
     Pair { name: "memcached-1", client: "memaslap -s GUEST:11211 -c 1 -t 1s -X 1024 -w 16", ..MEMCACHED };
-/// Machines that are compared with the baseline over the whole grid.
+/// Numbers of machines compared with the baseline over the whole grid.
 const COMPARED: [usize; 2] = [1, 4];
-/// Machines among whose numbers the most are looked for that a host admits: by the name of their values, and what so many of them do.
+/// Workloads for which the maximum number of machines that a host admits is determined.
 const CROWDS: [Crowd; 2] = [
-    // Each with a sixteenth of the line's rate.
+    // Each at a sixteenth of line rate.
     Crowd { name: "admitted", of: |vms| Guest::Forwards(512, (vms * 100 / 16) as u8), most: 16 },
     Crowd { name: "consolidated", of: |_| Guest::Echoes(512, 17), most: 58 },
 ];
-/// What a machine that is admitted keeps: loss in percent, round trip in us.
+/// Limits for an admitted machine: loss in percent, round trip in us.
 const MOST_LOSS: f64 = 1.0;
 const MOST_US: f64 = 200.0;
-/// What loads are shares of.
+/// Axis label of loads.
 const LOAD: &str = "load (% of the line's rate)";
 /// Without direct cache access.
 const NO_DDIO: &str = "change.host.llc.ddio_ways = 0";
 
-/// Machines, and periods of each load, of the runs in which the scheduler decides by itself.
+/// Machines, and load steps with their periods, for the runs in which the scheduler decides by itself.
 const LIVE: usize = 4;
 const LITTLE: (u8, usize) = (10, 6);
 const MUCH: (u8, usize) = (100, 6);
-/// Periods after which a step in load has been followed.
+/// Periods within which the scheduler must follow a load step.
 const FOLLOWED: usize = 3;
 
-/// What the scheduler does by itself: late changes of mode under constant load, and periods until a step is followed.
+/// The scheduler by itself: mode changes under constant load, and periods until it follows a load step.
 fn live(options: &Options) -> Result<Values, String> {
     let run = |loads: &[(u8, usize)]| guests::live(options, LIVE, loads);
     let late = |switches: &[u64]| switches[switches.len() - 1] - switches[FOLLOWED];
     let constant = late(&run(&[LITTLE])?) + late(&run(&[MUCH])?);
     let steps = run(&[LITTLE, MUCH, LITTLE])?;
-    // Where each step begins, how often the mode has changed before it is seen what the step does.
+    // For each step, the number of mode changes before the step could take effect.
     let after = |step: usize| {
         let begins = steps[step - 1];
         let until = steps[step..].iter().position(|&switches| switches > begins);
@@ -106,16 +108,16 @@ fn live(options: &Options) -> Result<Values, String> {
     Ok(values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-/// A run: a point in a layout, and what is changed in the machine.
+/// A run: a point in a layout, with changes to the machine.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Run {
+struct PointRun {
     name: String,
     point: Point,
     layout: Layout,
     more: &'static str,
 }
 
-impl Run {
+impl PointRun {
     fn new(point: Point, layout: Layout) -> Self {
         let name = format!("{}{}/{}", place(layout.nodes), point.name(), layout.name());
         Self { name, point, layout, more: "" }
@@ -126,12 +128,12 @@ impl Run {
     }
 }
 
-/// What values of a host's runs begin with.
+/// Prefix of the values of a host's runs.
 fn place(nodes: u8) -> &'static str {
     if nodes == FOUR { "four/" } else { "" }
 }
 
-/// The points at which scheduler, baseline and bound are compared, with the nodes of the host.
+/// Points at which scheduler, baseline and bound are compared, with the host's number of nodes.
 fn compared() -> Vec<(u8, Point)> {
     let mut points = Vec::new();
     let mut add = |nodes: u8, guest: Guest, machines: &[usize]| {
@@ -155,23 +157,23 @@ fn compared() -> Vec<(u8, Point)> {
     points
 }
 
-/// The points over which modes are compared: numbers of machines and loads, frames of 512 B.
+/// Points of the phase diagram: numbers of machines and loads, frames of 512 B.
 fn phases() -> Vec<Point> {
     let of = |vms| LOADS.map(|load| Point { guest: Guest::Forwards(512, load), vms });
     MACHINES.into_iter().flat_map(of).collect()
 }
 
-/// Machines that are alike, as many as a host admits.
+/// Identical machines, as many as a host admits.
 struct Crowd {
     name: &'static str,
-    /// What so many of them do.
+    /// Workload for a number of machines.
     of: fn(usize) -> Guest,
-    /// As many as the line carries.
+    /// Maximum number that the line can carry.
     most: usize,
 }
 
 impl Crowd {
-    /// How many the scheduler admits, and the baseline in the mean of its placements; both have a thread for each node.
+    /// Number of machines admitted by the scheduler, and by the baseline on average; both with one thread per node.
     fn admitted(&self, options: &Options) -> Result<Values, String> {
         let known = Mutex::new(BTreeMap::new());
         let keeps = |layout: Layout| {
@@ -203,62 +205,63 @@ impl Crowd {
             Ok(vms as f64)
         };
         let blind = (1..=SEEDS).into_par_iter().map(of_seed).collect::<Result<Vec<_>, String>>()?;
-        let (numa, blind) = (numa as f64, Mean::of(&blind));
+        let (numa, blind) = (numa as f64, Mean::of(&blind, STUDENT));
         let values = [
             ("numa", numa),
-            ("blind", blind.mean),
+            ("blind", blind.value),
             ("blind-half", blind.half),
-            ("more", 100.0 * (numa / blind.mean - 1.0)),
+            ("more", 100.0 * (numa / blind.value - 1.0)),
         ];
         Ok(values.into_iter().map(|(what, value)| (format!("{}/{what}", self.name), value)).collect())
     }
 }
 
-/// Threads in use at a point, by the load of one: what a single machine sends passes one.
+/// Threads in use at a point, given the load of one; a single machine's transmit load always fits one thread.
 fn threads((nodes, point): (u8, Point), load: f64) -> usize {
     if load >= THRESHOLDS.heavy && point.vms > 1 { nodes.into() } else { 1 }
 }
 
-/// The layouts in one of which the scheduler ends: at light load without and with machines that it draws, at heavy load.
+/// Layouts in which the scheduler can end: light load, without and with attracted machines, and heavy load.
 fn ends(nodes: u8, vms: usize) -> [Layout; 3] {
     [Layout::still, Layout::light, Layout::heavy].map(|of| of(nodes, vms))
 }
 
-/// The longest first.
-fn ordered(runs: BTreeSet<Run>) -> Vec<Run> {
-    let mut runs: Vec<Run> = runs.into_iter().collect();
+/// Runs in order, the longest first.
+fn ordered(runs: BTreeSet<PointRun>) -> Vec<PointRun> {
+    let mut runs: Vec<PointRun> = runs.into_iter().collect();
     runs.sort_by_key(|run| std::cmp::Reverse(run.point.vms));
     runs
 }
 
-/// The runs with one I/O thread, whose load says which others are needed; those of the phase diagram; those without DDIO.
-fn runs() -> Vec<Run> {
+/// The first set of runs: with one I/O thread, whose load decides which others are needed; the phase diagram; without
+/// DDIO.
+fn runs() -> Vec<PointRun> {
     let mut runs = BTreeSet::new();
     for (nodes, point) in compared() {
         let blind = (1..=SEEDS).map(|seed| Layout::blind(nodes, point.vms, 1, seed));
         let [still, light, _] = ends(nodes, point.vms);
         let own = [still, light].into_iter().chain(Layout::near(nodes, point.vms, 1));
-        runs.extend(own.chain(blind).map(|layout| Run::new(point, layout)));
+        runs.extend(own.chain(blind).map(|layout| PointRun::new(point, layout)));
     }
     for point in phases() {
-        runs.extend(ends(NODES, point.vms).map(|layout| Run::new(point, layout)));
+        runs.extend(ends(NODES, point.vms).map(|layout| PointRun::new(point, layout)));
     }
     for vms in COMPARED {
         for frame in FRAMES {
             let point = Point { guest: Guest::Forwards(frame, 100), vms };
-            runs.extend(Layout::near(NODES, vms, 1).map(|near| Run::without_ddio(point, near)));
+            runs.extend(Layout::near(NODES, vms, 1).map(|near| PointRun::without_ddio(point, near)));
         }
     }
     ordered(runs)
 }
 
-/// What is to be run besides, where one thread's load asks for one at each node.
-fn further(table: &Table<'_>) -> Vec<Run> {
+/// The second set: points where one thread's load requires a thread per node.
+fn further(table: &Table<'_>) -> Vec<PointRun> {
     let mut runs = BTreeSet::new();
     for at @ (nodes, point) in compared() {
         if let Some(heavy) = table.ends(at).filter(|layout| layout.threads.len() > 1) {
             let near = Layout::near(nodes, point.vms, heavy.threads.len());
-            runs.extend(near.into_iter().chain([heavy]).map(|layout| Run::new(point, layout)));
+            runs.extend(near.into_iter().chain([heavy]).map(|layout| PointRun::new(point, layout)));
         }
         runs.extend(table.blind(at).into_iter().flatten());
     }
@@ -266,8 +269,8 @@ fn further(table: &Table<'_>) -> Vec<Run> {
     ordered(runs)
 }
 
-/// Values of a run, by its name.
-fn values(name: &str, rates: &Rates) -> Values {
+/// Values of a run, prefixed by its name.
+fn values(name: &str, rates: &GuestRates) -> Values {
     let each = [
         ("mpps", rates.mpps),
         ("gbit", rates.gbit),
@@ -286,70 +289,52 @@ fn values(name: &str, rates: &Rates) -> Values {
     each.into_iter().map(|(what, value)| (format!("run/{what}/{name}"), value)).collect()
 }
 
-/// A mean over seeds with half its 95 % interval.
-#[derive(Clone, Copy, Debug)]
-struct Mean {
-    mean: f64,
-    half: f64,
-}
-
-impl Mean {
-    /// That of the baseline's placements, one value for each seed.
-    fn of(all: &[f64]) -> Self {
-        let number = all.len() as f64;
-        let mean = all.iter().sum::<f64>() / number;
-        let spread = all.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (number - 1.0);
-        // Student's t for 29 degrees of freedom.
-        Self { mean, half: 2.045 * (spread / number).sqrt() }
-    }
-}
-
-/// What runs gave, asked by point and layout.
+/// Results by point and layout.
 struct Table<'a>(&'a Values);
 
 impl Table<'_> {
-    fn of(&self, what: &str, run: &Run) -> Option<f64> {
+    fn of(&self, what: &str, run: &PointRun) -> Option<f64> {
         self.0.get(&format!("run/{what}/{}", run.name)).copied()
     }
 
-    /// Where the scheduler ends, from machines that are balanced over the nodes.
+    /// The layout in which the scheduler ends, starting from balanced machines.
     fn ends(&self, (nodes, point): (u8, Point)) -> Option<Layout> {
         let [still, light, heavy] = ends(nodes, point.vms);
-        let load = self.of("load", &Run::new(point, still.clone()))?;
+        let load = self.of("load", &PointRun::new(point, still.clone()))?;
         if threads((nodes, point), load) > 1 {
             return Some(heavy);
         }
-        let busy = self.of("vcpus", &Run::new(point, still.clone()))?;
+        let busy = self.of("vcpus", &PointRun::new(point, still.clone()))?;
         let is_intensive = load >= THRESHOLDS.intensive * point.vms as f64 && load >= THRESHOLDS.share * busy;
         Some(if is_intensive { light } else { still })
     }
 
-    /// The baseline's runs at a point, one for each seed, in the mode that its own load asks for.
-    fn blind(&self, (nodes, point): (u8, Point)) -> Option<Vec<Run>> {
+    /// The baseline's runs at a point, one per seed, in the mode required by its own load.
+    fn blind(&self, (nodes, point): (u8, Point)) -> Option<Vec<PointRun>> {
         let of_seed = |seed| {
-            let run = |threads| Run::new(point, Layout::blind(nodes, point.vms, threads, seed));
+            let run = |threads| PointRun::new(point, Layout::blind(nodes, point.vms, threads, seed));
             let load = self.of("load", &run(1))?;
             Some(run(threads((nodes, point), load)))
         };
         (1..=SEEDS).map(of_seed).collect()
     }
 
-    /// Scheduler, baseline and bound at a point of a host with so many nodes.
-    fn compare(&self, at @ (nodes, point): (u8, Point)) -> Option<Compared> {
-        let numa = Run::new(point, self.ends(at)?);
+    /// Compares scheduler, baseline and bound at a point.
+    fn compare(&self, at @ (nodes, point): (u8, Point)) -> Option<PolicyPoint> {
+        let numa = PointRun::new(point, self.ends(at)?);
         let own = numa.layout.threads.len();
         let blind = self.blind(at)?;
-        let bound = Layout::near(nodes, point.vms, own).map(|near| Run::new(point, near));
-        let mean = |of: &dyn Fn(&Run) -> Option<f64>| {
-            Some(Mean::of(&blind.iter().map(of).collect::<Option<Vec<_>>>()?))
+        let bound = Layout::near(nodes, point.vms, own).map(|near| PointRun::new(point, near));
+        let mean = |of: &dyn Fn(&PointRun) -> Option<f64>| {
+            Some(Mean::of(&blind.iter().map(of).collect::<Option<Vec<_>>>()?, STUDENT))
         };
-        let gbit = |run: &Run| self.of("gbit", run);
-        let spent = |run: &Run| Some(self.of("threads", run)? / gbit(run)?);
-        let cores = |run: &Run| Some(self.of("cores", run)? / gbit(run)?);
-        Some(Compared {
+        let gbit = |run: &PointRun| self.of("gbit", run);
+        let spent = |run: &PointRun| Some(self.of("threads", run)? / gbit(run)?);
+        let cores = |run: &PointRun| Some(self.of("cores", run)? / gbit(run)?);
+        Some(PolicyPoint {
             nodes,
             point,
-            modes: (own, mean(&|run| Some(run.layout.threads.len() as f64))?.mean),
+            modes: (own, mean(&|run| Some(run.layout.threads.len() as f64))?.value),
             gbit: (gbit(&numa)?, mean(&gbit)?),
             bound: bound.and_then(|bound| gbit(&bound)),
             interval: self.of("interval", &numa)?,
@@ -362,44 +347,44 @@ impl Table<'_> {
     }
 }
 
-/// A point's three.
-struct Compared {
+/// Comparison at a point.
+struct PolicyPoint {
     nodes: u8,
     point: Point,
-    /// Threads of the scheduler, and of the baseline in the mean.
+    /// Number of threads of the scheduler, and of the baseline on average.
     modes: (usize, f64),
     gbit: (f64, Mean),
     /// Throughput with everything at the device's node.
     bound: Option<f64>,
-    /// Half the interval of the scheduler's, as a share.
+    /// Relative half-width of the scheduler's interval.
     interval: f64,
-    /// Throughput in the worst of the baseline's placements.
+    /// Throughput of the baseline's worst placement.
     worst: f64,
-    /// I/O threads' cores for each Gbit/s, and all cores'.
+    /// Cores per Gbit/s, of I/O threads and of all cores.
     spent: (f64, Mean),
     cores: (f64, Mean),
     memory: (f64, Mean),
     link: (f64, Mean),
 }
 
-impl Compared {
-    /// By how much the scheduler's throughput is above the baseline's, percent.
+impl PolicyPoint {
+    /// Throughput gain of the scheduler over the baseline, percent.
     fn gain(&self) -> f64 {
-        100.0 * (self.gbit.0 / self.gbit.1.mean - 1.0)
+        100.0 * (self.gbit.0 / self.gbit.1.value - 1.0)
     }
 
-    /// Half the 95 % interval of that.
+    /// Half-width of its 95 % interval.
     fn gain_half(&self) -> f64 {
         let (own, mean) = (self.gbit.0, self.gbit.1);
-        100.0 * own / mean.mean * self.interval.hypot(mean.half / mean.mean)
+        100.0 * own / mean.value * self.interval.hypot(mean.half / mean.value)
     }
 
-    /// By how much it is above that of the worst of the baseline's placements, percent.
+    /// Throughput gain over the baseline's worst placement, percent.
     fn gain_over_worst(&self) -> f64 {
         100.0 * (self.gbit.0 / self.worst - 1.0)
     }
 
-    /// By how much the scheduler takes less of cores for a bit: of I/O threads where guests poll, of all where they do not.
+    /// Saving in cores per bit, percent: of I/O threads if guests poll, else of all cores.
     fn saved(&self) -> f64 {
         let (own, blind) = match self.point.guest {
             Guest::Forwards(..) => (self.spent.0, self.spent.1),
@@ -407,7 +392,7 @@ impl Compared {
                 (self.cores.0, self.cores.1)
             }
         };
-        100.0 * (1.0 - own / blind.mean)
+        100.0 * (1.0 - own / blind.value)
     }
 
     fn name(&self) -> String {
@@ -422,12 +407,12 @@ impl Compared {
             ("gain-over-worst", self.gain_over_worst()),
             ("saved", self.saved()),
             ("gbit/numa", self.gbit.0),
-            ("gbit/blind", self.gbit.1.mean),
+            ("gbit/blind", self.gbit.1.value),
             ("gbit/blind-half", self.gbit.1.half),
             ("memory/numa", self.memory.0),
-            ("memory/blind", self.memory.1.mean),
+            ("memory/blind", self.memory.1.value),
             ("link/numa", self.link.0),
-            ("link/blind", self.link.1.mean),
+            ("link/blind", self.link.1.value),
         ];
         let bound = self.bound.map(|bound| ("gbit/bound", bound));
         each.into_iter().chain(bound).map(|(what, value)| (format!("{what}/{name}"), value)).collect()
@@ -436,7 +421,7 @@ impl Compared {
     fn row(&self) -> Vec<String> {
         let number = |value: f64| format!("{value:.2}");
         let mut row = vec![self.name(), format!("{}/{:.1}", self.modes.0, self.modes.1)];
-        row.extend([self.gbit.0, self.gbit.1.mean, self.gbit.1.half].map(number));
+        row.extend([self.gbit.0, self.gbit.1.value, self.gbit.1.half].map(number));
         row.push(self.bound.map_or("too few cores".into(), number));
         row.extend(
             [
@@ -445,9 +430,9 @@ impl Compared {
                 self.gain_over_worst(),
                 self.saved(),
                 self.memory.0,
-                self.memory.1.mean,
+                self.memory.1.value,
                 self.link.0,
-                self.link.1.mean,
+                self.link.1.value,
             ]
             .map(number),
         );
@@ -455,25 +440,25 @@ impl Compared {
     }
 }
 
-/// Where each mode wins, and where the scheduler switches: for each number of machines, by load.
+/// By load for a number of machines: which mode wins, and which the scheduler chooses.
 struct Phase {
     vms: usize,
-    /// By load: throughput of both modes, load of the one thread.
+    /// For each load: throughput of both modes, and load of the single thread.
     loads: Vec<(u8, f64, f64, f64)>,
 }
 
 impl Phase {
-    /// The first load at which a thread for each node passes more, by more than 1 %; behind the last if none.
+    /// Index of the first load at which a thread per node has more than 1 % higher throughput; past the end if none.
     fn best(&self) -> usize {
         self.loads.iter().position(|(_, light, heavy, _)| *heavy > 1.01 * light).unwrap_or(self.loads.len())
     }
 
-    /// The load, in percent, at a place among the loads; above the last one if none.
+    /// The load in percent at an index; past the end, above the last one.
     fn percent(&self, place: usize) -> f64 {
         self.loads.get(place).map_or(f64::from(LOADS[LOADS.len() - 1]) + 25.0, |&(load, ..)| load.into())
     }
 
-    /// The first load at which the scheduler has one for each.
+    /// Index of the first load at which the scheduler uses a thread per node.
     fn switch(&self) -> usize {
         self.loads
             .iter()
@@ -486,7 +471,7 @@ fn phase_diagram(table: &Table<'_>) -> Vec<Phase> {
     let of = |vms: usize| {
         let loads = LOADS.map(|load| {
             let point = Point { guest: Guest::Forwards(512, load), vms };
-            let [still, light, heavy] = ends(NODES, vms).map(|layout| Run::new(point, layout));
+            let [still, light, heavy] = ends(NODES, vms).map(|layout| PointRun::new(point, layout));
             let one = match table.ends((NODES, point))? {
                 own if own == still.layout => &still,
                 _ => &light,
@@ -498,25 +483,26 @@ fn phase_diagram(table: &Table<'_>) -> Vec<Phase> {
     MACHINES.into_iter().filter_map(of).collect()
 }
 
-/// Values that follow from those of several runs.
-fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
+/// Values derived from several runs.
+fn derived(values: &Values, compared: &[PolicyPoint], phases: &[Phase]) -> Values {
     let table = Table(values);
     let mut derived: Values = compared.iter().flat_map(|one| one.values()).collect();
-    let most = |of: fn(&Compared) -> f64, such: &dyn Fn(&Compared) -> bool| {
+    let most = |of: fn(&PolicyPoint) -> f64, such: &dyn Fn(&PolicyPoint) -> bool| {
         compared.iter().filter(|one| such(one)).map(of).fold(f64::MIN, f64::max)
     };
-    let least = |of: fn(&Compared) -> f64, such: &dyn Fn(&Compared) -> bool| {
+    let least = |of: fn(&PolicyPoint) -> f64, such: &dyn Fn(&PolicyPoint) -> bool| {
         compared.iter().filter(|one| such(one)).map(of).fold(f64::MAX, f64::min)
     };
-    let is_two = |one: &Compared| one.nodes == NODES;
-    let is_four = |one: &Compared| one.nodes == FOUR;
-    let is_light = |one: &Compared| is_two(one) && one.modes.0 == 1;
-    let is_heavy = |one: &Compared| is_two(one) && one.modes.0 > 1;
-    let is_dpdk =
-        |one: &Compared| is_two(one) && one.point.vms == 1 && matches!(one.point.guest, Guest::Forwards(..));
+    let is_two = |one: &PolicyPoint| one.nodes == NODES;
+    let is_four = |one: &PolicyPoint| one.nodes == FOUR;
+    let is_light = |one: &PolicyPoint| is_two(one) && one.modes.0 == 1;
+    let is_heavy = |one: &PolicyPoint| is_two(one) && one.modes.0 > 1;
+    let is_dpdk = |one: &PolicyPoint| {
+        is_two(one) && one.point.vms == 1 && matches!(one.point.guest, Guest::Forwards(..))
+    };
     if compared.len() == self::compared().len() {
         for (name, such) in [
-            ("all", &(|_: &Compared| true) as &dyn Fn(&Compared) -> bool),
+            ("all", &(|_: &PolicyPoint| true) as &dyn Fn(&PolicyPoint) -> bool),
             ("two", &is_two),
             ("light", &is_light),
             ("heavy", &is_heavy),
@@ -534,10 +520,10 @@ fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
                     derived.insert(key, one.gain());
                 }
             }
-            derived.insert(format!("most-saved/{name}"), most(Compared::saved, such));
-            derived.insert(format!("least-saved/{name}"), least(Compared::saved, such));
+            derived.insert(format!("most-saved/{name}"), most(PolicyPoint::saved, such));
+            derived.insert(format!("least-saved/{name}"), least(PolicyPoint::saved, such));
         }
-        let over = |one: &Compared| Some(100.0 * (one.gbit.0 / one.bound? - 1.0));
+        let over = |one: &PolicyPoint| Some(100.0 * (one.gbit.0 / one.bound? - 1.0));
         let highest = compared.iter().filter(|one| is_two(one)).filter_map(over).fold(f64::MIN, f64::max);
         derived.insert("below-bound".into(), -highest);
     }
@@ -545,8 +531,8 @@ fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
         let gain = |frame: u16| {
             let point = Point { guest: Guest::Forwards(frame, 100), vms };
             let near = Layout::near(NODES, vms, 1)?;
-            let with = table.of("gbit", &Run::new(point, near.clone()))?;
-            Some(100.0 * (with / table.of("gbit", &Run::without_ddio(point, near))? - 1.0))
+            let with = table.of("gbit", &PointRun::new(point, near.clone()))?;
+            Some(100.0 * (with / table.of("gbit", &PointRun::without_ddio(point, near))? - 1.0))
         };
         let gains: Option<Vec<f64>> = FRAMES.into_iter().map(gain).collect();
         if let Some(gains) = gains {
@@ -561,7 +547,7 @@ fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
     derived
 }
 
-fn sections(compared: &[Compared], phases: &[Phase]) -> Vec<Section> {
+fn sections(compared: &[PolicyPoint], phases: &[Phase]) -> Vec<Section> {
     let header = [
         "point",
         "I/O threads, scheduler/baseline",
@@ -581,7 +567,7 @@ fn sections(compared: &[Compared], phases: &[Phase]) -> Vec<Section> {
     let grid = DataTable {
         title: "Scheduler, baseline, bound".into(),
         header: header.map(str::to_owned).to_vec(),
-        rows: compared.iter().map(Compared::row).collect(),
+        rows: compared.iter().map(PolicyPoint::row).collect(),
         numbers_from: 2,
     };
     let row = |phase: &Phase| {
@@ -615,7 +601,7 @@ fn sections(compared: &[Compared], phases: &[Phase]) -> Vec<Section> {
     vec![Section { title: "The grid".into(), prose, charts, tables: vec![grid, phases] }]
 }
 
-/// The phase diagram: where a thread for each node passes more, and by how much.
+/// The phase diagram: where a thread per node has higher throughput, and by how much.
 fn charts(phases: &[Phase]) -> Vec<Chart> {
     let sample = |x: f64, y: f64| Sample { x, y, low: None, high: None };
     let curve = |label: String, simulated: Vec<Sample>| Curve { label, simulated, measured: Vec::new() };
@@ -665,17 +651,17 @@ fn charts(phases: &[Phase]) -> Vec<Chart> {
     ]
 }
 
-/// Runs everything and judges the claims by what was observed.
+/// Runs everything and judges the claims by the results.
 ///
 /// # Errors
-/// A machine, part or scenario file that is wrong.
+/// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::numa_io();
-    let run = |run: &Run| {
+    let run = |run: &PointRun| {
         let rates = guests::measure(options, run.point, &run.layout, run.more)?;
         Ok(values(&run.name, &rates))
     };
-    let make = |mut runs: Vec<Run>| {
+    let make = |mut runs: Vec<PointRun>| {
         runs.retain(|run| options.wants(&run.name));
         all::make("numa-io", &runs, progress, |run| &run.name, run)
     };

@@ -1,4 +1,4 @@
-//! Questions to the runs: is every packet whole and in order, does the scheduler follow loads, devices and faults?
+//! Checks of the runs: packets are complete and in order; the scheduler follows loads, devices and faults.
 
 use std::fmt::Write;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ fn options() -> Options {
     Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
 }
 
-fn of(point: Point, layout: &Layout) -> Rates {
+fn of(point: Point, layout: &Layout) -> GuestRates {
     guests::measure(&options(), point, layout, "").unwrap()
 }
 
@@ -25,8 +25,7 @@ fn runs_have_names_of_their_own() {
     assert_eq!(names.len(), runs().len());
 }
 
-/// A virtual NIC goes from one I/O thread to the other and back in the middle of a stream: no packet is lost, and none passes
-/// another.
+/// A virtual NIC moves to another I/O thread and back in the middle of a stream: no packet is lost or reordered.
 #[test]
 fn moving_a_virtual_nic_between_threads_keeps_every_packet_in_its_place() {
     let point = Point { guest: Guest::Forwards(64, 2), vms: 2 };
@@ -35,7 +34,7 @@ fn moving_a_virtual_nic_between_threads_keeps_every_packet_in_its_place() {
     assert_eq!(sent, returned);
 }
 
-/// The scheduler by itself changes its mode when the load rises by a step and when it falls again, and not under constant load.
+/// The scheduler changes its mode when the load steps up and when it falls again, but not under constant load.
 #[test]
 fn the_scheduler_follows_a_step_and_stays_under_constant_load() {
     let values = live(&options()).unwrap();
@@ -44,7 +43,8 @@ fn the_scheduler_follows_a_step_and_stays_under_constant_load() {
 }
 
 impl Rig {
-    /// Lets the scheduler decide until it has changed nothing for longer than a machine takes to move: where it ended.
+    /// Lets the scheduler run until it has changed nothing for longer than a migration takes. Returns the final
+    /// layout.
     fn settled(&self, nodes: u8) -> Layout {
         let host = self.host(0);
         let manager = host.manager().unwrap();
@@ -58,17 +58,17 @@ impl Rig {
     }
 }
 
-/// Left to itself, from machines that are balanced over the nodes, one alone from far away, the scheduler ends in the layout that
-/// the grid has, and passes what that passes.
+/// Starting from balanced machines, or from a single remote one, the scheduler reaches the layout that the grid uses,
+/// with the grid's throughput.
 fn ends_as_the_grid_says(points: &[(u8, u16, u8, usize)]) {
-    // Intervals hold 95 of 100 times (1.96 deviations) for one number. For twelve differences to hold together as often, each has
-    // to 99.6 times (2.87 deviations).
+    // A 95 % interval (1.96 deviations) is for one number. For twelve differences to hold together with 95 %, each
+    // needs 99.6 % (2.87 deviations).
     const OF_TWELVE: f64 = 2.87 / 1.96;
     for &(nodes, frame, load, vms) in points {
         let point = Point { guest: Guest::Forwards(frame, load), vms };
         let still = Layout::still(nodes, vms);
         let given = of(point, &still);
-        let known = values(&Run::new(point, still.clone()).name, &given);
+        let known = values(&PointRun::new(point, still.clone()).name, &given);
         let grid = Table(&known).ends((nodes, point)).unwrap();
         let begins = if vms == 1 { Layout::at(nodes, vec![1], false) } else { still };
         let live = Rig::scheduled(&options(), point, &begins).unwrap();
@@ -104,8 +104,8 @@ fn several_machines_end_as_the_grid_says() {
     ]);
 }
 
-/// The mechanism: what an I/O thread at the other socket copies crosses the interconnect, and a guest's packets are whole and in
-/// order wherever it is.
+/// The mechanism: data copied by an I/O thread on the other socket crosses the interconnect, and a guest's packets
+/// are complete and in order wherever the guest is.
 #[test]
 fn only_what_is_far_crosses_and_nothing_is_lost_at_little_load() {
     let point = Point { guest: Guest::Forwards(512, 10), vms: 1 };
@@ -116,8 +116,8 @@ fn only_what_is_far_crosses_and_nothing_is_lost_at_little_load() {
     assert!(far.threads > near.threads, "{near:?} {far:?}");
 }
 
-/// Two uplinks, one at each node, and four machines that forward, of which the last begins far from its own; with other lines of the
-/// host and of the scenario.
+/// Two uplinks, one per node, and four forwarding machines, the last of which starts remote from its uplink. Takes
+/// further lines of the host and of the scenario.
 fn two_uplinks(of_host: &str, more: &str) -> Rig {
     let mut text = String::from(
         "[[host]]\nname = \"a\"\nmachine = \"dell-r720\"\n\
@@ -148,7 +148,7 @@ fn two_uplinks(of_host: &str, more: &str) -> Rig {
     begun(&(text + more), 0)
 }
 
-/// Boots what `text` describes, and lets all machines but the `first` ones forward.
+/// Boots `text`, and starts forwarding on all machines but the `first` ones.
 fn begun(text: &str, first: usize) -> Rig {
     let rig = Rig::boot(&options(), "numa-io", text).unwrap();
     for vm in first..rig.host(0).vms().len() {
@@ -159,7 +159,7 @@ fn begun(text: &str, first: usize) -> Rig {
     rig
 }
 
-/// Share of the line that each generator sends: one I/O thread suffices, and two machines that share it are I/O-intensive.
+/// Share of line rate per generator: one I/O thread suffices, and two machines that share it are I/O-intensive.
 const LOAD_OF_EACH: f64 = 0.1;
 
 impl Rig {
@@ -172,25 +172,25 @@ impl Rig {
         self.pass(Duration::from_ms(1));
     }
 
-    /// The nodes of machines that have not ended.
+    /// Home nodes of the running machines.
     fn homes(&self) -> Vec<u8> {
         let node = |vm: &Rc<virt::Vm>| Some(vm.memory().node_of(PhysAddr(0))?.0);
         self.host(0).vms().iter().filter_map(node).collect()
     }
 
-    /// How often machines were moved, modes changed and moves refused.
+    /// Numbers of migrations, mode changes and refused migrations.
     fn changes(&self) -> (u64, u64, u64) {
         let done = self.host(0).manager().unwrap().done();
         (done.moves, done.switches, done.refused)
     }
 
-    /// A machine loses its power.
+    /// Powers off a machine.
     fn kill(&self, vm: usize) {
         let killed = self.host(0).vms()[vm].kill();
         self.computers.simulation().block_on(killed).unwrap();
     }
 
-    /// What each flow has sent, and lost of it, while machines forwarded and `happens` did.
+    /// For each flow, packets sent and packets lost while machines forward and `happens` runs.
     fn lost_while(&self, happens: impl FnOnce(&Self)) -> Vec<(u64, u64)> {
         self.set_load(0.0);
         let before = self.flows();
@@ -198,7 +198,7 @@ impl Rig {
         happens(self);
         self.pass(Duration::from_ms(2));
         self.set_load(0.0);
-        // What waits for a core that another task has comes later.
+        // Packets may be late if they wait for a core that runs another task.
         self.pass(Duration::from_ms(8));
         let after = self.flows();
         assert!(after.iter().all(|flow| flow.reordered + flow.damaged == 0), "{after:?}");
@@ -210,8 +210,8 @@ impl Rig {
     }
 }
 
-/// The machine that is far from its own device moves there, once; the others stay. A device that is taken out and a machine that is killed in the
-/// middle of its stream cost the others no packet, nor their order.
+/// A machine remote from its device moves there, once; the others stay. Removing a device and killing a machine in
+/// mid-stream costs the others no packet and no reordering.
 #[test]
 fn machines_go_to_their_own_devices_and_faults_stay_with_whom_they_meet() {
     let rig = two_uplinks("", "");
@@ -220,7 +220,7 @@ fn machines_go_to_their_own_devices_and_faults_stay_with_whom_they_meet() {
     let before = periods();
     assert_eq!((rig.changes(), rig.homes()), ((1, 0, 0), vec![0, 1, 0, 1]));
 
-    // v0 and v2 forward by the first device, v1 and v3, whose flows come last, by the second.
+    // v0 and v2 forward through the first device; v1 and v3, whose flows come last, through the second.
     let lost = rig.lost_while(|_| ());
     assert!(lost.iter().all(is_whole), "{lost:?}");
     let lost = rig.lost_while(|rig| rig.computers.set_present((0, 1), false));
@@ -231,13 +231,13 @@ fn machines_go_to_their_own_devices_and_faults_stay_with_whom_they_meet() {
     assert_eq!(rig.changes(), (1, 0, 0));
 }
 
-/// Whether a flow was one and has lost nothing.
+/// Whether a flow was active and lost nothing.
 fn is_whole(&(sent, lost): &(u64, u64)) -> bool {
     sent > 100 && lost == 0
 }
 
-/// Another host borrows a device in the middle of its machines' streams, one of which is about to move there: it gets the device; the other
-/// device's machines lose no packet, and the scheduler goes on.
+/// Another host borrows a device in mid-stream, while a machine is about to move there: it gets the device, the other
+/// device's machines lose no packet, and the scheduler continues.
 #[test]
 fn a_device_is_lent_away_from_under_its_machines() {
     let rig = two_uplinks(
@@ -253,7 +253,7 @@ fn a_device_is_lent_away_from_under_its_machines() {
     assert!(lost[..2].iter().all(is_whole) && !lost[2..].iter().any(is_whole), "{lost:?}");
     let all = rig.host(1).kernel.pci();
     assert_eq!(all.iter().find(|found| found.segment.0 > 0).map(|found| found.driver), Some(Some("nic")));
-    // A machine was about to move, which takes its time; with something to do, each comes to where it belongs.
+    // A machine was about to move, which takes time; under load, each reaches its place.
     rig.set_load(LOAD_OF_EACH);
     rig.pass(Duration::from_ms(130));
     let settled = rig.changes();
@@ -263,8 +263,8 @@ fn a_device_is_lent_away_from_under_its_machines() {
     assert_eq!(rig.changes(), settled);
 }
 
-/// A host whose nodes have 256 MiB, with machines of so many cores, so much memory and a home behind the NIC of node 0; a generator sends to all
-/// but the first.
+/// A host with 256 MiB per node, and machines with given cores, memory and home behind the NIC of node 0. A generator
+/// sends to all but the first.
 fn small_host(vms: &[(&str, &str, u8)], load: f64) -> String {
     let mut text = String::from(
         "[[host]]\nname = \"a\"\nmachine = \"dell-r720\"\n\
@@ -291,11 +291,11 @@ fn small_host(vms: &[(&str, &str, u8)], load: f64) -> String {
     text
 }
 
-/// A node without memory or without cores for a machine does not get it: it is served where it is. Once the one that has both loses its
-/// power, it goes there.
+/// A machine does not move to a node without enough memory or cores, and is served remotely. When the machine that
+/// occupies them powers off, it moves.
 #[test]
 fn a_machine_waits_for_room_at_its_device() {
-    // Less than 64 MiB are left; no core beside the I/O thread's.
+    // Leaves less than 64 MiB, or no core besides the I/O thread's.
     for (vcpus, memory) in [("1", "208 MiB"), ("1-5", "64 MiB")] {
         let text = small_host(&[(vcpus, memory, 0), ("7", "64 MiB", 1)], LOAD_OF_EACH);
         let rig = begun(&text, 1);
@@ -310,8 +310,8 @@ fn a_machine_waits_for_room_at_its_device() {
     }
 }
 
-/// Of more machines than the device's node has memory for, as many go there as fit, and the others are served where they are; one for
-/// which there is no memory at all is refused by name.
+/// If more machines want to move than the device's node has memory for, as many move as fit; the others are served
+/// remotely. A machine that fits nowhere is refused by name.
 #[test]
 fn of_more_machines_than_fit_the_others_stay_and_are_served() {
     let mut vms = vec![("1", "64 MiB", 0), ("7", "64 MiB", 1), ("8", "64 MiB", 1), ("9", "64 MiB", 1)];
@@ -329,7 +329,8 @@ fn of_more_machines_than_fit_the_others_stay_and_are_served() {
     assert!(refused.contains("another `node`"), "{refused}");
 }
 
-/// The NIC's node has no memory at all, or no core: its machines stay at the other, and lose nothing; the I/O thread is where cores are.
+/// The NIC's node has no memory, or no core: its machines stay on the other node without loss, and the I/O thread
+/// runs where cores are.
 #[test]
 fn a_node_with_no_memory_or_no_core_has_no_machine() {
     let of_host = [
@@ -355,8 +356,8 @@ fn a_node_with_no_memory_or_no_core_has_no_machine() {
     assert!(refused.contains("node 1 of the host has no memory"), "{refused}");
 }
 
-/// A card with a function at each node is local to every machine: whatever the load, the scheduler moves none, and with a thread for
-/// each node none of the device's accesses crosses.
+/// With a card that has a function at each node, every machine is local: the scheduler moves none at any load, and
+/// with a thread per node no DMA crosses.
 #[test]
 fn behind_a_card_at_every_node_nobody_moves() {
     let mut text = String::from(

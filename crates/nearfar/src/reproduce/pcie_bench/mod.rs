@@ -17,17 +17,17 @@ use crate::batch::{self, Job, Length};
 use crate::bench::{Bench, BenchError, Effort};
 use crate::progress::Progress;
 
-use model::{Compared, against_the_closed_form};
+use model::{ModelPoint, against_the_closed_form};
 
-/// The card with which the paper's machines were measured.
+/// The card of the paper's measurements.
 const CARD: &str = "nfp6000";
-/// Samples of an experiment whose tail is asked for.
+/// Samples of an experiment that reports a tail.
 const SAMPLES_OF_A_TAIL: u64 = 20_000;
 
-/// Simulates everything that the claims and figures of pcie-bench rest on, each experiment once, and judges them.
+/// Runs all experiments for the claims and figures of pcie-bench, each once, and judges them.
 ///
 /// # Errors
-/// A machine or part file that is wrong.
+/// If a machine or part file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::pcie_bench();
     let card = Doc::<Part>::load(&options.library, CARD)?.read()?;
@@ -80,7 +80,7 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     Ok(Reproduction::new("pcie-bench, simulated", file, evidence, experiments, sections, notes))
 }
 
-/// Machine files by the CPU under which results know them.
+/// Machine files, by the CPU name used in results.
 fn machines_by_cpu(library: &Library) -> Result<BTreeMap<String, Doc<Machine>>, Diagnostics> {
     let mut machines = BTreeMap::new();
     for name in library.names("machines") {
@@ -92,7 +92,8 @@ fn machines_by_cpu(library: &Library) -> Result<BTreeMap<String, Doc<Machine>>, 
     Ok(machines)
 }
 
-/// How many of the figures that an experiment shows are a related machine's. What a core asks of a card shows in none of them.
+/// Number of a related machine's parameters that affect an experiment. Parameters of a core's accesses to a card
+/// affect none.
 fn relative_figures(experiment: &Experiment, machine: &Machine) -> usize {
     let slot = slot_of(machine, experiment.sockets.device).map(|slot| format!("host.port.{slot}."));
     let shows = |path: &str| {
@@ -113,7 +114,7 @@ fn relative_figures(experiment: &Experiment, machine: &Machine) -> usize {
     figures(machine).iter().filter(of_relative).count()
 }
 
-/// For the progress: a claim or figure that each experiment is for.
+/// For progress reports: a claim or figure that uses each experiment.
 fn reasons(file: &ClaimFile) -> BTreeMap<Experiment, String> {
     let mut reasons = BTreeMap::new();
     for claim in &file.claims {
@@ -131,7 +132,7 @@ fn reasons(file: &ClaimFile) -> BTreeMap<Experiment, String> {
     reasons
 }
 
-/// Experiments of which a tail is asked for.
+/// Experiments that report a tail.
 fn tails(file: &ClaimFile) -> BTreeSet<Experiment> {
     let mut tails = BTreeSet::new();
     for point in

@@ -1,4 +1,4 @@
-//! The closed-form model beside the simulator.
+//! The closed-form model compared with the simulator.
 
 use machine::{Diagnostics, Doc, IommuMode, Library, Machine, Part, Sockets};
 use results::pciebench::{Cache, Pattern, Run, Test};
@@ -8,35 +8,35 @@ use crate::batch::{Job, Length, run_all};
 use crate::bench::Bench;
 use crate::progress::Progress;
 
-/// Goodput of one kind of transfer, by closed form and by simulation (Gbit/s; per direction where both are used).
+/// Goodput of one kind of transfer, by closed form and by simulation (Gbit/s; per direction if both are used).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compared {
+pub struct ModelPoint {
     /// The test.
     pub test: Test,
-    /// Bytes of a transfer.
+    /// Bytes per transfer.
     pub transfer: u64,
     /// pcie-bench's closed form, Gen3 x8 with MPS 256 and MRRS 512.
     pub closed_form: f64,
-    /// An engine without overheads, if it could be simulated.
+    /// Simulated engine without overheads; `None` if not simulated.
     pub ideal: Option<f64>,
-    /// The paper's card, if it could be simulated.
+    /// Simulated card of the paper; `None` if not simulated.
     pub card: Option<f64>,
 }
 
-/// The machine on which both cards are simulated: MPS 256, one socket.
+/// The machine for both simulated cards: MPS 256, one socket.
 const MACHINE: &str = "dell-t630";
-/// Sizes: powers of two, and one byte past the payload size.
+/// Sizes: powers of two, and one byte more than the payload size.
 const SIZES: [u64; 7] = [64, 128, 256, 257, 512, 1024, 2048];
 
-/// Simulates what the closed form describes: back-to-back transfers from a warm cache.
+/// Simulates the closed form's conditions: back-to-back transfers from a warm cache.
 ///
 /// # Errors
-/// A machine or part file that is wrong.
+/// If a machine or part file is invalid.
 pub fn against_the_closed_form(
     library: &Library,
     seed: u64,
     progress: &dyn Progress,
-) -> Result<Vec<Compared>, Diagnostics> {
+) -> Result<Vec<ModelPoint>, Diagnostics> {
     let machine = Doc::<Machine>::load(library, MACHINE)?.read()?;
     let bench = |card: &str| -> Result<Bench, Diagnostics> {
         let card = Doc::<Part>::load(library, card)?.read()?;
@@ -75,7 +75,7 @@ pub fn against_the_closed_form(
     let link = analytic::Link::gen3_x8();
     Ok(cases
         .iter()
-        .map(|&((test, direction), transfer)| Compared {
+        .map(|&((test, direction), transfer)| ModelPoint {
             test,
             transfer,
             closed_form: link.goodput(direction, Bytes::new(transfer)).as_gbit_per_s_f64(),

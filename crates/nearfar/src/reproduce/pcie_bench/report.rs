@@ -1,5 +1,5 @@
-//! The report's sections beside claims and curves: what the machines assume, what the measured files say, and the
-//! closed form.
+//! Additional sections of the report: assumptions of the machine files, results of the measured files, and the closed
+//! form.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use machine::{Determined, Diagnostics, Doc, Kind, Listed, Machine};
 use results::claims::{ClaimFile, Evidence, Sample, Verdict};
 use results::report::{Chart, Curve, DataTable, Scale, Section};
 
-use super::Compared;
+use super::ModelPoint;
 
 /// The sections, in order.
 ///
 /// # Errors
-/// A machine file that is wrong.
+/// If a machine file is invalid.
 pub fn sections(
     file: &ClaimFile,
     evidence: &Evidence,
     measured: Option<&Evidence>,
-    closed_form: &[Compared],
+    closed_form: &[ModelPoint],
     machines: &BTreeMap<String, Doc<Machine>>,
 ) -> Result<Vec<Section>, Diagnostics> {
     Ok(vec![by_the_files(file, evidence, measured), closed_form_section(closed_form), assumptions(machines)?])
 }
 
-/// Claims judged by the measured files, beside the simulation.
+/// Claims judged by the measured files, next to the simulation.
 fn by_the_files(file: &ClaimFile, evidence: &Evidence, measured: Option<&Evidence>) -> Section {
     let title = "The same statements by the measured files".to_owned();
     let Some(measured) = measured else {
@@ -70,7 +70,7 @@ fn by_the_files(file: &ClaimFile, evidence: &Evidence, measured: Option<&Evidenc
     }
 }
 
-fn closed_form_section(closed_form: &[Compared]) -> Section {
+fn closed_form_section(closed_form: &[ModelPoint]) -> Section {
     let number = |value: Option<f64>| value.map_or_else(|| "–".into(), |v| format!("{v:.2}"));
     let rows = closed_form
         .iter()
@@ -134,7 +134,7 @@ fn closed_form_section(closed_form: &[Compared]) -> Section {
     }
 }
 
-/// What the machine files say about their own figures.
+/// What the machine files state about their parameters.
 fn assumptions(machines: &BTreeMap<String, Doc<Machine>>) -> Result<Section, Diagnostics> {
     let kinds = [
         Kind::Fitted,
@@ -187,7 +187,7 @@ fn assumptions(machines: &BTreeMap<String, Doc<Machine>>) -> Result<Section, Dia
     })
 }
 
-/// What results would be without each empirical figure; nothing if there is none.
+/// Results without each empirical parameter; `None` if there is none.
 fn without(cpu: &str, figures: &[Listed]) -> Option<DataTable> {
     let row = |figure: &Listed| {
         let value = figure.value.trim().trim_matches('"').to_owned();

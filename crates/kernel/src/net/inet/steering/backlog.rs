@@ -1,5 +1,5 @@
-//! Packets that wait for a core: worked off there as deferred work, for which the core is interrupted
-//! (Linux: `enqueue_to_backlog`, `process_backlog`).
+//! Backlog of a core: packets from other cores, processed as deferred work after an IPI (Linux: `enqueue_to_backlog`,
+//! `process_backlog`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -12,24 +12,24 @@ use super::super::Stack;
 use super::Upward;
 use crate::irq::{NapiState, Softirqs};
 
-/// Packets that may wait (Linux: `net.core.netdev_max_backlog`).
+/// Most packets in a backlog (Linux: `net.core.netdev_max_backlog`).
 const MOST: usize = 1000;
-/// Packets dealt with before the simulation catches up: how far the loop is ahead of the clock.
+/// Packets handled between syncs with the simulation clock.
 const TURN: usize = 4;
 
-/// A core's packets.
+/// Backlog of a core.
 pub struct Backlog {
     stack: Weak<Stack>,
     core: CpuId,
     packets: RefCell<VecDeque<Upward>>,
-    /// Packets that were put in, and that are done: counts.
+    /// Counts of packets queued and processed.
     came: Cell<u64>,
     done: Cell<u64>,
     napi: RefCell<Option<Rc<NapiState>>>,
 }
 
 impl Backlog {
-    /// Puts a packet at the end; gives how many have come with it, or drops it if there are too many.
+    /// Queues a packet, or drops it if the backlog is full. Returns the count including it.
     pub fn put(&self, cpu: &Cpu, up: Upward) -> Option<u64> {
         if self.packets.borrow().len() >= MOST {
             up.release(cpu);
@@ -44,7 +44,7 @@ impl Backlog {
         Some(self.came.get())
     }
 
-    /// Whether the first `count` packets are done.
+    /// Whether the first `count` packets have been processed.
     pub fn has_done(&self, count: u64) -> bool {
         self.done.get() >= count
     }
@@ -77,7 +77,7 @@ impl Napi for Backlog {
     }
 }
 
-/// All cores' packets.
+/// Backlogs of all cores.
 pub struct Backlogs {
     stack: Weak<Stack>,
     softirqs: Rc<Softirqs>,
@@ -89,12 +89,12 @@ impl Backlogs {
         Self { stack, softirqs, all: RefCell::default() }
     }
 
-    /// A core's, if it ever had any.
+    /// The backlog of a core, if it was ever used.
     pub fn of(&self, core: CpuId) -> Option<Rc<Backlog>> {
         self.all.borrow().get(&core).cloned()
     }
 
-    /// A core's.
+    /// The backlog of a core, created on first use.
     pub fn get(&self, core: CpuId) -> Rc<Backlog> {
         let make = || {
             let backlog = Rc::new(Backlog {

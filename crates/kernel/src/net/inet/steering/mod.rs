@@ -1,15 +1,16 @@
-//! Packets follow the programs that read them: receive flow steering, in software (RFS) and by the device (ARFS).
+//! Receive flow steering, in software (RFS) and by the device (ARFS): packets go to the core of the program that
+//! reads them.
 //!
 //! ```text
-//! recv, send ─▶ Cores: which core uses the flow's socket
-//! packet of a ring ─▶ Rings: none passes an older one in another ring ─▶ Flows: nor one in another core's backlog
+//! recv, send ─▶ SocketFlows: the core that uses the flow's socket
+//! packet of a ring ─▶ Rings: behind older packets in other rings ─▶ Flows: nor one in another core's backlog
 //!                        │ (ARFS) the device is asked to use that core's ring      └▶ Backlogs ─▶ sockets
 //! ```
 //!
-//! As Linux's `get_rps_cpu` and `set_rps_cpu` (net/core/dev.c, Documentation/networking/scaling.rst): a table of the cores
-//! on which sockets are used; a table of the cores on which flows are dealt with; a flow changes its core only when what
-//! it has in the old one's backlog is done. Where Linux lets packets of a flow pass each other for a moment after the
-//! device has changed its ring, they wait here: [`rings`] says for what.
+//! Modelled on Linux's `get_rps_cpu` and `set_rps_cpu` (net/core/dev.c, Documentation/networking/scaling.rst): one
+//! table has the cores that use sockets, another the cores that process flows. A flow moves to another core only when
+//! the old core has processed all its packets. Linux may reorder packets for a moment after a device changes a flow's
+//! ring; here they wait instead, see [`rings`].
 
 mod backlog;
 mod rings;
@@ -31,29 +32,29 @@ use super::means::Means;
 use super::tcp::{Came, Ends};
 use backlog::Backlogs;
 use rings::Rings;
-use tables::{Cores, Flows, hash_of};
+use tables::{Flows, SocketFlows, hash_of};
 
 use crate::irq::Softirqs;
 use crate::net::NetDevice;
 
-/// How received packets find the cores of those who read them.
+/// Parameters of receive flow steering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SteeringParams {
-    /// Places in the table of sockets' cores, and in that of flows (Linux: `rps_sock_flow_entries`, `rps_flow_cnt`).
+    /// Entries of the socket table and of the flow table (Linux: `rps_sock_flow_entries`, `rps_flow_cnt`).
     pub entries: u32,
-    /// Sends packets to the core on which their socket is used.
+    /// RFS: process packets on the core that uses their socket.
     pub rfs: bool,
-    /// Asks devices to steer flows to that core's queue.
+    /// ARFS: ask devices to steer flows to that core's queue.
     pub arfs: bool,
-    /// For how long a flow is silent until the device is told to forget it.
+    /// Idle time after which a flow's rule is removed.
     pub idle: Duration,
-    /// How often silent flows are looked for.
+    /// Interval between searches for idle flows.
     pub scan: Duration,
 }
 
 impl SteeringParams {
-    /// Off, as Linux has both unless told otherwise; the table's size is what its documentation recommends. The times are
-    /// assumed: Linux's drivers look every 0.1 to 30 s.
+    /// Off, as both are by default in Linux; the table size is the one its documentation recommends. The times are
+    /// assumed: Linux's drivers search every 0.1 to 30 s.
     pub const fn linux() -> Self {
         Self {
             entries: const { linux("steering", "entries") } as u32,
@@ -65,17 +66,17 @@ impl SteeringParams {
     }
 }
 
-/// A receiving queue: its device's number, and its own.
+/// An RX queue: device number and queue number.
 pub(super) type Ring = (u32, u16);
 
-/// A packet, or several that were joined, on its way to a socket.
+/// A packet, possibly coalesced, on its way to a socket.
 pub(super) enum Upward {
     Tcp { ends: Ends, header: TcpHeader, piece: Piece, came: Came },
     Udp { from: SocketAddrV4, to: SocketAddrV4, piece: Piece },
 }
 
 impl Upward {
-    /// Which flow it belongs to.
+    /// The flow that it belongs to.
     pub fn key(&self) -> FlowKey {
         match self {
             Self::Tcp { ends, .. } => flow_key(protocol::TCP, ends.peer, ends.local),
@@ -90,7 +91,7 @@ impl Upward {
     }
 }
 
-/// The flow of packets from one end to another.
+/// Key of the flow from one endpoint to another.
 pub(super) fn flow_key(protocol: u8, from: SocketAddrV4, to: SocketAddrV4) -> FlowKey {
     FlowKey {
         protocol,
@@ -100,13 +101,13 @@ pub(super) fn flow_key(protocol: u8, from: SocketAddrV4, to: SocketAddrV4) -> Fl
     }
 }
 
-/// What is known of flows and the cores that read them.
+/// Receive flow steering.
 pub struct Steering {
-    /// Who gives packets to sockets.
+    /// Passes packets to sockets.
     stack: Weak<Stack>,
     means: Rc<Means>,
     params: SteeringParams,
-    cores: Cores,
+    cores: SocketFlows,
     flows: Flows,
     backlogs: Backlogs,
     rings: Rc<Rings>,
@@ -124,7 +125,7 @@ impl Steering {
             stack: stack.clone(),
             means: Rc::clone(means),
             params,
-            cores: Cores::new(params.entries),
+            cores: SocketFlows::new(params.entries),
             flows: Flows::new(params.entries),
             backlogs: Backlogs::new(stack, Rc::clone(softirqs)),
             rings: Rings::new(means, interfaces, params.idle, params.scan),
@@ -140,12 +141,12 @@ impl Steering {
         self.backlogs.clear();
     }
 
-    /// A ring was found empty: what waited for that goes on.
+    /// A ring was found empty: releases packets that waited for it.
     pub fn ring_emptied(&self, cpu: &Cpu, ring: Ring) {
         self.rings.emptied(cpu, ring, |ring, key, up| self.send_to_core(cpu, ring, key, up));
     }
 
-    /// A device has stopped: what waited for its rings is dropped, as what they held is.
+    /// A device has stopped: drops packets that waited for its rings, as those in the rings are lost, too.
     pub fn forget_rings(&self, cpu: &Cpu, device: &NetDevice) {
         self.rings.forget(cpu, device);
     }
@@ -157,7 +158,7 @@ impl Steering {
         }
     }
 
-    /// A packet of a ring, or of this host itself, is ready for its socket.
+    /// Takes a packet of a ring, or of this host itself, that is ready for its socket.
     pub fn upward(&self, cpu: &Cpu, ring: Option<Ring>, up: Upward) {
         let Some(ring) = ring.filter(|_| self.is_on()) else { return self.hand_up(cpu, up) };
         cpu.work(self.means.costs().net_steer);
@@ -167,7 +168,7 @@ impl Steering {
         }
     }
 
-    /// Lets a packet, all of whose elders have gone this way, go to the core of its socket.
+    /// Sends a packet to the core of its socket. All earlier packets of its flow have been sent.
     fn send_to_core(&self, cpu: &Cpu, ring: Ring, key: FlowKey, up: Upward) {
         let hash = hash_of(&key);
         let wanted = self.cores.find(self.means.memory(), cpu, hash);
@@ -181,7 +182,8 @@ impl Steering {
         let is_done = |core, until| backlogs.of(core).is_none_or(|backlog| backlog.has_done(until));
         let here = self.flows.core_for(self.means.memory(), cpu, hash, wanted, is_done);
         match here {
-            // Nothing of it waits elsewhere, and this is its core (Linux puts it into the own backlog).
+            // None of the flow's packets are elsewhere, and this is its core, so skip the backlog (Linux uses its own
+            // backlog here).
             Some((core, until)) if core == cpu.id() && is_done(core, until) => self.hand_up(cpu, up),
             Some((core, _)) => {
                 if core != cpu.id() {

@@ -1,16 +1,16 @@
-//! Flows that the device was told to steer: in which ring their packets are, and which wait for others.
+//! Flows steered by the device: the ring that their packets come from, and packets that have to wait.
 //!
-//! **What keeps the order.** When a flow changes its ring, older packets may still be in the old one, and newer ones be
-//! found first in the new one, which another core polls. A packet that comes from another ring than the one before it is
-//! held until the old ring has been found empty after that. Then nothing older is left:
-//! - the device writes what an old ring has to report before the new ring's first completion (its own promise, see
-//!   `steering` of the NIC), and posted writes keep their order on the way to memory (PCIe Base 5.0, 2.4.1);
-//! - so whoever found the new ring's packet finds all older ones in the old ring when it looks next, and the ring's poll says
-//!   when it found nothing more.
+//! **How order is kept.** When a flow moves to another ring, older packets may still be in the old ring while another
+//! core already polls newer ones from the new ring. So a packet from a different ring than its predecessor is held
+//! until the old ring has been found empty afterwards. Nothing older is left then:
+//! - The device writes all completions of the old ring before the first one of the new ring (guaranteed by the NIC,
+//!   see its `steering`), and posted writes stay in order on their way to memory (PCIe Base 5.0, 2.4.1).
+//! - So whoever finds a packet in the new ring also finds all older ones in the old ring, and the poll of the old
+//!   ring reports when it is empty.
 //!
-//! The old ring is polled at once for that, on the core that wants to know. Packets go on from here to the cores' backlogs
-//! in order, where [`Flows`](super::tables::Flows) keeps it. Linux does without: there, a few packets may be reordered
-//! when a rule takes effect.
+//! The old ring is polled at once, on the core that found the new packet. Packets then go to the cores' backlogs in
+//! order, and [`Flows`](super::tables::Flows) keeps that order. Linux does without this, and may reorder a few
+//! packets when a rule takes effect.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -25,15 +25,15 @@ use super::super::means::Means;
 use super::{Ring, Upward};
 use crate::net::NetDevice;
 
-/// A flow that is steered, or was.
+/// A flow that is, or was, steered.
 struct SteeredFlow {
-    /// The device's rule and the queue that it names; none if it was told to forget it.
+    /// The device's rule and its queue; `None` once it was removed.
     rule: Option<(RuleId, u16)>,
-    /// Where all packets came from that are not held.
+    /// Ring of all packets so far that were not held.
     ring: Ring,
-    /// Packets of other rings, in the order in which they were found.
+    /// Held packets of other rings, in order of arrival.
     held: VecDeque<(Ring, Upward)>,
-    /// When the last packet came.
+    /// When the last packet arrived.
     used: Time,
 }
 
@@ -42,7 +42,7 @@ impl SteeredFlow {
         Self { rule: None, ring, held: VecDeque::new(), used: Time::ZERO }
     }
 
-    /// Whether the device may be asked for another queue: not while it is about to change, nor for what it does already.
+    /// Whether to ask the device for `queue`: not while a change is pending, nor if it is already set.
     fn may_move(&self, ring: Ring, queue: u16) -> bool {
         let is_settled = self.held.is_empty() && self.rule.is_none_or(|(_, now)| now == ring.1);
         is_settled && self.rule.is_none_or(|(_, now)| now != queue)
@@ -57,16 +57,16 @@ impl SteeredFlow {
     }
 }
 
-/// All such flows.
+/// All steered flows.
 pub struct Rings {
     me: Weak<Self>,
     means: Rc<Means>,
     interfaces: Rc<Interfaces>,
-    /// For how long a flow is silent until it is forgotten, and how often that is looked for.
+    /// Idle time until a flow is removed, and the search interval.
     idle: Duration,
     scan: Duration,
     flows: RefCell<BTreeMap<FlowKey, SteeredFlow>>,
-    /// The device's table was full: nothing is asked of it until then.
+    /// The device's table was full: no requests until then.
     full_until: Cell<Time>,
     scanning: Cell<bool>,
 }
@@ -89,7 +89,7 @@ impl Rings {
         self.flows.borrow_mut().clear();
     }
 
-    /// A packet goes on if it comes from where its elders came from; otherwise it is held.
+    /// Passes a packet if it comes from the flow's current ring; holds it otherwise.
     pub fn pass(&self, cpu: &Cpu, ring: Ring, key: FlowKey, up: Upward) -> Option<Upward> {
         let mut all = self.flows.borrow_mut();
         let Some(flow) = all.get_mut(&key) else { return Some(up) };
@@ -112,7 +112,7 @@ impl Rings {
         }
     }
 
-    /// A ring was found empty: what waited for that goes on.
+    /// A ring was found empty: releases packets that waited for it.
     pub fn emptied(&self, cpu: &Cpu, ring: Ring, go_on: impl Fn(Ring, FlowKey, Upward)) {
         if self.flows.borrow().is_empty() {
             return;
@@ -124,7 +124,7 @@ impl Rings {
                 return true;
             }
             let Some(&(next, _)) = flow.held.front() else {
-                // Nothing more of it is steered.
+                // Keep the flow only if it is still steered.
                 return flow.rule.is_some();
             };
             flow.ring = next;
@@ -143,8 +143,8 @@ impl Rings {
         look.into_iter().for_each(|ring| self.look_at(cpu, ring));
     }
 
-    /// Tells devices to forget flows that have been silent (Linux: `rps_may_expire_flow`). Their packets, if there should
-    /// be any, find their order until the ring has been found empty.
+    /// Removes the rules of idle flows (Linux: `rps_may_expire_flow`). Late packets are still ordered until the ring
+    /// was found empty.
     fn forget_silent(&self, cpu: &Cpu) {
         let mut expired = Vec::new();
         for (&key, flow) in self.flows.borrow_mut().iter_mut() {
@@ -161,7 +161,7 @@ impl Rings {
         }
     }
 
-    /// A device has stopped: what waited for its rings is dropped, as what they held is.
+    /// A device has stopped: drops packets that waited for its rings, as those in the rings are lost, too.
     pub fn forget(&self, cpu: &Cpu, device: &NetDevice) {
         let mut gone = Vec::new();
         self.flows.borrow_mut().retain(|_, flow| {
@@ -179,7 +179,7 @@ impl Rings {
         }
     }
 
-    /// Asks the device to send a flow to the ring at home on a core, unless it does.
+    /// Asks the device to steer a flow to the ring of a core, unless it does already.
     pub fn ask_device(&self, cpu: &Cpu, ring: Ring, key: FlowKey, core: CpuId) {
         let Some(device) =
             self.interfaces.device_numbered(ring.0).filter(|device| device.features().flow_steering)
@@ -212,7 +212,7 @@ impl Rings {
         }
     }
 
-    /// The task that forgets silent flows. It ends when there is none left.
+    /// The task that removes idle flows; it ends when none is left.
     fn start_scan(&self) {
         if self.scanning.replace(true) {
             return;

@@ -1,6 +1,6 @@
-//! The two tables: on which core sockets are used, and on which core flows are dealt with.
+//! The two tables: the core that uses each socket, and the core that processes each flow.
 //!
-//! Both lie in memory, and what is looked up or changed there goes through the caches.
+//! Both are in simulated memory; lookups and updates go through the caches.
 
 use std::cell::{Cell, RefCell};
 
@@ -9,7 +9,7 @@ use platform::cpu::{Cpu, CpuId};
 use platform::memory::{Pages, PhysAddr, Policy};
 use platform::net::FlowKey;
 
-/// A hash of a flow, as Linux's `skb_get_hash` gives without the device's.
+/// Flow hash, as Linux's `skb_get_hash` computes if the device provides none.
 pub fn hash_of(key: &FlowKey) -> u32 {
     let ports = u32::from(key.ports.0) << 16 | u32::from(key.ports.1);
     let words = [u32::from_be_bytes(key.source), u32::from_be_bytes(key.destination), ports];
@@ -19,11 +19,11 @@ pub fn hash_of(key: &FlowKey) -> u32 {
     mixed ^ mixed >> 16
 }
 
-/// A table in memory, which is there once it has been used.
+/// A table in memory, allocated on first use.
 struct Table<T> {
-    /// Entries: a power of two.
+    /// Number of entries: a power of two.
     size: usize,
-    /// Bytes of each as the kernel has it.
+    /// Bytes per entry in the kernel's layout.
     bytes: u64,
     place: Cell<Option<PhysAddr>>,
     entries: RefCell<Vec<T>>,
@@ -39,7 +39,7 @@ impl<T: Copy + Default> Table<T> {
         hash as usize & (self.size - 1)
     }
 
-    /// Where a hash's entry is; none if there is no memory for the table.
+    /// Address of a hash's entry; `None` if there is no memory for the table.
     fn place(&self, memory: &Memory, cpu: &Cpu, hash: u32) -> Option<PhysAddr> {
         if self.place.get().is_none() {
             let pages = memory.take(cpu, Pages::order_for(self.size as u64 * self.bytes), Policy::Local);
@@ -48,7 +48,7 @@ impl<T: Copy + Default> Table<T> {
         self.place.get().map(|start| start + self.index(hash) as u64 * self.bytes)
     }
 
-    /// What is in a hash's entry.
+    /// Contents of a hash's entry.
     fn get(&self, hash: u32) -> T {
         self.entries.borrow().get(self.index(hash)).copied().unwrap_or_default()
     }
@@ -62,17 +62,16 @@ impl<T: Copy + Default> Table<T> {
     }
 }
 
-/// On which core the socket of a flow was used last (Linux: `rps_sock_flow_table`): the flow's hash, to know it from others of
-/// its place, and the core.
-pub struct Cores(Table<Option<(u32, CpuId)>>);
+/// The core that last used each flow's socket (Linux: `rps_sock_flow_table`), with the hash to detect collisions.
+pub struct SocketFlows(Table<Option<(u32, CpuId)>>);
 
-impl Cores {
+impl SocketFlows {
     pub fn new(entries: u32) -> Self {
-        // The hash's upper bits with the core (Linux: `u32`).
+        // Upper bits of the hash plus the core (Linux: `u32`).
         Self(Table::new(entries, 4))
     }
 
-    /// A program uses the flow's socket here. The entry is written only if it changes.
+    /// Records that a flow's socket is used on this core. Writes only on a change.
     pub fn note(&self, memory: &Memory, cpu: &Cpu, hash: u32) {
         let Some(at) = self.0.place(memory, cpu, hash) else { return };
         cpu.load_u32(at);
@@ -83,21 +82,21 @@ impl Cores {
         }
     }
 
-    /// Where it was used.
+    /// The core that used it last.
     pub fn find(&self, memory: &Memory, cpu: &Cpu, hash: u32) -> Option<CpuId> {
         cpu.load_u32(self.0.place(memory, cpu, hash)?);
         self.0.get(hash).filter(|&(known, _)| known == hash).map(|(_, core)| core)
     }
 }
 
-/// Where flows are dealt with (Linux: `rps_dev_flow_table`).
+/// The core that processes each flow (Linux: `rps_dev_flow_table`).
 pub struct Flows(Table<FlowPlace>);
 
-/// Flows of one place in the table, which stay together.
+/// An entry, shared by all flows with the same index.
 #[derive(Clone, Copy, Default)]
 struct FlowPlace {
     core: Option<CpuId>,
-    /// How many packets that core's backlog has had with the last of these.
+    /// Packets that the core's backlog has had, including the last of this entry.
     until: u64,
 }
 
@@ -107,8 +106,8 @@ impl Flows {
         Self(Table::new(entries, 8))
     }
 
-    /// The core for a packet, and how many packets its backlog must have done until none of the flow waits there: the one
-    /// where the flow's socket is used (`wanted`), unless older ones wait at another.
+    /// The core for a packet, and the backlog count after which no packet of the flow waits there. That is the core
+    /// of its socket (`wanted`), unless older packets wait at another core.
     pub fn core_for(
         &self,
         memory: &Memory,
@@ -133,7 +132,7 @@ impl Flows {
         flow.core.map(|core| (core, flow.until))
     }
 
-    /// A packet went into the core's backlog. Its line has been looked at just before.
+    /// Records a packet in the core's backlog. Free of charge, as the entry was just loaded.
     pub fn set_until(&self, hash: u32, until: u64) {
         self.0.set(hash, FlowPlace { until, ..self.0.get(hash) });
     }

@@ -1,4 +1,4 @@
-//! What a connection has to send: pages that hold the stream from the first byte that was not acknowledged.
+//! A connection's send buffer: pages that hold the unacknowledged stream.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,10 +10,10 @@ use platform::net::Fragment;
 
 use super::super::buffers::{Hold, PageHold};
 
-/// Pages that a socket takes at once: 32 KiB (Linux: `SKB_FRAG_PAGE_ORDER`).
+/// Pages that a socket allocates at once: 32 KiB (Linux: `SKB_FRAG_PAGE_ORDER`).
 pub const ORDER: u8 = 3;
 
-/// A part of the stream that lies in one piece.
+/// A contiguous part of the stream.
 struct Chunk {
     /// Offset in the stream.
     start: u64,
@@ -22,36 +22,36 @@ struct Chunk {
     hold: Hold,
 }
 
-/// The stream's unacknowledged part.
+/// The unacknowledged part of the stream.
 #[derive(Default)]
 pub struct SendBuffer {
     chunks: VecDeque<Chunk>,
     end: u64,
-    /// Pages that are being filled, and how far.
+    /// Pages being filled, with the bytes used.
     open: Option<(Rc<PageHold>, u64)>,
 }
 
 impl SendBuffer {
-    /// Room in the pages that are being filled.
+    /// Free room in the pages being filled.
     pub fn room(&self) -> Option<(PhysAddr, u64)> {
         let (hold, used) = self.open.as_ref()?;
         (*used < hold.pages.len()).then(|| (hold.pages.start + *used, hold.pages.len() - used))
     }
 
-    /// Fills these pages from now on.
+    /// Starts to fill new pages.
     pub fn open(&mut self, cpu: &Cpu, pages: Rc<PageHold>) {
         if let Some((old, _)) = self.open.replace((pages, 0)) {
             Hold::Pages(old).let_go(cpu);
         }
     }
 
-    /// `length` bytes were put into the open pages' room.
+    /// Appends `length` bytes that were written to the free room.
     pub fn filled(&mut self, length: u32) {
         let Some((hold, used)) = &mut self.open else { return };
         let at = hold.pages.start + *used;
         *used += u64::from(length);
         let hold = Hold::Pages(Rc::clone(hold));
-        // What continues the last chunk is one with it.
+        // Extends the last chunk if contiguous.
         if let Some(last) = self.chunks.back_mut()
             && last.at + u64::from(last.length) == at
             && matches!((&last.hold, &hold), (Hold::Pages(a), Hold::Pages(b)) if Rc::ptr_eq(a, b))
@@ -63,13 +63,13 @@ impl SendBuffer {
         self.end += u64::from(length);
     }
 
-    /// Appends bytes that lie elsewhere.
+    /// Appends data that is stored elsewhere.
     pub fn append(&mut self, at: PhysAddr, length: u32, hold: Hold) {
         self.chunks.push_back(Chunk { start: self.end, at, length, hold });
         self.end += u64::from(length);
     }
 
-    /// Where a range of the stream lies, as far as `most` pieces go, and what keeps it.
+    /// Memory of a range of the stream, in at most `most` pieces, with references that keep it.
     pub fn runs(&self, range: Range<u64>, most: usize) -> (Vec<Fragment>, Vec<Hold>) {
         let (mut fragments, mut holds) = (Vec::new(), Vec::new());
         let first = self.chunks.partition_point(|c| c.start + u64::from(c.length) <= range.start);
@@ -85,14 +85,14 @@ impl SendBuffer {
         (fragments, holds)
     }
 
-    /// Bytes from `start` that `most` pieces hold.
+    /// Bytes from `start` that fit in `most` pieces.
     pub fn reach(&self, start: u64, most: usize) -> u64 {
         let first = self.chunks.partition_point(|c| c.start + u64::from(c.length) <= start);
         let last = self.chunks.iter().skip(first).take(most).next_back();
         last.map_or(0, |chunk| chunk.start + u64::from(chunk.length) - start)
     }
 
-    /// Everything before `offset` has been acknowledged.
+    /// Frees everything before `offset`, which was acknowledged.
     pub fn acknowledge(&mut self, cpu: &Cpu, offset: u64) {
         while let Some(chunk) = self.chunks.front()
             && chunk.start + u64::from(chunk.length) <= offset
@@ -102,17 +102,17 @@ impl SendBuffer {
         }
     }
 
-    /// Whether nothing of the stream is kept.
+    /// Whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Whether pages are kept for what may be written next.
+    /// Whether it holds pages for future writes.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Lets everything go.
+    /// Frees everything.
     pub fn clear(&mut self, cpu: &Cpu) {
         self.chunks.drain(..).for_each(|chunk| chunk.hold.let_go(cpu));
         if let Some((hold, _)) = self.open.take() {

@@ -1,4 +1,4 @@
-//! Segments of a flow that arrive together go up as one (generic receive offload).
+//! Generic receive offload (GRO): coalesces consecutive segments of a flow.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,33 +14,33 @@ use super::super::means::Means;
 use super::super::steering::{Ring, Upward};
 use super::{Came, Ends};
 
-/// Flows of a queue that are held at once (Linux: `MAX_GRO_SKBS`).
+/// Most flows held per queue (Linux: `MAX_GRO_SKBS`).
 const FLOWS: usize = 8;
-/// Bytes of a packet (IPv4's total length).
+/// Most bytes of a coalesced packet (IPv4's total length).
 const MOST: u32 = 65_535 - 120;
 
-/// A segment to which others may be joined.
-struct Held {
+/// A segment that later ones can be joined to.
+struct HeldSegment {
     ends: Ends,
-    /// The first segment's header; the last one's flags.
+    /// Header of the first segment, with the flags of the last.
     header: TcpHeader,
     packet: Packet,
-    /// Where the data begins.
+    /// Offset of the data.
     skip: u32,
     length: u32,
-    /// Data of the first segment: one with less is the last.
+    /// Data length of the first segment; a shorter one ends the packet.
     each: u32,
     came: Came,
 }
 
-/// What receiving queues hold during a poll, the oldest first.
+/// Segments held by each RX queue during a poll, oldest first.
 pub struct Coalescing {
     means: Rc<Means>,
-    queues: RefCell<BTreeMap<Ring, Vec<Held>>>,
+    queues: RefCell<BTreeMap<Ring, Vec<HeldSegment>>>,
 }
 
-impl Held {
-    /// Whether a segment follows right behind.
+impl HeldSegment {
+    /// Whether `next` directly follows.
     fn takes(&self, next: &Self) -> bool {
         let owner = |held: &Self| held.packet.owner.as_ref().map(Rc::as_ptr).map(|p| p.cast::<()>());
         next.header.sequence == self.header.sequence.wrapping_add(self.length)
@@ -53,7 +53,7 @@ impl Held {
     }
 
     fn join(&mut self, mut next: Self) {
-        // Headers and padding are cut off; the buffers stay whole for their owner.
+        // Skip headers and padding; the owner gets whole buffers back.
         let (mut skip, mut left) = (next.skip, next.length);
         for fragment in &mut next.packet.fragments {
             let from = skip.min(fragment.length);
@@ -63,7 +63,7 @@ impl Held {
             left -= fragment.length;
         }
         self.packet.fragments.append(&mut next.packet.fragments);
-        // Its buffers are the other packet's now, and its owner has nothing to get back from it.
+        // Its buffers now belong to the other packet.
         next.packet.owner = None;
         self.header.flags = self.header.flags.with(next.header.flags);
         self.header.window = next.header.window;
@@ -86,8 +86,8 @@ impl Coalescing {
         self.queues.borrow_mut().clear();
     }
 
-    /// Holds a segment back for others, joins it to one, or lets it go on; gives what goes on now, in this order. What came by
-    /// no queue is not held.
+    /// Holds a segment, joins it to an earlier one, or passes it on. Returns what has to go on now, in order.
+    /// Loopback segments are never held.
     pub fn take(
         &self,
         queue: Option<Ring>,
@@ -105,7 +105,7 @@ impl Coalescing {
         let came = Came { segments: 1, marked: headers.ip.traffic_class & ecn::MASK == ecn::CONGESTED };
         let plain = header.flags.without(TcpFlags::PSH) == TcpFlags::ACK;
         let may = plain && length > 0 && packet.checksum == Checksum::Good;
-        let mut new = Held { ends, header, packet, skip, length, each: length, came };
+        let mut new = HeldSegment { ends, header, packet, skip, length, each: length, came };
         let Some(queue) = queue else { return [Some(new.upward()), None] };
         let mut queues = self.queues.borrow_mut();
         let held = queues.entry(queue).or_default();
@@ -131,14 +131,14 @@ impl Coalescing {
         }
     }
 
-    /// A poll of a queue ends: what is held goes on.
+    /// A poll of a queue ends: passes on all held segments.
     pub fn flush(&self, queue: Ring) -> impl Iterator<Item = Upward> {
         let held = self.queues.borrow_mut().get_mut(&queue).map(core::mem::take);
-        held.into_iter().flatten().map(Held::upward)
+        held.into_iter().flatten().map(HeldSegment::upward)
     }
 }
 
-/// Cuts off what follows the first `length` bytes, so that more can be joined.
+/// Removes padding behind the first `length` bytes, so that more can be joined.
 fn cut_padding(packet: &mut Packet, length: u32) {
     let mut left = length;
     for fragment in &mut packet.fragments {

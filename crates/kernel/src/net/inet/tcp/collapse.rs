@@ -1,4 +1,4 @@
-//! Received pieces that show little of the memory that they keep, copied together into pages (Linux: `tcp_collapse`).
+//! Collapses received pieces that waste memory: copies their data together into pages (Linux: `tcp_collapse`).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::super::buffers::Piece;
 use super::TcpSocket;
 use crate::mm::Memory;
 
-/// Pages that hold what was copied together.
+/// Pages with copied data.
 struct Copied {
     memory: Rc<Memory>,
     pages: RefCell<Vec<Pages>>,
@@ -25,7 +25,7 @@ impl PacketOwner for Copied {
 }
 
 impl TcpSocket {
-    /// Makes memory for what arrives.
+    /// Frees memory for incoming data.
     pub(super) fn collapse(&self, cpu: &Cpu) {
         let Some(tcp) = self.tcp.upgrade() else { return };
         let mut used_up = Vec::new();
@@ -41,7 +41,7 @@ impl TcpSocket {
     }
 }
 
-/// A copy of pieces in a row, if it keeps less memory than they do.
+/// A copy of consecutive pieces, if it uses less memory than they do.
 fn copied(cpu: &Cpu, memory: &Rc<Memory>, pieces: &[Piece]) -> Option<Piece> {
     let length: u32 = pieces.iter().map(Payload::len).sum();
     let count = u64::from(length).div_ceil(PAGE);

@@ -1,4 +1,4 @@
-//! Those who wait for connections.
+//! Listening sockets.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,12 +12,12 @@ use platform::sync::WaitQueue;
 
 use super::{Tcp, TcpSocket};
 
-/// A socket that connections come to.
+/// A listening socket.
 pub struct Listener {
     tcp: Weak<Tcp>,
     pub local: SocketAddrV4,
     backlog: usize,
-    /// Connections that are being opened.
+    /// Connections being opened.
     pub coming: Cell<usize>,
     ready: RefCell<VecDeque<Rc<TcpSocket>>>,
     arrived: WaitQueue,
@@ -37,12 +37,12 @@ impl Listener {
         })
     }
 
-    /// Whether another connection may come.
+    /// Whether the backlog has room.
     pub fn has_room(&self) -> bool {
         self.coming.get() + self.ready.borrow().len() < self.backlog
     }
 
-    /// The next connection, or that none will come.
+    /// The next connection, or an error once the socket is closed.
     fn next(&self) -> Option<Result<Rc<dyn TcpStream>, Error>> {
         match self.ready.borrow_mut().pop_front() {
             Some(socket) => Some(Ok(socket)),
@@ -50,7 +50,7 @@ impl Listener {
         }
     }
 
-    /// A connection is open, or came to nothing. Whether anybody will accept it.
+    /// A connection was opened, or failed to. Returns whether the socket is still listening.
     pub fn came(&self, socket: Option<Rc<TcpSocket>>) -> bool {
         self.coming.set(self.coming.get().saturating_sub(1));
         let Some(socket) = socket.filter(|_| !self.closed.get()) else { return false };
@@ -85,7 +85,7 @@ impl TcpListener for Listener {
         Box::pin(async {
             let ready = || (self.closed.get() || !self.ready.borrow().is_empty()).then_some(());
             self.arrived.wait_for(ready).await;
-            // It is still there for whoever waits to take it.
+            // The connection stays available: wake the next waiter, too.
             self.arrived.wake_one();
         })
     }

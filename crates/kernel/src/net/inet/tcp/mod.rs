@@ -1,4 +1,4 @@
-//! TCP: connections by their addresses, those who listen, and what arrives for them.
+//! TCP: connections by their endpoints, listeners, and dispatch of segments.
 
 mod buffer;
 mod coalesce;
@@ -30,19 +30,19 @@ pub use coalesce::Coalescing;
 use listener::Listener;
 use socket::TcpSocket;
 
-/// Both ends of a connection: own first.
+/// Both endpoints of a connection, the local one first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ends {
     pub local: SocketAddrV4,
     pub peer: SocketAddrV4,
 }
 
-/// How a segment came.
+/// How a received packet was composed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Came {
-    /// Of how many it was put together.
+    /// Segments coalesced into it.
     pub segments: u16,
-    /// A router had marked it, or one of them.
+    /// Whether a router marked any of them (ECN).
     pub marked: bool,
 }
 
@@ -59,13 +59,13 @@ pub struct Tcp {
     sockets: RefCell<BTreeMap<Ends, Rc<TcpSocket>>>,
     by_number: RefCell<BTreeMap<Owner, Weak<TcpSocket>>>,
     listeners: RefCell<BTreeMap<u16, Rc<Listener>>>,
-    /// Connections to be closed, as nobody waits for them to open any more.
+    /// Connections whose opener gave up; to be closed.
     abandoned: RefCell<Vec<Rc<TcpSocket>>>,
     last: Cell<Owner>,
 }
 
-/// A connection that a program waits for. If it gives up, nobody has the socket: it is closed by whoever comes next, as a
-/// core is needed for that.
+/// A connection that a program is opening. If the program gives up, the socket is closed by the next operation, since
+/// closing needs a core.
 struct Opening<'a> {
     tcp: &'a Tcp,
     socket: Option<Rc<TcpSocket>>,
@@ -115,24 +115,24 @@ impl Tcp {
         self.by_number.borrow().get(&number).and_then(Weak::upgrade)
     }
 
-    /// A socket's timer is due.
+    /// A socket's timer has expired.
     pub fn timer(&self, cpu: &Cpu, number: Owner) {
         if let Some(socket) = self.of(number) {
             socket.timer(cpu);
         }
     }
 
-    /// A host cannot be found: who waits for it to answer gives up.
+    /// A host is unreachable: fails connections that wait for it.
     pub fn unreachable(&self, cpu: &Cpu, host: Ipv4Addr) {
         let concerned: Vec<_> =
             self.sockets.borrow().values().filter(|s| *s.ends.peer.ip() == host).cloned().collect();
         concerned.iter().for_each(|socket| socket.unreachable(cpu));
     }
 
-    /// Opens a connection and waits until it is open.
+    /// Opens a connection and waits until it is established.
     ///
     /// # Errors
-    /// If there is no way or no port, or why it did not open.
+    /// If there is no route or no free port, or why it could not be established.
     pub async fn connect(
         &self,
         cpu: &Cpu,
@@ -153,7 +153,7 @@ impl Tcp {
         }
     }
 
-    /// Closes connections whose programs gave up while they were being opened.
+    /// Closes connections whose programs gave up while opening them.
     pub fn close_abandoned(&self, cpu: &Cpu) {
         if !self.abandoned.borrow().is_empty() {
             let abandoned = core::mem::take(&mut *self.abandoned.borrow_mut());
@@ -161,7 +161,7 @@ impl Tcp {
         }
     }
 
-    /// Bytes of the largest packet to an address, its IP header included.
+    /// MTU towards an address, including the IP header.
     fn mtu_to(&self, to: Ipv4Addr) -> u16 {
         let interface = self.interfaces.way(to).map_or(usize::MAX, |(interface, _, _)| interface);
         self.interfaces.mtu(interface).unwrap_or(LOOPBACK_MTU)
@@ -171,8 +171,8 @@ impl Tcp {
         TcpParams { ecn: self.params.ecn, ..TcpParams::linux(self.mtu_to(to)) }
     }
 
-    /// A number that a connection begins with: from its ends and the clock (RFC 6528; no secret is kept from anybody
-    /// in a simulation).
+    /// Initial sequence number, from the endpoints and the clock (RFC 6528, without its secret, which a simulation
+    /// does not need).
     fn initial_number(&self, cpu: &Cpu, ends: &Ends) -> u32 {
         let words = [
             u32::from(*ends.local.ip()),
@@ -182,11 +182,11 @@ impl Tcp {
         let mixed = words
             .into_iter()
             .fold(0x9e37_79b9u32, |h, word| (h ^ word).wrapping_mul(0x85eb_ca6b).rotate_left(13));
-        // A number every 4 microseconds, as the RFC's clock has it.
+        // The RFC's clock ticks every 4 microseconds.
         mixed.wrapping_add((cpu.now().as_ps() / 4_000_000) as u32)
     }
 
-    /// Puts a connection among the others.
+    /// Adds a connection.
     fn add_socket(
         &self,
         cpu: &Cpu,
@@ -203,7 +203,7 @@ impl Tcp {
         Ok(socket)
     }
 
-    /// A connection has ended and nobody uses it.
+    /// Removes a connection that has ended and is no longer in use.
     fn remove_socket(&self, cpu: &Cpu, socket: &TcpSocket) {
         let removed = self.by_number.borrow_mut().remove(&socket.number);
         if removed.is_some() {
@@ -212,7 +212,7 @@ impl Tcp {
         }
     }
 
-    /// Opens a connection; it is under way when this returns.
+    /// Starts to open a connection.
     fn open_connection(
         &self,
         cpu: &Cpu,
@@ -231,7 +231,7 @@ impl Tcp {
         };
         let port = match from.port() {
             0 => self.means.free_port(|port| !taken(port)).ok_or(Error::AddressInUse)?,
-            // As without SO_REUSEADDR: a port where somebody listens is not taken either.
+            // As without SO_REUSEADDR: ports with a listener are not used.
             port if taken(port) || self.listeners.borrow().contains_key(&port) => {
                 return Err(Error::AddressInUse);
             }
@@ -245,7 +245,7 @@ impl Tcp {
         Ok(socket)
     }
 
-    /// Lets connections come to a port.
+    /// Listens on a port.
     pub fn listen(&self, at: SocketAddrV4, backlog: usize) -> Result<Rc<dyn TcpListener>, Error> {
         let mut listeners = self.listeners.borrow_mut();
         if listeners.contains_key(&at.port()) || at.port() == 0 {
@@ -256,7 +256,7 @@ impl Tcp {
         Ok(listener)
     }
 
-    /// A segment arrived, or several that were joined.
+    /// Handles a packet of one or more segments.
     pub fn input(&self, cpu: &Cpu, ends: Ends, header: &TcpHeader, piece: Piece, came: Came) {
         cpu.work(self.means.costs().tcp_input);
         let socket = self.sockets.borrow().get(&ends).cloned();
@@ -308,7 +308,7 @@ impl Tcp {
     }
 }
 
-/// What a program is told of a connection that has ended.
+/// The error that a program sees for a connection that has ended.
 fn error_of(connection: &Connection<Piece>) -> Option<Error> {
     if connection.state() != State::Closed {
         return None;

@@ -1,4 +1,4 @@
-//! A connection as programs have it.
+//! A connection's interface for programs.
 
 use std::net::SocketAddrV4;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use super::socket::TcpSocket;
 use super::{Tcp, error_of};
 
 impl TcpSocket {
-    /// Room in the buffer, if there is any, or why nothing can be written any more.
+    /// Room in the send buffer, if any, or why no more can be written.
     fn may_send(&self) -> Option<Result<u64, Error>> {
         let connection = self.connection.borrow();
         if let Some(error) = error_of(&connection) {
@@ -32,7 +32,8 @@ impl TcpSocket {
         Some(self.room()).filter(|&room| room > 0).map(Ok)
     }
 
-    /// Waits for room in the buffer, or for the simulation to catch up: whoever always finds room would run away from it.
+    /// Waits for room in the send buffer. Always syncs, so that a program that always finds room cannot run ahead
+    /// without limit.
     async fn wait_for_room(&self, cpu: &Cpu) -> Result<u64, Error> {
         if self.may_send().is_some() {
             cpu.sync().await;
@@ -40,7 +41,8 @@ impl TcpSocket {
         self.writable.wait_for(|| self.may_send()).await
     }
 
-    /// Whether there are bytes to read (not so at the end of the stream), or why there will be none; `None` if nobody knows.
+    /// `Some(true)` if there is data, `Some(false)` at the end of the stream, an error if none will come, and `None`
+    /// while waiting.
     fn may_recv(&self) -> Option<Result<bool, Error>> {
         let connection = self.connection.borrow();
         match (connection.readable() > 0, connection.at_end()) {
@@ -53,7 +55,7 @@ impl TcpSocket {
         }
     }
 
-    /// Copies as much as there is room for into the buffer, and sends packets that have become whole; how much it was.
+    /// Copies as much as fits into the send buffer and sends packets that are complete. Returns the bytes copied.
     fn take_in(&self, cpu: &Cpu, tcp: &Tcp, room: u64, from: PhysAddr, most: u64) -> Result<u64, Error> {
         self.touch(cpu);
         let taken = self.copy_in(cpu, tcp, from, room.min(most))?;
@@ -65,14 +67,14 @@ impl TcpSocket {
         Ok(taken)
     }
 
-    /// As [`take_in`](Self::take_in), and that was all that the program has to say for now.
+    /// As [`take_in`](Self::take_in), for the end of a program's write.
     fn take_last(&self, cpu: &Cpu, tcp: &Tcp, room: u64, from: Segment) -> Result<u32, Error> {
         let taken = self.take_in(cpu, tcp, room, from.at, from.length.into());
         self.push_rest(cpu, tcp);
         taken.map(|taken| taken as u32)
     }
 
-    /// Copies all of it into the buffer, which may have to wait for room.
+    /// Copies all data into the send buffer, waiting for room as needed.
     async fn take_all(&self, cpu: &Cpu, tcp: &Tcp, from: Segment) -> Result<(), Error> {
         let (mut done, length) = (0, u64::from(from.length));
         while done < length {
@@ -85,9 +87,9 @@ impl TcpSocket {
         Ok(())
     }
 
-    /// Copies what has been received to user memory, as far as it fits; how much it was.
+    /// Copies received data to user memory, as far as it fits. Returns the bytes copied.
     fn recv_now(&self, cpu: &Cpu, tcp: &Tcp, into: Segment) -> u32 {
-        // It may have woken on another core.
+        // The program may have woken up on another core.
         self.used_here(cpu, tcp);
         self.touch(cpu);
         let mut done = 0;
@@ -118,12 +120,12 @@ impl TcpSocket {
         Ok(tcp)
     }
 
-    /// A program uses it on this core: packets may come here.
+    /// Records that a program uses the socket on this core, for flow steering.
     fn used_here(&self, cpu: &Cpu, tcp: &Tcp) {
         tcp.steering.used_here(cpu, flow_key(protocol::TCP, self.ends.peer, self.ends.local));
     }
 
-    /// Copies user memory into the buffer's pages; how much went in.
+    /// Copies user memory into the buffer's pages. Returns the bytes copied.
     fn copy_in(&self, cpu: &Cpu, tcp: &Tcp, from: PhysAddr, most: u64) -> Result<u64, Error> {
         let room = self.buffer.borrow().room();
         let (at, room) = match room {
@@ -197,7 +199,7 @@ impl TcpStream for TcpSocket {
             self.enter(cpu)?;
             let mut done = 0;
             while done < length {
-                // As many pages as a pipe holds (Linux: 16, 64 KiB).
+                // At most the pages of a pipe (Linux: 16, 64 KiB).
                 let most = self.wait_for_room(cpu).await?.min(length - done).min(64 << 10);
                 let range = file.cached(cpu, offset + done, most, Default::default()).await?;
                 if !self.connection.borrow().may_write() {
@@ -222,7 +224,7 @@ impl TcpStream for TcpSocket {
         Box::pin(async move {
             let _part = cpu.book(Part::Net);
             let tcp = self.enter(cpu)?;
-            // Before anything is taken, so that nothing is lost if nobody waits for the rest.
+            // Wait before taking any data, so that nothing is lost if the caller stops waiting.
             if self.may_recv().is_some() {
                 cpu.sync().await;
             }

@@ -1,5 +1,5 @@
-//! A connection's socket: between the protocol's machine and its memory; `program` has what programs call, `transmit` what
-//! goes out.
+//! A connection's socket, which joins the protocol's state machine and the memory. `program` has the interface for
+//! programs, `transmit` the transmit path.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -21,11 +21,11 @@ use super::buffer::SendBuffer;
 use super::listener::Listener;
 use super::{Came, Ends, Tcp, error_of};
 
-/// Bytes of a connection that may be with the device or before it (Linux: TCP small queues, `tcp_limit_output_bytes`).
+/// Most bytes of a connection in the device and its queue (Linux: TCP small queues, `tcp_limit_output_bytes`).
 const MOST_BELOW: u64 = 262_144;
-/// Bytes that a socket's buffer holds at least and at most (Linux: `net.ipv4.tcp_wmem`).
+/// Minimum and maximum size of the send buffer (Linux: `net.ipv4.tcp_wmem`).
 const BUFFER: (u64, u64) = (87_040, 4 << 20);
-/// Bytes of the socket's structure that an operation on it touches (Linux: `struct tcp_sock`'s hot lines).
+/// Bytes of the socket structure that an operation touches (Linux: `struct tcp_sock`'s hot lines).
 const HOT: usize = 256;
 
 /// A connection.
@@ -38,21 +38,21 @@ pub struct TcpSocket {
     pub(super) buffer: RefCell<SendBuffer>,
     pub(super) flow: Rc<TxFlow>,
     lock: SpinLock,
-    /// Where its structure lies.
+    /// Address of the socket structure.
     pub memory: PhysAddr,
     listener: RefCell<Option<Weak<Listener>>>,
     pub(super) readable: WaitQueue,
     pub(super) writable: WaitQueue,
-    /// When the timer is set to go off.
+    /// When the timer will expire.
     armed: Cell<Option<Time>>,
     pushing: Cell<bool>,
-    /// Something waits until the device has sent more.
+    /// Data waits until the device has sent more.
     pub(super) held_back: Cell<bool>,
-    /// When the pages go that are kept for what may be written next.
+    /// When the pages kept for future writes are freed.
     pub(super) pages_until: Cell<Option<Time>>,
     pub(super) closed: Cell<bool>,
     no_way: Cell<bool>,
-    /// Bytes that its buffer is to take, if somebody said.
+    /// Size of the send buffer, if set by the program.
     pub(super) send_buffer: Cell<Option<u32>>,
 }
 
@@ -96,14 +96,14 @@ impl TcpSocket {
         })
     }
 
-    /// Locks the socket, and loads and stores its structure, which moves between the cores that use it.
+    /// Locks the socket and accesses its structure, whose lines move between the cores that use it.
     pub(super) fn touch(&self, cpu: &Cpu) {
         drop(self.lock.lock(cpu));
         cpu.load(self.memory, &mut [0; HOT]);
         cpu.store(self.memory, &[0; HOT / 2]);
     }
 
-    /// A segment arrived.
+    /// Handles a received packet.
     pub(super) fn input(&self, cpu: &Cpu, header: &TcpHeader, piece: Piece, came: Came) {
         self.touch(cpu);
         if came.marked {
@@ -116,7 +116,7 @@ impl TcpSocket {
         self.push(cpu);
     }
 
-    /// The timer is due.
+    /// The timer has expired.
     pub fn timer(&self, cpu: &Cpu) {
         self.armed.set(None);
         self.touch(cpu);
@@ -127,13 +127,13 @@ impl TcpSocket {
         self.push(cpu);
     }
 
-    /// When it wants to be called.
+    /// When the timer should expire.
     pub fn deadline(&self) -> Option<Time> {
         let deadlines = [self.connection.borrow().deadline(), self.pages_until.get()];
         deadlines.into_iter().flatten().min()
     }
 
-    /// Nobody answers for the peer's address.
+    /// The peer's next hop does not answer.
     pub fn unreachable(&self, cpu: &Cpu) {
         if self.connection.borrow().state() == State::SynSent {
             self.no_way.set(true);
@@ -142,15 +142,15 @@ impl TcpSocket {
         }
     }
 
-    /// Whether no more of it may go to the device, where it would wait.
+    /// Whether the connection has reached its limit in the device and its queue.
     pub(super) fn is_full_below(&self) -> bool {
         waits_below(&self.flow) >= MOST_BELOW
     }
 
-    /// Sends what there is to send, and tells whoever waits what has changed.
+    /// Sends what can be sent, and wakes waiters of what has changed.
     pub fn push(&self, cpu: &Cpu) {
         let Some(tcp) = self.tcp.upgrade() else { return };
-        // Packets that are dropped on the spot come back here.
+        // Dropped packets call back here at once.
         if self.pushing.replace(true) {
             return;
         }
@@ -174,7 +174,7 @@ impl TcpSocket {
         }
     }
 
-    /// Wakes whoever waits for what is there now. True if the connection is open and whoever listened for it is gone.
+    /// Wakes waiters. Returns true if the connection was just established but its listener is gone.
     fn tell(&self, cpu: &Cpu, tcp: &Tcp) -> bool {
         let connection = self.connection.borrow();
         let (state, readable) = (connection.state(), connection.readable() > 0 || connection.at_end());
@@ -197,7 +197,7 @@ impl TcpSocket {
         let Some(listener) = self.listener.borrow_mut().take() else { return false };
         let open = state != State::Closed;
         if !open {
-            // No program has it: nobody else will.
+            // No program can close it any more.
             self.closed.set(true);
         }
         let taken =
@@ -207,26 +207,26 @@ impl TcpSocket {
 
     pub(super) fn set_timer(&self, cpu: &Cpu, tcp: &Tcp) {
         let Some(deadline) = self.deadline() else { return };
-        // A timer that goes off early looks again: it is cheaper than moving it for each segment.
+        // Let an early timer expire: checking again is cheaper than moving it for each segment.
         if self.armed.get().is_none_or(|at| deadline < at) {
             self.armed.set(Some(deadline));
             tcp.timers.arm(cpu, self.number, Some(deadline));
         }
     }
 
-    /// Bytes that the buffer takes: as many as it was told, or twice what may be under way.
+    /// Room in the send buffer: its set size, or twice the congestion window.
     pub(super) fn room(&self) -> u64 {
         let connection = self.connection.borrow();
         let most = match self.send_buffer.get() {
             Some(set) => u64::from(set),
             None => (2 * connection.congestion_window()).clamp(BUFFER.0, BUFFER.1),
         };
-        // A little room is none: waking a writer for it costs more than it brings.
+        // Report little room as none: waking a writer would cost more than it gains.
         let room = most.saturating_sub(connection.unacknowledged());
         if room >= most / 3 { room } else { 0 }
     }
 
-    /// Waits until the connection is open.
+    /// Waits until the connection is established.
     pub async fn opened(&self) -> Result<(), Error> {
         let ready = || match self.connection.borrow().state() {
             State::SynSent | State::SynReceived => None,

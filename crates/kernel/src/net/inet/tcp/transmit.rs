@@ -1,4 +1,4 @@
-//! Segments on their way down: as many as may go, each in as few pieces as the device takes.
+//! TCP transmit: sends as many segments as allowed, each in as few pieces as the device takes.
 
 use inet::tcp::Segment as TcpSegment;
 use platform::cpu::Cpu;
@@ -10,8 +10,8 @@ use super::super::output::Outgoing;
 use super::Tcp;
 use super::socket::TcpSocket;
 
-/// For how long pages are kept for what may be written next when all that was has been acknowledged (assumed: Linux keeps
-/// such pages with the task that writes, so that connections at rest have none).
+/// How long to keep pages for future writes once all data is acknowledged (assumed: Linux keeps such pages with the
+/// writing task, so that idle connections have none).
 const KEEP_PAGES: Duration = Duration::from_ms(1000);
 
 impl TcpSocket {
@@ -22,11 +22,11 @@ impl TcpSocket {
             let full = self.is_full_below();
             let mut connection = self.connection.borrow_mut();
             let segment = if full && connection.unsent() > 0 {
-                // Acknowledgements and resets go out whatever the queues below hold.
+                // Acknowledgements and resets are sent even if the queues below are full.
                 self.held_back.set(true);
                 connection.transmit_control(cpu.now())
             } else {
-                // Not more than fits into a packet's pieces.
+                // No more than fits into a packet's pieces.
                 let next = connection.acknowledged() + connection.unacknowledged() - connection.unsent();
                 let reach = self.buffer.borrow().reach(next, pieces).min(limit.into()) as u32;
                 connection.transmit(cpu.now(), if limit == 0 { 0 } else { reach })
@@ -41,7 +41,7 @@ impl TcpSocket {
             (self.connection.borrow().acknowledged(), self.connection.borrow().may_write());
         let mut buffer = self.buffer.borrow_mut();
         buffer.acknowledge(cpu, acknowledged);
-        // What has sent its last keeps no pages while it waits for the peer, or for old segments to die.
+        // After its last data, a connection keeps no pages while it waits for the peer or in TIME-WAIT.
         if buffer.is_empty() && !may_write {
             buffer.clear(cpu);
         }
@@ -49,19 +49,19 @@ impl TcpSocket {
         self.pages_until.set(rests.then(|| self.pages_until.get().unwrap_or(cpu.now() + KEEP_PAGES)));
     }
 
-    /// The bytes of a packet that can hold no more (Linux: `size_goal`).
+    /// Size of a full packet (Linux: `size_goal`).
     fn whole_packet(&self, tcp: &Tcp) -> u64 {
         let segment = self.connection.borrow().segment_room();
         (u64::from(self.limits(tcp).0) / segment * segment).max(segment)
     }
 
-    /// How many such packets wait to be sent.
+    /// Number of full packets that wait to be sent.
     pub(super) fn whole_packets(&self, tcp: &Tcp) -> u64 {
         self.connection.borrow().unsent() / self.whole_packet(tcp)
     }
 
-    /// Sends what a program has written last. If the device has packets of the connection, the rest that fills none waits until
-    /// one has gone, as the program may write more until then (Linux: `tcp_autocorking`, on since 3.14), if it is set so.
+    /// Sends the end of a program's write. With autocorking, a partial packet waits while the device still has
+    /// packets of the connection, as the program may write more (Linux: `tcp_autocorking`, on since 3.14).
     pub(super) fn push_rest(&self, cpu: &Cpu, tcp: &Tcp) {
         let rest = self.connection.borrow().unsent();
         if tcp.params.autocorking && rest > 0 && rest < self.whole_packet(tcp) && waits_below(&self.flow) > 0
@@ -72,7 +72,7 @@ impl TcpSocket {
         }
     }
 
-    /// Bytes that a packet may carry beyond a segment's, and its pieces beside the headers.
+    /// Most bytes of a packet beyond one segment, and most data pieces.
     fn limits(&self, tcp: &Tcp) -> (u32, usize) {
         let device = tcp
             .interfaces
@@ -81,7 +81,7 @@ impl TcpSocket {
         let Some(device) = device else { return (0, usize::MAX) };
         let features = device.features();
         let pieces = usize::from(features.max_fragments).saturating_sub(1).max(1);
-        // Headers, and no more than IPv4 can say.
+        // Leave room for headers within IPv4's length limit.
         let most = features.tso_max.min(65_535).saturating_sub(120);
         (if features.tso { most } else { 0 }, pieces)
     }
@@ -96,12 +96,12 @@ impl TcpSocket {
         };
         let carried: u64 = payload.iter().map(|f| u64::from(f.length)).sum();
         if carried < data {
-            // A segment in more pieces than the device takes: into one.
+            // More pieces than the device takes: copy them into one.
             holds.into_iter().for_each(|hold| hold.let_go(cpu));
             return self.send_in_one(cpu, tcp, segment, &bytes[..length]);
         }
         let cut = data > u64::from(segment.size);
-        // A bare acknowledgement may pass what was sent before it, and keeps nothing from moving to another queue (Linux:
+        // Pure acknowledgements may be reordered, and do not keep the flow in its queue (Linux:
         // `skb_set_tcp_pure_ack`).
         let others = TcpFlags::SYN.with(TcpFlags::FIN).with(TcpFlags::RST);
         let is_bare = data == 0 && segment.header.flags.without(others) == segment.header.flags;
@@ -120,7 +120,7 @@ impl TcpSocket {
         );
     }
 
-    /// Sends a segment whose data lies in many pieces from a copy.
+    /// Sends a segment from a copy of its data, which has too many pieces.
     fn send_in_one(&self, cpu: &Cpu, tcp: &Tcp, segment: &TcpSegment, header: &[u8]) {
         let (runs, holds) = self.buffer.borrow().runs(segment.data.clone(), usize::MAX);
         let length: u64 = runs.iter().map(|f| u64::from(f.length)).sum();
@@ -153,7 +153,7 @@ impl TcpSocket {
                 tcp.means.count(|c| c.no_memory += 1);
             }
         } else {
-            // It is sent again when the timer goes off.
+            // The timer will send it again.
             tcp.means.count(|c| c.no_memory += 1);
         }
         holds.into_iter().for_each(|hold| hold.let_go(cpu));

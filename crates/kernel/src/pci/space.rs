@@ -1,0 +1,264 @@
+//! Address space of functions: layout of bridge windows, and room behind hot-plug slots.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use platform::cpu::Cpu;
+use wire::pcie::config::Bar;
+use wire::pcie::{Bdf, FunctionAddress};
+
+use super::PciBase;
+use super::function::Function;
+use super::iov::VirtualFunctions;
+use super::resources::{Aperture, Layout, WINDOW, window_of};
+use super::topology::Topology;
+
+/// Something behind a bridge that needs address space.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Need {
+    Bar(Bdf, u8),
+    /// A BAR of all virtual functions together.
+    VirtualBar(Bdf, u8),
+    Bridge(Bdf),
+    /// Kept free for hot-plug.
+    Spare,
+}
+
+/// Used for a bridge's windows in place of a BAR number.
+const WINDOWS: u8 = 16;
+
+/// Offset added to BAR numbers of virtual functions, to tell them from the function's own.
+const VIRTUAL: u8 = 8;
+
+/// Space behind a hot-plug slot.
+#[derive(Default)]
+struct SlotSpace {
+    /// Free space in the slot's windows.
+    free: [Aperture; 2],
+    /// Former addresses and sizes of BARs of removed functions.
+    kept: BTreeMap<(Bdf, u8), (u64, u64)>,
+}
+
+/// Assigns address space to functions.
+pub(super) struct AddressSpace {
+    base: PciBase,
+    topology: Rc<Topology>,
+    iov: Rc<VirtualFunctions>,
+    /// Free address space below and above 4 GiB.
+    free: RefCell<[Aperture; 2]>,
+    /// By address of the slot's port.
+    slots: RefCell<BTreeMap<FunctionAddress, SlotSpace>>,
+}
+
+impl AddressSpace {
+    pub fn new(
+        base: PciBase,
+        topology: Rc<Topology>,
+        iov: Rc<VirtualFunctions>,
+        free: [Aperture; 2],
+    ) -> Self {
+        Self { base, topology, iov, free: RefCell::new(free), slots: RefCell::default() }
+    }
+
+    /// Layout of a bridge's window, with or without spare room for hot-plug.
+    fn layout(&self, bridge: &Function, window: usize, with_spare: bool) -> Layout<Need> {
+        let mut layout = Layout::new();
+        for child in self.topology.all().iter().filter(|f| f.is_below(bridge)) {
+            for (n, bar) in (0u8..).zip(child.bars.borrow().iter()) {
+                if let Some(bar) = bar.filter(|bar| window_of(bar.kind) == Some(window)) {
+                    layout.add(bar.size, bar.size, Need::Bar(child.bdf, n));
+                }
+            }
+            for (n, bar, all) in self.iov.bars(child) {
+                if window_of(bar.kind) == Some(window) {
+                    layout.add(all, bar.size, Need::VirtualBar(child.bdf, n));
+                }
+            }
+            if child.is_bridge() {
+                let (length, alignment) = self.needs(child, window, with_spare);
+                if length > 0 {
+                    layout.add(length, alignment, Need::Bridge(child.bdf));
+                }
+            }
+        }
+        if bridge.slot && with_spare {
+            layout.add(self.spare(window), WINDOW, Need::Spare);
+        }
+        layout
+    }
+
+    /// Bytes of a window kept free for a hot-plug slot.
+    fn spare(&self, window: usize) -> u64 {
+        [self.base.params.spare_memory, self.base.params.spare_prefetchable][window]
+    }
+
+    fn needs(&self, bridge: &Function, window: usize, with_spare: bool) -> (u64, u64) {
+        let (_, length, alignment) = self.layout(bridge, window, with_spare).place();
+        (length.next_multiple_of(WINDOW), alignment.max(WINDOW))
+    }
+
+    /// Programs a window of a bridge and everything in it.
+    async fn assign(
+        &self,
+        cpu: &Cpu,
+        bridge: &Rc<Function>,
+        window: usize,
+        (start, length): (u64, u64),
+        with_spare: bool,
+    ) {
+        let (placed, _, _) = self.layout(bridge, window, with_spare).place();
+        bridge.windows.borrow_mut()[window] = (length > 0).then_some((start, length));
+        for (offset, need) in placed {
+            let at = start + offset;
+            match need {
+                Need::Bar(bdf, number) => {
+                    if let Some(function) = self.topology.function(bridge.beside(bdf)) {
+                        function.set_bar(cpu, number, at).await;
+                    }
+                }
+                Need::VirtualBar(bdf, number) => {
+                    if let Some(function) = self.topology.function(bridge.beside(bdf)) {
+                        self.iov.set_bar(cpu, &function, number, at).await;
+                    }
+                }
+                Need::Bridge(bdf) => {
+                    if let Some(child) = self.topology.function(bridge.beside(bdf)) {
+                        let (length, _) = self.needs(&child, window, with_spare);
+                        Box::pin(self.assign(cpu, &child, window, (at, length), with_spare)).await;
+                    }
+                }
+                Need::Spare => {
+                    let mut slots = self.slots.borrow_mut();
+                    slots.entry(bridge.at()).or_default().free[window] =
+                        Aperture::new(at, at + self.spare(window));
+                }
+            }
+        }
+        bridge.set_window(cpu, window, start, length).await;
+    }
+
+    /// Assigns addresses to everything below a bridge of bus 0.
+    pub async fn assign_below(&self, cpu: &Cpu, root: &Rc<Function>) {
+        for window in 0..2 {
+            let (length, alignment) = self.needs(root, window, true);
+            let start = self.free.borrow_mut()[window].take(length, alignment.max(WINDOW));
+            match start {
+                Some(start) => self.assign(cpu, root, window, (start, length), true).await,
+                None => self.base.log.write(format!("pci {}: no address space for {length} bytes", root)),
+            }
+        }
+    }
+
+    /// Assigns addresses to a function that was plugged in below a slot, in the space kept free there.
+    pub async fn assign_hotplugged(&self, cpu: &Cpu, slot: &Function, function: &Rc<Function>) {
+        let mut bars: Vec<(u8, Bar)> = {
+            let bars = function.bars.borrow();
+            (0u8..).zip(bars.iter()).filter_map(|(n, bar)| Some((n, (*bar)?))).collect()
+        };
+        bars.sort_by_key(|(n, bar)| (core::cmp::Reverse(bar.size), *n));
+        for (number, bar) in bars {
+            let Some(window) = window_of(bar.kind) else { continue };
+            match self.take(slot, window, (function.bdf, number), bar.size, bar.size) {
+                Some(at) => function.set_bar(cpu, number, at).await,
+                None => {
+                    self.base.log.write(format!("pci {}: no space for BAR {number}", function));
+                    function.bars.borrow_mut()[usize::from(number)] = None;
+                }
+            }
+        }
+        for (number, bar, all) in self.iov.bars(function) {
+            let Some(window) = window_of(bar.kind) else { continue };
+            let place = self.take(slot, window, (function.bdf, VIRTUAL + number), all, bar.size);
+            // Without addresses, virtual functions cannot be enabled.
+            if let Some(at) = place {
+                self.iov.set_bar(cpu, function, number, at).await;
+            }
+        }
+        if function.is_bridge() {
+            self.place_windows(cpu, slot, function).await;
+        }
+    }
+
+    /// Assigns a hot-plugged bridge windows in the slot's spare room, and addresses to what is behind it. If the room
+    /// is short, the bridge's own slots get no spare room.
+    async fn place_windows(&self, cpu: &Cpu, slot: &Function, bridge: &Rc<Function>) {
+        for window in 0..2 {
+            let place = [true, false].into_iter().find_map(|with_spare| {
+                let (length, alignment) = self.needs(bridge, window, with_spare);
+                let at = match length {
+                    0 => Some(0),
+                    _ => self.take(slot, window, (bridge.bdf, WINDOWS), length, alignment),
+                };
+                Some((at?, length, with_spare))
+            });
+            match place {
+                Some((at, length, with_spare)) => {
+                    self.assign(cpu, bridge, window, (at, length), with_spare).await;
+                }
+                None => {
+                    let (length, _) = self.needs(bridge, window, false);
+                    self.base.log.write(format!("pci {bridge}: no space for a window of {length} bytes"));
+                    self.forget_bars(bridge, window);
+                    bridge.set_window(cpu, window, 0, 0).await;
+                }
+            }
+        }
+    }
+
+    /// Removes the addresses of functions behind a bridge in one of its windows.
+    fn forget_bars(&self, bridge: &Function, window: usize) {
+        for function in self.topology.behind(bridge) {
+            for bar in function.bars.borrow_mut().iter_mut() {
+                *bar = bar.filter(|bar| window_of(bar.kind) != Some(window));
+            }
+        }
+    }
+
+    /// Allocates address space behind a slot. A BAR of the same size as the last one there gets the same place, if it
+    /// is still free.
+    fn take(
+        &self,
+        slot: &Function,
+        window: usize,
+        place: (Bdf, u8),
+        length: u64,
+        alignment: u64,
+    ) -> Option<u64> {
+        let mut slots = self.slots.borrow_mut();
+        let SlotSpace { free, kept } = slots.entry(slot.at()).or_default();
+        let kept = kept.get(&place).copied();
+        match kept.filter(|&(at, size)| size == length && free[window].take_at(at, size)) {
+            Some((at, _)) => Some(at),
+            None => free[window].take(length, alignment),
+        }
+    }
+
+    /// Frees the address space of a function directly below a slot, and of everything below it.
+    pub fn free(&self, slot: &Function, function: &Function) {
+        let mut slots = self.slots.borrow_mut();
+        let SlotSpace { free, kept } = slots.entry(slot.at()).or_default();
+        let own = (0u8..).zip(*function.bars.borrow()).filter_map(|(n, bar)| Some((n, bar?, bar?.size)));
+        let virtual_bars = self.iov.bars(function).into_iter().map(|(n, bar, all)| (VIRTUAL + n, bar, all));
+        for (n, bar, length) in own.chain(virtual_bars) {
+            let Some(window) = window_of(bar.kind) else { continue };
+            // A function that got no space has an address of its own choice.
+            let had_space = slot.windows.borrow()[window]
+                .is_some_and(|(start, length)| (start..start + length).contains(&bar.address));
+            if had_space {
+                kept.insert((function.bdf, n), (bar.address, length));
+                free[window].give(bar.address, length);
+            }
+        }
+        for (window, free) in function.windows.borrow().iter().zip(free.iter_mut()) {
+            if let Some((start, length)) = *window {
+                free.give(start, length);
+            }
+        }
+    }
+
+    /// Forgets the space behind a bridge that was removed.
+    pub fn forget(&self, bridge: &Function) {
+        self.slots.borrow_mut().remove(&bridge.at());
+    }
+}
