@@ -277,11 +277,12 @@ impl<T> Wheel<T> {
         true
     }
 
+    /// A node that is linked to itself, as one alone in its bucket is.
     #[inline]
     fn allocate(&mut self, time: u64, value: T) -> Key {
         if let Some(node) = self.nodes.get_mut(self.free as usize) {
             let key = Key { node: self.free, stamp: node.stamp };
-            self.free = node.next;
+            self.free = core::mem::replace(&mut node.next, key.node);
             node.time = time;
             // A free node holds nothing: forgetting that spares a look at what would have to be dropped.
             core::mem::forget(node.value.replace(value));
@@ -297,7 +298,7 @@ impl<T> Wheel<T> {
             .ok()
             .filter(|&i| i != NIL)
             .expect("fewer than 2^32 pending events");
-        self.nodes.push(Node { time, next: NIL, stamp: 0, value: Some(value) });
+        self.nodes.push(Node { time, next: index, stamp: 0, value: Some(value) });
         Key { node: index, stamp: 0 }
     }
 
@@ -314,7 +315,7 @@ impl<T> Wheel<T> {
     fn link_after_equals(&mut self, slot: usize, node: u32, time: u64) {
         let last = self.near[slot];
         if last == NIL {
-            self.link_alone(slot, node);
+            self.put_alone(slot, node);
         } else if self.nodes[last as usize].time <= time {
             self.link_behind(last, node);
             self.near[slot] = node;
@@ -340,7 +341,8 @@ impl<T> Wheel<T> {
     fn link_before_equals(&mut self, slot: usize, node: u32, time: u64) {
         let last = self.near[slot];
         if last == NIL {
-            self.link_alone(slot, node);
+            self.nodes[node as usize].next = node;
+            self.put_alone(slot, node);
         } else if self.nodes[last as usize].time < time {
             self.link_behind(last, node);
             self.near[slot] = node;
@@ -357,9 +359,9 @@ impl<T> Wheel<T> {
         }
     }
 
+    /// Puts a node that is linked to itself into an empty bucket.
     #[inline]
-    fn link_alone(&mut self, slot: usize, node: u32) {
-        self.nodes[node as usize].next = node;
+    fn put_alone(&mut self, slot: usize, node: u32) {
         self.near[slot] = node;
         self.near_occupied.set(slot);
     }

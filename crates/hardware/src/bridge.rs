@@ -25,11 +25,11 @@ pub(crate) fn forwards_ari(config: &ConfigSpace) -> bool {
     })
 }
 
-/// Whether a port's access control stops a request that came from below (base spec 6.12.1.1). `is_from_below`: whether its requester's bus
-/// is there.
-pub(crate) fn forbids(config: &ConfigSpace, is_from_below: bool, tlp: &Tlp) -> bool {
+/// Whether a port's access control stops a request that came from below (base spec 6.12.1.1). `is_from_below` says whether its
+/// requester's bus is there.
+pub(crate) fn forbids(config: &ConfigSpace, is_from_below: impl Fn() -> bool, tlp: &Tlp) -> bool {
     let services = config.acs_control();
-    services & acs::SOURCE_VALIDATION != 0 && !is_from_below
+    services & acs::SOURCE_VALIDATION != 0 && !is_from_below()
         || services & acs::TRANSLATION_BLOCKING != 0 && tlp.common.address_type != AddressType::Untranslated
 }
 

@@ -2,7 +2,7 @@
 
 use wire::pcie::crc::{ecrc_is_right, write_ecrc};
 use wire::pcie::tlp::DIGEST_LEN;
-use wire::pcie::{FlowClass, OrderingKey, Tlp, TlpError};
+use wire::pcie::{FlowClass, OrderingKey, Tlp};
 
 use crate::link::{Credits, ReceiveSpace};
 
@@ -50,12 +50,13 @@ struct PacketSlot {
     /// Header, payload and digest: the first `length` bytes.
     bytes: Vec<u8>,
     length: usize,
-    /// The header as it was encoded; `None` once the bytes may say something else.
+    /// The header, decoded; `None` if the bytes are no TLP any more.
     tlp: Option<Tlp>,
     summary: Option<Summary>,
     hop: Hop,
 }
 
+<<<<<<< HEAD
 impl PacketSlot {
     /// Decodes bytes that may have been changed.
     #[cold]
@@ -63,6 +64,9 @@ impl PacketSlot {
         Tlp::parse(self.bytes())
     }
 
+=======
+impl Slot {
+>>>>>>> perf-wip
     #[cold]
     fn make_room(&mut self) {
         self.bytes.resize(self.length, 0);
@@ -94,7 +98,7 @@ impl PacketSlot {
 ///
 /// Slots and their buffers are reused, so that nothing is allocated once the
 /// largest number of TLPs in flight has been seen. Beside the bytes stands the
-/// header as it was encoded, so that no hop has to decode it again.
+/// header as they say it, so that no hop has to decode it again.
 #[derive(Default)]
 pub struct PacketPool {
     slots: Vec<PacketSlot>,
@@ -113,8 +117,8 @@ impl PacketPool {
     /// the bytes that the byte enables leave out are on the wire.
     #[inline(always)]
     pub fn encode(&mut self, tlp: &Tlp, payload: &[u8]) -> PacketId {
-        let id = self.allocate();
-        let room = self.slots[id.0 as usize].encode(tlp);
+        let (id, slot) = self.allocate();
+        let room = slot.encode(tlp);
         if room.is_empty() {
             return id;
         }
@@ -128,8 +132,8 @@ impl PacketPool {
     /// doubleword, which are zero if they are left alone.
     #[inline(always)]
     pub fn encode_with(&mut self, tlp: &Tlp, fill: impl FnOnce(&mut [u8])) -> PacketId {
-        let id = self.allocate();
-        let room = self.slots[id.0 as usize].encode(tlp);
+        let (id, slot) = self.allocate();
+        let room = slot.encode(tlp);
         // Nothing of an earlier packet may show where the caller leaves bytes out.
         if let Some(first) = room.first_chunk_mut::<4>() {
             *first = [0; 4];
@@ -143,7 +147,7 @@ impl PacketPool {
 
     /// A second packet with the same bytes, for a replay buffer.
     pub fn duplicate(&mut self, id: PacketId) -> PacketId {
-        let copy = self.allocate();
+        let (copy, _) = self.allocate();
         let (from, to) = (id.0 as usize, copy.0 as usize);
         let Ok([from, to]) = self.slots.get_disjoint_mut([from, to]) else {
             unreachable!("a packet in flight and a fresh one are two");
@@ -155,16 +159,23 @@ impl PacketPool {
     }
 
     #[inline]
-    fn allocate(&mut self) -> PacketId {
-        let Some(index) = self.free.pop() else { return self.grow() };
-        self.slots[index as usize].hop = Hop::default();
-        PacketId(index)
+    fn allocate(&mut self) -> (PacketId, &mut Slot) {
+        let index = self.free.pop().unwrap_or_else(|| self.grow());
+        let slot = &mut self.slots[index as usize];
+        slot.hop = Hop::default();
+        (PacketId(index), slot)
     }
 
     #[cold]
+<<<<<<< HEAD
     fn grow(&mut self) -> PacketId {
         self.slots.push(PacketSlot::default());
         PacketId(self.slots.len() as u32 - 1)
+=======
+    fn grow(&mut self) -> u32 {
+        self.slots.push(Slot::default());
+        self.slots.len() as u32 - 1
+>>>>>>> perf-wip
     }
 
     /// Gives the packet's slot back. The id must not be used afterwards.
@@ -172,26 +183,20 @@ impl PacketPool {
         self.free.push(id.0);
     }
 
-    /// The packet's header, decoded, and its payload.
-    ///
-    /// # Errors
-    /// If the bytes are no TLP, as after an injected error that no CRC caught.
-    #[inline(always)]
-    pub fn decode(&self, id: PacketId) -> Result<(Tlp, &[u8]), TlpError> {
+    /// The packet's header; `None` if its bytes are no TLP, as after an injected error that no CRC caught.
+    #[inline]
+    pub fn header(&self, id: PacketId) -> Option<&Tlp> {
+        self.slots[id.0 as usize].tlp.as_ref()
+    }
+
+    /// The packet's header and its payload; `None` if its bytes are no TLP.
+    #[inline]
+    pub fn decode(&self, id: PacketId) -> Option<(&Tlp, &[u8])> {
         let slot = &self.slots[id.0 as usize];
-        let (tlp, header) = match slot.tlp {
-            Some(tlp) => (tlp, tlp.header_len()),
-            None => slot.parse()?,
-        };
-        let payload = &slot.bytes()[header..];
-        Ok((
-            tlp,
-            if tlp.common.digest {
-                payload.split_at(payload.len().saturating_sub(DIGEST_LEN)).0
-            } else {
-                payload
-            },
-        ))
+        let tlp = slot.tlp.as_ref()?;
+        let digest = if tlp.common.digest { DIGEST_LEN } else { 0 };
+        let end = slot.length.saturating_sub(digest).max(tlp.header_len());
+        Some((tlp, &slot.bytes[tlp.header_len()..end]))
     }
 
     /// Puts the ECRC behind a TLP that has none.
@@ -260,7 +265,7 @@ impl PacketPool {
 
     /// What the ordering rules look at of the packet; `None` if its bytes are no TLP any more.
     pub fn ordering(&self, id: PacketId) -> Option<OrderingKey> {
-        self.decode(id).ok().map(|(tlp, _)| OrderingKey::of(&tlp))
+        self.header(id).map(OrderingKey::of)
     }
 
     /// Header, payload and digest as they stand on the wire, without framing.
@@ -268,16 +273,25 @@ impl PacketPool {
         self.slots[id.0 as usize].bytes()
     }
 
-    /// The bytes, to corrupt or poison them.
-    pub fn bytes_mut(&mut self, id: PacketId) -> &mut [u8] {
+    /// Lets `act` corrupt or poison the bytes.
+    #[cold]
+    pub fn change_bytes<R>(&mut self, id: PacketId, act: impl FnOnce(&mut [u8]) -> R) -> R {
         let slot = &mut self.slots[id.0 as usize];
-        slot.tlp = None;
-        &mut slot.bytes[..slot.length]
+        let result = act(&mut slot.bytes[..slot.length]);
+        slot.tlp = Tlp::parse(slot.bytes()).ok().map(|(tlp, _)| tlp);
+        result
     }
 
     /// How many bytes the packet has on the wire, without framing.
     pub fn length(&self, id: PacketId) -> usize {
         self.slots[id.0 as usize].length
+    }
+
+    /// The packet's length on the wire, without framing, and the link layer's notes about it, to change them.
+    #[inline]
+    pub fn length_and_hop(&mut self, id: PacketId) -> (usize, &mut Hop) {
+        let slot = &mut self.slots[id.0 as usize];
+        (slot.length, &mut slot.hop)
     }
 
     /// The link layer's notes about the packet.

@@ -50,7 +50,6 @@ impl<'a> Context<'a> {
     }
 
     /// Sends a TLP from `end`, now or as soon as it may go.
-    #[inline]
     pub fn send(&mut self, end: LinkEnd, packet: PacketId) {
         if self.wires.link(end.link).protects(end.side) {
             self.wires.packets.protect(packet);
@@ -85,6 +84,7 @@ impl<'a> Context<'a> {
     }
 
     /// Runs `act` on a link and gives back the receive buffers that it freed elsewhere.
+    #[inline]
     pub fn with<R>(
         &mut self,
         id: LinkId,
@@ -109,11 +109,13 @@ impl<'a> Context<'a> {
     }
 
     /// Judges a TLP that arrived; `false` if the link layer dropped it.
+    #[inline]
     pub fn receive(&mut self, end: LinkEnd, packet: PacketId) -> bool {
         self.with(end.link, |link, cx, released| link.receive(cx, end.side, packet, released))
     }
 
     /// Frees a TLP that has been consumed where it arrived; its receive buffer is free at `at`.
+    #[inline]
     pub fn consume(&mut self, packet: PacketId, at: Time) {
         let held = self.wires.packets.hop(packet).held;
         self.wires.packets.free(packet);
@@ -123,6 +125,7 @@ impl<'a> Context<'a> {
     }
 
     /// Lets the receive buffer of a TLP that is kept for a while be free at `at`.
+    #[inline]
     pub fn consume_credits(&mut self, packet: PacketId, at: Time) {
         if let Some(held) = self.wires.packets.hop_mut(packet).held.take() {
             self.release(held, at);
@@ -130,6 +133,7 @@ impl<'a> Context<'a> {
     }
 
     /// Frees receive buffer space at `at`.
+    #[inline]
     pub fn release(&mut self, held: ReceiveSpace, at: Time) {
         let mut cx = LinkContext { packets: &mut self.wires.packets, scheduler: self.scheduler };
         self.wires.links[held.end.link.0 as usize].give_back(&mut cx, held, at);

@@ -21,16 +21,14 @@ impl DeviceBus for Bus<'_, '_> {
     }
 
     fn read(&mut self, request: Dma) {
-        let Some((end, requester)) = self.core.master(request.function) else {
-            self.core.requester_of(request.function).refuse_read(self.cx.scheduler, request);
-            return;
-        };
-        let port = self.core.requester_of(request.function);
-        port.read(self.cx, end, requester, request);
+        match self.core.master(request.function) {
+            Some((port, end, requester)) => port.read(self.cx, end, requester, request),
+            None => self.core.requester_of(request.function).refuse_read(self.cx.scheduler, request),
+        }
     }
 
     fn write(&mut self, request: Dma, data: &[u8]) {
-        let Some((end, requester)) = self.core.master(request.function) else {
+        let Some((port, end, requester)) = self.core.master(request.function) else {
             // A function that may not master the bus sends nothing, and its write is lost.
             let port = self.core.requester_of(request.function);
             let event = EndpointEvent::WriteDone {
@@ -41,7 +39,6 @@ impl DeviceBus for Bus<'_, '_> {
             self.cx.scheduler.at(self.cx.scheduler.now(), Event::Endpoint(self.core.id, event));
             return;
         };
-        let port = self.core.requester_of(request.function);
         port.write(self.cx, end, requester, request, data);
     }
 

@@ -63,7 +63,6 @@ impl Endpoint {
                     .wires
                     .packets
                     .decode(packet)
-                    .ok()
                     .and_then(|(_, payload)| payload.first_chunk::<4>().copied());
                 let port = self.core.port_at(end);
                 let effects =
@@ -174,7 +173,7 @@ impl Endpoint {
         let mut data = std::mem::take(&mut self.access);
         data.clear();
         let lead = (address & 3) as usize;
-        if let Ok((_, payload)) = cx.wires.packets.decode(packet)
+        if let Some((_, payload)) = cx.wires.packets.decode(packet)
             && let Some(bytes) = payload.get(lead..lead + length as usize)
         {
             data.extend_from_slice(bytes);

@@ -12,10 +12,12 @@ use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
 
 impl Core {
-    /// Where and in whose name a function sends requests, if the host lets it.
-    pub(super) fn master(&self, function: FunctionIndex) -> Option<(LinkEnd, Bdf)> {
+    /// Through what, where and in whose name a function sends requests, if the host lets it.
+    #[inline]
+    pub(super) fn master(&mut self, function: FunctionIndex) -> Option<(&mut Requester, LinkEnd, Bdf)> {
         let (port, id) = self.registers.master(function)?;
-        Some((*self.ends.get(usize::from(port.0))?, id))
+        let end = *self.ends.get(usize::from(port.0))?;
+        Some((self.requester_mut(port), end, id))
     }
 
     /// What a port does for the functions below it as a requester.
@@ -63,10 +65,10 @@ impl Core {
         function: FunctionIndex,
         message: MsiMessage,
     ) {
-        let Some((end, requester)) = self.master(function) else { return };
+        let Some((port, end, requester)) = self.master(function) else { return };
         let request = MemoryRequest::for_bytes(requester, 0, message.address, 4);
         let (tlp, data) = (Tlp::new(TlpKind::MemoryWrite(request)), message.data.to_le_bytes());
-        self.requester_of(function).send_message(cx, end, &tlp, &data);
+        port.send_message(cx, end, &tlp, &data);
     }
 
     /// Tells the other ends of the links which legacy interrupt lines have changed.

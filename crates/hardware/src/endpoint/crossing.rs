@@ -49,8 +49,7 @@ impl Endpoint {
 
     /// Lets a TLP from its host cross if it is none for the adapter itself.
     pub(super) fn cross_out(&mut self, cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId) -> bool {
-        let Ok((tlp, _)) = cx.wires.packets.decode(packet) else { return false };
-        let tlp = &tlp;
+        let Some(tlp) = &cx.wires.packets.header(packet).copied() else { return false };
         let Some(bridge) = &mut self.bridge else { return false };
         let rewritten = match &tlp.kind {
             TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
@@ -96,8 +95,8 @@ impl Endpoint {
 
     /// A TLP arrived by a cable.
     pub(crate) fn deliver_from_cable(&mut self, cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId) {
-        let (Ok((tlp, _)), Some(host), Some(bridge)) =
-            (cx.wires.packets.decode(packet), self.host_end(), self.bridge.as_deref_mut())
+        let (Some(tlp), Some(host), Some(bridge)) =
+            (cx.wires.packets.header(packet).copied(), self.host_end(), self.bridge.as_deref_mut())
         else {
             return bridge::consume_whole(cx, ingress, packet);
         };
@@ -203,7 +202,7 @@ impl Endpoint {
 
     /// Another node reads or writes the adapter's registers.
     pub(super) fn cable_access(&mut self, cx: &mut Context<'_>, cable: LinkEnd, packet: PacketId) {
-        if let Ok((tlp, _)) = cx.wires.packets.decode(packet)
+        if let Some(tlp) = cx.wires.packets.header(packet)
             && let TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) = tlp.kind
         {
             let (address, length) = request.byte_range();
@@ -233,7 +232,7 @@ impl Endpoint {
                 }
                 (_, true) => {
                     let mut data = [0; 12];
-                    if let Ok((_, payload)) = cx.wires.packets.decode(packet) {
+                    if let Some((_, payload)) = cx.wires.packets.decode(packet) {
                         let here = payload.len().min(data.len());
                         data[..here].copy_from_slice(&payload[..here]);
                     }

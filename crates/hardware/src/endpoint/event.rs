@@ -97,6 +97,7 @@ pub enum EndpointEvent {
 
 impl Endpoint {
     /// Something inside the endpoint is due.
+    #[inline]
     pub fn handle(&mut self, cx: &mut Context<'_>, event: EndpointEvent) {
         // What was under way before a reset is forgotten.
         match event {

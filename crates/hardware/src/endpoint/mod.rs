@@ -130,13 +130,13 @@ impl Endpoint {
             return;
         }
         let now = cx.now();
-        let Ok((tlp, payload)) = cx.wires.packets.decode(packet) else {
+        let Some((tlp, payload)) = cx.wires.packets.decode(packet) else {
             self.core.unsupported_requests += 1;
             self.core.report(cx, FunctionIndex(0), Detected::Malformed, Some(packet));
             cx.consume(packet, now);
             return;
         };
-        if cx.wires.is_damaged(&tlp, packet) && self.core.registers.ecrc(self.core.port_at(end)).checked {
+        if cx.wires.is_damaged(tlp, packet) && self.core.registers.ecrc(self.core.port_at(end)).checked {
             let function = self.core.registers.first_below(self.core.port_at(end));
             self.core.report(cx, function, Detected::Ecrc, Some(packet));
             // Whose it is cannot be trusted either: nobody is answered (base spec 2.7.1).
@@ -157,6 +157,7 @@ impl Endpoint {
                 cx.consume(packet, at);
             }
             _ => {
+                let tlp = *tlp;
                 let held = self.host_request(cx, end, packet, &tlp);
                 cx.consume(packet, now + held);
             }

@@ -111,7 +111,12 @@ impl ErrorInjector {
 
     /// Adds the LCRC to a TLP that is being sent and perhaps flips one of its bits on the way.
     pub(super) fn damage(&mut self, packets: &mut PacketPool, packet: PacketId, sequence: u16) {
-        let bytes = packets.bytes_mut(packet);
+        let sum = packets.change_bytes(packet, |bytes| self.flip(sequence, bytes));
+        packets.hop_mut(packet).lcrc = Some(sum);
+    }
+
+    /// Marks, damages, sums up and damages again, as chance will have it. Returns the LCRC with which the bytes leave.
+    fn flip(&mut self, sequence: u16, bytes: &mut [u8]) -> u32 {
         if bytes[0] & WITH_DATA != 0 && self.rng.chance(self.poisoned) {
             bytes[2] |= POISONED;
         }
@@ -128,7 +133,7 @@ impl ErrorInjector {
             let bit = self.rng.below(bits);
             bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
         }
-        packets.hop_mut(packet).lcrc = Some(sum);
+        sum
     }
 
     /// Whether a TLP that has been acknowledged vanishes.

@@ -11,6 +11,7 @@
 
 mod counters;
 mod dllps;
+mod due;
 mod errors;
 mod initialisation;
 mod on_wire;

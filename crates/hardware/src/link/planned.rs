@@ -5,12 +5,11 @@
 //! which it can be. Whoever looks at the link later lets all that should have left in the meantime leave, each at its
 //! own time; a delivery for which that comes out later is put off.
 
-use std::collections::VecDeque;
-
 use engine::EventKey;
 use units::Time;
 use wire::pcie::FlowClass;
 
+use super::due::Due;
 use super::params::Credits;
 use super::{Link, LinkContext, LinkState, Released, Side};
 use crate::event::Event;
@@ -19,8 +18,6 @@ use crate::packet::{PacketId, Summary};
 /// A TLP that will leave later. Its credits are paid.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned {
-    /// When it is to leave.
-    at: Time,
     /// The TLP.
     packet: PacketId,
     /// Of which class.
@@ -38,15 +35,16 @@ pub struct Planned {
 /// What a sender will send later, in order of time.
 #[derive(Debug, Default)]
 pub struct Plans {
-    queue: VecDeque<Planned>,
+    queue: Due<Planned>,
     /// When the last of the TLPs leaves that could not be planned.
     refused_until: Time,
 }
 
 impl Plans {
-    /// Whether one more can be planned for `at`: those that were refused come first, also where it is about credits.
-    fn accept(&self, now: Time, at: Time) -> bool {
-        self.refused_until < now && self.queue.back().is_none_or(|last| last.at <= at)
+    /// Whether one more can be planned for `at` behind `last`: those that were refused come first, also where it is about
+    /// credits.
+    fn accept(&self, now: Time, at: Time, last: Option<&(Time, Planned)>) -> bool {
+        self.refused_until < now && last.is_none_or(|(last, _)| *last <= at)
     }
 
     /// One for `at` could not be planned.
@@ -54,14 +52,10 @@ impl Plans {
         self.refused_until = self.refused_until.max(at);
     }
 
-    /// When the first is to leave.
-    fn next(&self) -> Time {
-        self.queue.front().map_or(Time::NEVER, |planned| planned.at)
-    }
-
     /// Credits of `class` that those have which are planned.
     pub fn credits(&self, class: FlowClass) -> Credits {
-        self.queue.iter().filter(|planned| planned.class == class).map(|planned| planned.credits).sum()
+        let planned = self.queue.iter().map(|(_, planned)| planned);
+        planned.filter(|planned| planned.class == class).map(|planned| planned.credits).sum()
     }
 }
 
@@ -70,27 +64,29 @@ impl Link {
     ///
     /// The TLP must come from here: it holds no receive buffer elsewhere. TLPs of one class leave in the order in
     /// which they were given if those that were refused are [sent](Self::send) at their times.
+    #[inline]
     pub fn plan(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId, at: Time) -> bool {
         let Summary { class, credits, .. } = cx.packets.summary(packet);
         let is_watched = self.injector.is_some() || self.tap.is_some();
         let transmitter = &mut self.transmitters[side as usize];
         let now = cx.scheduler.now();
+        let last = transmitter.planned.queue.last();
+        let before = last.map_or(transmitter.wire.free(), |(_, last)| last.wire_free);
         let can_plan = self.state == LinkState::Up
             && !is_watched
-            && transmitter.planned.accept(now, at)
+            && transmitter.planned.accept(now, at, last)
             && transmitter.replay.has_room(transmitter.planned.queue.len())
             && transmitter.pay_at_once(now, class, credits);
         if !can_plan {
             transmitter.planned.refuse(at);
             return false;
         }
-        let before = transmitter.planned.queue.back().map_or(transmitter.wire.free(), |last| last.wire_free);
         let start = at.max(before);
         let (wire_free, arrival) = self.expected_times(cx, side, packet, start);
         let event = Event::Deliver { end: self.end(side.opposite()), packet };
         let delivery = cx.scheduler.at_cancellable(arrival, event);
-        let planned = Planned { at, packet, class, credits, wire_free, arrival, delivery };
-        self.transmitters[side as usize].planned.queue.push_back(planned);
+        let planned = Planned { packet, class, credits, wire_free, arrival, delivery };
+        self.transmitters[side as usize].planned.queue.push(at, planned);
         self.next_planned = self.next_planned.min(at);
         true
     }
@@ -98,11 +94,12 @@ impl Link {
     /// Lets what was to leave by `now` leave, at both ends and each TLP at its time.
     pub(super) fn launch_planned(&mut self, cx: &mut LinkContext<'_>, now: Time, released: &mut Released) {
         while self.next_planned <= now {
-            let [up, down] = [Side::Upstream, Side::Downstream].map(|side| self.next_planned_of(side));
-            let side = if up <= down { Side::Upstream } else { Side::Downstream };
-            let Some(planned) = self.transmitters[side as usize].planned.queue.pop_front() else { return };
-            self.next_planned = self.next_planned_of(side).min(up.max(down));
-            self.launch_one(cx, side, planned, released);
+            let [up, down] = &self.transmitters;
+            let up_first = up.planned.queue.first() <= down.planned.queue.first();
+            let side = if up_first { Side::Upstream } else { Side::Downstream };
+            let Some((at, planned)) = self.transmitters[side as usize].planned.queue.pop() else { return };
+            self.find_next_planned();
+            self.launch_one(cx, side, at, &planned, released);
         }
     }
 
@@ -110,16 +107,17 @@ impl Link {
         &mut self,
         cx: &mut LinkContext<'_>,
         side: Side,
-        planned: Planned,
+        at: Time,
+        planned: &Planned,
         released: &mut Released,
     ) {
-        let Planned { at, packet, class, credits, .. } = planned;
+        let &Planned { packet, class, credits, .. } = planned;
         self.hear(cx, side, at);
         if self.transmitters[side as usize].is_waiting()
             || !self.transmitters[side as usize].replay.has_room(0)
         {
             // Others wait by now: it takes its turn among them.
-            put_off(cx, &planned);
+            put_off(cx, planned);
             let key = cx.packets.ordering(packet);
             let transmitter = &mut self.transmitters[side as usize];
             transmitter.refund(class, credits);
@@ -129,7 +127,7 @@ impl Link {
         }
         let arrival = self.launch(cx, side, at, class, packet, credits, released);
         if arrival != planned.arrival {
-            put_off(cx, &planned);
+            put_off(cx, planned);
             self.deliver_at(cx, side, packet, arrival);
         }
     }
@@ -138,31 +136,32 @@ impl Link {
     pub fn recall(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
         self.settle(cx, side, cx.scheduler.now(), released);
         let transmitter = &mut self.transmitters[side as usize];
-        while let Some(planned) = transmitter.planned.queue.pop_front() {
+        while let Some((_, planned)) = transmitter.planned.queue.pop() {
             transmitter.refund(planned.class, planned.credits);
             cx.scheduler.cancel(planned.delivery);
             cx.packets.free(planned.packet);
         }
-        self.next_planned = self.next_planned_of(Side::Upstream).min(self.next_planned_of(Side::Downstream));
+        self.find_next_planned();
     }
 
     /// Schedules the deliveries of what `side` is to send later anew, since the wire is another one.
     pub(super) fn expect_planned(&mut self, cx: &mut LinkContext<'_>, side: Side) {
         let mut before = self.transmitters[side as usize].wire.free();
-        for index in 0..self.transmitters[side as usize].planned.queue.len() {
-            let Planned { at, packet, delivery, .. } = self.transmitters[side as usize].planned.queue[index];
-            let (wire_free, arrival) = self.expected_times(cx, side, packet, at.max(before));
-            cx.scheduler.cancel(delivery);
+        let mut queue = std::mem::take(&mut self.transmitters[side as usize].planned.queue);
+        for (at, planned) in queue.iter_mut() {
+            let packet = planned.packet;
+            (planned.wire_free, planned.arrival) = self.expected_times(cx, side, packet, at.max(before));
+            cx.scheduler.cancel(planned.delivery);
             let event = Event::Deliver { end: self.end(side.opposite()), packet };
-            let delivery = cx.scheduler.at_cancellable(arrival, event);
-            let planned = &mut self.transmitters[side as usize].planned.queue[index];
-            (planned.wire_free, planned.arrival, planned.delivery) = (wire_free, arrival, delivery);
-            before = wire_free;
+            planned.delivery = cx.scheduler.at_cancellable(planned.arrival, event);
+            before = planned.wire_free;
         }
+        self.transmitters[side as usize].planned.queue = queue;
     }
 
-    fn next_planned_of(&self, side: Side) -> Time {
-        self.transmitters[side as usize].planned.next()
+    fn find_next_planned(&mut self) {
+        let [up, down] = &self.transmitters;
+        self.next_planned = up.planned.queue.first().min(down.planned.queue.first());
     }
 }
 

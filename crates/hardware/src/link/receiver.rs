@@ -1,10 +1,9 @@
 //! One end of a link as the receiver of TLPs: sequence check, buffers, Acks.
 
-use std::collections::VecDeque;
-
 use units::Time;
 use wire::pcie::FlowClass;
 
+use super::due::Due;
 use super::params::{Credits, ReceiverParams};
 
 /// A data link layer packet that is due, with what it says.
@@ -38,19 +37,21 @@ pub enum Acceptance {
 pub struct Receiver {
     /// What it is made of.
     pub params: ReceiverParams,
+    /// By class: whether there is an end of its buffer space. Of the others nothing is noted.
+    limited: [bool; 3],
     expected: u16,
     nak_outstanding: bool,
     /// Acks to be sent: when each is due, the last sequence number that it covers.
-    acks: VecDeque<(Time, u16)>,
+    acks: Due<u16>,
     /// The Nak to be sent.
     nak: Option<(Time, u16)>,
     /// By class: UpdateFCs to be sent, when each is due and what it announces.
-    updates: [VecDeque<(Time, Credits)>; 3],
+    updates: [Due<Credits>; 3],
     /// By class: when the last space was freed.
     last_freed: [Time; 3],
     /// When the first of all these is due.
     next_due: Time,
-    /// Buffer space in use, by class.
+    /// Buffer space in use, by class, where there is an end of it.
     occupied: [Credits; 3],
 }
 
@@ -58,10 +59,11 @@ impl Receiver {
     /// An empty receiver.
     pub fn new(params: ReceiverParams) -> Self {
         Self {
+            limited: FlowClass::ALL.map(|class| params.credits.of(class).is_some()),
             params,
             expected: 0,
             nak_outstanding: false,
-            acks: VecDeque::new(),
+            acks: Due::default(),
             nak: None,
             updates: Default::default(),
             last_freed: [Time::ZERO; 3],
@@ -100,11 +102,11 @@ impl Receiver {
 
     #[inline]
     fn acknowledge(&mut self, now: Time, sequence: u16) {
-        match self.acks.back_mut() {
-            Some((due, covered)) if now <= *due => *covered = sequence,
+        match self.acks.last_mut() {
+            Some((due, covered)) if now <= due => *covered = sequence,
             _ => {
                 let due = now + self.params.ack_delay;
-                self.acks.push_back((due, sequence));
+                self.acks.push(due, sequence);
                 self.next_due = self.next_due.min(due);
             }
         }
@@ -113,39 +115,45 @@ impl Receiver {
     /// Notes that `credits` of `class` are free again from `at` on.
     #[inline]
     pub fn release(&mut self, at: Time, class: FlowClass, credits: Credits) {
-        self.occupied[class as usize] -= credits;
-        if self.params.credits.of(class).is_none() {
+        if !self.is_limited(class) {
             return;
         }
+        self.occupied[class as usize] -= credits;
         // Space is freed in order of arrival within a class.
         let last = &mut self.last_freed[class as usize];
         let at = at.max(*last);
         *last = at;
-        match self.updates[class as usize].back_mut() {
-            Some((due, announced)) if at <= *due => {
-                *announced += credits;
-            }
+        match self.updates[class as usize].last_mut() {
+            Some((due, announced)) if at <= due => *announced += credits,
             _ => self.announce(at + self.params.credit_update_delay, class, credits),
         }
     }
 
     /// Lets an UpdateFC of `class` be sent at `due`.
     fn announce(&mut self, due: Time, class: FlowClass, credits: Credits) {
-        self.updates[class as usize].push_back((due, credits));
+        self.updates[class as usize].push(due, credits);
         self.next_due = self.next_due.min(due);
     }
 
-    /// Notes that `credits` of `class` are taken.
+    /// Whether there is an end of the buffer space of `class`.
+    #[inline]
+    pub fn is_limited(&self, class: FlowClass) -> bool {
+        self.limited[class as usize]
+    }
+
+    /// Notes that `credits` of `class` are taken, if there is an end of them.
     #[inline]
     pub fn occupy(&mut self, class: FlowClass, credits: Credits) {
-        self.occupied[class as usize] += credits;
+        if self.is_limited(class) {
+            self.occupied[class as usize] += credits;
+        }
     }
 
     /// Makes up for the UpdateFC that was sent at `sent` and lost: the next one says what it said, too, since it gives a
     /// running total; if none is to come, one is sent later.
     pub fn repeat(&mut self, sent: Time, class: FlowClass, credits: Credits) {
-        match self.updates[class as usize].front_mut() {
-            Some((_, next)) => *next += credits,
+        match self.updates[class as usize].first_mut() {
+            Some(next) => *next += credits,
             None => self.announce(sent + self.params.credit_update_delay, class, credits),
         }
     }
@@ -167,25 +175,18 @@ impl Receiver {
             return None;
         }
         let due = self.next_due;
-        let is_next = |at: Option<Time>| at == Some(due);
-        let dllp = if is_next(self.nak.map(|(at, _)| at)) {
-            self.nak.take().map(|(_, sequence)| Dllp::Nak(sequence))
-        } else if is_next(self.acks.front().map(|&(at, _)| at)) {
-            self.acks.pop_front().map(|(_, sequence)| Dllp::Ack(sequence))
+        let dllp = if let Some((_, sequence)) = self.nak.take_if(|(at, _)| *at == due) {
+            Some(Dllp::Nak(sequence))
+        } else if let Some((_, sequence)) = self.acks.take(due) {
+            Some(Dllp::Ack(sequence))
         } else {
-            FlowClass::ALL
-                .into_iter()
-                .find(|&class| is_next(self.updates[class as usize].front().map(|&(at, _)| at)))
-                .and_then(|class| {
-                    let (_, credits) = self.updates[class as usize].pop_front()?;
-                    Some(Dllp::UpdateCredits(class, credits))
-                })
+            FlowClass::ALL.into_iter().find_map(|class| {
+                let (_, credits) = self.updates[class as usize].take(due)?;
+                Some(Dllp::UpdateCredits(class, credits))
+            })
         };
-        let first = |at: Option<Time>| at.unwrap_or(Time::NEVER);
-        self.next_due = self.updates.iter().map(|queue| first(queue.front().map(|&(at, _)| at))).fold(
-            first(self.nak.map(|(at, _)| at)).min(first(self.acks.front().map(|&(at, _)| at))),
-            Time::min,
-        );
+        let nak = self.nak.map_or(Time::NEVER, |(at, _)| at);
+        self.next_due = self.updates.iter().map(Due::first).fold(nak.min(self.acks.first()), Time::min);
         dllp.map(|dllp| (due, dllp))
     }
 

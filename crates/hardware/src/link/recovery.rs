@@ -3,7 +3,8 @@
 use wire::pcie::{Generation, Width};
 
 use super::replay::Replayable;
-use super::{Link, LinkContext, LinkState, ReceiveSpace, Released, Side};
+use super::send::WireBytes;
+use super::{Link, LinkContext, LinkState, Released, Side};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::packet::Summary;
@@ -39,9 +40,11 @@ impl Link {
                 self.transmitters[side as usize].replay.copies()[index];
             let again = cx.packets.duplicate(copy);
             let Summary { class, credits, .. } = cx.packets.summary(again);
-            cx.packets.hop_mut(again).held =
-                Some(ReceiveSpace { end: self.end(side.opposite()), class, credits, epoch: self.epoch });
-            let arrival = self.put_on_wire(cx, side, now, again, sequence, u64::from(wire_bytes));
+            let bytes = WireBytes { tlp: wire_bytes.into(), padding: 0 };
+            let held = self.receive_space(side.opposite(), class, credits);
+            let hop = cx.packets.hop_mut(again);
+            (hop.sequence, hop.epoch, hop.held) = (sequence, self.epoch, held);
+            let arrival = self.put_on_wire(cx, side, now, again, sequence, bytes);
             self.deliver_at(cx, side, again, arrival);
         }
     }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use units::{Duration, Time};
 
+use super::due::Due;
 use crate::packet::PacketId;
 
 /// Replays without progress after which the link is retrained (base spec 3.6.2.1: REPLAY_NUM has two bits).
@@ -32,7 +33,7 @@ pub struct ReplayBuffer {
     /// Oldest first; kept only where something can damage or lose them.
     copies: VecDeque<Replayable>,
     /// Acks under way: when they take effect, the last sequence number they cover.
-    acks: VecDeque<(Time, u16)>,
+    acks: Due<u16>,
     /// When the oldest TLP is sent again without an Ack.
     deadline: Option<Time>,
     /// Replays since the last progress.
@@ -47,7 +48,7 @@ impl ReplayBuffer {
             next: 0,
             oldest: 0,
             copies: VecDeque::new(),
-            acks: VecDeque::new(),
+            acks: Due::default(),
             deadline: None,
             in_a_row: 0,
         }
@@ -94,13 +95,13 @@ impl ReplayBuffer {
 
     /// An Ack or Nak that covers all up to `sequence` takes effect at `at`.
     pub fn acknowledge(&mut self, at: Time, sequence: u16) {
-        self.acks.push_back((at, sequence));
+        self.acks.push(at, sequence);
     }
 
     /// Whether an Ack has arrived by `now` that has not been looked at.
     #[inline]
     pub fn has_heard(&self, now: Time) -> bool {
-        self.acks.front().is_some_and(|&(at, _)| at <= now)
+        self.acks.first() <= now
     }
 
     /// When the next Ack takes effect of those that arrive after `now`.
@@ -111,8 +112,7 @@ impl ReplayBuffer {
     /// Drops what Acks covered up to `now`; hands the copies to `free`. Returns whether anything was acknowledged.
     pub fn retire(&mut self, now: Time, mut free: impl FnMut(PacketId)) -> bool {
         let mut progress = false;
-        while let Some(&(_, sequence)) = self.acks.front().filter(|&&(at, _)| at <= now) {
-            self.acks.pop_front();
+        while let Some((_, sequence)) = self.acks.take(now) {
             if !is_covered(self.oldest, sequence) {
                 continue;
             }

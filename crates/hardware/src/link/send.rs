@@ -9,6 +9,15 @@ use super::{Link, LinkContext, LinkEnd, LinkState, ReceiveSpace, Released, Side}
 use crate::event::Event;
 use crate::packet::{PacketId, Summary};
 
+/// What a TLP takes of the wire.
+#[derive(Clone, Copy)]
+pub(super) struct WireBytes {
+    /// Its bytes, framing included.
+    pub tlp: u64,
+    /// Bytes that its sender leaves empty around it.
+    pub padding: u64,
+}
+
 impl Link {
     /// Sends a TLP from `side`: at once if credits, replay space and the ordering rules allow it.
     ///
@@ -35,7 +44,7 @@ impl Link {
         self.drain(cx, side, now, released);
     }
 
-    /// Sends a TLP whose credits have been paid. Returns when it is delivered.
+    /// Sends a TLP whose credits have been paid: gives it its number and its place on the wire. Returns when it is delivered.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn launch(
@@ -48,11 +57,36 @@ impl Link {
         credits: Credits,
         released: &mut Released,
     ) -> Time {
-        let held = ReceiveSpace { end: self.end(side.opposite()), class, credits, epoch: self.epoch };
-        if let Some(before) = cx.packets.hop_mut(packet).held.replace(held) {
+        let sequence = self.transmitters[side as usize].replay.number();
+        let held = self.receive_space(side.opposite(), class, credits);
+        let (length, hop) = cx.packets.length_and_hop(packet);
+        (hop.sequence, hop.epoch) = (sequence, self.epoch);
+        if let Some(before) = std::mem::replace(&mut hop.held, held) {
             released.push(before);
         }
-        self.transmit(cx, side, now, class, packet, credits)
+        let bytes = WireBytes { tlp: length as u64 + self.framing_bytes(), padding: hop.padding.into() };
+        if self.injector.is_some() {
+            let copy = cx.packets.duplicate(packet);
+            let kept = Replayable { sequence, copy, wire_bytes: bytes.tlp as u32 };
+            self.transmitters[side as usize].replay.keep(kept);
+        }
+        self.receivers[side.opposite() as usize].occupy(class, credits);
+        let counters = &mut self.counters[side as usize];
+        counters.tlps[class as usize] += 1;
+        counters.tlp_bytes[class as usize] += Bytes::new(bytes.tlp);
+        self.put_on_wire(cx, side, now, packet, sequence, bytes)
+    }
+
+    /// What a TLP that arrives at `side` holds there; nothing where space is endless.
+    #[inline]
+    pub(super) fn receive_space(
+        &self,
+        side: Side,
+        class: FlowClass,
+        credits: Credits,
+    ) -> Option<ReceiveSpace> {
+        let is_limited = self.receivers[side as usize].is_limited(class);
+        is_limited.then(|| ReceiveSpace { end: self.end(side), class, credits, epoch: self.epoch })
     }
 
     fn lose(&mut self, cx: &mut LinkContext<'_>, packet: PacketId, released: &mut Released) {
@@ -84,48 +118,12 @@ impl Link {
         cx.scheduler.at(at, Event::Deliver { end: self.end(side.opposite()), packet });
     }
 
-    /// Gives a TLP its place on the wire. Returns when it is delivered.
+    /// When the wire is free after a TLP that begins at `start`, and when that is delivered.
     #[inline(always)]
-    fn transmit(
-        &mut self,
-        cx: &mut LinkContext<'_>,
-        side: Side,
-        now: Time,
-        class: FlowClass,
-        packet: PacketId,
-        credits: Credits,
-    ) -> Time {
-        let wire_bytes = self.wire_bytes(cx, packet);
-        let transmitter = &mut self.transmitters[side as usize];
-        let sequence = transmitter.replay.number();
-        if self.injector.is_some() {
-            let copy = cx.packets.duplicate(packet);
-            transmitter.replay.keep(Replayable { sequence, copy, wire_bytes: wire_bytes as u32 });
-        }
-        self.receivers[side.opposite() as usize].occupy(class, credits);
-        let counters = &mut self.counters[side as usize];
-        counters.tlps[class as usize] += 1;
-        counters.tlp_bytes[class as usize] += Bytes::new(wire_bytes);
-        self.put_on_wire(cx, side, now, packet, sequence, wire_bytes)
-    }
-
-    fn wire_bytes(&self, cx: &LinkContext<'_>, packet: PacketId) -> u64 {
-        cx.packets.length(packet) as u64 + self.framing_bytes()
-    }
-
-    /// When the wire is free after a TLP of `wire_bytes` that begins at `start`, and when that is delivered.
-    #[inline(always)]
-    fn times_on_wire(
-        &self,
-        cx: &LinkContext<'_>,
-        side: Side,
-        packet: PacketId,
-        wire_bytes: u64,
-        start: Time,
-    ) -> (Time, Time) {
-        let end = start + self.wire_time(side, wire_bytes + u64::from(cx.packets.hop(packet).padding));
+    fn times_on_wire(&self, side: Side, bytes: WireBytes, start: Time) -> (Time, Time) {
+        let end = start + self.wire_time(side, bytes.tlp + bytes.padding);
         let routed = if self.receivers[side.opposite() as usize].params.cut_through {
-            start + self.wire(side).time_for(HEADER_BYTES_TO_ROUTE.min(wire_bytes))
+            start + self.wire(side).time_for(HEADER_BYTES_TO_ROUTE.min(bytes.tlp))
         } else {
             end
         };
@@ -140,7 +138,9 @@ impl Link {
         packet: PacketId,
         start: Time,
     ) -> (Time, Time) {
-        self.times_on_wire(cx, side, packet, self.wire_bytes(cx, packet), start)
+        let tlp = cx.packets.length(packet) as u64 + self.framing_bytes();
+        let bytes = WireBytes { tlp, padding: cx.packets.hop(packet).padding.into() };
+        self.times_on_wire(side, bytes, start)
     }
 
     /// Puts a TLP's bytes on the wire, the first time or again. Returns when it is delivered.
@@ -152,15 +152,12 @@ impl Link {
         now: Time,
         packet: PacketId,
         sequence: u16,
-        wire_bytes: u64,
+        bytes: WireBytes,
     ) -> Time {
         let start = self.transmitters[side as usize].wire.begin(now);
-        let (end, arrival) = self.times_on_wire(cx, side, packet, wire_bytes, start);
+        let (end, arrival) = self.times_on_wire(side, bytes, start);
         self.transmitters[side as usize].wire.occupy_until(end);
         self.counters[side as usize].busy += end - start;
-        let hop = cx.packets.hop_mut(packet);
-        hop.sequence = sequence;
-        hop.epoch = self.epoch;
         if self.injector.is_some() || self.tap.is_some() {
             self.interfere(cx, side, packet, sequence, (start, end));
         }

@@ -148,11 +148,13 @@ impl Bench {
                     if !self.link.receive(&mut cx, end.side, packet, &mut released) {
                         continue;
                     }
-                    let (tlp, _) = cx.packets.decode(packet).expect("what passes the LCRC is a TLP");
-                    let held = cx.packets.hop(packet).held.expect("a delivered TLP holds its buffer");
+                    let &tlp = cx.packets.header(packet).expect("what passes the LCRC is a TLP");
+                    let held = cx.packets.hop(packet).held;
                     let at = cx.scheduler.now() + self.hold;
                     cx.packets.free(packet);
-                    self.link.give_back(&mut cx, held, at);
+                    if let Some(held) = held {
+                        self.link.give_back(&mut cx, held, at);
+                    }
                     let sent = &self.sent[end.side as usize];
                     let arrived = &mut self.arrived[end.side as usize];
                     let number = sent

@@ -6,6 +6,7 @@ use units::{Duration, Time};
 use wire::pcie::FlowClass;
 use wire::pcie::ordering::{OrderingKey, Passing};
 
+use super::due::Due;
 use super::on_wire::Wire;
 use super::params::{CreditLimits, Credits, ReceiverParams};
 use super::planned::Plans;
@@ -51,22 +52,21 @@ pub struct CreditAccount {
     /// What may still be sent; `None` is infinite.
     available: Option<Credits>,
     /// Announced by UpdateFCs that are under way: when they take effect, how much.
-    under_way: VecDeque<(Time, Credits)>,
+    under_way: Due<Credits>,
 }
 
 impl CreditAccount {
     fn new(limit: Option<Credits>) -> Self {
-        Self { available: limit, under_way: VecDeque::new() }
+        Self { available: limit, under_way: Due::default() }
     }
 
     /// Takes what has arrived by `now`; whether that is anything.
     fn collect(&mut self, now: Time) -> bool {
-        let before = self.under_way.len();
-        while let Some(&(_, credits)) = self.under_way.front().filter(|(at, _)| *at <= now) {
-            self.under_way.pop_front();
+        let any = self.under_way.first() <= now;
+        while let Some((_, credits)) = self.under_way.take(now) {
             self.refund(credits);
         }
-        self.under_way.len() < before
+        any
     }
 
     /// Whether `need` can be paid of what there is.
@@ -95,7 +95,7 @@ impl CreditAccount {
     /// Credits that an UpdateFC brings at `at`.
     fn receive(&mut self, at: Time, credits: Credits) {
         if self.available.is_some() {
-            self.under_way.push_back((at, credits));
+            self.under_way.push(at, credits);
         }
     }
 

@@ -149,17 +149,16 @@ impl TagArray {
         let base = self.base(set);
         let key = tag << FLAG_BITS | VALID;
         let (vectors, _) = self.words[base..base + self.stride].as_chunks::<LANES>();
-        // A line is in one way at most, so OR picks it without a branch on
-        // each way, which the compiler turns into vector instructions.
-        let (mut found, mut ways) = ([0u32; LANES], [1, 2, 3, 4]);
-        for vector in vectors {
-            for ((found, way), &word) in found.iter_mut().zip(&mut ways).zip(vector) {
-                *found |= if word & KEY == key { *way } else { 0 };
-                *way += LANES as u32;
+        let hit = vectors.iter().enumerate().find_map(|(number, vector)| {
+            // A line is in one way at most, so OR picks it without a branch on
+            // each way, which the compiler turns into vector instructions.
+            let mut found = 0;
+            for (way, &word) in (1..).zip(vector) {
+                found |= if word & KEY == key { way } else { 0 };
             }
-        }
-        let found = found[0] | found[1] | found[2] | found[3];
-        Probe { set, tag, hit: (found != 0).then(|| Slot(base as u32 + found - 1)) }
+            (found != 0).then(|| Slot((base + number * LANES) as u32 + found - 1))
+        });
+        Probe { set, tag, hit }
     }
 
     /// The place of a line, if it is present.

@@ -10,7 +10,7 @@ use units::{Duration, Time};
 
 impl MemorySystem {
     /// When it is known whether the LLC of `node` has what the root complex asked for at `now`.
-    #[inline]
+    #[inline(always)]
     fn looked_up(&mut self, now: Time, node: NodeId) -> Time {
         let llc = &self.params.sockets[node.index()].llc;
         self.ports[node.index()].reserve(now, llc.device_service) + llc.device_lookup
@@ -111,7 +111,7 @@ impl MemorySystem {
     }
 
     /// A read that a cache of the requester's own socket can answer.
-    #[inline]
+    #[inline(always)]
     fn read_in_socket(&mut self, known: Time, node: NodeId, home: NodeId, line: u64) -> Option<AccessReply> {
         let n = node.index();
         let llc = &self.params.sockets[n].llc;

@@ -50,7 +50,7 @@ impl ReplacementState {
     }
 
     /// Notes that `way` of `set` was used.
-    #[inline]
+    #[inline(always)]
     pub(super) fn used(&mut self, set: usize, way: usize) {
         match &mut self.state {
             State::Lru(uses) => uses.used(set, way),

@@ -88,7 +88,7 @@ impl Index {
     }
 
     /// The set and the tag of a line.
-    #[inline]
+    #[inline(always)]
     pub(super) fn split(&self, line: u64) -> (u32, u32) {
         match &self.kind {
             Kind::Power { shift, hashed } => {

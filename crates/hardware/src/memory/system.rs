@@ -192,9 +192,12 @@ impl MemorySystem {
     /// If there is no such core.
     #[inline]
     pub fn announce(&self, agent: Agent, address: HostPhysical, length: Bytes) {
+        // One or two lines gain nothing.
+        if length.get() <= super::LINE {
+            return;
+        }
         let (first, end) =
             (address.get() >> LINE_SHIFT, (address.get() + length.get()).div_ceil(super::LINE));
-        // One or two lines gain nothing.
         if end - first >= 3 {
             self.warm(agent, first..end.min(first + Self::ANNOUNCED as u64));
         }

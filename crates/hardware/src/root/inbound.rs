@@ -18,11 +18,13 @@ use crate::wires::Context;
 /// Addresses to which a write is an interrupt message (Intel SDM volume 3, message signalled interrupts).
 pub const INTERRUPT_RANGE: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
 
-/// A request that waits for its page walk.
+/// A request that has been translated, and perhaps waits for its turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deferred {
     pub packet: PacketId,
     pub port: u8,
+    /// Its first byte, as the device addresses it, and how many there are.
+    pub range: (u64, u32),
     /// Where it goes; `None` if the IOMMU blocked it.
     pub target: Option<HostPhysical>,
 }
@@ -110,7 +112,7 @@ impl Host {
             _ => (start, Some(HostPhysical::new(address))),
         };
         let state = &mut self.ports[usize::from(port)];
-        let deferred = Deferred { packet, port, target };
+        let deferred = Deferred { packet, port, range: (address, length), target };
         // While an older request waits for a page walk, the bytes of this one may not be touched yet.
         match state.intake.wait_for_walk(start, ready, is_write) {
             Some(at) => {
@@ -128,9 +130,9 @@ impl Host {
         let deferred = self.inbound.take(slot);
         self.port_mut(deferred.port).intake.goes_on();
         let at = cx.now();
-        match cx.wires.packets.decode(deferred.packet) {
-            Ok((tlp, _)) => self.access(cx, deferred, &tlp, at),
-            Err(_) => cx.consume(deferred.packet, at),
+        match cx.wires.packets.header(deferred.packet).copied() {
+            Some(tlp) => self.access(cx, deferred, &tlp, at),
+            None => cx.consume(deferred.packet, at),
         }
     }
 
@@ -198,7 +200,7 @@ impl Host {
         start: Time,
     ) {
         let ordered = self.port(what.port).intake.ordered();
-        let (address, length) = request.byte_range();
+        let (address, length) = what.range;
         let installed = |target: HostPhysical, length| self.memory.bytes().check(target, length).is_ok();
         let in_memory = what.target.filter(|&target| installed(target, length as usize));
         if in_memory.is_none()
@@ -263,8 +265,7 @@ impl Host {
             let from = target + (piece.address - address);
             let packet =
                 cx.wires.packets.encode_with(&answer_tlp(tlp, TlpKind::CompletionData(answer)), |payload| {
-                    let filled = bytes.read(from, &mut payload[lead..lead + piece.length as usize]);
-                    debug_assert!(filled.is_ok(), "the whole request was checked");
+                    bytes.read_installed(from, &mut payload[lead..lead + piece.length as usize]);
                 });
             let hop = cx.wires.packets.hop_mut(packet);
             (hop.padding, hop.epoch) = (port.params.split.padding(piece), epoch);
@@ -282,7 +283,7 @@ impl Host {
         request: &MemoryRequest,
         start: Time,
     ) {
-        let (address, length) = request.byte_range();
+        let (address, length) = what.range;
         let port = &self.ports[usize::from(what.port)];
         let mut ordered = start.max(port.intake.ordered());
         let release = port.params.posted_release_latency;
@@ -308,7 +309,7 @@ impl Host {
         } else if let Some(target) =
             what.target.filter(|&t| self.memory.bytes().check(t, length as usize).is_ok())
         {
-            if let Ok((_, payload)) = cx.wires.packets.decode(what.packet) {
+            if let Some((_, payload)) = cx.wires.packets.decode(what.packet) {
                 let places = port.stack.map(|number| &mut self.stacks[number].writes);
                 let memory = &mut self.memory;
                 ordered =
@@ -389,7 +390,7 @@ fn write_lines(
 /// The addresses of the cache lines that `length` bytes from `address` on touch.
 fn lines_of(address: u64, length: u32) -> impl ExactSizeIterator<Item = u64> {
     let first = address / LINE;
-    let count = (address % LINE + u64::from(length.max(1))).div_ceil(LINE) as u32;
+    let count = ((address % LINE + u64::from(length.max(1)) - 1) / LINE) as u32 + 1;
     (0..count).map(move |line| (first + u64::from(line)) * LINE)
 }
 

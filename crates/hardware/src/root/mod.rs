@@ -281,7 +281,7 @@ impl Host {
     /// A TLP arrived at a root port.
     pub fn deliver(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId) {
         let now = cx.now();
-        let Ok((tlp, _)) = cx.wires.packets.decode(packet) else {
+        let Some(&tlp) = cx.wires.packets.header(packet) else {
             self.counters.malformed += 1;
             let bytes = cx.wires.packets.bytes(packet);
             self.port_mut(port).detect(cx.scheduler, Detected::Malformed, Some(bytes));
@@ -298,7 +298,8 @@ impl Host {
         match &tlp.kind {
             TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
                 let state = &self.ports[usize::from(port)];
-                if bridge::forbids(&state.config, state.buses.contains(&request.requester.bus()), &tlp) {
+                let is_from_below = || state.buses.contains(&request.requester.bus());
+                if bridge::forbids(&state.config, is_from_below, &tlp) {
                     self.forbid(cx, port, packet, &tlp);
                 } else {
                     self.memory_request(cx, port, packet, &tlp, request);

@@ -248,8 +248,8 @@ impl Host {
             cx.consume(packet, cx.now());
             return;
         }
-        match cx.wires.packets.decode(packet) {
-            Ok((tlp, _)) if let TlpKind::Completion(header) | TlpKind::CompletionData(header) = &tlp.kind => {
+        match cx.wires.packets.header(packet).copied() {
+            Some(tlp) if let TlpKind::Completion(header) | TlpKind::CompletionData(header) = &tlp.kind => {
                 self.completion(cx, port, packet, &tlp, header);
             }
             _ => unreachable!("what was held is a completion"),
@@ -283,7 +283,7 @@ impl Host {
             }
             Some(mut waiting) => {
                 if header.status == CompletionStatus::Successful
-                    && let Ok((tlp, payload)) = cx.wires.packets.decode(packet)
+                    && let Some((tlp, payload)) = cx.wires.packets.decode(packet)
                     && !tlp.common.poisoned
                 {
                     let lead = usize::from(header.lower_address & 3);

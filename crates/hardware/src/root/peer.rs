@@ -217,7 +217,7 @@ impl Host {
         let to = self.ports.iter().position(|port| port.buses.contains(&header.requester.bus()));
         let Some(to) = to.filter(|&to| to != usize::from(port) || reflects) else { return false };
         let now = cx.now();
-        if let Ok((tlp, _)) = cx.wires.packets.decode(packet) {
+        if let Some(&tlp) = cx.wires.packets.header(packet) {
             let copy = self.copy_on(cx, packet, &tlp, (port, to as u8, start), None);
             self.send_copy(cx.scheduler, copy);
         }
@@ -248,7 +248,7 @@ impl Host {
     ) -> Copy {
         let mut bytes = std::mem::take(&mut self.peers.payload);
         bytes.clear();
-        if let Ok((_, payload)) = cx.wires.packets.decode(packet) {
+        if let Some((_, payload)) = cx.wires.packets.decode(packet) {
             match part.and_then(|(lead, part)| Some((lead, payload.get(part)?))) {
                 None => bytes.extend_from_slice(payload),
                 Some((lead, part)) => {
@@ -330,7 +330,7 @@ impl Host {
         }
         let here = header.bytes_here().min(left);
         let (lead, to) = (usize::from(header.lower_address & 3), (piece.offset + piece.received) as usize);
-        let decoded = cx.wires.packets.decode(packet).ok().filter(|(tlp, _)| !tlp.common.poisoned);
+        let decoded = cx.wires.packets.decode(packet).filter(|(tlp, _)| !tlp.common.poisoned);
         let bytes = decoded.and_then(|(_, payload)| payload.get(lead..lead + here as usize));
         let is_good = header.status == CompletionStatus::Successful && bytes.is_some() && here > 0;
         if let Some(bytes) = bytes.filter(|_| is_good) {

@@ -144,6 +144,7 @@ impl RootPort {
     }
 
     /// Lets a completion, tied to the link, go on the wire once its data is there and its turn has come.
+    #[inline]
     pub(super) fn queue_completion(&mut self, cx: &mut Context<'_>, ready: Time, packet: PacketId) {
         let mut at = ready + self.params.completion_latency;
         if self.params.completions_in_order {

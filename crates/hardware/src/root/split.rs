@@ -117,6 +117,7 @@ impl CompletionSplit {
     /// `combining` says what may be put together beyond `large`.
     /// `lone_line` is the time that a line takes after the one before it. No piece is larger than `max_payload`.
     #[allow(clippy::too_many_arguments)]
+    #[inline]
     pub fn cut(
         &self,
         address: u64,
@@ -128,13 +129,28 @@ impl CompletionSplit {
         pieces: &mut Vec<Piece>,
     ) {
         pieces.clear();
-        let end = address + u64::from(length.max(1));
-        let (first_line, last_line) = (address / LINE, (end - 1) / LINE);
-        if first_line == last_line {
+        if address % LINE + u64::from(length) <= LINE {
             // The usual case of small transfers has one answer.
             pieces.push(Piece { address, length: length.max(1), first: 0, last: 0 });
-            return;
+        } else {
+            self.cut_lines(address, length, ready, combining, lone_line, max_payload, pieces);
         }
+    }
+
+    /// As [`cut`](Self::cut), where the request touches several lines.
+    #[allow(clippy::too_many_arguments)]
+    fn cut_lines(
+        &self,
+        address: u64,
+        length: u32,
+        ready: &[Time],
+        combining: Combining,
+        lone_line: Duration,
+        max_payload: u32,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let end = address + u64::from(length);
+        let (first_line, last_line) = (address / LINE, (end - 1) / LINE);
         let lines = (last_line - first_line + 1) as u32;
         let largest = combining != Combining::Nothing
             && self.is_largest(address, length, lines, combining == Combining::Waiting);

@@ -60,7 +60,7 @@ impl Switch {
                 if port == UPSTREAM {
                     self.bus = request.target.bus();
                 }
-                let payload = cx.wires.packets.decode(packet).ok();
+                let payload = cx.wires.packets.decode(packet);
                 let value = payload.and_then(|(_, payload)| payload.first_chunk::<4>().copied());
                 let value = u32::from_le_bytes(value.unwrap_or_default());
                 answer(self, cx, &[]);

@@ -101,7 +101,7 @@ impl Switch {
 
     fn route_up(&self, from: usize, tlp: &Tlp, (address, _): (u64, u32)) -> Route {
         let port = &self.ports[from];
-        if bridge::forbids(&port.config, port.leads_to(tlp.requester().bus()), tlp) {
+        if bridge::forbids(&port.config, || port.leads_to(tlp.requester().bus()), tlp) {
             return Route::Forbidden;
         }
         let is_translated = tlp.common.address_type != AddressType::Untranslated;

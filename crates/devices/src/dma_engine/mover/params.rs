@@ -132,6 +132,7 @@ impl LocalMemoryParams {
     /// Operations that writing `length` bytes at `local` takes, and the chunks that they fall into.
     ///
     /// In each chunk, an unaligned head, the whole words and an unaligned tail are one operation each.
+    #[inline]
     pub fn write_operations(&self, local: u64, length: u64) -> (u64, u64) {
         let (chunk, word) = (u64::from(self.chunk), u64::from(self.word));
         let begin = steps::beyond(local, word);
@@ -157,6 +158,7 @@ impl LocalMemoryParams {
 
     /// Operations that write the last chunk of a transfer if less than half of it is written: its words and, after
     /// them, its tail. A tail by itself, and a transfer of one chunk, need none of them.
+    #[inline]
     pub fn short_chunk_operations(&self, local: u64, length: u32) -> u64 {
         let (chunk, word) = (u64::from(self.chunk), u64::from(self.word));
         let end = steps::beyond(local, word) + u64::from(length);

@@ -28,6 +28,13 @@ impl Read {
     }
 }
 
+impl Outstanding {
+    /// The request, when all its completions have come.
+    fn as_answered(&self) -> Answered {
+        Answered { offset: self.offset, length: self.length, largest: self.largest }
+    }
+}
+
 impl Requester {
     /// Takes a completion with its payload, around which its sender left `padding` bytes empty. Returns when it has left the receive buffer.
     #[allow(clippy::too_many_arguments)]
@@ -42,18 +49,19 @@ impl Requester {
         payload: &[u8],
     ) -> Time {
         let now = scheduler.now();
-        let tag = usize::from(header.tag);
-        let entry = self.tags.get(tag).copied().unwrap_or_default();
-        let answers =
-            |&index: &u32| !entry.answered && self.reads[index as usize].is_answered_by(&entry, header);
-        let Some(index) = entry.read.filter(answers) else {
+        let waiting = self.tags.get_mut(usize::from(header.tag)).filter(|entry| !entry.answered);
+        let asked = waiting.and_then(|entry| Some((entry.read?, entry)));
+        let found = asked.map(|(index, entry)| (index, entry, &mut self.reads[index as usize]));
+        let Some((index, entry, read)) = found.filter(|(_, entry, read)| read.is_answered_by(entry, header))
+        else {
             self.counters.unexpected_completions += 1;
             self.detected = Some((FunctionIndex(0), Detected::UnexpectedCompletion));
             return now;
         };
-        let read = &mut self.reads[index as usize];
-        let dma = read.dma.expect("a read with a tag has been asked for");
+        let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
         self.counters.completions += 1;
+        let first = entry.largest == 0;
+        let offset = entry.offset + entry.length - entry.left;
         let mut here = 0;
         if header.status != CompletionStatus::Successful {
             self.counters.failed_completions += 1;
@@ -62,12 +70,12 @@ impl Requester {
                 _ => DmaError::UnsupportedRequest,
             });
             // An error ends the request, whatever part of it has been answered.
-            self.tags[tag].left = 0;
-            self.tags[tag].answered = true;
+            entry.left = 0;
+            entry.answered = true;
         } else {
             let lead = usize::from(header.lower_address & 3);
             here = header.bytes_here().min(entry.left);
-            let place = (entry.offset + entry.length - entry.left) as usize;
+            let place = offset as usize;
             match (poisoned, payload.get(lead..lead + here as usize)) {
                 (false, Some(bytes)) => read.data[place..place + bytes.len()].copy_from_slice(bytes),
                 _ => {
@@ -76,16 +84,12 @@ impl Requester {
                     read.failed = Some(DmaError::Poisoned);
                 }
             }
-            self.tags[tag].left -= here;
-            self.tags[tag].answered = here == entry.left;
+            entry.answered = here == entry.left;
+            entry.left -= here;
         }
-        let entry = &mut self.tags[tag];
-        let first = entry.largest == 0;
         entry.largest = entry.largest.max(here.max(1));
-        let (last, entry) = (entry.answered, *entry);
         let link = wires.link(end.link);
         let wire_bytes = link.framing_bytes() + 12 + u64::from(header.length_dw) * 4 + u64::from(padding);
-        let offset = entry.offset + entry.length - entry.left - here;
         let arrival = Arrival {
             began: now - link.wire_time(end.side.opposite(), wire_bytes),
             wire_bytes,
@@ -94,10 +98,10 @@ impl Requester {
             offset: offset.into(),
             bytes: here.into(),
         };
-        let read = &mut self.reads[index as usize];
-        let drained = self.mover.completion(now, &dma, &mut read.progress, &arrival);
-        if last {
-            let free = self.request_answered(scheduler, entry, index, drained);
+        let drained = self.mover.completion(now, dma, &mut read.progress, &arrival);
+        if entry.answered {
+            let request = entry.as_answered();
+            let free = self.request_answered(scheduler, index, &request, drained);
             self.free_tag_at(scheduler, header.tag, free);
         }
         drained
@@ -105,19 +109,18 @@ impl Requester {
 
     /// All completions of a request have come, or none will be waited for any more. Returns when its data has been dealt
     /// with.
+    #[inline]
     fn request_answered(
         &mut self,
         scheduler: &mut Scheduler<Event>,
-        entry: Outstanding,
         index: u32,
+        request: &Answered,
         drained: Time,
     ) -> Time {
         let read = &mut self.reads[index as usize];
         let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
         read.outstanding -= 1;
-        let Outstanding { offset, length, largest, .. } = entry;
-        let request = Answered { offset, length, largest };
-        let free = self.mover.answered(dma, &read.progress, &request, drained);
+        let free = self.mover.answered(dma, &read.progress, request, drained);
         if read.outstanding == 0 && (read.left == 0 || read.failed.is_some()) {
             let known = self.mover.read_known(scheduler.now(), dma, &read.progress);
             if read.left > 0 {
@@ -137,6 +140,7 @@ impl Requester {
     }
 
     /// A tag's data has been dealt with: it is free again.
+    #[inline]
     pub fn tag_free(&mut self, cx: &mut Context<'_>, tag: u16) {
         let entry = &mut self.tags[usize::from(tag)];
         entry.read = None;
@@ -180,7 +184,7 @@ impl Requester {
                 self.tags[usize::from(tag)].answered = true;
                 let dma = self.reads[index as usize].dma.expect("a read with a tag has been asked for");
                 late.push(dma.function);
-                let free = self.request_answered(scheduler, entry, index, now);
+                let free = self.request_answered(scheduler, index, &entry.as_answered(), now);
                 let quarantine = self.timeout(dma.function).unwrap_or(self.params.completion_timeout);
                 self.free_tag_at(scheduler, tag, free + quarantine);
             } else {

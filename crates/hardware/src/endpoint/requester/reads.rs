@@ -2,6 +2,7 @@
 
 use engine::Scheduler;
 use platform::device::{Dma, DmaError, Token};
+use platform::mover::Progress;
 use units::Time;
 use wire::pcie::split::split_read;
 use wire::pcie::tlp::MemoryRequest;
@@ -38,19 +39,11 @@ impl Requester {
         let ready = (cx.now() + self.mover.start_latency(&dma)).max(self.last_posted);
         let index = self.allocate_read();
         let read = &mut self.reads[index as usize];
-        let mut data = std::mem::take(&mut read.data);
         // What an earlier read left there is seen by nobody: all of it is overwritten, or the read fails.
-        data.resize(dma.length as usize, 0);
-        *read = Read {
-            dma: Some(dma),
-            end: Some(end),
-            requester,
-            data,
-            ready,
-            next: dma.address.get(),
-            left: dma.length,
-            ..Read::default()
-        };
+        read.data.resize(dma.length as usize, 0);
+        (read.dma, read.end, read.requester, read.ready) = (Some(dma), Some(end), requester, ready);
+        (read.next, read.left, read.outstanding) = (dma.address.get(), dma.length, 0);
+        (read.progress, read.failed, read.forgotten) = (Progress::default(), None, false);
         self.counters.bytes_read += u64::from(dma.length);
         self.to_issue.push_back(index);
         // One that finds others before it waits for what they wait for.
@@ -94,19 +87,19 @@ impl Requester {
             self.issue_wake = None;
         }
         while let Some(&index) = self.to_issue.front() {
-            let due = self.reads[index as usize].ready.max(self.next_issue);
+            let &Read { ready, left, .. } = &self.reads[index as usize];
+            let due = ready.max(self.next_issue);
             if due > now {
                 if self.free_tags.is_empty() {
                     // The tag that comes free first is the event that is waited for.
-                    let ready = self.reads[index as usize].ready.max(now);
-                    self.starve(ready, Lack::Tag);
+                    self.starve(ready.max(now), Lack::Tag);
                 } else if self.issue_wake.is_none_or(|at| at > due) {
                     self.issue_wake = Some(due);
                     cx.scheduler.at(due, self.event(EndpointEvent::IssueReads { of: self.life() }));
                 }
                 break;
             }
-            let next = self.reads[index as usize].left.min(largest);
+            let next = left.min(largest);
             let has_room = self.buffered == 0 || self.buffered + next <= self.params.read_buffer;
             let Some(tag) = has_room.then(|| self.free_tags.pop_front()).flatten() else {
                 self.starve(now, if self.free_tags.is_empty() { Lack::Tag } else { Lack::Buffer });
@@ -150,6 +143,7 @@ impl Requester {
     }
 
     /// The outcome of a read that has ended.
+    #[inline]
     pub fn take_finished(&mut self, read: u32) -> Option<Finished> {
         let slot = &mut self.reads[read as usize];
         let token = slot.dma.take()?.token;
@@ -167,6 +161,7 @@ impl Requester {
     }
 
     /// Takes a finished read's place and buffer back for another one.
+    #[inline]
     pub fn recycle(&mut self, finished: Finished) {
         // After a reset, nobody knows of the read any more.
         if finished.epoch == self.epoch {

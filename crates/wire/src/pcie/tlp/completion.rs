@@ -66,7 +66,7 @@ impl CompletionHeader {
             lower_address: address as u8 & 0x7f,
             requester: request.requester,
             tag: request.tag,
-            length_dw: ((address & 3) as u32 + len).div_ceil(4).max(1) as u16,
+            length_dw: (((address & 3) as u32 + len.max(1) - 1) / 4) as u16 + 1,
         }
     }
 

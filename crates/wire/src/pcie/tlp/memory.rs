@@ -41,6 +41,11 @@ impl MemoryRequest {
         let start = (address & 3) as u32;
         let end = start + len;
         debug_assert!(end <= 4096, "{len} bytes at {address:#x} do not fit one request");
+        if (start | len) & 3 == 0 && len > 4 {
+            // Nearly all traffic is of whole doublewords.
+            let length_dw = (len / 4) as u16;
+            return Self { requester, tag, address, length_dw, first_be: 0xf, last_be: 0xf };
+        }
         let length_dw = end.div_ceil(4).max(1) as u16;
         let first = 0xf << start & 0xf;
         // Bytes enabled in the last doubleword: end & 3 of them, or all four.
@@ -56,6 +61,9 @@ impl MemoryRequest {
     /// Address of the first enabled byte, and bytes from it to the last enabled one; 0 for a zero-length request.
     #[inline]
     pub fn byte_range(&self) -> (u64, u32) {
+        if self.first_be & self.last_be == 0xf {
+            return (self.address, u32::from(self.length_dw) * 4);
+        }
         if self.first_be == 0 && self.length_dw == 1 {
             return (self.address, 0);
         }
