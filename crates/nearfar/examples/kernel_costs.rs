@@ -255,7 +255,7 @@ fn invalidation() -> f64 {
         let interrupts = counts.accounts.iter().find(|account| account.name == Account::INTERRUPTS);
         interrupts.expect("reads end").of("dma").as_ns_f64() / READS as f64
     });
-    (strict - lazy) * 3.1 + KernelCosts::linux().flush_queue.get() as f64
+    (strict - lazy) * 3.1 + KernelCosts::linux().flush_queue as f64
 }
 
 /// Thousands a second to a drive that is faster than a core.
