@@ -101,7 +101,7 @@ impl<P: Payload> Connection<P> {
             self.receiver.buffer.discard(data);
             // RFC 5961, 3.2: only a reset at exactly the next position is accepted.
             match position == self.receiver.buffer.next() {
-                true => self.end_now(Some(self.failure_of_reset())),
+                true => self.end_now(self.failure_of_reset()),
                 false => self.receiver.acknowledge_now(),
             }
             return;
@@ -146,10 +146,13 @@ impl<P: Payload> Connection<P> {
         self.receiver.acknowledge_now();
     }
 
-    fn failure_of_reset(&self) -> Failure {
+    /// What the user is told. Once both ends have closed, a reset ends the connection without an error (RFC 9293, 3.10.7.4): the
+    /// peer may answer a late acknowledgement with one when it has forgotten the connection.
+    fn failure_of_reset(&self) -> Option<Failure> {
         match self.state {
-            State::SynReceived => Failure::Refused,
-            _ => Failure::Reset,
+            State::SynReceived => Some(Failure::Refused),
+            State::Closing | State::LastAck | State::TimeWait => None,
+            _ => Some(Failure::Reset),
         }
     }
 
