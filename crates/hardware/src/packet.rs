@@ -56,17 +56,7 @@ struct PacketSlot {
     hop: Hop,
 }
 
-<<<<<<< HEAD
 impl PacketSlot {
-    /// Decodes bytes that may have been changed.
-    #[cold]
-    fn parse(&self) -> Result<(Tlp, usize), TlpError> {
-        Tlp::parse(self.bytes())
-    }
-
-=======
-impl Slot {
->>>>>>> perf-wip
     #[cold]
     fn make_room(&mut self) {
         self.bytes.resize(self.length, 0);
@@ -159,7 +149,7 @@ impl PacketPool {
     }
 
     #[inline]
-    fn allocate(&mut self) -> (PacketId, &mut Slot) {
+    fn allocate(&mut self) -> (PacketId, &mut PacketSlot) {
         let index = self.free.pop().unwrap_or_else(|| self.grow());
         let slot = &mut self.slots[index as usize];
         slot.hop = Hop::default();
@@ -167,15 +157,9 @@ impl PacketPool {
     }
 
     #[cold]
-<<<<<<< HEAD
-    fn grow(&mut self) -> PacketId {
-        self.slots.push(PacketSlot::default());
-        PacketId(self.slots.len() as u32 - 1)
-=======
     fn grow(&mut self) -> u32 {
-        self.slots.push(Slot::default());
+        self.slots.push(PacketSlot::default());
         self.slots.len() as u32 - 1
->>>>>>> perf-wip
     }
 
     /// Gives the packet's slot back. The id must not be used afterwards.

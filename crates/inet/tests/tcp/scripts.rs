@@ -4,7 +4,7 @@
 //! - `< FLAGS FROM:TO [ack N] [win N] [mss N] [sackOK] [wscale N] [sack A-B ...]`: a segment arrives,
 //! - `> FLAGS FROM:TO [ack N] [win N] [sack A-B ...]`: a segment is sent then; what is not named is not compared,
 //! - `write N`, `read`, `finish`, `close`, `abort`: the program's calls,
-//! - `state NAME`: where the connection is.
+//! - `state NAME`: where the connection is; `failure None` or `failure Some(NAME)`: how it failed.
 //!
 //! Numbers count from each side's SYN. Everything that is sent must stand in the script, at its time. `connect` or `listen`
 //! stands first; without timestamps, so that sizes are round.
@@ -175,6 +175,7 @@ impl Script {
             "close" => tcp.close(self.now),
             "abort" => tcp.abort(),
             "state" => assert_eq!(format!("{:?}", tcp.state()), word),
+            "failure" => assert_eq!(format!("{:?}", tcp.failure()), word),
             _ => panic!("no call is called {call}"),
         }
     }
@@ -375,7 +376,23 @@ fn only_a_reset_at_the_very_next_position_is_believed() {
         3 > . 1:1 ack 1
         3 state Established
         4 < R 1:1
-        4 state Closed",
+        4 state Closed
+        4 failure Some(Reset)",
+    );
+}
+
+#[test]
+fn a_reset_after_both_ends_have_closed_is_no_failure() {
+    opened(
+        "
+        2 finish
+        2 > F. 1:1
+        3 < F. 1:1 ack 2 win 60000
+        3 > . 2:2 ack 2
+        3 state TimeWait
+        4 < R 2:2
+        4 state Closed
+        4 failure None",
     );
 }
 
