@@ -107,7 +107,7 @@ fn run(memory: &mut MemorySystem, step: Step, now: Time, address: HostPhysical) 
     Some(match step {
         Step::Core(core, op) => memory.core(now, CoreId(core), address, op),
         Step::Read(node) => memory.dma_read(now, NodeId(node), address),
-        Step::Write(node, coverage) => memory.dma_write(now, NodeId(node), address, coverage),
+        Step::Write(node, coverage) => memory.dma_write(now, NodeId(node), address, coverage).into(),
         Step::Walk(node) => memory.walk_read(now, NodeId(node), address),
         Step::Touch(agent, write) => {
             memory.touch(agent, address, write);
@@ -293,7 +293,7 @@ impl Quiet {
     }
 
     fn write(&mut self, address: u64, coverage: Coverage) -> f64 {
-        self.take(|m, now| m.dma_write(now, NodeId(0), at(address), coverage)).0
+        self.take(|m, now| m.dma_write(now, NodeId(0), at(address), coverage).into()).0
     }
 
     fn core(&mut self, core: u16, op: CoreOp) -> (f64, Source) {
