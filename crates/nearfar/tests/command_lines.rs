@@ -26,7 +26,7 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("ping -s 65508 10.0.0.2", "0..=65507"),
         ("ping -i -1 10.0.0.2", "-i"),
         ("ping -W 0 10.0.0.2", "not a number of seconds above 0"),
-        ("ping 0.0.0.0", "no IPv4 address of a host"),
+        ("ping 0.0.0.0", "not an IPv4 address of a host"),
         ("ping b", "such as 10.0.0.2"),
         // fio
         ("fio --bs=0 --runtime=1ms", "a multiple of the device's 512 bytes"),
