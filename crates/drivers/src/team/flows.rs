@@ -83,6 +83,18 @@ impl SteeredFlows {
         }
     }
 
+    /// The next flow to steer. It no longer counts as refused: it may have moved to a member with room.
+    fn next(&self) -> Option<(u32, Entry)> {
+        loop {
+            let number = self.to_steer.borrow_mut().pop_front()?;
+            self.refused.borrow_mut().retain(|&other| other != number);
+            if let Some(entry) = self.entries.borrow_mut().get_mut(number as usize).and_then(Option::as_mut) {
+                entry.waits = false;
+                return Some((number, *entry));
+            }
+        }
+    }
+
     /// Removes a flow.
     pub fn forget(&self, RuleId(number): RuleId) {
         let Some(entry) = self.entries.borrow_mut().get_mut(number as usize).and_then(Option::take) else {
@@ -137,13 +149,7 @@ impl Team {
             flows.to_steer.borrow_mut().extend(first.and_then(|at| refused.remove(at)));
             return true;
         }
-        let Some(number) = flows.to_steer.borrow_mut().pop_front() else { return false };
-        let entry = {
-            let mut entries = flows.entries.borrow_mut();
-            let Some(entry) = entries.get_mut(number as usize).and_then(Option::as_mut) else { return true };
-            entry.waits = false;
-            *entry
-        };
+        let Some((number, entry)) = flows.next() else { return false };
         let (member, queue) = entry.wanted;
         let Some(driver) = self.members[member].driver() else { return true };
         match driver.steer(cpu, entry.flow, queue) {
@@ -158,5 +164,29 @@ impl Team {
             Err(_) => {}
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(port: u16) -> FlowKey {
+        FlowKey { protocol: 6, source: [10, 0, 0, 2], destination: [10, 0, 0, 1], ports: (port, 5001) }
+    }
+
+    #[test]
+    fn a_refused_flow_that_moves_refuses_no_others_at_its_new_member() {
+        let flows = SteeredFlows::default();
+        flows.want(flow(1), (0, 0)).unwrap();
+        let (number, _) = flows.next().unwrap();
+        flows.refused.borrow_mut().push_back(number);
+        assert_eq!(flows.want(flow(2), (0, 0)), Err(Error::NoSpace), "member 0 is full");
+        assert!(flows.want(flow(2), (1, 0)).is_ok());
+
+        flows.want(flow(1), (1, 0)).unwrap();
+        while flows.next().is_some() {}
+        assert!(flows.want(flow(3), (1, 0)).is_ok(), "member 1 has refused nobody");
+        assert!(flows.want(flow(4), (0, 0)).is_ok(), "nobody waits for member 0 any more");
     }
 }

@@ -73,7 +73,7 @@ mod tests {
         let mut join =
             |node, own_lanes| Stack::join(&mut stacks, NodeId(node), &StackParams { own_lanes, ..PORT });
         assert_eq!([0, 0, 0, 0, 0].map(|node| join(node, 4)), [0, 0, 0, 0, 1]);
-        assert_eq!((join(1, 4), join(0, 16), join(0, 8), join(0, 4)), (1, 2, 3, 3));
+        assert_eq!((join(1, 4), join(0, 16), join(0, 8), join(0, 4)), (2, 3, 1, 1));
     }
 
     #[test]
