@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn figures_are_those_of_the_file_in_units_of_their_own() {
-        assert_eq!((linux("cost", "page"), linux("cost", "page_slow")), (100, 400));
+        assert_eq!((linux("cost", "page"), linux("cost", "page_slow")), (100, 130));
         assert_eq!((linux("virt_cost", "kick"), linux("vhost_cost", "kick")), (2500, 400));
         assert_eq!(
             (linux("block", "read_ahead"), linux("scheduler", "latency")),

@@ -16,7 +16,7 @@ names! {
     pub enum TeamMode {
         /// Members are functions of one card with one MAC address, each local to a node (IOctopus).
         Octo = "octo",
-        /// As `octo`, but in the NIC's driver, whose network device hides the functions, without code above it.
+        /// As `octo`, at no CPU cost of its own: a bound for a NIC driver whose network device hides the functions.
         OneDriver = "octo-driver",
         /// Members are links of one channel to a switch (IEEE 802.3ad), over which flows are distributed by hash.
         Bond = "bond-802.3ad",

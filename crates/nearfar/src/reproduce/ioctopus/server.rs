@@ -30,8 +30,8 @@ pub enum Organisation {
     Octo,
     /// As `Octo`, with twice as many lanes, by an extender.
     OctoWide,
-    /// As `Octo`, but as the paper did not build it: firmware with one table from queues to functions, and a driver
-    /// that hides them.
+    /// As `Octo`, but as the paper did not build it: firmware with one table from queues to functions, and the team
+    /// at no cost, which bounds what a driver that hides the functions could save.
     OneDriver,
     /// A card with a link to each socket, as two network devices with separate addresses; `eth0` is at socket 0.
     TwoNetdevs,
