@@ -5,7 +5,7 @@ mod common;
 #[path = "ground/bare.rs"]
 mod ground;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::{Rc, Weak};
 
@@ -151,13 +151,16 @@ struct Stream {
     so_far: Rc<RefCell<usize>>,
     /// Segments that were sent more than once, when the sender has ended.
     again: Completion<u64>,
+    /// Segments that arrived ahead of an earlier one, when the receiver has ended.
+    out_of_order: Rc<Cell<u64>>,
 }
 
 /// A stream of `data`; the second host receives it, or sends it, on a core.
 fn stream(pair: &Pair, port: u16, data: Vec<u8>, receives: bool, on: u16) -> Stream {
     let received = Completion::new();
     let so_far = Rc::new(RefCell::new(0));
-    let (told, count) = (received.clone(), Rc::clone(&so_far));
+    let out_of_order = Rc::new(Cell::new(0));
+    let (told, count, disorder) = (received.clone(), Rc::clone(&so_far), Rc::clone(&out_of_order));
     let again = Completion::new();
     let resent = again.clone();
     let sides = if receives { [1, 0] } else { [0, 1] };
@@ -182,6 +185,7 @@ fn stream(pair: &Pair, port: u16, data: Vec<u8>, receives: bool, on: u16) -> Str
                 cpu.load(pages.start, &mut data[at..]);
                 *count.borrow_mut() = data.len();
             }
+            disorder.set(stream.info().out_of_order);
             stream.close(&cpu);
             told.complete(data);
         })
@@ -208,7 +212,7 @@ fn stream(pair: &Pair, port: u16, data: Vec<u8>, receives: bool, on: u16) -> Str
         one.spawn(first, receive);
         two.spawn(on, give)
     };
-    Stream { task, received, so_far, again }
+    Stream { task, received, so_far, again, out_of_order }
 }
 
 /// A program receives and sends through the function of its own socket, and nothing that its card does crosses to the other.
@@ -292,7 +296,8 @@ fn traffic_follows_a_program() {
         assert!(all == data);
         let again = stream.again.clone();
         let again = pair.simulation.block_on(async move { again.wait().await }).unwrap();
-        assert_eq!((again, dropped(&pair)), (0, 0), "nothing was lost or overtaken, receives: {receives}");
+        let counted = (again, stream.out_of_order.get(), dropped(&pair));
+        assert_eq!(counted, (0, 0, 0), "nothing was lost or overtaken, receives: {receives}");
     }
 }
 
@@ -555,6 +560,8 @@ proptest! {
             let again = stream.again.clone();
             let again = pair.simulation.block_on(async move { again.wait().await }).unwrap();
             prop_assert!(is_faulty || again == 0, "{again} segments were sent again, {} frames dropped", dropped(&pair));
+            let overtaken = stream.out_of_order.get();
+            prop_assert!(is_faulty || overtaken == 0, "{overtaken} segments were overtaken");
         }
         prop_assert!(moved > 2, "{moved} moves");
         let counters = pair.hosts[1].kernel.face().network().counters();

@@ -90,6 +90,22 @@ fn nothing_crosses(host: &HostCounters, between: &[(u16, u16)]) {
     }
 }
 
+/// The same counters, for a NIC of the other socket: what [`nothing_crosses`] finds zero is counted where there is something to count.
+#[test]
+fn a_nic_of_the_other_socket_crosses_by_each_cause() {
+    let far = "change_kernel.steering = { rfs = true, arfs = true }\n[[host.device]]\nnic = \"modern\"\nslot = \"slot-socket1\"\n";
+    let programs =
+        program("a", "0", "netserver") + &program("b", "0", "netperf -H 10.0.0.1 -t TCP_RR -l 0.001");
+    let text =
+        [HEAD, &host("a", "dell-t430", far), &host_with_nic("b"), &cable("a", "b", ""), &programs].concat();
+    let window = counted_while(&text, 1);
+    let a = window.host("a").expect("it is there");
+    for (from, to, cause) in [(0, 1, "dma"), (1, 0, "dma"), (0, 1, "mmio-doorbell"), (1, 0, "interrupt")] {
+        let bytes = a.of(&format!("socket{from}-socket{to}/bytes/{cause}"));
+        assert!(bytes > 0, "{from} to {to}, {cause}");
+    }
+}
+
 /// Cores of both sockets send at once: each through the function of its socket, whose rings its own core has filled from the
 /// first descriptor on.
 #[test]
