@@ -1,7 +1,7 @@
-//! What a machine file has to say about memory.
+//! Memory parameters of a machine file.
 //!
-//! Plain data without defaults: every value belongs to a machine and has its
-//! source there. [`MemoryParams::example`] is a machine for tests only.
+//! Plain data without defaults: every value belongs to a machine and has its source in the machine file.
+//! [`MemoryParams::example`] is for tests only.
 
 mod example;
 mod validate;
@@ -14,13 +14,13 @@ pub use validate::ParamError;
 /// The memory system of one host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryParams {
-    /// One entry for each socket; its position is its node number.
+    /// One entry for each socket, by node number.
     pub sockets: Vec<SocketParams>,
     /// The links between sockets.
     pub interconnect: InterconnectParams,
-    /// Where a device's writes to another socket's memory go.
+    /// Destination of a device's writes to another socket's memory.
     pub remote_write: RemoteWrite,
-    /// What a read costs whose line another socket's cache holds.
+    /// Cost of a read whose line is in another socket's cache.
     pub remote_hit: RemoteHit,
     /// Seed of the random replacement policies.
     pub seed: u64,
@@ -41,7 +41,7 @@ pub struct SocketParams {
     pub memory: Vec<MemoryRange>,
 }
 
-/// A contiguous piece of the physical address map that is DRAM.
+/// A contiguous range of DRAM in the physical address map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRange {
     /// First address; a multiple of 64 bytes.
@@ -50,20 +50,20 @@ pub struct MemoryRange {
     pub size: Bytes,
 }
 
-/// Size and shape of a cache.
+/// Size and organisation of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheGeometry {
     /// Capacity; a multiple of `ways` lines of 64 bytes.
     pub size: Bytes,
     /// Ways of each set (1 to 32).
     pub ways: u8,
-    /// How an address finds its set.
+    /// How an address selects its set.
     pub index: SetIndex,
-    /// Which line makes room for a new one.
+    /// Replacement policy.
     pub replacement: ReplacementPolicy,
 }
 
-/// How an address finds its set.
+/// How an address selects its set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetIndex {
     /// By its low bits, as in private caches.
@@ -77,12 +77,12 @@ pub enum SetIndex {
     Sliced {
         /// Number of slices (1 to 16), each with a power of two of sets.
         slices: u8,
-        /// What happens to hash values beyond the last slice.
+        /// How hash values beyond the last slice are mapped.
         fold: SliceFold,
     },
 }
 
-/// The private caches of a core. The L2 is taken to include the L1.
+/// Private caches of a core. The L2 is assumed to include the L1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivateParams {
     /// The L1 data cache.
@@ -93,41 +93,41 @@ pub struct PrivateParams {
     pub l2: CacheGeometry,
     /// Load-to-use latency of an L2 hit.
     pub l2_hit: Duration,
-    /// For how long a line that passes between L1 and L2, in either direction, keeps the L2 busy; zero for never.
+    /// L2 occupancy of a line transferred between L1 and L2, in either direction; zero for none.
     pub l1_transfer: Duration,
-    /// For how long one that passes between L2 and LLC does.
+    /// L2 occupancy of a line transferred between L2 and LLC.
     pub l2_transfer: Duration,
-    /// What the L2 has under way and asks for ahead; `None` where nothing limits the former and it does not do the latter.
+    /// Super queue and prefetchers of the L2; `None` for no limit and no prefetching.
     pub prefetch: Option<PrefetchParams>,
 }
 
 /// An L2's super queue and prefetchers (Intel 64 and IA-32 Architectures Optimization Reference Manual).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefetchParams {
-    /// Lines that the L2 may have asked for and not got yet (1 to 64).
+    /// Lines that the L2 may have outstanding (1 to 64).
     pub super_queue: u8,
-    /// Pages whose accesses the streamer follows; none switches it off.
+    /// Pages that the streamer tracks; zero disables it.
     pub streams: u8,
     /// How many lines it may be ahead of an access.
     pub distance: u8,
-    /// How many it asks for at each access (up to 8).
+    /// Lines that it requests for each access (up to 8).
     pub degree: u8,
-    /// Whether a miss fetches the other line of its 128 bytes, too.
+    /// Whether a miss also fetches the other line of the 128-byte pair.
     pub adjacent_line: bool,
-    /// Whether a stream that reaches the end of its page fetches the next one's first line.
+    /// Whether a stream that reaches the end of its page fetches the next page's first line.
     pub next_page: bool,
 }
 
-/// Whether the LLC contains what the private caches contain.
+/// Whether the LLC includes the private caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inclusion {
-    /// It does: evicting a line from the LLC evicts it from the private
-    /// caches, whose copies the LLC's core-valid bits locate (Intel up to Broadwell).
+    /// Inclusive: evicting a line from the LLC evicts it from the private caches, whose copies the core-valid bits
+    /// locate (Intel up to Broadwell).
     Inclusive,
-    /// It does not: lines fill the private caches only and enter the LLC when
-    /// evicted from there; a snoop filter locates private copies (Intel from Skylake-SP).
+    /// Non-inclusive: lines fill the private caches only and enter the LLC when evicted from there; a snoop filter
+    /// locates private copies (Intel from Skylake-SP).
     NonInclusive {
-        /// The snoop filter: its capacity counts 64 bytes for each line it can track.
+        /// The snoop filter; its size counts 64 bytes for each tracked line.
         snoop_filter: CacheGeometry,
     },
 }
@@ -137,9 +137,9 @@ pub enum Inclusion {
 pub struct LlcParams {
     /// Size, ways, index and replacement.
     pub geometry: CacheGeometry,
-    /// Whether it includes the private caches.
+    /// Inclusion policy.
     pub inclusion: Inclusion,
-    /// What private caches tell about their evictions.
+    /// Which evictions private caches report.
     pub eviction_notice: EvictionNotice,
     /// Load-to-use latency of a core's load that hits.
     pub core_hit: Duration,
@@ -150,15 +150,15 @@ pub struct LlcParams {
     /// From the time at which hit or miss is known until a device's write is
     /// globally ordered.
     pub device_commit: Duration,
-    /// Time for which one access of a device or of a page walker occupies the
-    /// root complex's port into the LLC; zero for a port that never queues.
+    /// Occupancy of the root complex's port into the LLC by an access of a device or page walker; zero for a port that
+    /// never queues.
     pub device_service: Duration,
-    /// Whether a core's streaming store waits until its line's home node has asked all caches. Otherwise it is posted: the LLC
-    /// takes it over.
+    /// Whether a core's streaming store waits until the home node has snooped all caches. Otherwise it is posted: the
+    /// LLC takes it over.
     pub streaming_waits: bool,
-    /// What asking the core that owns a line adds.
+    /// Additional latency of snooping the core that owns a line.
     pub core_snoop: Duration,
-    /// How long this socket takes to answer a home node's snoop, the links not included.
+    /// Latency of this socket's response to a home node's snoop, excluding the links.
     pub snoop_lookup: Duration,
     /// What a device's read adds that hits a line whose home is another node.
     pub remote_home_hit: Duration,
