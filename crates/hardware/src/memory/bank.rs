@@ -31,9 +31,9 @@ const MOST: usize = 64;
 
 /// A bank.
 ///
-/// An access takes the row that it finds open, or that will be opened before it could open it itself, ahead of accesses to other
-/// rows that came before: controllers choose first what is ready, and then what came first (S. Rixner et al., "Memory access
-/// scheduling", ISCA 2000). A row stays open as long as nobody needs another one, and no longer than its bank's cycle if somebody does.
+/// An access to a row that is open, or that will be opened before the access could open it itself, goes ahead of
+/// earlier accesses to other rows: controllers prefer ready accesses, then older ones (S. Rixner et al., "Memory access
+/// scheduling", ISCA 2000). A row stays open until another one is needed, but for at least the bank's cycle time.
 #[derive(Clone, Debug)]
 pub(super) struct Bank {
     /// In time order, at least one cycle apart.

@@ -1,10 +1,10 @@
 //! Home agent of a node: serialises requests for a line, and keeps a directory of lines that other sockets may have
 //! modified.
 //!
-//! The directory is that of Xeon E5 from v2 on: two bits beside each line's ECC, read and written with the line (McCalpin,
-//! "Memory directories in Intel processors", 2023). Of its states only the one that matters is kept, "another socket may
-//! have changed it"; which sockets share an unchanged line the caches themselves are asked. It outlives the copy that it was
-//! set for, as nobody tells when a clean line is dropped.
+//! The directory is that of Xeon E5 from v2 on: two bits beside each line's ECC, read and written with the line
+//! (McCalpin, "Memory directories in Intel processors", 2023). Only one of its states matters and is modelled, "another
+//! socket may have changed it"; sharers of a clean line are found in the caches themselves. The mark can outlive the
+//! copy, as dropping a clean line is silent.
 
 use super::slots::Slots;
 use rustc_hash::FxHashMap;

@@ -1,12 +1,12 @@
 //! Misses in flight of a core's L2, and its prefetchers.
 //!
-//! Two prefetchers, as Intel's optimisation manual describes them from Sandy Bridge on: the streamer follows sequences
-//! of accesses within a page of 4 KiB, in either direction, and asks for lines ahead of them; the adjacent-line
-//! prefetcher completes pairs of 128 bytes. Each line that they ask for goes into the L2 and has a place in its super queue
-//! until it is there, as a miss has; they ask for none when there is no place. That a busy L2's prefetches end in the LLC
-//! is left out: lines under way beyond the super queue would let one core read 15 to 20 GB/s, and cores that were measured
-//! read 10 to 13 (docs/memory.md). The L1's prefetchers are left out: they bring lines from the L2, whose
-//! latency a core hides without them.
+//! There are two prefetchers, as described in Intel's optimisation manual from Sandy Bridge on. The streamer follows
+//! access sequences within a page of 4 KiB, in either direction, and requests lines ahead of them; the adjacent-line
+//! prefetcher completes pairs of 128 bytes. Each prefetched line goes into the L2 and, like a miss, holds a place in
+//! the super queue until it arrives; without a free place nothing is prefetched. Not modelled: a busy L2's prefetches
+//! end in the LLC. Lines in flight beyond the super queue would let one core read 15 to 20 GB/s, while measured cores
+//! read 10 to 13 (docs/memory.md). Not modelled either: the L1's prefetchers, which fetch from the L2, whose latency a
+//! core hides without them.
 
 use super::params::PrefetchParams;
 use super::slots::Slots;

@@ -160,83 +160,82 @@ pub struct LlcParams {
     pub core_snoop: Duration,
     /// Latency of this socket's response to a home node's snoop, excluding the links.
     pub snoop_lookup: Duration,
-    /// What a device's read adds that hits a line whose home is another node.
+    /// Additional latency of a device's read that hits a line whose home is another node.
     pub remote_home_hit: Duration,
-    /// What DMA writes may take of the cache.
+    /// Use of the LLC by DMA writes.
     pub ddio: DdioParams,
-    /// Whether lines that a device's read fetches stay in the LLC: in the ways of `ddio`, in any if it has none.
+    /// Whether lines fetched by device reads are allocated in the LLC: in the ways of `ddio`, or in any way if it has
+    /// none.
     pub device_reads_allocate: bool,
-    /// Whether lines that an IOMMU's page walk fetches stay in the LLC.
+    /// Whether lines fetched by IOMMU page walks are allocated in the LLC.
     pub walks_allocate: bool,
 }
 
 /// How device writes use the LLC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DdioParams {
-    /// Which ways a device write may allocate in, one bit for each way (as
-    /// Intel's `IIO_LLC_WAYS` register). A line that is present already is
-    /// updated wherever it is. No bit set means no DDIO: device writes
-    /// invalidate cached copies and go to DRAM.
+    /// Ways in which a device write may allocate, one bit for each way (as Intel's `IIO_LLC_WAYS` register). A line
+    /// already present is updated in place. Zero disables DDIO: device writes invalidate cached copies and go to DRAM.
     pub ways: u32,
-    /// What a write of a full line adds that is not in the LLC: a place for
-    /// it, and its ownership within the socket. A partial write reads the line instead.
+    /// Additional latency of a full-line write that misses the LLC: allocation, and ownership within the socket. A
+    /// partial write reads the line instead.
     pub acquire: Duration,
-    /// What a write waits for if the line that makes room for it is dirty.
+    /// Additional latency of a write whose victim is dirty.
     pub dirty_eviction: Duration,
 }
 
-/// The DRAM of one node.
+/// DRAM of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DramParams {
     /// Number of channels, over which the node's lines are interleaved.
     pub channels: u8,
     /// Ranks on each channel, over which pages are interleaved.
     pub ranks: u8,
-    /// Consecutive bytes on one channel before the next one follows (at least one line).
+    /// Consecutive bytes on one channel before the next channel follows (at least one line).
     pub interleave: Bytes,
     /// Peak bandwidth of one channel.
     pub channel_bandwidth: ByteRate,
-    /// From the LLC's miss to the line's arrival there, idle, row closed.
+    /// From the LLC miss to the line's arrival there; idle, row closed.
     pub access: Duration,
-    /// Width of the uniform spread of `access` about its mean: clock crossings.
+    /// Width of the uniform distribution of `access` around its mean, due to clock domain crossings.
     pub access_spread: Duration,
     /// Banks of each rank, a power of two.
     pub banks: u8,
-    /// tRC: for how long opening a row keeps its bank from opening another one.
+    /// tRC: minimum time between two row activations of a bank.
     pub row_cycle: Duration,
     /// Refresh; `None` for memory that needs none.
     pub refresh: Option<RefreshParams>,
-    /// Rows that stay open for a while; `None` where each access closes its row (closed-page policy).
+    /// Row buffer; `None` if each access closes its row (closed-page policy).
     pub row_buffer: Option<RowBufferParams>,
-    /// Writes that a channel's queue holds before the next one has to wait.
+    /// Capacity of a channel's write queue; further writes have to wait.
     pub write_queue: u16,
-    /// Writes that leave the queue one behind the other, at most as many as it holds.
+    /// Writes issued back to back from the queue, at most its capacity.
     pub write_batch: u16,
-    /// For how long a channel rests around each batch, as its bus turns from reads to writes and back.
+    /// Channel idle time around each batch, due to bus turnarounds.
     pub write_turnaround: Duration,
 }
 
-/// DRAM refresh: each rank is unavailable for a while at regular intervals.
+/// DRAM refresh: each rank is unavailable at regular intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshParams {
     /// tREFI, the interval.
     pub interval: Duration,
     /// tRFC, how long a rank is unavailable.
     pub duration: Duration,
-    /// Whether the ranks of a node take turns. Otherwise they all refresh at the same time.
+    /// Whether the ranks of a node refresh in turn, or all at the same time.
     pub staggered: bool,
 }
 
-/// Row buffers: what an open row saves and a wrong one costs.
+/// Row buffer: gain of a row hit and cost of a row conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowBufferParams {
     /// Bytes of a row.
     pub row: Bytes,
-    /// tRCD: by how much a hit in an open row is faster than [`DramParams::access`].
+    /// tRCD: how much faster a row hit is than [`DramParams::access`].
     pub activate: Duration,
-    /// tRP: by how much an access to a bank with another row open is slower.
+    /// tRP: how much slower a row conflict is.
     pub precharge: Duration,
-    /// For how long a row that nobody uses stays open.
+    /// How long an unused row stays open.
     pub idle: Duration,
 }
 
@@ -246,11 +245,11 @@ pub struct InterconnectParams {
     /// The links. Parallel links between two sockets are one entry with the
     /// sum of their bandwidths.
     pub links: Vec<InterconnectLink>,
-    /// Bytes on the link of a message beside its data.
+    /// Bytes of a message on the link besides its data.
     pub header: Bytes,
-    /// What the home node's agent adds to a request from another node.
+    /// Latency added by the home agent to a request from another node.
     pub home_agent: Duration,
-    /// Which sockets a home node asks before it answers.
+    /// Sockets that a home node snoops before it responds.
     pub snoop: SnoopMode,
     /// Entries of a home agent's I/O directory cache (WikiChip, "Skylake (server)": 64 before Skylake).
     pub io_directory_cache: u16,
@@ -263,32 +262,31 @@ pub struct InterconnectLink {
     pub between: (u8, u8),
     /// Bandwidth in each direction.
     pub bandwidth: ByteRate,
-    /// Latency of one direction, serialisation not included.
+    /// Latency of one direction, excluding serialisation.
     pub latency: Duration,
 }
 
-/// Where a device's writes to another socket's memory go.
+/// Destination of a device's writes to another socket's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteWrite {
-    /// Into the LLC of the device's socket, as a local write would, after
-    /// ownership was asked of the home node.
+    /// The LLC of the device's socket, as for a local write, after ownership was requested from the home node.
     AllocateAtDeviceSocket {
-        /// Whether the write is ordered only when the home node has answered.
-        /// Otherwise the write may be read back before.
+        /// Whether the write is ordered only after the home node's response. Otherwise it may be read back earlier.
         waits_for_home: bool,
-        /// What granting ownership takes at the home node, beyond the snoops
-        /// and [`InterconnectParams::home_agent`].
+        /// Latency of granting ownership at the home node, in addition to the snoops and
+        /// [`InterconnectParams::home_agent`].
         grant: Duration,
     },
-    /// Ownership is asked of the home node, which notes it in its I/O directory cache; then the line goes to the home node's
-    /// DRAM, with the directory's state, and a clean copy stays in the LLC of the device's socket (US patent 9,170,946).
+    /// Ownership is requested from the home node, which records it in its I/O directory cache. The line then goes to
+    /// the home node's DRAM, with the directory state, and a clean copy stays in the LLC of the device's socket (US
+    /// patent 9,170,946).
     WriteHomeKeepCopy {
-        /// What granting ownership takes at the home node, beyond the snoops and [`InterconnectParams::home_agent`].
+        /// Latency of granting ownership at the home node, in addition to the snoops and
+        /// [`InterconnectParams::home_agent`].
         grant: Duration,
     },
-    /// Over the interconnect into the LLC of the home socket.
+    /// The LLC of the home socket, over the interconnect.
     AllocateAtHomeSocket,
-    /// Over the interconnect into DRAM; cached copies are invalidated ("DDIO
-    /// does not work remotely").
+    /// DRAM, over the interconnect; cached copies are invalidated ("DDIO does not work remotely").
     ToHomeMemory,
 }
