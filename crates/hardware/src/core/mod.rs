@@ -1,13 +1,12 @@
 //! A core's path of stores to devices: store buffer, write-combining buffers, root ports.
 //!
-//! What a core stores to device memory enters its store buffer and leaves it in program order. An uncached store
-//! goes out by itself and is accepted before anything after it moves. A write-combining store goes into the buffer
-//! that collects its line, or takes a free one; a line that is full leaves at once, any other when a barrier, an
-//! uncached access, a flush of that line or the want of a buffer drives it out. Lines that wait to leave do so as
-//! they were told to, or in any order that lets no more lines than there are buffers pass one. A buffer is free again
-//! when the root complex has accepted all of its bytes, which it does as long as the root port has room for posted
-//! writes; when the link or the device's credits do not drain those, buffers stay taken, stores stay in the store
-//! buffer, and the core in the end stands still.
+//! Stores to device memory enter the store buffer and leave it in program order. An uncached store is sent by itself
+//! and accepted before any later one moves. A write-combining store goes into the buffer of its line, or allocates a
+//! free one. A full line leaves at once, others when a barrier, an uncached access, a flush of that line or the lack of
+//! free buffers evicts them. Evicted lines leave in order, or in any order in which no line is passed by more lines
+//! than there are buffers. A buffer is free again when the root complex has accepted all of its bytes, for which the
+//! root port needs room for posted writes. If the link or the device's credits do not drain those, buffers stay
+//! occupied, stores stay in the store buffer, and finally the core stalls.
 //!
 //! A root port of another socket is reached over the interconnect. It accepts a line on arrival, and the
 //! acknowledgement takes the way back. An uncached store is posted: the core's own socket accepts it, and only a fence
