@@ -1,7 +1,7 @@
 //! The engine of a discrete-event simulation: clock, events, tasks, randomness, statistics, traces.
 //!
-//! Hardware is a [`World`]: state that reacts to events. Software and firmware are tasks, written as
-//! the straight-line programs they are. Both live in a [`Simulation`]:
+//! Hardware is a [`World`]: state that reacts to events. Software and firmware are tasks, written as straight-line
+//! programs. Both run in a [`Simulation`]:
 //!
 //! ```
 //! use engine::{Completer, Scheduler, Simulation, World, oneshot};
@@ -38,25 +38,23 @@
 //! # Determinism
 //! The same program with the same seed does the same things at the same times, on every machine:
 //!
-//! 1. Events and timers happen in order of time; at the same time, in the order in which they were
-//!    scheduled. World events and task timers share that one order.
-//! 2. After each event or timer, every task that it made ready runs until it waits again, before the
-//!    next event, even one for the same instant. Tasks run in the order in which they were woken. A
-//!    task that is woken twice before its turn runs once.
-//! 3. Whoever waits for a [`Notify`] is served in the order in which the waiting began.
-//! 4. A wake-up through a waker that is not the task's own (a combinator such as `FuturesUnordered`) takes
-//!    effect at the executor's next step, behind the wake-ups of the step that made it.
-//! 5. Spawned tasks and aborted tasks take their turn on the same queue as woken ones.
-//! 6. Randomness comes from [`rng::Seed`], one generator per component, by name.
+//! 1. Events and timers are processed in order of time; at the same time, in the order of scheduling. World events and
+//!    task timers share one order.
+//! 2. After each event or timer, every task that it made ready runs until it waits again, before the next event, even
+//!    one for the same instant. Tasks run in wake-up order. A task woken twice before its turn runs once.
+//! 3. Tasks waiting for a [`Notify`] are served in the order in which they started to wait.
+//! 4. A wake-up through a waker other than the task's own (a combinator such as `FuturesUnordered`) takes effect at the
+//!    executor's next step, behind the wake-ups of the current step.
+//! 5. Spawned and aborted tasks take their turn in the same queue as woken ones.
+//! 6. Random numbers come from [`rng::Seed`], with one generator for each component, by name.
 //!
-//! What the engine cannot enforce, models must keep: no wall clock, no iteration over unordered maps, no
-//! addresses of objects as keys, no threads within a simulation. Independent simulations may run on as many
-//! threads as there are.
+//! Models must keep what the engine cannot enforce: no wall clock, no iteration over unordered maps, no object
+//! addresses as keys, no threads within a simulation. Independent simulations may run on any number of threads.
 //!
 //! # Cost
-//! In steady state nothing is allocated for an event, a sleep or a wake-up, nor for a oneshot made by
-//! [`Oneshots`] (`tests/allocation.rs` counts). A [`oneshot`] made alone is one allocation; a task is
-//! four at its start. `benches/` measures times.
+//! In steady state nothing is allocated for an event, a sleep, a wake-up, or a oneshot from [`Oneshots`]
+//! (`tests/allocation.rs` checks this). A separate [`oneshot`] is one allocation; starting a task is four. `benches/`
+//! measures times.
 
 mod notify;
 mod oneshot;

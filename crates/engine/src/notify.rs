@@ -1,4 +1,4 @@
-//! Single wake-ups between tasks, first come, first served.
+//! Wake-ups between tasks, first come, first served.
 
 use crate::task::Wakeup;
 use core::cell::{Cell, RefCell};
@@ -7,26 +7,26 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::collections::VecDeque;
 
-/// Wakes one task, or all, that wait for something to have happened.
+/// Wakes one waiting task, or all of them.
 ///
-/// A notification of one that finds nobody waiting is kept for the next who comes; two that find
-/// nobody are kept as one. An interrupt line to a handler task behaves like this. The world may
-/// notify, too. Nothing is allocated per wait once the queue has its size.
+/// If nobody waits, one notification is kept for the next task that does; further ones are merged with it. An interrupt
+/// line to a handler task behaves like this. The world may notify, too. Waiting does not allocate once the queue has
+/// reached its size.
 #[derive(Default)]
 pub struct Notify {
     kept: Cell<bool>,
-    /// Those who wait, in order of arrival, each with a ticket; tickets rise along the queue.
+    /// Waiting tasks in order of arrival, each with a ticket; tickets ascend along the queue.
     waiting: RefCell<VecDeque<(u64, Wakeup)>>,
     next_ticket: Cell<u64>,
 }
 
 impl Notify {
-    /// A notifier with nothing to tell.
+    /// Creates a notifier without a pending notification.
     pub const fn new() -> Self {
         Self { kept: Cell::new(false), waiting: RefCell::new(VecDeque::new()), next_ticket: Cell::new(0) }
     }
 
-    /// Wakes the first who waits, or else the next who comes.
+    /// Wakes the first waiting task, or else the next one to wait.
     pub fn notify_one(&self) {
         match self.waiting.borrow_mut().pop_front() {
             Some((_, wakeup)) => wakeup.wake(),
@@ -34,7 +34,7 @@ impl Notify {
         }
     }
 
-    /// Wakes all who wait now.
+    /// Wakes all tasks waiting now.
     pub fn notify_all(&self) {
         for (_, wakeup) in self.waiting.borrow_mut().drain(..) {
             wakeup.wake();
@@ -78,7 +78,7 @@ impl Future for Notified<'_> {
             }
             Progress::Waits(ticket) => {
                 if let Some(place) = notify.position(ticket) {
-                    // Whoever polls now is who will be woken.
+                    // Wake the task that polled last.
                     let wakeup = &mut notify.waiting.borrow_mut()[place].1;
                     if !wakeup.is_for(context) {
                         *wakeup = Wakeup::of(context);
@@ -98,7 +98,7 @@ impl Drop for Notified<'_> {
         let Progress::Waits(ticket) = self.progress else { return };
         match self.notify.position(ticket) {
             Some(place) => drop(self.notify.waiting.borrow_mut().remove(place)),
-            // It was told and gives up: the next shall know.
+            // Notified but dropped: pass the notification on.
             None => self.notify.notify_one(),
         }
     }

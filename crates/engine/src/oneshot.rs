@@ -1,4 +1,4 @@
-//! A single value from the world to a task: how a request is awaited.
+//! Oneshots: a single value from the world to a task, with which a request is awaited.
 
 use crate::task::{Cancelled, Wakeup};
 use core::cell::RefCell;
@@ -11,20 +11,20 @@ enum State<T> {
     Pending,
     Waited(Wakeup),
     Done(T),
-    /// The other end is gone.
+    /// The other end has been dropped.
     Closed,
 }
 
 struct Shared<T> {
     state: RefCell<State<T>>,
-    /// Where it goes when both ends are gone.
+    /// Where the allocation is returned when both ends have been dropped.
     home: Weak<Home<T>>,
 }
 
 type Home<T> = RefCell<Vec<Rc<Shared<T>>>>;
 
 impl<T> Shared<T> {
-    /// Called when an end is dropped: the last one brings the allocation home.
+    /// Called when an end is dropped: the last one recycles the allocation.
     fn retire(self: &Rc<Self>) {
         if Rc::strong_count(self) == 1
             && let Some(home) = self.home.upgrade()
@@ -36,18 +36,18 @@ impl<T> Shared<T> {
     }
 }
 
-/// The end that gives the value; a request table keeps it. Dropping it cancels the completion.
+/// The sending end, kept in a request table. Dropping it cancels the completion.
 pub struct Completer<T> {
     shared: Rc<Shared<T>>,
 }
 
-/// The end that awaits the value.
+/// The receiving end.
 #[must_use = "a completion does nothing unless awaited"]
 pub struct Completion<T> {
     shared: Rc<Shared<T>>,
 }
 
-/// Two ends of a value that is yet to come. One allocation.
+/// Creates both ends of a value. One allocation.
 pub fn oneshot<T>() -> (Completer<T>, Completion<T>) {
     pair(Rc::new(Shared { state: RefCell::new(State::Pending), home: Weak::new() }))
 }
@@ -56,9 +56,9 @@ fn pair<T>(shared: Rc<Shared<T>>) -> (Completer<T>, Completion<T>) {
     (Completer { shared: Rc::clone(&shared) }, Completion { shared })
 }
 
-/// A maker of [`oneshot`]s that uses their memory again: for those who make one per request.
+/// A pool of [`oneshot`]s that recycles their memory, for components that need one for each request.
 ///
-/// Allocates as many as are ever pending at once.
+/// Allocates only as many as are ever pending at once.
 pub struct Oneshots<T> {
     home: Rc<Home<T>>,
 }
@@ -70,12 +70,12 @@ impl<T> Default for Oneshots<T> {
 }
 
 impl<T> Oneshots<T> {
-    /// A maker that has allocated nothing.
+    /// Creates an empty pool.
     pub fn new() -> Self {
         Self { home: Rc::default() }
     }
 
-    /// As [`oneshot`], without the allocation if both ends of an earlier one are gone.
+    /// Like [`oneshot`], without an allocation if both ends of an earlier one have been dropped.
     pub fn pair(&self) -> (Completer<T>, Completion<T>) {
         let used = self.home.borrow_mut().pop();
         pair(used.unwrap_or_else(|| {
@@ -85,12 +85,12 @@ impl<T> Oneshots<T> {
 }
 
 impl<T> Completer<T> {
-    /// Gives the value; who awaits it goes on the ready queue, at the present simulated time.
+    /// Sends the value. The receiver is put on the ready queue, at the current simulated time.
     pub fn complete(self, value: T) {
         self.settle(State::Done(value));
     }
 
-    /// Whether nobody can receive the value any more.
+    /// Whether the receiver has been dropped.
     pub fn is_abandoned(&self) -> bool {
         matches!(*self.shared.state.borrow(), State::Closed)
     }
@@ -117,7 +117,7 @@ impl<T> Drop for Completer<T> {
 }
 
 impl<T> Completion<T> {
-    /// The value, if it has come.
+    /// Takes the value, if it has been sent.
     pub fn try_take(&mut self) -> Option<T> {
         let mut state = self.shared.state.borrow_mut();
         match core::mem::replace(&mut *state, State::Closed) {
@@ -151,7 +151,7 @@ impl<T> Future for Completion<T> {
 
 impl<T> Drop for Completion<T> {
     fn drop(&mut self) {
-        // Dropped outside the borrow: a value's destructor may do anything.
+        // Dropped outside the borrow, as a value's destructor may do anything.
         let before = self.shared.state.replace(State::Closed);
         drop(before);
         self.shared.retire();

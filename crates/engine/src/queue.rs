@@ -4,22 +4,22 @@ use crate::task::Wakeup;
 use crate::wheel::{Key, Wheel};
 use units::{Duration, Time};
 
-/// What is pending: the world's events and the timers of tasks share one queue and one order.
+/// A pending entry: world events and task timers share one queue and one order.
 ///
-/// Its kind has a word of its own, so that an event moves as a whole and not, around its own kind, in pieces.
+/// The kind has a word of its own, so that an event moves as a whole and not in pieces around its own kind.
 #[repr(u64)]
 pub(crate) enum Entry<E> {
     World(E),
     Wake(Wakeup),
 }
 
-/// Names an event that may yet be cancelled. Stale, and harmless, once the event has happened.
+/// Identifies an event that can be cancelled. Stale, and harmless, once the event has been handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventKey(pub(crate) Key);
 
 /// A simulation's clock and its pending events.
 ///
-/// Events happen in order of time and, at the same time, in the order in which they were scheduled.
+/// Events are handled in order of time and, at the same time, in the order of scheduling.
 pub struct Scheduler<E> {
     wheel: Wheel<Entry<E>>,
     now: Time,
@@ -33,21 +33,20 @@ impl<E> Default for Scheduler<E> {
 }
 
 impl<E> Scheduler<E> {
-    /// A clock at [`Time::ZERO`] with nothing pending.
+    /// Creates a clock at [`Time::ZERO`] with nothing pending.
     pub fn new() -> Self {
         Self { wheel: Wheel::new(), now: Time::ZERO, processed: 0 }
     }
 
-    /// The present.
+    /// Current time.
     #[inline]
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Schedules `event` for `when`, behind what is already scheduled for that instant.
+    /// Schedules `event` for `when`, behind events already scheduled for that instant.
     ///
-    /// An instant in the past is an error of the caller: a panic in debug builds, the present
-    /// otherwise.
+    /// A time in the past is a bug in the caller: it panics in debug builds, and otherwise counts as the current time.
     #[inline(always)]
     pub fn at(&mut self, when: Time, event: E) {
         self.insert(when, Entry::World(event));
@@ -59,14 +58,14 @@ impl<E> Scheduler<E> {
         self.insert(self.now + delay, Entry::World(event));
     }
 
-    /// As [`at`](Self::at), for an event that may have to be [cancelled](Self::cancel): a replay
-    /// timer, a completion timeout.
+    /// Like [`at`](Self::at), for an event that may have to be [cancelled](Self::cancel): a replay timer, a completion
+    /// timeout.
     #[inline]
     pub fn at_cancellable(&mut self, when: Time, event: E) -> EventKey {
         EventKey(self.insert(when, Entry::World(event)))
     }
 
-    /// Takes back an event that has not happened yet.
+    /// Cancels an event that has not been handled yet.
     pub fn cancel(&mut self, key: EventKey) -> Option<E> {
         match self.wheel.remove(key.0)? {
             Entry::World(event) => Some(event),
@@ -74,10 +73,9 @@ impl<E> Scheduler<E> {
         }
     }
 
-    /// Takes the next event out and moves the clock to it.
+    /// Removes the next event and advances the clock to it.
     ///
-    /// For a scheduler used on its own; inside a [`Simulation`](crate::Simulation) the simulation
-    /// does this.
+    /// For a scheduler used on its own; a [`Simulation`](crate::Simulation) does this itself.
     #[inline]
     pub fn pop(&mut self) -> Option<E> {
         loop {
@@ -88,12 +86,12 @@ impl<E> Scheduler<E> {
         }
     }
 
-    /// When the next event or timer is due.
+    /// Time of the next event or timer.
     pub fn next_time(&self) -> Option<Time> {
         self.wheel.next_time().map(Time::from_ps)
     }
 
-    /// How many events and timers are pending.
+    /// Number of pending events and timers.
     pub fn len(&self) -> usize {
         self.wheel.len()
     }
@@ -103,7 +101,7 @@ impl<E> Scheduler<E> {
         self.len() == 0
     }
 
-    /// How many events and timers have happened.
+    /// Number of events and timers processed.
     pub fn processed(&self) -> u64 {
         self.processed
     }
@@ -118,9 +116,9 @@ impl<E> Scheduler<E> {
         self.wheel.remove(key);
     }
 
-    /// The next entry that is due at `limit` or before. After `None` the clock must be
-    /// [advanced](Self::advance_to) to `limit`, unless nothing is pending.
-    // Once for each event: inlined, the entry is not copied on its way.
+    /// The next entry due at or before `limit`. After `None` the clock must be [advanced](Self::advance_to) to `limit`,
+    /// unless nothing is pending.
+    // Called for each event: when inlined, the entry is not copied.
     #[inline(always)]
     pub(crate) fn pop_entry(&mut self, limit: Time) -> Option<Entry<E>> {
         let (time, entry) = self.wheel.pop_until(limit.as_ps())?;

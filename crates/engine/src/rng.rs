@@ -1,41 +1,40 @@
-//! Seeded randomness, one generator per component.
+//! Seeded random numbers, one generator for each component.
 //!
-//! A component's generator depends on the simulation's seed and the component's name alone, so
-//! adding a component does not change what another one draws. The numbers are the same on every
-//! platform.
+//! A component's generator depends only on the simulation's seed and the component's name, so adding a component does
+//! not change the numbers of another one. The numbers are the same on every platform.
 
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// What all randomness of a simulation is derived from.
+/// Seed from which all random numbers of a simulation derive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Seed(u64);
 
 impl Seed {
-    /// The seed with this number.
+    /// Creates a seed from a number.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The number of this seed.
+    /// The seed's number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The generator of the component called `name`, a path such as `host0/llc`.
+    /// The generator of the component `name`, a path such as `host0/llc`.
     pub fn component(self, name: &str) -> Rng {
-        // The generator's own seeding (SplitMix64) spreads these 64 bits over its 256.
+        // The generator's seeding (SplitMix64) expands these 64 bits to its 256.
         Rng(Xoshiro256PlusPlus::seed_from_u64(self.part(name).0))
     }
 
-    /// A seed of its own for a part of the simulation: `seed.part("host0").component("llc")`.
+    /// A derived seed for a part of the simulation: `seed.part("host0").component("llc")`.
     #[must_use]
     pub const fn part(self, name: &str) -> Self {
         Self(mix(self.0 ^ mix(hash(name))))
     }
 }
 
-/// FNV-1a, 64 bits: simple, and stable for ever.
+/// FNV-1a, 64 bits: simple and stable.
 const fn hash(name: &str) -> u64 {
     let (bytes, mut hash, mut i) = (name.as_bytes(), 0xcbf2_9ce4_8422_2325_u64, 0);
     while i < bytes.len() {
@@ -45,7 +44,7 @@ const fn hash(name: &str) -> u64 {
     hash
 }
 
-/// SplitMix64's step: one bit changed on the way in changes half of those that come out.
+/// SplitMix64's step: flipping an input bit flips half of the output bits on average.
 const fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -53,7 +52,7 @@ const fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A generator of random numbers: xoshiro256++.
+/// A random number generator: xoshiro256++.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng(Xoshiro256PlusPlus);
 
@@ -64,15 +63,15 @@ impl Rng {
         self.0.next_u64()
     }
 
-    /// A whole number below `n`, all equally likely.
+    /// A uniform integer below `n`.
     ///
     /// # Panics
     /// If `n` is zero.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0, "there is no number below zero");
-        // Lemire's method: the upper half of a product, free of bias once the few products are
-        // rejected whose lower half says that they fall on a boundary.
+        // Lemire's method: the upper half of a product. It is unbiased, since the few products whose lower half is too
+        // small are rejected.
         let mut product = u128::from(self.u64()) * u128::from(n);
         if (product as u64) < n {
             let threshold = n.wrapping_neg() % n;
@@ -83,27 +82,27 @@ impl Rng {
         (product >> 64) as u64
     }
 
-    /// A number from 0 (included) to 1 (excluded), a multiple of 2^-53.
+    /// A uniform number in [0, 1), a multiple of 2^-53.
     #[inline]
     pub fn unit_f64(&mut self) -> f64 {
         const SCALE: f64 = 1.0 / (1u64 << 53) as f64;
         (self.u64() >> 11) as f64 * SCALE
     }
 
-    /// `true` with probability `p`: never at 0 (or below, or not a number), always at 1 or above.
+    /// `true` with probability `p`: never if `p` is 0, negative or NaN, always if it is at least 1.
     #[inline]
     pub fn chance(&mut self, p: f64) -> bool {
         self.unit_f64() < p
     }
 
-    /// `true` or `false`, equally likely.
+    /// `true` or `false` with equal probability.
     #[inline]
     pub fn bool(&mut self) -> bool {
         // The sign bit: xoshiro's upper bits are its best.
         self.u64() >> 63 == 1
     }
 
-    /// Puts `items` into a random order, all orders equally likely.
+    /// Shuffles `items` uniformly.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (2..=items.len()).rev() {
             items.swap(end - 1, self.below(end as u64) as usize);
@@ -130,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_numbers_never_change() {
-        // If this fails, every published result of every seed changes with it.
+        // If this fails, all published results change for every seed.
         let mut rng = Seed::new(1).component("host0/llc");
         assert_eq!([rng.u64(), rng.u64()], [5_722_663_841_694_187_700, 11_166_009_635_216_064_791]);
         assert_eq!(hash("foobar"), 0x8594_4171_f739_67e8, "FNV-1a's own test vector");
@@ -152,7 +151,7 @@ mod tests {
         for _ in 0..60_000 {
             counts[rng.below(6) as usize] += 1;
         }
-        // Chi-squared with 5 degrees of freedom exceeds 20.5 once in a thousand seeds.
+        // Chi-squared with 5 degrees of freedom exceeds 20.5 for one seed in a thousand.
         let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - 1e4).powi(2) / 1e4).sum();
         assert!(chi2 < 20.5, "{counts:?}");
     }

@@ -1,4 +1,4 @@
-//! A world, its clock and its tasks, run together.
+//! A simulation: a world, its clock and its tasks.
 
 use crate::queue::{Entry, Scheduler};
 use crate::task::{Executor, JoinHandle, Scope, Wakeup};
@@ -13,19 +13,19 @@ use units::{Duration, Time};
 
 /// The hardware: state that events change.
 pub trait World {
-    /// What can happen.
+    /// Events of the world.
     type Event;
 
-    /// Lets `event` happen, now.
+    /// Handles `event` at the current time.
     fn handle(&mut self, event: Self::Event, scheduler: &mut Scheduler<Self::Event>);
 }
 
-/// Tasks wait, but nothing is left that could wake them.
+/// Tasks are waiting, but no event or timer is left to wake them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlock {
-    /// When the last thing happened.
+    /// Time of the last event or timer.
     pub at: Time,
-    /// How many tasks wait for ever.
+    /// Number of tasks that wait forever.
     pub waiting: usize,
 }
 
@@ -44,7 +44,7 @@ struct State<W: World> {
 
 struct Shared<W: World> {
     state: RefCell<State<W>>,
-    /// The scheduler's clock, readable while the world is in use.
+    /// The scheduler's clock, readable while the world is borrowed.
     now: Cell<Time>,
     executor: Rc<Executor>,
     running: Cell<bool>,
@@ -56,8 +56,8 @@ impl<W: World> Shared<W> {
         f(world, scheduler)
     }
 
-    /// Runs until `stop` says so (asked before every event, when no task is ready), nothing is left
-    /// that is due at `limit` or before. Returns whether `stop` said so.
+    /// Runs until `stop` returns true (called before every event, when no task is ready), or nothing is due at or
+    /// before `limit`. Returns whether `stop` ended the run.
     fn drive(&self, limit: Time, mut stop: impl FnMut(&W) -> bool) -> bool {
         assert!(!self.running.replace(true), "a simulation cannot be run by its own tasks");
         let running = Running(&self.running);
@@ -89,7 +89,7 @@ impl<W: World> Shared<W> {
     }
 }
 
-/// Says that the simulation no longer runs, also after a panic.
+/// Clears the running flag when dropped, also on a panic.
 struct Running<'a>(&'a Cell<bool>);
 
 impl Drop for Running<'_> {
@@ -98,10 +98,10 @@ impl Drop for Running<'_> {
     }
 }
 
-/// A world with its clock and the tasks that use it. Runs on one thread.
+/// A world with its clock and tasks. Single-threaded.
 ///
-/// Dropping it drops its tasks. A [`Handle`] kept in the world itself would keep the world alive for
-/// ever; keep them in tasks.
+/// Dropping it drops its tasks. A [`Handle`] stored in the world itself would keep the world alive forever, so only
+/// tasks should hold handles.
 pub struct Simulation<W: World> {
     shared: Rc<Shared<W>>,
 }
@@ -113,7 +113,7 @@ impl<W: World> Drop for Simulation<W> {
 }
 
 impl<W: World + 'static> Simulation<W> {
-    /// `world` at [`Time::ZERO`], without events or tasks.
+    /// Creates a simulation of `world` at [`Time::ZERO`], without events or tasks.
     pub fn new(world: W) -> Self {
         Self {
             shared: Rc::new(Shared {
@@ -125,20 +125,20 @@ impl<W: World + 'static> Simulation<W> {
         }
     }
 
-    /// What tasks use to reach the world and the clock.
+    /// Access to the world and the clock, for tasks.
     pub fn handle(&self) -> Handle<W> {
         Handle { shared: Rc::clone(&self.shared), scope: Scope::default() }
     }
 
-    /// Adds a task; it first runs when the simulation does.
+    /// Adds a task, which first runs when the simulation does.
     pub fn spawn<F: Future + 'static>(&self, task: F) -> JoinHandle<F::Output> {
         self.shared.executor.spawn(Scope::default(), task)
     }
 
-    /// Uses the world and its scheduler.
+    /// Calls `f` with the world and its scheduler.
     ///
     /// # Panics
-    /// Inside of another `with` and inside of [`World::handle`].
+    /// Inside another `with`, and inside [`World::handle`].
     pub fn with<R>(&self, f: impl FnOnce(&mut W, &mut Scheduler<W::Event>) -> R) -> R {
         self.shared.with(f)
     }
@@ -146,45 +146,44 @@ impl<W: World + 'static> Simulation<W> {
     /// Runs until no event is pending and no task is ready.
     ///
     /// # Panics
-    /// If a task of this simulation calls it, as do the other ways to run.
+    /// If called by a task of this simulation; the same holds for the other ways to run.
     pub fn run(&self) {
         self.shared.drive(Time::NEVER, |_| false);
     }
 
-    /// Runs all that is due at `time` or before, then moves the clock to `time`.
+    /// Runs everything due at or before `time`, then advances the clock to `time`.
     pub fn run_until(&self, time: Time) {
         self.shared.drive(time, |_| false);
         self.shared.with(|_, scheduler| scheduler.advance_to(time));
         self.shared.now.set(self.shared.now.get().max(time));
     }
 
-    /// Runs as long as `go_on` says so (asked before every event, when no task is ready) and
-    /// anything is left to happen.
+    /// Runs while `go_on` returns true (called before every event, when no task is ready) and anything is pending.
     pub fn run_while(&self, mut go_on: impl FnMut(&W) -> bool) {
         self.shared.drive(Time::NEVER, |world| !go_on(world));
     }
 
-    /// Runs until `task` is done and gives its output.
+    /// Runs until `task` has finished, and returns its output.
     ///
     /// # Errors
-    /// [`Deadlock`] if everything has happened and the task still waits.
+    /// [`Deadlock`] if nothing is pending and the task has not finished.
     pub fn block_on<F: Future + 'static>(&self, task: F) -> Result<F::Output, Deadlock> {
         let task = self.spawn(task);
         self.shared.drive(Time::NEVER, |_| task.is_finished());
         task.take().ok_or_else(|| Deadlock { at: self.now(), waiting: self.shared.executor.alive() })
     }
 
-    /// The present.
+    /// Current time.
     pub fn now(&self) -> Time {
         self.shared.now.get()
     }
 
-    /// How many events and timers have happened.
+    /// Number of events and timers processed.
     pub fn processed(&self) -> u64 {
         self.shared.with(|_, scheduler| scheduler.processed())
     }
 
-    /// How many tasks have not finished.
+    /// Number of unfinished tasks.
     pub fn tasks(&self) -> usize {
         self.shared.executor.alive()
     }
@@ -193,7 +192,7 @@ impl<W: World + 'static> Simulation<W> {
 /// A task's access to its simulation.
 pub struct Handle<W: World> {
     shared: Rc<Shared<W>>,
-    /// Of the tasks that it adds.
+    /// Scope of the tasks that it adds.
     scope: Scope,
 }
 
@@ -204,56 +203,56 @@ impl<W: World> Clone for Handle<W> {
 }
 
 impl<W: World> Handle<W> {
-    /// The present.
+    /// Current time.
     #[inline]
     pub fn now(&self) -> Time {
         self.shared.now.get()
     }
 
-    /// Uses the world and its scheduler; for tasks, which run while the world is idle.
+    /// Calls `f` with the world and its scheduler; for tasks, which run while the world is not borrowed.
     ///
     /// # Panics
-    /// Inside of another `with` and inside of [`World::handle`].
+    /// Inside another `with`, and inside [`World::handle`].
     #[inline]
     pub fn with<R>(&self, f: impl FnOnce(&mut W, &mut Scheduler<W::Event>) -> R) -> R {
         self.shared.with(f)
     }
 
-    /// Adds a task, behind those that are ready now.
+    /// Adds a task, behind those that are ready.
     pub fn spawn<F: Future + 'static>(&self, task: F) -> JoinHandle<F::Output> {
         self.shared.executor.spawn(self.scope, task)
     }
 
-    /// A handle whose tasks, and those of its clones, can be ended together.
+    /// A handle with a scope of its own: its tasks, and those of its clones, can be ended together.
     #[must_use]
     pub fn scoped(&self) -> Self {
         Self { shared: Rc::clone(&self.shared), scope: self.shared.executor.new_scope() }
     }
 
-    /// Ends all tasks that were added by this handle or a clone of it, where they wait: each is dropped when its turn comes, at the
-    /// present simulated time. What they, or their destructors, still add is dropped before it begins. A handle that is not
-    /// [`scoped`](Self::scoped) ends nothing.
+    /// Ends all waiting tasks that were added by this handle or a clone of it. Each is dropped at its turn in the ready
+    /// queue, at the current simulated time. Tasks that they or their destructors add are dropped before they start.
+    /// Has no effect on a handle that is not [`scoped`](Self::scoped).
     pub fn end_all(&self) {
         self.shared.executor.end_scope(self.scope);
     }
 
-    /// Waits for `delay`. The time starts to run now, not at the first poll.
+    /// Waits for `delay`, which starts now, not at the first poll.
     pub fn sleep(&self, delay: Duration) -> Sleep<W> {
         self.sleep_until(self.now() + delay)
     }
 
-    /// Waits until `deadline`; not at all if that is now or past.
+    /// Waits until `deadline`; returns immediately if it is not in the future.
     pub fn sleep_until(&self, deadline: Time) -> Sleep<W> {
         Sleep { shared: Rc::clone(&self.shared), deadline, timer: None }
     }
 }
 
-/// A wait for a point in time. Dropping it takes its timer out of the queue.
+/// A wait for a point in time. Dropping it removes its timer from the queue.
 #[must_use = "a sleep does nothing unless awaited"]
 pub struct Sleep<W: World> {
     shared: Rc<Shared<W>>,
     deadline: Time,
-    /// The pending timer, and the address of the waker that it was set for.
+    /// The pending timer, and the address of the waker for which it was set.
     timer: Option<(Key, *const ())>,
 }
 
@@ -283,8 +282,8 @@ impl<W: World> Future for Sleep<W> {
 
 impl<W: World> Drop for Sleep<W> {
     fn drop(&mut self) {
-        // Usually the timer is what ended the wait, and the clock tells so at no cost. A sleep that is
-        // dropped by the world itself cannot reach the queue; its timer then wakes a task for nothing.
+        // Usually the timer has fired, which the clock tells at no cost. A sleep dropped by the world itself cannot
+        // reach the queue; its timer then wakes a task in vain.
         if let Some((key, _)) = self.timer
             && self.shared.now.get() < self.deadline
             && let Ok(mut state) = self.shared.state.try_borrow_mut()

@@ -1,47 +1,46 @@
-//! When has a simulation run for long enough? Batch means with a confidence interval.
+//! Steady-state detection: batch means with a confidence interval.
 //!
-//! The run is cut into batches (of equal numbers of transactions, or equal times), and each batch gives
-//! one mean. [`SteadyMean`] then answers two questions:
+//! The run is divided into batches (of equal numbers of transactions, or equal times) with one mean each.
+//! [`SteadyMean`] then answers two questions:
 //!
-//! - *Where does the warm-up end?* Where the marginal standard error of what remains is least: the MSER
-//!   rule (K. P. White, "An effective truncation heuristic for bias reduction in simulation output",
-//!   Simulation 69(6), 1997). A minimum in the second half means that the run is still warming up.
-//! - *How well is the mean known?* What remains is grouped into [`GROUPS`] groups, which are nearly
-//!   independent where single batches are not, and Student's distribution gives the 95 % interval of
-//!   their mean.
+//! - *Where does the warm-up end?* Where the marginal standard error of the remainder is least: the MSER rule (K. P.
+//!   White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69(6), 1997). A
+//!   minimum in the second half means that the run is still warming up.
+//! - *How accurate is the mean?* The remainder is divided into [`GROUPS`] groups, which are nearly independent even if
+//!   single batches are not, and Student's distribution gives the 95 % interval of their mean.
 
-/// Groups that the steady batches are put into for the interval: 10 to 30 are usual (B. Schmeiser, "Batch
-/// size effects in the analysis of simulation output", Operations Research 30(3), 1982).
+/// Groups of steady batches for the interval: 10 to 30 are usual (B. Schmeiser, "Batch size effects in the analysis of
+/// simulation output", Operations Research 30(3), 1982).
 pub const GROUPS: usize = 20;
 
-/// Batches kept at most; then neighbours are joined and a batch is twice as long.
+/// Maximum number of batches kept. Beyond it, adjacent batches are merged and the batch length doubles.
 const MOST_BATCHES: usize = 1024;
 
-/// What is known about a steady mean.
+/// An estimate of a steady mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The mean without the warm-up.
+    /// Mean without the warm-up.
     pub mean: f64,
     /// Half the width of its 95 % confidence interval.
     pub half_width: f64,
-    /// The share of the run (0 to 0.5) that was left out as warm-up.
+    /// Fraction of the run (0 to 0.5) discarded as warm-up.
     pub warm_up: f64,
 }
 
 impl Estimate {
-    /// [`half_width`](Self::half_width) as a share of the mean; zero if both are zero.
+    /// [`half_width`](Self::half_width) relative to the mean; zero if both are zero.
     pub fn relative_half_width(&self) -> f64 {
         if self.half_width == 0.0 { 0.0 } else { self.half_width / self.mean.abs() }
     }
 }
 
-/// An estimator of a mean in the steady state.
+/// An estimator of a steady-state mean.
 #[derive(Clone, Debug)]
 pub struct SteadyMean {
     batches: Vec<f64>,
-    /// How many given batches make one kept batch (a power of two).
+    /// Number of batches merged into one kept batch (a power of two).
     per_batch: usize,
-    /// The given batches of a kept batch that is not full yet: their number and sum.
+    /// Number and sum of the batches of the incomplete kept batch.
     partial: (usize, f64),
 }
 
@@ -52,12 +51,12 @@ impl Default for SteadyMean {
 }
 
 impl SteadyMean {
-    /// An estimator that has seen nothing.
+    /// Creates an estimator without batches.
     pub fn new() -> Self {
         Self { batches: Vec::new(), per_batch: 1, partial: (0, 0.0) }
     }
 
-    /// Adds the mean of the next batch. All batches must be of the same length.
+    /// Adds the mean of the next batch. All batches must have the same length.
     pub fn push(&mut self, batch_mean: f64) {
         self.partial.0 += 1;
         self.partial.1 += batch_mean;
@@ -73,17 +72,17 @@ impl SteadyMean {
         }
     }
 
-    /// How many batches were added.
+    /// Number of batches added.
     pub fn len(&self) -> usize {
         self.batches.len() * self.per_batch + self.partial.0
     }
 
-    /// Whether no batch was added.
+    /// Whether no batch has been added.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The mean and its interval; `None` while the run is too short or still warming up.
+    /// Mean and interval; `None` while the run is too short or still warming up.
     pub fn estimate(&self) -> Option<Estimate> {
         let n = self.batches.len();
         if n < 2 * GROUPS {
@@ -91,7 +90,7 @@ impl SteadyMean {
         }
         let start = warm_up(&self.batches)?;
         let size = (n - start) / GROUPS;
-        // Groups are filled from the end, so a remainder is left out with the warm-up.
+        // Groups are filled from the end, so a remainder is discarded with the warm-up.
         let start = n - size * GROUPS;
         let groups: Vec<f64> = self.batches[start..].chunks_exact(size).map(mean).collect();
         Some(Estimate {
@@ -101,24 +100,24 @@ impl SteadyMean {
         })
     }
 
-    /// Whether the interval reaches at most `relative_half_width` of the mean to either side.
+    /// Whether the interval's half width is at most `relative_half_width` of the mean.
     pub fn is_steady(&self, relative_half_width: f64) -> bool {
         self.estimate().is_some_and(|e| e.relative_half_width() <= relative_half_width)
     }
 }
 
-/// Half the width of the 95 % confidence interval of the mean of groups of a steady run, of which there are [`GROUPS`].
+/// Half width of the 95 % confidence interval of the mean of [`GROUPS`] groups of a steady run.
 pub fn half_width(groups: &[f64]) -> f64 {
     let (mean, degrees) = (mean(groups), groups.len() - 1);
     let variance = groups.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / degrees as f64;
     student_975(degrees) * (inflation(groups) * variance / groups.len() as f64).sqrt()
 }
 
-/// The value below which a `share` of the samples of a steady run lie, and half the width of its 95 % confidence interval; no
-/// number for that while the samples are too few to tell.
+/// The `share` quantile of the samples of a steady run, and the half width of its 95 % confidence interval; NaN if
+/// there are too few samples.
 ///
-/// Groups of samples give the interval of the share that lies below the value. What lies below the ends of that interval is how
-/// far the value may be off (C. Alexopoulos and A. F. Seila, "Output data analysis", chapter 7 of the Handbook of Simulation,
+/// Groups of samples give the interval of the fraction below the value; the quantiles at the ends of that interval
+/// bound the value (C. Alexopoulos and A. F. Seila, "Output data analysis", chapter 7 of the Handbook of Simulation,
 /// Wiley 1998).
 pub fn quantile(samples: &[f64], share: f64) -> (f64, f64) {
     let mut sorted = samples.to_vec();
@@ -140,14 +139,14 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Where MSER ends the warm-up, if that is in the first half.
+/// End of the warm-up according to MSER, if it is in the first half.
 fn warm_up(batches: &[f64]) -> Option<usize> {
     let n = batches.len();
     // Sums relative to a value near the mean, so that squares do not cancel.
     let origin = mean(batches);
     let (mut sum, mut squares) = (0.0, 0.0);
     let mut best = (f64::INFINITY, 0);
-    // From the end, so that each step adds one batch. The last few are too few to judge by.
+    // From the end, so that each step adds one batch. The last few are too few to judge.
     for start in (0..n).rev() {
         let x = batches[start] - origin;
         sum += x;
@@ -165,8 +164,8 @@ fn warm_up(batches: &[f64]) -> Option<usize> {
     (best.1 <= n / 2).then_some(best.1)
 }
 
-/// How much wider the variance of the mean is than that of independent groups, from the correlation of
-/// neighbours as a first-order autoregressive process would have it; at least 1.
+/// Factor by which the variance of the mean exceeds that of independent groups, from the correlation of adjacent groups
+/// in a first-order autoregressive model; at least 1.
 fn inflation(groups: &[f64]) -> f64 {
     let mean = mean(groups);
     let variance: f64 = groups.iter().map(|g| (g - mean).powi(2)).sum();
@@ -178,8 +177,8 @@ fn inflation(groups: &[f64]) -> f64 {
     (1.0 + r) / (1.0 - r)
 }
 
-/// The 97.5 % quantile of Student's distribution, by the expansion in Abramowitz and Stegun 26.7.5; off by
-/// less than 0.001 from 6 degrees of freedom on.
+/// 97.5 % quantile of Student's distribution, by the expansion in Abramowitz and Stegun 26.7.5; the error is below
+/// 0.001 from 6 degrees of freedom on.
 fn student_975(degrees: usize) -> f64 {
     let z: f64 = 1.959_963_984_540_054;
     let v = degrees as f64;
@@ -195,7 +194,7 @@ mod tests {
     use crate::rng::{Rng, Seed};
 
     fn noise(rng: &mut Rng) -> f64 {
-        // Twelve uniform numbers: near enough to normal, variance 1.
+        // Sum of twelve uniform numbers: approximately normal, variance 1.
         (0..12).map(|_| rng.unit_f64()).sum::<f64>() - 6.0
     }
 
@@ -232,7 +231,7 @@ mod tests {
                 let e = steady.estimate().expect("noise about a constant is steady");
                 hits += i32::from((e.mean - 100.0).abs() <= e.half_width);
             }
-            // The truncation picks quiet tails, and so costs a little of the nominal 950.
+            // The truncation prefers quiet tails, which costs a little of the nominal 950.
             assert!((900..=985).contains(&hits), "{hits} of 1000 at correlation {correlation}");
         }
     }
@@ -247,7 +246,7 @@ mod tests {
                 let samples: Vec<f64> = (0..4000).map(|_| 100.0 + noise(&mut rng)).collect();
                 let (value, half) = quantile(&samples, share);
                 assert!(half > 0.0, "{share}: {half}");
-                // Of twelve uniform numbers: their excess kurtosis is -0.1 (Cornish and Fisher's expansion).
+                // Of twelve uniform numbers: excess kurtosis -0.1 (Cornish and Fisher's expansion).
                 let exact = 100.0 + z - 0.1 * (z.powi(3) - 3.0 * z) / 24.0;
                 hits += i32::from((value - exact).abs() <= half);
             }

@@ -1,11 +1,10 @@
-//! Tasks: how they are woken, queued and polled. The simulation's time is none of this file's business.
+//! Tasks: wake-ups, ready queue and polling, independent of simulated time.
 //!
 //! # How a task is woken
-//! A future of this crate that has to wait asks [`Wakeup::of`] for the means to wake whoever polls
-//! it. If that is the task itself (the usual case), it gets a counted pointer to the task, and waking
-//! is a push onto the ready queue: no atomics, no locks, no allocation. If it is a combinator that
-//! brings its own waker (`FuturesUnordered`, say), it gets a clone of that waker, and everything
-//! works as the standard contract says.
+//! A future of this crate that has to wait calls [`Wakeup::of`]. Usually the task itself polls it: it then gets a
+//! counted pointer to the task, and waking pushes the task onto the ready queue, without atomics, locks or allocation.
+//! If a combinator polls it with a waker of its own (such as `FuturesUnordered`), it gets a clone of that waker, and
+//! the standard contract applies.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -18,7 +17,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
 
-/// What was awaited will never come: its other end was dropped, or its task was aborted.
+/// The awaited value will never come: its sender was dropped, or its task was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancelled;
 
@@ -30,9 +29,9 @@ impl fmt::Display for Cancelled {
 
 impl core::error::Error for Cancelled {}
 
-/// One task: a future and its place in the executor.
+/// A task: a future and its place in the executor.
 pub(crate) struct Task {
-    /// `None` while it is being polled and once it has finished.
+    /// `None` while being polled, and once finished.
     future: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>>,
     queued: Cell<bool>,
     aborted: Cell<bool>,
@@ -43,12 +42,12 @@ pub(crate) struct Task {
     waker: Waker,
 }
 
-/// Tasks that can be ended together; the first one's never are.
+/// A group of tasks that can be ended together; the first scope is never ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Scope(u32);
 
 impl Task {
-    /// Puts the task on the ready queue, unless it is there already.
+    /// Puts the task on the ready queue, unless it is already there.
     #[inline]
     fn schedule(self: &Rc<Self>) {
         if !self.queued.replace(true) {
@@ -57,19 +56,19 @@ impl Task {
     }
 }
 
-/// The means to wake one waiting task.
+/// Wakes one waiting task.
 pub(crate) enum Wakeup {
     Task(Rc<Task>),
     Foreign(Waker),
 }
 
 thread_local! {
-    /// The task that is being polled.
+    /// The task being polled.
     static CURRENT: RefCell<Option<Rc<Task>>> = const { RefCell::new(None) };
 }
 
 impl Wakeup {
-    /// How to wake the one who polls with `context`.
+    /// How to wake the task that polls with `context`.
     #[inline]
     pub(crate) fn of(context: &Context<'_>) -> Self {
         CURRENT.with_borrow(|current| match current {
@@ -78,7 +77,7 @@ impl Wakeup {
         })
     }
 
-    /// Whether waking this wakes the one who polls with `context`.
+    /// Whether this wakes the task that polls with `context`.
     #[inline]
     pub(crate) fn is_for(&self, context: &Context<'_>) -> bool {
         match self {
@@ -96,8 +95,7 @@ impl Wakeup {
     }
 }
 
-/// The standard waker of a task. It must be `Send`, which the ready queue is not, so it leaves a
-/// note that the executor picks up.
+/// Standard waker of a task. It must be `Send`, which the ready queue is not, so it leaves a note for the executor.
 struct Note {
     slot: usize,
     id: u64,
@@ -106,7 +104,7 @@ struct Note {
 
 #[derive(Default)]
 struct Inbox {
-    /// Whether `notes` has any; spares the lock at every step.
+    /// Whether `notes` is nonempty; avoids the lock at every step.
     any: AtomicBool,
     notes: Mutex<Vec<(usize, u64)>>,
 }
@@ -121,7 +119,7 @@ impl Wake for Note {
     }
 }
 
-/// All tasks of a simulation and the queue of those that can go on.
+/// All tasks of a simulation and the ready queue.
 #[derive(Default)]
 pub(crate) struct Executor {
     ready: RefCell<VecDeque<Rc<Task>>>,
@@ -132,12 +130,12 @@ pub(crate) struct Executor {
     inbox: Arc<Inbox>,
     scopes: Cell<u32>,
     ended: RefCell<BTreeSet<Scope>>,
-    /// Nobody will run a task any more.
+    /// Set on shutdown: no task will run any more.
     over: Cell<bool>,
 }
 
 impl Executor {
-    /// Adds a task and puts it on the ready queue; once all is over, or its scope, drops it.
+    /// Adds a task and puts it on the ready queue. Drops it instead after shutdown, or if its scope has ended.
     pub(crate) fn spawn<F>(self: &Rc<Self>, scope: Scope, future: F) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
@@ -177,13 +175,13 @@ impl Executor {
         JoinHandle { join, task }
     }
 
-    /// A scope that no task has.
+    /// Creates a scope without tasks.
     pub(crate) fn new_scope(&self) -> Scope {
         self.scopes.set(self.scopes.get() + 1);
         Scope(self.scopes.get())
     }
 
-    /// Ends all tasks of a scope where they wait, and those that it gets later before they begin.
+    /// Ends all tasks of a scope where they wait, and tasks added to it later before they start.
     pub(crate) fn end_scope(&self, scope: Scope) {
         if scope == Scope::default() {
             return;
@@ -196,18 +194,18 @@ impl Executor {
         }
     }
 
-    /// How many tasks have not finished.
+    /// Number of unfinished tasks.
     pub(crate) fn alive(&self) -> usize {
         self.alive.get()
     }
 
-    /// Whether any task can go on.
+    /// Whether any task is ready.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.borrow().is_empty() || self.inbox.any.load(Ordering::Relaxed)
     }
 
-    /// Polls tasks in the order in which they were woken until all of them wait.
+    /// Polls tasks in wake-up order until all of them wait.
     #[inline]
     pub(crate) fn run_ready(&self) {
         loop {
@@ -239,7 +237,7 @@ impl Executor {
             self.retire(&task);
             return;
         }
-        // What was current before is restored, for a simulation that is run by a task of another.
+        // Restore the current task afterwards, as a task may run another simulation.
         let before = CURRENT.replace(Some(Rc::clone(&task)));
         let polled = future.as_mut().poll(&mut Context::from_waker(&task.waker));
         CURRENT.set(before);
@@ -258,9 +256,9 @@ impl Executor {
         self.alive.set(self.alive.get() - 1);
     }
 
-    /// Drops all tasks. They hold the simulation and the simulation holds them, so somebody must.
+    /// Drops all tasks, which breaks the reference cycle between them and the simulation.
     pub(crate) fn shut_down(&self) {
-        // Until there are none: a destructor may spawn.
+        // Repeat until none is left: a destructor may spawn tasks.
         loop {
             let tasks = core::mem::take(&mut *self.tasks.borrow_mut());
             self.free.borrow_mut().clear();
@@ -274,19 +272,19 @@ impl Executor {
         }
         self.alive.set(0);
         self.ready.borrow_mut().clear();
-        // What is dropped later may spawn, too: nobody would ever drop that.
+        // Destructors that run later may spawn tasks, too, which nobody would drop.
         self.over.set(true);
     }
 }
 
-/// What a task leaves for whoever waits for it.
+/// Output of a task for its join handle.
 struct Join<T> {
     output: RefCell<Option<T>>,
     finished: Cell<bool>,
     waiter: RefCell<Option<Wakeup>>,
 }
 
-/// Owned by the task's future: marks the end, however it comes.
+/// Owned by the task's future: marks its end, however it comes.
 struct Ending<T>(Rc<Join<T>>);
 
 impl<T> Drop for Ending<T> {
@@ -298,27 +296,27 @@ impl<T> Drop for Ending<T> {
     }
 }
 
-/// A spawned task, to be awaited, asked or aborted. Dropping the handle leaves the task running.
+/// A spawned task, to be awaited, polled or aborted. Dropping the handle leaves the task running.
 ///
-/// Awaiting it gives the task's output, or [`Cancelled`] if the task was aborted or its output taken.
+/// Awaiting it returns the task's output, or [`Cancelled`] if the task was aborted or its output taken.
 pub struct JoinHandle<T> {
     join: Rc<Join<T>>,
     task: Rc<Task>,
 }
 
 impl<T> JoinHandle<T> {
-    /// Whether the task has ended (or was dropped after an abort).
+    /// Whether the task has finished, or was dropped after an abort.
     pub fn is_finished(&self) -> bool {
         self.join.finished.get()
     }
 
-    /// The task's output, once.
+    /// Takes the task's output, once.
     pub fn take(&self) -> Option<T> {
         self.join.output.borrow_mut().take()
     }
 
-    /// Ends the task where it waits. It is dropped when its turn on the ready queue comes, at the
-    /// present simulated time, so that its destructors find the world free to use.
+    /// Ends the task where it waits. It is dropped at its turn in the ready queue, at the current simulated time, so
+    /// that its destructors can use the world.
     pub fn abort(&self) {
         self.task.aborted.set(true);
         self.task.schedule();
@@ -337,7 +335,7 @@ impl<T> Future for JoinHandle<T> {
     }
 }
 
-/// Lets every other task that is ready go first; time does not pass.
+/// Lets all other ready tasks run first; no time passes.
 pub fn yield_now() -> impl Future<Output = ()> {
     let mut yielded = false;
     core::future::poll_fn(move |context| {

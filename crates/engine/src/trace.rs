@@ -1,12 +1,12 @@
-//! Records of what happens, at no cost while nobody wants them.
+//! Traces: records of events, at no cost while disabled.
 //!
-//! A component has a [`Trace`] and describes its records in closures. While the trace is off a record
-//! costs one predictable branch: the closure does not run and nothing is built.
+//! A component has a [`Trace`] and builds its records in closures. While the trace is off, a record costs one
+//! predictable branch; the closure is not called.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Where records go.
+/// Destination of records.
 pub trait Sink<R> {
     /// Takes one record.
     fn write(&mut self, record: R);
@@ -18,7 +18,7 @@ impl<R, F: FnMut(R)> Sink<R> for F {
     }
 }
 
-/// Several traces may write to one sink.
+/// A sink shared by several traces.
 struct Joint<S>(Rc<RefCell<S>>);
 
 impl<R, S: Sink<R>> Sink<R> for Joint<S> {
@@ -27,7 +27,7 @@ impl<R, S: Sink<R>> Sink<R> for Joint<S> {
     }
 }
 
-/// A switch with a [`Sink`] behind it.
+/// A trace, on if it has a [`Sink`].
 pub struct Trace<R> {
     sink: Option<Box<dyn Sink<R>>>,
 }
@@ -39,22 +39,22 @@ impl<R> Default for Trace<R> {
 }
 
 impl<R> Trace<R> {
-    /// A trace that records nothing.
+    /// A trace that is off.
     pub const fn off() -> Self {
         Self { sink: None }
     }
 
-    /// A trace that writes to `sink`; a closure will do.
+    /// A trace that writes to `sink`, which may be a closure.
     pub fn to(sink: impl Sink<R> + 'static) -> Self {
         Self { sink: Some(Box::new(sink)) }
     }
 
-    /// A trace that writes to a sink that others write to as well.
+    /// A trace that writes to a shared sink.
     pub fn shared(sink: &Rc<RefCell<impl Sink<R> + 'static>>) -> Self {
         Self::to(Joint(Rc::clone(sink)))
     }
 
-    /// A trace that keeps its records, and the place where it keeps them.
+    /// A trace that collects its records in the returned vector.
     pub fn collect() -> (Self, Rc<RefCell<Vec<R>>>)
     where
         R: 'static,
@@ -64,13 +64,13 @@ impl<R> Trace<R> {
         (Self::to(move |record| kept.borrow_mut().push(record)), records)
     }
 
-    /// Whether records are wanted.
+    /// Whether the trace is on.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.sink.is_some()
     }
 
-    /// Records what `describe` gives, if records are wanted.
+    /// Records the result of `describe` if the trace is on.
     #[inline]
     pub fn record(&mut self, describe: impl FnOnce() -> R) {
         if let Some(sink) = &mut self.sink {
@@ -79,7 +79,7 @@ impl<R> Trace<R> {
     }
 }
 
-/// Out of line, so that a call of [`Trace::record`] adds only its branch to hot code.
+/// Not inlined, so that [`Trace::record`] adds only its branch to hot code.
 #[cold]
 #[inline(never)]
 fn write<R>(sink: &mut dyn Sink<R>, describe: impl FnOnce() -> R) {

@@ -1,19 +1,19 @@
-//! A hierarchical timing wheel: a priority queue for keys that lie a short way ahead.
+//! A hierarchical timing wheel: a priority queue for keys in the near future.
 //!
-//! Two wheels of buckets and an ordered map:
+//! It has two wheels of buckets and an ordered map:
 //!
-//! - *near*: one bucket per [`TICK_PS`] for the next few microseconds. A bucket is a circular list
-//!   kept in order of time, then of insertion; it rarely holds more than a few events.
+//! - *near*: one bucket per [`TICK_PS`] for the next few microseconds. A bucket is a circular list in order of time,
+//!   then of insertion; it rarely holds more than a few events.
 //! - *far*: one bucket per turn of the near wheel. A bucket is a plain stack, sorted only when the
 //!   near wheel reaches it (the *cascade*).
-//! - *overflow*: what lies beyond the far wheel.
+//! - *overflow*: events beyond the far wheel.
 //!
-//! Order needs no sequence numbers in the wheels. Both windows slide forward with time, so an event
-//! reaches an inner level directly only after every event for the same instant that went to an outer
-//! level. A cascade therefore puts what it moves *before* its equals, the latest first.
+//! The wheels need no sequence numbers to keep order. Both windows slide forward with time, so an event is only
+//! inserted directly into an inner level after all events for the same instant that went to an outer level. A cascade
+//! therefore inserts its events *before* equal ones, the latest first.
 //!
-//! Nodes live in a slab with a free list: nothing is allocated once the slab has its size (the
-//! overflow map excepted, which only sees timers that are milliseconds ahead).
+//! Nodes live in a slab with a free list: nothing is allocated once the slab has reached its size, except in the
+//! overflow map, which only holds timers that are milliseconds ahead.
 
 use core::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,40 +24,40 @@ const TICK_SHIFT: u32 = 10;
 const SLOT_BITS: u32 = 12;
 const SLOTS: usize = 1 << SLOT_BITS;
 const MASK: u64 = SLOTS as u64 - 1;
-/// No node; no bucket is occupied.
+/// No node: the bucket is empty.
 const NIL: u32 = u32::MAX;
 
 struct Node<T> {
     time: u64,
     next: u32,
-    /// How often this node has been used: makes stale keys recognisable.
+    /// Use count of this node, to recognise stale keys.
     stamp: u32,
     value: Option<T>,
 }
 
-/// Names one pending entry; stale once that entry has left the wheel.
+/// Identifies a pending entry; stale once the entry has left the wheel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     node: u32,
     stamp: u32,
 }
 
-/// A priority queue of `T` by time in picoseconds, first in, first out among equals.
+/// A priority queue of `T` by time in picoseconds, FIFO among equals.
 pub(crate) struct Wheel<T> {
     nodes: Vec<Node<T>>,
     free: u32,
-    /// Per bucket the *last* node of a circular list.
+    /// By bucket: the *last* node of a circular list.
     near: Box<[u32; SLOTS]>,
     near_occupied: Occupancy,
-    /// Per bucket the node added last of a stack.
+    /// By bucket: the top node of a stack.
     far: Box<[u32; SLOTS]>,
     far_occupied: Occupancy,
-    /// By time, the latest insertion first among equals.
+    /// By time; latest insertion first among equals.
     overflow: BTreeMap<(u64, Reverse<u64>), u32>,
     overflow_sequence: u64,
-    /// The tick at which the windows begin: no pending event is earlier.
+    /// First tick of the windows; no pending event is earlier.
     base: u64,
-    /// The first tick of the earliest turn that has events in `far` or `overflow`.
+    /// First tick of the earliest turn with events in `far` or `overflow`.
     cascade_at: u64,
     len: usize,
 }
@@ -87,7 +87,7 @@ impl<T> Wheel<T> {
         self.len
     }
 
-    /// Adds `value` at `time`, which must not lie before the last popped time.
+    /// Adds `value` at `time`, which must not be before the last popped time.
     #[inline]
     pub(crate) fn insert(&mut self, time: u64, value: T) -> Key {
         let key = self.allocate(time, value);
@@ -117,9 +117,9 @@ impl<T> Wheel<T> {
         self.cascade_at = self.cascade_at.min(turn << SLOT_BITS);
     }
 
-    /// Takes the first entry out, unless it is later than `limit`. After `None` the caller must move
-    /// its clock to `limit` (or past it) before it inserts again.
-    // Once for each event: inlined, the entry goes straight from its node to whoever handles it.
+    /// Removes the first entry unless it is later than `limit`. After `None` the caller must advance its clock to
+    /// `limit` or later before the next insertion.
+    // Called for each event: when inlined, the entry moves straight from its node to the handler.
     #[inline(always)]
     pub(crate) fn pop_until(&mut self, limit: u64) -> Option<(u64, T)> {
         loop {
@@ -147,7 +147,7 @@ impl<T> Wheel<T> {
                 self.len -= 1;
                 return value.map(|value| (time, value));
             }
-            // Ticks have 54 bits, so only an empty wheel has no cascade here.
+            // Ticks have 54 bits, so there is no cascade here only if the wheel is empty.
             if self.cascade_at == u64::MAX || self.cascade_at << TICK_SHIFT > limit {
                 return None;
             }
@@ -155,7 +155,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// The time of the first entry.
+    /// Time of the first entry.
     pub(crate) fn next_time(&self) -> Option<u64> {
         let near = self.first_near().map(|(slot, tick)| {
             let first = self.nodes[self.near[slot] as usize].next;
@@ -190,7 +190,7 @@ impl<T> Wheel<T> {
         self.base = self.base.max(tick);
     }
 
-    /// Takes out the entry that `key` names, if it is still pending.
+    /// Removes the entry of `key` if it is still pending.
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         let node = self.nodes.get(key.node as usize)?;
         if node.stamp != key.stamp || node.value.is_none() {
@@ -198,8 +198,8 @@ impl<T> Wheel<T> {
         }
         let time = node.time;
         let tick = time >> TICK_SHIFT;
-        // An entry stays at the level at which it came in until its turn is cascaded, so more than
-        // one level may have to be searched.
+        // An entry stays at the level of its insertion until its turn is cascaded, so more than one level may have to
+        // be searched.
         let found = (tick - self.base < SLOTS as u64 && self.unlink_near((tick & MASK) as usize, key.node))
             || self.unlink_far(tick >> SLOT_BITS, key.node)
             || self.unlink_overflow(time, key.node);
@@ -277,14 +277,14 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// A node that is linked to itself, as one alone in its bucket is.
+    /// Allocates a node linked to itself, as for a bucket with one entry.
     #[inline]
     fn allocate(&mut self, time: u64, value: T) -> Key {
         if let Some(node) = self.nodes.get_mut(self.free as usize) {
             let key = Key { node: self.free, stamp: node.stamp };
             self.free = core::mem::replace(&mut node.next, key.node);
             node.time = time;
-            // A free node holds nothing: forgetting that spares a look at what would have to be dropped.
+            // A free node holds no value, so skip the check for one to drop.
             core::mem::forget(node.value.replace(value));
             key
         } else {
@@ -310,7 +310,7 @@ impl<T> Wheel<T> {
         Some((slot, self.base + ((slot as u64).wrapping_sub(start) & MASK)))
     }
 
-    /// Links `node` behind what is due at or before its time.
+    /// Links `node` behind entries due at or before its time.
     #[inline]
     fn link_after_equals(&mut self, slot: usize, node: u32, time: u64) {
         let last = self.near[slot];
@@ -324,7 +324,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Links `node` behind what is due at or before its time, in a bucket whose `last` node is due later.
+    /// Links `node` behind entries due at or before its time, in a bucket whose `last` node is due later.
     fn link_among(&mut self, last: u32, node: u32, time: u64) {
         let mut previous = last;
         loop {
@@ -337,7 +337,7 @@ impl<T> Wheel<T> {
         self.link_behind(previous, node);
     }
 
-    /// Links `node` behind what is due strictly before its time.
+    /// Links `node` behind entries due strictly before its time.
     fn link_before_equals(&mut self, slot: usize, node: u32, time: u64) {
         let last = self.near[slot];
         if last == NIL {
@@ -359,7 +359,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Puts a node that is linked to itself into an empty bucket.
+    /// Puts a self-linked node into an empty bucket.
     #[inline]
     fn put_alone(&mut self, slot: usize, node: u32) {
         self.near[slot] = node;
@@ -372,11 +372,10 @@ impl<T> Wheel<T> {
         self.nodes[previous as usize].next = node;
     }
 
-    /// Brings the events of the turn at `cascade_at` into the near wheel.
+    /// Moves the events of the turn at `cascade_at` into the near wheel.
     #[cold]
     fn cascade(&mut self) {
-        // Nothing is pending before `cascade_at`, so the window may begin there; it then holds the
-        // whole turn.
+        // Nothing is pending before `cascade_at`, so the window may start there; it then holds the whole turn.
         self.base = self.cascade_at;
         let turn = self.base >> SLOT_BITS;
         let slot = (turn & MASK) as usize;
@@ -408,7 +407,7 @@ impl<T> Wheel<T> {
     }
 }
 
-/// Which buckets hold anything: a bit each, and a bit for each word of bits.
+/// Bitmap of occupied buckets, with a summary bit for each word.
 struct Occupancy {
     words: Box<[u64; SLOTS / 64]>,
     summary: u64,
@@ -434,7 +433,7 @@ impl Occupancy {
         }
     }
 
-    /// The first occupied bucket at or after `start`, going round once.
+    /// First occupied bucket at or after `start`, wrapping around once.
     #[inline]
     fn first_from(&self, start: usize) -> Option<usize> {
         let word = start / 64;

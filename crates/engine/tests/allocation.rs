@@ -4,7 +4,7 @@ use engine::{Completer, Notify, Oneshots, Scheduler, Simulation, World};
 use std::rc::Rc;
 use units::{Duration, Time};
 
-/// Answers requests, each after the same while.
+/// Answers requests after a constant delay.
 #[derive(Default)]
 struct Memory {
     requests: std::collections::VecDeque<Completer<u64>>,
@@ -36,7 +36,7 @@ fn events_sleeps_requests_and_notifications_need_no_memory() {
                 });
                 answer.await.unwrap();
                 turn.notify_one();
-                // Now and then beyond the near wheel.
+                // Sometimes beyond the near wheel.
                 handle.sleep(Duration::from_ns(7 * i)).await;
                 handle.sleep(Duration::from_us(i)).await;
             }

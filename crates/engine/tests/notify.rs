@@ -1,4 +1,4 @@
-//! What tasks share: fairness, and that nothing is lost when someone gives up waiting.
+//! `Notify`: fairness, and no lost notification when a waiter gives up.
 
 use engine::{Handle, JoinHandle, Notify, Scheduler, Seed, Simulation, World};
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ async fn pause(handle: &Handle<Nothing>, ps: u64) {
     handle.sleep(Duration::from_ps(ps)).await;
 }
 
-/// Adds a task that waits.
+/// Adds a waiting task.
 fn waiter(simulation: &Simulation<Nothing>, notify: &Rc<Notify>) -> JoinHandle<()> {
     let notify = Rc::clone(notify);
     simulation.spawn(async move { notify.notified().await })
@@ -52,7 +52,7 @@ fn who_gives_up_after_being_told_passes_it_on() {
     let (simulation, notify) = (Simulation::new(Nothing), Rc::new(Notify::new()));
     let tasks = [waiter(&simulation, &notify), waiter(&simulation, &notify), waiter(&simulation, &notify)];
     simulation.run();
-    // One gives up before it is told, one after.
+    // One gives up before it is notified, one after.
     tasks[0].abort();
     simulation.run();
     notify.notify_one();
@@ -61,7 +61,7 @@ fn who_gives_up_after_being_told_passes_it_on() {
     assert!(tasks[2].is_finished());
 }
 
-/// A program at random; what it did, in order.
+/// Runs a random program. Returns what it did, in order.
 fn random_program(seed: u64, tasks: u64) -> Vec<(u64, u64, &'static str)> {
     let simulation = Simulation::new(Nothing);
     let log = Rc::new(RefCell::new(Vec::new()));
@@ -84,7 +84,7 @@ fn random_program(seed: u64, tasks: u64) -> Vec<(u64, u64, &'static str)> {
                 log.borrow_mut().push((handle.now().as_ps(), i, what));
             }
             running.set(running.get() - 1);
-            // Nobody is left who would tell those that wait.
+            // Nobody else would notify the remaining waiters.
             notify.notify_all();
         });
     }

@@ -1,23 +1,23 @@
-//! The event queue against the simplest queue that is right.
+//! Compares the event queue with a simple reference queue.
 
 use engine::{EventKey, Scheduler};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use units::{Duration, Time};
 
-/// What may be done to a queue.
+/// An operation on a queue.
 #[derive(Clone, Debug)]
 enum Step {
     /// Schedule an event this many picoseconds ahead.
     At(u64),
-    /// Schedule an event at the same instant as one of those pending.
+    /// Schedule an event at the same instant as a pending one.
     Again(usize),
     Pop,
-    /// Cancel one of the events scheduled so far, whether or not it has happened.
+    /// Cancel one of the events scheduled so far, handled or not.
     Cancel(usize),
 }
 
-/// Delays on every level of the queue and at the seams between levels.
+/// Delays for every level of the queue and the boundaries between levels.
 fn delay() -> impl Strategy<Value = u64> {
     const TURN: u64 = 1 << 22;
     const SPAN: u64 = 1 << 34;
@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The queue under test beside a map that is obviously in order.
+/// The queue under test, and an ordered map as reference.
 #[derive(Default)]
 struct Pair {
     queue: Scheduler<u64>,
@@ -106,7 +106,7 @@ proptest! {
 
 #[test]
 fn equal_times_are_first_in_first_out_across_levels() {
-    // One instant is scheduled from far away, from nearer, and from close by.
+    // Schedule one instant from far away, from nearer, and from close by.
     let mut queue = Scheduler::new();
     let then = Time::ZERO + Duration::from_ms(50);
     let mut scheduled = 0..;

@@ -1,4 +1,4 @@
-//! Tasks, timers and the world, together.
+//! Tasks, timers and the world together.
 
 use engine::{
     Cancelled, Completer, Deadlock, Handle, Oneshots, Scheduler, Simulation, World, oneshot, yield_now,
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use units::{Duration, Time};
 
-/// A world that answers requests and counts what happened.
+/// A world that answers requests and counts events.
 #[derive(Default)]
 struct Echo {
     requests: Vec<Option<Completer<u64>>>,
@@ -123,7 +123,7 @@ fn run_until_stops_between_events_and_goes_on() {
         let time = Time::ZERO + Duration::from_us(us);
         simulation.run_until(time);
         assert_eq!(simulation.now(), time);
-        // What is scheduled between two stops must find its place before what was there already.
+        // Events scheduled between two stops must be queued before those already pending.
         drop(request(&simulation.handle(), 10, Event::Answer));
         assert!(!task.is_finished());
     }
@@ -180,7 +180,7 @@ fn an_aborted_task_is_dropped_where_it_waits() {
     struct OnDrop(Handle<Echo>, Rc<Cell<Option<Time>>>);
     impl Drop for OnDrop {
         fn drop(&mut self) {
-            // The world must be free to use.
+            // The world must not be borrowed here.
             self.1.set(Some(self.0.with(|_, scheduler| scheduler.now())));
         }
     }
@@ -258,7 +258,7 @@ fn a_task_cannot_run_its_simulation() {
     simulation.run();
 }
 
-/// Polls two futures with the task's own waker, until the first of them is ready.
+/// Polls two futures with the task's own waker until the first is ready.
 async fn race(a: impl Future, b: impl Future) {
     let (mut a, mut b) = (pin!(a), pin!(b));
     std::future::poll_fn(move |context| {
@@ -285,7 +285,7 @@ fn the_loser_of_a_race_leaves_no_timer() {
 
 type Part = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Polls its parts with wakers of its own, as `FuturesUnordered` does.
+/// Polls its parts with separate wakers, as `FuturesUnordered` does.
 struct Each {
     parts: Vec<(Arc<Flag>, Option<Part>)>,
 }
@@ -393,7 +393,7 @@ fn oneshots_are_used_again_and_forget_what_they_were() {
         assert_eq!(completion.try_take(), None);
         completer.complete(round);
         assert_eq!(completion.try_take(), Some(round));
-        // Dropped in either order, used or not, with or without their maker.
+        // Dropped in either order, used or not, with or without their pool.
         let (completer, completion) = oneshots.pair();
         assert!(!completer.is_abandoned());
         drop(completion);
@@ -425,7 +425,7 @@ fn tasks_of_a_handle_end_together_and_begin_no_more() {
     let inner = one.clone();
     one.spawn(async move {
         let _tells = tells;
-        // One that a task adds is of its handle, too.
+        // A task added by a task belongs to the same scope.
         let sleeps = inner.sleep(Duration::from_ns(100));
         inner.spawn(sleeps).await.unwrap();
         unreachable!("it is ended before");

@@ -1,11 +1,11 @@
-//! The registers of a bridge whose effects a root complex and a switch have in common.
+//! Bridge registers whose effects root ports and switch ports share.
 
 use wire::pcie::config::header::{self, Window};
 use wire::pcie::config::{ConfigSpace, acs, pcie_cap, slot};
 use wire::pcie::tlp::AddressType;
 use wire::pcie::{Generation, Tlp, Width};
 
-/// The windows that a bridge's registers open.
+/// Windows opened by a bridge's registers.
 pub(crate) fn windows(config: &ConfigSpace) -> impl Iterator<Item = Window> + use<> {
     let read = |at| config.dword(at);
     let prefetchable = header::PREFETCHABLE_WINDOW;
@@ -14,62 +14,62 @@ pub(crate) fn windows(config: &ConfigSpace) -> impl Iterator<Item = Window> + us
         Window::prefetchable(read(prefetchable), read(prefetchable + 4), read(prefetchable + 8)),
     ];
     let open = config.memory_enabled();
-    // After reset base and limit are 0, which would be a window over the first MiB: no bridge is asked for it.
+    // After reset base and limit are 0, which would be a window over the first MiB; nobody configures that one.
     windows.into_iter().filter(move |w| open && w.base <= w.limit && w.base != 0)
 }
 
-/// Whether the bits of the device number are part of the function number below the port (base spec 6.13).
+/// Whether ARI forwarding is on: the device number bits are then part of the function number (base spec 6.13).
 pub(crate) fn forwards_ari(config: &ConfigSpace) -> bool {
     config.pcie_offset().is_some_and(|at| {
         config.dword(at + pcie_cap::DEVICE_CONTROL_2) as u16 & pcie_cap::CONTROL_2_ARI_FORWARDING != 0
     })
 }
 
-/// Whether a port's access control stops a request that came from below (base spec 6.12.1.1). `is_from_below` says whether its
-/// requester's bus is there.
+/// Whether a port's access control blocks a request from below (base spec 6.12.1.1). `is_from_below` says whether the
+/// requester's bus is below the port.
 pub(crate) fn forbids(config: &ConfigSpace, is_from_below: impl Fn() -> bool, tlp: &Tlp) -> bool {
     let services = config.acs_control();
     services & acs::SOURCE_VALIDATION != 0 && !is_from_below()
         || services & acs::TRANSLATION_BLOCKING != 0 && tlp.common.address_type != AddressType::Untranslated
 }
 
-/// Shows whether the link below the port is active.
+/// Updates the link active bit of the port.
 pub fn show_link(config: &mut ConfigSpace, active: bool) {
     let Some(pcie) = config.pcie_offset() else { return };
     let bit = u32::from(pcie_cap::LINK_STATUS_ACTIVE) << 16;
     config.update(pcie + pcie_cap::LINK_CONTROL, bit, if active { bit } else { 0 });
 }
 
-/// Shows whether the link below the port is training.
+/// Updates the link training bit of the port.
 pub(crate) fn show_training(config: &mut ConfigSpace, on: bool) {
     let Some(pcie) = config.pcie_offset() else { return };
     let bit = u32::from(pcie_cap::LINK_STATUS_TRAINING) << 16;
     config.update(pcie + pcie_cap::LINK_CONTROL, bit, if on { bit } else { 0 });
 }
 
-/// Shows what both ends of a link agreed on.
+/// Updates the negotiated speed and width of the port.
 pub(crate) fn show_speed(config: &mut ConfigSpace, generation: Generation, width: Width) {
     let Some(pcie) = config.pcie_offset() else { return };
     let speed = u32::from(generation.number()) | u32::from(width.lanes()) << 4;
     config.update(pcie + pcie_cap::LINK_CONTROL, 0x3ff << 16, speed << 16);
 }
 
-/// The speed that Link Control 2 asks for, as far as both ends can have it (base spec 7.5.3.19).
+/// Target speed of Link Control 2, limited to what both ends support (base spec 7.5.3.19).
 pub(crate) fn target_speed(config: &ConfigSpace, fastest: Generation) -> Generation {
     let target =
         config.pcie_offset().map_or(0, |at| (config.dword(at + pcie_cap::LINK_CONTROL_2) & 0xf) as u8);
     Generation::from_number(target).unwrap_or(fastest).min(fastest)
 }
 
-/// Changes slot status; says whether the slot is to interrupt for it (base spec 6.7.3.4).
+/// Updates the slot status. Returns whether the slot has to interrupt (base spec 6.7.3.4).
 pub fn change_slot_status(config: &mut ConfigSpace, clear: u16, set: u16) -> bool {
-    /// Slot control: interrupts at all; and for a changed link, whose status bit is another.
+    /// Slot control enables: all interrupts, and link changes, whose status bit is at another position.
     const INTERRUPTS: u16 = 1 << 5;
     const LINK_ENABLE: u16 = 1 << 12;
     let Some(pcie) = config.pcie_offset() else { return false };
     config.update(pcie + slot::CONTROL, u32::from(clear) << 16, u32::from(set) << 16);
     let control = config.dword(pcie + slot::CONTROL) as u16;
-    // The other events are enabled by bits at the same places as their status.
+    // The other events are enabled by the bits at the same positions as their status.
     let link = set & slot::STATUS_LINK_CHANGED != 0 && control & LINK_ENABLE != 0;
     control & INTERRUPTS != 0 && (link || set & control & 0x1f != 0)
 }

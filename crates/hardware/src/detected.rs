@@ -1,48 +1,47 @@
-//! Errors that a function detects: what its registers keep of them, and what the root complex hears
-//! (base spec 6.2).
+//! Errors detected by a function: logging in its registers and reporting to the root complex (base spec 6.2).
 
 use wire::pcie::config::aer::{self, correctable, uncorrectable};
 use wire::pcie::config::{ConfigSpace, header, pcie_cap};
 use wire::pcie::tlp::MessageCode;
 
-/// An error that a function detects.
+/// An error detected by a function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Detected {
-    /// A TLP arrived damaged or out of sequence and is sent again.
+    /// A TLP arrived corrupted or out of sequence and is replayed.
     BadTlp,
-    /// A DLLP arrived damaged.
+    /// A DLLP arrived corrupted.
     BadDllp,
-    /// No Ack came in time.
+    /// The replay timer expired.
     ReplayTimeout,
-    /// The same TLPs were sent four times: the link retrains.
+    /// REPLAY_NUM rolled over after four replays: the link retrains.
     ReplayRollover,
-    /// A TLP whose sender marked its data as bad.
+    /// A poisoned TLP.
     Poisoned,
-    /// A TLP that was damaged between its sender and here, where no link could see it.
+    /// ECRC mismatch: a TLP was corrupted between requester and completer, undetected by any link.
     Ecrc,
-    /// A request was not answered in time.
+    /// A request timed out.
     CompletionTimeout,
-    /// A completion that nobody asked for. Advisory: who asked notices by itself.
+    /// A completion without a request. Advisory: the requester detects the loss itself.
     UnexpectedCompletion,
-    /// A TLP that is none.
+    /// A malformed TLP.
     Malformed,
-    /// A posted request that the function does not answer for.
+    /// An unsupported posted request.
     UnsupportedPosted,
-    /// A request that access control services forbid.
+    /// A request blocked by access control services.
     AcsViolation,
-    /// A non-posted request that the function does not answer for. Advisory: who asked is told by the completion.
+    /// An unsupported non-posted request. Advisory: its completion tells the requester.
     UnsupportedNonPosted,
 }
 
-/// Device status: correctable, non-fatal, fatal error and unsupported request detected. Device control enables the
-/// report of each by the bit at the same place.
+/// Device status: correctable, non-fatal, fatal error and unsupported request detected. The bits at the same positions
+/// of device control enable their reporting.
 const CORRECTABLE: u16 = 1 << 0;
 const NON_FATAL: u16 = 1 << 1;
 const FATAL: u16 = 1 << 2;
 const UNSUPPORTED: u16 = 1 << 3;
 
 impl Detected {
-    /// Its bit in the correctable status register, if it is one that hardware corrects.
+    /// Bit in the correctable status register, for a correctable error.
     const fn correctable(self) -> Option<u32> {
         Some(match self {
             Self::BadTlp => correctable::BAD_TLP,
@@ -53,7 +52,7 @@ impl Detected {
         })
     }
 
-    /// Its bit in the uncorrectable status register.
+    /// Bit in the uncorrectable status register.
     const fn uncorrectable(self) -> u32 {
         match self {
             Self::Poisoned => uncorrectable::POISONED,
@@ -71,13 +70,13 @@ impl Detected {
         matches!(self, Self::UnsupportedPosted | Self::UnsupportedNonPosted)
     }
 
-    /// Somebody else is in a better place to handle it, as long as it is not fatal (base spec 6.2.3.2.4).
+    /// Advisory unless fatal, as another agent is better placed to handle it (base spec 6.2.3.2.4).
     const fn is_advisory(self) -> bool {
         matches!(self, Self::UnexpectedCompletion | Self::UnsupportedNonPosted)
     }
 
-    /// Notes the error in a function's registers. `tlp` is the TLP in error, if there is one. Gives the message that
-    /// the function is to send to the root complex, if any (the flow of base spec figure 6-2).
+    /// Logs the error in a function's registers. `tlp` is the TLP in error, if any. Returns the message to send to the
+    /// root complex, if any (the flow of base spec figure 6-2).
     pub fn record(self, config: &mut ConfigSpace, tlp: Option<&[u8]>) -> Option<MessageCode> {
         if let Some(bit) = self.correctable() {
             return record_correctable(config, bit, CORRECTABLE);
@@ -111,7 +110,7 @@ impl Detected {
     }
 }
 
-/// Notes an error that hardware corrects.
+/// Logs a correctable error.
 fn record_correctable(config: &mut ConfigSpace, bit: u32, status: u16) -> Option<MessageCode> {
     set_device_status(config, status);
     if let Some(at) = config.aer_offset() {
@@ -123,7 +122,7 @@ fn record_correctable(config: &mut ConfigSpace, bit: u32, status: u16) -> Option
     enabled(config, CORRECTABLE).then_some(MessageCode::ERR_COR)
 }
 
-/// Notes an uncorrectable error, and the TLP of the first one; `false` if it is masked.
+/// Logs an uncorrectable error, with the TLP of the first one; `false` if it is masked.
 fn log_uncorrectable(config: &mut ConfigSpace, bit: u32, tlp: Option<&[u8]>) -> bool {
     const FIRST_ERROR: u32 = 0x1f;
     let Some(at) = config.aer_offset() else { return true };
@@ -136,7 +135,7 @@ fn log_uncorrectable(config: &mut ConfigSpace, bit: u32, tlp: Option<&[u8]>) -> 
     if before & !mask == 0 {
         config.update(at + aer::CONTROL, FIRST_ERROR, bit.trailing_zeros());
         for (word, at) in (at + aer::HEADER_LOG..).step_by(4).take(4).enumerate() {
-            // A header's first byte is the highest of the register.
+            // A header's first byte is the most significant of the register.
             let bytes = tlp.and_then(|tlp| tlp.get(4 * word..)?.first_chunk::<4>());
             config.update(at, u32::MAX, bytes.map_or(0, |&bytes| u32::from_be_bytes(bytes)));
         }
@@ -144,7 +143,7 @@ fn log_uncorrectable(config: &mut ConfigSpace, bit: u32, tlp: Option<&[u8]>) -> 
     true
 }
 
-/// Whether device control lets errors of a kind be reported.
+/// Whether device control enables reporting of a kind of error.
 fn enabled(config: &ConfigSpace, kind: u16) -> bool {
     config.device_control() & kind != 0
 }
@@ -162,7 +161,7 @@ mod tests {
     use wire::pcie::config::PcieParams;
     use wire::pcie::{Generation, Width};
 
-    /// Device control: all four kinds are reported.
+    /// Device control: reporting of all four kinds.
     const ALL: u16 = 0xf;
 
     fn function(control: u16) -> ConfigSpace {

@@ -16,7 +16,7 @@ pub fn enables(request: &MemoryRequest, index: usize) -> bool {
     dw <= last && mask >> lane & 1 == 1
 }
 
-/// Whether the enabled bytes have holes between them.
+/// Whether the enabled bytes are non-contiguous.
 pub fn has_gaps(request: &MemoryRequest) -> bool {
     let contiguous = |mask: u8| {
         mask == 0 || {
@@ -28,11 +28,11 @@ pub fn has_gaps(request: &MemoryRequest) -> bool {
     if request.length_dw == 1 {
         return !contiguous(first);
     }
-    // Between two doublewords, a run must reach the end of the first and the beginning of the last.
+    // A run across doublewords must reach the end of the first and the start of the last.
     !contiguous(first) || !contiguous(last) || (first & 8 == 0) || (last & 1 == 0)
 }
 
-/// The runs of enabled bytes in a request's payload.
+/// Runs of enabled bytes in a request's payload.
 pub fn enabled_runs(request: &MemoryRequest) -> impl Iterator<Item = Range<usize>> + '_ {
     let end = usize::from(request.length_dw) * 4;
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! What can happen in the simulated hardware.
+//! Events of the simulated hardware.
 
 use crate::detected::Detected;
 use crate::endpoint::{EndpointEvent, EndpointId};
@@ -15,27 +15,27 @@ use crate::switch::{SwitchEvent, SwitchId};
 pub enum Event {
     /// A TLP arrives at an end of a link.
     Deliver {
-        /// Where.
+        /// Receiving end.
         end: LinkEnd,
-        /// The TLP, in the fabric's arena.
+        /// The TLP, in the packet pool.
         packet: PacketId,
     },
-    /// An end may be able to send what waits there.
+    /// An end may be able to send waiting TLPs.
     LinkWake(LinkEnd),
     /// A Nak arrived at an end.
     Replay(LinkEnd),
-    /// An end waited too long for an Ack.
+    /// The replay timer of an end expired.
     ReplayTimer(LinkEnd),
-    /// The link layer at an end noticed an error that it corrects.
+    /// The link layer at an end detected a correctable error.
     LinkError(LinkEnd, Detected),
-    /// Something inside an endpoint.
+    /// An event inside an endpoint.
     Endpoint(EndpointId, EndpointEvent),
-    /// Something inside a root complex.
+    /// An event inside a root complex.
     Root(HostId, RootEvent),
-    /// Something inside a switch.
+    /// An event inside a switch.
     Switch(SwitchId, SwitchEvent),
-    /// Something inside a cluster switch.
+    /// An event inside a cluster switch.
     Cluster(ClusterSwitchId, ClusterSend),
-    /// Something on the Ethernet.
+    /// An event on the Ethernet.
     Ethernet(EthernetEvent),
 }

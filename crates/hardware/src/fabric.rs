@@ -1,4 +1,4 @@
-//! All simulated hardware: the world in which events happen.
+//! The fabric: all simulated hardware, as the world of the simulation.
 
 use engine::{Scheduler, World};
 use platform::device::{Device, DeviceBus, PortIndex, Reset};
@@ -18,16 +18,16 @@ use crate::root::{Host, HostId, RootEvent, RootPortParams};
 use crate::switch::{Switch, SwitchEvent, SwitchId, SwitchParams, UPSTREAM};
 use crate::wires::{Context, Wires};
 
-/// What is at an end of a link.
+/// What an end of a link is attached to.
 #[derive(Clone, Copy, Debug)]
 enum Attached {
     Nothing,
     RootPort(HostId, u8),
     Endpoint(EndpointId),
     SwitchPort(SwitchId, u8),
-    /// A cable of an adapter with a bridge.
+    /// An adapter with a bridge, through one of its cables.
     Bridge(EndpointId),
-    /// A cable of a cluster switch.
+    /// A cluster switch, through one of its cables.
     ClusterSwitch(ClusterSwitchId),
 }
 
@@ -40,13 +40,13 @@ pub struct Fabric {
     endpoints: Vec<Endpoint>,
     switches: Vec<Switch>,
     cluster_switches: Vec<ClusterSwitch>,
-    /// Cables between adapters and cluster switches, as they were connected.
+    /// Cables between adapters and cluster switches, in order of connection.
     cables: Vec<(LinkId, [NtbCableEnd; 2])>,
     attached: Vec<[Attached; 2]>,
 }
 
 impl Fabric {
-    /// An empty world.
+    /// Creates an empty fabric.
     pub fn new() -> Self {
         Self::default()
     }
@@ -58,7 +58,7 @@ impl Fabric {
         id
     }
 
-    /// Adds a link from a new root port of `host`, which leads to `buses`, to a place for a device.
+    /// Adds a root port of `host` that forwards to `buses`, with a link to an empty slot.
     pub fn add_root_port(
         &mut self,
         host: HostId,
@@ -74,10 +74,10 @@ impl Fabric {
         id
     }
 
-    /// Plugs the upstream port of a switch into the downstream end of a link.
+    /// Attaches the upstream port of a switch to the downstream end of a link.
     ///
     /// # Panics
-    /// If the link already leads somewhere.
+    /// If something is attached to the link already.
     pub fn add_switch(&mut self, params: SwitchParams, link: LinkId) -> SwitchId {
         let id = SwitchId(self.switches.len() as u16);
         self.attach(link, Attached::SwitchPort(id, UPSTREAM as u8));
@@ -88,10 +88,10 @@ impl Fabric {
         id
     }
 
-    /// Adds a link from a downstream port of a switch, device `number` of the bus inside, to a place for a device.
+    /// Adds a downstream port to a switch, device `number` of its internal bus, with a link to an empty slot.
     ///
     /// # Panics
-    /// If the switch has such a port already.
+    /// If the switch already has this port.
     pub fn add_switch_slot(&mut self, switch: SwitchId, number: u8, link: LinkParams) -> LinkId {
         let speed = (link.generation, link.width);
         let id = self.wires.add(link);
@@ -103,7 +103,7 @@ impl Fabric {
         id
     }
 
-    /// Puts something at the downstream end of a link before the power comes on.
+    /// Attaches something to the downstream end of a link before power-on.
     fn attach(&mut self, link: LinkId, what: Attached) {
         let [above, below] = &mut self.attached[usize::from(link.0)];
         assert!(matches!(below, Attached::Nothing), "a link has one device at its end");
@@ -115,10 +115,10 @@ impl Fabric {
         }
     }
 
-    /// Plugs a device into the downstream ends of `links`, its port 0 into the first.
+    /// Attaches a device to the downstream ends of `links`, port 0 to the first.
     ///
     /// # Panics
-    /// If one of the links already leads to a device, or the device has more ports than there are links.
+    /// If a device is attached to one of the links already, or the device has more ports than there are links.
     pub fn add_endpoint(
         &mut self,
         params: EndpointParams,
@@ -136,13 +136,13 @@ impl Fabric {
         id
     }
 
-    /// Plugs an adapter with a non-transparent bridge into the downstream end of a link.
+    /// Attaches an adapter with a non-transparent bridge to the downstream end of a link.
     ///
     /// # Errors
-    /// If its capabilities do not fit together.
+    /// If its capabilities conflict.
     ///
     /// # Panics
-    /// If the link already leads to a device.
+    /// If a device is attached to the link already.
     pub fn add_ntb(
         &mut self,
         core: EndpointParams,
@@ -169,10 +169,10 @@ impl Fabric {
         &self.cluster_switches[usize::from(id.0)]
     }
 
-    /// Connects adapters and cluster switches by a cable, before the power comes on.
+    /// Connects adapters and cluster switches with a cable, before power-on.
     ///
     /// # Panics
-    /// If a device is named that has no bridge.
+    /// If one of the devices has no bridge.
     pub fn add_ntb_cable(&mut self, ends: [NtbCableEnd; 2], params: LinkParams) -> LinkId {
         let id = self.wires.add(params);
         let attached = [(ends[0], Side::Upstream), (ends[1], Side::Downstream)].map(|(at, side)| {
@@ -199,7 +199,7 @@ impl Fabric {
         id
     }
 
-    /// Tells adapters and cluster switches which cable leads where.
+    /// Computes the routes of adapters and cluster switches over the cables.
     fn route_cables(&mut self) {
         let cables: Vec<[NtbCableEnd; 2]> = self.cables.iter().map(|(_, ends)| *ends).collect();
         let node_of = |adapter| self.endpoint(adapter).bridge().map_or(0, |bridge| bridge.params.node);
@@ -218,10 +218,10 @@ impl Fabric {
         }
     }
 
-    /// Cuts a cable between adapters or mends it; what is under way on it is lost, and adapters at its ends notice.
+    /// Takes a cable between adapters down or up. TLPs in flight on it are lost, and the adapters at its ends notice.
     ///
     /// # Panics
-    /// If it is no such cable.
+    /// If it is not such a cable.
     pub fn set_ntb_cable_up(&mut self, scheduler: &mut Scheduler<Event>, cable: LinkId, up: bool) {
         let is_up = self.wires.link(cable).state() == LinkState::Up;
         if is_up == up {
@@ -241,14 +241,14 @@ impl Fabric {
         }
     }
 
-    /// A device that is in no slot yet; [`exchange_device`](Self::exchange_device) puts it into one.
+    /// Adds a device without a slot; [`exchange_device`](Self::exchange_device) puts it into one.
     pub fn add_spare(&mut self, params: EndpointParams, device: Box<dyn Device>) -> EndpointId {
         let id = EndpointId(self.endpoints.len() as u16);
         self.endpoints.push(Endpoint::new(id, params, Vec::new(), device));
         id
     }
 
-    /// An Ethernet port of a device, to be connected.
+    /// An Ethernet port of a device, to connect.
     ///
     /// # Panics
     /// If the device has no such port.
@@ -257,12 +257,12 @@ impl Fabric {
         Plug::Device(device, port, ports[usize::from(port.0)].receive_latency)
     }
 
-    /// A port of an Ethernet switch, to be connected.
+    /// A port of an Ethernet switch, to connect.
     pub fn switch_port(&self, switch: EthernetSwitchId, port: u8) -> Plug {
         Plug::Switch(switch, port)
     }
 
-    /// Connects two Ethernet ports. Captures, counters and switches are at [`Wires::ethernet`].
+    /// Connects two Ethernet ports. Captures, counters and switches are in [`Wires::ethernet`].
     ///
     /// # Panics
     /// If one of them is connected already.
@@ -286,17 +286,17 @@ impl Fabric {
         }
     }
 
-    /// A host's hardware.
+    /// Returns a host.
     pub fn host(&self, id: HostId) -> &Host {
         &self.hosts[usize::from(id.0)]
     }
 
-    /// A host, to change it.
+    /// Returns a host mutably.
     pub fn host_mut(&mut self, id: HostId) -> &mut Host {
         &mut self.hosts[usize::from(id.0)]
     }
 
-    /// A host and what it needs to react, for what a core does with a device.
+    /// A host and its context, for accesses of a core to a device.
     #[inline]
     pub fn host_in<'a>(
         &'a mut self,
@@ -306,28 +306,28 @@ impl Fabric {
         (&mut self.hosts[usize::from(id.0)], Context::new(&mut self.wires, scheduler))
     }
 
-    /// The links at the time that it is.
+    /// The links at the current time.
     #[inline]
     pub fn context<'a>(&'a mut self, scheduler: &'a mut Scheduler<Event>) -> Context<'a> {
         Context::new(&mut self.wires, scheduler)
     }
 
-    /// A device.
+    /// Returns a device.
     pub fn endpoint(&self, id: EndpointId) -> &Endpoint {
         &self.endpoints[usize::from(id.0)]
     }
 
-    /// A device, to change it.
+    /// Returns a device mutably.
     pub fn endpoint_mut(&mut self, id: EndpointId) -> &mut Endpoint {
         &mut self.endpoints[usize::from(id.0)]
     }
 
-    /// A switch.
+    /// Returns a switch.
     pub fn switch(&self, id: SwitchId) -> &Switch {
         &self.switches[usize::from(id.0)]
     }
 
-    /// Lets `act` work on a device model as if from inside: it may start DMA.
+    /// Runs `act` on a device model as if from inside: it may start DMA.
     pub fn with_device<R>(
         &mut self,
         scheduler: &mut Scheduler<Event>,
@@ -337,7 +337,7 @@ impl Fabric {
         self.endpoints[usize::from(id.0)].with_device(&mut Context::new(&mut self.wires, scheduler), act)
     }
 
-    /// Takes a device out without notice: its links go down.
+    /// Surprise removal of a device: its links go down.
     pub fn remove_device(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId) {
         let links: Vec<LinkId> = self.endpoint(id).links().collect();
         for link in links {
@@ -346,7 +346,7 @@ impl Fabric {
         self.reset_device(scheduler, id, Reset::Fundamental);
     }
 
-    /// Puts a device that was taken out back into its slots.
+    /// Reinserts a removed device into its slots.
     pub fn insert_device(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId) {
         let links: Vec<LinkId> = self.endpoint(id).links().collect();
         for link in links {
@@ -354,7 +354,7 @@ impl Fabric {
         }
     }
 
-    /// Takes one of a device's links away without notice; those of its other ports go on.
+    /// Surprise removal of one of a device's links; its other ports continue.
     ///
     /// # Panics
     /// If the device has no such port.
@@ -362,7 +362,7 @@ impl Fabric {
         self.pull(scheduler, self.path(id, port));
     }
 
-    /// Puts it back.
+    /// Restores the link of a device's port.
     ///
     /// # Panics
     /// If the device has no such port.
@@ -370,11 +370,11 @@ impl Fabric {
         self.plug(scheduler, self.path(id, port));
     }
 
-    /// Lets one of a device's links lead to another slot, as a programmable switch does: it is out of the one, then in the other. A link
-    /// that is down stays so. The slot that it leaves stays empty.
+    /// Moves one of a device's ports to another slot, as a programmable switch does: it is removed from its slot, which
+    /// stays empty, and then inserted into the other. A link that is down stays down.
     ///
     /// # Panics
-    /// If the device has no such port, or `to` leads to a device already.
+    /// If the device has no such port, or a device is attached to `to` already.
     pub fn assign_path(
         &mut self,
         scheduler: &mut Scheduler<Event>,
@@ -404,13 +404,13 @@ impl Fabric {
         self.endpoint(id).links().nth(port.0.into()).expect("the device has the port")
     }
 
-    /// Takes away what is below a link without notice: a device's port, or a switch with all that is below.
+    /// Surprise removal of what is below a link: a device's port, or a switch with everything below.
     pub fn pull(&mut self, scheduler: &mut Scheduler<Event>, link: LinkId) {
         self.lose(scheduler, link);
         self.reset_below(scheduler, link);
     }
 
-    /// Puts it back.
+    /// Reinserts what was below a link.
     pub fn plug(&mut self, scheduler: &mut Scheduler<Event>, link: LinkId) {
         match self.attached[usize::from(link.0)][Side::Upstream as usize] {
             Attached::RootPort(host, port) => {
@@ -427,7 +427,7 @@ impl Fabric {
         }
     }
 
-    /// The port above a link notices that nothing is below any more.
+    /// Notifies the port above a link that its slot is empty.
     fn lose(&mut self, scheduler: &mut Scheduler<Event>, link: LinkId) {
         match self.attached[usize::from(link.0)][Side::Upstream as usize] {
             Attached::RootPort(host, port) => {
@@ -444,7 +444,7 @@ impl Fabric {
         }
     }
 
-    /// The link to what is below went down, or its reset was asked for.
+    /// The link went down, or a reset below it was requested.
     fn reset_below(&mut self, scheduler: &mut Scheduler<Event>, link: LinkId) {
         match self.attached[usize::from(link.0)][Side::Downstream as usize] {
             Attached::Endpoint(id) => {
@@ -457,7 +457,7 @@ impl Fabric {
         }
     }
 
-    /// Resets what is below a switch, and its own registers: all, or those of its downstream ports.
+    /// Resets everything below a switch, and its own registers: all, or those of its downstream ports.
     fn reset_switch(&mut self, scheduler: &mut Scheduler<Event>, id: SwitchId, all: bool) {
         let below: Vec<LinkId> = self.switch(id).downstream_ports().map(|(_, end)| end.link).collect();
         for &link in &below {
@@ -467,10 +467,10 @@ impl Fabric {
         self.switches[usize::from(id.0)].reset(&mut Context::new(&mut self.wires, scheduler), all);
     }
 
-    /// Takes a device out without notice and puts another, which is in no slot, into its place at once.
+    /// Surprise removal of a device, replaced at once by one that is in no slot.
     ///
     /// # Panics
-    /// If the other one is in a slot, or has more ports.
+    /// If the other device is in a slot, or has more ports.
     pub fn exchange_device(&mut self, scheduler: &mut Scheduler<Event>, out: EndpointId, into: EndpointId) {
         self.remove_device(scheduler, out);
         let ends = self.endpoint_mut(out).take_links();
@@ -486,7 +486,7 @@ impl Fabric {
         self.endpoints[usize::from(id.0)].reset(&mut Context::new(&mut self.wires, scheduler), reset);
     }
 
-    /// Lets what is at an end of a link note and report an error of the link layer.
+    /// Lets the component at an end of a link record and report a link layer error.
     fn link_error(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, error: Detected) {
         match self.attached[usize::from(end.link.0)][end.side as usize] {
             Attached::RootPort(host, port) => {

@@ -1,9 +1,7 @@
-//! Hardware that reacts: links, ports, root complexes, IOMMUs, caches, DRAM.
+//! Hardware models: links, ports, root complexes, IOMMUs, caches, DRAM.
 //!
-//! The [`Fabric`] is the world of a simulation: hosts with their memory and
-//! root ports, devices, and the links between them. It answers events; whoever
-//! wants something to happen plugs a device model into it, or lets a core of a
-//! host access one.
+//! The [`Fabric`] is the world of a simulation: hosts with their memory and root ports, devices, and the links between
+//! them. It reacts to events; activity starts from device models plugged into it, and from accesses of a host's cores.
 
 pub mod bridge;
 pub mod core;

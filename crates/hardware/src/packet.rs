@@ -1,4 +1,4 @@
-//! TLPs in flight: their bytes, in a pool that is allocated once.
+//! TLPs in flight, in a pool of reused buffers.
 
 use wire::pcie::crc::{ecrc_is_right, write_ecrc};
 use wire::pcie::tlp::DIGEST_LEN;
@@ -6,21 +6,21 @@ use wire::pcie::{FlowClass, OrderingKey, Tlp};
 
 use crate::link::{Credits, ReceiveSpace};
 
-/// A TLP in flight, owned by whoever holds its id.
+/// A TLP in flight, owned by the holder of its ID.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketId(u32);
 
-/// What the link layer needs to know of a TLP, read off its header once.
+/// Properties of a TLP for the link layer, extracted from its header once.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     /// Its flow class.
     pub class: FlowClass,
-    /// Credits that it takes.
+    /// Credits that it needs.
     pub credits: Credits,
 }
 
 impl Summary {
-    /// What the link layer needs to know of `tlp`.
+    /// Summary of `tlp`.
     #[inline]
     pub fn of(tlp: &Tlp) -> Self {
         let data = (tlp.payload_len() as u32).div_ceil(16);
@@ -28,20 +28,20 @@ impl Summary {
     }
 }
 
-/// The link layer's notes about a TLP on its current hop.
+/// Link layer state of a TLP on its current hop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hop {
-    /// Sequence number given by the transmitter of this hop.
+    /// Sequence number assigned by the transmitter of this hop.
     pub sequence: u16,
-    /// Training of the link during which the TLP was sent: a later one lost it.
+    /// Link epoch in which the TLP was sent. A TLP of an earlier epoch is lost.
     pub epoch: u32,
-    /// Bytes that its sender leaves empty around it, where it moves data in units larger than a doubleword.
+    /// Padding bytes of the sender, if it moves data in units larger than a doubleword.
     pub padding: u16,
-    /// Whether the event that is to deliver it came too early: there is another one.
+    /// Whether the scheduled delivery event is early and another one follows.
     pub put_off: bool,
-    /// LCRC as sent; only filled in where errors are injected, since it cannot fail elsewhere.
+    /// LCRC as sent; only computed with error injection, since it cannot fail otherwise.
     pub lcrc: Option<u32>,
-    /// Receive buffer that it occupies until it is consumed or sent on.
+    /// Receive buffer that it holds until it is consumed or forwarded.
     pub held: Option<ReceiveSpace>,
 }
 
@@ -50,7 +50,7 @@ struct PacketSlot {
     /// Header, payload and digest: the first `length` bytes.
     bytes: Vec<u8>,
     length: usize,
-    /// The header, decoded; `None` if the bytes are no TLP any more.
+    /// Decoded header; `None` if the bytes are no valid TLP any more.
     tlp: Option<Tlp>,
     summary: Option<Summary>,
     hop: Hop,
@@ -66,8 +66,8 @@ impl PacketSlot {
         &self.bytes[..self.length]
     }
 
-    /// Makes the bytes those of `tlp` and gives the room for its payload, which holds anything.
-    // Inlined, since who encodes a TLP knows of what kind it is: most of the work then folds away.
+    /// Encodes `tlp` and returns the space for its payload, whose content is arbitrary.
+    // Inlined, since callers know the kind of the TLP, so that most of the work is optimised away.
     #[inline(always)]
     fn encode(&mut self, tlp: &Tlp) -> &mut [u8] {
         let header = tlp.header_len();
@@ -86,9 +86,8 @@ impl PacketSlot {
 
 /// All TLPs in flight of a simulation.
 ///
-/// Slots and their buffers are reused, so that nothing is allocated once the
-/// largest number of TLPs in flight has been seen. Beside the bytes stands the
-/// header as they say it, so that no hop has to decode it again.
+/// Slots and their buffers are reused, so nothing is allocated once the largest number of TLPs in flight has been
+/// reached. The decoded header is kept beside the bytes, so that no hop has to decode it again.
 #[derive(Default)]
 pub struct PacketPool {
     slots: Vec<PacketSlot>,
@@ -96,15 +95,14 @@ pub struct PacketPool {
 }
 
 impl PacketPool {
-    /// An empty pool.
+    /// Creates an empty pool.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Encodes `tlp` with `payload` into a fresh packet.
+    /// Encodes `tlp` with `payload` into a new packet.
     ///
-    /// A payload whose length is no multiple of four is padded with zeros, as
-    /// the bytes that the byte enables leave out are on the wire.
+    /// A payload whose length is not a multiple of four is padded with zeros, like bytes disabled by byte enables.
     #[inline(always)]
     pub fn encode(&mut self, tlp: &Tlp, payload: &[u8]) -> PacketId {
         let (id, slot) = self.allocate();
@@ -118,13 +116,13 @@ impl PacketPool {
         id
     }
 
-    /// Encodes `tlp` whose payload the caller fills in: all of it, but for bytes of the first and the last
-    /// doubleword, which are zero if they are left alone.
+    /// Encodes `tlp`; the caller fills in the whole payload. It may only leave out bytes of the first and last
+    /// doubleword, which are then zero.
     #[inline(always)]
     pub fn encode_with(&mut self, tlp: &Tlp, fill: impl FnOnce(&mut [u8])) -> PacketId {
         let (id, slot) = self.allocate();
         let room = slot.encode(tlp);
-        // Nothing of an earlier packet may show where the caller leaves bytes out.
+        // Do not leak bytes of an earlier packet where the caller leaves bytes out.
         if let Some(first) = room.first_chunk_mut::<4>() {
             *first = [0; 4];
         }
@@ -135,7 +133,7 @@ impl PacketPool {
         id
     }
 
-    /// A second packet with the same bytes, for a replay buffer.
+    /// Copies a packet for a replay buffer.
     pub fn duplicate(&mut self, id: PacketId) -> PacketId {
         let (copy, _) = self.allocate();
         let (from, to) = (id.0 as usize, copy.0 as usize);
@@ -162,18 +160,18 @@ impl PacketPool {
         self.slots.len() as u32 - 1
     }
 
-    /// Gives the packet's slot back. The id must not be used afterwards.
+    /// Frees the packet's slot. The ID must not be used afterwards.
     pub fn free(&mut self, id: PacketId) {
         self.free.push(id.0);
     }
 
-    /// The packet's header; `None` if its bytes are no TLP, as after an injected error that no CRC caught.
+    /// The packet's header; `None` if its bytes are no valid TLP, as after an injected error that no CRC detected.
     #[inline]
     pub fn header(&self, id: PacketId) -> Option<&Tlp> {
         self.slots[id.0 as usize].tlp.as_ref()
     }
 
-    /// The packet's header and its payload; `None` if its bytes are no TLP.
+    /// The packet's header and payload; `None` if its bytes are no valid TLP.
     #[inline]
     pub fn decode(&self, id: PacketId) -> Option<(&Tlp, &[u8])> {
         let slot = &self.slots[id.0 as usize];
@@ -183,7 +181,7 @@ impl PacketPool {
         Some((tlp, &slot.bytes[tlp.header_len()..end]))
     }
 
-    /// Puts the ECRC behind a TLP that has none.
+    /// Appends an ECRC to a TLP without one.
     #[cold]
     pub fn protect(&mut self, id: PacketId) {
         let slot = &mut self.slots[id.0 as usize];
@@ -199,10 +197,10 @@ impl PacketPool {
         }
     }
 
-    /// Changes what a header says that stays as long as it was; an ECRC follows.
+    /// Replaces a header with one of the same length, and updates the ECRC.
     ///
     /// # Panics
-    /// If it would become longer or shorter.
+    /// If the length changes.
     pub fn rewrite(&mut self, id: PacketId, tlp: &Tlp) {
         let slot = &mut self.slots[id.0 as usize];
         assert_eq!(tlp.packet_len(), slot.length, "a header that is rewritten keeps its length");
@@ -213,10 +211,10 @@ impl PacketPool {
         }
     }
 
-    /// As [`rewrite`](Self::rewrite), where the header may become longer or shorter: the data stays.
+    /// Like [`rewrite`](Self::rewrite), but the header's length may change; the data is kept.
     ///
     /// # Panics
-    /// If the TLP has another length of data.
+    /// If the data length changes.
     pub fn readdress(&mut self, id: PacketId, tlp: &Tlp) {
         let slot = &mut self.slots[id.0 as usize];
         let (length, header) = (tlp.packet_len(), tlp.header_len());
@@ -233,26 +231,26 @@ impl PacketPool {
         self.rewrite(id, tlp);
     }
 
-    /// Whether the TLP's ECRC is that of its bytes.
+    /// Whether the TLP's ECRC matches its bytes.
     #[cold]
     pub fn ecrc_is_right(&self, id: PacketId) -> bool {
         ecrc_is_right(self.bytes(id))
     }
 
-    /// What the link layer needs to know of the packet.
+    /// The packet's summary.
     ///
     /// # Panics
-    /// If the packet was never encoded, which cannot be.
+    /// If the packet was never encoded, which is impossible.
     pub fn summary(&self, id: PacketId) -> Summary {
         self.slots[id.0 as usize].summary.expect("a packet in flight has been encoded")
     }
 
-    /// What the ordering rules look at of the packet; `None` if its bytes are no TLP any more.
+    /// The packet's key for the ordering rules; `None` if its bytes are no valid TLP any more.
     pub fn ordering(&self, id: PacketId) -> Option<OrderingKey> {
         self.header(id).map(OrderingKey::of)
     }
 
-    /// Header, payload and digest as they stand on the wire, without framing.
+    /// Header, payload and digest as on the wire, without framing.
     pub fn bytes(&self, id: PacketId) -> &[u8] {
         self.slots[id.0 as usize].bytes()
     }
@@ -266,29 +264,29 @@ impl PacketPool {
         result
     }
 
-    /// How many bytes the packet has on the wire, without framing.
+    /// Length of the packet on the wire in bytes, without framing.
     pub fn length(&self, id: PacketId) -> usize {
         self.slots[id.0 as usize].length
     }
 
-    /// The packet's length on the wire, without framing, and the link layer's notes about it, to change them.
+    /// The packet's length on the wire, without framing, and its link layer state, mutably.
     #[inline]
     pub fn length_and_hop(&mut self, id: PacketId) -> (usize, &mut Hop) {
         let slot = &mut self.slots[id.0 as usize];
         (slot.length, &mut slot.hop)
     }
 
-    /// The link layer's notes about the packet.
+    /// The packet's link layer state.
     pub fn hop(&self, id: PacketId) -> &Hop {
         &self.slots[id.0 as usize].hop
     }
 
-    /// The link layer's notes about the packet, to change them.
+    /// The packet's link layer state, mutably.
     pub fn hop_mut(&mut self, id: PacketId) -> &mut Hop {
         &mut self.slots[id.0 as usize].hop
     }
 
-    /// How many packets are in flight.
+    /// Number of packets in flight.
     pub fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }

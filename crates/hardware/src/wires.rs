@@ -14,14 +14,14 @@ use crate::packet::{PacketId, PacketPool};
 pub struct Wires {
     /// TLPs in flight.
     pub packets: PacketPool,
-    /// Cables and switches of Ethernet.
+    /// Ethernet cables and switches.
     pub ethernet: Ethernet,
     links: Vec<Link>,
-    /// Kept so that sending allocates nothing.
+    /// Reused, so that sending allocates nothing.
     released: Released,
 }
 
-/// What hardware that reacts has at hand: the links with their TLPs, the clock and what is to happen.
+/// Context of an event: the links with their TLPs, the clock and the event queue.
 pub struct Context<'a> {
     /// Links and the TLPs on them.
     pub wires: &'a mut Wires,
@@ -30,26 +30,26 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Of these links, in this run.
+    /// Creates a context.
     #[inline]
     pub fn new(wires: &'a mut Wires, scheduler: &'a mut Scheduler<Event>) -> Self {
         Self { wires, scheduler }
     }
 
-    /// The time.
+    /// Current time.
     #[inline]
     pub fn now(&self) -> Time {
         self.scheduler.now()
     }
 
-    /// Works out the DLLPs of all links that have been sent by now, so that taps record them.
+    /// Computes the DLLPs that all links have sent so far, so that taps record them.
     pub fn report_dllps(&mut self) {
         for number in 0..self.wires.links.len() as u16 {
             self.with(LinkId(number), |link, cx, released| link.report_dllps(cx, released));
         }
     }
 
-    /// Sends a TLP from `end`, now or as soon as it may go.
+    /// Sends a TLP from `end`, now or as soon as possible.
     pub fn send(&mut self, end: LinkEnd, packet: PacketId) {
         if self.wires.link(end.link).protects(end.side) {
             self.wires.packets.protect(packet);
@@ -57,8 +57,8 @@ impl<'a> Context<'a> {
         self.with(end.link, |link, cx, released| link.send(cx, end.side, packet, released));
     }
 
-    /// Sends a TLP that was [tied](Wires::tie) to the link below `end`, unless the link has gone down since: whoever was to
-    /// have it, or what it answers, is gone.
+    /// Sends a TLP that was [tied](Wires::tie) to the link at `end`, unless the link has gone down since, as its
+    /// receiver or requester is then gone.
     pub fn send_tied(&mut self, end: LinkEnd, packet: PacketId) {
         if self.wires.packets.hop(packet).epoch == self.wires.link(end.link).epoch() {
             self.send(end, packet);
@@ -68,7 +68,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Sends a TLP from `end` at `at`; `false` if that is to be [done](Self::send) then, see [`Link::plan`].
+    /// Plans a TLP to leave `end` at `at`; `false` if the caller has to [send](Self::send) it at that time, see
+    /// [`Link::plan`].
     #[inline]
     pub fn plan(&mut self, end: LinkEnd, packet: PacketId, at: Time) -> bool {
         if self.wires.link(end.link).protects(end.side) {
@@ -78,12 +79,12 @@ impl<'a> Context<'a> {
         self.wires.links[end.link.0 as usize].plan(&mut cx, end.side, packet, at)
     }
 
-    /// Takes back what was planned to leave `end` later than now.
+    /// Withdraws TLPs planned to leave `end` later than now.
     pub fn recall(&mut self, end: LinkEnd) {
         self.with(end.link, |link, cx, released| link.recall(cx, end.side, released));
     }
 
-    /// Runs `act` on a link and gives back the receive buffers that it freed elsewhere.
+    /// Runs `act` on a link, and releases the receive buffers that it freed elsewhere.
     #[inline]
     pub fn with<R>(
         &mut self,
@@ -98,7 +99,7 @@ impl<'a> Context<'a> {
         result
     }
 
-    /// Frees the receive buffers of TLPs that have been sent on.
+    /// Releases the receive buffers of forwarded TLPs.
     fn give_back(&mut self) {
         let now = self.now();
         let mut released = std::mem::take(&mut self.wires.released);
@@ -108,13 +109,13 @@ impl<'a> Context<'a> {
         self.wires.released = released;
     }
 
-    /// Judges a TLP that arrived; `false` if the link layer dropped it.
+    /// Checks a TLP that arrived; `false` if the link layer dropped it.
     #[inline]
     pub fn receive(&mut self, end: LinkEnd, packet: PacketId) -> bool {
         self.with(end.link, |link, cx, released| link.receive(cx, end.side, packet, released))
     }
 
-    /// Frees a TLP that has been consumed where it arrived; its receive buffer is free at `at`.
+    /// Frees a TLP consumed where it arrived; its receive buffer is released at `at`.
     #[inline]
     pub fn consume(&mut self, packet: PacketId, at: Time) {
         let held = self.wires.packets.hop(packet).held;
@@ -124,7 +125,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Lets the receive buffer of a TLP that is kept for a while be free at `at`.
+    /// Releases the receive buffer of a TLP at `at`, but keeps the TLP.
     #[inline]
     pub fn consume_credits(&mut self, packet: PacketId, at: Time) {
         if let Some(held) = self.wires.packets.hop_mut(packet).held.take() {
@@ -132,7 +133,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Frees receive buffer space at `at`.
+    /// Releases receive buffer space at `at`.
     #[inline]
     pub fn release(&mut self, held: ReceiveSpace, at: Time) {
         let mut cx = LinkContext { packets: &mut self.wires.packets, scheduler: self.scheduler };
@@ -148,49 +149,49 @@ impl Wires {
         id
     }
 
-    /// A link, to look at.
+    /// Returns a link.
     pub fn link(&self, id: LinkId) -> &Link {
         &self.links[id.0 as usize]
     }
 
-    /// Records what passes a link, see [`Link::tap`].
+    /// Records a link's packets, see [`Link::tap`].
     pub fn tap(&mut self, id: LinkId, trace: Trace<Passed>) {
         self.links[id.0 as usize].tap(trace);
     }
 
-    /// How many links there are.
+    /// Number of links.
     pub fn len(&self) -> usize {
         self.links.len()
     }
 
-    /// Whether there is no link.
+    /// Whether there are no links.
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 
-    /// Whether the function at `end` puts an ECRC behind what it sends.
+    /// Sets whether the function at `end` adds an ECRC to its TLPs.
     pub fn set_protected(&mut self, end: LinkEnd, protected: bool) {
         self.links[end.link.0 as usize].set_protected(end.side, protected);
     }
 
-    /// Whether what arrives at `end` goes on before its end has come.
+    /// Sets whether TLPs arriving at `end` are forwarded before their end has arrived.
     pub(crate) fn set_cut_through(&mut self, end: LinkEnd, on: bool) {
         self.links[end.link.0 as usize].set_cut_through(end.side, on);
     }
 
-    /// Whether a TLP that arrived carries an ECRC that is not that of its bytes.
+    /// Whether a TLP that arrived carries a wrong ECRC.
     #[inline]
     pub fn is_damaged(&self, tlp: &Tlp, packet: PacketId) -> bool {
         tlp.common.digest && !self.packets.ecrc_is_right(packet)
     }
 
-    /// Ties a TLP that will be sent from `end` later to the link as it is now, see [`send_tied`](Context::send_tied).
+    /// Ties a TLP to be sent from `end` later to the link's current epoch, see [`send_tied`](Context::send_tied).
     #[inline]
     pub fn tie(&mut self, end: LinkEnd, packet: PacketId) {
         self.packets.hop_mut(packet).epoch = self.link(end.link).epoch();
     }
 
-    /// How long after its delivery at `end` the last byte of a TLP comes there, see [`Link::tail`].
+    /// From delivery of a TLP at `end` until its last byte arrives, see [`Link::tail`].
     pub fn tail(&self, end: LinkEnd, packet: PacketId) -> Duration {
         let bytes = self.packets.length(packet) as u64 + u64::from(self.packets.hop(packet).padding);
         self.link(end.link).tail(end.side, bytes)

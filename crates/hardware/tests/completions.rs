@@ -1,5 +1,5 @@
-//! Where completions are cut: at multiples of the read completion boundary, 64 or 128 bytes at a root complex and 128
-//! anywhere else, and nowhere beyond the largest payload (base spec 2.3.1.1).
+//! Where completions are split: at multiples of the read completion boundary, 64 or 128 bytes at a root complex and 128
+//! elsewhere, and at most at the largest payload (base spec 2.3.1.1).
 
 mod common;
 
@@ -51,7 +51,7 @@ struct Bench {
     passed: Rc<RefCell<Vec<Passed>>>,
 }
 
-/// A card that reads what it is told to, with a payload size by its code in device control.
+/// A card that reads on request, with a payload size by its code in device control.
 fn bench(split: CompletionSplit, max_payload: u32, (address, length): (u64, u32)) -> Bench {
     let mut fabric = Fabric::new();
     let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), Vec::new());
@@ -82,7 +82,7 @@ fn bench(split: CompletionSplit, max_payload: u32, (address, length): (u64, u32)
 }
 
 impl Bench {
-    /// Start and length of what each completion from `side` brought of a request at `address`.
+    /// Start and length of each completion sent by `side` for a request at `address`.
     fn completions(&self, side: Side, address: u64) -> Vec<(u64, u64)> {
         let mut at = address;
         let passed = self.passed.borrow();

@@ -18,10 +18,10 @@ use wire::pcie::{Bdf, Generation, Width};
 const BAR: u64 = 0xe000_0000;
 const DEVICE: Bdf = Bdf::new(1, 0, 0);
 const CORE: CoreId = CoreId(0);
-/// Where the second node's memory begins in the example.
+/// Start of the second node's memory in the example.
 const NODE_1: u64 = 4 << 30;
 
-/// A device that does what it is told from outside.
+/// A device controlled by the test.
 struct Told;
 
 impl Device for Told {
@@ -39,7 +39,7 @@ impl Device for Told {
     }
 }
 
-/// What happens next.
+/// A step of the test.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Read {
@@ -85,7 +85,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// A device below socket 1, so that what cores of socket 0 do with it crosses.
+    /// A device below socket 1, so that accesses of socket 0's cores cross the interconnect.
     fn new(remote_write: RemoteWrite) -> Self {
         let mut params = MemoryParams { remote_write, ..MemoryParams::example() };
         for socket in &mut params.sockets {
@@ -184,7 +184,7 @@ proptest! {
         prop_assert!(rig.simulation.now() > Time::ZERO);
         let (memory, root, up, down, requester) = counted(&rig);
 
-        // What the device asked for is what the root complex did, and what it touched by lines.
+        // The device's requests match the root complex's traffic, and its cache lines.
         let (mut read, mut written, mut lines) = ([0u64; 2], 0, [0u64; 2]);
         let (mut doorbells, mut registers) = (0, 0);
         for step in &steps {
@@ -196,7 +196,7 @@ proptest! {
                     lines[which] += touched;
                     if which == 0 { read[0] += length } else { written += length }
                     if which == 1 {
-                        // A write is cut where its payload is full: at the ends alone are doublewords not full.
+                        // A write is split into full payloads, so only its ends have partial doublewords.
                         read[1] += doublewords(at, length);
                     }
                 }
@@ -212,7 +212,7 @@ proptest! {
         let node = &memory.nodes[1];
         prop_assert!(node.device.writes >= lines[1], "{} of {} lines", node.device.writes, lines[1]);
 
-        // The link carried that in its TLPs: framing (8 B) and headers of three or four doublewords apart.
+        // The link carried these bytes in TLPs, plus framing (8 B) and headers of three or four doublewords.
         let posted = up.tlp_bytes[0].get() - before.2.tlp_bytes[0].get();
         let writes = up.tlps[0] - before.2.tlps[0];
         let headers = posted - read[1];

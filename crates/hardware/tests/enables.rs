@@ -1,4 +1,4 @@
-//! Of a write to a BAR the device sees the bytes that are enabled, each run of them where it is (base spec 2.2.5).
+//! A device sees the enabled bytes of a write to a BAR, each run at its place (base spec 2.2.5).
 
 mod common;
 
@@ -18,7 +18,7 @@ use wire::pcie::{Bdf, Generation, Tlp, TlpKind, Width};
 
 const BAR: u64 = 0x8000_0000;
 
-/// What was written where.
+/// Address and data of each write.
 type Written = Rc<RefCell<Vec<(u64, Vec<u8>)>>>;
 
 struct Slate(Written);

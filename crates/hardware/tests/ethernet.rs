@@ -1,4 +1,4 @@
-//! Do frames arrive when and where they should, and are faults counted?
+//! Arrival of frames, and counting of faults.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -112,7 +112,7 @@ fn a_switch_floods_learns_and_drops() {
     });
 }
 
-/// A datagram of a flow, told apart by its ports.
+/// A datagram of a flow, identified by its ports.
 fn datagram(from: u32, to: MacAddr, ports: (u16, u16)) -> Vec<u8> {
     let mut frame = vec![0; 60];
     EthernetHeader::new(MacAddr::local(from), to, EtherType::IPV4).emit(&mut frame);
@@ -124,8 +124,8 @@ fn datagram(from: u32, to: MacAddr, ports: (u16, u16)) -> Vec<u8> {
     frame
 }
 
-/// A channel of two links is one port to who is at its end: every flow keeps to one of them, nothing comes twice, and what is
-/// sent by one link does not come back by the other. A link that is cut leaves its flows to the other.
+/// A channel of two links acts as one port for its link partner: every flow uses one link, nothing arrives twice, and
+/// frames from one link are not sent back on the other. If a link is cut, the other takes over its flows.
 #[test]
 fn flows_keep_to_a_link_of_a_channel() {
     let mut lan = Lan::default();
@@ -143,7 +143,7 @@ fn flows_keep_to_a_link_of_a_channel() {
         let drain = |lan: &mut Lan| lan.received.drain(..).map(|(_, to, _)| to.0).collect::<Vec<_>>();
         simulation.handle().with(|lan, _| drain(lan))
     };
-    // The station behind the channel speaks by both links.
+    // The station behind the channel sends on both links.
     assert_eq!(send(0, datagram(9, MacAddr::BROADCAST, (1, 1))), [2]);
     assert_eq!(send(1, datagram(9, MacAddr::BROADCAST, (2, 1))), [2]);
     let way = |port| send(2, datagram(2, MacAddr::local(9), (port, 80)));

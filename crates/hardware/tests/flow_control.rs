@@ -1,4 +1,4 @@
-//! Flow control initialisation, and what can be advertised at all (base spec 3.4.1 and 2.6.1).
+//! Flow control initialisation, and which credits can be advertised (base spec 3.4.1 and 2.6.1).
 
 use engine::{Simulation, Trace};
 use hardware::Fabric;
@@ -84,7 +84,7 @@ fn no_more_is_advertised_than_the_generation_can_say() {
         (Generation::Gen3, most(96, 768), most(96, 768)),
         (Generation::Gen4, most(1_000_000, 1_000_000), most(2032, 32752)),
         (Generation::Gen4, most(500, 3000), most(500, 3000)),
-        // Counts of four and sixteen cannot say everything: the rest is withheld.
+        // Units of four and sixteen cannot express every count: the rest is withheld.
         (Generation::Gen5, most(501, 8190), most(500, 8176)),
     ] {
         let mut fabric = Fabric::new();

@@ -1,4 +1,4 @@
-//! A link goes down under load: what was under way ends once, what comes afterwards works.
+//! A link goes down under load: operations in flight end exactly once, and later ones work.
 
 mod common;
 
@@ -26,7 +26,7 @@ const SLOT: u64 = 1024;
 const DEVICE: Bdf = Bdf::new(1, 0, 0);
 const ROOT: Bdf = Bdf::new(0, 1, 0);
 
-/// What a device was told, by generation of the tokens that it gave: one more after each reset.
+/// Notifications to a device, by generation of its tokens, which increases with each reset.
 #[derive(Default)]
 struct Journal {
     life: u64,
@@ -34,7 +34,7 @@ struct Journal {
     resets: usize,
 }
 
-/// Copies all slots from the source to the target when its register is written; reading it gives what was written.
+/// Copies all slots from source to target when its register is written; a read returns the value written.
 struct Copier {
     journal: Rc<RefCell<Journal>>,
     register: u32,
@@ -138,7 +138,7 @@ impl Rig {
         u32::from_le_bytes(self.ended(read.data).try_into().unwrap())
     }
 
-    /// What an access brought.
+    /// Result of an access.
     fn ended(&self, access: Completion<Vec<u8>>) -> Vec<u8> {
         self.simulation
             .block_on(access)
@@ -146,7 +146,7 @@ impl Rig {
             .expect("somebody answers it, if with all ones")
     }
 
-    /// What firmware does with the device after each reset.
+    /// Firmware's configuration of the device after each reset.
     fn enumerate(&self) {
         self.config(DEVICE, header::BAR0, BAR as u32, 0xf);
         self.config(DEVICE, header::BAR0 + 4, 0, 0xf);
@@ -171,7 +171,7 @@ impl Rig {
         self.simulation.run_until(self.simulation.now() + Duration::from_ns(ns));
     }
 
-    /// Everything is at rest, and nothing is missing.
+    /// Everything is idle, and nothing is lost.
     fn check_rest(&self) {
         self.simulation.with(|fabric, _| {
             let link = fabric.wires.link(LinkId(0));
@@ -196,7 +196,7 @@ impl Rig {
 enum How {
     SecondaryBusReset,
     LinkDisable,
-    /// The card is pulled and put back.
+    /// The card is removed and reinserted.
     Removal,
 }
 
@@ -238,11 +238,11 @@ proptest! {
         let reads: Vec<_> = gaps.iter().map(|&gap| { rig.pause(gap); rig.read() }).collect();
         rig.simulation.run_until(rig.simulation.now().max(began + Duration::from_ns(before_ns)));
         rig.link(how, false);
-        // While it is down, everything reads all ones.
+        // While it is down, reads return all ones.
         let read_while_down = rig.read();
         rig.pause(down_ns);
         rig.link(how, true);
-        // At once, before the device knows its addresses: unsupported, and so all ones again, but never an old answer.
+        // Before the device has captured its addresses: unsupported, so all ones again, but never an old completion.
         let read_at_once = rig.read();
         rig.enumerate();
         let target = |slot: u64| {
@@ -254,7 +254,7 @@ proptest! {
             bytes
         };
         for slot in 0..SLOTS {
-            // Other values, so that an old answer would show.
+            // Other values, to detect old completions.
             rig.fill(SOURCE + slot * SLOT, 0x80 + slot as u8);
         }
         rig.start(0x5678);

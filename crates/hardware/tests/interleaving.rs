@@ -1,9 +1,9 @@
 //! Bytes read equal bytes written, under any interleaving that the ordering rules allow (base spec 2.4).
 //!
 //! Two devices of one host write and read two small regions of memory at random: sizes, places, times, payload sizes,
-//! credits, damaged TLPs and an IOMMU with next to no room for translations are drawn. A read may return, byte by byte, what was there when it was asked for or what
-//! was written while it was under way, nothing older and nothing else. A core that has read a register of a device finds in
-//! memory what the device had written before it answered.
+//! credits, damaged TLPs and an IOMMU with next to no room for translations are drawn. A read may return, byte by byte,
+//! what was there when it was asked for or what was written while it was under way, nothing older and nothing else. A
+//! core that has read a register of a device finds in memory what the device had written before it answered.
 
 mod common;
 
@@ -31,23 +31,23 @@ use wire::pcie::{Bdf, FlowClass, Generation, Width};
 /// Each device writes its own region; both are read.
 const REGIONS: [u64; 2] = [0x10_0000, 0x20_0f00];
 const REGION: u64 = 1024;
-/// Added to an address by the IOMMU's tables, if there is one.
+/// Offset added to addresses by the IOMMU's tables, if there is an IOMMU.
 const IOVA: u64 = 0x8000_0000;
 /// The devices' registers, one page each.
 const REGISTERS: u64 = 0xa000_0000;
 
 #[derive(Clone, Debug)]
 struct Step {
-    /// Time since the step before.
+    /// Time since the previous step.
     pause: u64,
     write: bool,
-    /// Of a read; a device writes its own region only.
+    /// Region of a read; a device only writes its own region.
     region: usize,
     offset: u64,
     length: u32,
 }
 
-/// A write as it was asked for, and when it had left the device.
+/// A write as requested, and when it left the device.
 struct Written {
     asked: Time,
     left: Option<Time>,
@@ -68,7 +68,7 @@ struct ReadBack {
 /// A core read a register of a device, then the device's region of memory.
 struct CoreRead {
     device: usize,
-    /// When the device answered.
+    /// When the device responded.
     answered: Time,
     done: Time,
     data: Vec<u8>,
@@ -76,24 +76,24 @@ struct CoreRead {
 
 #[derive(Default)]
 struct Journal {
-    /// By region, in the order in which they were asked for.
+    /// By region, in request order.
     written: [Vec<Written>; 2],
     read: Vec<ReadBack>,
     outcomes: usize,
-    /// When a device last answered a core.
+    /// When a device last responded to a core.
     answered: Time,
     by_core: Vec<CoreRead>,
 }
 
-/// Writes and reads as its script says.
+/// Writes and reads according to its script.
 struct Scribbler {
     own: usize,
-    /// What is added to addresses.
+    /// Offset added to addresses.
     base: u64,
     script: Vec<Step>,
     asked: Vec<Time>,
     journal: Rc<RefCell<Journal>>,
-    /// Place of each step's write in the journal.
+    /// Index of each step's write in the journal.
     places: Vec<usize>,
 }
 
@@ -164,14 +164,14 @@ impl Device for Scribbler {
 #[derive(Clone, Debug)]
 struct Setting {
     scripts: [Vec<Step>; 2],
-    /// Pauses before the core's reads, and of which device they are.
+    /// Pauses before the core's reads, and the device that each reads.
     core: Vec<(u64, usize)>,
     payload_code: u32,
     request_code: u32,
     credits: Option<(u32, u32)>,
     damage: bool,
     iommu: Option<PipelineOrder>,
-    /// When which link is trained again (ns since the time before), and what to.
+    /// Retrainings: ns since the previous one, link, generation and width.
     retrains: Vec<(u64, u16, Generation, Width)>,
     seed: u64,
 }
@@ -257,7 +257,7 @@ fn link(credits: Option<(u32, u32)>) -> LinkParams {
     }
 }
 
-/// Runs the scripts; gives what happened and what memory holds at the end.
+/// Runs the scripts. Returns the journal and the final contents of memory.
 fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
     let journal = Rc::new(RefCell::new(Journal::default()));
     let mut fabric = Fabric::new();
@@ -278,7 +278,7 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
         let config = core.registers.config_mut(F0);
         let control = config.pcie_offset().unwrap() + 8;
         config.update(control, 0x70e0, setting.payload_code << 5 | setting.request_code << 12);
-        // Memory and bus mastering on; the write tells the function its bus, too.
+        // Enable memory and bus mastering; the write also tells the function its bus.
         let command = ConfigRequest {
             requester: Bdf::new(0, 0, 0),
             tag: 0,
@@ -330,7 +330,7 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
     (journal.take(), memory)
 }
 
-/// A core reads a register of a device, then what the device has written, and so on.
+/// A core alternately reads a register of a device and the data that the device has written.
 async fn read_registers(
     fabric: Handle<Fabric>,
     host: HostId,
@@ -388,14 +388,14 @@ fn check_conservation(fabric: &Fabric, host: HostId, scripts: &[Vec<Step>; 2]) {
     memory.check_conservation().unwrap();
 }
 
-/// The values that a byte may have had between two times, by the writes to it.
+/// Values that a byte may have between two times, given the writes to it.
 fn allowed(written: &[Written], byte: u64, asked: Time, done: Time) -> Vec<u8> {
     let mut values = vec![0];
     for write in written.iter().filter(|w| (w.offset..w.offset + u64::from(w.length)).contains(&byte)) {
         if write.asked > done {
             break;
         }
-        // What had left the device before the read was asked for cannot be passed by it.
+        // A read cannot pass writes that left the device before it was requested.
         if write.left.is_some_and(|left| left < asked) {
             values.clear();
         }
@@ -414,7 +414,7 @@ proptest! {
         prop_assert_eq!(journal.outcomes, steps, "each request has one outcome");
         for read in &journal.read {
             for (byte, &value) in (read.offset..).zip(&read.data) {
-                // What another device has sent may be on its way for any time; its own a device cannot pass.
+                // Writes of another device may be in flight arbitrarily long; a device's read cannot pass its own.
                 let since = if read.reader == read.region { read.asked } else { Time::ZERO };
                 let values = allowed(&journal.written[read.region], byte, since, read.done);
                 prop_assert!(values.contains(&value), "byte {byte}: {value} is not one of {values:?}");

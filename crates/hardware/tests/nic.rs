@@ -25,7 +25,7 @@ const BAR0: u64 = 0xe000_0000;
 const F0: FunctionIndex = FunctionIndex(0);
 const LOG2: u8 = 9;
 const ENTRIES: u64 = 1 << LOG2;
-/// Where ring, completions and buffers lie.
+/// Addresses of ring, completions and buffers.
 const RING: u64 = 0x10_0000;
 const COMPLETIONS: u64 = 0x11_0000;
 const BUFFERS: u64 = 0x20_0000;
@@ -65,7 +65,8 @@ fn pair(rate: BitRate) -> Pair {
 }
 
 impl Pair {
-    /// What firmware and kernel set: BAR, memory and bus mastering, 256 B payloads, 512 B read requests, 8-bit tags.
+    /// Configuration by firmware and kernel: BAR, memory and bus mastering, 256 B payloads, 512 B read requests, 8-bit
+    /// tags.
     fn configure(&self, host: HostId) {
         let capability = self.simulation.with(|fabric, _| {
             fabric.endpoint(EndpointId(host.0)).core.registers.config(F0).pcie_offset().unwrap()
@@ -149,7 +150,7 @@ fn datagram(length: usize, number: u32) -> Vec<u8> {
     frame
 }
 
-/// Sends frames of the given lengths, one doorbell for all, and gives what arrives.
+/// Sends frames of the given lengths with one doorbell. Returns the frames received.
 fn exchange(pair: &Pair, lengths: &[usize]) -> Vec<Vec<u8>> {
     pair.start(0, regs::TX_QUEUES, queue::IN_PLACE);
     pair.start(1, regs::RX_QUEUES, queue::TO_RING);
@@ -192,7 +193,7 @@ fn bytes_cross_two_hosts() {
     }
 }
 
-/// pktgen as a poll-mode driver would do it, on a wire that is faster than the slot: what crosses PCIe limits it.
+/// pktgen with a poll-mode driver, on a wire that is faster than the slot, so that PCIe is the bottleneck.
 fn pktgen(length: u16, frames: u64) -> f64 {
     let pair = pair(BitRate::gbit_per_s(400));
     pair.start(0, regs::TX_QUEUES, queue::IN_PLACE);
@@ -208,7 +209,7 @@ fn pktgen(length: u16, frames: u64) -> f64 {
         if begin.is_none() && sent > frames / 4 {
             begin = Some((pair.now(), sent));
         }
-        // The done bits of those that are free again are cleared, as new descriptors would.
+        // Clear the done bits of free descriptors, as new ones would have.
         let mut free = 0;
         while free < 32 {
             let at = RING + 16 * (tail % ENTRIES);
@@ -233,10 +234,10 @@ fn pktgen(length: u16, frames: u64) -> f64 {
     bits / (pair.now() - begin).as_ns_f64()
 }
 
-/// Section 3 of pcie-bench: a modern NIC's transmit rate by what crosses the link. 60 B are a 64 B frame without FCS.
+/// Section 3 of pcie-bench: a modern NIC's transmit rate from its link traffic. 60 B are a 64 B frame without FCS.
 ///
-/// The analytic model sets 8 % of the link aside for DLLPs; here they are sent when there is something to say. Held
-/// against the model on the link's raw rate, what is left of the difference is theirs, and the last write-backs'.
+/// The analytic model reserves 8 % of the link for DLLPs; here they are only sent when needed. Compared with the model
+/// on the link's raw rate, the remaining difference is due to them and to the last write-backs.
 #[test]
 fn pktgen_agrees_with_the_analytic_model() {
     use analytic::{Driver, Link, Omission, Traffic};

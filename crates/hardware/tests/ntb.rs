@@ -1,5 +1,5 @@
-//! Non-transparent bridges: what crosses them comes to the right place of another host, as late as the sum of the parts says,
-//! and leaves nothing behind.
+//! Non-transparent bridges: TLPs reach the right place in another host, with a latency that is the sum of the parts,
+//! and leave no stale state.
 
 mod common;
 
@@ -22,7 +22,7 @@ const WINDOW: u64 = 0x100_0000_0000;
 const SEGMENT: u64 = 1 << 20;
 /// Memory of each host; the first address of a segment.
 const MEMORY: u64 = 0x10_0000;
-/// The root ports by which cores ask, and the adapter and the device below them.
+/// Root ports that cores use, and the adapter and device below them.
 const ROOT: Bdf = Bdf::new(0, 1, 0);
 const ADAPTER: Bdf = Bdf::new(1, 0, 0);
 const DEVICE: Bdf = Bdf::new(2, 0, 0);
@@ -30,7 +30,7 @@ const DEVICE: Bdf = Bdf::new(2, 0, 0);
 #[derive(Clone, Debug)]
 struct Shape {
     hosts: usize,
-    /// All cables lead to one switch; else each pair has its own.
+    /// Whether all cables lead to one switch; otherwise each pair has its own cable.
     switched: bool,
     adapter: Duration,
     cable: Duration,
@@ -51,7 +51,7 @@ impl Shape {
     }
 }
 
-/// A device that only asks for DMA.
+/// A device that only requests DMA.
 #[derive(Default)]
 struct Asker;
 
@@ -120,7 +120,8 @@ impl Cluster {
         cluster
     }
 
-    /// What firmware and drivers do: everything a host's cores and device need to reach segment `n` of each other host `n`.
+    /// Set-up by firmware and drivers: everything that a host's cores and device need to reach segment `n` of each
+    /// other host `n`.
     fn set_up(&self, host: usize) {
         let on = u32::from(header::COMMAND_MEMORY | header::COMMAND_BUS_MASTER);
         for (register, value) in [
@@ -166,7 +167,7 @@ impl Cluster {
         self.store(host, REGISTERS + at, &value.to_le_bytes());
     }
 
-    /// A host's software knows that cables have been down.
+    /// A host's software acknowledges that cables were down.
     fn admit(&self, host: usize) {
         self.store(host, REGISTERS + regs::REACHABLE, &u64::MAX.to_le_bytes());
         self.settle();
@@ -179,7 +180,7 @@ impl Cluster {
         });
     }
 
-    /// What a core reads, all ones where nothing answers, and how long it takes.
+    /// Result of a core's read, all ones if nothing responds, and its latency.
     fn load(&self, host: usize, at: u64) -> (u64, Duration) {
         let began = self.simulation.now();
         let access = self.simulation.with(|fabric, scheduler| {
@@ -205,7 +206,7 @@ impl Cluster {
         self.simulation.with(|fabric, _| fabric.endpoint(self.adapters[host]).ntb_counters().unwrap())
     }
 
-    /// How long a store takes until it is in the other host's memory.
+    /// Latency of a store until it is in the other host's memory.
     fn write_latency(&self, from: usize, to: usize, value: u64) -> Duration {
         let began = self.simulation.now();
         self.store(from, WINDOW + to as u64 * SEGMENT, &value.to_le_bytes());
@@ -222,7 +223,7 @@ impl Cluster {
         self.simulation.with(|fabric, scheduler| fabric.set_ntb_cable_up(scheduler, self.cables[cable], up));
     }
 
-    /// Nothing is under way: no tag, no credit, no buffer is in use.
+    /// Nothing is in flight: no tag, credit or buffer is in use.
     fn check_clean(&self) {
         self.simulation.with(|fabric, scheduler| {
             fabric.context(scheduler).report_dllps();
@@ -244,7 +245,7 @@ impl Cluster {
     }
 }
 
-/// The least of several: some meet an ordered set on a wire, or memory that is being refreshed.
+/// Minimum of several measurements: some meet an ordered set on a wire, or a memory refresh.
 fn least(measure: impl FnMut(u64) -> Duration) -> Duration {
     (1..7).map(measure).min().unwrap()
 }
@@ -295,12 +296,12 @@ fn a_write_takes_each_part_once_and_a_read_twice() {
 fn who_is_in_no_table_and_what_leads_nowhere_is_refused_at_once() {
     let cluster = Cluster::new(&Shape::pair());
     let at = WINDOW + SEGMENT;
-    // A segment that leads nowhere.
+    // An unmapped segment.
     assert_eq!(cluster.load(0, WINDOW + 5 * SEGMENT).0, u64::MAX);
     cluster.store(0, WINDOW + 5 * SEGMENT, &[7; 8]);
     cluster.settle();
     assert_eq!(cluster.counters(0), NtbCounters { unmapped: 2, ..NtbCounters::default() });
-    // A requester that the own adapter does not know, then one that the other does not.
+    // A requester unknown to its own adapter, then one unknown to the other.
     cluster.register(0, regs::LOCAL_TABLE, 0);
     let (value, took) = cluster.load(0, at);
     assert!(value == u64::MAX && took < Duration::from_us(2), "{value:#x} after {took}");
@@ -310,7 +311,7 @@ fn who_is_in_no_table_and_what_leads_nowhere_is_refused_at_once() {
     cluster.settle();
     assert_eq!(cluster.load(0, at).0, u64::MAX);
     assert_eq!(cluster.counters(1).unknown_requesters, 1);
-    // A node that is not there.
+    // A node that does not exist.
     cluster.segment(0, 1, Some(WindowSegment { node: 9, registers: false, target: MEMORY }));
     assert_eq!(cluster.load(0, at).0, u64::MAX);
     assert_eq!(cluster.counters(0).unreachable, 1);
@@ -330,7 +331,7 @@ fn a_neighbour_rings_and_reads_words_but_reaches_no_table() {
     assert_eq!(cluster.load(1, REGISTERS + regs::DOORBELL).0 as u32, 5);
     cluster.register(1, regs::DOORBELL_CLEAR, 4);
     assert_eq!(cluster.load(1, REGISTERS + regs::DOORBELL).0 as u32, 1);
-    // Its tables are its own.
+    // Its tables are not accessible to others.
     assert_eq!(cluster.load(0, there + regs::LOCAL_TABLE).0, u64::MAX);
     cluster.store(0, there + regs::LOCAL_TABLE, &0u64.to_le_bytes());
     cluster.settle();
@@ -351,7 +352,7 @@ fn a_cable_that_goes_and_comes_is_told() {
     cluster.cut(0, false);
     assert_eq!([state(0), state(1)], [(0, regs::LINK_CHANGED); 2]);
     assert_eq!(cluster.load(0, WINDOW + SEGMENT).0, u64::MAX);
-    // No request passes by itself where some may have been lost before.
+    // Requests are not forwarded after some may have been lost, until software acknowledges it.
     cluster.cut(0, true);
     cluster.settle();
     assert_eq!([state(0), state(1)], [(0, 0); 2]);
@@ -365,8 +366,8 @@ fn a_cable_that_goes_and_comes_is_told() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Cores and devices of all hosts write and read each other's memory while cables go and come: what arrives is what was
-    /// sent, and nothing is left in use.
+    /// Cores and devices of all hosts access each other's memory while cables go down and up: data arrives as sent, and
+    /// nothing stays in use.
     #[test]
     fn cables_that_go_and_come_leave_nothing_behind(
         switched in any::<bool>(),
@@ -418,7 +419,7 @@ proptest! {
             cluster.cut(cable, true);
         }
         (0..3).for_each(|host| cluster.admit(host));
-        // Devices wait for 50 ms.
+        // Devices' completion timeout is 50 ms.
         cluster.simulation.run_until(cluster.simulation.now() + Duration::from_ms(120));
         cluster.check_clean();
         for (to, at, value) in sent {

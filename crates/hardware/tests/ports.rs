@@ -1,4 +1,4 @@
-//! A device with two upstream links: what happens at one of its ports is nothing to the other.
+//! A device with two upstream links: events at one port do not affect the other.
 
 mod common;
 
@@ -22,7 +22,7 @@ const SOURCE: u64 = 0x10_0000;
 const REGION: u64 = 0x10_0000;
 const PIECE: u32 = 1024;
 
-/// What ended: the function, whether it went well, when.
+/// Outcomes: function, success, time.
 type Outcomes = Rc<RefCell<Vec<(u8, bool, Time)>>>;
 
 /// A function below each of two ports.
@@ -54,7 +54,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Root ports of which the first keeps the buffer of a write for `release`.
+    /// The first root port holds the buffer of a write for `release`.
     fn new(release: Duration) -> Self {
         let mut fabric = Fabric::new();
         let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), Vec::new());
@@ -93,7 +93,7 @@ impl Rig {
         self.simulation.block_on(access.data).unwrap().unwrap();
     }
 
-    /// Sets the sizes of the function below a port.
+    /// Sets payload and read request size of the function below a port.
     fn set_sizes(&self, port: u8, payload: u32, request: u32) {
         let at = self.simulation.with(|fabric, _| {
             fabric.endpoint(DEVICE).core.registers.config(FunctionIndex(port)).pcie_offset().unwrap()
@@ -121,7 +121,7 @@ impl Rig {
         self.simulation.run_until(end);
     }
 
-    /// When what a function asked for ended, after `from`.
+    /// When a function's requests ended, after `from`.
     fn times(&self, function: u8, from: Time) -> Vec<Duration> {
         let outcomes = self.outcomes.borrow();
         outcomes.iter().filter(|o| o.0 == function && o.1).map(|&(.., at)| at.since(from)).collect()
@@ -145,7 +145,7 @@ fn a_port_that_stalls_holds_up_nothing_of_the_other() {
     rig.transfer(1, 32, true);
     rig.transfer(1, 8, false);
     rig.run();
-    // They share the memory, and nothing else.
+    // They only share the memory.
     let apart = rig.times(1, from).iter().zip(&alone).map(|(a, b)| a.as_ps().abs_diff(b.as_ps())).max();
     assert_eq!(rig.times(1, from).len(), 40);
     assert!(apart < Some(20_000), "{apart:?} ps");

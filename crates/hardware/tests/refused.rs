@@ -81,8 +81,8 @@ fn a_root_port_completes_io_and_configuration_requests_as_unsupported() {
     assert_eq!(ask(Side::Downstream, TlpKind::ConfigRead(config), &[]), (1, 0, 1));
 }
 
-/// With source validation on, a root port takes only what is sent in the name of a bus below it: a read is aborted, a write is dropped,
-/// and no byte of memory changes.
+/// With source validation on, a root port takes only what is sent in the name of a bus below it: a read is aborted, a
+/// write is dropped, and no byte of memory changes.
 #[test]
 fn a_root_port_with_access_control_takes_nothing_in_anothers_name() {
     const SECRET: HostPhysical = HostPhysical::new(0x1000);

@@ -1,7 +1,7 @@
 //! No stale translation is used after its invalidation completed, whatever DMA is in flight.
 //!
-//! A device reads and writes a few pages at random through an IOTLB of one entry. A core unmaps one page after the other
-//! with a drained invalidation; from the end of its wait on, the page's frame may not change.
+//! A device reads and writes a few pages at random through an IOTLB of one entry. A core unmaps one page after the
+//! other with a drained invalidation; from the end of its wait on, the page's frame may not change.
 
 mod common;
 
@@ -118,7 +118,8 @@ fn contents(fabric: &Fabric, host: HostId, page: u64) -> Vec<u8> {
 /// When the wait behind an invalidation ended, and what the page's frame held then.
 type Kept = (Time, Vec<u8>);
 
-/// Unmaps one page after the other, with reads drained or not; keeps what its frame holds once nobody may write to it any more.
+/// Unmaps one page after the other, with reads drained or not; keeps what its frame holds once nobody may write to it
+/// any more.
 async fn unmap(
     fabric: Handle<Fabric>,
     host: HostId,

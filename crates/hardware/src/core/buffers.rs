@@ -1,4 +1,4 @@
-//! The buffers that combine stores, shared with the lines that the core fetches.
+//! Write-combining buffers, shared with the lines that the core fetches.
 
 use engine::Rng;
 use units::Time;
@@ -7,38 +7,38 @@ use super::fills::{FillBuffers, MOST};
 use super::pieces::{LINE, next_piece};
 use super::{EvictionOrder, StoreParams};
 
-/// Line fills that are remembered: a core that computes ahead of the clock books some that begin later.
+/// Line fills that are kept: a core that computes ahead of the clock reserves some that start later.
 const MOST_FILLS: usize = 32;
 
-/// What a buffer does.
+/// State of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BufferState {
-    /// It collects.
+    /// Combining stores.
     Open,
-    /// It has bytes that the root complex has not taken.
+    /// Has bytes that the root complex has not accepted.
     Leaving,
-    /// All its bytes are under way; it is free at that time.
+    /// All bytes are in flight; free at that time.
     Gone(Time),
 }
 
-/// A line that is being combined.
+/// A line being combined.
 #[derive(Clone, Debug)]
 pub(super) struct Buffer {
     /// Address of the line.
     pub line: u64,
-    /// The root port that it goes to.
+    /// Root port that it goes to.
     pub port: u8,
     pub bytes: [u8; LINE as usize],
-    /// Bytes that have been stored and not sent.
+    /// Bytes stored and not sent.
     pub mask: u64,
     pub state: BufferState,
-    /// A direct store's: it takes no other store.
+    /// Holds a direct store, and takes no other store.
     pub direct: bool,
-    /// Place in the order in which buffers were told to leave.
+    /// Position in the order in which buffers were evicted.
     pub order: u64,
-    /// Lines that were told later and have left before it.
+    /// Number of lines evicted later that have left before it.
     passed: usize,
-    /// When it took its first store, and when its first bytes left; for who watches.
+    /// Times of its first store and of its first bytes leaving, for observers.
     pub opened: Time,
     pub left: Option<Time>,
 }
@@ -48,12 +48,12 @@ pub(super) struct Buffers {
     fill_buffers: usize,
     combining_buffers: usize,
     held: Vec<Buffer>,
-    /// When line fills begin and end.
+    /// Start and end of each line fill.
     fills: Vec<(Time, Time)>,
     order: EvictionOrder,
     rng: Rng,
     leaving: u64,
-    /// The latest of the buffers that have left, by that order.
+    /// Highest `order` of the buffers that have left.
     last_gone: u64,
 }
 
@@ -72,7 +72,7 @@ impl Buffers {
         }
     }
 
-    /// How many combine or have not been accepted.
+    /// Number of buffers combining or not accepted yet.
     pub fn held(&self) -> usize {
         self.held.len()
     }
@@ -81,7 +81,7 @@ impl Buffers {
         self.held.is_empty()
     }
 
-    /// A line is fetched from `begin` until `end`.
+    /// Records a line fill from `begin` to `end`.
     pub fn line_fill(&mut self, begin: Time, end: Time) {
         if self.fills.len() == MOST_FILLS
             && let Some(first) = (0..MOST_FILLS).min_by_key(|&n| self.fills[n].1)
@@ -91,13 +91,13 @@ impl Buffers {
         self.fills.push((begin, end));
     }
 
-    /// Frees what has been accepted or fetched by `now`.
+    /// Frees buffers accepted, and fills ended, by `now`.
     pub fn settle(&mut self, now: Time) {
         self.held.retain(|buffer| !matches!(buffer.state, BufferState::Gone(at) if at <= now));
         self.fills.retain(|&(_, end)| end > now);
     }
 
-    /// When buffers will be free, of those of which it is known.
+    /// Known times at which buffers become free.
     fn known_ends(&self) -> impl Iterator<Item = Time> + '_ {
         let gone = self.held.iter().filter_map(|buffer| match buffer.state {
             BufferState::Gone(at) => Some(at),
@@ -106,18 +106,18 @@ impl Buffers {
         gone.chain(self.fills.iter().map(|fill| fill.1))
     }
 
-    /// When the next of them will be.
+    /// When the next of them becomes free.
     pub fn next_free(&self) -> Option<Time> {
         self.known_ends().min()
     }
 
-    /// Line fills under way at a time.
+    /// Line fills in flight at a time.
     fn filling(&self, at: Time) -> usize {
         self.fills.iter().filter(|&&(begin, end)| begin <= at && at < end).count()
     }
 
-    /// When each buffer is free that is not combining or waiting to leave, for lines that are missed at `when`; `None` if
-    /// all do that.
+    /// When each buffer that is not combining or waiting to leave is free for misses at `when`; `None` if there is
+    /// none.
     pub fn for_fills(&self, when: Time) -> Option<FillBuffers> {
         let stays = |buffer: &&Buffer| !matches!(buffer.state, BufferState::Gone(_));
         let staying = self.held.iter().filter(stays).count();
@@ -128,17 +128,17 @@ impl Buffers {
             *place = end;
             taken += 1;
         }
-        // The last ones count: lines that were fetched one behind the other took the same buffer.
+        // Use the last ones: lines fetched one after the other used the same buffer.
         ends[..taken].sort_unstable_by(|a, b| b.cmp(a));
         Some(FillBuffers::new(ends.into_iter().take(most)))
     }
 
-    /// The buffer that has a line, in whatever state.
+    /// The buffer that holds a line, in any state.
     pub fn find(&mut self, line: u64) -> Option<&mut Buffer> {
         self.held.iter_mut().find(|buffer| buffer.line == line)
     }
 
-    /// Takes a free buffer for a line; `None` if there is none.
+    /// Allocates a free buffer for a line; `None` if there is none.
     pub fn allocate(&mut self, line: u64, port: u8, opened: Time) -> Option<&mut Buffer> {
         let taken = self.held.len();
         if taken >= self.combining_buffers || taken + self.filling(opened) >= self.fill_buffers {
@@ -160,7 +160,7 @@ impl Buffers {
         self.held.last_mut()
     }
 
-    /// Lets a line leave if it is being combined. Whether it was.
+    /// Evicts a line if it is being combined. Returns whether it was.
     pub fn evict(&mut self, line: u64) -> bool {
         let next = self.leaving + 1;
         let open = self.held.iter_mut().find(|b| b.line == line && b.state == BufferState::Open);
@@ -171,7 +171,7 @@ impl Buffers {
         true
     }
 
-    /// Lets every line leave. How many there were.
+    /// Evicts all lines. Returns how many.
     pub fn evict_all(&mut self) -> u64 {
         let mut count = 0;
         for buffer in self.held.iter_mut().filter(|buffer| buffer.state == BufferState::Open) {
@@ -183,7 +183,7 @@ impl Buffers {
         count
     }
 
-    /// Lets some line leave to make room, unless one is leaving already. Whether it did.
+    /// Evicts some line to make room, unless one is leaving already. Returns whether it did.
     pub fn press(&mut self) -> bool {
         if self.held.iter().any(|buffer| buffer.state != BufferState::Open) || self.held.is_empty() {
             return false;
@@ -193,18 +193,18 @@ impl Buffers {
         self.evict(line)
     }
 
-    /// Whether lines wait to leave.
+    /// Whether lines are waiting to leave.
     pub fn any_leaving(&self) -> bool {
         self.held.iter().any(|buffer| buffer.state == BufferState::Leaving)
     }
 
-    /// The ports that lines wait to leave through.
+    /// Ports through which lines are waiting to leave.
     pub fn leaving_ports(&self) -> impl Iterator<Item = u8> + '_ {
         self.held.iter().filter(|buffer| buffer.state == BufferState::Leaving).map(|buffer| buffer.port)
     }
 
-    /// Chooses one of the lines that wait to leave and whose port has room. Where any may leave, the one told first does so
-    /// once it has been passed by as many as there are buffers; no other can have been passed by more.
+    /// Selects one of the lines waiting to leave whose port has room. If the order is free, the line evicted first is
+    /// selected once it has been passed by as many as there are buffers; no other can have been passed by more.
     pub fn choose(&mut self, mut has_room: impl FnMut(u8) -> bool) -> Option<usize> {
         let mut candidates = 0;
         let (mut oldest, mut drawn) = (None::<usize>, None);
@@ -224,7 +224,7 @@ impl Buffers {
         oldest.filter(|&index| self.held[index].passed >= self.combining_buffers).or(drawn).or(oldest)
     }
 
-    /// Takes the next bytes of a line that leaves: the line, and which of its bytes go now.
+    /// Takes the next bytes of a leaving line: the line, and a mask of the bytes.
     pub fn take_piece(&mut self, index: usize, chunk: u32, now: Time) -> (Buffer, u64) {
         let buffer = &mut self.held[index];
         buffer.left.get_or_insert(now);
@@ -234,7 +234,8 @@ impl Buffers {
         (line, piece)
     }
 
-    /// What was taken of a line is accepted then. If it was the last of it, which is told, the buffer is free.
+    /// The bytes taken of a line are accepted at `accepted`. If they were its last, which is returned, the buffer is
+    /// then free.
     pub fn accept_if_last(&mut self, index: usize, accepted: Time) -> bool {
         let buffer = &mut self.held[index];
         let last = buffer.mask == 0;
@@ -244,7 +245,7 @@ impl Buffers {
         last
     }
 
-    /// Notes that the last bytes of a line have left: whether one told to leave later went before it.
+    /// Records that the last bytes of a line have left. Returns whether a line evicted later left before it.
     pub fn left(&mut self, order: u64) -> bool {
         let passes = |buffer: &&mut Buffer| buffer.state == BufferState::Leaving && buffer.order < order;
         self.held.iter_mut().filter(passes).for_each(|buffer| buffer.passed += 1);

@@ -1,23 +1,23 @@
-//! The buffers for the lines that a core fetches, as a core that runs ahead of the clock sees them.
+//! Line fill buffers, as seen by a core that runs ahead of the clock.
 
 use units::Time;
 
-/// Buffers that are kept track of: as many as a machine file may give a core.
+/// Maximum number of buffers: the limit of a machine file.
 pub(super) const MOST: usize = 32;
 
-/// When each of a core's fill buffers can take a line. Those that combine stores are not among them.
+/// When each of a core's fill buffers is available. Buffers that are combining stores are excluded.
 #[derive(Clone, Debug)]
 pub struct FillBuffers {
     free: [Time; MOST],
-    /// When the last line of each began, if it was fetched here.
+    /// Start of the last line fetched by each, if any.
     began: [Option<Time>; MOST],
     size: usize,
-    /// The one that is free first.
+    /// The buffer that becomes free first.
     first: usize,
 }
 
 impl FillBuffers {
-    /// As many buffers as there are times, and no fewer than one, which are free then.
+    /// One buffer for each time at which it is free, but at least one.
     pub(super) fn new(times: impl IntoIterator<Item = Time>) -> Self {
         let mut new = Self { free: [Time::ZERO; MOST], began: [None; MOST], size: 0, first: 0 };
         for (free, time) in new.free.iter_mut().zip(times) {
@@ -33,18 +33,18 @@ impl FillBuffers {
         self.first = (0..self.size).min_by_key(|&n| self.free[n]).unwrap_or(0);
     }
 
-    /// From when on another line can be fetched.
+    /// When another line can be fetched.
     #[inline]
     pub fn free_at(&self) -> Time {
         self.free[self.first]
     }
 
-    /// How many are free at a time.
+    /// Number of buffers free at a time.
     pub fn free_by(&self, when: Time) -> usize {
         self.free[..self.size].iter().filter(|&&free| free <= when).count()
     }
 
-    /// The buffer that is free first fetches a line from `begin` until `end`.
+    /// Fetches a line from `begin` to `end` with the buffer that becomes free first.
     #[inline]
     pub fn fetch(&mut self, begin: Time, end: Time) {
         self.free[self.first] = end;
@@ -52,7 +52,7 @@ impl FillBuffers {
         self.find_first();
     }
 
-    /// The last line that each has fetched: from when until when.
+    /// The last fetch of each buffer: start and end.
     pub fn fetched(&self) -> impl Iterator<Item = (Time, Time)> + '_ {
         let both = self.began.iter().zip(&self.free).take(self.size);
         both.filter_map(|(began, &end)| began.map(|began| (began, end)))

@@ -1,24 +1,23 @@
-//! The part of a core through which stores reach devices: store buffer, write-combining buffers, the way out.
+//! A core's path of stores to devices: store buffer, write-combining buffers, root ports.
 //!
-//! What a core stores to device memory enters its store buffer and leaves it in program order. An uncached store
-//! goes out by itself and is accepted before anything after it moves. A write-combining store goes into the buffer
-//! that collects its line, or takes a free one; a line that is full leaves at once, any other when a barrier, an
-//! uncached access, a flush of that line or the want of a buffer drives it out. Lines that wait to leave do so as
-//! they were told to, or in any order that lets no more lines than there are buffers pass one. A buffer is free again
-//! when the root complex has accepted all of its bytes, which it does as long as the root port has room for posted
-//! writes; when the link or the device's credits do not drain those, buffers stay taken, stores stay in the store
-//! buffer, and the core in the end stands still.
+//! Stores to device memory enter the store buffer and leave it in program order. An uncached store is sent by itself
+//! and accepted before any later one moves. A write-combining store goes into the buffer of its line, or allocates a
+//! free one. A full line leaves at once, others when a barrier, an uncached access, a flush of that line or the lack of
+//! free buffers evicts them. Evicted lines leave in order, or in any order in which no line is passed by more lines
+//! than there are buffers. A buffer is free again when the root complex has accepted all of its bytes, for which the
+//! root port needs room for posted writes. If the link or the device's credits do not drain those, buffers stay
+//! occupied, stores stay in the store buffer, and finally the core stalls.
 //!
-//! A root port of another socket is reached over the interconnect. It accepts a line when that is there, and the word
-//! of it takes the way back. An uncached store is posted: the core's own socket accepts it, and only a fence waits until
-//! it is there.
+//! A root port of another socket is reached over the interconnect. It accepts a line on arrival, and the
+//! acknowledgement takes the way back. An uncached store is posted: the core's own socket accepts it, and only a fence
+//! waits for its arrival.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `pieces` | how a partly filled line is cut into requests |
-//! | `buffers` | the line buffers: combining, leaving, shared with line fills |
-//! | `fills` | when each of them can take a line that the core misses |
-//! | `stores` | the store buffer and what moves out of it when |
+//! | `pieces` | splitting a partially filled line into requests |
+//! | `buffers` | line buffers: combining, eviction, sharing with line fills |
+//! | `fills` | availability of fill buffers to misses |
+//! | `stores` | the store buffer and its way out |
 //!
 //! Sources: Intel SDM volume 3, 11.3 (memory types) and 11.3.1 (buffering of write combining); Intel optimisation
 //! manual (fill buffers).
@@ -38,28 +37,27 @@ pub use pieces::LINE;
 pub use stores::{Departure, LinePassed, Store, StoreMark, StoreUnit};
 pub(crate) use stores::{Step, WayOut};
 
-/// A core's way of storing to devices.
+/// Parameters of a core's stores to devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreParams {
-    /// Lines that may be fetched or combined at once: line fill buffers (Intel optimisation manual).
+    /// Line fill buffers, for lines fetched or combined at once (Intel optimisation manual).
     pub fill_buffers: u16,
-    /// How many of them may combine stores.
+    /// Number of them that may combine stores.
     pub combining_buffers: u16,
-    /// A partly filled line leaves in chunks of so many bytes, a power of two from 8 (SDM 11.3.1: 8).
+    /// Chunk size in bytes in which a partially filled line leaves, a power of two from 8 (SDM 11.3.1: 8).
     pub partial_chunk: u32,
-    /// In which order lines leave that wait to.
+    /// Order in which evicted lines leave.
     pub eviction_order: EvictionOrder,
-    /// From a line's leaving the core for the root port until the root complex has told the core that it is accepted.
+    /// From a line leaving the core until the core knows that the root complex has accepted it.
     pub accept_latency: Duration,
-    /// From an uncached store's leaving the core until the core's socket has accepted it, which holds up what the core
-    /// stores behind it.
+    /// From an uncached store leaving the core until the core's socket has accepted it; later stores wait for that.
     pub uncached_latency: Duration,
-    /// Least interval between two TLPs' leaving a core.
+    /// Minimum interval between TLPs of a core.
     pub evict_interval: Duration,
 }
 
 impl StoreParams {
-    /// Ten buffers, as from Nehalem to Broadwell, on a root complex that accepts at once.
+    /// Ten buffers, as from Nehalem to Broadwell, with a root complex that accepts at once.
     pub const fn ideal() -> Self {
         Self {
             fill_buffers: 10,
@@ -73,27 +71,27 @@ impl StoreParams {
     }
 }
 
-/// What a core's stores to devices have come to.
+/// Counters of a core's stores to devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreCounters {
     /// Instructions that stored to device memory.
     pub stores: u64,
-    /// Lines that left full.
+    /// Full lines sent.
     pub full_lines: u64,
-    /// Lines that left partly filled.
+    /// Partially filled lines sent.
     pub partial_lines: u64,
-    /// Lines that left so because another one needed the buffer.
+    /// Of these, lines evicted because another one needed the buffer.
     pub pressed_lines: u64,
-    /// TLPs of those.
+    /// TLPs of partially filled lines.
     pub partial_tlps: u64,
     /// TLPs of uncached stores.
     pub uncached_tlps: u64,
     /// TLPs of direct stores.
     pub direct_tlps: u64,
-    /// Bytes that left.
+    /// Bytes sent.
     pub bytes: u64,
-    /// Lines that left before one that was filled earlier.
+    /// Lines that left before one evicted earlier.
     pub overtakes: u64,
-    /// Time for which the oldest store waited for a buffer or for the one before to be accepted.
+    /// Time during which the oldest store waited for a buffer or for the acceptance of an earlier one.
     pub waited: Duration,
 }

@@ -1,4 +1,4 @@
-//! How the bytes of a partly filled line become requests.
+//! Splitting of a partially filled line into requests.
 
 use wire::pcie::Bdf;
 use wire::pcie::tlp::MemoryRequest;
@@ -6,16 +6,16 @@ use wire::pcie::tlp::MemoryRequest;
 /// Bytes of a write-combining buffer.
 pub const LINE: u64 = 64;
 
-/// The bits of a mask from `start` on, `length` of them.
+/// A mask of `length` bits from `start`.
 pub(super) const fn span(start: u32, length: u32) -> u64 {
     (u64::MAX >> (64 - length)) << start
 }
 
-/// The bytes of a line that leave in the next TLP, as a mask: out of those that `mask` names, which are not none.
+/// The bytes of `mask`, which is not empty, that leave in the next TLP.
 ///
-/// A full line leaves whole. Of any other, a chunk of `chunk` bytes (a power of two, at least 8) leaves at a time,
-/// and of that no more than the byte enables of one request can name: the bytes of two doublewords that share a
-/// quadword may have holes, all else is a run (base spec 2.2.5).
+/// A full line leaves as a whole. Of other lines, one chunk of `chunk` bytes (a power of two, at least 8) leaves at a
+/// time, limited to what the byte enables of one request can express: within a quadword-aligned pair of doublewords any
+/// bytes, otherwise a contiguous run (base spec 2.2.5).
 pub fn next_piece(mask: u64, chunk: u32) -> u64 {
     debug_assert!(mask != 0, "nothing is left to leave");
     if mask == u64::MAX {
@@ -26,14 +26,15 @@ pub fn next_piece(mask: u64, chunk: u32) -> u64 {
     let end = (first / chunk + 1) * chunk;
     let here = mask & span(first, end - first);
     let quadword = mask & span(first & !7, 8);
-    // The run of bytes that begins with the first.
+    // The run that starts with the first byte.
     let length = (!(here >> first)).trailing_zeros().min(end - first);
     let run = span(first, length);
-    // A quadword's bytes go together if they end where the run could not go on.
+    // A quadword's bytes leave together if the run ends within the quadword.
     if run & !quadword == 0 { quadword } else { run }
 }
 
-/// The write request for a piece of the line at `line`, but for who asks, and where in the line its payload begins.
+/// The write request for a piece of the line at `line`, without the requester, and the offset of its payload in the
+/// line.
 pub fn request(line: u64, piece: u64) -> (MemoryRequest, usize) {
     let first = piece.trailing_zeros();
     let end = 64 - piece.leading_zeros();
@@ -75,7 +76,7 @@ mod tests {
     fn holes_within_a_quadword_need_no_second_request() {
         assert_eq!(pieces(0b1000_0001, 8), [0b1000_0001]);
         assert_eq!(pieces(0b1001_0000, 64), [0b1001_0000]);
-        // Beyond a quadword they do.
+        // Gaps beyond a quadword split.
         assert_eq!(pieces(0b1_1111_0111, 64).len(), 2);
     }
 
@@ -88,7 +89,7 @@ mod tests {
                 prop_assert_eq!(seen & piece, 0);
                 seen |= piece;
                 let (request, start) = request(0x1_0000_0000, piece);
-                // What the encoder would refuse, the decoder would too.
+                // The decoder rejects whatever the encoder would.
                 let tlp = wire::pcie::Tlp::new(wire::pcie::TlpKind::MemoryWrite(request));
                 let mut bytes = vec![0; tlp.header_len() + tlp.payload_len()];
                 tlp.emit(&mut bytes);

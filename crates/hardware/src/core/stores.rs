@@ -1,4 +1,4 @@
-//! The store buffer: stores to devices in program order, and what moves out of it when.
+//! Store buffer: stores to devices in program order, and their way out.
 
 use std::collections::VecDeque;
 
@@ -12,42 +12,42 @@ use super::{StoreCounters, StoreParams};
 use crate::memory::{Cause, CoreId};
 use wire::pcie::tlp::MemoryRequest;
 
-/// What a core does to device memory. Addresses are host-physical; bytes lie within one line.
+/// An operation of a core on device memory. Addresses are host-physical; bytes lie within one line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Store<'a> {
-    /// A store of at most 8 bytes, uncached.
+    /// An uncached store of at most 8 bytes.
     Uncached(u64, &'a [u8]),
-    /// Stores of `width` bytes each that combine.
+    /// Write-combining stores of `width` bytes each.
     Combining {
-        /// Where.
+        /// Address of the first byte.
         address: u64,
-        /// What is stored; its length is the whole access.
+        /// Data of the whole access.
         bytes: &'a [u8],
         /// Bytes of one store instruction.
         width: u8,
     },
-    /// A store of a whole line that leaves as one TLP.
+    /// A direct store of a whole line, which leaves as one TLP.
     Direct(u64, &'a [u8; LINE as usize]),
-    /// Out with the line that holds an address.
+    /// Evicts the line that contains an address.
     Flush(u64),
-    /// Out with all lines; what follows waits until they are accepted.
+    /// Evicts all lines; later stores wait until they are accepted.
     Barrier,
 }
 
-/// A line's stay in a write-combining buffer.
+/// Life of a line in a write-combining buffer, for traces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinePassed {
     /// Its host-physical address.
     pub line: u64,
-    /// When a store took the buffer.
+    /// When a store allocated the buffer.
     pub opened: Time,
     /// When its first bytes left.
     pub left: Time,
-    /// When the buffer was free again.
+    /// When the buffer became free again.
     pub accepted: Time,
 }
 
-/// What is to be done for an entry.
+/// Kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StoreKind {
     Uncached,
@@ -55,14 +55,14 @@ enum StoreKind {
     Direct,
     Flush,
     Barrier,
-    /// Waits for another core's stores; with `mask` 0 no longer.
+    /// Waits for another core's stores, until `mask` is 0.
     Follow,
 }
 
-/// A line's share of what the core stored, or a barrier.
+/// The part of a store in one line, or a barrier.
 #[derive(Clone, Debug)]
 struct StoreEntry {
-    /// Counts what the core has executed.
+    /// Sequence number in program order.
     number: u64,
     when: Time,
     kind: StoreKind,
@@ -70,90 +70,91 @@ struct StoreEntry {
     line: u64,
     mask: u64,
     bytes: [u8; LINE as usize],
-    /// Places in the store buffer.
+    /// Store buffer entries that it occupies.
     stores: u16,
 }
 
 impl StoreEntry {
-    /// Whether the core's ordinary stores after it are seen after it (SDM volume 3, 8.2.2: all stores but combining ones).
+    /// Whether the core's later ordinary stores are seen after it (SDM volume 3, 8.2.2: true for all but
+    /// write-combining stores).
     const fn orders(&self) -> bool {
         matches!(self.kind, StoreKind::Uncached | StoreKind::Barrier | StoreKind::Follow)
     }
 }
 
-/// A place in what a core has executed, behind some of its stores.
+/// A position in a core's program order, behind some of its stores.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct StoreMark(pub u64);
 
 /// A TLP that leaves a core.
 #[derive(Clone, Debug)]
 pub struct Departure {
-    /// Through which root port.
+    /// Root port.
     pub port: u8,
-    /// The request, but for who asks.
+    /// The request, without the requester.
     pub request: MemoryRequest,
-    /// When it is there.
+    /// When it reaches the port.
     pub arrives: Time,
-    /// Its line.
+    /// The line's bytes.
     bytes: [u8; LINE as usize],
-    /// Where in it the payload begins.
+    /// Offset of the payload in the line.
     start: usize,
 }
 
 impl Departure {
-    /// The payload, bytes that are not enabled being zero or older data of the same line.
+    /// The payload. Disabled bytes are zero or older data of the same line.
     pub fn payload(&self) -> &[u8] {
         &self.bytes[self.start..self.start + usize::from(self.request.length_dw) * 4]
     }
 }
 
-/// The way from a core to the root ports, of its own socket and of others.
+/// Paths from a core to the root ports, of its own socket and of others.
 pub(crate) trait WayOut {
     /// Whether a port has a place for another TLP.
     fn has_room(&mut self, port: u8) -> bool;
-    /// A TLP leaves the core: when it is at its port, if that belongs to another socket.
+    /// A TLP leaves the core. Returns when it reaches its port, if that is on another socket.
     fn cross(&mut self, port: u8, cause: Cause, bytes: u64) -> Option<Time>;
-    /// A TLP is at its port: when the core's socket knows that it was accepted.
+    /// A TLP has reached its port. Returns when the core's socket knows that it was accepted.
     fn answer(&mut self, port: u8, cause: Cause, arrived: Time) -> Time;
 }
 
-/// What a store unit wants next.
+/// Next action of a store unit.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// A TLP leaves, for which the port has a place.
     Leave(Departure),
-    /// Nothing until then; nothing at all with `None`. Also if `blocked`, when a port has room.
+    /// Wait until `until`, or for an event if `None`; if `blocked`, also until a port has room.
     Wait { until: Option<Time>, blocked: bool },
 }
 
-/// A core's way of storing to devices.
+/// A core's path of stores to devices.
 pub struct StoreUnit {
     params: StoreParams,
     queue: VecDeque<StoreEntry>,
-    /// Stores, flushes and barriers so far.
+    /// Number of stores, flushes and barriers so far.
     entered: u64,
-    /// Entries of other cores that wait for what is before a mark here.
+    /// Entries of other cores that wait for stores before a mark of this core.
     followers: Vec<(StoreMark, CoreId, u64)>,
     buffers: Buffers,
-    /// The oldest entry is an uncached store under way, accepted at that time.
+    /// The oldest entry is an uncached store in flight, accepted at this time.
     uncached: Option<Time>,
-    /// The number of the last uncached store that left.
+    /// Sequence number of the last uncached store that left.
     last_uncached: u64,
-    /// When the last access to another socket is there: a later one may not be there earlier.
+    /// When the last access to another socket arrives; later ones must not arrive earlier.
     reached: Time,
     /// When the next TLP can leave the core.
     next_departure: Time,
-    /// Since when the oldest entry waits.
+    /// Since when the oldest entry has been waiting.
     waits_since: Option<Time>,
     waiters: Vec<(usize, Completer<()>)>,
     counters: StoreCounters,
     trace: Trace<LinePassed>,
-    /// When the unit will be looked at again.
+    /// When the unit is run next.
     pub(crate) wake: Option<Time>,
 }
 
 impl StoreUnit {
-    /// A unit that holds nothing.
+    /// Creates an empty unit.
     pub fn new(params: StoreParams, rng: Rng) -> Self {
         Self {
             buffers: Buffers::new(&params, rng),
@@ -173,32 +174,32 @@ impl StoreUnit {
         }
     }
 
-    /// Records every line that passes a buffer from now on.
+    /// Records every line that leaves a buffer from now on.
     pub(crate) fn watch(&mut self, trace: Trace<LinePassed>) {
         self.trace = trace;
     }
 
-    /// What it is made of.
+    /// Parameters of the unit.
     pub fn params(&self) -> &StoreParams {
         &self.params
     }
 
-    /// What it has done.
+    /// Counters of the unit.
     pub fn counters(&self) -> &StoreCounters {
         &self.counters
     }
 
-    /// Line buffers that combine or have not been accepted.
+    /// Line buffers that are combining or not accepted yet.
     pub fn combining(&self) -> usize {
         self.buffers.held()
     }
 
-    /// Whether it holds nothing: no store, no line.
+    /// Whether it holds no store and no line.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.buffers.is_empty()
     }
 
-    /// Whether an uncached store can pass straight through at `when`.
+    /// Whether an uncached store can bypass the queue at `when`.
     pub(crate) fn is_free(&mut self, when: Time) -> bool {
         self.buffers.settle(when);
         self.is_empty()
@@ -206,18 +207,18 @@ impl StoreUnit {
             && self.uncached.is_none_or(|accepted| accepted <= when)
     }
 
-    /// Whether what has left for other sockets is there at `when`.
+    /// Whether everything that left for other sockets has arrived at `when`.
     pub(crate) fn has_arrived(&self, when: Time) -> bool {
         self.reached <= when
     }
 
-    /// An access of the core would be at its port in another socket at `arrives`: when it is, behind those before it.
+    /// When an access that would reach its port on another socket at `arrives` does, behind earlier ones.
     pub(crate) fn reaches(&mut self, arrives: Time) -> Time {
         self.reached = self.reached.max(arrives);
         self.reached
     }
 
-    /// An uncached store passed straight through at `when`, and the word that it is there is back at `seen`.
+    /// An uncached store bypassed the queue at `when`; its acknowledgement is back at `seen`.
     pub(crate) fn passed(&mut self, when: Time, seen: Time, bytes: usize) {
         self.uncached = Some(seen + self.params.uncached_latency);
         self.last_uncached = self.entered;
@@ -228,18 +229,18 @@ impl StoreUnit {
         self.counters.bytes += bytes as u64;
     }
 
-    /// Stores that have been executed and moved nowhere yet.
+    /// Executed stores that are still in the store buffer.
     pub fn pending(&self) -> usize {
         self.queue.iter().map(|entry| usize::from(entry.stores)).sum()
     }
 
-    /// The core fetches a line from `begin` until `end`.
+    /// Records a line fill of the core from `begin` to `end`.
     pub fn line_fill(&mut self, begin: Time, end: Time) {
         self.buffers.line_fill(begin, end);
     }
 
-    /// When each of the core's buffers can take a line that it misses at `when`, as far as it can be known. Where all of them
-    /// combine, a line that does so makes room, as for another one that is to combine.
+    /// When each of the core's buffers is available to a miss at `when`, as far as known. If all are combining, a line
+    /// is evicted, as for another line to combine.
     pub fn fill_buffers(&mut self, when: Time) -> FillBuffers {
         if let Some(buffers) = self.buffers.for_fills(when) {
             return buffers;
@@ -251,7 +252,7 @@ impl StoreUnit {
         FillBuffers::new([if self.buffers.any_leaving() { leaves } else { when }])
     }
 
-    /// Resolves when no more than `most` stores are pending.
+    /// Resolves when at most `most` stores are pending.
     pub fn pending_at_most(&mut self, most: usize) -> Completion<()> {
         let (completer, completion) = oneshot();
         if self.pending() <= most {
@@ -262,7 +263,7 @@ impl StoreUnit {
         completion
     }
 
-    /// Where the core is.
+    /// Current position of the core.
     pub fn mark(&self) -> StoreMark {
         StoreMark(self.entered)
     }
@@ -272,12 +273,12 @@ impl StoreUnit {
         self.queue.iter().any(|entry| entry.orders() && entry.number < mark.0)
     }
 
-    /// When they will have been, if every port has room. The way to a port and back takes `way` if nobody else uses it.
+    /// When they will have been accepted if every port has room. `way` gives the idle round-trip time to a port.
     pub(crate) fn accepted_before(&self, mark: StoreMark, way: impl Fn(u8) -> Duration) -> Time {
         let mut last = self.uncached.filter(|_| self.last_uncached < mark.0).unwrap_or(Time::ZERO);
-        // An entry at the front whose mask is empty is the uncached store that is under way.
+        // An entry at the front with an empty mask is the uncached store in flight.
         let under_way = |entry: &&StoreEntry| entry.kind == StoreKind::Uncached && entry.mask == 0;
-        // A barrier without a line to drive out waits for nothing.
+        // A barrier with no line to evict waits for nothing.
         let mut lines = !self.buffers.is_empty();
         for entry in self.queue.iter().filter(|entry| !under_way(entry)) {
             lines |= matches!(entry.kind, StoreKind::Combining | StoreKind::Direct);
@@ -294,12 +295,12 @@ impl StoreUnit {
         last
     }
 
-    /// What `core` stores behind its entry `number` waits for what is before the mark here.
+    /// Makes `core`'s stores behind its entry `number` wait for those before the mark here.
     pub(crate) fn add_follower(&mut self, mark: StoreMark, core: CoreId, number: u64) {
         self.followers.push((mark, core, number));
     }
 
-    /// Takes out the followers that need wait no longer.
+    /// Takes the followers that no longer have to wait.
     pub(crate) fn take_followers(&mut self) -> Vec<(CoreId, u64)> {
         if self.followers.is_empty() {
             return Vec::new();
@@ -309,7 +310,7 @@ impl StoreUnit {
         followers.extract_if(.., |(mark, ..)| !holds(mark)).map(|(_, core, number)| (core, number)).collect()
     }
 
-    /// From `when` on, waits for another core; gives the number of the entry that does.
+    /// Waits for another core from `when` on. Returns the number of the waiting entry.
     pub(crate) fn follow(&mut self, when: Time) -> u64 {
         let number = self.entered;
         self.enter(StoreEntry {
@@ -325,7 +326,7 @@ impl StoreUnit {
         number
     }
 
-    /// The wait of that entry is over.
+    /// Ends the wait of an entry.
     pub(crate) fn go_on(&mut self, number: u64) {
         if let Some(entry) = self.queue.iter_mut().find(|entry| entry.number == number) {
             entry.mask = 0;
@@ -334,12 +335,12 @@ impl StoreUnit {
 
     fn enter(&mut self, entry: StoreEntry) {
         self.entered += 1;
-        // An interrupt may have computed up to an earlier time than what it interrupted.
+        // An interrupt may have computed up to an earlier time than the task that it interrupted.
         let behind = self.queue.iter().rev().take_while(|other| other.when > entry.when).count();
         self.queue.insert(self.queue.len() - behind, entry);
     }
 
-    /// Takes what the core executes at `when`, its last store of several then, for a device below `port`.
+    /// Adds an operation of the core at `when`, for a device below `port`; of several at that time, it is the last.
     pub(crate) fn push(&mut self, when: Time, port: u8, store: Store<'_>) {
         let (kind, address, from, width) = match store {
             Store::Uncached(address, bytes) => (StoreKind::Uncached, address, bytes, LINE as u8),
@@ -359,7 +360,7 @@ impl StoreUnit {
         self.enter(StoreEntry { number: self.entered, when, kind, port, line, mask, bytes, stores });
     }
 
-    /// What happens at `now`.
+    /// Runs the unit at `now`.
     pub(crate) fn step(&mut self, now: Time, way: &mut impl WayOut) -> Step {
         self.buffers.settle(now);
         let mut head_waits = false;
@@ -405,14 +406,14 @@ impl StoreUnit {
         Step::Wait { until, blocked }
     }
 
-    /// Moves the oldest entry on; `false` if it must wait.
+    /// Advances the oldest entry; `false` if it has to wait.
     fn absorb(&mut self, now: Time) -> bool {
         if let Some(accepted) = self.uncached {
             if accepted > now {
                 return false;
             }
             self.uncached = None;
-            // An uncached store that left from here is done; one that passed straight through is long gone.
+            // An uncached store that left from here has been accepted; one that bypassed the queue was so long ago.
             if self.queue.front().is_some_and(|head| head.kind == StoreKind::Uncached && head.mask == 0) {
                 return true;
             }
@@ -421,7 +422,7 @@ impl StoreUnit {
         match head.kind {
             StoreKind::Barrier => {
                 self.counters.partial_lines += self.buffers.evict_all();
-                // An uncached store is let go when its own socket has it, but a fence waits for the far one.
+                // An uncached store is complete when its own socket has it, but a fence waits for the far one.
                 self.buffers.is_empty() && self.reached <= now
             }
             StoreKind::Uncached => {
@@ -437,7 +438,7 @@ impl StoreUnit {
         }
     }
 
-    /// Puts the oldest entry into a buffer; `false` if there is none.
+    /// Merges the oldest entry into a buffer; `false` if there is none.
     fn combine(&mut self, now: Time) -> bool {
         let Self { queue, buffers, counters, .. } = self;
         let Some(head) = queue.front() else { return false };
@@ -525,12 +526,12 @@ impl StoreUnit {
         }
     }
 
-    /// How long the oldest store has waited so far, that which waits now included.
+    /// How long oldest stores have waited so far, including the current one.
     pub fn waited(&self, now: Time) -> Duration {
         self.counters.waited + self.waits_since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// The ports that something waits to leave through.
+    /// Ports through which something is waiting to leave.
     pub(crate) fn wanted_ports(&self) -> impl Iterator<Item = u8> + '_ {
         let uncached =
             self.queue.front().filter(|head| head.kind == StoreKind::Uncached).map(|head| head.port);

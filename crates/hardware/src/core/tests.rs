@@ -1,4 +1,4 @@
-//! A store unit by itself: which TLPs leave it, in which order, when.
+//! Tests of a store unit by itself: which TLPs leave, in which order, when.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::memory::Cause;
 
 const BASE: u64 = 0x1_0000_0000;
 
-/// A TLP that left: when, its address, its enabled bytes.
+/// A TLP that left: time, address, enabled bytes.
 type Left = (Time, u64, Vec<(u64, u8)>);
 
 /// Stores (offset and length), the chunk, the lengths of the TLPs.
 type Partial<'a> = (&'a [(u64, usize)], u32, &'a [usize]);
 
-/// Ports that are where the core is, and all have room or none.
+/// Ports on the core's socket, which all have room or none.
 struct OneSocket {
     room: bool,
 }
@@ -57,7 +57,7 @@ impl StoreBench {
         self.store(Store::Combining { address: BASE + offset, bytes, width: 8 });
     }
 
-    /// Lets everything happen that can now; when to look again.
+    /// Runs everything that can happen now. Returns when to look again.
     fn run_now(&mut self, room: bool) -> Option<Time> {
         loop {
             match self.unit.step(self.now, &mut OneSocket { room }) {
@@ -73,7 +73,7 @@ impl StoreBench {
         }
     }
 
-    /// Lets everything happen.
+    /// Runs everything.
     fn run(&mut self) {
         while let Some(until) = self.run_now(true) {
             assert!(until > self.now, "looks again at {until} and it is {}", self.now);
@@ -104,7 +104,7 @@ fn a_part_of_a_line_leaves_in_the_tlps_that_its_bytes_need() {
         (&[(0, 8)], 8, &[8]),
         (&[(0, 56)], 8, &[8; 7]),
         (&[(0, 56)], 64, &[56]),
-        // Quadwords with bytes in them, holes or not.
+        // Quadwords with some bytes, contiguous or not.
         (&[(4, 8), (62, 2)], 8, &[4, 4, 2]),
         (&[(0, 1), (7, 1)], 8, &[2]),
         // Two runs further apart than a quadword.
@@ -186,7 +186,7 @@ fn full_lines_may_overtake_each_other_when_they_wait() {
     assert_ne!(orders[1], orders[0], "and with this seed they do");
 }
 
-/// Departures until a line leaves: those of the lines told before it, and of no more than there are buffers after it.
+/// Departures until a line leaves: at most the lines evicted before it, and as many later ones as there are buffers.
 #[test]
 fn no_line_is_passed_by_more_than_there_are_buffers() {
     for buffers in [1, 2, 10] {
@@ -203,7 +203,7 @@ fn no_line_is_passed_by_more_than_there_are_buffers() {
         bench.run();
         let lines: Vec<u64> = bench.left.iter().map(|(_, address, _)| (address - BASE) / LINE).collect();
         let most = (0..lines.len()).map(|at| {
-            // Each line was told in order, at most so many places before.
+            // Each line was evicted in order, at most this many positions before.
             let begin = at.saturating_sub(2 * usize::from(buffers));
             assert!(lines[..begin].iter().all(|&other| other < lines[at]), "{} at {at}", lines[at]);
             lines[begin..at].iter().filter(|&&other| other > lines[at]).count()
@@ -283,8 +283,8 @@ fn params() -> impl Strategy<Value = StoreParams> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Every byte stored arrives once, or is replaced in a buffer by a later one; what was stored to one address
-    /// arrives in order; nothing passes an uncached store or a barrier; no buffer is lost.
+    /// Every stored byte arrives once, or is overwritten in a buffer by a later one; stores to one address arrive in
+    /// order; nothing passes an uncached store or a barrier; no buffer is lost.
     #[test]
     fn bytes_arrive_once_and_in_the_order_that_is_promised(
         params in params(),
@@ -292,13 +292,13 @@ proptest! {
         rooms in prop::collection::vec(any::<bool>(), 1..16),
     ) {
         let mut bench = StoreBench::new(params);
-        // Each address gets ever greater values, so that a value says when it was stored.
+        // Values at each address ascend, so a value tells when it was stored.
         let mut last = BTreeMap::<u64, u8>::new();
         let mut next = |at: u64, n: usize| -> Vec<u8> {
             (at..at + n as u64).map(|a| { let v = last.entry(a).or_default(); *v += 1; *v }).collect()
         };
         let mut arrived = BTreeMap::<u64, u8>::new();
-        // Values that must have arrived before each uncached store or barrier, and what may not before it.
+        // Values that must have arrived before each uncached store or barrier, and those that must not.
         let mut checked = 0;
         let mut expected_uncached = Vec::new();
         let mut rooms = rooms.into_iter().cycle();
@@ -309,7 +309,7 @@ proptest! {
                     bench.unit.push(bench.now, 0, Store::Combining { address: BASE + at, bytes: &bytes, width: 8 });
                 }
                 Op::Uncached(at, n) => {
-                    // Beyond what is combined, so that it can be told.
+                    // Outside the combined range, to tell them apart.
                     let at = BASE + 0x1_0000 + at;
                     let bytes = next(at, n);
                     expected_uncached.push((at, bytes[0]));
@@ -348,7 +348,7 @@ proptest! {
         prop_assert_eq!(uncached, expected_uncached);
     }
 
-    /// What is stored before a barrier arrives before what is stored after it.
+    /// Stores before a barrier arrive before those after it.
     #[test]
     fn nothing_passes_a_barrier(params in params(), groups in prop::collection::vec(prop::collection::vec((0u64..1024, 1usize..=64), 1..20), 2..5)) {
         let mut bench = StoreBench::new(params);

@@ -1,4 +1,4 @@
-//! What a device sees of the fabric.
+//! A device's view of the fabric.
 
 use platform::device::{DeviceBus, Dma, FunctionIndex, Token};
 use platform::ethernet::{EthernetBus, EthernetPort};
@@ -9,7 +9,7 @@ use super::{Core, EndpointEvent};
 use crate::event::Event;
 use crate::wires::Context;
 
-/// A device's view of the fabric while it reacts to something.
+/// A device's view of the fabric while it handles an event.
 pub(super) struct Bus<'a, 'b> {
     pub(super) core: &'a mut Core,
     pub(super) cx: &'a mut Context<'b>,
@@ -29,7 +29,7 @@ impl DeviceBus for Bus<'_, '_> {
 
     fn write(&mut self, request: Dma, data: &[u8]) {
         let Some((port, end, requester)) = self.core.master(request.function) else {
-            // A function that may not master the bus sends nothing, and its write is lost.
+            // A function without bus master enable sends nothing, and its write is lost.
             let port = self.core.requester_of(request.function);
             let event = EndpointEvent::WriteDone {
                 token: request.token,

@@ -1,4 +1,4 @@
-//! The device as a completer: what the host reads and writes, of its configuration spaces and of its BARs.
+//! The device as a completer: host accesses to its configuration spaces and BARs.
 
 use platform::device::{BarAccess, FunctionIndex, Reset};
 use units::{BarOffset, Duration};
@@ -14,11 +14,11 @@ use crate::link::LinkEnd;
 use crate::packet::PacketId;
 use crate::wires::Context;
 
-/// Read completion boundary of every completer but a root complex, in bytes (base spec 2.3.1.1).
+/// Read completion boundary in bytes of every completer other than a root complex (base spec 2.3.1.1).
 const COMPLETION_BOUNDARY: u32 = 128;
 
 impl Endpoint {
-    /// The host reads or writes the device. Returns for how long the request keeps its receive buffer.
+    /// Handles a host's read or write. Returns how long the request holds its receive buffer.
     pub(super) fn host_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -27,7 +27,7 @@ impl Endpoint {
         tlp: &Tlp,
     ) -> Duration {
         match &tlp.kind {
-            // A request for a bus below, where a device has none (base spec 7.3.3).
+            // Type 1 requests address a bus below, which a device does not have (base spec 7.3.3).
             TlpKind::ConfigRead(request) | TlpKind::ConfigWrite(request)
                 if request.config_type == ConfigType::Type1 =>
             {
@@ -82,7 +82,7 @@ impl Endpoint {
                 return self.bar_write(cx, end, packet, request, tlp.common.poisoned);
             }
             TlpKind::Message(_) => {}
-            // No device has I/O space.
+            // Devices have no I/O space.
             TlpKind::IoRead(request) | TlpKind::IoWrite(request) => {
                 let id = self.core.registers.id(FunctionIndex(0));
                 let status = CompletionStatus::UnsupportedRequest;
@@ -193,14 +193,14 @@ impl Endpoint {
         held
     }
 
-    /// Sends the interrupts that were pending behind a mask.
+    /// Sends interrupts that were pending while masked.
     fn send_unmasked(&mut self, cx: &mut Context<'_>, function: FunctionIndex) {
         for message in self.core.registers.unmasked(function) {
             self.core.send_interrupt(cx, function, message);
         }
     }
 
-    /// Reports a request that no function takes, and completes it so (base spec 2.3.1).
+    /// Reports an unsupported request, and completes it as such (base spec 2.3.1).
     pub(super) fn refuse(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! What the PCIe core of a device does for all of its functions: requests in their names, errors, interrupts.
+//! Services of the PCIe core for all functions: requests, errors, interrupts.
 
 use platform::device::{FunctionIndex, PortIndex};
 use wire::pcie::tlp::{MemoryRequest, Message};
@@ -12,7 +12,7 @@ use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
 
 impl Core {
-    /// Through what, where and in whose name a function sends requests, if the host lets it.
+    /// The requester, link end and requester ID for a function's requests, if it has bus master enable.
     #[inline]
     pub(super) fn master(&mut self, function: FunctionIndex) -> Option<(&mut Requester, LinkEnd, Bdf)> {
         let (port, id) = self.registers.master(function)?;
@@ -20,7 +20,7 @@ impl Core {
         Some((self.requester_mut(port), end, id))
     }
 
-    /// What a port does for the functions below it as a requester.
+    /// The requester of a port.
     ///
     /// # Panics
     /// If the device has no such port.
@@ -32,19 +32,19 @@ impl Core {
         &mut self.requesters[usize::from(port.0)]
     }
 
-    /// The requester of a port, if that has not been reset since.
+    /// The requester of a port, if the port has not been reset since.
     #[inline]
     pub(super) fn current(&mut self, of: PortLife) -> Option<&mut Requester> {
         self.requesters.get_mut(usize::from(of.port.0)).filter(|requester| requester.life() == of)
     }
 
-    /// The requester through which a function asks; the first one's for what the device does not have.
+    /// The requester that a function uses; the first one for a function that the device does not have.
     pub(super) fn requester_of(&mut self, function: FunctionIndex) -> &mut Requester {
         let port = self.registers.port_of(function);
         self.requester_mut(port)
     }
 
-    /// Lets requests be what the registers say.
+    /// Applies the register settings to the requesters.
     pub fn heed_registers(&mut self) {
         for (port, requester) in (0..).zip(&mut self.requesters) {
             requester.allow(self.registers.allowance(PortIndex(port)));
@@ -52,7 +52,7 @@ impl Core {
         }
     }
 
-    /// Lets what leaves each port carry an ECRC if the registers say so.
+    /// Enables ECRC generation on the links as the registers say.
     pub(super) fn protect(&self, wires: &mut Wires) {
         for (port, &end) in (0..).zip(&self.ends) {
             wires.set_protected(end, self.registers.ecrc(PortIndex(port)).generated);
@@ -71,12 +71,12 @@ impl Core {
         port.send_message(cx, end, &tlp, &data);
     }
 
-    /// Tells the other ends of the links which legacy interrupt lines have changed.
+    /// Signals changed legacy interrupt lines to the link partners.
     pub(super) fn drive_lines(&mut self, cx: &mut Context<'_>) {
         for ((port, &end), driven) in (0..).zip(&self.ends).zip(&mut self.lines) {
             let now = self.registers.lines(PortIndex(port));
             for (line, active) in now.changes(std::mem::replace(driven, now)) {
-                // They are the port's: the function number means nothing (base spec 2.2.8.1).
+                // The lines belong to the port; the function number is reserved (base spec 2.2.8.1).
                 let id = self.registers.id(self.registers.first_below(PortIndex(port)));
                 let message = Message::intx(Bdf::new(id.bus(), id.device(), 0), line, active);
                 let tlp = Tlp::new(TlpKind::Message(message));
@@ -85,7 +85,7 @@ impl Core {
         }
     }
 
-    /// Notes an error in a function's registers and tells the root complex if the function is to.
+    /// Records an error in a function's registers, and reports it to the root complex if enabled.
     pub(super) fn report(
         &mut self,
         cx: &mut Context<'_>,
@@ -98,7 +98,7 @@ impl Core {
         let Some(code) = error.record(self.registers.config_mut(function), tlp) else { return };
         let (port, id) = self.registers.port_and_id(function);
         let message = Tlp::new(TlpKind::Message(Message::error(id, code)));
-        // Nobody hears one that is in no slot.
+        // A device in no slot cannot report.
         let Some(&end) = self.ends.get(usize::from(port.0)) else { return };
         let packet = cx.wires.packets.encode(&message, &[]);
         cx.send(end, packet);

@@ -1,4 +1,4 @@
-//! TLPs that cross an adapter with a non-transparent bridge, from its host to a cable or from a cable to its host.
+//! TLPs that cross an adapter with a non-transparent bridge, from host to cable or from cable to host.
 
 use platform::device::{BarAccess, FunctionIndex, PortIndex};
 use units::{BarOffset, Time};
@@ -15,7 +15,7 @@ use crate::ntb::{self as bridge, Bridge, NtbCounters};
 use crate::packet::PacketId;
 use crate::wires::Context;
 
-/// Why a TLP does not cross.
+/// Why a TLP is not forwarded.
 #[derive(Clone, Copy)]
 enum Refusal {
     Unmapped,
@@ -24,7 +24,7 @@ enum Refusal {
 }
 
 impl Endpoint {
-    /// Makes an adapter with a bridge of it.
+    /// Adds a non-transparent bridge to the device.
     pub(crate) fn set_bridge(&mut self, bridge: Bridge) {
         self.bridge = Some(Box::new(bridge));
     }
@@ -37,17 +37,17 @@ impl Endpoint {
         self.bridge.as_deref_mut()
     }
 
-    /// What has crossed its bridge, if it has one.
+    /// Counters of its bridge, if it has one.
     pub fn ntb_counters(&self) -> Option<NtbCounters> {
         self.bridge().map(|bridge| bridge.counters)
     }
 
-    /// The end of the link to its host.
+    /// End of the link to its host.
     fn host_end(&self) -> Option<LinkEnd> {
         self.core.ends.first().copied()
     }
 
-    /// Lets a TLP from its host cross if it is none for the adapter itself.
+    /// Forwards a TLP from its host to a cable, unless it is for the adapter itself.
     pub(super) fn cross_out(&mut self, cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId) -> bool {
         let Some(tlp) = &cx.wires.packets.header(packet).copied() else { return false };
         let Some(bridge) = &mut self.bridge else { return false };
@@ -93,7 +93,7 @@ impl Endpoint {
         true
     }
 
-    /// A TLP arrived by a cable.
+    /// Handles a TLP that arrived through a cable.
     pub(crate) fn deliver_from_cable(&mut self, cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId) {
         let (Some(tlp), Some(host), Some(bridge)) =
             (cx.wires.packets.header(packet).copied(), self.host_end(), self.bridge.as_deref_mut())
@@ -111,7 +111,7 @@ impl Endpoint {
                 let from = (request.requester.bus(), request.requester.ari_function());
                 let is_open = bridge.is_open(from.0);
                 if at.registers && is_open {
-                    // Behind what went to the host before: an interrupt comes after the data that it tells of.
+                    // Keep order towards the host: an interrupt must follow the data that it signals.
                     let last = &mut bridge.last_in;
                     let at = bridge::crossing_time(cx.wires, now, (ingress, host), packet, timing, last);
                     let event = EndpointEvent::CableAccess { cable: ingress, packet };
@@ -157,7 +157,7 @@ impl Endpoint {
         cx.scheduler.at(at, Event::Endpoint(self.core.id, EndpointEvent::Pass { end: egress, packet }));
     }
 
-    /// What the adapter is called on its cables.
+    /// Requester ID of the adapter on its cables.
     fn cable_id(&self) -> Bdf {
         Bdf::new_ari(self.bridge().map_or(0, |bridge| bridge.params.node), 0)
     }
@@ -171,7 +171,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells the host that a TLP of its does not cross, and completes it if somebody waits for that (base spec 2.3.1).
+    /// Reports to the host that its TLP is not forwarded, and completes a non-posted one (base spec 2.3.1).
     fn refuse_out(
         &mut self,
         cx: &mut Context<'_>,
@@ -209,7 +209,7 @@ impl Endpoint {
             let at = CableAddress::from_bits(address).address;
             let is_shared = (ntb::SHARED..ntb::SHARED_END).contains(&at)
                 && at + u64::from(length) <= ntb::SHARED_END
-                // A word, or two.
+                // One or two doublewords.
                 && (1..=8).contains(&length);
             let access = |offset: u64| BarAccess {
                 function: FunctionIndex(0),
@@ -250,7 +250,7 @@ impl Endpoint {
         cx.consume(packet, now);
     }
 
-    /// Answers a request that came by a cable.
+    /// Completes a request that arrived through a cable.
     fn answer_cable(&self, cx: &mut Context<'_>, cable: LinkEnd, header: CompletionHeader, data: &[u8]) {
         let kind = match data {
             [] => TlpKind::Completion(header),
@@ -266,7 +266,7 @@ impl Endpoint {
         self.pass(cx, cable, packet, cx.now() + latency);
     }
 
-    /// Notes which nodes a cable that is up leads to, and tells the host if that has changed.
+    /// Updates which nodes the cables that are up lead to, and notifies the host of a change.
     pub(crate) fn heed_cables(&mut self, cx: &mut Context<'_>) {
         let Some(bridge) = &self.bridge else { return };
         let is_up = |&cable: &usize| cx.wires.link(bridge.cables[cable].link).state() == LinkState::Up;
@@ -286,7 +286,7 @@ impl Endpoint {
     }
 }
 
-/// A request as it goes on a cable, and to which node.
+/// Translates a request for a cable. Returns it with its destination node.
 fn out_request(
     bridge: &Bridge,
     request: &MemoryRequest,
@@ -316,7 +316,7 @@ fn with_request(tlp: &Tlp, request: MemoryRequest) -> Tlp {
     Tlp { kind, ..*tlp }
 }
 
-/// A completion with another completer and requester.
+/// Replaces completer and requester of a completion.
 fn with_parties(tlp: &Tlp, header: &CompletionHeader, completer: Bdf, requester: Bdf) -> Tlp {
     let header = CompletionHeader { completer, requester, ..*header };
     let kind = match tlp.kind {

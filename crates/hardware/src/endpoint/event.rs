@@ -1,4 +1,4 @@
-//! What can happen inside an endpoint, and what follows.
+//! Events inside an endpoint and their handling.
 
 use platform::device::Token;
 
@@ -8,98 +8,98 @@ use crate::link::LinkEnd;
 use crate::packet::PacketId;
 use crate::wires::Context;
 
-/// What can happen inside an endpoint. Events of before a reset carry an older life and are dropped.
+/// Events inside an endpoint. Events from before a reset carry an older life and are dropped.
 #[derive(Clone, Copy, Debug)]
 pub enum EndpointEvent {
-    /// The core gets to send a TLP.
+    /// The core can send a TLP.
     Transmit {
-        /// Through which port.
+        /// Port through which it leaves.
         end: LinkEnd,
         /// The TLP.
         packet: PacketId,
-        /// The port's life in which this was planned.
+        /// Life of the port when this was scheduled.
         of: PortLife,
     },
-    /// The oldest read that waits may be able to go on.
+    /// The oldest waiting read may be able to proceed.
     IssueReads {
-        /// The port's life in which this was planned.
+        /// Life of the port when this was scheduled.
         of: PortLife,
     },
-    /// The oldest write that waits may be able to go on.
+    /// The oldest waiting write may be able to proceed.
     StartWrites {
-        /// The port's life in which this was planned.
+        /// Life of the port when this was scheduled.
         of: PortLife,
     },
     /// The data of a write has been fetched.
     WriteFetched {
-        /// The port's life in which this was planned.
+        /// Life of the port when this was scheduled.
         of: PortLife,
     },
-    /// The data of a tag has been dealt with.
+    /// The data of a tag has been processed.
     TagFree {
-        /// The tag whose read has all its data.
+        /// Tag of a request whose data is complete.
         tag: u16,
-        /// The port's life in which this was planned.
+        /// Life of the port when this was scheduled.
         of: PortLife,
     },
-    /// The device learns that a read has ended.
+    /// Reports the end of a read to the device.
     ReadDone {
-        /// The read's place in the requester.
+        /// Index of the read in the requester.
         read: u32,
-        /// The port's life in which this was planned.
+        /// Life of the port when this was scheduled.
         of: PortLife,
     },
-    /// The device learns that a write has left.
+    /// Reports to the device that a write has left.
     WriteDone {
-        /// The device's number for it.
+        /// The device's token for it.
         token: Token,
-        /// The port's life in which this was planned.
+        /// Life of the port when this was scheduled.
         of: PortLife,
-        /// Which life of the function it was asked for in.
+        /// Life of the function when it requested the write.
         function: Life,
     },
-    /// A timer of the device ran out.
+    /// A timer of the device has expired.
     Timer {
-        /// The device's number for it.
+        /// The device's token for it.
         token: Token,
-        /// The device's life in which the timer was set.
+        /// Epoch of the device when the timer was set.
         epoch: u16,
     },
-    /// An answer of the device to the host is ready.
+    /// A completion of the device for the host is ready.
     Answer {
-        /// Through which port.
+        /// Port through which it leaves.
         end: LinkEnd,
         /// The completion.
         packet: PacketId,
-        /// The port's life in which this was planned.
+        /// Life of the port when this was scheduled.
         of: PortLife,
     },
-    /// A TLP that crosses a bridge has come to the port by which it leaves.
+    /// A TLP that crosses the bridge has reached its egress port.
     Pass {
-        /// Where it leaves.
+        /// Egress port.
         end: LinkEnd,
         /// The TLP.
         packet: PacketId,
     },
-    /// A request of another node for a bridge's registers is due.
+    /// Another node's request for the bridge's registers is due.
     CableAccess {
-        /// The cable by which it came.
+        /// Cable through which it arrived.
         cable: LinkEnd,
         /// The request.
         packet: PacketId,
     },
-    /// Requests may have waited too long.
+    /// Check for completion timeouts.
     CheckTimeouts {
-        /// The port's life in which this was planned.
+        /// Life of the port when this was scheduled.
         of: PortLife,
     },
 }
 
 impl Endpoint {
-    /// Something inside the endpoint is due.
+    /// Handles an event inside the endpoint.
     #[inline]
     pub fn handle(&mut self, cx: &mut Context<'_>, event: EndpointEvent) {
-        // What was under way before a reset is forgotten.
+        // Events from before a reset are dropped.
         match event {
             EndpointEvent::Transmit { end, packet, of } | EndpointEvent::Answer { end, packet, of } => {
                 match self.core.current(of) {

@@ -25,24 +25,24 @@ use crate::ntb::Bridge;
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
 
-/// A device of the simulation.
+/// Number of a device in the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EndpointId(pub u16);
 
-/// The PCIe core of a device: everything but the model of its insides.
+/// The PCIe core of a device: everything except the device model.
 pub struct Core {
     id: EndpointId,
     ends: Vec<LinkEnd>,
     params: EndpointParams,
     /// Configuration spaces, BARs, interrupt tables.
     pub registers: Registers,
-    /// DMA: each port has tags, settings and an order of its own, so that one that stalls holds up no other.
+    /// DMA. Each port has its own tags, settings and order, so that a stalled port does not delay others.
     requesters: Vec<Requester>,
-    /// By port: the legacy interrupt lines that are active, as the other end of the link has been told.
+    /// By port: active legacy interrupt lines, as last signalled to the link partner.
     lines: Vec<IntxLines>,
-    /// Counts resets of the whole device: its timers of before the last one mean nothing any more.
+    /// Counts resets of the whole device. Timers of an earlier epoch are dropped.
     epoch: u16,
-    /// Requests of the host that were malformed or met nothing.
+    /// Unsupported requests from the host: malformed, or to an address that nothing decodes.
     pub unsupported_requests: u64,
 }
 
@@ -51,16 +51,16 @@ pub struct Endpoint {
     /// Its PCIe core.
     pub core: Core,
     device: Box<dyn Device>,
-    /// Room for the data of one access to a BAR.
+    /// Buffer for the data of one BAR access, reused.
     access: Vec<u8>,
-    /// Of an adapter with a non-transparent bridge: the bridge.
+    /// The non-transparent bridge of an adapter with one.
     bridge: Option<Box<Bridge>>,
-    /// Links that ports were at before they were given to other slots.
+    /// Links that ports were connected to before they moved to other slots.
     former: Vec<(PortIndex, LinkId)>,
 }
 
 impl Endpoint {
-    /// A device with its upstream ports at `ends`.
+    /// Creates a device with its upstream ports at `ends`.
     pub fn new(id: EndpointId, params: EndpointParams, ends: Vec<LinkEnd>, device: Box<dyn Device>) -> Self {
         let registers = Registers::new(&*device);
         let ports = registers.ports().max(1) as u8;
@@ -71,31 +71,31 @@ impl Endpoint {
         Self { core, device, access: Vec::new(), bridge: None, former: Vec::new() }
     }
 
-    /// Whether each port that a function names has a link.
+    /// Whether each port used by a function has a link.
     pub(crate) fn has_its_links(&self) -> bool {
         self.core.registers.ports() <= self.core.ends.len()
     }
 
-    /// Takes it off its links.
+    /// Disconnects it from its links.
     pub(crate) fn take_links(&mut self) -> Vec<LinkEnd> {
         std::mem::take(&mut self.core.ends)
     }
 
-    /// Puts it, which has none, at the ends of links.
+    /// Connects it, which has no links, to the ends of links.
     pub(crate) fn give_links(&mut self, ends: Vec<LinkEnd>) {
         assert!(self.core.ends.is_empty(), "a device is in one slot");
         self.core.ends = ends;
         assert!(self.has_its_links(), "a function of the device names a port without a link");
     }
 
-    /// Puts one of its ports at the end of another link.
+    /// Moves one of its ports to another link.
     pub(crate) fn set_link(&mut self, port: PortIndex, link: LinkId) {
         let before = std::mem::replace(&mut self.core.ends[usize::from(port.0)].link, link);
         self.former.retain(|&(_, former)| former != link);
         self.former.push((port, before));
     }
 
-    /// What all links that a port has been at carried in one direction, from their `side`'s transmitters.
+    /// Traffic of all links that a port has been connected to, in the direction sent by `side`.
     pub fn carried(&self, wires: &Wires, port: PortIndex, side: Side) -> DirectionCounters {
         let now = self.core.ends.get(usize::from(port.0)).map(|end| end.link);
         let former = self.former.iter().filter(|(of, _)| *of == port).map(|&(_, link)| link);
@@ -104,17 +104,17 @@ impl Endpoint {
         sum
     }
 
-    /// The links that it is at the downstream ends of, port 0 first.
+    /// Links of which it is the downstream end, port 0 first.
     pub fn links(&self) -> impl Iterator<Item = LinkId> + '_ {
         self.core.ends.iter().map(|end| end.link)
     }
 
-    /// The device model, to look at.
+    /// The device model.
     pub fn device(&self) -> &dyn Device {
         &*self.device
     }
 
-    /// Lets `act` work on the device model as if from inside: it may start DMA.
+    /// Runs `act` on the device model, as if from inside: it may start DMA.
     pub fn with_device<R>(
         &mut self,
         cx: &mut Context<'_>,
@@ -124,7 +124,7 @@ impl Endpoint {
         act(&mut **device, &mut Bus { core, cx })
     }
 
-    /// A TLP arrived at one of the device's ports.
+    /// Handles a TLP that arrived at one of the device's ports.
     pub fn deliver(&mut self, cx: &mut Context<'_>, end: LinkEnd, packet: PacketId) {
         if self.bridge.is_some() && self.cross_out(cx, end, packet) {
             return;
@@ -139,7 +139,7 @@ impl Endpoint {
         if cx.wires.is_damaged(tlp, packet) && self.core.registers.ecrc(self.core.port_at(end)).checked {
             let function = self.core.registers.first_below(self.core.port_at(end));
             self.core.report(cx, function, Detected::Ecrc, Some(packet));
-            // Whose it is cannot be trusted either: nobody is answered (base spec 2.7.1).
+            // The requester ID cannot be trusted either, so there is no completion (base spec 2.7.1).
             cx.consume(packet, now);
             return;
         }
@@ -164,7 +164,7 @@ impl Endpoint {
         }
     }
 
-    /// The link layer at one of the device's ports noticed an error that it corrects.
+    /// The link layer of one of the device's ports detected a correctable error.
     pub fn link_error(&mut self, cx: &mut Context<'_>, end: LinkEnd, error: Detected) {
         let function = self.core.registers.first_below(self.core.port_at(end));
         self.core.report(cx, function, error, None);
@@ -173,7 +173,7 @@ impl Endpoint {
     /// Resets the device.
     pub fn reset(&mut self, cx: &mut Context<'_>, reset: Reset) {
         match reset {
-            // The device's other functions go on, but those that go with it.
+            // The device's other functions continue, except those reset with it.
             Reset::Function(function) => {
                 self.reset_virtual_functions(cx, function);
                 let (port, _) = self.core.registers.port_and_id(function);
@@ -182,7 +182,7 @@ impl Endpoint {
             Reset::Fundamental | Reset::Hot => {
                 self.core.ends.iter().for_each(|&end| cx.recall(end));
                 self.core.requesters.iter_mut().for_each(Requester::reset);
-                // The other ends have forgotten them with the link (base spec 2.2.8.1).
+                // The link partners have cleared them with the link (base spec 2.2.8.1).
                 self.core.lines.fill(IntxLines::default());
                 self.core.epoch = self.core.epoch.wrapping_add(1);
             }
@@ -194,15 +194,15 @@ impl Endpoint {
         self.with_device(cx, |device, bus| device.reset(bus, reset));
     }
 
-    /// The link at a port went down or its reset was asked for: the functions below it are reset, and all of the device if it
-    /// has no other port.
+    /// The link at a port went down or was reset: resets the functions below it, and the whole device if it has no
+    /// other port.
     pub fn reset_port(&mut self, cx: &mut Context<'_>, end: LinkEnd) {
         let port = self.core.port_at(end);
         let Some(functions) = self.core.registers.alone_below(port) else {
             return self.reset(cx, Reset::Hot);
         };
         cx.recall(end);
-        // Nothing that was asked for through it will be answered.
+        // No completion will come for requests sent through it.
         self.core.requester_mut(port).reset();
         self.core.lines[usize::from(port.0)] = IntxLines::default();
         for function in functions {
@@ -210,14 +210,14 @@ impl Endpoint {
         }
     }
 
-    /// Resets the virtual functions of a physical one: it is reset, or they are disabled.
+    /// Resets the virtual functions of a physical one that is reset or has disabled them.
     fn reset_virtual_functions(&mut self, cx: &mut Context<'_>, of: FunctionIndex) {
         for function in self.core.registers.virtual_functions(of) {
             self.reset(cx, Reset::Function(function));
         }
     }
 
-    /// The link at one of the device's ports has sent something that waited.
+    /// The link at one of the device's ports has sent waiting packets.
     pub fn link_drained(&mut self, cx: &mut Context<'_>, end: LinkEnd) {
         let port = self.core.port_at(end);
         self.core.requester_mut(port).start_writes(cx);

@@ -12,10 +12,10 @@ use crate::iommu::MsiMessage;
 
 /// Bytes of an MSI-X table entry: address, data, vector control.
 const VECTOR_BYTES: usize = msix::ENTRY_LEN as usize;
-/// The mask bit of the vector control word.
+/// Mask bit of the vector control word.
 const VECTOR_MASKED: u8 = msix::ENTRY_MASKED as u8;
 
-/// What the host lets a device's requests be.
+/// Settings of the host for a device's requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Allowance {
     /// Largest payload in bytes (MPS).
@@ -24,11 +24,11 @@ pub struct Allowance {
     pub max_read_request: u32,
     /// Tags that may be used.
     pub tags: Range<u16>,
-    /// Whether requests may have relaxed ordering.
+    /// Whether requests may use relaxed ordering.
     pub relaxed_ordering: bool,
-    /// Whether requests may leave the processor's caches unasked.
+    /// Whether requests may set no-snoop.
     pub no_snoop: bool,
-    /// Whether requests may have ID-based ordering.
+    /// Whether requests may use ID-based ordering.
     pub id_based_ordering: bool,
 }
 
@@ -45,7 +45,7 @@ impl Allowance {
         }
     }
 
-    /// What two functions both may do.
+    /// The settings that two functions have in common.
     fn and(self, other: Self) -> Self {
         Self {
             max_payload: self.max_payload.min(other.max_payload),
@@ -59,7 +59,7 @@ impl Allowance {
 }
 
 impl Default for Allowance {
-    /// What a reset leaves (base spec 7.5.3.4).
+    /// Values after a reset (base spec 7.5.3.4).
     fn default() -> Self {
         Self {
             max_payload: 128,
@@ -72,22 +72,22 @@ impl Default for Allowance {
     }
 }
 
-/// What is done about ECRC.
+/// ECRC settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ecrc {
-    /// What is sent carries one.
+    /// ECRC generation.
     pub generated: bool,
-    /// That of what arrives is looked at.
+    /// ECRC checking.
     pub checked: bool,
 }
 
 struct State {
     port: PortIndex,
     config: ConfigSpace,
-    /// Bus and device number that the last configuration write to the function carried.
+    /// Bus and device number captured from the last configuration write.
     id: Bdf,
     msix: Option<MsixState>,
-    /// Of a virtual function: the index of its physical function, and its number there.
+    /// For a virtual function: the index of its physical function, and its number in it.
     part_of: Option<(usize, u16)>,
 }
 
@@ -97,13 +97,13 @@ struct MsixState {
     pending: Vec<u8>,
 }
 
-/// Everything about a device that the PCIe core answers for without its firmware.
+/// The parts of a device that its PCIe core serves without firmware.
 pub struct Registers {
     functions: Vec<State>,
 }
 
 impl Registers {
-    /// The registers of a device.
+    /// Creates the registers of a device.
     pub fn new(device: &dyn Device) -> Self {
         let state = |port, config: ConfigSpace, index, part_of| State {
             port,
@@ -124,7 +124,7 @@ impl Registers {
         Self { functions }
     }
 
-    /// One more than the highest port that a function is below.
+    /// Highest port number used by a function, plus one.
     pub fn ports(&self) -> usize {
         self.functions.iter().map(|f| usize::from(f.port.0) + 1).max().unwrap_or(0)
     }
@@ -137,7 +137,7 @@ impl Registers {
         &self.functions[usize::from(function.0)].config
     }
 
-    /// A function's configuration space, to change what only hardware can.
+    /// A function's configuration space, for hardware-controlled fields.
     ///
     /// # Panics
     /// If the device has no such function.
@@ -145,7 +145,7 @@ impl Registers {
         &mut self.functions[usize::from(function.0)].config
     }
 
-    /// A function's address on the bus.
+    /// Requester ID of a function.
     pub fn id(&self, function: FunctionIndex) -> Bdf {
         self.functions.get(usize::from(function.0)).map_or(Bdf::default(), |f| self.id_of(f))
     }
@@ -156,14 +156,14 @@ impl Registers {
         owner.config.virtual_functions().map_or(owner.id, |all| all.id(owner.id, number))
     }
 
-    /// Whether a function exists: virtual ones do while they are enabled.
+    /// Whether a function exists: a virtual one only while enabled.
     fn is_there(&self, state: &State) -> bool {
         state.part_of.is_none_or(|(owner, number)| {
             self.functions[owner].config.virtual_functions().is_some_and(|all| all.has(number))
         })
     }
 
-    /// The virtual functions that belong to a physical one.
+    /// Virtual functions of a physical one.
     pub fn virtual_functions(&self, of: FunctionIndex) -> impl Iterator<Item = FunctionIndex> + use<> {
         let owner = usize::from(of.0);
         let belongs = |state: &State| state.part_of.is_some_and(|(of, _)| of == owner);
@@ -172,14 +172,14 @@ impl Registers {
         indices.into_iter().map(FunctionIndex)
     }
 
-    /// The function whose registers tell of a function's errors: of a virtual one, the physical one, whose settings hold
-    /// for both (base spec 9.4).
+    /// The function whose registers report a function's errors: for a virtual one its physical one, whose settings
+    /// apply to both (base spec 9.4).
     pub fn reporter(&self, function: FunctionIndex) -> FunctionIndex {
         let part_of = self.functions.get(usize::from(function.0)).and_then(|f| f.part_of);
         part_of.map_or(function, |(owner, _)| FunctionIndex(owner as u8))
     }
 
-    /// Port and address of a function.
+    /// Port and requester ID of a function.
     ///
     /// # Panics
     /// If the device has no such function.
@@ -188,28 +188,28 @@ impl Registers {
         (state.port, self.id_of(state))
     }
 
-    /// The port below which a function is found; the first for one that the device does not have.
+    /// The port of a function; the first for one that the device does not have.
     pub fn port_of(&self, function: FunctionIndex) -> PortIndex {
         self.functions.get(usize::from(function.0)).map_or(PortIndex(0), |f| f.port)
     }
 
-    /// The physical functions below a port.
+    /// Physical functions below a port.
     pub fn physical_below(&self, port: PortIndex) -> impl Iterator<Item = FunctionIndex> + '_ {
         let all = (0..).zip(&self.functions);
         all.filter(move |(_, f)| f.port == port && f.part_of.is_none()).map(|(n, _)| FunctionIndex(n))
     }
 
-    /// The physical functions below a port, if the device has other ports.
+    /// Physical functions below a port, if the device has other ports.
     pub fn alone_below(&self, port: PortIndex) -> Option<Vec<FunctionIndex>> {
         (self.ports() > 1).then(|| self.physical_below(port).collect())
     }
 
-    /// The first function below a port, which reports for the port's link.
+    /// The first function below a port, which reports link errors.
     pub fn first_below(&self, port: PortIndex) -> FunctionIndex {
         FunctionIndex(self.functions.iter().position(|f| f.port == port).unwrap_or(0) as u8)
     }
 
-    /// What the physical functions below a port do about ECRC: only what all of them are told to.
+    /// ECRC settings below a port: what is enabled in all physical functions.
     pub fn ecrc(&self, port: PortIndex) -> Ecrc {
         let mut below = self.functions.iter().filter(|f| f.port == port && f.part_of.is_none()).peekable();
         let any = below.peek().is_some();
@@ -219,7 +219,7 @@ impl Registers {
         })
     }
 
-    /// Port and requester ID of a function that may master the bus.
+    /// Port and requester ID of a function with bus master enable.
     #[inline]
     pub fn master(&self, function: FunctionIndex) -> Option<(PortIndex, Bdf)> {
         let state = self.functions.get(usize::from(function.0))?;
@@ -227,26 +227,26 @@ impl Registers {
         may.then(|| (state.port, self.id_of(state)))
     }
 
-    /// What all physical functions below a port may do, which holds for the virtual ones too.
+    /// Settings common to all physical functions below a port; they apply to the virtual ones too.
     pub fn allowance(&self, port: PortIndex) -> Allowance {
         let physical = self.functions.iter().filter(|f| f.port == port && f.part_of.is_none());
         physical.map(|f| Allowance::of(&f.config)).reduce(Allowance::and).unwrap_or_default()
     }
 
-    /// How long the requests of each function wait, in order; virtual ones heed their physical one's register.
+    /// Completion timeouts of all functions, in order; virtual ones use their physical one's register.
     pub fn completion_timeouts(&self) -> impl Iterator<Item = CompletionTimeout> + '_ {
         (0..self.functions.len() as u8)
             .map(|number| self.config(self.reporter(FunctionIndex(number))).completion_timeout())
     }
 
-    /// The function that a configuration request below `port` means, if the device has it.
+    /// The function addressed by a configuration request below `port`, if it exists.
     fn target(&self, port: PortIndex, request: &ConfigRequest) -> Option<usize> {
-        // A device takes whatever bus and device number it is addressed by; ARI functions use all eight bits.
+        // A device captures the bus and device number by which it is addressed; ARI functions use all eight bits.
         let number = request.target.ari_function();
         let below_port = || (0..self.functions.len()).filter(|&i| self.functions[i].port == port);
         let physical = || below_port().filter(|&i| self.functions[i].part_of.is_none());
         physical().nth(usize::from(number)).or_else(|| {
-            // Virtual functions are as far behind their physical one as its registers say.
+            // Virtual function offset and stride come from the physical function's registers.
             let place = |of: usize| physical().position(|i| i == of).unwrap_or(0) as u8;
             below_port().find(|&i| {
                 let Some((owner, n)) = self.functions[i].part_of else { return false };
@@ -278,7 +278,7 @@ impl Registers {
         Some((FunctionIndex(index as u8), effects))
     }
 
-    /// The function, BAR and offset that a memory address below `port` means.
+    /// Decodes a memory address below `port` to function, BAR and offset.
     pub fn decode(&self, port: PortIndex, address: u64, length: u32) -> Option<(FunctionIndex, u8, u64)> {
         let below_port = || self.functions.iter().enumerate().filter(|(_, f)| f.port == port);
         let physical = below_port().find_map(|(index, f)| {
@@ -304,7 +304,7 @@ impl Registers {
         true
     }
 
-    /// Writes to the MSI-X table; `false` if `at` is neither in it nor in the pending bits, which stay as they are.
+    /// Writes to the MSI-X table; `false` if `at` is neither in it nor in the pending bits, which are read-only.
     pub fn interrupt_table_write(&mut self, at: BarAccess, data: &[u8]) -> bool {
         let Some(msix) = &mut self.functions[usize::from(at.function.0)].msix else { return false };
         let Some((is_table, offset)) = msix.place(at, data.len()) else { return false };
@@ -314,7 +314,7 @@ impl Registers {
         true
     }
 
-    /// The message of a function's interrupt vector, if it is enabled. A masked one is kept pending.
+    /// The message of a function's interrupt vector, if enabled. A masked one becomes pending.
     pub fn message(&mut self, function: FunctionIndex, vector: u16) -> Option<MsiMessage> {
         let state = self.functions.get_mut(usize::from(function.0))?;
         let (enabled, unmasked) = state.config.msix_enabled();
@@ -322,13 +322,13 @@ impl Registers {
             return msix.raise(vector, !unmasked);
         }
         let msi = state.config.msi().filter(|msi| msi.enabled && msi.mask >> (vector % 32) & 1 == 0)?;
-        // A function with fewer vectors than it wants puts the vector's number into the low bits of the data.
+        // A function with fewer vectors than requested puts the vector's number into the low bits of the data.
         let vectors = u32::from(msi.vectors.max(1));
         let data = u32::from(msi.data) & !(vectors - 1) | (u32::from(vector) % vectors);
         Some(MsiMessage { address: msi.address, data })
     }
 
-    /// The legacy interrupt lines that the functions below a port make active: those that share one, together.
+    /// Active legacy interrupt lines of the functions below a port, combined.
     pub fn lines(&self, port: PortIndex) -> IntxLines {
         let mut lines = IntxLines::default();
         let below = self.functions.iter().filter(|f| f.port == port && f.part_of.is_none());
@@ -336,7 +336,7 @@ impl Registers {
         lines
     }
 
-    /// Messages that were kept pending and are no longer masked.
+    /// Takes pending messages that are no longer masked.
     pub fn unmasked(&mut self, function: FunctionIndex) -> Vec<MsiMessage> {
         let Some(state) = self.functions.get_mut(usize::from(function.0)) else { return Vec::new() };
         let (enabled, unmasked) = state.config.msix_enabled();
@@ -346,7 +346,7 @@ impl Registers {
         }
     }
 
-    /// Clears what a reset clears.
+    /// Resets registers.
     pub fn reset(&mut self, reset: Reset) {
         for (index, state) in self.functions.iter_mut().enumerate() {
             let kind = match reset {
@@ -370,7 +370,7 @@ impl MsixState {
         Self { table, pending: vec![0; layout.pending_len() as usize], layout }
     }
 
-    /// Whether an access lies in the table (`true`) or the pending bits (`false`), and where.
+    /// Whether an access is to the table (`true`) or the pending bits (`false`), and its offset.
     fn place(&self, at: BarAccess, length: usize) -> Option<(bool, usize)> {
         let within = |bar: u8, start: u32, bytes: &[u8]| {
             let offset = at.offset.get().checked_sub(u64::from(start))? as usize;

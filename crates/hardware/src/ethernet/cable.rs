@@ -1,4 +1,4 @@
-//! A cable: two directions, each as fast as the rate, each a distance long.
+//! A cable: two directions with a rate and a propagation delay.
 
 use engine::{Scheduler, Seed, Trace};
 use units::{BitRate, Bytes, Duration, Time};
@@ -11,41 +11,41 @@ use super::frames::FramePool;
 use super::{CableEnd, EthernetEvent, Plug};
 use crate::event::Event;
 
-/// Bytes of the inter-frame gap, in which nothing of a frame is on the wire.
+/// Inter-frame gap in bytes, during which the wire carries nothing.
 const GAP: usize = 12;
 
 /// A cable.
 #[derive(Clone, Debug)]
 pub struct CableParams {
-    /// Speed of the ports at its ends.
+    /// Rate of the ports at its ends.
     pub rate: BitRate,
-    /// From an end to the other: about 5 ns for each metre, and what the transceivers take.
+    /// One-way delay: about 5 ns per metre, plus the transceivers.
     pub propagation: Duration,
-    /// What goes wrong on it.
+    /// Injected faults.
     pub faults: Option<FaultParams>,
 }
 
-/// What one direction has carried, and what went wrong on it.
+/// Counters of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CableCounters {
     /// Frames sent.
     pub frames: u64,
-    /// Their bytes, check sequence included.
+    /// Their bytes, including the check sequence.
     pub bytes: u64,
-    /// Frames that did not arrive.
+    /// Frames lost.
     pub lost: u64,
-    /// Frames that arrived damaged.
+    /// Frames that arrived corrupted.
     pub corrupted: u64,
     /// Frames that arrived twice.
     pub duplicated: u64,
-    /// Frames that were held back, so that later ones could pass.
+    /// Frames delayed, so that later ones could pass.
     pub delayed: u64,
 }
 
 /// A frame on a cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassedFrame {
-    /// The end that sent it.
+    /// Sending end.
     pub from: CableEnd,
     /// When the first bit of its preamble left.
     pub at: Time,
@@ -57,7 +57,7 @@ pub struct PassedFrame {
 
 #[derive(Default)]
 struct Way {
-    /// When the next frame may begin.
+    /// When the next frame can start.
     free: Time,
     faults: Option<Faults>,
     counters: CableCounters,
@@ -72,9 +72,9 @@ pub struct Cable {
     pub is_up: bool,
     /// Counts changes of `is_up`.
     pub life: u32,
-    /// Picoseconds for a byte, where it is a whole number, as at all speeds of the standard.
+    /// Picoseconds per byte, if an integer, as for all standard rates.
     ps_per_byte: Option<u64>,
-    /// By the end that sends.
+    /// By sending end.
     ways: [Way; 2],
 }
 
@@ -99,7 +99,7 @@ impl Cable {
         &self.ways[usize::from(end)].counters
     }
 
-    /// Lets bits flip with a probability from now on; where nothing else goes wrong, `seed` says which.
+    /// Sets the bit error rate; `seed` is used unless other faults are injected already.
     pub fn set_bit_error_rate(&mut self, rate: f64, seed: Seed) {
         for (end, way) in (0u8..).zip(&mut self.ways) {
             let faults = way.faults.get_or_insert_with(|| Faults::new(&FaultParams::none(seed), end));
@@ -114,7 +114,7 @@ impl Cable {
         }
     }
 
-    /// Sends a frame from one of the ends.
+    /// Sends a frame from one end.
     pub fn send(
         &mut self,
         scheduler: &mut Scheduler<Event>,

@@ -1,4 +1,4 @@
-//! Captures of what passes a port.
+//! Captures of a port's traffic.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -9,10 +9,10 @@ use std::rc::Rc;
 use units::{BitRate, Time};
 use wire::pcap::{Contents, Direction, InterfaceId, PcapngWriter};
 
-/// A frame that is recorded when its time comes: cables are reserved ahead of the clock.
+/// A frame to be recorded later, since cables are reserved ahead of the clock.
 type WaitingFrame = Reverse<(Time, u64, u32, bool, Vec<u8>)>;
 
-/// A capture file of one or more ports, in order of time.
+/// A capture file of one or more ports, in time order.
 pub struct Capture {
     writer: PcapngWriter<Box<dyn Write>>,
     interfaces: Vec<InterfaceId>,
@@ -22,7 +22,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins a capture with a comment on what it is of.
+    /// Starts a capture with a comment that describes it.
     ///
     /// # Errors
     /// If `out` cannot be written.
@@ -53,10 +53,10 @@ impl Capture {
         }
     }
 
-    /// Writes what is left.
+    /// Writes the remaining frames.
     ///
     /// # Errors
-    /// If anything could not be written since the capture began.
+    /// If any write has failed since the capture began.
     pub fn finish(&mut self) -> io::Result<u64> {
         self.write_until(Time::NEVER);
         match self.failed.take() {
@@ -66,7 +66,7 @@ impl Capture {
     }
 }
 
-/// Where a port's frames are recorded.
+/// Records a port's frames.
 pub struct CaptureTap {
     interface: u32,
     into: Rc<RefCell<Capture>>,
@@ -78,8 +78,8 @@ impl CaptureTap {
         Self { interface, into }
     }
 
-    /// Records a frame whose last bit passes at `at`. Nothing earlier than `past` will be recorded afterwards
-    /// (frames in reception may come from somewhat before the present).
+    /// Records a frame whose last bit passes at `at`. No later call records a frame earlier than `past` (frames in a
+    /// receive pipeline may be slightly in the past).
     pub fn record(&self, past: Time, at: Time, direction: Direction, bytes: &[u8]) {
         let mut capture = self.into.borrow_mut();
         capture.recorded += 1;
@@ -91,7 +91,7 @@ impl CaptureTap {
             direction == Direction::In,
             bytes.to_vec(),
         )));
-        // A receive pipeline's length in the past is surely over for all ports of the capture.
+        // By then no port of the capture can still record an earlier frame.
         if capture.waiting.len() > 1024 {
             capture.write_until(past - (past - Time::ZERO).min(LONGEST_PIPELINE));
         }

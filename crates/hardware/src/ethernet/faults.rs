@@ -1,24 +1,24 @@
-//! What goes wrong on a cable.
+//! Faults of a cable.
 
 use engine::{Rng, Seed};
 use units::Duration;
 
-/// How often which fault happens; each frame meets at most one.
+/// Rates of faults; each frame has at most one.
 #[derive(Clone, Debug)]
 pub struct FaultParams {
-    /// Share of frames that do not arrive.
+    /// Fraction of frames lost.
     pub loss: f64,
-    /// Share of frames in which a bit is flipped.
+    /// Fraction of frames with a flipped bit.
     pub corruption: f64,
     /// Probability that a bit arrives flipped.
     pub bit_error_rate: f64,
-    /// Share of frames that arrive twice.
+    /// Fraction of frames duplicated.
     pub duplication: f64,
-    /// Share of frames that are held back.
+    /// Fraction of frames delayed.
     pub reordering: f64,
-    /// For how long at most.
+    /// Longest delay.
     pub longest_delay: Duration,
-    /// Where the randomness comes from.
+    /// Seed of the random numbers.
     pub seed: Seed,
 }
 
@@ -37,7 +37,7 @@ impl FaultParams {
     }
 }
 
-/// What becomes of a frame.
+/// Outcome for a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     Arrive,
@@ -47,7 +47,7 @@ pub enum Fate {
     Delayed(Duration),
 }
 
-/// The faults of one direction.
+/// Fault generator of one direction.
 pub struct Faults {
     params: FaultParams,
     rng: Rng,
@@ -59,14 +59,14 @@ impl Faults {
         Self { rng: params.seed.component(name), params: params.clone() }
     }
 
-    /// Lets bits flip with another probability from now on.
+    /// Sets the bit error rate.
     pub fn set_bit_error_rate(&mut self, rate: f64) {
         self.params.bit_error_rate = rate;
     }
 
-    /// What becomes of a frame of so many bytes.
+    /// Draws the outcome for a frame of `bytes` bytes.
     pub fn next(&mut self, bytes: usize) -> Fate {
-        // Several errors in one frame are as good as one.
+        // Several errors in one frame count as one.
         let flipped = 1.0 - (1.0 - self.params.bit_error_rate).powf(bytes as f64 * 8.0);
         let mut draw = self.rng.unit_f64();
         let mut falls_in = |share: f64| {
@@ -88,7 +88,7 @@ impl Faults {
         }
     }
 
-    /// Flips a bit: the check sequence sees any single one.
+    /// Flips a bit; the check sequence detects any single one.
     pub fn damage(&mut self, bytes: &mut [u8]) {
         if !bytes.is_empty() {
             let bit = self.rng.below(bytes.len() as u64 * 8);

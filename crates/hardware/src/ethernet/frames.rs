@@ -1,4 +1,4 @@
-//! Frames in flight: their bytes, in a pool that is allocated once.
+//! Frames in flight, in a pool of reused buffers.
 
 /// A frame in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -7,7 +7,7 @@ pub struct FrameId(u32);
 #[derive(Default)]
 struct FrameSlot {
     bytes: Vec<u8>,
-    /// The life of its cable when it was sent: a later one lost it.
+    /// Life of its cable when it was sent. A frame of an earlier life is lost.
     life: u32,
 }
 
@@ -20,7 +20,7 @@ pub struct FramePool {
 }
 
 impl FramePool {
-    /// Keeps a copy of `bytes`, which were sent in the given life of their cable.
+    /// Stores a copy of `bytes`, sent in the given life of the cable.
     pub fn put(&mut self, bytes: &[u8], life: u32) -> FrameId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(FrameSlot::default());
@@ -34,19 +34,19 @@ impl FramePool {
         FrameId(index)
     }
 
-    /// The bytes of a frame, to damage them.
+    /// The bytes of a frame, mutably, for error injection.
     pub fn bytes_mut(&mut self, id: FrameId) -> &mut [u8] {
         &mut self.slots[id.0 as usize].bytes
     }
 
-    /// Ends a frame's flight: gives its bytes, which should come back by [`Self::recycle`], and its life.
+    /// Removes a frame. Returns its bytes, which should be returned with [`Self::recycle`], and its life.
     pub fn take(&mut self, id: FrameId) -> (Vec<u8>, u32) {
         let slot = &mut self.slots[id.0 as usize];
         self.free.push(id.0);
         (std::mem::take(&mut slot.bytes), slot.life)
     }
 
-    /// Takes bytes back for the next frame.
+    /// Takes a buffer back for reuse.
     pub fn recycle(&mut self, bytes: Vec<u8>) {
         self.spare.push(bytes);
     }

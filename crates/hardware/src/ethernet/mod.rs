@@ -1,11 +1,11 @@
 //! Ethernet between devices: cables, switches, captures.
 //!
-//! A frame costs one event for each hop: a sender reserves its cable from the moment the frame is ready, so that a
-//! queue is the time by which a cable is ahead of the clock. What a frame takes of a cable is preamble, frame
-//! and inter-frame gap (IEEE 802.3, clause 4). Receivers store and forward: a frame arrives with its last bit.
+//! A frame costs one event per hop. A sender reserves its cable from the time at which the frame is ready, so a queue
+//! is represented by how far the cable is ahead of the clock. A frame occupies the cable for preamble, frame and
+//! inter-frame gap (IEEE 802.3, clause 4). Receivers store and forward: a frame arrives with its last bit.
 //!
-//! Flow control (PAUSE) is the stations' business; switches have none. Without it, who sends faster than the receiver takes loses
-//! frames, counted there.
+//! Flow control (PAUSE) is implemented by stations; switches have none. Without it, frames that exceed the receiver's
+//! rate are dropped and counted there.
 
 mod cable;
 mod capture;
@@ -33,58 +33,58 @@ pub use frames::FrameId;
 use frames::FramePool;
 use switch::EthernetSwitch;
 
-/// A cable between two ports.
+/// Number of a cable between two ports.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CableId(pub u16);
 
-/// An end of a cable: 0 or 1.
+/// An end of a cable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CableEnd {
-    /// The cable, in the order in which cables were laid.
+    /// The cable, numbered in order of connection.
     pub cable: CableId,
-    /// 0 or 1, in the order in which the cable's ends were named.
+    /// 0 or 1, in the order given at connection.
     pub end: u8,
 }
 
 impl CableEnd {
-    /// The other end of its cable.
+    /// The opposite end.
     pub const fn other(self) -> Self {
         Self { end: 1 - self.end, ..self }
     }
 }
 
-/// An Ethernet switch.
+/// Number of an Ethernet switch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EthernetSwitchId(pub u16);
 
-/// What a cable can be plugged into.
+/// A port to which a cable can be connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plug {
-    /// A port of a device, and its constant receive latency.
+    /// A device's port, with its constant receive latency.
     Device(EndpointId, EthernetPort, Duration),
-    /// A port of a switch.
+    /// A switch's port.
     Switch(EthernetSwitchId, u8),
 }
 
-/// What can happen on the Ethernet.
+/// Events on the Ethernet.
 #[derive(Clone, Copy, Debug)]
 pub enum EthernetEvent {
     /// The last bit of a frame arrives.
     Arrive {
-        /// Where.
+        /// Receiving end.
         at: CableEnd,
-        /// The frame, in the arena of those in flight.
+        /// The frame, in the pool.
         frame: FrameId,
     },
 }
 
-/// A frame for a device.
+/// A frame delivered to a device.
 pub struct ArrivedFrame {
-    /// To whom.
+    /// The receiving device.
     pub endpoint: EndpointId,
-    /// At which port.
+    /// The receiving port.
     pub port: EthernetPort,
-    /// Its bytes, to be given back with [`Ethernet::recycle`].
+    /// Its bytes; return them with [`Ethernet::recycle`].
     pub frame: Vec<u8>,
 }
 
@@ -94,7 +94,7 @@ pub struct Ethernet {
     frames: FramePool,
     cables: Vec<Cable>,
     switches: Vec<EthernetSwitch>,
-    /// For each device, the cable at each of its ports.
+    /// By device: the cable at each of its ports.
     devices: Vec<Vec<Option<CableEnd>>>,
 }
 
@@ -108,7 +108,7 @@ impl Ethernet {
     /// Connects two ports.
     ///
     /// # Panics
-    /// If one of the ports has a cable already, or is beyond those of its switch.
+    /// If a port already has a cable, or its switch does not have it.
     pub fn connect(&mut self, ends: [Plug; 2], params: CableParams) -> CableId {
         let id = CableId(self.cables.len() as u16);
         for (number, plug) in ends.into_iter().enumerate() {
@@ -142,9 +142,9 @@ impl Ethernet {
         self.cable_at(device, port).is_some_and(|end| self.cable(end.cable).is_up)
     }
 
-    /// Takes a cable down or up. Gives the device ports that notice.
+    /// Takes a cable down or up. Returns the device ports that notice.
     ///
-    /// Frames that are on the cable when it goes down are lost.
+    /// Frames in flight on a cable that goes down are lost.
     pub fn set_up(&mut self, cable: CableId, up: bool) -> Vec<(EndpointId, EthernetPort)> {
         let cable = &mut self.cables[usize::from(cable.0)];
         if cable.is_up == up {
@@ -159,12 +159,12 @@ impl Ethernet {
         cable.ends.iter().filter_map(device).collect()
     }
 
-    /// Lets bits of a cable flip with a probability from now on, drawn from `seed`.
+    /// Sets the bit error rate of a cable; errors are drawn from `seed`.
     pub fn set_bit_error_rate(&mut self, cable: CableId, rate: f64, seed: Seed) {
         self.cables[usize::from(cable.0)].set_bit_error_rate(rate, seed);
     }
 
-    /// Records everything that passes an end of a cable.
+    /// Captures everything that passes an end of a cable.
     pub fn capture(&mut self, at: CableEnd, name: &str, into: Rc<RefCell<Capture>>) {
         let cable = &mut self.cables[usize::from(at.cable.0)];
         cable.taps[usize::from(at.end)] = Some(capture::CaptureTap::new(name, cable.params.rate, into));
@@ -175,17 +175,17 @@ impl Ethernet {
         self.cables[usize::from(cable.0)].trace = trace;
     }
 
-    /// The cables.
+    /// All cables.
     pub fn cables(&self) -> impl Iterator<Item = CableId> + use<> {
         (0..self.cables.len() as u16).map(CableId)
     }
 
-    /// What a cable has carried from one of its ends.
+    /// Counters of a cable in the direction from one of its ends.
     pub fn sent(&self, from: CableEnd) -> &CableCounters {
         self.cable(from.cable).counters(from.end)
     }
 
-    /// What a switch has done.
+    /// Counters of a switch.
     pub fn switch_counters(&self, switch: EthernetSwitchId) -> &EthernetSwitchCounters {
         self.switches[usize::from(switch.0)].counters()
     }
@@ -194,7 +194,7 @@ impl Ethernet {
         &self.cables[usize::from(id.0)]
     }
 
-    /// A device sends a frame. Returns when its last bit has left; `None` without a carrier.
+    /// Sends a frame from a device. Returns when its last bit has left; `None` without a carrier.
     pub fn send_from_device(
         &mut self,
         scheduler: &mut Scheduler<Event>,
@@ -207,7 +207,7 @@ impl Ethernet {
         self.send(scheduler, end, ready, frame)
     }
 
-    /// Sends a frame from an end of a cable, behind those that were sent before and not before `ready`.
+    /// Sends a frame from an end of a cable, not before `ready` and behind earlier frames.
     pub fn send(
         &mut self,
         scheduler: &mut Scheduler<Event>,
@@ -218,7 +218,7 @@ impl Ethernet {
         self.cables[usize::from(from.cable.0)].send(scheduler, &mut self.frames, from, ready, frame)
     }
 
-    /// Something is due. Gives the frame that arrived, if it is for a device.
+    /// Handles an event. Returns the frame if it is for a device.
     pub fn handle(&mut self, scheduler: &mut Scheduler<Event>, event: EthernetEvent) -> Option<ArrivedFrame> {
         let EthernetEvent::Arrive { at, frame } = event;
         let (mut bytes, life) = self.frames.take(frame);
@@ -250,12 +250,12 @@ impl Ethernet {
         }
     }
 
-    /// Takes the bytes of a delivered frame back for the next one.
+    /// Takes the buffer of a delivered frame back for reuse.
     pub fn recycle(&mut self, bytes: Vec<u8>) {
         self.frames.recycle(bytes);
     }
 
-    /// Frames that are on cables.
+    /// Frames in flight on cables.
     pub fn in_flight(&self) -> usize {
         self.frames.in_flight()
     }

@@ -1,5 +1,5 @@
-//! A learning switch that stores and forwards (IEEE 802.1D). Several of its ports can be one channel to whoever is at the other
-//! end (link aggregation: IEEE 802.3ad, now 802.1AX); all frames of a flow take one of them.
+//! A learning store-and-forward switch (IEEE 802.1D). Several ports can form one channel to a link partner (link
+//! aggregation: IEEE 802.3ad, now 802.1AX); all frames of a flow use the same port.
 
 use std::collections::VecDeque;
 
@@ -10,28 +10,28 @@ use wire::ip::{Dissection, ecn};
 
 use super::CableEnd;
 
-/// A switch.
+/// Parameters of a switch.
 #[derive(Clone, Debug)]
 pub struct EthernetSwitchParams {
-    /// Its ports.
+    /// Number of ports.
     pub ports: u8,
-    /// From a frame's last bit in to its first bit out, when nothing is in its way.
+    /// From a frame's last bit in to its first bit out, without queueing.
     pub latency: Duration,
-    /// Bytes that may wait at an egress port.
+    /// Capacity of an egress queue in bytes.
     pub queue_bytes: u32,
-    /// Bytes that wait there from which on packets are marked (RFC 3168, section 5), if their senders understand it.
+    /// Queue length in bytes from which packets are marked (RFC 3168, section 5), if ECN-capable.
     pub mark_bytes: Option<u32>,
-    /// Addresses that it can remember.
+    /// Capacity of the address table.
     pub addresses: u32,
-    /// How long it remembers one that it does not hear of (802.1D's default: 300 s).
+    /// Aging time of addresses (802.1D's default: 300 s).
     pub aging: Duration,
-    /// Groups of ports that are a channel each. No port is in two of them.
+    /// Port groups that form a channel each. A port is in at most one.
     pub channels: Vec<Vec<u8>>,
 }
 
 impl EthernetSwitchParams {
-    /// A data-centre switch: cut-through latencies begin at 300 ns, storing adds the frame's own time;
-    /// 12 MB of shared buffer over 32 ports; 802.1D's aging.
+    /// A data-centre switch: cut-through latencies start at 300 ns, and storing adds the frame's own time; 12 MB of
+    /// shared buffer over 32 ports; 802.1D's aging.
     pub fn generic(ports: u8) -> Self {
         Self {
             ports,
@@ -45,42 +45,42 @@ impl EthernetSwitchParams {
     }
 }
 
-/// What a switch has done.
+/// Counters of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EthernetSwitchCounters {
     /// Frames that arrived.
     pub received: u64,
-    /// Frames sent, copies counted.
+    /// Frames sent, counting copies.
     pub sent: u64,
-    /// Frames that went to all ports.
+    /// Frames flooded to all ports.
     pub flooded: u64,
-    /// Frames with a wrong check sequence or no header.
+    /// Frames with a wrong check sequence or without a valid header.
     pub damaged: u64,
     /// Copies dropped because their egress queue was full.
     pub overflowed: u64,
-    /// Copies marked because much waited at their egress port.
+    /// Copies marked because of the length of their egress queue.
     pub marked: u64,
-    /// Frames whose destination is where they came from, or whose port has no link.
+    /// Frames whose destination is at their ingress port, or whose egress port has no link.
     pub filtered: u64,
-    /// Addresses that found no room.
+    /// Addresses not learned because the table was full.
     pub not_learned: u64,
 }
 
 #[derive(Default)]
 struct Port {
     cable: Option<CableEnd>,
-    /// The channel that it is a link of.
+    /// The channel that it belongs to.
     channel: Option<usize>,
-    /// Frames that have not left, and when they will have.
+    /// Queued frames: when each will have left, and its length.
     waiting: VecDeque<(Time, u32)>,
     waiting_bytes: u32,
 }
 
-/// A switch and what it has learned.
+/// A switch and its address table.
 pub struct EthernetSwitch {
     params: EthernetSwitchParams,
     ports: Vec<Port>,
-    /// Only looked up, never walked.
+    /// Only looked up, never iterated over.
     addresses: FxHashMap<MacAddr, (u8, Time)>,
     counters: EthernetSwitchCounters,
 }
@@ -118,7 +118,7 @@ impl EthernetSwitch {
         let from = self.first_of(from);
         self.learn(now, from, header.source);
         if header.ether_type == EtherType::CONTROL {
-            // For the port alone, which has no flow control.
+            // Link-local: for the port itself, which has no flow control.
             self.counters.filtered += 1;
             return;
         }
@@ -137,12 +137,12 @@ impl EthernetSwitch {
         }
     }
 
-    /// The port that stands for a channel: its first. Any other stands for itself.
+    /// The port that represents a channel: its first. Other ports represent themselves.
     fn first_of(&self, port: u8) -> u8 {
         self.links_of(port).next().unwrap_or(port)
     }
 
-    /// The links of the channel of a port, or that port.
+    /// The ports of a port's channel, or the port itself.
     fn links_of(&self, port: u8) -> impl Iterator<Item = u8> + Clone + '_ {
         let channel = self.ports[usize::from(port)].channel.map(|channel| &self.params.channels[channel][..]);
         let alone = channel.is_none().then_some(port);
@@ -153,7 +153,7 @@ impl EthernetSwitch {
         self.ports[usize::from(port)].cable.is_some()
     }
 
-    /// Sends a frame by the link of a channel that its flow's hash chooses, or by the next one that is up.
+    /// Sends a frame through the port of a channel selected by its flow's hash, or the next one that is up.
     fn send_by_any(
         &mut self,
         now: Time,
@@ -201,7 +201,7 @@ impl EthernetSwitch {
         Some(port)
     }
 
-    /// Sends a frame by a port, if there is room. `false` if it has no link.
+    /// Queues a frame at a port if there is room; `false` if the port has no link.
     fn send(
         &mut self,
         now: Time,
@@ -238,7 +238,7 @@ impl EthernetSwitch {
     }
 }
 
-/// What chooses a channel's link for a frame: addresses and ports of its packet, or its stations.
+/// Hash that selects a channel's port: over the packet's addresses and ports, or else the MAC addresses.
 fn channel_hash(frame: &[u8]) -> u32 {
     let of_stations = || {
         let stations = frame[..12].iter();
@@ -247,7 +247,7 @@ fn channel_hash(frame: &[u8]) -> u32 {
     Dissection::of(&frame[..frame.len() - FCS_LEN]).map_or_else(of_stations, |parts| parts.flow.link_hash())
 }
 
-/// Marks the packet in a frame, if it may be; its checksums stay right.
+/// Marks the packet in a frame if it is ECN-capable, and updates its checksums.
 fn mark(frame: &mut [u8]) -> bool {
     let Ok((header, at)) = EthernetHeader::parse(frame) else { return false };
     let (content, check) = frame.split_at_mut(frame.len() - FCS_LEN);

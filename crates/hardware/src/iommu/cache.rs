@@ -1,13 +1,13 @@
-//! A tagged lookup structure with sets, ways and a replacement policy: the IOTLB, the paging-structure
-//! caches, the context cache and the interrupt entry cache are all of this kind.
+//! A set-associative tagged cache with a replacement policy, used for the IOTLB, the paging-structure caches, the
+//! context cache and the interrupt entry cache.
 //!
-//! Lookup goes through a hash index whatever the geometry, so that a fully associative cache of 128
-//! entries costs the simulator no more than a direct-mapped one; sets and ways only decide who is evicted.
+//! Lookups use a hash index for any geometry, so that a fully associative cache of 128 entries costs the simulator no
+//! more than a direct-mapped one; sets and ways only determine evictions.
 
 use super::params::{Geometry, Replacement};
 use engine::Rng;
 
-/// End of a list, or an empty place in the index.
+/// End of a list, or an empty index entry.
 const NONE: u16 = u16::MAX;
 
 /// A cache from a 64-bit tag to a value.
@@ -16,16 +16,16 @@ pub(crate) struct TaggedCache<V> {
     ways: usize,
     set_mask: u64,
     replacement: Replacement,
-    /// Tag and value of each slot; a set's slots are neighbours.
+    /// Tag and value of each slot; the slots of a set are adjacent.
     slots: Vec<Option<(u64, V)>>,
-    /// How many slots of each set are taken.
+    /// Number of occupied slots in each set.
     taken: Vec<u16>,
     /// Open addressing with linear probing, at most a quarter full.
     index: Vec<u16>,
     index_shift: u32,
     /// Recency lists of the sets (LRU only).
     recency: Recency,
-    /// Binary decision trees of the sets (pseudo-LRU only): node n of a set's heap says where to evict next.
+    /// Binary decision trees of the sets (pseudo-LRU only): node n of a set's heap points to the next victim.
     tree: Vec<u8>,
     random: Rng,
 }
@@ -61,7 +61,7 @@ impl Recency {
 }
 
 impl<V: Copy> TaggedCache<V> {
-    /// An empty cache. A `geometry` that was not validated is made valid by rounding down.
+    /// Creates an empty cache. An invalid `geometry` is rounded down.
     pub(crate) fn new(geometry: Geometry, random: Rng) -> Self {
         let entries = geometry.entries.min(Geometry::MAX_ENTRIES);
         let ways = geometry.effective_ways().min(entries).max(1);
@@ -90,12 +90,12 @@ impl<V: Copy> TaggedCache<V> {
         (tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.index_shift) as usize
     }
 
-    /// The set that `slot` is in; most caches have one only, and are spared the division.
+    /// The set of `slot`; avoids the division for caches with one set.
     fn set_of(&self, slot: usize) -> usize {
         if self.set_mask == 0 { 0 } else { slot / self.ways }
     }
 
-    /// The place in the index that holds `tag`, and its slot.
+    /// Index position and slot of `tag`.
     #[inline]
     fn find(&self, tag: u64) -> Option<(usize, usize)> {
         let mask = self.index.len() - 1;
@@ -119,7 +119,7 @@ impl<V: Copy> TaggedCache<V> {
         self.slots[slot].map(|(_, value)| value)
     }
 
-    /// The value of `tag`, without any effect.
+    /// The value of `tag`, without side effects.
     pub(crate) fn peek(&self, tag: u64) -> Option<V> {
         let (_, slot) = self.find(tag)?;
         self.slots[slot].map(|(_, value)| value)
@@ -147,7 +147,7 @@ impl<V: Copy> TaggedCache<V> {
         }
     }
 
-    /// Stores `value` under `tag` in the set that `set_number` selects; answers the tag it displaced.
+    /// Stores `value` under `tag` in the set `set_number`. Returns the evicted tag.
     pub(crate) fn insert(&mut self, tag: u64, set_number: u64, value: V) -> Option<u64> {
         if self.slots.is_empty() {
             return None;
@@ -186,7 +186,7 @@ impl<V: Copy> TaggedCache<V> {
         displaced
     }
 
-    /// The slot that a full set gives up.
+    /// The victim of a full set.
     fn victim(&mut self, set: usize) -> usize {
         let base = set * self.ways;
         match self.replacement {
@@ -202,7 +202,7 @@ impl<V: Copy> TaggedCache<V> {
         }
     }
 
-    /// Forgets `tag`; answers whether it was there.
+    /// Removes `tag`. Returns whether it was present.
     pub(crate) fn remove(&mut self, tag: u64) -> bool {
         let Some((mut hole, slot)) = self.find(tag) else { return false };
         self.slots[slot] = None;
@@ -229,7 +229,7 @@ impl<V: Copy> TaggedCache<V> {
         true
     }
 
-    /// Forgets every tag that `stale` names; answers how many that were.
+    /// Removes every entry for which `stale` is true. Returns how many there were.
     pub(crate) fn remove_where(&mut self, mut stale: impl FnMut(u64, &V) -> bool) -> usize {
         let mut removed = 0;
         for slot in 0..self.slots.len() {
@@ -243,7 +243,7 @@ impl<V: Copy> TaggedCache<V> {
         removed
     }
 
-    /// How many entries are held.
+    /// Number of entries.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.taken.iter().map(|&n| n as usize).sum()
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn random_replacement_hits_in_proportion() {
-        // With random addresses over twice the entries, a full cache hits half the time whatever it evicts.
+        // With random addresses over twice the entries, a full cache hits half the time under any policy.
         let mut c = cache(128, 0, Replacement::Random);
         let mut state = 7u64;
         let mut hits = 0;

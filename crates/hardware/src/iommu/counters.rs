@@ -1,37 +1,37 @@
-//! What the IOMMU counts.
+//! IOMMU counters.
 
 use units::Duration;
 
-/// Counts since the beginning.
+/// Counters since the reset.
 ///
-/// `lookups = hits + merged + misses + passed + refused_early`: every request is exactly one of them.
+/// `lookups = hits + merged + misses + passed + refused_early`: every request counts as exactly one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IommuCounters {
-    /// Requests seen while translation was enabled, translation requests of ATS included.
+    /// Requests while translation was enabled, including ATS translation requests.
     pub lookups: u64,
-    /// Found in the IOTLB.
+    /// IOTLB hits.
     pub hits: u64,
-    /// Found among the walks in progress, and waited for it.
+    /// Requests that joined a walk in progress.
     pub merged: u64,
-    /// Needed a walk.
+    /// Requests that needed a walk.
     pub misses: u64,
-    /// Needed no translation: pass-through, or translated by the function's own cache.
+    /// Requests without translation: pass-through, or already translated (ATS).
     pub passed: u64,
-    /// Refused before any lookup in the IOTLB: context faults, address width, interrupt range.
+    /// Requests refused before the IOTLB lookup: context faults, address width, interrupt range.
     pub refused_early: u64,
-    /// Page walks begun.
+    /// Page walks started.
     pub walks: u64,
     /// Page table entries read.
     pub walk_steps: u64,
-    /// Walks that began below the top level, thanks to a paging-structure cache.
+    /// Walks that started below the top level due to a paging-structure cache hit.
     pub shortened_walks: u64,
     /// Time that walks waited for a walker or a bank.
     pub walker_queueing: Duration,
-    /// Time that walkers worked, or stayed taken after a walk.
+    /// Time that walkers were walking, or held after a walk.
     pub walker_busy: Duration,
     /// Time that requests waited for a place in the pipeline.
     pub pipeline_queueing: Duration,
-    /// Root and context entries found in the context cache.
+    /// Root and context entry hits in the context cache.
     pub context_hits: u64,
     /// Root and context entries read from memory.
     pub context_misses: u64,
@@ -45,7 +45,7 @@ pub struct IommuCounters {
     pub context_invalidations: u64,
     /// IOTLB invalidations executed.
     pub iotlb_invalidations: u64,
-    /// Entries that these removed from the IOTLB.
+    /// IOTLB entries removed by these.
     pub iotlb_entries_invalidated: u64,
     /// Interrupt entry cache invalidations executed.
     pub interrupt_invalidations: u64,

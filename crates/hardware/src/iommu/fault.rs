@@ -1,4 +1,4 @@
-//! Faults: why a request was refused, the fault recording registers, and counts by requester.
+//! Faults: reasons, fault recording registers, and counters by requester.
 
 use super::ids::Access;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,7 +14,7 @@ pub enum FaultReason {
     RootNotPresent = 0x01,
     /// The context entry of the requester is absent: it belongs to no domain, or is blocked.
     ContextNotPresent = 0x02,
-    /// The context entry asks for something impossible: an address width or translation type not supported.
+    /// The context entry is invalid: an unsupported address width or translation type.
     ContextInvalid = 0x03,
     /// The address is beyond the width of the domain's address space.
     BeyondAddressWidth = 0x04,
@@ -57,7 +57,7 @@ pub enum FaultReason {
 }
 
 impl FaultReason {
-    /// The value of the fault reason field.
+    /// Encoding in the fault reason field.
     pub const fn code(self) -> u8 {
         self as u8
     }
@@ -91,23 +91,23 @@ impl fmt::Display for FaultReason {
     }
 }
 
-/// One refused request.
+/// A refused request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// When the IOMMU found out.
+    /// When the fault was detected.
     pub time: Time,
-    /// Who asked.
+    /// The requester.
     pub requester: Bdf,
-    /// The address asked for; of an interrupt request its index, shifted as the register has it (bits 63:48).
+    /// The requested address; for an interrupt request its index, shifted as in the register (bits 63:48).
     pub address: u64,
-    /// What it would have done.
+    /// The attempted access.
     pub access: Access,
     /// Why it was refused.
     pub reason: FaultReason,
 }
 
 impl Fault {
-    /// The fault recording register of this fault, low half first (VT-d specification, section 10.4.14).
+    /// Encodes the fault recording register, low half first (VT-d specification, section 10.4.14).
     ///
     /// ```text
     /// low   63:12 fault information (page or interrupt index)
@@ -128,7 +128,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The fault recording registers and the counts that no register holds.
+/// Fault recording registers, and counters that no register holds.
 #[derive(Debug, Clone)]
 pub struct FaultLog {
     records: VecDeque<Fault>,
@@ -151,7 +151,7 @@ impl FaultLog {
         }
     }
 
-    /// Counts a fault and, if `record`, keeps it where a register is free.
+    /// Counts a fault and, if `record`, records it if a register is free.
     pub(crate) fn report(&mut self, fault: Fault, record: bool) {
         *self.counts.entry((fault.requester, fault.reason)).or_default() += 1;
         self.total += 1;
@@ -168,11 +168,11 @@ impl FaultLog {
         self.records.push_back(fault);
     }
 
-    /// The recorded faults, oldest first. Once the registers are full, newer faults are counted only.
+    /// Recorded faults, oldest first. While the registers are full, newer faults are only counted.
     pub fn records(&self) -> impl ExactSizeIterator<Item = &Fault> {
         self.records.iter()
     }
-    /// Whether a fault found no register free since the last [`FaultLog::clear`] (status bit PFO).
+    /// Whether a fault found no free register since the last [`FaultLog::clear`] (status bit PFO).
     pub const fn overflowed(&self) -> bool {
         self.overflow
     }
@@ -180,12 +180,12 @@ impl FaultLog {
     pub fn take(&mut self) -> Option<Fault> {
         self.records.pop_front()
     }
-    /// Frees all registers and clears the overflow bit; counts stay.
+    /// Frees all registers and clears the overflow bit; counters are kept.
     pub fn clear(&mut self) {
         self.records.clear();
         self.overflow = false;
     }
-    /// When a fault event interrupt became due, once for each time that the registers went from empty to not empty.
+    /// When a fault event interrupt became due, once for each time that the registers became nonempty.
     pub const fn take_event(&mut self) -> Option<Time> {
         self.event.take()
     }

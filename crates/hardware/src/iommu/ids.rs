@@ -1,4 +1,4 @@
-//! Small names shared by every part of the IOMMU.
+//! Identifiers and small types shared within the IOMMU.
 
 use units::Bytes;
 
@@ -6,7 +6,7 @@ use units::Bytes;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct DomainId(pub u16);
 
-/// What a request does to memory.
+/// Kind of memory access.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Access {
     /// A memory read request.
@@ -21,11 +21,11 @@ pub enum AddressType {
     /// AT = 00: the IOMMU translates it.
     #[default]
     Untranslated,
-    /// AT = 10: the function translated it itself, by ATS.
+    /// AT = 10: translated by the function itself with ATS.
     Translated,
 }
 
-/// What a page table entry, or a whole path of them, permits.
+/// Permissions of a page table entry, or of a path of entries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Permissions {
     /// Memory reads are allowed.
@@ -49,17 +49,17 @@ impl Permissions {
             Access::Write => self.write,
         }
     }
-    /// What both allow: the effect of two levels of a page table.
+    /// Intersection, as for two levels of a page table.
     pub const fn and(self, other: Self) -> Self {
         Self { read: self.read && other.read, write: self.write && other.write }
     }
-    /// Whether nothing is allowed, which is what an absent entry means.
+    /// Whether nothing is allowed, as for an absent entry.
     pub const fn is_none(self) -> bool {
         !self.read && !self.write
     }
 }
 
-/// The sizes that a leaf entry can map.
+/// Page sizes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PageSize {
     /// 4 KiB, a leaf of level 1.

@@ -1,5 +1,5 @@
-//! Interrupt remapping (VT-d specification, chapter 5): a function's MSI names an entry of a table that the
-//! kernel owns, and only that entry says which core gets which vector.
+//! Interrupt remapping (VT-d specification, chapter 5): a function's MSI selects an entry of a table owned by the
+//! kernel, and the entry alone determines core and vector.
 
 use super::Iommu;
 use super::cache::TaggedCache;
@@ -12,7 +12,7 @@ use engine::Rng;
 use units::{HostPhysical, Time};
 use wire::pcie::Bdf;
 
-/// A message-signalled interrupt as the write that carries it.
+/// A message-signalled interrupt, as a memory write.
 ///
 /// ```text
 /// remappable     address 31:20 0xfee, 19:5 handle 14:0, 4 = 1, 3 subhandle valid, 2 handle 15
@@ -29,22 +29,22 @@ pub struct MsiMessage {
 }
 
 impl MsiMessage {
-    /// The message for interrupt remapping table entry `index`, as the kernel programs it into a function;
-    /// with `subhandle`, a function with several MSI vectors adds its vector number to the index.
+    /// The message for interrupt remapping table entry `index`, as the kernel programs it into a function. With
+    /// `subhandle`, a function with several MSI vectors adds its vector number to the index.
     pub const fn remappable(index: u16, subhandle: bool) -> Self {
         let (low, high) = (index as u64 & 0x7fff, index as u64 >> 15);
         Self { address: 0xfee0_0010 | low << 5 | high << 2 | (subhandle as u64) << 3, data: 0 }
     }
 
-    /// What the message asks for where nothing remaps it.
+    /// Decodes the message without remapping.
     ///
     /// # Errors
-    /// If it names a delivery mode that does not exist.
+    /// If its delivery mode is undefined.
     pub fn unremapped(self) -> Result<Interrupt, FaultReason> {
         compatibility(self)
     }
 
-    /// The index that a remappable message asks for, `None` for a compatibility-format message.
+    /// Index of a remappable message; `None` for a compatibility-format message.
     ///
     /// # Errors
     /// If reserved bits are set.
@@ -66,10 +66,10 @@ impl MsiMessage {
 /// How an interrupt reaches its destination.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum DeliveryMode {
-    /// To the cores that the destination names.
+    /// To all cores in the destination.
     #[default]
     Fixed,
-    /// To the one of them that runs at the lowest priority.
+    /// To the core in the destination with the lowest priority.
     LowestPriority,
     /// System management interrupt.
     Smi,
@@ -105,16 +105,16 @@ impl DeliveryMode {
     }
 }
 
-/// An interrupt on its way to the cores.
+/// An interrupt to be delivered to the cores.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Interrupt {
     /// APIC ID, or a set of cores if `logical`.
     pub destination: u32,
-    /// How to read `destination`.
+    /// Whether `destination` is logical.
     pub logical: bool,
-    /// Any one of the destination's cores will do.
+    /// May be delivered to any one of the destination's cores.
     pub redirection_hint: bool,
-    /// How it is delivered.
+    /// Delivery mode.
     pub delivery: DeliveryMode,
     /// Level-triggered, else edge-triggered.
     pub level: bool,
@@ -125,7 +125,7 @@ pub struct Interrupt {
 /// Which requesters may use an interrupt remapping table entry (fields SVT, SQ and SID).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum SourceCheck {
-    /// Any.
+    /// Any requester.
     #[default]
     None,
     /// This function; the `ignored` function number bits (0, 0b100, 0b110 or 0b111) are not compared.
@@ -156,12 +156,12 @@ impl SourceCheck {
     }
 }
 
-/// What becomes of a message.
+/// How a message is delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Delivery {
-    /// An interrupt of the host's cores.
+    /// To the host's cores.
     Core(Interrupt),
-    /// One of a guest's core, noted for it in memory.
+    /// Posted in memory, for a guest's virtual CPU.
     Posted(PostedInterrupt),
 }
 
@@ -171,19 +171,19 @@ impl From<Interrupt> for Delivery {
     }
 }
 
-/// An interrupt for a guest's core (VT-d specification, 5.2).
+/// A posted interrupt for a guest's virtual CPU (VT-d specification, 5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PostedInterrupt {
-    /// The [descriptor](PostedDescriptor) of the guest's core, aligned to 64 bytes.
+    /// The [descriptor](PostedDescriptor) of the virtual CPU, aligned to 64 bytes.
     pub descriptor: HostPhysical,
     /// The guest's vector.
     pub vector: u8,
-    /// The guest's core is notified even while that is suppressed.
+    /// Notifies even while notifications are suppressed.
     pub urgent: bool,
 }
 
-/// How an interrupt posted to a guest's core is noted: 64 bytes in memory that IOMMU, processor and hypervisor share (VT-d
-/// specification, 9.11).
+/// Posted-interrupt descriptor: 64 bytes in memory shared by IOMMU, processor and hypervisor (VT-d specification,
+/// 9.11).
 ///
 /// ```text
 /// bytes  0 to 31  a bit for each vector that is posted
@@ -193,23 +193,23 @@ pub struct PostedInterrupt {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PostedDescriptor {
-    /// Vectors that are posted, a bit for each.
+    /// Posted vectors, one bit for each.
     pub requests: [u64; 4],
-    /// A notification is outstanding: no other is sent.
+    /// A notification is outstanding, so no other is sent.
     pub outstanding: bool,
-    /// No notifications are sent.
+    /// Notifications are suppressed.
     pub suppressed: bool,
-    /// The vector that notifies.
+    /// Vector of the notification.
     pub notification_vector: u8,
-    /// The core that is notified.
+    /// Core to be notified.
     pub destination: u32,
 }
 
 impl PostedDescriptor {
-    /// Bytes, and their alignment.
+    /// Size and alignment in bytes.
     pub const BYTES: usize = 64;
 
-    /// Its bytes.
+    /// Encodes the descriptor.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         for (into, word) in bytes.chunks_exact_mut(8).zip(self.requests) {
@@ -221,7 +221,7 @@ impl PostedDescriptor {
         bytes
     }
 
-    /// Reads its bytes.
+    /// Decodes a descriptor.
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |n: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * n + byte]));
         Self {
@@ -233,7 +233,7 @@ impl PostedDescriptor {
         }
     }
 
-    /// Notes an interrupt; gives the notification that is to be sent.
+    /// Posts a vector. Returns the notification to send, if any.
     pub fn post(&mut self, vector: u8, urgent: bool) -> Option<Interrupt> {
         self.requests[usize::from(vector / 64)] |= 1 << (vector % 64);
         if self.outstanding || self.suppressed && !urgent {
@@ -244,7 +244,7 @@ impl PostedDescriptor {
         Some(Interrupt { destination, vector, ..Interrupt::default() })
     }
 
-    /// Takes what has been noted, lowest vector first.
+    /// Takes the posted vectors, lowest first.
     pub fn take(&mut self) -> impl Iterator<Item = u8> + use<> {
         self.outstanding = false;
         let requests = std::mem::take(&mut self.requests);
@@ -264,15 +264,15 @@ impl PostedDescriptor {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct InterruptEntry {
-    /// What becomes of the message.
+    /// How the message is delivered.
     pub delivery: Delivery,
-    /// Who may send it.
+    /// Which requesters may use it.
     pub source: SourceCheck,
     /// Faults are counted, but not recorded.
     pub fault_processing_disabled: bool,
 }
 
-/// Set in an entry that posts.
+/// Entry mode bit: posted.
 const POSTED: u64 = 1 << 15;
 
 impl InterruptEntry {
@@ -318,10 +318,10 @@ impl InterruptEntry {
         [low, high]
     }
 
-    /// Reads an entry. Where an IOMMU cannot post (`posts`), the bit that asks for it counts as reserved.
+    /// Decodes an entry. On an IOMMU without posting (`posts`), the mode bit is reserved.
     ///
     /// # Errors
-    /// The fault that a message over this entry meets.
+    /// The fault of a message that uses this entry.
     pub const fn decode([low, high]: [u64; 2], x2apic: bool, posts: bool) -> Result<Self, FaultReason> {
         if low & 1 == 0 {
             return Err(FaultReason::InterruptNotPresent);
@@ -367,7 +367,7 @@ impl InterruptEntry {
     }
 }
 
-/// Where the interrupt remapping table is (interrupt remapping table address register).
+/// Location of the interrupt remapping table (interrupt remapping table address register).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InterruptTable {
     /// 4 KiB-aligned table of 16-byte entries.
@@ -380,12 +380,12 @@ pub struct InterruptTable {
     pub allow_compatibility: bool,
 }
 
-/// The answer to an interrupt request.
+/// Result of an interrupt request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InterruptOutcome {
-    /// When it goes on, or is refused.
+    /// When it proceeds, or is refused.
     pub ready: Time,
-    /// What is delivered, or why nothing is. The fault has been counted and recorded.
+    /// The delivery, or the fault, which has been counted and recorded.
     pub outcome: Result<Delivery, Fault>,
 }
 
@@ -408,8 +408,8 @@ impl InterruptRemapper {
 }
 
 impl Iommu {
-    /// Enables interrupt remapping by `table`, or disables it. Software must invalidate the interrupt entry
-    /// cache afterwards.
+    /// Enables interrupt remapping with `table`, or disables it. Software must then invalidate the interrupt entry
+    /// cache.
     pub fn set_interrupt_table(&mut self, table: Option<InterruptTable>) {
         self.interrupts.table = table.map(|t| InterruptTable { order: t.order.min(15), ..t });
     }
@@ -419,7 +419,7 @@ impl Iommu {
         self.interrupts.table.is_some()
     }
 
-    /// Handles a write of 4 bytes to the interrupt range; it stays behind the writes before it.
+    /// Handles a write of 4 bytes to the interrupt range, behind earlier writes.
     ///
     /// A `message` elsewhere is refused as an [`FaultReason::InterruptRange`] fault.
     pub fn remap_interrupt<M: WalkMemory>(
@@ -438,7 +438,7 @@ impl Iommu {
                 InterruptOutcome { ready, outcome: Ok(interrupt) }
             }
             Err(reason) => {
-                // The fault register holds the index in bits 63:48; what has none shows its address.
+                // The fault register holds the index in bits 63:48; a message without an index shows its address.
                 let address = match message.index() {
                     Ok(Some(index)) => u64::from(index as u16) << 48,
                     _ => message.address,
@@ -450,7 +450,7 @@ impl Iommu {
         }
     }
 
-    /// The interrupt, and whether a fault is to be recorded.
+    /// Resolves the interrupt, and whether a fault is recorded.
     fn find_interrupt<M: WalkMemory>(
         &mut self,
         at: Time,
@@ -488,7 +488,7 @@ impl Iommu {
                 };
                 let entry = match InterruptEntry::decode(words, table.x2apic, self.params.posts_interrupts) {
                     Ok(entry) => entry,
-                    // The bit counts even in an entry that is absent.
+                    // The bit counts even in an absent entry.
                     Err(reason) => return (ready, Err(reason), words[0] & 2 == 0),
                 };
                 let cached = CachedEntry { entry, known_from: ready };
@@ -505,7 +505,7 @@ impl Iommu {
         (at, Ok(entry.delivery), record)
     }
 
-    /// Forgets `2^mask` naturally aligned entries from an index, or all.
+    /// Invalidates `2^mask` naturally aligned entries from an index, or all.
     pub(crate) fn invalidate_interrupt_entries(&mut self, index: Option<(u16, u8)>) {
         self.counters.interrupt_invalidations += 1;
         self.interrupts.cache.remove_where(|tag, _| match index {
@@ -515,7 +515,7 @@ impl Iommu {
     }
 }
 
-/// What a compatibility-format message asks for by itself.
+/// Decodes a compatibility-format message.
 fn compatibility(MsiMessage { address, data }: MsiMessage) -> Result<Interrupt, FaultReason> {
     let delivery = DeliveryMode::decode(u64::from(data) >> 8).ok_or(FaultReason::InterruptReserved)?;
     Ok(Interrupt {
@@ -561,7 +561,7 @@ mod tests {
             }
         }
 
-        /// All that is posted is taken once, and whoever takes it has been notified once, unless that was suppressed.
+        /// Every posted vector is taken once, after one notification unless suppressed.
         #[test]
         fn what_is_posted_is_taken(vectors in prop::collection::vec(32u8.., 0..40), suppressed: bool) {
             let place = PostedDescriptor { suppressed, notification_vector: 0xf2, destination: 3, ..Default::default() };

@@ -1,4 +1,4 @@
-//! The IOTLB: translations of whole pages of any size, tagged by domain.
+//! IOTLB: translations of pages of any size, tagged by domain.
 
 use super::cache::TaggedCache;
 use super::ids::{DomainId, PageSize, Permissions};
@@ -7,18 +7,18 @@ use super::params::Geometry;
 use engine::Rng;
 use units::{HostPhysical, Iova, Time};
 
-/// What a walk found: a page and what it permits.
+/// Result of a walk: a page and its permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Leaf {
     pub(crate) frame: HostPhysical,
     pub(crate) size: PageSize,
     pub(crate) permissions: Permissions,
-    /// When the walk that found it ended.
+    /// When the walk ended.
     pub(crate) known_from: Time,
 }
 
 impl Leaf {
-    /// Where `address`, which lies in this page, is in host-physical memory.
+    /// Host-physical address of `address`, which lies in this page.
     #[inline]
     pub(crate) fn resolve(&self, address: Iova) -> HostPhysical {
         HostPhysical::new(self.frame.get() | address.offset_in(self.size.get()))
@@ -42,9 +42,9 @@ fn base_of(tag: u64) -> Iova {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Iotlb {
-    /// Frame with the permissions in bits 1:0, and since when it is known.
+    /// Frame with permissions in bits 1:0, and when the entry became valid.
     cache: TaggedCache<(u64, Time)>,
-    /// Entries of each size, so that lookups skip sizes that are not there.
+    /// Entries by page size, so that lookups skip absent sizes.
     held: [u32; 3],
 }
 
@@ -79,12 +79,12 @@ impl Iotlb {
         }
     }
 
-    /// Forgets what `scope` names; answers how many entries that were.
+    /// Invalidates the entries in `scope`. Returns how many there were.
     pub(crate) fn invalidate(&mut self, scope: Scope) -> usize {
         if let Scope::Pages { domain, address, mask } = scope
             && mask == 0
         {
-            // The common case, strict unmapping of single pages, without a scan.
+            // Fast path for strict unmapping of single pages: no scan.
             let mut removed = 0;
             for size in PageSize::ALL {
                 if self.held[size as usize] != 0 && self.cache.remove(tag(domain, size, address)) {

@@ -1,26 +1,26 @@
-//! What the IOMMU needs of memory.
+//! The IOMMU's interface to memory.
 
 use crate::memory::{MemorySystem, NodeId, Source};
 use units::{HostPhysical, Time};
 
-/// The answer to a timed read.
+/// Reply to a timed read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WalkRead {
-    /// When it is there.
+    /// When the data is available.
     pub ready: Time,
-    /// The little-endian word, or `None` where no memory answers.
+    /// The little-endian word, or `None` if no memory is there.
     pub value: Option<u64>,
 }
 
 /// Memory as table walks and descriptor fetches see it: timed reads through the host's caches.
 pub trait WalkMemory {
-    /// Reads the aligned 8 bytes at `address`, asked for at `now` from `node`.
+    /// Reads the aligned 8 bytes at `address` from `node`, at `now`.
     fn walk_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> WalkRead;
 
-    /// The aligned 8 bytes at `address`, which came with the line of an earlier [`WalkMemory::walk_read`].
+    /// The aligned 8 bytes at `address`, from the line of an earlier [`WalkMemory::walk_read`].
     fn same_line(&self, address: HostPhysical) -> Option<u64>;
 
-    /// Reads an aligned 16-byte entry: one access.
+    /// Reads an aligned 16-byte entry in one access.
     fn walk_read_pair(&mut self, now: Time, node: NodeId, address: HostPhysical) -> (Time, Option<[u64; 2]>) {
         let low = self.walk_read(now, node, address);
         let high = address.checked_add(8).and_then(|a| self.same_line(a));

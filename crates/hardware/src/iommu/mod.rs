@@ -1,22 +1,21 @@
-//! An IOMMU in the manner of Intel's VT-d: DMA remapping, interrupt remapping, invalidation queue.
+//! An IOMMU modelled on Intel's VT-d: DMA remapping, interrupt remapping, invalidation queue.
 //!
-//! All tables are real: bytes in simulated memory, in the specification's formats, read by timed walks. There
-//! are no events in here: every call computes its times at once by reserving walkers and pipeline places.
-//! Section numbers refer to the *Intel Virtualization Technology for Directed I/O Architecture
-//! Specification*, legacy mode.
+//! All tables are real: bytes in simulated memory, in the specification's formats, read by timed walks. There are no
+//! events: every call computes its times at once by reserving walkers and pipeline places. Section numbers refer to the
+//! *Intel Virtualization Technology for Directed I/O Architecture Specification*, legacy mode.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `params` | what a machine file has to say about an IOMMU |
+//! | `params` | IOMMU parameters of a machine file |
 //! | `translate` | the path of a DMA request: context, IOTLB, walk |
-//! | `pipeline`, `walkers` | what bounds and orders that path |
-//! | `cache`, `iotlb`, `structures` | what is cached |
+//! | `pipeline`, `walkers` | limits and ordering on that path |
+//! | `cache`, `iotlb`, `structures` | caches |
 //! | `format` | root, context and page table entries |
 //! | `tables` | software's side: building and editing the tables |
-//! | `fault` | fault reasons, recording registers, counts |
-//! | `invalidation`, `queue` | descriptors, and their execution in order |
+//! | `fault` | fault reasons, recording registers, counters |
+//! | `invalidation`, `queue` | descriptors and their execution in order |
 //! | `interrupt` | interrupt remapping |
-//! | `memory`, `ids`, `counters` | what it needs, names and counts |
+//! | `memory`, `ids`, `counters` | memory interface, identifiers, counters |
 
 mod cache;
 mod counters;
@@ -58,33 +57,33 @@ use engine::Seed;
 use units::{HostPhysical, Time};
 use wire::pcie::Bdf;
 
-/// A context entry as cached.
+/// A cached context entry.
 #[derive(Clone, Copy, Debug)]
 struct CachedContext {
     entry: ContextEntry,
-    /// When it had been read.
+    /// When it was read.
     known_from: Time,
 }
 
-/// One IOMMU: all functions below the root ports that it serves share it.
+/// An IOMMU, shared by all functions below its root ports.
 #[derive(Debug, Clone)]
 pub struct Iommu {
     params: IommuParams,
     features: Features,
-    /// The socket it sits in.
+    /// Its socket.
     node: NodeId,
-    /// Of what its caches throw out.
+    /// Seed of the random replacement policies.
     seed: Seed,
     enabled: bool,
     root_table: HostPhysical,
     contexts: TaggedCache<CachedContext>,
-    /// The context of the request before this one, so that the cache is not searched for every packet.
+    /// Context of the previous request, which saves a cache lookup for most packets.
     recent_context: Option<(Bdf, CachedContext)>,
     iotlb: iotlb::Iotlb,
     structures: structures::StructureCaches,
     walkers: walkers::Walkers,
     walks: walkers::PendingWalks,
-    /// When the first of the walks in progress ends.
+    /// When the first walk in progress ends.
     next_fill: Time,
     pipeline: pipeline::Pipeline,
     in_use_until: Time,
@@ -95,10 +94,10 @@ pub struct Iommu {
 }
 
 impl Iommu {
-    /// An IOMMU in the socket of `node`, disabled as after a reset. `seed` feeds random replacement.
+    /// Creates an IOMMU in the socket of `node`, disabled as after a reset. `seed` is for random replacement.
     ///
     /// # Errors
-    /// If `params` cannot be built.
+    /// If `params` are invalid.
     pub fn new(params: IommuParams, node: NodeId, seed: Seed) -> Result<Self, ParamsError> {
         params.validate()?;
         Ok(Self {
@@ -130,39 +129,39 @@ impl Iommu {
         })
     }
 
-    /// A reset: disabled, nothing cached, nothing counted.
+    /// Resets the IOMMU: disabled, caches empty, counters zero.
     pub fn reset(&mut self) {
         *self = Self::new(self.params, self.node, self.seed).expect("it has been built from this");
     }
 
-    /// What it was built from.
+    /// Parameters of the IOMMU.
     pub const fn params(&self) -> &IommuParams {
         &self.params
     }
 
-    /// What its capability register says of table formats.
+    /// Table format features in its capability register.
     pub const fn features(&self) -> Features {
         self.features
     }
 
-    /// Enables or disables DMA remapping (global command register, TE). Disabled, every request passes with
-    /// its address as it is and costs nothing.
+    /// Enables or disables DMA remapping (global command register, TE). While disabled, addresses pass unchanged
+    /// without delay.
     pub const fn set_enabled(&mut self, enabled: bool) {
         self.enabled = enabled;
     }
 
-    /// Where the root table is (root table address register). Software must invalidate the context cache
-    /// and the IOTLB afterwards.
+    /// Sets the root table (root table address register). Software must then invalidate the context cache and the
+    /// IOTLB.
     pub const fn set_root_table(&mut self, root_table: HostPhysical) {
         self.root_table = root_table.align_down(4096);
     }
 
-    /// The fault recording registers and counts.
+    /// Fault recording registers and counters.
     pub const fn faults(&self) -> &FaultLog {
         &self.faults
     }
 
-    /// Counts since the beginning.
+    /// Counters since the reset.
     pub const fn counters(&self) -> &IommuCounters {
         &self.counters
     }

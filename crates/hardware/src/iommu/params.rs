@@ -1,34 +1,34 @@
-//! What distinguishes one IOMMU from another.
+//! IOMMU parameters.
 
 pub use settings::PipelineOrder;
 use thiserror::Error;
 use units::{Bytes, Duration};
 
-/// Which entry of a full set is given up.
+/// Replacement policy of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Replacement {
-    /// The least recently used.
+    /// Least recently used.
     #[default]
     Lru,
     /// Binary-tree pseudo-LRU; the number of ways must be a power of two.
     TreePlru,
-    /// Any, by the component's seeded generator.
+    /// Random, from the component's seeded generator.
     Random,
 }
 
-/// Entries, ways and replacement of one cache.
+/// Size, associativity and replacement of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Geometry {
-    /// Number of entries in all; 0 builds no cache.
+    /// Total number of entries; 0 for no cache.
     pub entries: usize,
-    /// Entries per set; 0 means fully associative.
+    /// Entries per set; 0 for fully associative.
     pub ways: usize,
-    /// Which entry of a full set is given up.
+    /// Replacement policy of a set.
     pub replacement: Replacement,
 }
 
 impl Geometry {
-    /// The most entries that a cache can have.
+    /// Maximum number of entries of a cache.
     pub const MAX_ENTRIES: usize = 1 << 14;
 
     /// A fully associative cache.
@@ -61,10 +61,10 @@ impl Geometry {
     }
 }
 
-/// Entries of the paging-structure caches by what they point at, each fully associative and LRU; 0 builds none.
+/// Paging-structure cache entries by level, each cache fully associative and LRU; 0 for none.
 ///
-/// A hit in the cache of level n lets a walk begin by reading the table of level n (VT-d specification,
-/// section 6.2.2, which leaves the sizes to the implementation).
+/// A hit in the cache of level n lets a walk start at the table of level n (VT-d specification, section 6.2.2, which
+/// leaves the sizes to the implementation).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PagingStructureCaches {
     /// Entries that point at a level-1 table (512 pages of 4 KiB): walks of one read.
@@ -77,75 +77,75 @@ pub struct PagingStructureCaches {
     pub level4: usize,
 }
 
-/// A problem with [`IommuParams`].
+/// An invalid value in [`IommuParams`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParamsError {
     /// A cache cannot be built.
     #[error("the {cache} has a geometry that cannot be built: {problem}")]
     Geometry {
-        /// Which cache.
+        /// The cache.
         cache: &'static str,
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// Any other value is out of range.
+    /// Another value is out of range.
     #[error("`{key}` must be {allowed}")]
     Value {
         /// The field.
         key: &'static str,
-        /// What it may be.
+        /// Allowed values.
         allowed: &'static str,
     },
 }
 
 /// The parameters of an IOMMU.
 ///
-/// Sizes and times are properties of a CPU generation that Intel does not publish: those of a machine
-/// file are fitted from measurements with and without the IOMMU, or taken from a relative.
+/// Intel does not publish sizes and times of its CPU generations: those of a machine file are fitted to measurements
+/// with and without the IOMMU, or taken from a related CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IommuParams {
-    /// The IOTLB: all page sizes share it.
+    /// The IOTLB, shared by all page sizes.
     pub iotlb: Geometry,
-    /// Entries of the IOTLB that functions outside the simulation keep occupied (entries; needs a fully
-    /// associative IOTLB). From the measured hit ratios of idle boxes: 10 on Broadwell, 1 on Sandy Bridge.
+    /// Entries of the IOTLB occupied by functions outside the simulation (entries; needs a fully associative IOTLB).
+    /// From the measured hit ratios of idle boxes: 10 on Broadwell, 1 on Sandy Bridge.
     pub iotlb_reserved: usize,
-    /// Cached pointers at page tables.
+    /// Sizes of the paging-structure caches.
     pub paging_structure_caches: PagingStructureCaches,
     /// Cached context entries.
     pub context_cache: Geometry,
     /// Cached interrupt remapping table entries.
     pub interrupt_entry_cache: Geometry,
 
-    /// Added to every translated request that hits (time).
+    /// Latency of a hit (time).
     pub hit_latency: Duration,
-    /// Least time between two lookups (time; zero: unlimited).
+    /// Minimum interval between lookups (time; zero: unlimited).
     pub lookup_interval: Duration,
-    /// Places for reads between lookup and translation; the next waits until the first leaves (places;
-    /// zero: unlimited). A request that is served in pieces takes one per piece.
+    /// Places for reads between lookup and translation; the next read waits until the first leaves (places; zero:
+    /// unlimited). A request served in pieces takes one per piece.
     pub read_depth: usize,
     /// The same for writes.
     pub write_depth: usize,
-    /// *Quirk*: whether requests for one 4 KiB page, one right after the other, share a place. Sandy Bridge, from the
-    /// measured bandwidths of writes that take two TLPs.
+    /// *Quirk*: whether consecutive requests for one 4 KiB page share a place. Sandy Bridge, from the measured
+    /// bandwidths of writes that take two TLPs.
     pub same_page_shares_place: bool,
-    /// Who waits for whom: whether hits wait behind misses.
+    /// Whether hits wait behind misses.
     pub order: PipelineOrder,
 
-    /// Page walks that can proceed at once (walks, at least 1).
+    /// Maximum number of concurrent page walks (walks, at least 1).
     pub walkers: usize,
-    /// Time of a walk apart from its steps: detecting the miss, filling the IOTLB (time).
+    /// Time of a walk without its steps: detecting the miss, filling the IOTLB (time).
     pub walk_overhead: Duration,
-    /// How long a walker, and the region that it walked, stay occupied after a walk for a read (time).
+    /// How long a walker and its region stay occupied after a walk for a read (time).
     pub walker_hold_read: Duration,
-    /// From the end of a walk until a request that waited for it has been looked up again (time).
+    /// From the end of a walk until a waiting request has been looked up again (time).
     pub replay_latency: Duration,
-    /// Least time between two requests that are looked up again after a walk (time).
+    /// Minimum interval between requests looked up again after a walk (time).
     pub retry_interval: Duration,
-    /// Whether walks begin in the order of their misses, so that one that must wait holds up those behind it.
+    /// Whether walks start in the order of their misses, so that a waiting one delays those behind it.
     pub walks_begin_in_order: bool,
-    /// *Quirk*: walks of one domain within one naturally aligned region of this size happen one after another
-    /// (a power of two, at least 4 KiB). Sandy Bridge: 2 MiB, the reach of one page table, from the measured
-    /// bandwidths over window size, which are lowest where misses share one region.
+    /// *Quirk*: walks of one domain in one naturally aligned region of this size are serialised (a power of two, at
+    /// least 4 KiB). Sandy Bridge: 2 MiB, the reach of one page table, from the measured bandwidths over window size,
+    /// which are lowest where misses share one region.
     pub serialised_walk_region: Option<Bytes>,
 
     /// Whether five-level tables (57-bit addresses) are supported (capability register, SAGAW bit 3).
@@ -159,16 +159,15 @@ pub struct IommuParams {
 
     /// Fault recording registers (registers; capability register, NFR).
     pub fault_records: usize,
-    /// Time to execute one invalidation descriptor apart from fetching it (time).
+    /// Execution time of an invalidation descriptor, without fetching it (time).
     pub invalidation_time: Duration,
-    /// From the last translation in flight having been used until a draining invalidation counts as
-    /// complete (time).
+    /// From the last use of a translation in flight until a draining invalidation is complete (time).
     pub drain_latency: Duration,
     /// From an invalidation wait descriptor being due until its status is in memory (time).
     pub status_write_latency: Duration,
     /// From an interrupt request until its remapping table entry is known, on a cache hit (time).
     pub interrupt_hit_latency: Duration,
-    /// Whether it can post interrupts to guests (capability PI; Broadwell and later Xeon E5 and Scalable).
+    /// Whether interrupts can be posted to guests (capability PI; Broadwell and later Xeon E5 and Scalable).
     pub posts_interrupts: bool,
 }
 
@@ -210,7 +209,7 @@ impl Default for IommuParams {
 }
 
 impl IommuParams {
-    /// Checks what the type system does not.
+    /// Checks the value ranges.
     ///
     /// # Errors
     /// The first field that is out of range.

@@ -1,10 +1,10 @@
-//! The path of requests through the IOMMU: bounded, and in order if the part is.
+//! Pipeline of requests in the IOMMU: limited depth, in order if the part is.
 
 use super::ids::Access;
 use super::params::{IommuParams, PipelineOrder};
 use units::{Duration, Time};
 
-/// Places of one direction: each request takes the place that the one `depth` before it leaves.
+/// Places of one direction: each request takes the place of the one `depth` before it.
 #[derive(Debug, Clone)]
 struct Lane {
     leaves: Vec<Time>,
@@ -22,12 +22,12 @@ impl Lane {
     fn enter(&self, now: Time) -> Time {
         if self.leaves.is_empty() { now } else { now.max(self.leaves[self.next]) }
     }
-    /// Whether a request for `page` follows one for the same page, and becomes the last one.
+    /// Whether a request for `page` directly follows one for the same page. Records it as the last one.
     #[inline]
     fn follows(&mut self, page: u64) -> bool {
         self.page.replace(page) == Some(page)
     }
-    /// A request that shares the place of the one before leaves.
+    /// A request that shares its predecessor's place leaves.
     #[inline]
     fn leave_along(&mut self, at: Time) {
         self.last_leave = self.last_leave.max(at);
@@ -49,30 +49,30 @@ impl Lane {
     }
 }
 
-/// Both directions.
+/// The lanes of both directions.
 #[derive(Debug, Clone)]
 pub(crate) struct Pipeline {
     lanes: [Lane; 2],
     order: PipelineOrder,
     interval: Duration,
-    /// Whether requests for one page, one right after the other, share a place.
+    /// Whether consecutive requests for one page share a place.
     pages_share: bool,
-    /// Whether the request being looked up shares the place of the one before it.
+    /// Whether the request being looked up shares its predecessor's place.
     shares: bool,
     last_lookup: Option<Time>,
-    /// Least time between two requests that are looked up again.
+    /// Minimum interval between repeated lookups.
     retry: Duration,
-    /// Requests that wait for walks, in the order of their arrival.
+    /// Requests waiting for walks, in order of arrival.
     waiting: Vec<WaitingRequest>,
 }
 
-/// A request that waits for a walk, its own or another's.
+/// A request that waits for its own walk or another's.
 #[derive(Debug, Clone, Copy)]
 struct WaitingRequest {
     until: Time,
-    /// How many lookups it takes.
+    /// Number of lookups it needs.
     pieces: u32,
-    /// Whether it shares the place of the one before it.
+    /// Whether it shares its predecessor's place.
     shares: bool,
 }
 
@@ -90,7 +90,7 @@ impl Pipeline {
         }
     }
 
-    /// When a request for `page` that arrives at `now` gets its place.
+    /// When a request for `page` that arrives at `now` gets a place.
     #[inline]
     pub(crate) fn enter(&mut self, now: Time, access: Access, page: u64) -> Time {
         let lane = &mut self.lanes[access as usize];
@@ -98,21 +98,21 @@ impl Pipeline {
         if self.shares { now } else { lane.enter(now) }
     }
 
-    /// When another piece of the request that entered last gets a place.
+    /// When another piece of the last request gets a place.
     #[inline]
     pub(crate) fn enter_piece(&mut self, now: Time, access: Access) -> Time {
         self.shares = self.pages_share;
         if self.shares { now } else { self.lanes[access as usize].enter(now) }
     }
 
-    /// When anything else gets a place of its own.
+    /// When any other operation gets a place of its own.
     #[inline]
     pub(crate) fn enter_alone(&mut self, now: Time, access: Access) -> Time {
         self.shares = false;
         self.lanes[access as usize].enter(now)
     }
 
-    /// When a request that has its place from `at` on is looked up.
+    /// When a request that has had a place since `at` is looked up.
     #[inline]
     pub(crate) fn lookup_at(&mut self, mut at: Time) -> Time {
         if !self.interval.is_zero() {
@@ -124,16 +124,16 @@ impl Pipeline {
         at
     }
 
-    /// When a request that came at `now` is looked up again, the walk that it waited for having ended at `end`.
+    /// When a request that arrived at `now` is looked up again after the walk it waited for has ended at `end`.
     ///
-    /// Whoever waits is looked up again when a walk ends, one after the other and the oldest first, also those that will
-    /// have to wait for other walks.
+    /// When a walk ends, all waiting requests are looked up again one after another, oldest first, including those that
+    /// will have to wait for other walks.
     #[inline]
     pub(crate) fn again(&mut self, now: Time, end: Time) -> Time {
         self.after(now, end, |_| true)
     }
 
-    /// The same for one that finds a walk to begin: of those that share a place only the first is ahead of it.
+    /// The same for a request that then starts a walk: of requests that share a place, only the first is ahead of it.
     #[inline]
     pub(crate) fn again_for_walk(&mut self, now: Time, end: Time) -> Time {
         self.after(now, end, |waiting| !waiting.shares)
@@ -145,22 +145,22 @@ impl Pipeline {
         end + self.retry * before.map(|waiting| u64::from(waiting.pieces)).sum::<u64>()
     }
 
-    /// Those that wait no longer.
+    /// Removes requests that no longer wait.
     fn forget(&mut self, now: Time) {
         self.waiting.retain(|waiting| waiting.until > now);
     }
 
-    /// The request that was looked up last, at `now`, waits until then, and takes a lookup for each of its `pieces`.
+    /// The last request looked up at `now` waits until `until`, and needs a lookup for each of its `pieces`.
     #[inline]
     pub(crate) fn waits(&mut self, now: Time, until: Time, pieces: u32) {
-        // Misses that meet no others are looked at by nobody else.
+        // Without overlapping misses nobody reads the list.
         if self.waiting.len() == self.waiting.capacity() {
             self.forget(now);
         }
         self.waiting.push(WaitingRequest { until, pieces, shares: self.shares });
     }
 
-    /// When the request that entered last leaves, its translation being known at `ready`.
+    /// When the last request leaves, given that its translation is available at `ready`.
     #[inline]
     pub(crate) fn leave(&mut self, ready: Time, access: Access) -> Time {
         let at = match self.order {
@@ -177,7 +177,7 @@ impl Pipeline {
         at
     }
 
-    /// When everything of one direction that entered so far has left.
+    /// When all requests of one direction so far have left.
     #[inline]
     pub(crate) fn last_leave_of(&self, access: Access) -> Time {
         self.lanes[access as usize].last_leave

@@ -8,30 +8,30 @@ use std::collections::VecDeque;
 use units::{HostPhysical, Iova, Time};
 use wire::pcie::Bdf;
 
-/// What the platform has to do because of executed descriptors.
+/// Actions for the platform after executing descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueAction {
-    /// Store a wait descriptor's status: at this moment everything before it is done, and no translation
-    /// that it made stale is used any more.
+    /// Store a wait descriptor's status: everything before it is complete, and no invalidated translation is used any
+    /// more.
     WriteStatus {
-        /// When.
+        /// Time of the store.
         at: Time,
-        /// Where.
+        /// Address of the store.
         address: HostPhysical,
-        /// The descriptor's status data, by which software knows it again.
+        /// The descriptor's status data.
         value: u32,
     },
     /// Send the invalidation completion interrupt.
     CompletionInterrupt {
-        /// When.
+        /// Time of the interrupt.
         at: Time,
     },
     /// Send an ATS Invalidate Request message; its completion comes back through
     /// [`Iommu::device_tlb_completed`].
     InvalidateDeviceTlb {
-        /// When.
+        /// Time of the message.
         at: Time,
-        /// To whom.
+        /// Target function.
         destination: Bdf,
         /// The tag that the completion will carry, 0 to 31.
         tag: u8,
@@ -45,13 +45,13 @@ pub enum QueueAction {
 /// Why the queue stopped (fault status register).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueError {
-    /// IQE: a descriptor that does not exist, lies outside memory, or a tail outside the ring.
+    /// IQE: an invalid descriptor, one outside memory, or a tail outside the ring.
     Queue,
     /// ITE: a function did not complete a device-TLB invalidation in time.
     Timeout,
 }
 
-/// A wait descriptor that waits for device TLBs.
+/// A wait descriptor blocked by device-TLB invalidations.
 #[derive(Debug, Clone, Copy)]
 struct BlockedWait {
     due: Time,
@@ -68,7 +68,7 @@ pub(crate) struct InvalidationQueue {
     size: u64,
     head: u64,
     tail: u64,
-    /// When the unit has finished what it was given.
+    /// When the unit has executed everything submitted.
     free: Time,
     error: Option<QueueError>,
     /// Tags of device-TLB invalidations in progress, and whose.
@@ -107,11 +107,10 @@ impl Iommu {
         self.queue.error = None;
     }
 
-    /// Software writes the queue tail register: executes all descriptors up to byte offset `tail`.
+    /// Handles a write of the queue tail register: executes all descriptors up to byte offset `tail`.
     ///
-    /// Translations are forgotten at once, in terms of the order of calls: no request that is translated by a
-    /// later call can see what was invalidated. When that is *complete*, reads and writes translated earlier
-    /// included, is what `actions` say.
+    /// Entries are invalidated at once in call order: no later call uses an invalidated translation. `actions` say when
+    /// the invalidation is *complete*, including reads and writes translated earlier.
     pub fn write_invalidation_tail<M: WalkMemory>(
         &mut self,
         now: Time,
@@ -127,7 +126,7 @@ impl Iommu {
         self.run_queue(now, memory, actions);
     }
 
-    /// A function answers Invalidate Requests: `tags` is the bit vector of its message.
+    /// A function completes Invalidate Requests: `tags` is the bit vector of its message.
     pub fn device_tlb_completed<M: WalkMemory>(
         &mut self,
         now: Time,
@@ -137,7 +136,7 @@ impl Iommu {
         actions: &mut Vec<QueueAction>,
     ) {
         let queue = &mut self.queue;
-        // A tag that is not this function's is a forged completion and changes nothing.
+        // A tag of another function is a forged completion and is ignored.
         let owned = (0..32).filter(|&t| queue.owners[t] == requester).fold(0u32, |bits, t| bits | 1 << t);
         let done = tags & owned & queue.tags;
         queue.tags &= !done;
@@ -151,7 +150,7 @@ impl Iommu {
         self.run_queue(now, memory, actions);
     }
 
-    /// A function has not answered in time: pending waits are aborted and the queue stops.
+    /// A function has timed out: pending waits are aborted and the queue stops.
     pub fn device_tlb_timed_out(&mut self) {
         self.queue.tags = 0;
         self.queue.waits.clear();
@@ -159,7 +158,7 @@ impl Iommu {
         self.queue.error = Some(QueueError::Timeout);
     }
 
-    /// Device-TLB invalidations that no function has answered yet.
+    /// Outstanding device-TLB invalidations.
     pub const fn device_tlb_invalidations_in_flight(&self) -> u32 {
         self.queue.tags.count_ones()
     }
@@ -193,14 +192,14 @@ impl Iommu {
                 return;
             };
             if !self.execute(ready, descriptor, actions) {
-                // All tags are taken: the same descriptor is fetched again when one comes back.
+                // All tags are in use: the descriptor is fetched again when one is free.
                 return;
             }
             self.queue.head = (self.queue.head + DESCRIPTOR) % self.queue.size;
         }
     }
 
-    /// Executes a descriptor fetched at `at`; answers `false` if it has to wait for a tag.
+    /// Executes a descriptor fetched at `at`; `false` if it has to wait for a tag.
     fn execute(&mut self, at: Time, descriptor: Descriptor, actions: &mut Vec<QueueAction>) -> bool {
         let mut done = at + self.params.invalidation_time;
         match descriptor {
@@ -259,7 +258,7 @@ impl Iommu {
         }
     }
 
-    /// When every request of this direction translated so far has been served.
+    /// When all requests of this direction translated so far have been served.
     fn drained(&self, access: Access) -> Time {
         self.pipeline.last_leave_of(access).max(self.in_use_until) + self.params.drain_latency
     }

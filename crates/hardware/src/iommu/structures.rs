@@ -1,4 +1,4 @@
-//! Paging-structure caches: pointers at page tables, so that walks need not begin at the top.
+//! Paging-structure caches: pointers to page tables, which shorten walks.
 
 use super::cache::TaggedCache;
 use super::format::level_shift;
@@ -8,16 +8,16 @@ use super::params::{Geometry, PagingStructureCaches, Replacement};
 use engine::Seed;
 use units::{HostPhysical, Iova, Time};
 
-/// A table and what the levels above it permit.
+/// A page table and the permissions of the levels above it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TablePointer {
     pub(crate) table: HostPhysical,
     pub(crate) permissions: Permissions,
-    /// When the walk that found it read it.
+    /// When the walk read it.
     known_from: Time,
 }
 
-/// One cache per level of table pointed at, 1 to 4.
+/// One cache for each level of table, 1 to 4.
 #[derive(Debug, Clone)]
 pub(crate) struct StructureCaches([TaggedCache<TablePointer>; 4]);
 
@@ -36,7 +36,7 @@ impl StructureCaches {
         Self([cache(sizes.level1), cache(sizes.level2), cache(sizes.level3), cache(sizes.level4)])
     }
 
-    /// The lowest table known at `at` on the way of a walk of `levels` levels, with its level.
+    /// The lowest table known at `at` for a walk of `levels` levels, with its level.
     pub(crate) fn lookup(
         &mut self,
         domain: DomainId,
@@ -50,7 +50,7 @@ impl StructureCaches {
         })
     }
 
-    /// Keeps the pointer at a table of `level` that a walk read at `known_from`.
+    /// Stores the pointer to a table of `level` that a walk read at `known_from`.
     pub(crate) fn insert(
         &mut self,
         domain: DomainId,
@@ -62,7 +62,7 @@ impl StructureCaches {
         let Some(cache) = self.0.get_mut(level as usize - 1) else { return };
         let tag = tag(domain, level, address);
         let new = TablePointer { table, permissions, known_from };
-        // Of two walks under way the first to read it makes it known.
+        // Of two walks in progress, the first to read it counts.
         if cache.peek(tag).is_none_or(|old| old.known_from > known_from || old.table != table) {
             cache.insert(tag, 0, new);
         }

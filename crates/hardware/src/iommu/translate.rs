@@ -1,4 +1,4 @@
-//! Translating DMA requests.
+//! Translation of DMA requests.
 
 use super::fault::{Fault, FaultReason};
 use super::format::{ContextEntry, PageEntry, RootEntry, TranslationType, entry_offset};
@@ -10,26 +10,26 @@ use super::{CachedContext, Iommu};
 use units::{HostPhysical, Iova, Time};
 use wire::pcie::Bdf;
 
-/// Where a request goes.
+/// A translated address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Translated {
     /// The host-physical address.
     pub address: HostPhysical,
-    /// The page that the translation holds for; a request that leaves it must be translated again.
+    /// Size of the page; a request beyond its end needs another translation.
     pub page: PageSize,
 }
 
-/// The answer to a request.
+/// Result of a translation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Translation {
-    /// When the request goes on, or is refused.
+    /// When the request proceeds, or is refused.
     pub ready: Time,
-    /// Where to, or why not. The fault has been counted and recorded.
+    /// The translated address, or the fault, which has been counted and recorded.
     pub outcome: Result<Translated, Fault>,
 }
 
 impl Translation {
-    /// The address is used as it is.
+    /// Passes the address unchanged.
     #[inline]
     fn unchanged(ready: Time, address: Iova) -> Self {
         let address = HostPhysical::new(address.get());
@@ -37,18 +37,18 @@ impl Translation {
     }
 }
 
-/// Whether `address` lies in the range of interrupt requests, 0xfee0_0000 to 0xfeef_ffff: never translated.
+/// Whether `address` is in the interrupt range, 0xfee0_0000 to 0xfeef_ffff, which is never translated.
 #[inline]
 pub const fn is_interrupt_address(address: u64) -> bool {
     address >> 20 == 0xfee
 }
 
 impl Iommu {
-    /// Translates one request, which must not cross a 4 KiB boundary unless the caller looks at
-    /// [`Translated::page`]; writes to the interrupt range belong to [`Iommu::remap_interrupt`] instead.
+    /// Translates one request, which must not cross a 4 KiB boundary unless the caller checks [`Translated::page`].
+    /// Writes to the interrupt range go to [`Iommu::remap_interrupt`] instead.
     ///
-    /// With translation disabled this costs nothing. Otherwise calls must come in the order in which the
-    /// requests arrive at the IOMMU.
+    /// Takes no time if translation is disabled. Otherwise calls must be in the order in which the requests arrive at
+    /// the IOMMU.
     #[inline]
     pub fn translate<M: WalkMemory>(
         &mut self,
@@ -62,8 +62,8 @@ impl Iommu {
         self.translate_pieces(now, requester, address, access, address_type, 1, memory)
     }
 
-    /// As [`Iommu::translate`], for a request that the root complex serves in several `pieces` (at least 1) of
-    /// the same page, each of which takes a place in the pipeline; `ready` is when the last of them goes on.
+    /// Like [`Iommu::translate`], for a request that the root complex serves in `pieces` (at least 1) of the same page,
+    /// each of which takes a place in the pipeline; `ready` is when the last one proceeds.
     #[allow(clippy::too_many_arguments)]
     #[inline]
     pub fn translate_pieces<M: WalkMemory>(
@@ -119,7 +119,7 @@ impl Iommu {
         let (ready, found) = self.resolve(place, &entry, address, Some(access), pieces, memory);
         let mut ready = self.pipeline.leave(ready, access);
         for _ in 1..pieces {
-            // The other pieces take places too, but their page has been looked up.
+            // The other pieces take places, too, but their page has been looked up.
             let at = self.pipeline.enter_piece(now, access);
             ready = self.pipeline.leave(ready.max(at), access);
         }
@@ -132,14 +132,15 @@ impl Iommu {
         }
     }
 
-    /// Tells a draining invalidation that a translated request is in use until `until`: data of a write is
-    /// in memory, or a read has been served. Until then it counts as in use until its translation is ready.
+    /// Records that a translated request is in use until `until`, when a write's data is in memory or a read has been
+    /// served. A draining invalidation waits for that. Until this call the request counts as in use until its
+    /// translation is ready.
     #[inline]
     pub fn in_use_until(&mut self, until: Time) {
         self.in_use_until = self.in_use_until.max(until);
     }
 
-    /// The request goes on with its address.
+    /// Passes the request with its address unchanged.
     fn pass(&mut self, at: Time, requester: Bdf, address: Iova, access: Access) -> Translation {
         if is_interrupt_address(address.get()) {
             return self.refuse_early(at, requester, address, access, FaultReason::InterruptRange, true);
@@ -186,9 +187,8 @@ impl Iommu {
         self.faults.report(fault, record);
     }
 
-    /// The page of `address` in the domain of `entry`, from the IOTLB, a walk in progress, or a new walk.
-    /// With `need`, what is cached counts only if it permits that: what has become permitted since is found
-    /// without an invalidation.
+    /// The page of `address` in the domain of `entry`, from the IOTLB, a walk in progress, or a new walk. With `need`,
+    /// cached entries only count if they permit it, so that new permissions take effect without an invalidation.
     #[inline]
     pub(crate) fn resolve<M: WalkMemory>(
         &mut self,
@@ -233,7 +233,7 @@ impl Iommu {
             return (again, Ok(leaf));
         }
         self.counters.misses += 1;
-        // Where a walk of its region is under way, it waits for that one's end and is then looked up again.
+        // If a walk of its region is in progress, the request waits for that and is then looked up again.
         let region_free = self.walkers.region_free(entry.domain, address);
         let from = if region_free > at { self.pipeline.again_for_walk(at, region_free) } else { at };
         let (end, found) = self.walk(from, entry, address, need.unwrap_or(Access::Read), memory);
@@ -250,7 +250,7 @@ impl Iommu {
         (end, found)
     }
 
-    /// Moves the walks that have ended at `now` into the IOTLB.
+    /// Moves walks that have ended by `now` into the IOTLB.
     #[inline(never)]
     fn fill(&mut self, now: Time) {
         while let Some(walk) = self.walks.pop_ended(now) {
@@ -305,7 +305,7 @@ impl Iommu {
         (now, found)
     }
 
-    /// The context entry of `requester`, from the cache or, taking a walker, from memory.
+    /// The context entry of `requester`, from the cache, or from memory with a walker.
     #[inline(never)]
     pub(super) fn context<M: WalkMemory>(
         &mut self,

@@ -1,4 +1,4 @@
-//! The page walkers: a bounded number, when they are free, and the walks in progress.
+//! Page walkers: a limited number, when they are free, and the walks in progress.
 
 use super::ids::{Access, DomainId};
 use super::invalidation::Scope;
@@ -7,23 +7,23 @@ use super::params::IommuParams;
 use std::collections::VecDeque;
 use units::{Duration, Iova, Time};
 
-/// When each walker is free again, and each region that is being walked.
+/// When each walker, and each region being walked, is free again.
 #[derive(Debug, Clone)]
 pub(crate) struct Walkers {
     free: Vec<Time>,
-    /// For how long one stays occupied after a walk for a read.
+    /// How long a walker stays occupied after a walk for a read.
     hold_read: Duration,
     in_order: bool,
     last_start: Time,
-    /// Address bits within a region, where walks exclude each other.
+    /// log2 of the region size within which walks are serialised.
     region_shift: Option<u32>,
-    /// The regions walked lately, and when each is free.
+    /// Recently walked regions, and when each is free.
     regions: Vec<(Region, Time)>,
 }
 
 type Region = (DomainId, u64);
 
-/// A walker taken for a walk.
+/// A walker in use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walker {
     index: usize,
@@ -51,8 +51,8 @@ impl Walkers {
         self.regions.iter().filter(|(r, _)| *r == region).map(|&(_, free)| free).max().unwrap_or(Time::ZERO)
     }
 
-    /// Takes the walker that is free first, on behalf of an `access`; it begins at `earliest`, or when it and
-    /// the region of `page` are free. Must be followed by [`Walkers::end`].
+    /// Allocates the walker that is free first for an `access`. It starts at `earliest`, or when it and the region of
+    /// `page` are free. Must be followed by [`Walkers::end`].
     pub(crate) fn begin(&mut self, earliest: Time, access: Access, page: Option<(DomainId, Iova)>) -> Walker {
         let mut index = 0;
         for (n, &free) in self.free.iter().enumerate() {
@@ -72,13 +72,13 @@ impl Walkers {
         Walker { index, access, region, start }
     }
 
-    /// Gives the walker back at `end`; tells when it is free.
+    /// Releases the walker at `end`. Returns when it is free.
     pub(crate) fn end(&mut self, walker: Walker, end: Time) -> Time {
         let held = if walker.access == Access::Read { self.hold_read } else { Duration::ZERO };
         let free = end + held;
         self.free[walker.index] = free;
         if let Some(region) = walker.region {
-            // Whoever comes later does not begin before the earliest time at which any walker is free.
+            // No later walk starts before the earliest time at which a walker is free.
             let past = self.free.iter().copied().min().unwrap_or(Time::ZERO);
             self.regions.retain(|&(r, free)| r != region && free > past);
             self.regions.push((region, free));
@@ -87,7 +87,7 @@ impl Walkers {
     }
 }
 
-/// A walk whose translation is known to the simulator, but not yet to the IOMMU.
+/// A walk whose result is known to the simulator, but not yet to the IOMMU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PendingWalk {
     pub(crate) domain: DomainId,
@@ -96,7 +96,7 @@ pub(crate) struct PendingWalk {
     pub(crate) leaf: Leaf,
 }
 
-/// The walks in progress, by their end.
+/// Walks in progress, by end time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PendingWalks(VecDeque<PendingWalk>);
 
@@ -111,19 +111,19 @@ impl PendingWalks {
         self.0.front().map_or(Time::NEVER, |w| w.end)
     }
 
-    /// Takes the first walk that ends at `now` or before.
+    /// Takes the first walk that ends by `now`.
     pub(crate) fn pop_ended(&mut self, now: Time) -> Option<PendingWalk> {
         if self.next_end() <= now { self.0.pop_front() } else { None }
     }
 
-    /// A walk in progress for the same 4 KiB. (That another page of the same superpage is being walked is
-    /// not known before the walk ends.)
+    /// A walk in progress for the same 4 KiB. (A walk for another page of the same superpage is only recognised once it
+    /// has ended.)
     pub(crate) fn find(&self, domain: DomainId, address: Iova) -> Option<&PendingWalk> {
         let page = address.get() >> 12;
         self.0.iter().find(|w| w.domain == domain && w.address.get() >> 12 == page)
     }
 
-    /// Lets walks under way answer those who wait for them already, but nobody else.
+    /// Walks in progress still answer the requests waiting for them, but no later ones.
     pub(crate) fn invalidate(&mut self, scope: Scope) {
         self.0.retain(|w| {
             let size = w.leaf.size.get();

@@ -1,17 +1,17 @@
-//! What one direction of a link has carried.
+//! Traffic counters of one direction of a link.
 
 use units::{Bytes, Duration};
 
-/// Counts of one direction, from the transmitter's side.
+/// Counters of one direction, at the transmitter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectionCounters {
-    /// TLPs by class: posted, non-posted, completions. Replays are not counted again.
+    /// TLPs by class: posted, non-posted, completions. Excludes replays.
     pub tlps: [u64; 3],
-    /// Their bytes on the wire, framing and LCRC included.
+    /// Bytes of those TLPs on the wire, framing and LCRC included.
     pub tlp_bytes: [Bytes; 3],
     /// DLLPs: Acks, Naks, credit updates.
     pub dllps: u64,
-    /// Their bytes on the wire.
+    /// Bytes of those DLLPs on the wire.
     pub dllp_bytes: Bytes,
     /// Time during which the wire carried TLPs or DLLPs.
     pub busy: Duration,
@@ -21,15 +21,15 @@ pub struct DirectionCounters {
     pub naks: u64,
     /// Replays of the replay buffer.
     pub replays: u64,
-    /// Replays because no Ack came in time.
+    /// Replays due to the replay timer.
     pub replay_timeouts: u64,
-    /// Retrainings of the link that this side asked for.
+    /// Retrainings initiated by this side.
     pub retrains: u64,
-    /// TLPs that arrived twice and were dropped by the receiver.
+    /// Duplicate TLPs dropped by the receiver.
     pub duplicates: u64,
-    /// TLPs that the receiver dropped as damaged or out of sequence.
+    /// TLPs dropped by the receiver as corrupted or out of sequence.
     pub rejected: u64,
-    /// DLLPs that an injected error lost.
+    /// DLLPs lost by error injection.
     pub dllps_lost: u64,
 }
 

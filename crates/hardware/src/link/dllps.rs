@@ -1,4 +1,4 @@
-//! Acks and credit updates: worked out when somebody asks what has been heard.
+//! Acks and credit updates, computed lazily.
 
 use units::{Bytes, Time};
 use wire::pcie::{self, Sequence};
@@ -9,8 +9,7 @@ use crate::detected::Detected;
 use crate::event::Event;
 
 impl Link {
-    /// Works out what has left by `now` of what was planned, and what `side`, as a sender, has heard from the other
-    /// end.
+    /// Sends the planned TLPs due by `now`, and processes the DLLPs that the transmitter of `side` has received.
     #[inline]
     pub(super) fn settle(
         &mut self,
@@ -25,11 +24,11 @@ impl Link {
         self.hear(cx, side, now);
     }
 
-    /// Works out what `side`, as a sender, has heard from the other end by `now`.
+    /// Processes the DLLPs that the transmitter of `side` has received by `now`.
     #[inline]
     pub(super) fn hear(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
-        // What the other end sends back uses the opposite direction's wire; what this end's own
-        // receiver sends uses this one, and goes before the next TLP.
+        // The other end's DLLPs use the opposite wire. DLLPs of this end's own receiver use this one, and go before the
+        // next TLP.
         if self.receivers[side as usize].is_due(now) {
             self.send_due_dllps(cx, side, now);
         }
@@ -41,7 +40,7 @@ impl Link {
         }
     }
 
-    /// Drops what has been acknowledged by `now` from the replay buffer of `side`.
+    /// Removes TLPs acknowledged by `now` from the replay buffer of `side`.
     fn retire(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
         let packets = &mut *cx.packets;
         let replay = &mut self.transmitters[side as usize].replay;
@@ -60,7 +59,7 @@ impl Link {
         while let Some((due, dllp)) = self.receivers[side as usize].take_due(now) {
             let wire = &mut self.transmitters[side as usize].wire;
             let on_wire = wire.time_for(DLLP_BYTES);
-            // A DLLP goes between two TLPs: it delays those behind it by its own length and waits for none.
+            // A DLLP is inserted between two TLPs: it delays later ones by its own length and waits for none.
             let begin = wire.begin(due);
             wire.occupy_until(begin + on_wire);
             let counters = &mut self.counters[side as usize];
@@ -70,7 +69,7 @@ impl Link {
             let span = (due, due + on_wire);
             if self.injector.as_mut().is_some_and(|injector| injector.loses_dllp()) {
                 counters.dllps_lost += 1;
-                // What a quiet link sends is worked out when somebody looks.
+                // The DLLPs of an idle link are computed when it is next used.
                 let found = (due + on_wire + self.params.latency).max(cx.scheduler.now());
                 let other = LinkEnd { link: self.id, side: side.opposite() };
                 cx.scheduler.at(found, Event::LinkError(other, Detected::BadDllp));
@@ -94,7 +93,7 @@ impl Link {
                     if let Some(tap) = &mut self.tap {
                         tap.dllp(side, span, pcie::Dllp::Nak(Sequence::new(sequence)));
                     }
-                    // As above: a link that nobody asks is settled late.
+                    // As above: an idle link is settled late.
                     let at = heard.max(cx.scheduler.now());
                     cx.scheduler.at(at, Event::Replay(LinkEnd { link: self.id, side: side.opposite() }));
                 }
@@ -109,7 +108,7 @@ impl Link {
         }
     }
 
-    /// Asks for an event when a TLP that waits at `side` may be able to go.
+    /// Schedules a retry for when a TLP waiting at `side` may be sent.
     pub(super) fn arrange_wake(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
         let transmitter = &self.transmitters[side as usize];
         let flight = transmitter.wire.time_for(DLLP_BYTES) + self.params.latency;
@@ -121,7 +120,7 @@ impl Link {
         }
     }
 
-    /// Looks again whether `side` can send what waits there.
+    /// Retries sending what waits at `side`.
     pub fn on_wake(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
         let now = cx.scheduler.now();
         self.settle(cx, side, now, released);

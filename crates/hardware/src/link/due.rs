@@ -1,15 +1,15 @@
-//! What is to take effect at times to come.
+//! A queue of items that take effect at future times.
 
 use std::collections::VecDeque;
 
 use units::Time;
 
-/// What is to take effect at times to come, in the order in which it was told.
+/// A queue of items that take effect at future times, in insertion order.
 ///
-/// Every TLP asks whether anything is due, and seldom something is: the time of the first stands by itself.
+/// Every TLP checks it and it is seldom due, so the time of the first item is stored separately.
 #[derive(Debug)]
 pub struct Due<T> {
-    /// When the first is due; [`Time::NEVER`] if there is none.
+    /// When the first item is due; [`Time::NEVER`] if empty.
     first: Time,
     queue: VecDeque<(Time, T)>,
 }
@@ -21,7 +21,7 @@ impl<T> Default for Due<T> {
 }
 
 impl<T> Due<T> {
-    /// Adds what is due at `at`, behind all that there is.
+    /// Appends an item that is due at `at`.
     pub fn push(&mut self, at: Time, what: T) {
         if self.queue.is_empty() {
             self.first = at;
@@ -29,53 +29,53 @@ impl<T> Due<T> {
         self.queue.push_back((at, what));
     }
 
-    /// When the first is due; [`Time::NEVER`] if there is none.
+    /// When the first item is due; [`Time::NEVER`] if empty.
     #[inline]
     pub fn first(&self) -> Time {
         self.first
     }
 
-    /// The one told last.
+    /// The last item.
     #[inline]
     pub fn last(&self) -> Option<&(Time, T)> {
         self.queue.back()
     }
 
-    /// The one told last, to change what it says.
+    /// The last item, mutably.
     #[inline]
     pub fn last_mut(&mut self) -> Option<(Time, &mut T)> {
         self.queue.back_mut().map(|(at, what)| (*at, what))
     }
 
-    /// The first one, to change what it says.
+    /// The first item, mutably.
     pub fn first_mut(&mut self) -> Option<&mut T> {
         self.queue.front_mut().map(|(_, what)| what)
     }
 
-    /// Takes the first if it is due by `now`.
+    /// Takes the first item if it is due by `now`.
     #[inline]
     pub fn take(&mut self, now: Time) -> Option<(Time, T)> {
         if self.first <= now { self.pop() } else { None }
     }
 
-    /// Takes the first.
+    /// Takes the first item.
     pub fn pop(&mut self) -> Option<(Time, T)> {
         let taken = self.queue.pop_front();
         self.first = self.queue.front().map_or(Time::NEVER, |&(at, _)| at);
         taken
     }
 
-    /// All of them.
+    /// All items.
     pub fn iter(&self) -> impl Iterator<Item = &(Time, T)> {
         self.queue.iter()
     }
 
-    /// All of them, to change what they say.
+    /// All items, mutably.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Time, &mut T)> {
         self.queue.iter_mut().map(|(at, what)| (*at, what))
     }
 
-    /// How many there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.queue.len()
     }

@@ -1,7 +1,7 @@
-//! Flow control initialisation (base spec 3.4.1): what both ends advertise once a link has trained.
+//! Flow control initialisation (base spec 3.4.1): both ends advertise their credits after training.
 //!
-//! Simpler than on a real link: each end sends InitFC1 and InitFC2 for each class once, where real ones repeat them until
-//! they are heard; none is lost or damaged.
+//! Simplified: each end sends InitFC1 and InitFC2 once for each class, whereas real ports repeat them until they are
+//! received; none is lost or corrupted.
 
 use units::{Bytes, Time};
 use wire::pcie::dllp::FlowControlKind;
@@ -10,14 +10,14 @@ use wire::pcie::{Dllp, FlowClass};
 use super::{DLLP_BYTES, Link, Side};
 
 impl Link {
-    /// Both ends of a link that has trained at `trained` tell each other their credits. Returns when they know.
+    /// Exchanges the credits of both ends of a link that has trained at `trained`. Returns when both know them.
     pub(super) fn initialise_flow_control(&mut self, trained: Time) -> Time {
         let on_wire = self.wire(Side::Upstream).time_for(DLLP_BYTES);
         if let Some(tap) = &mut self.tap {
             tap.begin_again();
         }
         let mut at = trained;
-        // An end sends InitFC2 when it has heard InitFC1 of every class.
+        // An end sends InitFC2 after it has received InitFC1 of every class.
         for kind in [FlowControlKind::Init1, FlowControlKind::Init2] {
             for side in [Side::Upstream, Side::Downstream] {
                 let mut begin = at;

@@ -1,13 +1,11 @@
-//! A PCIe link: two directions, each with a wire, credits, Acks and a replay buffer.
+//! A PCIe link: each direction has a wire, credits, Acks and a replay buffer.
 //!
-//! A TLP that can be sent is given its place on the wire at once, and one event
-//! delivers it; no event is spent on the stages between. Acks and credit
-//! updates are not events either: they are worked out, with the bytes that they
-//! take on the wire, when somebody next asks what has been acknowledged or how
-//! many credits there are. Only a transmitter that waits for one of them asks
-//! for an event at the time at which it can have arrived.
+//! A TLP that can be sent is scheduled on the wire at once, and one event delivers it; intermediate stages need no
+//! events. Acks and credit updates are not events either: they, and the wire time that they take, are computed lazily,
+//! when the acknowledged sequence number or the credits are next needed. Only a transmitter that waits for one of them
+//! schedules an event, at the earliest time at which it can have arrived.
 //!
-//! The way of a TLP that neither waits nor is tampered with is inlined into one function; what is rare is not.
+//! The path of a TLP that neither waits nor meets errors is inlined into one function; rare cases are out of line.
 
 mod counters;
 mod dllps;
@@ -45,11 +43,11 @@ use transmitter::{CLASSES, Transmitter};
 use crate::event::Event;
 use crate::packet::PacketPool;
 
-/// A link of the simulation.
+/// Number of a link in the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LinkId(pub u16);
 
-/// Which of a link's two ends.
+/// One of a link's two ends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Side {
     /// The end nearer the root: a root port or a switch's downstream port.
@@ -59,7 +57,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The other end.
+    /// The opposite end.
     pub const fn opposite(self) -> Self {
         match self {
             Self::Upstream => Self::Downstream,
@@ -77,29 +75,29 @@ pub struct LinkEnd {
     pub side: Side,
 }
 
-/// Receive buffer space that a TLP takes at the end where it arrived.
+/// Receive buffer space that a TLP holds at the end where it arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveSpace {
-    /// Where.
+    /// The receiving end.
     pub end: LinkEnd,
-    /// Of which class.
+    /// Flow class.
     pub class: FlowClass,
-    /// How much.
+    /// Credits held.
     pub credits: Credits,
-    /// Which time the link was up: nothing of before is held once it has gone down.
+    /// Link epoch: space of an earlier epoch was discarded when the link went down.
     pub epoch: u32,
 }
 
 /// Whether a link carries TLPs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkState {
-    /// It does.
+    /// It carries TLPs.
     Up,
-    /// It does not, and what is sent is lost.
+    /// Down: TLPs sent are lost.
     Down,
 }
 
-/// What a link needs of the simulation around it.
+/// The parts of the simulation that a link uses.
 pub struct LinkContext<'a> {
     /// The TLPs in flight.
     pub packets: &'a mut PacketPool,
@@ -107,7 +105,7 @@ pub struct LinkContext<'a> {
     pub scheduler: &'a mut Scheduler<Event>,
 }
 
-/// TLPs that were freed because nobody can be sent them any more, and the receive buffers they held.
+/// Receive buffers held by TLPs that were freed because they can no longer be sent.
 pub type Released = Vec<ReceiveSpace>;
 
 /// A link between two ports.
@@ -116,17 +114,17 @@ pub struct Link {
     params: LinkParams,
     state: LinkState,
     epoch: u32,
-    /// Indexed by the side that sends.
+    /// By transmitting side.
     transmitters: [Transmitter; 2],
-    /// Indexed by the side that receives.
+    /// By receiving side.
     receivers: [Receiver; 2],
-    /// Indexed by the side that sends.
+    /// By transmitting side.
     counters: [DirectionCounters; 2],
     injector: Option<Box<ErrorInjector>>,
     tap: Option<Box<Tap>>,
-    /// When the first TLP is to leave that was planned at either end.
+    /// When the first planned TLP of either end is to leave.
     next_planned: Time,
-    /// Whether TLPs get an ECRC before they leave, by the side that sends.
+    /// Whether TLPs get an ECRC, by transmitting side.
     protected: [bool; 2],
 }
 
@@ -134,9 +132,9 @@ pub struct Link {
 const DLLP_BYTES: u64 = 8;
 
 impl Link {
-    /// A trained link with all credits initialised.
+    /// Creates a trained link with all credits initialised.
     ///
-    /// Credits that flow control of its generation cannot express are not advertised.
+    /// Credits that the generation's flow control cannot express are not advertised.
     pub fn new(id: LinkId, mut params: LinkParams) -> Self {
         for receiver in &mut params.receivers {
             receiver.credits = receiver.credits.expressible(params.generation);
@@ -162,22 +160,22 @@ impl Link {
         }
     }
 
-    /// What the link is made of.
+    /// Parameters of the link.
     pub fn params(&self) -> &LinkParams {
         &self.params
     }
 
-    /// Whether it carries TLPs.
+    /// Whether the link carries TLPs.
     pub fn state(&self) -> LinkState {
         self.state
     }
 
-    /// What `side` has sent so far.
+    /// Counts of TLPs and DLLPs sent by `side`.
     pub fn counters(&self, side: Side) -> &DirectionCounters {
         &self.counters[side as usize]
     }
 
-    /// Makes the link lose and damage what it carries, or stops doing so.
+    /// Installs an injector of errors, or removes it.
     pub fn inject_errors(&mut self, injector: Option<ErrorInjector>) {
         let next = [0, 1].map(|side| self.transmitters[side].replay.next_sequence());
         match (injector, &mut self.injector) {
@@ -191,7 +189,7 @@ impl Link {
         }
     }
 
-    /// Forgets an injector whose errors have ended as soon as nothing needs it any more.
+    /// Drops an injector whose errors have ended, once no replay can need it.
     fn note_acknowledged(&mut self, side: Side) {
         let oldest = self.transmitters[side as usize].replay.oldest();
         if self.injector.as_mut().is_some_and(|injector| injector.acknowledged(side, oldest)) {
@@ -201,60 +199,60 @@ impl Link {
 
     fn forget_injector(&mut self) {
         self.injector = None;
-        // No copies are kept from now on, so none is to be sent again.
+        // No copies are kept from now on, so nothing can be replayed.
         self.transmitters.iter_mut().for_each(|transmitter| transmitter.replay.stop_timer());
     }
 
-    /// Whether what `side` sends gets an ECRC first.
+    /// Whether `side` adds an ECRC to its TLPs.
     #[inline]
     pub fn protects(&self, side: Side) -> bool {
         self.protected[side as usize]
     }
 
-    /// Lets what `side` sends get an ECRC first, or not.
+    /// Sets whether `side` adds an ECRC to its TLPs.
     pub fn set_protected(&mut self, side: Side, protected: bool) {
         self.protected[side as usize] = protected;
     }
 
-    /// Whether TLPs are delivered to `side` as soon as their headers are there.
+    /// Sets whether TLPs are delivered to `side` as soon as their headers have arrived.
     pub(crate) fn set_cut_through(&mut self, side: Side, on: bool) {
         self.params.receivers[side as usize].cut_through = on;
         self.receivers[side as usize].params.cut_through = on;
     }
 
-    /// Records everything that passes the wire from now on.
+    /// Records everything on the wire from now on.
     ///
-    /// Acks and credit updates are recorded when somebody asks what they said, so not in order of time: sort by
-    /// [`Passed::at`], and call [`Self::report_dllps`] at the end.
+    /// Acks and credit updates are recorded when they are computed, so not in time order: sort by [`Passed::at`], and
+    /// call [`Self::report_dllps`] at the end.
     pub fn tap(&mut self, trace: Trace<Passed>) {
         let limits = [&self.params.receivers[0].credits, &self.params.receivers[1].credits];
         self.tap = trace.is_on().then(|| Box::new(Tap::new(trace, self.id, limits)));
     }
 
-    /// Works out the DLLPs that both ends have sent by now, so that they are recorded.
+    /// Computes the DLLPs that both ends have sent so far, so that they are recorded.
     pub fn report_dllps(&mut self, cx: &mut LinkContext<'_>, released: &mut Released) {
         let now = cx.scheduler.now();
         self.settle(cx, Side::Upstream, now, released);
         self.settle(cx, Side::Downstream, now, released);
     }
 
-    /// TLPs of `side` that wait for credits or for older ones.
+    /// TLPs of `side` that wait for credits or behind older TLPs.
     pub fn waiting(&self, side: Side) -> usize {
         self.transmitters[side as usize].waiting()
     }
 
-    /// TLPs of one class of `side` that wait for credits or for older ones.
+    /// TLPs of one class of `side` that wait for credits or behind older TLPs.
     pub fn waiting_of(&self, side: Side, class: FlowClass) -> usize {
         self.transmitters[side as usize].waiting_of(class)
     }
 
-    /// When `side` will have sent all TLPs that have their turn on the wire.
+    /// When `side` will have sent all TLPs scheduled on the wire.
     pub fn wire_free(&self, side: Side) -> Time {
         self.wire(side).free()
     }
 
-    /// Credits of `class` that `side` may use, that are on their way to it, or that its receiver
-    /// holds or has freed: always the limit advertised. `None` is infinite.
+    /// Credits of `class` that `side` has available, that are in flight to it, or that its receiver holds or has freed.
+    /// The sum always equals the advertised limit; `None` is infinite.
     pub fn credits_in_all_places(&self, side: Side, class: FlowClass) -> Option<Credits> {
         let transmitter = &self.transmitters[side as usize];
         let own = transmitter.account_of(class).outstanding()? + transmitter.planned.credits(class);
@@ -262,18 +260,18 @@ impl Link {
         Some(own + receiver.occupied(class) + receiver.unannounced(class))
     }
 
-    /// Bytes that framing, sequence number and LCRC add to a TLP.
+    /// Bytes of framing, sequence number and LCRC of a TLP.
     pub fn framing_bytes(&self) -> u64 {
         pcie::link::framing_bytes(self.params.generation)
     }
 
-    /// Time that a TLP of `bytes`, framing included, takes on the wire when `side` sends it.
+    /// Wire time of a TLP of `bytes`, framing included, sent by `side`.
     pub fn wire_time(&self, side: Side, bytes: u64) -> Duration {
         self.wire(side).tlp_time(bytes)
     }
 
-    /// How long after its delivery at `side` the last byte of a TLP of `bytes` comes: it is delivered when its header is
-    /// there where the receiver forwards it then, as a whole elsewhere.
+    /// From delivery of a TLP of `bytes` at `side` until its last byte arrives. A cut-through receiver gets it with its
+    /// header, others as a whole.
     pub fn tail(&self, side: Side, bytes: u64) -> Duration {
         if !self.receivers[side as usize].params.cut_through {
             return Duration::ZERO;
@@ -283,7 +281,7 @@ impl Link {
         self.wire_time(side.opposite(), wire_bytes).saturating_sub(header)
     }
 
-    /// Picoseconds that a byte takes on the wire.
+    /// Wire time of a byte in picoseconds.
     pub fn wire_time_per_byte_ps(&self) -> f64 {
         self.wire(Side::Upstream).ps_per_byte()
     }
@@ -292,18 +290,18 @@ impl Link {
         LinkEnd { link: self.id, side }
     }
 
-    /// What `side` sends on.
+    /// Wire on which `side` transmits.
     fn wire(&self, side: Side) -> &Wire {
         &self.transmitters[side as usize].wire
     }
 
-    /// Whether `held` still names buffer space: it does not once the link has gone down since.
+    /// Current epoch. Buffer space of another epoch was discarded when the link went down.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 }
 
-/// The classes in the order of `FlowClass as usize`.
+/// Flow classes in the order of `FlowClass as usize`.
 pub const fn classes() -> [FlowClass; 3] {
     CLASSES
 }

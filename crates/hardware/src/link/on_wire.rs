@@ -1,20 +1,20 @@
-//! The wire of one direction: how long bytes take, and when it is free.
+//! Wire of one direction: transmission times and occupancy.
 
 use units::{Duration, Time, steps};
 use wire::pcie::{Generation, Width, link};
 
-/// The wire of one direction, with the transmitter that feeds it.
+/// Wire of one direction, with its transmitter.
 #[derive(Debug)]
 pub struct Wire {
-    /// Picoseconds per byte, times 2^16: exact enough for any TLP, and no division per TLP.
+    /// Picoseconds per byte, times 2^16: exact enough for any TLP, and avoids a division per TLP.
     ps_per_byte_q16: u64,
-    /// Bytes that the transmitter moves at once: a TLP takes whole beats.
+    /// Width of the transmitter in bytes: a TLP takes whole beats.
     beat: u64,
-    /// Time between SKP ordered sets and the time that one takes.
+    /// Interval of SKP ordered sets, and the time that one takes.
     skip: (Duration, Duration),
     /// When the next SKP ordered set is due.
     next_skip: Time,
-    /// When it has sent all that was handed to it.
+    /// When everything scheduled has been sent.
     free: Time,
 }
 
@@ -32,63 +32,63 @@ impl Wire {
         new
     }
 
-    /// Lets what has no place on it yet go at another speed.
+    /// Changes the speed of everything not yet scheduled.
     pub fn set_speed(&mut self, (generation, width): (Generation, Width)) {
         let rate = link::data_rate(generation, width);
         self.ps_per_byte_q16 = ((8_000_000_000_000u128 << 16) / u128::from(rate.bits_per_s())) as u64;
         self.skip = link::skip_interval(generation, width);
     }
 
-    /// Picoseconds that a byte takes.
+    /// Wire time of a byte in picoseconds.
     pub fn ps_per_byte(&self) -> f64 {
         self.ps_per_byte_q16 as f64 / 65536.0
     }
 
-    /// What bytes take that are no whole TLP.
+    /// Wire time of bytes other than a whole TLP.
     #[inline]
     pub fn time_for(&self, bytes: u64) -> Duration {
         Duration::from_ps((bytes * self.ps_per_byte_q16) >> 16)
     }
 
-    /// What a TLP of so many bytes takes, framing included.
+    /// Wire time of a TLP of `bytes`, framing included.
     #[inline]
     pub fn tlp_time(&self, bytes: u64) -> Duration {
         self.time_for(steps::up(bytes, self.beat))
     }
 
-    /// When it has sent all that was handed to it.
+    /// When everything scheduled has been sent.
     pub fn free(&self) -> Time {
         self.free
     }
 
-    /// Begins to send at `ready`, when the link has trained: no SKP ordered set is due from before.
+    /// Starts at `ready`, when the link has trained. No SKP ordered set is pending.
     pub fn start(&mut self, ready: Time) {
         self.free = ready;
         self.next_skip = ready + self.skip.0;
     }
 
-    /// Sends nothing more for a while, once what it has is sent.
+    /// Pauses for `time` after everything scheduled has been sent.
     pub fn pause(&mut self, now: Time, time: Duration) {
         self.free = self.free.max(now) + time;
     }
 
-    /// When what is to leave at `at` can begin: behind what there is to send, and the SKP ordered sets that are due.
+    /// Earliest start of a transmission that is ready at `at`, behind scheduled ones and pending SKP ordered sets.
     #[inline(always)]
     pub fn begin(&mut self, at: Time) -> Time {
         let start = at.max(self.free);
         if start >= self.next_skip { self.after_skip(start) } else { start }
     }
 
-    /// What [has begun](Self::begin) ends at `end`.
+    /// Occupies the wire with a transmission that [begins](Self::begin) there, until `end`.
     #[inline(always)]
     pub fn occupy_until(&mut self, end: Time) {
         self.free = end;
     }
 
-    /// When a TLP begins that would begin at `start`, after the SKP ordered sets, one in every interval, that are due.
+    /// Start of a TLP that would start at `start`, after the pending SKP ordered sets (one per interval).
     ///
-    /// A set never interrupts a TLP: what falls due meanwhile waits for its end (base spec 4.2.7.3), and the next TLP
-    /// for the set. Sets that fall into an idle wire are in the way of none but a TLP that begins just then.
+    /// An SKP ordered set never interrupts a TLP: it waits for the end of the TLP (base spec 4.2.7.3), and the next TLP
+    /// waits for it. Sets on an idle wire only delay a TLP that would start just then.
     #[cold]
     fn after_skip(&mut self, start: Time) -> Time {
         let (interval, time) = self.skip;

@@ -1,4 +1,4 @@
-//! What a link is made of.
+//! Parameters of a link.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, SubAssign};
@@ -11,23 +11,23 @@ use wire::pcie::link::{Generation, Width};
 /// A link between two ports.
 #[derive(Clone, Debug)]
 pub struct LinkParams {
-    /// Generation that the ports negotiated.
+    /// Negotiated generation.
     pub generation: Generation,
-    /// Lanes that the ports negotiated.
+    /// Negotiated width.
     pub width: Width,
-    /// From the last symbol of a TLP leaving the transmitter to the receiver's
-    /// transaction layer having it: serdes, elastic buffer, CRC check, wire.
+    /// From the last symbol of a TLP leaving the transmitter until the receiver's transaction layer has it: serdes,
+    /// elastic buffer, CRC check, wire.
     pub latency: Duration,
     /// Width of each port's transmitter in bytes: a TLP takes whole beats. `[upstream end, downstream end]`.
     pub beats: [u32; 2],
-    /// The two ports as receivers: `[upstream end, downstream end]`, upstream being nearer the root.
+    /// The two ports as receivers: `[upstream end, downstream end]`; upstream is nearer to the root.
     pub receivers: [ReceiverParams; 2],
-    /// How long recovery takes after the link is retrained.
+    /// Recovery time of a retraining.
     pub retrain_time: Duration,
 }
 
 impl LinkParams {
-    /// A plain link with endless credits, for tests.
+    /// A plain link with infinite credits, for tests.
     pub fn example(generation: Generation, width: Width) -> Self {
         let receiver = ReceiverParams {
             credits: CreditLimits::default(),
@@ -52,22 +52,22 @@ impl LinkParams {
 pub struct ReceiverParams {
     /// Buffer space advertised for each class.
     pub credits: CreditLimits,
-    /// How long the first unacknowledged TLP waits for others before an Ack is sent.
+    /// How long the first unacknowledged TLP waits for more before an Ack is sent.
     pub ack_delay: Duration,
     /// How long freed buffer space waits for more before an UpdateFC is sent.
     pub credit_update_delay: Duration,
-    /// TLPs that the transmitter at the other end may keep for replay.
+    /// TLPs that the other end's transmitter can keep for replay.
     pub replay_tlps: usize,
-    /// Whether the receiver begins to forward a TLP before its end has arrived.
+    /// Whether the receiver forwards a TLP before its end has arrived.
     pub cut_through: bool,
 }
 
-/// Header and payload buffer space, in credits: one header, 16 bytes of payload.
+/// Buffer space in credits: one header, 16 bytes of payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credits {
-    /// Credits of headers, one for each TLP.
+    /// Header credits, one for each TLP.
     pub header: u32,
-    /// 16-byte units of payload.
+    /// Data credits: 16-byte units of payload.
     pub data: u32,
 }
 
@@ -114,8 +114,8 @@ pub struct CreditLimits {
 }
 
 impl CreditLimits {
-    /// What of the limits a port can advertise on a link of `generation`: scaled flow control came with 16 GT/s, and what
-    /// lies between two steps of a scale is withheld (base spec 3.4.2).
+    /// The part of the limits that a port can advertise on a link of `generation`. Scaled flow control exists from 16
+    /// GT/s on; credits between two steps of a scale are withheld (base spec 3.4.2).
     pub fn expressible(self, generation: Generation) -> Self {
         let scaled = generation >= Generation::Gen4;
         let whole = |credits: u32, most: u32, scale: Option<Scale>| {

@@ -1,9 +1,9 @@
-//! TLPs that are to leave later: their delivery is scheduled ahead, so that no event is spent on their leaving.
+//! TLPs planned for later: their delivery is scheduled ahead, which saves the event of their departure.
 //!
-//! A completion whose data is on its way, or a write that passes the stages of a device, leaves at a time that is
-//! known before. What else will be on the wire by then is not, so its delivery is scheduled for the earliest time at
-//! which it can be. Whoever looks at the link later lets all that should have left in the meantime leave, each at its
-//! own time; a delivery for which that comes out later is put off.
+//! A completion whose data is in flight, or a write in a device's pipeline, leaves at a known future time. Other wire
+//! traffic until then is unknown, so its delivery is scheduled for the earliest possible time. Any later use of the
+//! link first sends the planned TLPs that are due, each at its own time, and postpones the deliveries that turn out to
+//! be later.
 
 use engine::EventKey;
 use units::Time;
@@ -15,44 +15,43 @@ use super::{Link, LinkContext, LinkState, Released, Side};
 use crate::event::Event;
 use crate::packet::{PacketId, Summary};
 
-/// A TLP that will leave later. Its credits are paid.
+/// A TLP that will leave later. Its credits have been consumed.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned {
     /// The TLP.
     packet: PacketId,
-    /// Of which class.
+    /// Flow class.
     class: FlowClass,
-    /// Credits that it takes.
+    /// Consumed credits.
     credits: Credits,
-    /// When the wire has sent it if nothing more comes in between.
+    /// When the wire is free again if nothing else comes before it.
     wire_free: Time,
-    /// When it is delivered then.
+    /// When it is delivered in that case.
     arrival: Time,
-    /// The event that delivers it then.
+    /// Event of that delivery.
     delivery: EventKey,
 }
 
-/// What a sender will send later, in order of time.
+/// Planned TLPs of a transmitter, in time order.
 #[derive(Debug, Default)]
 pub struct Plans {
     queue: Due<Planned>,
-    /// When the last of the TLPs leaves that could not be planned.
+    /// When the last TLP leaves that could not be planned.
     refused_until: Time,
 }
 
 impl Plans {
-    /// Whether one more can be planned for `at` behind `last`: those that were refused come first, also where it is about
-    /// credits.
+    /// Whether another TLP can be planned for `at` behind `last`. Refused TLPs come first, also for credits.
     fn accept(&self, now: Time, at: Time, last: Option<&(Time, Planned)>) -> bool {
         self.refused_until < now && last.is_none_or(|(last, _)| *last <= at)
     }
 
-    /// One for `at` could not be planned.
+    /// A TLP for `at` could not be planned.
     fn refuse(&mut self, at: Time) {
         self.refused_until = self.refused_until.max(at);
     }
 
-    /// Credits of `class` that those have which are planned.
+    /// Credits of `class` consumed by planned TLPs.
     pub fn credits(&self, class: FlowClass) -> Credits {
         let planned = self.queue.iter().map(|(_, planned)| planned);
         planned.filter(|planned| planned.class == class).map(|planned| planned.credits).sum()
@@ -60,10 +59,10 @@ impl Plans {
 }
 
 impl Link {
-    /// Lets a TLP leave `side` at `at`, now or later; `false` if that is better decided then.
+    /// Plans a TLP to leave `side` at `at`, now or later; `false` if this has to be decided at that time.
     ///
-    /// The TLP must come from here: it holds no receive buffer elsewhere. TLPs of one class leave in the order in
-    /// which they were given if those that were refused are [sent](Self::send) at their times.
+    /// The TLP must originate here, so that it holds no receive buffer elsewhere. TLPs of a class leave in call order,
+    /// provided that refused ones are [sent](Self::send) at their times.
     #[inline]
     pub fn plan(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId, at: Time) -> bool {
         let Summary { class, credits, .. } = cx.packets.summary(packet);
@@ -91,7 +90,7 @@ impl Link {
         true
     }
 
-    /// Lets what was to leave by `now` leave, at both ends and each TLP at its time.
+    /// Sends the planned TLPs of both ends that are due by `now`, each at its own time.
     pub(super) fn launch_planned(&mut self, cx: &mut LinkContext<'_>, now: Time, released: &mut Released) {
         while self.next_planned <= now {
             let [up, down] = &self.transmitters;
@@ -116,7 +115,7 @@ impl Link {
         if self.transmitters[side as usize].is_waiting()
             || !self.transmitters[side as usize].replay.has_room(0)
         {
-            // Others wait by now: it takes its turn among them.
+            // Others wait by now, so it has to queue behind them.
             put_off(cx, planned);
             let key = cx.packets.ordering(packet);
             let transmitter = &mut self.transmitters[side as usize];
@@ -132,7 +131,7 @@ impl Link {
         }
     }
 
-    /// Takes back what `side` has not sent by now.
+    /// Withdraws the planned TLPs of `side` that have not been sent by now.
     pub fn recall(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
         self.settle(cx, side, cx.scheduler.now(), released);
         let transmitter = &mut self.transmitters[side as usize];
@@ -144,7 +143,7 @@ impl Link {
         self.find_next_planned();
     }
 
-    /// Schedules the deliveries of what `side` is to send later anew, since the wire is another one.
+    /// Reschedules the deliveries of the planned TLPs of `side` after the wire's speed has changed.
     pub(super) fn expect_planned(&mut self, cx: &mut LinkContext<'_>, side: Side) {
         let mut before = self.transmitters[side as usize].wire.free();
         let mut queue = std::mem::take(&mut self.transmitters[side as usize].planned.queue);
@@ -165,10 +164,10 @@ impl Link {
     }
 }
 
-/// Makes sure that the delivery that was planned for a TLP delivers nothing.
+/// Prevents the scheduled delivery of a planned TLP.
 fn put_off(cx: &mut LinkContext<'_>, planned: &Planned) {
     if cx.scheduler.cancel(planned.delivery).is_none() {
-        // It is happening.
+        // The event is being handled.
         cx.packets.hop_mut(planned.packet).put_off = true;
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of a TLP at the end where it arrives, and of the buffer space that it took.
+//! Reception of TLPs, and release of their buffer space.
 
 use units::Time;
 use wire::pcie::FlowClass;
@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::packet::{PacketId, Summary};
 
 impl Link {
-    /// Judges a TLP that arrived at `side`. `false` means that it was dropped and is freed.
+    /// Checks a TLP that arrived at `side`. `false` means that it was dropped and freed.
     #[inline]
     pub fn receive(
         &mut self,
@@ -34,14 +34,14 @@ impl Link {
         }
         let intact = hop.lcrc.is_none_or(|lcrc| lcrc == errors::lcrc(hop.sequence, cx.packets.bytes(packet)));
         let sequence = hop.sequence;
-        // Its Ack speaks of a whole TLP.
+        // An Ack is only sent for a complete TLP.
         let whole = match self.receivers[side as usize].params.cut_through {
             true => now + self.tail(side, cx.packets.length(packet) as u64 + u64::from(hop.padding)),
             false => now,
         };
         match self.receivers[side as usize].accept(whole, sequence, intact) {
             Acceptance::Accepted => {
-                // Its Ack may be what a TLP waits for that found the replay buffer full.
+                // A TLP may be waiting for its Ack because the replay buffer is full.
                 if self.transmitters[side.opposite() as usize].is_waiting() {
                     self.arrange_wake(cx, side.opposite(), now);
                 }
@@ -67,7 +67,7 @@ impl Link {
         }
     }
 
-    /// Frees a TLP that is not wanted and makes sure that the sender hears of it.
+    /// Frees a dropped TLP and makes sure that the sender is notified.
     fn drop_and_answer(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId) -> bool {
         cx.packets.free(packet);
         let due = self.receivers[side as usize].next_due().unwrap_or(cx.scheduler.now());
@@ -76,7 +76,7 @@ impl Link {
         false
     }
 
-    /// Frees the receive buffer that a TLP held at time `at`.
+    /// Releases the receive buffer that a TLP held, at time `at`.
     #[inline]
     pub fn give_back(&mut self, cx: &mut LinkContext<'_>, held: ReceiveSpace, at: Time) {
         if held.epoch == self.epoch {

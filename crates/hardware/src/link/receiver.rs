@@ -1,4 +1,4 @@
-//! One end of a link as the receiver of TLPs: sequence check, buffers, Acks.
+//! Receiving end of a link: sequence check, buffers, Acks.
 
 use units::Time;
 use wire::pcie::FlowClass;
@@ -6,52 +6,51 @@ use wire::pcie::FlowClass;
 use super::due::Due;
 use super::params::{Credits, ReceiverParams};
 
-/// A data link layer packet that is due, with what it says.
+/// A pending data link layer packet, with its content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dllp {
     /// All TLPs up to this sequence number are acknowledged.
     Ack(u16),
-    /// Like an Ack, and everything after it is to be sent again.
+    /// Acknowledges like an Ack, and requests a replay of everything after it.
     Nak(u16),
-    /// Buffer space of a class has been freed.
+    /// Buffer space of a class was freed.
     UpdateCredits(FlowClass, Credits),
 }
 
-/// What became of a TLP that arrived.
+/// Result of the sequence and LCRC check of a TLP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acceptance {
-    /// It is the one expected: hand it on.
+    /// Expected TLP: deliver it.
     Accepted,
-    /// It came a second time and is dropped.
+    /// Received before; dropped.
     Duplicate,
-    /// It is damaged or follows one that was lost, and is dropped.
+    /// Corrupted, or behind a lost one; dropped.
     Rejected,
 }
 
 /// Receiver of one direction of a link.
 ///
-/// DLLPs are not sent when they are due but worked out later, when somebody asks. What each of them
-/// says is fixed as it comes up: a DLLP speaks of everything up to the instant at which it is due,
-/// and what comes later needs another one.
+/// DLLPs are not sent when they are due but computed lazily. The content of a DLLP is fixed as it becomes due: it
+/// covers everything up to that time, and later TLPs need another one.
 #[derive(Debug)]
 pub struct Receiver {
-    /// What it is made of.
+    /// Parameters of the receiver.
     pub params: ReceiverParams,
-    /// By class: whether there is an end of its buffer space. Of the others nothing is noted.
+    /// By class: whether its buffer space is limited. Unlimited space is not tracked.
     limited: [bool; 3],
     expected: u16,
     nak_outstanding: bool,
-    /// Acks to be sent: when each is due, the last sequence number that it covers.
+    /// Pending Acks: due time and last sequence number covered.
     acks: Due<u16>,
-    /// The Nak to be sent.
+    /// The pending Nak.
     nak: Option<(Time, u16)>,
-    /// By class: UpdateFCs to be sent, when each is due and what it announces.
+    /// By class: pending UpdateFCs, with due time and credits announced.
     updates: [Due<Credits>; 3],
-    /// By class: when the last space was freed.
+    /// By class: when space was last freed.
     last_freed: [Time; 3],
-    /// When the first of all these is due.
+    /// When the first of all these DLLPs is due.
     next_due: Time,
-    /// Buffer space in use, by class, where there is an end of it.
+    /// Buffer space in use by class, where limited.
     occupied: [Credits; 3],
 }
 
@@ -72,7 +71,7 @@ impl Receiver {
         }
     }
 
-    /// Judges a TLP with `sequence` that arrived at `now`, `intact` if its LCRC matched.
+    /// Checks a TLP with `sequence` that arrived at `now`; `intact` if its LCRC matched.
     #[inline]
     pub fn accept(&mut self, now: Time, sequence: u16, intact: bool) -> Acceptance {
         let ahead = sequence.wrapping_sub(self.expected) & 0xfff;
@@ -82,11 +81,11 @@ impl Receiver {
             self.acknowledge(now, sequence);
             Acceptance::Accepted
         } else if intact && ahead >= 2048 {
-            // The Ack of the first copy was lost: say it again.
+            // The Ack of the first copy was lost: repeat it.
             self.acknowledge(now, self.last_accepted());
             Acceptance::Duplicate
         } else {
-            // One Nak until the expected TLP comes; more would replay it more than once.
+            // One Nak until the expected TLP arrives; more would cause more than one replay.
             if !self.nak_outstanding {
                 self.nak_outstanding = true;
                 self.nak = Some((now, self.last_accepted()));
@@ -112,14 +111,14 @@ impl Receiver {
         }
     }
 
-    /// Notes that `credits` of `class` are free again from `at` on.
+    /// Frees `credits` of `class` at `at`.
     #[inline]
     pub fn release(&mut self, at: Time, class: FlowClass, credits: Credits) {
         if !self.is_limited(class) {
             return;
         }
         self.occupied[class as usize] -= credits;
-        // Space is freed in order of arrival within a class.
+        // Space of a class is freed in order of arrival.
         let last = &mut self.last_freed[class as usize];
         let at = at.max(*last);
         *last = at;
@@ -129,19 +128,19 @@ impl Receiver {
         }
     }
 
-    /// Lets an UpdateFC of `class` be sent at `due`.
+    /// Schedules an UpdateFC of `class` for `due`.
     fn announce(&mut self, due: Time, class: FlowClass, credits: Credits) {
         self.updates[class as usize].push(due, credits);
         self.next_due = self.next_due.min(due);
     }
 
-    /// Whether there is an end of the buffer space of `class`.
+    /// Whether the buffer space of `class` is limited.
     #[inline]
     pub fn is_limited(&self, class: FlowClass) -> bool {
         self.limited[class as usize]
     }
 
-    /// Notes that `credits` of `class` are taken, if there is an end of them.
+    /// Takes `credits` of `class`, if they are limited.
     #[inline]
     pub fn occupy(&mut self, class: FlowClass, credits: Credits) {
         if self.is_limited(class) {
@@ -149,8 +148,8 @@ impl Receiver {
         }
     }
 
-    /// Makes up for the UpdateFC that was sent at `sent` and lost: the next one says what it said, too, since it gives a
-    /// running total; if none is to come, one is sent later.
+    /// Compensates for the UpdateFC sent at `sent` that was lost. UpdateFCs carry running totals, so the next one makes
+    /// up for it; if none is pending, one is sent later.
     pub fn repeat(&mut self, sent: Time, class: FlowClass, credits: Credits) {
         match self.updates[class as usize].first_mut() {
             Some(next) => *next += credits,
@@ -164,7 +163,7 @@ impl Receiver {
         self.next_due <= now
     }
 
-    /// Time of the next DLLP that is due, if any.
+    /// When the next DLLP is due, if any.
     pub fn next_due(&self) -> Option<Time> {
         (self.next_due < Time::NEVER).then_some(self.next_due)
     }
@@ -195,12 +194,12 @@ impl Receiver {
         self.occupied[class as usize]
     }
 
-    /// Credits of `class` freed and not yet announced.
+    /// Credits of `class` freed but not yet announced.
     pub fn unannounced(&self, class: FlowClass) -> Credits {
         self.updates[class as usize].iter().map(|&(_, credits)| credits).sum()
     }
 
-    /// Forgets everything, as when the link goes down.
+    /// Discards all state when the link goes down.
     pub fn clear(&mut self) {
         *self = Self::new(self.params.clone());
     }

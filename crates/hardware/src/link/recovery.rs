@@ -1,4 +1,4 @@
-//! When something goes wrong: replays, retraining, links that go down.
+//! Error recovery: replays, retraining, link down.
 
 use wire::pcie::{Generation, Width};
 
@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::packet::Summary;
 
 impl Link {
-    /// Replays what `side` sent without an Ack in time.
+    /// Replay timer of `side`: replays what has not been acknowledged in time.
     pub fn on_replay_timer(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
         let now = cx.scheduler.now();
         self.settle(cx, side, now, released);
@@ -21,7 +21,7 @@ impl Link {
         }
     }
 
-    /// Sends everything unacknowledged of `side` again, in order.
+    /// Replays all unacknowledged TLPs of `side`, in order.
     pub fn replay(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
         let now = cx.scheduler.now();
         self.settle(cx, side, now, released);
@@ -34,7 +34,7 @@ impl Link {
             }
         }
         self.counters[side as usize].replays += 1;
-        // A TLP without a copy is one that nothing can have damaged: it is still under way.
+        // A TLP without a copy cannot be corrupted: it is still in flight.
         for index in 0..self.transmitters[side as usize].replay.copies().len() {
             let Replayable { sequence, copy, wire_bytes } =
                 self.transmitters[side as usize].replay.copies()[index];
@@ -70,7 +70,7 @@ impl Link {
         }
     }
 
-    /// Trains the link again; it carries TLPs once both ends have told each other their credits.
+    /// Trains the link. It carries TLPs once both ends have exchanged their credits.
     pub fn bring_up(&mut self, cx: &mut LinkContext<'_>) {
         self.state = LinkState::Up;
         self.epoch += 1;
@@ -85,7 +85,7 @@ impl Link {
         self.retrain_to(cx, self.params.generation, self.params.width, released);
     }
 
-    /// Retrains a link to another speed or width. What has its turn on the wire leaves before, as it was.
+    /// Retrains a link to another speed or width. TLPs already scheduled on the wire are sent before, unchanged.
     pub fn retrain_to(
         &mut self,
         cx: &mut LinkContext<'_>,

@@ -1,4 +1,4 @@
-//! TLPs that have been sent and are not acknowledged: their numbers, and copies of them where something can damage them.
+//! Replay buffer: sequence numbers of unacknowledged TLPs, and copies of them where they can be corrupted.
 
 use std::collections::VecDeque;
 
@@ -21,27 +21,27 @@ pub struct Replayable {
     pub wire_bytes: u32,
 }
 
-/// The replay buffer of one sender.
+/// Replay buffer of a transmitter.
 #[derive(Debug)]
 pub struct ReplayBuffer {
-    /// TLPs that it has room for.
+    /// Capacity in TLPs.
     places: usize,
     /// Sequence number of the next TLP.
     next: u16,
-    /// Sequence number of the oldest TLP that is not acknowledged.
+    /// Sequence number of the oldest unacknowledged TLP.
     oldest: u16,
-    /// Oldest first; kept only where something can damage or lose them.
+    /// Oldest first; only kept where TLPs can be corrupted or lost.
     copies: VecDeque<Replayable>,
-    /// Acks under way: when they take effect, the last sequence number they cover.
+    /// Acks in flight: when they take effect, and the last sequence number covered.
     acks: Due<u16>,
-    /// When the oldest TLP is sent again without an Ack.
+    /// When the oldest TLP is replayed if there is no Ack.
     deadline: Option<Time>,
-    /// Replays since the last progress.
+    /// Replays without progress.
     in_a_row: u8,
 }
 
 impl ReplayBuffer {
-    /// An empty buffer for so many TLPs.
+    /// Creates an empty buffer for `places` TLPs.
     pub fn new(places: usize) -> Self {
         Self {
             places,
@@ -54,13 +54,13 @@ impl ReplayBuffer {
         }
     }
 
-    /// Whether there is room for one TLP more than `promised`.
+    /// Whether there is room for one more TLP in addition to `promised`.
     #[inline]
     pub fn has_room(&self, promised: usize) -> bool {
         self.unacknowledged() + promised < self.places
     }
 
-    /// Gives the next TLP its sequence number and its place.
+    /// Assigns the next sequence number.
     #[inline]
     pub fn number(&mut self) -> u16 {
         let sequence = self.next;
@@ -68,12 +68,12 @@ impl ReplayBuffer {
         sequence
     }
 
-    /// Keeps a copy of the TLP that has been numbered last.
+    /// Keeps a copy of the TLP numbered last.
     pub fn keep(&mut self, replayable: Replayable) {
         self.copies.push_back(replayable);
     }
 
-    /// The copies that are kept, oldest first.
+    /// Kept copies, oldest first.
     pub fn copies(&self) -> &VecDeque<Replayable> {
         &self.copies
     }
@@ -83,7 +83,7 @@ impl ReplayBuffer {
         self.next
     }
 
-    /// Sequence number of the oldest TLP that is not acknowledged.
+    /// Sequence number of the oldest unacknowledged TLP.
     pub fn oldest(&self) -> u16 {
         self.oldest
     }
@@ -93,23 +93,23 @@ impl ReplayBuffer {
         usize::from(self.next.wrapping_sub(self.oldest) & 0xfff)
     }
 
-    /// An Ack or Nak that covers all up to `sequence` takes effect at `at`.
+    /// Records an Ack or Nak for everything up to `sequence`, which takes effect at `at`.
     pub fn acknowledge(&mut self, at: Time, sequence: u16) {
         self.acks.push(at, sequence);
     }
 
-    /// Whether an Ack has arrived by `now` that has not been looked at.
+    /// Whether an Ack that arrived by `now` has not been processed.
     #[inline]
     pub fn has_heard(&self, now: Time) -> bool {
         self.acks.first() <= now
     }
 
-    /// When the next Ack takes effect of those that arrive after `now`.
+    /// When the first Ack that arrives after `now` takes effect.
     pub fn next_ack(&self, now: Time) -> Option<Time> {
         self.acks.iter().map(|&(at, _)| at).find(|&at| at > now)
     }
 
-    /// Drops what Acks covered up to `now`; hands the copies to `free`. Returns whether anything was acknowledged.
+    /// Removes TLPs acknowledged by `now` and passes their copies to `free`. Returns whether there were any.
     pub fn retire(&mut self, now: Time, mut free: impl FnMut(PacketId)) -> bool {
         let mut progress = false;
         while let Some((_, sequence)) = self.acks.take(now) {
@@ -127,43 +127,44 @@ impl ReplayBuffer {
         progress
     }
 
-    /// Lets the timer run from now on if it does not. Whether it was started.
+    /// Starts the timer if it is not running. Returns whether it was started.
     pub fn start_timer(&mut self, deadline: Time) -> bool {
         let is_stopped = self.deadline.is_none();
         self.deadline.get_or_insert(deadline);
         is_stopped
     }
 
-    /// Starts the timer anew as there is progress. When it runs out, if anything is left to wait for.
+    /// Restarts the timer after progress. Returns when it expires, if anything is unacknowledged.
     pub fn restart_timer(&mut self, now: Time, timeout: Duration) -> Option<Time> {
         self.deadline = (self.unacknowledged() > 0).then_some(now + timeout);
         self.deadline
     }
 
-    /// Stops the timer: no copies are kept any more.
+    /// Stops the timer: no copies are kept from now on.
     pub fn stop_timer(&mut self) {
         self.deadline = None;
     }
 
-    /// Stops the timer if it has run out by `now`. Whether something is to be sent again for it.
+    /// Stops the timer if it has expired by `now`. Returns whether a replay is needed.
     pub fn has_timed_out(&mut self, now: Time) -> bool {
         self.deadline.take_if(|deadline| *deadline <= now).is_some() && self.unacknowledged() > 0
     }
 
-    /// Counts a replay. Whether it is one too many without progress, so that the link is to be retrained first.
+    /// Counts a replay. Returns whether there have been too many without progress, so that the link has to retrain
+    /// first.
     pub fn begin_replay(&mut self) -> bool {
         self.in_a_row = (self.in_a_row + 1) % ATTEMPTS;
         self.in_a_row == 0
     }
 
-    /// Forgets everything, as when the link goes down; hands the copies to `free`.
+    /// Discards all state when the link goes down, and passes the copies to `free`.
     pub fn clear(&mut self, mut free: impl FnMut(PacketId)) {
         self.copies.drain(..).for_each(|replayable| free(replayable.copy));
         *self = Self::new(self.places);
     }
 }
 
-/// Whether an Ack of `acknowledged` covers `sequence`: numbers are compared modulo 4096, at most half of it apart.
+/// Whether an Ack of `acknowledged` covers `sequence`. Numbers are compared modulo 4096, at most half of that apart.
 #[inline]
 fn is_covered(sequence: u16, acknowledged: u16) -> bool {
     acknowledged.wrapping_sub(sequence) & 0xfff < 2048

@@ -1,4 +1,4 @@
-//! From a TLP's being handed to the link until its delivery is scheduled.
+//! From handing a TLP to the link until its delivery is scheduled.
 
 use units::{Bytes, Time};
 use wire::pcie::FlowClass;
@@ -9,19 +9,19 @@ use super::{Link, LinkContext, LinkEnd, LinkState, ReceiveSpace, Released, Side}
 use crate::event::Event;
 use crate::packet::{PacketId, Summary};
 
-/// What a TLP takes of the wire.
+/// Wire occupancy of a TLP.
 #[derive(Clone, Copy)]
 pub(super) struct WireBytes {
-    /// Its bytes, framing included.
+    /// TLP bytes, framing included.
     pub tlp: u64,
-    /// Bytes that its sender leaves empty around it.
+    /// Padding bytes that its sender adds around it.
     pub padding: u64,
 }
 
 impl Link {
-    /// Sends a TLP from `side`: at once if credits, replay space and the ordering rules allow it.
+    /// Sends a TLP from `side`, at once if credits, replay space and the ordering rules allow it.
     ///
-    /// Receive buffers freed because of it (its own, where a switch passes it on) are appended to `released`.
+    /// Receive buffers that this frees (its own, where a switch forwards it) are appended to `released`.
     #[inline]
     pub fn send(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId, released: &mut Released) {
         if self.state == LinkState::Down {
@@ -31,7 +31,7 @@ impl Link {
         let Summary { class, credits } = cx.packets.summary(packet);
         let now = cx.scheduler.now();
         self.settle(cx, side, now, released);
-        // With nothing waiting there is no order to keep: the usual case.
+        // Fast path: nothing waits, so there is no order to keep.
         if self.transmitters[side as usize].replay.has_room(0)
             && self.transmitters[side as usize].pay_at_once(now, class, credits)
         {
@@ -44,7 +44,8 @@ impl Link {
         self.drain(cx, side, now, released);
     }
 
-    /// Sends a TLP whose credits have been paid: gives it its number and its place on the wire. Returns when it is delivered.
+    /// Sends a TLP whose credits have been consumed: assigns its sequence number and wire time. Returns when it is
+    /// delivered.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn launch(
@@ -77,7 +78,7 @@ impl Link {
         self.put_on_wire(cx, side, now, packet, sequence, bytes)
     }
 
-    /// What a TLP that arrives at `side` holds there; nothing where space is endless.
+    /// Receive buffer space that a TLP takes at `side`; none if the credits are infinite.
     #[inline]
     pub(super) fn receive_space(
         &self,
@@ -94,7 +95,7 @@ impl Link {
         cx.packets.free(packet);
     }
 
-    /// Sends what can be sent from `side` and arranges to look again if something cannot.
+    /// Sends what can be sent from `side`, and schedules a retry if something cannot.
     pub(super) fn drain(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time, released: &mut Released) {
         loop {
             let transmitter = &mut self.transmitters[side as usize];
@@ -118,7 +119,7 @@ impl Link {
         cx.scheduler.at(at, Event::Deliver { end: self.end(side.opposite()), packet });
     }
 
-    /// When the wire is free after a TLP that begins at `start`, and when that is delivered.
+    /// When the wire is free after a TLP that starts at `start`, and when the TLP is delivered.
     #[inline(always)]
     fn times_on_wire(&self, side: Side, bytes: WireBytes, start: Time) -> (Time, Time) {
         let end = start + self.wire_time(side, bytes.tlp + bytes.padding);
@@ -130,7 +131,7 @@ impl Link {
         (end, routed + self.params.latency)
     }
 
-    /// When the wire would be free after `packet` if that began at `start`, and when it would be delivered.
+    /// When the wire would be free if `packet` started at `start`, and when the packet would be delivered.
     pub(super) fn expected_times(
         &self,
         cx: &LinkContext<'_>,
@@ -143,7 +144,7 @@ impl Link {
         self.times_on_wire(side, bytes, start)
     }
 
-    /// Puts a TLP's bytes on the wire, the first time or again. Returns when it is delivered.
+    /// Puts a TLP on the wire, first transmission or replay. Returns when it is delivered.
     #[inline(always)]
     pub(super) fn put_on_wire(
         &mut self,
@@ -164,7 +165,7 @@ impl Link {
         arrival
     }
 
-    /// Lets the injector and the tap see a TLP that is on the wire from `span.0` until `span.1`.
+    /// Applies error injection to a TLP that is on the wire from `span.0` until `span.1`, and records it at the tap.
     #[cold]
     fn interfere(
         &mut self,
@@ -189,5 +190,5 @@ impl Link {
     }
 }
 
-/// Bytes of a TLP that must have arrived before it can be routed: framing and a four-doubleword header.
+/// Bytes that must have arrived before a TLP can be routed: framing and a four-doubleword header.
 pub(super) const HEADER_BYTES_TO_ROUTE: u64 = 20;

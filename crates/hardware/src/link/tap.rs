@@ -1,4 +1,4 @@
-//! What passes a link, for an analyser between its ports.
+//! Records of a link's packets, as from a protocol analyser.
 
 use engine::Trace;
 use units::Time;
@@ -13,9 +13,9 @@ use super::{LinkId, Side};
 pub struct Passed {
     /// The link.
     pub link: LinkId,
-    /// Who sent it.
+    /// Transmitting side.
     pub from: Side,
-    /// When its first symbol left the sender.
+    /// When its first symbol left the transmitter.
     pub at: Time,
     /// When the wire was free again.
     pub until: Time,
@@ -23,49 +23,48 @@ pub struct Passed {
     pub packet: Packet,
 }
 
-/// What a link carries, as bytes.
+/// A packet as bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
-    /// A TLP, as it arrives.
+    /// A TLP as received.
     Tlp {
         /// Its sequence number.
         sequence: Sequence,
         /// Header, data, digest.
         bytes: Box<[u8]>,
-        /// Its LCRC. Where no errors are injected it is right and not computed.
+        /// Its LCRC; `None` without error injection, where it is correct and not computed.
         lcrc: Option<u32>,
     },
     /// A DLLP with its CRC.
     Dllp([u8; 6]),
 }
 
-/// An analyser's probe on one link.
+/// Analyser probe on one link.
 ///
-/// It also keeps the totals of credits that flow control DLLPs speak of: the
-/// link itself counts what is free.
+/// It also keeps the cumulative credits that flow control DLLPs carry; the link itself only counts free ones.
 pub(super) struct Tap {
     trace: Trace<Passed>,
     link: LinkId,
-    /// Advertised at initialisation, by the side that does and by class; `None` is infinite.
+    /// Advertised at initialisation, by advertising side and class; `None` is infinite.
     limits: [[Option<Credits>; 3]; 2],
-    /// Granted since initialisation, by the side that grants and by class; `None` is infinite.
+    /// Granted since initialisation, by granting side and class; `None` is infinite.
     granted: [[Option<Credits>; 3]; 2],
     scales: [[(Scale, Scale); 3]; 2],
 }
 
 impl Tap {
-    /// A probe on `link`, whose two receivers advertised `limits`.
+    /// Creates a probe on `link`, whose receivers advertised `limits`.
     pub fn new(trace: Trace<Passed>, link: LinkId, limits: [&CreditLimits; 2]) -> Self {
         let limits = limits.map(|limits| FlowClass::ALL.map(|class| limits.of(class)));
         Self { trace, link, limits, granted: limits, scales: limits.map(|classes| classes.map(scales)) }
     }
 
-    /// The link has trained anew: totals count from initialisation on.
+    /// The link has trained again: totals restart from initialisation.
     pub fn begin_again(&mut self) {
         self.granted = self.limits;
     }
 
-    /// The InitFC by which `from` advertises what it has room for.
+    /// The InitFC by which `from` advertises its buffer space.
     pub fn init(&self, from: Side, kind: FlowControlKind, class: FlowClass) -> FlowControl {
         let limit = self.limits[from as usize][class.index()].unwrap_or_default();
         let (headers, data) = self.scales[from as usize][class.index()];
@@ -75,7 +74,7 @@ impl Tap {
         }
     }
 
-    /// A TLP leaves `from`.
+    /// Records a TLP sent by `from`.
     pub fn tlp(
         &mut self,
         from: Side,
@@ -94,7 +93,7 @@ impl Tap {
         });
     }
 
-    /// A DLLP leaves `from`.
+    /// Records a DLLP sent by `from`.
     pub fn dllp(&mut self, from: Side, (at, until): (Time, Time), dllp: Dllp) {
         let link = self.link;
         self.trace.record(|| Passed { link, from, at, until, packet: Packet::Dllp(dllp.to_bytes()) });
@@ -116,7 +115,7 @@ impl Tap {
     }
 }
 
-/// How credits are counted: unscaled where that suffices, as every generation understands it.
+/// Scales of header and data credits: unscaled where sufficient, which every generation understands.
 fn scales(limit: Option<Credits>) -> (Scale, Scale) {
     let Some(limit) = limit else { return Default::default() };
     if limit.header <= 127 && limit.data <= 2047 {

@@ -1,4 +1,4 @@
-//! One end of a link as the sender of TLPs: what waits, and for which credits.
+//! Transmitting end of a link: queues and credits.
 
 use std::collections::VecDeque;
 
@@ -13,45 +13,45 @@ use super::planned::Plans;
 use super::replay::ReplayBuffer;
 use crate::packet::PacketId;
 
-/// The three flow classes in the order in which their queues are kept.
+/// The three flow classes in queue order.
 pub const CLASSES: [FlowClass; 3] = [FlowClass::Posted, FlowClass::NonPosted, FlowClass::Completion];
 
-/// A TLP that waits for credits, for replay space or for an older one.
+/// A TLP that waits for credits, for replay space or behind an older TLP.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
     /// The TLP.
     pub packet: PacketId,
-    /// Place in the order of arrival over all classes.
+    /// Position in the order of arrival across classes.
     pub order: u64,
-    /// Credits that it takes.
+    /// Credits that it needs.
     pub credits: Credits,
-    /// What decides which others it may pass; `None` for what is no TLP any more, which passes nothing.
+    /// Key for the ordering rules; `None` for anything but a TLP, which passes nothing.
     key: Option<OrderingKey>,
-    /// How often others of its class have passed it as the oldest of them.
+    /// Number of times that TLPs of its class have passed it while it was the oldest of them.
     passed: u8,
 }
 
 impl Waiting {
-    /// Whether the ordering table lets it pass `earlier`.
+    /// Whether the ordering rules let it pass `earlier`.
     fn may_pass(&self, earlier: &Self) -> bool {
         let (Some(own), Some(earlier)) = (&self.key, &earlier.key) else { return false };
         own.passes(earlier) != Passing::MustNot
     }
 }
 
-/// TLPs of each class that a transmitter chooses among (assumed: arbiters compare a handful).
+/// TLPs of each class among which a transmitter chooses (assumed: arbiters compare a handful).
 const CHOICE: usize = 16;
 
-/// How often others may take the credits of their class before the oldest one that lacks them (assumed: no TLP may wait
-/// for ever because smaller ones fit).
+/// Number of times that others may take the credits of their class before the oldest TLP, which lacks them (assumed:
+/// small TLPs must not starve a large one).
 const MOST_PASSED: u8 = 16;
 
-/// Credits that a transmitter has and those that are on their way to it.
+/// Credits of a transmitter, available and in flight.
 #[derive(Debug, Default)]
 pub struct CreditAccount {
-    /// What may still be sent; `None` is infinite.
+    /// Available credits; `None` is infinite.
     available: Option<Credits>,
-    /// Announced by UpdateFCs that are under way: when they take effect, how much.
+    /// Credits announced by UpdateFCs in flight, and when they take effect.
     under_way: Due<Credits>,
 }
 
@@ -60,7 +60,7 @@ impl CreditAccount {
         Self { available: limit, under_way: Due::default() }
     }
 
-    /// Takes what has arrived by `now`; whether that is anything.
+    /// Adds the credits that have arrived by `now`. Returns whether there were any.
     fn collect(&mut self, now: Time) -> bool {
         let any = self.under_way.first() <= now;
         while let Some((_, credits)) = self.under_way.take(now) {
@@ -69,12 +69,12 @@ impl CreditAccount {
         any
     }
 
-    /// Whether `need` can be paid of what there is.
+    /// Whether the available credits cover `need`.
     fn covers(&self, need: Credits) -> bool {
         self.available.is_none_or(|available| available.header >= need.header && available.data >= need.data)
     }
 
-    /// Whether not even a TLP without data can be paid.
+    /// Whether there are no header credits left.
     fn is_out_of_headers(&self) -> bool {
         self.available.is_some_and(|available| available.header == 0)
     }
@@ -85,50 +85,50 @@ impl CreditAccount {
         }
     }
 
-    /// Takes a payment back.
+    /// Returns consumed credits.
     fn refund(&mut self, paid: Credits) {
         if let Some(available) = &mut self.available {
             *available += paid;
         }
     }
 
-    /// Credits that an UpdateFC brings at `at`.
+    /// Adds credits that an UpdateFC brings at `at`.
     fn receive(&mut self, at: Time, credits: Credits) {
         if self.available.is_some() {
             self.under_way.push(at, credits);
         }
     }
 
-    /// Credits available or under way, to check that none is lost.
+    /// Credits available or in flight, to check that none is lost.
     pub fn outstanding(&self) -> Option<Credits> {
         self.available.map(|now| now + self.under_way.iter().map(|&(_, credits)| credits).sum())
     }
 }
 
-/// Sender of one direction of a link.
+/// Transmitter of one direction of a link.
 #[derive(Debug)]
 pub struct Transmitter {
     queues: [VecDeque<Waiting>; 3],
-    /// TLPs in all queues: whether there are any is asked several times for each TLP.
+    /// TLPs in all queues, cached because it is checked several times per TLP.
     waiting: usize,
     arrivals: u64,
-    /// TLPs that came before this one cannot go until credits come: they need not be looked at again.
+    /// TLPs older than this one cannot be sent until credits arrive, so they need not be checked again.
     stuck_before: u64,
     credits: [CreditAccount; 3],
-    /// When the link will look again whether a waiting TLP can go.
+    /// Time of the scheduled retry.
     wake: Option<Time>,
-    /// Since when a TLP has been waiting for credits.
+    /// When a TLP started to wait for credits.
     starved_since: Option<Time>,
-    /// The wire that it feeds.
+    /// Wire of this direction.
     pub wire: Wire,
-    /// What it has sent and is not acknowledged.
+    /// Unacknowledged TLPs.
     pub replay: ReplayBuffer,
-    /// What it will send later.
+    /// TLPs to be sent later.
     pub planned: Plans,
 }
 
 impl Transmitter {
-    /// A transmitter that feeds `wire` towards a receiver of these figures.
+    /// Creates a transmitter on `wire` towards a receiver with these parameters.
     pub fn new(wire: Wire, towards: &ReceiverParams) -> Self {
         Self {
             queues: Default::default(),
@@ -158,7 +158,8 @@ impl Transmitter {
         self.arrivals += 1;
     }
 
-    /// Pays for a TLP that arrives while nothing waits; `false` if something does or the credits do not suffice.
+    /// Consumes the credits of a TLP that arrives while nothing waits; `false` if something waits or credits are
+    /// lacking.
     pub fn pay_at_once(&mut self, now: Time, class: FlowClass, credits: Credits) -> bool {
         if self.is_waiting() {
             return false;
@@ -178,21 +179,21 @@ impl Transmitter {
         self.waiting > 0
     }
 
-    /// How many TLPs wait.
+    /// Number of waiting TLPs.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// How many TLPs of `class` wait.
+    /// Number of waiting TLPs of `class`.
     pub fn waiting_of(&self, class: FlowClass) -> usize {
         self.queues[class as usize].len()
     }
 
-    /// Takes the TLP that the ordering rules and the credits let go first, if any.
+    /// Takes the TLP that may be sent next by the ordering rules and credits, if any.
     ///
-    /// The oldest goes first. Where it lacks credits, the oldest of those goes that have them and may pass all that were
-    /// there before (base spec table 2-40): posted requests and completions thereby pass the requests that they must
-    /// pass, so that nothing can deadlock.
+    /// The oldest goes first. If it lacks credits, the oldest TLP goes that has them and may pass all earlier ones
+    /// (base spec table 2-40). Posted requests and completions thereby pass the requests that they must pass, so there
+    /// is no deadlock.
     pub fn take_next(&mut self, now: Time) -> Option<(FlowClass, Waiting)> {
         for account in &mut self.credits {
             if account.collect(now) {
@@ -223,7 +224,7 @@ impl Transmitter {
                     }
                     self.queues[class as usize].remove(place);
                     self.waiting -= 1;
-                    // Those behind it have one less to pass; those before it have lost credits at most.
+                    // Later TLPs have one less to pass; earlier ones have at most lost credits.
                     self.stuck_before = order;
                     return Some((class, waiting));
                 }
@@ -235,7 +236,7 @@ impl Transmitter {
         }
     }
 
-    /// Whether the TLP at `place` of its queue may pass all that wait and were there before it.
+    /// Whether the TLP at `place` of its queue may pass all older waiting TLPs.
     fn may_go(&self, class: FlowClass, place: usize, waiting: &Waiting) -> bool {
         let own = &self.queues[class as usize];
         if place > 0 && own[0].passed >= MOST_PASSED {
@@ -249,29 +250,29 @@ impl Transmitter {
                 .all(|queue| queue.iter().take_while(|other| other.order < waiting.order).all(may_pass))
     }
 
-    /// Takes a payment for `class` back.
+    /// Returns consumed credits of `class`.
     pub fn refund(&mut self, class: FlowClass, paid: Credits) {
         self.credits[class as usize].refund(paid);
         self.stuck_before = 0;
     }
 
-    /// Credits for `class` that an UpdateFC brings at `at`.
+    /// Adds credits of `class` that an UpdateFC brings at `at`.
     pub fn receive(&mut self, class: FlowClass, at: Time, credits: Credits) {
         self.credits[class as usize].receive(at, credits);
     }
 
-    /// The account of `class`, to look at.
+    /// The credit account of `class`.
     pub fn account_of(&self, class: FlowClass) -> &CreditAccount {
         &self.credits[class as usize]
     }
 
-    /// When the next UpdateFC takes effect of those that arrive after `now`.
+    /// When the first UpdateFC that arrives after `now` takes effect.
     pub fn next_credit(&self, now: Time) -> Option<Time> {
         let arrivals = self.credits.iter().flat_map(|account| account.under_way.iter().map(|&(at, _)| at));
         arrivals.filter(|&at| at > now).min()
     }
 
-    /// Forgets everything in flight, as when the link goes down. Hands every packet to `free`.
+    /// Discards all state when the link goes down. Passes every packet to `free`.
     pub fn clear(&mut self, limits: &CreditLimits, mut free: impl FnMut(PacketId)) {
         for queue in &mut self.queues {
             queue.drain(..).for_each(|waiting| free(waiting.packet));
@@ -283,7 +284,7 @@ impl Transmitter {
         self.planned = Plans::default();
     }
 
-    /// Whether an event at `at` is to be asked for, so that the link looks again: none comes earlier.
+    /// Whether a retry has to be scheduled at `at`, as none comes earlier.
     pub fn wants_wake(&mut self, now: Time, at: Time) -> bool {
         let wants = self.wake.is_none_or(|wake| wake <= now || wake > at);
         if wants {
@@ -292,12 +293,12 @@ impl Transmitter {
         wants
     }
 
-    /// An event that was asked for has come.
+    /// A scheduled retry has come.
     pub fn woken(&mut self, now: Time) {
         self.wake.take_if(|wake| *wake <= now);
     }
 
-    /// How long a TLP has been starved, if one is, and begins or ends the count.
+    /// Starts or ends measuring starvation. Returns how long a TLP has been starved.
     pub fn note_starvation(&mut self, now: Time, starved: bool) -> Duration {
         match (starved, self.starved_since) {
             (true, None) => {

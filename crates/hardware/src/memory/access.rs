@@ -1,4 +1,4 @@
-//! Who accesses memory, how, and what the answer looks like.
+//! Agents, operations and replies of memory accesses.
 
 use units::Time;
 
@@ -6,7 +6,7 @@ use units::Time;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct NodeId(pub u8);
 
-/// A core, numbered through the host: those of node 0 first.
+/// A core, numbered across the host: those of node 0 first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CoreId(pub u16);
 
@@ -24,7 +24,7 @@ impl CoreId {
     }
 }
 
-/// Who touches a line.
+/// The originator of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Agent {
     /// A core, through its private caches.
@@ -40,11 +40,11 @@ pub enum Agent {
 pub enum Coverage {
     /// All 64 bytes: the old content is not needed.
     FullLine,
-    /// Some of them: the line must be merged with its old content.
+    /// Part of the line: it has to be merged with the old content.
     Partial,
 }
 
-/// What a core does to a line.
+/// Operation of a core on a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CoreOp {
     /// A load.
@@ -74,11 +74,11 @@ pub enum Source {
     RemoteLlc,
     /// DRAM of another node.
     RemoteDram,
-    /// No memory is installed there; nothing was done.
+    /// No memory is installed there; nothing happened.
     Unmapped,
 }
 
-/// The answer to an access.
+/// Reply to an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccessReply {
     /// Reads: when the data is at the requester. Writes of cores: when the core owns the line.
@@ -87,19 +87,19 @@ pub struct AccessReply {
     pub source: Source,
 }
 
-/// The answer to a device's write.
+/// Reply to a device's write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteReply {
-    /// When the write is globally ordered, so that a following read may be served and its posted buffer is free.
+    /// When the write is globally ordered, so that a following read may be served and the posted buffer is free.
     pub ready: Time,
-    /// When a cache or the home's memory has taken the line, and the I/O stack may forget it.
+    /// When a cache or the home's memory has accepted the line, and the I/O stack can release it.
     pub taken: Time,
     /// Where the data went.
     pub source: Source,
 }
 
 impl WriteReply {
-    /// A write that is globally ordered when it is taken.
+    /// A write that is globally ordered when it is accepted.
     pub(super) const fn at(ready: Time, source: Source) -> Self {
         Self { ready, taken: ready, source }
     }

@@ -1,10 +1,10 @@
-//! A bank of DRAM: the rows that it opens, one after the other.
+//! A DRAM bank and its row activations.
 
 use std::collections::VecDeque;
 
 use units::{Duration, Time};
 
-/// What opening rows takes.
+/// Row timing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowTimes {
     /// tRC: from opening a row to opening another one.
@@ -13,45 +13,45 @@ pub(super) struct RowTimes {
     pub activate: Duration,
     /// tRP: from closing a row to opening another one.
     pub precharge: Duration,
-    /// For how long a row that nobody uses stays open.
+    /// How long an unused row stays open.
     pub idle: Duration,
 }
 
-/// A row while it is open.
+/// An open row.
 #[derive(Clone, Copy, Debug)]
 struct Opened {
     row: u64,
     from: Time,
-    /// The last access to it, as far as is known.
+    /// Its last access, as far as known.
     used: Time,
 }
 
-/// How many rows are remembered where nobody says what time it is.
+/// Number of rows kept if the clock is never advanced.
 const MOST: usize = 64;
 
 /// A bank.
 ///
-/// An access takes the row that it finds open, or that will be opened before it could open it itself, ahead of accesses to other
-/// rows that came before: controllers choose first what is ready, and then what came first (S. Rixner et al., "Memory access
-/// scheduling", ISCA 2000). A row stays open as long as nobody needs another one, and no longer than its bank's cycle if somebody does.
+/// An access to a row that is open, or that will be opened before the access could open it itself, goes ahead of
+/// earlier accesses to other rows: controllers prefer ready accesses, then older ones (S. Rixner et al., "Memory access
+/// scheduling", ISCA 2000). A row stays open until another one is needed, but for at least the bank's cycle time.
 #[derive(Clone, Debug)]
 pub(super) struct Bank {
-    /// In the order of time; between two of them lies a cycle at least.
+    /// In time order, at least one cycle apart.
     opened: VecDeque<Opened>,
 }
 
 impl Default for Bank {
     fn default() -> Self {
-        // As many as there are where no program is far ahead of the clock.
+        // Enough if no program is far ahead of the clock.
         Self { opened: VecDeque::with_capacity(8) }
     }
 }
 
 impl Bank {
-    /// An access to `row` that arrives at `at`: when the row is ready for it.
+    /// Accesses `row` at `at`. Returns when the row is ready.
     #[inline]
     pub(super) fn access(&mut self, at: Time, row: u64, times: &RowTimes) -> Time {
-        // Most come after all that is known.
+        // Most accesses come after all known rows.
         let next = match self.opened.back() {
             Some(last) if last.from > at => self.opened.partition_point(|opened| opened.from <= at),
             _ => self.opened.len(),
@@ -76,7 +76,8 @@ impl Bank {
         self.open(next, earliest, row, times)
     }
 
-    /// Opens a row, at `earliest` and before the `next` of those that are known, or as soon after as there is time between them.
+    /// Opens a row no earlier than `earliest` and before the `next` of the known ones, or as soon after as there is
+    /// time between two of them.
     fn open(&mut self, mut next: usize, mut earliest: Time, row: u64, times: &RowTimes) -> Time {
         while let Some(other) = self.opened.get_mut(next).filter(|other| other.from < earliest + times.cycle)
         {
@@ -97,7 +98,7 @@ impl Bank {
         ready
     }
 
-    /// Forgets rows that have been closed at `now`: nothing arrives before.
+    /// Discards rows that have been closed at `now`; nothing arrives before.
     pub(super) fn pass(&mut self, now: Time) {
         while self.opened.get(1).is_some_and(|next| next.from <= now) {
             self.opened.pop_front();
@@ -153,7 +154,7 @@ mod tests {
     }
 
     proptest! {
-        /// Rows are opened a cycle apart, whatever comes, and nobody is served before it comes.
+        /// Rows are opened at least a cycle apart, and no access is served before it arrives.
         #[test]
         fn cycles_never_overlap(accesses in prop::collection::vec((0u64..3_000, 0u64..5), 1..200), passed in 0u64..2_000) {
             let mut bank = Bank::default();

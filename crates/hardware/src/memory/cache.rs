@@ -1,16 +1,15 @@
-//! Sets and ways: where lines are and what state they are in.
+//! Set-associative tag arrays: line places and states.
 
 use super::params::CacheGeometry;
 use super::replacement::ReplacementState;
 use super::set_index::Index;
 use std::ops::Range;
 
-/// State bits below the tag in each line's word. What they mean is the
-/// business of the cache's owner, but for [`VALID`].
+/// State bits below the tag in each line's word. Except for [`VALID`], their meaning is up to the cache's owner.
 pub(super) mod flag {
-    /// The word names a line.
+    /// The word holds a line.
     pub const VALID: u32 = 1;
-    /// The line differs from what is in DRAM.
+    /// The line differs from DRAM.
     pub const DIRTY: u32 = 2;
     /// LLC, snoop filter: no other socket holds the line.
     /// Private cache: no other cache may write it (MESI's E, or M if dirty).
@@ -26,13 +25,13 @@ use flag::VALID;
 const FLAG_BITS: u32 = 5;
 /// Bits of a word that are the tag.
 pub(super) const TAG_BITS: u32 = 32 - FLAG_BITS;
-/// What of a word must match.
+/// Bits of a word that a lookup compares.
 const KEY: u32 = !((1 << FLAG_BITS) - 1) | VALID;
 
-/// Words that are compared at once.
+/// Words compared at once.
 const LANES: usize = 4;
 
-/// The place of a line in a cache.
+/// Place of a line in a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Slot(u32);
 
@@ -43,26 +42,25 @@ impl Slot {
     }
 }
 
-/// A line that had to make room.
+/// An evicted line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Victim {
     pub(super) line: u64,
     pub(super) flags: u32,
-    /// The place that it had, now the new line's.
+    /// Its place, now taken by the new line.
     pub(super) slot: Slot,
 }
 
 /// A set-associative array of line tags and states.
 ///
-/// One 32-bit word for each line, its tag and its state together, so that a
-/// lookup touches one or two cache lines of the machine that runs this. Sets
-/// are padded to whole vectors of [`LANES`] words, in which lookups compare.
+/// One 32-bit word for each line holds its tag and state, so that a lookup touches one or two cache lines of the
+/// machine running the simulation. Sets are padded to whole vectors of [`LANES`] words, which lookups compare at once.
 ///
-/// A set has its words from its first line on: most hosts of a large cluster use
-/// few of theirs, and those of all together should fit into real caches.
+/// A set's words are allocated with its first line: most hosts of a large cluster use few of their sets, and those of
+/// all hosts together should fit into real caches.
 #[derive(Clone, Debug)]
 pub(super) struct TagArray {
-    /// Block by block, the first of which is that of all sets without a line so far.
+    /// Blocks of words; the first is shared by all sets that have never held a line.
     words: Vec<u32>,
     /// By set: its block.
     blocks: Vec<u32>,
@@ -71,14 +69,14 @@ pub(super) struct TagArray {
     ways: usize,
     /// Words of a block.
     stride: usize,
-    /// Lines that there is room for.
+    /// Capacity in lines.
     capacity: u32,
     index: Index,
     replacement: ReplacementState,
     occupied: u32,
 }
 
-/// Where to look for a line, and whether it was there.
+/// Result of a lookup: where the line belongs, and whether it was present.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
     set: u32,
@@ -87,7 +85,7 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// The line's place, if it was present.
+    /// The line's place, if present.
     #[inline]
     pub(super) fn slot(self) -> Option<Slot> {
         self.hit
@@ -116,13 +114,13 @@ impl TagArray {
         u32::MAX >> (32 - self.ways)
     }
 
-    /// The first word of a set.
+    /// Index of a set's first word.
     #[inline]
     fn base(&self, set: u32) -> usize {
         self.blocks[set as usize] as usize * self.stride
     }
 
-    /// Gives a set that gets its first line a block.
+    /// Allocates a block for a set that gets its first line.
     #[cold]
     fn add_block(&mut self, set: u32) {
         if self.words.len() == self.words.capacity() {
@@ -136,13 +134,13 @@ impl TagArray {
         self.replacement.add_set();
     }
 
-    /// Lines present.
+    /// Number of lines present.
     #[inline]
     pub(super) fn occupied(&self) -> u32 {
         self.occupied
     }
 
-    /// Looks for a line.
+    /// Looks a line up.
     #[inline]
     pub(super) fn probe(&self, line: u64) -> Probe {
         let (set, tag) = self.index.split(line);
@@ -150,8 +148,8 @@ impl TagArray {
         let key = tag << FLAG_BITS | VALID;
         let (vectors, _) = self.words[base..base + self.stride].as_chunks::<LANES>();
         let hit = vectors.iter().enumerate().find_map(|(number, vector)| {
-            // A line is in one way at most, so OR picks it without a branch on
-            // each way, which the compiler turns into vector instructions.
+            // A line is in at most one way, so OR selects it without a branch for each way, which the compiler can
+            // vectorise.
             let mut found = 0;
             for (way, &word) in (1..).zip(vector) {
                 found |= if word & KEY == key { way } else { 0 };
@@ -161,16 +159,16 @@ impl TagArray {
         Probe { set, tag, hit }
     }
 
-    /// The place of a line, if it is present.
+    /// The place of a line, if present.
     #[inline]
     pub(super) fn find(&self, line: u64) -> Option<Slot> {
         self.probe(line).hit
     }
 
-    /// Reads what a lookup of `line` will read, and returns something of it, and the places where the line can be.
+    /// Reads what a lookup of `line` will read. Returns a value derived from it, and the places where the line can be.
     ///
-    /// The tags of a large cache lie in the slow caches of the machine that runs this. Reads for several lines, which
-    /// do not depend on each other, overlap there; lookups with all that follows on them do not.
+    /// The tags of a large cache lie in slow caches of the machine running the simulation. Independent reads for
+    /// several lines overlap there; whole lookups do not.
     #[inline]
     pub(super) fn warm(&self, line: u64) -> (u32, Range<usize>) {
         let first = self.base(self.index.split(line).0);
@@ -178,21 +176,21 @@ impl TagArray {
         (self.words[first] ^ self.words[end - 1], first..end)
     }
 
-    /// Notes a use for the replacement policy.
+    /// Records a use for the replacement policy.
     #[inline]
     pub(super) fn used(&mut self, slot: Slot) {
         let block = slot.index() / self.stride;
         self.replacement.used(block, slot.index() - block * self.stride);
     }
 
-    /// As [`used`](Self::used), for the line that `probe` found.
+    /// Like [`used`](Self::used), for the line that `probe` found.
     #[inline]
     pub(super) fn used_at(&mut self, probe: Probe, slot: Slot) {
         let block = self.blocks[probe.set as usize] as usize;
         self.replacement.used(block, slot.index() - block * self.stride);
     }
 
-    /// The state bits of a present line.
+    /// State bits of a present line.
     #[inline]
     pub(super) fn flags(&self, slot: Slot) -> u32 {
         self.words[slot.index()] & !KEY
@@ -205,8 +203,8 @@ impl TagArray {
         *word = (*word & !clear) | set;
     }
 
-    /// Puts in the line that `probe` did not find, into one of the `allowed`
-    /// ways, and marks it used: its place, and the line that made room.
+    /// Inserts the line that `probe` did not find into one of the `allowed` ways, and marks it used. Returns its place,
+    /// and the victim.
     #[inline]
     pub(super) fn insert(&mut self, probe: Probe, allowed: u32, flags: u32) -> (Slot, Option<Victim>) {
         if self.blocks[probe.set as usize] == 0 {
@@ -229,7 +227,7 @@ impl TagArray {
         (slot, victim)
     }
 
-    /// The first way in `allowed` without a line.
+    /// The first empty way in `allowed`.
     #[inline]
     fn empty_way(&self, base: usize, allowed: u32) -> Option<usize> {
         let words = &self.words[base..base + self.ways];
@@ -244,7 +242,7 @@ impl TagArray {
         None
     }
 
-    /// Takes a line out; its state bits.
+    /// Removes a line. Returns its state bits.
     #[inline]
     pub(super) fn remove(&mut self, slot: Slot) -> u32 {
         let flags = self.flags(slot);
@@ -253,7 +251,7 @@ impl TagArray {
         flags
     }
 
-    /// Takes all lines out.
+    /// Removes all lines.
     pub(super) fn clear(&mut self) {
         if self.occupied > 0 {
             self.words.fill(0);
@@ -276,7 +274,7 @@ impl TagArray {
             .map(|s| (self.line_at(self.sets[s.index() / self.stride], s), s, self.flags(s)))
     }
 
-    /// Number of the way that a place is in.
+    /// Way number of a place.
     #[cfg(test)]
     pub(super) fn way(&self, slot: Slot) -> usize {
         slot.index() % self.stride
@@ -291,7 +289,7 @@ mod tests {
     use units::Bytes;
 
     proptest! {
-        /// Hits and misses against a list per set, most recently used first.
+        /// Compares hits and misses with a list for each set, most recently used first.
         #[test]
         fn lru_agrees_with_a_naive_cache(
             accesses in prop::collection::vec((0u64..96, any::<bool>()), 1..400),
@@ -303,7 +301,7 @@ mod tests {
                 replacement: ReplacementPolicy::Lru,
             };
             let mut cache = TagArray::new(&geometry, 1);
-            // As DDIO does: some accesses may allocate in the first ways only.
+            // As with DDIO, some accesses may only allocate in the first ways.
             let few = if masked { (ways / 2).max(1) } else { ways };
             let mut naive: Vec<Vec<(u64, usize)>> = vec![Vec::new(); sets as usize];
             for (line, restricted) in accesses {

@@ -1,5 +1,4 @@
-//! What happens when a socket does not have a line: the home node, its DRAM,
-//! and the caches of the other sockets.
+//! Misses of a socket: the home node, its DRAM, and snoops of the other sockets.
 
 use super::access::{NodeId, Source};
 use super::counters::Cause;
@@ -11,35 +10,35 @@ use units::Time;
 /// What the requester wants to do with the line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Intent {
-    /// Look at it once: nobody's state changes.
+    /// Read it once: no line state changes.
     Observe,
-    /// Keep it to read: owners lose the right to write.
+    /// Keep it for reading: owners lose write permission.
     Share,
-    /// Write it: nobody else keeps it.
+    /// Write it: no other cache keeps it.
     Own,
 }
 
-/// A line that arrived at the socket that wanted it.
+/// A line that arrived at the requesting socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Fetched {
     /// When it arrived.
     pub(super) at: Time,
-    /// Where it came from.
+    /// Its origin.
     pub(super) source: Source,
     /// Whether another socket still has it.
     pub(super) shared: bool,
-    /// Whether it differs from what is in DRAM, which is now the requester's business.
+    /// Whether it differs from DRAM; the requester is then responsible for write-back.
     pub(super) dirty: bool,
     /// Whether DRAM was read.
     pub(super) memory_read: bool,
 }
 
-/// What the snoops of other sockets brought.
+/// Combined snoop responses of other sockets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Snooped {
-    /// When the last answer was at the home node.
+    /// When the last response was at the home node.
     pub(super) at: Time,
-    /// The socket that can send the data, and when; one that has it dirty if there is one.
+    /// The socket that can supply the data, and when; a socket with a dirty copy if there is one.
     pub(super) holder: Option<(usize, Time)>,
     /// Whether another socket still has the line.
     pub(super) shared: bool,
@@ -48,9 +47,9 @@ pub(super) struct Snooped {
 }
 
 impl MemorySystem {
-    /// Brings a line that socket `to` does not have to it.
+    /// Fetches a line that socket `to` does not have.
     ///
-    /// `at` is when the miss was found there; time and traffic only if `TIMED`.
+    /// `at` is when the miss was detected there. Time and traffic are only modelled if `TIMED`.
     pub(super) fn fetch<const TIMED: bool>(
         &mut self,
         at: Time,
@@ -78,7 +77,7 @@ impl MemorySystem {
         } else {
             Source::Dram
         };
-        // A line that is only looked at stays the holder's business.
+        // A line that is only observed remains the holder's responsibility.
         let dirty = snooped.dirty && intent == Intent::Own;
         let mut fetched = Fetched { at, source, shared: snooped.shared, dirty, memory_read };
         if !TIMED {
@@ -96,7 +95,7 @@ impl MemorySystem {
                 self.counters.nodes[home_node].dram_read.add(cause, super::LINE);
                 let mut ready = memory.max(snooped.at);
                 if let Some((holder, found)) = holder.filter(|_| snooped.dirty) {
-                    // The newer data goes to the home node, which answers.
+                    // The newer data goes to the home node, which responds.
                     let way = (NodeId(holder as u8), home);
                     ready = ready.max(self.net.line(found, way, cause, &mut self.counters));
                 }
@@ -108,9 +107,9 @@ impl MemorySystem {
         fetched
     }
 
-    /// Takes a line away from all sockets but `from`: when `from` may write it.
+    /// Invalidates a line in all sockets except `from`. Returns when `from` may write it.
     ///
-    /// With a `home` elsewhere, the home node is asked in any case.
+    /// A remote `home` is asked in any case.
     pub(super) fn take_ownership<const TIMED: bool>(
         &mut self,
         at: Time,
@@ -127,7 +126,7 @@ impl MemorySystem {
             && self.has_directory()
             && !self.sockets[home.index()].directory.may_be_changed(line)
         {
-            // The directory's bits have to be read; with the line's data they are written.
+            // The directory bits have to be read; they are written with the line's data.
             at = at.max(self.dram[home.index()].read(home_at, line));
             self.counters.nodes[home.index()].dram_read.add(Cause::Directory, super::LINE);
         }
@@ -143,10 +142,11 @@ impl MemorySystem {
         self.params.interconnect.snoop == SnoopMode::Directory
     }
 
-    /// Writes the directory's state of a line that socket `to` has got at `at`, if it is another one now.
+    /// Writes the directory state of a line that socket `to` obtained at `at`, if it has changed.
     ///
-    /// A line that another socket may write is marked, also if it was only read: without other readers it gets it for itself.
-    /// The mark goes when the home's own socket has asked all others; that is a write of the whole line, too.
+    /// A line that another socket may write is marked, even if it was only read, since the only reader gets it
+    /// exclusively. The mark is cleared when the home's own socket has snooped all others, which also writes the whole
+    /// line.
     fn keep_directory<const TIMED: bool>(
         &mut self,
         at: Time,
@@ -164,12 +164,12 @@ impl MemorySystem {
         }
     }
 
-    /// Sends a request to the home node: when it is being worked on there.
+    /// Sends a request to the home node. Returns when its processing starts there.
     pub(super) fn ask_home(&mut self, at: Time, from: NodeId, home: NodeId, cause: Cause) -> Time {
         self.net.message(at, (from, home), cause, &mut self.counters) + self.params.interconnect.home_agent
     }
 
-    /// Asks all sockets but `to` for a line on behalf of its home node.
+    /// Snoops all sockets except `to` for a line on behalf of its home node.
     pub(super) fn snoop<const TIMED: bool>(
         &mut self,
         home_at: Time,
@@ -215,7 +215,7 @@ impl MemorySystem {
         result
     }
 
-    /// Changes the state of a line in a snooped socket: whether it was dirty there.
+    /// Changes the state of a line in a snooped socket. Returns whether it was dirty there.
     fn apply<const TIMED: bool>(
         &mut self,
         at: Time,
@@ -233,7 +233,7 @@ impl MemorySystem {
                 let dirty = self.sockets[n].dirty(line, held);
                 self.sockets[n].set_exclusive(held, false);
                 if dirty {
-                    // Without an owned state, a line that becomes shared is written back.
+                    // There is no owned state, so a line that becomes shared is written back.
                     self.sockets[n].cleaned(held);
                     self.write_back::<TIMED>(at, n, home, line);
                 }
@@ -243,7 +243,7 @@ impl MemorySystem {
         }
     }
 
-    /// Writes a dirty line of socket `from` to its home's DRAM: when it has been accepted there.
+    /// Writes a dirty line of socket `from` back to its home's DRAM. Returns when it has been accepted there.
     pub(super) fn write_back<const TIMED: bool>(
         &mut self,
         at: Time,
@@ -254,7 +254,7 @@ impl MemorySystem {
         #[cfg(test)]
         self.log.push(line);
         if self.has_directory() {
-            // The line comes with its state.
+            // The write of the line includes its directory state.
             self.sockets[home.index()].directory.set_changed(line, false);
         }
         if !TIMED {

@@ -8,17 +8,17 @@ use super::socket::Held;
 use super::system::MemorySystem;
 use units::{Duration, HostPhysical, Time};
 
-/// A line that a core's L2 has.
+/// A line present in a core's L2.
 #[derive(Clone, Copy)]
 struct Hit {
     ready: Time,
     slot: Slot,
     flags: u32,
-    /// Whether the L1 had it, so that the L2 was not asked.
+    /// Whether the L1 hit, so that the L2 was not looked up.
     first: bool,
 }
 
-/// A line that a core's L2 lacks: where it looked, and what the socket has.
+/// An L2 miss: the lookup result, and what the socket holds of the line.
 struct Missed {
     line: u64,
     l2: Probe,
@@ -47,15 +47,15 @@ impl MemorySystem {
         }
     }
 
-    /// Lets lines pass a core's L2 from `at` on: when they begin to.
+    /// Passes lines through a core's L2 from `at` on. Returns when they start.
     #[inline]
     fn through_l2<const TIMED: bool>(&mut self, at: Time, n: usize, core: usize, takes: Duration) -> Time {
         if TIMED && !takes.is_zero() { self.paths[self.first_core[n] + core].reserve(at, takes) } else { at }
     }
 
-    /// Looks a line up in a core's private caches. Answers with a hit, or with what the lookup in the L2 found.
+    /// Looks a line up in a core's private caches. Returns the hit, or the result of the L2 lookup.
     ///
-    /// A line that the core `writes` leaves the L1 again some day.
+    /// If the core `writes` the line, its later eviction from the L1 is charged as well.
     fn private_hit<const TIMED: bool>(
         &mut self,
         now: Time,
@@ -86,7 +86,7 @@ impl MemorySystem {
         Ok(Hit { ready, slot, flags, first: false })
     }
 
-    /// When a line that the core's L2 lacks at `now` can be asked for: its super queue has places for so many.
+    /// When a line missed by the core's L2 at `now` can be requested, given the places of its super queue.
     #[inline]
     fn queued<const TIMED: bool>(&self, now: Time, n: usize, core: usize) -> Time {
         match &self.prefetchers[self.first_core[n] + core] {
@@ -95,7 +95,7 @@ impl MemorySystem {
         }
     }
 
-    /// A line that a core's L2 asked for at `asked` arrives there at `ready`.
+    /// Records that a line requested by a core's L2 at `asked` arrives there at `ready`.
     #[inline]
     fn arrives<const TIMED: bool>(&mut self, asked: Time, n: usize, core: usize, line: u64, ready: Time) {
         if !TIMED {
@@ -107,7 +107,7 @@ impl MemorySystem {
         }
     }
 
-    /// Lets a core's prefetchers see that its L2 was asked for `line` at `at`, and fetches what they want.
+    /// Shows a core's prefetchers the access to `line` at `at`, and fetches the lines that they request.
     #[inline]
     fn fetch_ahead<const TIMED: bool>(&mut self, at: Time, n: usize, core: usize, line: u64, missed: bool) {
         if !TIMED {
@@ -117,14 +117,14 @@ impl MemorySystem {
         let Some(prefetcher) = &mut self.prefetchers[whose] else { return };
         let ahead = prefetcher.train(at, line, missed);
         for &next in ahead.lines() {
-            // The page behind the last one may be no memory.
+            // The next page may not be memory.
             let Some(home) = self.node_of(HostPhysical::new(next * super::LINE)) else { continue };
             let l2 = self.sockets[n].cores[core].l2.probe(next);
             if l2.slot().is_some() {
                 continue;
             }
             let (llc, held) = self.beyond_l2(n, next);
-            // Another core's modified lines are left alone.
+            // Other cores' modified lines are not prefetched.
             if self.sockets[n].owned(held, Some(core)) {
                 continue;
             }
@@ -165,14 +165,14 @@ impl MemorySystem {
         access
     }
 
-    /// What a socket's LLC and cores have of a line.
+    /// What a socket's LLC and cores hold of a line.
     #[inline]
     fn beyond_l2(&self, n: usize, line: u64) -> (Probe, Held) {
         let probe = self.sockets[n].llc.probe(line);
         (probe, self.sockets[n].held_at(probe.slot(), line))
     }
 
-    /// Brings a line to read into a core's L2, which was asked for it at `now`.
+    /// Fills a line for reading into a core's L2, which was asked for it at `now`.
     fn fill_l2_to_read<const TIMED: bool>(
         &mut self,
         now: Time,
@@ -231,7 +231,7 @@ impl MemorySystem {
             if flags & flag::DIRTY == 0 {
                 let held = self.sockets[n].held_by(core, slot, line);
                 self.sockets[n].own(core, slot, held);
-                // It leaves the L2 again.
+                // The victim leaves the L2.
                 self.through_l2::<TIMED>(now, n, core, private.l2_transfer);
             }
             if !first {
@@ -254,7 +254,7 @@ impl MemorySystem {
                 access = AccessReply { ready: access.ready + llc.core_snoop, source: Source::LlcOwnedByCore };
             }
             self.sockets[n].drop_private(line, held, Some(core));
-            // A snoop filter's entry goes with the last copy.
+            // A snoop filter's entry is dropped with the last copy.
             let alone = self.sockets[n].exclusive(held);
             held = self.sockets[n].held_at(probe.slot(), line);
             if !alone {
@@ -283,7 +283,7 @@ impl MemorySystem {
         access
     }
 
-    /// A place in the LLC for a line that a core missed, if the LLC is inclusive.
+    /// Allocates a slot in an inclusive LLC for a line that a core missed.
     fn allocate_for_core<const TIMED: bool>(
         &mut self,
         n: usize,
@@ -308,7 +308,7 @@ impl MemorySystem {
         counters.misses += u64::from(TIMED && !hit);
     }
 
-    /// A full line that bypasses the caches. What they have of it is void.
+    /// A full-line store that bypasses the caches. Cached copies are invalidated.
     fn core_streams<const TIMED: bool>(
         &mut self,
         now: Time,

@@ -1,11 +1,11 @@
-//! Traffic by place and cause, and the sums that must agree.
+//! Traffic by place and cause, and conservation checks.
 
 use super::LINE;
 use super::access::NodeId;
 use thiserror::Error;
 use units::Bytes;
 
-/// Why bytes move.
+/// Why bytes are transferred.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
     /// A core's load or store.
@@ -22,11 +22,11 @@ pub enum Cause {
     Snoop,
     /// Directory state kept in DRAM.
     Directory,
-    /// Uncached stores of a core to a device, which are posted: doorbells.
+    /// Posted uncached stores of a core to a device: doorbells.
     MmioDoorbell,
-    /// Accesses of a core to a device or its configuration space for whose answer the core waits.
+    /// Non-posted accesses of a core to a device or its configuration space.
     MmioRegister,
-    /// Lines of a core's write-combining buffers, and the word that they are accepted.
+    /// Lines of a core's write-combining buffers, and their acknowledgement.
     MmioWriteCombining,
     /// Interrupt messages.
     Interrupt,
@@ -48,7 +48,7 @@ impl Cause {
         Self::Interrupt,
     ];
 
-    /// Its name in counters.
+    /// Name in counters.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Core => "core",
@@ -71,11 +71,11 @@ impl Cause {
 pub struct ByCause([u64; Cause::ALL.len()]);
 
 impl ByCause {
-    /// Bytes moved for `cause`.
+    /// Bytes transferred for `cause`.
     pub fn of(&self, cause: Cause) -> Bytes {
         Bytes::new(self.0[cause as usize])
     }
-    /// Bytes moved for any cause.
+    /// Bytes transferred for all causes.
     pub fn total(&self) -> Bytes {
         Bytes::new(self.0.iter().sum())
     }
@@ -85,36 +85,36 @@ impl ByCause {
     }
 }
 
-/// Who uses a shared cache, for counting.
+/// Users of a shared cache, for counting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheUser {
     /// Loads, stores and prefetches of cores.
     Core,
-    /// DMA, with DDIO or without.
+    /// DMA, with or without DDIO.
     Device,
     /// IOMMU page walkers.
     Walker,
 }
 
-/// What one kind of user did to one cache, in lines.
+/// Accesses of one kind of user to one cache, in lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheCounters {
-    /// Accesses that found their line.
+    /// Hits.
     pub hits: u64,
-    /// Accesses that did not.
+    /// Misses.
     pub misses: u64,
-    /// Lines brought in.
+    /// Lines allocated.
     pub allocations: u64,
-    /// Lines that made room for those.
+    /// Lines evicted.
     pub evictions: u64,
-    /// Those of the evicted lines that were dirty.
+    /// Evicted lines that were dirty.
     pub dirty_evictions: u64,
 }
 
-/// What the devices of one node did, in lines, by where it ended.
+/// Accesses of the devices of one node, in lines, by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceCounters {
-    /// Writes asked for.
+    /// Writes requested.
     pub writes: u64,
     /// Writes that updated a line present in an LLC.
     pub writes_updated: u64,
@@ -124,17 +124,17 @@ pub struct DeviceCounters {
     pub writes_to_memory: u64,
     /// Lines read from DRAM to merge a partial write with.
     pub merges: u64,
-    /// Reads asked for.
+    /// Reads requested.
     pub reads: u64,
     /// Reads answered by the LLC of the device's socket.
     pub reads_llc: u64,
-    /// Those of them for which a core was asked.
+    /// Of these, reads for which a core was snooped.
     pub reads_snooped: u64,
     /// Reads answered by another socket's cache.
     pub reads_remote_cache: u64,
     /// Reads answered by DRAM.
     pub reads_memory: u64,
-    /// Lines read from DRAM in vain, as a cache turned out to have newer data.
+    /// Lines read from DRAM in vain, as a cache had newer data.
     pub overtaken: u64,
 }
 
@@ -149,7 +149,7 @@ pub struct NodeCounters {
     pub llc: [CacheCounters; 3],
     /// Use of all private caches of this socket.
     pub private: CacheCounters,
-    /// What the devices below this socket's root ports did.
+    /// Accesses of devices below this socket's root ports.
     pub device: DeviceCounters,
 }
 
@@ -163,9 +163,9 @@ impl NodeCounters {
 /// One direction of one inter-socket link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkCounters {
-    /// Where the bytes come from.
+    /// Source node.
     pub from: NodeId,
-    /// Where they go.
+    /// Destination node.
     pub to: NodeId,
     /// Bytes, headers included.
     pub bytes: ByCause,
@@ -173,16 +173,16 @@ pub struct LinkCounters {
 
 /// All counters of a host's memory system.
 ///
-/// Untimed touches that bring caches into a state are not counted.
+/// Untimed touches that only set cache state are not counted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MemoryCounters {
     /// For each node.
     pub nodes: Vec<NodeCounters>,
-    /// For each link two entries, one for each direction.
+    /// Two entries for each link, one for each direction.
     pub links: Vec<LinkCounters>,
-    /// Bytes given to the interconnect, times the links each had to cross.
+    /// Bytes sent over the interconnect, times the number of links crossed.
     pub sent: ByCause,
-    /// Lines written back to DRAM because they were dirty, for any reason.
+    /// Dirty lines written back to DRAM, for any reason.
     pub written_back: u64,
     /// Lines that page walks read.
     pub walk_reads: u64,
@@ -192,24 +192,23 @@ pub struct MemoryCounters {
     pub unmapped: u64,
 }
 
-/// Two sums that should agree and do not.
+/// Two sums that should be equal but are not.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{what}: {left} against {right}")]
 pub struct Imbalance {
     /// What is compared.
     pub what: &'static str,
-    /// One sum.
+    /// First sum.
     pub left: u64,
-    /// The other.
+    /// Second sum.
     pub right: u64,
 }
 
 impl MemoryCounters {
-    /// Checks that no byte was lost or counted twice between devices, caches,
-    /// links and DRAM.
+    /// Checks that no byte was lost or counted twice between devices, caches, links and DRAM.
     ///
     /// # Errors
-    /// Names the first two sums that disagree.
+    /// Names the first two sums that differ.
     pub fn check_conservation(&self) -> Result<(), Imbalance> {
         let agree = |what, left: u64, right: u64| {
             if left == right { Ok(()) } else { Err(Imbalance { what, left, right }) }

@@ -9,14 +9,14 @@ use super::system::MemorySystem;
 use units::{Duration, Time};
 
 impl MemorySystem {
-    /// When it is known whether the LLC of `node` has what the root complex asked for at `now`.
+    /// When hit or miss in the LLC of `node` is known for a root complex request at `now`.
     #[inline(always)]
     fn looked_up(&mut self, now: Time, node: NodeId) -> Time {
         let llc = &self.params.sockets[node.index()].llc;
         self.ports[node.index()].reserve(now, llc.device_service) + llc.device_lookup
     }
 
-    /// A device's read of a line. Nobody's state changes, unless such reads allocate.
+    /// A device's read of a line. It changes no line state unless device reads allocate.
     #[inline]
     pub(super) fn device_read<const TIMED: bool>(
         &mut self,
@@ -65,7 +65,7 @@ impl MemorySystem {
         AccessReply { ready, source: fetched.source }
     }
 
-    /// Puts a line that a read has fetched into the LLC of socket `n`.
+    /// Allocates a line that a read has fetched in the LLC of socket `n`.
     fn keep<const TIMED: bool>(
         &mut self,
         fetched: &Fetched,
@@ -110,7 +110,7 @@ impl MemorySystem {
         AccessReply { ready: fetched.at + back, source: fetched.source }
     }
 
-    /// A read that a cache of the requester's own socket can answer.
+    /// A read that hits in a cache of the requester's own socket.
     #[inline(always)]
     fn read_in_socket(&mut self, known: Time, node: NodeId, home: NodeId, line: u64) -> Option<AccessReply> {
         let n = node.index();
@@ -131,15 +131,14 @@ impl MemorySystem {
         if node != home {
             ready += llc.remote_home_hit;
         }
-        // The core that owns the line may have changed it; one that has the
-        // only copy has to send it.
+        // The owning core may have modified the line; a core with the only copy has to supply it.
         if socket.owned(held, None) || held.llc.is_none() {
             return Some(AccessReply { ready: ready + llc.core_snoop, source: Source::LlcOwnedByCore });
         }
         Some(AccessReply { ready, source: Source::Llc })
     }
 
-    /// A device's write of a line or of a part of it.
+    /// A device's write of a line or part of it.
     pub(super) fn device_write<const TIMED: bool>(
         &mut self,
         now: Time,
@@ -187,7 +186,7 @@ impl MemorySystem {
         let probe = self.sockets[t].llc.probe(line);
         let held = self.sockets[t].held_at(probe.slot(), line);
         let alone = held.any() && self.sockets[t].exclusive(held);
-        // Cores lose their copies; those that own the line have to answer first.
+        // Cores lose their copies; owners have to respond first.
         let asked = self.sockets[t].owned(held, None);
         let private_dirty = self.sockets[t].drop_private(line, held, None);
         let mut ready = at + llc.device_commit + if asked { llc.core_snoop } else { Duration::ZERO };
@@ -237,11 +236,10 @@ impl MemorySystem {
         WriteReply::at(ready, if target == node { Source::Llc } else { Source::RemoteLlc })
     }
 
-    /// A device's write to another node's memory that goes there and leaves a clean copy in the device's socket.
+    /// A device's write to another node's memory that leaves a clean copy in the device's socket.
     ///
-    /// The home node grants ownership without looking into its directory: its I/O directory cache notes who has the line
-    /// until the data are there, and they bring the directory's state with them. Only if no entry is free the directory is
-    /// read first, and written.
+    /// The home node grants ownership without reading its directory: its I/O directory cache tracks the line until the
+    /// data arrives with the directory's state. Only if no entry is free, the directory is read first, and written.
     fn write_home_keep_copy<const TIMED: bool>(
         &mut self,
         known: Time,
@@ -312,7 +310,7 @@ impl MemorySystem {
         }
     }
 
-    /// Takes a line from all other sockets for a device's write: when the write may proceed.
+    /// Invalidates a line in all other sockets for a device's write. Returns when the write may proceed.
     fn claim<const TIMED: bool>(&mut self, at: Time, target: NodeId, home: NodeId, line: u64) -> Time {
         let granted = self.take_ownership::<TIMED>(at, target, home, line);
         match self.params.remote_write {
@@ -347,14 +345,14 @@ impl MemorySystem {
             at = self.net.line(at, (node, home), Cause::Dma, &mut self.counters)
                 + self.params.interconnect.home_agent;
         }
-        // The data announces itself: no request of its own goes to the home node.
+        // The data serves as the request: the home node gets no separate one.
         let snooped = self.snoop::<TIMED>(at, node, home, line, Intent::Own);
         at = snooped.at;
         if snooped.dirty {
             dirty_in = snooped.holder.map(|(holder, _)| holder);
         }
         if coverage == Coverage::Partial {
-            // DRAM writes whole lines: the rest comes from the dirty copy or from DRAM.
+            // DRAM writes whole lines: the rest is merged from the dirty copy or from DRAM.
             match dirty_in {
                 Some(holder) => at = self.write_back::<TIMED>(at, holder, home, line),
                 None if TIMED => {

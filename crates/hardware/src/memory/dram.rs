@@ -1,4 +1,4 @@
-//! The DRAM of one node: channels, banks, refresh, row buffers, write queues.
+//! DRAM of one node: channels, banks, refresh, row buffers, write queues.
 
 use super::LINE;
 use super::bank::{Bank, RowTimes};
@@ -7,41 +7,41 @@ use super::server::Server;
 use engine::Rng;
 use units::{Bytes, Duration, Time};
 
-/// The DRAM of one node.
+/// DRAM of one node.
 #[derive(Clone, Debug)]
 pub(super) struct Dram {
     params: DramParams,
-    /// Time for which a line occupies its channel.
+    /// Channel occupancy of a line.
     service: Duration,
-    /// What a write takes of its channel, with its share of the turns before and after its batch.
+    /// Channel occupancy of a write, including its share of the bus turnarounds of its batch.
     write_slot: Duration,
-    /// How far ahead a batch may be booked before a write has to wait.
+    /// How far ahead a batch may be scheduled before a write has to wait.
     write_backlog: Duration,
-    /// Lines on a channel before the next one follows.
+    /// Consecutive lines on a channel before the next channel follows.
     interleave: u64,
     channels: Vec<Server>,
     writes: Vec<Writes>,
-    /// Those of each rank.
+    /// Banks of all ranks.
     banks: Vec<Bank>,
     times: RowTimes,
-    /// Lines between those that lie in different rows of a bank.
+    /// Distance in lines between different rows of a bank.
     row: u64,
-    /// For each rank of each channel: the refresh near the last access.
+    /// By rank of each channel: the refresh near the last access.
     refreshes: Vec<Refresh>,
-    /// Where in the spread of latencies an access falls.
+    /// Draws an access's latency from the spread.
     rng: Rng,
 }
 
-/// Writes to a channel: they wait until they are a batch, as each turn of the bus from reads to writes and back costs time.
+/// Writes to a channel. They wait for a full batch, since each bus turnaround between reads and writes costs time.
 #[derive(Clone, Debug)]
 struct Writes {
-    /// Those that wait.
+    /// Waiting writes.
     waiting: u16,
-    /// Their rows, each once, and the banks of these.
+    /// Rows of the waiting writes, each once, with their banks.
     rows: Vec<(usize, u64)>,
-    /// When the last batch begins.
+    /// Start of the last batch.
     begins: Time,
-    /// How long it waits for the channel.
+    /// How long that batch waits for the channel.
     waits: Duration,
 }
 
@@ -51,24 +51,24 @@ impl Writes {
     }
 }
 
-/// A refresh of a rank, in picoseconds since the beginning.
+/// Refresh of a rank, in picoseconds since time zero.
 #[derive(Clone, Copy, Debug)]
 struct Refresh {
     /// When it is due.
     due: u64,
-    /// When it begins.
+    /// When it starts.
     begins: u64,
-    /// Tells apart ranks whose refreshes are put off independently.
+    /// Identifies the rank, since ranks postpone refreshes independently.
     rank: u64,
 }
 
-/// The share of an interval by which a refresh may be put off. Controllers may put off several whole ones (JEDEC JESD79-4,
-/// 4.26: up to eight) and use that to refresh when there is least to do; an eighth is assumed, because it is enough for a
-/// program with a period of its own not to run in step with the refreshes.
+/// Inverse of the fraction of an interval by which a refresh may be postponed. Controllers may postpone several whole
+/// ones (JEDEC JESD79-4, 4.26: up to eight) to refresh when there is least to do. An eighth is assumed: it is enough to
+/// keep periodic programs from running in step with the refreshes.
 const PUT_OFF: u64 = 8;
 
 impl Refresh {
-    /// The refresh of `rank` that is due at `due`, the `number`th.
+    /// The `number`th refresh of `rank`, due at `due`.
     fn new(due: u64, number: u64, interval: u64, rank: u64) -> Self {
         let mixed = (number ^ rank << 32).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let put_off = (interval / PUT_OFF).max(1);
@@ -76,10 +76,10 @@ impl Refresh {
     }
 }
 
-/// The parts of an address that a DRAM controller distinguishes.
+/// Parts of an address as decoded by the DRAM controller.
 struct Place {
     channel: usize,
-    /// The rank among all ranks of the node.
+    /// Index of the rank among all ranks of the node.
     rank: usize,
     bank: usize,
 }
@@ -117,7 +117,7 @@ impl Dram {
         }
     }
 
-    /// Reads a line: when it is at the LLC.
+    /// Reads a line. Returns when it is at the LLC.
     #[inline]
     pub(super) fn read(&mut self, at: Time, line: u64) -> Time {
         let place = self.place(line);
@@ -129,22 +129,22 @@ impl Dram {
         begun + (latency + self.part_of(width)).saturating_sub(width / 2)
     }
 
-    /// Forgets what matters only before `now`.
+    /// Discards state that only matters before `now`.
     pub(super) fn pass(&mut self, now: Time) {
         self.channels.iter_mut().for_each(|channel| channel.pass(now));
         self.banks.iter_mut().for_each(|bank| bank.pass(now));
     }
 
-    /// A part of `width`, from none to all of it.
+    /// A random part of `width`, from zero to all of it.
     fn part_of(&mut self, width: Duration) -> Duration {
         if width.is_zero() { width } else { Duration::from_ps(self.rng.below(width.as_ps())) }
     }
 
-    /// Writes a line: when the channel's queue has accepted it.
+    /// Writes a line. Returns when the channel's queue has accepted it.
     #[inline]
     pub(super) fn write(&mut self, at: Time, line: u64) -> Time {
         let place = self.place(line);
-        // The queue absorbs refreshes; only bandwidth can fill it for long.
+        // The queue absorbs refreshes; only lack of bandwidth fills it for long.
         let writes = &mut self.writes[place.channel];
         writes.waiting += 1;
         let row = (place.bank, line / self.row);
@@ -162,12 +162,12 @@ impl Dram {
                 self.banks[bank].access(writes.begins, row, &self.times);
             }
         }
-        // A batch that begins late because a core is ahead of the clock keeps nobody waiting now.
+        // A batch that is late because a core is ahead of the clock delays nobody now.
         at + writes.begins.since(at).min(writes.waits).saturating_sub(self.write_backlog)
     }
 
-    /// Channel, rank and bank of a line. Upper bits are added in, as controllers do, so that power-of-two strides
-    /// stay on no channel.
+    /// Channel, rank and bank of a line. Upper address bits are folded in, as controllers do, so that power-of-two
+    /// strides use all channels.
     #[inline]
     fn place(&self, line: u64) -> Place {
         let block = if self.interleave.is_power_of_two() {
@@ -183,14 +183,14 @@ impl Dram {
         Place { channel: channel as usize, rank, bank: rank * banks + bank(line, self.params.banks) as usize }
     }
 
-    /// `at`, or the end of the refresh that `rank` is in at `at`.
+    /// `at`, or the end of the refresh of `rank` in progress at `at`.
     #[inline]
     fn after_refresh(&mut self, at: Time, rank: usize) -> Time {
         let Some(refresh) = self.params.refresh else { return at };
         let (interval, now) = (refresh.interval.as_ps(), at.as_ps());
         let near = &mut self.refreshes[rank];
         if now.wrapping_sub(near.due) >= interval {
-            // Another interval than last time; before the first refresh, none is running.
+            // Not the interval of the last access; there is no refresh before the first one is due.
             let Some(since_first) = now.checked_sub(near.due % interval) else { return at };
             *near = Refresh::new(now - since_first % interval, since_first / interval, interval, near.rank);
         }
@@ -201,19 +201,19 @@ impl Dram {
     }
 }
 
-/// Banks that consecutive lines of a channel take in turn.
+/// Banks used in turn by consecutive lines of a channel.
 const BANK_GROUPS: u64 = 2;
 
-/// The bank of a line among those of its rank: address bit 6 and those from 19 on, each with one further up added to it.
-/// So it was found on Haswell-EP with DDR4 (Pessl et al., "DRAMA", USENIX Security 2016, table 2); other
-/// generations are taken to do alike.
+/// Bank of a line within its rank: address bit 6 and those from 19 on, each XORed with a higher one. Measured on
+/// Haswell-EP with DDR4 (Pessl et al., "DRAMA", USENIX Security 2016, table 2); other generations are assumed to be
+/// similar.
 #[inline]
 fn bank(line: u64, banks: u8) -> u64 {
     let last = u64::from(banks) - 1;
     ((line & 1 | line >> 13 << 1) ^ line >> 16) & last
 }
 
-/// Adds upper bits to lower ones.
+/// Folds upper bits into lower ones.
 #[inline]
 fn fold(n: u64) -> u32 {
     (n ^ (n >> 7) ^ (n >> 15) ^ (n >> 23)) as u32
@@ -266,7 +266,7 @@ mod tests {
         assert!((3_000..3_500).contains(&slow), "{slow} of 100,000");
     }
 
-    /// One bank.
+    /// DRAM with one bank.
     fn one_bank(row_buffer: Option<RowBufferParams>) -> Dram {
         let one = DramParams { refresh: None, row_buffer, channels: 1, ranks: 1, banks: 1, ..params() };
         Dram::new(&one, rng())
@@ -326,7 +326,7 @@ mod tests {
         let batch = DramParams { write_batch: 4, write_turnaround: Duration::from_ns(20), ..params() };
         let mut dram = Dram::new(&DramParams { channels: 1, refresh: None, ..batch }, rng());
         let read = |dram: &mut Dram, line| dram.read(Time::ZERO, line).as_ps();
-        // Each in a bank of its own.
+        // Each address in a bank of its own.
         let bank = |n: u64| n << 14;
         (0..3).for_each(|n| assert_eq!(dram.write(Time::ZERO, bank(n)), Time::ZERO));
         assert_eq!(read(&mut dram, bank(3)), 70_000, "three writes wait");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     proptest! {
-        /// The remembered refresh must not change what plain arithmetic says.
+        /// The cached refresh must agree with plain arithmetic.
         #[test]
         fn refreshes_are_periodic(times in prop::collection::vec(0u64..100_000_000, 1..100), rank in 0usize..8) {
             let mut dram = Dram::new(&params(), rng());
@@ -354,14 +354,14 @@ mod tests {
             }
         }
 
-        /// A program whose period nearly divides the refresh interval meets no more refreshes than any other.
+        /// A program whose period nearly divides the refresh interval meets no more refreshes than others.
         #[test]
         fn no_period_is_in_step_with_refreshes(period in 1_050_000u64..1_150_000) {
             let mut dram = Dram::new(&params(), rng());
             let (mut at, mut waited) = (Time::ZERO, 0);
             for _ in 0..20_000 {
                 let from = at;
-                // What has been held up begins its next access the later.
+                // A delayed access delays the next one.
                 at = dram.after_refresh(at, 0);
                 waited += at.since(from).as_ps();
                 at += Duration::from_ps(period);

@@ -1,17 +1,17 @@
-//! A node's home agent: requests for one line are served one after the other; a directory says which lines other sockets
-//! may have changed.
+//! Home agent of a node: serialises requests for a line, and keeps a directory of lines that other sockets may have
+//! modified.
 //!
-//! The directory is that of Xeon E5 from v2 on: two bits beside each line's ECC, read and written with the line (McCalpin,
-//! "Memory directories in Intel processors", 2023). Of its states only the one that matters is kept, "another socket may
-//! have changed it"; which sockets share an unchanged line the caches themselves are asked. It outlives the copy that it was
-//! set for, as nobody tells when a clean line is dropped.
+//! The directory is that of Xeon E5 from v2 on: two bits beside each line's ECC, read and written with the line
+//! (McCalpin, "Memory directories in Intel processors", 2023). Only one of its states matters and is modelled, "another
+//! socket may have changed it"; sharers of a clean line are found in the caches themselves. The mark can outlive the
+//! copy, as dropping a clean line is silent.
 
 use super::slots::Slots;
 use rustc_hash::FxHashMap;
 use units::Time;
 
-/// Requests that a home agent has in hand at most, or rather whose lines it remembers (Intel Xeon E5 v3 uncore
-/// performance monitoring guide: its tracker has 128 entries).
+/// Number of lines for which requests are tracked (Intel Xeon E5 v3 uncore performance monitoring guide: its tracker
+/// has 128 entries).
 const TRACKED: usize = 128;
 
 /// A request for a line of the node.
@@ -25,14 +25,15 @@ struct Tracked {
 /// The home agent of one node.
 #[derive(Clone, Debug)]
 pub(super) struct HomeAgent {
-    /// By a hash of the line. A line that another one pushes out is forgotten, which costs nothing but its wait.
+    /// Indexed by a hash of the line. An evicted line is forgotten, which only loses its wait.
     tracker: Vec<Tracked>,
-    /// The I/O directory cache: a device's writes from another socket that have ownership and have not come back yet.
+    /// I/O directory cache: devices' writes from another socket that have obtained ownership and have not come back
+    /// yet.
     pub(super) io_writes: Slots,
 }
 
 impl HomeAgent {
-    /// A home agent whose I/O directory cache has so many entries.
+    /// Creates a home agent with `io_directory_cache` entries.
     pub(super) fn new(io_directory_cache: u16) -> Self {
         Self {
             tracker: vec![Tracked { line: u64::MAX, from: Time::ZERO, until: Time::ZERO }; TRACKED],
@@ -40,16 +41,17 @@ impl HomeAgent {
         }
     }
 
-    /// When a request for `line` that is there at `at` is worked on: not while another one for it is.
+    /// When processing of a request for `line` that arrives at `at` starts: not while another request for the line is
+    /// processed.
     ///
-    /// Cores compute ahead of the clock: a request that begins later holds up none that is there before it.
+    /// Cores compute ahead of the clock: a request that starts later does not delay an earlier one.
     #[inline]
     pub(super) fn admit(&self, at: Time, line: u64) -> Time {
         let entry = &self.tracker[Self::place(line)];
         if entry.line == line && entry.from <= at { at.max(entry.until) } else { at }
     }
 
-    /// Notes that a request for `line` is being worked on.
+    /// Records that a request for `line` is being processed.
     #[inline]
     pub(super) fn work_on(&mut self, line: u64, from: Time, until: Time) {
         self.tracker[Self::place(line)] = Tracked { line, from, until };
@@ -60,7 +62,7 @@ impl HomeAgent {
     }
 }
 
-/// Which lines of a node other sockets may have changed.
+/// Lines of a node that other sockets may have modified.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
     /// By page of 64 lines.
@@ -68,14 +70,14 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Whether the directory says that another socket may have changed `line`.
+    /// Whether another socket may have modified `line` according to the directory.
     #[inline]
     pub(super) fn may_be_changed(&self, line: u64) -> bool {
         !self.pages.is_empty()
             && self.pages.get(&(line / 64)).is_some_and(|lines| lines >> (line % 64) & 1 != 0)
     }
 
-    /// Notes whether another socket may have changed `line`: whether that is new.
+    /// Records whether another socket may have modified `line`. Returns whether the state has changed.
     pub(super) fn set_changed(&mut self, line: u64, may_be: bool) -> bool {
         let bit = 1 << (line % 64);
         if may_be {

@@ -1,4 +1,4 @@
-//! The links between sockets, and the routes over them.
+//! Inter-socket links and routes.
 
 use super::access::NodeId;
 use super::counters::{Cause, LinkCounters, MemoryCounters};
@@ -12,19 +12,19 @@ struct Direction {
     to: u8,
     bandwidth: ByteRate,
     latency: Duration,
-    /// How long a message without data, and one with a line, occupies the link.
+    /// Link occupancy of a message without data, and of one with a line.
     header_time: Duration,
     line_time: Duration,
     server: Server,
 }
 
-/// The inter-socket network of a host.
+/// Inter-socket network of a host.
 #[derive(Clone, Debug)]
 pub(super) struct Interconnect {
     nodes: usize,
     header: u64,
     directions: Vec<Direction>,
-    /// From node times nodes plus to node: the direction to take first.
+    /// First hop, indexed by source times number of nodes plus destination.
     next: Vec<u8>,
 }
 
@@ -50,7 +50,7 @@ impl Interconnect {
         Self { nodes, header: header.get(), directions, next }
     }
 
-    /// Forgets what matters only before `now`.
+    /// Discards state that only matters before `now`.
     pub(super) fn pass(&mut self, now: Time) {
         self.directions.iter_mut().for_each(|direction| direction.server.pass(now));
     }
@@ -62,7 +62,7 @@ impl Interconnect {
             .collect()
     }
 
-    /// Sends a message without data: when it arrives.
+    /// Sends a message without data. Returns when it arrives.
     #[inline]
     pub(super) fn message(
         &mut self,
@@ -75,7 +75,7 @@ impl Interconnect {
         self.send(at, way, cause, header, c, |d| d.header_time)
     }
 
-    /// Sends a line: when it arrives.
+    /// Sends a line. Returns when it arrives.
     #[inline]
     pub(super) fn line(
         &mut self,
@@ -88,7 +88,7 @@ impl Interconnect {
         self.send(at, way, cause, bytes, c, |d| d.line_time)
     }
 
-    /// As [`line`](Self::line), but for a line that may be at home already.
+    /// Like [`line`](Self::line), but the line may already be at home.
     #[inline]
     pub(super) fn line_or_nothing(
         &mut self,
@@ -100,7 +100,7 @@ impl Interconnect {
         if way.0 == way.1 { at } else { self.line(at, way, cause, c) }
     }
 
-    /// Sends any number of bytes and a header: when the last one arrives.
+    /// Sends any number of bytes and a header. Returns when the last one arrives.
     pub(super) fn bytes(
         &mut self,
         at: Time,
@@ -113,7 +113,7 @@ impl Interconnect {
         self.send(at, way, cause, all, c, |d| d.bandwidth.time_for(Bytes::new(all)))
     }
 
-    /// What a message without data takes on links that nobody else uses.
+    /// Latency of a message without data over idle links.
     pub(super) fn latency(&self, from: NodeId, to: NodeId) -> Duration {
         let (mut here, mut sum) = (from.index(), Duration::ZERO);
         while here != to.index() {
@@ -148,7 +148,7 @@ impl Interconnect {
     }
 }
 
-/// Shortest routes by number of links; among equals the link named first.
+/// Routes with the fewest links; ties go to the link listed first.
 fn routes(nodes: usize, from: &[u8], directions: &[Direction]) -> Vec<u8> {
     let mut next = vec![u8::MAX; nodes * nodes];
     for to in 0..nodes {

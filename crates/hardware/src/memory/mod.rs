@@ -1,36 +1,34 @@
 //! The memory system of one host: DRAM, caches, DDIO, interconnect.
 //!
-//! Every access computes its completion time at once by reserving the servers
-//! on its way (LLC port, DRAM channel, inter-socket link); there are no events
-//! in here. Caches hold states only: the bytes live once, in
-//! [`PhysicalMemory`], so a cache can never hand out stale data, only take the
-//! wrong amount of time.
+//! Every access computes its completion time at once by reserving the servers on its path (LLC port, DRAM channel,
+//! inter-socket link); there are no events here. Caches only hold line states. The bytes exist once, in
+//! [`PhysicalMemory`], so a cache can never return stale data, only take the wrong time.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `params` | what a machine file has to say about memory |
-//! | `access` | agents, operations, answers |
-//! | `system` | the memory system: what agents call |
+//! | `params` | memory parameters of a machine file |
+//! | `access` | agents, operations, replies |
+//! | `system` | the memory system: interface to agents |
 //! | `device` | accesses of devices and page walkers; DDIO |
 //! | `core_access` | accesses of cores |
-//! | `coherence` | what happens when a socket lacks a line: home node, snoops |
-//! | `snapshot` | the caches' state apart from their host |
-//! | `socket` | states of lines in one socket's caches; ownership, inclusion |
+//! | `coherence` | misses of a socket: home node, snoops |
+//! | `snapshot` | cache state without its host |
+//! | `socket` | line states in a socket's caches; ownership, inclusion |
 //! | `cache`, `set_index`, `replacement` | sets and ways |
-//! | `prefetch` | lines on their way to a core: super queue, prefetchers |
-//! | `presence` | which cores may have a line |
-//! | `regions` | which parts of memory a socket never had |
+//! | `prefetch` | fills in flight to a core: super queue, prefetchers |
+//! | `presence` | cores that may have a line |
+//! | `regions` | parts of memory that a socket never cached |
 //! | `dram` | channels, refresh, write queues |
-//! | `bank` | the rows that a bank opens |
-//! | `home` | home agents: one request for a line at a time; directory, I/O directory cache |
-//! | `interconnect` | links between sockets and routes over them |
-//! | `slots` | places that requests take for a while |
+//! | `bank` | row activations of a bank |
+//! | `home` | home agents: serialisation per line; directory, I/O directory cache |
+//! | `interconnect` | inter-socket links and routes |
+//! | `slots` | places held by requests for a time |
 //! | `server` | a resource that serves one request at a time |
 //! | `physical` | the bytes |
-//! | `counters` | traffic by place and cause, and the sums that must agree |
+//! | `counters` | traffic by place and cause, and conservation checks |
 //!
-//! What is simpler than in the real thing: an L2 includes its L1; cores of one
-//! socket are equally far from all slices of its LLC and from its root ports.
+//! Simplifications: the L2 includes the L1; all cores of a socket are equally far from all LLC slices and from the root
+//! ports.
 
 mod access;
 mod bank;

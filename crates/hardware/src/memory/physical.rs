@@ -1,15 +1,15 @@
-//! The bytes of installed memory, held sparsely.
+//! Contents of installed memory, stored sparsely.
 
 use super::access::NodeId;
 use super::params::MemoryRange;
 use thiserror::Error;
 use units::{Bytes, HostPhysical};
 
-/// Bytes that are allocated together on first write.
+/// Allocation unit in bytes; allocated on first write.
 const CHUNK: u64 = 4 << 10;
 const CHUNK_SHIFT: u32 = CHUNK.trailing_zeros();
-/// Chunks of a page of the table of chunks, which itself is allocated on first write: a host's memory is large, what a
-/// run writes of it is small, and hosts are made by the thousand.
+/// Chunks in a page of the chunk table, which is itself allocated on first write: a host's memory is large, a run
+/// writes little of it, and there may be thousands of hosts.
 const PAGE: usize = 1 << PAGE_SHIFT;
 const PAGE_SHIFT: u32 = 11;
 
@@ -17,9 +17,9 @@ const PAGE_SHIFT: u32 = 11;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("no memory is installed at {address} (access of {length})")]
 pub struct MemoryFault {
-    /// The first address of the access that is not backed.
+    /// First address of the access that is not backed by memory.
     pub address: HostPhysical,
-    /// The length of the whole access.
+    /// Length of the whole access.
     pub length: Bytes,
 }
 
@@ -31,17 +31,17 @@ struct Range {
     size: u64,
 }
 
-/// The bytes of one host's DRAM: zero until written, 4 KiB allocated at a time.
+/// Contents of one host's DRAM: zero until written, allocated in units of 4 KiB.
 #[derive(Debug)]
 pub struct PhysicalMemory {
     ranges: Vec<Range>,
-    /// For each chunk, by its address: its place in `chunks` plus one, or zero while nothing has been written.
+    /// By chunk address: its index in `chunks` plus one, or zero if it has never been written.
     pages: Vec<Option<Box<[u32; PAGE]>>>,
     chunks: Vec<Box<[u8]>>,
 }
 
 impl PhysicalMemory {
-    /// Memory installed in `ranges`, each given with its node.
+    /// Creates memory installed in `ranges`, each with its node.
     pub fn new(ranges: &[(NodeId, MemoryRange)]) -> Self {
         let mut ranges: Vec<Range> =
             ranges.iter().map(|&(node, r)| Range { node, base: r.base.get(), size: r.size.get() }).collect();
@@ -60,7 +60,7 @@ impl PhysicalMemory {
         Bytes::new(self.ranges.iter().map(|r| r.size).sum())
     }
 
-    /// Bytes of the running machine that back what was written so far.
+    /// Memory of the machine running the simulation that backs this.
     pub fn resident(&self) -> Bytes {
         Bytes::new(self.chunks.len() as u64 * CHUNK)
     }
@@ -68,14 +68,14 @@ impl PhysicalMemory {
     /// Fills `into` with the bytes at `address`.
     ///
     /// # Errors
-    /// If any byte lies outside installed memory; `into` is then left as it is.
+    /// If any byte lies outside installed memory; `into` is then unchanged.
     pub fn read(&self, address: HostPhysical, into: &mut [u8]) -> Result<(), MemoryFault> {
         self.check(address, into.len())?;
         self.read_installed(address, into);
         Ok(())
     }
 
-    /// As [`read`](Self::read), where all bytes are known to be [installed](Self::check).
+    /// Like [`read`](Self::read), for bytes known to be [installed](Self::check).
     #[inline]
     pub fn read_installed(&self, address: HostPhysical, into: &mut [u8]) {
         let mut at = address.get();
@@ -151,10 +151,10 @@ impl PhysicalMemory {
         self.write(address, &value.to_le_bytes())
     }
 
-    /// Checks that `length` bytes from `address` are all installed.
+    /// Checks that all `length` bytes from `address` are installed.
     ///
     /// # Errors
-    /// Names the first address that is not.
+    /// Names the first address that is not installed.
     #[inline]
     pub fn check(&self, address: HostPhysical, length: usize) -> Result<(), MemoryFault> {
         let is_within = |r: &Range| {
@@ -164,7 +164,7 @@ impl PhysicalMemory {
         if self.ranges.iter().any(is_within) { Ok(()) } else { self.check_pieces(address, length) }
     }
 
-    /// As [`check`](Self::check), for what no range holds as a whole.
+    /// Like [`check`](Self::check), for an access that no single range contains.
     #[cold]
     fn check_pieces(&self, address: HostPhysical, length: usize) -> Result<(), MemoryFault> {
         let mut at = address.get();
@@ -179,17 +179,17 @@ impl PhysicalMemory {
         Ok(())
     }
 
-    /// The range that holds `at` and the offset in it.
+    /// The range that contains `at`, and the offset in it.
     #[inline]
     fn locate(&self, at: u64) -> Option<(usize, u64)> {
-        // Hosts have a handful of ranges at most: a scan beats a search.
+        // Hosts have few ranges, so a scan is faster than a search.
         self.ranges.iter().enumerate().find_map(|(i, r)| {
             let offset = at.wrapping_sub(r.base);
             (offset < r.size).then_some((i, offset))
         })
     }
 
-    /// The chunk that holds `at`, if it has been written to.
+    /// The chunk that contains `at`, if it has been written.
     #[inline]
     fn chunk(&self, at: u64) -> Option<&[u8]> {
         let page = self.pages.get((at >> (CHUNK_SHIFT + PAGE_SHIFT)) as usize)?.as_ref()?;
@@ -197,7 +197,7 @@ impl PhysicalMemory {
         Some(&self.chunks[(slot as usize).checked_sub(1)?])
     }
 
-    /// The same, to write.
+    /// The same, mutably.
     #[inline]
     fn existing_mut(&mut self, at: u64) -> Option<&mut [u8]> {
         let page = self.pages.get((at >> (CHUNK_SHIFT + PAGE_SHIFT)) as usize)?.as_ref()?;
@@ -205,7 +205,7 @@ impl PhysicalMemory {
         Some(&mut self.chunks[(slot as usize).checked_sub(1)?])
     }
 
-    /// The chunk that holds `at`, made if there is none.
+    /// The chunk that contains `at`, allocated if needed.
     #[cold]
     fn chunk_mut(&mut self, at: u64) -> &mut [u8] {
         let page = (at >> (CHUNK_SHIFT + PAGE_SHIFT)) as usize;
@@ -222,7 +222,7 @@ impl PhysicalMemory {
     }
 }
 
-/// Where `at` lies in its chunk, and how many of `left` bytes from there on do.
+/// Offset of `at` in its chunk, and how many of the next `left` bytes the chunk contains.
 #[inline]
 fn piece(at: u64, left: usize) -> (usize, usize) {
     let start = (at & (CHUNK - 1)) as usize;

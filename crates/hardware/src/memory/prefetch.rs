@@ -1,12 +1,12 @@
-//! What a core's L2 has under way: demand misses, and what its prefetchers ask for ahead of them.
+//! Misses in flight of a core's L2, and its prefetchers.
 //!
-//! Two prefetchers, as Intel's optimisation manual describes them from Sandy Bridge on: the streamer follows sequences
-//! of accesses within a page of 4 KiB, in either direction, and asks for lines ahead of them; the adjacent-line
-//! prefetcher completes pairs of 128 bytes. Each line that they ask for goes into the L2 and has a place in its super queue
-//! until it is there, as a miss has; they ask for none when there is no place. That a busy L2's prefetches end in the LLC
-//! is left out: lines under way beyond the super queue would let one core read 15 to 20 GB/s, and cores that were measured
-//! read 10 to 13 (docs/memory.md). The L1's prefetchers are left out: they bring lines from the L2, whose
-//! latency a core hides without them.
+//! There are two prefetchers, as described in Intel's optimisation manual from Sandy Bridge on. The streamer follows
+//! access sequences within a page of 4 KiB, in either direction, and requests lines ahead of them; the adjacent-line
+//! prefetcher completes pairs of 128 bytes. Each prefetched line goes into the L2 and, like a miss, holds a place in
+//! the super queue until it arrives; without a free place nothing is prefetched. Not modelled: a busy L2's prefetches
+//! end in the LLC. Lines in flight beyond the super queue would let one core read 15 to 20 GB/s, while measured cores
+//! read 10 to 13 (docs/memory.md). Not modelled either: the L1's prefetchers, which fetch from the L2, whose latency a
+//! core hides without them.
 
 use super::params::PrefetchParams;
 use super::slots::Slots;
@@ -18,29 +18,29 @@ const PAGE: u64 = 64;
 /// A sequence of accesses within a page.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    /// The last access.
+    /// Last access.
     last: u64,
-    /// How far the prefetches have come; the last access before there are any.
+    /// Line up to which prefetches were issued; the last access before the first prefetch.
     ahead: u64,
-    /// 1 upwards, -1 downwards, 0 as long as that is unknown.
+    /// 1 upwards, -1 downwards, 0 while unknown.
     direction: i8,
 }
 
-/// A core's L2 as far as lines on their way to it are concerned.
+/// A core's L2: super queue and prefetchers.
 #[derive(Clone, Debug)]
 pub(super) struct Prefetcher {
     params: PrefetchParams,
     pub(super) queue: Slots,
     streams: Vec<Stream>,
-    /// Their pages.
+    /// Page of each stream.
     pages: Vec<u64>,
-    /// The stream of the last access.
+    /// Stream of the last access.
     recent: usize,
-    /// The one that makes room for the next: they do so in turn.
+    /// Stream to be replaced next, round robin.
     next: usize,
 }
 
-/// Lines to fetch ahead, at most [`Ahead::MOST`].
+/// Lines to prefetch, at most [`Ahead::MOST`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ahead {
     lines: [u64; Self::MOST],
@@ -48,7 +48,7 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// The streamer's most in one step, the first of a next page, and one adjacent line.
+    /// The streamer's maximum for one access, the first line of the next page, and one adjacent line.
     const MOST: usize = 10;
 
     fn push(&mut self, line: u64) {
@@ -76,7 +76,7 @@ impl Prefetcher {
         }
     }
 
-    /// The core has asked its L2 for `line` at `now`, and `missed` says whether in vain: what to fetch ahead.
+    /// The core accessed `line` in its L2 at `now`; `missed` if it missed. Returns the lines to prefetch.
     #[inline]
     pub(super) fn train(&mut self, now: Time, line: u64, missed: bool) -> Ahead {
         let mut ahead = Ahead::default();
@@ -105,7 +105,7 @@ impl Prefetcher {
         ahead
     }
 
-    /// The stream of the last access goes on at line `at` of its page.
+    /// Advances the stream of the last access to line `at` of its page.
     fn follow(&mut self, now: Time, at: u64, ahead: &mut Ahead) {
         let PrefetchParams { distance, degree, next_page, .. } = self.params;
         let (page, stream) = (self.pages[self.recent], &mut self.streams[self.recent]);
@@ -140,22 +140,22 @@ impl Prefetcher {
     }
 }
 
-/// Lines that caches of a socket have been promised: their state is there before they are.
+/// Lines in flight to the caches of a socket: their state is set before they arrive.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
-    /// By the low bits of the line: which line, asked for when, and when it is there.
+    /// By the low bits of the line: the line, when it was requested, and when it arrives.
     places: Vec<(u64, Time, Time)>,
 }
 
 impl Arrivals {
-    /// Several times the lines that a socket's cores have under way.
+    /// Several times the lines that a socket's cores have in flight.
     const PLACES: usize = 2048;
 
     pub(super) fn new() -> Self {
         Self { places: Vec::new() }
     }
 
-    /// Notes that `line` was asked for at `asked` and is there at `there`.
+    /// Records that `line` was requested at `asked` and arrives at `there`.
     #[inline]
     pub(super) fn note(&mut self, line: u64, asked: Time, there: Time) {
         if self.places.is_empty() {
@@ -164,7 +164,7 @@ impl Arrivals {
         self.places[line as usize % Self::PLACES] = (line, asked, there);
     }
 
-    /// When an access to `line` that would be answered at `ready`, and began at `at`, is.
+    /// When an access to `line` completes that started at `at` and would otherwise complete at `ready`.
     #[inline]
     pub(super) fn wait(&self, line: u64, at: Time, ready: Time) -> Time {
         match self.places.get(line as usize % Self::PLACES) {

@@ -1,24 +1,24 @@
-//! Which cores may have the lines of a directory.
+//! Cores that may have the lines of a directory.
 
 use std::ops::Range;
 
-/// For each place in a directory a set of cores, as narrow as the socket's cores allow: it is read at every place of the
-/// LLC, and the machine that runs this has caches, too.
+/// A set of cores for each place of a directory. It is as narrow as the number of cores allows, since every LLC lookup
+/// reads it and it should fit into real caches.
 #[derive(Clone, Debug)]
 pub(super) enum Presence {
     /// Up to 16 cores.
     Few(Vec<u16>),
-    /// Up to 64.
+    /// Up to 64 cores.
     Many(Vec<u64>),
 }
 
 impl Presence {
-    /// No core anywhere.
+    /// Creates a table without cores.
     pub(super) fn new(cores: u16) -> Self {
         if cores <= 16 { Self::Few(Vec::new()) } else { Self::Many(Vec::new()) }
     }
 
-    /// The cores of a place, one bit for each.
+    /// Cores of a place, as a bit mask.
     #[inline]
     pub(super) fn get(&self, place: usize) -> u64 {
         match self {
@@ -27,13 +27,13 @@ impl Presence {
         }
     }
 
-    /// Reads both ends of `places`, and returns something of them.
+    /// Reads both ends of `places`, and returns a value derived from them.
     #[inline]
     pub(super) fn warm(&self, places: Range<usize>) -> u32 {
         (self.get(places.start) ^ self.get(places.end - 1)) as u32
     }
 
-    /// Changes the cores of a place, and returns those before.
+    /// Replaces the cores of a place. Returns the previous ones.
     #[inline]
     pub(super) fn replace(&mut self, place: usize, cores: u64) -> u64 {
         match self {
@@ -43,7 +43,7 @@ impl Presence {
     }
 }
 
-/// An item of a list that is as long as its last item that was wanted.
+/// Item `place` of a list that grows on demand.
 #[inline]
 pub(super) fn at<T: Copy + Default>(list: &mut Vec<T>, place: usize) -> &mut T {
     if place >= list.len() {

@@ -1,13 +1,13 @@
-//! Which parts of memory a cache has had lines of.
+//! Regions of memory that a cache has held lines of.
 
-/// Binary logarithm of the lines in a region: 64 KiB, as large as what one device or one kernel cache hands out at a time.
+/// log2 of the lines in a region: 64 KiB, the most that one device or kernel cache allocates at a time.
 const REGION_SHIFT: u32 = 10;
 
-/// The regions of which a cache has had lines since it was emptied last: of all others it has none, and need not be looked
-/// up. Other sockets' snoops ask, most of them for lines that a socket never had.
+/// Regions of which a cache has held lines since it was last emptied. Lines of other regions need no lookup, as for
+/// most snoops of other sockets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Regions {
-    /// One bit for each region, in blocks that are there once one of theirs was: memory is used at its ends first.
+    /// One bit for each region, in blocks allocated on first use, as memory is used at its ends first.
     blocks: Vec<Option<Box<Block>>>,
 }
 
@@ -16,7 +16,7 @@ type Block = [u64; 64];
 const BLOCK_SHIFT: u32 = 12;
 
 impl Regions {
-    /// A line of the region enters the cache.
+    /// A line of the region is inserted into the cache.
     #[inline]
     pub(super) fn enters(&mut self, line: u64) {
         let region = line >> REGION_SHIFT;
@@ -36,7 +36,7 @@ impl Regions {
         block.is_some_and(|block| block[(region / 64 % 64) as usize] >> (region % 64) & 1 == 1)
     }
 
-    /// The cache is empty.
+    /// The cache has been emptied.
     pub(super) fn clear(&mut self) {
         self.blocks.clear();
     }

@@ -1,8 +1,8 @@
-//! Which line of a set makes room for a new one.
+//! Replacement policies: select the victim in a set.
 
 use super::params::ReplacementPolicy;
 
-/// The state of a replacement policy for sets of a cache.
+/// State of a replacement policy for the sets of a cache.
 #[derive(Clone, Debug)]
 pub(super) struct ReplacementState {
     ways: usize,
@@ -15,12 +15,12 @@ enum State {
     /// One bit for each way of each set.
     NotRecentlyUsed(Vec<u32>),
     TreePlru(Trees),
-    /// xorshift64: one generator for each cache, seeded by the machine.
+    /// xorshift64: one generator for each cache, seeded by the machine file.
     Random(u64),
 }
 
 impl ReplacementState {
-    /// For one set.
+    /// Creates state for one set.
     pub(super) fn new(policy: ReplacementPolicy, ways: usize, seed: u64) -> Self {
         let state = match policy {
             ReplacementPolicy::Lru => State::Lru(LastUses { ways, now: 0, last: vec![0; ways] }),
@@ -31,7 +31,7 @@ impl ReplacementState {
         Self { ways, state }
     }
 
-    /// Adds a set behind those that there are.
+    /// Appends a set.
     pub(super) fn add_set(&mut self) {
         match &mut self.state {
             State::Lru(uses) => uses.last.resize(uses.last.len() + uses.ways, 0),
@@ -40,7 +40,7 @@ impl ReplacementState {
         }
     }
 
-    /// Forgets all uses. The random policy's sequence goes on.
+    /// Discards all uses. The random policy's sequence continues.
     pub(super) fn reset(&mut self) {
         match &mut self.state {
             State::Lru(uses) => uses.last.fill(0),
@@ -49,7 +49,7 @@ impl ReplacementState {
         }
     }
 
-    /// Notes that `way` of `set` was used.
+    /// Records a use of `way` of `set`.
     #[inline(always)]
     pub(super) fn used(&mut self, set: usize, way: usize) {
         match &mut self.state {
@@ -67,7 +67,7 @@ impl ReplacementState {
         }
     }
 
-    /// Which of the `allowed` ways of `set` makes room.
+    /// Selects the victim among the `allowed` ways of `set`.
     #[inline]
     pub(super) fn victim(&mut self, set: usize, allowed: u32) -> usize {
         match &mut self.state {
@@ -75,7 +75,7 @@ impl ReplacementState {
             State::NotRecentlyUsed(bits) => {
                 let bits = &mut bits[set];
                 if allowed & !*bits == 0 {
-                    // All candidates were used: they start a new round among themselves.
+                    // All candidates were used: start a new round.
                     *bits &= !allowed;
                 }
                 (allowed & !*bits).trailing_zeros() as usize
@@ -96,9 +96,9 @@ impl ReplacementState {
     }
 }
 
-/// Least recently used: when each line was used last, in uses of the cache.
+/// Least recently used: time of each line's last use, counted in uses of the cache.
 ///
-/// A use writes one number and reads none, so that nobody waits for it; who makes room is looked for when room is needed.
+/// A use only writes a number, so it has no data dependencies; the victim is only searched for on replacement.
 #[derive(Clone, Debug)]
 struct LastUses {
     ways: usize,
@@ -116,7 +116,7 @@ impl LastUses {
         self.last[set * self.ways + way] = self.now;
     }
 
-    /// Gives the last uses in each set the least numbers that keep their order.
+    /// Renumbers the last uses of each set with the smallest numbers that keep their order.
     #[cold]
     fn begin_anew(&mut self) {
         let mut order: Vec<usize> = (0..self.ways).collect();
@@ -142,18 +142,18 @@ impl LastUses {
     }
 }
 
-/// A binary tree over the ways of each set, whose every inner node points away from the line used last below it.
+/// A binary tree over the ways of each set. Every inner node points away from the line used last below it.
 #[derive(Clone, Debug)]
 struct Trees {
     ways: usize,
-    /// Node 1 is the root, 2 and 3 are below it, and so on; a node that points to its second half is set.
+    /// Node 1 is the root, 2 and 3 are below it, and so on. A set bit points to the second half.
     bits: Vec<u32>,
-    /// For each way: the nodes on its way from the root, and those of them that a use sets.
+    /// For each way: the nodes on its path from the root, and those that a use sets.
     paths: Vec<(u32, u32)>,
 }
 
 impl Trees {
-    /// For one set.
+    /// Creates a tree for one set.
     fn new(ways: usize) -> Self {
         let path = |way: usize| {
             let (mut node, mut all, mut away) = (way + ways, 0, 0);
@@ -216,7 +216,7 @@ mod tests {
         ReplacementPolicy::Random,
     ];
 
-    /// Numbers of uses run out after some minutes of simulation: nothing shows.
+    /// The use counter wraps after some minutes of simulation, without visible effect.
     #[test]
     fn the_order_of_uses_outlives_their_numbers() {
         let mut uses = LastUses { ways: 4, now: 0, last: vec![0; 8] };
@@ -235,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        /// The short way through a tree, where all ways are allowed, ends where the long one does.
+        /// The fast path, for all ways allowed, agrees with the general one.
         #[test]
         fn a_free_choice_is_the_one_among_all(uses in prop::collection::vec(0usize..16, 0..60), depth in 1u32..5) {
             let ways = 1 << depth;
@@ -243,7 +243,7 @@ mod tests {
             for way in uses {
                 trees.used(0, way % ways);
                 let victim = trees.victim(0, u32::MAX >> (32 - ways));
-                // One at a time: whichever half holds the victim alone is chosen from the same nodes.
+                // With all ways allowed one at a time, the victim must be the same.
                 let toward = (0..ways).filter(|&other| trees.victim(0, 1 << other | 1 << victim) == victim);
                 prop_assert_eq!(toward.count(), ways);
             }
@@ -258,8 +258,8 @@ mod tests {
                 replacement.used(0, way);
                 let victim = replacement.victim(0, allowed);
                 prop_assert!(allowed & (1 << victim) != 0);
-                // The line just used goes only if there is no choice, or by chance, or
-                // because a restricted choice has been through all its lines.
+                // The line just used is only replaced if there is no choice, at random, or if a restricted choice has
+                // been through all its lines.
                 let exact = policy == 0 || policy == 2 || (policy == 1 && allowed == 0xffff);
                 if exact && allowed.count_ones() > 1 {
                     prop_assert_ne!(victim, way);

@@ -3,31 +3,29 @@
 use std::collections::VecDeque;
 use units::{Duration, Time};
 
-/// How many idle gaps before the last reservation are remembered where nobody says what time it is.
+/// Number of idle gaps before the last reservation that are kept if the clock is never advanced.
 const GAPS: usize = 256;
 
 /// A resource that serves one request at a time, in the order of arrival.
 ///
-/// Reservations are made when a request sets out, so they do not come in the
-/// order in which requests arrive: a request from the other socket reserves
-/// further ahead than a local one, and a program further ahead than both. The
-/// server therefore remembers idle gaps and lets an earlier arrival use them.
+/// Reservations are made when a request is issued, so they are not in arrival order: a request from the other socket
+/// reserves further ahead than a local one, and a program further ahead than both. The server therefore keeps idle gaps
+/// and lets earlier arrivals use them.
 ///
-/// A gap that has not passed must not be forgotten: programs compute ahead of the clock, and each of their lines leaves a gap on
-/// its channel. Without the one from the clock on, whoever comes next would be served behind the program that is farthest
-/// ahead, be the farthest ahead itself, and so on, by turns and without end.
+/// A gap must be kept until the clock has passed it: programs compute ahead of the clock, and each of their lines
+/// leaves a gap on its channel. If gaps after the clock were lost, the next request would be served behind the program
+/// farthest ahead, become the farthest ahead itself, and so on without end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     free: u64,
-    /// No reservation arrives before, as far as is known.
+    /// No reservation arrives before this time, as far as known.
     past: u64,
-    /// From and to, the earliest first. They do not overlap and end before `free`.
+    /// Start and end, in ascending order. Gaps do not overlap and end before `free`.
     gaps: VecDeque<(u64, u64)>,
 }
 
 impl Server {
-    /// Reserves `service` from `at` on or as soon after as the server is idle:
-    /// when it begins.
+    /// Reserves `service` at `at`, or as soon after as the server is idle. Returns when service starts.
     #[inline]
     pub(super) fn reserve(&mut self, at: Time, service: Duration) -> Time {
         let (at, service) = (at.as_ps(), service.as_ps());
@@ -47,10 +45,10 @@ impl Server {
         Time::from_ps(self.reserve_behind(at, service))
     }
 
-    /// Reserves `parts` of the same length in the first idle time from `at` on: when the last one ends.
+    /// Reserves `parts` of the same length in the first idle times from `at` on. Returns when the last one ends.
     ///
-    /// What was reserved ahead of the clock would let whoever comes pass, here by making room at once: asking for one long gap
-    /// between such reservations would put it behind the program farthest ahead.
+    /// Later arrivals should be able to pass reservations ahead of the clock. Splitting into parts does the same here:
+    /// one long gap between such reservations may only exist behind the program farthest ahead.
     pub(super) fn reserve_parts(&mut self, at: Time, service: Duration, parts: u16) -> Time {
         if at.as_ps() >= self.free {
             let all = service * u64::from(parts);
@@ -59,7 +57,7 @@ impl Server {
         (0..parts).fold(at, |_, _| self.reserve(at, service)) + service
     }
 
-    /// Forgets gaps that have passed at `now`: nothing arrives before.
+    /// Discards gaps that have passed at `now`; nothing arrives before.
     pub(super) fn pass(&mut self, now: Time) {
         self.past = now.as_ps();
         while self.gaps.front().is_some_and(|gap| gap.1 <= self.past) {
@@ -71,10 +69,10 @@ impl Server {
         self.past == 0 && self.gaps.len() >= GAPS
     }
 
-    /// A reservation that arrives before the last one ends.
+    /// A reservation that arrives before the end of the last one.
     fn reserve_behind(&mut self, at: u64, service: u64) -> u64 {
         let long_enough = |gap: &&(u64, u64)| gap.1 - gap.0.max(at) >= service;
-        // Most arrive only a little before the end, behind all gaps.
+        // Most arrive shortly before the end, after all gaps.
         let first = match self.gaps.back() {
             Some(last) if last.1 >= at + service => self.gaps.partition_point(|gap| gap.1 < at + service),
             _ => self.gaps.len(),
@@ -91,7 +89,7 @@ impl Server {
         start
     }
 
-    /// What a reservation leaves of a gap, as far as it is as long as the reservation.
+    /// Keeps what a reservation leaves of a gap, where it is at least as long as the reservation.
     fn split(&mut self, gap: usize, before: (u64, u64), after: (u64, u64), least: u64) {
         match (before.1 - before.0 >= least, after.1 - after.0 >= least) {
             (false, false) => {
@@ -128,12 +126,12 @@ mod tests {
         assert_eq!(server.reserve(ns(101), five), ns(105));
     }
 
-    /// As channels are for lines that several programs load, each ahead of the clock by its own block.
+    /// Models memory channels on which several programs load lines, each ahead of the clock by its own block.
     #[test]
     fn programs_ahead_of_the_clock_leave_no_time_unused() {
         let mut server = Server::default();
         let (service, blocks, lines) = (Duration::from_ns(4), 50, 32);
-        // Four programs load a block each in turn, a line every 16 ns, so that they need all of the server's time.
+        // Four programs load a block each in turn, one line every 16 ns, which needs all of the server's time.
         for block in 0..blocks {
             for program in 0..4 {
                 for line in 0..lines {
@@ -145,7 +143,7 @@ mod tests {
         assert_eq!(last, ns(4 * 4 * blocks * lines));
     }
 
-    /// A program far ahead of the clock leaves many gaps; whoever is at the clock is served there.
+    /// A program far ahead of the clock leaves many gaps; a request at the clock is served in one.
     #[test]
     fn nobody_is_thrown_behind_the_program_farthest_ahead() {
         let (mut server, service) = (Server::default(), Duration::from_ns(4));
@@ -159,7 +157,7 @@ mod tests {
     }
 
     proptest! {
-        /// A server whose gaps are few enough to be remembered all serves each request as early as is possible.
+        /// While all gaps are kept, each request is served as early as possible.
         #[test]
         fn no_fitting_gap_is_missed(requests in prop::collection::vec(0u64..2_000, 1..200)) {
             let (mut server, service) = (Server::default(), 10);

@@ -1,4 +1,4 @@
-//! From a line's number to its set and tag, and back.
+//! Mapping from line numbers to sets and tags, and back.
 
 use super::params::{SetIndex, SliceFold};
 
@@ -11,7 +11,7 @@ pub(super) struct Index {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// A power of two of sets.
+    /// A power-of-two number of sets.
     Power { shift: u32, hashed: bool },
     /// Any number of sets; the reciprocal is 2^64 / sets, rounded up.
     Any { reciprocal: u64, hashed: bool },
@@ -19,22 +19,21 @@ enum Kind {
     Sliced { shift: u32, slices: Box<Slices> },
 }
 
-/// Bits of a line's number that one table of [`Slices`] covers.
+/// Bits of a line number covered by one table of [`Slices`].
 const TABLE_BITS: u32 = 11;
-/// Number of those tables: enough for the lines of 512 GiB.
+/// Number of tables: enough for the lines of 512 GiB.
 const TABLES: usize = 3;
 
-/// The hash of an Intel server's LLC.
+/// Slice hash of an Intel server's LLC.
 #[derive(Clone, Debug)]
 struct Slices {
     count: u32,
     fold: SliceFold,
-    /// The parities that make up the hash, tabulated for 11 address bits each.
+    /// Parities that make up the hash, tabulated for 11 address bits each.
     parities: [[u8; 1 << TABLE_BITS]; TABLES],
 }
 
-/// Address bits whose parity is each bit of the slice hash (Maurice et al.,
-/// RAID 2015, table for up to 16 slices).
+/// Address bits whose parity gives each bit of the slice hash (Maurice et al., RAID 2015, table for up to 16 slices).
 const SLICE_MASKS: [u64; 4] = [0x1b_5f57_5440, 0x2e_b5fa_a880, 0x3c_ccc9_3100, 0x31_aeeb_1000];
 
 impl Slices {
@@ -87,7 +86,7 @@ impl Index {
         Self { sets, kind }
     }
 
-    /// The set and the tag of a line.
+    /// Set and tag of a line.
     #[inline(always)]
     pub(super) fn split(&self, line: u64) -> (u32, u32) {
         match &self.kind {
@@ -134,7 +133,7 @@ impl Index {
     }
 }
 
-/// A hash as a number in 0..n.
+/// Maps a hash to 0..n.
 #[inline]
 fn reduce(hash: u32, n: u32) -> u32 {
     ((u64::from(hash) * u64::from(n)) >> 32) as u32
@@ -172,7 +171,7 @@ mod tests {
             let (set, tag) = index.split(line);
             prop_assert!(set < sets);
             prop_assert_eq!(index.join(set, tag), line);
-            // The tables against the definition.
+            // Compares the tables with the definition.
             let hash = (0..u32::from(slices).next_power_of_two().trailing_zeros())
                 .map(|b| (((line << 6) & SLICE_MASKS[b as usize]).count_ones() & 1) << b)
                 .sum::<u32>();
@@ -185,7 +184,7 @@ mod tests {
         fn hashing_spreads_a_window_evenly(
             sets in prop::sample::select(vec![64u32, 60, 20_480]), start in 0u64..1 << 27,
         ) {
-            // Any aligned run of as many lines as sets uses every set once.
+            // Any aligned run of as many lines as there are sets uses every set once.
             let index = Index::new(sets, SetIndex::Hashed);
             let first = start / u64::from(sets) * u64::from(sets);
             let mut seen = vec![false; sets as usize];

@@ -1,23 +1,23 @@
-//! Places that requests take for a while, such as those of a queue or of a small cache.
+//! Places held by requests for a time, such as queue entries or entries of a small cache.
 
 use units::Time;
 
-/// A request's stay in a place.
+/// Occupancy of a place by a request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stay {
     from: Time,
     until: Time,
 }
 
-/// A number of places, each with the request that has it or had it last.
+/// A number of places, each with its current or last request.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
-    /// The one that is free first comes first.
+    /// Ordered by the time at which they become free.
     stays: Vec<Stay>,
 }
 
 impl Slots {
-    /// So many free places, and no fewer than one.
+    /// Creates `size` free places, at least one.
     pub(super) fn new(size: usize) -> Self {
         Self { stays: vec![Stay::default(); size.max(1)] }
     }
@@ -28,16 +28,16 @@ impl Slots {
         self.stays.get(places).is_some_and(|stay| stay.until <= at)
     }
 
-    /// When a request that comes at `at` finds a place.
+    /// When a request that arrives at `at` gets a place.
     #[inline]
     pub(super) fn free_at(&self, at: Time) -> Time {
         at.max(self.stays[0].until)
     }
 
-    /// A request takes the place that is free first, from `from` until `until`.
+    /// A request occupies the place that becomes free first, from `from` until `until`.
     #[inline]
     pub(super) fn occupy(&mut self, from: Time, until: Time) {
-        // Most requests end behind all others.
+        // Most requests end after all others.
         let mut place = self.stays.len() - 1;
         while place > 0 && self.stays[place].until > until {
             place -= 1;
@@ -46,7 +46,7 @@ impl Slots {
         self.stays[place] = Stay { from, until };
     }
 
-    /// Frees the places of requests that begin after `at`.
+    /// Frees the places of requests that start after `at`.
     pub(super) fn put_off(&mut self, at: Time) {
         self.stays.iter_mut().filter(|stay| stay.from > at).for_each(|stay| *stay = Stay::default());
         self.stays.sort_by_key(|stay| stay.until);

@@ -1,10 +1,10 @@
-//! The caches' state apart from their host: brought about once, it serves every host that begins with it.
+//! Cache state without its host: set up once, it can initialise any number of hosts.
 
 use super::params::MemoryParams;
 use super::socket::Socket;
 use super::system::MemorySystem;
 
-/// Which lines the caches of a host hold, in which states, and in which order they were used.
+/// Lines in the caches of a host, with their states and order of use.
 #[derive(Clone, Debug)]
 pub struct CacheState(pub(super) Vec<Socket>);
 
@@ -16,7 +16,7 @@ impl CacheState {
 }
 
 impl MemorySystem {
-    /// The state of all caches; the host itself is given up.
+    /// Takes the state of all caches and drops the host.
     pub fn into_cache_state(self) -> CacheState {
         CacheState(self.sockets)
     }

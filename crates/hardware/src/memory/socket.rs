@@ -1,10 +1,9 @@
-//! The caches of one socket: states of lines, without time.
+//! Caches of one socket: line states, without timing.
 //!
-//! Rules that hold after every operation (checked by [`Socket::check`]):
-//! a line that a private cache may write is in no other private cache; a line
-//! is dirty in one place at most; an inclusive LLC has every line that a
-//! private cache has; the directory (core-valid bits of an inclusive LLC, or
-//! the snoop filter) names at least the cores that have a line.
+//! Invariants after every operation (checked by [`Socket::check`]): a line that a private cache may write is in no
+//! other private cache; a line is dirty in at most one place; an inclusive LLC contains every line of the private
+//! caches; the directory (core-valid bits of an inclusive LLC, or the snoop filter) names at least the cores that have
+//! a line.
 
 use super::cache::{Probe, Slot, TagArray, Victim, flag};
 use super::home::Directory;
@@ -12,21 +11,21 @@ use super::params::{EvictionNotice, Inclusion, SocketParams};
 use super::presence::{self, Presence};
 use super::regions::Regions;
 
-/// The caches of one core. The L2 includes the L1 and keeps the state of both.
+/// Caches of one core. The L2 includes the L1 and holds the state of both.
 #[derive(Clone, Debug)]
 pub(super) struct PrivateCaches {
     pub(super) l1: TagArray,
     pub(super) l2: TagArray,
-    /// By place in the L2: the line's place in an inclusive LLC, which does not change while the L2 has it.
+    /// By L2 slot: the line's slot in an inclusive LLC, which is fixed while the L2 has the line.
     places: Vec<Slot>,
 }
 
-/// Where a socket has a line.
+/// Where a socket holds a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Its place in the LLC.
+    /// Its slot in the LLC.
     pub(super) llc: Option<Slot>,
-    /// Its place in the directory, if cores may have it.
+    /// Its slot in the directory, if cores may have it.
     pub(super) directory: Option<Slot>,
 }
 
@@ -37,12 +36,12 @@ impl Held {
     }
 }
 
-/// What left the LLC during an operation.
+/// Lines evicted from the LLC during an operation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Evicted {
-    /// Lines that made room.
+    /// Number of evicted lines.
     pub(super) lines: u64,
-    /// Lines that have to be written to DRAM.
+    /// Lines that have to be written back to DRAM.
     pub(super) dirty: Vec<u64>,
 }
 
@@ -51,14 +50,14 @@ pub(super) struct Evicted {
 pub(super) struct Socket {
     pub(super) llc: TagArray,
     filter: Option<TagArray>,
-    /// By place in the directory: the cores that may have the line.
+    /// By directory slot: the cores that may have the line.
     presence: Presence,
-    /// Where the lines of LLC and directory are from.
+    /// Regions of the lines in LLC and directory.
     regions: Regions,
     pub(super) cores: Vec<PrivateCaches>,
     notice: EvictionNotice,
     pub(super) evicted: Evicted,
-    /// What the node's memory says about its lines.
+    /// Directory of the node's memory.
     pub(super) directory: Directory,
 }
 
@@ -89,7 +88,7 @@ impl Socket {
         }
     }
 
-    /// Empties all caches; nothing is written back.
+    /// Empties all caches without write-back.
     pub(super) fn clear(&mut self) {
         self.llc.clear();
         self.regions.clear();
@@ -103,7 +102,7 @@ impl Socket {
         }
     }
 
-    /// Where the socket has a line.
+    /// Where the socket holds the line.
     #[inline]
     pub(super) fn locate(&self, line: u64) -> Held {
         match self.regions.may_have(line) {
@@ -112,8 +111,8 @@ impl Socket {
         }
     }
 
-    /// Reads what an access of a device or a `core` of the socket to `line` will read beyond the core's own caches, and
-    /// returns something of it (see [`TagArray::warm`]).
+    /// Reads the host memory that an access of a device or `core` to `line` will need beyond the core's own caches, and
+    /// returns a value derived from it (see [`TagArray::warm`]).
     #[inline]
     pub(super) fn warm(&self, core: Option<usize>, line: u64) -> u32 {
         if core.is_some_and(|core| self.cores[core].l2.find(line).is_some()) {
@@ -124,7 +123,7 @@ impl Socket {
         read ^ more ^ self.presence.warm(places)
     }
 
-    /// As [`locate`](Self::locate), when the LLC has been looked up already.
+    /// Like [`locate`](Self::locate), after an LLC lookup.
     #[inline]
     pub(super) fn held_at(&self, llc: Option<Slot>, line: u64) -> Held {
         let directory = match &self.filter {
@@ -135,7 +134,7 @@ impl Socket {
         Held { llc, directory }
     }
 
-    /// Where the socket has the line that is at `slot` of a core's L2.
+    /// Where the socket holds the line that is at `slot` of a core's L2.
     #[inline]
     pub(super) fn held_by(&self, core: usize, slot: Slot, line: u64) -> Held {
         match self.filter {
@@ -144,7 +143,7 @@ impl Socket {
         }
     }
 
-    /// Whether the LLC contains what the private caches contain.
+    /// Whether the LLC includes the private caches.
     pub(super) fn inclusive(&self) -> bool {
         self.filter.is_none()
     }
@@ -158,7 +157,7 @@ impl Socket {
         held.directory.map_or(0, |slot| self.filter.as_ref().unwrap_or(&self.llc).flags(slot))
     }
 
-    /// Whether the directory believes that a core other than `but` owns the line.
+    /// Whether a core other than `but` owns the line according to the directory.
     #[inline]
     pub(super) fn owned(&self, held: Held, but: Option<usize>) -> bool {
         self.directory_flags(held) & flag::OWNED != 0 && self.others(held, but) != 0
@@ -178,7 +177,7 @@ impl Socket {
         (llc | self.directory_flags(held)) & flag::EXCLUSIVE != 0
     }
 
-    /// Notes whether other sockets may have the line.
+    /// Records whether other sockets may have the line.
     pub(super) fn set_exclusive(&mut self, held: Held, exclusive: bool) {
         let (set, clear) = if exclusive { (flag::EXCLUSIVE, 0) } else { (0, flag::EXCLUSIVE) };
         if let Some(slot) = held.llc {
@@ -189,7 +188,7 @@ impl Socket {
         }
     }
 
-    /// Takes the line out of all private caches but those of `but`: whether one of them had it dirty.
+    /// Invalidates the line in all private caches except those of `but`. Returns whether it was dirty in one of them.
     pub(super) fn drop_private(&mut self, line: u64, held: Held, but: Option<usize>) -> bool {
         let Some(slot) = held.directory else { return false };
         let mut left = self.others(held, but);
@@ -203,14 +202,14 @@ impl Socket {
         dirty
     }
 
-    /// Takes the line out of all caches of the socket: whether it was dirty.
+    /// Invalidates the line in all caches of the socket. Returns whether it was dirty.
     pub(super) fn invalidate(&mut self, line: u64, held: Held) -> bool {
         let private = self.drop_private(line, held, None);
         let llc = held.llc.is_some_and(|slot| self.llc.remove(slot) & flag::DIRTY != 0);
         private || llc
     }
 
-    /// Takes the right to write the line from all cores. If one had it dirty, the LLC has it so now.
+    /// Revokes write permission of all cores. Dirty data moves to the LLC.
     pub(super) fn downgrade(&mut self, line: u64, held: Held) -> Held {
         let Some(slot) = held.directory else { return held };
         let (mut left, mut dirty) = (self.presence.get(slot.index()), false);
@@ -258,19 +257,19 @@ impl Socket {
         }
     }
 
-    /// Puts an absent line into one of the `allowed` ways of the LLC.
+    /// Inserts an absent line into one of the `allowed` ways of the LLC.
     pub(super) fn insert(&mut self, line: u64, allowed: u32, flags: u32) -> Slot {
         self.insert_at(line, self.llc.probe(line), allowed, flags)
     }
 
-    /// As [`insert`](Self::insert), where the LLC has been looked up already.
+    /// Like [`insert`](Self::insert), after an LLC lookup.
     pub(super) fn insert_at(&mut self, line: u64, probe: Probe, allowed: u32, flags: u32) -> Slot {
         self.regions.enters(line);
         let (slot, victim) = self.llc.insert(probe, allowed, flags);
         if let Some(victim) = victim {
             self.evicted.lines += 1;
             let mut dirty = victim.flags & flag::DIRTY != 0;
-            // An inclusive LLC takes the private copies along.
+            // An inclusive LLC back-invalidates the private copies.
             if victim.flags & flag::PRIVATE != 0 {
                 let mut left = self.presence.replace(victim.slot.index(), 0);
                 while left != 0 {
@@ -285,10 +284,10 @@ impl Socket {
         slot
     }
 
-    /// Puts a line that the core lacks into its L2.
+    /// Fills an absent line into a core's L2.
     ///
-    /// `exclusive`: no other cache of the host has it, so the core may write
-    /// it; `dirty`: it does so now. `absent` is what a lookup in the L2 found.
+    /// `exclusive`: no other cache of the host has the line, so the core may write it; `dirty`: the core writes it now.
+    /// `absent` is the result of the L2 lookup.
     pub(super) fn fill(
         &mut self,
         core: usize,
@@ -306,13 +305,13 @@ impl Socket {
                 let is_private = self.llc.flags(slot) & flag::PRIVATE != 0;
                 let before = if is_private { self.presence.get(slot.index()) } else { 0 };
                 self.presence.replace(slot.index(), before | 1 << core);
-                // A dirty copy of the core's makes the LLC's stale.
+                // The core's dirty copy makes that of the LLC stale.
                 let clear = if dirty { flag::DIRTY } else { 0 };
                 self.llc.change(slot, flag::PRIVATE | owned, clear | (flag::OWNED & !owned));
             }
             (Some(_), llc) => {
                 if let Some(slot) = llc.filter(|_| exclusive) {
-                    // The line moves up; what was dirty stays so.
+                    // The line moves up and stays dirty.
                     state |= self.llc.remove(slot) & flag::DIRTY;
                 }
                 let socket_exclusive = exclusive || self.exclusive(held);
@@ -332,7 +331,7 @@ impl Socket {
         }
     }
 
-    /// Gives the core that has the line at `slot` of its L2 the right to write it, and makes it dirty.
+    /// Grants write permission to the core that has the line at `slot` of its L2, and marks it dirty.
     pub(super) fn own(&mut self, core: usize, slot: Slot, held: Held) {
         self.cores[core].l2.change(slot, flag::EXCLUSIVE | flag::DIRTY, 0);
         if let Some(slot) = held.llc {
@@ -347,7 +346,7 @@ impl Socket {
         }
     }
 
-    /// Notes in the snoop filter that a core has a line.
+    /// Records in the snoop filter that a core has a line.
     fn track(&mut self, core: usize, line: u64, flags: u32) {
         let filter = self.filter.as_mut().expect("only with a snoop filter");
         let probe = filter.probe(line);
@@ -362,7 +361,7 @@ impl Socket {
         let (slot, victim) = filter.insert(probe, all, flags);
         let before = self.presence.replace(slot.index(), 1 << core);
         let Some(victim) = victim else { return };
-        // What the filter cannot track may not stay in private caches.
+        // A line that the filter no longer tracks must leave the private caches.
         let (mut left, mut dirty) = (before, false);
         while left != 0 {
             dirty |= self.cores[left.trailing_zeros() as usize].drop_line(victim.line);
@@ -374,7 +373,7 @@ impl Socket {
         }
     }
 
-    /// What happens to a line that leaves a core's L2 for another one; `place` is that in an inclusive LLC.
+    /// Handles a line evicted from a core's L2; `place` is its slot in an inclusive LLC.
     fn evicted_from_l2(&mut self, core: usize, victim: Victim, place: Slot) {
         let dirty = victim.flags & flag::DIRTY;
         if self.filter.is_none() {
@@ -406,7 +405,7 @@ impl Socket {
         }
     }
 
-    /// Changes which cores may have a line; none means that its entry goes.
+    /// Sets the cores that may have a line; none removes its entry.
     fn set_presence(&mut self, slot: Slot, cores: u64) {
         self.presence.replace(slot.index(), cores);
         if cores == 0 {
@@ -419,13 +418,13 @@ impl Socket {
         }
     }
 
-    /// Lines that the socket believes no other socket to have, for checks.
+    /// Lines that no other socket has according to this one, for checks.
     pub(super) fn exclusive_lines(&self) -> Vec<u64> {
         let filter = self.filter.iter().flat_map(|f| f.lines());
         self.llc.lines().chain(filter).filter(|l| l.2 & flag::EXCLUSIVE != 0).map(|l| l.0).collect()
     }
 
-    /// Lines that are dirty anywhere in the socket, one entry for each place, for checks.
+    /// Lines that are dirty anywhere in the socket, one entry for each copy, for checks.
     pub(super) fn dirty_lines(&self) -> Vec<u64> {
         let private = self.cores.iter().flat_map(|c| c.l2.lines());
         let mut lines: Vec<u64> =
@@ -434,10 +433,10 @@ impl Socket {
         lines
     }
 
-    /// Checks the rules at the top of this file.
+    /// Checks the invariants at the top of this file.
     ///
     /// # Errors
-    /// Names the first line that breaks one, and how.
+    /// Names the first line that violates one, and how.
     pub(super) fn check(&self) -> Result<(), String> {
         if let Some(pair) = self.dirty_lines().windows(2).find(|p| p[0] == p[1]) {
             return Err(format!("line {:#x} is dirty in two places", pair[0]));
@@ -473,7 +472,7 @@ impl Socket {
 }
 
 impl PrivateCaches {
-    /// Takes a line out: whether it was dirty.
+    /// Removes a line. Returns whether it was dirty.
     fn drop_line(&mut self, line: u64) -> bool {
         if let Some(slot) = self.l1.find(line) {
             self.l1.remove(slot);
@@ -481,7 +480,7 @@ impl PrivateCaches {
         self.l2.find(line).is_some_and(|slot| self.l2.remove(slot) & flag::DIRTY != 0)
     }
 
-    /// Takes the right to write a line: whether it was dirty.
+    /// Revokes write permission. Returns whether the line was dirty.
     fn downgrade(&mut self, line: u64) -> bool {
         let Some(slot) = self.l2.find(line) else { return false };
         let dirty = self.l2.flags(slot) & flag::DIRTY != 0;
@@ -489,7 +488,7 @@ impl PrivateCaches {
         dirty
     }
 
-    /// Puts a line of the L2 into the L1.
+    /// Fills a line from the L2 into the L1.
     pub(super) fn fill_l1(&mut self, line: u64) {
         let probe = self.l1.probe(line);
         if probe.slot().is_none() {

@@ -1,4 +1,4 @@
-//! The memory system: what devices, page walkers and cores call.
+//! The memory system: interface to devices, page walkers and cores.
 
 use super::access::{AccessReply, Agent, CoreId, CoreOp, Coverage, NodeId, Source, WriteReply};
 use super::counters::{CacheUser, Cause, MemoryCounters, NodeCounters};
@@ -14,59 +14,57 @@ use super::socket::Socket;
 use engine::Seed;
 use units::{Bytes, Duration, HostPhysical, Time};
 
-/// Binary logarithm of a line's bytes.
+/// log2 of the line size in bytes.
 const LINE_SHIFT: u32 = super::LINE.trailing_zeros();
 
-/// How often what has passed is forgotten: seldom enough for it to cost nothing.
+/// How often past state is discarded: rarely enough to cost nothing.
 const PASSES: Duration = Duration::from_us(5);
 
 /// The memory system of one host.
 ///
-/// Times given in `now` need not increase from call to call: requests reserve
-/// what they need when they set out.
+/// Calls need not come with increasing `now`: a request reserves everything it needs when it is issued.
 #[derive(Debug)]
 pub struct MemorySystem {
     pub(super) params: MemoryParams,
     pub(super) sockets: Vec<Socket>,
     pub(super) dram: Vec<Dram>,
-    /// For each node: its home agent.
+    /// Home agent of each node.
     pub(super) homes: Vec<HomeAgent>,
-    /// For each socket: its root complex's port into the LLC.
+    /// By socket: the root complex's port into the LLC.
     pub(super) ports: Vec<Server>,
     pub(super) net: Interconnect,
-    /// By core number: the node and the core's number within it.
+    /// By core number: the node, and the core's index within it.
     pub(super) places: Vec<(u8, u8)>,
-    /// By node: the number of its first core.
+    /// By node: number of its first core.
     pub(super) first_core: Vec<usize>,
-    /// By core number: what its L2 asks for ahead, where the machine's do.
+    /// By core number: the L2's prefetchers, if the machine has them.
     pub(super) prefetchers: Vec<Option<Prefetcher>>,
-    /// By core number: what lines keep busy that pass its L2.
+    /// By core number: occupancy of the L2 by passing lines.
     pub(super) paths: Vec<Server>,
-    /// By node: lines on their way to its caches.
+    /// By node: lines in flight to its caches.
     pub(super) arrivals: Vec<Arrivals>,
     pub(super) counters: MemoryCounters,
     bytes: PhysicalMemory,
-    /// When what has passed is forgotten again.
+    /// When past state is discarded next.
     next_pass: Time,
-    /// All lines ever written back, for tests.
+    /// All lines written back, for tests.
     #[cfg(test)]
     pub(super) log: Vec<u64>,
 }
 
 impl MemorySystem {
-    /// A memory system with empty caches and memory full of zeros.
+    /// Creates a memory system with empty caches and zeroed memory.
     ///
     /// # Panics
-    /// If [`MemoryParams::validate`] finds fault with `params`.
+    /// If [`MemoryParams::validate`] rejects `params`.
     pub fn new(params: &MemoryParams) -> Self {
         Self::with_caches(params, CacheState::empty(params))
     }
 
-    /// A memory system with memory full of zeros whose caches are in a state that those of a host with such caches were
-    /// in.
+    /// Creates a memory system with zeroed memory and the cache state of a host with identical caches.
     ///
     /// # Panics
-    /// If [`MemoryParams::validate`] finds fault with `params`.
+    /// If [`MemoryParams::validate`] rejects `params`.
     pub fn with_caches(params: &MemoryParams, caches: CacheState) -> Self {
         if let Err(error) = params.validate() {
             panic!("{error}");
@@ -118,7 +116,7 @@ impl MemorySystem {
         }
     }
 
-    /// Writes a line, or a part of it, for a device below a root port of `node`.
+    /// Writes a line or part of it for a device below a root port of `node`.
     #[inline]
     pub fn dma_write(
         &mut self,
@@ -133,7 +131,7 @@ impl MemorySystem {
         }
     }
 
-    /// Reads (part of) a line for the page walker of `node`'s IOMMU.
+    /// Reads a line or part of it for the page walker of `node`'s IOMMU.
     pub fn walk_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> AccessReply {
         match self.node_of(address) {
             Some(home) => self.walker_read::<true>(now, node, home, address.get() >> LINE_SHIFT),
@@ -141,7 +139,7 @@ impl MemorySystem {
         }
     }
 
-    /// An access of a core to a line.
+    /// Performs a core's access to a line.
     ///
     /// # Panics
     /// If there is no such core.
@@ -152,7 +150,8 @@ impl MemorySystem {
         }
     }
 
-    /// A core is interrupted at `now`: what it has asked for ahead of the clock, from then on, comes later and holds up nothing.
+    /// A core is interrupted at `now`. Accesses that it has issued ahead of the clock, from then on, are postponed and
+    /// delay nobody.
     ///
     /// # Panics
     /// If there is no such core.
@@ -165,8 +164,8 @@ impl MemorySystem {
         }
     }
 
-    /// Says what time it is: no request that is to come is of before. Who computes ahead of the clock has to say it now and then, so
-    /// that what others may still use of the time between is kept, and nothing else.
+    /// Advances the clock: no later request starts before it. Callers that compute ahead of the clock have to call this
+    /// regularly, so that state others may still need is kept, and older state is discarded.
     #[inline]
     pub fn pass(&mut self, clock: Time) {
         if clock >= self.next_pass {
@@ -185,14 +184,14 @@ impl MemorySystem {
     /// Lines that one [`announce`](Self::announce) covers.
     pub const ANNOUNCED: usize = 32;
 
-    /// Says that `agent` will access the lines of a range, one after the other; the first
-    /// [`ANNOUNCED`](Self::ANNOUNCED) of them count. Changes nothing: it makes the simulation of several lines faster.
+    /// Announces that `agent` will access the lines of a range sequentially; the first [`ANNOUNCED`](Self::ANNOUNCED)
+    /// lines count. This changes no state, it only speeds the simulation up.
     ///
     /// # Panics
     /// If there is no such core.
     #[inline]
     pub fn announce(&self, agent: Agent, address: HostPhysical, length: Bytes) {
-        // One or two lines gain nothing.
+        // No gain for one or two lines.
         if length.get() <= super::LINE {
             return;
         }
@@ -236,7 +235,7 @@ impl MemorySystem {
             Agent::Device(node) if self.params.sockets[node.index()].llc.device_reads_allocate => {
                 self.device_read::<false>(Time::ZERO, node, home, line);
             }
-            // Otherwise its read changes no state but the order of use.
+            // Otherwise the read changes only the replacement order.
             Agent::Device(node) => {
                 let llc = &mut self.sockets[node.index()].llc;
                 if let Some(slot) = llc.find(line) {
@@ -246,7 +245,7 @@ impl MemorySystem {
         }
     }
 
-    /// Whether lines that a device at `node` reads stay in the LLC.
+    /// Whether lines read by a device at `node` are allocated in the LLC.
     pub fn keeps_device_reads(&self, node: NodeId) -> bool {
         self.params.sockets[node.index()].llc.device_reads_allocate
     }
@@ -258,8 +257,8 @@ impl MemorySystem {
         }
     }
 
-    /// Sends `bytes` of a message that is not a memory access (an interrupt, a
-    /// doorbell) from one node to another: when it arrives.
+    /// Sends a message other than a memory access (an interrupt, a doorbell) of `bytes` between nodes. Returns when it
+    /// arrives.
     pub fn charge_interconnect(
         &mut self,
         now: Time,
@@ -271,17 +270,17 @@ impl MemorySystem {
         self.net.bytes(now, (from, to), cause, bytes, &mut self.counters)
     }
 
-    /// What a message to another node and its answer take on links that nobody else uses.
+    /// Round-trip time to another node over idle links.
     pub fn way_and_back(&self, node: NodeId, other: NodeId) -> Duration {
         self.net.latency(node, other) + self.net.latency(other, node)
     }
 
-    /// The bytes of installed memory.
+    /// Contents of installed memory.
     pub fn bytes(&self) -> &PhysicalMemory {
         &self.bytes
     }
 
-    /// The bytes of installed memory, to write.
+    /// Contents of installed memory, mutably.
     pub fn bytes_mut(&mut self) -> &mut PhysicalMemory {
         &mut self.bytes
     }
@@ -297,20 +296,20 @@ impl MemorySystem {
         self.places.get(core.index()).map(|&(n, _)| NodeId(n))
     }
 
-    /// Traffic so far.
+    /// Traffic counters so far.
     pub fn counters(&self) -> &MemoryCounters {
         &self.counters
     }
 
-    /// The parameters that this system was built from.
+    /// Parameters of this system.
     pub fn params(&self) -> &MemoryParams {
         &self.params
     }
 
-    /// Checks the rules of coherence over all caches. Slow: looks at every line.
+    /// Checks the coherence invariants over all caches. Slow: looks at every line.
     ///
     /// # Errors
-    /// Names the first line that breaks a rule, and how.
+    /// Names the first line that violates an invariant, and how.
     pub fn check_coherence(&self) -> Result<(), String> {
         let mut dirty: Vec<u64> = Vec::new();
         for (n, socket) in self.sockets.iter().enumerate() {
@@ -330,7 +329,8 @@ impl MemorySystem {
         }
     }
 
-    /// Writes back what left the LLC of socket `n`, on account of `user`: when the last line was accepted.
+    /// Writes back the lines evicted from the LLC of socket `n`, on account of `user`. Returns when the last one was
+    /// accepted.
     #[inline]
     pub(super) fn settle<const TIMED: bool>(&mut self, at: Time, n: usize, user: Option<CacheUser>) -> Time {
         let evicted = &mut self.sockets[n].evicted;

@@ -447,8 +447,8 @@ fn remote_device_bandwidth_ends_at_the_link() {
     assert_eq!(link[0].bytes.of(Cause::Dma), Bytes::new(lines * 8));
 }
 
-/// DRAM traffic of the home node for each line that a device of the other socket writes and a core of the home node then
-/// reads, in lines read and written, for what is said about such writes.
+/// DRAM traffic of the home node for each line that a device of the other socket writes and a core of the home node
+/// then reads, in lines read and written, for what is said about such writes.
 #[test]
 fn a_core_that_reads_what_a_remote_device_wrote_costs_what_the_policy_says() {
     let traffic = |remote_write, snoop| {
@@ -488,7 +488,8 @@ fn a_core_that_reads_what_a_remote_device_wrote_costs_what_the_policy_says() {
     assert_eq!(traffic(RemoteWrite::AllocateAtHomeSocket, SnoopMode::Directory), (0, 0));
 }
 
-/// What core 0's loads of line after line in node 0 that all begin at once take, in ps, the lines being in its L2 or the LLC.
+/// What core 0's loads of line after line in node 0 that all begin at once take, in ps, the lines being in its L2 or
+/// the LLC.
 fn loads_at_once(params: &MemoryParams, lines: std::ops::Range<u64>, warm: Agent) -> Vec<u64> {
     let mut memory = MemorySystem::new(params);
     lines.clone().for_each(|line| memory.touch(warm, at(line * 64), false));

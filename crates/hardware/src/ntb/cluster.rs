@@ -1,5 +1,5 @@
-//! A switch between the cables of adapters: TLPs pass from one cable to another by the node that they name. No host has it in
-//! its tree.
+//! A switch between the cables of adapters. It forwards TLPs between cables by destination node, and is in no host's
+//! tree.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,24 @@ use crate::link::{LinkEnd, LinkState};
 use crate::packet::PacketId;
 use crate::wires::Context;
 
-/// A cluster switch of the simulation.
+/// Number of a cluster switch in the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClusterSwitchId(pub u16);
 
-/// What a cluster switch is made of.
+/// Parameters of a cluster switch.
 #[derive(Clone, Debug)]
 pub struct ClusterSwitchParams {
-    /// From a TLP's header being at one port, or all of it where it is stored first, until it can leave another.
+    /// From the arrival of a TLP's header at one port (or of the whole TLP if stored and forwarded) until it can leave
+    /// another.
     pub latency: Duration,
-    /// Whether a TLP goes on before its end has come, where that can be.
+    /// Whether TLPs are forwarded before their end has arrived, where possible.
     pub cut_through: bool,
 }
 
-/// A TLP has come to the port of a cluster switch by which it leaves.
+/// A TLP has reached its egress port of a cluster switch.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterSend {
-    /// Its end of the cable.
+    /// Egress end.
     pub end: LinkEnd,
     /// The TLP.
     pub packet: PacketId,
@@ -40,13 +41,13 @@ pub struct ClusterSwitch {
     id: ClusterSwitchId,
     params: ClusterSwitchParams,
     cables: Vec<LinkEnd>,
-    /// By node: the cable that leads there.
+    /// By node: index of the cable towards it.
     pub(crate) routes: BTreeMap<u8, usize>,
-    /// When the last TLP that came by a cable goes on, for each by which it can leave.
+    /// By ingress and egress cable: when the last TLP was forwarded.
     last: Vec<Vec<Time>>,
-    /// TLPs passed on.
+    /// TLPs forwarded.
     pub forwarded: u64,
-    /// TLPs for a node to which no cable is up.
+    /// TLPs for a node without a cable that is up.
     pub unreachable: u64,
 }
 
@@ -63,7 +64,7 @@ impl ClusterSwitch {
         }
     }
 
-    /// What it is made of.
+    /// Parameters of the switch.
     pub fn params(&self) -> &ClusterSwitchParams {
         &self.params
     }
@@ -75,7 +76,7 @@ impl ClusterSwitch {
         self.last.iter_mut().for_each(|last| last.resize(count, Time::ZERO));
     }
 
-    /// A TLP arrived by a cable.
+    /// Handles a TLP that arrived through a cable.
     pub(crate) fn deliver(&mut self, cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId) {
         let Some(&tlp) = cx.wires.packets.header(packet) else {
             return consume_whole(cx, ingress, packet);
@@ -96,7 +97,7 @@ impl ClusterSwitch {
         cx.scheduler.at(at, Event::Cluster(self.id, ClusterSend { end: egress, packet }));
     }
 
-    /// Nobody is there: who waits is told.
+    /// The node is unreachable: completes a non-posted request.
     fn refuse(&self, cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId, tlp: &Tlp) {
         if let TlpKind::MemoryRead(request) = &tlp.kind {
             let status = CompletionStatus::UnsupportedRequest;
@@ -109,7 +110,7 @@ impl ClusterSwitch {
         consume_whole(cx, ingress, packet);
     }
 
-    /// A TLP has come to the port by which it leaves.
+    /// Sends a TLP that has reached its egress port.
     pub(crate) fn handle(cx: &mut Context<'_>, send: ClusterSend) {
         cx.send_tied(send.end, send.packet);
     }

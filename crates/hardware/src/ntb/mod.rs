@@ -1,17 +1,17 @@
-//! Non-transparent bridges: adapters that let TLPs pass from one host's tree into another's, and the switches between their
+//! Non-transparent bridges: adapters that forward TLPs between the trees of different hosts, and switches between their
 //! cables.
 //!
-//! An adapter is an endpoint whose window does not end in registers: what is addressed to it leaves by a cable, with an address of the
-//! other host and a requester that the other adapter knows how to answer. Nothing is stored but the tables that software
-//! wrote, so a cable that is cut leaves nothing behind.
+//! An adapter is an endpoint whose window has no registers behind it: a TLP to the window leaves through a cable, with
+//! an address of the other host and a requester ID that the other adapter can map back. The only state is the tables
+//! that software wrote, so cutting a cable leaves no stale state.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod` | what an adapter is made of, and where its TLPs go |
+//! | `mod` | an adapter's parameters, and routing of its TLPs |
 //! | `registers` | its configuration space and registers |
 //! | `cluster` | a switch between cables |
 //!
-//! How a TLP crosses it, as part of an endpoint, is in `endpoint/crossing.rs`.
+//! `endpoint/crossing.rs` implements how a TLP crosses an adapter.
 
 pub mod cluster;
 mod registers;
@@ -35,31 +35,32 @@ use crate::link::LinkEnd;
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
 
-/// What an adapter is made of.
+/// Parameters of an adapter.
 #[derive(Clone, Debug)]
 pub struct NtbParams {
     /// Vendor and device ID.
     pub ids: (u16, u16),
-    /// Its number in the cluster; each adapter has its own.
+    /// Its node number, unique in the cluster.
     pub node: u8,
-    /// Bytes of its window, a power of two.
+    /// Size of its window in bytes, a power of two.
     pub window: u64,
-    /// Segments of the window, a power of two.
+    /// Number of window segments, a power of two.
     pub segments: u32,
-    /// Entries of each table of requesters.
+    /// Entries of each requester table.
     pub requesters: u32,
-    /// From a TLP's header being at one side, or all of it where it is stored first, until it can leave the other.
+    /// From the arrival of a TLP's header at one side (or of the whole TLP if stored and forwarded) until it can leave
+    /// the other.
     pub latency: Duration,
-    /// Whether a TLP goes on before its end has come, where that can be.
+    /// Whether TLPs are forwarded before their end has arrived, where possible.
     pub cut_through: bool,
-    /// How long it takes to read a register.
+    /// Latency of a register read.
     pub register_latency: Duration,
-    /// Capabilities that it announces.
+    /// Its PCIe capabilities.
     pub pcie: PcieParams,
 }
 
 impl NtbParams {
-    /// An adapter that takes no time, for tests: 16 segments of 1 MiB.
+    /// An adapter without delays, for tests: 16 segments of 1 MiB.
     pub fn ideal(node: u8, pcie: PcieParams) -> Self {
         Self {
             ids: (0x10b5, 0x87b0),
@@ -80,22 +81,22 @@ impl NtbParams {
     }
 }
 
-/// Counts of an adapter.
+/// Counters of an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NtbCounters {
-    /// TLPs that have gone out by cables.
+    /// TLPs sent through cables.
     pub sent: u64,
-    /// TLPs that have come in by cables for the own host.
+    /// TLPs received through cables for the own host.
     pub received: u64,
-    /// Requests to segments that lead nowhere, or to registers that others do not reach.
+    /// Requests to unmapped segments, or to registers that other nodes cannot access.
     pub unmapped: u64,
-    /// Requests and completions of requesters that are in no table.
+    /// Requests and completions of requesters in no table.
     pub unknown_requesters: u64,
-    /// TLPs for a node to which no cable is up, or a host that does not take them.
+    /// TLPs for a node without a cable that is up, or for a host that does not accept them.
     pub unreachable: u64,
 }
 
-/// What software has written into an adapter's tables. The registers are its one owner, crossing TLPs look at it.
+/// An adapter's tables as written by software. Owned by the registers; crossing TLPs read them.
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub segments: Vec<Option<WindowSegment>>,
@@ -103,11 +104,11 @@ pub(crate) struct Tables {
     pub remote: Places<(u8, u8)>,
 }
 
-/// A table of requesters, looked up by place and by who is in it.
+/// A table of requesters, indexed by place and by requester.
 #[derive(Debug)]
 pub(crate) struct Places<T> {
     entries: Vec<Option<T>>,
-    /// The first place of each.
+    /// First place of each requester.
     places: FxHashMap<T, u8>,
 }
 
@@ -116,12 +117,12 @@ impl<T: Copy + Eq + Hash> Places<T> {
         Self { entries: vec![None; count as usize], places: FxHashMap::default() }
     }
 
-    /// Who is in a place.
+    /// Requester at a place.
     pub fn get(&self, place: u8) -> Option<T> {
         self.entries.get(usize::from(place)).copied().flatten()
     }
 
-    /// Where somebody is.
+    /// Place of a requester.
     pub fn place_of(&self, who: T) -> Option<u8> {
         self.places.get(&who).copied()
     }
@@ -130,7 +131,7 @@ impl<T: Copy + Eq + Hash> Places<T> {
         self.entries.len()
     }
 
-    /// Software writes an entry.
+    /// Sets an entry for software.
     pub fn set(&mut self, place: usize, who: Option<T>) {
         self.entries[place] = who;
         self.places.clear();
@@ -157,28 +158,28 @@ impl Tables {
     }
 }
 
-/// Nodes, a bit for each.
+/// Reachability of nodes, one bit for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Reach {
-    /// A cable is up.
+    /// Nodes with a cable that is up.
     up: u64,
-    /// It has been down, and software has not said that it knows.
+    /// Nodes whose cable was down, until software acknowledges it.
     shut: u64,
 }
 
 impl Reach {
-    /// Those that requests pass to and from.
+    /// Nodes with which requests can be exchanged.
     pub fn open(self) -> u64 {
         self.up & !self.shut
     }
 
-    /// Cables have gone or come.
+    /// Sets the nodes whose cables are up.
     pub fn set_up(&mut self, up: u64) {
         self.shut |= self.up & !up;
         self.up = up;
     }
 
-    /// Software knows that cables to these have been down.
+    /// Software acknowledges that cables to these nodes were down.
     pub fn admit(&mut self, nodes: u64) {
         self.shut &= !nodes;
     }
@@ -190,9 +191,9 @@ pub(crate) struct Bridge {
     pub tables: Rc<RefCell<Tables>>,
     /// Its ends of its cables.
     pub cables: Vec<LinkEnd>,
-    /// By node: the cable that leads there.
+    /// By node: index of the cable towards it.
     pub routes: BTreeMap<u8, usize>,
-    /// When the last TLP came to each cable's transmitter, and to the host's.
+    /// When the last TLP reached each cable's transmitter.
     pub last_out: Vec<Time>,
     pub last_in: Time,
     pub counters: NtbCounters,
@@ -200,10 +201,10 @@ pub(crate) struct Bridge {
 }
 
 impl Bridge {
-    /// An adapter without cables: its bridge and its registers.
+    /// Creates an adapter without cables: its bridge and its registers.
     ///
     /// # Errors
-    /// If its capabilities do not fit together.
+    /// If its capabilities conflict.
     pub fn new(params: NtbParams) -> Result<(Self, NtbDevice), ConfigError> {
         let tables = Rc::new(RefCell::new(Tables::new(&params)));
         let reach = Rc::new(RefCell::new(Reach::default()));
@@ -226,7 +227,7 @@ impl Bridge {
         self.last_out.push(Time::ZERO);
     }
 
-    /// Where an access of `length` bytes at `offset` of the window leads.
+    /// Translates an access of `length` bytes at `offset` of the window.
     pub fn translate(&self, offset: u64, length: u32) -> Option<CableAddress> {
         let bytes = self.params.segment_bytes();
         let (index, within) = (offset / bytes, offset % bytes);
@@ -238,24 +239,24 @@ impl Bridge {
         Some(CableAddress { node: segment.node, registers: segment.registers, address })
     }
 
-    /// Whether requests pass to and from a node.
+    /// Whether requests can be exchanged with a node.
     pub fn is_open(&self, node: u8) -> bool {
         self.reach.borrow().open() >> (node % 64) & 1 == 1
     }
 
-    /// The place of a requester of the own host.
+    /// Place of a requester of the own host.
     pub fn local_place(&self, requester: Bdf) -> Option<u8> {
         self.tables.borrow().local.place_of(requester)
     }
 
-    /// The place of a requester of another host.
+    /// Place of a requester of another host.
     pub fn remote_place(&self, requester: (u8, u8)) -> Option<u8> {
         self.tables.borrow().remote.place_of(requester)
     }
 }
 
-/// When a TLP that came at `ingress` can leave at `egress`, `latency` behind its header or its end, and behind the `last` one that
-/// went this way.
+/// When a TLP that arrived at `ingress` can leave at `egress`: `latency` after its header or its end, and behind the
+/// `last` one on this path.
 pub(crate) fn crossing_time(
     wires: &Wires,
     now: Time,
@@ -264,7 +265,7 @@ pub(crate) fn crossing_time(
     (latency, cut_through): (Duration, bool),
     last: &mut Time,
 ) -> Time {
-    // A link that is faster than the one by which it comes would run dry: there it is stored first.
+    // A faster egress link would run dry, so the TLP is stored first.
     let [came, goes] = [ingress, egress].map(|end| wires.link(end.link).wire_time_per_byte_ps());
     let is_stored = !cut_through || goes < came;
     let there = now + wires.tail(ingress, packet) * u64::from(is_stored);
@@ -273,7 +274,7 @@ pub(crate) fn crossing_time(
     at
 }
 
-/// Whose it is on a cable: the node that a request is for, or whose requester a completion is for.
+/// Destination node of a TLP on a cable: of a request, or of a completion's requester.
 pub(crate) fn destination(tlp: &Tlp) -> Option<u8> {
     match &tlp.kind {
         TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
@@ -284,7 +285,7 @@ pub(crate) fn destination(tlp: &Tlp) -> Option<u8> {
     }
 }
 
-/// A place where a cable can end.
+/// What a cable can be connected to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NtbCableEnd {
     /// An adapter.
@@ -293,8 +294,7 @@ pub enum NtbCableEnd {
     Switch(ClusterSwitchId),
 }
 
-/// For each place, the nodes that each of its cables leads to first: the fewest switches between, of those the cable that was
-/// connected first.
+/// For each adapter or switch: the cable towards each node, by the fewest switches, then by the order of connection.
 pub(crate) fn routes(
     cables: &[[NtbCableEnd; 2]],
     node_of: impl Fn(EndpointId) -> u8,
@@ -312,7 +312,7 @@ pub(crate) fn routes(
             neighbours.iter().enumerate().map(|(cable, &to)| (to, cable)).collect();
         while let Some((at, cable)) = queue.pop_front() {
             match at {
-                // Nothing passes through an adapter.
+                // Adapters do not forward between cables.
                 NtbCableEnd::Adapter(adapter) => {
                     found.entry(node_of(adapter)).or_insert(cable);
                 }
@@ -330,15 +330,15 @@ pub(crate) fn routes(
     all
 }
 
-/// Lets a TLP that has been rewritten leave at `at`, unless the link goes down before.
+/// Ties a rewritten TLP to its egress link, so that it is lost if the link goes down before it leaves.
 pub(crate) fn tie(wires: &mut Wires, egress: LinkEnd, packet: PacketId) {
-    // Room around it, and a CRC, are of the link by which it came.
+    // Padding and LCRC belong to the ingress link.
     let hop = wires.packets.hop_mut(packet);
     (hop.padding, hop.lcrc) = (0, None);
     wires.tie(egress, packet);
 }
 
-/// A TLP that goes no further frees its buffer once all of it has come.
+/// Drops a TLP; its buffer is released once all of it has arrived.
 pub(crate) fn consume_whole(cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId) {
     let whole = cx.now() + cx.wires.tail(ingress, packet);
     cx.consume(packet, whole);

@@ -11,10 +11,10 @@ use wire::pcie::config::{ConfigError, ConfigSpace};
 
 use super::{NtbParams, Reach, Tables};
 
-/// Class of a bridge that is none of the listed ones (PCI code and ID assignment specification: 06h, 80h).
+/// Class of a bridge of another type (PCI code and ID assignment specification: 06h, 80h).
 const OTHER_BRIDGE: u32 = 0x06_8000;
 
-/// The registers of an adapter.
+/// Registers of an adapter.
 pub struct NtbDevice {
     node: u8,
     segment_bytes: u64,
@@ -24,7 +24,7 @@ pub struct NtbDevice {
     reach: Rc<RefCell<Reach>>,
     doorbell: u32,
     scratchpads: [u32; regs::SCRATCHPAD_COUNT],
-    /// First words of segments whose second one has not been written yet.
+    /// First words of segments whose second word has not been written yet.
     targets: Vec<u64>,
 }
 
@@ -63,7 +63,7 @@ impl NtbDevice {
         })
     }
 
-    /// Sets bits of the doorbell; the host is interrupted if one of them was not.
+    /// Sets doorbell bits; interrupts the host if one of them was clear.
     fn ring(&mut self, bus: &mut dyn DeviceBus, bits: u32) {
         if bits & !self.doorbell != 0 {
             bus.interrupt(FunctionIndex(0), 0);
@@ -126,7 +126,7 @@ impl NtbDevice {
         }
     }
 
-    /// The first word counts once the second one is written.
+    /// The first word takes effect when the second is written.
     fn write_segment(&mut self, tables: &mut Tables, index: usize, offset: u64, value: u32) {
         let target = &mut self.targets[index];
         match offset {
@@ -134,7 +134,7 @@ impl NtbDevice {
             4 => *target = *target & 0xffff_ffff | u64::from(value) << 32,
             8 => {
                 let segment = WindowSegment::from_words([*target, value.into()]);
-                // A segment leads to a multiple of its own size.
+                // A segment's target is a multiple of its size.
                 tables.segments[index] = segment.map(|segment| WindowSegment {
                     target: segment.target & !(self.segment_bytes - 1),
                     ..segment
@@ -145,7 +145,7 @@ impl NtbDevice {
     }
 }
 
-/// Which entry of a table from `start` on an address is in, and where in it.
+/// Entry of a table at `start` that contains an address, and the offset in it.
 fn place(at: u64, start: u64, bytes: u64, count: usize) -> Option<(usize, u64)> {
     let offset = at.checked_sub(start)?;
     let index = (offset / bytes) as usize;
@@ -177,7 +177,7 @@ impl Device for NtbDevice {
     }
 
     fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
-        // Registers are written by whole words.
+        // Registers are written in whole words.
         for (n, word) in (0u64..).zip(data.chunks_exact(4)) {
             let value = u32::from_le_bytes(word.try_into().expect("four bytes"));
             let at = at.offset.get() + 4 * n;

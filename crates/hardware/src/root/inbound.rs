@@ -1,4 +1,4 @@
-//! Requests of devices as they reach memory: intake, translation, cache lines, completions.
+//! Inbound requests from devices to memory: intake, translation, cache lines, completions.
 
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryRequest};
@@ -15,26 +15,26 @@ use crate::memory::{Agent, Coverage, LINE, MemorySystem};
 use crate::packet::PacketId;
 use crate::wires::Context;
 
-/// Addresses to which a write is an interrupt message (Intel SDM volume 3, message signalled interrupts).
+/// Address range in which a write is an interrupt message (Intel SDM volume 3, message signalled interrupts).
 pub const INTERRUPT_RANGE: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
 
-/// A request that has been translated, and perhaps waits for its turn.
+/// A translated request, possibly waiting for its turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deferred {
     pub packet: PacketId,
     pub port: u8,
-    /// Its first byte, as the device addresses it, and how many there are.
+    /// Address of the first byte as the device sees it, and length in bytes.
     pub range: (u64, u32),
-    /// Where it goes; `None` if the IOMMU blocked it.
+    /// Host physical address; `None` if the IOMMU blocked the request.
     pub target: Option<HostPhysical>,
 }
 
-/// Requests of devices on their way to memory.
+/// Inbound request path of a root complex.
 #[derive(Default)]
 pub(super) struct Inbound {
     deferred: Vec<Option<Deferred>>,
     free: Vec<u32>,
-    /// Kept so that a read allocates nothing.
+    /// Reused, so that a read allocates nothing.
     ready: Vec<Time>,
     pieces: Vec<Piece>,
 }
@@ -60,7 +60,7 @@ impl Inbound {
 }
 
 impl Host {
-    /// A memory read or write of a device arrived at `port`.
+    /// Handles a memory read or write that arrived at `port`.
     pub(super) fn memory_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -93,7 +93,7 @@ impl Host {
                     _ => iommu::AddressType::Untranslated,
                 };
                 let requester = request.requester;
-                // A small read is looked up for each completion that it will be cut into, a large one as a whole.
+                // A small read is looked up once per completion, a large one as a whole.
                 let split = &state.params.split;
                 let unit = state.params.translation_unit.max(split.most(length));
                 let is_small = !is_write && length <= split.small_up_to;
@@ -113,10 +113,10 @@ impl Host {
         };
         let state = &mut self.ports[usize::from(port)];
         let deferred = Deferred { packet, port, range: (address, length), target };
-        // While an older request waits for a page walk, the bytes of this one may not be touched yet.
+        // While an older request waits for a page walk, this one must not access memory yet.
         match state.intake.wait_for_walk(start, ready, is_write) {
             Some(at) => {
-                // When its bytes are touched; when they are globally ordered is known only then.
+                // Time of the memory access. Only then is it known when the bytes are globally ordered.
                 self.translation_in_use(port, at);
                 let slot = self.inbound.defer(deferred);
                 cx.scheduler.at(at, Event::Root(self.id, RootEvent::Access { slot }));
@@ -125,7 +125,7 @@ impl Host {
         }
     }
 
-    /// A request whose translation took a while reaches memory.
+    /// Performs the access of a request whose translation was delayed.
     pub(super) fn deferred_access(&mut self, cx: &mut Context<'_>, slot: u32) {
         let deferred = self.inbound.take(slot);
         self.port_mut(deferred.port).intake.goes_on();
@@ -136,7 +136,7 @@ impl Host {
         }
     }
 
-    /// Tells the IOMMU above a port that a request which it has translated is served only at `until`.
+    /// Tells the IOMMU above a port that it has translated a request which is served only at `until`.
     fn translation_in_use(&mut self, port: u8, until: Time) {
         let node = self.ports[usize::from(port)].params.node;
         if let Some(iommu) = self.iommus.get_mut(node.index()) {
@@ -144,7 +144,7 @@ impl Host {
         }
     }
 
-    /// Does a translated request at `start`.
+    /// Performs the access of a translated request at `start`.
     fn access(&mut self, cx: &mut Context<'_>, what: Deferred, tlp: &Tlp, start: Time) {
         match &tlp.kind {
             TlpKind::MemoryRead(request) => self.read(cx, what, tlp, request, start),
@@ -153,7 +153,7 @@ impl Host {
         }
     }
 
-    /// Completes a request for I/O or configuration space, of which no device finds any upstream (base spec 2.3.1).
+    /// Completes an I/O or configuration request as unsupported, since upstream ones have no target (base spec 2.3.1).
     pub(super) fn refuse(&mut self, cx: &mut Context<'_>, port: u8, tlp: &Tlp, (requester, tag): (Bdf, u16)) {
         self.counters.unsupported_requests += 1;
         self.port_mut(port).detect(cx.scheduler, Detected::UnsupportedNonPosted, None);
@@ -163,7 +163,7 @@ impl Host {
         self.answer_without_data(cx, port, tlp, answer, cx.now());
     }
 
-    /// Stops a memory request that the port's access control forbids (base spec 6.12.4).
+    /// Blocks a memory request that the port's access control forbids (base spec 6.12.4).
     pub(super) fn forbid(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId, tlp: &Tlp) {
         self.counters.acs_violations += 1;
         let bytes = cx.wires.packets.bytes(packet);
@@ -214,10 +214,10 @@ impl Host {
         cx.wires.packets.free(what.packet);
         let port = &mut self.ports[usize::from(what.port)];
         if epoch != cx.wires.link(port.end.link).epoch() {
-            // Whoever asked is no longer there, or has been reset and does not know of it.
+            // The requester is gone, or was reset and has forgotten the request.
             return;
         }
-        // A read must not pass the writes before it: it waits in the intake until they are globally ordered.
+        // A read must not pass earlier writes: it waits in the intake until they are globally ordered.
         let start = start.max(port.intake.ordered() + port.params.request_latency);
         let Some(target) = in_memory else {
             self.counters.unsupported_requests += 1;
@@ -231,7 +231,7 @@ impl Host {
         self.memory.announce(Agent::Device(port.params.node), target, Bytes::new(length.into()));
         let mut latest = start;
         for (index, line) in lines_of(target.get(), length).enumerate() {
-            // The lines of a request are looked up one after the other.
+            // The lines of a request are looked up sequentially.
             let at = start + port.params.line_interval * index as u64;
             let there = self.memory.dma_read(at, port.params.node, HostPhysical::new(line)).ready;
             let there = port.intake.line_read(line, start, there, port.params.same_line_wait);
@@ -335,7 +335,7 @@ impl Host {
 
 /// Writes the enabled bytes of `payload` at `target` and returns when all lines are globally ordered.
 ///
-/// Each line takes one of the I/O stack's `places`, if these are bounded. Lines of which only a part is written are merged one after
+/// Each line takes one of the I/O stack's `places`, if these are limited. Partially written lines are merged one after
 /// another.
 fn write_lines(
     memory: &mut MemorySystem,
@@ -349,7 +349,7 @@ fn write_lines(
     let (address, length) = request.byte_range();
     let lead = (address & 3) as usize;
     if has_gaps(request) {
-        // Byte enables with holes: write what is enabled, byte by byte.
+        // Non-contiguous byte enables: write the enabled bytes one by one.
         for (index, &byte) in payload.iter().enumerate() {
             if enables(request, index) {
                 let place = HostPhysical::new(target.get() + index as u64 - lead as u64);
@@ -368,7 +368,7 @@ fn write_lines(
     for line in lines_of(first, length) {
         let line_at = HostPhysical::new(line);
         let whole = line >= first && line + LINE <= end && !has_gaps(request);
-        // A place is taken when the request arrives, which was the latency before.
+        // A place is taken when the request arrives, which is earlier than the lookup by the latency.
         let waits = places.as_ref().map_or(Duration::ZERO, |places| {
             let arrived = start - port.request_latency;
             places.free_at(arrived).since(arrived)
@@ -387,7 +387,7 @@ fn write_lines(
     ordered
 }
 
-/// The addresses of the cache lines that `length` bytes from `address` on touch.
+/// Addresses of the cache lines that the `length` bytes at `address` overlap.
 fn lines_of(address: u64, length: u32) -> impl ExactSizeIterator<Item = u64> {
     let first = address / LINE;
     let count = ((address % LINE + u64::from(length.max(1)) - 1) / LINE) as u32 + 1;
@@ -398,7 +398,7 @@ fn first_dword(payload: &[u8]) -> u32 {
     payload.first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// A completion with the attributes of the request that it answers.
+/// A completion with the attributes of its request.
 pub(super) fn answer_tlp(request: &Tlp, kind: TlpKind) -> Tlp {
     let mut common = request.common;
     common.poisoned = false;

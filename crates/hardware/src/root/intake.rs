@@ -1,15 +1,15 @@
-//! A root port's intake: requests of devices, in order, on their way to memory.
+//! A root port's intake: keeps devices' requests in order on their way to memory.
 
 use units::{Duration, Time};
 
 use super::recent::RecentLines;
 
-/// How exactly the order is kept in which requests touch bytes. A request whose translation takes longer reaches memory
-/// in an event of its own; the bytes of others are touched when the request arrives, which saves that event. Their times
-/// are the same either way: this is no figure of a machine.
+/// Granularity of the order of memory accesses. A request whose translation takes longer accesses memory in a separate
+/// event; others access it on arrival, which saves that event. Timing is the same either way: this is not a machine
+/// parameter.
 const AT_ONCE: Duration = Duration::from_ns(20);
 
-/// How far the requests of a port have come.
+/// Progress of the requests of a port.
 #[derive(Default)]
 pub(super) struct Intake {
     free: Time,
@@ -17,23 +17,23 @@ pub(super) struct Intake {
     ordered: Time,
     /// When all requests received so far are translated.
     translated: Time,
-    /// Requests that wait for a page walk.
+    /// Number of requests that wait for a page walk.
     waiting: u32,
-    /// When the last of the posted writes among them goes on.
+    /// When the last posted write among them proceeds.
     writes_waiting: Time,
-    /// Lines whose reads may be under way.
+    /// Lines that may have a read in flight.
     recent: RecentLines,
 }
 
 impl Intake {
-    /// A request that came at `now` occupies the intake for `time`: when it is through.
+    /// Occupies the intake for `time` with a request that arrived at `now`. Returns when it leaves the intake.
     pub fn take(&mut self, now: Time, time: Duration) -> Time {
         self.free = self.free.max(now) + time;
         self.free
     }
 
-    /// A request is through at `start` and translated at `ready`. If it has to wait for its page walk, or behind others that do: until
-    /// when.
+    /// Returns until when a request that leaves the intake at `start` and is translated at `ready` has to wait for its
+    /// page walk, or behind others that wait; `None` if it need not wait.
     pub fn wait_for_walk(&mut self, start: Time, ready: Time, is_write: bool) -> Option<Time> {
         self.translated = self.translated.max(ready);
         if ready <= start + AT_ONCE && self.waiting == 0 {
@@ -46,32 +46,33 @@ impl Intake {
         Some(self.translated)
     }
 
-    /// A request that waited goes on.
+    /// A waiting request proceeds.
     pub fn goes_on(&mut self) {
         self.waiting -= 1;
     }
 
-    /// When all writes that have gone on are globally ordered.
+    /// When all writes that have proceeded are globally ordered.
     pub fn ordered(&self) -> Time {
         self.ordered
     }
 
-    /// The same with the writes before what came last.
+    /// Sets the time at which all writes up to the latest are globally ordered.
     pub fn set_ordered(&mut self, at: Time) {
         self.ordered = at;
     }
 
-    /// When all writes are globally ordered, as far as it is known.
+    /// When all writes are globally ordered, as far as known.
     pub fn writes_done(&self) -> Time {
         if self.waiting > 0 { self.ordered.max(self.writes_waiting) } else { self.ordered }
     }
 
-    /// Until when what may not pass posted writes has to stay behind those that wait.
+    /// Until when requests that must not pass posted writes are held behind waiting ones.
     pub fn held_until(&self, now: Time) -> Option<Time> {
         (self.waiting > 0 && self.writes_waiting >= now).then_some(self.writes_waiting)
     }
 
-    /// A line that is read from `start` on is there at `ready`; when, if an earlier read of it that is still under way costs `wait`.
+    /// Records a read of a line from `start` to `ready`. Returns when its data is available, given that an earlier read
+    /// of the same line still in flight costs `wait`.
     pub fn line_read(&mut self, line: u64, start: Time, ready: Time, wait: Duration) -> Time {
         if wait.is_zero() {
             return ready;

@@ -1,4 +1,4 @@
-//! Interrupt messages from a root port to a core: remapped, noted for guests, or sent on.
+//! Interrupt messages from a root port to a core: remapped, posted to guests, or delivered.
 
 use engine::Scheduler;
 use units::{Bytes, Time};
@@ -10,49 +10,49 @@ use crate::event::Event;
 use crate::iommu::{Delivery, Interrupt, Iommu, MsiMessage, PostedDescriptor, PostedInterrupt};
 use crate::memory::{Cause, CoreId, Coverage, MemorySystem, NodeId};
 
-/// The data of an interrupt message (base spec 6.1.4: a write of one doubleword).
+/// Payload of an interrupt message (base spec 6.1.4: a write of one doubleword).
 const MESSAGE: Bytes = Bytes::new(4);
 
-/// The function whose name the messages of legacy lines carry: the one that Xeon E5 v4 has in each socket (Intel 330784, volume 2,
-/// device 5 function 4).
+/// Requester ID of the messages of legacy lines: the function that Xeon E5 v4 has in each socket (Intel 330784, volume
+/// 2, device 5 function 4).
 pub const IO_APIC: Bdf = Bdf::new(0, 5, 4);
 
-/// An interrupt message that reached the cores.
+/// An interrupt message that reached a core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InterruptMessage {
-    /// When.
+    /// Time of delivery.
     pub at: Time,
-    /// Who sent it.
+    /// Function that sent it.
     pub requester: Bdf,
-    /// Which vector of which core.
+    /// Vector and target core.
     pub interrupt: Interrupt,
 }
 
-/// Receives the interrupt messages of a host: the kernel's interrupt controller.
+/// Receives the interrupt messages of a host: implemented by the kernel's interrupt controller.
 pub trait InterruptSink {
-    /// A message arrived.
+    /// Called when a message arrives.
     fn deliver(&mut self, message: InterruptMessage);
 }
 
-/// What became of interrupt messages.
+/// Counts of interrupt messages by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InterruptCounters {
     /// Delivered to a core.
     pub delivered: u64,
-    /// Noted for guests.
+    /// Posted to a guest's descriptor.
     pub posted: u64,
-    /// Refused by interrupt remapping, or without sense.
+    /// Blocked by interrupt remapping, or malformed.
     pub blocked: u64,
 }
 
-/// The socket by which a message comes, and what it passes there.
+/// Socket at which a message enters, and its IOMMU.
 pub(super) struct Entrance<'a> {
     pub node: NodeId,
     pub iommu: Option<&'a mut Iommu>,
     pub memory: &'a mut MemorySystem,
 }
 
-/// The way of interrupts to a host's cores.
+/// Interrupt delivery to a host's cores.
 pub struct Interrupts {
     host: HostId,
     sink: Option<Box<dyn InterruptSink>>,
@@ -69,17 +69,17 @@ impl Interrupts {
         self.lines = LineController::default();
     }
 
-    /// What has come so far.
+    /// Counts so far.
     pub const fn counters(&self) -> &InterruptCounters {
         &self.counters
     }
 
-    /// Sends messages to `sink` from now on.
+    /// Delivers messages to `sink` from now on.
     pub fn connect(&mut self, sink: Box<dyn InterruptSink>) {
         self.sink = Some(sink);
     }
 
-    /// A message reached the root complex: it is remapped, if that is on, and goes to the cores.
+    /// Handles a message that reached the root complex: remaps it if remapping is enabled, and delivers it.
     pub(super) fn message(
         &mut self,
         scheduler: &mut Scheduler<Event>,
@@ -107,7 +107,8 @@ impl Interrupts {
             self.counters.blocked += 1;
             return;
         };
-        // It leaves the socket `node` for that of its core. A set of cores is told at once: no kernel here asks for one.
+        // The message crosses from the socket `node` to the socket of its core. A logical destination is delivered at
+        // once, since no kernel here uses one.
         let core = (!interrupt.logical).then_some(CoreId(interrupt.destination as u16));
         let to = core.and_then(|core| memory.node_of_core(core)).unwrap_or(node);
         let there = memory.charge_interconnect(at, Cause::Interrupt, node, to, MESSAGE);
@@ -118,8 +119,8 @@ impl Interrupts {
         }
     }
 
-    /// An interrupt for a guest's core is noted in its descriptor, which the IOMMU reads, changes and writes at once. Gives who is to be
-    /// notified, and when.
+    /// Posts an interrupt for a guest: the IOMMU reads, modifies and writes the posted-interrupt descriptor atomically.
+    /// Returns the notification to send, and when.
     fn post(
         &mut self,
         at: Time,
@@ -137,7 +138,7 @@ impl Interrupts {
         let done = memory.dma_write(read.ready, node, place, Coverage::FullLine).ready;
         let mut descriptor = PostedDescriptor::decode(&bytes);
         let notification = descriptor.post(posted.vector, posted.urgent);
-        // It was read there.
+        // Cannot fail: the descriptor was read from the same place.
         let _ = memory.bytes_mut().write(place, &descriptor.encode());
         self.counters.posted += 1;
         notification.map(|notification| (done, notification))
@@ -150,15 +151,15 @@ impl Interrupts {
         }
     }
 
-    /// These legacy lines are active from now on.
+    /// Sets the legacy lines that are active from now on.
     pub(super) fn set_active(&mut self, scheduler: &mut Scheduler<Event>, active: IntxLines) {
         for message in self.lines.set_active(active) {
             self.send_line(scheduler, message);
         }
     }
 
-    /// Lets a line send this while it is active, or nothing. In legacy routing a line of a root port has the name that its device
-    /// number gives it on the bus above.
+    /// Sets the message that a line sends while active, if any. In legacy routing, a root port's line is swizzled by
+    /// its device number on the bus above.
     pub fn program_line(
         &mut self,
         scheduler: &mut Scheduler<Event>,
@@ -170,7 +171,7 @@ impl Interrupts {
         }
     }
 
-    /// A core has dealt with a line's interrupt.
+    /// End of interrupt: a core has served a line's interrupt.
     pub fn end_line(&mut self, scheduler: &mut Scheduler<Event>, line: IntxLine) {
         if let Some(message) = self.lines.end(line) {
             self.send_line(scheduler, message);

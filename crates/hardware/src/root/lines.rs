@@ -1,4 +1,4 @@
-//! Legacy interrupt lines at the root complex: an I/O APIC whose inputs they are.
+//! Legacy interrupt lines at the root complex: inputs of an I/O APIC.
 
 use wire::pcie::{IntxLine, IntxLines};
 
@@ -7,14 +7,14 @@ use crate::iommu::MsiMessage;
 /// One input.
 #[derive(Clone, Copy, Default)]
 struct Input {
-    /// What it sends while its line is active; nothing while it is masked.
+    /// Message sent while the line is active; `None` while the input is masked.
     message: Option<MsiMessage>,
-    /// It has sent that, and nobody has said that it was dealt with (Remote IRR).
+    /// The message has been sent and no end of interrupt has come (Remote IRR).
     in_service: bool,
 }
 
-/// Four inputs that look at the level of their lines (Intel 82093AA, I/O APIC). While an input's line is active it sends a message; the
-/// next one only after whoever served the first has said so.
+/// Four level-triggered inputs (Intel 82093AA, I/O APIC). While its line is active an input sends a message, and the
+/// next only after the end of interrupt.
 #[derive(Default)]
 pub struct LineController {
     inputs: [Input; 4],
@@ -22,25 +22,25 @@ pub struct LineController {
 }
 
 impl LineController {
-    /// These lines are active from now on; gives what is to be sent.
+    /// Sets the active lines. Returns the messages to send.
     pub fn set_active(&mut self, active: IntxLines) -> impl Iterator<Item = MsiMessage> + use<> {
         self.active = active;
         IntxLine::ALL.map(|line| self.next(line)).into_iter().flatten()
     }
 
-    /// The line is to send this from now on, or nothing; gives what is to be sent now.
+    /// Sets or masks a line's message. Returns the message to send now, if any.
     pub fn program(&mut self, line: IntxLine, message: Option<MsiMessage>) -> Option<MsiMessage> {
         self.inputs[line as usize].message = message;
         self.next(line)
     }
 
-    /// The line's message has been dealt with; gives the next, if the line is still active.
+    /// End of interrupt for a line. Returns the next message if the line is still active.
     pub fn end(&mut self, line: IntxLine) -> Option<MsiMessage> {
         self.inputs[line as usize].in_service = false;
         self.next(line)
     }
 
-    /// Whether a message is one of these.
+    /// Whether any line's message satisfies `message`.
     pub fn sends(&self, message: impl Fn(MsiMessage) -> bool) -> bool {
         self.inputs.iter().any(|input| input.message.is_some_and(&message))
     }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     proptest! {
-        /// No active line is forgotten, none is told of twice, and one that is not active or masked says nothing.
+        /// No active line is lost, none sends twice, and an inactive or masked one sends nothing.
         #[test]
         fn each_line_is_in_service_while_it_must_be(steps in steps()) {
             let mut lines = LineController::default();

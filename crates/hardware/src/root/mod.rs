@@ -1,4 +1,4 @@
-//! A host as the fabric sees it: root ports, IOMMU, memory.
+//! The host side of the fabric: root ports, IOMMUs, memory.
 
 mod inbound;
 mod intake;
@@ -41,103 +41,103 @@ use crate::memory::{CoreId, MemorySystem};
 use crate::packet::PacketId;
 use crate::wires::Context;
 
-/// A host of the simulation.
+/// Number of a host in the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HostId(pub u16);
 
-/// What can happen inside a root complex.
+/// Events inside a root complex.
 #[derive(Clone, Copy, Debug)]
 pub enum RootEvent {
-    /// A request's address has been translated: it reaches memory.
+    /// A request's address has been translated: the request accesses memory.
     Access {
-        /// Where it waits.
+        /// Its slot in the waiting table.
         slot: u32,
     },
-    /// A completion that stayed behind posted writes goes on.
+    /// A completion that was held behind posted writes proceeds.
     Completion {
-        /// Through which port it came.
+        /// Root port at which it arrived.
         port: u8,
         /// The completion.
         packet: PacketId,
     },
-    /// A completion's data is there.
+    /// A completion's data is available.
     Send {
-        /// Through which port it leaves.
+        /// Root port through which it leaves.
         port: u8,
         /// The completion.
         packet: PacketId,
     },
-    /// A posted write of a core has come to its port.
+    /// A core's posted write has reached its port.
     SendPosted {
-        /// The root port, in the machine file's order.
+        /// Root port, in the machine file's order.
         port: u8,
         /// The write.
         packet: PacketId,
     },
-    /// A posted write has left a port for which cores wait.
+    /// A port for which cores wait has sent a posted write and has a free place.
     PlaceFree {
-        /// The root port, in the machine file's order.
+        /// Root port, in the machine file's order.
         port: u8,
     },
-    /// The link below a port has been trained again.
+    /// The link below a port has been retrained.
     Trained {
-        /// The root port, in the machine file's order.
+        /// Root port, in the machine file's order.
         port: u8,
     },
-    /// What is below a port is reset.
+    /// A port resets the hierarchy below it.
     HotReset {
-        /// The root port, in the machine file's order.
+        /// Root port, in the machine file's order.
         port: u8,
     },
-    /// A core's stores to devices may move on.
+    /// A core's stores to devices can make progress.
     Stores {
-        /// The core whose store unit is looked at.
+        /// The core.
         core: CoreId,
     },
-    /// A message-signalled interrupt is globally ordered and reaches what remaps it.
+    /// A message-signalled interrupt is globally ordered and reaches interrupt remapping.
     Interrupt {
-        /// Who sent it.
+        /// Function that sent it.
         requester: Bdf,
         /// Address as written.
         address: u64,
         /// Data as written.
         data: u32,
     },
-    /// A legacy interrupt line of what is below a port becomes active, or inactive.
+    /// A legacy interrupt line below a port changes its level.
     Line {
-        /// The root port, in the machine file's order.
+        /// Root port, in the machine file's order.
         port: u8,
-        /// Which.
+        /// The line.
         line: IntxLine,
-        /// What it becomes.
+        /// Its new level.
         active: bool,
     },
     /// An interrupt is due at its core.
     CoreInterrupt {
-        /// Who sent it.
+        /// Function that sent it.
         requester: Bdf,
-        /// Where it goes.
+        /// Vector and target.
         interrupt: Interrupt,
     },
-    /// The data of a core's access has reached the core.
+    /// The data of a core's access has arrived at the core.
     CoreHasData {
-        /// Where it waits.
+        /// Its slot in the waiting table.
         slot: u16,
     },
-    /// A piece of a device's read from another one has waited too long for its completion.
+    /// Part of a peer-to-peer read has timed out.
     PeerTimeout {
         /// Its entry in the table of peer reads.
         place: u16,
-        /// Which use of the place it is.
+        /// Generation of the entry, to detect reuse.
         generation: u32,
     },
-    /// Tags are free again whose requests had been given up.
+    /// Quarantined tags of requests that timed out are free again.
     TagsFree,
-    /// A core's access to a device has waited too long for its completion.
+    /// A core's access to a device has timed out.
     Timeout {
         /// Tag of the request.
         tag: u16,
-        /// How often that tag had been used before.
+        /// Generation of the tag, to detect reuse.
         generation: u32,
     },
 }
@@ -149,49 +149,49 @@ pub struct RootCounters {
     pub device_read_bytes: u64,
     /// Bytes that devices wrote to memory.
     pub device_write_bytes: u64,
-    /// Requests answered or dropped because nothing is at their address or the IOMMU blocked them.
+    /// Requests answered as unsupported or dropped, as their address is unmapped or the IOMMU blocked them.
     pub unsupported_requests: u64,
-    /// Memory requests that access control stopped.
+    /// Memory requests blocked by access control.
     pub acs_violations: u64,
     /// Writes dropped for the same reasons.
     pub dropped_writes: u64,
-    /// Writes dropped because their payload was marked as damaged.
+    /// Writes dropped because their payload was poisoned.
     pub poisoned_writes: u64,
-    /// TLPs dropped because their ECRC is not that of their bytes.
+    /// TLPs dropped because of an ECRC mismatch.
     pub damaged: u64,
-    /// Accesses of cores that no completion answered in time; they read all ones.
+    /// Core accesses whose completion timed out; they read all ones.
     pub timeouts: u64,
-    /// Completions that answered no access of a core.
+    /// Completions that match no outstanding request of a core.
     pub unexpected_completions: u64,
-    /// TLPs that could not be decoded or make no sense at a root port.
+    /// TLPs that could not be decoded or are invalid at a root port.
     pub malformed: u64,
 }
 
-/// A host: its memory, its IOMMU, its root ports.
+/// A host: memory, IOMMUs and root ports.
 pub struct Host {
     id: HostId,
     /// Caches, DRAM, interconnect.
     pub memory: MemorySystem,
-    /// Translate what devices address, one for each socket; empty where they are off.
+    /// One IOMMU for each socket; empty if translation is off.
     pub iommus: Vec<Iommu>,
-    /// What interrupt messages and legacy lines lead to.
+    /// Delivery of interrupt messages and legacy lines.
     pub interrupts: Interrupts,
     ports: Vec<RootPort>,
-    /// The I/O stacks of those ports that belong to one.
+    /// I/O stacks of the ports that belong to one.
     stacks: Vec<stack::Stack>,
     inbound: inbound::Inbound,
     outbound: outbound::Outbound,
-    /// Reads of devices from each other.
+    /// Peer-to-peer reads.
     peers: peer::Peers,
     counters: RootCounters,
-    /// Sleep of the fabric between ports and memory.
+    /// Power management of the fabric between ports and memory.
     power: Option<Power>,
-    /// How each core stores to devices.
+    /// Store path to devices, for each core.
     stores: Vec<StoreUnit>,
 }
 
 impl Host {
-    /// A host without root ports.
+    /// Creates a host without root ports.
     pub fn new(id: HostId, memory: MemorySystem, iommus: Vec<Iommu>) -> Self {
         let stores = stores::units(&memory, &StoreParams::ideal());
         Self {
@@ -210,7 +210,7 @@ impl Host {
         }
     }
 
-    /// Adds a root port at `end` that leads to `buses`. Returns its number.
+    /// Adds a root port at `end` that forwards to `buses`. Returns its number.
     pub fn add_port(
         &mut self,
         params: RootPortParams,
@@ -228,17 +228,17 @@ impl Host {
         number
     }
 
-    /// A root port.
+    /// Returns a root port.
     pub fn port(&self, number: u8) -> &RootPort {
         &self.ports[usize::from(number)]
     }
 
-    /// A root port, for what happens at it.
+    /// Returns a root port mutably.
     pub fn port_mut(&mut self, number: u8) -> &mut RootPort {
         &mut self.ports[usize::from(number)]
     }
 
-    /// The first core of the socket that a port belongs to.
+    /// The first core of a port's socket.
     ///
     /// # Panics
     /// If the socket has no cores.
@@ -256,17 +256,17 @@ impl Host {
         &self.ports
     }
 
-    /// What the root complex has done so far.
+    /// Counts so far.
     pub fn counters(&self) -> &RootCounters {
         &self.counters
     }
 
-    /// Lets the fabric between ports and memory sleep from now on.
+    /// Enables power management of the fabric between ports and memory.
     pub fn manage_power(&mut self, power: Power) {
         self.power = Some(power);
     }
 
-    /// The power comes back: memory, caches, IOMMUs and the registers of root ports are as after a reset. Nothing may be under way.
+    /// Power-on reset of memory, caches, IOMMUs and root port registers. Nothing may be in flight.
     pub fn reset(&mut self) {
         let params = self.memory.params().clone();
         self.memory = MemorySystem::new(&params);
@@ -278,7 +278,7 @@ impl Host {
         }
     }
 
-    /// A TLP arrived at a root port.
+    /// Handles a TLP that arrived at a root port.
     pub fn deliver(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId) {
         let now = cx.now();
         let Some(&tlp) = cx.wires.packets.header(packet) else {
@@ -333,7 +333,7 @@ impl Host {
         }
     }
 
-    /// Something inside the root complex is due.
+    /// Handles an event inside the root complex.
     pub fn handle(&mut self, cx: &mut Context<'_>, event: RootEvent) {
         match event {
             RootEvent::Access { slot } => self.deferred_access(cx, slot),
@@ -357,7 +357,7 @@ impl Host {
             RootEvent::SendPosted { port, packet } => self.posted_arrived(cx, port, packet),
             RootEvent::PlaceFree { port } => self.places_freed(cx, port),
             RootEvent::Stores { core } => self.run_stores(cx, core),
-            // It is the fabric that knows what is below.
+            // Handled by the fabric, which knows the topology below.
             RootEvent::HotReset { .. } => {}
             RootEvent::CoreHasData { slot } => self.core_has_data(slot),
             RootEvent::PeerTimeout { place, generation } => {
@@ -369,5 +369,5 @@ impl Host {
     }
 }
 
-/// What a core gets for a read of a device: the bytes, all ones where nothing answered.
+/// Receives the data of a core's read of a device; all ones if nothing answered.
 pub type ReadCompleter = Completer<Vec<u8>>;

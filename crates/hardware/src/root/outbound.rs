@@ -1,4 +1,4 @@
-//! Accesses of cores to devices: configuration, BARs, and what comes back.
+//! Outbound accesses of cores to devices: configuration space, BARs, and their completions.
 
 use engine::{Completion, Scheduler, oneshot};
 use thiserror::Error;
@@ -16,13 +16,13 @@ use crate::memory::{Cause, CoreId};
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
 
-/// A core's access to a device that has been sent.
+/// An access of a core that has been sent to a device.
 pub struct CoreAccess {
-    /// Resolves to the bytes read; a write to configuration space resolves to none.
+    /// Resolves to the bytes read; empty for a configuration write.
     pub data: Completion<Vec<u8>>,
 }
 
-/// Why an access of a core goes nowhere.
+/// Why a core's access cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum OutboundError {
     /// No root port's window holds the address.
@@ -31,7 +31,7 @@ pub enum OutboundError {
         /// The address.
         address: HostPhysical,
     },
-    /// The access is longer than a TLP of the port may be or crosses a 4 KiB boundary.
+    /// The access exceeds the port's largest TLP or crosses a 4 KiB boundary.
     #[error("an access of {length} bytes at {address} does not fit into one TLP")]
     TooLong {
         /// The address.
@@ -41,13 +41,13 @@ pub enum OutboundError {
     },
 }
 
-/// A window of addresses behind a root port.
+/// An address window forwarded by a root port.
 #[derive(Clone, Debug)]
 struct Window {
     base: u64,
     end: u64,
     port: u8,
-    /// Opened by the port's registers.
+    /// Opened by the port's bridge registers.
     by_bridge: bool,
 }
 
@@ -56,12 +56,12 @@ struct Window {
 pub(super) struct Outbound {
     windows: Vec<Window>,
     pub(super) tags: Tags,
-    /// Data on its way from the root complex to the core that asked.
+    /// Data on its way from the root complex to the requesting core.
     finished: Vec<Option<(ReadCompleter, Vec<u8>)>>,
 }
 
 impl Outbound {
-    /// Keeps data until it has reached the core that asked.
+    /// Holds data until it has reached the requesting core. Returns its slot.
     pub(super) fn park(&mut self, completer: ReadCompleter, data: Vec<u8>) -> u16 {
         let slot = self.finished.iter().position(Option::is_none).unwrap_or_else(|| {
             self.finished.push(None);
@@ -71,21 +71,21 @@ impl Outbound {
         slot as u16
     }
 
-    /// Replaces the windows that a port's registers have opened.
+    /// Replaces the windows opened by a port's registers.
     pub(super) fn set_bridge_windows(&mut self, port: u8, windows: &[BridgeWindow]) {
         self.windows.retain(|w| !(w.by_bridge && w.port == port));
         let opened = windows.iter().map(|w| Window { base: w.base, end: w.limit + 1, port, by_bridge: true });
         self.windows.extend(opened);
     }
 
-    /// The port whose windows hold an address.
+    /// The port that forwards an address.
     pub(super) fn port_of(&self, address: u64) -> Option<u8> {
         self.windows.iter().find(|w| (w.base..w.end).contains(&address)).map(|w| w.port)
     }
 }
 
 impl Host {
-    /// The port whose windows hold an address.
+    /// The port that forwards an address.
     pub fn port_of(&self, address: HostPhysical) -> Option<u8> {
         self.outbound.port_of(address.get())
     }
@@ -108,10 +108,10 @@ impl Host {
         self.outbound.port_of(address.get()).ok_or(OutboundError::NoWindow { address })
     }
 
-    /// A core reads `length` bytes of a device's BAR.
+    /// Reads `length` bytes of a device's BAR for a core.
     ///
     /// # Errors
-    /// If no port forwards the address or it does not fit into one TLP.
+    /// If no port forwards the address or the access does not fit into one TLP.
     pub fn mmio_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -131,11 +131,11 @@ impl Host {
         Ok(CoreAccess { data: self.ask(cx, (core, port), tlp, None) })
     }
 
-    /// A core writes `data` to a device's BAR in one TLP, past what else it stores. Returns when it can leave the root
-    /// complex.
+    /// Writes `data` to a device's BAR in one TLP for a core, bypassing the core's store unit. Returns when the TLP can
+    /// leave the root complex.
     ///
     /// # Errors
-    /// If no port forwards the address or it does not fit into one TLP.
+    /// If no port forwards the address or the access does not fit into one TLP.
     pub fn mmio_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -150,7 +150,7 @@ impl Host {
         Ok(arrives + self.ports[usize::from(port)].params.outbound_latency)
     }
 
-    /// The write request for a few bytes.
+    /// Builds the write request for a few bytes.
     pub(super) fn uncached_write(&self, wires: &mut Wires, port: u8, address: u64, data: &[u8]) -> PacketId {
         let requester = self.ports[usize::from(port)].id;
         let request = MemoryRequest::for_bytes(requester, 0, address, data.len() as u32);
@@ -160,7 +160,7 @@ impl Host {
         })
     }
 
-    /// A core reads a doubleword of a function's configuration space; all ones where nothing answers.
+    /// Reads a doubleword of a function's configuration space for a core; all ones if nothing answers.
     pub fn config_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -171,7 +171,7 @@ impl Host {
         self.config_request(cx, core, target, register, None)
     }
 
-    /// A core writes the bytes of a doubleword of configuration space that `byte_enables` names.
+    /// Writes the bytes of a doubleword of configuration space selected by `byte_enables`, for a core.
     #[allow(clippy::too_many_arguments)]
     pub fn config_write(
         &mut self,
@@ -202,10 +202,10 @@ impl Host {
             completer.complete(vec![0xff; 4]);
             return CoreAccess { data };
         };
-        // The bus right behind the port is addressed with type 0, buses beyond it with type 1.
+        // The bus directly below the port is addressed with type 0, buses beyond it with type 1.
         let is_next_bus = *self.ports[port].buses.start() == target.bus();
         if is_next_bus && target.device() != 0 && !bridge::forwards_ari(&self.ports[port].config) {
-            // There is one device at the end of a link (base spec 7.3.1).
+            // A link leads to device 0 only (base spec 7.3.1).
             let (completer, data) = oneshot();
             completer.complete(vec![0xff; 4]);
             return CoreAccess { data };
@@ -240,11 +240,11 @@ impl Host {
         at
     }
 
-    /// A completion whose turn among the posted writes before it has come goes on.
+    /// Resumes a completion that was held behind earlier posted writes.
     pub(super) fn held_completion(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId) {
         let link = cx.wires.link(self.ports[usize::from(port)].end.link);
         if cx.wires.packets.hop(packet).epoch != link.epoch() {
-            // The access has been given up with the link, and its tag may be another's.
+            // The access was given up with the link, and its tag may have been reused.
             cx.consume(packet, cx.now());
             return;
         }
@@ -256,8 +256,8 @@ impl Host {
         }
     }
 
-    /// A completion arrived, and the posted writes before it are translated. Whoever it is for, it gets there once they
-    /// are globally ordered, unless it may pass them (base spec 2.4.1).
+    /// Handles a completion after earlier posted writes have been translated. It is forwarded once they are globally
+    /// ordered, unless it may pass them (base spec 2.4.1).
     pub(super) fn completion(
         &mut self,
         cx: &mut Context<'_>,
@@ -293,7 +293,7 @@ impl Host {
                         waiting.received += here;
                     }
                 } else {
-                    // An error, or a configuration write that carries no data: nothing more will come.
+                    // An error, or the completion of a configuration write: no data will follow.
                     waiting.received = waiting.data.len();
                 }
                 if waiting.received < waiting.data.len()
@@ -312,13 +312,13 @@ impl Host {
         cx.consume(packet, now);
     }
 
-    /// The answer to an access of a core leaves the port's socket at `at`: when the core has it.
+    /// When a core receives the data of an access that leaves the port's socket at `at`.
     pub(super) fn answer_core(&mut self, core: CoreId, at: Time, port: u8, bytes: usize) -> Time {
         let (from, to) = (self.ports[usize::from(port)].params.node, self.node_of(core));
         self.memory.charge_interconnect(at, Cause::MmioRegister, from, to, Bytes::new(bytes as u64))
     }
 
-    /// Gives a core its data at `at`.
+    /// Delivers an access's data to its core at `at`.
     fn finish_access(&mut self, scheduler: &mut Scheduler<Event>, waiting: Waiting, at: Time) {
         if at == scheduler.now() {
             waiting.completer.complete(waiting.data);
@@ -335,7 +335,7 @@ impl Host {
         }
     }
 
-    /// An access of a core got no completion: it reads all ones, as from a device that is gone.
+    /// A core's access timed out: it reads all ones, as from a removed device.
     pub(super) fn access_timeout(&mut self, scheduler: &mut Scheduler<Event>, tag: u16, generation: u32) {
         let Some(port) = self.outbound.tags.waits(tag, generation) else { return };
         let until = self.quarantine(scheduler, port);
@@ -344,7 +344,7 @@ impl Host {
         self.port_mut(port).detect(scheduler, Detected::CompletionTimeout, None);
     }
 
-    /// No completion will come through a port any more: accesses under way read all ones.
+    /// No completion will come through a port any more: outstanding accesses read all ones.
     pub(super) fn abandon(&mut self, scheduler: &mut Scheduler<Event>, port: u8) {
         let until = self.quarantine(scheduler, port);
         self.outbound.tags.abandon(port, until);

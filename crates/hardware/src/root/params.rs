@@ -1,4 +1,4 @@
-//! What a root complex is made of.
+//! Parameters of a root complex.
 
 use units::Duration;
 
@@ -7,62 +7,61 @@ use super::split::CompletionSplit;
 use super::stack::StackParams;
 use crate::memory::NodeId;
 
-/// A root complex: one port of it and how requests fare behind it.
+/// A root port and the root complex behind it.
 #[derive(Clone, Debug)]
 pub struct RootPortParams {
-    /// Socket that the port belongs to.
+    /// Socket of the port.
     pub node: NodeId,
-    /// Time for which a request TLP occupies the port's intake.
+    /// Intake occupancy of a request TLP.
     pub intake_per_request: Duration,
-    /// Time for which each cache line of a request occupies the intake, on top.
+    /// Additional intake occupancy for each cache line of a request.
     pub intake_per_line: Duration,
-    /// From the intake of a request until its address can be looked up.
+    /// From a request's intake until its address can be looked up.
     pub request_latency: Duration,
-    /// From a read's data being there until its completion can go on the wire.
+    /// From a read's data being available until its completion can go on the wire.
     pub completion_latency: Duration,
-    /// How the data of a read is cut into completions.
+    /// How read data is split into completions.
     pub split: CompletionSplit,
-    /// How much of a read takes one place in the IOMMU's translation stage, in bytes.
+    /// Bytes of a read covered by one place in the IOMMU's translation stage.
     pub translation_unit: u32,
-    /// Least interval between lookups of the lines of one request.
+    /// Minimum interval between lookups of the lines of one request.
     pub line_interval: Duration,
-    /// What merging a partial line of a write takes before it goes on as a line; the partial lines of one write wait for
-    /// each other.
+    /// Time to merge a partial line of a write. The partial lines of one write are merged one after another.
     pub partial_line: Duration,
-    /// What a line waits whose earlier read is still under way.
+    /// Delay of a line whose earlier read is still in flight.
     pub same_line_wait: Duration,
-    /// Whether completions leave in the order of their requests.
+    /// Whether completions are sent in request order.
     pub completions_in_order: bool,
     /// Largest payload that the port sends, in bytes.
     pub max_payload: u32,
-    /// The I/O stack that it belongs to, if that bounds what devices write.
+    /// The port's I/O stack, if it limits devices' writes.
     pub stack: Option<StackParams>,
-    /// From a posted write being globally ordered until its receive buffer is free.
+    /// From global ordering of a posted write until its receive buffer is free.
     pub posted_release_latency: Duration,
-    /// From an access of a core leaving its socket's mesh or ring until its TLP can go on the wire.
+    /// From a core's access leaving the mesh or ring of its socket until its TLP can go on the wire.
     pub outbound_latency: Duration,
-    /// Posted writes of cores that the port has room for, until they have left on the wire.
+    /// Posted writes of cores that the port can hold until they have left on the wire.
     pub posted_places: u32,
-    /// From a completion for a core arriving until the core has the data.
+    /// From the arrival of a completion until the core has the data.
     pub inbound_completion_latency: Duration,
     /// Whether the port has access control services.
     pub access_control: bool,
-    /// Whether a device's request for what is below the same port goes back there; it is refused otherwise.
+    /// Whether the port reflects peer-to-peer requests whose target is below the same port; otherwise it refuses them.
     pub reflects_peers: bool,
-    /// How a device's read from a peer is done, where it is not sent on as it is.
+    /// How peer-to-peer reads are split; `None` forwards them unchanged.
     pub peer_reads: Option<PeerReads>,
-    /// From a peer's TLP having been looked up until it can go on the wire by the other port.
+    /// From the lookup of a peer-to-peer TLP until it can go on the wire at the other port.
     pub peer_latency: Duration,
-    /// Most bytes of the writes into which it cuts a write to a peer, a power of two; as it is if `None`.
+    /// Largest piece, in bytes, into which a peer-to-peer write is split, a power of two; `None` forwards it unchanged.
     pub peer_writes: Option<u32>,
-    /// Least interval between two of those pieces that came by one port.
+    /// Minimum interval between such pieces that arrived through one port.
     pub peer_write_interval: Duration,
-    /// How long an access of a core waits for its completion; the base specification allows 50 us to 50 ms by default.
+    /// Completion timeout of cores' accesses; the base specification allows 50 us to 50 ms by default.
     pub completion_timeout: Duration,
 }
 
 impl RootPortParams {
-    /// A port of node 0 that takes no time, for tests and as an upper bound.
+    /// A port of node 0 without delays, for tests and as an upper bound.
     pub fn ideal() -> Self {
         Self {
             node: NodeId(0),

@@ -1,11 +1,10 @@
-//! Requests of a device to another one below a root port.
+//! Peer-to-peer requests between devices below root ports.
 //!
-//! Writes, and reads of root complexes that send them on as they are, keep the requester's ID and tag; the answer comes back by
-//! that ID. A write's place in the receive buffer is free when the write has left by the other port; some root complexes cut it
-//! into lines. Other root complexes read in pieces of their own and answer the requester themselves, in the order of its bytes:
-//! each piece has a place in a table until it has come. Where the two ports are on different sockets, all of it
-//! passes the interconnect. A port sends something back by which it came only where the machine's do: with a switch below that
-//! redirects to the root.
+//! Writes keep the requester ID and tag, as do reads where the root complex forwards them unchanged; completions return
+//! by that ID. A write's receive buffer is released when it has left through the other port. Some root complexes split
+//! writes into lines. Others split reads into requests of their own and complete them in address order: each piece
+//! holds a place in a table until its completion. Between ports on different sockets, all of it crosses the
+//! interconnect. A port reflects a TLP only if the machine's ports do: with a switch below that redirects to the root.
 
 use std::collections::VecDeque;
 
@@ -21,50 +20,50 @@ use crate::memory::Cause;
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
 
-/// Highest tag: pieces have tags from there down, requests of cores from 0 up.
+/// Highest tag. Pieces use tags from here down, requests of cores from 0 up.
 const LAST_TAG: u16 = 255;
 
-/// How a root complex reads from a peer by itself.
+/// How a root complex splits peer-to-peer reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerReads {
-    /// Most bytes of a piece, a power of two; pieces end at its multiples.
+    /// Largest piece in bytes, a power of two; pieces end at its multiples.
     pub largest: u32,
-    /// Pieces under way at once, at most 128.
+    /// Largest number of outstanding pieces, at most 128.
     pub places: u16,
 }
 
-/// A TLP that goes on through another port.
+/// A TLP to forward through another port.
 struct Copy {
     packet: PacketId,
     port: u8,
     at: Time,
 }
 
-/// A read of a device from a peer, while the root complex does it in pieces.
+/// A device's peer-to-peer read that is split into pieces.
 struct Read {
     from: u8,
     to: u8,
-    /// Which time the link was up by which it came: its answers are for that alone.
+    /// Link epoch at the requester; completions are only valid within it.
     epoch: u32,
     common: Common,
-    /// As the device sent it.
+    /// The request as received.
     request: MemoryRequest,
-    /// Where its first byte is.
+    /// Target address of the first byte.
     target: u64,
     start: Time,
     length: u32,
     asked: u32,
     given: u32,
     data: Vec<u8>,
-    /// Pieces asked for, in order: bytes of those that have come, 0 of others.
+    /// Requested pieces in order: bytes received, 0 while outstanding.
     pieces: VecDeque<u32>,
-    /// The number of the first of them.
+    /// Number of the first piece in `pieces`.
     first_piece: u32,
     under_way: u32,
     failed: bool,
 }
 
-/// A piece under way.
+/// An outstanding piece.
 #[derive(Clone, Copy)]
 struct PeerPiece {
     read: u32,
@@ -72,32 +71,32 @@ struct PeerPiece {
     offset: u32,
     length: u32,
     received: u32,
-    /// Which use of its place it is.
+    /// Generation of its place, to detect reuse.
     generation: u32,
 }
 
-/// The table of reads from peers.
+/// Table of peer-to-peer reads.
 #[derive(Default)]
 pub(super) struct Peers {
     reads: Vec<Option<Read>>,
-    /// Those that have pieces to ask for, oldest first.
+    /// Reads with pieces left to request, oldest first.
     waiting: VecDeque<u32>,
     places: Vec<Option<PeerPiece>>,
     free: VecDeque<u16>,
     generation: u32,
-    /// Kept so that a copy allocates nothing.
+    /// Reused, so that a copy allocates nothing.
     payload: Vec<u8>,
 }
 
 impl Peers {
-    /// Gives the table at least so many places.
+    /// Grows the table to at least `places`.
     pub(super) fn grow(&mut self, places: u16) {
         let had = self.places.len() as u16;
         self.places.resize(usize::from(had.max(places)), None);
         self.free.extend(had..had.max(places));
     }
 
-    /// Tags that requests of cores leave alone.
+    /// Number of tags reserved for pieces.
     pub(super) fn tags(&self) -> usize {
         self.places.len()
     }
@@ -113,7 +112,7 @@ impl Peers {
 }
 
 impl Host {
-    /// The port behind which a range is, for a request that came in by another.
+    /// The port to a peer that owns a range, for a request that arrived through another port.
     pub(super) fn peer_port(&self, wires: &Wires, from: u8, at: HostPhysical, length: u32) -> Option<u8> {
         let last = at.get().checked_add(u64::from(length.max(1)) - 1)?;
         let reflects = self.ports[usize::from(from)].params.reflects_peers;
@@ -121,7 +120,7 @@ impl Host {
         (self.outbound.port_of(last) == Some(port) && self.port(port).is_up(wires)).then_some(port)
     }
 
-    /// Sends a request on to a peer at `start`, if it is for one; it is used up then but for its credits.
+    /// Forwards a request to a peer at `start`, if it targets one. The packet is then consumed except for its credits.
     pub(super) fn send_to_peer(
         &mut self,
         cx: &mut Context<'_>,
@@ -167,7 +166,7 @@ impl Host {
             self.send_copy(cx.scheduler, copy);
             return true;
         };
-        // Where bytes are left out, as in two doublewords at most, it goes on as it is.
+        // A write of at most two doublewords may have disabled bytes, and is forwarded unchanged.
         let largest = self.ports[usize::from(what.port)].params.peer_writes.filter(|_| length > 8);
         let from = target.get();
         let mut done = 0;
@@ -187,7 +186,7 @@ impl Host {
             let copy = self.copy_on(cx, what.packet, &Tlp { common, kind }, (what.port, to, start), part);
             done += here;
             if done == length {
-                // Its place in the receive buffer is free when the last piece has left.
+                // Its receive buffer is released when the last piece has left.
                 let held = cx.wires.packets.hop_mut(what.packet).held.take();
                 cx.wires.packets.hop_mut(copy.packet).held = held;
             }
@@ -201,7 +200,7 @@ impl Host {
         true
     }
 
-    /// Sends a completion on at `start` that is for a device below another port; `false` if it is for this root complex.
+    /// Forwards a completion for a device below another port at `start`; `false` if it is for this root complex.
     pub(super) fn send_to_requester(
         &mut self,
         cx: &mut Context<'_>,
@@ -225,7 +224,7 @@ impl Host {
         true
     }
 
-    /// When `bytes` that leave one port at `at` are at another, behind all that went this way before.
+    /// When `bytes` that leave one port at `at` reach another, behind earlier traffic between the two.
     fn cross(&mut self, (from, to): (u8, u8), at: Time, bytes: u64) -> Time {
         let [from_node, to_node] = [from, to].map(|port| self.ports[usize::from(port)].params.node);
         let there = match from_node == to_node {
@@ -237,7 +236,7 @@ impl Host {
         *last
     }
 
-    /// Makes `tlp` with the payload of `packet`, or `part` of it, which came by one port and goes through another.
+    /// Makes a copy of `tlp` for another port, with the payload of `packet` or `part` of it.
     fn copy_on(
         &mut self,
         cx: &mut Context<'_>,
@@ -252,7 +251,7 @@ impl Host {
             match part.and_then(|(lead, part)| Some((lead, payload.get(part)?))) {
                 None => bytes.extend_from_slice(payload),
                 Some((lead, part)) => {
-                    // Its first byte may be anywhere in its doubleword, and so may its last.
+                    // The first and last bytes may lie anywhere in their doublewords.
                     bytes.resize(lead, 0);
                     bytes.extend_from_slice(part);
                     bytes.resize(bytes.len().next_multiple_of(4), 0);
@@ -267,12 +266,12 @@ impl Host {
         Copy { packet, port: to, at: start + state.params.peer_latency }
     }
 
-    /// Lets a copy leave.
+    /// Sends a copy.
     fn send_copy(&self, scheduler: &mut Scheduler<Event>, copy: Copy) {
         self.port(copy.port).send(scheduler, copy.at, copy.packet);
     }
 
-    /// Asks for pieces of reads from peers while there are places.
+    /// Requests pieces of peer-to-peer reads while there are free places.
     fn ask_peers(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
         while let Some(&index) = self.peers.waiting.front() {
@@ -310,7 +309,7 @@ impl Host {
         }
     }
 
-    /// Takes the completion of a piece; `false` if it is of none.
+    /// Handles the completion of a piece; `false` if it belongs to none.
     fn peer_answered(
         &mut self,
         cx: &mut Context<'_>,
@@ -346,7 +345,7 @@ impl Host {
         true
     }
 
-    /// A piece has come, or will not: what is there of its read goes to the requester, in order.
+    /// A piece was completed or has failed: sends the available data of its read to the requester, in order.
     fn end_piece(&mut self, cx: &mut Context<'_>, place: u16, piece: PeerPiece, is_good: bool, at: Time) {
         self.peers.places[usize::from(place)] = None;
         self.peers.free.push_back(place);
@@ -382,7 +381,7 @@ impl Host {
         self.ask_peers(cx);
     }
 
-    /// Sends a completion of the root complex's own to a device that reads from a peer.
+    /// Sends a completion of the root complex to the requester of a peer-to-peer read.
     fn answer_peer(&mut self, cx: &mut Context<'_>, read: &Read, kind: TlpKind, bytes: &[u8], at: Time) {
         let request = Tlp { common: read.common, kind: TlpKind::MemoryRead(read.request) };
         let lead = (read.request.byte_range().0 + u64::from(read.given)) as usize & 3;
@@ -391,14 +390,14 @@ impl Host {
                 payload[lead..lead + bytes.len()].copy_from_slice(bytes);
             }
         });
-        // Whoever asked is gone if the link went down since.
+        // If the link went down since, the requester is gone.
         cx.wires.packets.hop_mut(packet).epoch = read.epoch;
         let there = self.cross((read.to, read.from), at.max(cx.now()), bytes.len() as u64);
         let port = self.port(read.from);
         port.send(cx.scheduler, there + port.params.peer_latency, packet);
     }
 
-    /// A piece has waited too long, if it still waits.
+    /// Times a piece out if it is still outstanding.
     pub(super) fn peer_timeout(&mut self, cx: &mut Context<'_>, place: u16, generation: u32) {
         if let Some(&Some(piece)) = self.peers.places.get(usize::from(place))
             && piece.generation == generation
@@ -407,7 +406,7 @@ impl Host {
         }
     }
 
-    /// No completion will come by a port any more.
+    /// No completion will come through a port any more.
     pub(super) fn abandon_peers(&mut self, cx: &mut Context<'_>, port: u8) {
         for place in 0..self.peers.places.len() as u16 {
             let Some(piece) = self.peers.places[usize::from(place)] else { continue };
@@ -418,7 +417,7 @@ impl Host {
         }
     }
 
-    /// Whether a device below the root port `from` can reach all of a range of another device's.
+    /// Whether a device below the root port `from` can reach all of a range of another device.
     pub fn has_way_to(&self, from: Bdf, at: HostPhysical, length: u64) -> bool {
         let from = self.ports.iter().position(|port| port.id == from);
         let (first, last) =

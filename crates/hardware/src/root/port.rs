@@ -1,4 +1,4 @@
-//! A root port: its registers, its slot, what leaves by it and when.
+//! A root port: registers, slot, and outbound TLPs.
 
 use engine::Scheduler;
 use units::{Duration, Time};
@@ -20,43 +20,43 @@ use crate::wires::{Context, Wires};
 /// Vendor and device ID of root ports: Intel's Xeon E5 v4, port 2a.
 const IDS: (u16, u16) = (0x8086, 0x6f04);
 
-/// Access control services of root ports (lspci of the Xeon E5 machines of pcie-bench). All that comes up is judged by the IOMMU, and
-/// so redirected by nature.
+/// Access control services of root ports (lspci of the Xeon E5 machines of pcie-bench). The IOMMU checks everything
+/// that comes upstream, so requests are always redirected.
 const SERVICES: u16 = acs::USUAL & !acs::DIRECT_TRANSLATED;
 
 /// A root port and the state of its stages.
 pub struct RootPort {
-    /// What it is made of.
+    /// Parameters of the port.
     pub params: RootPortParams,
     /// Its end of the link.
     pub end: LinkEnd,
-    /// Its own address: root ports are functions of bus 0.
+    /// Its own requester ID: root ports are functions of bus 0.
     pub id: Bdf,
     /// Buses below it.
     pub buses: std::ops::RangeInclusive<u8>,
-    /// Its own registers.
+    /// Its configuration space.
     pub config: ConfigSpace,
     host: HostId,
-    /// In the machine file's order.
+    /// Number in the machine file's order.
     number: u8,
-    /// The I/O stack that it belongs to.
+    /// Its I/O stack.
     pub(super) stack: Option<usize>,
     /// Requests of devices on their way to memory.
     pub(super) intake: Intake,
     last_completion: Time,
-    /// When the last TLP leaves that goes on to a device below a port.
+    /// When the last TLP forwarded to a peer leaves.
     pub(super) last_to_peer: Time,
     /// Places for posted writes of cores.
     pub(super) places: PostedPlaces,
-    /// Legacy interrupt lines that are active, as the last messages from below said.
+    /// Legacy interrupt lines that are active according to the last messages from below.
     pub(super) lines: IntxLines,
-    /// What is below is being reset.
+    /// Whether the hierarchy below is in reset.
     in_reset: bool,
-    /// The fastest that both ends of the link can do.
+    /// Highest speed and width that both ends support.
     negotiated: (Generation, Width),
 }
 
-/// The registers of root port `number`, which leads to `buses`.
+/// Configuration space of root port `number`, which forwards to `buses`.
 fn registers(
     number: u8,
     params: &RootPortParams,
@@ -94,7 +94,7 @@ fn registers(
 }
 
 impl RootPort {
-    /// Port `number` of `host` at `end`, which leads to `buses`.
+    /// Creates port `number` of `host` at `end`, which forwards to `buses`.
     pub(super) fn new(
         (host, number): (HostId, u8),
         params: RootPortParams,
@@ -122,7 +122,7 @@ impl RootPort {
         }
     }
 
-    /// The power comes back: its registers are as after a reset.
+    /// Power-on reset of its registers.
     pub(super) fn reset(&mut self) {
         self.buses = 0..=0;
         self.lines = IntxLines::default();
@@ -133,17 +133,17 @@ impl RootPort {
         scheduler.at(at, Event::Root(self.host, event));
     }
 
-    /// Whether a request for it can be sent at all.
+    /// Whether a request to it can be sent at all.
     pub(super) fn is_up(&self, wires: &Wires) -> bool {
         wires.link(self.end.link).state() == LinkState::Up
     }
 
-    /// Lets a TLP, tied to the link, leave at `at`.
+    /// Sends a TLP, tied to the link, at `at`.
     pub(super) fn send(&self, scheduler: &mut Scheduler<Event>, at: Time, packet: PacketId) {
         self.at(scheduler, at, RootEvent::Send { port: self.number, packet });
     }
 
-    /// Lets a completion, tied to the link, go on the wire once its data is there and its turn has come.
+    /// Sends a completion, tied to the link, once its data is available and earlier completions have left.
     #[inline]
     pub(super) fn queue_completion(&mut self, cx: &mut Context<'_>, ready: Time, packet: PacketId) {
         let mut at = ready + self.params.completion_latency;
@@ -156,30 +156,30 @@ impl RootPort {
         }
     }
 
-    /// Whether what is read from `start` on finds completions before it still on their way.
+    /// Whether completions are still leaving when a read starts at `start`.
     pub(super) fn is_busy(&self, start: Time) -> bool {
         self.last_completion + self.params.split.busy_hold > start
     }
 
-    /// How long its requests wait for their completions; `None` is for ever.
+    /// Completion timeout of its requests; `None` is none.
     pub(super) fn completion_timeout(&self) -> Option<Duration> {
         self.config.completion_timeout().longest(self.params.completion_timeout)
     }
 
-    /// A device was there before the power came on.
+    /// A device was present at power-on.
     pub(crate) fn attach(&mut self) {
         bridge::show_link(&mut self.config, true);
         bridge::change_slot_status(&mut self.config, 0, slot::STATUS_PRESENT);
     }
 
-    /// Something was put into the slot, or taken out.
+    /// A device was inserted into the slot or removed.
     pub(crate) fn set_present(&mut self, scheduler: &mut Scheduler<Event>, present: bool) {
         self.in_reset = false;
         let (clear, set) = if present { (0, slot::STATUS_PRESENT) } else { (slot::STATUS_PRESENT, 0) };
         self.slot_status(scheduler, clear, set | slot::STATUS_PRESENCE_CHANGED);
     }
 
-    /// Changes slot status and interrupts if the slot is to.
+    /// Updates the slot status and sends the interrupt if enabled.
     pub(super) fn slot_status(&mut self, scheduler: &mut Scheduler<Event>, clear: u16, set: u16) {
         if bridge::change_slot_status(&mut self.config, clear, set) {
             self.interrupt(scheduler);
@@ -191,30 +191,31 @@ impl RootPort {
         self.slot_status(scheduler, 0, slot::STATUS_LINK_CHANGED);
     }
 
-    /// Takes its link down, with whatever was under way on it.
+    /// Takes the link down; everything in flight on it is lost.
     pub(super) fn take_link_down(&mut self, cx: &mut Context<'_>) {
         cx.with(self.end.link, |link, cx, released| link.take_down(cx, released));
-        // What is below makes no line active any more (base spec 2.2.8.1).
+        // Link down deasserts all lines from below (base spec 2.2.8.1).
         self.lines = IntxLines::default();
     }
 
-    /// Shows that its link went down.
+    /// Reports in its registers that the link went down.
     pub(super) fn show_link_lost(&mut self, scheduler: &mut Scheduler<Event>) {
         self.set_link_active(scheduler, false);
     }
 
-    /// Its link came up again.
+    /// The link came up again.
     pub(crate) fn link_back(&mut self, cx: &mut Context<'_>) {
         cx.with(self.end.link, |link, cx, _| link.bring_up(cx));
         self.set_link_active(cx.scheduler, true);
     }
 
-    /// What is below it is reset, its link down with that.
+    /// Resets the hierarchy below, which takes the link down.
     pub(super) fn reset_below(&self, scheduler: &mut Scheduler<Event>) {
         self.at(scheduler, scheduler.now(), RootEvent::HotReset { port: self.number });
     }
 
-    /// Its bit to reset what is below changes (base spec 7.5.1.3.13): whether a reset begins. When it ends, the link trains anew.
+    /// Writes the secondary bus reset bit (base spec 7.5.1.3.13). Returns whether a reset begins. When it ends, the
+    /// link trains.
     pub(super) fn set_in_reset(&mut self, cx: &mut Context<'_>, on: bool) -> bool {
         let begins = on && self.is_up(cx.wires);
         if begins {
@@ -225,7 +226,7 @@ impl RootPort {
         begins
     }
 
-    /// Trains its link again, at the speed that Link Control 2 asks for if both ends can (base spec 7.5.3.7, 7.5.3.19).
+    /// Retrains the link at the target speed of Link Control 2 if both ends support it (base spec 7.5.3.7, 7.5.3.19).
     pub(super) fn retrain(&mut self, cx: &mut Context<'_>) {
         if !self.is_up(cx.wires) {
             return;
@@ -240,18 +241,19 @@ impl RootPort {
         self.at(cx.scheduler, trained, RootEvent::Trained { port: self.number });
     }
 
-    /// Its link carries TLPs again.
+    /// The link carries TLPs again.
     pub(super) fn trained(&mut self) {
         bridge::show_training(&mut self.config, false);
     }
 
-    /// A message about a legacy line came: it takes effect behind the writes before it, the last of which may wait.
+    /// Handles a legacy line message. It takes effect behind earlier posted writes, the last of which may be waiting.
     pub(super) fn line_message(&self, scheduler: &mut Scheduler<Event>, line: IntxLine, active: bool) {
         let at = self.intake.writes_done().max(scheduler.now());
         self.at(scheduler, at, RootEvent::Line { port: self.number, line, active });
     }
 
-    /// Such a message is due: whether it takes effect, and not writes before it have been held up.
+    /// A line message is due. Returns whether it takes effect now, which it does not if earlier writes have been
+    /// delayed.
     pub(super) fn line_due(
         &mut self,
         scheduler: &mut Scheduler<Event>,
@@ -266,12 +268,13 @@ impl RootPort {
         is_due
     }
 
-    /// An error message arrived: its source is kept, and the port interrupts if it is to (base spec 7.8.4.9 to 7.8.4.11).
+    /// Handles an error message: records its source and sends the port's interrupt if enabled (base spec 7.8.4.9 to
+    /// 7.8.4.11).
     pub fn report(&mut self, scheduler: &mut Scheduler<Event>, source: Bdf, code: MessageCode) {
         let Some(aer) = self.config.aer_offset() else { return };
         let before = self.config.dword(aer + aer::ROOT_STATUS);
         let correctable = code == MessageCode::ERR_COR;
-        // Received, received again, first was fatal, non-fatal seen, fatal seen.
+        // Status bits: received, multiple received, first fatal, non-fatal received, fatal received.
         let (enable, first, kinds) = match code {
             MessageCode::ERR_COR => (1 << 0, 1 << 0, 0),
             MessageCode::ERR_NONFATAL => (1 << 1, 1 << 2, 1 << 5),
@@ -290,14 +293,14 @@ impl RootPort {
         }
     }
 
-    /// The port itself detected an error: it reports to itself.
+    /// The port itself detected an error and reports it to itself.
     pub(crate) fn detect(&mut self, scheduler: &mut Scheduler<Event>, error: Detected, tlp: Option<&[u8]>) {
         if let Some(code) = error.record(&mut self.config, tlp) {
             self.report(scheduler, self.id, code);
         }
     }
 
-    /// Its own interrupt, if it may send one.
+    /// Sends the port's own interrupt, if enabled.
     fn interrupt(&self, scheduler: &mut Scheduler<Event>) {
         let Some(msi) = self.config.msi().filter(|msi| msi.enabled) else { return };
         let event = RootEvent::Interrupt { requester: self.id, address: msi.address, data: msi.data.into() };
@@ -309,7 +312,7 @@ impl RootPort {
         self.places.taken(now) < self.params.posted_places
     }
 
-    /// Sends a posted write that is at the port at `when`; it has a place there from its core's asking on.
+    /// Sends a posted write that reaches the port at `when`. It has held a place since its core requested one.
     pub(super) fn send_posted(&mut self, cx: &mut Context<'_>, when: Time, packet: PacketId) {
         cx.wires.tie(self.end, packet);
         self.places.grant();
@@ -317,21 +320,21 @@ impl RootPort {
         self.at(cx.scheduler, at, RootEvent::SendPosted { port: self.number, packet });
     }
 
-    /// A posted write of a core has come to the port.
+    /// A core's posted write has reached the port.
     pub(super) fn posted_arrived(&mut self, cx: &mut Context<'_>, packet: PacketId) {
         cx.send_tied(self.end, packet);
         self.places.handed_over();
         self.count_places(cx.wires);
     }
 
-    /// Its link may have sent something that waited there, or lost it.
+    /// The link may have sent or lost waiting TLPs.
     pub(super) fn count_places(&mut self, wires: &Wires) {
         let link = wires.link(self.end.link);
         let starved = link.waiting_of(Side::Upstream, FlowClass::Posted);
         self.places.starved(starved, link.wire_free(Side::Upstream));
     }
 
-    /// A core's stores wait for a place in it.
+    /// A core's stores wait for a place.
     pub(super) fn wait_for_place(&mut self, scheduler: &mut Scheduler<Event>, core: CoreId) {
         let waiting = &mut self.places.waiting;
         if !waiting.contains(&core) {
@@ -340,13 +343,13 @@ impl RootPort {
         self.arrange_look(scheduler);
     }
 
-    /// Arranges that it is looked at when its next TLP has left, if a core waits for that.
+    /// Schedules a look at the port when its next TLP has left, if a core waits for that.
     pub(super) fn arrange_look(&mut self, scheduler: &mut Scheduler<Event>) {
         let now = scheduler.now();
         if self.places.waiting.is_empty() {
             return;
         }
-        // Without a departure, a TLP's coming to the link or the link itself brings one here.
+        // Without a known departure, this is called again by the link or when a TLP reaches it.
         let Some(at) = self.places.next_departure().filter(|&at| at > now) else { return };
         if self.places.wake.is_none_or(|wake| wake > at) {
             self.places.wake = Some(at);

@@ -1,4 +1,4 @@
-//! Posted writes of cores on their way through a root port: how many it has room for.
+//! Places of a root port for posted writes of cores.
 
 use std::collections::VecDeque;
 
@@ -6,18 +6,18 @@ use units::Time;
 
 use crate::memory::CoreId;
 
-/// A root port's places for posted writes of cores, from the core's asking until the TLP has left on the wire.
+/// Places of a root port, held from the core's request until the TLP has left on the wire.
 #[derive(Debug, Default)]
 pub(super) struct PostedPlaces {
-    /// Granted, the TLP not yet at the link.
+    /// Places granted for TLPs that have not reached the link.
     on_the_way: u32,
-    /// When those that are on the wire, or have their turn on it, will have left.
+    /// When TLPs on the wire, or scheduled for it, will have left.
     leaving: VecDeque<Time>,
-    /// Those that found no credits when last looked at.
+    /// TLPs that lacked credits when last checked.
     starved: usize,
-    /// Cores that wait for a place, in the order in which they asked.
+    /// Cores that wait for a place, in request order.
     pub waiting: VecDeque<CoreId>,
-    /// When the port will be looked at again for their sake.
+    /// When the port is next checked for them.
     pub wake: Option<Time>,
 }
 
@@ -35,13 +35,13 @@ impl PostedPlaces {
         self.on_the_way += 1;
     }
 
-    /// A TLP has been handed to the link.
+    /// A TLP has been handed over to the link.
     pub fn handed_over(&mut self) {
         self.on_the_way -= 1;
         self.starved += 1;
     }
 
-    /// Of those handed over, so many still lack credits; the others will have left the wire at `end`.
+    /// `now_starved` of the TLPs handed over still lack credits; the others will have left the wire at `end`.
     pub fn starved(&mut self, now_starved: usize, end: Time) {
         for _ in now_starved..self.starved {
             self.leaving.push_back(end);
@@ -49,7 +49,7 @@ impl PostedPlaces {
         self.starved = now_starved;
     }
 
-    /// When the next TLP will have left, if that is known.
+    /// When the next TLP will have left, if known.
     pub fn next_departure(&self) -> Option<Time> {
         self.leaving.front().copied()
     }

@@ -1,4 +1,4 @@
-//! Power management that devices notice: the fabric between root ports and memory sleeps and has to be woken.
+//! Power management visible to devices: the fabric between root ports and memory sleeps and has to be woken.
 
 use engine::Rng;
 use units::{ByteRate, Bytes, Duration, Time};
@@ -8,23 +8,23 @@ use units::{ByteRate, Bytes, Duration, Time};
 pub struct IdleState {
     /// How it is entered.
     pub entry: Entry,
-    /// How long the next request waits for the fabric to leave it.
+    /// Exit latency seen by the next request.
     pub exit: Duration,
 }
 
 /// How an idle state is entered.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry {
-    /// After so long without a request.
+    /// After this time without a request.
     After(Duration),
     /// At a housekeeping tick.
     Tick {
         /// Mean time between ticks.
         interval: Duration,
-        /// By which part of the interval a tick may come early or late (0 to 1).
+        /// Jitter of a tick, as a fraction of the interval (0 to 1).
         jitter: f64,
-        /// Traffic since the tick before, in whole lines and without the time asleep, below which it is entered even
-        /// though requests are under way; `None` if the tick has to find the fabric idle.
+        /// The state is entered even with requests in flight if the traffic since the last tick, in whole lines and
+        /// excluding time asleep, is below this; `None` requires an idle fabric.
         below: Option<ByteRate>,
     },
 }
@@ -32,23 +32,23 @@ pub enum Entry {
 /// A package controller that stops the fabric to change voltage or frequency.
 #[derive(Clone, Copy, Debug)]
 pub struct PackageController {
-    /// Time between its ticks, each of which asks for a transition.
+    /// Time between its ticks; each requests a transition.
     pub period: Duration,
-    /// Periods for which a transition stops the fabric.
+    /// Periods that a transition stops the fabric for.
     pub transition_periods: u32,
-    /// Share of transitions that take a period more.
+    /// Fraction of transitions that take one more period.
     pub longer_share: f64,
-    /// From the end of the last period until the fabric runs.
+    /// From the end of the last period until the fabric runs again.
     pub exit: Duration,
-    /// The same, the slow way.
+    /// The same for slow transitions.
     pub slow_exit: Duration,
-    /// Share of transitions that go the slow way.
+    /// Fraction of slow transitions.
     pub slow_share: f64,
-    /// Share of periods without a transition.
+    /// Fraction of periods without a transition.
     pub skipped_share: f64,
 }
 
-/// What a machine file says about power management.
+/// Power management parameters of a machine file.
 #[derive(Clone, Debug, Default)]
 pub struct PowerParams {
     /// The fabric's idle states.
@@ -57,7 +57,7 @@ pub struct PowerParams {
     pub controller: Option<PackageController>,
 }
 
-/// Tells every so manieth of a row of events apart, evenly: no row of them is luckier than another.
+/// Selects a fraction of a sequence of events, evenly spaced so that short runs are not biased.
 #[derive(Debug)]
 struct Evenly {
     share: f64,
@@ -81,30 +81,30 @@ impl Evenly {
 #[derive(Clone, Copy, Debug, Default)]
 struct Ticks {
     next: Time,
-    /// Since when the fabric has been awake: the last tick, or the end of the sleep that began there.
+    /// When the fabric last woke: the last tick, or the end of the sleep that began there.
     awake: Time,
-    /// Bytes that had been moved at the last tick.
+    /// Bytes moved at the last tick.
     moved: Bytes,
 }
 
-/// The fabric's sleep and what keeps it awake.
+/// Power state of the fabric.
 #[derive(Debug)]
 pub struct Power {
     params: PowerParams,
     rng: Rng,
-    /// When the last request under way has been served.
+    /// When the last request in flight has been served.
     busy_until: Time,
-    /// Bytes of lines that requests have asked for.
+    /// Bytes of requested lines.
     moved: Bytes,
-    /// For each state its ticks, if it is entered at ticks.
+    /// Ticks of each state that is entered at ticks.
     ticks: Vec<Ticks>,
-    /// When the answer to the last read has left.
+    /// When the last read's completion has left.
     reads_until: Time,
-    /// The tick of the controller's request that has not been granted.
+    /// The controller's tick whose transition is still pending.
     asked: Option<Time>,
-    /// When the controller ticks next.
+    /// Next tick of the controller.
     next_period: Time,
-    /// When the transition that was granted last is over.
+    /// End of the last granted transition.
     stopped_until: Time,
     longer: Evenly,
     slow: Evenly,
@@ -112,7 +112,7 @@ pub struct Power {
 }
 
 impl Power {
-    /// A fabric that is awake.
+    /// Creates a fabric that is awake.
     pub fn new(params: PowerParams, mut rng: Rng) -> Self {
         let ticks = vec![Ticks::default(); params.states.len()];
         let next_period = params.controller.map_or(Time::NEVER, |c| Time::ZERO + c.period);
@@ -140,7 +140,7 @@ impl Power {
         }
     }
 
-    /// When a request for `lines` whole lines that arrives at `now` finds the fabric awake.
+    /// When the fabric is awake for a request of `lines` whole lines that arrives at `now`.
     pub fn admit(&mut self, now: Time, lines: Bytes) -> Time {
         if self.params.states.is_empty() && self.params.controller.is_none() {
             return now;
@@ -167,19 +167,19 @@ impl Power {
         awake
     }
 
-    /// Notes that a write is under way until `until`.
+    /// Records that a write is in flight until `until`.
     pub fn write_until(&mut self, until: Time) {
         self.busy_until = self.busy_until.max(until);
     }
 
-    /// Notes that a read is being served until `served`, and that its answer, from `ready` on, takes `on_wire` of the link.
+    /// Records that a read is served until `served`, and that its completion is ready at `ready` and takes `on_wire` of
+    /// link time.
     pub fn read_until(&mut self, served: Time, ready: Time, on_wire: Duration) {
         self.busy_until = self.busy_until.max(served);
         self.reads_until = self.reads_until.max(ready) + on_wire;
     }
 
-    /// Whether a tick of state `index` between `from` and `now`, or one that found little traffic, put the fabric to
-    /// sleep.
+    /// Whether a tick of state `index` between `from` and `now`, or one with little traffic, put the fabric to sleep.
     fn ticked(
         &mut self,
         index: usize,
@@ -190,7 +190,7 @@ impl Power {
     ) -> bool {
         let mut ticks = self.ticks[index];
         let mut found = false;
-        // A long sleep holds many ticks, and one is enough.
+        // A long sleep spans many ticks; processing one is enough.
         if now.since(ticks.next) > interval * 4 {
             ticks.next = now - interval;
             found = ticks.next >= from;
@@ -209,7 +209,7 @@ impl Power {
         found
     }
 
-    /// When a transition that keeps a request of `now` waiting is over; `now` if none does.
+    /// End of the transition that delays a request at `now`; `now` if there is none.
     fn transition(&mut self, now: Time) -> Time {
         let Some(controller) = self.params.controller else { return now };
         while self.next_period <= now {
@@ -219,7 +219,7 @@ impl Power {
                 self.asked = Some(tick);
             }
         }
-        // It takes the first instant without a read under way: what is posted can wait in buffers.
+        // It starts when no read is in flight; posted writes can wait in buffers.
         if let Some(tick) = self.asked.filter(|_| self.reads_until < now) {
             self.asked = None;
             let longer = u32::from(self.longer.next());
@@ -241,7 +241,7 @@ mod tests {
         Power::new(params, engine::Seed::new(1).component("power"))
     }
 
-    /// A fabric that is stopped for two periods of a millisecond and 8 us.
+    /// A fabric stopped for two periods of a millisecond and 8 us.
     fn stopping() -> Power {
         let controller = PackageController {
             period: Duration::from_ms(1),
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_tick_that_finds_little_traffic_puts_the_fabric_to_sleep() {
-        // A line every 50 ns, whose read takes 100: never idle.
+        // One line every 50 ns, whose read takes 100 ns: never idle.
         let sleeps = |below| {
             let entry = Entry::Tick { interval: Duration::from_us(10), jitter: 0.0, below };
             let state = IdleState { entry, exit: Duration::from_us(2) };

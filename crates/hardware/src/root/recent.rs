@@ -1,14 +1,13 @@
-//! Lines whose reads are under way.
+//! Lines with reads in flight.
 
 use units::Time;
 
-/// Places in the table: several times the reads that one device has outstanding.
+/// Table size: several times the reads that a device has outstanding.
 const PLACES: usize = 1024;
 
-/// Remembers until when the last read of a line is under way.
+/// Remembers until when the last read of each line is in flight.
 ///
-/// A table with one line at each place: a line that is pushed out of it is
-/// forgotten, which costs nothing but the wait.
+/// Direct mapped. An evicted line is forgotten, which only loses its wait.
 #[derive(Debug)]
 pub struct RecentLines {
     places: Vec<(u64, Time)>,
@@ -21,12 +20,12 @@ impl Default for RecentLines {
 }
 
 impl RecentLines {
-    /// Notes that a read of `line` is under way until `until`.
+    /// Records that a read of `line` is in flight until `until`.
     pub fn replace(&mut self, line: u64, until: Time) {
         self.places[Self::place(line)] = (line, until);
     }
 
-    /// Whether a read of `line` is still under way at `now`.
+    /// Whether a read of `line` is still in flight at `now`.
     pub fn is_under_way(&self, line: u64, now: Time) -> bool {
         let (at, until) = self.places[Self::place(line)];
         at == line && until > now

@@ -1,4 +1,4 @@
-//! The registers of root ports as cores write them, and what comes of that.
+//! Accesses of cores to root port registers, and their effects.
 
 use engine::{Completion, Scheduler, oneshot};
 use wire::pcie::config::{ConfigEffect, slot};
@@ -13,7 +13,7 @@ use crate::memory::{Cause, CoreId, NodeId};
 use crate::wires::Context;
 
 impl Host {
-    /// A core reads or writes the registers of a root port.
+    /// Handles a core's read or write of a root port's registers.
     pub(super) fn root_port_access(
         &mut self,
         cx: &mut Context<'_>,
@@ -76,7 +76,7 @@ impl Host {
         }
     }
 
-    /// The link below a port went down, with whatever was under way on it.
+    /// The link below a port went down; everything in flight on it is lost.
     pub fn link_lost(&mut self, cx: &mut Context<'_>, number: u8) {
         self.port_mut(number).take_link_down(cx);
         self.abandon(cx.scheduler, number);
@@ -86,13 +86,13 @@ impl Host {
         self.port_mut(number).show_link_lost(cx.scheduler);
     }
 
-    /// Lets the line controller see what ports say of their lines now.
+    /// Updates the line controller with the ports' current lines.
     pub(super) fn heed_lines(&mut self, scheduler: &mut Scheduler<Event>) {
         let ports = self.ports.iter().map(|port| (port.id.device(), port.lines));
         self.interrupts.set_active(scheduler, IntxLines::above(ports));
     }
 
-    /// An interrupt message reached the root complex.
+    /// Handles an interrupt message that reached the root complex.
     pub(super) fn interrupt(
         &mut self,
         scheduler: &mut Scheduler<Event>,

@@ -1,72 +1,71 @@
-//! How the data of one read is cut into completions.
+//! Splitting of read data into completions.
 //!
-//! The specification only says where cuts may lie (at multiples of the read
-//! completion boundary) and how large a completion may be (MPS). Where a root
-//! complex makes them decides how many headers come with the data.
+//! The specification only constrains where splits may lie (multiples of the read completion boundary) and the size of a
+//! completion (MPS). The root complex's choice decides how many headers accompany the data.
 
 use units::{Duration, Time};
 
 use crate::memory::LINE;
 use units::steps;
 
-/// A root complex's way of cutting. Cuts lie at multiples of the largest payload, whatever the request's start.
+/// How a root complex splits completions. Splits lie at multiples of the largest payload, whatever the request's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionSplit {
-    /// Read completion boundary, 64 or 128 bytes: cuts lie at multiples of it, whatever the other figures say.
+    /// Read completion boundary, 64 or 128 bytes: every split lies at a multiple of it.
     pub boundary: u32,
-    /// Most payload of a completion of a request of up to 64 bytes.
+    /// Largest payload, in bytes, of a completion of a request of up to 64 bytes.
     pub tiny: u32,
-    /// The same for requests of up to `small_up_to` bytes.
+    /// Largest payload for requests of up to `small_up_to` bytes.
     pub small: u32,
-    /// Up to how many bytes requests are small.
+    /// Largest size of a small request, in bytes.
     pub small_up_to: u32,
-    /// Most payload for larger requests.
+    /// Largest payload for larger requests.
     pub large: u32,
-    /// From how many bytes on requests are very large.
+    /// Smallest size of a very large request, in bytes.
     pub largest_from: u32,
-    /// Most payload for those.
+    /// Largest payload for very large requests.
     pub largest: u32,
-    /// *Quirk*: an aligned request of an odd number of so many bytes is treated as a very large one; 0 for no such.
+    /// *Quirk*: an aligned request of an odd multiple of this size, in bytes, is treated as very large; 0 for none.
     pub odd_multiple_as_largest: u32,
-    /// Lines that arrive further apart than this are not combined into a completion of two; larger completions wait
-    /// for their lines.
+    /// Lines that arrive further apart than this are not combined into a completion of two. Larger completions wait for
+    /// their lines.
     pub combine_window: Duration,
-    /// For how long after its last completion a port still counts as busy: requests that come then are combined.
+    /// How long a port counts as busy after its last completion. Requests that arrive meanwhile are combined.
     pub busy_hold: Duration,
-    /// Whether the last full completion of a large request goes line by line.
+    /// Whether the last full completion of a large request is sent line by line.
     pub splits_last: bool,
-    /// Whether a line of which only a part was asked for goes by itself.
+    /// Whether a partially requested line is sent by itself.
     pub splits_partial: bool,
-    /// Units in which payload is cut at its ends, in bytes.
+    /// Granularity, in bytes, at which payload is cut at its ends.
     pub granule: u32,
 }
 
-/// What a root complex puts together beyond its usual completions.
+/// What a root complex combines beyond its usual completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combining {
-    /// Nothing: posted writes are under way.
+    /// Nothing, while posted writes are in flight.
     Nothing,
-    /// Very large requests only: the port is idle.
+    /// Only very large requests, while the port is idle.
     Large,
-    /// Whatever has to wait for the completions before it.
+    /// Everything that has to wait for earlier completions.
     Waiting,
 }
 
-/// A completion that has been cut: whole of it lies in lines `first..=last` of the request.
+/// One completion of a request, from the lines `first..=last` of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Address of its first byte.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// Index of its first line among the request's lines.
+    /// Index of its first line in the request.
     pub first: usize,
-    /// Index of its last line.
+    /// Index of its last line in the request.
     pub last: usize,
 }
 
 impl CompletionSplit {
-    /// A root complex that cuts only where it must, at multiples of `payload`.
+    /// Splits only where it must, at multiples of `payload`.
     pub fn simple(payload: u32) -> Self {
         Self {
             boundary: LINE as u32,
@@ -85,7 +84,7 @@ impl CompletionSplit {
         }
     }
 
-    /// Bytes that go empty with a piece, since its ends lie within units.
+    /// Bytes of padding of a piece whose ends lie within units.
     pub fn padding(&self, piece: &Piece) -> u16 {
         let unit = u64::from(self.granule.max(4));
         let end = piece.address + u64::from(piece.length);
@@ -94,7 +93,7 @@ impl CompletionSplit {
         (units - doublewords) as u16
     }
 
-    /// Most payload that a completion of a request of `length` bytes usually has.
+    /// Usual largest payload of a completion of a request of `length` bytes.
     pub fn most(&self, length: u32) -> u32 {
         let most = if length <= 64 {
             self.tiny
@@ -112,10 +111,10 @@ impl CompletionSplit {
         length >= self.largest_from || waiting && odd_multiple && address % u64::from(self.largest) < LINE
     }
 
-    /// Cuts a request for `length` bytes at `address` whose lines are there at `ready`.
+    /// Splits a request of `length` bytes at `address` whose lines are available at `ready`.
     ///
-    /// `combining` says what may be put together beyond `large`.
-    /// `lone_line` is the time that a line takes after the one before it. No piece is larger than `max_payload`.
+    /// `combining` says what may be combined beyond `large`. `lone_line` is the interval between successive lines. No
+    /// piece exceeds `max_payload`.
     #[allow(clippy::too_many_arguments)]
     #[inline]
     pub fn cut(
@@ -130,14 +129,14 @@ impl CompletionSplit {
     ) {
         pieces.clear();
         if address % LINE + u64::from(length) <= LINE {
-            // The usual case of small transfers has one answer.
+            // Fast path for small transfers.
             pieces.push(Piece { address, length: length.max(1), first: 0, last: 0 });
         } else {
             self.cut_lines(address, length, ready, combining, lone_line, max_payload, pieces);
         }
     }
 
-    /// As [`cut`](Self::cut), where the request touches several lines.
+    /// [`cut`](Self::cut) for a request that spans several lines.
     #[allow(clippy::too_many_arguments)]
     fn cut_lines(
         &self,
@@ -158,12 +157,12 @@ impl CompletionSplit {
         let boundary = u64::from(self.boundary).max(LINE);
         let most = steps::down(most.min(max_payload).into(), boundary).max(boundary);
         let is_full = |line: u64| line * LINE >= address && (line + 1) * LINE <= end;
-        // A whole-line-by-line group: the last one that holds a full line.
+        // The last group that contains a full line is sent line by line.
         let split_last = !largest
             && (self.splits_last && length > self.small_up_to || self.splits_partial && !is_full(last_line));
         let last_full_group =
             (first_line..=last_line).rev().find(|&line| is_full(line)).map(|line| line * LINE / most);
-        // A pair leaves with what has come; a larger completion is waited for.
+        // A pair is sent with what has arrived; a larger completion waits for its lines.
         let is_hasty = most <= 2 * LINE;
         let arrival = |line: u64| ready[(line - first_line) as usize];
         let mut line = first_line;

@@ -1,21 +1,21 @@
-//! Stacks of the I/O controller: groups of lanes whose root ports share the places for lines that devices write.
+//! I/O stacks: groups of lanes whose root ports share the places for lines that devices write.
 
 use units::Time;
 
 use crate::memory::NodeId;
 
-/// What a root port has of an I/O stack.
+/// A root port's share of an I/O stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackParams {
     /// Lanes of a stack.
     pub lanes: u32,
-    /// Those of them that belong to the port.
+    /// Lanes of the stack that belong to the port.
     pub own_lanes: u32,
-    /// Lines of devices' writes that a stack has under way at once.
+    /// Lines of devices' writes that a stack can have in flight.
     pub write_places: usize,
 }
 
-/// A stack, to which ports are added until its lanes are gone.
+/// A stack. Ports are added until its lanes are used up.
 pub(super) struct Stack {
     node: NodeId,
     free_lanes: u32,
@@ -23,7 +23,7 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// The stack that a new port of `node` belongs to: the last one, if that has lanes left, or a new one.
+    /// Assigns a stack to a new port of `node`: the last one if it has lanes left, or a new one.
     pub fn join(stacks: &mut Vec<Self>, node: NodeId, port: &StackParams) -> usize {
         let fits = |stack: &Self| stack.node == node && stack.free_lanes >= port.own_lanes;
         let number = stacks.iter().rposition(fits).unwrap_or_else(|| {
@@ -36,10 +36,10 @@ impl Stack {
     }
 }
 
-/// Places of lines that are being written, from a request's arrival until a cache or memory has taken them. They are given
-/// back in the order in which they were taken, as posted writes are done in order.
+/// Places of lines being written, held from a request's arrival until a cache or memory has accepted the line. Released
+/// in the order of allocation, since posted writes complete in order.
 pub(super) struct WritePlaces {
-    /// When each place is free again.
+    /// When each place becomes free.
     free: Box<[Time]>,
     oldest: usize,
 }
@@ -49,12 +49,12 @@ impl WritePlaces {
         Self { free: vec![Time::ZERO; places.max(1)].into(), oldest: 0 }
     }
 
-    /// When a line that comes at `at` finds a place.
+    /// When a place is free for a line that arrives at `at`.
     pub fn free_at(&self, at: Time) -> Time {
         at.max(self.free[self.oldest])
     }
 
-    /// The next line keeps the oldest place until it is taken.
+    /// Holds the oldest place until the line has been accepted at `taken`.
     pub fn occupy(&mut self, taken: Time) {
         self.free[self.oldest] = taken;
         self.oldest = (self.oldest + 1) % self.free.len();

@@ -23,7 +23,7 @@ pub(super) fn units(memory: &MemorySystem, params: &StoreParams) -> Vec<StoreUni
         .collect()
 }
 
-/// The way from one core to all ports at a time.
+/// Paths from one core to all ports at a given time.
 struct FromCore<'a> {
     now: Time,
     node: NodeId,
@@ -49,12 +49,12 @@ impl WayOut for FromCore<'_> {
 }
 
 impl Host {
-    /// Makes the cores store to devices by these parameters, from an empty state on.
+    /// Configures all cores' store units, which start empty.
     pub fn set_store_params(&mut self, params: &StoreParams) {
         self.stores = units(&self.memory, params);
     }
 
-    /// A core's way of storing to devices.
+    /// A core's store unit.
     ///
     /// # Panics
     /// If there is no such core.
@@ -62,7 +62,7 @@ impl Host {
         &self.stores[core.index()]
     }
 
-    /// Records every line that passes a write-combining buffer of a core from now on.
+    /// Records every line that leaves a write-combining buffer of a core from now on.
     ///
     /// # Panics
     /// If there is no such core.
@@ -70,13 +70,13 @@ impl Host {
         self.stores[core.index()].watch(trace);
     }
 
-    /// A core fetches a line from `begin` until `end`: it takes one of the buffers that combine stores too.
+    /// A core's line fill occupies one of the buffers shared with write combining from `begin` to `end`.
     pub fn line_fill(&mut self, core: CoreId, begin: Time, end: Time) {
         self.stores[core.index()].line_fill(begin, end);
     }
 
-    /// When each of a core's fill buffers can take a line that it misses at `when`: what combines has the others. If it has
-    /// all, a line leaves.
+    /// When each of a core's fill buffers is available to a miss at `when`. Write combining holds the others; if it
+    /// holds all of them, a line is evicted.
     pub fn fill_buffers(
         &mut self,
         scheduler: &mut Scheduler<Event>,
@@ -90,15 +90,15 @@ impl Host {
         buffers
     }
 
-    /// Resolves when no more than `most` of a core's stores to devices have moved nowhere yet.
+    /// Resolves when at most `most` of a core's stores to devices are still pending in the core.
     pub fn stores_pending_at_most(&mut self, core: CoreId, most: usize) -> Completion<()> {
         self.stores[core.index()].pending_at_most(most)
     }
 
-    /// A core that is at `when`, now or later, stores to a device.
+    /// Stores to a device from a core at time `when`, which is now or later.
     ///
     /// # Errors
-    /// If no port forwards the address or the bytes do not lie within one line: the store is lost.
+    /// If no port forwards the address or the bytes span more than one line: the store is lost.
     pub fn store(
         &mut self,
         cx: &mut Context<'_>,
@@ -112,7 +112,7 @@ impl Host {
             }
             Store::Direct(address, line) => self.port_for(address, line.len())?,
             Store::Flush(_) | Store::Barrier => {
-                // Nothing to flush, nothing to order: the usual case.
+                // Fast path: nothing to flush, nothing to order.
                 let unit = &mut self.stores[core.index()];
                 if unit.is_free(when) && (unit.has_arrived(when) || store != Store::Barrier) {
                     return Ok(());
@@ -137,8 +137,8 @@ impl Host {
         Ok(())
     }
 
-    /// When a core's uncached stores and fences so far have been accepted, as far as it can be known; no earlier than `when`.
-    /// A locked instruction and `mfence` wait for that.
+    /// When a core's uncached stores and fences so far have been accepted, as far as known, but not before `when`.
+    /// Locked instructions and `mfence` wait for that.
     pub fn uncached_accepted_by(&self, core: CoreId, when: Time) -> Time {
         self.accepted_before(core, self.stores[core.index()].mark()).max(when)
     }
@@ -149,9 +149,9 @@ impl Host {
         self.stores[core.index()].accepted_before(mark, way)
     }
 
-    /// A core that is at `when` has seen an ordinary store that another made at a mark. On x86, stores are seen in program
-    /// order (SDM volume 3, 8.2.2): uncached stores and fences before that one have been accepted, and what this core stores
-    /// from now on comes behind them. Gives when that is so, as far as it can be known.
+    /// Orders a core's stores after those of another core whose ordinary store it has seen at a mark. x86 stores are
+    /// seen in program order (SDM volume 3, 8.2.2), so the other core's earlier uncached stores and fences have been
+    /// accepted, and later stores of this core follow them. Returns when they have been accepted, as far as known.
     pub fn follow_stores(
         &mut self,
         scheduler: &mut Scheduler<Event>,
@@ -172,7 +172,7 @@ impl Host {
         seen
     }
 
-    /// An access of a core leaves it at `when`: when it is at the port, behind those before it.
+    /// Returns when a core's access that leaves the core at `when` reaches the port, behind earlier ones.
     pub(super) fn reach_port(
         &mut self,
         core: CoreId,
@@ -201,7 +201,7 @@ impl Host {
         self.window(address, length)
     }
 
-    /// Lets a core's stores move as far as they can.
+    /// Advances a core's stores as far as possible.
     pub(super) fn run_stores(&mut self, cx: &mut Context<'_>, core: CoreId) {
         let now = cx.now();
         let unit = &mut self.stores[core.index()];
@@ -237,19 +237,19 @@ impl Host {
         self.port_mut(departure.port).send_posted(cx, departure.arrives, packet);
     }
 
-    /// A posted write of a core has come to its port.
+    /// Handles a core's posted write that has reached its port.
     pub(super) fn posted_arrived(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId) {
         self.port_mut(port).posted_arrived(cx, packet);
         self.places_freed(cx, port);
     }
 
-    /// The link of a port may have sent something that waited there, or lost it.
+    /// A port's link may have sent or lost waiting packets.
     pub fn link_drained(&mut self, cx: &mut Context<'_>, port: u8) {
         self.port_mut(port).count_places(cx.wires);
         self.places_freed(cx, port);
     }
 
-    /// Lets the cores go on that wait for a place in a port, as long as there is one.
+    /// Resumes cores that wait for a place in a port, while there are free places.
     pub(super) fn places_freed(&mut self, cx: &mut Context<'_>, port: u8) {
         let now = cx.now();
         let places = &mut self.ports[usize::from(port)].places;
@@ -268,7 +268,7 @@ impl Host {
         self.port_mut(port).arrange_look(cx.scheduler);
     }
 
-    /// Puts a core into the queues of the ports that its stores wait for.
+    /// Queues a core at the ports for which its stores wait.
     fn wait_for_place(&mut self, scheduler: &mut Scheduler<Event>, core: CoreId) {
         let wanted: Vec<u8> = self.stores[core.index()].wanted_ports().collect();
         for port in wanted {

@@ -1,4 +1,4 @@
-//! What cores have asked devices for: requests that wait for a tag, and tags that wait for their completions.
+//! Outstanding requests of cores to devices: requests that wait for a tag, and tags that wait for completions.
 
 use std::collections::VecDeque;
 
@@ -12,26 +12,26 @@ use crate::event::Event;
 use crate::memory::{Cause, CoreId};
 use crate::wires::Context;
 
-/// Tags of a root complex: 8 bits of them, which every completer has to return (base spec 2.2.6.2).
+/// Tags of a root complex: 8 bits, which every completer has to return (base spec 2.2.6.2).
 const TAGS: usize = 256;
 
 /// A request of a core to a device.
 struct Request {
     port: u8,
-    /// When it is at the port.
+    /// When it reaches the port.
     arrives: Time,
-    /// Without its tag.
+    /// The request, without its tag.
     tlp: Tlp,
-    /// Data of a write to configuration space.
+    /// Data of a configuration write.
     value: Option<u32>,
     waiting: Waiting,
 }
 
-/// Who waits for the completions of a request, and what has come.
+/// An outstanding request and the data received so far.
 pub(super) struct Waiting {
     pub core: CoreId,
     pub completer: ReadCompleter,
-    /// The bytes asked for; ones until they have come.
+    /// Requested bytes; all ones until they arrive.
     pub data: Vec<u8>,
     pub received: usize,
     /// Address of the first byte; 0 for configuration space.
@@ -49,7 +49,7 @@ impl Waiting {
             && header.lower_address == lower_address
     }
 
-    /// Nothing will come, or nothing more: the core reads all ones.
+    /// No further completion will come: the core reads all ones.
     pub fn give_up(self) {
         self.completer.complete(vec![0xff; self.data.len()]);
     }
@@ -58,22 +58,22 @@ impl Waiting {
 #[derive(Default)]
 struct Slot {
     waiting: Option<(u8, Waiting)>,
-    /// How often the tag has been used.
+    /// Number of uses of the tag.
     generation: u32,
-    /// Until when a completion of an earlier request may come late.
+    /// Until when a late completion of an earlier request may arrive.
     unsafe_until: Time,
 }
 
-/// A root complex's tags.
+/// Tags of a root complex.
 #[derive(Default)]
 pub(super) struct Tags {
     slots: Vec<Slot>,
-    /// Requests that found no tag free, oldest first.
+    /// Requests that wait for a tag, oldest first.
     queue: VecDeque<Request>,
 }
 
 impl Tags {
-    /// Takes the lowest free tag.
+    /// Allocates the lowest free tag.
     fn take(&mut self, now: Time, most: usize) -> Option<usize> {
         let is_free = |slot: &Slot| slot.waiting.is_none() && slot.unsafe_until <= now;
         self.slots.iter().position(is_free).or_else(|| {
@@ -84,7 +84,7 @@ impl Tags {
         })
     }
 
-    /// Who waits for a completion that came through `port`, if it is the next one of a request.
+    /// Takes the request that a completion from `port` answers, if the completion is the expected one.
     pub fn answered(&mut self, port: u8, header: &CompletionHeader) -> Option<Waiting> {
         let slot = self.slots.get_mut(usize::from(header.tag))?;
         let (_, waiting) =
@@ -92,18 +92,18 @@ impl Tags {
         Some(waiting)
     }
 
-    /// More is to come for a tag.
+    /// Restores a request of which more completions are to come.
     pub fn put_back(&mut self, tag: u16, port: u8, waiting: Waiting) {
         self.slots[usize::from(tag)].waiting = Some((port, waiting));
     }
 
-    /// The port through which the `generation`th request with a tag went, if it still waits.
+    /// The port through which the `generation`th request with a tag was sent, if it is still outstanding.
     pub fn waits(&self, tag: u16, generation: u32) -> Option<u8> {
         let slot = self.slots.get(usize::from(tag)).filter(|slot| slot.generation == generation)?;
         slot.waiting.as_ref().map(|&(port, _)| port)
     }
 
-    /// A request has waited too long: its tag stays out of use `until` then.
+    /// A request timed out: its tag is quarantined until `until`.
     pub fn expire(&mut self, tag: u16, until: Time) {
         let slot = &mut self.slots[usize::from(tag)];
         slot.unsafe_until = until;
@@ -112,7 +112,7 @@ impl Tags {
         }
     }
 
-    /// No completion will come through a port any more: accesses under way read all ones.
+    /// No completion will come through a port any more: outstanding accesses read all ones.
     pub fn abandon(&mut self, port: u8, until: Time) {
         for slot in &mut self.slots {
             if let Some((_, waiting)) = slot.waiting.take_if(|(to, _)| *to == port) {
@@ -128,7 +128,7 @@ impl Tags {
 }
 
 impl Host {
-    /// Sends a request of a core as soon as there is a tag for it; gives what will come back.
+    /// Sends a core's request as soon as a tag is free. The result resolves to the completion data.
     pub(super) fn ask(
         &mut self,
         cx: &mut Context<'_>,
@@ -149,7 +149,7 @@ impl Host {
         completion
     }
 
-    /// Sends the requests that wait for tags while there are tags.
+    /// Issues requests that wait for tags while tags are free.
     pub(super) fn issue(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
         while !self.outbound.tags.queue.is_empty()
@@ -178,8 +178,8 @@ impl Host {
         }
     }
 
-    /// Until when a completion of a request that is given up now may come after all, as long again as a request waits.
-    /// Those that wait for tags are looked at again then.
+    /// Returns until when a completion of a request that times out now may still arrive, which is one more timeout.
+    /// Schedules the waiting requests to be retried then.
     pub(super) fn quarantine(&self, scheduler: &mut Scheduler<Event>, port: u8) -> Time {
         let port = self.port(port);
         let until = scheduler.now() + port.completion_timeout().unwrap_or(port.params.completion_timeout);

@@ -1,16 +1,16 @@
-//! A transparent switch: a bridge upstream, a bus inside, and a bridge for each port downstream.
+//! A transparent switch: an upstream bridge, an internal bus, and a bridge for each downstream port.
 //!
-//! A TLP that arrives is routed by address or by ID, waits for the time that the switch takes, and is handed to the link
-//! below another port. Until it has left there it keeps the receive buffer of the port by which it came, so that who sent it
-//! runs out of credits before the switch runs out of room; and the link's own queues keep the ordering table. Nothing
-//! else is stored here, so nothing is left behind when a cable is pulled.
+//! A TLP that arrives is routed by address or ID, delayed by the switch's latency, and passed to another port's link.
+//! Until it has left, it holds the receive buffer of its ingress port, so that its sender runs out of credits before
+//! the switch runs out of space. The links' queues implement the ordering rules. Nothing else is stored here, so a
+//! surprise removal leaves no stale state.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod` | ports, and TLPs that pass |
-//! | `route` | where a TLP goes |
-//! | `registers` | configuration spaces of the ports, and what writes to them set off |
-//! | `params` | what a switch is made of |
+//! | `mod` | ports and forwarding |
+//! | `route` | routing |
+//! | `registers` | configuration spaces of the ports and effects of writes |
+//! | `params` | parameters |
 
 mod params;
 mod registers;
@@ -31,26 +31,26 @@ use crate::packet::PacketId;
 use crate::wires::Context;
 use route::Route;
 
-/// A switch of the simulation.
+/// Number of a switch in the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SwitchId(pub u16);
 
-/// What can happen inside a switch.
+/// Events inside a switch.
 #[derive(Clone, Copy, Debug)]
 pub enum SwitchEvent {
-    /// A TLP has come to the port by which it leaves.
+    /// A TLP has reached its egress port.
     Send {
         /// 0 is the upstream port.
         port: u8,
         /// The TLP.
         packet: PacketId,
     },
-    /// What is below a port is reset; below the upstream port, all that is below the switch.
+    /// Resets the hierarchy below a port; for the upstream port, everything below the switch.
     HotReset {
         /// 0 is the upstream port.
         port: u8,
     },
-    /// The link below a port has been trained again.
+    /// The link below a port has been retrained.
     Trained {
         /// 0 is the upstream port.
         port: u8,
@@ -62,38 +62,38 @@ pub const UPSTREAM: usize = 0;
 
 /// A port of a switch.
 pub struct SwitchPort {
-    /// Its end of its link.
+    /// Its end of the link.
     pub end: LinkEnd,
-    /// Its registers.
+    /// Its configuration space.
     pub config: ConfigSpace,
-    /// Of a downstream port, its device number on the bus inside.
+    /// Downstream port: its device number on the internal bus.
     number: u8,
-    /// Buses below it: the one right below, and the last.
+    /// Its secondary and subordinate bus numbers.
     buses: (u8, u8),
-    /// Addresses below it; a window that is shut holds none.
+    /// Address windows; a closed one contains no address.
     windows: [Window; 2],
-    /// When the last TLP that came by it goes on, for each port by which it can leave.
+    /// By egress port: when the last TLP that arrived here is forwarded.
     last: Vec<Time>,
-    /// Legacy interrupt lines that are active: of a downstream port, as it was told from below; of the upstream port, as it told.
+    /// Active legacy interrupt lines: as received from below at a downstream port, as sent at the upstream port.
     lines: IntxLines,
     is_present: bool,
     in_reset: bool,
-    /// The fastest that both ends of the link can do.
+    /// Highest speed and width that both ends of the link support.
     negotiated: (Generation, Width),
 }
 
-/// Counts of a switch.
+/// Counters of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchCounters {
-    /// TLPs passed on.
+    /// TLPs forwarded.
     pub forwarded: u64,
-    /// Of those, such as went from one downstream port to another.
+    /// Of these, TLPs between downstream ports.
     pub peer_to_peer: u64,
-    /// Requests that led nowhere.
+    /// Requests without a target.
     pub unsupported_requests: u64,
-    /// Requests and completions that access control stopped.
+    /// Requests and completions blocked by access control.
     pub acs_violations: u64,
-    /// TLPs dropped for other reasons: no TLP, or a completion that nobody below asked for.
+    /// TLPs dropped for other reasons: invalid, or a completion without a requester below.
     pub dropped: u64,
 }
 
@@ -101,25 +101,25 @@ pub struct SwitchCounters {
 pub struct Switch {
     id: SwitchId,
     params: SwitchParams,
-    /// Bus of the upstream port, as the last configuration write to it said.
+    /// Bus of the upstream port, captured from the last configuration write.
     bus: u8,
-    /// The upstream port, then the others.
+    /// The upstream port first.
     ports: Vec<SwitchPort>,
     counters: SwitchCounters,
 }
 
 impl Switch {
-    /// A switch with its upstream port at `end`.
+    /// Creates a switch with its upstream port at `end`.
     pub fn new(id: SwitchId, params: SwitchParams, end: LinkEnd, link: (Generation, Width)) -> Self {
         let mut switch = Self { id, params, bus: 0, ports: Vec::new(), counters: SwitchCounters::default() };
         switch.add(end, 0, link);
         switch
     }
 
-    /// Adds a downstream port at `end`, device `number` of the bus inside. Returns its place among the ports.
+    /// Adds a downstream port at `end`, device `number` of the internal bus. Returns its index.
     ///
     /// # Panics
-    /// If there is one of that number.
+    /// If the number is in use.
     pub fn add_port(&mut self, end: LinkEnd, number: u8, link: (Generation, Width)) -> u8 {
         let mut others = self.ports.iter().skip(1);
         assert!(others.all(|port| port.number != number), "a switch has each port once");
@@ -146,7 +146,7 @@ impl Switch {
         self.ports.iter_mut().for_each(|port| port.last.resize(count, Time::ZERO));
     }
 
-    /// What it is made of.
+    /// Parameters of the switch.
     pub fn params(&self) -> &SwitchParams {
         &self.params
     }
@@ -156,12 +156,12 @@ impl Switch {
         &self.ports
     }
 
-    /// What it has done so far.
+    /// Counters so far.
     pub fn counters(&self) -> &SwitchCounters {
         &self.counters
     }
 
-    /// A port's address: the upstream port's bus is the one above, the others' the one inside.
+    /// A port's ID. The upstream port is on the bus above, the others are on the internal bus.
     pub fn id(&self, port: usize) -> Bdf {
         match port {
             UPSTREAM => Bdf::new(self.bus, 0, 0),
@@ -169,7 +169,7 @@ impl Switch {
         }
     }
 
-    /// A TLP arrived at a port.
+    /// Handles a TLP that arrived at a port.
     pub fn deliver(&mut self, cx: &mut Context<'_>, from: u8, packet: PacketId) {
         let from = usize::from(from);
         let Some(&tlp) = cx.wires.packets.header(packet) else {
@@ -178,7 +178,7 @@ impl Switch {
             return self.drop(cx, from, packet);
         };
         if cx.wires.is_damaged(&tlp, packet) && self.ports[from].config.checks_ecrc() {
-            // It goes on all the same: whoever it is for judges it (base spec 2.7.1).
+            // It is forwarded nevertheless; its receiver handles the error (base spec 2.7.1).
             self.report(cx, from, Detected::Ecrc, Some(packet));
         }
         match self.route(from, &tlp) {
@@ -195,7 +195,7 @@ impl Switch {
         }
     }
 
-    /// Lets a TLP go on to another port, if its link is up.
+    /// Forwards a TLP to another port, if the link there is up.
     fn pass(&mut self, cx: &mut Context<'_>, (from, to): (usize, usize), packet: PacketId, tlp: &Tlp) {
         let (ingress, egress) = (self.ports[from].end, self.ports[to].end);
         if cx.wires.link(egress.link).state() == LinkState::Down {
@@ -204,7 +204,7 @@ impl Switch {
         if let Some(request) = route::as_type_0(tlp, self.ports[to].buses.0, to != UPSTREAM) {
             cx.wires.packets.rewrite(packet, &request);
         }
-        // A link that is faster than the one by which it comes would run dry: there it is stored first.
+        // A faster egress link would run dry, so the TLP is stored first.
         let [came, goes] = [ingress, egress].map(|end| cx.wires.link(end.link).wire_time_per_byte_ps());
         let is_stored = !self.params.cut_through || goes < came;
         let there = cx.now() + cx.wires.tail(ingress, packet) * u64::from(is_stored);
@@ -212,7 +212,7 @@ impl Switch {
         self.ports[from].last[to] = at;
         self.counters.forwarded += 1;
         self.counters.peer_to_peer += u64::from(from != UPSTREAM && to != UPSTREAM);
-        // Room around it, and a CRC, are of the link by which it came.
+        // Padding and LCRC belong to the ingress link.
         let hop = cx.wires.packets.hop_mut(packet);
         (hop.padding, hop.lcrc) = (0, None);
         self.send_at(cx, to, packet, at);
@@ -224,13 +224,13 @@ impl Switch {
         cx.scheduler.at(at, Event::Switch(self.id, event));
     }
 
-    /// A TLP that goes no further frees its buffer once all of it has come.
+    /// Drops a TLP; its buffer is released once all of it has arrived.
     fn drop(&self, cx: &mut Context<'_>, from: usize, packet: PacketId) {
         let whole = cx.now() + cx.wires.tail(self.ports[from].end, packet);
         cx.consume(packet, whole);
     }
 
-    /// Reports a TLP that cannot go on, and completes it if somebody waits for that (base spec 2.3.1, 6.12.3).
+    /// Reports a TLP that cannot be forwarded, and completes a non-posted request (base spec 2.3.1, 6.12.3).
     fn refuse(
         &mut self,
         cx: &mut Context<'_>,
@@ -268,7 +268,7 @@ impl Switch {
         self.drop(cx, from, packet);
     }
 
-    /// Answers a request that came by `port`.
+    /// Completes a request that arrived through `port`.
     fn answer(&self, cx: &mut Context<'_>, port: usize, header: CompletionHeader, data: &[u8]) {
         let kind = match header.length_dw {
             0 => TlpKind::Completion(header),
@@ -279,7 +279,7 @@ impl Switch {
         self.send_at(cx, port, packet, at);
     }
 
-    /// Notes an error in a port's registers and tells the root complex if the port is to.
+    /// Logs an error in a port's registers, and reports it to the root complex if enabled.
     pub(crate) fn report(
         &mut self,
         cx: &mut Context<'_>,
@@ -294,33 +294,32 @@ impl Switch {
         self.send_at(cx, UPSTREAM, packet, cx.now());
     }
 
-    /// Tells the upstream port's link which legacy interrupt lines have changed: those of a downstream port have other names
-    /// above it.
+    /// Signals changed legacy interrupt lines upstream. Lines of downstream ports are swizzled.
     fn drive_lines(&mut self, cx: &mut Context<'_>) {
         let now = IntxLines::above(self.ports.iter().skip(1).map(|port| (port.number, port.lines)));
         let before = std::mem::replace(&mut self.ports[UPSTREAM].lines, now);
         for (line, active) in now.changes(before) {
             let message = Message::intx(self.id(UPSTREAM), line, active);
             let packet = cx.wires.packets.encode(&Tlp::new(TlpKind::Message(message)), &[]);
-            // Behind the writes of any port that are on their way through.
+            // Behind writes from any port that are being forwarded.
             let passing = self.ports.iter().map(|port| port.last[UPSTREAM]).max().unwrap_or_default();
             let at = (cx.now() + self.params.latency).max(passing);
             self.send_at(cx, UPSTREAM, packet, at);
         }
     }
 
-    /// Something inside the switch is due.
+    /// Handles an event inside the switch.
     pub fn handle(&mut self, cx: &mut Context<'_>, event: SwitchEvent) {
         match event {
             SwitchEvent::Send { port, packet } => {
                 cx.send_tied(self.ports[usize::from(port)].end, packet);
             }
             SwitchEvent::Trained { port } => self.link_trained(port),
-            // It is the fabric that knows what is below.
+            // Handled by the fabric, which knows the topology below.
             SwitchEvent::HotReset { .. } => {}
         }
     }
 }
 
-/// A window through which nothing goes.
+/// A closed window.
 const SHUT: Window = Window { base: u64::MAX, limit: 0 };

@@ -1,17 +1,18 @@
-//! What a switch is made of.
+//! Parameters of a switch.
 
 use units::Duration;
 
-/// A switch, apart from its links.
+/// A switch without its links.
 #[derive(Clone, Debug)]
 pub struct SwitchParams {
     /// Vendor and device ID of its ports.
     pub ids: (u16, u16),
-    /// From a TLP's header being at one port, or all of it where it is stored first, until it can leave another.
+    /// From the arrival of a TLP's header at one port (or of the whole TLP if stored and forwarded) until it can leave
+    /// another.
     pub latency: Duration,
-    /// Whether a TLP goes on before its end has come, where that can be.
+    /// Whether TLPs are forwarded before their end has arrived, where possible.
     pub cut_through: bool,
-    /// How long a port takes to answer a configuration request.
+    /// Latency of completing a configuration request.
     pub config_latency: Duration,
     /// Largest payload in bytes.
     pub max_payload: u32,
@@ -20,7 +21,7 @@ pub struct SwitchParams {
 }
 
 impl SwitchParams {
-    /// A switch that takes no time, with all services, for tests and as an upper bound.
+    /// A switch without delays and with all services, for tests and as an upper bound.
     pub fn ideal() -> Self {
         Self {
             ids: (0x10b5, 0x8733),

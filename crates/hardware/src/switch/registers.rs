@@ -1,4 +1,4 @@
-//! The ports of a switch as functions: their configuration spaces, and what writes to them set off.
+//! Configuration spaces of a switch's ports, and effects of writes to them.
 
 use engine::Scheduler;
 use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, PortType, ResetKind, SlotParams, slot};
@@ -12,7 +12,7 @@ use crate::link::{LinkEnd, LinkState, Side};
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
 
-/// The registers of a port of a switch.
+/// Creates the registers of a port.
 pub(super) fn port(
     params: &SwitchParams,
     is_upstream: bool,
@@ -35,7 +35,7 @@ pub(super) fn port(
 }
 
 impl Switch {
-    /// A configuration request for one of the ports.
+    /// Handles a configuration request for one of the ports.
     pub(super) fn configure(
         &mut self,
         cx: &mut Context<'_>,
@@ -100,12 +100,12 @@ impl Switch {
         }
     }
 
-    /// The fabric resets what is below a port.
+    /// Requests that the fabric resets the hierarchy below a port.
     fn reset_below(&self, scheduler: &mut Scheduler<Event>, port: u8) {
         scheduler.at(scheduler.now(), Event::Switch(self.id, SwitchEvent::HotReset { port }));
     }
 
-    /// Resets what is below a port as long as its bit is set (base spec 7.5.1.3.13); then the link trains anew.
+    /// Holds the hierarchy below a port in reset while its bit is set (base spec 7.5.1.3.13); then the link trains.
     fn hot_reset(&mut self, cx: &mut Context<'_>, port: usize, on: bool) {
         let is_up = self.is_up(cx.wires, port);
         if on && is_up {
@@ -141,7 +141,7 @@ impl Switch {
         bridge::show_training(&mut self.ports[usize::from(port)].config, false);
     }
 
-    /// The link below a port went down, with whatever was under way on it.
+    /// The link below a port went down; everything in flight on it is lost.
     pub(crate) fn link_lost(&mut self, cx: &mut Context<'_>, port: u8) {
         let link = self.ports[usize::from(port)].end.link;
         cx.with(link, |link, cx, released| link.take_down(cx, released));
@@ -162,7 +162,7 @@ impl Switch {
         self.slot_status(cx, port.into(), 0, slot::STATUS_LINK_CHANGED);
     }
 
-    /// Something was below a port before the power came on.
+    /// Something was attached below a port at power-on.
     pub(crate) fn attach(&mut self, port: u8) {
         let state = &mut self.ports[usize::from(port)];
         state.is_present = true;
@@ -170,7 +170,7 @@ impl Switch {
         bridge::change_slot_status(&mut state.config, 0, slot::STATUS_PRESENT);
     }
 
-    /// Something was put into the slot below a port, or taken out.
+    /// Something was inserted into the slot below a port, or removed.
     pub(crate) fn set_present(&mut self, cx: &mut Context<'_>, port: u8, present: bool) {
         let state = &mut self.ports[usize::from(port)];
         (state.in_reset, state.is_present) = (false, present);
@@ -178,7 +178,7 @@ impl Switch {
         self.slot_status(cx, port.into(), clear, set | slot::STATUS_PRESENCE_CHANGED);
     }
 
-    /// Changes slot status, and sends a port's own interrupt if it is to.
+    /// Updates the slot status, and sends the port's interrupt if enabled.
     fn slot_status(&mut self, cx: &mut Context<'_>, port: usize, clear: u16, set: u16) {
         if !bridge::change_slot_status(&mut self.ports[port].config, clear, set) {
             return;
@@ -192,21 +192,21 @@ impl Switch {
         self.send_at(cx, UPSTREAM, packet, cx.now());
     }
 
-    /// The downstream ports: their places, and their ends of their links.
+    /// Index and link end of each downstream port.
     pub(crate) fn downstream_ports(&self) -> impl Iterator<Item = (u8, LinkEnd)> + use<> {
         let ports: Vec<_> = (0..).zip(&self.ports).skip(1).map(|(n, port)| (n, port.end)).collect();
         ports.into_iter()
     }
 
-    /// Resets the registers of the downstream ports and, where `all` of the switch is reset, of the upstream port. Links
-    /// below have gone down, and come up again where something is at their end.
+    /// Resets the registers of the downstream ports and, if `all` of the switch is reset, of the upstream port. Links
+    /// below have gone down, and come up again where something is attached.
     pub(crate) fn reset(&mut self, cx: &mut Context<'_>, all: bool) {
         let first = if all { UPSTREAM } else { UPSTREAM + 1 };
         for port in first..self.ports.len() {
             let state = &mut self.ports[port];
             state.config.reset(ResetKind::Hot);
             state.in_reset = false;
-            // Those above have forgotten the upstream port's with its link.
+            // Those above have cleared the upstream port's lines with its link.
             state.lines = IntxLines::default();
             cx.wires.set_protected(state.end, false);
             route::reach(state);

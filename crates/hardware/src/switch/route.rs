@@ -1,4 +1,4 @@
-//! Where a TLP goes from the port by which it came (base spec 2.2.4, 6.12).
+//! Routing of TLPs by ingress port (base spec 2.2.4, 6.12).
 
 use wire::pcie::config::{acs, header};
 use wire::pcie::tlp::{AddressType, ConfigType};
@@ -7,20 +7,20 @@ use wire::pcie::{Bdf, IntxLine, Tlp, TlpKind};
 use super::{Switch, SwitchPort, UPSTREAM};
 use crate::bridge;
 
-/// Where a TLP goes.
+/// Destination of a TLP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Route {
-    /// On, by this port.
+    /// Forward through this port.
     To(usize),
-    /// Into the registers of this port.
+    /// Registers of this port.
     Here(usize),
-    /// Nobody answers for it.
+    /// No target.
     Nowhere,
-    /// Access control stops it.
+    /// Blocked by access control.
     Forbidden,
-    /// Into the state of a legacy interrupt line, which becomes active or inactive.
+    /// Level change of a legacy interrupt line.
     Line(IntxLine, bool),
-    /// No further.
+    /// Ends here.
     Ends,
 }
 
@@ -39,7 +39,7 @@ impl SwitchPort {
 }
 
 impl Switch {
-    /// The way of a TLP that came by port `from`.
+    /// Routes a TLP that arrived through port `from`.
     pub(super) fn route(&self, from: usize, tlp: &Tlp) -> Route {
         match (&tlp.kind, from) {
             (TlpKind::ConfigRead(request) | TlpKind::ConfigWrite(request), UPSTREAM) => {
@@ -57,15 +57,15 @@ impl Switch {
             (TlpKind::Message(message), from) if from != UPSTREAM && message.line().is_some() => {
                 message.line().map_or(Route::Ends, |(line, active)| Route::Line(line, active))
             }
-            // Messages of other kinds are for the root complex.
+            // Other messages are for the root complex.
             (TlpKind::Message(_), UPSTREAM) => Route::Ends,
             (TlpKind::Message(_), _) => Route::To(UPSTREAM),
-            // No port has I/O space, and nothing below configures anything.
+            // Ports have no I/O space, and no configuration request comes from below.
             _ => Route::Nowhere,
         }
     }
 
-    /// The downstream port that `is_it` picks.
+    /// The first downstream port that satisfies `is_it`.
     fn downstream(&self, is_it: impl Fn(&SwitchPort) -> bool) -> Option<usize> {
         self.ports.iter().skip(1).position(is_it).map(|place| place + 1)
     }
@@ -84,7 +84,7 @@ impl Switch {
         }
         let Some(port) = self.downstream(|port| port.leads_to(target.bus())) else { return Route::Nowhere };
         let state = &self.ports[port];
-        // There is one device at the end of a link (base spec 7.3.1).
+        // A link leads to device 0 only (base spec 7.3.1).
         let is_next = target.bus() == state.buses.0;
         if is_next && target.device() != 0 && !bridge::forwards_ari(&state.config) {
             return Route::Nowhere;
@@ -111,7 +111,7 @@ impl Switch {
         let to = self.downstream(|port| port.holds(address));
         let is_direct = is_translated && port.controls(acs::DIRECT_TRANSLATED);
         match to {
-            // What is addressed to where it came from has been redirected, or goes round for ever (base spec 6.12.1.1).
+            // A TLP addressed to its ingress port has been redirected, or would loop forever (base spec 6.12.1.1).
             Some(to) if to == from => match port.controls(acs::UPSTREAM_FORWARDING) {
                 true => self.upstream(),
                 false => Route::Nowhere,
@@ -123,7 +123,7 @@ impl Switch {
         }
     }
 
-    /// Upstream, as far as the upstream port may send requests.
+    /// Upstream, if the upstream port may send requests.
     fn upstream(&self) -> Route {
         if self.ports[UPSTREAM].config.bus_master_enabled() { Route::To(UPSTREAM) } else { Route::Nowhere }
     }
@@ -133,7 +133,7 @@ impl Switch {
         if from == UPSTREAM {
             return to.map_or(Route::Nowhere, Route::To);
         }
-        // Those that may be reordered take the short way even where completions are redirected (base spec 6.12.1.1).
+        // Completions that may be reordered are not redirected (base spec 6.12.1.1).
         let is_redirected =
             self.ports[from].controls(acs::COMPLETION_REDIRECT) && !tlp.common.relaxed_ordering;
         match to {
@@ -147,7 +147,7 @@ impl Switch {
     }
 }
 
-/// A configuration request for the device right below a downstream port, as it goes there.
+/// Converts a configuration request to type 0 for the device directly below a downstream port.
 pub(super) fn as_type_0(tlp: &Tlp, bus: u8, is_down: bool) -> Option<Tlp> {
     let mut below = *tlp;
     match &mut below.kind {
@@ -161,7 +161,7 @@ pub(super) fn as_type_0(tlp: &Tlp, bus: u8, is_down: bool) -> Option<Tlp> {
     }
 }
 
-/// Buses and addresses below a bridge, as its registers say.
+/// Updates a port's bus and address ranges from its registers.
 pub(super) fn reach(port: &mut SwitchPort) {
     let numbers = port.config.dword(header::BUS_NUMBERS);
     port.buses = ((numbers >> 8) as u8, (numbers >> 16) as u8);

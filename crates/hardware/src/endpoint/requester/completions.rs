@@ -1,4 +1,4 @@
-//! Completions: what they say of which request, and when their data has been dealt with.
+//! Reception of completions.
 
 use engine::Scheduler;
 use platform::device::{DmaError, FunctionIndex};
@@ -13,7 +13,7 @@ use crate::link::LinkEnd;
 use crate::wires::{Context, Wires};
 
 impl Read {
-    /// Whether a completion with the tag of one of its requests is the next one of that request (base spec 2.3.2).
+    /// Whether a completion is the next one of the request with its tag (base spec 2.3.2).
     #[inline]
     fn is_answered_by(&self, entry: &Outstanding, header: &CompletionHeader) -> bool {
         if header.requester != self.requester || header.status != CompletionStatus::Successful {
@@ -21,7 +21,7 @@ impl Read {
         }
         let dma = self.dma.as_ref().expect("a read with a tag has been asked for");
         let done = entry.offset + entry.length - entry.left;
-        // A flush read begins with its doubleword, and counts as one of a byte.
+        // A flush read starts at its doubleword, and counts as one byte.
         let first = if dma.length == 0 { dma.address.get() & !3 } else { dma.address.get() };
         let lower_address = (first + u64::from(done)) as u8 & 0x7f;
         header.lower_address == lower_address && u32::from(header.byte_count) == entry.left.max(1)
@@ -29,14 +29,14 @@ impl Read {
 }
 
 impl Outstanding {
-    /// The request, when all its completions have come.
+    /// The request as reported once it is complete.
     fn as_answered(&self) -> Answered {
         Answered { offset: self.offset, length: self.length, largest: self.largest }
     }
 }
 
 impl Requester {
-    /// Takes a completion with its payload, around which its sender left `padding` bytes empty. Returns when it has left the receive buffer.
+    /// Handles a completion with its payload and `padding` bytes. Returns when it has left the receive buffer.
     #[allow(clippy::too_many_arguments)]
     pub fn completion(
         &mut self,
@@ -69,7 +69,7 @@ impl Requester {
                 CompletionStatus::CompleterAbort => DmaError::CompleterAbort,
                 _ => DmaError::UnsupportedRequest,
             });
-            // An error ends the request, whatever part of it has been answered.
+            // An error ends the request, even if partly completed.
             entry.left = 0;
             entry.answered = true;
         } else {
@@ -107,8 +107,7 @@ impl Requester {
         drained
     }
 
-    /// All completions of a request have come, or none will be waited for any more. Returns when its data has been dealt
-    /// with.
+    /// All completions of a request have arrived, or it has been given up. Returns when its data has been processed.
     #[inline]
     fn request_answered(
         &mut self,
@@ -124,7 +123,7 @@ impl Requester {
         if read.outstanding == 0 && (read.left == 0 || read.failed.is_some()) {
             let known = self.mover.read_known(scheduler.now(), dma, &read.progress);
             if read.left > 0 {
-                // The rest of a read that failed is not asked for.
+                // The rest of a failed read is not requested.
                 read.left = 0;
                 self.to_issue.retain(|&waiting| waiting != index);
             }
@@ -133,27 +132,27 @@ impl Requester {
         free
     }
 
-    /// Lets a tag be free once the core has put it back, beginning at `at`.
+    /// Schedules the release of a tag, which starts at `at`.
     fn free_tag_at(&self, scheduler: &mut Scheduler<Event>, tag: u16, at: Time) {
         let event = self.event(EndpointEvent::TagFree { tag, of: self.life() });
         scheduler.at(at + self.params.tag_release, event);
     }
 
-    /// A tag's data has been dealt with: it is free again.
+    /// A tag's data has been processed: the tag is free again.
     #[inline]
     pub fn tag_free(&mut self, cx: &mut Context<'_>, tag: u16) {
         let entry = &mut self.tags[usize::from(tag)];
         entry.read = None;
         self.buffered -= entry.length;
         self.in_use -= 1;
-        // The host may have taken it away meanwhile.
+        // The host may have reduced the number of tags meanwhile.
         if self.usable(&self.allowance).contains(&tag) {
             self.free_tags.push_back(tag);
         }
         self.issue_reads(cx);
     }
 
-    /// Looks at `at` whether a request has waited too long.
+    /// Schedules a completion timeout check at `at`.
     #[inline]
     pub(super) fn check_timeouts_at(&mut self, scheduler: &mut Scheduler<Event>, at: Time) {
         if at < self.timeout_check {
@@ -162,10 +161,10 @@ impl Requester {
         }
     }
 
-    /// Ends requests that have waited too long; gives the functions whose they were, once for each request.
+    /// Ends requests that have timed out. Returns their functions, once for each request.
     ///
-    /// Their tags stay out of use for as long again, so that a completion that is late is not taken for another
-    /// request's.
+    /// Their tags are quarantined for one more timeout, so that a late completion is not taken for that of another
+    /// request.
     pub fn check_timeouts(&mut self, scheduler: &mut Scheduler<Event>) -> Vec<FunctionIndex> {
         let mut late = Vec::new();
         let now = scheduler.now();
@@ -176,7 +175,7 @@ impl Requester {
         let mut next = Time::NEVER;
         for tag in 0..self.tags.len() as u16 {
             let entry = self.tags[usize::from(tag)];
-            // A request whose last completion is being dealt with has been answered.
+            // A request whose last completion is being processed does not time out.
             let (Some(index), false) = (entry.read, entry.answered) else { continue };
             if entry.deadline <= now {
                 self.counters.timeouts += 1;

@@ -1,4 +1,4 @@
-//! The requester side of a device's PCIe core: tags, splitting, reassembly, engines.
+//! Requester side of a device's PCIe core: tags, splitting, reassembly, engines.
 
 mod completions;
 mod reads;
@@ -21,7 +21,7 @@ use crate::detected::Detected;
 use crate::event::Event;
 use crate::link::LinkEnd;
 
-/// A DMA read of the device, from its request to its outcome.
+/// A DMA read in progress.
 #[derive(Default)]
 struct Read {
     dma: Option<Dma>,
@@ -30,19 +30,19 @@ struct Read {
     data: Vec<u8>,
     /// When its engine can send the first request.
     ready: Time,
-    /// What has not been asked for yet.
+    /// Offset of the data not yet requested.
     next: u64,
     left: u32,
-    /// Requests whose data has not all come.
+    /// Requests with data outstanding.
     outstanding: u32,
-    /// What the device's mover notes about what has come.
+    /// State of the device's data mover for this read.
     progress: Progress,
     failed: Option<DmaError>,
-    /// Its function was reset since: the device is not told.
+    /// Its function has been reset since: the device is not notified.
     forgotten: bool,
 }
 
-/// A function between two resets of its own.
+/// A function between two of its own resets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Life {
     /// The function.
@@ -58,7 +58,7 @@ pub struct PortLife {
     number: u16,
 }
 
-/// A DMA write that waits for its engine.
+/// A DMA write waiting for an engine.
 struct Write {
     dma: Dma,
     end: LinkEnd,
@@ -67,106 +67,107 @@ struct Write {
     ready: Time,
 }
 
-/// A non-posted request on its way.
+/// An outstanding non-posted request.
 #[derive(Clone, Copy, Default)]
 struct Outstanding {
-    /// Which read it belongs to; `None` if the tag is free.
+    /// The read that it belongs to; `None` if the tag is free.
     read: Option<u32>,
-    /// Place in the read's data at which the request's bytes begin.
+    /// Offset of the request's bytes in the read's data.
     offset: u32,
-    /// Bytes that the request asked for.
+    /// Bytes requested.
     length: u32,
-    /// Bytes that have not come yet.
+    /// Bytes outstanding.
     left: u32,
-    /// All that will come has come: an error, or the last byte; of a flush read, which asks for none, its completion.
+    /// No more completions will come: after an error or the last byte, or the completion of a flush read, which has no
+    /// bytes.
     answered: bool,
     /// Largest completion so far, in bytes.
     largest: u32,
-    /// When it will have waited too long.
+    /// Completion timeout.
     deadline: Time,
 }
 
-/// Counts of the requester side.
+/// Counters of the requester side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequesterCounters {
-    /// Bytes read, as asked for by the device.
+    /// Bytes read, as requested by the device.
     pub bytes_read: u64,
-    /// Bytes written, as asked for by the device.
+    /// Bytes written, as requested by the device.
     pub bytes_written: u64,
     /// Read requests sent.
     pub read_requests: u64,
     /// Write requests sent.
     pub write_requests: u64,
-    /// Completions received that answered a request.
+    /// Completions that matched a request.
     pub completions: u64,
-    /// Completions received that answered none.
+    /// Completions that matched none.
     pub unexpected_completions: u64,
-    /// Requests that no completion answered in time.
+    /// Requests that timed out.
     pub timeouts: u64,
     /// Completions with a status other than success.
     pub failed_completions: u64,
-    /// Completions whose payload was marked as damaged.
+    /// Poisoned completions.
     pub poisoned_completions: u64,
     /// Largest number of tags in use at once.
     pub most_tags: u16,
-    /// Time during which a read waited for a tag.
+    /// Time during which a read was stalled for lack of a tag.
     pub waited_for_tags: Duration,
-    /// Time during which a read had a tag, and waited for room for its data.
+    /// Time during which a read had a tag but lacked buffer space.
     pub waited_for_buffer: Duration,
 }
 
-/// What a read that is not issued waits for.
+/// What a stalled read waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lack {
     Tag,
     Buffer,
 }
 
-/// The requester side of one port of a device, and what moves its data inside the device.
+/// Requester side of one port of a device, with the device's data mover.
 pub struct Requester {
     id: EndpointId,
     port: PortIndex,
     params: EndpointParams,
     reads: Vec<Read>,
     free_reads: Vec<u32>,
-    /// Reads that still have something to ask for, oldest first.
+    /// Reads not fully requested yet, oldest first.
     to_issue: VecDeque<u32>,
-    /// By tag.
+    /// Outstanding requests by tag.
     tags: Vec<Outstanding>,
     free_tags: VecDeque<u16>,
     in_use: u16,
-    /// Bytes that outstanding requests have asked for.
+    /// Bytes requested and outstanding.
     buffered: u32,
     /// When the next read request can be sent.
     next_issue: Time,
-    /// When the core will look again whether a read can go on.
+    /// Time of the scheduled retry.
     issue_wake: Option<Time>,
     to_write: VecDeque<Write>,
     writes_in_hand: u16,
     write_wake: Option<Time>,
     spare_buffers: Vec<Vec<u8>>,
-    /// The device's way for its data.
+    /// Data path inside the device.
     mover: Box<dyn DataMover>,
-    /// When the last posted request begins to leave: others follow it.
+    /// When the last posted request starts to leave; later ones follow it.
     last_posted: Time,
-    /// What the host allows requests to be.
+    /// Settings of the host for requests.
     allowance: Allowance,
-    /// How long the requests of each function wait; `None` is for ever.
+    /// Completion timeout by function; `None` is none.
     timeouts: Vec<Option<Duration>>,
-    /// When the core will look whether a request has waited too long.
+    /// Time of the scheduled timeout check.
     timeout_check: Time,
     starved: Option<(Time, Lack)>,
     counters: RequesterCounters,
-    /// What was wrong with the last completion, and whose request it answered: for the core to report.
+    /// Error of the last completion and the function of its request, for the core to report.
     pub(super) detected: Option<(FunctionIndex, Detected)>,
-    /// Counts resets: events of before the last one mean nothing any more.
+    /// Counts resets. Events of an earlier epoch are dropped.
     epoch: u16,
-    /// Counts each function's own resets.
+    /// Counts the resets of each function.
     lives: Vec<u16>,
 }
 
 impl Requester {
-    /// An idle requester with all tags free.
+    /// Creates an idle requester with all tags free.
     pub fn new(id: EndpointId, port: PortIndex, params: EndpointParams, mover: Box<dyn DataMover>) -> Self {
         let mut new = Self {
             id,
@@ -200,12 +201,12 @@ impl Requester {
         new
     }
 
-    /// What the host allows requests to be.
+    /// Settings of the host for requests.
     pub fn allowance(&self) -> &Allowance {
         &self.allowance
     }
 
-    /// Obeys what the host allows from now on; what has been sent keeps its tag.
+    /// Applies new settings of the host; outstanding requests keep their tags.
     pub fn allow(&mut self, allowance: Allowance) {
         let tags = self.usable(&allowance);
         self.tags.resize(self.tags.len().max(usize::from(tags.end)), Outstanding::default());
@@ -215,51 +216,51 @@ impl Requester {
         self.allowance = allowance;
     }
 
-    /// The tags that it uses of those that the host allows.
+    /// Tags usable under the host's settings.
     fn usable(&self, allowance: &Allowance) -> Range<u16> {
         let first = allowance.tags.start;
         first..allowance.tags.end.min(first + self.params.tags)
     }
 
-    /// The current life of the port, since its last reset.
+    /// Current life of the port, since its last reset.
     pub fn life(&self) -> PortLife {
         PortLife { port: self.port, number: self.epoch }
     }
 
-    /// What it has done so far.
+    /// Counters so far.
     pub fn counters(&self) -> &RequesterCounters {
         &self.counters
     }
 
-    /// How long the stages of the device's mover have worked so far.
+    /// Busy time of the data mover's stages so far.
     pub fn mover_busy(&self) -> MoverBusy {
         self.mover.busy()
     }
 
-    /// How long it has been sending read requests, no closer than the core can.
+    /// Time spent sending read requests at the core's minimum interval.
     pub fn issue_busy(&self) -> Duration {
         self.params.issue_interval * self.counters.read_requests
     }
 
-    /// Tags that it may use.
+    /// Number of usable tags.
     pub fn tags(&self) -> u16 {
         let usable = self.usable(&self.allowance);
         usable.end.saturating_sub(usable.start)
     }
 
-    /// Tags in use.
+    /// Number of tags in use.
     pub fn tags_in_use(&self) -> u16 {
         self.in_use
     }
 
-    /// Says how long the requests of each function wait from now on.
+    /// Sets the completion timeouts of all functions.
     pub fn set_timeouts(&mut self, timeouts: impl Iterator<Item = CompletionTimeout>) {
         self.timeouts.clear();
         let default = self.params.completion_timeout;
         self.timeouts.extend(timeouts.map(|timeout| timeout.longest(default)));
     }
 
-    /// How long a request of a function waits; `None` is for ever.
+    /// Completion timeout of a function; `None` is none.
     fn timeout(&self, function: FunctionIndex) -> Option<Duration> {
         let said = self.timeouts.get(usize::from(function.0));
         said.copied().unwrap_or(Some(self.params.completion_timeout))
@@ -269,14 +270,14 @@ impl Requester {
         Event::Endpoint(self.id, event)
     }
 
-    /// What a function is between two resets of its own.
+    /// Current life of a function, since its last reset.
     pub fn function_life(&self, function: FunctionIndex) -> Life {
         let number = self.lives.get(usize::from(function.0)).copied().unwrap_or_default();
         Life { function, number }
     }
 
-    /// Forgets what one function has under way. Requests that have been sent keep their tags until they are
-    /// answered, since the tags are everybody's; what is answered then is dropped (base spec 6.6.2).
+    /// Drops what one function has in progress. Tags are shared, so those of its outstanding requests stay in use until
+    /// completed; the data is dropped (base spec 6.6.2).
     pub fn reset_function(&mut self, function: FunctionIndex) {
         let index = usize::from(function.0);
         self.lives.resize(self.lives.len().max(index + 1), 0);
@@ -288,7 +289,7 @@ impl Requester {
                 continue;
             }
             read.forgotten = true;
-            // What it has not asked for yet it never will.
+            // Reads not requested yet are dropped.
             let waiting = self.to_issue.len();
             self.to_issue.retain(|&other| other != number);
             read.left = 0;
@@ -299,7 +300,7 @@ impl Requester {
         }
     }
 
-    /// Forgets everything under way: the port was reset.
+    /// Drops everything in progress: the port was reset.
     pub fn reset(&mut self) {
         let mut mover = std::mem::replace(&mut self.mover, Box::new(Direct::default()));
         mover.reset();
@@ -309,7 +310,7 @@ impl Requester {
     }
 }
 
-/// A request's attributes, as far as the host allows them.
+/// Attributes of a request, limited to what the host allows.
 fn common(attributes: DmaAttributes, allowed: &Allowance) -> Common {
     Common {
         relaxed_ordering: attributes.relaxed_ordering && allowed.relaxed_ordering,

@@ -1,4 +1,4 @@
-//! DMA reads: from the device's request to its outcome, in requests as large as the host allows.
+//! DMA reads, split into requests of the size that the host allows.
 
 use engine::Scheduler;
 use platform::device::{Dma, DmaError, Token};
@@ -13,15 +13,15 @@ use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::wires::Context;
 
-/// How a read ended, as the device will be told.
+/// Outcome of a read, as reported to the device.
 pub struct Finished {
     read: u32,
     epoch: u16,
-    /// The device's own number.
+    /// The device's token.
     pub token: Token,
-    /// The data, to be given back with [`Requester::recycle`].
+    /// The data; return it with [`Requester::recycle`].
     pub data: Vec<u8>,
-    /// Why there is none.
+    /// Error, if the read failed.
     pub failed: Option<DmaError>,
 }
 
@@ -33,26 +33,26 @@ impl Requester {
         })
     }
 
-    /// Begins a DMA read from `end` in the name of `requester`.
+    /// Starts a DMA read from `end` with the ID `requester`.
     pub fn read(&mut self, cx: &mut Context<'_>, end: LinkEnd, requester: Bdf, dma: Dma) {
-        // A read never leaves before the writes that were sent before it.
+        // A read never passes earlier writes.
         let ready = (cx.now() + self.mover.start_latency(&dma)).max(self.last_posted);
         let index = self.allocate_read();
         let read = &mut self.reads[index as usize];
-        // What an earlier read left there is seen by nobody: all of it is overwritten, or the read fails.
+        // Stale bytes in the buffer are never visible: all are overwritten, or the read fails.
         read.data.resize(dma.length as usize, 0);
         (read.dma, read.end, read.requester, read.ready) = (Some(dma), Some(end), requester, ready);
         (read.next, read.left, read.outstanding) = (dma.address.get(), dma.length, 0);
         (read.progress, read.failed, read.forgotten) = (Progress::default(), None, false);
         self.counters.bytes_read += u64::from(dma.length);
         self.to_issue.push_back(index);
-        // One that finds others before it waits for what they wait for.
+        // A read behind others waits for the same thing as they do.
         if self.to_issue.len() == 1 {
             self.issue_reads(cx);
         }
     }
 
-    /// Tells the device that a read came to nothing, without a TLP.
+    /// Reports a failed read to the device without sending a TLP.
     pub fn refuse_read(&mut self, scheduler: &mut Scheduler<Event>, dma: Dma) {
         let index = self.allocate_read();
         let data = std::mem::take(&mut self.reads[index as usize].data);
@@ -62,7 +62,7 @@ impl Requester {
         scheduler.at(scheduler.now(), event);
     }
 
-    /// A read waits for something, since `since` if it is not the same as before.
+    /// A read waits for `lack`, since `since` unless it already did.
     fn starve(&mut self, since: Time, lack: Lack) {
         if self.starved.is_none_or(|(_, other)| other != lack) {
             self.fed(since);
@@ -70,7 +70,7 @@ impl Requester {
         }
     }
 
-    /// A read waits no longer.
+    /// A read no longer waits.
     fn fed(&mut self, now: Time) {
         match self.starved.take() {
             Some((since, Lack::Tag)) => self.counters.waited_for_tags += now.since(since),
@@ -79,7 +79,7 @@ impl Requester {
         }
     }
 
-    /// Sends read requests while there are tags.
+    /// Sends read requests while tags are free.
     pub fn issue_reads(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
         let largest = self.allowance.max_read_request.min(self.params.max_read_request);
@@ -91,7 +91,7 @@ impl Requester {
             let due = ready.max(self.next_issue);
             if due > now {
                 if self.free_tags.is_empty() {
-                    // The tag that comes free first is the event that is waited for.
+                    // The next tag to become free triggers a retry.
                     self.starve(ready.max(now), Lack::Tag);
                 } else if self.issue_wake.is_none_or(|at| at > due) {
                     self.issue_wake = Some(due);
@@ -110,7 +110,7 @@ impl Requester {
             let dma = self.reads[index as usize].dma.expect("a read that is issued has been asked for");
             let deadline = self.timeout(dma.function).map_or(Time::NEVER, |timeout| now + timeout);
             let read = &mut self.reads[index as usize];
-            // A read of nothing is a request with all byte enables clear (a flush of what was written before).
+            // A zero-length read is a request with all byte enables clear (a flush of earlier writes).
             let (address, length) =
                 split_read(read.next, u64::from(read.left), largest).next().unwrap_or((read.next, 0));
             let request = MemoryRequest::for_bytes(read.requester, tag, address, length);
@@ -142,7 +142,7 @@ impl Requester {
         }
     }
 
-    /// The outcome of a read that has ended.
+    /// Takes the outcome of a finished read.
     #[inline]
     pub fn take_finished(&mut self, read: u32) -> Option<Finished> {
         let slot = &mut self.reads[read as usize];
@@ -160,10 +160,10 @@ impl Requester {
         })
     }
 
-    /// Takes a finished read's place and buffer back for another one.
+    /// Recycles a finished read's index and buffer.
     #[inline]
     pub fn recycle(&mut self, finished: Finished) {
-        // After a reset, nobody knows of the read any more.
+        // After a reset the index is no longer valid.
         if finished.epoch == self.epoch {
             self.reads[finished.read as usize].data = finished.data;
             self.free_reads.push(finished.read);

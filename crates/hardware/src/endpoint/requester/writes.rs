@@ -1,4 +1,4 @@
-//! DMA writes and interrupt messages: posted requests, in the order in which they were asked for.
+//! DMA writes and interrupt messages: posted requests, in program order.
 
 use platform::device::Dma;
 use platform::mover::Outgoing;
@@ -13,7 +13,7 @@ use crate::packet::PacketId;
 use crate::wires::Context;
 
 impl Requester {
-    /// Writes `data` through `end` in the name of `requester`.
+    /// Writes `data` through `end` with the ID `requester`.
     pub fn write(&mut self, cx: &mut Context<'_>, end: LinkEnd, requester: Bdf, dma: Dma, data: &[u8]) {
         debug_assert_eq!(data.len(), dma.length as usize);
         let mut buffer = self.spare_buffers.pop().unwrap_or_default();
@@ -25,7 +25,7 @@ impl Requester {
         self.start_writes(cx);
     }
 
-    /// Lets the engines take the next writes in hand.
+    /// Lets idle engines start the next writes.
     pub fn start_writes(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
         if self.write_wake.is_some_and(|at| at <= now) {
@@ -33,7 +33,7 @@ impl Requester {
         }
         while self.writes_in_hand < self.params.writes_in_hand.max(1) {
             let Some(write) = self.to_write.front() else { return };
-            // What the link cannot take yet stays here; the link asks for more when it has sent what waits.
+            // Writes that the link cannot accept yet stay here; the link calls back when it has sent what waits.
             if cx.wires.link(write.end.link).waiting(write.end.side) > 0 {
                 return;
             }
@@ -49,7 +49,7 @@ impl Requester {
         }
     }
 
-    /// Fetches a write's data and sends its TLPs as the stages on the way get to them.
+    /// Fetches a write's data, and sends its TLPs as they pass the pipeline stages.
     fn start_write(&mut self, cx: &mut Context<'_>, write: Write) {
         let now = cx.now();
         let length = write.data.len() as u64;
@@ -95,17 +95,17 @@ impl Requester {
         self.spare_buffers.push(write.data);
     }
 
-    /// The data of a write has been fetched: its engine is free for the next.
+    /// The data of a write has been fetched: its engine is free.
     pub fn write_fetched(&mut self, cx: &mut Context<'_>) {
         self.writes_in_hand -= 1;
         self.start_writes(cx);
     }
 
-    /// Sends an interrupt's TLP after the writes that are done.
+    /// Sends an interrupt's TLP behind the completed writes.
     pub fn send_message(&mut self, cx: &mut Context<'_>, end: LinkEnd, tlp: &Tlp, data: &[u8]) {
         let packet = cx.wires.packets.encode(tlp, data);
         let now = cx.now();
-        // Writes that no engine has in hand yet have not been acknowledged to the device either.
+        // Writes that no engine has started have not been acknowledged to the device either.
         let payload = data.len() as u64;
         let outgoing = Outgoing {
             is_long: tlp.header_len() == 16,
@@ -118,7 +118,7 @@ impl Requester {
         self.send_posted(cx, end, packet, start);
     }
 
-    /// Hands a posted TLP to the link at `at`, behind those before it.
+    /// Passes a posted TLP to the link at `at`, behind earlier ones.
     fn send_posted(&mut self, cx: &mut Context<'_>, end: LinkEnd, packet: PacketId, at: Time) {
         let at = at.max(self.last_posted);
         self.last_posted = at;

@@ -1,7 +1,7 @@
-//! What a machine file has to say about memory.
+//! Memory parameters of a machine file.
 //!
-//! Plain data without defaults: every value belongs to a machine and has its
-//! source there. [`MemoryParams::example`] is a machine for tests only.
+//! Plain data without defaults: every value belongs to a machine and has its source in the machine file.
+//! [`MemoryParams::example`] is for tests only.
 
 mod example;
 mod validate;
@@ -14,13 +14,13 @@ pub use validate::ParamError;
 /// The memory system of one host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryParams {
-    /// One entry for each socket; its position is its node number.
+    /// One entry for each socket, by node number.
     pub sockets: Vec<SocketParams>,
     /// The links between sockets.
     pub interconnect: InterconnectParams,
-    /// Where a device's writes to another socket's memory go.
+    /// Destination of a device's writes to another socket's memory.
     pub remote_write: RemoteWrite,
-    /// What a read costs whose line another socket's cache holds.
+    /// Cost of a read whose line is in another socket's cache.
     pub remote_hit: RemoteHit,
     /// Seed of the random replacement policies.
     pub seed: u64,
@@ -41,7 +41,7 @@ pub struct SocketParams {
     pub memory: Vec<MemoryRange>,
 }
 
-/// A contiguous piece of the physical address map that is DRAM.
+/// A contiguous range of DRAM in the physical address map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRange {
     /// First address; a multiple of 64 bytes.
@@ -50,20 +50,20 @@ pub struct MemoryRange {
     pub size: Bytes,
 }
 
-/// Size and shape of a cache.
+/// Size and organisation of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheGeometry {
     /// Capacity; a multiple of `ways` lines of 64 bytes.
     pub size: Bytes,
     /// Ways of each set (1 to 32).
     pub ways: u8,
-    /// How an address finds its set.
+    /// How an address selects its set.
     pub index: SetIndex,
-    /// Which line makes room for a new one.
+    /// Replacement policy.
     pub replacement: ReplacementPolicy,
 }
 
-/// How an address finds its set.
+/// How an address selects its set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetIndex {
     /// By its low bits, as in private caches.
@@ -77,12 +77,12 @@ pub enum SetIndex {
     Sliced {
         /// Number of slices (1 to 16), each with a power of two of sets.
         slices: u8,
-        /// What happens to hash values beyond the last slice.
+        /// How hash values beyond the last slice are mapped.
         fold: SliceFold,
     },
 }
 
-/// The private caches of a core. The L2 is taken to include the L1.
+/// Private caches of a core. The L2 is assumed to include the L1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivateParams {
     /// The L1 data cache.
@@ -93,41 +93,41 @@ pub struct PrivateParams {
     pub l2: CacheGeometry,
     /// Load-to-use latency of an L2 hit.
     pub l2_hit: Duration,
-    /// For how long a line that passes between L1 and L2, in either direction, keeps the L2 busy; zero for never.
+    /// L2 occupancy of a line transferred between L1 and L2, in either direction; zero for none.
     pub l1_transfer: Duration,
-    /// For how long one that passes between L2 and LLC does.
+    /// L2 occupancy of a line transferred between L2 and LLC.
     pub l2_transfer: Duration,
-    /// What the L2 has under way and asks for ahead; `None` where nothing limits the former and it does not do the latter.
+    /// Super queue and prefetchers of the L2; `None` for no limit and no prefetching.
     pub prefetch: Option<PrefetchParams>,
 }
 
 /// An L2's super queue and prefetchers (Intel 64 and IA-32 Architectures Optimization Reference Manual).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefetchParams {
-    /// Lines that the L2 may have asked for and not got yet (1 to 64).
+    /// Lines that the L2 may have outstanding (1 to 64).
     pub super_queue: u8,
-    /// Pages whose accesses the streamer follows; none switches it off.
+    /// Pages that the streamer tracks; zero disables it.
     pub streams: u8,
     /// How many lines it may be ahead of an access.
     pub distance: u8,
-    /// How many it asks for at each access (up to 8).
+    /// Lines that it requests for each access (up to 8).
     pub degree: u8,
-    /// Whether a miss fetches the other line of its 128 bytes, too.
+    /// Whether a miss also fetches the other line of the 128-byte pair.
     pub adjacent_line: bool,
-    /// Whether a stream that reaches the end of its page fetches the next one's first line.
+    /// Whether a stream that reaches the end of its page fetches the next page's first line.
     pub next_page: bool,
 }
 
-/// Whether the LLC contains what the private caches contain.
+/// Whether the LLC includes the private caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inclusion {
-    /// It does: evicting a line from the LLC evicts it from the private
-    /// caches, whose copies the LLC's core-valid bits locate (Intel up to Broadwell).
+    /// Inclusive: evicting a line from the LLC evicts it from the private caches, whose copies the core-valid bits
+    /// locate (Intel up to Broadwell).
     Inclusive,
-    /// It does not: lines fill the private caches only and enter the LLC when
-    /// evicted from there; a snoop filter locates private copies (Intel from Skylake-SP).
+    /// Non-inclusive: lines fill the private caches only and enter the LLC when evicted from there; a snoop filter
+    /// locates private copies (Intel from Skylake-SP).
     NonInclusive {
-        /// The snoop filter: its capacity counts 64 bytes for each line it can track.
+        /// The snoop filter; its size counts 64 bytes for each tracked line.
         snoop_filter: CacheGeometry,
     },
 }
@@ -137,9 +137,9 @@ pub enum Inclusion {
 pub struct LlcParams {
     /// Size, ways, index and replacement.
     pub geometry: CacheGeometry,
-    /// Whether it includes the private caches.
+    /// Inclusion policy.
     pub inclusion: Inclusion,
-    /// What private caches tell about their evictions.
+    /// Which evictions private caches report.
     pub eviction_notice: EvictionNotice,
     /// Load-to-use latency of a core's load that hits.
     pub core_hit: Duration,
@@ -150,93 +150,92 @@ pub struct LlcParams {
     /// From the time at which hit or miss is known until a device's write is
     /// globally ordered.
     pub device_commit: Duration,
-    /// Time for which one access of a device or of a page walker occupies the
-    /// root complex's port into the LLC; zero for a port that never queues.
+    /// Occupancy of the root complex's port into the LLC by an access of a device or page walker; zero for a port that
+    /// never queues.
     pub device_service: Duration,
-    /// Whether a core's streaming store waits until its line's home node has asked all caches. Otherwise it is posted: the LLC
-    /// takes it over.
+    /// Whether a core's streaming store waits until the home node has snooped all caches. Otherwise it is posted: the
+    /// LLC takes it over.
     pub streaming_waits: bool,
-    /// What asking the core that owns a line adds.
+    /// Additional latency of snooping the core that owns a line.
     pub core_snoop: Duration,
-    /// How long this socket takes to answer a home node's snoop, the links not included.
+    /// Latency of this socket's response to a home node's snoop, excluding the links.
     pub snoop_lookup: Duration,
-    /// What a device's read adds that hits a line whose home is another node.
+    /// Additional latency of a device's read that hits a line whose home is another node.
     pub remote_home_hit: Duration,
-    /// What DMA writes may take of the cache.
+    /// Use of the LLC by DMA writes.
     pub ddio: DdioParams,
-    /// Whether lines that a device's read fetches stay in the LLC: in the ways of `ddio`, in any if it has none.
+    /// Whether lines fetched by device reads are allocated in the LLC: in the ways of `ddio`, or in any way if it has
+    /// none.
     pub device_reads_allocate: bool,
-    /// Whether lines that an IOMMU's page walk fetches stay in the LLC.
+    /// Whether lines fetched by IOMMU page walks are allocated in the LLC.
     pub walks_allocate: bool,
 }
 
 /// How device writes use the LLC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DdioParams {
-    /// Which ways a device write may allocate in, one bit for each way (as
-    /// Intel's `IIO_LLC_WAYS` register). A line that is present already is
-    /// updated wherever it is. No bit set means no DDIO: device writes
-    /// invalidate cached copies and go to DRAM.
+    /// Ways in which a device write may allocate, one bit for each way (as Intel's `IIO_LLC_WAYS` register). A line
+    /// already present is updated in place. Zero disables DDIO: device writes invalidate cached copies and go to DRAM.
     pub ways: u32,
-    /// What a write of a full line adds that is not in the LLC: a place for
-    /// it, and its ownership within the socket. A partial write reads the line instead.
+    /// Additional latency of a full-line write that misses the LLC: allocation, and ownership within the socket. A
+    /// partial write reads the line instead.
     pub acquire: Duration,
-    /// What a write waits for if the line that makes room for it is dirty.
+    /// Additional latency of a write whose victim is dirty.
     pub dirty_eviction: Duration,
 }
 
-/// The DRAM of one node.
+/// DRAM of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DramParams {
     /// Number of channels, over which the node's lines are interleaved.
     pub channels: u8,
     /// Ranks on each channel, over which pages are interleaved.
     pub ranks: u8,
-    /// Consecutive bytes on one channel before the next one follows (at least one line).
+    /// Consecutive bytes on one channel before the next channel follows (at least one line).
     pub interleave: Bytes,
     /// Peak bandwidth of one channel.
     pub channel_bandwidth: ByteRate,
-    /// From the LLC's miss to the line's arrival there, idle, row closed.
+    /// From the LLC miss to the line's arrival there; idle, row closed.
     pub access: Duration,
-    /// Width of the uniform spread of `access` about its mean: clock crossings.
+    /// Width of the uniform distribution of `access` around its mean, due to clock domain crossings.
     pub access_spread: Duration,
     /// Banks of each rank, a power of two.
     pub banks: u8,
-    /// tRC: for how long opening a row keeps its bank from opening another one.
+    /// tRC: minimum time between two row activations of a bank.
     pub row_cycle: Duration,
     /// Refresh; `None` for memory that needs none.
     pub refresh: Option<RefreshParams>,
-    /// Rows that stay open for a while; `None` where each access closes its row (closed-page policy).
+    /// Row buffer; `None` if each access closes its row (closed-page policy).
     pub row_buffer: Option<RowBufferParams>,
-    /// Writes that a channel's queue holds before the next one has to wait.
+    /// Capacity of a channel's write queue; further writes have to wait.
     pub write_queue: u16,
-    /// Writes that leave the queue one behind the other, at most as many as it holds.
+    /// Writes issued back to back from the queue, at most its capacity.
     pub write_batch: u16,
-    /// For how long a channel rests around each batch, as its bus turns from reads to writes and back.
+    /// Channel idle time around each batch, due to bus turnarounds.
     pub write_turnaround: Duration,
 }
 
-/// DRAM refresh: each rank is unavailable for a while at regular intervals.
+/// DRAM refresh: each rank is unavailable at regular intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshParams {
     /// tREFI, the interval.
     pub interval: Duration,
     /// tRFC, how long a rank is unavailable.
     pub duration: Duration,
-    /// Whether the ranks of a node take turns. Otherwise they all refresh at the same time.
+    /// Whether the ranks of a node refresh in turn, or all at the same time.
     pub staggered: bool,
 }
 
-/// Row buffers: what an open row saves and a wrong one costs.
+/// Row buffer: gain of a row hit and cost of a row conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowBufferParams {
     /// Bytes of a row.
     pub row: Bytes,
-    /// tRCD: by how much a hit in an open row is faster than [`DramParams::access`].
+    /// tRCD: how much faster a row hit is than [`DramParams::access`].
     pub activate: Duration,
-    /// tRP: by how much an access to a bank with another row open is slower.
+    /// tRP: how much slower a row conflict is.
     pub precharge: Duration,
-    /// For how long a row that nobody uses stays open.
+    /// How long an unused row stays open.
     pub idle: Duration,
 }
 
@@ -246,11 +245,11 @@ pub struct InterconnectParams {
     /// The links. Parallel links between two sockets are one entry with the
     /// sum of their bandwidths.
     pub links: Vec<InterconnectLink>,
-    /// Bytes on the link of a message beside its data.
+    /// Bytes of a message on the link besides its data.
     pub header: Bytes,
-    /// What the home node's agent adds to a request from another node.
+    /// Latency added by the home agent to a request from another node.
     pub home_agent: Duration,
-    /// Which sockets a home node asks before it answers.
+    /// Sockets that a home node snoops before it responds.
     pub snoop: SnoopMode,
     /// Entries of a home agent's I/O directory cache (WikiChip, "Skylake (server)": 64 before Skylake).
     pub io_directory_cache: u16,
@@ -263,32 +262,31 @@ pub struct InterconnectLink {
     pub between: (u8, u8),
     /// Bandwidth in each direction.
     pub bandwidth: ByteRate,
-    /// Latency of one direction, serialisation not included.
+    /// Latency of one direction, excluding serialisation.
     pub latency: Duration,
 }
 
-/// Where a device's writes to another socket's memory go.
+/// Destination of a device's writes to another socket's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteWrite {
-    /// Into the LLC of the device's socket, as a local write would, after
-    /// ownership was asked of the home node.
+    /// The LLC of the device's socket, as for a local write, after ownership was requested from the home node.
     AllocateAtDeviceSocket {
-        /// Whether the write is ordered only when the home node has answered.
-        /// Otherwise the write may be read back before.
+        /// Whether the write is ordered only after the home node's response. Otherwise it may be read back earlier.
         waits_for_home: bool,
-        /// What granting ownership takes at the home node, beyond the snoops
-        /// and [`InterconnectParams::home_agent`].
+        /// Latency of granting ownership at the home node, in addition to the snoops and
+        /// [`InterconnectParams::home_agent`].
         grant: Duration,
     },
-    /// Ownership is asked of the home node, which notes it in its I/O directory cache; then the line goes to the home node's
-    /// DRAM, with the directory's state, and a clean copy stays in the LLC of the device's socket (US patent 9,170,946).
+    /// Ownership is requested from the home node, which records it in its I/O directory cache. The line then goes to
+    /// the home node's DRAM, with the directory state, and a clean copy stays in the LLC of the device's socket (US
+    /// patent 9,170,946).
     WriteHomeKeepCopy {
-        /// What granting ownership takes at the home node, beyond the snoops and [`InterconnectParams::home_agent`].
+        /// Latency of granting ownership at the home node, in addition to the snoops and
+        /// [`InterconnectParams::home_agent`].
         grant: Duration,
     },
-    /// Over the interconnect into the LLC of the home socket.
+    /// The LLC of the home socket, over the interconnect.
     AllocateAtHomeSocket,
-    /// Over the interconnect into DRAM; cached copies are invalidated ("DDIO
-    /// does not work remotely").
+    /// DRAM, over the interconnect; cached copies are invalidated ("DDIO does not work remotely").
     ToHomeMemory,
 }

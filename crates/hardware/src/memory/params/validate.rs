@@ -1,4 +1,4 @@
-//! Which values no memory system can have.
+//! Validation of memory parameters.
 
 use thiserror::Error;
 
@@ -9,13 +9,13 @@ use super::{
 use crate::memory::LINE;
 use crate::memory::cache::TAG_BITS;
 
-/// A value that no memory system can have.
+/// An invalid parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{place}: {problem}")]
 pub struct ParamError {
     /// Path of the parameter.
     pub place: String,
-    /// What is wrong and what is allowed.
+    /// What is wrong, and what is allowed.
     pub problem: String,
 }
 
@@ -52,7 +52,7 @@ impl MemoryParams {
     /// Checks that a memory system can be built.
     ///
     /// # Errors
-    /// Names the first parameter that is impossible.
+    /// Names the first invalid parameter.
     pub fn validate(&self) -> Result<(), ParamError> {
         ensure("sockets", (1..=8).contains(&self.sockets.len()), || {
             format!("{} sockets; 1 to 8 are allowed", self.sockets.len())
