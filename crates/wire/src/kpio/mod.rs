@@ -5,15 +5,13 @@
 //! last one, because only a full buffer leaves the core by itself. Two formats mark where a frame ends:
 //!
 //! * [`signature`], the paper's: padding with an eight-byte end-of-packet signature. It rounds lengths up to eight
-//! bytes
-//! and cannot tell a signature from a payload that looks like one;
+//!   bytes and cannot tell a signature from a payload that looks like one;
 //! * [`framed`]: four bytes of length and number before a frame, four of checksum behind it. A frame's first line is
-//! marked by the address that it is written to, which no payload can imitate.
+//!   marked by the address that it is written to, which no payload can imitate.
 //!
 //! ```text
 //! window of a queue, P positions of 64 bytes:
-//! 0 ............ P * 64         lines that continue a frame (all lines of the paper's format, to as many as the device
-//! keeps)
+//! 0 ............ P * 64         lines that continue a frame (paper's format: all lines, as many as the device keeps)
 //! P * 64 ....... 2 * P * 64     the same positions again: lines that begin a frame (framed only)
 //! ```
 //! Positions wrap around. The paper's format has as many as the device has lines, so a late line is mistaken for one of
