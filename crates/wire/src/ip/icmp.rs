@@ -40,7 +40,8 @@ impl IcmpEcho {
         Ok(Self { is_reply, identifier: u16_at(4), sequence: u16_at(6) })
     }
 
-    /// Writes the header to the beginning of `message`, which holds the data behind it already, with the checksum of all.
+    /// Writes the header to the beginning of `message`, with the checksum of all of it. The data has to be in place
+    /// already.
     ///
     /// # Panics
     /// If `message` is too short.

@@ -29,7 +29,7 @@ pub const MAX_FRAME: u64 = 0x24;
 /// The function's Ethernet address: 6 bytes as on the wire, then 2 zeros. A reset restores the permanent one; a virtual
 /// function keeps the one that it was given.
 pub const MAC: u64 = 0x28;
-/// [`event`]s since the last read. The legacy interrupt stays asserted while there are some and [`EVENT_VECTOR`] is set.
+/// [`event`]s since the last read. While any is set and [`EVENT_VECTOR`] is valid, the legacy interrupt is asserted.
 pub const EVENTS: u64 = 0x30;
 /// Vector for events; [`NO_VECTOR`] for none. Without MSI-X, all vectors are the legacy interrupt.
 pub const EVENT_VECTOR: u64 = 0x34;

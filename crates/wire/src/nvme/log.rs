@@ -170,7 +170,8 @@ impl FirmwareSlotLog {
     }
 }
 
-/// The command effects log ("Commands Supported and Effects"): a doubleword for each opcode; bit 0 says that it is supported.
+/// The command effects log ("Commands Supported and Effects"): a doubleword per opcode; bit 0 means that it is
+/// supported.
 ///
 /// `admin` and `io` are pairs of opcode and effects.
 pub fn command_effects(admin: &[(u8, u32)], io: &[(u8, u32)]) -> Box<[u8; COMMAND_EFFECTS_LEN]> {
