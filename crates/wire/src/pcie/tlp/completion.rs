@@ -50,7 +50,7 @@ pub struct CompletionHeader {
 }
 
 impl CompletionHeader {
-    /// The completion that carries `len` bytes from `address`, with `remaining` bytes (these included) of the request to come.
+    /// The completion with `len` bytes from `address`, of which `remaining` bytes (including these) are still to come.
     #[inline]
     pub fn with_data(
         completer: Bdf,
