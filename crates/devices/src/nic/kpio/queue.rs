@@ -145,7 +145,7 @@ impl KpioQueue {
     /// Called when there is no room for a write and no frame that could leave to make some: a line is missing, which
     /// can only arrive behind this write.
     fn make_room(&mut self, at: u64) {
-        // Decoded data is stored in the frames.
+        // Lines that have been decoded are kept in the decoder.
         self.lines.free(self.lines.head());
         if self.lines.wants_freed(at).is_none() || self.lines.has_more() {
             return;

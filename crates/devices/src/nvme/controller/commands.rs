@@ -184,7 +184,7 @@ impl Controller {
         }
     }
 
-    /// Allocates an entry of the completion queue of `queue`. Returns its queue, address, phase and vector, and the
+    /// Allocates an entry of the completion queue of `queue`. Returns its number, address, phase and vector, and the
     /// submission queue head.
     fn take_entry(&self, queue: u16) -> Option<(u16, u64, bool, Option<u16>, u16)> {
         let mut state = self.state.borrow_mut();
