@@ -184,8 +184,8 @@ impl Controller {
         }
     }
 
-    /// Allocates an entry of the completion queue of `queue`. Returns its number, address, phase and vector, and the
-    /// submission queue head.
+    /// Allocates an entry of the completion queue of `queue`. Returns the completion queue's number, the entry's
+    /// address and phase, the vector, and the submission queue head.
     fn take_entry(&self, queue: u16) -> Option<(u16, u64, bool, Option<u16>, u16)> {
         let mut state = self.state.borrow_mut();
         let submission = state.submission.get(&queue)?;

@@ -2,8 +2,8 @@
 
 use super::SIZE;
 
-/// Reset values of a function's registers, and which bits can be changed. Each vector only extends to the last non-zero
-/// byte, as most functions use some hundred bytes of 4 KiB.
+/// Reset values of a function's registers, and which bits can be changed. Each vector only extends as far as it was
+/// set, with zeros beyond, as most functions use some hundred bytes of 4 KiB.
 #[derive(Clone, Default)]
 pub(super) struct Image {
     /// Values after reset.
