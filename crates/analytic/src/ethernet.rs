@@ -1,12 +1,12 @@
-//! What an Ethernet link asks of PCIe.
+//! PCIe load of an Ethernet link.
 
 use units::{BitRate, Bytes, Duration};
 
 /// Preamble and start delimiter (8), inter-frame gap (12); IEEE 802.3, clause 4.
 const BETWEEN_FRAMES: u64 = 20;
-/// Frame check sequence, which NICs keep to themselves.
+/// Frame check sequence, which NICs do not pass on to the host.
 const FCS: u64 = 4;
-/// The least frame, FCS included.
+/// Minimum frame size, FCS included.
 const LEAST_FRAME: u64 = 64;
 
 /// An Ethernet link. Frames are counted with their FCS.
@@ -26,21 +26,19 @@ impl Ethernet {
         Self::new(BitRate::gbit_per_s(40))
     }
 
-    /// The time from one frame's begin to the next one's at line rate.
+    /// Time from the start of one frame to that of the next at line rate.
     pub fn frame_interval(&self, frame: Bytes) -> Duration {
         self.rate.time_for(Bytes::new(frame.get().max(LEAST_FRAME) + BETWEEN_FRAMES))
     }
 
-    /// The rate of frame bytes without FCS at line rate: what a NIC moves
-    /// over PCIe in one direction.
+    /// Rate of frame bytes without FCS at line rate: what a NIC moves over PCIe in one direction.
     pub fn payload_rate(&self, frame: Bytes) -> BitRate {
         let size = frame.get().max(LEAST_FRAME);
         let bits = self.rate.bits_per_s() as f64 * (size - FCS) as f64 / (size + BETWEEN_FRAMES) as f64;
         BitRate::from_bits_per_s(bits.round() as u64)
     }
 
-    /// How many transfers must be under way at once for line rate, if each
-    /// takes `latency`: one per frame interval.
+    /// Number of transfers in flight needed for line rate, if each takes `latency`: one per frame interval.
     pub fn transfers_in_flight(&self, frame: Bytes, latency: Duration) -> u64 {
         latency.as_ps().div_ceil(self.frame_interval(frame).as_ps())
     }

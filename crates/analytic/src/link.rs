@@ -1,4 +1,4 @@
-//! What a link carries: raw rate, and what is left for TLPs.
+//! Capacity of a link: raw rate, and the rate left for TLPs.
 
 use thiserror::Error;
 use units::{BitRate, Bytes};
@@ -61,7 +61,7 @@ impl Generation {
     }
 }
 
-/// A configuration that no PCIe link has.
+/// An invalid PCIe link configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LinkError {
     /// A width that does not exist.
@@ -72,7 +72,7 @@ pub enum LinkError {
     Size(Bytes, &'static str),
 }
 
-/// A link and the sizes configured on it.
+/// A link with its configured sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
     generation: Generation,
@@ -103,14 +103,13 @@ impl Link {
         Self { generation: Generation::Gen3, lanes: 8, mps: 256, mrrs: 512 }
     }
 
-    /// What the lanes carry after line encoding.
+    /// Rate of the lanes after line encoding.
     pub fn raw_rate(&self) -> BitRate {
         BitRate::from_bits_per_s(self.raw_bits_per_s().round() as u64)
     }
 
-    /// What is left for TLPs when DLLPs are sent as often as the
-    /// specification's guidance has it, and SKP ordered sets. Pessimistic:
-    /// real links acknowledge several TLPs at once.
+    /// Rate left for TLPs after SKP ordered sets, and DLLPs sent as often as the specification's guidance suggests.
+    /// Pessimistic: real links acknowledge several TLPs at once.
     pub fn tlp_rate(&self) -> BitRate {
         BitRate::from_bits_per_s(self.tlp_bits_per_s().round() as u64)
     }

@@ -4,7 +4,7 @@ use crate::Link;
 use crate::link::{COMPLETION_OVERHEAD, REQUEST_OVERHEAD};
 use units::{BitRate, Bytes};
 
-/// What the device does.
+/// Direction of the device's transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Writes to host memory.
@@ -15,7 +15,7 @@ pub enum Direction {
     Both,
 }
 
-/// Wire bytes in the two directions of a link, per something.
+/// Wire bytes in the two directions of a link, for some unit of work.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct WireBytes {
     /// From the device to the host.
@@ -48,13 +48,12 @@ impl WireBytes {
         Self { up: (COMPLETION_OVERHEAD + size) as f64, down: REQUEST_OVERHEAD as f64 }
     }
 
-    /// One `n`th of it: the share of one packet where it happens every `n` packets.
+    /// One `n`th: the share per packet of an action that happens every `n` packets.
     pub(crate) fn every(self, n: u32) -> Self {
         Self { up: self.up / f64::from(n), down: self.down / f64::from(n) }
     }
 
-    /// The rate of `payload` bytes when each costs these wire bytes: the
-    /// fuller direction decides.
+    /// Rate of `payload` bytes that cost these wire bytes each, limited by the fuller direction.
     pub(crate) fn goodput(self, link: &Link, payload: u64) -> BitRate {
         let wire = self.up.max(self.down);
         BitRate::from_bits_per_s((link.tlp_bits_per_s() * payload as f64 / wire).round() as u64)

@@ -1,11 +1,11 @@
-//! What descriptors, doorbells and interrupts leave of the link: three NICs.
+//! Effect of descriptors, doorbells and interrupts on goodput, for three NICs.
 
 use crate::Link;
 use crate::link::REQUEST_OVERHEAD;
 use crate::memory::WireBytes;
 use units::{BitRate, Bytes};
 
-/// A descriptor, and its write-back.
+/// Bytes of a descriptor, and of its write-back.
 const DESCRIPTOR: u64 = 16;
 /// A ring pointer register.
 const POINTER: u64 = 4;
@@ -17,13 +17,13 @@ const MSI: u64 = 4;
 /// pcie-bench's section 3 has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nic {
-    /// Descriptors that one read fetches for transmission.
+    /// TX descriptors per read.
     pub tx_fetch: u32,
-    /// Transmit descriptors written back at once; 0 for none.
+    /// TX descriptors per write-back; 0 for none.
     pub tx_write_back: u32,
     /// Packets per update of the transmit tail pointer, and per read of the head.
     pub tx_doorbell: u32,
-    /// Free receive buffers given at once.
+    /// Free receive buffers posted per doorbell.
     pub free_list: u32,
     /// Packets per read of the receive head pointer.
     pub rx_pointer: u32,
@@ -33,16 +33,16 @@ pub struct Nic {
     pub reads_pointers: bool,
 }
 
-/// The software that drives the modern NIC.
+/// Driver of the modern NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Driver {
-    /// The kernel's: interrupts, head pointers read.
+    /// The kernel's driver: interrupts, head pointers read.
     Kernel,
-    /// DPDK's poll-mode driver: none of both, transmits in batches.
+    /// DPDK's poll-mode driver: neither, and transmits in batches.
     Dpdk,
 }
 
-/// Which way packets go.
+/// Direction of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Traffic {
     /// From host memory to the wire.
@@ -53,7 +53,7 @@ pub enum Traffic {
     Both,
 }
 
-/// What crosses the link for a packet.
+/// Kinds of transfers per packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// Ring pointers that the driver writes.
@@ -70,8 +70,8 @@ pub enum Part {
     Pointers,
 }
 
-/// Whether an oversight of the public code is repeated, which is how the
-/// published curves came to be: it forgets the read requests for receive descriptors.
+/// Whether to repeat an oversight of the public code, which the published curves contain: it omits the read requests
+/// for receive descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Omission {
     /// Count every TLP.
@@ -81,7 +81,7 @@ pub enum Omission {
 }
 
 impl Nic {
-    /// Everything for every packet.
+    /// A NIC that does everything per packet.
     pub const fn simple() -> Self {
         Self {
             tx_fetch: 1,

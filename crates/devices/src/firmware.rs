@@ -1,7 +1,7 @@
-//! Firmware as tasks: straight-line programs behind the callbacks of a [`Device`](platform::device::Device).
+//! Firmware as tasks: sequential programs behind the callbacks of a [`Device`](platform::device::Device).
 //!
-//! The tasks see a [`Port`]: DMA, interrupts, sleep. The device hands what happens to its [`Firmware`] and then
-//! lets it [run](Firmware::run), which passes on what the tasks asked for. Its clock is the bus's.
+//! Tasks use a [`Port`] for DMA, interrupts and sleep. The device passes events to its [`Firmware`] and then lets it
+//! [run](Firmware::run), which forwards the tasks' requests to the bus. The clock is that of the bus.
 
 use core::future::Future;
 use engine::{Completer, Completion, Handle, JoinHandle, Scheduler, Simulation, World, oneshot};
@@ -11,7 +11,7 @@ use units::Time;
 /// Outcome of a DMA read.
 pub type ReadOutcome = Result<Vec<u8>, DmaError>;
 
-/// Requests that tasks made and the device has not passed on.
+/// Requests of tasks that have not been forwarded to the bus yet.
 enum Request {
     Read(Dma),
     Write(Dma, core::ops::Range<usize>),
@@ -25,17 +25,17 @@ enum Pending {
     Write(FunctionIndex, Completer<()>),
 }
 
-/// A place for a request under way.
+/// Slot of a request in flight.
 struct RequestSlot {
     pending: Pending,
-    /// How often it was used: an outcome of before a reset is not taken for one of after.
+    /// Use count, which tells completions from before a reset from those after it.
     uses: u32,
 }
 
-/// What lies between tasks and bus.
+/// State shared by tasks and bus.
 struct TaskPorts {
     requests: Vec<Request>,
-    /// Data of the writes among them.
+    /// Data of the write requests.
     data: Vec<u8>,
     slots: Vec<RequestSlot>,
     free: Vec<usize>,
@@ -89,25 +89,25 @@ impl Default for Firmware {
 }
 
 impl Firmware {
-    /// No tasks.
+    /// Creates a firmware without tasks.
     pub fn new() -> Self {
         let ports = TaskPorts { requests: Vec::new(), data: Vec::new(), slots: Vec::new(), free: Vec::new() };
         Self { tasks: Simulation::new(ports), armed: None }
     }
 
-    /// What tasks use.
+    /// The interface for tasks.
     pub fn port(&self) -> Port {
         Port { handle: self.tasks.handle() }
     }
 
-    /// Brings the clock up to the bus's; to be called before anything else in a callback.
+    /// Advances the clock to that of the bus. Has to be called first in every callback.
     pub fn catch_up(&mut self, bus: &dyn DeviceBus) {
         if self.tasks.now() < bus.now() {
             self.tasks.run_until(bus.now());
         }
     }
 
-    /// Lets the tasks go on and passes on what they ask for.
+    /// Runs the tasks and forwards their requests.
     pub fn run(&mut self, bus: &mut dyn DeviceBus) {
         let now = bus.now();
         self.tasks.run_until(now);
@@ -123,7 +123,7 @@ impl Firmware {
             }
         }
         let next = self.tasks.with(|ports, scheduler| {
-            // The memory is used again.
+            // Recycles the memory.
             if ports.requests.is_empty() {
                 ports.requests = requests;
                 ports.data = data;
@@ -142,7 +142,7 @@ impl Firmware {
         }
     }
 
-    /// A DMA read ended.
+    /// A DMA read completed.
     pub fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
         self.catch_up(bus);
         if let Pending::Read(_, completer) = self.tasks.with(|ports, _| ports.take(token)) {
@@ -151,7 +151,7 @@ impl Firmware {
         self.run(bus);
     }
 
-    /// A DMA write left.
+    /// A DMA write has left.
     pub fn write_done(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         self.catch_up(bus);
         if let Pending::Write(_, completer) = self.tasks.with(|ports, _| ports.take(token)) {
@@ -160,13 +160,13 @@ impl Firmware {
         self.run(bus);
     }
 
-    /// The bus forgot all requests and timers: the device was reset. Tasks that waited for DMA are cancelled.
+    /// The device was reset, and the bus dropped all requests and timers. Cancels tasks that wait for DMA.
     pub fn forget(&mut self) {
         self.armed = None;
         self.cancel(|_| true);
     }
 
-    /// The bus forgot one function's requests: it was reset. Its tasks that waited for DMA are cancelled.
+    /// A function was reset, and the bus dropped its requests. Cancels its tasks that wait for DMA.
     pub fn forget_function(&mut self, function: FunctionIndex) {
         self.cancel(|whose| whose == function);
     }
@@ -189,19 +189,19 @@ impl Firmware {
             }
             cancelled
         });
-        // Not before the ports are free: it wakes who waits.
+        // Dropped after the borrow of the ports ends, as it wakes waiting tasks.
         drop(cancelled);
     }
 }
 
-/// What a task sees of the bus.
+/// A task's interface to the bus.
 #[derive(Clone)]
 pub struct Port {
     handle: Handle<TaskPorts>,
 }
 
 impl Port {
-    /// The time.
+    /// Current time.
     pub fn now(&self) -> Time {
         self.handle.now()
     }
@@ -216,7 +216,7 @@ impl Port {
         self.handle.spawn(task)
     }
 
-    /// Begins a DMA read; the request's token is chosen here.
+    /// Starts a DMA read. The request's token is assigned here.
     pub fn read(&self, request: Dma) -> Completion<ReadOutcome> {
         self.handle.with(|ports, _| {
             let (completer, completion) = oneshot();
@@ -226,7 +226,7 @@ impl Port {
         })
     }
 
-    /// Begins a DMA write; the outcome is that its last byte has left.
+    /// Starts a DMA write. The result completes when its last byte has left.
     pub fn write(&self, request: Dma, data: &[u8]) -> Completion<()> {
         self.handle.with(|ports, _| {
             let (completer, completion) = oneshot();
@@ -240,12 +240,12 @@ impl Port {
         })
     }
 
-    /// Raises an interrupt, behind the writes before it.
+    /// Raises an interrupt, ordered after earlier writes.
     pub fn interrupt(&self, function: FunctionIndex, vector: u16) {
         self.handle.with(|ports, _| ports.requests.push(Request::Interrupt(function, vector)));
     }
 
-    /// Says whether a function has a cause for a legacy interrupt, behind the writes before it.
+    /// Sets whether a function has a legacy interrupt pending, ordered after earlier writes.
     pub fn set_interrupt_status(&self, function: FunctionIndex, pending: bool) {
         self.handle.with(|ports, _| ports.requests.push(Request::InterruptStatus(function, pending)));
     }

@@ -1,8 +1,7 @@
 //! Devices: registers and firmware, one folder each.
 //!
-//! A model sees its configuration space, accesses to its BARs, DMA, interrupts
-//! and time, by the traits in [`platform::device`], and nothing else of the
-//! simulator.
+//! A model sees its configuration space, accesses to its BARs, DMA, interrupts and time through the traits in
+//! [`platform::device`], and nothing else of the simulator.
 
 pub mod dma_engine;
 pub mod firmware;

@@ -1,7 +1,7 @@
-//! Files that are whole or not there, and digests of what they hold.
+//! Atomic file writes, and digests.
 //!
-//! A file is written beside its place and renamed when it is complete: whoever ends the program, or fills the disk, leaves
-//! the old file or none, never half a new one.
+//! A file is written to a temporary name next to its destination and renamed when it is complete. If the program is
+//! stopped or the disk is full, the old file or none is left, never a partial one.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,23 +10,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest as _, Sha256};
 
-/// A file that is being written, and takes its place with [`keep`](Self::keep). Dropped before, it leaves nothing.
+/// A file being written, which replaces its destination with [`keep`](Self::keep). If dropped before, it is removed.
 #[derive(Debug)]
 pub struct Beside {
     file: Option<File>,
-    /// Where it is written; its place itself, if that is a device or a pipe.
+    /// Temporary path; the destination itself if that is a device or a pipe.
     written: PathBuf,
     place: PathBuf,
 }
 
 impl Beside {
-    /// Begins a file for `path`, in a folder that there is.
+    /// Starts a file for `path`, in an existing folder.
     ///
     /// # Errors
-    /// If it cannot be written there, or what is there may not be replaced.
+    /// If it cannot be written there, or the existing file may not be replaced.
     pub fn new(path: &Path) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // A link stays one: what it leads to is replaced.
+        // Symbolic links are kept: their target is replaced.
         let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let known = fs::metadata(&place).ok();
         if known.as_ref().is_some_and(|known| known.is_dir()) {
@@ -37,7 +37,7 @@ impl Beside {
             return Ok(Self { file: Some(file), written: place.clone(), place });
         }
         if known.is_some() {
-            // A file that may not be written is not replaced either.
+            // A read-only file is not replaced.
             fs::OpenOptions::new().append(true).open(&place)?;
         }
         let name = place.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -46,13 +46,13 @@ impl Beside {
         let written = place.with_file_name(beside);
         let file = File::create(&written)?;
         if let Some(known) = known {
-            // Not on every file system.
+            // Not supported by every file system.
             let _ = file.set_permissions(known.permissions());
         }
         Ok(Self { file: Some(file), written, place })
     }
 
-    /// A second handle of the file, for somebody who writes it over a longer time.
+    /// A second handle of the file, for a writer that needs it for longer.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -60,10 +60,10 @@ impl Beside {
         self.file.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?.try_clone()
     }
 
-    /// The file is complete.
+    /// Completes the file and moves it to its destination.
     ///
     /// # Errors
-    /// If it cannot be written to the end, or take its place.
+    /// If it cannot be written completely or moved.
     pub fn keep(mut self) -> io::Result<()> {
         if let Some(mut file) = self.file.take() {
             file.flush()?;
@@ -100,18 +100,18 @@ impl Drop for Beside {
     }
 }
 
-/// Writes a whole file, and the folders that it is in.
+/// Writes a whole file, and creates its parent folders.
 ///
 /// # Errors
-/// If it cannot be written; what was there before is there still.
+/// If it cannot be written; the previous file is kept.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_with(path, |out| out.write_all(bytes))
 }
 
-/// As [`write`](fn@write), of what comes piece by piece.
+/// Like [`write`](fn@write), for content that is produced piece by piece.
 ///
 /// # Errors
-/// As [`write`](fn@write), and those of who gives the pieces.
+/// As [`write`](fn@write), and those of `give`.
 pub fn write_with(path: &Path, give: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder)?;
@@ -121,23 +121,23 @@ pub fn write_with(path: &Path, give: impl FnOnce(&mut dyn Write) -> io::Result<(
     out.into_inner().map_err(io::IntoInnerError::into_error)?.keep()
 }
 
-/// Whether a file can be written at `path`, or in the first folder above that there is. Nothing is left there.
+/// Checks whether a file can be written at `path`, or in its first existing parent folder. Leaves nothing behind.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn check(path: &Path) -> io::Result<()> {
     let exists = |path: &Path| path.as_os_str().is_empty() || path.exists();
     match path.ancestors().skip(1).find(|above| exists(above)) {
         Some(above) if path.exists() || above == path.parent().unwrap_or(above) => {
             Beside::new(path).map(drop)
         }
-        // No name that somebody gives a file.
+        // A name that no user would choose.
         Some(above) => Beside::new(&above.join(".nearfar-can-write")).map(drop),
         None => Err(io::Error::from(io::ErrorKind::NotFound)),
     }
 }
 
-/// The SHA-256 digest of parts of a text, one after the other, each with its length, in hexadecimal.
+/// The SHA-256 digest, in hexadecimal, of the parts of a text in sequence, each with its length.
 pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut state = Sha256::new();
     for part in parts {
@@ -152,7 +152,7 @@ pub fn sha256(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-/// The digest of a folder: names and bytes of its files, in the order of their names. Folders in it do not count.
+/// The digest of a folder: names and contents of its files, sorted by name. Subfolders are ignored.
 ///
 /// # Errors
 /// If it cannot be read.

@@ -1,14 +1,14 @@
-//! Any sequence of accesses to a configuration space: identity stays, no write reaches another register.
+//! Any sequence of accesses to a configuration space: the identity is constant, and no write affects another register.
 
 use std::sync::LazyLock;
 
 use wire::pcie::config::examples::{endpoint, root_port};
 use wire::pcie::config::{ConfigSpace, ResetKind, bars, caps};
 
-/// Laid out once: copies are cheap.
+/// Built once, as copies are cheap.
 static SPACES: LazyLock<[ConfigSpace; 2]> = LazyLock::new(|| [endpoint(), root_port()]);
 
-/// Tries `bytes`.
+/// Tests an input.
 pub fn run(bytes: &[u8]) {
     let Some((&first, operations)) = bytes.split_first() else { return };
     let mut space = SPACES[usize::from(first & 1)].clone();

@@ -1,8 +1,8 @@
-//! DLLPs from arbitrary bytes, as they are and with the CRC made right.
+//! DLLPs from arbitrary bytes, unchanged and with a corrected CRC.
 
 use wire::pcie::{Dllp, crc};
 
-/// Tries `bytes`.
+/// Tests an input.
 pub fn run(bytes: &[u8]) {
     let _ = Dllp::parse(bytes).map_err(|e| e.to_string());
     let Some(&body) = bytes.first_chunk::<4>() else { return };

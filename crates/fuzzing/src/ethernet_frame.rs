@@ -1,10 +1,11 @@
-//! Frames from arbitrary bytes: every parser gets the payload of the one before; what is filled in is right afterwards.
+//! Frames from arbitrary bytes: each parser gets the payload of the previous one; checksums that are filled in are
+//! correct.
 
 use wire::ethernet::{Arp, EthernetHeader, fcs_is_right};
 use wire::ip::dissect::Verdict;
 use wire::ip::{Dissection, IcmpEcho, Ipv4Header, TcpHeader, UdpHeader};
 
-/// Tries `bytes`.
+/// Tests an input.
 pub fn run(bytes: &[u8]) {
     let _ = fcs_is_right(bytes);
     if let Some(seen) = Dissection::of(bytes) {
@@ -18,7 +19,7 @@ pub fn run(bytes: &[u8]) {
     let Ok((header, len)) = EthernetHeader::parse(bytes) else { return };
     let _ = header.to_string();
     let _ = Arp::parse(&bytes[len..]);
-    // Parsers are also fed what a wrong type would keep from them.
+    // Parsers also get payloads of the wrong type.
     if let Ok((ip, ip_len)) = Ipv4Header::parse(&bytes[len..]) {
         let payload = &bytes[len + ip_len..];
         let _ = (ip.to_string(), IcmpEcho::parse(payload), UdpHeader::parse(payload));

@@ -1,4 +1,4 @@
-//! Any fragments in any order and at any time: no piece of them leaks, none is doubled, memory stays within its bound.
+//! Any fragments in any order and at any time: no piece is leaked or duplicated, and memory use is bounded.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,7 @@ use inet::fragments::{Fate, FragmentKey, FragmentParams, Reassembly};
 use inet::tcp::Payload;
 use units::{Duration, Time};
 
-/// Tries `bytes`.
+/// Tests an input.
 pub fn run(bytes: &[u8]) {
     let mut numbers = Numbers(bytes);
     let params = FragmentParams { memory: u64::from(numbers.word()) * 4, time: Duration::from_ms(30_000) };
@@ -22,7 +22,7 @@ pub fn run(bytes: &[u8]) {
             protocol: what & 1,
             identification: u16::from(what >> 1 & 3),
         };
-        // Fields say no more than 13 bits of eights, and a packet no more than 16 of bytes.
+        // The offset has 13 bits in units of 8 bytes, and a packet at most 16 bits of length.
         let (offset, more) = ((offset & 0x1fff) * 8, what & 8 != 0);
         let length = if what & 16 != 0 { length } else { length & 0x1f8 };
         if let Fate::Whole(parts) = all.take(now, key, offset, more, Piece::new(length)) {

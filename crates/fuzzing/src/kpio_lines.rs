@@ -1,16 +1,16 @@
-//! Any lines in any order into both decoders of the kPIO queue: none panics, what comes out has a possible length.
+//! Any lines in any order, given to both decoders of the kPIO queue: no panic, and all frames have a valid length.
 
 use wire::kpio::{Decoder, Format, LINE, Line, Outcome, framed, signature};
 
 const LONGEST: usize = 1518;
 
-/// Tries `data`.
+/// Tests an input.
 pub fn run(data: &[u8]) {
     for format in [Format::Signature(signature::EOP), Format::Framed] {
         let mut decoder = Decoder::new(format, LONGEST);
         for (n, chunk) in data.chunks(LINE + 1).enumerate() {
             let [how, bytes @ ..] = chunk else { continue };
-            // Every fourth line is one that could be: the checks behind the checksum are met, too.
+            // Every fourth line is a valid one, to reach the checks behind the checksum.
             let mut made = Vec::new();
             let bytes = if how & 3 == 0 {
                 let header = framed::Header { number: n as u16, ..framed::Header::default() };

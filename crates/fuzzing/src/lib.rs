@@ -1,7 +1,7 @@
-//! What comes from outside, as any bytes: a function for each kind, which panics where something is wrong.
+//! Fuzz targets: one function per kind of external input, which panics on a violation.
 //!
-//! `fuzz/` hands them to libFuzzer, which looks for new ways through the code; `tests/` tries each for a moment, on inputs of its
-//! corpus and on changed ones.
+//! `fuzz/` runs them with libFuzzer, which searches for new paths; `tests/` runs each briefly, on inputs of its corpus
+//! and mutations of them.
 
 pub mod config_access;
 pub mod dllp_parse;
@@ -15,10 +15,10 @@ pub mod scenario_toml;
 pub mod tcp_input;
 pub mod tlp_parse;
 
-/// What tries an input.
+/// Function that tests an input.
 pub type Target = fn(&[u8]);
 
-/// All of them, by name.
+/// All targets by name.
 pub const TARGETS: [(&str, Target); 10] = [
     ("config_access", config_access::run),
     ("dllp_parse", dllp_parse::run),

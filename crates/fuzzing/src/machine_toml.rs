@@ -1,8 +1,8 @@
-//! Any bytes as the file of a machine, card, NIC, drive or kernel: a value or complaints that can be shown, never a panic.
-//! What reads can be written back and reads the same, and a machine or a card that reads can be built.
+//! Any bytes as a machine, card, NIC, drive or kernel file: a value or printable diagnostics, never a panic. A valid
+//! file can be written back and reads the same, and a valid machine or card can be built.
 //!
-//! A file is read as the one kind that its tables speak of, and kept short: read as another kind, or with most of its figures missing,
-//! it brings hundreds of complaints, each with a list of keys and a quotation of the file.
+//! A file is only read as the kind that its tables suggest, and is limited in size: read as another kind, or with most
+//! figures missing, it causes hundreds of diagnostics, each with a list of keys and an excerpt of the file.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use hardware::memory::MemorySystem;
 use machine::{Doc, Drive, KernelFile, Kindred, Library, Machine, Nic, Part};
 use nearfar::topology::{assemble, memory_params};
 
-/// Longer than the largest part file; a whole machine's fits without the sources of its figures.
+/// More than the largest part file; enough for a whole machine without the sources of its figures.
 const MOST_BYTES: usize = 8 << 10;
 
 /// The machine that cards are built into.
@@ -23,7 +23,7 @@ fn shipped<T: Kindred>(name: &str) -> T {
     Doc::load(&Library::built_in(), name).and_then(|doc| doc.read()).expect("a shipped file reads")
 }
 
-/// Puts `card` into the first slot of `machine`, its IOMMU on.
+/// Puts `card` into the first slot of `machine`, with its IOMMU on.
 fn build(machine: &Machine, card: &Part) {
     let caches = MemorySystem::new(&memory_params(&machine.host, 1)).into_cache_state();
     let slot = machine.host.port.keys().next().expect("a machine has a slot");
@@ -50,10 +50,10 @@ fn try_as<T: Kindred + PartialEq>(text: &str, build: impl Fn(&T)) {
     }
 }
 
-/// Tries `data`.
+/// Tests an input.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    // Looking for files is not what is tried here.
+    // File lookup is not tested here.
     if text.contains("extends") || text.len() > MOST_BYTES {
         return;
     }

@@ -1,8 +1,8 @@
-//! Received data that must be given back, as packets' buffers must: what is dropped instead has leaked.
+//! Received data that has to be returned like packet buffers: dropping it is a leak.
 
 use inet::tcp::Payload;
 
-/// So many bytes of nothing.
+/// A number of bytes without content.
 #[derive(Debug)]
 pub struct Piece {
     length: u32,
@@ -40,7 +40,7 @@ impl Payload for Piece {
     }
 }
 
-/// Takes numbers from arbitrary bytes; zeros at their end.
+/// Takes numbers from arbitrary bytes, then zeros.
 pub struct Numbers<'a>(pub &'a [u8]);
 
 impl Numbers<'_> {

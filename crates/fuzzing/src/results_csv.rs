@@ -1,19 +1,19 @@
-//! Any bytes as a file of pcie-bench results: rows or a complaint that names the file, never a panic.
+//! Any bytes as a pcie-bench results file: rows or a diagnostic that names the file, never a panic.
 
 use std::path::Path;
 
 use results::pciebench::read_bytes;
 
-/// The name says what a file should hold; a label that does not fit its content is one of the faults.
+/// The name encodes the expected content; a label that does not match the content is one of the faults.
 const NAMES: [&str; 4] =
     ["lat_dma_sizes.csv", "bw_dma_sz_sweep.csv", "lat_dma_details_cdf.csv", "something_else.csv"];
 
-/// Tries `data`.
+/// Tests an input.
 pub fn run(data: &[u8]) {
     let Some((&which, bytes)) = data.split_first() else { return };
     let name = NAMES[usize::from(which) % NAMES.len()];
     match read_bytes(Path::new(name), bytes) {
-        // What was read can be asked for its run and its value.
+        // Run and value of each row can be queried.
         Ok(file) => file.rows().iter().for_each(|row| {
             let _ = (row.run().to_string(), row.headline());
         }),

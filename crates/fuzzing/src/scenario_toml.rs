@@ -1,30 +1,30 @@
-//! Any bytes as a scenario file: a scenario or complaints that can be shown, never a panic.
+//! Any bytes as a scenario file: a scenario or printable diagnostics, never a panic.
 //!
-//! The parser alone is tried nearly always. Putting a set-up together reads a machine's file of hundreds of figures as
-//! well, which costs a hundred times as much, so only one input of many gets that far.
+//! Nearly all inputs are only parsed. Building a setup also reads a machine file with hundreds of figures, which takes
+//! a hundred times as long, so only one input of many gets that far.
 
 use machine::{ComputerScenario, ComputerSetup, Diagnostics, Doc, Library, Scenario, Setup};
 
-/// One input of so many is put together with machine and card.
+/// One input of this many is built with machine and card.
 const WHOLE: u64 = 512;
 
-/// Complaints can be shown; to show one is as good as to show all, each of which quotes the file.
+/// Prints one diagnostic, which is as good as printing all; each quotes the file.
 fn show(complaints: &Diagnostics) {
     assert!(complaints.iter().count() > 0);
     let _ = complaints.iter().next().map(|first| first.render(false));
 }
 
-/// Tries `data`.
+/// Tests an input.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    // Looking for files is not what is tried here, and what is longer says nothing new.
+    // File lookup is not tested here, and longer inputs reveal nothing new.
     if text.contains('/') || text.contains(".toml") || text.contains("extends") || text.len() > 2048 {
         return;
     }
     let library = Library::built_in();
     let whole =
         data.iter().fold(0u64, |hash, &byte| hash.wrapping_mul(31).wrapping_add(byte.into())) % WHOLE == 0;
-    // A file with hosts is of the other kind: read as this one, it brings complaints about each of its keys.
+    // A file with hosts is of the other kind, and would cause a diagnostic for each of its keys.
     if text.contains("[host") {
         let doc = Doc::<ComputerScenario>::from_text(&library, "fuzz.toml", text);
         match doc.read() {

@@ -1,12 +1,12 @@
-//! A connection that gets any segments, in any state, between any calls of its program: it breaks no invariant of its own,
-//! and every piece of what it received is read or given back.
+//! A connection that receives any segments, in any state, between any calls of its program: no invariant is violated,
+//! and each piece of received data is read or returned.
 
 use crate::pieces::{Numbers, Piece};
 use inet::tcp::{Connection, Payload, State, TcpParams};
 use units::{Duration, Time};
 use wire::ip::{TcpFlags, TcpHeader, TcpOptions, tcp::SackBlocks};
 
-/// A segment near what the connection expects, or anywhere.
+/// A segment close to what the connection expects, or arbitrary.
 fn segment(numbers: &mut Numbers<'_>, (next, acknowledged): (u32, u32)) -> TcpHeader {
     let near = |numbers: &mut Numbers<'_>, to: u32| to.wrapping_add_signed(i32::from(numbers.word() as i16));
     let shape = numbers.byte();
@@ -30,7 +30,7 @@ fn segment(numbers: &mut Numbers<'_>, (next, acknowledged): (u32, u32)) -> TcpHe
     TcpHeader { source: 2, destination: 1, sequence, acknowledgement, flags, window, urgent: 0, options }
 }
 
-/// Tries `bytes`.
+/// Tests an input.
 pub fn run(bytes: &[u8]) {
     let mut numbers = Numbers(bytes);
     let mut now = Time::ZERO + Duration::from_ms(1);
@@ -86,10 +86,10 @@ pub fn run(bytes: &[u8]) {
             },
             _ => {}
         }
-        // A window's worth, cut by the device.
+        // A window's worth, segmented by the device.
         let limit = if numbers.byte() & 1 == 0 { 0 } else { 65_000 };
-        // A peer may ask for segments of 24 bytes (64 less 40 of options) and open its window wide: no more of them than
-        // what was written fills, each sent once more at most, and a few without data.
+        // A peer may request segments of 24 bytes (64 less 40 of options) and open its window wide: at most as many of
+        // them as the written data fills, each sent at most once more, and a few without data.
         let most = 16 + 2 * (all.unacknowledged() / 24 + 1);
         let mut count = 0;
         while let Some(segment) = all.transmit(now, limit) {

@@ -1,4 +1,4 @@
-//! TLP headers and framed packets from arbitrary bytes: what parses is valid and comes back the same.
+//! TLP headers and framed packets from arbitrary bytes: whatever parses is valid and encodes to the same bytes.
 
 use wire::pcie::frame::{self, Frame};
 use wire::pcie::{Framing, Tlp, crc, may_pass};
@@ -15,7 +15,7 @@ fn header(bytes: &[u8]) {
     }
 }
 
-/// Tries `bytes`.
+/// Tests an input.
 pub fn run(bytes: &[u8]) {
     header(bytes);
     for framing in [Framing::Symbols, Framing::Tokens] {

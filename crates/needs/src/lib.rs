@@ -1,22 +1,22 @@
-//! Tests that need what is not everywhere: measured data, another program.
+//! Tests with external requirements: measured data, another program.
 //!
-//! A test that returns early where its data are absent counts as passed. Such tests stand in a file of their own with
-//! `harness = false`, and end with [`tests!`]: what they need and is not there makes them `ignored` in the summary. Where
-//! `NEARFAR_REQUIRE_DATA` is set to anything but `0`, they run, and fail.
+//! A test that returns early without its data counts as passed. Such tests are therefore in files of their own with
+//! `harness = false`, and end with [`tests!`], which makes them `ignored` in the summary if a requirement is missing.
+//! If `NEARFAR_REQUIRE_DATA` is set to anything but `0`, they run, and fail.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use libtest_mimic::{Arguments, Trial};
 
-/// What a test needs beside the repository.
+/// External requirement of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// The directories of measured results: `measured/pcie-bench` in [`data`].
     Data,
-    /// A program that answers to `--version`, by its name.
+    /// A program by name, which has to support `--version`.
     Program(&'static str),
-    /// A program that is too large to be asked for: where it is absent a test is ignored, whatever is required.
+    /// A program too large to be required: if it is missing, the test is always ignored.
     LargeProgram(&'static str),
 }
 
@@ -36,7 +36,7 @@ pub fn measured() -> Vec<PathBuf> {
 }
 
 impl Need {
-    /// In a sentence what is missing; `None` if nothing is.
+    /// Describes what is missing in a sentence; `None` if nothing is.
     fn missing(self) -> Option<String> {
         match self {
             Self::Data if measured().is_empty() => Some(format!(
@@ -52,7 +52,7 @@ impl Need {
         }
     }
 
-    /// What the summary calls a test with this need.
+    /// Label in the summary for tests with this requirement.
     fn kind(self) -> String {
         match self {
             Self::Data => "measured data".to_owned(),
@@ -61,7 +61,7 @@ impl Need {
     }
 }
 
-/// How tests with a need run.
+/// How tests with a requirement run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fate {
     Run,
@@ -77,7 +77,7 @@ fn fate(missing: Option<String>, required: bool) -> Fate {
     }
 }
 
-/// Runs tests by name as `cargo test` does its own, with its options. For [`tests!`].
+/// Runs tests by name with the options of `cargo test`. For [`tests!`].
 pub fn run(need: Need, tests: Vec<(&'static str, fn())>) -> ExitCode {
     let required =
         std::env::var_os("NEARFAR_REQUIRE_DATA").is_some_and(|value| !value.is_empty() && value != "0");
@@ -96,7 +96,7 @@ pub fn run(need: Need, tests: Vec<(&'static str, fn())>) -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
-/// The `main` of a file of tests: what they need, and their names.
+/// The `main` of a test file, with its requirement and the names of its tests.
 #[macro_export]
 macro_rules! tests {
     ($need:expr; $($test:ident),+ $(,)?) => {

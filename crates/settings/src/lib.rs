@@ -1,6 +1,6 @@
-//! Settings by name: plain types that machine and scenario files spell and that models use, each of them here alone.
+//! Named settings: plain types used by both machine and scenario files and the models.
 
-/// A choice among names, spelt the same in files and messages.
+/// An enumeration whose variants have one spelling in files and messages.
 #[macro_export]
 macro_rules! choices {
     (
@@ -16,10 +16,10 @@ macro_rules! choices {
         }
 
         impl $name {
-            /// Every choice with its spelling.
+            /// All variants with their spellings.
             pub const ALL: &'static [(&'static str, Self)] = &[$( ($spelling, Self::$variant) ),*];
 
-            /// How files spell it.
+            /// Spelling in files.
             pub const fn as_str(self) -> &'static str {
                 match self { $( Self::$variant => $spelling, )* }
             }
@@ -34,51 +34,51 @@ macro_rules! choices {
 }
 
 choices! {
-    /// How a kernel uses its IOMMU.
+    /// IOMMU mode of a kernel.
     #[derive(Default)]
     pub enum DmaMode {
-        /// Not at all (`iommu=off`).
+        /// Off (`iommu=off`).
         #[default]
         Off = "off",
-        /// Every function passes with its addresses as they are (`iommu=pt`).
+        /// Functions use untranslated addresses (`iommu=pt`).
         PassThrough = "pass-through",
-        /// Unmapped memory is out of reach when `unmap` returns (`iommu.strict=1`).
+        /// Unmapped memory is inaccessible when `unmap` returns (`iommu.strict=1`).
         Strict = "strict",
-        /// Unmapped memory is out of reach soon (`iommu.strict=0`).
+        /// Unmapped memory becomes inaccessible soon after (`iommu.strict=0`).
         Lazy = "lazy",
     }
 }
 
 choices! {
-    /// In which order lines leave write-combining buffers that wait to.
+    /// Order in which pending lines leave write-combining buffers.
     #[derive(Default)]
     pub enum EvictionOrder {
-        /// In the order in which they were full or driven out.
+        /// In the order in which they became full or were evicted.
         #[default]
         AsTold = "as-told",
-        /// In any: the order that software may rely on is none (SDM 11.3.1). As many lines may pass one as there are
-        /// buffers that combine, then it leaves: assumed, because drawing each time afresh would set no limit to a line's
-        /// wait, and hardware that chooses among a few entries lets the oldest of them go at last.
+        /// In any order, as software may not rely on one (SDM 11.3.1). A line may be passed by as many others as there
+        /// are combining buffers, then it leaves. Assumed: drawing afresh each time would not bound a line's wait, and
+        /// hardware that selects among a few entries eventually serves the oldest.
         Any = "any",
     }
 }
 
 choices! {
-    /// Which line of a set makes room for a new one.
+    /// Replacement policy within a cache set.
     pub enum ReplacementPolicy {
         /// The least recently used line.
         Lru = "lru",
-        /// A line not used since all others of its set were (one bit for each line).
+        /// A line not used since all others of its set were (one bit per line).
         NotRecentlyUsed = "not-recently-used",
-        /// The line that a binary tree of last directions points at.
+        /// The line that a binary tree of last directions points to.
         TreePlru = "tree-plru",
-        /// Any line.
+        /// A random line.
         Random = "random",
     }
 }
 
 choices! {
-    /// What happens to slice hashes beyond the last slice, where the number of slices is not a power of two.
+    /// Handling of slice hashes beyond the last slice if the number of slices is not a power of two.
     pub enum SliceFold {
         /// They wrap around: some slices get twice as many lines as others.
         Wrap = "wrap",
@@ -88,56 +88,56 @@ choices! {
 }
 
 choices! {
-    /// What a private cache tells the LLC when it evicts a line. As long as the LLC believes that a core owns a line, it asks that
-    /// core before it answers a device.
+    /// Notification of the LLC when a private cache evicts a line. As long as the LLC believes that a core owns a line,
+    /// it snoops that core before it answers a device.
     pub enum EvictionNotice {
-        /// Nothing: the LLC keeps believing that the core owns the line, even after a dirty eviction.
+        /// Never: the LLC keeps treating the core as owner, even after a dirty eviction.
         Silent = "silent",
-        /// Dirty evictions tell, clean ones are silent.
+        /// Only for dirty evictions.
         Dirty = "dirty",
-        /// All evictions tell.
+        /// For all evictions.
         Always = "always",
     }
 }
 
 choices! {
-    /// Which other sockets a home node asks for a line before it answers.
+    /// Which other sockets a home node snoops before it answers.
     pub enum SnoopMode {
-        /// All of them, for every line that the requester's socket misses.
+        /// All, for every line that misses in the requester's socket.
         Broadcast = "broadcast",
-        /// Those that may have changed the line, as a directory in the home node's memory says, and those that share it. They
-        /// are asked while the directory is being read (opportunistic snoop broadcast).
+        /// Those that may have modified the line, according to a directory in the home node's memory, and those that
+        /// share it. They are snooped while the directory is being read (opportunistic snoop broadcast).
         Directory = "directory",
     }
 }
 
 choices! {
-    /// What a read costs whose line another socket's cache holds.
+    /// Cost of a read of a line that is cached in another socket.
     pub enum RemoteHit {
-        /// The cache answers; DRAM is not read.
+        /// The cache answers, without a DRAM read.
         FromCache = "from-cache",
-        /// The home node reads DRAM while it snoops the cache and answers when both are back, so that a remote hit costs as
+        /// The home node reads DRAM while it snoops the cache, and answers when both are done, so a remote hit costs as
         /// much as remote DRAM.
         AsMemory = "as-memory",
     }
 }
 
 choices! {
-    /// In which order translations leave the IOMMU.
+    /// Order in which translations leave the IOMMU.
     #[derive(Default)]
     pub enum PipelineOrder {
-        /// Each as soon as it is known.
+        /// As soon as each is complete.
         Unordered = "unordered",
         /// Reads in the order of reads, writes in the order of writes (non-posted and posted queues).
         PerDirection = "per-direction",
-        /// All in the order of their arrival.
+        /// All in order of arrival.
         #[default]
         Global = "global",
     }
 }
 
 choices! {
-    /// Whether TCP uses explicit congestion notification (RFC 3168).
+    /// Use of explicit congestion notification by TCP (RFC 3168).
     #[derive(Default)]
     pub enum EcnMode {
         /// Never.
@@ -145,16 +145,16 @@ choices! {
         /// If the peer asks for it.
         #[default]
         Accept = "accept",
-        /// Own connections ask for it, too.
+        /// Own connections request it as well.
         Ask = "ask",
     }
 }
 
 choices! {
-    /// How a core stores lines into a device's window for programmed I/O.
+    /// How a core stores lines into a device's programmed I/O window.
     #[derive(Default)]
     pub enum Stores {
-        /// Through write-combining buffers, which lines leave when they are full.
+        /// Through write-combining buffers, which a line leaves when it is full.
         #[default]
         Combining = "combining",
         /// Uncached, eight bytes at a time.
@@ -165,10 +165,11 @@ choices! {
 }
 
 choices! {
-    /// How a core fetches frames that stay in the device.
+    /// How a core reads frames that stay in the device.
     #[derive(Default)]
     pub enum Loads {
-        /// Streaming loads of whole lines from a write-combining mapping (`movntdqa`), as many at once as the core has buffers.
+        /// Streaming loads of whole lines from a write-combining mapping (`movntdqa`), as many at once as the core has
+        /// buffers.
         #[default]
         Streaming = "streaming",
         /// Uncached loads of eight bytes, one after the other.

@@ -5,11 +5,11 @@
 
 /// Bytes of BAR 0.
 pub const BAR_BYTES: u64 = 4096;
-/// Writing [`START`] begins the test that the other registers describe.
+/// Writing [`START`] starts the test that the other registers describe.
 pub const CONTROL: u64 = 0x00;
 /// 0 idle, 1 running, 2 done.
 pub const STATUS: u64 = 0x04;
-/// Number of the test, as [`Test`] lists them.
+/// Number of the test, as listed in [`Test`].
 pub const TEST: u64 = 0x08;
 /// 0 for the DMA engine, 1 for the command interface.
 pub const INTERFACE: u64 = 0x0c;
@@ -19,9 +19,9 @@ pub const RANDOM: u64 = 0x10;
 pub const TRANSFER: u64 = 0x14;
 /// Bytes of the window in the host's buffer.
 pub const WINDOW: u64 = 0x18;
-/// Offset of every transfer from the beginning of its unit in the window.
+/// Offset of each transfer from the start of its unit in the window.
 pub const HOST_OFFSET: u64 = 0x1c;
-/// Offset of every transfer in the card's memory.
+/// Offset of each transfer in the card's memory.
 pub const DEVICE_OFFSET: u64 = 0x20;
 /// Number of transactions.
 pub const TRANSACTIONS: u64 = 0x24;
@@ -29,7 +29,7 @@ pub const TRANSACTIONS: u64 = 0x24;
 pub const SEED: u64 = 0x28;
 /// Bus addresses of the buffer's chunks, 64 bits each, [`CHUNKS`] of them.
 pub const CHUNK_ADDRESSES: u64 = 0x100;
-/// Number of chunks that the host's buffer consists of.
+/// Number of chunks of the host's buffer.
 pub const CHUNKS: usize = 16;
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u64 = 4 << 20;
@@ -48,7 +48,7 @@ pub enum Test {
     BandwidthRead = 2,
     /// Bandwidth of writes.
     BandwidthWrite = 3,
-    /// Bandwidth of reads and writes in turn.
+    /// Bandwidth of alternating reads and writes.
     BandwidthReadWrite = 4,
 }
 

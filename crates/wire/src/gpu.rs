@@ -1,12 +1,12 @@
 //! Registers, windows, rings and commands of the GPU.
 //!
-//! BAR 0 holds registers and, from [`DOORBELLS`] on, a page for each channel with its doorbell, so that a program may be given
-//! its own. BAR 2 is an aperture into the GPU's memory, for cores and peers.
+//! BAR 0 holds registers and, from [`DOORBELLS`] on, one page per channel with its doorbell, which can be mapped into a
+//! program. BAR 2 is an aperture into GPU memory for cores and peers.
 //!
-//! A *channel* is a ring of [`Entry`]s in host memory, each of which names a piece of a buffer with [`GpuCommand`]s in it: two
-//! reads until the GPU knows what to do. Commands name memory by *window* and offset. A window is a range of the GPU's own
-//! memory or of bus addresses, set by the driver for one context, so that a program that writes its commands itself reaches
-//! nothing else. (A real GPU has page tables there, whose walks are left out.)
+//! A *channel* is a ring of [`Entry`]s in host memory, each of which points to [`GpuCommand`]s in a buffer, so the GPU
+//! needs two reads to get a command. Commands address memory by *window* and offset. A window is a range of GPU memory
+//! or of bus addresses, set by the driver for one context, so a program that writes its own commands cannot reach
+//! anything else. (A real GPU has page tables instead, whose walks are not modelled.)
 
 /// Bytes of BAR 0.
 pub const REGISTER_BYTES: u64 = 16 << 20;
@@ -15,56 +15,56 @@ pub const REGISTER_BAR: u8 = 0;
 /// BAR with the aperture into memory.
 pub const MEMORY_BAR: u8 = 2;
 
-/// Copy engines, read only.
+/// Number of copy engines, read only.
 pub const COPY_ENGINES: u64 = 0x04;
 /// MiB of memory, read only.
 pub const MEMORY_MIB: u64 = 0x08;
-/// MiB of memory that the aperture shows, from the beginning of memory, read only.
+/// MiB of memory in the aperture, from the start of memory, read only.
 pub const APERTURE_MIB: u64 = 0x0c;
-/// Channels that there are, read only.
+/// Number of channels, read only.
 pub const CHANNEL_COUNT: u64 = 0x10;
-/// Context and number of the window that the next registers are about: context << 16 | window.
+/// Selects the window for the next registers: context << 16 | window.
 pub const WINDOW_SELECT: u64 = 0x20;
-/// What kind of window it becomes, written last: one of [`WindowKind`]'s numbers.
+/// Kind of the window, one of [`WindowKind`]'s numbers. Has to be written last.
 pub const WINDOW_KIND: u64 = 0x24;
-/// Its first address, 64 bits.
+/// Start address of the window, 64 bits.
 pub const WINDOW_BASE: u64 = 0x28;
-/// Its bytes, 64 bits.
+/// Size of the window in bytes, 64 bits.
 pub const WINDOW_LENGTH: u64 = 0x30;
-/// The channel that the next registers are about.
+/// Selects the channel for the next registers.
 pub const CHANNEL_SELECT: u64 = 0x40;
-/// 1 to begin with an empty ring, 0 to forget it; written last.
+/// 1 starts the channel with an empty ring, 0 stops it. Has to be written last.
 pub const CHANNEL_ENABLE: u64 = 0x44;
-/// Bus address of its ring, 64 bits.
+/// Bus address of the channel's ring, 64 bits.
 pub const CHANNEL_RING: u64 = 0x48;
-/// Entries of its ring, a power of two.
+/// Entries of the ring, a power of two.
 pub const CHANNEL_ENTRIES: u64 = 0x50;
-/// Its engine: 0 computes, others copy.
+/// Engine of the channel: 0 computes, others copy.
 pub const CHANNEL_ENGINE: u64 = 0x54;
-/// Its context.
+/// Context of the channel.
 pub const CHANNEL_CONTEXT: u64 = 0x58;
-/// Bus address of eight bytes to which [`Fault`] is written when a command cannot be done, 64 bits.
+/// Bus address of eight bytes to which a [`Fault`] is written when a command fails, 64 bits.
 pub const CHANNEL_NOTIFIER: u64 = 0x60;
-/// The number of a channel of which its driver has seen that it has stopped. The legacy interrupt is due as long as one has not been
-/// seen.
+/// Acknowledges a stopped channel by its number. The legacy interrupt stays asserted while a stopped channel is not
+/// acknowledged.
 pub const FAULT_SEEN: u64 = 0x68;
-/// Where the doorbells begin.
+/// Offset of the doorbells.
 pub const DOORBELLS: u64 = 1 << 20;
-/// From one doorbell to the next: a page, that a program may be given alone.
+/// Distance of doorbells: a page, which can be mapped into a program by itself.
 pub const DOORBELL_STRIDE: u64 = 4096;
-/// Most channels.
+/// Maximum number of channels.
 pub const CHANNELS: u16 = 64;
-/// Most contexts.
+/// Maximum number of contexts.
 pub const CONTEXTS: u16 = 16;
-/// Most windows of a context.
+/// Maximum number of windows per context.
 pub const WINDOWS: u16 = 256;
 
-/// Where the doorbell of a channel is. What is written there is how many entries have been put into its ring so far.
+/// Offset of a channel's doorbell, which takes the total of entries put into the ring so far.
 pub const fn doorbell(channel: u16) -> u64 {
     DOORBELLS + channel as u64 * DOORBELL_STRIDE
 }
 
-/// What a window shows.
+/// What a window maps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum WindowKind {
@@ -88,31 +88,31 @@ impl WindowKind {
     }
 }
 
-/// A place in a window.
+/// A location in a window.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Place {
     /// The window's number in its context.
     pub window: u16,
-    /// Bytes from its beginning.
+    /// Offset in bytes.
     pub offset: u64,
 }
 
 impl Place {
-    /// So many bytes further on.
+    /// The location `bytes` further on.
     #[must_use]
     pub const fn after(self, bytes: u64) -> Self {
         Self { offset: self.offset + bytes, ..self }
     }
 }
 
-/// An entry of a channel's ring: where commands are, and how many.
+/// A ring entry: location and number of commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The window.
+    /// Window that holds the commands.
     pub window: u16,
-    /// How many commands.
+    /// Number of commands.
     pub count: u16,
-    /// Bytes from the beginning of the window.
+    /// Offset in the window in bytes.
     pub offset: u32,
 }
 
@@ -120,45 +120,45 @@ impl Entry {
     /// Bytes of an entry.
     pub const BYTES: usize = 8;
 
-    /// As it stands in the ring.
+    /// Encodes the entry for the ring.
     pub fn emit(self) -> [u8; Self::BYTES] {
         (u64::from(self.window) | u64::from(self.count) << 16 | u64::from(self.offset) << 32).to_le_bytes()
     }
 
-    /// From a ring.
+    /// Decodes an entry.
     pub fn parse(bytes: [u8; Self::BYTES]) -> Self {
         let bits = u64::from_le_bytes(bytes);
         Self { window: bits as u16, count: (bits >> 16) as u16, offset: (bits >> 32) as u32 }
     }
 }
 
-/// Bits of a released semaphore: a payload of eight bytes and, eight bytes on, the GPU's time in nanoseconds.
+/// Bytes of a released semaphore: a payload of eight bytes, followed by the GPU's time in nanoseconds.
 pub const SEMAPHORE_BYTES: u64 = 16;
 
-/// Something that a channel does.
+/// A command of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GpuCommand {
     /// Copies bytes.
     Copy {
-        /// From where.
+        /// Source.
         from: Place,
-        /// To where.
+        /// Destination.
         to: Place,
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
-    /// Waits until a semaphore's payload is at least so much.
+    /// Waits until a semaphore's payload is at least `value`.
     Acquire {
         /// The semaphore.
         at: Place,
-        /// Its least payload.
+        /// Minimum payload.
         value: u64,
     },
-    /// When all before it is done, writes a semaphore: payload and time.
+    /// Writes a semaphore, payload and time, when all previous commands are done.
     Release {
         /// The semaphore.
         at: Place,
-        /// Its payload.
+        /// Payload to write.
         value: u64,
     },
     /// Runs one of the GPU's programs.
@@ -168,27 +168,27 @@ pub enum GpuCommand {
 /// A program with its arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Launch {
-    /// Which.
+    /// Program to run.
     pub program: Program,
-    /// Where it looks for counts that arrive.
+    /// Location that it polls for incoming counts.
     pub polled: Place,
-    /// Where it writes its own.
+    /// Location to which it writes its own counts.
     pub written: Place,
-    /// Where it leaves the nanoseconds that it has taken.
+    /// Location to which it writes its run time in nanoseconds.
     pub result: Place,
-    /// Rounds; of [`Program::Busy`], nanoseconds.
+    /// Number of rounds; for [`Program::Busy`], nanoseconds.
     pub count: u32,
 }
 
-/// What is compiled for the GPU.
+/// Programs compiled for the GPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Program {
-    /// Computes for so many nanoseconds. For none it is the empty kernel.
+    /// Computes for `count` nanoseconds; 0 makes it an empty kernel.
     Busy = 0,
-    /// Writes 1, waits until it has come back, writes 2, and so on.
+    /// Writes 1, waits until it comes back, writes 2, and so on.
     Ping = 1,
-    /// Waits for each next number and writes it back.
+    /// Waits for each number in turn and writes it back.
     Pong = 2,
 }
 
@@ -207,7 +207,7 @@ impl GpuCommand {
     /// Bytes of a command.
     pub const BYTES: usize = 64;
 
-    /// As it stands in memory:
+    /// Encodes the command:
     ///
     /// | bytes | |
     /// |---|---|
@@ -237,7 +237,7 @@ impl GpuCommand {
         bytes
     }
 
-    /// From memory; `None` if it is no command.
+    /// Decodes a command; `None` if it is invalid.
     pub fn parse(bytes: &[u8; Self::BYTES]) -> Option<Self> {
         let word = |at: usize| {
             let mut word = [0; 8];
@@ -265,15 +265,15 @@ impl GpuCommand {
     }
 }
 
-/// Why a channel has stopped.
+/// Reason why a channel has stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Fault {
-    /// A command or an entry is none.
+    /// A command or an entry is invalid.
     Malformed = 1,
-    /// A place is in no window, or behind its end.
+    /// A location is outside its window, or the window does not exist.
     Address = 2,
-    /// A read brought no data.
+    /// A read failed.
     Bus = 3,
 }
 

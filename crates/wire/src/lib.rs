@@ -1,13 +1,10 @@
-//! Formats as they stand on the wire: bytes in, bytes out, no time.
+//! Wire formats: bytes in, bytes out, no time.
 //!
-//! Each format file has the field ranges of its specification, a validated
-//! representation with `parse` and `emit`, a `Display` as an analyser would
-//! show it, and tests. Nothing in here knows about queues, clocks or devices.
+//! Each format file has the field ranges of its specification, a validated representation with `parse` and `emit`, a
+//! `Display` as in a protocol analyser, and tests. Nothing here knows about queues, clocks or devices.
 //!
-//! * [`pcie`]: transaction and data link layer packets, framing, ordering,
-//!   and configuration space;
-//! * [`nvme`]: registers, queue entries, data pointers, identify data and logs
-//!   of NVM Express;
+//! * [`pcie`]: transaction and data link layer packets, framing, ordering, and configuration space;
+//! * [`nvme`]: registers, queue entries, data pointers, identify data and logs of NVM Express;
 //! * [`ethernet`], [`ip`]: frames and packets of networks; [`pcap`]: captures of them;
 //! * [`gpu`]: registers, rings and commands of the GPU;
 //! * [`virtio`]: rings that guests share with their hypervisor;

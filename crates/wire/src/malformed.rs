@@ -1,15 +1,15 @@
-//! Why bytes from a network are not what they should be.
+//! Parse errors of network packets.
 
 use std::fmt;
 
 /// What is wrong with a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Malformed {
-    /// The bytes end before the header, or before the length it names.
+    /// The bytes end before the header, or before the length in it.
     Truncated,
     /// A length in the header contradicts another one or the specification.
     Length,
-    /// A version, type or address format that is not known here.
+    /// Unknown version, type or address format.
     Unsupported,
     /// A checksum is wrong.
     Checksum,

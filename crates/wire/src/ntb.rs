@@ -1,11 +1,11 @@
-//! Registers of an adapter with a non-transparent bridge (NTB), and what packets on its cables name.
+//! Registers of an adapter with a non-transparent bridge (NTB), and the addresses on its cables.
 //!
-//! An adapter is an endpoint of its host. BAR 0 holds registers, BAR 2 is the window: cut into segments of one size, each
-//! of which leads to a place of another host. Two tables of requesters, one for each way, rewrite who asks, so that completions
-//! find their way back.
+//! An adapter is an endpoint of its host. BAR 0 holds registers. BAR 2 is the window, divided into segments of equal
+//! size, each of which maps a range of another host. Two requester tables, one per direction, translate requester IDs,
+//! so that completions find their way back.
 //!
-//! No document that could be cited says how registers are laid out on the adapters that are modelled: the layout is our own, its
-//! parts are those that all bridges have.
+//! The register layout of the modelled adapters is not documented publicly. This layout is our own; its elements are
+//! common to all such bridges.
 
 use crate::pcie::Bdf;
 
@@ -16,75 +16,76 @@ pub const REGISTER_BAR: u8 = 0;
 /// The BAR with the window.
 pub const WINDOW_BAR: u8 = 2;
 
-/// The adapter's own number in the cluster.
+/// The adapter's own node number in the cluster.
 pub const NODE: u64 = 0x00;
-/// How many segments the window has.
+/// Number of segments in the window.
 pub const SEGMENTS: u64 = 0x04;
 /// Bytes of a segment, 64 bits.
 pub const SEGMENT_BYTES: u64 = 0x08;
-/// Entries of each table of requesters.
+/// Entries of each requester table.
 pub const REQUESTERS: u64 = 0x10;
-/// A bit for each node that requests pass to and from, 64 bits: a cable leads there which is up, and has not been down since software
-/// last wrote the bit. What was under way on it is lost, so that what follows is not to arrive by itself.
+/// A bit per node with which requests can be exchanged, 64 bits: a cable to it is up, and has not been down since
+/// software last wrote the bit. As requests in flight were lost when it went down, later ones must not arrive until
+/// software agrees.
 pub const REACHABLE: u64 = 0x18;
 
 /// Segments: 16 bytes each, see [`WindowSegment`].
 pub const SEGMENT_TABLE: u64 = 0x1000;
-/// Most segments that there is room for.
+/// Maximum number of segments.
 pub const MOST_SEGMENTS: u32 = 1024;
-/// Requesters of the own host: 4 bytes each, see [`local_entry`].
+/// Requesters of this host: 4 bytes each, see [`local_entry`].
 pub const LOCAL_TABLE: u64 = 0x8000;
-/// Requesters of others: 4 bytes each, see [`remote_entry`].
+/// Requesters of other hosts: 4 bytes each, see [`remote_entry`].
 pub const REMOTE_TABLE: u64 = 0x9000;
-/// Most requesters that there is room for in a table.
+/// Maximum requesters per table.
 pub const MOST_REQUESTERS: u32 = 256;
 
-/// From here to [`SHARED_END`], other nodes reach the registers, too.
+/// Registers from here to [`SHARED_END`] can also be accessed by other nodes.
 pub const SHARED: u64 = 0xa000;
-/// Writing sets bits and interrupts; reading gives those that are set.
+/// Writes set bits and raise an interrupt; reads return the bits that are set.
 pub const DOORBELL: u64 = 0xa000;
-/// Writing clears bits.
+/// Writes clear bits.
 pub const DOORBELL_CLEAR: u64 = 0xa004;
-/// Words that anybody may read and write: 4 bytes each.
+/// Scratchpad: words that any node may read and write, 4 bytes each.
 pub const SCRATCHPADS: u64 = 0xa100;
-/// How many there are.
+/// Number of scratchpad words.
 pub const SCRATCHPAD_COUNT: usize = 16;
-/// End of what other nodes reach.
+/// End of the registers that other nodes can access.
 pub const SHARED_END: u64 = 0xb000;
 
-/// Doorbell bit that the adapter sets itself when a cable has gone down or come up.
+/// Doorbell bit that the adapter sets itself when a cable goes down or comes up.
 pub const LINK_CHANGED: u32 = 1 << 31;
-/// Where the MSI-X table is. Its one vector is sent when a bit of the doorbell is set.
+/// Offset of the MSI-X table. Its only vector is sent when a doorbell bit is set.
 pub const MSIX_TABLE: u32 = 0xc000;
-/// Where its pending bits are.
+/// Offset of the pending bits.
 pub const MSIX_PENDING: u32 = 0xd000;
 
-/// Bit of a segment's control word: it leads somewhere.
+/// Bit of a segment's control word: the segment is in use.
 const SEGMENT_ON: u64 = 1;
-/// Bit of a segment's control word: it leads to the registers of the other adapter.
+/// Bit of a segment's control word: maps the registers of the other adapter.
 const SEGMENT_REGISTERS: u64 = 2;
-/// Bit of a requester's entry: it is in use.
+/// Bit of a requester entry: the entry is in use.
 const ENTRY_ON: u32 = 1 << 31;
 
-/// Where a segment of the window leads.
+/// Target of a window segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowSegment {
-    /// The node.
+    /// Target node.
     pub node: u8,
-    /// Whether to the registers of its adapter rather than into its host.
+    /// Maps the registers of the node's adapter instead of its host's addresses.
     pub registers: bool,
-    /// Its first address there; a multiple of the segments' size, or of 0 where it leads to registers.
+    /// Start address at the target, a multiple of the segment size; 0 for registers.
     pub target: u64,
 }
 
 impl WindowSegment {
-    /// The two words of its entry.
+    /// Encodes the entry as two words.
     pub fn words(self) -> [u64; 2] {
         let registers = if self.registers { SEGMENT_REGISTERS } else { 0 };
         [self.target, SEGMENT_ON | registers | u64::from(self.node) << 16]
     }
 
-    /// What two words of an entry say; `None` if it leads nowhere.
+    /// Decodes two words of an entry; `None` if it is not in use.
     pub fn from_words([target, control]: [u64; 2]) -> Option<Self> {
         (control & SEGMENT_ON != 0).then_some(Self {
             node: (control >> 16) as u8,
@@ -94,59 +95,59 @@ impl WindowSegment {
     }
 }
 
-/// An entry for a requester of the own host.
+/// An entry for a requester of this host.
 pub fn local_entry(requester: Option<Bdf>) -> u32 {
     requester.map_or(0, |requester| ENTRY_ON | u32::from(requester.bits()))
 }
 
-/// The requester of such an entry.
+/// The requester of a local entry.
 pub fn local_requester(entry: u32) -> Option<Bdf> {
     (entry & ENTRY_ON != 0).then(|| Bdf::from_bits(entry as u16))
 }
 
-/// An entry for a requester of another node, which is known by its place in the local table there.
+/// An entry for a requester of another node, identified by its index in that node's local table.
 pub fn remote_entry(requester: Option<(u8, u8)>) -> u32 {
     requester.map_or(0, |(node, index)| ENTRY_ON | u32::from(node) << 8 | u32::from(index))
 }
 
-/// The node and the place of such an entry.
+/// The node and index of a remote entry.
 pub fn remote_requester(entry: u32) -> Option<(u8, u8)> {
     (entry & ENTRY_ON != 0).then_some(((entry >> 8) as u8, entry as u8))
 }
 
-/// What a requester of the remote table's place `index` is called in the host of an adapter on `bus`: with 32 entries, each
-/// is a device of its own.
+/// Requester ID that stands for entry `index` of the remote table in the host of an adapter on `bus`. With 32 entries,
+/// each is a device of its own.
 pub fn alias(bus: u8, index: u8) -> Bdf {
     Bdf::new_ari(bus, index.rotate_left(3))
 }
 
-/// The place that an [`alias`] stands for.
+/// The index for an [`alias`].
 pub fn place_of(alias: Bdf) -> u8 {
     alias.ari_function().rotate_right(3)
 }
 
-/// Bits of an address within a node: more than any host has.
+/// Address bits within a node, more than any host uses.
 const ADDRESS_BITS: u32 = 51;
 
-/// An address on a cable: which node, whether of its adapter's registers, where.
+/// An address on a cable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CableAddress {
-    /// The node.
+    /// Target node.
     pub node: u8,
-    /// Whether it is one of its adapter's registers.
+    /// Addresses a register of the node's adapter.
     pub registers: bool,
-    /// Where.
+    /// Address at the node.
     pub address: u64,
 }
 
 impl CableAddress {
-    /// As packets carry it.
+    /// Encodes the address for a packet.
     pub const fn bits(self) -> u64 {
         let address = self.address & ((1 << ADDRESS_BITS) - 1);
         (self.node as u64) << (ADDRESS_BITS + 1) | (self.registers as u64) << ADDRESS_BITS | address
     }
 
-    /// From what a packet carries.
+    /// Decodes an address from a packet.
     pub const fn from_bits(bits: u64) -> Self {
         Self {
             node: (bits >> (ADDRESS_BITS + 1)) as u8,

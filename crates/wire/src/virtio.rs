@@ -1,6 +1,5 @@
-//! Virtio: rings that a guest's driver shares with its hypervisor, and what stands before each packet of its network device
-//! or request of its block device
-//! (Virtual I/O Device Version 1.2, OASIS, 2.7, 5.1 and 5.2).
+//! Virtio: rings shared by a guest's driver and its hypervisor, and the headers of packets (network device) and
+//! requests (block device) (Virtual I/O Device Version 1.2, OASIS, 2.7, 5.1 and 5.2).
 
 use crate::Malformed;
 
@@ -9,23 +8,23 @@ use crate::Malformed;
 pub struct Descriptor {
     /// Guest-physical address of a buffer.
     pub address: u64,
-    /// Its bytes.
+    /// Length of the buffer in bytes.
     pub length: u32,
     /// [`NEXT`](Self::NEXT), [`WRITE`](Self::WRITE).
     pub flags: u16,
-    /// The descriptor of what follows, with [`NEXT`](Self::NEXT).
+    /// With [`NEXT`](Self::NEXT): number of the next descriptor in the chain.
     pub next: u16,
 }
 
 impl Descriptor {
     /// Bytes of a descriptor.
     pub const LEN: usize = 16;
-    /// Another buffer follows.
+    /// The chain continues.
     pub const NEXT: u16 = 1;
     /// The device writes the buffer.
     pub const WRITE: u16 = 2;
 
-    /// As it stands in memory.
+    /// Encodes the descriptor.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&self.address.to_le_bytes());
@@ -35,7 +34,7 @@ impl Descriptor {
         bytes
     }
 
-    /// Reads one.
+    /// Decodes a descriptor.
     pub fn parse(bytes: &[u8; Self::LEN]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *bytes;
         Self {
@@ -47,25 +46,25 @@ impl Descriptor {
     }
 }
 
-/// Where a split ring's parts are: descriptors, what the driver offers, what the device has used.
+/// Layout of a split ring: descriptor table, available ring, used ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ring {
-    /// Guest-physical address of its beginning, a multiple of 4,096.
+    /// Guest-physical start address, a multiple of 4,096.
     pub start: u64,
-    /// Entries: a power of two.
+    /// Number of entries, a power of two.
     pub entries: u16,
 }
 
-/// In the flags of what the driver offers: it needs no interrupt.
+/// Flag of the available ring: the driver needs no interrupt.
 pub const NO_INTERRUPT: u16 = 1;
-/// In the flags of what the device has used: it needs no notification.
+/// Flag of the used ring: the device needs no notification.
 pub const NO_NOTIFY: u16 = 1;
 
 impl Ring {
-    /// Bytes of an entry of what the device has used: a descriptor's number and a length, four bytes each.
+    /// Bytes of an entry of the used ring: descriptor number and length, four bytes each.
     pub const USED: u64 = 8;
 
-    /// Bytes of all its parts, the used ones at a page of their own.
+    /// Bytes of all parts. The used ring begins at a page boundary.
     pub const fn len(&self) -> u64 {
         self.used() - self.start + 4 + Self::USED * self.entries as u64
     }
@@ -75,64 +74,64 @@ impl Ring {
         false
     }
 
-    /// A descriptor.
+    /// Address of a descriptor.
     pub const fn descriptor(&self, number: u16) -> u64 {
         self.start + Descriptor::LEN as u64 * number as u64
     }
 
-    /// The flags of what the driver offers; two bytes behind them, how much it has offered in all.
+    /// Address of the available ring's flags. Two bytes further is its index.
     pub const fn available(&self) -> u64 {
         self.descriptor(self.entries)
     }
 
-    /// The place for the number of the `count`-th descriptor that is offered.
+    /// Address of the `count`-th entry of the available ring.
     pub const fn available_entry(&self, count: u16) -> u64 {
         self.available() + 4 + 2 * (count % self.entries) as u64
     }
 
-    /// The flags of what the device has used; two bytes behind them, how much that is in all.
+    /// Address of the used ring's flags. Two bytes further is its index.
     pub const fn used(&self) -> u64 {
         (self.available() + 4 + 2 * self.entries as u64).next_multiple_of(4096)
     }
 
-    /// The place for the `count`-th descriptor that is used.
+    /// Address of the `count`-th entry of the used ring.
     pub const fn used_entry(&self, count: u16) -> u64 {
         self.used() + 4 + Self::USED * (count % self.entries) as u64
     }
 }
 
-/// What stands before each packet of a network device.
+/// Header of each packet of a network device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetHeader {
     /// [`NEEDS_CHECKSUM`](Self::NEEDS_CHECKSUM), [`DATA_VALID`](Self::DATA_VALID).
     pub flags: u8,
-    /// [`GSO_NONE`](Self::GSO_NONE) or [`GSO_TCPV4`](Self::GSO_TCPV4): it is to be cut.
+    /// [`GSO_NONE`](Self::GSO_NONE), or [`GSO_TCPV4`](Self::GSO_TCPV4) for a packet to be segmented.
     pub gso: u8,
-    /// Bytes of the headers that each segment repeats.
+    /// Bytes of the headers, which are repeated in each segment.
     pub headers: u16,
-    /// Payload bytes of each segment.
+    /// Payload bytes per segment.
     pub segment: u16,
-    /// Where the checksum begins.
+    /// Offset at which the checksum begins.
     pub checksum_start: u16,
-    /// Where it goes, from there.
+    /// Offset of the checksum field, relative to that.
     pub checksum_offset: u16,
-    /// Buffers that a received packet takes.
+    /// Number of buffers of a received packet.
     pub buffers: u16,
 }
 
 impl NetHeader {
     /// Bytes of the header.
     pub const LEN: usize = 12;
-    /// The device is to fill in a checksum.
+    /// The checksum has to be filled in by the device.
     pub const NEEDS_CHECKSUM: u8 = 1;
-    /// Checksums of a received packet were right.
+    /// The checksums of a received packet were verified.
     pub const DATA_VALID: u8 = 2;
-    /// A packet as it is.
+    /// No segmentation.
     pub const GSO_NONE: u8 = 0;
-    /// A TCP segment over IPv4 that is to be cut.
+    /// TCP over IPv4, to be segmented.
     pub const GSO_TCPV4: u8 = 1;
 
-    /// As it stands in memory.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         (bytes[0], bytes[1]) = (self.flags, self.gso);
@@ -143,10 +142,10 @@ impl NetHeader {
         bytes
     }
 
-    /// Reads one.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// [`Malformed`] if it is too short, or of a kind of segment that is not known.
+    /// [`Malformed`] if it is too short, or has an unknown segmentation type.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let bytes: &[u8; Self::LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
         if bytes[1] > Self::GSO_TCPV4 {
@@ -165,12 +164,13 @@ impl NetHeader {
     }
 }
 
-/// What stands before each request to a block device. Its last byte, behind the data, is the device's answer.
+/// Header of each request of a block device. The request's last byte, behind the data, is the status written by the
+/// device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockHeader {
     /// [`READ`](Self::READ), [`WRITE`](Self::WRITE).
     pub kind: u32,
-    /// Where, in units of 512 bytes.
+    /// Start in units of 512 bytes.
     pub sector: u64,
 }
 
@@ -181,14 +181,14 @@ impl BlockHeader {
     pub const READ: u32 = 0;
     /// Memory to device.
     pub const WRITE: u32 = 1;
-    /// The answer to a request that was done.
+    /// Status of a successful request.
     pub const OK: u8 = 0;
-    /// The answer to one that failed.
+    /// Status of a failed request.
     pub const FAILED: u8 = 1;
-    /// The answer to one that is not known.
+    /// Status of an unsupported request.
     pub const UNSUPPORTED: u8 = 2;
 
-    /// As it stands in memory.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..4].copy_from_slice(&self.kind.to_le_bytes());
@@ -196,7 +196,7 @@ impl BlockHeader {
         bytes
     }
 
-    /// Reads one.
+    /// Decodes a header.
     pub fn parse(bytes: &[u8; Self::LEN]) -> Self {
         let [a, b, c, d, _, _, _, _, i, j, k, l, m, n, o, p] = *bytes;
         Self { kind: u32::from_le_bytes([a, b, c, d]), sector: u64::from_le_bytes([i, j, k, l, m, n, o, p]) }

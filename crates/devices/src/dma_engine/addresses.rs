@@ -1,12 +1,10 @@
-//! Which part of the window each transaction touches.
+//! Address pattern of a test: the part of the window that each transaction accesses.
 
-/// The offsets that a test touches, one after the other.
+/// Sequence of offsets that a test accesses.
 ///
-/// As pcie-bench picks them: the window is divided into units, the transfer
-/// with its offset rounded up to whole cache lines; a transaction takes a
-/// random unit or the next one, and one that would cross a 4 KiB boundary is
-/// skipped. Where the first unit already crosses one, none is skipped: the
-/// engine splits such transfers.
+/// As in pcie-bench, the window is divided into units of the transfer plus its offset, rounded up to whole cache lines.
+/// A transaction takes a random unit or the next one; units that would cross a 4 KiB boundary are skipped. If even the
+/// first unit crosses one, none is skipped, and the engine splits the transfers.
 #[derive(Clone, Debug)]
 pub struct Addresses {
     unit: u64,
@@ -16,17 +14,17 @@ pub struct Addresses {
     random: Option<u64>,
     /// Whether transfers may cross a 4 KiB boundary.
     crosses: bool,
-    /// Numbers drawn or counted so far, those skipped included.
+    /// Number of units drawn, including skipped ones.
     drawn: u64,
 }
 
 impl Addresses {
     /// The addresses of a test. `random` is the seed of a random pattern.
     ///
-    /// A window smaller than one unit is taken for one unit.
+    /// A window smaller than one unit counts as one unit.
     pub fn new(window: u64, transfer: u64, host_offset: u64, random: Option<u64>) -> Self {
         let unit = (transfer + host_offset).next_multiple_of(64).max(64);
-        // The first unit begins a page: if it fits, no search for one that fits is in vain.
+        // The first unit starts at a page boundary: if it does not cross one, the search for such a unit always ends.
         let crosses = host_offset + transfer > PAGE;
         Self { unit, units: (window / unit).max(1), host_offset, transfer, random, crosses, drawn: 0 }
     }
@@ -49,10 +47,10 @@ impl Addresses {
     }
 }
 
-/// Requests keep within such blocks of addresses.
+/// Requests do not cross such blocks of addresses.
 const PAGE: u64 = 4096;
 
-/// A good hash of a counter (SplitMix64's finaliser, Steele et al. 2014): a random number without state.
+/// Hash of a counter (SplitMix64's finaliser, Steele et al. 2014): a stateless random number.
 fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -83,7 +81,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever registers hold, the next address is found, within the window where one unit fits into it.
+        /// For any register values, the next address is found, and is inside the window if a unit fits into it.
         #[test]
         fn every_test_goes_on(
             window in 1_u64..=64 << 20,

@@ -1,33 +1,33 @@
-//! What a test has measured: the card's own memory, read when the test is over.
+//! Results of a test in the card's own memory, read when the test is over.
 
 use std::collections::BTreeMap;
 
 use units::{Duration, Time};
 
-/// Results of the test that ran last.
+/// Results of the last test.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Journal {
-    /// Latencies as the card's clock showed them, and how often each occurred.
+    /// Histogram of latencies, as measured by the card's clock.
     pub latencies: BTreeMap<Duration, u64>,
-    /// When the first transaction was begun.
+    /// Start of the first transaction.
     pub started: Time,
-    /// When the test was over.
+    /// End of the test.
     pub ended: Time,
     /// Sums of the latencies of [`Journal::batch`] samples each, in the order in which they were taken.
     pub batch_latencies: Vec<Duration>,
-    /// What the samples after the last full batch took together.
+    /// Sum of the latencies after the last full batch.
     pub(super) batch_latency: Duration,
-    /// When each batch of [`Journal::batch`] transactions was complete.
+    /// When each batch of [`Journal::batch`] transactions completed.
     pub batch_ends: Vec<Time>,
-    /// Transactions in a batch.
+    /// Transactions per batch.
     pub batch: u64,
     /// Transactions completed.
     pub transactions: u64,
-    /// Reads that brought other bytes than had been written before.
+    /// Reads that returned other data than had been written.
     pub corrupt: u64,
     /// Reads that ended in an error.
     pub failed: u64,
-    /// Those of them whose completion did not come in time.
+    /// Failed reads due to a completion timeout.
     pub timed_out: u64,
     /// Whether the test is over.
     pub done: bool,
@@ -48,7 +48,8 @@ impl Journal {
         self.latencies.values().sum()
     }
 
-    /// The latency below or at which at least the share `quantile` of all samples lies; `None` without samples.
+    /// The smallest latency such that at least the fraction `quantile` of samples is at or below it; `None` without
+    /// samples.
     pub fn quantile(&self, quantile: f64) -> Option<Duration> {
         let wanted = (self.samples() as f64 * quantile).ceil().max(1.0) as u64;
         let mut seen = 0;

@@ -1,10 +1,9 @@
 //! A card with a DMA engine and the firmware of pcie-bench.
 //!
-//! The firmware runs one test at a time, as its registers in BAR 0 say
-//! ([`wire::dma_engine`]). In a latency test one thread does transfer after
-//! transfer and takes the time of each. In a bandwidth test many threads share
-//! a counter of transactions; each starts the next one as soon as its own is
-//! complete. What moves the data is the card's [mover](mod@mover).
+//! The firmware runs one test at a time, configured by its registers in BAR 0 ([`wire::dma_engine`]). In a latency
+//! test, one thread does transfers one after the other and measures each. In a bandwidth test, many threads share a
+//! transaction counter; each starts the next transaction when its own is complete. The card's [mover](mod@mover) moves
+//! the data.
 
 mod addresses;
 mod journal;
@@ -31,66 +30,66 @@ pub use mover::{
 };
 use mover::{Mover, Transfer};
 
-/// What the card's firmware and its data mover take, and what the card announces.
+/// Timing of the card's firmware and data mover, and the card's identity.
 #[derive(Clone, Debug)]
 pub struct DmaEngineParams {
     /// Resolution of the timestamps.
     pub tick: Duration,
-    /// Threads that work on a bandwidth test.
+    /// Threads of a bandwidth test.
     pub workers: u32,
-    /// From the end of one sample of a latency test to the beginning of the next.
+    /// From the end of one sample of a latency test to the start of the next.
     pub sample_gap: Duration,
     /// From a write of the command interface to the read that follows it.
     pub command_write_then_read: Duration,
     /// Largest transfer of the command interface in bytes.
     pub command_largest: u32,
-    /// Multiple to which the command interface cuts addresses off.
+    /// The command interface rounds addresses down to multiples of this.
     pub command_granule: u32,
-    /// *Quirk*: bits of the command interface's addresses that reach the bus.
+    /// *Quirk*: number of address bits of the command interface that reach the bus.
     pub command_address_bits: u32,
-    /// What the firmware does between two commands to different chunks of the buffer: it moves its window.
+    /// Extra time between two commands to different chunks of the buffer, for moving the firmware's window.
     pub command_window_change: Duration,
-    /// How long a register access takes the card.
+    /// Latency of a register access in the card.
     pub register_latency: Duration,
-    /// What moves data.
+    /// The data mover.
     pub mover: MoverParams,
-    /// Capabilities that the card announces.
+    /// PCIe capabilities of the card.
     pub pcie: PcieParams,
-    /// PCI vendor and device number.
+    /// PCI vendor and device ID.
     pub ids: (u16, u16),
 }
 
-/// Batches into which a test is divided at least, to see when it is steady.
+/// Minimum number of batches per test, to detect steady state.
 const BATCHES: u64 = 64;
-/// Most transactions of a batch: whoever looks at a long test before it is over finds many batches, too.
+/// Maximum transactions per batch, so that a long test has many batches even before it is over.
 const LONGEST_BATCH: u64 = 31;
-/// Token of the timer that begins the next sample.
+/// Token of the timer that starts the next sample.
 const NEXT_SAMPLE: Token = Token(0);
-/// Token of the timer that begins a sample whose address has been drawn.
+/// Token of the timer that starts a sample whose address has been drawn.
 const WINDOW_MOVED: Token = Token(1);
 /// Token of the timer that ends the pause between a command's write and its read.
 const PAUSED: Token = Token(2);
 
-/// A test that runs.
+/// A running test.
 struct Run {
     test: Test,
     length: u32,
     transfer: Transfer,
     addresses: Addresses,
     chunks: [u64; regs::CHUNKS],
-    /// Transactions that have not been begun.
+    /// Transactions not yet started.
     left: u64,
-    /// Transactions that have not been completed.
+    /// Transactions not yet completed.
     open: u64,
     sample_began: Time,
-    /// Address of the sample under way.
+    /// Address of the current sample.
     sample_at: Iova,
-    /// Chunk that the command interface's window shows.
+    /// Chunk in the command interface's window.
     shown: u64,
     sample: u64,
 }
 
-/// The card.
+/// A card with a DMA engine.
 pub struct DmaEngine {
     params: DmaEngineParams,
     config: ConfigSpace,
@@ -147,7 +146,7 @@ impl DmaEngine {
         self.registers[at..at + 4].copy_from_slice(&status.to_le_bytes());
     }
 
-    /// Begins the test that the registers describe. One that makes no sense ends at once, with nothing measured.
+    /// Starts the test described by the registers. An invalid one ends at once without results.
     fn start(&mut self, bus: &mut dyn DeviceBus) {
         let transfer = self.register(regs::TRANSFER);
         let window = u64::from(self.register(regs::WINDOW));
@@ -201,7 +200,7 @@ impl DmaEngine {
         self.set_status(2);
     }
 
-    /// Draws the address of the next sample of a latency test and begins it once it can be reached.
+    /// Draws the address of the next sample of a latency test, and starts it once the window covers it.
     fn next_sample(&mut self, bus: &mut dyn DeviceBus) {
         let granule = u64::from(self.params.command_granule.max(1));
         let Some(run) = &mut self.run else { return };
@@ -225,7 +224,7 @@ impl DmaEngine {
         self.begin_sample(bus);
     }
 
-    /// Begins a sample whose address has been drawn.
+    /// Starts a sample whose address has been drawn.
     fn begin_sample(&mut self, bus: &mut dyn DeviceBus) {
         let Some(run) = &mut self.run else { return };
         run.sample_began = bus.now();
@@ -239,7 +238,7 @@ impl DmaEngine {
                 }
                 bus.write(write, &self.pattern);
                 if is_command {
-                    // Both commands are given at once; the card's ordering keeps the read behind the write.
+                    // Both commands are issued at once; the card's ordering keeps the read behind the write.
                     bus.wake_at(bus.now() + self.params.command_write_then_read, PAUSED);
                 }
             }
@@ -247,14 +246,14 @@ impl DmaEngine {
         }
     }
 
-    /// Reads what the sample under way has written.
+    /// Reads back what the current sample has written.
     fn read_back(&mut self, bus: &mut dyn DeviceBus) {
         if let Some(run) = &self.run {
             bus.read(run.dma(run.sample_at));
         }
     }
 
-    /// Begins the next transaction of a bandwidth test.
+    /// Starts the next transaction of a bandwidth test.
     fn next_transaction(&mut self, bus: &mut dyn DeviceBus) {
         let Some(run) = &mut self.run else { return };
         if run.left == 0 {
@@ -264,7 +263,7 @@ impl DmaEngine {
         run.left -= 1;
         run.open += 1;
         let at = run.next_address();
-        // Reads and writes take turns by the number of the transaction.
+        // Reads and writes alternate by transaction number.
         let is_read = match run.test {
             Test::BandwidthRead => true,
             Test::BandwidthWrite => false,
@@ -298,7 +297,7 @@ impl DmaEngine {
     fn sample_done(&mut self, bus: &mut dyn DeviceBus) {
         let Some(run) = &self.run else { return };
         let tick = self.params.tick;
-        // The clock ticks on its own; a sample begins anywhere between two ticks.
+        // The clock is free-running, so a sample starts anywhere between two ticks.
         let latency = bus.now().truncated_to(tick).since(run.sample_began.truncated_to(tick));
         self.journal.borrow_mut().record_latency(latency);
         let phase = Duration::from_ps(self.rng.below(tick.as_ps().max(1)));
@@ -306,7 +305,7 @@ impl DmaEngine {
     }
 }
 
-/// Class code: Ethernet controller, as the cards of pcie-bench present themselves.
+/// Class code: Ethernet controller, as used by pcie-bench's cards.
 const NETWORK_CONTROLLER: u32 = 0x02_0000;
 
 impl Run {

@@ -1,9 +1,10 @@
 //! Channels, and the engines that serve them.
 //!
-//! An engine has one channel loaded at a time and does what that one's commands say, one after the other. An entry's commands are
-//! fetched when the last one's are done: that it takes a way to host memory and back for each copy is what bandwidthTest shows from
-//! afar (Device Lending, Figure 10: copies of 64 KiB take 0.6 us more in both directions, 1.1 us by the root). A channel that waits for a semaphore which is not there leaves the engine: what it has fetched is dropped, its
-//! semaphore is looked at from time to time, and when that has come the channel is loaded and fetches again.
+//! An engine has one channel loaded at a time and executes its commands one after the other. An entry's commands are
+//! fetched when those of the last entry are done. The resulting round trip to host memory per copy is visible in
+//! bandwidthTest (Device Lending, Figure 10: copies of 64 KiB take 0.6 us more in both directions, 1.1 us through the
+//! root). A channel that waits for a semaphore not yet released leaves the engine: its prefetched entries and commands
+//! are dropped, and the semaphore is polled. Once released, the channel is loaded again and refetches.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -27,7 +28,7 @@ pub(super) struct Window {
 impl Window {
     pub const NONE: Self = Self { kind: WindowKind::None, base: 0, length: 0 };
 
-    /// Where a range of it is.
+    /// Where a range of the window is.
     fn resolve(&self, offset: u64, bytes: u64) -> Option<Side> {
         let end = offset.checked_add(bytes)?;
         let at = self.base.checked_add(offset).filter(|_| end <= self.length)?;
@@ -39,7 +40,7 @@ impl Window {
     }
 }
 
-/// A channel.
+/// State of a channel.
 #[derive(Default)]
 pub(super) struct Channel {
     pub enabled: bool,
@@ -48,25 +49,25 @@ pub(super) struct Channel {
     pub engine: u8,
     pub context: u16,
     pub notifier: u64,
-    /// Entries that have been put into the ring, by the doorbell.
+    /// Total of entries put into the ring, from the doorbell.
     pub put: u64,
     /// The entry whose commands come next, and how many of them are done.
     done: (u64, usize),
-    /// Entries that have been fetched since the channel was loaded.
+    /// Entries fetched since the channel was loaded.
     fetched: u64,
-    /// Those whose commands have not been fetched.
+    /// Fetched entries whose commands have not been fetched.
     ahead: VecDeque<(u64, Entry)>,
-    /// Commands that have been fetched, with their entry.
+    /// Fetched commands, with their entry.
     ready: VecDeque<(u64, GpuCommand)>,
     fetching: bool,
-    /// It waits for a semaphore.
+    /// Waits for a semaphore.
     waits: bool,
-    /// It has to be loaded before it goes on.
+    /// Has to be loaded before it continues.
     left: bool,
     pub fault: Option<Fault>,
-    /// Its driver has not seen yet that it has stopped.
+    /// It has stopped, and its driver has not acknowledged that.
     pub unseen: bool,
-    /// Counts how often it was loaded: what is fetched for an earlier time is dropped.
+    /// Load count: data fetched for an earlier load is dropped.
     load: u32,
 }
 
@@ -75,7 +76,7 @@ impl Channel {
         self.enabled && self.fault.is_none() && self.engine == engine && !self.waits && self.done.0 < self.put
     }
 
-    /// Begins with an empty ring.
+    /// Starts with an empty ring.
     pub fn begin(&mut self) {
         (self.put, self.done, self.fetched) = (0, (0, 0), 0);
         self.ready.clear();
@@ -84,7 +85,7 @@ impl Channel {
         self.load += 1;
     }
 
-    /// Forgets its ring.
+    /// Stops the channel and drops its ring.
     pub fn end(&mut self) {
         (self.enabled, self.unseen) = (false, false);
         self.ready.clear();
@@ -104,7 +105,7 @@ fn dma(address: u64, length: u32) -> Dma {
 }
 
 impl Chip {
-    /// Where a range is for a context.
+    /// Resolves a range of a context's window.
     pub(super) fn resolve(&self, context: u16, place: Place, bytes: u64) -> Result<Side, Fault> {
         let index = usize::from(context) * usize::from(wire::gpu::WINDOWS) + usize::from(place.window);
         let window = (place.window < wire::gpu::WINDOWS).then(|| self.windows.borrow().get(index).copied());
@@ -133,7 +134,7 @@ impl Chip {
         outcome.ok().and_then(Result::ok).ok_or(Fault::Bus)
     }
 
-    /// Writes, posted.
+    /// Posts a write.
     pub(super) fn store(&self, to: Side, bytes: &[u8]) {
         match to {
             Side::Local(at) => self.memory.borrow_mut().write(at, bytes),
@@ -141,14 +142,14 @@ impl Chip {
         }
     }
 
-    /// An engine's life.
+    /// Task of an engine.
     pub(super) async fn serve(self: Rc<Self>, engine: u8) {
         let mut last = 0;
         let mut loaded = None;
         loop {
             let next = {
                 let channels = self.channels.borrow();
-                // In turn; one that goes on needs not be loaded.
+                // Round-robin; a channel that is still loaded need not be loaded again.
                 (1..=channels.len())
                     .map(|n| (last + n) % channels.len())
                     .find(|&n| channels[n].can_run(engine))
@@ -176,7 +177,7 @@ impl Chip {
         }
     }
 
-    /// Does what a channel's commands say until there are none, or it has to wait.
+    /// Executes a channel's commands until there are none, or it has to wait.
     async fn run(self: &Rc<Self>, number: usize, engine: u8) -> Result<(), Fault> {
         loop {
             self.fetch_ahead(number);
@@ -199,7 +200,7 @@ impl Chip {
             }
             let mut channels = self.channels.borrow_mut();
             let channel = &mut channels[number];
-            // It may have been given back meanwhile.
+            // The channel may have been freed in the meantime.
             if channel.load == load {
                 channel.ready.pop_front();
                 channel.done = match channel.ready.front() {
@@ -210,7 +211,7 @@ impl Chip {
         }
     }
 
-    /// Fetches the commands of the next entry once those of the last are done, and entries before they are needed.
+    /// Fetches the next entry's commands once those of the last are done, and prefetches entries.
     fn fetch_ahead(self: &Rc<Self>, number: usize) {
         let mut channels = self.channels.borrow_mut();
         let channel = &mut channels[number];
@@ -281,7 +282,7 @@ impl Chip {
         Ok(())
     }
 
-    /// Something has been fetched for a channel, unless it was loaded anew meanwhile.
+    /// Data has been fetched for a channel. Ignored if the channel was reloaded in the meantime.
     fn fetched(&self, number: usize, load: u32, then: impl FnOnce(&mut Channel)) {
         let mut channels = self.channels.borrow_mut();
         let channel = &mut channels[number];
@@ -292,7 +293,7 @@ impl Chip {
         }
     }
 
-    /// Does one command. `false` if the channel has to wait.
+    /// Executes one command. Returns `false` if the channel has to wait.
     async fn execute(
         self: &Rc<Self>,
         number: usize,
@@ -337,7 +338,7 @@ impl Chip {
         Ok(true)
     }
 
-    /// Lets a channel leave its engine until a semaphore has come.
+    /// Takes a channel off its engine until a semaphore is released.
     fn wait_for(self: &Rc<Self>, number: usize, at: Side, value: u64) {
         let engine = {
             let mut channels = self.channels.borrow_mut();
@@ -364,7 +365,7 @@ impl Chip {
         }));
     }
 
-    /// Stops a channel for good, and tells its driver.
+    /// Stops a channel for good, and notifies its driver.
     fn stop(&self, number: usize, fault: Fault) {
         let (notifier, engine) = {
             let mut channels = self.channels.borrow_mut();

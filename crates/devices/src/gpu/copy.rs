@@ -1,6 +1,7 @@
-//! Copy engines: each moves one range of bytes at a time, with reads of its own number under way and writes in order.
+//! Copy engines: each moves one range of bytes at a time, with a limited number of reads in flight, and writes in
+//! order.
 //!
-//! They are no tasks: a request of a copy costs no allocation.
+//! They are not tasks, so that the requests of a copy cost no allocation.
 
 use std::cell::RefCell;
 
@@ -11,14 +12,14 @@ use units::{Duration, Iova, Time};
 use super::memory::GpuMemory;
 use super::params::GpuParams;
 
-/// Tokens of copies; the firmware's own never have it.
+/// Marks tokens of copies; never set in the firmware's own.
 const COPY: u64 = 1 << 63;
-/// A write of a copy, not a read.
+/// Marks a write of a copy; otherwise a read.
 const WRITE: u64 = 1 << 62;
-/// Bytes of a write: the bus cuts it as the link asks.
+/// Bytes per write; the bus splits it as the link requires.
 const PIECE: u64 = 4096;
 
-/// Where a copy's bytes are.
+/// Source or destination of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     /// In the GPU's memory.
@@ -27,16 +28,16 @@ pub(super) enum Side {
     Bus(u64),
 }
 
-/// A copy under way.
+/// A copy in progress.
 struct CopyJob {
     from: Side,
     to: Side,
     bytes: u64,
-    /// Bytes that have been asked for, or sent.
+    /// Bytes requested or sent.
     begun: u64,
-    /// Requests under way.
+    /// Requests in flight.
     open: u32,
-    /// Since when it could read on, had it a tag.
+    /// Since when it could have read on but lacked a tag.
     lacks_tag: Option<Time>,
     failed: bool,
     done: Completer<Result<(), DmaError>>,
@@ -45,13 +46,13 @@ struct CopyJob {
 #[derive(Default)]
 struct Engine {
     job: Option<CopyJob>,
-    /// Counts jobs: what comes of one before the last belongs to nobody.
+    /// Job counter: results for earlier jobs are dropped.
     number: u32,
-    /// For how long its copies have waited for tags.
+    /// Accumulated time that its copies have waited for tags.
     waited: Duration,
 }
 
-/// All of them.
+/// All copy engines of the GPU.
 pub(super) struct CopyEngines {
     engines: RefCell<Vec<Engine>>,
     tags: u32,
@@ -60,7 +61,7 @@ pub(super) struct CopyEngines {
     scratch: RefCell<Vec<u8>>,
 }
 
-/// Whether an outcome is of a copy.
+/// Whether a completion belongs to a copy.
 pub(super) fn is_copy(token: Token) -> bool {
     token.0 & COPY != 0
 }
@@ -76,13 +77,13 @@ impl CopyEngines {
         }
     }
 
-    /// Forgets all copies; who waits for one is told that it was cancelled.
+    /// Drops all copies. Tasks that wait for one are told that it was cancelled.
     pub fn reset(&self) {
         let dropped: Vec<_> = self.engines.borrow_mut().iter_mut().map(|engine| engine.job.take()).collect();
         drop(dropped);
     }
 
-    /// For how long each has waited for tags.
+    /// Accumulated time that each engine has waited for tags.
     pub fn stages(&self) -> Vec<Stage> {
         let stage = |(number, engine): (usize, &Engine)| Stage {
             name: format!("copy{number}-tags"),
@@ -93,7 +94,7 @@ impl CopyEngines {
         self.engines.borrow().iter().enumerate().map(stage).collect()
     }
 
-    /// Hands an engine a copy; it begins at the next [`go`](Self::go).
+    /// Gives an engine a copy, which begins at the next [`go`](Self::go).
     pub fn start(
         &self,
         engine: usize,
@@ -107,13 +108,13 @@ impl CopyEngines {
             Some(CopyJob { from, to, bytes, begun: 0, open: 0, lacks_tag: None, failed: false, done });
     }
 
-    /// Lets engines go on that have been given something. Returns whether one of them has ended.
+    /// Runs engines that have work. Returns whether any copy has ended.
     pub fn go(&self, bus: &mut dyn DeviceBus, memory: &RefCell<GpuMemory>) -> bool {
         let count = self.engines.borrow().len();
         (0..count).fold(false, |ended, engine| self.go_on(bus, memory, engine) | ended)
     }
 
-    /// Makes as many requests as an engine may have; ends its copy when there are none left.
+    /// Issues as many requests as an engine may have in flight; ends its copy if there are none left.
     fn go_on(&self, bus: &mut dyn DeviceBus, memory: &RefCell<GpuMemory>, index: usize) -> bool {
         let mut engines = self.engines.borrow_mut();
         let engine = &mut engines[index];
@@ -126,7 +127,7 @@ impl CopyEngines {
                 (Side::Bus(from), _) if job.open < self.tags => {
                     let at = from + job.begun;
                     let length = left.min(self.read_request - at % self.read_request);
-                    // Which piece it is, is what the token has room for: pieces begin at multiples of a request.
+                    // The token holds the index of the piece: pieces begin at multiples of the request size.
                     let piece = (at / self.read_request - from / self.read_request) as u32;
                     bus.read(dma(at, length as u32, Token(token & !0xffff_ffff | u64::from(piece))));
                     job.begun += length;
@@ -164,7 +165,7 @@ impl CopyEngines {
         true
     }
 
-    /// A read of a copy has ended. Returns whether the copy has.
+    /// A read of a copy has completed. Returns whether the copy has ended.
     pub fn read_done(
         &self,
         bus: &mut dyn DeviceBus,
@@ -177,7 +178,7 @@ impl CopyEngines {
                 memory.borrow_mut().write(to + self.place(from, token), bytes);
                 job.open -= 1;
             }
-            // The write takes the read's place among the requests under way.
+            // The write takes over the read's place among the requests in flight.
             (Ok(bytes), Side::Bus(from), Side::Bus(to)) => {
                 let at = to + self.place(from, token);
                 let token = Token(token.0 | WRITE);
@@ -197,13 +198,13 @@ impl CopyEngines {
         index.is_some_and(|index| self.go_on(bus, memory, index))
     }
 
-    /// How far into its copy a read's bytes belong.
+    /// Offset of a read's bytes within its copy.
     fn place(&self, from: u64, token: Token) -> u64 {
         let piece = u64::from(token.0 as u32) * self.read_request;
         piece.saturating_sub(from % self.read_request)
     }
 
-    /// The engine of a request, if its copy is still under way.
+    /// The engine of a request, if its copy is still in progress.
     fn with_job(&self, token: Token, then: impl FnOnce(&mut CopyJob)) -> Option<usize> {
         let index = (token.0 >> 48) as usize & 0x3fff;
         let mut engines = self.engines.borrow_mut();

@@ -1,13 +1,13 @@
-//! The GPU's memory: what has never been written reads as zeros and takes no room.
+//! The GPU's memory. Bytes never written read as zero and take no space.
 
-/// Bytes that are kept together.
+/// Allocation granularity in bytes.
 const BLOCK: usize = 64 << 10;
 
 pub(super) struct GpuMemory {
     blocks: Vec<Option<Box<[u8]>>>,
 }
 
-/// The pieces of a range that lie in one block each: block, place in it, place in the range.
+/// Splits a range into blocks: block, offset in it, offset in the range.
 fn pieces(at: u64, length: usize) -> impl Iterator<Item = (usize, usize, core::ops::Range<usize>)> {
     let mut done = 0;
     core::iter::from_fn(move || {
@@ -26,12 +26,12 @@ impl GpuMemory {
         Self { blocks: vec![None; bytes.div_ceil(BLOCK as u64) as usize] }
     }
 
-    /// Forgets everything.
+    /// Clears the memory.
     pub fn clear(&mut self) {
         self.blocks.fill(None);
     }
 
-    /// Zeros where there is no memory.
+    /// Reads; zeros beyond the end of memory.
     pub fn read(&self, at: u64, into: &mut [u8]) {
         for (block, inside, piece) in pieces(at, into.len()) {
             let into = &mut into[piece];
@@ -42,7 +42,7 @@ impl GpuMemory {
         }
     }
 
-    /// Nothing happens where there is no memory.
+    /// Writes; ignored beyond the end of memory.
     pub fn write(&mut self, at: u64, from: &[u8]) {
         for (block, inside, piece) in pieces(at, from.len()) {
             if let Some(block) = self.blocks.get_mut(block) {
@@ -58,7 +58,7 @@ impl GpuMemory {
         u64::from_le_bytes(bytes)
     }
 
-    /// Copies within itself.
+    /// Copies within the memory.
     pub fn copy(&mut self, to: u64, from: u64, length: u64) {
         let mut bytes = vec![0; length.min(BLOCK as u64) as usize];
         for done in (0..length).step_by(BLOCK) {

@@ -1,16 +1,16 @@
-//! A GPU: memory, engines that copy, programs that load and store, and channels by which the host gives it work
+//! A GPU: memory, copy engines, programs that load and store, and channels through which the host submits work
 //! ([`wire::gpu`]).
 //!
-//! What it computes is not simulated, only for how long; what it moves is, byte for byte.
+//! Computation is simulated only by its duration; data movement is simulated byte for byte.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `params` | what a GPU is made of |
+//! | `params` | parameters of a GPU |
 //! | `channel` | channels, their commands, and the engines that serve them |
 //! | `copy` | copy engines |
 //! | `program` | programs that run on it |
 //! | `memory` | its memory |
-//! | `mover` | what passes between it and the link |
+//! | `mover` | data rate between the GPU and the link |
 
 mod channel;
 mod copy;
@@ -39,23 +39,24 @@ use mover::LinkMover;
 
 pub use params::GpuParams;
 
-/// VGA-compatible display controller.
+/// PCI class: VGA-compatible display controller.
 const CLASS: u32 = 0x03_0000;
-/// Largest aperture that firmware without decoding above 4 GiB finds room for, as that of these GPUs' hosts: it is put below.
+/// Largest aperture that firmware without decoding above 4 GiB, as in these GPUs' hosts, has space for. Up to this
+/// size, the BAR is placed below 4 GiB.
 const LOW_APERTURE: u64 = 256 << 20;
 
-/// What a GPU has counted.
+/// Counters of a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuCounters {
-    /// Bytes that each copy engine has copied.
+    /// Bytes copied, by copy engine.
     pub copied: Vec<u64>,
     /// How often a channel waited for a semaphore.
     pub waits: u64,
-    /// Channels that a fault has stopped.
+    /// Channels stopped by a fault.
     pub faults: u64,
 }
 
-/// What tasks share.
+/// State shared by the tasks.
 struct Chip {
     params: GpuParams,
     port: Port,
@@ -63,7 +64,7 @@ struct Chip {
     windows: RefCell<Vec<Window>>,
     channels: RefCell<Vec<Channel>>,
     copies: CopyEngines,
-    /// For each engine: there may be something to do.
+    /// By engine: notified when there may be work.
     work: Vec<Notify>,
     tasks: RefCell<Vec<JoinHandle<()>>>,
     counters: RefCell<GpuCounters>,
@@ -74,7 +75,7 @@ impl Chip {
         self.port.sleep_until(self.port.now() + time).await;
     }
 
-    /// Remembers a task until a reset.
+    /// Keeps a task until a reset.
     fn keep(&self, task: JoinHandle<()>) {
         let mut tasks = self.tasks.borrow_mut();
         if tasks.len() > 4 * usize::from(regs::CHANNELS) {
@@ -83,13 +84,13 @@ impl Chip {
         tasks.push(task);
     }
 
-    /// The legacy interrupt is due as long as a channel has stopped whose driver has not seen it.
+    /// Drives the legacy interrupt: asserted while a stopped channel is not acknowledged by its driver.
     fn drive_line(&self) {
         let is_due = self.channels.borrow().iter().any(|channel| channel.unseen);
         self.port.set_interrupt_status(FunctionIndex(0), is_due);
     }
 
-    /// Forgets everything and begins anew.
+    /// Resets all state and restarts the engines.
     fn begin(self: &Rc<Self>) {
         for task in self.tasks.take() {
             task.abort();
@@ -104,7 +105,7 @@ impl Chip {
     }
 }
 
-/// Registers that are about a window or a channel, until they are put into effect.
+/// Registers that describe a window or a channel, until the last one is written.
 #[derive(Default)]
 struct Selected {
     window: u32,
@@ -126,27 +127,27 @@ pub struct Gpu {
     config: ConfigSpace,
 }
 
-/// A hold on a GPU for tests and experiments.
+/// Handle to a GPU for tests and experiments.
 #[derive(Clone)]
 pub struct GpuHandle(Rc<Chip>);
 
 impl GpuHandle {
-    /// Reads its memory without time.
+    /// Reads GPU memory without taking simulated time.
     pub fn peek(&self, at: u64, into: &mut [u8]) {
         self.0.memory.borrow().read(at, into);
     }
 
-    /// What it has counted.
+    /// Current counters.
     pub fn counters(&self) -> GpuCounters {
         self.0.counters.borrow().clone()
     }
 }
 
 impl Gpu {
-    /// A GPU after power-on.
+    /// Creates a GPU in its power-on state.
     ///
     /// # Errors
-    /// If the parameters make no configuration space.
+    /// If the parameters do not fit into a configuration space.
     pub fn new(params: GpuParams) -> Result<Self, ConfigError> {
         let aperture = params.aperture.get();
         let mut config = ConfigSpace::endpoint(params.ids.0, params.ids.1, CLASS)
@@ -179,12 +180,12 @@ impl Gpu {
         Ok(Self { firmware, chip, selected: Selected::default(), config })
     }
 
-    /// A hold on the GPU, to keep when the GPU itself has been given away.
+    /// A handle to the GPU, which stays valid when the GPU itself has been given away.
     pub fn handle(&self) -> GpuHandle {
         GpuHandle(Rc::clone(&self.chip))
     }
 
-    /// Lets tasks and engines go on until neither has anything to do now.
+    /// Runs tasks and engines until neither has anything to do now.
     fn run(&mut self, bus: &mut dyn DeviceBus) {
         self.firmware.run(bus);
         while self.chip.copies.go(bus, &self.chip.memory) {
@@ -266,12 +267,12 @@ impl Gpu {
         channel.begin();
     }
 
-    /// A doorbell: so many entries have been put into a ring, modulo 2 to the 32.
+    /// Handles a doorbell: the total of entries put into a ring, modulo 2 to the 32.
     fn ring(&mut self, channel: usize, count: u32) {
         let mut channels = self.chip.channels.borrow_mut();
         let Some(channel) = channels.get_mut(channel).filter(|channel| channel.enabled) else { return };
         let more = count.wrapping_sub(channel.put as u32);
-        // More than there are places for is nonsense, and so is going back.
+        // A count beyond the ring's size, or going backwards, is invalid.
         if more <= channel.entries {
             channel.put += u64::from(more);
             self.chip.work[usize::from(channel.engine)].notify_one();
@@ -334,7 +335,7 @@ impl Device for Gpu {
     fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
         if copy::is_copy(token) {
             self.firmware.catch_up(bus);
-            // Most end no copy, and wake nobody.
+            // Most reads end no copy and wake no task.
             if !self.chip.copies.read_done(bus, &self.chip.memory, token, outcome) {
                 return;
             }

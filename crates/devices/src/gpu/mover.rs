@@ -1,10 +1,10 @@
-//! What passes between the link and the GPU's memory: writes no faster than the copy engines give them.
+//! Data mover between the link and the GPU's memory: limits the rate of writes to that of the copy engines.
 
 use platform::mover::{DataMover, MoverBusy, Outgoing};
 use units::{ByteRate, Bytes, Time};
 
 pub(super) struct LinkMover {
-    /// As fast as the link takes them if there is none.
+    /// Unlimited if `None`.
     write_rate: Option<ByteRate>,
     /// When the next write can leave.
     free: Time,

@@ -1,56 +1,56 @@
-//! What a GPU is made of.
+//! Parameters of a GPU.
 
 use units::{ByteRate, Bytes, Duration};
 use wire::pcie::config::PcieParams;
 
-/// A GPU.
+/// Parameters of a GPU.
 #[derive(Clone, Debug)]
 pub struct GpuParams {
-    /// PCI vendor and device number.
+    /// PCI vendor and device ID.
     pub ids: (u16, u16),
-    /// Capabilities that it announces.
+    /// PCIe capabilities.
     pub pcie: PcieParams,
-    /// It has an interrupt message (MSI), not its legacy interrupt alone.
+    /// Has an interrupt message (MSI) besides its legacy interrupt.
     pub message: bool,
-    /// Its memory, whole MiB.
+    /// Memory size in whole MiB.
     pub memory: Bytes,
-    /// What of it the aperture shows, a power of two of at least a MiB.
+    /// Size of the aperture into memory, a power of two of at least a MiB.
     pub aperture: Bytes,
-    /// Rate at which its memory is copied within itself.
+    /// Rate of copies within GPU memory.
     pub memory_rate: ByteRate,
-    /// Engines that copy.
+    /// Number of copy engines.
     pub copy_engines: u8,
-    /// Reads that each of them has under way at most.
+    /// Maximum reads in flight per copy engine.
     pub tags: u16,
-    /// Bytes of such a read.
+    /// Bytes per read.
     pub read_request: u32,
-    /// Writes of up to 4 KiB that each of them has in hand: with two, one waits behind the other so that the link never does.
+    /// Writes of up to 4 KiB in flight per copy engine. With two, one is always queued, so that the link never idles.
     pub writes: u8,
-    /// Rate at which writes leave, headers not counted; as fast as the link takes them if there is none.
+    /// Rate at which writes leave, without headers; limited by the link alone if `None`.
     pub write_rate: Option<ByteRate>,
-    /// From a copy's command until the engine's first request.
+    /// From a copy command to the engine's first request.
     pub copy_start: Duration,
-    /// What an engine takes to decode a command.
+    /// Time for an engine to decode a command.
     pub command: Duration,
-    /// Entries of a channel's ring that are fetched at once.
+    /// Ring entries per fetch.
     pub fetch_entries: u16,
-    /// From a channel being chosen until the engine has its state and begins to fetch.
+    /// Context switch: from the choice of a channel until the engine has its state and begins to fetch.
     pub channel_load: Duration,
-    /// Between two looks at a semaphore for which a channel waits.
+    /// Interval at which the semaphore of a waiting channel is polled.
     pub acquire_interval: Duration,
-    /// From a launch's command until the program's first instruction, and from its last to the next command.
+    /// From a launch command to the program's first instruction, and from its last to the next command.
     pub launch: Duration,
-    /// From an instruction's load until the request is at the link, and from its answer there to the instruction.
+    /// From a load instruction to its request at the link, and from the completion there back to the instruction.
     pub access: Duration,
-    /// From an instruction's store until its write is at the link.
+    /// From a store instruction to its write at the link.
     pub store: Duration,
-    /// A load from its own memory.
+    /// Latency of a load from GPU memory.
     pub local_load: Duration,
-    /// From a write of others at the link until its programs see it in its memory.
+    /// From the arrival of a peer's write at the link until GPU programs see it in memory.
     pub incoming: Duration,
-    /// Between two looks of a program at memory that it waits for.
+    /// Polling interval of a program that waits for a memory location.
     pub poll_interval: Duration,
-    /// A register read, or a read through the aperture.
+    /// Latency of a register read, or of a read through the aperture.
     pub register: Duration,
 }
 

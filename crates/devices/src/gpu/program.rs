@@ -1,4 +1,4 @@
-//! What runs on the GPU itself: loads and stores of its processors, to its own memory and by the bus.
+//! Programs on the GPU: loads and stores of its processors, to GPU memory and over the bus.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use super::Chip;
 use super::copy::Side;
 
 impl Chip {
-    /// A program's load of a word by the bus.
+    /// A program's load of a word over the bus.
     async fn loaded(&self, from: Side) -> Result<u64, Fault> {
         self.pause(self.params.access).await;
         let value = self.load(from).await?;
@@ -25,8 +25,8 @@ impl Chip {
         self.store(to, &value.to_le_bytes());
     }
 
-    /// Looks at a word until it has come so far. By the bus, the next look begins when the last has brought its answer; threads of
-    /// a program look at the GPU's own memory in turn.
+    /// Polls a word until it reaches `value`. Over the bus, the next read begins when the last one has returned. In GPU
+    /// memory, the threads of a program poll in turn.
     async fn wait_until(&self, polled: Side, value: u64) -> Result<(), Fault> {
         if let Side::Bus(_) = polled {
             while self.loaded(polled).await? < value {}
@@ -37,7 +37,7 @@ impl Chip {
         while self.load(polled).await? < value {
             self.pause(self.params.poll_interval).await;
         }
-        // Others wrote it, and their bytes take their time to where programs look.
+        // The word was written by a peer, and takes time to become visible to programs.
         self.pause(self.params.incoming + half).await;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Frames that go round inside the device: from one of two ports to the other, at the ports' rate, without a wire.
+//! Loopback inside the device: frames go from one of two ports to the other at the ports' rate, without a wire.
 
 use std::collections::VecDeque;
 
@@ -11,13 +11,13 @@ use super::spare::Spare;
 use super::subnets;
 use super::token::{Kind, Note};
 
-/// A loop between the ports of a NIC.
+/// Loopback between the ports of a NIC.
 pub struct Around {
     rate: BitRate,
-    /// From a frame's last byte until the other port has it.
+    /// From a frame's last byte to its arrival at the other port.
     latency: Duration,
     between_subnets: bool,
-    /// By the port that will have the frames.
+    /// Frames in flight, by destination port.
     ways: [Way; 2],
     spare: Spare,
 }
@@ -25,12 +25,12 @@ pub struct Around {
 #[derive(Default)]
 struct Way {
     frames: VecDeque<(Time, Vec<u8>)>,
-    /// When the last one's last byte has left.
+    /// When the last byte of the last frame has left.
     free: Time,
 }
 
 impl Around {
-    /// The loop of a NIC that has one.
+    /// The loopback of a NIC, if it has one.
     pub fn new(nic: &NicParams) -> Option<Self> {
         nic.loopback.map(|latency| Self {
             rate: nic.rate,
@@ -41,7 +41,7 @@ impl Around {
         })
     }
 
-    /// Sends a frame round, not before `ready`. Gives when it has left.
+    /// Sends a frame through the loopback, not before `ready`. Returns when it has left.
     pub fn send(&mut self, bus: &mut dyn DeviceBus, from: EthernetPort, ready: Time, frame: &[u8]) -> Time {
         let to = from.0 & 1 ^ 1;
         let way = &mut self.ways[usize::from(to)];
@@ -57,14 +57,14 @@ impl Around {
         left
     }
 
-    /// The frame that has come round to a port.
+    /// Takes the frame that has arrived at a port.
     pub fn arrived(&mut self, now: Time, to: EthernetPort) -> Option<Vec<u8>> {
         let frames = &mut self.ways.get_mut(usize::from(to.0))?.frames;
         let is_here = frames.front().is_some_and(|(at, _)| *at <= now);
         if is_here { frames.pop_front().map(|(_, frame)| frame) } else { None }
     }
 
-    /// Takes back the buffer of a frame that arrived.
+    /// Recycles the buffer of a frame that arrived.
     pub fn put_back(&mut self, frame: Vec<u8>) {
         self.spare.put(frame);
     }

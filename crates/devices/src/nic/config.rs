@@ -1,4 +1,4 @@
-//! Configuration spaces of the functions, physical and virtual.
+//! Configuration spaces of the physical and virtual functions.
 
 use wire::ethernet::MacAddr;
 use wire::nic::CLASS;
@@ -8,7 +8,7 @@ use wire::pcie::config::{BarKind, ConfigError, ConfigSpace, SriovParams};
 
 use super::NicParams;
 
-/// VF BARs are prefetchable, as those of most NICs are: room for many is above 4 GiB.
+/// VF BARs are prefetchable, as in most NICs: space for many BARs is only available above 4 GiB.
 const VIRTUAL_BAR: BarKind = BarKind::Memory64 { prefetchable: true };
 
 fn interrupts(vectors: u16) -> MsixLayout {
@@ -21,7 +21,7 @@ fn interrupts(vectors: u16) -> MsixLayout {
     }
 }
 
-/// Of physical function `number`.
+/// Configuration space of physical function `number`.
 pub fn physical(params: &NicParams, number: u8) -> Result<ConfigSpace, ConfigError> {
     let (vendor, device) = params.ids;
     let mut config = ConfigSpace::endpoint(vendor, device, CLASS);
@@ -43,7 +43,7 @@ pub fn physical(params: &NicParams, number: u8) -> Result<ConfigSpace, ConfigErr
     }
     config = config.pcie(params.pcie).aer().ecrc();
     if let Some(own) = params.virtual_functions {
-        // Behind all physical functions of the port, those of each by turns.
+        // VFs follow all physical functions of the PCIe port; those of different PFs are interleaved.
         let port = params.functions[usize::from(number)].pcie_port;
         let place = |n: &usize| params.functions[*n].pcie_port == port;
         let siblings: Vec<usize> = (0..params.functions.len()).filter(place).collect();
@@ -61,7 +61,7 @@ pub fn physical(params: &NicParams, number: u8) -> Result<ConfigSpace, ConfigErr
     config.build()
 }
 
-/// Of a virtual function.
+/// Configuration space of a virtual function.
 pub fn virtual_function(params: &NicParams) -> Result<ConfigSpace, ConfigError> {
     let vectors = params.virtual_functions.map_or(1, |own| own.vectors);
     ConfigSpace::virtual_function(CLASS)
@@ -72,7 +72,7 @@ pub fn virtual_function(params: &NicParams) -> Result<ConfigSpace, ConfigError> 
         .build()
 }
 
-/// The address that a virtual function is given: the physical function's, locally administered, with a byte of its own.
+/// MAC address of a virtual function: the physical function's, locally administered, with one byte per VF.
 pub fn virtual_mac(owner: MacAddr, number: u8) -> MacAddr {
     let mut bytes = owner.0;
     bytes[0] |= 2;

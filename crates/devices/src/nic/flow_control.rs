@@ -1,5 +1,5 @@
-//! Flow control at the Ethernet ports (IEEE 802.3, annex 31B): a NIC whose packet memory fills asks the other end of the
-//! cable to send nothing, and sends nothing while it is asked.
+//! Flow control at the Ethernet ports (IEEE 802.3, annex 31B): a NIC whose packet memory fills up asks its link partner
+//! to pause, and pauses when asked itself.
 
 use platform::device::DeviceBus;
 use units::{BitRate, Time};
@@ -9,16 +9,16 @@ use wire::nic::registers::counter;
 use super::function::NicFunction;
 use super::params::{FlowControl, NicParams};
 
-/// Whether a frame is for the port itself: it goes to no function.
+/// Whether a frame is a MAC control frame, which ends at the port and reaches no function.
 pub fn is_control(frame: &[u8]) -> bool {
     EthernetHeader::parse(frame).is_ok_and(|(header, _)| header.ether_type == EtherType::CONTROL)
 }
 
-/// What the ports have asked for, and understand of what they are asked.
+/// Pauses that the ports have requested, and the limits for requesting them.
 pub struct Pauses {
     limits: Option<FlowControl>,
     rate: BitRate,
-    /// By port, until when the other end of its cable is asked to send nothing.
+    /// By port: until when the link partner is asked to pause.
     asked_until: Vec<Time>,
 }
 
@@ -28,23 +28,23 @@ impl Pauses {
         Self { limits: nic.flow_control, rate: nic.rate, asked_until }
     }
 
-    /// Until when a control frame asks that nothing be sent.
+    /// Until when a control frame asks this port to pause.
     pub fn asked(&self, now: Time, frame: &[u8]) -> Option<Time> {
         self.limits.and_then(|_| Pause::parse(frame)).map(|pause| now + pause.time(self.rate))
     }
 
-    /// A frame has come by the port of `first`, its first function, and `held` bytes are in the device: if it gets full, the
-    /// other end is asked to stop.
+    /// Called for each received frame; `first` is the first function of its port. Asks the link partner to pause if the
+    /// `held` bytes of packet memory exceed the limit.
     pub fn ask_to_stop(&mut self, bus: &mut dyn DeviceBus, first: &NicFunction, held: u32) {
         let Some(limits) = self.limits else { return };
-        // Before all else, as nearly every frame ends here.
+        // Checked first, as nearly every frame ends here.
         if held < limits.stop {
             return;
         }
         let asked_until = &mut self.asked_until[usize::from(first.port().0)];
         let now = bus.now();
         let longest = Pause::LONGEST.time(self.rate);
-        // Asked again in time, before what was asked is over.
+        // The pause is renewed after half of its time, before it expires.
         if *asked_until > now + longest / 2 {
             return;
         }
@@ -52,7 +52,7 @@ impl Pauses {
         send(bus, first, Pause::LONGEST);
     }
 
-    /// Packets have left the device for memory: who was asked to stop may go on.
+    /// Lets paused link partners continue once enough packets have moved from the device to memory.
     pub fn let_go_on(&mut self, bus: &mut dyn DeviceBus, functions: &[NicFunction], held: u32) {
         if self.limits.is_none_or(|limits| held > limits.go_on) {
             return;

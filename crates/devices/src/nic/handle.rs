@@ -1,4 +1,4 @@
-//! What a test or a report sees of a NIC from outside, and the faults it can be given.
+//! External view of a NIC for tests and reports: counters, ring fill levels, fault injection.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -8,36 +8,36 @@ use platform::device::FunctionIndex;
 use units::Time;
 use wire::nic::registers::counter;
 
-/// Counters and faults of a NIC; shared with whoever built it.
+/// Handle to a NIC's counters and faults, shared with whoever built the NIC.
 #[derive(Clone)]
 pub struct NicHandle(Rc<Inner>);
 
-/// How full a ring has been.
+/// Fill level of a ring over time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingFill {
-    /// Whose it is.
+    /// The function that the ring belongs to.
     pub function: FunctionIndex,
-    /// Its queue.
+    /// Queue number.
     pub queue: u8,
-    /// Whether it is for sending.
+    /// TX if true, RX if false.
     pub is_tx: bool,
-    /// How many descriptors it has room for.
+    /// Capacity in descriptors.
     pub entries: u32,
-    /// Descriptors that the driver gave and that are not done, summed over the picoseconds so far.
+    /// Descriptors posted by the driver and not completed, integrated over time in picoseconds.
     pub descriptor_ps: u64,
 }
 
-/// A ring's descriptors over time: the ring tells, the handle reads.
+/// Fill level of a ring: written by the ring, read by the handle.
 #[derive(Default)]
 pub(super) struct Filled {
     entries: Cell<u32>,
-    /// Descriptors in it, since when.
+    /// Current number of descriptors, and since when.
     inside: Cell<(u16, Time)>,
     descriptor_ps: Cell<u64>,
 }
 
 impl Filled {
-    /// So many descriptors are in the ring of `entries` from `now` on.
+    /// The ring of `entries` holds `inside` descriptors from `now` on.
     pub fn becomes(&self, now: Time, entries: u32, inside: u16) {
         self.descriptor_ps.set(self.until(now));
         self.inside.set((inside, now));
@@ -57,7 +57,7 @@ impl Filled {
 
 struct Inner {
     counters: Vec<[Cell<u64>; counter::COUNT]>,
-    /// By function, whether it is for sending, and queue.
+    /// By function, direction (true for TX) and queue.
     rings: RefCell<BTreeMap<(u8, bool, u8), Rc<Filled>>>,
     hung: Cell<bool>,
     lost_interrupts: Cell<u32>,
@@ -90,7 +90,7 @@ impl NicHandle {
         counter.set(counter.get() + amount);
     }
 
-    /// How full each ring has been that was ever used, up to `now`.
+    /// Fill levels, up to `now`, of all rings that were ever used.
     pub fn rings(&self, now: Time) -> Vec<RingFill> {
         let rings = self.0.rings.borrow();
         let used = rings.iter().filter(|(_, filled)| filled.entries.get() > 0);
@@ -112,27 +112,29 @@ impl NicHandle {
         self.0.counters[usize::from(function)].iter().for_each(|c| c.set(0));
     }
 
-    /// Lets the firmware hang, or go on: doorbells and frames are ignored, registers read as they were.
+    /// Makes the firmware hang or resume. While it hangs, doorbells and frames are ignored, and registers keep their
+    /// values.
     pub fn set_hung(&self, hung: bool) {
         self.0.hung.set(hung);
     }
 
-    /// Loses the next `n` interrupts.
+    /// Drops the next `n` interrupts.
     pub fn lose_interrupts(&self, n: u32) {
         self.0.lost_interrupts.set(n);
     }
 
-    /// Raises an interrupt too many at each of the next `n` completion writes.
+    /// Raises a spurious interrupt at each of the next `n` completion writes.
     pub fn add_spurious_interrupts(&self, n: u32) {
         self.0.spurious_interrupts.set(n);
     }
 
-    /// Writes nonsense in place of the next `n` completions; their owner bits are right.
+    /// Replaces the next `n` completions with garbage, except for their owner bits.
     pub fn spoil_completions(&self, n: u32) {
         self.0.malformed_completions.set(n);
     }
 
-    /// Writes the next `n` completions with the wrong owner bit: they look like those of the ring's last round.
+    /// Writes the next `n` completions with the wrong owner bit, so that they look like those of the ring's previous
+    /// round.
     pub fn flip_owners(&self, n: u32) {
         self.0.wrong_owners.set(n);
     }

@@ -1,26 +1,26 @@
-//! Received frames that stay in the device until the driver has fetched them: kPIO on the receive side (kPIO+WC, section
-//! V, leaves it to the future).
+//! Received frames that stay in the device until the driver fetches them: kPIO on the receive side (kPIO+WC, section V,
+//! leaves it to the future).
 //!
-//! A completion tells of such a frame as of any other, but its buffer is empty: the frame lies in the receive window, which
-//! is what the window of the kPIO queue with the same number reads. Its place is free again when the driver gives a buffer in
-//! the place of the one that the frame was meant for.
+//! Such a frame has a completion like any other, but its buffer stays empty: the frame is in the receive window, which
+//! is read through the window of the kPIO queue with the same number. Its slot is free again when the driver posts a
+//! buffer in place of the one that the frame was meant for.
 
 use wire::nic::registers::HELD_BYTES;
 
 use super::ring::Ring;
 
-/// The receive window of an RX queue.
+/// Receive window of an RX queue.
 #[derive(Default)]
 pub struct ReceiveWindow {
     memory: Vec<u8>,
-    /// By place, the count of the buffer whose frame was put there last.
+    /// By slot: index of the buffer whose frame was stored there last.
     counts: Vec<Option<u16>>,
-    /// The life of the ring that they belong to.
+    /// Life of the ring that the indices belong to.
     life: u16,
 }
 
 impl ReceiveWindow {
-    /// Keeps a frame for the buffer `count` of a ring in a window of `size` bytes, if its place is free.
+    /// Stores a frame for buffer `count` of a ring, in a window of `size` bytes, if its slot is free.
     pub fn put(&mut self, ring: &Ring, size: u64, count: u16, frame: &[u8]) -> bool {
         let places = (size / HELD_BYTES) as usize;
         if places == 0 {
@@ -39,7 +39,7 @@ impl ReceiveWindow {
         true
     }
 
-    /// The bytes at a place; none where no frame has been.
+    /// Reads bytes of the window; `None` where no frame has been.
     pub fn get(&self, at: usize, length: usize) -> Option<&[u8]> {
         self.memory.get(at..at + length)
     }

@@ -1,8 +1,8 @@
-//! Inline doorbells: descriptors with their data, written to a page of the device through write-combining buffers, as
-//! with the BlueFlame of NVIDIA's NICs (mlx5: `mlx5_bf_copy`) or by direct stores.
+//! Inline doorbells: descriptors with their data, written to a device page through write-combining buffers, like
+//! BlueFlame in NVIDIA's NICs (mlx5: `mlx5_bf_copy`), or by direct stores.
 //!
-//! The ring in memory holds the same. Where the device cannot use what it was given, because others come first, an
-//! inline doorbell is a plain one.
+//! The ring in memory has the same content. If the device cannot use the inline data, because earlier descriptors come
+//! first, an inline doorbell acts as a plain one.
 
 use wire::kpio::LINE;
 use wire::nic::TxDescriptor;
@@ -12,15 +12,15 @@ use wire::nic::registers::INLINE_BYTES;
 const BYTES: usize = INLINE_BYTES as usize;
 const LINES: usize = BYTES / LINE;
 
-/// What has arrived of an inline doorbell.
+/// The part of an inline doorbell that has arrived.
 #[derive(Clone, Copy)]
 struct Buffer {
     bytes: [u8; BYTES],
-    /// A bit for each byte, by line.
+    /// Bitmap of written bytes, per line.
     written: [u64; LINES],
 }
 
-/// A queue's page.
+/// Inline doorbell page of a queue.
 pub struct InlinePage {
     buffers: [Buffer; 2],
 }
@@ -32,7 +32,7 @@ impl Default for InlinePage {
 }
 
 impl Buffer {
-    /// Entries of the doorbell, and the count of the first, when all have arrived.
+    /// Number of entries of the doorbell, and index of the first, once all have arrived.
     fn whole(&self) -> Option<(u16, u16)> {
         if self.written[0] & 0xffff != 0xffff {
             return None;
@@ -40,7 +40,7 @@ impl Buffer {
         let descriptor = TxDescriptor::parse(self.bytes.first_chunk()?);
         let (count, entries) = of_inline_address(descriptor.address);
         let end = usize::from(entries) * LEN;
-        // What makes no sense is forgotten with what is written next.
+        // An invalid doorbell is dropped when the next one is written.
         let is_sane = descriptor.has(INLINE) && entries > 0 && end <= BYTES;
         let here = |line: usize| {
             let bytes = end.saturating_sub(line * LINE).min(LINE);
@@ -51,7 +51,8 @@ impl Buffer {
 }
 
 impl InlinePage {
-    /// Takes a write. Gives the entries of the doorbell that it completes, as the ring has them, and the count of the first.
+    /// Takes a write. Returns the entries of the doorbell that it completes, in ring format, and the index of the
+    /// first.
     pub fn write(&mut self, at: u64, data: &[u8]) -> Option<(u16, &[u8])> {
         let (which, at) = ((at / INLINE_BYTES) as usize, (at % INLINE_BYTES) as usize);
         if at + data.len() > BYTES {
@@ -64,7 +65,7 @@ impl InlinePage {
         }
         let (count, entries) = buffer.whole()?;
         buffer.written = [0; LINES];
-        // The ring's descriptor has no address.
+        // The descriptor in the ring has no address.
         buffer.bytes[..8].fill(0);
         Some((count, &buffer.bytes[..usize::from(entries) * LEN]))
     }

@@ -1,20 +1,20 @@
 //! A multi-queue NIC.
 //!
-//! Its programming interface is [`wire::nic`]. A frame's way out: doorbell, descriptors fetched in batches ([`ring`]),
-//! data read, segments cut and checksums filled in ([`tx`], [`segment`]), Ethernet. A frame's way in: check
-//! sequence, internal switch, flow rules or receive hash ([`steering`]), buffers ([`rx`]). Completions are written
-//! in batches and told of by coalesced interrupts ([`function`]).
+//! Its programming interface is [`wire::nic`]. Transmit: doorbell, descriptor fetch in batches ([`ring`]), data reads,
+//! segmentation and checksums ([`tx`], [`segment`]), Ethernet. Receive: check sequence, internal switch, flow rules or
+//! RSS hash ([`steering`]), buffers ([`rx`]). Completions are written in batches and signalled by coalesced interrupts
+//! ([`function`]).
 //!
-//! Beside the rings there may be queues that take frames by programmed I/O ([`kpio`]); the [`ports`] join both ways
-//! by a multiplexer ([`mux`]) in front of the wire, or of a loop inside the device ([`around`]). Received frames may stay in
-//! the device for programmed I/O ([`held`]).
+//! Besides the rings, there may be queues for transmit by programmed I/O ([`kpio`]). The [`ports`] merge both paths
+//! with a multiplexer ([`mux`]) in front of the wire, or of a loopback inside the device ([`around`]). Received frames
+//! may be held in the device for programmed I/O ([`held`]).
 //!
-//! The functions, physical and virtual ones, share the Ethernet ports; the internal switch (MPFS) gives a frame to the function whose
-//! address it bears, or, where functions share an address, to the one that a rule names. What a function sends to
-//! another behind the same port does not reach the wire.
+//! The physical and virtual functions share the Ethernet ports. The internal switch (MPFS) delivers a frame to the
+//! function with its destination address or, if functions share an address, to the one named by a rule. Frames between
+//! functions behind the same port do not reach the wire.
 //!
-//! Constant latencies are told to the wire (`ready`, `receive_latency`) rather than waited for, so that in steady
-//! state a packet costs the events of its DMA requests and of its arrival, and no allocation.
+//! Constant latencies are passed to the wire (`ready`, `receive_latency`) instead of being simulated as events. In
+//! steady state, a packet costs the events of its DMA requests and of its arrival, and no allocation.
 
 mod around;
 mod config;
@@ -62,7 +62,7 @@ use rx::Receiver;
 use token::{Kind, Note};
 use tx::Sender;
 
-/// The NIC.
+/// A NIC.
 pub struct Nic {
     params: Rc<NicParams>,
     functions: Vec<NicFunction>,
@@ -74,7 +74,7 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// A NIC after power-on, and its handle.
+    /// Creates a NIC in its power-on state, and its handle.
     ///
     /// # Errors
     /// If the capabilities do not fit together.
@@ -89,7 +89,7 @@ impl Nic {
         if params.flow_rules > 0 && params.functions.iter().any(functions_share) {
             params.features |= feature::STATION;
         }
-        // What each function is, and the physical function of a virtual one.
+        // Parameters of each function and, for virtual ones, the physical function.
         let mut wanted = Vec::new();
         for (number, &function) in (0..).zip(&params.functions) {
             wanted.push((function, None, physical(&params, number)?));
@@ -119,12 +119,12 @@ impl Nic {
         Ok((nic, handle))
     }
 
-    /// The function that a note is about.
+    /// The function that a note refers to.
     fn of(&mut self, note: Note) -> &mut NicFunction {
         &mut self.functions[usize::from(note.function)]
     }
 
-    /// A frame came to a port, check sequence included.
+    /// A frame, with check sequence, arrived at a port.
     fn receive(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, frame: &[u8]) {
         let Self { functions, sender, ports, receiver, pauses, params, .. } = self;
         let Some(first) = functions.iter().position(|f| f.port() == port) else { return };

@@ -1,10 +1,10 @@
-//! The multiplexer in front of a port (kPIO+WC, Figure 2): frames that DMA brought and frames that came by programmed
-//! I/O take turns, one each. Those of different kPIO queues leave in the order in which they became whole, so that a
-//! flow whose sender moves to another core, and so to another queue, stays in order.
+//! The multiplexer in front of a port (kPIO+WC, Figure 2): frames from DMA and frames from programmed I/O alternate one
+//! by one. Frames of different kPIO queues leave in the order in which they became complete, so a flow stays in order
+//! when its sender moves to another core and hence to another queue.
 //!
-//! It is in the way only while a function of the port has a kPIO queue that runs, or with flow control: a pause stops what has not
-//! been handed on. Then a frame is handed to the wire
-//! when the one before it has left, and completions of DMA wait until their frame has been handed on.
+//! It is used only while a function of the port has a running kPIO queue, or with flow control, as a pause stops all
+//! frames not yet handed to the wire. Then a frame is handed to the wire when the one before it has left, and DMA
+//! completions wait until their frame has been handed over.
 
 use std::collections::VecDeque;
 
@@ -12,15 +12,15 @@ use units::{Duration, Time};
 
 use super::function::Sent;
 
-/// What DMA has for the wire, in order.
+/// What DMA has queued for the wire, in order.
 pub enum FromDma {
-    /// A frame, check sequence included, and the bytes of packet memory that it holds.
+    /// A frame with check sequence, and the bytes of packet memory that it occupies.
     Frame { function: u8, bytes: Vec<u8>, held: u32 },
-    /// All frames of a packet are before this.
+    /// Completion of a packet, queued behind all its frames.
     Sent(Sent),
 }
 
-/// What a multiplexer lets go.
+/// What the multiplexer hands out next.
 pub enum Turn {
     Dma(FromDma),
     /// The oldest frame of a kPIO queue.
@@ -28,58 +28,58 @@ pub enum Turn {
         function: u8,
         queue: u8,
     },
-    /// Nothing: it has to be looked at again then.
+    /// Nothing until this time; then it has to be asked again.
     Wake(Time),
 }
 
-/// A port's multiplexer.
+/// Multiplexer of a port.
 #[derive(Default)]
 pub struct Mux {
     dma: VecDeque<FromDma>,
-    /// Frames in kPIO queues, by queue.
+    /// Complete frames in kPIO queues, as (function, queue).
     kpio: VecDeque<(u8, u8)>,
     kpio_was_last: bool,
-    /// kPIO queues that run.
+    /// Number of running kPIO queues.
     queues: usize,
-    /// When the wire takes the next frame.
+    /// When the wire can take the next frame.
     free: Time,
-    /// Until when the other end of the cable wants no frame.
+    /// The link partner's pause lasts until then.
     paused: Time,
     wake: Option<Time>,
 }
 
 impl Mux {
-    /// Whether frames go through it for the sake of those by programmed I/O.
+    /// Whether frames have to pass through the multiplexer because of programmed I/O.
     pub fn is_needed(&self) -> bool {
         self.queues > 0 || !self.dma.is_empty()
     }
 
-    /// So many kPIO queues run at the port.
+    /// Sets the number of running kPIO queues at the port.
     pub fn set_queues(&mut self, queues: usize) {
         self.queues = queues;
     }
 
-    /// When the wire takes the next frame.
+    /// When the wire can take the next frame.
     pub fn free(&self) -> Time {
         self.free
     }
 
-    /// The other end of the cable wants no frame until then.
+    /// The link partner requested a pause until then.
     pub fn pause(&mut self, until: Time) {
         (self.paused, self.wake) = (until, None);
     }
 
-    /// The time has come for which it asked.
+    /// The requested wake-up has arrived.
     pub fn woken(&mut self) {
         self.wake = None;
     }
 
-    /// Something from DMA waits for its turn.
+    /// Queues a frame or completion from DMA.
     pub fn list_dma(&mut self, what: FromDma) {
         self.dma.push_back(what);
     }
 
-    /// A frame in a kPIO queue is whole.
+    /// Queues a complete frame of a kPIO queue.
     pub fn list_kpio(&mut self, function: u8, queue: u8) {
         self.kpio.push_back((function, queue));
     }
@@ -105,8 +105,8 @@ impl Mux {
         }
     }
 
-    /// The wire has taken a frame, which will have left then. The next one is to be there when the wire is free, and takes `latency`
-    /// to it.
+    /// The wire has taken a frame, which will have left at `left`. The next one should arrive just as the wire becomes
+    /// free, `latency` after it is handed over.
     pub fn taken(&mut self, now: Time, left: Time, latency: Duration) {
         self.free = now + left.since(now).saturating_sub(latency);
     }

@@ -1,4 +1,4 @@
-//! What a NIC is made of.
+//! Parameters of a NIC.
 
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
@@ -8,137 +8,137 @@ use wire::nic::registers::feature;
 use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
 
-/// When a NIC asks for a pause, and when it takes that back.
+/// Thresholds at which a NIC requests a pause and ends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowControl {
-    /// Received bytes in the device from which on the other end is asked to stop.
+    /// Received bytes in the device at which the link partner is asked to pause.
     pub stop: u32,
-    /// Bytes at which it may go on.
+    /// Bytes at or below which it may continue.
     pub go_on: u32,
 }
 
-/// A NIC.
+/// Parameters of a NIC.
 #[derive(Clone, Debug)]
 pub struct NicParams {
-    /// Its functions, number 0 first.
+    /// Physical functions, number 0 first.
     pub functions: Vec<NicFunctionParams>,
-    /// Virtual functions of each of them.
+    /// Virtual functions of each physical function.
     pub virtual_functions: Option<VirtualParams>,
-    /// Ethernet ports.
+    /// Number of Ethernet ports.
     pub ports: u8,
-    /// Speed of each.
+    /// Speed of each port.
     pub rate: BitRate,
-    /// TX queues of each function, at most 256.
+    /// TX queues per function, at most 256.
     pub tx_queues: u16,
-    /// RX queues of each function, at most 256.
+    /// RX queues per function, at most 256.
     pub rx_queues: u16,
-    /// Interrupt vectors of each function.
+    /// Interrupt vectors per function.
     pub vectors: u16,
-    /// Physical functions have messages (MSI-X) for their vectors; else all vectors are the legacy interrupt.
+    /// Physical functions have MSI-X messages for their vectors; otherwise all vectors share the legacy interrupt.
     pub messages: bool,
     /// Log2 of the entries of the largest ring, at most 15.
     pub log2_ring: u8,
     /// Longest frame in bytes, without check sequence.
     pub max_frame: u16,
-    /// Most fragments of a frame.
+    /// Maximum number of fragments of a frame.
     pub max_fragments: u8,
-    /// Most bytes of a frame that is cut (TSO).
+    /// Maximum bytes of a packet to be segmented (TSO).
     pub tso_max: u32,
-    /// What it can do: bits of [`feature`].
+    /// Supported features: bits of [`feature`].
     pub features: u32,
     /// Entries of the RSS table, a power of two, at most 1024.
     pub rss_entries: u16,
-    /// Rules that steer flows to queues, for each function.
+    /// Rules per function that steer flows to queues.
     pub flow_rules: u16,
-    /// Further Ethernet addresses of each function, each with a queue of its own; 0 for none.
+    /// Additional Ethernet addresses per function, each with a queue of its own; 0 for none.
     pub addresses: u16,
-    /// Rules of the internal switch that steer flows to functions, for each physical function. All together number at most 65535.
+    /// Rules of the internal switch, per physical function, that steer flows to functions. At most 65535 in total.
     pub switch_rules: u16,
-    /// Flow control at the Ethernet ports, if it is on.
+    /// Flow control at the Ethernet ports, if enabled.
     pub flow_control: Option<FlowControl>,
-    /// Sending.
+    /// Transmit path.
     pub tx: PathParams,
-    /// Receiving.
+    /// Receive path.
     pub rx: PathParams,
-    /// Largest single DMA read of a frame's data in bytes. Cutting begins with the first one's arrival.
+    /// Largest single DMA read of frame data in bytes. Segmentation begins when the first one arrives.
     pub read_chunk: u32,
-    /// Largest single DMA write of a frame's data in bytes.
+    /// Largest single DMA write of frame data in bytes.
     pub write_chunk: u32,
-    /// From the data of a DMA read being there until the device uses it.
+    /// From the arrival of DMA read data to its use by the device.
     pub read_use: Duration,
-    /// From a doorbell's arrival until the queue is looked at.
+    /// From a doorbell's arrival to the device looking at the queue.
     pub doorbell_latency: Duration,
-    /// How long a register read takes the device.
+    /// Latency of a register read in the device.
     pub register_latency: Duration,
-    /// Queues that take frames by programmed I/O.
+    /// Queues for transmit by programmed I/O.
     pub kpio: Option<KpioParams>,
-    /// Frames go round inside, from port 0 to port 1 and back, instead of to the wire: from a frame's last byte until
-    /// the other port has it.
+    /// Loopback: frames go from port 0 to port 1 and back inside the device instead of to the wire. Latency from a
+    /// frame's last byte to its arrival at the other port.
     pub loopback: Option<Duration>,
-    /// What goes round inside arrives in the other of two subnets, see `subnets`.
+    /// Frames in the loopback arrive in the other of two subnets, see `subnets`.
     pub loop_subnets: bool,
-    /// PCI vendor and device number.
+    /// PCI vendor and device ID.
     pub ids: (u16, u16),
-    /// Capabilities that each function announces.
+    /// PCIe capabilities of each function.
     pub pcie: PcieParams,
 }
 
-/// A function of a NIC.
+/// Parameters of a physical function.
 #[derive(Clone, Copy, Debug)]
 pub struct NicFunctionParams {
-    /// The PCIe port below which it is found.
+    /// The PCIe port that the function belongs to.
     pub pcie_port: PortIndex,
-    /// The Ethernet port that it sends through.
+    /// The Ethernet port that it uses.
     pub port: EthernetPort,
-    /// Its address. Functions may share one: then rules of the internal switch tell them apart.
+    /// MAC address. If functions share one, rules of the internal switch select among them.
     pub mac: MacAddr,
 }
 
-/// Virtual functions (SR-IOV). They send through their physical function's Ethernet port, by rings alone.
+/// Virtual functions (SR-IOV). They use their physical function's Ethernet port, and transmit through rings only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VirtualParams {
-    /// Most for each physical function.
+    /// Maximum per physical function.
     pub count: u8,
-    /// TX queues, and as many RX queues, of each.
+    /// TX queues, and as many RX queues, per virtual function.
     pub queues: u16,
-    /// Interrupt vectors of each.
+    /// Interrupt vectors per virtual function.
     pub vectors: u16,
-    /// Their PCI device number.
+    /// PCI device ID of virtual functions.
     pub device: u16,
 }
 
-/// One of the two directions.
+/// Parameters of one direction.
 #[derive(Clone, Copy, Debug)]
 pub struct PathParams {
-    /// Descriptors that one read fetches.
+    /// Descriptors per DMA read.
     pub fetch: u16,
-    /// Descriptors that a queue keeps in the device, a power of two.
+    /// Descriptors cached in the device per queue, a power of two.
     pub cache: u16,
-    /// Completions that are written at once.
+    /// Completions per DMA write.
     pub write_back: u16,
-    /// How long a completion waits for others.
+    /// How long a completion waits for others to be written with it.
     pub write_back_delay: Duration,
-    /// Least time from one packet to the next.
+    /// Minimum time from one packet to the next.
     pub packet_time: Duration,
-    /// Bytes of packets that the device has room for.
+    /// Packet memory in bytes.
     pub memory: u32,
-    /// TX: from a packet's data being there to its first bit. RX: from its last bit to its first DMA write.
+    /// TX: from the arrival of a packet's data to its first bit. RX: from a packet's last bit to its first DMA write.
     pub latency: Duration,
 }
 
-/// Queues that take frames by programmed I/O (kPIO+WC, Figure 2: queue, EOP filter).
+/// Queues for transmit by programmed I/O (kPIO+WC, Figure 2: queue, EOP filter).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KpioParams {
-    /// Queues of each function, at most 64.
+    /// Queues per function, at most 64.
     pub queues: u16,
-    /// Log2 of the lines that each queue has memory for.
+    /// Log2 of the lines of memory per queue.
     pub log2_lines: u8,
-    /// Log2 of the positions in its window for the second format, at least as much; with as much, lines that come too late are
-    /// not known. The paper's format has as much.
+    /// Log2 of the positions in a queue's window for the second format, at least `log2_lines`. If equal, late lines
+    /// cannot be detected. The paper's format uses `log2_lines`.
     pub log2_positions: u8,
-    /// From a line's arrival until the frame that it ends can leave.
+    /// From a line's arrival to when the frame that it ends can leave.
     pub latency: Duration,
-    /// How long a line is waited for that others have passed.
+    /// How long to wait for a missing line after later ones have arrived.
     pub patience: Duration,
     /// How long freed lines wait for others before the driver is told.
     pub report_delay: Duration,
@@ -146,8 +146,8 @@ pub struct KpioParams {
 
 impl KpioParams {
     /// The paper's 4 KB (section III.A) in a window of eight times as many positions, one queue for each of 16 cores.
-    /// Patience and delay are assumed: well above what a line stays in a core, or a link takes to retrain; the 82599's
-    /// delay of write-backs. The latency is assumed: a few cycles of 250 MHz.
+    /// Patience and delay are assumed: patience is well above the time that a line stays in a core or that a link takes
+    /// to retrain; the delay is that of the 82599's write-backs. The latency is assumed: a few cycles of 250 MHz.
     pub const fn example() -> Self {
         Self {
             queues: 16,
@@ -159,7 +159,7 @@ impl KpioParams {
         }
     }
 
-    /// Bytes of a queue's window.
+    /// Size of a queue's window in bytes.
     pub const fn window(&self) -> u64 {
         128 << self.log2_positions
     }
@@ -174,9 +174,9 @@ const ALL_FEATURES: u32 = feature::RX_CHECKSUM
     | feature::ALL_GROUPS;
 
 impl NicParams {
-    /// A NIC of 40 Gbit/s on Gen3 x8 that works in batches, with pcie-bench's figures for a modern NIC (section 3: Intel
-    /// 82599 with ixgbe's defaults): 40 descriptors fetched and 8 written back at once for sending, one each for receiving.
-    /// Memory as the 82599's (512 KiB for receiving, 160 KiB for sending; datasheet, section 1.2).
+    /// A batching 40 Gbit/s NIC on Gen3 x8, with pcie-bench's figures for a modern NIC (section 3: Intel 82599 with
+    /// ixgbe's defaults): TX descriptors are fetched 40 at a time and written back 8 at a time, RX descriptors one at a
+    /// time. Packet memory as in the 82599 (512 KiB for RX, 160 KiB for TX; datasheet, section 1.2).
     pub fn modern(mac: MacAddr) -> Self {
         let tx = PathParams {
             fetch: 40,
@@ -229,7 +229,7 @@ impl NicParams {
         }
     }
 
-    /// pcie-bench's simple NIC (section 3): everything for every packet.
+    /// pcie-bench's simple NIC (section 3), which does everything per packet.
     pub fn simple(mac: MacAddr) -> Self {
         let mut nic = Self::modern(mac);
         nic.tx = PathParams { fetch: 1, write_back: 1, write_back_delay: Duration::ZERO, ..nic.tx };

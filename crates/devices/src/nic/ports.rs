@@ -1,6 +1,7 @@
-//! The way out: whole frames, which DMA or programmed I/O brought, go to the wire, round inside, or to another function.
+//! The transmit path from complete frames onwards: frames from DMA or programmed I/O go to the wire, into the loopback,
+//! or to another function.
 //!
-//! A frame that DMA brought holds packet memory until it has left.
+//! A frame from DMA occupies packet memory until it has left.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -21,16 +22,16 @@ use super::spare::Spare;
 use super::switch::Switch;
 use super::token::{Kind, Note};
 
-/// Bytes of packets to be sent that are in the device.
+/// Transmit packet memory in use.
 #[derive(Default)]
 pub struct PacketMemory {
     held: u32,
-    /// Frames that wait for the wire, and when they will have left.
+    /// Frames queued for the wire: when each will have left, and its bytes.
     leaving: VecDeque<(Time, u32)>,
 }
 
 impl PacketMemory {
-    /// Frees what has left by now.
+    /// Frees the memory of frames that have left by now.
     pub fn pass(&mut self, now: Time) {
         while let Some(&(_, bytes)) = self.leaving.front().filter(|(at, _)| *at <= now) {
             self.held -= bytes;
@@ -38,7 +39,7 @@ impl PacketMemory {
         }
     }
 
-    /// Whether a packet fits into a memory of `size` bytes. One alone always does.
+    /// Whether a packet fits into a memory of `size` bytes. A single packet always does.
     pub fn has_room(&self, bytes: u32, size: u32) -> bool {
         self.held == 0 || self.held + bytes <= size
     }
@@ -61,16 +62,16 @@ impl PacketMemory {
     }
 }
 
-/// The Ethernet ports, from inside.
+/// The device side of the Ethernet ports.
 pub struct Ports {
     nic: Rc<NicParams>,
     pub memory: PacketMemory,
     pub switch: Switch,
-    /// Queues that take frames by programmed I/O.
+    /// Queues for programmed I/O.
     pub kpio: Option<Kpio>,
-    /// In front of each port.
+    /// Multiplexers, by port.
     muxes: Vec<Mux>,
-    /// What there is instead of the wire.
+    /// Loopback that replaces the wire.
     pub around: Option<Around>,
     spare: Spare,
 }
@@ -81,7 +82,7 @@ impl Ports {
             nic: Rc::clone(nic),
             memory: PacketMemory::default(),
             switch: Switch::new(nic, functions),
-            // Virtual functions come behind and have none.
+            // Virtual functions have higher numbers and no kPIO queues.
             kpio: nic.kpio.map(|kpio| Kpio::new(kpio, nic.functions.len(), nic.max_frame, handle.clone())),
             muxes: (0..nic.ports).map(|_| Mux::default()).collect(),
             around: Around::new(nic),
@@ -89,7 +90,7 @@ impl Ports {
         }
     }
 
-    /// Forgets every frame; what the functions were told to do stays.
+    /// Drops all frames and keeps the functions' settings.
     pub fn forget(&mut self) {
         self.memory = PacketMemory::default();
         self.switch.forget_frames();
@@ -97,7 +98,7 @@ impl Ports {
         self.around = Around::new(&self.nic);
     }
 
-    /// A function is reset.
+    /// Resets a function.
     pub fn reset_function(&mut self, functions: &[NicFunction], function: u8) {
         if let Some(kpio) = &mut self.kpio {
             kpio.reset(function);
@@ -111,12 +112,12 @@ impl Ports {
         &mut self.muxes[usize::from(port.0)]
     }
 
-    /// Whether frames of a port go through its multiplexer.
+    /// Whether a port's frames go through its multiplexer.
     fn is_muxed(&self, port: EthernetPort) -> bool {
         self.nic.flow_control.is_some() || self.muxes[usize::from(port.0)].is_needed()
     }
 
-    /// A frame is whole, which holds so many bytes of packet memory: it goes to the wire, at once or in its turn.
+    /// Sends a complete frame that occupies `held` bytes of packet memory, at once or through the multiplexer.
     pub fn send(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -136,7 +137,7 @@ impl Ports {
         }
     }
 
-    /// All frames of a packet have been given: its descriptors are done, in their turn.
+    /// All frames of a packet have been handed over: completes its descriptors, in order.
     pub fn sent(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], sent: Sent) {
         let of = &mut functions[usize::from(sent.function)];
         let port = of.port();
@@ -148,8 +149,8 @@ impl Ports {
         }
     }
 
-    /// Hands a frame, not before `ready`, to the wire, or to another function behind the same port. Gives when it will
-    /// have left by the wire.
+    /// Hands a frame, not before `ready`, to the wire or to another function behind the same port. Returns when it will
+    /// have left on the wire.
     fn hand_on(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -185,7 +186,7 @@ impl Ports {
         left
     }
 
-    /// The other end of a port's cable wants no frame until then.
+    /// A port's link partner requested a pause until then.
     pub fn pause(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -197,13 +198,13 @@ impl Ports {
         self.pump(bus, functions, port);
     }
 
-    /// A frame's turn at a multiplexer may have come.
+    /// A port's multiplexer asked to be woken now.
     pub fn due(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], port: EthernetPort) {
         self.mux(port).woken();
         self.pump(bus, functions, port);
     }
 
-    /// Hands on what can be of what waits at a port's multiplexer.
+    /// Hands on the frames at a port's multiplexer that can leave now.
     fn pump(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], port: EthernetPort) {
         let now = bus.now();
         while let Some(turn) = self.mux(port).next(now) {
@@ -223,7 +224,7 @@ impl Ports {
                     if let Some(kpio) = &mut self.kpio {
                         kpio.frame_left(function, queue, frame);
                     }
-                    // Room for what waits in the port; and what was missing may not be any more.
+                    // Makes room for writes that wait in the port, and may end the wait for a missing line.
                     self.drain(bus, functions, function, queue);
                 }
                 Turn::Wake(at) => {
@@ -241,7 +242,7 @@ impl Ports {
         }
     }
 
-    /// Takes a write to a function's windows of programmed I/O.
+    /// Takes a write to a function's programmed I/O windows.
     pub fn write(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -255,13 +256,13 @@ impl Ports {
         }
     }
 
-    /// For how long a write to the windows waits in the PCIe port.
+    /// How long a write to the windows waits in the PCIe port.
     pub fn holds(&mut self, now: Time, of: &NicFunction, at: u64) -> Duration {
         let (free, rate) = (self.mux(of.port()).free(), self.nic.rate);
         self.kpio.as_mut().map_or(Duration::ZERO, |kpio| kpio.holds(of.number, at, now, free, rate))
     }
 
-    /// Writes a register if it is one of programmed I/O: whether it was.
+    /// Writes a register if it belongs to programmed I/O. Returns whether it did.
     pub fn set_register(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -281,14 +282,14 @@ impl Ports {
         true
     }
 
-    /// A timer of a queue of programmed I/O ran out.
+    /// A timer of a programmed I/O queue expired.
     pub fn kpio_due(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], note: Note) {
         if self.kpio.as_mut().is_some_and(|kpio| kpio.due(bus, note)) {
             self.drain(bus, functions, note.function, note.queue);
         }
     }
 
-    /// A queue of programmed I/O does what it can, and its frames go to the multiplexer.
+    /// Decodes a programmed I/O queue's lines and passes complete frames to the multiplexer.
     fn drain(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], function: u8, queue: u8) {
         let frames = self.kpio.as_mut().map_or(0, |kpio| kpio.drain(bus, function, queue));
         if frames > 0 {
@@ -301,7 +302,7 @@ impl Ports {
         }
     }
 
-    /// Notes how many queues of programmed I/O run at each port.
+    /// Updates the number of running programmed I/O queues at each port.
     fn count_queues(&mut self, functions: &[NicFunction]) {
         let Some(kpio) = &self.kpio else { return };
         for (port, mux) in self.muxes.iter_mut().enumerate() {

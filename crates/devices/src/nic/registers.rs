@@ -137,7 +137,7 @@ impl Nic {
         let of = &mut self.functions[usize::from(function)];
         let ring = of.ring(number, is_tx);
         let setup = &mut ring.setup;
-        // Where a ring is does not change under a queue that runs.
+        // The location of a ring cannot change while its queue runs.
         let is_open = !ring.running;
         match register {
             queue::TAIL if is_tx => {
@@ -183,7 +183,7 @@ impl Nic {
         }
     }
 
-    /// The driver resets the function.
+    /// Resets the function at the driver's request.
     pub(super) fn reset_function(&mut self, bus: &mut dyn DeviceBus, function: u8) {
         let state = &self.functions[usize::from(function)];
         let (tx, rx) = (state.tx.len(), state.rx.len());

@@ -1,4 +1,4 @@
-//! A descriptor ring as the device sees it: what the driver gave, what has been fetched, what is done.
+//! Device-side state of a descriptor ring: posted, fetched and completed descriptors.
 
 use std::rc::Rc;
 
@@ -18,11 +18,11 @@ pub struct Setup {
     pub control: u32,
     pub batch: u16,
     pub delay_ns: u32,
-    /// Log2 of the bytes from one completion to the next, if they have room for frames.
+    /// Log2 of the distance of completions in bytes, if their entries have room for frames.
     pub stride: Option<u8>,
 }
 
-/// Where completions go.
+/// Where completions are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompletionMode {
     Register,
@@ -46,37 +46,38 @@ impl Setup {
     }
 }
 
-/// A ring, its prefetched descriptors, and the completions that have not been written.
+/// A ring, its prefetched descriptors, and its pending completions.
 pub struct Ring {
     pub setup: Setup,
     pub running: bool,
     pub failed: bool,
     /// Changes whenever the queue starts or stops.
     pub life: u16,
-    /// Descriptors written by the driver, fetched (or asked for), used, and done: counts.
+    /// Free-running indices: descriptors posted by the driver, fetched (or requested), used, and completed.
     pub tail: u16,
     pub fetched: u16,
     pub next: u16,
     pub done: u16,
-    /// Descriptors in the device, each at its count modulo the size; those from `next` on that are there.
+    /// Descriptors cached in the device, at their index modulo `size`; `present` marks those from `next` on that have
+    /// arrived.
     size: usize,
     cache: Vec<[u8; LEN]>,
     present: Vec<bool>,
-    /// Completion entries that wait, in order, without owner bits.
+    /// Pending completion entries, in order, without owner bits.
     pub waiting: Vec<[u8; LEN]>,
-    /// The count of the first of them: of descriptors (in place) or of completions (ring).
+    /// Index of the first of them: of descriptors (in place) or of completions (ring).
     pub written: u16,
-    /// Packets in them.
+    /// Packets that the pending completions end.
     pub waiting_packets: u16,
-    /// What the last of them says is done.
+    /// Index up to which the last of them completes descriptors.
     pub reported: u16,
-    /// Whether a timer will write them.
+    /// Whether a timer is set to write them.
     pub flush_set: bool,
-    /// What the driver can see, and whether it wants to be told of more.
+    /// Index up to which the driver can see completions, and whether it wants an interrupt for more.
     pub visible: u16,
     pub armed: bool,
     pub dropped: u32,
-    /// How full it has been.
+    /// Fill level over time.
     pub filled: Rc<Filled>,
 }
 
@@ -107,25 +108,26 @@ impl Ring {
         }
     }
 
-    /// Empties everything; notes of before mean nothing any more.
+    /// Clears all state. Notes from before are ignored afterwards.
     pub fn restart(&mut self, running: bool) {
         let fresh = Self::new(self.size as u16);
         let filled = Rc::clone(&self.filled);
         filled.clear();
         *self = Self { setup: self.setup, running, life: (self.life + 1) & 0xfff, filled, ..fresh };
         if running {
-            // Most queues never run.
+            // Allocated here because most queues never run.
             self.cache.resize(self.size, [0; LEN]);
             self.present.resize(self.size, false);
         }
     }
 
-    /// Notes how full it is from `now` on.
+    /// Records the fill level from `now` on.
     pub fn note_filled(&self, now: Time) {
         self.filled.becomes(now, self.entries(), self.tail.wrapping_sub(self.done));
     }
 
-    /// Descriptors that are done as the driver is to find it: where completions are written, one whose completion waits is not.
+    /// Index of completed descriptors as read by the driver. In modes that write completions, excludes those whose
+    /// completion is pending.
     pub fn head(&self) -> u16 {
         match self.setup.mode() {
             CompletionMode::Register => self.done,
@@ -137,19 +139,19 @@ impl Ring {
         1 << self.setup.log2
     }
 
-    /// Bytes from one completion to the next, if they have room for frames.
+    /// Distance of completions in bytes, if their entries have room for frames.
     pub fn has_slots(&self) -> Option<u64> {
         self.setup.stride.filter(|_| self.setup.mode() == CompletionMode::Ring).map(|log2| 1 << log2)
     }
 
-    /// Stops the queue because what it was given makes no sense.
+    /// Stops the queue because of invalid input.
     pub fn fail(&mut self) {
         self.running = false;
         self.failed = true;
         self.life = (self.life + 1) & 0xfff;
     }
 
-    /// The doorbell. `false` if it makes no sense.
+    /// Handles the doorbell. Returns `false` if the value is invalid.
     pub fn set_tail(&mut self, tail: u16) -> bool {
         let is_possible = u32::from(tail.wrapping_sub(self.done)) <= self.entries()
             && tail.wrapping_sub(self.done) >= self.tail.wrapping_sub(self.done);
@@ -159,18 +161,18 @@ impl Ring {
         is_possible
     }
 
-    /// Descriptors in the ring that have not been asked for.
+    /// Descriptors posted but not requested yet.
     pub fn available(&self) -> u16 {
         self.tail.wrapping_sub(self.fetched)
     }
 
-    /// Descriptors in the device or on their way to it.
+    /// Descriptors in the device or being fetched.
     pub fn held(&self) -> u16 {
         self.fetched.wrapping_sub(self.next)
     }
 
-    /// The next descriptors to read, as count, address and number, if now is the time: a full batch, or whatever
-    /// there is if the device has run dry (`hungry`).
+    /// The next descriptors to read, as index, address and number, if it is time: a full batch, or any number if the
+    /// device has run dry (`hungry`).
     pub fn next_fetch(&mut self, batch: u16, hungry: bool) -> Option<(u16, u64, u16)> {
         let room = self.size as u16 - self.held();
         let available = self.available();
@@ -198,8 +200,8 @@ impl Ring {
         }
     }
 
-    /// Takes `number` entries from an inline doorbell: those behind everything that has been fetched, if there is room.
-    /// The doorbell has been rung.
+    /// Takes entries from an inline doorbell if they directly follow all fetched ones and there is room. The doorbell
+    /// has been rung already.
     pub fn take_inline(&mut self, count: u16, bytes: &[u8]) -> bool {
         let number = (bytes.len() / LEN) as u16;
         let fits = self.held() + number <= self.size as u16;
@@ -211,7 +213,7 @@ impl Ring {
         fits && is_next
     }
 
-    /// The descriptor `ahead` of the next one to be used, if it is there.
+    /// The descriptor `ahead` of the next one to use, if it has arrived.
     pub fn peek(&self, ahead: u16) -> Option<&[u8; LEN]> {
         if ahead >= self.held() {
             return None;
@@ -220,7 +222,7 @@ impl Ring {
         self.present[at].then(|| &self.cache[at])
     }
 
-    /// Uses `number` descriptors that are there.
+    /// Uses up `number` descriptors that have arrived.
     pub fn consume(&mut self, number: u16) {
         let mask = self.size - 1;
         for _ in 0..number {
@@ -229,22 +231,22 @@ impl Ring {
         }
     }
 
-    /// Whether as many descriptors as the cache holds are there; those on their way do not count.
+    /// Whether the cache is full of descriptors that have arrived, not counting those in flight.
     pub fn is_cache_full(&self) -> bool {
         usize::from(self.held()) == self.size && self.present.iter().all(|&here| here)
     }
 
-    /// Completions that are written at once.
+    /// Number of completions per write.
     pub fn batch(&self, part: u16) -> u16 {
         if self.setup.batch == 0 { part.max(1) } else { self.setup.batch }
     }
 
-    /// How long a completion waits.
+    /// How long a completion waits for others.
     pub fn delay(&self, part: Duration) -> Duration {
         if self.setup.delay_ns == 0 { part } else { Duration::from_ns(self.setup.delay_ns.into()) }
     }
 
-    /// When the flush timer has to go off, if it is to be set now.
+    /// When the flush timer has to expire, if it has to be set now.
     pub fn set_flush(&mut self, now: Time, part: Duration) -> Option<Time> {
         if self.flush_set || self.waiting_packets == 0 {
             return None;
@@ -265,7 +267,7 @@ mod tests {
         ring
     }
 
-    /// A driver that reads the head and finds no completion for it takes one for lost.
+    /// If the driver reads a head without a completion for it, it takes the completion for lost.
     #[test]
     fn the_head_is_not_ahead_of_completions() {
         let mut ring = ring(5, 16);

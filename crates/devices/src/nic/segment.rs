@@ -1,4 +1,4 @@
-//! Finishing checksums of what is sent, and frames.
+//! Checksum offload and completion of frames for transmit.
 
 use wire::ethernet::{FCS_LEN, LEAST_FRAME, append_fcs};
 use wire::ip::Dissection;
@@ -15,7 +15,7 @@ pub fn fill_checksums(frame: &mut [u8], network: bool, transport: bool) {
     }
 }
 
-/// Pads a frame to the least length and adds its check sequence.
+/// Pads a frame to the minimum length and appends its check sequence.
 pub fn finish(frame: &mut Vec<u8>) {
     frame.resize(frame.len().max(LEAST_FRAME - FCS_LEN), 0);
     append_fcs(frame);

@@ -1,11 +1,11 @@
-//! Buffers that are used again, so that in steady state a frame costs no allocation.
+//! Recycled buffers, so that in steady state a frame costs no allocation.
 
-/// Buffers of frames that have gone.
+/// Buffers of frames that have left.
 #[derive(Default)]
 pub struct Spare(Vec<Vec<u8>>);
 
 impl Spare {
-    /// A copy of `bytes` in a buffer that was spare, if there is one.
+    /// Copies `bytes`, into a recycled buffer if there is one.
     pub fn copy(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut copy = self.0.pop().unwrap_or_default();
         copy.clear();
@@ -13,7 +13,7 @@ impl Spare {
         copy
     }
 
-    /// Takes back a buffer.
+    /// Recycles a buffer.
     pub fn put(&mut self, buffer: Vec<u8>) {
         self.0.push(buffer);
     }

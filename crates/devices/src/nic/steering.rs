@@ -1,10 +1,10 @@
-//! Where received frames go: address rules, flow rules, the receive hash.
+//! Steering of received frames: address rules, flow rules, RSS.
 //!
-//! **Order.** A rule that is made or changed sends its flow to another queue. Frames that came before may still be in the
-//! device, where they wait for buffers, or their completions do for others to be written with. The new queue takes the
-//! flow from the first frame for which none of these waits, and what the old queue has to report is written before
-//! ([`FlowTable::find`] and [`Placement`]): as posted writes keep their order, who sees a completion of the new queue can
-//! see all of the old one's. A rule that is removed is one whose flow is silent.
+//! **Order.** A new or changed rule moves its flow to another queue while earlier frames may still be in the device,
+//! waiting for buffers, or their completions for a batch. The new queue takes over at the first frame for which none of
+//! these wait, and the old queue's pending completions are written first ([`FlowTable::find`] and [`Placement`]). As
+//! posted writes stay ordered, a driver that sees a completion of the new queue can see all of the old one's. Rules are
+//! only removed for flows that are idle.
 
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
@@ -18,7 +18,7 @@ use wire::nic::Toeplitz;
 use wire::nic::registers::{flow, rss};
 use wire::nic::toeplitz::KEY_LEN;
 
-/// What a rule matches: all of it.
+/// Fields that a rule matches, all of them exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FlowKey {
     pub protocol: u8,
@@ -49,7 +49,7 @@ struct Rule<K> {
     last: Option<Placement>,
 }
 
-/// A frame's place in a queue: which queue of which function, and how many frames it had taken with this one.
+/// A frame's place in a queue: function, queue, and the queue's frame count including this frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement {
     pub function: u8,
@@ -65,17 +65,17 @@ pub struct Match<'a> {
     pub last: &'a mut Option<Placement>,
 }
 
-/// A bounded table of rules, numbered by the driver.
+/// A table of rules with limited size, numbered by the driver.
 pub struct RuleTable<K> {
-    /// Numbers are below this.
+    /// Rule numbers are below this.
     size: u16,
-    /// As far as any has been used.
+    /// Allocated up to the highest number used so far.
     rules: Vec<Option<Rule<K>>>,
-    /// Only looked up, never walked.
+    /// Only used for lookup, never iterated, so the hash order has no effect.
     by_key: FxHashMap<K, u16>,
 }
 
-/// Rules for flows.
+/// Flow rules.
 pub type FlowTable = RuleTable<FlowKey>;
 
 /// Rules for Ethernet addresses.
@@ -86,7 +86,7 @@ impl<K: Copy + Eq + Hash> RuleTable<K> {
         Self { size, rules: Vec::new(), by_key: FxHashMap::default() }
     }
 
-    /// Makes rule `number`, in place of what had its number or its key. Gives the outcome as the register has it.
+    /// Adds rule `number`, replacing any rule with the same number or key. Returns the result code for the register.
     pub fn add(&mut self, now: Time, number: u32, key: K, target: u16) -> u32 {
         if number >= self.size.into() {
             return flow::RESULT_RANGE;
@@ -117,19 +117,19 @@ impl<K: Copy + Eq + Hash> RuleTable<K> {
         }
     }
 
-    /// Microseconds since rule `number` was used, and how often it was.
+    /// Microseconds since rule `number` was last used, and its use count.
     pub fn query(&self, now: Time, number: u32) -> Option<(u32, u32)> {
         let rule = self.rules.get(number as usize)?.as_ref()?;
         let age = now.since(rule.used).as_ps() / 1_000_000;
         Some((u32::try_from(age).unwrap_or(u32::MAX), rule.hits))
     }
 
-    /// Whether a rule has a key.
+    /// Whether there is a rule for a key.
     pub fn has(&self, key: K) -> bool {
         !self.by_key.is_empty() && self.by_key.contains_key(&key)
     }
 
-    /// The rule that has a key.
+    /// Looks up a key and counts the use.
     #[inline]
     fn find_key(&mut self, now: Time, key: impl FnOnce() -> Option<K>) -> Option<Match<'_>> {
         if self.by_key.is_empty() {
@@ -142,7 +142,7 @@ impl<K: Copy + Eq + Hash> RuleTable<K> {
         Some(Match { number, target: rule.target, last: &mut rule.last })
     }
 
-    /// Removes the rules whose numbers lie in a range.
+    /// Removes all rules in a range of numbers.
     pub fn remove_range(&mut self, numbers: std::ops::Range<u32>) {
         for number in numbers.start..numbers.end.min(self.rules.len() as u32) {
             self.remove(number);
@@ -159,13 +159,13 @@ impl AddressTable {
 }
 
 impl FlowTable {
-    /// The target of the rule that matches a packet, which does not count as used.
+    /// The target of the rule for a packet. Does not count as a use.
     pub fn target_of(&self, packet: &Flow) -> Option<u16> {
         let number = *self.by_key.get(&FlowKey::of(packet)?)?;
         self.rules[usize::from(number)].as_ref().map(|rule| rule.target)
     }
 
-    /// Notes where the last frame of a flow went that a rule names.
+    /// Records where the last frame of a flow went, if there is a rule for it.
     pub fn went(&mut self, packet: &Flow, to: Placement) {
         let number = FlowKey::of(packet).and_then(|key| self.by_key.get(&key));
         if let Some(rule) = number.and_then(|&number| self.rules[usize::from(number)].as_mut()) {
@@ -202,7 +202,7 @@ impl Rss {
         }
     }
 
-    /// A packet's hash, and whether it covers ports; `None` if its kind is not hashed.
+    /// A packet's hash, and whether it covers ports; `None` if its packet type is not hashed.
     #[inline]
     pub fn hash(&self, packet: &Flow) -> Option<(u32, bool)> {
         let with_ports = packet.ports.is_some()
@@ -217,36 +217,35 @@ impl Rss {
         Some((self.hash.hash_flow(packet, with_ports), with_ports))
     }
 
-    /// The queue of a hash.
+    /// The queue for a hash.
     pub fn queue(&self, hash: u32) -> u16 {
         self.table[hash as usize & (self.table.len() - 1)]
     }
 }
 
-/// The internal switch's table: flows that are for one of several functions. Physical functions have parts of it for their own
-/// rules, by number.
+/// The internal switch's table, which assigns flows to functions. Each physical function owns a range of rule numbers.
 pub struct SwitchRules {
     pub table: FlowTable,
-    /// Rules of each part.
+    /// Rules per physical function.
     each: u32,
-    /// How many functions there are, virtual ones too.
+    /// Number of functions, including virtual ones.
     pub functions: u32,
 }
 
 impl SwitchRules {
-    /// Room for `each` rules of every physical function.
+    /// Creates a table with `each` rules per physical function.
     pub fn new(each: u16, physical: usize, functions: usize) -> Self {
         let table = FlowTable::new(each.saturating_mul(physical as u16));
         Self { table, each: each.into(), functions: functions as u32 }
     }
 
-    /// The numbers of the rules that a function makes; none for a virtual one.
+    /// The rule numbers that belong to a function; empty for a virtual one.
     pub fn part_of(&self, function: u8, is_virtual: bool) -> Range<u32> {
         let begin = u32::from(function) * self.each;
         begin..if is_virtual { begin } else { begin + self.each }
     }
 
-    /// Forgets the rules that a function has made.
+    /// Removes a function's rules.
     pub fn forget(&mut self, function: u8, is_virtual: bool) {
         self.table.remove_range(self.part_of(function, is_virtual));
     }
@@ -283,7 +282,7 @@ mod tests {
         assert_eq!(find(&mut table, 10, 1), Some((0, 5)));
         assert_eq!(find(&mut table, 10, 2), None);
         assert_eq!(table.query(at(13), 0), Some((3, 1)));
-        // The same flow under another number: the old rule is gone.
+        // Adding the same flow under another number removes the old rule.
         assert_eq!(table.add(at(20), 1, key(1), 6), flow::RESULT_OK);
         assert_eq!((table.query(at(20), 0), find(&mut table, 20, 1)), (None, Some((1, 6))));
         assert_eq!(table.remove(1), flow::RESULT_OK);

@@ -1,28 +1,28 @@
-//! What goes round inside between two subnets: the lowest bit of the third byte of both IPv4 addresses changes on the way, and
-//! with it the checksums, as in the `snull` example of *Linux Device Drivers* (3rd edition, chapter 17).
+//! Loopback between two subnets: on the way, the lowest bit of the third byte of both IPv4 addresses is flipped and the
+//! checksums are adjusted, as in the `snull` example of *Linux Device Drivers* (3rd edition, chapter 17).
 //!
 //! ```text
 //! 10.0.0.1, which sends to 10.0.0.2 by port 0   ->   is 10.0.1.1, which sends to 10.0.1.2, at port 1
 //! ```
-//! A host with 10.0.0.1/24 and 10.0.1.2/24 at the two ports talks to itself so, and yet by the device: to its routes, either
-//! port has a neighbour in its own subnet.
+//! A host with 10.0.0.1/24 and 10.0.1.2/24 at the two ports thus talks to itself through the device: in its routing
+//! table, each port has a neighbour in its own subnet.
 
 use wire::ethernet::{FCS_LEN, HEADER_LEN, append_fcs};
 use wire::ip::checksum::replaced;
 use wire::ip::{protocol, tcp, udp};
 
-/// The upper half of the 16-bit word that ends an address: the bit that the subnets differ in.
+/// The bit in which the subnets differ, within the last 16-bit word of the address.
 const BIT: u16 = 0x0100;
-/// Where the word is in an address.
+/// Offset of that word in an address.
 const WORD: usize = 2;
 
-/// Source and destination address, and checksum, of an IPv4 header.
+/// Offsets of source address, destination address and checksum in an IPv4 header.
 const ADDRESSES: [usize; 2] = [12, 16];
 const CHECKSUM: usize = 10;
-/// Sender and target address of an ARP message over Ethernet.
+/// Offsets of sender and target address in an ARP message over Ethernet.
 const ARP_ADDRESSES: [usize; 2] = [14, 24];
 
-/// Moves a frame with check sequence to the other subnet. Frames of other protocols stay as they are.
+/// Moves a frame with check sequence to the other subnet. Frames of other protocols are unchanged.
 pub fn swap(frame: &mut Vec<u8>) {
     let end = frame.len().saturating_sub(FCS_LEN);
     let Some((ethernet, packet)) = frame[..end].split_at_mut_checked(HEADER_LEN) else { return };
@@ -58,7 +58,7 @@ fn ipv4(packet: &mut [u8]) -> bool {
     if header < 20 || packet.len() < header {
         return false;
     }
-    // Fragments but the first have no header of the next protocol; other protocols do not sum addresses.
+    // Only the first fragment has a transport header, and other protocols do not include addresses in their checksum.
     let is_first = word(packet, 6).is_some_and(|fragment| fragment & 0x1fff == 0);
     let next = match packet[9] {
         protocol::TCP => Some(header + tcp::CHECKSUM_AT),
@@ -66,7 +66,7 @@ fn ipv4(packet: &mut [u8]) -> bool {
         _ => None,
     };
     let next = next.filter(|&at| is_first && word(packet, at).is_some());
-    // A UDP checksum of zero is none.
+    // A UDP checksum of zero means none.
     let next = next.filter(|&at| packet[9] != protocol::UDP || word(packet, at) != Some(0));
     for at in ADDRESSES.map(|address| address + WORD) {
         let Some(old) = word(packet, at) else { return false };
@@ -107,7 +107,7 @@ mod tests {
             payload in prop::collection::vec(any::<u8>(), 40..200),
         ) {
             let mut payload = payload;
-            // Headers that can be: TCP's of 20 bytes, UDP's of all that follows.
+            // Valid headers: TCP's of 20 bytes, and a UDP length that covers all that follows.
             if next == protocol::TCP {
                 payload[12] = 5 << 4;
             } else if next == protocol::UDP {

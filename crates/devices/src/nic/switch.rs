@@ -1,13 +1,15 @@
-//! The internal switch (MPFS): which functions behind a port a frame is for, whether it came from the wire or one of them.
+//! The internal switch (MPFS): selects the functions behind a port that receive a frame, whether from the wire or from
+//! another function.
 //!
-//! Functions that share an address are one station that is reached by several links (IOctopus, 3.3): a rule says which of
-//! them a flow is for, and what no rule names is for the first that runs. Each of them has a part of the table for its own
-//! rules, so that none needs another to be there.
+//! Functions that share an address are one station reached over several links (IOctopus, 3.3): a rule names the
+//! function for a flow, and flows without a rule go to the first running one. Each function has its own part of the
+//! rule table, so it does not depend on the others being present.
 //!
-//! **Order.** Writes keep their order on a link, but not between two. When a flow moves to another function, that one takes
-//! it from the first frame for which none waits at the old one; what the old one has to report is written, and a read of
-//! no bytes through it fetched back, before the new one writes anything behind that frame: completions push what was written
-//! before them (PCIe Base 5.0, 2.4.1), so all of the old function's writes are in memory by then.
+//! **Order.** Writes stay ordered on one link, but not across two. When a flow moves to another function, that function
+//! takes over at the first frame for which none is queued at the old one. Before the new function writes anything
+//! behind that frame, the old one's pending completions are written and a zero-length read through it has returned:
+//! read completions push earlier writes (PCIe Base 5.0, 2.4.1), so all of the old function's writes are in memory by
+//! then.
 
 use std::collections::VecDeque;
 
@@ -25,15 +27,15 @@ use super::spare::Spare;
 use super::steering::{Match, Placement, SwitchRules};
 use super::token::{Kind, Note};
 
-/// Marks timers of frames between functions.
+/// Marks timers for frames between functions.
 pub const INSIDE: u16 = 1;
 
-/// The internal switch: which flows are for which function, and frames from one to another.
+/// The internal switch: flow rules, and frames in flight between functions.
 pub struct Switch {
     pub rules: SwitchRules,
-    /// From the sending half to the receiving one: it takes what both take of a frame on the wire.
+    /// Latency from transmit to receive side: the sum of what both add to a frame on the wire.
     latency: Duration,
-    /// Frames between functions: when they arrive, and from which.
+    /// Frames between functions: arrival time, sender and data.
     inside: VecDeque<(Time, u8, Vec<u8>)>,
     spare: Spare,
 }
@@ -48,12 +50,13 @@ impl Switch {
         }
     }
 
-    /// Forgets the frames on their way.
+    /// Drops the frames in flight.
     pub fn forget_frames(&mut self) {
         self.inside.clear();
     }
 
-    /// The function behind a port to which a frame is addressed, and of a flow that a rule names where its last frame went.
+    /// The function behind a port to which a frame is addressed and, if a rule names its flow, where the flow's last
+    /// frame went.
     fn owner_of(
         &mut self,
         now: Time,
@@ -68,7 +71,7 @@ impl Switch {
         let ours = |f: &NicFunction| f.port() == port && f.is_addressed(to) && f.is_known();
         let named = flow.and_then(|flow| self.rules.table.find(now, flow));
         let named = named.map(|Match { target, last, .. }| (usize::from(target), Some(*last)));
-        // A rule for a function that has gone is as none.
+        // A rule for a function that is gone is ignored.
         let runs = |f: usize| functions.get(f).is_some_and(|f| ours(f) && f.enabled);
         named.filter(|&(function, _)| runs(function)).or_else(|| {
             let all = || functions.iter();
@@ -77,7 +80,7 @@ impl Switch {
         })
     }
 
-    /// Gives a frame, without check sequence, to the functions behind a port that it is for.
+    /// Delivers a frame, without check sequence, to all functions behind a port that should receive it.
     pub fn distribute(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -116,8 +119,8 @@ impl Switch {
         }
     }
 
-    /// Lets a frame that a function sends, check sequence included, go to others behind the same port that want it. Gives
-    /// whether it has to go to the wire as well.
+    /// Passes a frame that a function sends, with check sequence, to the other functions behind the same port that want
+    /// it. Returns whether it also has to go to the wire.
     pub fn send(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -143,7 +146,7 @@ impl Switch {
         owner.is_none_or(|owner| from == owner as u8)
     }
 
-    /// A frame from one function to others may have passed.
+    /// A frame between functions may have arrived.
     pub fn due(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], receiver: &mut Receiver) {
         if self.inside.front().is_some_and(|(at, ..)| *at <= bus.now())
             && let Some((_, from, frame)) = self.inside.pop_front()
@@ -155,15 +158,15 @@ impl Switch {
     }
 }
 
-/// Where a frame of a flow goes that a rule names: the function, and the queue of another one that has to be fenced before
-/// it does.
+/// Where to deliver a frame of a flow with a rule: the function, and the queue of another function that has to be
+/// fenced first.
 fn in_order(
     functions: &[NicFunction],
     target: usize,
     last: Option<Placement>,
     flow: &Flow,
 ) -> (usize, Option<Placement>) {
-    // A flow without a rule went where flows without rules go.
+    // A flow that had no rule before was delivered to the default function.
     let usual = || {
         let ours = |f: &NicFunction| is_same_station(f, &functions[target]) && f.enabled;
         let function = functions.iter().position(ours)?;
@@ -178,17 +181,17 @@ fn in_order(
     match old.rx.get(usize::from(last.queue)).filter(|_| old.enabled) {
         Some(queue) if queue.has_waiting(last.count) => (last.function.into(), None),
         Some(_) => (target, Some(last)),
-        // It was reset, and has nothing any more.
+        // The old function was reset and has nothing queued.
         None => (target, None),
     }
 }
 
-/// Whether two functions are one to the network.
+/// Whether two functions have the same address at the same port.
 fn is_same_station(one: &NicFunction, other: &NicFunction) -> bool {
     one.port() == other.port() && one.mac == other.mac
 }
 
-/// Whether a function wants a frame that came to a port, or was sent behind it by `from`.
+/// Whether a function wants a frame that arrived at a port, or that `from` sent behind it.
 fn wants(
     functions: &[NicFunction],
     function: usize,
@@ -198,12 +201,12 @@ fn wants(
     from: Option<u8>,
 ) -> bool {
     let state = &functions[function];
-    // First, as most functions of a card are virtual ones that do not run.
+    // Checked first, as most functions of a card are disabled virtual ones.
     if !state.enabled || state.port() != port {
         return false;
     }
     let is_for_many = || to.is_broadcast() || (to.is_multicast() && state.has(feature::ALL_GROUPS));
-    // One of a station takes what is for many, as there is one cable.
+    // Of functions that share an address, one takes multicast and broadcast frames, as if there were one cable.
     let same = |other: &&NicFunction| other.enabled && is_same_station(other, state);
     let is_first = || functions.iter().find(same).is_some_and(|first| std::ptr::eq(first, state));
     let own = || from.is_some_and(|from| is_same_station(&functions[usize::from(from)], state));

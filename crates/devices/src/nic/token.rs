@@ -1,42 +1,42 @@
-//! What the NIC notes about its DMA requests and timers, packed into their tokens.
+//! Notes about DMA requests and timers, packed into their tokens.
 
 use platform::device::{Dma, DmaAttributes, FunctionIndex, Token};
 use units::Iova;
 
-/// What a token is about.
+/// Kind of request or timer, and the meaning of the two numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Read: descriptors to send; the count of the first, and how many.
+    /// Read: TX descriptors; index of the first, and count.
     TxFetch,
-    /// Read: free buffers; the count of the first, and how many. Of none: a fence, its number.
+    /// Read: free buffers; index of the first, and count. With count 0: a fence and its number.
     RxFetch,
-    /// Read: a part of a frame; the job, and the part.
+    /// Read: a part of a frame; job and part.
     TxData,
-    /// Write: a part of a received frame; its bytes.
+    /// Write: a part of a received frame; bytes.
     RxData,
-    /// Write: completions of a TX queue; packets, and the count that they make visible.
+    /// Write: completions of a TX queue; packets, and the index up to which they become visible.
     TxCompletion,
-    /// Write: completions of an RX queue; packets, and the count that they make visible.
+    /// Write: completions of an RX queue; packets, and the index up to which they become visible.
     RxCompletion,
-    /// Timer: completions of a TX queue have waited long enough.
+    /// Timer: write the pending completions of a TX queue.
     TxFlush,
-    /// Timer: completions of an RX queue have waited long enough.
+    /// Timer: write the pending completions of an RX queue.
     RxFlush,
-    /// Timer: a doorbell of a TX queue is looked at.
+    /// Timer: process a TX queue's doorbell.
     Doorbell,
-    /// Timer: something can be sent.
+    /// Timer: a packet can be sent.
     TxPump,
-    /// Timer: something can be received.
+    /// Timer: a packet can be received.
     RxPump,
-    /// Timer: a vector has waited long enough (`queue` is the lower half of its number).
+    /// Timer: coalescing of a vector expired (`queue` is the lower half of its number).
     Vector,
     /// Timer: a kPIO queue has waited long enough for a line.
     KpioPatience,
-    /// Timer: the driver is told of a kPIO queue's lines.
+    /// Timer: report a kPIO queue's freed lines to the driver.
     KpioReport,
     /// Timer: a port's multiplexer can hand on a frame.
     Mux,
-    /// Timer: a frame has gone round inside.
+    /// Timer: a frame has passed the loopback.
     Loopback,
 }
 
@@ -59,11 +59,11 @@ const KINDS: [Kind; 16] = [
     Kind::Loopback,
 ];
 
-/// A token's content: `kind` 4 bits, `life` 12, `function` 8, `queue` 8, two numbers of 16.
+/// Content of a token: `kind` 4 bits, `life` 12, `function` 8, `queue` 8, two numbers of 16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Note {
     pub kind: Kind,
-    /// Life of the queue: notes of an earlier one mean nothing any more.
+    /// Generation of the queue: notes of earlier lives are ignored.
     pub life: u16,
     pub function: u8,
     pub queue: u8,
@@ -91,7 +91,7 @@ impl Note {
         )
     }
 
-    /// What is in a token; `None` if the NIC did not make it.
+    /// Decodes a token; `None` if the NIC did not create it.
     pub fn of(Token(token): Token) -> Option<Self> {
         Some(Self {
             kind: *KINDS.get((token >> 60) as usize)?,
@@ -104,7 +104,7 @@ impl Note {
     }
 }
 
-/// A read or a write by a function.
+/// A DMA request of a function.
 pub fn request(function: u8, address: u64, length: u32, note: Note) -> Dma {
     let (address, token) = (Iova::new(address), note.token());
     Dma { function: FunctionIndex(function), address, length, token, attributes: DmaAttributes::default() }

@@ -16,16 +16,16 @@ use super::drive::Namespace;
 use super::events::ERRORS;
 use super::queues::{CompletionQueue, SubmissionQueue};
 
-/// Block sizes that a namespace can be formatted with, as powers of two.
+/// Supported LBA formats, as log2 of the block size.
 const FORMATS: [u8; 2] = [9, 12];
-/// One slot, which cannot be written: there is no command to do it with.
+/// One firmware slot, which is read-only as there is no command to write it.
 const ONE_FIRMWARE_SLOT: u8 = 1 << 1 | 1;
-/// What the specification recommends for a warning (343 K, WCTEMP).
+/// Warning temperature recommended by the specification (343 K, WCTEMP).
 const WARNING_TEMPERATURE: u16 = 343;
-/// Ten kelvin above, assumed: the specification recommends nothing.
+/// Ten kelvin above the warning, assumed: the specification recommends no value.
 const CRITICAL_TEMPERATURE: u16 = 353;
 
-/// The number that the IEEE gave a PCI vendor (registry of MA-L assignments); 0 of others.
+/// The IEEE OUI of a PCI vendor (registry of MA-L assignments); 0 if unknown.
 fn oui(vendor: u16) -> u32 {
     match vendor {
         0x8086 => 0x5c_d2e4,
@@ -35,10 +35,10 @@ fn oui(vendor: u16) -> u32 {
 }
 
 impl Controller {
-    /// Does an admin command; `None` for one that waits for an event.
+    /// Executes an admin command; `None` for one that waits for an event.
     pub async fn admin(self: &Rc<Self>, command: &Command) -> Result<Option<u32>, Status> {
         let admin = AdminCommand::parse(command).ok_or(Status::INVALID_OPCODE.dnr())?;
-        // Admin commands over PCIe use PRPs (section 4.2, PSDT), and none is fused.
+        // Admin commands over PCIe use PRPs (section 4.2, PSDT) and are never fused.
         if command.pointer_kind != 0 || command.fused != 0 {
             return Err(Status::INVALID_FIELD.dnr());
         }
@@ -59,7 +59,7 @@ impl Controller {
             AdminCommand::GetLogPage { log, retain_event, length, offset, .. } => {
                 self.log_page(command, log, retain_event, length, offset).await
             }
-            // Done at once, so that there are never too many of them.
+            // Executed immediately, so the abort limit is never exceeded.
             AdminCommand::Abort { queue, id } => Ok(u32::from(!self.abort(queue, id))),
             AdminCommand::AsyncEventRequest => {
                 let mut state = self.state.borrow_mut();
@@ -211,7 +211,7 @@ impl Controller {
     }
 
     fn get_feature(&self, id: u8, select: u8, value: u32) -> Result<u32, Status> {
-        /// Changeable, not saveable, not of a namespace.
+        /// Changeable, not saveable, not namespace-specific.
         const CAPABILITIES: u32 = 1 << 2;
         if !self.supports(id) {
             return Err(Status::INVALID_FIELD.dnr());
@@ -285,13 +285,13 @@ impl Controller {
         let namespaces = self.drive.namespaces.borrow().clone();
         let here = |ns: &&Namespace| ns.attached >> self.number & 1 == 1;
         let known = namespaces.iter().find(|ns| ns.id == namespace);
-        // An identifier that could be a namespace's, but is not one of those asked about.
+        // A valid namespace identifier, but not one of those asked about.
         let valid = namespace != 0 && namespace as usize <= self.drive.params.namespaces.len();
         let page = match what {
             cns::CONTROLLER => self.identify_controller().emit(),
             cns::NAMESPACE if valid => match known.filter(here) {
                 Some(ns) => self.identify_namespace(ns).emit(),
-                // Inactive: all zeroes (section 5.15.2.1).
+                // Inactive: all zeros (section 5.15.2.1).
                 None => Box::new([0; IDENTIFY_LEN]),
             },
             cns::ALLOCATED_NAMESPACE if valid => match known {
@@ -383,7 +383,7 @@ impl Controller {
             shared: self.drive.params.ports > 1,
             deallocated: 1,
             bytes: u128::from(namespace.bytes),
-            // The manufacturer's number stands first in the one and in the second half of the other.
+            // The OUI is at the start of EUI-64, and in the second half of NGUID.
             guid: u128::from(self.drive.params.ids.0) << 64 | u128::from(unique),
             eui: unique,
             formats: formats.to_vec(),
@@ -408,8 +408,8 @@ impl Controller {
         Ok(0)
     }
 
-    /// Makes a namespace of what others have given back, or gives one back (section 5.20). There are never more than the
-    /// drive came with.
+    /// Creates a namespace from the space of deleted ones, or deletes one (section 5.20). There are never more
+    /// namespaces than the drive came with.
     async fn manage(&self, command: &Command, select: u8) -> Result<u32, Status> {
         match select {
             0 => self.create_namespace(command).await,
@@ -422,7 +422,7 @@ impl Controller {
         let page = self.gather(command, IDENTIFY_LEN as u64).await?;
         let wanted = IdentifyNamespace::parse(page.first_chunk().ok_or(Status::INTERNAL_ERROR)?);
         let &shift = FORMATS.get(usize::from(wanted.format)).ok_or(Status::INVALID_FORMAT.dnr())?;
-        // Nothing is provisioned thinly.
+        // Thin provisioning is not supported.
         if wanted.size == 0 || wanted.size != wanted.capacity {
             return Err(Status::NO_THIN_PROVISIONING.dnr());
         }
@@ -486,7 +486,7 @@ impl Controller {
     }
 }
 
-/// Where a queue that is to be created stands (PRP entry 1).
+/// Base address of a queue to be created (PRP entry 1).
 fn queue_base(command: &Command, contiguous: bool, page: u64) -> Result<u64, Status> {
     if !contiguous {
         return Err(Status::INVALID_FIELD.dnr());
@@ -500,7 +500,7 @@ fn effects() -> Box<[u8; 4096]> {
     const SUPPORTED: u32 = 1;
     /// Changes user data (LBCC).
     const CHANGES_DATA: u32 = 1 << 1;
-    /// Changes which namespaces there are (NIC).
+    /// Changes the namespace inventory (NIC).
     const CHANGES_INVENTORY: u32 = 1 << 3;
     let plain = |opcode| (opcode, SUPPORTED);
     let admin = [

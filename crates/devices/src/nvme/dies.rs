@@ -1,7 +1,7 @@
-//! When the media have time: channels, the dies behind them, and what flash has to do besides.
+//! Timing of the media: channels, the dies behind them, and the housekeeping of flash.
 //!
-//! A die reads its array into a register, which then waits for the channel while the array reads on. A channel carries
-//! whatever is ready, in whichever gap it finds; it does not wait for a die that was asked earlier.
+//! A die reads its array into a register, whose content then waits for the channel while the array continues. A channel
+//! transfers whatever is ready in the first gap available; it does not wait for dies that were asked earlier.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::flash::{Chores, Translation};
 use super::params::MediaTiming;
 use super::unmapped::Unmapped;
 
-/// A channel: when it is taken, in order, without overlaps.
+/// A channel: its reserved intervals, sorted and disjoint.
 #[derive(Default)]
 struct FlashChannel {
     taken: VecDeque<(Time, Time)>,
@@ -21,7 +21,7 @@ struct FlashChannel {
 }
 
 impl FlashChannel {
-    /// Takes it for so long in the first gap after `ready`. Returns the end.
+    /// Reserves `length` in the first gap after `ready`. Returns its end.
     fn take(&mut self, now: Time, ready: Time, length: Duration) -> Time {
         self.busy += length;
         while self.taken.front().is_some_and(|&(_, end)| end <= now) {
@@ -38,7 +38,7 @@ impl FlashChannel {
         }
         let end = start + length;
         match place.checked_sub(1).and_then(|before| self.taken.get_mut(before)) {
-            // Neighbours are one.
+            // Merges adjacent intervals.
             Some(before) if before.1 == start => before.1 = end,
             _ => self.taken.insert(place, (start, end)),
         }
@@ -46,16 +46,16 @@ impl FlashChannel {
     }
 }
 
-/// A die.
+/// State of a die.
 #[derive(Default)]
 struct Die {
-    /// When its array is free.
+    /// When the array is free.
     array: Time,
-    /// When its register is.
+    /// When the register is free.
     register: Time,
-    /// How long its array has worked.
+    /// Accumulated busy time of the array.
     busy: Duration,
-    /// Where flash keeps what, once it has been filled.
+    /// Flash translation layer, for a drive that has been filled.
     flash: Option<Translation>,
 }
 
@@ -64,13 +64,13 @@ pub struct Dies {
     timing: MediaTiming,
     channels: Vec<FlashChannel>,
     dies: Vec<Die>,
-    /// What the host has deallocated, where that matters.
+    /// Units deallocated by the host, for flash.
     unmapped: Unmapped,
     rng: Rng,
 }
 
 impl Dies {
-    /// Dies at rest, for `capacity` bytes.
+    /// Idle dies for `capacity` bytes.
     pub fn new(timing: MediaTiming, capacity: u64, rng: Rng) -> Self {
         let channels = usize::from(timing.channels.max(1));
         let dies = channels * usize::from(timing.dies.max(1));
@@ -88,7 +88,7 @@ impl Dies {
         }
     }
 
-    /// Number, channel, die and bytes of the unit-sized pieces of an access.
+    /// Splits an access into units: number, channel, die and bytes of each.
     fn units(&self, at: u64, length: u64) -> impl Iterator<Item = (u64, usize, usize, u64)> + use<> {
         let unit = self.timing.unit.get().max(1);
         let (channels, dies) = (self.channels.len() as u64, (self.dies.len() / self.channels.len()) as u64);
@@ -103,7 +103,7 @@ impl Dies {
         })
     }
 
-    /// Reserves what reading takes. Says of each piece how far the data reaches with it, and when it is there.
+    /// Reserves a read. Returns for each piece the number of bytes up to its end, and when it arrives.
     pub fn read(&mut self, now: Time, at: u64, length: u64) -> Vec<(u64, Time)> {
         let mut ready = Vec::new();
         let (mut reached, mut last) = (0, now);
@@ -121,7 +121,7 @@ impl Dies {
         ready
     }
 
-    /// Reserves what writing takes. Returns when all of it is stored.
+    /// Reserves a write. Returns when all of it is stored.
     pub fn write(&mut self, now: Time, at: u64, length: u64) -> Time {
         let mut due = now;
         for (number, channel, die, bytes) in self.units(at, length) {
@@ -134,7 +134,7 @@ impl Dies {
             let Some(flash) = &mut die.flash else { continue };
             let fresh = self.unmapped.remove(number);
             let Chores { moves, erase } = flash.write(number, fresh, &mut self.rng);
-            // What is moved goes out to the controller, which checks and corrects it, and back.
+            // Moved pages pass through the controller and back, for error correction.
             let unit = self.timing.unit;
             let carried = self.timing.channel.time_for(unit) + self.timing.channel_write.time_for(unit);
             for _ in 0..moves {
@@ -147,7 +147,7 @@ impl Dies {
         due
     }
 
-    /// The host does not need these bytes any more. What is less than a unit stays.
+    /// The host deallocates these bytes. Partial units are kept.
     pub fn deallocate(&mut self, at: u64, length: u64) {
         if self.timing.flash.is_none() {
             return;
@@ -157,7 +157,7 @@ impl Dies {
         let (channels, all) = (self.channels.len() as u64, self.dies.len() as u64);
         let Self { dies, rng, unmapped, .. } = self;
         unmapped.add(start, end, |start, end| {
-            // Units go round all dies: each gets as many, or one more.
+            // Units are striped over all dies, so each has `n` or `n + 1` of them.
             for turn in 0..all.min(end - start) {
                 let number = start + turn;
                 let die = number % channels * (all / channels) + number / channels % (all / channels);
@@ -169,7 +169,7 @@ impl Dies {
         });
     }
 
-    /// Channels and dies, and how long they have worked.
+    /// Channels and dies, with their busy times.
     pub fn stages(&self) -> [Stage; 2] {
         let stage = |name: &str, of: usize, busy| Stage {
             name: name.to_owned(),
@@ -183,7 +183,7 @@ impl Dies {
         ]
     }
 
-    /// Everything under way is over.
+    /// Cancels everything in progress.
     pub fn stop(&mut self, now: Time) {
         self.channels.iter_mut().for_each(|channel| channel.taken.clear());
         self.dies.iter_mut().for_each(|die| (die.array, die.register) = (now, now));

@@ -1,4 +1,4 @@
-//! What all controllers of a drive share: namespaces, media, counts, faults.
+//! State shared by all controllers of a drive: namespaces, media, counters, faults.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,16 +11,16 @@ use super::media::Media;
 use super::params::NvmeParams;
 use super::store::Store;
 
-/// A namespace: a part of the media.
+/// A namespace: a range of the media.
 #[derive(Clone, Debug)]
 pub(super) struct Namespace {
     pub id: u32,
-    /// Byte of the media at which it begins.
+    /// Start offset on the media in bytes.
     pub base: u64,
     pub bytes: u64,
-    /// Bytes of a block as a power of two.
+    /// Log2 of the block size in bytes.
     pub shift: u8,
-    /// Controllers that it is attached to, one bit each.
+    /// Bitmap of attached controllers.
     pub attached: u16,
 }
 
@@ -30,18 +30,18 @@ impl Namespace {
     }
 }
 
-/// The drive behind its controllers.
+/// The shared part of the drive, behind its controllers.
 pub(super) struct Drive {
     pub params: NvmeParams,
     pub store: RefCell<Store>,
     pub namespaces: RefCell<Vec<Namespace>>,
     pub faults: RefCell<Faults>,
     pub smart: RefCell<SmartLog>,
-    /// When the path between link and media is free.
+    /// When the data path between link and media is free.
     data_free: Cell<Time>,
-    /// For how long it has been taken.
+    /// Accumulated busy time of the data path.
     data_busy: Cell<Duration>,
-    /// How many commands have begun.
+    /// Number of commands started.
     begun: Cell<u64>,
 }
 
@@ -74,13 +74,13 @@ impl Drive {
         }
     }
 
-    /// The namespace if `controller` may use it.
+    /// The namespace, if it is attached to `controller`.
     pub fn attached(&self, id: u32, controller: u16) -> Option<Namespace> {
         let namespaces = self.namespaces.borrow();
         namespaces.iter().find(|ns| ns.id == id && ns.attached >> controller & 1 == 1).cloned()
     }
 
-    /// Reserves the data path for `bytes`. Returns when they are through.
+    /// Reserves the data path for `bytes`. Returns when they have passed.
     pub fn pass(&self, now: Time, bytes: u64) -> Time {
         let takes = self.params.timing.data_path.time_for(Bytes::new(bytes));
         let through = self.data_free.get().max(now) + takes;
@@ -89,7 +89,7 @@ impl Drive {
         through
     }
 
-    /// What is full when the drive is.
+    /// Stages that can be the drive's bottleneck.
     pub fn stages(&self) -> Vec<Stage> {
         let stage = |name: &str, of, busy| Stage { name: name.to_owned(), kind: StageKind::Server, of, busy };
         let begun = self.params.timing.command_interval * self.begun.get();
@@ -98,7 +98,7 @@ impl Drive {
         [&own[..], &self.store.borrow().stages()].concat()
     }
 
-    /// A controller begins with a command.
+    /// Counts the start of a command.
     pub fn begin(&self) {
         self.begun.set(self.begun.get() + 1);
     }

@@ -5,16 +5,16 @@ use std::collections::VecDeque;
 use wire::nvme::AsyncEvent;
 use wire::nvme::log::ErrorEntry;
 
-/// Most entries of the error log.
+/// Maximum number of entries of the error log.
 pub(super) const ERRORS: usize = 64;
 
-/// Requests for events, events without request, and what is masked.
+/// Event requests, pending events, and masked event types.
 #[derive(Default)]
 pub(super) struct Events {
-    /// Identifiers of Asynchronous Event Requests that wait.
+    /// Identifiers of outstanding Asynchronous Event Requests.
     pub requests: VecDeque<u16>,
     waiting: VecDeque<AsyncEvent>,
-    /// Types that were told and whose log has not been read since, with that log.
+    /// Event types that were reported and are masked until their log is read, with that log.
     masked: Vec<(u8, u8)>,
     /// Newest first.
     pub errors: VecDeque<ErrorEntry>,
@@ -22,7 +22,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Notes an event; one that waits already or whose type is masked is not noted again.
+    /// Records an event, unless it is already pending or its type is masked.
     pub fn raise(&mut self, event: AsyncEvent) {
         let masked = self.masked.iter().any(|&(kind, _)| kind == event.kind);
         if !masked && !self.waiting.contains(&event) {
@@ -30,7 +30,7 @@ impl Events {
         }
     }
 
-    /// An event and the request that it answers.
+    /// Takes an event and the request that it completes.
     pub fn take(&mut self) -> Option<(u16, AsyncEvent)> {
         let masked = &self.masked;
         let n = self.waiting.iter().position(|event| masked.iter().all(|&(kind, _)| kind != event.kind))?;
@@ -40,7 +40,7 @@ impl Events {
         Some((id, event))
     }
 
-    /// A log was read: events that it was announced by may come again.
+    /// A log was read: unmasks the events that pointed to it.
     pub fn log_read(&mut self, log: u8) {
         self.masked.retain(|&(_, masked)| masked != log);
     }

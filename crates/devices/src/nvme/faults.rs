@@ -1,52 +1,52 @@
-//! Faults that tests and experiments inject.
+//! Fault injection for tests and experiments.
 
 use wire::nvme::Status;
 
-/// What goes wrong with a command.
+/// Effect of a fault on a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultKind {
-    /// It is never answered.
+    /// The command is never completed.
     Hang,
-    /// It is done, but no completion is posted.
+    /// The command is executed, but no completion is posted.
     DropCompletion,
-    /// Its completion is posted, but no interrupt raised.
+    /// The completion is posted without an interrupt.
     DropInterrupt,
-    /// Its completion has the wrong phase.
+    /// The completion has the wrong phase.
     WrongPhase,
-    /// Its completion names another command.
+    /// The completion has the identifier of another command.
     WrongId,
-    /// It fails with this status, undone.
+    /// The command fails with this status without being executed.
     Fail(Status),
-    /// The controller fails for good (CSTS.CFS).
+    /// The controller enters the fatal state (CSTS.CFS).
     Fatal,
-    /// It is never answered, nor can the controller be disabled any more (CC is not heeded) until its function is reset.
+    /// The command is never completed, and writes to CC are ignored until the function is reset.
     Deaf,
 }
 
-/// A fault and the command that it befalls.
+/// A fault, and the command that it affects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// Submission queue; any if `None`.
     pub queue: Option<u16>,
     /// Opcode; any if `None`.
     pub opcode: Option<u8>,
-    /// Matching commands that are spared before.
+    /// Number of matching commands to skip first.
     pub after: u64,
-    /// What happens.
+    /// Effect of the fault.
     pub kind: FaultKind,
 }
 
-/// Faults that have not happened yet.
+/// Faults that have not occurred yet.
 #[derive(Default)]
 pub struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Adds one.
+    /// Adds a fault.
     pub fn add(&mut self, fault: Fault) {
         self.0.push(fault);
     }
 
-    /// The fault that befalls a command, if any: it happens once.
+    /// The fault for a command, if any. Each occurs once.
     pub fn take(&mut self, queue: u16, opcode: u8) -> Option<FaultKind> {
         let mut hit = None;
         for (n, fault) in self.0.iter_mut().enumerate() {

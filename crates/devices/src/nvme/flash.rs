@@ -1,6 +1,6 @@
-//! Flash of a die: pages are written once, and blocks are erased as a whole, so that what is still valid in a block has to
-//! be moved before. With every page that the host writes, the drive moves as many as keep the number of erased blocks
-//! what it is.
+//! Flash of a die. Pages are written once and erased in whole blocks, so valid pages of a block have to be moved before
+//! it is erased. With each page written by the host, the drive moves as many as it takes to keep the number of erased
+//! blocks constant.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,47 +9,48 @@ use engine::Rng;
 
 use super::params::FlashParams;
 
-/// Blocks by which a die's state is described: a die has more, but only shares of them matter.
+/// Number of blocks that model a die. A real die has more, but only ratios matter.
 const BLOCKS: usize = 256;
-/// Erased blocks that are kept: one that is written next, and one to spare.
+/// Erased blocks kept in reserve: one to write next, and one spare.
 const ERASED: usize = 2;
 
-/// What a written page entails.
+/// Additional work caused by a page write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Chores {
-    /// Pages that are moved.
+    /// Number of pages to move.
     pub moves: u32,
-    /// Time for erasing.
+    /// Erase time.
     pub erase: units::Duration,
 }
 
-/// Where a die's pages are.
+/// Flash translation layer of a die: which block holds which page.
 pub struct Translation {
     params: FlashParams,
-    /// Valid pages of each block.
+    /// Number of valid pages per block.
     valid: Vec<u32>,
-    /// All of them, now and when the host has deallocated nothing.
+    /// Total of valid pages: now, and when nothing is deallocated (`full`).
     total: u64,
     full: u64,
-    /// The drive's units on the die, of which the pages here are a sample.
+    /// Units of the drive on this die; the modelled pages are a sample of them.
     units: u64,
-    /// Units deallocated (positive) and filled again (negative) that have not changed the sample yet, times `full`.
+    /// Units deallocated (positive) or rewritten (negative) that are not yet reflected in the sample, multiplied by
+    /// `full`.
     owed: i128,
-    /// Of those, the ones that were written by number; the others are from before.
+    /// Per block, numbers of the valid pages whose unit is known; the others date from before the simulation.
     known: Vec<Vec<u64>>,
     /// Block of each known page.
     place: BTreeMap<u64, u16>,
     erased: Vec<u16>,
     open: u16,
     used: u32,
-    /// The block whose pages are being moved, and how many were valid when that began.
+    /// The block being cleaned, and its number of valid pages at the start.
     victim: Option<(u16, u32)>,
-    /// Moves owed, in parts of the pages that a victim gains.
+    /// Moves owed, in fractions of the pages that cleaning the victim gains.
     debt: u32,
 }
 
-/// Valid share of the block that is cleaned next when pages are overwritten at random: the solution `u` of
-/// `(1 - u) / -ln u = filled` (Menon, "A performance comparison of RAID-5 and log-structured arrays", 1995).
+/// Fraction of valid pages in the next block to be cleaned under random overwrites: the solution `u` of `(1 - u) / -ln
+/// u = filled` (Menon, "A performance comparison of RAID-5 and log-structured arrays", 1995).
 fn least_valid(filled: f64) -> f64 {
     let (mut low, mut high) = (1e-9f64, 1.0 - 1e-9);
     for _ in 0..60 {
@@ -60,7 +61,7 @@ fn least_valid(filled: f64) -> f64 {
 }
 
 impl Translation {
-    /// A die that has been overwritten at random for long: the older a block, the fewer of its pages are valid.
+    /// A die after long random overwriting: the older a block, the fewer valid pages it has.
     pub fn worn_in(params: &FlashParams, units: u64) -> Self {
         let least = least_valid(params.filled.clamp(0.01, 0.999));
         let written = BLOCKS - ERASED - 1;
@@ -86,26 +87,26 @@ impl Translation {
         }
     }
 
-    /// Share of the sample's pages that are valid.
+    /// Fraction of the sample's pages that are valid.
     #[cfg(test)]
     fn share_valid(&self) -> f64 {
         self.total as f64 / (BLOCKS as f64 * f64::from(self.params.pages))
     }
 
-    /// A page is written, one that the host had deallocated (`fresh`) or another. Says what the die has to do besides.
+    /// Writes a page. `fresh` if the host had deallocated it. Returns the additional work for the die.
     pub fn write(&mut self, number: u64, fresh: bool, rng: &mut Rng) -> Chores {
         if fresh {
             self.owed -= i128::from(self.full);
         }
         match fresh && self.owed <= -i128::from(self.units) {
-            // The sample has one valid page more.
+            // The sample gains a valid page.
             true => self.owed += i128::from(self.units),
-            // Those that were filled again stand for themselves in the share that the sample takes of them.
+            // Rewritten units account for themselves through their share of the sample.
             false => self.forget(number, rng),
         }
         let mut chores = Chores::default();
         self.append(Some(number));
-        // What was deallocated has left blocks enough.
+        // Deallocation has left enough free blocks.
         if self.victim.is_none() && self.erased.len() > ERASED {
             return chores;
         }
@@ -114,7 +115,7 @@ impl Translation {
             None => *self.victim.insert(self.next_victim()),
         };
         self.debt += begun;
-        // A block without a page to gain would be moved for nothing, for ever.
+        // At least 1, as cleaning a fully valid block gains nothing and would never end.
         let gain = self.params.pages.saturating_sub(begun).max(1);
         while self.debt >= gain && self.valid[usize::from(victim)] > 0 {
             self.debt -= gain;
@@ -132,7 +133,7 @@ impl Translation {
         chores
     }
 
-    /// The host has deallocated `count` pages that were valid, all within `range`.
+    /// The host deallocated `count` valid units within `range`.
     pub fn deallocate(&mut self, range: Range<u64>, count: u64, rng: &mut Rng) {
         self.owed += i128::from(count) * i128::from(self.full);
         let known: Vec<u64> = self.place.range(range).map(|(&number, _)| number).collect();
@@ -145,9 +146,9 @@ impl Translation {
         self.forget_many(pages as u64, rng);
     }
 
-    /// So many of the valid pages are not valid any more, any of them: of each block its share, rounded at random.
+    /// Invalidates `count` random pages: from each block its share, rounded at random.
     fn forget_many(&mut self, count: u64, rng: &mut Rng) {
-        // A few are found one by one.
+        // For small counts, the pages are picked one by one.
         if count < self.valid.len() as u64 / 8 {
             return (0..count).for_each(|_| self.forget_any(rng));
         }
@@ -158,11 +159,11 @@ impl Translation {
             if here == 0 {
                 continue;
             }
-            // The others can lose no more than they have.
+            // The remaining blocks cannot lose more pages than they have.
             let share = (here * left + rng.below(pages)) / pages;
             let gone = share.clamp((left + here).saturating_sub(pages), here.min(left));
             (left, pages) = (left - gone, pages - here);
-            // Of most blocks nothing is known by number.
+            // Most blocks have no known pages.
             let draws = if self.known[block].is_empty() { 0 } else { gone };
             for lost in 0..draws {
                 let number = rng.below(here - lost) as usize;
@@ -175,7 +176,7 @@ impl Translation {
         }
     }
 
-    /// The page's old content is not valid any more.
+    /// Invalidates the old content of a page.
     fn forget(&mut self, number: u64, rng: &mut Rng) {
         match self.place.remove(&number) {
             Some(block) => {
@@ -184,13 +185,13 @@ impl Translation {
                 self.valid[block] -= 1;
                 self.total -= 1;
             }
-            // From before: it may be any page.
+            // A page from before the simulation may be anywhere.
             None if self.total > 0 => self.forget_any(rng),
             None => {}
         }
     }
 
-    /// Any valid page is not valid any more.
+    /// Invalidates a random valid page.
     fn forget_any(&mut self, rng: &mut Rng) {
         let mut number = rng.below(self.total);
         let holds = |valid: &u32| {
@@ -209,7 +210,7 @@ impl Translation {
 
     fn append(&mut self, page: Option<u64>) {
         if self.used == self.params.pages {
-            // There is always one: a victim gives back what it takes.
+            // There is always an erased block: each victim frees at least what it uses.
             self.open = self.erased.pop().unwrap_or(self.open);
             self.used = 0;
         }
@@ -222,7 +223,7 @@ impl Translation {
         }
     }
 
-    /// The block that is cleaned next: the one with the fewest valid pages.
+    /// The next block to clean: the one with the fewest valid pages.
     fn next_victim(&self) -> (u16, u32) {
         let blocks = (0u16..).zip(&self.valid);
         let full = blocks.filter(|(block, _)| *block != self.open && !self.erased.contains(block));
@@ -256,8 +257,8 @@ mod tests {
 
     #[test]
     fn random_writes_move_what_theory_says_from_the_first_to_the_last() {
-        // u / (1 - u) with (1 - u) / -ln u = 0.75, which is what blocks cleaned by age would move; cleaned by their valid
-        // pages, no more.
+        // Pages moved per page written, u / (1 - u) with (1 - u) / -ln u = 0.75: the value for cleaning by age, which
+        // cleaning by valid pages must not exceed.
         let least = least_valid(0.75);
         let theory = least / (1.0 - least);
         assert!((1.1..1.3).contains(&theory), "{theory}");
@@ -272,7 +273,8 @@ mod tests {
         moves_per_write(|rng| rng.below(100), 20_000);
     }
 
-    /// Deallocating in many steps or in one leaves as much, as random as that is, and exactly nothing at the end.
+    /// Deallocation in many steps or in one leaves equally many pages within random variation, and exactly none at the
+    /// end.
     #[test]
     fn deallocating_takes_its_share_of_every_block() {
         const UNITS: u64 = 400_000;
@@ -296,8 +298,8 @@ mod tests {
         assert_eq!((die.total, die.valid.iter().sum::<u32>(), die.place.len()), (0, 0, 0));
     }
 
-    /// With a share of the drive deallocated, blocks hold as much less: fewer pages are moved, none once all is. Written
-    /// again, the drive is what it was.
+    /// When a fraction of the drive is deallocated, blocks hold correspondingly less: fewer pages are moved, and none
+    /// once all is deallocated. After a rewrite, the drive is as before.
     #[test]
     fn deallocating_lets_fewer_pages_move_until_all_is_written_again() {
         const UNITS: u64 = 400_000;

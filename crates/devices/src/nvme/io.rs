@@ -7,14 +7,14 @@ use wire::nvme::{ALL_NAMESPACES, Command, IoCommand, Status};
 use super::controller::Controller;
 use super::drive::Namespace;
 
-/// Bytes on the media that a command is about.
+/// Byte range on the media that a command addresses.
 struct Range {
     at: u64,
     length: u64,
 }
 
 impl Controller {
-    /// Does an I/O command.
+    /// Executes an I/O command.
     pub async fn io(&self, command: &Command) -> Result<u32, Status> {
         let io = IoCommand::parse(command).ok_or(Status::INVALID_OPCODE.dnr())?;
         if command.fused != 0 {
@@ -47,7 +47,7 @@ impl Controller {
         if shift > 0 && range.length > 4096 << shift {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        // No namespace has protection information; to ask for it is an error.
+        // No namespace has protection information, so requesting it is an error.
         if blocks.protection != 0 {
             return Err(Status::INVALID_PROTECTION.dnr());
         }
@@ -126,7 +126,7 @@ impl Controller {
         if stored == data { Ok(0) } else { Err(Status::COMPARE_FAILURE) }
     }
 
-    /// Waits until all that was acknowledged is on the media.
+    /// Waits until all acknowledged writes are on the media.
     pub async fn flush(&self) -> Result<u32, Status> {
         let drained = self.drive.store.borrow().drained_at(self.port.now());
         self.port.sleep_until(drained).await;
@@ -167,7 +167,7 @@ impl Controller {
     }
 }
 
-/// Where blocks are on the media.
+/// Byte range of blocks on the media.
 fn range(namespace: &Namespace, blocks: &Blocks) -> Result<Range, Status> {
     let end = blocks.start.checked_add(blocks.len());
     if end.is_none_or(|end| end > namespace.blocks()) {

@@ -1,4 +1,4 @@
-//! Where the blocks are: memory, or a sparse file.
+//! Storage of the blocks: memory, or a sparse file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -7,44 +7,44 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 
-/// Bytes that stay. What was never written reads as zeroes.
+/// Persistent bytes. Bytes that were never written read as zero.
 pub trait Media {
-    /// Fills `into` from byte `at` on.
+    /// Reads from byte `at` into `into`.
     ///
     /// # Errors
     /// If the bytes cannot be read.
     fn read(&mut self, at: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Stores `from` at byte `at`.
+    /// Writes `from` at byte `at`.
     ///
     /// # Errors
-    /// If the bytes cannot be stored.
+    /// If the bytes cannot be written.
     fn write(&mut self, at: u64, from: &[u8]) -> io::Result<()>;
 
-    /// Lets `length` bytes from `at` on read as zeroes.
+    /// Zeroes `length` bytes from `at` on.
     ///
     /// # Errors
-    /// If that cannot be stored.
+    /// If that fails.
     fn discard(&mut self, at: u64, length: u64) -> io::Result<()>;
 
-    /// Returns once everything stored would survive a crash of this program's machine.
+    /// Returns once all writes would survive a crash of the machine that runs the simulator.
     ///
     /// # Errors
-    /// If it would not.
+    /// If they would not.
     fn sync(&mut self) -> io::Result<()>;
 }
 
 const PAGE: u64 = 4096;
-/// Bytes of the pieces by which a file's written parts are remembered.
+/// Granularity in bytes at which written parts of a file are tracked.
 const PIECE: u64 = 1 << 20;
 
-/// Media in memory: only pages that hold anything take room.
+/// Media in memory; only pages that were written take space.
 #[derive(Default)]
 pub struct MemoryMedia {
     pages: BTreeMap<u64, Box<[u8; PAGE as usize]>>,
 }
 
-/// The pieces of pages that `length` bytes from `at` on touch: page, offset in it, place in the data, length.
+/// Splits `length` bytes from `at` on into pages: page, offset in it, offset in the data, length.
 fn pieces(at: u64, length: u64) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -92,25 +92,25 @@ impl Media for MemoryMedia {
     }
 }
 
-/// Media in a file, which is sparse where nothing was written (on file systems that can).
+/// Media in a file, which is sparse where nothing was written (if the file system supports it).
 pub struct FileMedia {
     file: File,
-    /// Whether anybody can look for the file after a crash.
+    /// Whether the file can be found after a crash, so that syncing it makes sense.
     durable: bool,
-    /// Of a file that was empty: the pieces of [`PIECE`] bytes in which something was written.
+    /// For a file that was empty: the pieces of [`PIECE`] bytes that have been written.
     written: Option<BTreeSet<u64>>,
 }
 
 impl FileMedia {
-    /// The media in `file`, opened for reading and writing, with `capacity` bytes. The file is locked for as long as there are
-    /// these media: no second drive, here or in another process, may have its blocks there.
+    /// Media in `file`, opened for reading and writing, with `capacity` bytes. The file stays locked as long as the
+    /// media exist, so that no second drive, in this or another process, can use it.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if somebody has locked it; if the file cannot have that length.
     pub fn new(file: File, capacity: u64) -> io::Result<Self> {
-        // The standard library's `File::try_lock` needs a newer compiler than the rest (1.89).
+        // `File::try_lock` of the standard library needs Rust 1.89, newer than the minimum supported version.
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Some file systems cannot lock; then nobody knows.
+            // Some file systems do not support locks; use the file without one.
             Ok(()) | Err(Errno::NOTSUP | Errno::NOLCK) => {}
             Err(error) => return Err(error.into()),
         }
@@ -121,7 +121,7 @@ impl FileMedia {
         Ok(Self { file, durable: true, written: (length == 0).then(BTreeSet::new) })
     }
 
-    /// The media in a file that is gone with this program: it is not synchronised with the disk that it is on.
+    /// Media in a temporary file, which is never synced to disk.
     ///
     /// # Errors
     /// If the file cannot have that length.
@@ -144,7 +144,7 @@ impl Media for FileMedia {
         self.file.write_all(from)
     }
 
-    /// Holes, on file systems that can; elsewhere zeroes are written, but only where something else stands.
+    /// Punches holes if the file system can; otherwise writes zeros, but only over nonzero data.
     fn discard(&mut self, at: u64, length: u64) -> io::Result<()> {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if length > 0 && fallocate(&self.file, hole, at, length).is_ok() {
@@ -152,7 +152,7 @@ impl Media for FileMedia {
         }
         let end = at + length;
         let Some(written) = &self.written else { return self.zero(at, length) };
-        // Of what was never written nothing has to be looked at: a whole drive can be discarded.
+        // Parts never written are skipped, so that discarding a whole drive is fast.
         let pieces: Vec<u64> = written.range(at / PIECE..end.div_ceil(PIECE)).copied().collect();
         pieces.into_iter().try_for_each(|piece| {
             let (from, to) = (at.max(piece * PIECE), end.min((piece + 1) * PIECE));
@@ -218,7 +218,7 @@ mod tests {
                 && bytes[1_000..2_000].iter().all(|&b| b == 7)
         );
         assert_eq!(room.0, 8 << 20);
-        // Where the file system cannot make holes, the room stays.
+        // If the file system cannot punch holes, the space stays allocated.
         assert!(room.1 <= (1 << 20) + 65_536, "{} bytes", room.1);
     }
 }

@@ -1,21 +1,22 @@
-//! An NVMe drive: controllers, namespaces, media (NVM Express Base Specification 1.4; numbers in comments are its sections, titles stand in quotation marks).
+//! An NVMe drive: controllers, namespaces, media (NVM Express Base Specification 1.4; numbers in comments are its
+//! sections, titles are quoted).
 //!
-//! Section numbers in this folder refer to it. The controllers' firmware is tasks ([`crate::firmware`]): fetchers
-//! take commands by arbitration, and each command is a task from its decoding to its interrupt. Queue entries,
-//! PRP lists, SGL segments, data and completions are DMA; a command's data goes before its completion, and that
-//! before its interrupt.
+//! Section numbers in this folder refer to it. The controllers' firmware consists of tasks ([`crate::firmware`]):
+//! fetchers take commands in arbitration order, and each command is a task from decoding to interrupt. Queue entries,
+//! PRP lists, SGL segments, data and completions are transferred by DMA. A command's data is written before its
+//! completion, and the completion before its interrupt.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `params` | what a drive is made of |
-//! | `controller` | enable, reset, doorbells, how commands run, completions, interrupts |
+//! | `params` | parameters of a drive |
+//! | `controller` | enable, reset, doorbells, command processing, completions, interrupts |
 //! | `queues` | queues and arbitration |
 //! | `transfer` | PRPs, SGLs, controller memory buffer |
 //! | `admin`, `io` | the commands |
 //! | `events` | asynchronous events, error log |
-//! | `drive`, `store`, `media` | what controllers share: namespaces, write buffer, bytes |
-//! | `dies`, `flash`, `unmapped` | when the media have time; garbage collection; what was deallocated |
-//! | `faults` | what goes wrong on purpose |
+//! | `drive`, `store`, `media` | shared by the controllers: namespaces, write buffer, stored bytes |
+//! | `dies`, `flash`, `unmapped` | timing of the media; garbage collection; deallocated units |
+//! | `faults` | fault injection |
 
 mod admin;
 mod controller;
@@ -64,7 +65,7 @@ pub struct Nvme {
     config: ConfigSpace,
 }
 
-/// A hold on a drive for tests and experiments: faults, power.
+/// Handle to a drive for tests and experiments: faults, power.
 #[derive(Clone)]
 pub struct NvmeControl {
     drive: Rc<Drive>,
@@ -72,13 +73,13 @@ pub struct NvmeControl {
 }
 
 impl NvmeControl {
-    /// Lets something go wrong.
+    /// Injects a fault.
     pub fn inject(&self, fault: Fault) {
         self.drive.faults.borrow_mut().add(fault);
     }
 
-    /// Cuts the power, now: what is not on the media is lost, as far as the write buffer is volatile, and the
-    /// controllers forget everything. A fundamental reset brings the drive back.
+    /// Cuts the power now: data not yet on the media is lost if the write buffer is volatile, and the controllers lose
+    /// all state. A fundamental reset brings the drive back.
     ///
     /// # Errors
     /// If the media fail.
@@ -93,7 +94,7 @@ impl NvmeControl {
         self.drive.store.borrow_mut().power_cut(controller.port.now())
     }
 
-    /// Reads what a host would see of the media, without time.
+    /// Reads the data that a host would see, without taking simulated time.
     ///
     /// # Errors
     /// If the media fail.
@@ -104,10 +105,10 @@ impl NvmeControl {
 }
 
 impl Nvme {
-    /// A drive on `media`.
+    /// Creates a drive on `media`.
     ///
     /// # Errors
-    /// If the parameters make no configuration space.
+    /// If the parameters do not fit into a configuration space.
     pub fn new(params: NvmeParams, media: Box<dyn Media>) -> Result<Self, ConfigError> {
         let config = config_space(&params)?;
         let firmware = Firmware::new();
@@ -119,7 +120,7 @@ impl Nvme {
         Ok(Self { firmware, controllers, drive, config })
     }
 
-    /// A hold on the drive, to keep when the drive itself has been given away.
+    /// A handle to the drive, which stays valid when the drive itself has been given away.
     pub fn control(&self) -> NvmeControl {
         NvmeControl { drive: Rc::clone(&self.drive), controllers: self.controllers.clone() }
     }
@@ -140,7 +141,7 @@ impl Nvme {
         }
     }
 
-    /// The registers up to the last one, as they read now.
+    /// Current values of the registers up to the last one.
     fn registers(&self, controller: &Controller) -> [u8; 0x60] {
         let state = controller.state.borrow();
         let mut bytes = [0; 0x60];
@@ -174,7 +175,7 @@ impl Nvme {
         bytes
     }
 
-    /// One doubleword of the registers was written.
+    /// Handles a write of one doubleword of the registers.
     fn write_register(&self, controller: &Rc<Controller>, at: u64, value: u32) {
         let half = |old: u64, low: bool| {
             if low {
@@ -212,9 +213,9 @@ impl Nvme {
                     controller.state.borrow_mut().status.subsystem_reset = true;
                 }
             }
-            // Written one to clear: "NSSRO" (section 3.1.6).
+            // Write one to clear: "NSSRO" (section 3.1.6).
             regs::CSTS if value >> 4 & 1 == 1 => state.status.subsystem_reset = false,
-            // The admin queues' registers are the host's while the controller is disabled.
+            // The admin queue registers are only writable while the controller is disabled.
             regs::AQA if !state.configuration.enable => state.admin = AdminQueues::from_bits(value),
             0x28 | 0x2c if !state.configuration.enable => {
                 state.admin_submission = half(state.admin_submission, at == 0x28) & !0xfff;
@@ -231,7 +232,7 @@ impl Nvme {
     }
 }
 
-/// The interrupt table follows the doorbells, the pending bits follow the table.
+/// The MSI-X table follows the doorbells, and the pending bits follow the table.
 fn config_space(params: &NvmeParams) -> Result<ConfigSpace, ConfigError> {
     let doorbells = 2 * (u64::from(params.io_queues) + 1) * (4 << params.doorbell_stride);
     let table = (regs::DOORBELLS + doorbells).next_multiple_of(0x1000);

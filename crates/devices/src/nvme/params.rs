@@ -1,13 +1,13 @@
-//! What a drive is made of: identity, limits, timing.
+//! Parameters of a drive: identity, limits, timing.
 
 use units::{ByteRate, Bytes, Duration};
 use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
 
-/// A drive.
+/// Parameters of a drive.
 #[derive(Clone, Debug)]
 pub struct NvmeParams {
-    /// PCI vendor and device number.
+    /// PCI vendor and device ID.
     pub ids: (u16, u16),
     /// Serial number, at most 20 characters.
     pub serial: String,
@@ -15,102 +15,103 @@ pub struct NvmeParams {
     pub model: String,
     /// Firmware revision, at most 8 characters.
     pub firmware: String,
-    /// Capabilities of each port.
+    /// PCIe capabilities of each port.
     pub pcie: PcieParams,
     /// Ports, each with a controller; all share the namespaces.
     pub ports: u8,
-    /// Most entries of a queue, 2 to 65536.
+    /// Maximum entries of a queue, 2 to 65536.
     pub queue_entries: u32,
-    /// Most I/O queue pairs of a controller.
+    /// Maximum I/O queue pairs per controller.
     pub io_queues: u16,
-    /// MSI-X vectors of a controller; with none it has its legacy interrupt alone, as vector 0.
+    /// MSI-X vectors per controller; 0 for a legacy interrupt only, as vector 0.
     pub vectors: u16,
-    /// Doorbells are 4 bytes times two to this apart.
+    /// Doorbell stride: log2, in units of 4 bytes.
     pub doorbell_stride: u8,
-    /// Largest transfer: 4 KiB times two to this; 0 is no limit.
+    /// Largest transfer: log2, in units of 4 KiB; 0 for no limit.
     pub max_transfer_shift: u8,
-    /// Bytes of the controller memory buffer, a power of two of at least 4 KiB; 0 for none.
+    /// Size of the controller memory buffer in bytes, a power of two of at least 4 KiB; 0 for none.
     pub memory_buffer: u64,
-    /// Bytes of each namespace.
+    /// Size of each namespace.
     pub namespaces: Vec<Bytes>,
-    /// Bytes of a block as a power of two: 9 or 12.
+    /// Log2 of the block size in bytes: 9 or 12.
     pub block_shift: u8,
-    /// Blocks that power failure does not tear, less one.
+    /// Blocks written atomically across a power failure, minus one.
     pub atomic_blocks: u16,
     /// Whether the write buffer loses its contents with power.
     pub volatile_buffer: bool,
-    /// Abort commands at once.
+    /// Maximum concurrent Abort commands.
     pub aborts: u8,
-    /// Asynchronous Event Requests at once.
+    /// Maximum outstanding Asynchronous Event Requests.
     pub event_requests: u8,
-    /// Time that the controller's own work takes.
+    /// Timing of the controller.
     pub timing: ControllerTiming,
-    /// The media.
+    /// Timing of the media.
     pub media: MediaTiming,
-    /// Seed for what a power cut leaves of unfinished writes.
+    /// Seed for the outcome of unfinished writes at a power cut.
     pub seed: u64,
 }
 
-/// What the controller's own work costs.
+/// Timing of the controller's own work.
 #[derive(Clone, Copy, Debug)]
 pub struct ControllerTiming {
-    /// A register read.
+    /// Latency of a register read.
     pub register: Duration,
-    /// From a doorbell until entries are fetched.
+    /// From a doorbell to the fetch of entries.
     pub fetch: Duration,
-    /// Fetches under way at once, of different queues.
+    /// Maximum concurrent fetches, from different queues.
     pub fetches: u8,
-    /// From an entry being there until its command is decoded and begun.
+    /// From the arrival of an entry to the start of its command.
     pub decode: Duration,
-    /// Least interval between two commands being begun.
+    /// Minimum interval between the starts of two commands.
     pub command_interval: Duration,
-    /// From a command's end until its completion entry is sent.
+    /// From the end of a command to the write of its completion entry.
     pub completion: Duration,
-    /// Rate at which data passes between link and media, both ways together.
+    /// Rate of the data path between link and media, both directions together.
     pub data_path: ByteRate,
-    /// Commands in hand at once.
+    /// Maximum commands in progress.
     pub commands_in_hand: u16,
-    /// From CC.EN being set until the controller is ready.
+    /// From setting CC.EN to the controller being ready.
     pub enable: Duration,
 }
 
-/// The media: dies behind channels.
+/// Timing of the media: dies behind channels.
 #[derive(Clone, Copy, Debug)]
 pub struct MediaTiming {
-    /// Channels.
+    /// Number of channels.
     pub channels: u16,
-    /// Dies of each channel.
+    /// Dies per channel.
     pub dies: u16,
-    /// Bytes that stand together on a die; the next ones are on the next channel.
+    /// Stripe unit: consecutive bytes on one die. The next unit is on the next channel.
     pub unit: Bytes,
-    /// From a die being asked until a unit's data is in its register.
+    /// From a read request to the unit's data being in the die's register.
     pub read: Duration,
-    /// From a unit's data being in a die's register until it is stored.
+    /// From a unit's data being in a die's register to its being stored.
     pub program: Duration,
-    /// Rate of a channel.
+    /// Read rate of a channel.
     pub channel: ByteRate,
-    /// Its rate when it writes.
+    /// Write rate of a channel.
     pub channel_write: ByteRate,
-    /// Bytes of writes that may be acknowledged before they are on the media; none: written through.
+    /// Bytes of writes that may be acknowledged before they are on the media; 0 for write-through.
     pub write_buffer: Bytes,
-    /// Of a drive that has been overwritten at random for long, and so collects garbage: its flash. Without, a drive is
-    /// taken as fresh, or its media can be written in place.
+    /// Flash of a drive that has long been overwritten at random, and therefore collects garbage. Without it, the drive
+    /// is fresh, or its media can be overwritten in place.
     pub flash: Option<FlashParams>,
 }
 
-/// Flash in which nothing can be written in place.
+/// Flash that cannot be overwritten in place.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FlashParams {
-    /// Units of a block, which is erased as a whole.
+    /// Units per erase block.
     pub pages: u32,
-    /// Share of the flash that the namespaces take when they are full.
+    /// Fraction of the flash that full namespaces occupy.
     pub filled: f64,
-    /// Erasing a block.
+    /// Time to erase a block.
     pub erase: Duration,
 }
 
 impl NvmeParams {
-    /// A drive for tests with two namespaces of 4 MiB, a volatile write cache and a memory buffer. No real drive has these values.
+    /// A drive for tests with two namespaces of 4 MiB, a volatile write cache and a memory buffer. No real drive has
+    /// these values.
     pub fn example() -> Self {
         Self {
             ids: (0x1b36, 0x0010),

@@ -1,19 +1,19 @@
-//! Queues of a controller, and which submission queue's turn it is (section 4.1 and "Command Arbitration").
+//! Queues of a controller, and arbitration among submission queues (section 4.1 and "Command Arbitration").
 
 use std::collections::BTreeMap;
 
-/// A submission queue as its consumer has it.
+/// A submission queue, from the controller's side.
 #[derive(Clone, Debug)]
 pub(super) struct SubmissionQueue {
     pub base: u64,
     pub entries: u32,
-    /// What the host told.
+    /// Tail as written by the host.
     pub tail: u32,
-    /// What has been fetched.
+    /// Entries fetched so far.
     pub head: u32,
-    /// A fetch is under way.
+    /// A fetch is in progress.
     pub fetching: bool,
-    /// Nothing is fetched any more.
+    /// The queue is being deleted: no more fetches.
     pub closed: bool,
     /// 0 urgent, 1 high, 2 medium, 3 low.
     pub completion_queue: u16,
@@ -30,18 +30,18 @@ impl SubmissionQueue {
     }
 }
 
-/// A completion queue as its producer has it.
+/// A completion queue, from the controller's side.
 #[derive(Clone, Debug)]
 pub(super) struct CompletionQueue {
     pub base: u64,
     pub entries: u32,
     pub tail: u32,
-    /// What the host told.
+    /// Head as written by the host.
     pub head: u32,
     pub phase: bool,
-    /// Entries that the host is to be interrupted for and has not taken yet.
+    /// Entries that raise interrupts and have not been consumed by the host.
     pub unread: u32,
-    /// Interrupt vector, if interrupts are wanted.
+    /// Interrupt vector, if interrupts are enabled.
     pub vector: Option<u16>,
 }
 
@@ -50,7 +50,7 @@ impl CompletionQueue {
         Self { base, entries, tail: 0, head: 0, phase: true, unread: 0, vector }
     }
 
-    /// Takes the next entry: its address and phase. `None` while the host has not made room.
+    /// Allocates the next entry. Returns its address and phase, or `None` while the queue is full.
     pub fn take(&mut self) -> Option<(u64, bool)> {
         let next = (self.tail + 1) % self.entries;
         if next == self.head {
@@ -65,7 +65,7 @@ impl CompletionQueue {
     }
 }
 
-/// Entries to be fetched.
+/// Entries to fetch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Fetch {
     pub queue: u16,
@@ -73,7 +73,7 @@ pub(super) struct Fetch {
     pub count: u32,
 }
 
-/// Chooses the next submission queue: each in turn, the admin queue as one of them.
+/// Round-robin arbitration over submission queues, including the admin queue.
 #[derive(Default)]
 pub(super) struct Arbiter {
     /// The queue that was served last.

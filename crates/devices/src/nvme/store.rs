@@ -1,4 +1,4 @@
-//! The media with the writes that are on their way to it, and what each access to it takes.
+//! The media with its staged writes, and the time that accesses take.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use super::params::{MediaTiming, NvmeParams};
 struct Staged {
     at: u64,
     data: Vec<u8>,
-    /// When it will be. Never earlier than of those before it: a newer write does not lose to an older one.
+    /// When it will be on the media. Never before older writes, so that a newer write always wins.
     due: Time,
 }
 
@@ -54,17 +54,17 @@ impl Store {
         }
     }
 
-    /// What of the media works, and for how long it has.
+    /// Stages of the media, with their busy times.
     pub fn stages(&self) -> [Stage; 2] {
         self.dies.stages()
     }
 
-    /// Reserves what reading takes. Says of each piece how far the data reaches with it, and when it is there.
+    /// Reserves a read. Returns for each piece the number of bytes up to its end, and when it arrives.
     pub fn schedule_read(&mut self, now: Time, at: u64, length: u64) -> Vec<(u64, Time)> {
         self.dies.read(now, at, length)
     }
 
-    /// Takes a write. Returns when it is on the media.
+    /// Stages a write. Returns when it is on the media.
     pub fn stage(&mut self, now: Time, at: u64, data: Vec<u8>) -> Time {
         let due = self.dies.write(now, at, data.len() as u64).max(self.last_due);
         self.last_due = due;
@@ -73,11 +73,11 @@ impl Store {
         due
     }
 
-    /// When the write buffer has room for `length` bytes: now, or later.
+    /// When the write buffer has room for `length` bytes.
     pub fn room_at(&self, now: Time, length: u64) -> Time {
         let capacity = self.timing.write_buffer.get();
         let (mut held, mut at) = (self.held, now);
-        // The first are due first.
+        // Sorted by due time.
         for staged in &self.staged {
             if staged.due > now {
                 if held + length <= capacity {
@@ -100,7 +100,7 @@ impl Store {
         self.staged.back().map_or(now, |staged| staged.due.max(now))
     }
 
-    /// Moves what is due to the media.
+    /// Moves writes that are due to the media.
     ///
     /// # Errors
     /// If the media fail.
@@ -114,7 +114,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reads what a host would see.
+    /// Reads the data that a host would see.
     ///
     /// # Errors
     /// If the media fail.
@@ -132,7 +132,7 @@ impl Store {
         Ok(())
     }
 
-    /// Lets blocks read as zeroes, durably with the next [`sync`](Self::sync), and the flash forget them.
+    /// Zeroes and deallocates blocks; durable with the next [`sync`](Self::sync).
     ///
     /// # Errors
     /// If the media fail.
@@ -141,12 +141,12 @@ impl Store {
         self.zero(at, length)
     }
 
-    /// Lets blocks read as zeroes, durably with the next [`sync`](Self::sync).
+    /// Zeroes blocks; durable with the next [`sync`](Self::sync).
     ///
     /// # Errors
     /// If the media fail.
     pub fn zero(&mut self, at: u64, length: u64) -> io::Result<()> {
-        // Writes on their way to the range are over: their part in it is zero as well.
+        // Staged writes must not overwrite the range later: zero their part in it, too.
         let end = at + length;
         for staged in &mut self.staged {
             let (start, stop) = (staged.at.max(at), (staged.at + staged.data.len() as u64).min(end));
@@ -166,7 +166,7 @@ impl Store {
         self.media.sync()
     }
 
-    /// Power is lost: of each staged write, any part may have reached the media, but an atomic unit whole or not.
+    /// Power is lost: any part of each staged write may have reached the media, but atomic units are all or nothing.
     ///
     /// # Errors
     /// If the media fail.
@@ -187,10 +187,10 @@ impl Store {
     }
 }
 
-/// Whoever ends a simulation has not cut the power: what the drive has acknowledged reaches the media.
+/// The end of a simulation is not a power cut: acknowledged writes reach the media.
 impl Drop for Store {
     fn drop(&mut self) {
-        // There is nobody left to tell of an error.
+        // An error cannot be reported from here.
         let _ = self.settle(Time::NEVER).and_then(|()| self.media.sync());
     }
 }

@@ -1,4 +1,4 @@
-//! Data between host and controller: PRPs, SGLs, the controller memory buffer (sections 4.3, 4.4, 4.7).
+//! Data transfers between host and controller: PRPs, SGLs, the controller memory buffer (sections 4.3, 4.4, 4.7).
 
 use engine::Completion;
 use platform::device::{Dma, DmaAttributes, Token};
@@ -9,18 +9,18 @@ use wire::nvme::{Command, DataPointer, SglDescriptor, SglKind, Status};
 use super::controller::Controller;
 use crate::firmware::ReadOutcome;
 
-/// A piece of a command's data.
+/// A segment of a command's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Segment {
-    /// Where it is; `None` for a bit bucket.
+    /// Its address; `None` for a bit bucket.
     pub address: Option<u64>,
     pub length: u32,
 }
 
-/// Most SGL segments of a command: a chain without end is an error.
+/// Maximum SGL segments per command, since a chain may be endless.
 const SEGMENTS: usize = 256;
 
-/// A read that is under way, or done already.
+/// A read in flight, or already complete.
 pub(super) enum Reading {
     Local(Vec<u8>),
     Dma(Completion<ReadOutcome>),
@@ -46,7 +46,7 @@ impl Controller {
         }
     }
 
-    /// Begins to read host memory, or the controller memory buffer.
+    /// Starts a read of host memory or of the controller memory buffer.
     pub fn begin_read(&self, address: u64, length: u32) -> Reading {
         match self.buffer_place(address, length as usize) {
             Some(place) => Reading::Local(self.state.borrow().buffer[place].to_vec()),
@@ -54,7 +54,7 @@ impl Controller {
         }
     }
 
-    /// Writes to host memory, or to the controller memory buffer. What is awaited is that the data has left.
+    /// Writes to host memory or to the controller memory buffer. The result completes when the data has left.
     pub fn send(&self, address: u64, data: &[u8]) -> Option<Completion<()>> {
         match self.buffer_place(address, data.len()) {
             Some(place) => {
@@ -65,7 +65,7 @@ impl Controller {
         }
     }
 
-    /// Where an address lies in the controller memory buffer, if it does.
+    /// Offset range of an address in the controller memory buffer, if it is inside.
     fn buffer_place(&self, address: u64, length: usize) -> Option<std::ops::Range<usize>> {
         let state = self.state.borrow();
         let control = state.buffer_control;
@@ -74,7 +74,7 @@ impl Controller {
         (end <= state.buffer.len()).then_some(start..end)
     }
 
-    /// The pieces of a command's `length` bytes of data; `to_host` says which way they go.
+    /// The segments of a command's `length` bytes of data. `to_host` is the direction.
     pub async fn segments(
         &self,
         command: &Command,
@@ -124,7 +124,7 @@ impl Controller {
                 .chunks_exact(PRP_LEN)
                 .filter_map(|entry| entry.first_chunk())
                 .map(|entry| u64::from_le_bytes(*entry));
-            // The last entry of a page points to the next page of the list if more follows.
+            // If more follows, the last entry of a page points to the next page of the list.
             let data = if wanted > room { count - 1 } else { count };
             for entry in entries.by_ref().take(data as usize) {
                 whole(entry, &mut left)?;
@@ -152,7 +152,7 @@ impl Controller {
                 SglKind::BitBucket if to_host => {
                     segments.push(Segment { address: None, length: descriptor.length });
                 }
-                // Of no length, or a bit bucket for data that the controller wants: nothing.
+                // Nothing to transfer: length zero, or a bit bucket for data to the controller.
                 SglKind::DataBlock | SglKind::BitBucket => return Ok(()),
                 _ => return Err(Status::SGL_TYPE_INVALID),
             }
@@ -194,7 +194,7 @@ impl Controller {
         if described == length { Ok(segments) } else { Err(Status::SGL_LENGTH_INVALID) }
     }
 
-    /// Fetches all of a command's data: every piece is asked for before the first is waited for.
+    /// Fetches all of a command's data. All reads are issued before the first is awaited.
     pub async fn gather(&self, command: &Command, length: u64) -> Result<Vec<u8>, Status> {
         let segments = self.segments(command, length, false).await?;
         let reads: Vec<Reading> = segments
@@ -210,7 +210,7 @@ impl Controller {
         Ok(data)
     }
 
-    /// Sends `data` to where a command wants it.
+    /// Writes `data` to the command's data buffer.
     pub async fn scatter(&self, command: &Command, data: &[u8]) -> Result<(), Status> {
         let mut at = 0;
         for segment in self.segments(command, data.len() as u64, true).await? {

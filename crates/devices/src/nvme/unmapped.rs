@@ -1,21 +1,21 @@
-//! Units that the host has deallocated: ranges apart from each other.
+//! Units deallocated by the host, as disjoint ranges.
 
 use std::collections::BTreeMap;
 
-/// A set of numbers, kept as ranges.
+/// A set of numbers, stored as ranges.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unmapped {
-    /// Where each range begins and ends.
+    /// Range start to end.
     ranges: BTreeMap<u64, u64>,
 }
 
 impl Unmapped {
-    /// Adds `start..end`; `new` hears of the parts that were not in it.
+    /// Adds `start..end`, and calls `new` for each part that was not in the set.
     pub fn add(&mut self, start: u64, end: u64, mut new: impl FnMut(u64, u64)) {
         if start >= end {
             return;
         }
-        // Those that overlap or touch become one with it.
+        // Merges ranges that overlap or touch.
         let (mut whole, mut at) = ((start, end), start);
         let before = self.ranges.range(..=start).next_back().filter(|&(_, &e)| e >= start).map(|(&s, _)| s);
         let touching: Vec<u64> =
@@ -34,7 +34,7 @@ impl Unmapped {
         self.ranges.insert(whole.0, whole.1);
     }
 
-    /// Takes a number out; whether it was in.
+    /// Removes a number. Returns whether it was in the set.
     pub fn remove(&mut self, number: u64) -> bool {
         let Some((&start, &end)) = self.ranges.range(..=number).next_back().filter(|&(_, &e)| number < e)
         else {

@@ -1,4 +1,4 @@
-//! A back-end as a test sees it: the trivial one of the platform, without time, or the fabric with everything.
+//! Back-ends for tests: the platform's trivial one, without timing, or the complete fabric.
 
 use platform::device::{Device, FunctionIndex, Reset};
 use platform::ethernet::EthernetPort;
@@ -7,25 +7,25 @@ use units::Duration;
 
 use super::machines::Machines;
 
-/// Hosts with a device each; registers are in BAR 0.
+/// Hosts with one device each, whose registers are in BAR 0.
 pub trait BackEnd {
     fn memory_read(&mut self, host: usize, at: u64, into: &mut [u8]);
     fn memory_write(&mut self, host: usize, at: u64, from: &[u8]);
     fn register_read(&mut self, host: usize, function: u8, at: u64) -> u32;
     fn register_write(&mut self, host: usize, function: u8, at: u64, data: &[u8]);
     fn pass(&mut self, time: Duration);
-    /// Interrupts since the last call: host and vector.
+    /// Interrupts since the last call, as host and vector.
     fn take_interrupts(&mut self) -> Vec<(usize, u16)>;
-    /// A fundamental reset, and what a host does after it.
+    /// A fundamental reset, followed by the host's setup.
     fn restart(&mut self, host: usize);
 }
 
-/// Bytes of memory of each host.
+/// Memory per host in bytes.
 const MEMORY: usize = 16 << 20;
-/// How often frames pass from one device to the other.
+/// Interval at which frames pass from one device to the other.
 const TURN: Duration = Duration::from_ns(100);
 
-/// The platform's back-end, once for each device; what one sends the other receives.
+/// The platform's back-end, one per device. Each device receives what the other sends.
 pub struct Trivial(Vec<Bench<Box<dyn Device>>>);
 
 impl Trivial {

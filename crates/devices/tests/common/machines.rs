@@ -1,4 +1,4 @@
-//! The fabric as a back-end: hosts with one device each, on a link of its own; Ethernet ports back to back.
+//! The fabric as a back-end: hosts with one device each on its own link; Ethernet ports back to back.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,13 +16,13 @@ use platform::ethernet::EthernetPort;
 use units::{BitRate, Duration, HostPhysical};
 use wire::pcie::{Bdf, Generation, Width};
 
-/// Where the BARs are, 16 MiB apart.
+/// BAR addresses, 16 MiB apart.
 const BARS: u64 = 0xc000_0000;
 const BAR: u64 = 16 << 20;
 const DEVICE: Bdf = Bdf::new(1, 0, 0);
-/// Vectors below are the processor's own.
+/// Lower vectors are reserved for processor exceptions.
 const FIRST_VECTOR: u16 = 0x20;
-/// Vectors that are given to a device, if it has so many.
+/// Maximum vectors assigned to a device.
 const VECTORS: u64 = 16;
 
 struct Sink(usize, Rc<RefCell<Vec<(usize, u16)>>>);
@@ -41,7 +41,7 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// A host for each device; the first ports of two devices are connected.
+    /// Creates a host per device, and connects the first ports of two devices.
     pub fn new(devices: Vec<Box<dyn Device>>) -> Self {
         let mut fabric = Fabric::new();
         let interrupts = Rc::new(RefCell::new(Vec::new()));
@@ -89,7 +89,7 @@ impl Machines {
         u32::from_le_bytes(*data.first_chunk().unwrap())
     }
 
-    /// What firmware and kernel do: BARs, bus mastering, MSI-X.
+    /// Setup by firmware and kernel: BARs, bus mastering, MSI-X.
     fn boot(&mut self, host: usize) {
         for n in 0..3u16 {
             self.config_write(host, 0x10 + 8 * n, (BARS + u64::from(n) * BAR) as u32);
@@ -131,7 +131,7 @@ impl Machines {
         u32::from_le_bytes(*data.first_chunk().unwrap())
     }
 
-    /// Writes, and lets it arrive: a test means what it has written to be there.
+    /// Writes and waits for arrival, as tests rely on writes having taken effect.
     pub fn bar_write(&mut self, host: usize, bar: u8, offset: u64, data: &[u8]) {
         let at = HostPhysical::new(BARS + u64::from(bar / 2) * BAR + offset);
         self.with(host, |host, cx| host.mmio_write(cx, CoreId(0), at, data)).unwrap();
@@ -142,12 +142,12 @@ impl Machines {
         self.simulation.run_until(self.simulation.now() + time);
     }
 
-    /// Interrupts since the last call: host and vector.
+    /// Interrupts since the last call, as host and vector.
     pub fn interrupts(&mut self) -> Vec<(usize, u16)> {
         std::mem::take(&mut *self.interrupts.borrow_mut())
     }
 
-    /// A fundamental reset, and what a host does after it.
+    /// A fundamental reset, followed by the host's setup.
     pub fn reset(&mut self, host: usize) {
         let device = self.hosts[host].1;
         self.simulation.with(|fabric, scheduler| fabric.reset_device(scheduler, device, Reset::Fundamental));

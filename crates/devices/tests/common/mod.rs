@@ -1,10 +1,10 @@
-//! What a device does it does on every back-end: both see it through `platform::device::Device` alone.
+//! A device behaves the same on every back-end, since it only sees `platform::device::Device`.
 #![allow(dead_code)]
 
 pub mod back_end;
 pub mod machines;
 
-/// Defines tests that are run on both back-ends; `$make` gives the devices and what a test is handed beside them.
+/// Defines tests that run on both back-ends; `$make` creates the devices and the test's other arguments.
 #[macro_export]
 macro_rules! on_both_back_ends {
     ($make:ident; $( $(#[$attribute:meta])* fn $name:ident($host:ident, $rest:pat) $body:block )*) => {

@@ -1,4 +1,4 @@
-//! A back-end for tests: memory, reads that may overtake each other, a cable with wire time, nothing of PCIe.
+//! A back-end for tests: memory, reads that may overtake each other, a cable with wire time, no PCIe.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use wire::pcie::config::{ConfigSpace, msix};
 
 use super::common::back_end::BackEnd;
 
-/// Bytes of memory that each device can reach, from address 0.
+/// Bytes of memory per device, from address 0.
 pub const MEMORY: usize = 16 << 20;
 
 enum Event {
@@ -21,7 +21,7 @@ enum Event {
     Frame(usize, EthernetPort, Vec<u8>),
 }
 
-/// A request of a device: which, by which function, how many bytes.
+/// A request of a device: type, function, number of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked {
     Read(usize, u8, u32),
@@ -44,12 +44,12 @@ pub struct World {
     pub carrier: bool,
     pub rate: BitRate,
     rng: Rng,
-    /// Reads take up to so much longer, each for itself.
+    /// Maximum additional latency of a read, random for each.
     pub jitter: Duration,
-    /// Writes take so long for each byte.
+    /// Time per byte of a write.
     pub write_ps_per_byte: u64,
     write_free: Vec<Time>,
-    /// Requests of the devices as they were made, and reads once more as they were answered.
+    /// Requests of the devices in order of issue; reads are logged again on completion.
     pub log: Vec<Asked>,
     configs: Vec<Vec<ConfigSpace>>,
 }
@@ -140,7 +140,7 @@ impl EthernetBus for Bus<'_> {
     }
 }
 
-/// As a driver leaves it that takes interrupt messages.
+/// State as set by a driver that uses MSI-X.
 fn with_messages(mut config: ConfigSpace) -> ConfigSpace {
     let found = caps::find(&|at| config.read(at, 4), id::MSIX);
     if let Some(at) = found {
@@ -220,7 +220,7 @@ impl Bench {
     }
 
     pub fn reset(&mut self, device: usize, reset: Reset) {
-        // What was under way brings no outcome any more.
+        // Requests in flight never complete.
         self.world.events.retain(|_, event| match event {
             Event::Read(d, _) | Event::Written(d, _) | Event::Timer(d, _) => *d != device,
             Event::Frame(..) => true,
@@ -235,12 +235,12 @@ impl Bench {
         }
     }
 
-    /// A frame arrives out of nowhere, now.
+    /// Injects a frame now.
     pub fn inject(&mut self, device: usize, port: u8, frame: &[u8]) {
         self.with(device, |device, bus| device.frame_received(bus, EthernetPort(port), frame));
     }
 
-    /// Runs until `end`, or until nothing is left to happen.
+    /// Runs until `end`, or until no events are left.
     pub fn run_until(&mut self, end: Time) {
         while let Some((&(when, _), _)) = self.world.events.first_key_value() {
             if when > end {

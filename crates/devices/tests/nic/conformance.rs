@@ -1,4 +1,4 @@
-//! What a driver relies on, on the platform's back-end without time and on the fabric.
+//! Guarantees that a driver relies on, on the platform's back-end without timing and on the fabric.
 
 use devices::nic::{Nic, NicHandle, NicParams};
 use platform::device::{Device, FunctionIndex};
@@ -31,7 +31,7 @@ fn write32(host: &mut dyn BackEnd, device: usize, at: u64, value: u32) {
     host.register_write(device, 0, at, &value.to_le_bytes());
 }
 
-/// A sending queue of device 0 and a receiving one of device 1, with buffers.
+/// A TX queue of device 0 and an RX queue of device 1, with buffers.
 fn queues(host: &mut dyn BackEnd, features: u32, mode: u32) -> (Queue, Queue) {
     enable(host, 0, 0, features);
     enable(host, 1, 0, features);
@@ -167,7 +167,7 @@ for (n, part) in (0..).zip(EXAMPLE_KEY.chunks(8)) {
         assert_eq!(host.take_interrupts(), [(1, 3)], "what came before counts");
         arrive(host, &mut tx);
         assert_eq!(host.take_interrupts(), [], "disarmed by the first");
-        // The interrupt comes behind the completion that it tells of.
+        // The interrupt follows the completion that it signals.
         while rx.receive(host).is_some() {}
         rx.arm(host);
         arrive(host, &mut tx);
@@ -206,7 +206,7 @@ for (n, part) in (0..).zip(EXAMPLE_KEY.chunks(8)) {
         let failed: Vec<bool> = std::iter::from_fn(|| tx.poll(host)).map(|c| c.has(FAILED)).collect();
         assert_eq!(failed, [false, true, true, true, true, false]);
         assert_eq!(std::iter::from_fn(|| rx.receive(host)).count(), 2);
-        // A doorbell beyond the ring stops the queue, and no other.
+        // A doorbell beyond the ring stops this queue, but no other.
         let mut other = Queue::start(host, (0, 0, 1, true), 4, queue::TO_RING);
         tx.set(host, queue::TAIL, u32::from(tx.tail.wrapping_add(100)));
         host.pass(Duration::from_us(5));

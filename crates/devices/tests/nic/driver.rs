@@ -11,7 +11,7 @@ const QUEUE_BYTES: u64 = 1 << 20;
 const COMPLETIONS_AT: u64 = 0x8000;
 const BUFFERS_AT: u64 = 0x1_0000;
 
-/// A queue as its driver keeps it.
+/// Driver-side state of a queue.
 pub struct Queue {
     pub device: usize,
     pub function: u8,
@@ -25,12 +25,12 @@ pub struct Queue {
     pub tail: u16,
     /// Completions seen.
     pub seen: u16,
-    /// TX: descriptors that are done.
+    /// TX: completed descriptors.
     pub done: u16,
 }
 
 impl Queue {
-    /// Sets a queue up and starts it.
+    /// Sets up a queue and starts it.
     pub fn start(
         host: &mut dyn BackEnd,
         (device, function, number, is_tx): (usize, u8, u8, bool),
@@ -90,7 +90,7 @@ impl Queue {
         self.set(host, queue::TAIL, self.tail.into());
     }
 
-    /// Gives `number` free buffers.
+    /// Posts `number` free buffers.
     pub fn give(&mut self, host: &mut dyn BackEnd, number: u16) {
         for _ in 0..number {
             let descriptor = RxDescriptor { address: self.buffer_at(self.tail), length: self.buffer as u16 };
@@ -99,7 +99,7 @@ impl Queue {
         self.ring_doorbell(host);
     }
 
-    /// Queues a frame in fragments of at most `piece` bytes; `head` holds the wishes of its first descriptor.
+    /// Queues a frame in fragments of at most `piece` bytes; `head` has the options of its first descriptor.
     pub fn send(&mut self, host: &mut dyn BackEnd, frame: &[u8], piece: usize, head: TxDescriptor) {
         let pieces = frame.len().div_ceil(piece);
         let first = self.tail;
@@ -117,7 +117,7 @@ impl Queue {
         (1 << self.log2) - self.tail.wrapping_sub(if self.is_tx { self.done } else { self.seen })
     }
 
-    /// The next completion, if there is one.
+    /// The next completion, if any.
     pub fn poll(&mut self, host: &mut dyn BackEnd) -> Option<Completion> {
         let is_ring = self.mode & queue::COMPLETION_MODE == queue::TO_RING;
         if !is_ring && self.seen == self.tail {
@@ -133,7 +133,7 @@ impl Queue {
             return None;
         }
         if !is_ring {
-            // The driver's next descriptor will have the owner bit clear; until then this entry must not count again.
+            // The driver's next descriptor will clear the owner bit; until then, this entry must not be counted again.
             host.memory_write(self.device, at + LEN as u64 - 1, &[0]);
         }
         self.seen = self.seen.wrapping_add(1);
@@ -143,7 +143,7 @@ impl Queue {
         Some(completion)
     }
 
-    /// The next received frame, put together from its buffers, with the completion of its last.
+    /// The next received frame, reassembled from its buffers, with its last completion.
     pub fn receive(&mut self, host: &mut dyn BackEnd) -> Option<(Vec<u8>, Completion)> {
         let mut frame = Vec::new();
         loop {
@@ -164,7 +164,7 @@ impl Queue {
     }
 }
 
-/// Turns a function on.
+/// Enables a function.
 pub fn enable(host: &mut dyn BackEnd, device: usize, function: u8, features: u32) {
     host.register_write(device, function, regs::ENABLED, &features.to_le_bytes());
     host.register_write(device, function, regs::CONTROL, &control::ENABLE.to_le_bytes());

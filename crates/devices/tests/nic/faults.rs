@@ -1,4 +1,4 @@
-//! Resets, hangs, doorbells and frames that make no sense.
+//! Resets, hangs, invalid doorbells and frames.
 
 use platform::device::{FunctionIndex, Reset};
 use units::Duration;
@@ -28,7 +28,7 @@ fn a_stopped_or_reset_queue_begins_anew() {
             tx
         };
         let tx = begin(&mut bench);
-        // Descriptors have been fetched, data is on its way.
+        // Descriptors have been fetched, and data is in flight.
         bench.run_for(Duration::from_ns(700));
         match how {
             0 => bench.reset(0, Reset::Fundamental),

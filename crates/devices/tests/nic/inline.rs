@@ -23,7 +23,7 @@ fn pair() -> (Bench, [NicHandle; 2]) {
     (bench, handles)
 }
 
-/// Puts a frame into the ring with its descriptor; gives what an inline doorbell for it holds.
+/// Puts a frame into the ring with its descriptor. Returns the content of an inline doorbell for it.
 fn put(bench: &mut Bench, tx: &mut Queue, frame: &[u8]) -> Vec<u8> {
     let length = frame.len() as u16;
     let entries = 1 + inline_entries(length);
@@ -63,7 +63,7 @@ fn an_inline_doorbell_needs_no_read() {
         let frame = frame(1, mac(2), 20 + 5 * n as usize, n);
         let block = put(&mut bench, &mut tx, &frame);
         let at = 3 * 2 * INLINE_BYTES + u64::from(n % 2) * INLINE_BYTES;
-        // Lines in reverse, the first one in two pieces.
+        // Lines in reverse order, the first one in two pieces.
         for (line, bytes) in block.chunks(64).enumerate().rev() {
             let (a, b) = bytes.split_at(bytes.len() / 2);
             bench.write_bar(0, 0, INLINE_BAR, at + 64 * line as u64 + a.len() as u64, b);

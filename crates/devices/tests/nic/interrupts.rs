@@ -1,4 +1,4 @@
-//! When interrupts come, and when they do not.
+//! Interrupts and their coalescing.
 
 use units::Duration;
 use wire::ethernet::append_fcs;
@@ -36,7 +36,7 @@ fn only_who_is_armed_is_told_and_once() {
     let (mut bench, mut rx, _) = receiver(queue::TO_RING);
     arrive(&mut bench, 3);
     assert_eq!(bench.world.interrupts, [], "not armed");
-    // What came before counts: nothing is lost between the last look and the arming.
+    // Earlier completions count: none is lost between the last poll and arming.
     rx.arm(&mut bench);
     assert_eq!(bench.world.interrupts, [(1, 0, 0)]);
     arrive(&mut bench, 3);

@@ -1,5 +1,5 @@
-//! Frames by programmed I/O: do they leave as they were written, whatever the order and the pieces of their lines, and
-//! beside frames from descriptors?
+//! Transmit by programmed I/O: frames leave as written, for any order and pieces of their lines, and next to frames
+//! from descriptors.
 
 use devices::nic::{KpioParams, NicHandle, NicParams};
 use engine::{Rng, Seed};
@@ -28,12 +28,12 @@ pub fn kpio_pair(params: KpioParams) -> (Bench, [NicHandle; 2]) {
     (bench, handles)
 }
 
-/// What a driver keeps of a kPIO queue.
+/// Driver-side state of a kPIO queue.
 #[derive(Clone)]
 pub struct Writer {
     pub queue: u8,
     pub format: Format,
-    /// Count of lines written.
+    /// Total of lines written.
     pub line: u32,
     pub number: u16,
     log2_positions: u8,
@@ -70,7 +70,7 @@ impl Writer {
         self.depth - self.line.wrapping_sub(self.freed(bench))
     }
 
-    /// A frame's lines and where each goes, without writing them.
+    /// A frame's lines and their offsets, without writing them.
     pub fn lines(&mut self, frame: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let header = framed::Header { number: self.number, ..framed::Header::default() };
         self.lines_with(header, frame)
@@ -99,7 +99,7 @@ impl Writer {
     }
 }
 
-/// Frames on the wire, without padding that the device added and without check sequence.
+/// Frames on the wire, without padding and check sequence.
 pub fn sent(bench: &Bench) -> Vec<Vec<u8>> {
     bench.world.sent.iter().map(|(_, _, frame)| frame[..frame.len() - FCS_LEN].to_vec()).collect()
 }
@@ -173,7 +173,7 @@ fn a_short_last_line_is_enough_where_that_is_agreed() {
     for frame in &frames {
         let mut left = frame.len() + framed::OVERHEAD;
         for (at, line) in writer.lines(frame) {
-            // As uncached stores of eight bytes write them.
+            // As written by uncached stores of eight bytes.
             let wanted = left.min(LINE);
             for (n, word) in line[..wanted].chunks(8).enumerate() {
                 bench.write_bar(0, 0, regs::KPIO_BAR, at + 8 * n as u64, word);
@@ -206,7 +206,7 @@ fn the_driver_is_told_of_room() {
     assert_eq!((word(&mut bench), writer.freed(&mut bench)), (20, 20), "four frames");
     bench.run_for(Duration::from_us(30));
     assert_eq!(word(&mut bench), 50, "what is below the number is told, too");
-    // Told by an interrupt when asked for.
+    // Reported by an interrupt on request.
     bench.write32(0, 0, writer.register(kpio::VECTOR), 5);
     bench.write32(0, 0, writer.register(kpio::ARM_AT), 53);
     assert!(bench.world.interrupts.is_empty());
@@ -214,7 +214,7 @@ fn the_driver_is_told_of_room() {
     bench.run_for(Duration::from_us(1));
     assert_eq!((word(&mut bench), &bench.world.interrupts[..]), (55, &[(0, 0, 5)][..]));
     bench.run_for(Duration::from_us(10));
-    // Overrun: more than there is room for is not taken, and what was there stays whole.
+    // Overrun: lines without room are rejected, and earlier ones stay intact.
     for n in 11..41 {
         writer.send(&mut bench, &frame(1, mac(2), 300, n));
     }
@@ -321,7 +321,8 @@ fn frames_go_round_inside() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Any mix of lengths, paths and queues, each queue by one writer at a time: every frame once, in its queue's order.
+    /// Any mix of lengths, paths and queues, with one writer at a time per queue: each frame is sent once, in queue
+    /// order.
     #[test]
     fn every_frame_leaves_once(
         frames in proptest::collection::vec((60usize..1515, 0u8..4, any::<bool>()), 1..120), seed in any::<u64>(),
@@ -375,7 +376,7 @@ proptest! {
         prop_assert!(left == expected);
     }
 
-    /// Whatever a host writes to the windows: no panic, and with length and checksum nothing leaves by chance.
+    /// Arbitrary writes to the windows cause no panic, and with length and checksum no unintended frame leaves.
     #[test]
     fn no_write_upsets_it(
         writes in proptest::collection::vec((any::<u32>(), 1usize..300, any::<u8>()), 1..200), papers in any::<bool>(),

@@ -1,5 +1,5 @@
-//! What goes wrong on the way to a kPIO queue, in both formats: with length and checksum nothing is sent that was not
-//! meant, every frame is sent or counted, and the next one is whole. With the paper's format it is seen what is sent.
+//! Faults on the way to a kPIO queue, in both formats. With length and checksum, no unintended frame is sent, every
+//! frame is sent or counted, and the next one is complete. With the paper's format, the tests record what is sent.
 
 use devices::nic::KpioParams;
 use engine::{Rng, Seed};
@@ -18,13 +18,13 @@ const F0: FunctionIndex = FunctionIndex(0);
 enum Fault {
     /// The driver writes more than there is room for.
     Overrun,
-    /// The link is down in mid-frame for longer than the device waits; its lines come late.
+    /// The link is down in mid-frame for longer than the device waits, so its lines arrive late.
     Retraining,
-    /// As before, and what was under way is lost.
+    /// The same, and data in flight is lost.
     LinkLost,
-    /// The driver stops in mid-frame and goes on with another.
+    /// The driver stops in mid-frame and continues with another frame.
     Stops,
-    /// The payload holds a signature.
+    /// The payload contains a signature.
     Signature,
     /// Two writers with copies of the same state.
     TwoCores,
@@ -33,21 +33,21 @@ enum Fault {
 const FAULTS: [Fault; 6] =
     [Fault::Overrun, Fault::Retraining, Fault::LinkLost, Fault::Stops, Fault::Signature, Fault::TwoCores];
 
-/// What came of the frames of one fault.
+/// Outcome of the frames of one fault.
 #[derive(Default, Debug)]
 struct Outcome {
     meant: usize,
     right: usize,
-    /// Sent, but never meant.
+    /// Sent, but never intended.
     wrong: usize,
-    /// What the device counts as dropped or missing.
+    /// Counted by the device as dropped or missing.
     counted: u64,
-    /// The frame after the fault, when things have come to rest, was whole.
+    /// The frame after the fault, once the queue has settled, was complete.
     next_is_whole: bool,
 }
 
 fn length(rng: &mut Rng) -> usize {
-    // Whole words, so that the paper's format has its chance.
+    // Whole words, which the paper's format needs.
     64 + 8 * rng.below(50) as usize
 }
 
@@ -127,14 +127,14 @@ fn try_fault(fault: Fault, format: Format, seed: u64) -> Outcome {
                         bench.write_bar(0, 0, regs::KPIO_BAR, at, &piece);
                     }
                 }
-                // Who wrote the shared state last wins.
+                // The last writer of the shared state wins.
                 let last = if rng.below(2) == 0 { writer.clone() } else { other.clone() };
                 (writer, other) = (last.clone(), last);
             }
         }
     }
     bench.run_for(Duration::from_us(500));
-    // From now on, one writer that knows where the device is; after some faults it need not.
+    // From now on, a single writer that knows the device's position, which some faults do not need.
     let last = frame(1, mac(2), 200, 9999);
     if matches!(fault, Fault::Overrun | Fault::TwoCores) || seed % 2 == 0 {
         writer.line = bench.read32(0, 0, writer.register(register::NEXT));
@@ -151,7 +151,7 @@ fn try_fault(fault: Fault, format: Format, seed: u64) -> Outcome {
     unique.dedup();
     assert_eq!(unique.len(), out.len(), "a frame was sent twice");
     let count = |which| handles[0].counter(F0, which);
-    // Those that began are counted one by one, of those that did not the numbers are.
+    // Frames that began are counted as dropped; those that did not are counted by their missing numbers.
     let counted = count(counter::KPIO_DROPPED).max(count(counter::KPIO_MISSING));
     Outcome { meant: meant.len(), right, wrong, counted, next_is_whole }
 }
@@ -181,11 +181,11 @@ fn with_the_papers_format_it_is_seen_what_is_sent() {
         eprintln!("{fault:?}: {spoilt} of 30 runs send what was not meant, {lost} frames lost");
         spoilt
     };
-    // A signature at a word cuts a frame in two, always.
+    // An aligned signature always cuts a frame in two.
     assert_eq!(wrong(Fault::Signature), 30);
     for fault in [Fault::Overrun, Fault::LinkLost, Fault::Stops, Fault::TwoCores] {
         assert!(wrong(fault) > 0, "{fault:?}");
     }
-    // Lines that come late are lines that come.
+    // Late lines still arrive.
     assert_eq!(wrong(Fault::Retraining), 0);
 }

@@ -1,5 +1,5 @@
-//! The NIC on back-ends without PCIe, and what matters most on the fabric too: does what is sent arrive, as it was sent,
-//! where it should?
+//! The NIC on back-ends without PCIe, with the most important tests on the fabric too: frames arrive where they should,
+//! as they were sent.
 
 mod bench;
 #[path = "../common/mod.rs"]
@@ -45,7 +45,7 @@ fn pair_of(a: NicParams, b: NicParams) -> (Bench, [NicHandle; 2]) {
     (bench, [handle_a, handle_b])
 }
 
-/// A frame of `length` bytes without check sequence, whose content says who it is.
+/// A frame of `length` bytes without check sequence, whose content identifies it.
 fn frame(from: u32, to: MacAddr, length: usize, number: u32) -> Vec<u8> {
     let mut frame: Vec<u8> =
         (0..length).map(|i| (i as u8).wrapping_mul(31).wrapping_add(number as u8)).collect();
@@ -88,6 +88,6 @@ fn segment(sequence: u32, data: &[u8]) -> Vec<u8> {
     let mut segment = vec![0; header.len()];
     header.emit(&mut segment);
     segment.extend_from_slice(data);
-    // The length of what is to be cut does not fit in the header, and does not matter.
+    // The length of a packet to be segmented does not fit in the header, and is ignored.
     ip_frame(Ipv4Header::new(A, B, protocol::TCP, segment.len() as u16 & 0x3fff), mac(2), &segment)
 }

@@ -1,4 +1,4 @@
-//! Frames of all sizes, in all fragments, in all completion modes.
+//! Frames of all sizes and fragmentations, in all completion modes.
 
 use devices::nic::FlowControl;
 use platform::device::FunctionIndex;
@@ -171,7 +171,8 @@ fn a_slow_host_overflows_the_devices_memory() {
     assert!(dropped > 10 && received + dropped == 60, "{received} received, {dropped} dropped");
 }
 
-/// Sends 400 frames to a host that takes a tenth of the wire's speed. Gives what arrived, what was dropped, and requests to pause.
+/// Sends 400 frames to a host that takes a tenth of the wire's speed. Returns what arrived, what was dropped, and the
+/// pause requests.
 fn to_a_slow_host(flow_control: Option<FlowControl>) -> (Vec<u32>, u64, u64) {
     let params = |n| NicParams { flow_control, ..NicParams::modern(mac(n)) };
     let mut slow = params(2);

@@ -1,4 +1,4 @@
-//! Checksums and segmentation, against software.
+//! Checksum offload and segmentation, compared with software.
 
 use units::Duration;
 use wire::ip::{Dissection, Ipv4Header, TcpFlags, TcpHeader, UdpHeader, dissect::Verdict};

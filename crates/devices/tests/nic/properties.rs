@@ -1,5 +1,5 @@
-//! Whatever the sizes, fragments, rings and delays: every frame once, in order; every descriptor done once. And whatever
-//! a host or the network does: no panic.
+//! For any sizes, fragments, rings and delays, each frame arrives once and in order, and each descriptor completes
+//! once. No input from host or network causes a panic.
 
 use proptest::prelude::*;
 use units::Duration;
@@ -91,7 +91,7 @@ proptest! {
         bench.run_for(Duration::from_us(5));
         for (mut bytes, kind) in frames {
             if kind > 0 {
-                // Near to an IP packet of the right length and check sequence.
+                // Close to an IP packet with valid length and check sequence.
                 bytes.resize(bytes.len().max(60), 0);
                 bytes[12..14].copy_from_slice(if kind == 3 { &[0x86, 0xdd] } else { &[8, 0] });
                 bytes[14] = if kind == 3 { 0x60 } else { bytes[14] & 0xf | 0x40 };
@@ -115,7 +115,7 @@ proptest! {
         enable(&mut bench, 0, 0, u32::MAX);
         for (n, descriptor) in ring.iter().enumerate() {
             let mut descriptor = *descriptor;
-            // Half of the addresses are somewhere in memory.
+            // Half of the addresses are valid memory.
             if n % 2 == 0 {
                 descriptor[3..8].fill(0);
             }
@@ -126,7 +126,7 @@ proptest! {
             let value = if block == 5 || at & 0x7c == queue::TAIL { value & 0x3f } else { value };
             bench.write32(0, 0, base + (at & !3), value);
             if block == 5 {
-                // A queue that has good chances to run.
+                // A queue that is likely to run.
                 for (register, value) in [(queue::CONTROL, 0), (queue::RING, 0), (0x0c, 0), (queue::SIZE, 6)] {
                     bench.write32(0, 0, 0x1_0000 + register, value);
                 }

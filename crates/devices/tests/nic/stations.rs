@@ -38,7 +38,7 @@ impl Station {
         self.tx.ring_doorbell(&mut self.bench);
     }
 
-    /// How many frames each function got.
+    /// Frames received by each function.
     fn arrivals(&mut self) -> [usize; 2] {
         self.bench.run_for(Duration::from_us(20));
         [0, 1].map(|f: usize| std::iter::from_fn(|| self.rx[f].receive(&mut self.bench)).count())
@@ -50,7 +50,7 @@ fn what_is_for_many_comes_once() {
     let mut station = Station::new();
     station.send(&frame(1, MacAddr::BROADCAST, 60, 0));
     assert_eq!(station.arrivals(), [1, 0]);
-    // A station does not talk to itself.
+    // A station does not receive its own frames.
     let mut own = Queue::start(&mut station.bench, (1, 0, 0, true), 6, queue::TO_RING);
     own.send(&mut station.bench, &frame(2, MacAddr::BROADCAST, 60, 0), 64, TxDescriptor::default());
     own.ring_doorbell(&mut station.bench);
@@ -60,18 +60,18 @@ fn what_is_for_many_comes_once() {
 #[test]
 fn no_function_needs_the_first_one() {
     let mut station = Station::new();
-    // Both have a rule of number 0, and both count.
+    // Both have a rule with number 0, and both rules count.
     assert_eq!(add_rule_by(&mut station.bench, 0, (7, 9), 0, 1, ADD), flow::RESULT_OK);
     assert_eq!(add_rule_by(&mut station.bench, 1, (8, 9), 0, 1, ADD), flow::RESULT_OK);
     for port in [7, 8] {
         station.send(&datagram((port, 9), &[0; 20]));
         assert_eq!(station.arrivals(), [0, 1], "{port}");
     }
-    // The table's parts are bounded.
+    // Each part of the table has a limited size.
     let each = 8192;
     assert_eq!(add_rule_by(&mut station.bench, 1, (9, 9), each - 1, 1, ADD), flow::RESULT_OK);
     assert_eq!(add_rule_by(&mut station.bench, 1, (9, 9), each, 1, ADD), flow::RESULT_RANGE);
-    // A reset takes the function's own rules, and what has none goes to the other.
+    // A reset removes the function's own rules, and flows without a rule go to the other function.
     station.bench.with(1, |device, bus| device.reset(bus, Reset::Function(FunctionIndex(0))));
     for (port, expected) in [(7, [0, 1]), (8, [0, 1]), (10, [0, 1])] {
         station.send(&datagram((port, 9), &[0; 20]));
@@ -84,14 +84,15 @@ fn no_function_needs_the_first_one() {
         station.send(&datagram((port, 9), &[0; 20]));
         assert_eq!(station.arrivals(), expected, "{port}");
     }
-    // A rule for a function that does not run is as none.
+    // A rule for a stopped function is ignored.
     station.bench.with(1, |device, bus| device.reset(bus, Reset::Function(FunctionIndex(1))));
     station.send(&datagram((8, 9), &[0; 20]));
     assert_eq!(station.arrivals(), [1, 0]);
     assert_eq!(station.handles[1].counter(FunctionIndex(1), counter::RX_NO_QUEUE), 0);
 }
 
-/// The function whose rule came last has the flow, and another's removal of its own is nothing to it.
+/// The flow belongs to the function whose rule came last. The other function's removal of its own rule has no effect on
+/// it.
 #[test]
 fn a_flow_has_one_rule() {
     let mut station = Station::new();
@@ -103,13 +104,13 @@ fn a_flow_has_one_rule() {
     assert_eq!(station.arrivals(), [0, 1]);
 }
 
-/// Reads through a function that bring no bytes, and writes through either, in the order of their answers and requests.
+/// Zero-length reads through a function, and writes through either, in order of completions and requests.
 fn fences_stand(log: &[Asked]) -> Result<usize, String> {
     let (mut last, mut open, mut crossings) = (None, [false; 2], 0);
     for asked in log {
         match *asked {
             Asked::Answered(1, function, 0) => open[usize::from(function)] = true,
-            // Frames: completions are shorter.
+            // Frames; completions are shorter.
             Asked::Write(1, function, bytes) if bytes >= 60 => {
                 if let Some(old) = last.filter(|&old| old != function) {
                     crossings += 1;
@@ -129,8 +130,8 @@ fn fences_stand(log: &[Asked]) -> Result<usize, String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// A flow that moves from function to function under load: nothing is lost, and no function writes a frame before all that the
-    /// other has written is in memory, its completions among it.
+    /// A flow that moves between functions under load: nothing is lost, and no function writes a frame before all
+    /// writes of the other, including completions, are in memory.
     #[test]
     fn no_function_passes_another(moves in proptest::collection::vec((1usize..20, 0u64..400), 2..12), seed in any::<u64>()) {
         let mut station = Station::new();
@@ -165,7 +166,7 @@ proptest! {
     }
 }
 
-/// Who waits for a function that is reset goes on without it.
+/// A frame that waits for a function is released when that function is reset.
 #[test]
 fn a_reset_ends_the_wait() {
     let mut station = Station::new();
@@ -175,7 +176,7 @@ fn a_reset_ends_the_wait() {
     assert_eq!(add_rule_by(&mut station.bench, 1, (7, 9), 0, 1, ADD), flow::RESULT_OK);
     station.bench.world.jitter = Duration::ZERO;
     station.send(&datagram((7, 9), &[2; 40]));
-    // The frame is in the device, and the read through the old function is not back.
+    // The frame is in the device, and the read through the old function has not completed.
     while !station.bench.world.log.contains(&Asked::Read(1, 0, 0)) {
         station.bench.run_for(Duration::from_ns(10));
     }

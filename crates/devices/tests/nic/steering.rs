@@ -1,4 +1,4 @@
-//! To which queue and function a frame goes.
+//! Steering of frames to queues and functions.
 
 use devices::nic::NicFunctionParams;
 use platform::device::{FunctionIndex, PortIndex};
@@ -19,7 +19,7 @@ fn add_rule(bench: &mut Bench, ports: (u16, u16), rule: u32, target: u32, comman
     add_rule_by(bench, 0, ports, rule, target, command)
 }
 
-/// A command of a function of the second device.
+/// Issues a command of a function of the second device.
 pub fn add_rule_by(
     bench: &mut Bench,
     function: u8,
@@ -91,7 +91,7 @@ fn the_hash_chooses_the_queue_and_rules_go_before_it() {
     assert_eq!(add_rule(&mut bench, (0, 0), 5, 0, flow::QUERY), flow::RESULT_NONE);
 }
 
-/// A NIC of two ports with a function each.
+/// A NIC with two ports and a function each.
 pub fn two_ports(macs: [MacAddr; 2]) -> NicParams {
     let mut nic = NicParams::modern(macs[0]);
     let function = |(n, mac)| NicFunctionParams { pcie_port: PortIndex(0), port: EthernetPort(n), mac };
@@ -99,7 +99,7 @@ pub fn two_ports(macs: [MacAddr; 2]) -> NicParams {
     nic
 }
 
-/// A NIC of two functions behind one port.
+/// A NIC with two functions behind one port.
 pub fn two_functions(macs: [MacAddr; 2]) -> (Bench, [devices::nic::NicHandle; 2]) {
     let mut two = NicParams::modern(macs[0]);
     let mut second = two.functions[0];
@@ -131,7 +131,7 @@ fn the_internal_switch_knows_its_functions() {
         assert_eq!(arrivals(&mut bench), expected, "to {to}");
     }
     assert_eq!(handles[1].counter(FunctionIndex(0), counter::RX_FILTERED), 1);
-    // From function 0 to function 1: not over the wire. To everybody: to both.
+    // From function 0 to function 1: not over the wire. Broadcast: to both.
     let before = bench.world.sent.len();
     for (to, expected, wire) in [(mac(3), [0, 1], 0), (MacAddr::BROADCAST, [0, 1], 1), (mac(2), [0, 0], 1)] {
         inner.send(&mut bench, &frame(2, to, 60, 0), 64, TxDescriptor::default());

@@ -1,4 +1,4 @@
-//! Virtual functions: the internal switch between them, the physical function and the wire; what they may not do.
+//! Virtual functions: the internal switch between them, the physical function and the wire; restrictions.
 
 use devices::nic::{NicHandle, VirtualParams};
 use platform::device::{FunctionIndex, Reset};
@@ -16,7 +16,7 @@ use super::{NicParams, frame, mac, pair_of};
 /// Functions of device 0: the physical one and two virtual ones.
 const FUNCTIONS: u8 = 3;
 
-/// A NIC with virtual functions (device 0) at the wire of a plain one (device 1).
+/// A NIC with virtual functions (device 0), connected to a plain one (device 1).
 fn shared() -> (Bench, [NicHandle; 2]) {
     let mut params = NicParams::modern(mac(1));
     params.virtual_functions = Some(VirtualParams { count: 2, queues: 2, vectors: 3, device: 2 });
@@ -29,7 +29,7 @@ fn address(bench: &mut Bench, device: usize, function: u8) -> MacAddr {
     MacAddr([low[0], low[1], low[2], low[3], high[0], high[1]])
 }
 
-/// A queue each way at every function: the shared NIC's, and last the other's.
+/// One queue in each direction at every function: the shared NIC's, and last the other NIC's.
 struct Ends {
     tx: Vec<Queue>,
     rx: Vec<Queue>,
@@ -51,7 +51,7 @@ impl Ends {
         ends
     }
 
-    /// Sends a frame from one of them; gives how many frames each received.
+    /// Sends a frame from one of them. Returns the number of frames that each received.
     fn send(&mut self, bench: &mut Bench, from: usize, source: MacAddr, to: MacAddr) -> Vec<usize> {
         let mut bytes = frame(0, to, 80, from as u32);
         bytes[6..12].copy_from_slice(&source.0);
@@ -76,8 +76,8 @@ impl Ends {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Every frame arrives where its address says and nowhere else: to one function, to all but its sender, or at the
-    /// wire, and only what is for nobody inside, or for all, is seen there.
+    /// Each frame arrives exactly where it is addressed: at one function, at all but its sender, or at the wire. The
+    /// wire only sees frames for addresses outside or for all.
     #[test]
     fn the_switch_joins_functions_and_wire(ways in proptest::collection::vec((0usize..4, 0usize..6), 1..20)) {
         let (mut bench, _) = shared();
@@ -107,7 +107,7 @@ fn a_virtual_function_has_less_and_no_say() {
     let mut ends = Ends::new(&mut bench);
     assert_eq!(bench.read32(0, 1, regs::QUEUES), 2 | 2 << 16);
     assert_eq!(bench.read32(0, 1, regs::LIMITS) & 0xffff, 3);
-    // No look at others' frames, no other address, no rules of the internal switch.
+    // No promiscuous mode, no other address, no rules of the internal switch.
     enable(&mut bench, 0, 1, feature::PROMISCUOUS | feature::ALL_GROUPS);
     assert_eq!(bench.read32(0, 1, regs::ENABLED), feature::ALL_GROUPS);
     let (own, other) = (ends.macs[1], ends.macs[2]);
@@ -117,10 +117,11 @@ fn a_virtual_function_has_less_and_no_say() {
     assert_eq!(bench.read32(0, 1, flow::RESULT), flow::RESULT_UNKNOWN);
     let (wire, physical) = (ends.macs[3], ends.macs[0]);
     assert_eq!(ends.send(&mut bench, 3, wire, other), [0, 0, 1, 0]);
-    // In nobody else's name.
+    // No foreign source address.
     assert_eq!(ends.send(&mut bench, 1, physical, wire), [0; 4]);
     assert_eq!(handles[0].counter(FunctionIndex(1), counter::TX_SPOOFED), 1);
-    // By nobody else's hands: the fragment names the physical function, whose requester ID reaches other memory.
+    // No reads through another function: the fragment names the physical function, whose requester ID has access to
+    // other memory.
     let errors = handles[0].counter(FunctionIndex(1), counter::TX_ERRORS);
     let head = TxDescriptor { flags: THROUGH_FUNCTION, function: 0, ..TxDescriptor::default() };
     let bytes = frame(0, wire, 80, 0);
@@ -138,11 +139,11 @@ fn the_reset_of_one_is_nothing_to_the_others() {
     let macs = ends.macs.clone();
     assert_eq!(ends.send(&mut bench, 0, macs[0], macs[2]), [0, 0, 1, 0]);
     assert_eq!(ends.send(&mut bench, 2, macs[2], macs[3]), [0, 0, 0, 1]);
-    // Its address is known no more: the frame goes to the wire.
+    // Its address is no longer known, so the frame goes to the wire.
     let sent = bench.world.sent.len();
     assert_eq!(ends.send(&mut bench, 0, macs[0], macs[1]), [0; 4]);
     assert_eq!(bench.world.sent.len(), sent + 1);
-    // It begins anew with the address that it had.
+    // It restarts with its former address.
     enable(&mut bench, 0, 1, 0);
     ends.rx[1] = Queue::start(&mut bench, (0, 1, 0, false), 6, queue::TO_RING);
     ends.rx[1].give(&mut bench, 8);

@@ -1,11 +1,11 @@
-//! What a test needs of the machine that the drive is in.
+//! Interface of a test to the machine that contains the drive.
 
 use devices::nvme::Nvme;
 use platform::device::{FunctionIndex, Reset};
 use platform::testing::Bench;
 use units::Duration;
 
-/// A host as a test sees it.
+/// A host with the drive.
 pub trait BackEnd {
     fn read(&mut self, address: u64, into: &mut [u8]);
     fn write(&mut self, address: u64, from: &[u8]);
@@ -14,7 +14,7 @@ pub trait BackEnd {
     fn run_for(&mut self, time: Duration);
     /// Vectors of the interrupts since the last call.
     fn interrupts(&mut self) -> Vec<u16>;
-    /// A fundamental reset, and what firmware of the host does after it.
+    /// A fundamental reset, followed by the host firmware's setup.
     fn reset(&mut self);
 }
 

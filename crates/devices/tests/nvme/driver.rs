@@ -1,4 +1,4 @@
-//! A small driver: queue pairs in host memory, polled.
+//! A small polling driver with queue pairs in host memory.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl Driver {
         Self { host, control, function: 0, pairs: BTreeMap::new(), next_id: 0, next_page: 0x10_0000 }
     }
 
-    /// Pages of zeroes, one behind the other.
+    /// Allocates consecutive zeroed pages.
     pub fn pages(&mut self, count: u64) -> u64 {
         let at = self.next_page;
         self.next_page += count * 4096;
@@ -80,7 +80,7 @@ impl Driver {
         bytes
     }
 
-    /// Sets the admin queues up and enables the controller with `configuration`.
+    /// Sets up the admin queues and enables the controller with `configuration`.
     pub fn enable_with(&mut self, configuration: Configuration) {
         let (sq, cq) = (self.pages(1), self.pages(1));
         let last = ADMIN_ENTRIES - 1;
@@ -105,7 +105,7 @@ impl Driver {
         self.pairs.clear();
     }
 
-    /// An identifier that no other command has.
+    /// An unused command identifier.
     pub fn id(&mut self) -> u16 {
         self.next_id = self.next_id.wrapping_add(1);
         self.next_id
@@ -130,7 +130,7 @@ impl Driver {
         id
     }
 
-    /// The next completion, if there is one. The doorbell is rung.
+    /// The next completion, if any. Rings the doorbell.
     pub fn poll(&mut self, queue: u16) -> Option<CompletionEntry> {
         let pair = self.pairs.get_mut(&queue)?;
         let mut bytes = [0; 16];
@@ -165,7 +165,7 @@ impl Driver {
         self.run(0, command.command(0, namespace).with_data(pointer))
     }
 
-    /// An admin command that answers with a page.
+    /// An admin command that returns a page.
     pub fn page(&mut self, command: AdminCommand, namespace: u32) -> Result<Vec<u8>, Status> {
         let at = self.pages(1);
         let entry = self.admin(command, namespace, DataPointer::Prp { first: at, second: 0 });
@@ -198,7 +198,7 @@ impl Driver {
         (base, self.admin(command, 0, DataPointer::Prp { first: base, second: 0 }).status)
     }
 
-    /// A queue pair with vector `queue`.
+    /// Creates a queue pair with vector `queue`.
     pub fn create_pair(&mut self, queue: u16, entries: u16) {
         let (cq, status) = self.create_cq(queue, entries, queue);
         assert!(status.is_success(), "{status}");

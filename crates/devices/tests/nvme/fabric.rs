@@ -16,11 +16,11 @@ use wire::pcie::{Bdf, Generation, Width};
 
 use super::back_end::BackEnd;
 
-/// Where the BARs are, 1 MiB apart.
+/// BAR addresses, 1 MiB apart.
 const BARS: u64 = 0xc000_0000;
 const DRIVE: Bdf = Bdf::new(1, 0, 0);
 
-/// Vectors below are the processor's own.
+/// Lower vectors are reserved for processor exceptions.
 const FIRST_VECTOR: u16 = 0x20;
 
 struct Sink(Rc<RefCell<Vec<u16>>>);
@@ -93,7 +93,7 @@ impl OnFabric {
         u32::from_le_bytes(*data.first_chunk().unwrap())
     }
 
-    /// BARs, bus mastering, MSI-X.
+    /// Sets up BARs, bus mastering and MSI-X.
     fn boot(&mut self) {
         for bar in [0u16, 2] {
             self.config_write(0x10 + 4 * bar, (BARS + (u64::from(bar) << 20)) as u32);
@@ -134,7 +134,7 @@ impl BackEnd for OnFabric {
     fn bar_write(&mut self, _: u8, bar: u8, offset: u64, data: &[u8]) {
         let at = HostPhysical::new(BARS + (u64::from(bar) << 20) + offset);
         self.with(|host, cx| host.mmio_write(cx, CoreId(0), at, data)).unwrap();
-        // Writes are posted; a test means what it writes to have arrived.
+        // Writes are posted, and tests rely on their having arrived.
         self.run_for(Duration::from_ns(500));
     }
     fn run_for(&mut self, time: Duration) {

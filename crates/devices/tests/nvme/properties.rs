@@ -1,4 +1,4 @@
-//! What must hold for any order of things.
+//! Invariants for any order of operations.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Takes what has completed; a completion of what is not outstanding is an error.
+/// Consumes completions; one for a command that is not outstanding is an error.
 fn take(d: &mut Driver, queue: u16, open: &mut BTreeMap<(u16, u16), ()>) -> Result<(), TestCaseError> {
     while let Some(entry) = d.poll(queue) {
         let known = open.remove(&(entry.submission_queue, entry.id));
@@ -77,7 +77,7 @@ proptest! {
                 Step::Poll(queue) => take(&mut d, queue, &mut open)?,
                 Step::Run(ns) => d.host.run_for(Duration::from_ns(u64::from(ns))),
                 Step::Reset if resets < 8 => {
-                    // What was under way is over, and nothing of it may come later.
+                    // Commands in flight are lost, and must not complete later.
                     resets += 1;
                     d.disable();
                     open.clear();
@@ -125,7 +125,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let mut d = Driver::on_bench(NvmeParams { seed, ..NvmeParams::example() }).ready();
-        // For each 4 KiB: what a flush has made sure of, and what may stand there as well.
+        // For each 4 KiB: the last flushed value, and the values that may have replaced it.
         let mut sure = [0u8; 32];
         let mut may: Vec<Vec<u8>> = vec![Vec::new(); 32];
         for (place, value, flush, pause) in writes {
@@ -145,7 +145,7 @@ proptest! {
         let mut d = d.ready();
         for place in 0..32 {
             let found = d.read_blocks(place as u64 * 8, 4096).unwrap();
-            // 4 KiB is this drive's atomic unit: no mixture.
+            // 4 KiB is this drive's atomic unit, so values must not mix.
             prop_assert!(found.iter().all(|&byte| byte == found[0]), "torn at {}", place);
             let fine = found[0] == sure[place] || may[place].contains(&found[0]);
             prop_assert!(fine, "{} holds {}, not {} or {:?}", place, found[0], sure[place], may[place]);
@@ -159,7 +159,7 @@ proptest! {
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
-        // Small opcodes, namespaces and addresses are more likely to mean something.
+        // Small opcodes, namespaces and addresses are more likely to be valid.
         bytes[0] &= 0x1f;
         bytes[4] &= 3;
         bytes[5..8].fill(0);
@@ -169,7 +169,7 @@ proptest! {
         if queue == 0 && command.opcode == admin::opcode::ASYNC_EVENT_REQUEST {
             return Ok(());
         }
-        // Deleting the queue is fine; then only the admin queue answers.
+        // The command may delete the queue; then only the admin queue still works.
         let entry = d.run(queue, command);
         prop_assert_eq!(entry.submission_queue, queue);
         d.disable();

@@ -1,4 +1,4 @@
-//! What commands take, and where their bytes are.
+//! Latency of commands, and where their bytes are stored.
 
 use devices::nvme::{FileMedia, Nvme, NvmeParams};
 use platform::testing::Bench;
@@ -9,7 +9,7 @@ use wire::nvme::*;
 use super::back_end::MEMORY;
 use super::driver::Driver;
 
-/// When a command's completion is there, to 10 ns.
+/// Time until a command's completion, to 10 ns.
 fn time(d: &mut Driver, command: IoCommand, length: u64) -> Duration {
     let at = d.pages(length.div_ceil(4096));
     let pointer = d.prp(at, length);
@@ -62,7 +62,7 @@ fn pieces_on_different_channels_are_read_at_once() {
     params.timing.data_path = ByteRate::gb_per_s(1000);
     let (timing, media) = (params.timing, params.media);
     let mut d = Driver::on_bench(params).ready();
-    // Eight units on four channels: two dies of each work at once, then share the channel.
+    // Eight units on four channels: two dies per channel work at once, then share the channel.
     let unit = Bytes::new(4096);
     let stages =
         timing.fetch + timing.decode + media.read + media.channel.time_for(unit) * 2 + timing.completion;

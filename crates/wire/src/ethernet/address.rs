@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// Everybody.
+    /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
     /// A locally administered unicast address with number `n`.
@@ -17,12 +17,12 @@ impl MacAddr {
         Self([2, 0, a, b, c, d])
     }
 
-    /// Whether it means a group of stations; everybody is one.
+    /// Whether it is a group address, including broadcast.
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether it means everybody.
+    /// Whether it is the broadcast address.
     pub fn is_broadcast(self) -> bool {
         self == Self::BROADCAST
     }
@@ -35,7 +35,7 @@ impl fmt::Display for MacAddr {
     }
 }
 
-/// A text that is no Ethernet address.
+/// Error: not an Ethernet address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NoMacAddr(String);
 

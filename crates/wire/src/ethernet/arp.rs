@@ -11,25 +11,25 @@ pub const LEN: usize = 28;
 /// Hardware type Ethernet, protocol type IPv4, lengths of both addresses.
 const FORMAT: [u8; 6] = [0, 1, 8, 0, 6, 4];
 
-/// What a packet is about.
+/// Operation of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ArpOperation {
-    /// Who has that address?
+    /// Request: who has this address?
     Request,
-    /// I have.
+    /// Reply.
     Reply,
 }
 
 /// An ARP packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Arp {
-    /// Question or answer.
+    /// Request or reply.
     pub operation: ArpOperation,
     /// The sender's Ethernet address.
     pub sender_mac: MacAddr,
     /// The sender's IP address.
     pub sender_ip: Ipv4Addr,
-    /// The target's Ethernet address; zeros in a question.
+    /// The target's Ethernet address; zeros in a request.
     pub target_mac: MacAddr,
     /// The target's IP address.
     pub target_ip: Ipv4Addr,

@@ -20,12 +20,12 @@ pub const HEADER_LEN: usize = 14;
 pub const TAG_LEN: usize = 4;
 /// Bytes of the frame check sequence.
 pub const FCS_LEN: usize = 4;
-/// The least frame, check sequence included (clause 4.4.2, minFrameSize).
+/// Minimum frame size, check sequence included (clause 4.4.2, minFrameSize).
 pub const LEAST_FRAME: usize = 64;
-/// Preamble and start delimiter (8 bytes) and inter-frame gap (12): what each frame costs the wire on top.
+/// Overhead of each frame on the wire: preamble and start delimiter (8 bytes) and inter-frame gap (12).
 pub const BETWEEN_FRAMES: usize = 20;
 
-/// What a frame carries.
+/// EtherType: the payload's protocol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EtherType(pub u16);
 
@@ -36,7 +36,7 @@ impl EtherType {
     pub const ARP: Self = Self(0x0806);
     /// A VLAN tag (C-TAG).
     pub const VLAN: Self = Self(0x8100);
-    /// Control of the link (IEEE 802.3, clause 31).
+    /// MAC control (IEEE 802.3, clause 31).
     pub const CONTROL: Self = Self(0x8808);
     /// IPv6.
     pub const IPV6: Self = Self(0x86dd);
@@ -75,18 +75,18 @@ impl VlanTag {
 /// The header of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EthernetHeader {
-    /// To whom.
+    /// Destination.
     pub destination: MacAddr,
-    /// From whom.
+    /// Source.
     pub source: MacAddr,
-    /// The outermost tag, if there is one.
+    /// The outermost tag, if any.
     pub vlan: Option<VlanTag>,
-    /// What follows.
+    /// Protocol of the payload.
     pub ether_type: EtherType,
 }
 
 impl EthernetHeader {
-    /// A header without tag.
+    /// A header without a tag.
     pub const fn new(source: MacAddr, destination: MacAddr, ether_type: EtherType) -> Self {
         Self { destination, source, vlan: None, ether_type }
     }
@@ -113,12 +113,12 @@ impl EthernetHeader {
         Ok((Self { vlan, ether_type, ..plain }, HEADER_LEN + TAG_LEN))
     }
 
-    /// Bytes that it takes.
+    /// Length of the header in bytes.
     pub const fn len(&self) -> usize {
         if self.vlan.is_some() { HEADER_LEN + TAG_LEN } else { HEADER_LEN }
     }
 
-    /// Never: a header has bytes.
+    /// Always false.
     pub const fn is_empty(&self) -> bool {
         false
     }

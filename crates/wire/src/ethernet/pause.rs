@@ -1,30 +1,30 @@
-//! Flow control between the two ends of a cable (IEEE 802.3-2018, clause 31 and annex 31B).
+//! Flow control between link partners (IEEE 802.3-2018, clause 31 and annex 31B).
 
 use units::{BitRate, Duration};
 
 use super::{EtherType, EthernetHeader, FCS_LEN, HEADER_LEN, LEAST_FRAME, MacAddr, fcs};
 
-/// Where control frames go: to the other end of the cable, and not beyond it.
+/// Destination of control frames, which are not forwarded beyond the link partner.
 const CONTROL_GROUP: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0, 0, 1]);
 /// The operation code of PAUSE.
 const PAUSE: u16 = 1;
-/// Bit times of a quantum.
+/// Bit times per quantum.
 const QUANTUM_BITS: u64 = 512;
 
-/// A request to send no data for a while.
+/// A PAUSE frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pause {
-    /// For how long, in units of 512 bit times; 0 takes back a request before.
+    /// Duration in units of 512 bit times; 0 ends a pause.
     pub quanta: u16,
 }
 
 impl Pause {
-    /// The longest.
+    /// The longest pause.
     pub const LONGEST: Self = Self { quanta: u16::MAX };
-    /// Takes a request back.
+    /// Ends a pause.
     pub const GO_ON: Self = Self { quanta: 0 };
 
-    /// Reads a frame; `None` if it is no such request.
+    /// Decodes a frame; `None` if it is not a PAUSE frame.
     pub fn parse(frame: &[u8]) -> Option<Self> {
         let (header, at) = EthernetHeader::parse(frame).ok()?;
         let &[o0, o1, q0, q1] = frame.get(at..)?.first_chunk()?;
@@ -43,7 +43,7 @@ impl Pause {
         frame
     }
 
-    /// How long nothing is sent at that speed.
+    /// Duration of the pause at this speed.
     pub fn time(self, rate: BitRate) -> Duration {
         let bit_times = u128::from(self.quanta) * u128::from(QUANTUM_BITS);
         Duration::from_ps((bit_times * 1_000_000_000_000 / u128::from(rate.bits_per_s())) as u64)

@@ -1,4 +1,4 @@
-//! Cutting a TCP segment that is larger than a frame into those that fit (TSO), for devices and drivers.
+//! TCP segmentation (TSO) for devices and drivers.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::tcp::{FLAGS_AT, HEADER_LEN, SEQUENCE_AT};
 use super::{TcpFlags, protocol};
 use crate::ethernet::{EtherType, EthernetHeader};
 
-/// Why a frame cannot be cut as its descriptor asks.
+/// Reason why a frame cannot be segmented as its descriptor requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotCuttable;
 
@@ -18,7 +18,7 @@ impl fmt::Display for NotCuttable {
     }
 }
 
-/// How a frame is cut: found out from its headers.
+/// Segmentation of a frame, derived from its headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cutter {
     network: usize,
@@ -26,7 +26,7 @@ pub struct Cutter {
     transport: usize,
     /// Bytes of all headers.
     headers: usize,
-    /// Bytes of data in each segment.
+    /// Payload bytes per segment.
     segment: usize,
     /// Bytes of the whole frame.
     total: usize,
@@ -75,14 +75,14 @@ impl Cutter {
         })
     }
 
-    /// Where the data of segment `number` is in the frame; `None` behind the last.
+    /// Range of the payload of segment `number` in the frame; `None` beyond the last.
     pub fn place(&self, number: usize) -> Option<(usize, usize)> {
         let begin = self.headers + number * self.segment;
         (begin < self.total).then(|| (begin, (begin + self.segment).min(self.total)))
     }
 
-    /// Puts segment `number` into `out`: the frame's headers, changed as they must be, and its data. Checksums are left to
-    /// fill in.
+    /// Writes segment `number` to `out`: the frame's headers with the required changes, and its payload. Checksums are
+    /// not filled in.
     pub fn cut(&self, headers: &[u8], data: &[u8], number: usize, out: &mut Vec<u8>) {
         let Some((begin, end)) = self.place(number) else { return };
         out.clear();

@@ -1,18 +1,18 @@
-//! The two bits of the traffic class by which routers tell of congestion (RFC 3168, section 5).
+//! The two bits of the traffic class with which routers signal congestion (RFC 3168, section 5).
 
 use super::ipv4::HEADER_LEN;
 use super::{Ipv4Header, checksum};
 
 /// The two bits.
 pub const MASK: u8 = 3;
-/// The sender does not understand the mark: it has to be told by a loss.
+/// Not ECN-capable: congestion is signalled by loss.
 pub const NOT_CAPABLE: u8 = 0;
-/// The packet may be marked.
+/// ECN-capable: the packet may be marked.
 pub const CAPABLE: u8 = 2;
 /// Congestion was experienced.
 pub const CONGESTED: u8 = 3;
 
-/// Marks an IPv4 packet, if its sender understands that; whether it is marked now.
+/// Marks an IPv4 packet if its sender is ECN-capable. Returns whether it is marked now.
 pub fn mark(packet: &mut [u8]) -> bool {
     let Ok((header, length)) = Ipv4Header::parse(packet) else { return false };
     if header.traffic_class & MASK == NOT_CAPABLE {

@@ -10,14 +10,14 @@ pub const HEADER_LEN: usize = 8;
 const REPLY: u8 = 0;
 const REQUEST: u8 = 8;
 
-/// The header of an echo message. Its data is what follows.
+/// The header of an echo message, which is followed by its data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct IcmpEcho {
-    /// An answer, not a question.
+    /// Reply instead of request.
     pub is_reply: bool,
-    /// Whose it is.
+    /// Identifier.
     pub identifier: u16,
-    /// Which one.
+    /// Sequence number.
     pub sequence: u16,
 }
 
@@ -40,7 +40,8 @@ impl IcmpEcho {
         Ok(Self { is_reply, identifier: u16_at(4), sequence: u16_at(6) })
     }
 
-    /// Writes the header to the beginning of `message`, which holds the data behind it already, with the checksum of all.
+    /// Writes the header to the beginning of `message`, with the checksum of all of it. The data has to be in place
+    /// already.
     ///
     /// # Panics
     /// If `message` is too short.

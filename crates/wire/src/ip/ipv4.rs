@@ -14,7 +14,7 @@ pub const MAX_OPTIONS: usize = 40;
 const DONT_FRAGMENT: u16 = 1 << 14;
 const MORE_FRAGMENTS: u16 = 1 << 13;
 
-/// Options as they stand: a multiple of four bytes.
+/// Options as encoded: a multiple of four bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ipv4Options {
     bytes: [u8; MAX_OPTIONS],
@@ -22,7 +22,7 @@ pub struct Ipv4Options {
 }
 
 impl Ipv4Options {
-    /// None.
+    /// No options.
     pub const NONE: Self = Self { bytes: [0; MAX_OPTIONS], len: 0 };
 
     /// Options from bytes, padded with End of Option List; `None` if there are more than 40.
@@ -43,30 +43,30 @@ impl Ipv4Options {
 pub struct Ipv4Header {
     /// Differentiated services and explicit congestion notification.
     pub traffic_class: u8,
-    /// Bytes of header and payload.
+    /// Total length: bytes of header and payload.
     pub total_len: u16,
-    /// Which packet a fragment belongs to.
+    /// Identification of the packet that a fragment belongs to.
     pub identification: u16,
-    /// Must not be fragmented.
+    /// Don't fragment.
     pub dont_fragment: bool,
-    /// Another fragment follows.
+    /// More fragments follow.
     pub more_fragments: bool,
-    /// Place of the payload in the whole packet, in units of 8 bytes (13 bits).
+    /// Fragment offset, in units of 8 bytes (13 bits).
     pub fragment_offset: u16,
-    /// Hops it may still take.
+    /// Time to live in hops.
     pub ttl: u8,
-    /// What follows.
+    /// Protocol of the payload.
     pub protocol: u8,
-    /// From whom.
+    /// Source.
     pub source: Ipv4Addr,
-    /// To whom.
+    /// Destination.
     pub destination: Ipv4Addr,
     /// Options.
     pub options: Ipv4Options,
 }
 
 impl Ipv4Header {
-    /// A header of a whole packet with `payload` bytes behind it.
+    /// A header of an unfragmented packet with `payload` bytes.
     pub const fn new(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, payload: u16) -> Self {
         Self {
             traffic_class: 0,
@@ -146,17 +146,17 @@ impl Ipv4Header {
         if checksum::is_right(&bytes[..len]) { Ok((header, len)) } else { Err(Malformed::Checksum) }
     }
 
-    /// Bytes that it takes.
+    /// Length of the header in bytes.
     pub const fn len(&self) -> usize {
         HEADER_LEN + self.options.len as usize
     }
 
-    /// Never: a header has bytes.
+    /// Always false.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Whether it belongs to a part of a packet.
+    /// Whether it belongs to a fragment.
     pub const fn is_fragment(&self) -> bool {
         self.more_fragments || self.fragment_offset != 0
     }

@@ -1,52 +1,52 @@
-//! A format with length and checksum, for eight bytes a frame.
+//! A format with length and checksum, which adds eight bytes to each frame.
 //!
 //! ```text
 //! 0                  2        4            4 + length      8 + length
 //! length 14, flags 2 | number | the frame  | checksum      | anything, up to the end of the line
 //! ```
-//! All numbers are little-endian. The checksum is CRC-32C of everything before it (the polynomial that x86's `crc32`
-//! instruction has). Frames are numbered, so that those of which nothing arrived are counted, too.
+//! All numbers are little-endian. The checksum is CRC-32C of everything before it (the polynomial of x86's `crc32`
+//! instruction). Frames are numbered, so that frames of which nothing arrived are counted, too.
 //!
-//! What is sent was meant: a frame is handed on if its first line was written to the upper half of the window, the
-//! lines behind it to the lower half, no byte twice, if its number is new and the checksum right. A payload can
-//! neither begin a frame, since the address does, nor end one, since the length does. If lines of different frames
-//! are mixed by writers that do not lock (and no byte was written twice), what is left is the checksum: one mixture
-//! in 2³² passes, 2.3 × 10⁻¹⁰; none that differs by fewer than four bits in frames up to 2³¹ bits, nor by a single
-//! burst of 32 bits (Castagnoli et al., IEEE Trans. Commun. 41(6), 1993).
+//! No unintended frame is sent. A frame is accepted if its first line was written to the upper half of the window and
+//! the following lines to the lower half, no byte was written twice, its number is new and its checksum correct. A
+//! payload can neither begin a frame, which takes the address, nor end one, which takes the length. If writers without
+//! a lock mix lines of different frames (and write no byte twice), only the checksum protects: one mixture in 2³²
+//! passes, 2.3 × 10⁻¹⁰; none that differs by fewer than four bits in frames up to 2³¹ bits, nor by a single burst of 32
+//! bits (Castagnoli et al., IEEE Trans. Commun. 41(6), 1993).
 
 use super::{Drop, Drops, LINE, Line, Outcome};
 
-/// Bytes before the frame.
+/// Header bytes before the frame.
 pub const HEADER_LEN: usize = 4;
-/// Bytes behind it.
+/// Checksum bytes behind the frame.
 pub const CHECKSUM_LEN: usize = 4;
-/// Bytes that the format adds to a frame, apart from filling.
+/// Bytes that the format adds to a frame, without padding.
 pub const OVERHEAD: usize = HEADER_LEN + CHECKSUM_LEN;
-/// Longest frame that the length can name.
+/// Longest frame that the length field can express.
 pub const LONGEST: usize = (1 << 14) - 1;
 /// Shortest frame: an Ethernet header.
 pub const SHORTEST: usize = crate::ethernet::HEADER_LEN;
 
-/// Lines that a frame of so many bytes takes.
+/// Lines of a frame of `length` bytes.
 pub const fn lines(length: usize) -> usize {
     (length + OVERHEAD).div_ceil(LINE)
 }
 
-/// What stands before a frame.
+/// The header before a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
-    /// Bytes of the frame.
+    /// Length of the frame in bytes.
     pub length: u16,
     /// Fill in the checksum of the IPv4 header.
     pub network_checksum: bool,
     /// Fill in the checksum of TCP or UDP.
     pub transport_checksum: bool,
-    /// Counts the queue's frames.
+    /// Frame number within the queue.
     pub number: u16,
 }
 
 impl Header {
-    /// Reads a header: any bytes are one.
+    /// Decodes a header; any bytes are valid.
     pub fn parse(bytes: [u8; HEADER_LEN]) -> Self {
         let first = u16::from_le_bytes([bytes[0], bytes[1]]);
         Self {
@@ -57,7 +57,7 @@ impl Header {
         }
     }
 
-    /// The header as it stands in the line.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         let flags = u16::from(self.network_checksum) << 14 | u16::from(self.transport_checksum) << 15;
         let [a, b] = (self.length & 0x3fff | flags).to_le_bytes();
@@ -66,7 +66,7 @@ impl Header {
     }
 }
 
-/// Appends a frame's lines to `out`. The header's length is the frame's, whatever it said.
+/// Appends a frame's lines to `out`. The header's length field is ignored in favour of the frame's.
 pub fn encode(header: Header, frame: &[u8], out: &mut Vec<u8>) {
     let begin = out.len();
     let header = Header { length: frame.len() as u16, ..header };
@@ -77,7 +77,7 @@ pub fn encode(header: Header, frame: &[u8], out: &mut Vec<u8>) {
     out.resize(begin + lines(frame.len()) * LINE, 0);
 }
 
-/// Puts frames together from lines.
+/// Reassembles frames from lines.
 #[derive(Clone, Debug)]
 pub struct FramedDecoder {
     longest: usize,
@@ -85,7 +85,7 @@ pub struct FramedDecoder {
     bytes: Vec<u8>,
     header: Header,
     is_inside: bool,
-    /// A line of it was written twice.
+    /// A line of the frame was written twice.
     is_spoilt: bool,
     next: u16,
     missing: u64,
@@ -93,7 +93,7 @@ pub struct FramedDecoder {
 }
 
 impl FramedDecoder {
-    /// For frames of at most `longest` bytes; the first has the number 0.
+    /// A decoder for frames of at most `longest` bytes, beginning with number 0.
     pub fn new(longest: usize) -> Self {
         Self {
             longest,
@@ -107,7 +107,7 @@ impl FramedDecoder {
         }
     }
 
-    /// Takes the next line.
+    /// Processes the next line.
     pub fn line(&mut self, line: Line<'_>) -> Outcome {
         if line.is_first {
             self.give_up();
@@ -148,7 +148,7 @@ impl FramedDecoder {
         let (covered, rest) = self.bytes.split_at(HEADER_LEN + length);
         let is_right =
             rest.first_chunk().is_some_and(|sum| u32::from_le_bytes(*sum) == crc32c::crc32c(covered));
-        // Serial numbers: the nearer half of the range lies ahead.
+        // Serial number arithmetic: the nearer half of the range is ahead.
         let ahead = self.header.number.wrapping_sub(self.next);
         if self.is_spoilt {
             self.drop(Drop::Overwritten)
@@ -163,17 +163,17 @@ impl FramedDecoder {
         }
     }
 
-    /// The frame that the last outcome told of.
+    /// The frame of the last outcome.
     pub fn frame(&self) -> &[u8] {
         self.bytes.get(HEADER_LEN..HEADER_LEN + usize::from(self.header.length)).unwrap_or_default()
     }
 
-    /// Whether lines are missing to a frame that has begun.
+    /// Whether a frame has begun that is not complete.
     pub fn is_inside(&self) -> bool {
         self.is_inside
     }
 
-    /// Lines of the frame inside which the decoder is that have not come.
+    /// Missing lines of the current frame.
     pub fn lines_left(&self) -> usize {
         if self.is_inside { self.left().div_ceil(LINE) } else { 0 }
     }
@@ -182,7 +182,7 @@ impl FramedDecoder {
         (usize::from(self.header.length) + OVERHEAD).saturating_sub(self.bytes.len())
     }
 
-    /// Bytes of the next line that say something; the rest is filling. A first line must have begun.
+    /// Bytes needed of the next line; the rest is padding. A first line must have begun.
     pub fn needs(&self, is_first: bool, begun: &[u8]) -> usize {
         match begun.first_chunk() {
             _ if !is_first && self.is_inside => self.left().min(LINE),
@@ -191,19 +191,19 @@ impl FramedDecoder {
         }
     }
 
-    /// The rest of the frame will not come.
+    /// Gives up the rest of the frame.
     pub fn give_up(&mut self) {
         if core::mem::take(&mut self.is_inside) {
             self.dropped.add(Drop::Cut);
         }
     }
 
-    /// Numbers that were skipped: frames that were dropped, and those of which nothing came.
+    /// Frame numbers that were skipped: frames dropped, and frames of which nothing arrived.
     pub fn missing(&self) -> u64 {
         self.missing
     }
 
-    /// What was dropped, and why.
+    /// Frames dropped, by reason.
     pub fn dropped(&self) -> &Drops {
         &self.dropped
     }
@@ -227,7 +227,7 @@ mod tests {
         out
     }
 
-    /// Lines of frames one behind the other: bytes, and whether it is a first one.
+    /// Lines of consecutive frames: bytes, and whether it is a first line.
     fn stream(frames: &[Vec<u8>]) -> Vec<(Vec<u8>, bool)> {
         let lines = |(n, frame): (usize, &Vec<u8>)| -> Vec<(Vec<u8>, bool)> {
             let bytes = encoded(n as u16, frame);
@@ -267,12 +267,12 @@ mod tests {
     fn a_signature_and_a_whole_packet_are_payload_like_any_other() {
         let mut inner = frame(300, 3);
         inner[128..136].copy_from_slice(&signature::EOP.to_le_bytes());
-        // What somebody would write who wants to have a frame sent: one in its format, where lines begin.
+        // A forged frame in the payload, in the right format and aligned to lines.
         let forged = encoded(1, &frame(50, 9));
         inner[124..124 + forged.len()].copy_from_slice(&forged);
         let frames = [inner, frame(64, 4)];
         assert_eq!(decoded(&mut FramedDecoder::new(LONGEST_HERE), &stream(&frames)), frames);
-        // Even when its first line is lost: the rest cannot begin a frame.
+        // Even if its first line is lost, the rest cannot begin a frame.
         let mut decoder = FramedDecoder::new(LONGEST_HERE);
         assert_eq!(decoded(&mut decoder, &stream(&frames)[1..]), frames[1..]);
         assert_eq!((decoder.missing(), decoder.dropped().of(Drop::Stray)), (1, 4));
@@ -320,9 +320,9 @@ mod tests {
     enum LineFault {
         Lost,
         Twice,
-        /// Passed the line behind it.
+        /// Arrives after the following line.
         Late,
-        /// Some of its bytes are those of the line behind it, of whatever frame.
+        /// Some of its bytes are those of the following line, possibly of another frame.
         Mixed(usize),
     }
 
@@ -342,8 +342,8 @@ mod tests {
             prop_assert_eq!(Header::parse(bytes).emit(), bytes);
         }
 
-        /// Whatever happens to lines: a frame that comes out is one that went in, none comes twice, order stays,
-        /// all are counted, and those untouched behind an untouched one are whole.
+        /// Whatever happens to lines, each frame that comes out went in, comes out once and in order; all frames are
+        /// counted, and undamaged frames behind an undamaged one are complete.
         #[test]
         fn nothing_is_sent_that_was_not_meant(
             lengths in proptest::collection::vec(SHORTEST..300, 2..12),
@@ -371,7 +371,7 @@ mod tests {
             for frame in &out {
                 prop_assert!(left.any(|sent| sent == frame), "a frame that was not sent, or not then");
             }
-            // A last one ends the counting.
+            // A last frame completes the count.
             let last = frame(20, 99);
             let bytes = encoded(frames.len() as u16, &last);
             let outcome = decoder.line(Line { bytes: &bytes, is_first: true, is_intact: true });

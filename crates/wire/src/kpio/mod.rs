@@ -1,42 +1,42 @@
-//! Frames in a kPIO+WC transmit queue: 64-byte lines that a core's write-combining buffers bring in any order.
+//! Frames in a kPIO+WC transmit queue: 64-byte lines that arrive from a core's write-combining buffers in any order.
 //!
-//! Larsen and Lee, "Reevaluation of Programmed I/O with Write-Combining Buffers" (`kpio-wc`), section III. A queue is
-//! a window of a BAR, mapped write-combining. The driver writes each frame to the window's next lines and fills the
-//! last one up, because only a full buffer leaves the core by itself. Two formats say where a frame ends:
+//! Larsen and Lee, "Reevaluation of Programmed I/O with Write-Combining Buffers" (`kpio-wc`), section III. A queue is a
+//! window of a BAR, mapped write-combining. The driver writes each frame to the next lines of the window and pads the
+//! last one, because only a full buffer leaves the core by itself. Two formats mark where a frame ends:
 //!
-//! * [`signature`], the paper's: an eight-byte end-of-packet signature fills up. It rounds lengths up to eight bytes
-//!   and cannot tell a signature from a payload that looks like one;
-//! * [`framed`]: four bytes of length and number before a frame, four of checksum behind it. Where a frame begins is
-//!   said by the address that its first line is written to, where no payload can say it.
+//! * [`signature`], the paper's: padding with an eight-byte end-of-packet signature. It rounds lengths up to eight
+//!   bytes and cannot tell a signature from a payload that looks like one;
+//! * [`framed`]: four bytes of length and number before a frame, four of checksum behind it. A frame's first line is
+//!   marked by the address that it is written to, which no payload can imitate.
 //!
 //! ```text
 //! window of a queue, P positions of 64 bytes:
-//! 0 ............ P * 64         lines that continue a frame (all lines of the paper's format, to as many as the device keeps)
+//! 0 ............ P * 64         lines that continue a frame (paper's format: all lines, as many as the device keeps)
 //! P * 64 ....... 2 * P * 64     the same positions again: lines that begin a frame (framed only)
 //! ```
-//! Positions run round. The paper's format has as many as the device keeps lines: a line that comes too late is taken for one
-//! of the next round. With length and checksum the device may have more positions than lines, so that a line which comes
-//! too late or too early is known by its position.
+//! Positions wrap around. The paper's format has as many as the device has lines, so a late line is mistaken for one of
+//! the next round. With length and checksum, the device may have more positions than lines, so that a line that is too
+//! late or too early is recognised by its position.
 
 pub mod framed;
 pub mod signature;
 
 use core::fmt;
 
-/// Bytes of a line: of a write-combining buffer of x86 cores.
+/// Bytes per line, equal to a write-combining buffer of x86 cores.
 pub const LINE: usize = 64;
 
-/// How frames stand in the lines.
+/// Format of frames in the lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// The paper's, with this signature.
+    /// The paper's format, with this signature.
     Signature(u64),
     /// With length and checksum.
     Framed,
 }
 
 impl Format {
-    /// Lines that a frame of so many bytes takes.
+    /// Lines of a frame of `length` bytes.
     pub const fn lines(self, length: usize) -> usize {
         match self {
             Self::Signature(_) => signature::lines(length),
@@ -53,10 +53,10 @@ impl Format {
     }
 }
 
-/// A line as the queue hands it on, in the order of positions.
+/// A line from the queue, in order of positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Line<'a> {
-    /// Its bytes. The last line of a frame may be shorter where the queue allows that.
+    /// Its bytes. The last line of a frame may be shorter if the queue allows that.
     pub bytes: &'a [u8],
     /// It was written to the upper half of the window.
     pub is_first: bool,
@@ -64,38 +64,38 @@ pub struct Line<'a> {
     pub is_intact: bool,
 }
 
-/// What a line brought.
+/// Result of processing a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The frame goes on, or the line was filling.
+    /// The frame continues, or the line was padding.
     More,
-    /// A frame is whole; its header where the format has one.
+    /// A frame is complete, with its header if the format has one.
     Frame(framed::Header),
-    /// A frame that would have ended here, or the line, is given up.
+    /// The frame that would have ended here, or the line, was dropped.
     Dropped(Drop),
 }
 
-/// Why a frame is given up.
+/// Reason for dropping a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Drop {
-    /// Longer than a frame may be.
+    /// The frame exceeds the maximum length.
     TooLong,
-    /// A length that cannot be.
+    /// The length is invalid.
     Header,
     /// Bytes of its lines were written twice.
     Overwritten,
-    /// Its lines do not belong together.
+    /// The lines do not belong together.
     Checksum,
-    /// Another frame begins before it ends, or lines of it never came.
+    /// Another frame begins before its end, or lines of it never arrived.
     Cut,
-    /// Its number has been used.
+    /// Its number was already used.
     Repeated,
-    /// A line that belongs to no frame.
+    /// A line outside any frame.
     Stray,
 }
 
 impl Drop {
-    /// All of them, in the order of their numbers.
+    /// All reasons, in numerical order.
     pub const ALL: [Self; 7] = [
         Self::TooLong,
         Self::Header,
@@ -121,22 +121,22 @@ impl fmt::Display for Drop {
     }
 }
 
-/// How many frames, and lines of none, were given up, by reason.
+/// Dropped frames and stray lines, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Drops([u64; Drop::ALL.len()]);
 
 impl Drops {
-    /// Counts one.
+    /// Counts a drop.
     pub fn add(&mut self, why: Drop) {
         self.0[why as usize] += 1;
     }
 
-    /// Those for one reason.
+    /// Drops for one reason.
     pub fn of(&self, why: Drop) -> u64 {
         self.0[why as usize]
     }
 
-    /// Frames: all but the lines of none.
+    /// Dropped frames, without stray lines.
     pub fn frames(&self) -> u64 {
         self.0.iter().sum::<u64>() - self.of(Drop::Stray)
     }
@@ -145,14 +145,14 @@ impl Drops {
 /// A decoder of either format.
 #[derive(Clone, Debug)]
 pub enum Decoder {
-    /// The paper's.
+    /// The paper's format.
     Signature(signature::SignatureDecoder),
     /// With length and checksum.
     Framed(framed::FramedDecoder),
 }
 
 impl Decoder {
-    /// For frames of at most `longest` bytes.
+    /// A decoder for frames of at most `longest` bytes.
     pub fn new(format: Format, longest: usize) -> Self {
         match format {
             Format::Signature(eop) => Self::Signature(signature::SignatureDecoder::new(eop, longest)),
@@ -160,7 +160,7 @@ impl Decoder {
         }
     }
 
-    /// Takes the next line.
+    /// Processes the next line.
     pub fn line(&mut self, line: Line<'_>) -> Outcome {
         match self {
             Self::Signature(decoder) => decoder.line(line.bytes),
@@ -168,7 +168,7 @@ impl Decoder {
         }
     }
 
-    /// The frame that the last outcome told of.
+    /// The frame of the last outcome.
     pub fn frame(&self) -> &[u8] {
         match self {
             Self::Signature(decoder) => decoder.frame(),
@@ -176,7 +176,7 @@ impl Decoder {
         }
     }
 
-    /// Whether lines are missing to a frame that has begun.
+    /// Whether a frame has begun that is not complete.
     pub fn is_inside(&self) -> bool {
         match self {
             Self::Signature(decoder) => decoder.is_inside(),
@@ -184,7 +184,7 @@ impl Decoder {
         }
     }
 
-    /// What was dropped, and why.
+    /// Frames dropped, by reason.
     pub fn dropped(&self) -> &Drops {
         match self {
             Self::Signature(decoder) => decoder.dropped(),

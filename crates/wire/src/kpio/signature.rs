@@ -14,10 +14,10 @@ use super::{Drop, Drops, LINE, Outcome, framed::Header};
 /// Bytes of a signature.
 pub const WORD: usize = 8;
 
-/// A signature for those who have no other wish (assumed: the paper does not print its own).
+/// Default signature (assumed: the paper does not print its own).
 pub const EOP: u64 = 0x9b5c_e37a_21d8_46f1;
 
-/// Lines that a frame of so many bytes takes.
+/// Lines of a frame of `length` bytes.
 pub const fn lines(length: usize) -> usize {
     (length.next_multiple_of(WORD) + WORD).div_ceil(LINE)
 }
@@ -32,23 +32,23 @@ pub fn encode(frame: &[u8], eop: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// The EOP filter: takes the signatures out and finds the frames between them.
+/// The EOP filter: removes the signatures and finds the frames between them.
 ///
-/// A frame ends at its first word that is the signature; the rest of that line is filling, whatever it holds.
+/// A frame ends at the first word that equals the signature; the rest of that line is padding, whatever it contains.
 #[derive(Clone, Debug)]
 pub struct SignatureDecoder {
     eop: [u8; WORD],
     longest: usize,
     frame: Vec<u8>,
-    /// The frame has been told of.
+    /// The frame was already returned.
     is_done: bool,
-    /// It was too long: nothing is kept until its end.
+    /// The frame is too long: data is discarded until its end.
     is_overrun: bool,
     dropped: Drops,
 }
 
 impl SignatureDecoder {
-    /// For frames of at most `longest` bytes.
+    /// A decoder for frames of at most `longest` bytes.
     pub fn new(eop: u64, longest: usize) -> Self {
         Self {
             eop: eop.to_le_bytes(),
@@ -60,7 +60,7 @@ impl SignatureDecoder {
         }
     }
 
-    /// Takes the next line.
+    /// Processes the next line.
     pub fn line(&mut self, line: &[u8]) -> Outcome {
         if self.is_done {
             self.frame.clear();
@@ -79,7 +79,7 @@ impl SignatureDecoder {
                     false => Outcome::Frame(Header::default()),
                 };
             }
-            // A frame may be as long as its longest, rounded up.
+            // A frame may have the maximum length, rounded up.
             self.is_overrun |= self.frame.len() + word.len() > self.longest.next_multiple_of(WORD);
             if !self.is_overrun {
                 self.frame.extend_from_slice(word);
@@ -88,17 +88,17 @@ impl SignatureDecoder {
         Outcome::More
     }
 
-    /// The frame that the last outcome told of.
+    /// The frame of the last outcome.
     pub fn frame(&self) -> &[u8] {
         &self.frame
     }
 
-    /// Whether lines are missing to a frame that has begun.
+    /// Whether a frame has begun that is not complete.
     pub fn is_inside(&self) -> bool {
         !self.is_done && (self.is_overrun || !self.frame.is_empty())
     }
 
-    /// What was dropped, and why.
+    /// Frames dropped, by reason.
     pub fn dropped(&self) -> &Drops {
         &self.dropped
     }
@@ -119,7 +119,7 @@ mod tests {
         out
     }
 
-    /// What comes out of the filter for what goes in.
+    /// Output of the filter for the given lines.
     fn decoded(lines: &[u8]) -> Vec<Vec<u8>> {
         let mut decoder = SignatureDecoder::new(EOP, 2048);
         let mut frames = Vec::new();
@@ -131,7 +131,7 @@ mod tests {
         frames
     }
 
-    /// Lines, and signatures at their end.
+    /// Number of lines, and of signatures at their end.
     fn shape(length: usize) -> (usize, usize) {
         let lines = encoded(&frame(length));
         let eops = lines.chunks(WORD).rev().take_while(|word| *word == EOP.to_le_bytes()).count();
@@ -144,8 +144,8 @@ mod tests {
         assert_eq!(shape(64), (2, 8), "B: another 64 bytes of stuffing");
         assert_eq!(shape(240), (4, 2), "C: two signatures");
         assert_eq!(shape(104), (2, 3), "the ping of section IV.A");
-        // The fourth packet's length is in the drawing alone: the queue with all of those that the text names, and
-        // a fourth that needs one line.
+        // The fourth packet's length is only in the drawing: the queue with all those that the text names, and a fourth
+        // that needs one line.
         let lengths = [120, 64, 240, 20];
         let lines: Vec<u8> = lengths.iter().flat_map(|&length| encoded(&frame(length))).collect();
         let back = decoded(&lines);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     /// Section III.A: "the false transmit payload will effectively be treated as a dropped packet". Nothing in the
-    /// format does that: two frames leave that nobody meant, and their checksums have to be wrong by luck.
+    /// format ensures that: two unintended frames leave, and only their checksums may happen to be wrong.
     #[test]
     fn a_signature_in_the_payload_makes_two_frames_of_one() {
         let mut packet = frame(300);
@@ -172,13 +172,13 @@ mod tests {
         let back = decoded(&encoded(&packet));
         assert_eq!(back.len(), 2);
         assert_eq!(back[0], packet[..128], "the front, cut at the signature");
-        // The rest of the line in which it was found is taken for filling.
+        // The rest of the line with the false signature is taken for padding.
         assert_eq!(
             back[1][..300 - 192],
             packet[192..],
             "and the rest, which begins in the middle of the payload"
         );
-        // Off eight bytes it is payload like any other.
+        // When not aligned to eight bytes, it is payload like any other.
         let mut packet = frame(300);
         packet[129..137].copy_from_slice(&EOP.to_le_bytes());
         assert_eq!(decoded(&encoded(&packet))[0][..300], packet);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     proptest! {
-        /// Frames of whole words without the signature come back, however many follow each other.
+        /// Frames of whole words without the signature survive, however many follow each other.
         #[test]
         fn whole_words_come_back(words in proptest::collection::vec(1usize..40, 1..6), fill in any::<u8>()) {
             let frames: Vec<Vec<u8>> = words.iter().map(|n| vec![fill; 8 * n]).collect();

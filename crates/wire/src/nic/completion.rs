@@ -1,40 +1,40 @@
-//! Completions: what the NIC tells the driver. 16 bytes each, in place of the descriptor or in a ring of their own.
+//! Completions, which the NIC writes for the driver: 16 bytes each, in place of the descriptor or in a separate ring.
 //!
 //! ```text
 //! 0      4        6      8       10      12     14     15
 //! hash   length   0      count   flags   rule   kind   owner
 //! ```
-//! The owner bit is written last, as the highest bytes of a write arrive last. In place of a descriptor it is 1
-//! (descriptors have 0 there); in a ring it is 1 in the first round, 0 in the second, and so on.
+//! The owner bit becomes visible last, as the highest bytes of a write arrive last. In place of a descriptor it is 1
+//! (descriptors have 0 there). In a ring it is 1 in the first round, 0 in the second, and so on.
 
 /// Bytes of a completion.
 pub const LEN: usize = 16;
 
-/// The last buffer of its frame.
+/// This is the last buffer of its frame.
 pub const END: u16 = 1 << 0;
-/// The checksum of the IPv4 header was right.
+/// The IPv4 header checksum is correct.
 pub const NETWORK_RIGHT: u16 = 1 << 1;
-/// It was wrong.
+/// The IPv4 header checksum is wrong.
 pub const NETWORK_WRONG: u16 = 1 << 2;
-/// The checksum of TCP or UDP was right.
+/// The TCP or UDP checksum is correct.
 pub const TRANSPORT_RIGHT: u16 = 1 << 3;
-/// It was wrong.
+/// The TCP or UDP checksum is wrong.
 pub const TRANSPORT_WRONG: u16 = 1 << 4;
-/// The frame could not be sent, or received: its descriptor or its memory was bad.
+/// The frame could not be sent or received because of an invalid descriptor or a failed memory access.
 pub const FAILED: u16 = 1 << 5;
-/// A flow rule chose the queue; `rule` says which.
+/// A flow rule selected the queue; `rule` is its number.
 pub const STEERED: u16 = 1 << 6;
-/// `hash` is the receive hash.
+/// `hash` is valid.
 pub const HASHED: u16 = 1 << 7;
 /// The hash covers ports.
 pub const HASHED_PORTS: u16 = 1 << 8;
 
-/// The frame stands right in front of the completion; the buffer is empty.
+/// The frame is directly in front of the completion; the buffer is empty.
 pub const INLINE: u16 = 1 << 9;
-/// The frame stays in the device, in its place of the queue's receive window; the buffer is empty.
+/// The frame stays in the device, in its slot of the queue's receive window; the buffer is empty.
 pub const HELD: u16 = 1 << 10;
 
-/// What was completed.
+/// Kind of a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Kind {
     /// Frames were sent.
@@ -42,34 +42,34 @@ pub enum Kind {
     Sent,
     /// A buffer was filled.
     Received,
-    /// Nothing that is known: the entry is damaged.
+    /// Unknown: the entry is damaged.
     Unknown(u8),
 }
 
 /// A completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Completion {
-    /// Receive hash of the frame.
+    /// RSS hash of the frame.
     pub hash: u32,
-    /// Bytes put into the buffer.
+    /// Bytes written into the buffer.
     pub length: u16,
-    /// Sent: how many descriptors are done in all. Received: the count of the buffer's descriptor.
+    /// Sent: total of completed descriptors. Received: index of the buffer's descriptor.
     pub count: u16,
-    /// [`END`] and so on.
+    /// [`END`] and the other flags.
     pub flags: u16,
-    /// With [`STEERED`]: the rule.
+    /// With [`STEERED`]: number of the rule.
     pub rule: u16,
-    /// What was completed.
+    /// Kind of the completion.
     pub kind: Kind,
 }
 
 impl Completion {
-    /// The owner bit of the completion with this number in a ring of `entries`, counted from 0.
+    /// The owner bit of completion `number`, counted from 0, in a ring.
     pub const fn owner_in_ring(number: u16, log2_entries: u8) -> bool {
         number >> log2_entries & 1 == 0
     }
 
-    /// Reads an entry, and its owner bit.
+    /// Decodes an entry and its owner bit.
     pub fn parse(bytes: &[u8; LEN]) -> (Self, bool) {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let completion = Self {
@@ -87,7 +87,7 @@ impl Completion {
         (completion, bytes[15] & 1 == 1)
     }
 
-    /// The entry as it stands in memory.
+    /// Encodes the entry.
     pub fn emit(&self, owner: bool) -> [u8; LEN] {
         let mut bytes = [0; LEN];
         bytes[..4].copy_from_slice(&self.hash.to_le_bytes());
@@ -119,7 +119,7 @@ mod tests {
     fn the_owner_bit_turns_with_each_round() {
         let owners: Vec<bool> = (0..10).map(|n| Completion::owner_in_ring(n, 2)).collect();
         assert_eq!(owners, [true, true, true, true, false, false, false, false, true, true]);
-        // A ring of the largest size turns where counts begin again.
+        // A ring of the largest size wraps when the index does.
         assert!(Completion::owner_in_ring(u16::MAX >> 1, 15) && !Completion::owner_in_ring(u16::MAX, 15));
     }
 

@@ -1,65 +1,66 @@
-//! Descriptors: what a driver gives to the NIC. 16 bytes each.
+//! Descriptors, which the driver passes to the NIC. 16 bytes each.
 //!
 //! ```text
 //!         0        8        10        12         13      14         15
 //! TX      address  length   segment   headers    flags   function   0
 //! RX      address  length   0 .......................................
 //! ```
-//! With [`INLINE`] the fragment's bytes stand in the entries behind the descriptor, and its address is 0. Such a packet
-//! may also be written to the queue's page in the BAR of inline doorbells: the same entries, with [`inline_address`] in
-//! place of the 0. That rings the doorbell, and a device that has nothing else to fetch need not read the ring.
+//! With [`INLINE`], the fragment's bytes are in the entries that follow the descriptor, and its address is 0. Such a
+//! packet may also be written to the queue's page in the BAR of inline doorbells: the same entries, with
+//! [`inline_address`] in place of the 0. This rings the doorbell, and a device that has nothing else to fetch need not
+//! read the ring.
 
 /// Bytes of a descriptor.
 pub const LEN: usize = 16;
 
 /// TX: the last fragment of its frame.
 pub const END: u8 = 1 << 0;
-/// TX: a completion is wanted. Frames complete in order: one says that those before it are done, too.
+/// TX: requests a completion. As frames complete in order, it also covers the frames before.
 pub const REPORT: u8 = 1 << 1;
-/// TX: fill in the checksum of the IPv4 header.
+/// TX: fill in the IPv4 header checksum.
 pub const NETWORK_CHECKSUM: u8 = 1 << 2;
-/// TX: fill in the checksum of TCP or UDP.
+/// TX: fill in the TCP or UDP checksum.
 pub const TRANSPORT_CHECKSUM: u8 = 1 << 3;
-/// TX: read the fragment through the function that the descriptor names, not the queue's own.
+/// TX: read the fragment through the function named by the descriptor instead of the queue's own.
 pub const THROUGH_FUNCTION: u8 = 1 << 4;
 /// TX: the fragment's bytes follow in the ring.
 pub const INLINE: u8 = 1 << 5;
 
-/// Entries of a ring that `bytes` of inline data take.
+/// Ring entries that `bytes` of inline data take.
 pub const fn inline_entries(bytes: u16) -> u16 {
     bytes.div_ceil(LEN as u16)
 }
 
-/// What an inline doorbell's first descriptor has for an address: the count of the first entry, and how many there are.
+/// Address field of an inline doorbell's first descriptor: index of the first entry, and number of entries.
 pub const fn inline_address(count: u16, entries: u16) -> u64 {
     (entries as u64) << 16 | count as u64
 }
 
-/// The other way round.
+/// The inverse of [`inline_address`].
 pub const fn of_inline_address(address: u64) -> (u16, u16) {
     (address as u16, (address >> 16) as u16)
 }
 
-/// A fragment of a frame to be sent. What is said of the frame as a whole is taken from its first descriptor,
-/// [`END`] and [`REPORT`] from its last.
+/// A fragment of a frame to send. Fields that apply to the whole frame are taken from its first descriptor, [`END`] and
+/// [`REPORT`] from its last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TxDescriptor {
     /// Bus address of the fragment.
     pub address: u64,
-    /// Its bytes, at least 1.
+    /// Length in bytes, at least 1.
     pub length: u16,
-    /// Bytes of TCP data in each frame to be cut from this one (TSO); 0 to send it as it is.
+    /// TCP payload per segment in bytes (TSO); 0 to send the frame as it is.
     pub segment: u16,
-    /// Bytes of all headers, which each cut frame repeats.
+    /// Bytes of all headers, which are repeated in each segment.
     pub headers: u8,
-    /// [`END`], [`REPORT`] and so on.
+    /// [`END`], [`REPORT`] and the other flags.
     pub flags: u8,
     /// With [`THROUGH_FUNCTION`]: the function that reads the fragment.
     pub function: u8,
 }
 
 impl TxDescriptor {
-    /// Reads a descriptor: any bytes are one.
+    /// Decodes a descriptor; any bytes are valid.
     pub fn parse(bytes: &[u8; LEN]) -> Self {
         let [.., l0, l1, s0, s1, headers, flags, function, _] = *bytes;
         Self {
@@ -72,7 +73,7 @@ impl TxDescriptor {
         }
     }
 
-    /// The descriptor as it stands in the ring.
+    /// Encodes the descriptor.
     pub fn emit(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
         bytes[..8].copy_from_slice(&self.address.to_le_bytes());
@@ -95,17 +96,17 @@ impl TxDescriptor {
 pub struct RxDescriptor {
     /// Bus address of the buffer.
     pub address: u64,
-    /// Its bytes, at least 1. A longer frame goes on in the next buffer.
+    /// Length in bytes, at least 1. A longer frame continues in the next buffer.
     pub length: u16,
 }
 
 impl RxDescriptor {
-    /// Reads a descriptor: any bytes are one.
+    /// Decodes a descriptor; any bytes are valid.
     pub fn parse(bytes: &[u8; LEN]) -> Self {
         Self { address: address(bytes), length: u16::from_le_bytes([bytes[8], bytes[9]]) }
     }
 
-    /// The descriptor as it stands in the ring.
+    /// Encodes the descriptor.
     pub fn emit(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
         bytes[..8].copy_from_slice(&self.address.to_le_bytes());

@@ -1,7 +1,7 @@
-//! The NIC's programming interface: registers, descriptors, completions, the receive hash.
+//! The NIC's programming interface: registers, descriptors, completions, RSS hash.
 //!
-//! All numbers are little-endian. A ring has a power of two of entries; its indices are counts that run on to
-//! 65535 and then begin again at 0, so that a ring may be full, and entry `count % entries` is meant.
+//! All numbers are little-endian. A ring has a power of two of entries. Its indices are free-running 16-bit counters,
+//! so that a full ring differs from an empty one; index `count` refers to entry `count % entries`.
 //!
 //! ```text
 //! driver                                              NIC
@@ -16,11 +16,11 @@ pub mod descriptor;
 pub mod registers;
 pub mod toeplitz;
 
-/// PCI vendor number of the NIC; nobody's.
+/// PCI vendor ID of the NIC, not assigned to any vendor.
 pub const VENDOR: u16 = 0x4e46;
-/// PCI device number of the NIC.
+/// PCI device ID of the NIC.
 pub const DEVICE: u16 = 0x0001;
-/// PCI device number of its virtual functions.
+/// PCI device ID of its virtual functions.
 pub const VIRTUAL_DEVICE: u16 = 0x0002;
 /// Class code: Ethernet controller.
 pub const CLASS: u32 = 0x02_0000;

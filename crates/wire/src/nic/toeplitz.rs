@@ -1,4 +1,4 @@
-//! The receive hash: Toeplitz, as receive side scaling has it.
+//! The Toeplitz hash of receive side scaling (RSS).
 //!
 //! Source: Microsoft, "RSS hashing functions" and "Verifying the RSS hash calculation" (Windows driver documentation).
 
@@ -9,33 +9,34 @@ use crate::ip::Flow;
 
 /// Bytes of a key.
 pub const KEY_LEN: usize = 40;
-/// Most bytes that are hashed: two IPv6 addresses and two ports.
+/// Maximum input in bytes: two IPv6 addresses and two ports.
 const INPUT_LEN: usize = 36;
 
-/// The key of the specification's examples, which many drivers load.
+/// The key of the specification's examples, which many drivers use.
 pub const EXAMPLE_KEY: [u8; KEY_LEN] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
     0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
     0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 ];
 
-/// A key, made ready for hashing a byte at a time.
+/// A key, prepared for hashing byte by byte.
 #[derive(Clone)]
 pub struct Toeplitz {
     key: [u8; KEY_LEN],
-    /// For each place of the input, what each value of its byte adds; made for the first hash, as most functions never need one.
+    /// Contribution of each byte value at each input position. Computed with the first hash, as most functions never
+    /// need it.
     table: OnceCell<Box<[[u32; 256]]>>,
 }
 
 impl Toeplitz {
-    /// Takes a key.
+    /// Creates a key.
     pub fn new(key: &[u8; KEY_LEN]) -> Self {
         Self { key: *key, table: OnceCell::new() }
     }
 
     #[cold]
     fn make_table(key: &[u8; KEY_LEN]) -> Box<[[u32; 256]]> {
-        // The 32 bits of the key that begin at a bit: a window that moves one bit for each bit of the input.
+        // The 32 key bits from `bit` on: a window that moves one bit per input bit.
         let window = |bit: usize| {
             let five = (0..5).fold(0u64, |all, i| all << 8 | u64::from(key[bit / 8 + i]));
             (five >> (8 - bit % 8)) as u32
@@ -49,7 +50,7 @@ impl Toeplitz {
         (0..INPUT_LEN).map(row).collect()
     }
 
-    /// The hash of `input`, of which at most 36 bytes count.
+    /// The hash of `input`. Only the first 36 bytes count.
     #[inline]
     pub fn hash(&self, input: &[u8]) -> u32 {
         let table = self.table.get_or_init(|| Self::make_table(&self.key));

@@ -32,7 +32,7 @@ pub mod opcode {
     pub const FORMAT: u8 = 0x80;
 }
 
-/// What Identify can ask for (CNS, section 5.15).
+/// Identify data structures (CNS, section 5.15).
 pub mod cns {
     /// Identify Namespace data structure of an attached namespace.
     pub const NAMESPACE: u8 = 0x00;
@@ -57,58 +57,58 @@ pub mod cns {
 pub enum AdminCommand {
     /// Deletes an I/O submission queue (5.6).
     DeleteSubmissionQueue {
-        /// Which.
+        /// Queue identifier.
         queue: u16,
     },
     /// Creates an I/O submission queue (5.4).
     CreateSubmissionQueue {
-        /// Which.
+        /// Queue identifier.
         queue: u16,
-        /// Entries, less one.
+        /// Number of entries, minus one.
         size: u16,
         /// Physically contiguous.
         contiguous: bool,
         /// 0 urgent, 1 high, 2 medium, 3 low.
         priority: u8,
-        /// Where its completions go.
+        /// Completion queue to use.
         completion_queue: u16,
     },
     /// Reads a log (5.14).
     GetLogPage {
-        /// Which.
+        /// Log page identifier.
         log: u8,
-        /// Depends on the log.
+        /// Log-specific field.
         specific: u8,
-        /// Do not clear the event that this log was announced by.
+        /// Do not clear the event that announced this log.
         retain_event: bool,
         /// Bytes to transfer.
         length: u64,
-        /// Where in the log to begin, in bytes.
+        /// Start offset in the log in bytes.
         offset: u64,
     },
     /// Deletes an I/O completion queue (5.5).
     DeleteCompletionQueue {
-        /// Which.
+        /// Queue identifier.
         queue: u16,
     },
     /// Creates an I/O completion queue (5.3).
     CreateCompletionQueue {
-        /// Which.
+        /// Queue identifier.
         queue: u16,
-        /// Entries, less one.
+        /// Number of entries, minus one.
         size: u16,
         /// Physically contiguous.
         contiguous: bool,
-        /// Interrupts are wanted.
+        /// Enables interrupts.
         interrupts: bool,
         /// Interrupt vector.
         vector: u16,
     },
     /// Reads an identify data structure (5.15).
     Identify {
-        /// What is asked for, one of [`cns`].
+        /// Data structure to return, one of [`cns`].
         cns: u8,
-        /// Which controller it is about.
+        /// Controller that the request refers to.
         controller: u16,
     },
     /// Aborts a command (5.1).
@@ -120,32 +120,32 @@ pub enum AdminCommand {
     },
     /// Changes a feature (5.21).
     SetFeatures {
-        /// Which.
+        /// Feature identifier.
         feature: u8,
-        /// Keep the value over resets and power cycles.
+        /// Keep the value across resets and power cycles.
         save: bool,
         /// The value (doubleword 11).
         value: u32,
     },
     /// Asks for a feature's value (5.13).
     GetFeatures {
-        /// Which.
+        /// Feature identifier.
         feature: u8,
-        /// Which of its values: 0 current, 1 default, 2 saved, 3 what can be done with it.
+        /// Value to return: 0 current, 1 default, 2 saved, 3 capabilities.
         select: u8,
-        /// Doubleword 11, which some features look at.
+        /// Doubleword 11, which some features use.
         value: u32,
     },
     /// Waits for an event (5.2).
     AsyncEventRequest,
     /// Creates (0) or deletes (1) a namespace (5.20).
     NamespaceManagement {
-        /// Which of both.
+        /// 0 creates, 1 deletes.
         select: u8,
     },
     /// Attaches (0) a namespace to controllers or detaches (1) it (5.19).
     NamespaceAttachment {
-        /// Which of both.
+        /// 0 attaches, 1 detaches.
         select: u8,
     },
     /// Formats namespaces (5.22).
@@ -160,7 +160,7 @@ pub enum AdminCommand {
 }
 
 impl AdminCommand {
-    /// From a queue entry; `None` if the opcode is none of these.
+    /// Decodes a queue entry; `None` if the opcode is not supported.
     pub fn parse(command: &Command) -> Option<Self> {
         let (dw10, dw11) = (command.word(10), command.word(11));
         let low = dw10 as u16;

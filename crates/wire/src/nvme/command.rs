@@ -10,25 +10,25 @@ pub const LEN: usize = 64;
 /// A submission queue entry, with the fields that all commands share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Command {
-    /// Which command. Bits 1 and 0 say which way its data goes.
+    /// Opcode. Bits 1 and 0 are the direction of the data.
     pub opcode: u8,
     /// Fused operation: 0 none, 1 first, 2 second (FUSE).
     pub fused: u8,
-    /// How the data pointer is to be read: 0 PRP, 1 and 2 SGL (PSDT).
+    /// Type of the data pointer: 0 PRP, 1 and 2 SGL (PSDT).
     pub pointer_kind: u8,
-    /// Names the command within its queue (CID).
+    /// Identifier of the command within its queue (CID).
     pub id: u16,
     /// Namespace (NSID).
     pub namespace: u32,
     /// Metadata pointer.
     pub metadata: u64,
-    /// Data pointer, as it stands.
+    /// Data pointer, not decoded.
     pub data: [u8; 16],
     /// Command doublewords 10 to 15.
     pub words: [u32; 6],
 }
 
-/// Which way a command's data goes (bits 1 and 0 of the opcode).
+/// Direction of a command's data (bits 1 and 0 of the opcode).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DataTransfer {
     /// No data.
@@ -64,7 +64,7 @@ impl Command {
         DataPointer::parse(self.pointer_kind, &self.data)
     }
 
-    /// Which way the data goes.
+    /// Direction of the data.
     pub const fn transfer(&self) -> DataTransfer {
         match self.opcode & 3 {
             0 => DataTransfer::None,

@@ -10,17 +10,17 @@ pub const LEN: usize = 16;
 /// A completion queue entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompletionEntry {
-    /// What the command has to say (DW0).
+    /// Command-specific result (DW0).
     pub result: u32,
-    /// How far the controller has fetched the submission queue (SQHD).
+    /// Head of the submission queue, up to which the controller has fetched (SQHD).
     pub submission_head: u16,
     /// Submission queue of the command (SQID).
     pub submission_queue: u16,
-    /// The command (CID).
+    /// Identifier of the command (CID).
     pub id: u16,
-    /// Phase tag: inverted each time round the queue (P).
+    /// Phase tag, inverted with each pass through the queue (P).
     pub phase: bool,
-    /// How it went.
+    /// Status of the command.
     pub status: Status,
 }
 

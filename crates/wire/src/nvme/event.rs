@@ -5,9 +5,9 @@
 pub struct AsyncEvent {
     /// Type, 3 bits.
     pub kind: u8,
-    /// Which event of its type.
+    /// Event information: the event within its type.
     pub information: u8,
-    /// Log page that says more and that, when read, lets further events of the type come.
+    /// Log page with details, whose reading re-enables events of this type.
     pub log: u8,
 }
 
@@ -17,13 +17,13 @@ pub const ERROR: u8 = 0;
 pub const NOTICE: u8 = 2;
 
 impl AsyncEvent {
-    /// A doorbell was written that belongs to no queue.
+    /// Write to the doorbell of a queue that does not exist.
     pub const INVALID_DOORBELL: Self = Self { kind: ERROR, information: 0, log: super::log::ERROR };
-    /// A doorbell was written with a value that its queue cannot have.
+    /// Invalid doorbell value.
     pub const INVALID_DOORBELL_VALUE: Self = Self { kind: ERROR, information: 1, log: super::log::ERROR };
-    /// The controller failed for good.
+    /// Persistent internal error.
     pub const PERSISTENT_ERROR: Self = Self { kind: ERROR, information: 3, log: super::log::ERROR };
-    /// A namespace appeared, went, or changed.
+    /// A namespace was added, removed, or changed.
     pub const NAMESPACE_CHANGED: Self =
         Self { kind: NOTICE, information: 0, log: super::log::CHANGED_NAMESPACES };
 

@@ -24,56 +24,56 @@ pub const ASYNC_EVENTS: u8 = 0x0b;
 /// A feature's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Feature {
-    /// How commands are chosen among submission queues ("Command Arbitration").
+    /// Arbitration among submission queues ("Command Arbitration").
     Arbitration {
-        /// Most commands from one queue in a row: two to this, 7 for no limit.
+        /// Maximum consecutive commands from one queue: log2, 7 for no limit.
         burst: u8,
-        /// Commands of low priority in a round, less one.
+        /// Low-priority commands per round, minus one.
         low: u8,
-        /// Of medium priority, less one.
+        /// Medium-priority commands per round, minus one.
         medium: u8,
-        /// Of high priority, less one.
+        /// High-priority commands per round, minus one.
         high: u8,
     },
-    /// Which power state to be in.
+    /// Power state.
     PowerManagement {
-        /// The state.
+        /// Number of the power state.
         state: u8,
-        /// Hint about what it is for.
+        /// Workload hint.
         workload: u8,
     },
-    /// Whether writes may complete before they are durable.
+    /// Volatile write cache: whether writes may complete before they are durable.
     VolatileWriteCache {
-        /// They may.
+        /// Enables the cache.
         enabled: bool,
     },
-    /// How many I/O queues there may be, less one each.
+    /// Number of I/O queues, each minus one.
     NumberOfQueues {
         /// Submission queues.
         submission: u16,
         /// Completion queues.
         completion: u16,
     },
-    /// How long interrupts wait for more completions.
+    /// Interrupt coalescing.
     InterruptCoalescing {
-        /// Completions, less one.
+        /// Number of completions, minus one.
         threshold: u8,
-        /// In units of 100 µs; 0 is no delay.
+        /// Maximum delay in units of 100 µs; 0 for no delay.
         time: u8,
     },
-    /// What one interrupt vector does.
+    /// Configuration of one interrupt vector.
     InterruptVector {
-        /// Which.
+        /// Interrupt vector.
         vector: u16,
-        /// Its interrupts do not wait.
+        /// Disables coalescing for this vector.
         no_coalescing: bool,
     },
-    /// Whether atomicity across power failure is all that is wanted (DN).
+    /// Write atomicity: whether only atomicity across power failure is required (DN).
     WriteAtomicity {
-        /// It is.
+        /// Normal atomicity is not required.
         disable_normal: bool,
     },
-    /// Which events are to be told.
+    /// Enabled asynchronous events.
     AsyncEvents {
         /// Critical warnings of the SMART log, one bit each.
         health: u8,

@@ -35,13 +35,13 @@ pub struct IdentifyController {
     pub model: String,
     /// Firmware revision, at most 8 characters.
     pub firmware: String,
-    /// The manufacturer's number, 24 bits, that the IEEE gave out (IEEE).
+    /// IEEE OUI of the manufacturer, 24 bits (IEEE).
     pub oui: u32,
     /// Recommended arbitration burst, as a power of two (RAB).
     pub arbitration_burst: u8,
     /// Multi-path capabilities (CMIC).
     pub multi_path: u8,
-    /// Largest data transfer as a power of two of the smallest page size; 0 is no limit (MDTS).
+    /// Largest data transfer: log2, in units of the smallest page size; 0 for no limit (MDTS).
     pub max_transfer_shift: u8,
     /// The controller's number in its subsystem (CNTLID).
     pub controller: u16,
@@ -53,27 +53,27 @@ pub struct IdentifyController {
     pub kind: u8,
     /// Optional admin commands (OACS).
     pub admin_commands: u16,
-    /// Abort commands at once, less one (ACL).
+    /// Maximum concurrent Abort commands, minus one (ACL).
     pub abort_limit: u8,
-    /// Asynchronous Event Requests at once, less one (AERL).
+    /// Maximum outstanding Asynchronous Event Requests, minus one (AERL).
     pub event_limit: u8,
     /// Log page attributes (LPA).
     pub log_attributes: u8,
-    /// Entries of the error log, less one (ELPE).
+    /// Entries of the error log, minus one (ELPE).
     pub error_entries: u8,
-    /// Firmware: slot 1 cannot be written in bit 0, slots in bits 3 to 1 (FRMW).
+    /// Firmware: bit 0 for a read-only slot 1, number of slots in bits 3 to 1 (FRMW).
     pub firmware_updates: u8,
-    /// Power states, less one (NPSS).
+    /// Number of power states, minus one (NPSS).
     pub power_states: u8,
-    /// Temperature from which on a warning is due, in kelvin (WCTEMP).
+    /// Warning temperature threshold in kelvin (WCTEMP).
     pub warning_temperature: u16,
-    /// Temperature from which on it is critical, in kelvin (CCTEMP).
+    /// Critical temperature threshold in kelvin (CCTEMP).
     pub critical_temperature: u16,
     /// Total capacity in bytes (TNVMCAP).
     pub total_capacity: u128,
-    /// Capacity in bytes that no namespace has (UNVMCAP).
+    /// Unallocated capacity in bytes (UNVMCAP).
     pub unallocated_capacity: u128,
-    /// Entries of a submission queue, as powers of two: required in bits 3 to 0, largest in 7 to 4 (SQES).
+    /// Log2 of the size of submission queue entries: required in bits 3 to 0, maximum in 7 to 4 (SQES).
     pub submission_entry: u8,
     /// The same for completion queues (CQES).
     pub completion_entry: u8,
@@ -85,15 +85,15 @@ pub struct IdentifyController {
     pub format: u8,
     /// There is a volatile write cache (VWC bit 0).
     pub volatile_write_cache: bool,
-    /// Blocks written atomically in normal operation, less one (AWUN).
+    /// Blocks written atomically in normal operation, minus one (AWUN).
     pub atomic_write: u16,
-    /// Blocks written atomically across power failure, less one (AWUPF).
+    /// Blocks written atomically across power failure, minus one (AWUPF).
     pub atomic_write_power_fail: u16,
     /// SGL support (SGLS).
     pub sgl: u32,
     /// NVMe qualified name of the subsystem.
     pub subsystem_name: String,
-    /// Most power that the controller takes in state 0, in units of 10 mW.
+    /// Maximum power in power state 0, in units of 10 mW.
     pub max_power: u16,
 }
 
@@ -135,7 +135,7 @@ impl IdentifyController {
             atomic_write: u16_at(b, 526),
             atomic_write_power_fail: u16_at(b, 528),
             sgl: u32_at(b, 536),
-            // A name ends with a zero byte, which reads as a question mark.
+            // The name ends at a zero byte, which decodes as a question mark.
             subsystem_name: name.split('?').next().unwrap_or("").to_owned(),
             max_power: u16_at(b, 2048),
         }
@@ -188,15 +188,15 @@ impl IdentifyController {
 /// An LBA format ("LBA Format Data Structure").
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LbaFormat {
-    /// Bytes of metadata for each block.
+    /// Metadata bytes per block.
     pub metadata: u16,
-    /// Bytes of a block as a power of two; 0 for a format that is not there.
+    /// Log2 of the block size in bytes; 0 for an unavailable format.
     pub block_shift: u8,
     /// Relative performance, 0 best.
     pub performance: u8,
 }
 
-/// The Identify Namespace data structure (CNS 00h), as far as it is used.
+/// The Identify Namespace data structure (CNS 00h), as far as used here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct IdentifyNamespace {
     /// Blocks (NSZE).
@@ -279,7 +279,7 @@ impl IdentifyNamespace {
     }
 }
 
-/// A list of namespaces, at most 1024, ended by zero ("Namespace List").
+/// A list of at most 1024 namespaces, terminated by zero ("Namespace List").
 pub fn emit_namespaces(namespaces: impl IntoIterator<Item = u32>) -> Box<[u8; IDENTIFY_LEN]> {
     let mut bytes = Box::new([0; IDENTIFY_LEN]);
     for (n, namespace) in namespaces.into_iter().take(1024).enumerate() {
@@ -293,7 +293,7 @@ pub fn parse_namespaces(bytes: &[u8; IDENTIFY_LEN]) -> Vec<u32> {
     (0..1024).map(|n| u32_at(bytes, 4 * n)).take_while(|&namespace| namespace != 0).collect()
 }
 
-/// A list of controllers, at most 2047, begun by their number ("Controller List").
+/// A list of at most 2047 controllers, preceded by their number ("Controller List").
 pub fn emit_controllers(controllers: &[u16]) -> Box<[u8; IDENTIFY_LEN]> {
     let mut bytes = Box::new([0; IDENTIFY_LEN]);
     let count = controllers.len().min(2047);

@@ -19,14 +19,14 @@ pub mod opcode {
     pub const DATASET_MANAGEMENT: u8 = 0x09;
 }
 
-/// Logical blocks that a command is about.
+/// Range of logical blocks of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Blocks {
-    /// The first (SLBA).
+    /// First block (SLBA).
     pub start: u64,
-    /// How many, less one (NLB).
+    /// Number of blocks, minus one (NLB).
     pub count: u16,
-    /// On non-volatile media before the command completes (FUA).
+    /// Write to non-volatile media before the command completes (FUA).
     pub force_unit_access: bool,
     /// Protection information to check or to insert, 4 bits (PRINFO).
     pub protection: u8,
@@ -38,12 +38,12 @@ impl Blocks {
         Self { start, count: count.saturating_sub(1) as u16, force_unit_access: false, protection: 0 }
     }
 
-    /// How many blocks.
+    /// Number of blocks.
     pub const fn len(&self) -> u64 {
         self.count as u64 + 1
     }
 
-    /// Never: a command is about one block or more.
+    /// Always false: a command addresses at least one block.
     pub const fn is_empty(&self) -> bool {
         false
     }
@@ -68,7 +68,7 @@ impl Blocks {
 /// A command of the NVM command set without identifier and data pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoCommand {
-    /// Makes what was written durable (6.8).
+    /// Makes completed writes durable (6.8).
     Flush,
     /// Writes blocks (6.15).
     Write(Blocks),
@@ -76,24 +76,24 @@ pub enum IoCommand {
     Read(Blocks),
     /// Compares blocks with the host's data (6.6).
     Compare(Blocks),
-    /// Makes blocks read as zeroes (6.17).
+    /// Zeroes blocks (6.17).
     WriteZeroes {
-        /// Which.
+        /// Blocks to zero.
         blocks: Blocks,
-        /// They may be deallocated (DEAC).
+        /// The blocks may be deallocated (DEAC).
         deallocate: bool,
     },
-    /// Says something about ranges of blocks (6.7).
+    /// Provides hints about ranges of blocks (6.7).
     DatasetManagement {
-        /// How many ranges, less one.
+        /// Number of ranges, minus one.
         ranges: u8,
-        /// They hold nothing of use any more (AD).
+        /// The ranges may be deallocated (AD).
         deallocate: bool,
     },
 }
 
 impl IoCommand {
-    /// From a queue entry; `None` if the opcode is none of these.
+    /// Decodes a queue entry; `None` if the opcode is not supported.
     pub const fn parse(command: &Command) -> Option<Self> {
         Some(match command.opcode {
             opcode::FLUSH => Self::Flush,
@@ -124,7 +124,7 @@ impl IoCommand {
         }
     }
 
-    /// The first block that it is about, if it names blocks itself.
+    /// First block of the command, if it addresses blocks directly.
     pub const fn first_block(&self) -> Option<u64> {
         match self {
             Self::Write(blocks) | Self::Read(blocks) | Self::Compare(blocks) => Some(blocks.start),
@@ -157,9 +157,9 @@ pub const RANGE_LEN: usize = 16;
 /// A range of Dataset Management ("Range Definition").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DatasetRange {
-    /// Hints about how it will be used.
+    /// Usage hints.
     pub attributes: u32,
-    /// Blocks; none is allowed.
+    /// Number of blocks; may be zero.
     pub length: u32,
     /// First block.
     pub start: u64,

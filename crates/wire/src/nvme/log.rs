@@ -25,18 +25,18 @@ pub const COMMAND_EFFECTS_LEN: usize = 4096;
 /// Bytes of the firmware slot log.
 pub const FIRMWARE_SLOT_LEN: usize = 512;
 
-/// An entry of the error log (section 5.14.1.1). An empty one has count 0.
+/// An entry of the error log (section 5.14.1.1). Unused entries have count 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ErrorEntry {
-    /// Counts errors from 1 on.
+    /// Error count, starting at 1.
     pub count: u64,
-    /// Submission queue of the command; all ones if it was none.
+    /// Submission queue of the command; all ones if not applicable.
     pub queue: u16,
-    /// The command; all ones if it was none.
+    /// Identifier of the command; all ones if not applicable.
     pub command: u16,
-    /// Its status.
+    /// Status of the command.
     pub status: Status,
-    /// Place of the wrong parameter in the command: byte in bits 7 to 0, bit in 10 to 8; all ones if unknown.
+    /// Location of the invalid parameter in the command: byte in bits 7 to 0, bit in 10 to 8; all ones if unknown.
     pub location: u16,
     /// First block with an error.
     pub lba: u64,
@@ -72,7 +72,7 @@ impl ErrorEntry {
     }
 }
 
-/// The SMART log (section 5.14.1.2), as far as a controller without wear and weather has it.
+/// The SMART log (section 5.14.1.2), without wear and environment data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SmartLog {
     /// Critical warnings, one bit each.
@@ -87,7 +87,7 @@ pub struct SmartLog {
     pub percentage_used: u8,
     /// Thousands of 512-byte units read by the host, rounded up.
     pub data_units_read: u128,
-    /// The same written.
+    /// Thousands of 512-byte units written by the host, rounded up.
     pub data_units_written: u128,
     /// Read and compare commands completed.
     pub host_reads: u128,
@@ -95,11 +95,11 @@ pub struct SmartLog {
     pub host_writes: u128,
     /// Power cycles.
     pub power_cycles: u128,
-    /// Shutdowns without notice.
+    /// Shutdowns without prior notification.
     pub unsafe_shutdowns: u128,
     /// Unrecovered data integrity errors.
     pub media_errors: u128,
-    /// Entries of the error log over the controller's life.
+    /// Entries added to the error log over the controller's life.
     pub error_entries: u128,
 }
 
@@ -149,7 +149,7 @@ impl SmartLog {
 /// The firmware slot log (section 5.14.1.3) of a controller with one slot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FirmwareSlotLog {
-    /// Slot that runs, from 1.
+    /// Active slot, from 1.
     pub active: u8,
     /// Revision in slot 1, at most 8 characters.
     pub revision: String,
@@ -170,7 +170,8 @@ impl FirmwareSlotLog {
     }
 }
 
-/// The command effects log ("Commands Supported and Effects"): a doubleword for each opcode; bit 0 says that it is supported.
+/// The command effects log ("Commands Supported and Effects"): a doubleword per opcode; bit 0 means that it is
+/// supported.
 ///
 /// `admin` and `io` are pairs of opcode and effects.
 pub fn command_effects(admin: &[(u8, u32)], io: &[(u8, u32)]) -> Box<[u8; COMMAND_EFFECTS_LEN]> {

@@ -1,7 +1,7 @@
 //! NVM Express: controller registers, queue entries, data pointers, identify data, log pages, features.
 //!
-//! Section numbers and titles in quotation marks refer to the NVM Express Base Specification, revision 1.4. What a host writes
-//! and what a controller answers are typed both ways: `parse` takes any bytes, `emit` gives the bytes back.
+//! Section numbers and titles in quotation marks refer to the NVM Express Base Specification, revision 1.4. All types
+//! work in both directions: `parse` takes any bytes, `emit` returns the bytes again.
 
 pub mod admin;
 mod bytes;
@@ -31,7 +31,7 @@ pub use status::Status;
 
 /// Class code of an NVMe controller: mass storage, non-volatile memory, NVM Express (section 2.1.5).
 pub const CLASS: u32 = 0x01_0802;
-/// Names all namespaces at once.
+/// Addresses all namespaces at once.
 pub const ALL_NAMESPACES: u32 = 0xffff_ffff;
 /// Bytes of an identify data structure, and of every list of identifiers.
 pub const IDENTIFY_LEN: usize = 4096;

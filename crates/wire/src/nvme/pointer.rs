@@ -21,7 +21,7 @@ pub enum DataPointer {
     Sgl {
         /// The descriptor.
         descriptor: SglDescriptor,
-        /// The metadata pointer is an SGL segment too (PSDT 2).
+        /// The metadata pointer is an SGL segment as well (PSDT 2).
         metadata_segment: bool,
     },
 }
@@ -59,11 +59,11 @@ impl DataPointer {
 pub enum SglKind {
     /// Data at an address.
     DataBlock,
-    /// Data that nobody wants.
+    /// Data to discard.
     BitBucket,
-    /// More descriptors, and not the last ones.
+    /// More descriptors, with a further segment.
     Segment,
-    /// The last descriptors.
+    /// The last segment of descriptors.
     LastSegment,
     /// Anything else: type (high) and subtype (low four bits).
     Other(u8),
@@ -72,11 +72,11 @@ pub enum SglKind {
 /// An SGL descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SglDescriptor {
-    /// Where; 0 for a bit bucket.
+    /// Address; 0 for a bit bucket.
     pub address: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// What.
+    /// Type of the descriptor.
     pub kind: SglKind,
 }
 
@@ -109,7 +109,7 @@ impl SglDescriptor {
     }
 }
 
-/// How many PRP entries `length` bytes from `address` on take with pages of `page` bytes.
+/// Number of PRP entries for `length` bytes from `address` on, with pages of `page` bytes.
 pub const fn prp_entries(address: u64, length: u64, page: u64) -> u64 {
     if length == 0 { 0 } else { (address % page + length).div_ceil(page) }
 }

@@ -30,15 +30,15 @@ pub const CMBMSC: u64 = 0x50;
 pub const DOORBELLS: u64 = 0x1000;
 /// Version 1.4.
 pub const VERSION_1_4: u32 = 0x0001_0400;
-/// What NSSR takes: "NVMe".
+/// Value to write to NSSR: "NVMe".
 pub const SUBSYSTEM_RESET: u32 = 0x4e56_4d65;
 
-/// Offset of the doorbell of submission queue `queue`'s tail; `stride` is CAP.DSTRD.
+/// Offset of the tail doorbell of submission queue `queue`; `stride` is CAP.DSTRD.
 pub const fn submission_doorbell(queue: u16, stride: u8) -> u64 {
     DOORBELLS + 2 * queue as u64 * (4 << stride)
 }
 
-/// Offset of the doorbell of completion queue `queue`'s head; `stride` is CAP.DSTRD.
+/// Offset of the head doorbell of completion queue `queue`; `stride` is CAP.DSTRD.
 pub const fn completion_doorbell(queue: u16, stride: u8) -> u64 {
     DOORBELLS + (2 * queue as u64 + 1) * (4 << stride)
 }
@@ -51,26 +51,26 @@ const fn bit(value: u64, at: u32) -> bool {
     value >> at & 1 == 1
 }
 
-/// CAP: what the controller can do (section 3.1.1).
+/// CAP: controller capabilities (section 3.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Capabilities {
-    /// Entries that a queue may have, less one (MQES).
+    /// Maximum queue entries, minus one (MQES).
     pub max_queue_entries: u16,
     /// Queues must be physically contiguous (CQR).
     pub contiguous_queues: bool,
     /// Weighted round robin with urgent priority class is supported (AMS bit 0).
     pub weighted_round_robin: bool,
-    /// Longest time that enabling or disabling takes, in units of 500 ms (TO).
+    /// Maximum time to enable or disable, in units of 500 ms (TO).
     pub timeout: u8,
-    /// Doorbells are 4 bytes times two to this apart (DSTRD).
+    /// Doorbell stride: log2, in units of 4 bytes (DSTRD).
     pub doorbell_stride: u8,
     /// NVM Subsystem Reset is supported (NSSRS).
     pub subsystem_reset: bool,
     /// The NVM command set is supported (CSS bit 0).
     pub nvm_command_set: bool,
-    /// Smallest page size: 4 KiB times two to this (MPSMIN).
+    /// Smallest page size: log2, in units of 4 KiB (MPSMIN).
     pub min_page_shift: u8,
-    /// Largest page size: 4 KiB times two to this (MPSMAX).
+    /// Largest page size: log2, in units of 4 KiB (MPSMAX).
     pub max_page_shift: u8,
     /// There is a controller memory buffer (CMBS).
     pub memory_buffer: bool,
@@ -108,22 +108,22 @@ impl Capabilities {
     }
 }
 
-/// CC: what the host wants (section 3.1.5).
+/// CC: controller configuration (section 3.1.5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Configuration {
     /// Process commands (EN).
     pub enable: bool,
     /// Command set, 0 for NVM (CSS).
     pub command_set: u8,
-    /// Page size: 4 KiB times two to this (MPS).
+    /// Page size: log2, in units of 4 KiB (MPS).
     pub page_shift: u8,
     /// Arbitration: 0 round robin, 1 weighted round robin with urgent priority class (AMS).
     pub arbitration: u8,
     /// Shutdown: 0 none, 1 normal, 2 abrupt (SHN).
     pub shutdown: u8,
-    /// Bytes of an I/O submission queue entry as a power of two (IOSQES).
+    /// Log2 of the bytes of an I/O submission queue entry (IOSQES).
     pub submission_entry_shift: u8,
-    /// Bytes of an I/O completion queue entry as a power of two (IOCQES).
+    /// Log2 of the bytes of an I/O completion queue entry (IOCQES).
     pub completion_entry_shift: u8,
 }
 
@@ -153,7 +153,7 @@ impl Configuration {
             | (self.completion_entry_shift as u32 & 0xf) << 20
     }
 
-    /// What a driver for the NVM command set enables a controller with: 4 KiB pages, round robin.
+    /// Configuration with which a driver for the NVM command set enables a controller: 4 KiB pages, round robin.
     pub const fn enabled() -> Self {
         Self {
             enable: true,
@@ -167,16 +167,16 @@ impl Configuration {
     }
 }
 
-/// CSTS: how the controller is (section 3.1.6).
+/// CSTS: controller status (section 3.1.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ControllerStatus {
     /// Commands are processed (RDY).
     pub ready: bool,
-    /// Fatal error: only a reset helps (CFS).
+    /// Fatal error, cleared only by a reset (CFS).
     pub fatal: bool,
-    /// Shutdown: 0 none, 1 under way, 2 complete (SHST).
+    /// Shutdown: 0 none, 1 in progress, 2 complete (SHST).
     pub shutdown: u8,
-    /// A subsystem reset has happened (NSSRO).
+    /// A subsystem reset has occurred (NSSRO).
     pub subsystem_reset: bool,
 }
 
@@ -201,7 +201,7 @@ impl ControllerStatus {
     }
 }
 
-/// AQA: sizes of the admin queues, in entries less one (section 3.1.8).
+/// AQA: sizes of the admin queues in entries, minus one (section 3.1.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AdminQueues {
     /// Submission queue (ASQS), 12 bits.
@@ -222,12 +222,12 @@ impl AdminQueues {
     }
 }
 
-/// CMBLOC: where the controller memory buffer is.
+/// CMBLOC: location of the controller memory buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryBufferLocation {
     /// BAR that holds it (BIR): 0, or 2 to 5.
     pub bar: u8,
-    /// Place in the BAR in multiples of the size unit (OFST).
+    /// Offset in the BAR in multiples of the size unit (OFST).
     pub offset: u32,
 }
 
@@ -243,7 +243,7 @@ impl MemoryBufferLocation {
     }
 }
 
-/// CMBSZ: how large the controller memory buffer is and what it may hold.
+/// CMBSZ: size and supported uses of the controller memory buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryBufferSize {
     /// Submission queues (SQS).
@@ -252,11 +252,11 @@ pub struct MemoryBufferSize {
     pub completion_queues: bool,
     /// PRP lists and SGL segments (LISTS).
     pub lists: bool,
-    /// Data of commands that read (RDS).
+    /// Data of commands that transfer to the host (RDS).
     pub read_data: bool,
-    /// Data of commands that write (WDS).
+    /// Data of commands that transfer from the host (WDS).
     pub write_data: bool,
-    /// Unit of the size: 4 KiB times 16 to this (SZU).
+    /// Size unit: 4 KiB times 16 to the power of this (SZU).
     pub unit: u8,
     /// Size in units (SZ).
     pub size: u32,
@@ -294,12 +294,12 @@ impl MemoryBufferSize {
     }
 }
 
-/// CMBMSC: where the controller finds its memory buffer among the addresses it uses.
+/// CMBMSC: address at which the controller decodes its memory buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryBufferControl {
-    /// CMBLOC and CMBSZ say something (CRE).
+    /// CMBLOC and CMBSZ are enabled (CRE).
     pub registers: bool,
-    /// Addresses from the base on mean the buffer (CMSE).
+    /// Addresses from the base on refer to the buffer (CMSE).
     pub memory_space: bool,
     /// Base address, a multiple of 4 KiB (CBA).
     pub base: u64,

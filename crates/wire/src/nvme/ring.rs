@@ -1,10 +1,10 @@
-//! The host's side of a queue pair: indices, phase, and what is free. No memory, no doorbells.
+//! The host's side of a queue pair: indices, phase and free entries, without memory or doorbells.
 
 use super::completion::{CompletionEntry, LEN as COMPLETION_LEN};
 
-/// A submission queue as its producer sees it (section 4.1).
+/// A submission queue from the producer's side (section 4.1).
 ///
-/// One entry always stays free: a queue is full when the next entry is the controller's head.
+/// One entry always stays free: the queue is full when the entry after the tail is the controller's head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubmissionRing {
     entries: u16,
@@ -23,7 +23,8 @@ impl SubmissionRing {
         (self.head + self.entries - self.tail - 1) % self.entries
     }
 
-    /// Takes the next entry: its index. Writing it and then the [tail](Self::tail) to the doorbell submits it.
+    /// Allocates the next entry and returns its index. To submit it, write the entry, then the [tail](Self::tail) to
+    /// the doorbell.
     pub const fn push(&mut self) -> Option<u16> {
         if self.free() == 0 {
             return None;
@@ -33,12 +34,13 @@ impl SubmissionRing {
         Some(at)
     }
 
-    /// What the doorbell is to be told.
+    /// Value for the doorbell.
     pub const fn tail(&self) -> u16 {
         self.tail
     }
 
-    /// Notes the head that a completion reported. `false`, and nothing noted, if it is none of what was submitted.
+    /// Updates the head from a completion. Returns `false`, without change, if the value is not within the submitted
+    /// entries.
     pub const fn completed(&mut self, head: u16) -> bool {
         if head >= self.entries {
             return false;
@@ -52,7 +54,7 @@ impl SubmissionRing {
     }
 }
 
-/// A completion queue as its consumer sees it (section 4.6, phase tag).
+/// A completion queue from the consumer's side (section 4.6, phase tag).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompletionRing {
     entries: u16,
@@ -66,12 +68,12 @@ impl CompletionRing {
         Self { entries, head: 0, phase: true }
     }
 
-    /// The entry to look at next; also what the doorbell is to be told.
+    /// Index of the next entry; also the value for the doorbell.
     pub const fn head(&self) -> u16 {
         self.head
     }
 
-    /// The entry in `bytes`, which stand at the head, if it is new: the head then moves on.
+    /// Decodes `bytes`, the entry at the head, and advances if it is new.
     pub fn take(&mut self, bytes: &[u8; COMPLETION_LEN]) -> Option<CompletionEntry> {
         let entry = CompletionEntry::parse(bytes);
         if entry.phase != self.phase {

@@ -9,17 +9,17 @@ pub struct Status {
     pub kind: u8,
     /// Status code.
     pub code: u8,
-    /// Retry delay: which of the controller's times a host should wait for, 2 bits.
+    /// Command retry delay, 2 bits: which of the controller's retry delays to use.
     pub retry_delay: u8,
-    /// More about it is in the error log.
+    /// The error log has more information.
     pub more: bool,
-    /// The same command would fail again.
+    /// The same command would fail again if retried.
     pub do_not_retry: bool,
 }
 
-/// Status code type: codes that any command may have.
+/// Status code type: generic codes of any command.
 pub const GENERIC: u8 = 0;
-/// Status code type: codes of one command.
+/// Status code type: command-specific codes.
 pub const COMMAND_SPECIFIC: u8 = 1;
 /// Status code type: media and data integrity errors.
 pub const MEDIA: u8 = 2;
@@ -29,7 +29,7 @@ macro_rules! codes {
         impl Status {
             $( $(#[$attribute])* pub const $name: Self = Self::new($kind, $code); )*
 
-            /// What the code means.
+            /// Name of the code.
             pub const fn name(self) -> &'static str {
                 match (self.kind, self.code) {
                     $( ($kind, $code) => $text, )*
@@ -41,7 +41,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Done.
+    /// Success.
     SUCCESS = GENERIC 0x00 "success",
     /// The opcode is not supported.
     INVALID_OPCODE = GENERIC 0x01 "invalid command opcode",
@@ -65,7 +65,7 @@ codes! {
     MISSING_FUSED = GENERIC 0x0a "command aborted due to missing fused command",
     /// No such namespace, or its format does not fit.
     INVALID_NAMESPACE = GENERIC 0x0b "invalid namespace or format",
-    /// Not in this order.
+    /// The command is out of sequence.
     SEQUENCE_ERROR = GENERIC 0x0c "command sequence error",
     /// An SGL segment's descriptor is wrong.
     INVALID_SGL_SEGMENT = GENERIC 0x0d "invalid SGL segment descriptor",
@@ -83,9 +83,9 @@ codes! {
     ATOMIC_UNIT_EXCEEDED = GENERIC 0x14 "atomic write unit exceeded",
     /// The address of an SGL has an offset where none is allowed.
     SGL_OFFSET_INVALID = GENERIC 0x16 "SGL offset invalid",
-    /// Beyond the namespace's end.
+    /// Beyond the end of the namespace.
     LBA_OUT_OF_RANGE = GENERIC 0x80 "LBA out of range",
-    /// The namespace's capacity does not hold it.
+    /// Exceeds the namespace's capacity.
     CAPACITY_EXCEEDED = GENERIC 0x81 "capacity exceeded",
     /// The namespace is not ready.
     NAMESPACE_NOT_READY = GENERIC 0x82 "namespace not ready",
@@ -93,15 +93,15 @@ codes! {
     RESERVATION_CONFLICT = GENERIC 0x83 "reservation conflict",
     /// The namespace is being formatted.
     FORMAT_IN_PROGRESS = GENERIC 0x84 "format in progress",
-    /// A submission queue names a completion queue that is not there.
+    /// The completion queue of a submission queue does not exist.
     CQ_INVALID = COMMAND_SPECIFIC 0x00 "completion queue invalid",
     /// A queue identifier is out of range or in use.
     INVALID_QUEUE_ID = COMMAND_SPECIFIC 0x01 "invalid queue identifier",
     /// A queue is too small or too large.
     INVALID_QUEUE_SIZE = COMMAND_SPECIFIC 0x02 "invalid queue size",
-    /// More Abort commands than the controller takes at once.
+    /// Too many concurrent Abort commands.
     ABORT_LIMIT = COMMAND_SPECIFIC 0x03 "abort command limit exceeded",
-    /// More Asynchronous Event Requests than the controller takes at once.
+    /// Too many outstanding Asynchronous Event Requests.
     EVENT_LIMIT = COMMAND_SPECIFIC 0x05 "asynchronous event request limit exceeded",
     /// No such firmware slot.
     INVALID_FIRMWARE_SLOT = COMMAND_SPECIFIC 0x06 "invalid firmware slot",
@@ -111,27 +111,27 @@ codes! {
     INVALID_LOG_PAGE = COMMAND_SPECIFIC 0x09 "invalid log page",
     /// The LBA format is not supported.
     INVALID_FORMAT = COMMAND_SPECIFIC 0x0a "invalid format",
-    /// A completion queue that submission queues still use.
+    /// The completion queue is still in use by submission queues.
     INVALID_QUEUE_DELETION = COMMAND_SPECIFIC 0x0c "invalid queue deletion",
     /// The feature's value cannot be saved.
     NOT_SAVEABLE = COMMAND_SPECIFIC 0x0d "feature identifier not saveable",
     /// The feature's value cannot be changed.
     NOT_CHANGEABLE = COMMAND_SPECIFIC 0x0e "feature not changeable",
-    /// The feature is not one of a namespace.
+    /// The feature is not namespace-specific.
     NOT_NAMESPACE_SPECIFIC = COMMAND_SPECIFIC 0x0f "feature not namespace specific",
     /// Not enough free capacity for the namespace.
     INSUFFICIENT_CAPACITY = COMMAND_SPECIFIC 0x15 "namespace insufficient capacity",
     /// No namespace identifier is free.
     NAMESPACE_ID_UNAVAILABLE = COMMAND_SPECIFIC 0x16 "namespace identifier unavailable",
-    /// Attached to that controller already.
+    /// The namespace is already attached to the controller.
     ALREADY_ATTACHED = COMMAND_SPECIFIC 0x18 "namespace already attached",
-    /// May be attached to one controller only, and is.
+    /// The namespace is private and already attached to another controller.
     NAMESPACE_PRIVATE = COMMAND_SPECIFIC 0x19 "namespace is private",
-    /// Not attached to that controller.
+    /// The namespace is not attached to the controller.
     NOT_ATTACHED = COMMAND_SPECIFIC 0x1a "namespace not attached",
     /// Thin provisioning is not supported.
     NO_THIN_PROVISIONING = COMMAND_SPECIFIC 0x1b "thin provisioning not supported",
-    /// A list of controllers names none, or one that is not there.
+    /// The controller list is empty or has an invalid controller.
     CONTROLLER_LIST_INVALID = COMMAND_SPECIFIC 0x1c "controller list invalid",
     /// Fields that exclude each other.
     CONFLICTING_ATTRIBUTES = COMMAND_SPECIFIC 0x80 "conflicting attributes",
@@ -159,12 +159,12 @@ impl Status {
         Self { do_not_retry: true, ..self }
     }
 
-    /// Whether the command was done.
+    /// Whether the command succeeded.
     pub const fn is_success(self) -> bool {
         self.kind == GENERIC && self.code == 0
     }
 
-    /// Whether kind and code are those of `other`, whatever the flags.
+    /// Whether type and code equal those of `other`, regardless of flags.
     pub const fn is(self, other: Self) -> bool {
         self.kind == other.kind && self.code == other.code
     }

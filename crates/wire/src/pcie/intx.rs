@@ -1,4 +1,4 @@
-//! Legacy interrupt lines as states: which of the four are active (base spec 2.2.8.1 and 6.1.2).
+//! State of the legacy interrupt lines (base spec 2.2.8.1 and 6.1.2).
 
 /// One of the four virtual interrupt lines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -18,7 +18,7 @@ impl IntxLine {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::A, Self::B, Self::C, Self::D];
 
-    /// From the register Interrupt Pin, where 0 is none.
+    /// From the Interrupt Pin register, where 0 means none.
     pub const fn from_pin(pin: u8) -> Option<Self> {
         match pin {
             1..=4 => Some(Self::ALL[pin as usize - 1]),
@@ -26,29 +26,29 @@ impl IntxLine {
         }
     }
 
-    /// What a line of device number `device` is called on the other side of the bridge above that (base spec table 2-21).
+    /// The line above a bridge onto which a line of device `device` below it is mapped (base spec table 2-21).
     #[must_use]
     pub const fn above(self, device: u8) -> Self {
         Self::ALL[(self as usize + device as usize) % 4]
     }
 }
 
-/// Which lines are active.
+/// Set of active lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IntxLines(u8);
 
 impl IntxLines {
-    /// Whether one is.
+    /// Whether a line is active.
     pub const fn has(self, line: IntxLine) -> bool {
         self.0 >> line as u8 & 1 == 1
     }
 
-    /// Makes one active, or inactive.
+    /// Activates or deactivates a line.
     pub const fn set(&mut self, line: IntxLine, active: bool) {
         self.0 = self.0 & !(1 << line as u8) | (active as u8) << line as u8;
     }
 
-    /// Those that are active above a bridge, below which devices have these: each with its number.
+    /// Lines that are active above a bridge, given the active lines of the devices below it, with their numbers.
     pub fn above(devices: impl Iterator<Item = (u8, Self)>) -> Self {
         let mut all = Self::default();
         for (device, lines) in devices {
@@ -59,7 +59,7 @@ impl IntxLines {
         all
     }
 
-    /// The lines that are otherwise than in `before`, and whether they are active now.
+    /// Lines that differ from `before`, with their current state.
     pub fn changes(self, before: Self) -> impl Iterator<Item = (IntxLine, bool)> {
         let changed = IntxLine::ALL.into_iter().filter(move |&line| self.has(line) != before.has(line));
         changed.map(move |line| (line, self.has(line)))

@@ -11,25 +11,25 @@
 use super::Bdf;
 use super::tlp::{CompletionStatus, FlowClass, Tlp, TlpKind};
 
-/// What a waiting packet is to do about an earlier one that is stuck.
+/// What a packet may do about an earlier one that is blocked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Passing {
-    /// It has to be able to go first, or a deadlock could form.
+    /// It must be able to pass, to avoid deadlock.
     Must,
-    /// It may go first or wait.
+    /// It may pass or wait.
     May,
-    /// It has to stay behind.
+    /// It must not pass.
     MustNot,
 }
 
-/// What the ordering table looks at of a packet, so that a queue need not keep the packet itself.
+/// The properties of a packet that the ordering rules use, so that a queue need not keep the packet itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OrderingKey {
     class: FlowClass,
     traffic_class: u8,
-    /// May pass posted requests whoever sent them: relaxed ordering, where the table heeds it.
+    /// May pass posted requests of any requester: relaxed ordering, where the table allows it.
     relaxed: bool,
-    /// May pass posted requests of others (ID-based ordering).
+    /// May pass posted requests of other requesters (ID-based ordering).
     id_based: bool,
     sender: Bdf,
     /// Requester and tag.
@@ -127,14 +127,14 @@ mod tests {
                     waiting.common.id_based_ordering = ido;
                     let mut earlier =
                         packet(column, if same_sender { A } else { B }, if same_tag { 7 } else { 8 });
-                    // Bits of the earlier packet do not matter.
+                    // Bits of the earlier packet have no effect.
                     earlier.common.relaxed_ordering = true;
                     earlier.common.id_based_ordering = true;
                     earlier.common.traffic_class = u8::from(!same_tc);
                     let freed = match (row, column) {
                         (1, 0) => ido && !same_sender,
                         (_, 0) => relaxed || ido && !same_sender,
-                        // One request is answered by one completer; another tag is another request.
+                        // A request is completed by a single completer; another tag is another request.
                         (3, 3) => !same_tag,
                         _ => false,
                     };

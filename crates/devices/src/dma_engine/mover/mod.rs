@@ -1,8 +1,8 @@
-//! What moves data between the card's PCIe core and its memory, and what firmware waits for.
+//! The data mover between the card's PCIe core and its memory, and the completion times that firmware waits for.
 //!
-//! Completions leave the receive buffer one after the other. What the DMA interface reads passes a bus, which writes use in the
-//! other direction, and is written to memory in chunks; the command interface hands it straight to the firmware. Posted requests
-//! leave on a path of their own width.
+//! Completions leave the receive buffer one after the other. Data read by the DMA interface crosses a bus, which writes
+//! use in the other direction, and is written to memory in chunks. The command interface passes data straight to the
+//! firmware. Posted requests leave on a path with a width of its own.
 
 mod params;
 mod stages;
@@ -20,12 +20,12 @@ use stages::{Bus, Direction, Drain, Memory, Transmit};
 /// Header, sequence number, LCRC and framing of a completion, in bytes.
 const COMPLETION_OVERHEAD: u64 = 20;
 
-/// By which interface a transfer goes, and where its data lies in the card's memory: what the token of its DMA says.
+/// Content of a DMA's token: the interface used, and the data's address in the card's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Transfer {
-    /// By the command interface.
+    /// Uses the command interface.
     pub is_command: bool,
-    /// Where in the card's memory: what is not aligned there costs more.
+    /// Address in the card's memory; unaligned data costs more.
     pub local: u32,
 }
 
@@ -46,12 +46,12 @@ pub(super) struct Mover {
     bus: Bus,
     memory: Memory,
     path: Transmit,
-    /// What the stages had worked before the last reset.
+    /// Busy times of the stages before the last reset.
     busy_before: MoverBusy,
 }
 
 impl Mover {
-    /// A mover that is idle.
+    /// An idle mover.
     pub fn new(params: MoverParams) -> Self {
         Self {
             drain: Drain::new(params.drain),
@@ -65,7 +65,7 @@ impl Mover {
 }
 
 impl MoverParams {
-    /// The interface by which a transfer goes, and where its data lies.
+    /// The interface and the card address of a transfer.
     fn engine(&self, dma: &Dma) -> (&EngineParams, u64) {
         let Transfer { is_command, local } = Transfer::of(dma);
         (if is_command { &self.command } else { &self.dma }, local.into())
@@ -93,7 +93,7 @@ impl DataMover for Mover {
         let Some(memory) = &engine.memory else { return drained };
         let ragged = request.largest <= memory.chunk;
         let local = local + u64::from(request.offset);
-        // Data that does not begin with a word is shifted as it is written out, and waits for that.
+        // Data that does not start at a word boundary is shifted when it is written out, which takes extra time.
         let shifted = steps::beyond(local, memory.word.max(1).into()) != 0;
         // The last line is shifted while the next transfer begins.
         let last = memory.write_out.per_completion * u64::from(read.completions.saturating_sub(1))
@@ -134,7 +134,7 @@ impl DataMover for Mover {
 
     fn write_known(&self, now: Time, dma: &Dma, gone: Time) -> Time {
         let (engine, _) = self.params.engine(dma);
-        // Counted from the request's reaching the engine: what the engine's start took has passed already.
+        // Relative to the request's arrival at the engine: the engine's start latency has already passed.
         let known = |stage: &Linear| stage.time_for(dma.length.into()).saturating_sub(engine.start_latency);
         engine.write_done.iter().fold(gone, |at, stage| at.max(now + known(stage)))
     }
@@ -155,7 +155,7 @@ impl DataMover for Mover {
     }
 }
 
-/// Hands a completion's data to the firmware, behind that of the completion before it.
+/// Passes a completion's data to the firmware, after that of the previous completion.
 fn hand_over(engine: &EngineParams, now: Time, read: &mut Progress, arrival: &Arrival) {
     let mut time = Duration::from_ps(arrival.bytes * u64::from(engine.hand_over_ps_per_byte));
     if read.completions > 0 {
@@ -180,11 +180,11 @@ fn write_out(memory: &LocalMemoryParams, now: Time, read: &mut Progress, arrival
         let mut time =
             Duration::from_ps(piece.max(if read.pieces == 0 { 64 } else { 0 }) * u64::from(out.ps_per_byte));
         if read.pieces == 0 {
-            // The first piece waits for a whole line's worth, less what it can tell is missing.
+            // The first piece waits for a whole line, minus the part that is known to be missing.
             let missing = 64u64.saturating_sub(piece) * u64::from(out.first_ps_per_byte);
             time = time.saturating_sub(Duration::from_ps(missing));
         } else if first_of_completion {
-            // The first chunk is taken up again; data for later ones is gathered behind it.
+            // The first chunk is rewritten; data for later chunks is gathered behind it.
             time += if arrival.offset < chunk { out.within_chunk } else { out.per_completion };
         }
         read.in_place = read.in_place.max(arrived) + time;
@@ -199,7 +199,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A transfer is told by its token alone.
+        /// A token alone describes a transfer.
         #[test]
         fn a_token_says_what_its_transfer_is(is_command: bool, local: u32) {
             let transfer = Transfer { is_command, local };
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// How long it has worked is not forgotten, and what it had in hand is.
+    /// A reset keeps the busy times, and drops transfers in progress.
     #[test]
     fn a_reset_keeps_what_was_counted() {
         let transmit = TransmitParams { ps_per_byte: 100, ..TransmitParams::default() };

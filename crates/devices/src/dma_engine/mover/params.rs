@@ -1,15 +1,15 @@
-//! What the card's data mover is made of.
+//! Parameters of the card's data mover.
 
 use units::{Duration, steps};
 
-/// What moves data between the card's PCIe core and its memory.
+/// The data mover between the card's PCIe core and its memory.
 #[derive(Clone, Debug, Default)]
 pub struct MoverParams {
-    /// Handling of completions that arrive.
+    /// Processing of incoming completions.
     pub drain: DrainParams,
-    /// Sending of posted requests.
+    /// Transmission of posted requests.
     pub transmit: TransmitParams,
-    /// The path between the core and the card's memory.
+    /// The bus between the core and the card's memory.
     pub bus: BusParams,
     /// The DMA interface.
     pub dma: EngineParams,
@@ -17,43 +17,43 @@ pub struct MoverParams {
     pub command: EngineParams,
 }
 
-/// How fast the card takes completions out of its receive buffer.
+/// Rate at which the card drains completions from its receive buffer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DrainParams {
-    /// Time for the first completion of a request, on top.
+    /// Additional time for the first completion of a request.
     pub per_request: Duration,
-    /// Time for each completion.
+    /// Time per completion.
     pub per_completion: Duration,
-    /// Picoseconds for each byte of a completion, header and framing included.
+    /// Picoseconds per byte of a completion, including header and framing.
     pub ps_per_byte: u32,
-    /// Picoseconds that each byte of a write takes away from the drain while its data is fetched.
+    /// Drain time lost per byte of a write while its data is fetched, in picoseconds.
     pub ps_per_written_byte: u32,
-    /// A completion, header and framing included, takes a multiple of so many bytes.
+    /// The size of a completion, including header and framing, is rounded up to a multiple of this many bytes.
     pub granule: u32,
 }
 
-/// How fast the card's core sends posted requests.
+/// Rate at which the card's core sends posted requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TransmitParams {
-    /// Picoseconds for each byte; zero if only the wire counts.
+    /// Picoseconds per byte; 0 if only the wire limits.
     pub ps_per_byte: u32,
-    /// Bytes that a TLP with a three-doubleword header takes beyond its payload: header, framing, gaps.
+    /// Overhead of a TLP with a three-doubleword header in bytes: header, framing, gaps.
     pub overhead: u32,
-    /// The same with a four-doubleword header, as addresses of 4 GiB and more need.
+    /// Overhead of a TLP with a four-doubleword header, needed for addresses of 4 GiB and above.
     pub long_overhead: u32,
-    /// Width of the path in bytes. The TLPs of one request share their beats in pairs; the last one of an odd number
-    /// is padded to a whole beat.
+    /// Width of the path in bytes. TLPs of one request share beats in pairs; the last of an odd number is padded to a
+    /// whole beat.
     pub beat: u32,
 }
 
-/// The path between the card's core and its memory, which both directions share.
+/// The bus between the card's core and its memory, shared by both directions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BusParams {
-    /// Picoseconds for each byte in either direction.
+    /// Picoseconds per byte in either direction.
     pub ps_per_byte: u32,
-    /// Time to change the direction.
+    /// Turnaround time.
     pub turn: Duration,
-    /// While both directions are wanted, they take turns after so many bytes.
+    /// Bytes after which the direction changes while both are requested.
     pub burst: u32,
     /// Transfers of more bytes than this are not interrupted.
     pub longest_interrupted: u32,
@@ -62,31 +62,31 @@ pub struct BusParams {
 /// An interface through which firmware moves data.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EngineParams {
-    /// From a request reaching the engine until its first TLP can be sent.
+    /// From a request's arrival at the engine until its first TLP can be sent.
     pub start_latency: Duration,
-    /// From a read's data being in place until whoever asked knows.
+    /// From the arrival of a read's data to the notification of the requester.
     pub read_done_latency: Duration,
-    /// Picoseconds for each byte of a completion, where it hands data straight to who asked.
+    /// Picoseconds per byte of a completion, for data passed straight to the requester.
     pub hand_over_ps_per_byte: u32,
-    /// For each completion of such a read after its first.
+    /// Time per completion of such a read after the first.
     pub hand_over_per_completion: Duration,
-    /// When who asked for a write knows that it has left: the later of the two, counted from its reaching the engine.
+    /// When the requester is told that a write has left: the later of the two, measured from its arrival at the engine.
     pub write_done: [Linear; 2],
-    /// The card memory that it works on, if any.
+    /// The card memory that the interface works on, if any.
     pub memory: Option<LocalMemoryParams>,
 }
 
-/// A time that grows with the number of bytes.
+/// A time that grows linearly with the number of bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Linear {
-    /// For no bytes.
+    /// Time for zero bytes.
     pub base: Duration,
-    /// Picoseconds for each byte.
+    /// Picoseconds per byte.
     pub ps_per_byte: u32,
 }
 
 impl Linear {
-    /// The time for `bytes`.
+    /// Time for `bytes`.
     pub fn time_for(&self, bytes: u64) -> Duration {
         self.base + Duration::from_ps(bytes * u64::from(self.ps_per_byte))
     }
@@ -95,32 +95,32 @@ impl Linear {
 /// Card memory that is read and written in chunks, each by one or more operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalMemoryParams {
-    /// Bytes in a chunk, counted from the word in which a transfer begins.
+    /// Bytes per chunk, counted from the word in which a transfer begins.
     pub chunk: u32,
-    /// Bytes in a word: an end within a word costs an operation of its own when the memory is written.
+    /// Bytes per word: when memory is written, an end within a word costs an operation of its own.
     pub word: u32,
-    /// Time for each transfer.
+    /// Time per transfer.
     pub per_transfer: Duration,
-    /// Time for each operation.
+    /// Time per operation.
     pub per_operation: Duration,
-    /// Time that each chunk takes on top if its data came in completions no larger than a chunk and is unaligned.
+    /// Additional time per chunk if its data is unaligned and came in completions no larger than a chunk.
     pub per_ragged_chunk: Duration,
-    /// How one read's data is written to memory; several reads overlap.
+    /// How the data of one read is written to memory; several reads overlap.
     pub write_out: WriteOutParams,
 }
 
-/// How the data of one read goes into card memory: piece by piece as it arrives.
+/// How the data of one read is written to card memory, piece by piece as it arrives.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteOutParams {
-    /// Picoseconds for each byte.
+    /// Picoseconds per byte.
     pub ps_per_byte: u32,
-    /// Picoseconds for each byte of a first piece shorter than 64 bytes that need not be waited for.
+    /// Picoseconds per byte of a first piece shorter than 64 bytes that need not be waited for.
     pub first_ps_per_byte: u32,
-    /// Time for each completion after the first.
+    /// Time per completion after the first.
     pub per_completion: Duration,
-    /// The same for one whose data begins within the first chunk, which has to be taken up again.
+    /// The same for a completion whose data begins within the first chunk, which has to be rewritten.
     pub within_chunk: Duration,
-    /// Time for each operation on a last chunk that less than half of which is written, a lone tail apart.
+    /// Time per operation on a last chunk that is less than half written, unless it is only a tail.
     pub short_chunk: Duration,
     /// Time for a first byte that is not at the beginning of a word.
     pub unaligned_head: Duration,
@@ -129,16 +129,16 @@ pub struct WriteOutParams {
 }
 
 impl LocalMemoryParams {
-    /// Operations that writing `length` bytes at `local` takes, and the chunks that they fall into.
+    /// Number of operations, and of chunks, needed to write `length` bytes at `local`.
     ///
-    /// In each chunk, an unaligned head, the whole words and an unaligned tail are one operation each.
+    /// In each chunk, an unaligned head, the whole words and an unaligned tail take one operation each.
     #[inline]
     pub fn write_operations(&self, local: u64, length: u64) -> (u64, u64) {
         let (chunk, word) = (u64::from(self.chunk), u64::from(self.word));
         let begin = steps::beyond(local, word);
         let end = begin + length;
         if begin == 0 && (1..=chunk).contains(&length) && steps::beyond(length, word) == 0 {
-            // Whole words of one chunk: most transfers.
+            // Fast path for most transfers: whole words of one chunk.
             return (1, 1);
         }
         let (mut operations, mut chunks) = (0, 0);
@@ -148,7 +148,7 @@ impl LocalMemoryParams {
             let (first_word, last_word) = (steps::up(at, word), steps::down(stop, word));
             operations += u64::from(at != first_word);
             operations += u64::from(last_word > first_word);
-            // A tail in the same word as the head has been counted with it.
+            // A tail in the same word as the head is already counted.
             operations += u64::from(stop != last_word && last_word >= at);
             chunks += 1;
             at = stop;
@@ -156,8 +156,8 @@ impl LocalMemoryParams {
         (operations, chunks)
     }
 
-    /// Operations that write the last chunk of a transfer if less than half of it is written: its words and, after
-    /// them, its tail. A tail by itself, and a transfer of one chunk, need none of them.
+    /// Operations on the last chunk of a transfer if less than half of it is written: its words, then its tail. None
+    /// for a tail alone or a transfer of one chunk.
     #[inline]
     pub fn short_chunk_operations(&self, local: u64, length: u32) -> u64 {
         let (chunk, word) = (u64::from(self.chunk), u64::from(self.word));
@@ -172,7 +172,7 @@ impl LocalMemoryParams {
         1 + u64::from(steps::beyond(rest, word) != 0)
     }
 
-    /// Chunks that reading `length` bytes at `local` touches: one operation each.
+    /// Number of chunks read for `length` bytes at `local`, one operation each.
     pub fn read_chunks(&self, local: u64, length: u64) -> u64 {
         (steps::beyond(local, self.word.into()) + length).div_ceil(u64::from(self.chunk))
     }

@@ -1,4 +1,4 @@
-//! The servers inside the card that data passes: bus, memory, transmit path.
+//! The stages inside the card that data passes: bus, memory, transmit path.
 
 use units::{Duration, Time, steps};
 
@@ -9,40 +9,40 @@ use super::params::{BusParams, DrainParams, LocalMemoryParams, TransmitParams};
 /// Direction of data on the card's bus.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// Completions on their way to the card's memory.
+    /// Completions to the card's memory.
     In,
-    /// Data of writes on its way to the core.
+    /// Write data to the core.
     Out,
 }
 
-/// The path between the core and the card's memory, which both directions share.
+/// The bus between the core and the card's memory, shared by both directions.
 ///
-/// While only one direction is wanted, it has the path for itself. A write's
-/// data that is fetched after something came in is interrupted by what comes in
-/// meanwhile: it pays for changing the direction there and back once for each burst.
+/// It serves a single direction without interruption. If data came in before a write's data is fetched, that fetch is
+/// interrupted by further incoming data, and pays for two turnarounds per burst.
 #[derive(Debug)]
 pub struct Bus {
     params: BusParams,
     free: Time,
     last: Direction,
-    /// Time that it has moved data.
+    /// Accumulated busy time.
     pub busy: Duration,
 }
 
 impl Bus {
-    /// A bus that is idle.
+    /// An idle bus.
     pub fn new(params: BusParams) -> Self {
         Self { params, free: Time::ZERO, last: Direction::Out, busy: Duration::ZERO }
     }
 
-    /// Moves `bytes`: a completion in, or the data of a whole write out. Returns when they are through.
+    /// Moves `bytes`: an incoming completion, or the data of a whole write. Returns when the transfer ends.
     pub fn pass(&mut self, now: Time, direction: Direction, bytes: u64) -> Time {
         let mut time = Duration::from_ps(bytes * u64::from(self.params.ps_per_byte));
         if direction == Direction::Out && self.last == Direction::In {
             let both_ways = self.params.turn.as_ps() * 2;
             let burst = u64::from(self.params.burst.max(1));
             let is_interrupted = bytes > burst && bytes <= u64::from(self.params.longest_interrupted);
-            // The last burst of a transfer shares its turn with the next one: on average, a part of a burst pays a part.
+            // The last burst of a transfer shares its turnaround with the next one, so on average a partial burst pays
+            // in proportion.
             time += Duration::from_ps(if is_interrupted { both_ways * bytes / burst } else { both_ways });
         }
         self.last = direction;
@@ -52,22 +52,22 @@ impl Bus {
     }
 }
 
-/// Where completions are taken out of the receive buffer, one after the other.
+/// Drains completions from the receive buffer, one after the other.
 #[derive(Debug)]
 pub struct Drain {
     params: DrainParams,
     free: Time,
-    /// Time that it has worked or given way.
+    /// Accumulated time of draining or of giving way to writes.
     pub busy: Duration,
 }
 
 impl Drain {
-    /// A drain that is idle.
+    /// An idle drain.
     pub fn new(params: DrainParams) -> Self {
         Self { params, free: Time::ZERO, busy: Duration::ZERO }
     }
 
-    /// Takes out a completion of `wire_bytes`. Returns when it is out.
+    /// Drains a completion of `wire_bytes`. Returns when it is done.
     pub fn take(&mut self, now: Time, wire_bytes: u64, first: bool) -> Time {
         let time = self.params.time_for(wire_bytes, first);
         self.busy += time;
@@ -75,7 +75,7 @@ impl Drain {
         self.free
     }
 
-    /// Lets the `bytes` of a write pass, whose fetching takes a part of the drain's time.
+    /// Accounts for the drain time lost while a write of `bytes` is fetched.
     pub fn give_way(&mut self, now: Time, bytes: u64) {
         let taken = Duration::from_ps(bytes * u64::from(self.params.ps_per_written_byte));
         if !taken.is_zero() {
@@ -86,7 +86,7 @@ impl Drain {
 }
 
 impl DrainParams {
-    /// Time to take a completion of `bytes` (header and framing included) out of the receive buffer.
+    /// Time to drain a completion of `bytes` (header and framing included).
     fn time_for(&self, bytes: u64, first: bool) -> Duration {
         let moved = steps::up(bytes, self.granule.max(1).into());
         let per_request = if first { self.per_request } else { Duration::ZERO };
@@ -94,12 +94,12 @@ impl DrainParams {
     }
 }
 
-/// The card's memory as a server of operations: one port for reading, one for writing.
+/// The card's memory as a server of operations, with one read port and one write port.
 #[derive(Debug, Default)]
 pub struct Memory {
     read_free: Time,
     write_free: Time,
-    /// Time that it has been read, and written.
+    /// Accumulated busy time of the read and the write port.
     pub busy: [Duration; 2],
 }
 
@@ -113,9 +113,9 @@ impl Memory {
         self.read_free
     }
 
-    /// Writes the data of a read whose last completion is through at `now`. Returns when it has been written.
+    /// Writes the data of a read whose last completion arrived at `now`. Returns when it has been written.
     ///
-    /// The last operation overlaps the arrival of the data: what is written first came first.
+    /// Earlier data was written while the rest arrived, so only the last operation remains.
     pub fn write(
         &mut self,
         now: Time,
@@ -136,32 +136,32 @@ impl Memory {
     }
 }
 
-/// The path on which posted requests leave the core.
+/// Transmit path for posted requests from the core.
 #[derive(Debug)]
 pub struct Transmit {
     params: TransmitParams,
     free: Time,
-    /// Whether the TLP before shares its last beat with the next one of its request.
+    /// Whether the previous TLP shares its last beat with the next one of its request.
     paired: bool,
-    /// Time that it has been taken.
+    /// Accumulated busy time.
     pub busy: Duration,
 }
 
 impl Transmit {
-    /// A path that is idle.
+    /// An idle path.
     pub fn new(params: TransmitParams) -> Self {
         Self { params, free: Time::ZERO, paired: false, busy: Duration::ZERO }
     }
 
-    /// Sends one of a request's TLPs, of which none is larger than `max_payload`. Returns when it begins to leave
-    /// and when the path is free again.
+    /// Sends one TLP of a request, none larger than `max_payload`. Returns when it begins to leave, and when the path
+    /// is free again.
     pub fn send(&mut self, ready: Time, tlp: &Outgoing) -> (Time, Time) {
         let &Outgoing { is_long, payload, max_payload, first, last } = tlp;
         let is_second = !first && !self.paired;
         self.paired = is_second;
         let overhead = if is_long { self.params.long_overhead } else { self.params.overhead };
         let mut bytes = payload + u64::from(overhead);
-        // A full second TLP follows the first directly; anything else ends its beat.
+        // A full second TLP follows the first directly; any other TLP ends its beat.
         if last && !(is_second && payload >= max_payload) {
             bytes = steps::up(bytes, self.params.beat.max(1).into());
         }

@@ -1,4 +1,4 @@
-//! Writing completions: in place, to a ring of their own, or the head alone; several at once.
+//! Writing of completions: in place, to a separate ring, or the head index alone; several per write.
 
 use platform::device::DeviceBus;
 use wire::nic::Completion;
@@ -9,7 +9,7 @@ use super::{NicFunction, ring_of};
 use crate::nic::ring::CompletionMode;
 use crate::nic::token::{Kind, Note, request};
 
-/// A packet that is done with, for the completion of its descriptors.
+/// A packet that has been sent, for the completion of its descriptors.
 #[derive(Clone, Copy)]
 pub struct Sent {
     pub function: u8,
@@ -21,7 +21,7 @@ pub struct Sent {
 }
 
 impl NicFunction {
-    /// Tells the driver of a packet's descriptors.
+    /// Completes a packet's descriptors.
     pub fn sent(&mut self, bus: &mut dyn DeviceBus, sent: Sent) {
         let Sent { queue, life, descriptors, failed, report, .. } = sent;
         let ring = self.ring(queue, true);
@@ -56,7 +56,8 @@ impl NicFunction {
         }
     }
 
-    /// Notes a completion of a queue; it is written now or with others. `packets` says how many it ends.
+    /// Records a completion of a queue, to be written now or together with others. `packets` is how many packets it
+    /// ends.
     pub fn complete(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -88,7 +89,7 @@ impl NicFunction {
         self.flush_if_due(bus, queue, is_tx, path.write_back, path.write_back_delay);
     }
 
-    /// Writes a completion with an entry of its own, and the frame that goes with it, in one.
+    /// Writes a completion that has a ring entry of its own, together with its frame, in one DMA write.
     pub fn complete_slot(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -149,7 +150,7 @@ impl NicFunction {
         }
     }
 
-    /// Completions have waited long enough.
+    /// Timer: completions have waited long enough.
     pub fn flush_due(&mut self, bus: &mut dyn DeviceBus, note: Note, is_tx: bool) {
         let ring = self.ring(note.queue, is_tx);
         if ring.life == note.life {
@@ -158,7 +159,7 @@ impl NicFunction {
         }
     }
 
-    /// Writes what waits.
+    /// Writes all pending completions of a queue.
     pub fn flush(&mut self, bus: &mut dyn DeviceBus, queue: u8, is_tx: bool) {
         let ring = ring_of(&mut self.tx, &mut self.rx, queue, is_tx);
         let packets = std::mem::take(&mut ring.waiting_packets);
@@ -188,7 +189,7 @@ impl NicFunction {
                     if mode == CompletionMode::Ring { ring.setup.completions } else { ring.setup.ring };
                 let mut begin = 0;
                 while begin < entries {
-                    // A write ends where the ring does.
+                    // A write must not wrap around the end of the ring.
                     let index = u32::from(ring.written) & mask;
                     let number = (entries - begin).min((mask + 1 - index) as usize);
                     self.scratch.clear();
@@ -202,7 +203,7 @@ impl NicFunction {
                         ring.written = ring.written.wrapping_add(1);
                     }
                     begin += number;
-                    // Only the last write tells of the packets.
+                    // Only the last write counts the packets.
                     let packets = if begin == entries { packets } else { 0 };
                     let visible = ring.reported;
                     let address = base.wrapping_add(u64::from(index) * LEN as u64);
@@ -217,7 +218,7 @@ impl NicFunction {
         }
     }
 
-    /// A completion write has left: the driver can see it before any interrupt that follows.
+    /// A completion write has left, so the driver can see it before any interrupt that follows.
     pub fn completion_written(&mut self, bus: &mut dyn DeviceBus, note: Note, is_tx: bool) {
         let ring = self.ring(note.queue, is_tx);
         if ring.life == note.life && note.first > 0 {

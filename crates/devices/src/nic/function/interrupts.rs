@@ -1,4 +1,4 @@
-//! Interrupts: which vector, when, and for how many packets.
+//! Interrupts: vectors and coalescing.
 
 use platform::device::{DeviceBus, FunctionIndex};
 use units::{Duration, Time};
@@ -7,29 +7,29 @@ use wire::nic::registers::{NO_VECTOR, counter, event, vector};
 use super::NicFunction;
 use crate::nic::token::{Kind, Note};
 
-/// With adaptive coalescing: an interrupt for so few packets halves the delay, one for so many doubles it. The shape
-/// of ixgbe's and DIM's latency classes.
+/// Adaptive coalescing: an interrupt for at most `FEW_PACKETS` halves the delay, one for at least `MANY_PACKETS`
+/// doubles it. Modelled on the latency classes of ixgbe and DIM.
 const FEW_PACKETS: u32 = 4;
 const MANY_PACKETS: u32 = 32;
-/// Adaptive coalescing does not go below this share of the delay that the driver set.
+/// Adaptive coalescing never goes below this fraction of the delay that the driver set.
 const LEAST_SHARE: u64 = 16;
 
-/// Coalescing of a vector.
+/// Coalescing state of a vector.
 #[derive(Clone, Copy, Debug, Default)]
 struct Vector {
     delay: Duration,
     packets: u32,
     adaptive: bool,
-    /// What the device makes of the delay by the load.
+    /// Current delay, adapted to the load.
     current: Duration,
-    /// Packets that nobody has been told of.
+    /// Packets not yet signalled to the driver.
     pending: u32,
-    /// When the timer goes off that will tell.
+    /// When the coalescing timer expires, if it runs.
     due: Option<Time>,
 }
 
 impl Vector {
-    /// It has told of what was pending: adapts to how much that was.
+    /// An interrupt was sent: adapts the delay to the number of packets that it signalled.
     fn fired(&mut self) {
         if self.adaptive {
             let (least, most) = (self.delay.as_ps() / LEAST_SHARE, self.delay.as_ps());
@@ -45,11 +45,11 @@ impl Vector {
     }
 }
 
-/// A function's vectors, and the events that are no packets.
+/// A function's interrupt vectors, and its events other than packets.
 pub struct Interrupts {
     vectors: Vec<Vector>,
     events: u32,
-    /// By which events are told.
+    /// The vector for events.
     pub event_vector: u32,
 }
 
@@ -64,7 +64,7 @@ impl Interrupts {
         self.vectors.len()
     }
 
-    /// A register of a vector.
+    /// Reads a vector's register.
     pub fn register(&self, number: usize, register: u64) -> u32 {
         let vector = &self.vectors[number];
         match register {
@@ -90,7 +90,7 @@ impl Interrupts {
 }
 
 impl NicFunction {
-    /// A driver can see `packets` more completions of a queue, up to `visible`.
+    /// `packets` more completions of a queue are visible to the driver, up to index `visible`.
     pub(super) fn completed(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -109,18 +109,18 @@ impl NicFunction {
         }
     }
 
-    /// The driver has seen `seen` completions of a queue and wants to be told of more.
+    /// The driver has processed completions up to `seen` and asks to be interrupted for more.
     pub fn arm(&mut self, bus: &mut dyn DeviceBus, queue: u8, is_tx: bool, seen: u16) {
         let ring = self.ring(queue, is_tx);
         ring.armed = true;
         let (unseen, vector) = (ring.visible.wrapping_sub(seen), ring.setup.vector);
-        // More than half the range is a driver that is ahead of the device: nothing is unseen.
+        // A difference of more than half the range means that the driver is ahead of the device: nothing is unseen.
         if ring.running && (1..1 << 15).contains(&unseen) {
             self.tell(bus, vector, unseen.into());
         }
     }
 
-    /// Counts packets towards a vector's interrupt.
+    /// Counts packets towards a vector's next interrupt.
     fn tell(&mut self, bus: &mut dyn DeviceBus, number: u32, packets: u32) {
         let Some(vector) = self.interrupts.vectors.get_mut(number as usize) else { return };
         vector.pending += packets;
@@ -134,10 +134,10 @@ impl NicFunction {
         }
     }
 
-    /// A vector's timer went off.
+    /// A vector's timer expired.
     pub fn vector_due(&mut self, bus: &mut dyn DeviceBus, number: u32) {
         let Some(vector) = self.interrupts.vectors.get_mut(number as usize) else { return };
-        // Otherwise it has fired since, for packets; what the timer was set for has been told.
+        // Otherwise the vector has fired since because of its packet count, which covered what the timer was set for.
         if vector.due.is_some_and(|due| due <= bus.now()) {
             vector.due = None;
             if vector.pending > 0 {
@@ -161,20 +161,20 @@ impl NicFunction {
         self.interrupt(bus, vector, event::QUEUES);
     }
 
-    /// Something happened that is no packet.
+    /// Signals an event other than a packet.
     pub fn event(&mut self, bus: &mut dyn DeviceBus, event: u32) {
         self.interrupts.events |= event;
         self.interrupt(bus, self.interrupts.event_vector, event);
     }
 
-    /// Events since this was asked last.
+    /// Returns and clears the events since the last call.
     pub fn take_events(&mut self, bus: &mut dyn DeviceBus) -> u32 {
         let events = std::mem::take(&mut self.interrupts.events);
         self.drive_line(bus);
         events
     }
 
-    /// Interrupts by message, or by the line for the sake of an event.
+    /// Sends a message, or drives the legacy line for an event.
     fn interrupt(&mut self, bus: &mut dyn DeviceBus, vector: u32, event: u32) {
         if (vector as usize) >= self.interrupts.vectors.len() {
             return;
@@ -188,13 +188,13 @@ impl NicFunction {
         }
     }
 
-    /// Whether the driver waits for the legacy interrupt.
+    /// Whether the driver has enabled the legacy interrupt.
     fn hears_line(&self, bus: &dyn DeviceBus) -> bool {
         self.interrupts.event_vector != NO_VECTOR
             && bus.config(FunctionIndex(self.number)).interrupts_by_line()
     }
 
-    /// The legacy interrupt is due as long as there are events that the driver has not read.
+    /// Drives the legacy interrupt, which stays asserted while there are events that the driver has not read.
     pub fn drive_line(&self, bus: &mut dyn DeviceBus) {
         let is_due = self.interrupts.events != 0 && self.hears_line(bus);
         bus.set_interrupt_status(FunctionIndex(self.number), is_due);

@@ -1,4 +1,4 @@
-//! One function of the NIC: its registers, queues, rules and vectors.
+//! One NIC function: its registers, queues, rules and vectors.
 
 mod completions;
 mod interrupts;
@@ -25,13 +25,13 @@ pub use completions::Sent;
 use interrupts::Interrupts;
 use rules::Rules;
 
-/// A function.
+/// One function of the NIC, physical or virtual.
 pub struct NicFunction {
     pub number: u8,
     nic: Rc<NicParams>,
     handle: NicHandle,
     pub params: NicFunctionParams,
-    /// Of a virtual function: its physical one.
+    /// The physical function of a virtual one.
     pub physical: Option<u8>,
     pub config: ConfigSpace,
     pub enabled: bool,
@@ -42,10 +42,10 @@ pub struct NicFunction {
     pub rules: Rules,
     pub tx: Vec<TxQueue>,
     pub rx: Vec<RxQueue>,
-    /// Longest frame that stays in the device for the driver to fetch.
+    /// Length of the longest frame that is held in the device for the driver to fetch.
     pub longest_held: u16,
     pub interrupts: Interrupts,
-    /// Kept so that completions do not allocate.
+    /// Reused so that completions do not allocate.
     scratch: Vec<u8>,
 }
 
@@ -89,12 +89,12 @@ impl NicFunction {
         }
     }
 
-    /// Whether the device knows its address: a virtual function that does not run may not exist.
+    /// Whether the switch considers the function's address: a disabled virtual function may not exist.
     pub fn is_known(&self) -> bool {
         self.enabled || self.physical.is_none()
     }
 
-    /// Whether frames to an address are for it.
+    /// Whether frames to an address are for this function.
     pub fn is_addressed(&self, to: MacAddr) -> bool {
         self.mac == to || self.rules.has_address(to)
     }
@@ -103,20 +103,20 @@ impl NicFunction {
         self.params.port
     }
 
-    /// Whether a frame that it sends is in another's name: a virtual function may not.
+    /// Whether a frame that this function sends has a foreign source address, which a virtual function must not use.
     pub fn is_spoofed(&self, frame: &[u8]) -> bool {
         let is_own = |(header, _): (EthernetHeader, _)| header.source == self.mac;
         self.physical.is_some() && EthernetHeader::parse(frame).is_ok_and(|parsed| !is_own(parsed))
     }
 
-    /// The queue that a flow's frames go to by rule or hash.
+    /// The queue for a flow's frames, by rule or hash.
     pub fn queue_of(&self, flow: &Flow) -> u16 {
         let by_rule = || self.rules.target_of(flow).filter(|_| self.has(feature::FLOW_RULES));
         let by_hash = || self.rss.hash(flow).filter(|_| self.has(feature::RSS));
         by_rule().or_else(|| by_hash().map(|(hash, _)| self.rss.queue(hash))).unwrap_or(0)
     }
 
-    /// The ring of a queue in either direction.
+    /// The TX or RX ring of a queue.
     pub fn ring(&mut self, queue: u8, is_tx: bool) -> &mut Ring {
         ring_of(&mut self.tx, &mut self.rx, queue, is_tx)
     }
@@ -132,7 +132,7 @@ impl NicFunction {
         self.handle.add(self.number, which, amount);
     }
 
-    /// Fetches descriptors of a queue if it is time.
+    /// Fetches descriptors of a queue if it should.
     pub fn fetch(&mut self, bus: &mut dyn DeviceBus, queue: u8, is_tx: bool) {
         let at = usize::from(queue);
         let (kind, batch, hungry) = match is_tx {
@@ -148,13 +148,13 @@ impl NicFunction {
         }
     }
 
-    /// Stops a queue because of what it was given.
+    /// Stops a queue because of an invalid descriptor or a failed access.
     pub fn fail_queue(&mut self, bus: &mut dyn DeviceBus, queue: u8, is_tx: bool) {
         self.ring(queue, is_tx).fail();
         self.event(bus, event::QUEUE_ERROR);
     }
 
-    /// Lets the handle see its rings.
+    /// Shows the rings to the handle, for tests and reports.
     pub fn show_rings(&self) {
         let tx = (0..).zip(&self.tx).map(|(queue, of)| (true, queue, &of.ring));
         let rx = (0..).zip(&self.rx).map(|(queue, of)| (false, queue, &of.ring));
@@ -163,7 +163,8 @@ impl NicFunction {
         }
     }
 
-    /// What it can do of what the device can. A virtual function has neither the ways that need a further BAR, nor a look at what is not for it.
+    /// The device's features that this function has. A virtual function has no kPIO or inline doorbells, which need a
+    /// further BAR, and no promiscuous mode.
     pub fn features(&self) -> u32 {
         let withheld = feature::KPIO | feature::INLINE | feature::PROMISCUOUS;
         self.nic.features & if self.physical.is_some() { !withheld } else { u32::MAX }
@@ -173,14 +174,14 @@ impl NicFunction {
         self.features & feature != 0
     }
 
-    /// All rings of a vector.
+    /// All rings that use a vector.
     fn rings_of(&mut self, vector: u32) -> impl Iterator<Item = &mut Ring> {
         let Self { tx, rx, .. } = self;
         let rings = tx.iter_mut().map(|q| &mut q.ring).chain(rx.iter_mut().map(|q| &mut q.ring));
         rings.filter(move |ring| ring.setup.vector == vector)
     }
 
-    /// Everything that a reset clears; lives go on, so that notes of before mean nothing.
+    /// Clears all that a reset clears. Lives are kept and advanced, so that notes from before the reset are ignored.
     pub fn reset(&mut self) {
         let lives: Vec<(u16, u16)> = (0..self.tx.len().max(self.rx.len()))
             .map(|n| (self.tx.get(n).map_or(0, |q| q.ring.life), self.rx.get(n).map_or(0, |q| q.ring.life)))

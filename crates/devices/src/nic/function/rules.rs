@@ -1,4 +1,4 @@
-//! Rules for flows and addresses as the driver gives them: registers that describe one, and commands.
+//! Flow and address rules as the driver sets them: registers that describe a rule, and commands.
 
 use platform::device::FunctionIndex;
 use units::Time;
@@ -10,10 +10,10 @@ use crate::nic::fields::le;
 use crate::nic::params::NicParams;
 use crate::nic::steering::{AddressTable, FlowKey, FlowTable, Match, SwitchRules};
 
-/// The rest of an address rule's address.
+/// The upper bytes of an address rule's MAC address.
 const MAC_REST: u64 = address::MAC + 4;
 
-/// Registers that describe a flow rule, and the outcome of the last command.
+/// Registers that describe a flow rule, and the result of the last command.
 #[derive(Clone, Copy, Debug, Default)]
 struct FlowRegisters {
     source: [u8; 4],
@@ -38,7 +38,7 @@ impl FlowRegisters {
     }
 }
 
-/// Registers that describe an address rule, and the outcome of the last command.
+/// Registers that describe an address rule, and the result of the last command.
 #[derive(Clone, Copy, Debug, Default)]
 struct AddressRegisters {
     mac: [u8; 6],
@@ -47,7 +47,7 @@ struct AddressRegisters {
     result: u32,
 }
 
-/// A function's rules: which flows go to which of its queues, and which further addresses it takes frames for.
+/// A function's rules: flows to queues, and additional MAC addresses.
 pub struct Rules {
     /// What the device can do.
     features: u32,
@@ -72,17 +72,17 @@ impl Rules {
         }
     }
 
-    /// Whether a rule is for an address.
+    /// Whether there is a rule for an address.
     pub fn has_address(&self, to: MacAddr) -> bool {
         self.addresses.has(to)
     }
 
-    /// The queue of the rule for a flow, which does not count as used.
+    /// The queue of a flow's rule. Does not count as a use of the rule.
     pub fn target_of(&self, packet: &Flow) -> Option<u16> {
         self.flows.target_of(packet)
     }
 
-    /// The rule for a frame: by its address first, then by its flow, if that is to be looked at.
+    /// The rule for a frame: first by its address, then by its flow, if one is given.
     #[inline]
     pub fn find(&mut self, now: Time, frame: &[u8], packet: Option<&Flow>) -> Option<Match<'_>> {
         match self.addresses.find(now, frame) {
@@ -113,7 +113,7 @@ impl Rules {
         }
     }
 
-    /// Writes a register that is no command.
+    /// Writes a register other than a command.
     pub fn set_register(&mut self, at: u64, value: u32) {
         let (flow, address, bytes) = (&mut self.flow, &mut self.address, value.to_le_bytes());
         match at {
@@ -131,7 +131,7 @@ impl Rules {
         }
     }
 
-    /// Does what the driver asks about addresses, for a function of `queues` queues.
+    /// Executes an address command of a function with `queues` queues.
     pub fn address_command(&mut self, now: Time, command: u32, queues: usize) {
         let asked = self.address;
         self.address.result = match command {
@@ -142,7 +142,7 @@ impl Rules {
         };
     }
 
-    /// Does what the driver of a function asks about flows: to its `queues`, or by the internal switch to functions.
+    /// Executes a flow command: to the function's own `queues`, or, for the internal switch's table, to functions.
     pub fn flow_command(
         &mut self,
         now: Time,
@@ -156,7 +156,7 @@ impl Rules {
             self.flow.result = flow::RESULT_UNKNOWN;
             return;
         }
-        // Of the internal switch's table a function sees its own part.
+        // A function sees only its own part of the internal switch's table.
         let switch_part = switch.part_of(function, self.is_virtual);
         let (table, part, targets) = match is_switch {
             true => (&mut switch.table, switch_part.clone(), switch.functions),

@@ -1,12 +1,12 @@
-//! The memory of a kPIO queue: lines at positions, written in any order and in pieces, handed on in order.
+//! Line memory of a kPIO queue: lines are written to positions in any order and in pieces, and taken out in order.
 
 use wire::kpio::{LINE, Line};
 
-/// A line as far as it has been written.
+/// A line, as far as it has been written.
 #[derive(Clone)]
 struct LineSlot {
     bytes: [u8; LINE],
-    /// A bit for each byte that was written.
+    /// Bitmap of written bytes.
     written: u64,
     is_first: bool,
     is_intact: bool,
@@ -14,37 +14,37 @@ struct LineSlot {
 
 const EMPTY: LineSlot = LineSlot { bytes: [0; LINE], written: 0, is_first: false, is_intact: true };
 
-/// What a write was.
+/// Classification of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Written {
-    /// To a line that is wanted.
+    /// To a line that is expected.
     Wanted {
-        /// An earlier line is not there.
+        /// An earlier line is still missing.
         is_ahead: bool,
     },
-    /// Over bytes that had been written.
+    /// To bytes that were already written.
     Twice {
-        /// Another frame begins there.
+        /// The write begins another frame there.
         begins: bool,
     },
-    /// To a position for which there is no room, or that is over.
+    /// To a position that has no room, or that has passed.
     Outside {
-        /// A frame begins there.
+        /// The write begins a frame there.
         begins: bool,
     },
 }
 
 /// A ring of lines.
 ///
-/// Positions are counts that run on. Lines from `freed` on are in memory: up to `head` they have been handed on and
-/// belong to frames that have not left, behind it they are awaited.
+/// Positions are free-running counters. Memory holds the lines from `freed` on: those before `head` have been taken out
+/// and belong to frames that have not left; those from `head` on are expected.
 pub struct Lines {
     slots: Vec<LineSlot>,
-    /// Positions in the window, less one.
+    /// Positions in the window, minus one.
     mask: u32,
     head: u32,
     freed: u32,
-    /// The highest position that was written, and one.
+    /// The highest position written, plus one.
     end: u32,
 }
 
@@ -54,7 +54,8 @@ impl Lines {
         Self { slots: vec![EMPTY; 1 << log2_lines], mask, head: 0, freed: 0, end: 0 }
     }
 
-    /// Begins at position 0 with nothing, in a window of so many positions, no fewer than there are lines.
+    /// Restarts empty at position 0, in a window of `1 << log2_positions` positions, at least as many as there are
+    /// lines.
     pub fn restart(&mut self, log2_positions: u8) {
         self.mask = ((1 << log2_positions) - 1).max(self.slots.len() as u32 - 1);
         self.slots.fill(EMPTY);
@@ -70,23 +71,23 @@ impl Lines {
         &self.slots[position as usize & (self.slots.len() - 1)]
     }
 
-    /// How many lines must have been freed in all before there is room for a write at a place in the window, if there is
-    /// none now. Whatever is behind what is awaited is taken to be ahead.
+    /// If a write to this offset of the window has no room now: the total of freed lines at which it will. Positions
+    /// behind the expected one count as ahead of it.
     pub fn wants_freed(&self, at: u64) -> Option<u32> {
         let line = (at / LINE as u64) as u32;
         let ahead = line.wrapping_sub(self.head) & self.mask;
         let depth = self.slots.len() as u32;
-        // Lines that were given up count, too, while those before them are in memory.
+        // Lines that were given up also count while earlier ones are in memory.
         let room = depth.saturating_sub(self.head.wrapping_sub(self.freed));
         (ahead >= room).then(|| self.head.wrapping_add(ahead + 1).wrapping_sub(depth))
     }
 
-    /// Whether a place in the window is that of a frame's first line.
+    /// Whether an offset in the window addresses a frame's first line.
     pub fn is_first(&self, at: u64) -> bool {
         (at / LINE as u64) as u32 > self.mask
     }
 
-    /// Goes on at a place in the window, with nothing in memory.
+    /// Continues at an offset in the window, with empty memory.
     pub fn jump(&mut self, at: u64) {
         let ahead = ((at / LINE as u64) as u32).wrapping_sub(self.head) & self.mask;
         self.slots.fill(EMPTY);
@@ -94,7 +95,7 @@ impl Lines {
         (self.freed, self.end) = (self.head, self.head);
     }
 
-    /// Goes on at a position, whatever is there before it.
+    /// Continues at a position and skips what is before it.
     pub fn skip_to(&mut self, position: u32) {
         let ahead = position.wrapping_sub(self.head);
         (0..ahead.min(self.slots.len() as u32)).for_each(|_| self.advance());
@@ -104,18 +105,18 @@ impl Lines {
         }
     }
 
-    /// Forgets what has been written and not handed on.
+    /// Drops lines that have been written but not taken out.
     pub fn forget(&mut self) {
         self.slots.fill(EMPTY);
         self.end = self.head;
     }
 
-    /// Whether lines before a position have not been handed on.
+    /// Whether lines before a position have not been taken out.
     pub fn is_before(&self, position: u32) -> bool {
         (1..1 << 31).contains(&position.wrapping_sub(self.head))
     }
 
-    /// Writes `data`, which stays inside a line, at a place in the window.
+    /// Writes `data`, which stays inside a line, at an offset in the window.
     pub fn write(&mut self, at: u64, data: &[u8]) -> Written {
         let line = (at / LINE as u64) as u32;
         let is_first = self.is_first(at);
@@ -141,7 +142,7 @@ impl Lines {
         if is_twice { Written::Twice { begins } } else { Written::Wanted { is_ahead } }
     }
 
-    /// The next line, if the bytes that it needs are there: as many as `needs` says for a line that begins so.
+    /// The next line, if enough of it has arrived: as many bytes as `needs` returns for its beginning.
     pub fn next(&self, needs: impl Fn(bool, &[u8]) -> usize) -> Option<Line<'_>> {
         let slot = self.peek(self.head);
         let begun = slot.written.trailing_ones() as usize;
@@ -150,7 +151,7 @@ impl Lines {
         (begun >= needed && begun > 0).then_some(line)
     }
 
-    /// Goes on behind the next line, whatever is there.
+    /// Advances past the next line, whether it arrived or not.
     pub fn advance(&mut self) {
         let head = self.head;
         *self.slot(head) = EMPTY;
@@ -160,18 +161,18 @@ impl Lines {
         }
     }
 
-    /// Whether something was written at or behind the next line.
+    /// Whether anything was written at or behind the next line.
     pub fn has_more(&self) -> bool {
         self.end != self.head
     }
 
-    /// Whether the next line, or a piece of it, was written as a first one.
+    /// Whether the next line, or a part of it, was written as a first line.
     pub fn is_at_first(&self) -> bool {
         let slot = self.peek(self.head);
         slot.written != 0 && slot.is_first
     }
 
-    /// Whether the next line's first byte was written as a frame's first.
+    /// Whether the first byte of the next line was written, as the first of a frame.
     pub fn is_begun(&self) -> bool {
         self.is_at_first() && self.peek(self.head).written & 1 == 1
     }
@@ -181,12 +182,12 @@ impl Lines {
         self.peek(self.head).written == 0
     }
 
-    /// Count of lines that were handed on.
+    /// Total of lines taken out.
     pub fn head(&self) -> u32 {
         self.head
     }
 
-    /// Count of lines whose memory is free again.
+    /// Total of lines freed.
     pub fn freed(&self) -> u32 {
         self.freed
     }

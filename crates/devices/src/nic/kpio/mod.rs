@@ -1,10 +1,10 @@
-//! Queues that take frames by programmed I/O: lines from write-combining buffers, put in order ([`lines`]), decoded
-//! ([`wire::kpio`]), and handed to the multiplexer ([`super::mux`]) by [`super::ports`].
+//! Transmit queues for programmed I/O: lines from write-combining buffers are reordered ([`lines`]), decoded
+//! ([`wire::kpio`]) and passed to the multiplexer ([`super::mux`]) by [`super::ports`].
 //!
-//! A line that does not come while others do is given up after some time: with length and checksum, the frame that
-//! it belongs to is dropped and the queue goes on at the next first line; in the paper's format, which cannot know,
-//! it goes on without the line. Lines that a driver waits for have been written before it said so: they are given up
-//! in the same way, so that a driver whose lines were lost is not kept waiting.
+//! A missing line is given up some time after later lines have arrived. In the format with length and checksum, its
+//! frame is dropped and the queue resumes at the next first line; in the paper's format, which cannot detect loss, the
+//! queue continues without the line. A driver announces that it waits only after writing its lines, so these are given
+//! up in the same way: a driver that lost lines does not wait forever.
 
 mod lines;
 mod queue;
@@ -25,20 +25,20 @@ use queue::KpioQueue;
 pub use queue::Ready;
 pub use registers::Due;
 
-/// The part of a NIC that takes frames by programmed I/O. It knows queues and their lines; what becomes of whole frames, and who
-/// is interrupted, is the NIC's business.
+/// The programmed I/O part of a NIC. It handles queues and lines; sending complete frames and raising interrupts is
+/// left to the NIC.
 pub struct Kpio {
     params: KpioParams,
     handle: NicHandle,
     /// Bytes of the longest frame that fits into a queue.
     longest: usize,
-    /// By physical function.
+    /// Queues by physical function.
     functions: Vec<Vec<KpioQueue>>,
     spare: Spare,
 }
 
 impl Kpio {
-    /// Queues that do not run, for so many functions of a NIC whose frames have at most `max_frame` bytes.
+    /// Stopped queues for `functions` functions of a NIC whose frames have at most `max_frame` bytes.
     pub fn new(params: KpioParams, functions: usize, max_frame: u16, handle: NicHandle) -> Self {
         let lines = 1usize << params.log2_lines;
         let longest = usize::from(max_frame).min((lines * LINE).saturating_sub(LINE)).min(framed::LONGEST);
@@ -47,7 +47,7 @@ impl Kpio {
         Self { params, handle, longest, functions, spare: Spare::default() }
     }
 
-    /// How many of a function's queues run.
+    /// Number of a function's running queues.
     pub fn running(&self, function: u8) -> usize {
         self.functions
             .get(usize::from(function))
@@ -58,7 +58,7 @@ impl Kpio {
         &mut self.functions[usize::from(function)][usize::from(queue)]
     }
 
-    /// A write to a function's windows. Gives the queue that has something to do now.
+    /// Takes a write to a function's windows. Returns the queue that now has work to do.
     pub fn write(&mut self, function: u8, at: u64, data: &[u8]) -> Option<u8> {
         let (number, mut at) = ((at / self.params.window()) as usize, at % self.params.window());
         let queues = self.functions.get_mut(usize::from(function))?;
@@ -77,7 +77,8 @@ impl Kpio {
         Some(number as u8)
     }
 
-    /// Decodes the lines of a queue that are there, and takes those that waited for room. Gives how many frames have become whole.
+    /// Decodes a queue's lines that have arrived, and takes waiting writes that now have room. Returns how many frames
+    /// were completed.
     pub fn drain(&mut self, bus: &mut dyn DeviceBus, function: u8, number: u8) -> u64 {
         let ready_at = bus.now() + self.params.latency;
         let (mut lines, mut frames) = (0, 0);
@@ -108,7 +109,7 @@ impl Kpio {
         frames
     }
 
-    /// A timer ran out. Whether a queue has something to do for it.
+    /// A timer expired. Returns whether a queue has work to do.
     pub fn due(&mut self, bus: &mut dyn DeviceBus, note: Note) -> bool {
         if note.kind == Kind::KpioPatience {
             return self.patience_due(bus, note);
@@ -117,7 +118,7 @@ impl Kpio {
         false
     }
 
-    /// A queue may have waited long enough for a line. Whether it has, and goes on without.
+    /// The wait for a missing line may be over. If so, gives up the line and returns true.
     fn patience_due(&mut self, bus: &mut dyn DeviceBus, note: Note) -> bool {
         let patience = self.params.patience;
         let queue = self.queue(note.function, note.queue);
@@ -129,7 +130,7 @@ impl Kpio {
             queue.stuck = None;
         }
         let Some(since) = queue.stuck else { return false };
-        // What is missing may wait for credits.
+        // The missing line may be waiting for credits.
         let due = since.max(queue.credits_back) + patience;
         if due > bus.now() {
             queue.waits = true;
@@ -142,12 +143,12 @@ impl Kpio {
         true
     }
 
-    /// Takes a queue's oldest frame out; `None` if the queue was stopped meanwhile.
+    /// Takes a queue's oldest frame; `None` if the queue was stopped in the meantime.
     pub fn take_frame(&mut self, function: u8, queue: u8) -> Option<Ready> {
         self.queue(function, queue).ready.pop_front()
     }
 
-    /// A frame that was taken out of a queue has been handed to the wire: its lines are free.
+    /// A frame has been handed to the wire: frees its lines.
     pub fn frame_left(&mut self, function: u8, queue: u8, frame: Ready) {
         let state = self.queue(function, queue);
         state.lines.free(frame.end);
@@ -155,8 +156,8 @@ impl Kpio {
         self.spare.put(frame.bytes);
     }
 
-    /// For how long a write to a function's windows that comes `now` waits in the port: until the frames that are in its way have
-    /// left, if the wire is free at `free`, has `rate` and nothing else takes their turns.
+    /// How long a write to a function's windows arriving at `now` waits in the port: until the frames in its way have
+    /// left, if the wire is free at `free` with `rate` and nothing else takes its turns.
     pub fn holds(&mut self, function: u8, at: u64, now: Time, free: Time, rate: BitRate) -> Duration {
         let (number, at) = ((at / self.params.window()) as usize, at % self.params.window());
         let queues = self.functions.get_mut(usize::from(function));
@@ -172,15 +173,15 @@ impl Kpio {
             }
             leaves += rate.time_for(Bytes::new(frame.bytes.len() as u64));
         }
-        // What waits in front of it has to go through the queue, too.
+        // Writes that wait ahead of it also have to pass through the queue.
         let waiting: u64 = queue.held.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         let back = leaves + rate.time_for(Bytes::new(waiting));
         queue.credits_back = queue.credits_back.max(back);
         back.since(now)
     }
 
-    /// Tells the driver of a queue's freed lines if there are enough, or later. Gives the vector of the interrupt that it waits
-    /// for, if that is due: it comes behind what is written.
+    /// Reports a queue's freed lines to the driver now if there are enough, else later. Returns the vector of the
+    /// interrupt if one is due; it must follow the report.
     pub fn report(&mut self, bus: &mut dyn DeviceBus, function: u8, number: u8) -> Option<u32> {
         let delay = self.params.report_delay;
         let queue = self.queue(function, number);
@@ -218,7 +219,7 @@ impl Kpio {
 }
 
 impl KpioQueue {
-    /// Decodes the lines that are there: how many, and how many frames came of them.
+    /// Decodes the lines that have arrived. Returns the number of lines and of completed frames.
     fn decode(&mut self, ready_at: Time, spare: &mut Spare) -> (u64, u64) {
         let is_short = self.has_short_lines();
         let (mut lines, mut frames) = (0, 0);
@@ -247,7 +248,7 @@ impl KpioQueue {
         }
     }
 
-    /// Brings the counters up to the decoder's.
+    /// Updates the NIC's counters from the decoder's.
     fn count(&mut self, handle: &NicHandle, function: u8) {
         let now = (self.dropped(), self.missing());
         let before = std::mem::replace(&mut self.told, now);

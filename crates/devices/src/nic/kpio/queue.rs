@@ -1,4 +1,4 @@
-//! One queue: what has been written to it, what is missing, and which frames came of it.
+//! One queue: lines written, lines missing, and completed frames.
 
 use std::collections::VecDeque;
 
@@ -11,12 +11,12 @@ use super::super::params::KpioParams;
 use super::super::spare::Spare;
 use super::lines::{Lines, Written};
 
-/// A whole frame, check sequence included, that waits for its turn.
+/// A complete frame, with check sequence, that waits for its turn.
 pub struct Ready {
     pub bytes: Vec<u8>,
-    /// When it can leave.
+    /// Earliest time at which it can leave.
     pub at: Time,
-    /// Where the next frame begins: its lines' memory is free up to there when it has left.
+    /// Position of the next frame. When this one has left, line memory is free up to there.
     pub(super) end: u32,
 }
 
@@ -30,24 +30,24 @@ pub struct KpioQueue {
     pub(super) life: u16,
     pub(super) lines: Lines,
     pub(super) decoder: Decoder,
-    /// What the counters have been told of the decoder's.
+    /// Values of the decoder's counters that have been added to the NIC's.
     pub(super) told: (u64, u64),
     pub ready: VecDeque<Ready>,
     /// Writes that wait in the port for room, in order.
     pub(super) held: VecDeque<(u64, Vec<u8>)>,
-    /// Frames that began where there was no place for them, or did not get further than a piece of their first line.
+    /// Frames that began where they had no place, or of which only a piece of the first line arrived.
     pub(super) unplaced: u64,
-    /// Positions in the window of the second format; the paper's has as many as lines.
+    /// Log2 of the window's positions in the second format; the paper's format has one per line.
     pub(super) log2_positions: u8,
-    /// When the port gives back the last credits that it keeps.
+    /// When the port returns the last credits that it withholds.
     pub(super) credits_back: Time,
-    /// Since when a line is missing that others wait for.
+    /// Since when a missing line has held up others.
     pub(super) stuck: Option<Time>,
     pub(super) waits: bool,
     pub(super) reported: u32,
     pub(super) reports: bool,
     pub(super) vector: u32,
-    /// The driver wants to be interrupted when so many lines are free again.
+    /// Free-line count at which the driver wants an interrupt.
     pub(super) armed: Option<u32>,
 }
 
@@ -102,7 +102,7 @@ impl KpioQueue {
         self.unplaced + self.decoder.dropped().frames()
     }
 
-    /// Lines that the decoder knows to be missing; of the paper's format it cannot know.
+    /// Lines known to be missing. The paper's format cannot detect them.
     pub(super) fn missing(&self) -> u64 {
         match &self.decoder {
             Decoder::Framed(decoder) => decoder.missing(),
@@ -126,13 +126,13 @@ impl KpioQueue {
             Written::Twice { .. } => count(counter::KPIO_TWICE),
             Written::Outside { .. } => count(counter::KPIO_OUTSIDE),
         }
-        // Of two frames in one place the decoder will drop one.
+        // Of two frames in one place, the decoder will drop one.
         if let Written::Twice { begins: true } | Written::Outside { begins: true } = what {
             self.unplaced += 1;
         }
     }
 
-    /// Whether a write has to wait in the port: others do, or there is no room until frames have left.
+    /// Whether a write has to wait in the port: others wait already, or there is no room until frames leave.
     pub(super) fn holds(&self, at: u64) -> bool {
         let may = self.control & register::HOLD != 0;
         may && (!self.held.is_empty() || self.waits_for_frames(at))
@@ -142,16 +142,16 @@ impl KpioQueue {
         !self.ready.is_empty() && self.lines.wants_freed(at).is_some()
     }
 
-    /// There is no room for a write, and no frame whose leaving would make some: a line is missing, and if it comes, then
-    /// behind this one.
+    /// Called when there is no room for a write and no frame that could leave to make some: a line is missing, which
+    /// can only arrive behind this write.
     fn make_room(&mut self, at: u64) {
-        // What has been decoded is kept there.
+        // Lines that have been decoded are kept in the decoder.
         self.lines.free(self.lines.head());
         if self.lines.wants_freed(at).is_none() || self.lines.has_more() {
             return;
         }
         match &mut self.decoder {
-            // It comes late, or the frame's beginning is lost.
+            // The write is late, or the beginning of its frame is lost.
             Decoder::Framed(_) if !self.lines.is_first(at) => return,
             Decoder::Framed(decoder) => decoder.give_up(),
             Decoder::Signature(_) => {}
@@ -159,8 +159,8 @@ impl KpioQueue {
         self.lines.jump(at);
     }
 
-    /// Takes the first write that waits in the port if it need not. Whether it did: it may complete a frame, for which the
-    /// next one then waits.
+    /// Takes the first write waiting in the port if it has room. Returns whether it did; it may complete a frame, for
+    /// which the next write then waits.
     pub(super) fn take_held(&mut self, handle: &NicHandle, function: u8, spare: &mut Spare) -> bool {
         let Some((at, bytes)) = self.held.pop_front() else { return false };
         if self.waits_for_frames(at) {
@@ -177,17 +177,17 @@ impl KpioQueue {
         self.armed.is_some_and(|at| self.lines.freed().wrapping_sub(at) < 1 << 31)
     }
 
-    /// Whether a line has not come though others say that it was written, or a driver that waits for it to leave while no frame
-    /// does. It may come behind what waits in the port.
+    /// Whether a line is missing: later lines have arrived, or the driver waits for lines while no frame is left to
+    /// send. It may still be behind the writes that wait in the port.
     pub(super) fn is_missing(&self) -> bool {
         let is_promised = self.ready.is_empty() && self.armed.is_some() && !self.is_due();
         self.running && (self.lines.has_more() || is_promised) && self.held.is_empty()
     }
 
-    /// The line that is missing does not come any more.
+    /// Gives up the missing line.
     pub(super) fn give_up(&mut self) {
         if !self.lines.has_more() {
-            // Nothing came of those that the driver waits for, or not all of the last frame.
+            // None of the lines that the driver waits for arrived, or only part of the last frame.
             if let Decoder::Framed(decoder) = &mut self.decoder {
                 decoder.give_up();
             }
@@ -199,7 +199,7 @@ impl KpioQueue {
         let lines = &mut self.lines;
         match &mut self.decoder {
             Decoder::Framed(decoder) => {
-                // The rest of a frame, up to where it should have ended; or a first line that did not become whole.
+                // The rest of a frame up to its expected end, or a first line that never became complete.
                 let mut left = if decoder.is_inside() { decoder.lines_left() } else { 1 };
                 let was_inside = decoder.is_inside();
                 decoder.give_up();
@@ -213,7 +213,7 @@ impl KpioQueue {
                 }
             }
             Decoder::Signature(_) => {
-                // The line is left out.
+                // Skips the line.
                 lines.advance();
                 while lines.has_more() && lines.is_at_nothing() {
                     lines.advance();
@@ -222,7 +222,7 @@ impl KpioQueue {
         }
     }
 
-    /// The driver has lost its place: what came out of turn is of no use.
+    /// The driver has lost its position: lines received out of order are useless.
     pub(super) fn settle(&mut self) {
         if let Decoder::Framed(decoder) = &mut self.decoder {
             decoder.give_up();
@@ -230,7 +230,7 @@ impl KpioQueue {
         self.lines.forget();
     }
 
-    /// Lines that belong to no frame that waits are free.
+    /// Frees lines that belong to no pending frame.
     pub(super) fn free_idle_lines(&mut self) {
         if self.ready.is_empty() && !self.decoder.is_inside() {
             self.lines.free(self.lines.head());

@@ -1,4 +1,4 @@
-//! The registers of a function's kPIO queues.
+//! Registers of a function's kPIO queues.
 
 use wire::kpio::signature;
 use wire::nic::registers::{self as regs, NO_VECTOR, kpio as register};
@@ -6,9 +6,9 @@ use wire::nic::registers::{self as regs, NO_VECTOR, kpio as register};
 use super::Kpio;
 use crate::nic::fields::block;
 
-/// What has to be done because a register was written.
+/// Action required after a register write.
 pub enum Due {
-    /// A queue was started or stopped: those that run are counted.
+    /// A queue was started or stopped: recount the running ones.
     Count,
     /// The driver waits for a queue's lines.
     Drain(u8),
@@ -16,7 +16,7 @@ pub enum Due {
 }
 
 impl Kpio {
-    /// Reads a function's register, if it is one of programmed I/O.
+    /// Reads a function's register if it belongs to programmed I/O.
     pub fn register(&self, function: u8, at: u64) -> Option<u32> {
         let queues = self.functions.get(usize::from(function))?;
         if at == regs::KPIO {
@@ -42,7 +42,7 @@ impl Kpio {
         })
     }
 
-    /// Writes a function's register, if it is one of a queue.
+    /// Writes a function's register if it belongs to a queue.
     pub fn set_register(&mut self, function: u8, at: u64, value: u32) -> Option<Due> {
         let longest = self.longest;
         let queues = self.functions.get_mut(usize::from(function))?;
@@ -78,7 +78,7 @@ impl Kpio {
         Some(Due::Nothing)
     }
 
-    /// Stops all queues of a function and forgets what the driver set.
+    /// Stops all queues of a function and clears the driver's settings.
     pub fn reset(&mut self, function: u8) {
         for queue in self.functions.get_mut(usize::from(function)).into_iter().flatten() {
             queue.restart(false, 0);
@@ -87,7 +87,7 @@ impl Kpio {
         }
     }
 
-    /// What the NIC's register `KPIO` reads.
+    /// Value of the NIC's `KPIO` register.
     fn limits(&self) -> u32 {
         let params = &self.params;
         u32::from(params.queues) | u32::from(params.log2_lines) << 8 | u32::from(params.log2_positions) << 16

@@ -1,4 +1,4 @@
-//! Receiving: frames are checked, steered to a function and a queue, and written into its buffers.
+//! Receive: frames are checked, steered to a function and a queue, and written into its buffers.
 
 pub mod queue;
 
@@ -24,27 +24,27 @@ use super::token::{Kind, Note, request};
 
 use queue::{RxQueue, Seen};
 
-/// The receiving half: packet memory, the engine, and whose turn it is.
+/// The receive half: packet memory, engine and arbitration.
 pub struct Receiver {
     nic: Rc<NicParams>,
     /// Bytes of frames in the device.
     held: u32,
-    /// When the next frame can be dealt with.
+    /// When the engine can process the next frame.
     free: Time,
     wake: Option<Time>,
-    /// Queues with frames that wait.
+    /// Queues with waiting frames, in turn.
     turns: VecDeque<(u8, u8)>,
     spare: Spare,
     /// Number of the next fence.
     next_fence: u16,
 }
 
-/// Whether a frame found its buffers.
+/// Whether a frame was placed in buffers.
 enum Placed {
     Yes,
-    /// They are being fetched, or the engine is busy.
+    /// Buffers are being fetched, or the engine is busy.
     NotYet,
-    /// The driver has given none.
+    /// The driver has posted no buffer.
     NoBuffer,
 }
 
@@ -66,8 +66,8 @@ impl Receiver {
         self.held
     }
 
-    /// Gives a frame to a function: to the queue that a rule or the hash says. What it writes for it is not seen before all that a
-    /// queue of another function has written (`fenced`). Gives its place, unless it is dropped.
+    /// Delivers a frame to a function, to the queue selected by rule or hash. With `fenced`, its writes must not become
+    /// visible before all earlier writes of another function's queue. Returns its placement unless it is dropped.
     pub fn deliver(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -96,7 +96,7 @@ impl Receiver {
         let flow = parts.as_ref().filter(|_| has_rules).map(|parts| &parts.flow);
         if let Some(found) = state.rules.find(now, frame, flow) {
             (seen.rule, seen.flags) = (found.number, seen.flags | STEERED);
-            // A new rule's flow went by its hash: any frame of that queue may be one of its.
+            // With a new rule, the flow was steered by its hash before, so any frame of that queue may belong to it.
             let rx = &state.rx;
             let hashed =
                 || Placement { function, queue, count: rx.get(usize::from(queue)).map_or(0, |q| q.came) };
@@ -149,8 +149,8 @@ impl Receiver {
         Some(place)
     }
 
-    /// Lets a queue of another function write what it has to report, and asks by a read through that function when all it wrote is
-    /// in memory. Gives the number by which frames of a queue wait for the answer.
+    /// Makes a queue of another function write its pending completions, and issues a read through that function, which
+    /// completes when all its writes are in memory. Returns the fence number that frames of this queue wait for.
     fn fence(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -170,13 +170,13 @@ impl Receiver {
         number
     }
 
-    /// All that was written through a function before is in memory, or will never be.
+    /// All earlier writes through a function are in memory, or will never be.
     fn fence_passed(&mut self, bus: &mut dyn DeviceBus, of: &mut NicFunction, queue: u8, number: u16) {
         of.rx[usize::from(queue)].fences.retain(|&(other, _)| other != number);
         self.drain(bus, of, queue);
     }
 
-    /// A function was reset and writes nothing any more: who waits for its writes goes on.
+    /// A function was reset and writes nothing more: releases all who wait for its writes.
     pub fn release_fences(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], of: u8) {
         for function in functions {
             for queue in 0..function.rx.len() {
@@ -190,7 +190,7 @@ impl Receiver {
         }
     }
 
-    /// Lets a queue with frames that wait have its turn.
+    /// Puts a queue with waiting frames in line for its turn.
     fn list(&mut self, of: &mut NicFunction, queue: u8) {
         let rx = &mut of.rx[usize::from(queue)];
         if !rx.is_listed {
@@ -245,7 +245,7 @@ impl Receiver {
             of.count(counter::RX_FRAMES, 1);
             of.count(counter::RX_BYTES, frame.len() as u64);
         } else {
-            // A buffer of no length, or more buffers than the device keeps: they go back as failed.
+            // A buffer of length zero, or more buffers than the device can cache: they are completed as failed.
             of.drop_frame(queue);
         }
         let takes_inline = self.nic.features & feature::INLINE != 0;
@@ -297,7 +297,7 @@ impl Receiver {
         Placed::Yes
     }
 
-    /// The driver gave buffers.
+    /// The driver posted buffers.
     pub fn doorbell(&mut self, bus: &mut dyn DeviceBus, of: &mut NicFunction, queue: u8, tail: u16) {
         let ring = &mut of.rx[usize::from(queue)].ring;
         if !ring.running {
@@ -370,7 +370,7 @@ impl Receiver {
         self.held = self.held.saturating_sub(note.first.into());
     }
 
-    /// Forgets the frames that wait at a queue.
+    /// Drops the frames that wait at a queue.
     pub fn abandon(&mut self, of: &mut NicFunction, queue: u8) {
         let state = &mut of.rx[usize::from(queue)];
         state.fences.clear();
@@ -380,13 +380,13 @@ impl Receiver {
         }
     }
 
-    /// Counts anew what the device holds: writes under way may bring no outcome any more.
+    /// Recomputes the bytes held in the device, since writes in flight may never report completion.
     pub fn recount(&mut self, functions: &[NicFunction]) {
         let queues = functions.iter().flat_map(|f| &f.rx);
         self.held = queues.flat_map(|q| &q.waiting).map(|(frame, _)| frame.len() as u32).sum();
     }
 
-    /// Forgets everything under way: after a reset, nothing is heard of it.
+    /// Drops everything in flight: after a reset, no request completes.
     pub fn forget(&mut self, functions: &mut [NicFunction]) {
         *self = Self::new(Rc::clone(&self.nic));
         for state in functions.iter_mut().flat_map(|f| &mut f.rx) {
@@ -398,7 +398,7 @@ impl Receiver {
 }
 
 impl NicFunction {
-    /// Keeps a frame for the buffer `count` of a queue, if the driver wants that and its place is free.
+    /// Holds a frame in the device for buffer `count` of a queue, if the driver wants that and its slot is free.
     fn hold_frame(&mut self, queue: u8, count: u16, frame: &[u8]) -> bool {
         let Some(kpio) = self.nic().kpio.filter(|kpio| u16::from(queue) < kpio.queues) else { return false };
         let most = self.longest_held.min(HELD_BYTES as u16);
@@ -420,7 +420,7 @@ impl NicFunction {
         }
     }
 
-    /// A frame finds no buffer at a queue.
+    /// Drops a frame for lack of buffers.
     fn drop_frame(&mut self, queue: u8) {
         self.rx[usize::from(queue)].ring.dropped += 1;
         self.count(counter::RX_NO_BUFFER, 1);

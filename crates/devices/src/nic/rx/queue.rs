@@ -1,22 +1,22 @@
-//! A queue of received frames.
+//! An RX queue.
 
 use std::collections::VecDeque;
 
 use crate::nic::held::ReceiveWindow;
 use crate::nic::ring::Ring;
 
-/// An RX queue.
+/// State of an RX queue.
 pub struct RxQueue {
     pub ring: Ring,
     /// Frames in the device that wait for buffers or for their turn.
     pub(super) waiting: VecDeque<(Vec<u8>, Seen)>,
     pub(super) is_listed: bool,
-    /// Frames that came for it.
+    /// Number of frames that arrived for this queue.
     pub(super) came: u32,
-    /// Those that the driver is to fetch.
+    /// Frames held for the driver to fetch.
     pub held: ReceiveWindow,
-    /// Reads through other functions that must have come back before frames that wait for them are written, by number, and
-    /// whose they are.
+    /// Pending fences, by number and function: reads through other functions that have to complete before the frames
+    /// that wait for them are written.
     pub(super) fences: Vec<(u16, u8)>,
 }
 
@@ -32,7 +32,7 @@ impl RxQueue {
         }
     }
 
-    /// Frames that came for it.
+    /// Number of frames that arrived for this queue.
     pub fn came(&self) -> u32 {
         self.came
     }
@@ -42,19 +42,19 @@ impl RxQueue {
         !self.waiting.is_empty()
     }
 
-    /// Whether a frame that came as its `count`-th, or one before, waits in the device.
+    /// Whether the `count`-th frame or an earlier one still waits in the device.
     pub fn has_waiting(&self, count: u32) -> bool {
         let gone = self.came.wrapping_sub(self.waiting.len() as u32);
         !self.waiting.is_empty() && count.wrapping_sub(gone) as i32 > 0
     }
 }
 
-/// What was found out about a frame.
+/// Results of the receive checks of a frame.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Seen {
     pub(super) hash: u32,
     pub(super) flags: u16,
     pub(super) rule: u16,
-    /// The fence that it waits for.
+    /// The fence that the frame waits for.
     pub(super) fence: Option<u16>,
 }

@@ -1,4 +1,4 @@
-//! Packets on their way from memory: what their descriptors speak of is read, and becomes frames once it is here.
+//! Packets being read from memory: their data is read and turned into frames as it arrives.
 
 use std::rc::Rc;
 
@@ -17,15 +17,15 @@ use crate::nic::ports::{PacketMemory, Ports};
 use crate::nic::segment::{fill_checksums, finish};
 use crate::nic::token::{Kind, Note, request};
 
-/// A part of a packet that one read brings.
+/// A part of a packet that is fetched by one read.
 #[derive(Clone, Copy)]
 struct ReadPart {
     at: u32,
     length: u16,
-    /// The function that reads it.
+    /// The function that issues the read.
     through: u8,
     here: bool,
-    /// Its read has ended, well or not.
+    /// The read has completed, successfully or not.
     ended: bool,
 }
 
@@ -40,27 +40,27 @@ struct TxJob {
     report: bool,
     bytes: Vec<u8>,
     parts: Vec<ReadPart>,
-    /// Parts that are here without a gap, and their bytes.
+    /// Parts that have arrived without a gap, and their bytes.
     whole_parts: usize,
     whole_bytes: usize,
-    /// Reads that have not ended.
+    /// Reads in flight.
     outstanding: u16,
     failed: bool,
     cutter: Option<Cutter>,
     segments: usize,
-    /// Bytes of the device's memory that it holds.
+    /// Packet memory occupied, in bytes.
     held: u32,
 }
 
-/// The life of a job that is no more: no queue has it.
+/// Life of an unused job; no queue has it.
 const NO_LIFE: u16 = u16::MAX;
 
-/// The packets that are being read.
+/// All packets being read.
 pub struct Jobs {
     nic: Rc<NicParams>,
     table: Vec<TxJob>,
     free: Vec<u16>,
-    /// Kept so that segments do not allocate.
+    /// Reused so that segmentation does not allocate.
     frame: Vec<u8>,
 }
 
@@ -84,7 +84,7 @@ impl Jobs {
             self.table.len() as u16 - 1
         });
         let of = &mut functions[usize::from(function)];
-        // Physical functions, which come first, are one another's hands.
+        // Physical functions, which come first, can read for one another.
         let hands = match of.physical {
             None => 0..self.nic.functions.len() as u8,
             Some(_) => 0..0,
@@ -113,7 +113,7 @@ impl Jobs {
             if fragment.length == 0 || !(through == function || hands.contains(&through)) {
                 job.failed = true;
             }
-            // What is cut is read.
+            // Inline data cannot be segmented: packets for TSO have to be read from memory.
             job.failed |= fragment.has(INLINE) && is_cut;
             if job.failed {
                 break;
@@ -148,7 +148,7 @@ impl Jobs {
         }
     }
 
-    /// A part of a packet arrived. Whether somebody waits for it.
+    /// A part of a packet arrived. Returns whether the packet still exists.
     pub fn arrived(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -159,7 +159,7 @@ impl Jobs {
     ) -> bool {
         let Some(job) = self.table.get_mut(usize::from(note.first)) else { return false };
         if (job.function, job.queue, job.life) != (note.function, note.queue, note.life) {
-            // Its queue was stopped meanwhile.
+            // Its queue was stopped in the meantime.
             return false;
         }
         let Some(part) = job.parts.get_mut(usize::from(note.second)) else { return false };
@@ -180,7 +180,7 @@ impl Jobs {
         true
     }
 
-    /// The reads under way through a function for packets of others.
+    /// Reads in flight through a function on behalf of others.
     pub fn reads_through(&self, through: u8) -> Vec<Note> {
         let others = |(_, job): &(u16, &TxJob)| job.life != NO_LIFE && job.function != through;
         let reads = (0u16..).zip(&self.table).filter(others).flat_map(|(index, job)| {
@@ -192,7 +192,7 @@ impl Jobs {
         reads.collect()
     }
 
-    /// Sends what can be sent of a queue's oldest packets.
+    /// Sends what is ready of a queue's oldest packets.
     fn advance(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -213,7 +213,7 @@ impl Jobs {
             if job.head.segment == 0 && !job.failed {
                 job.send_whole(bus, functions, ports);
             } else if job.cutter.is_none() {
-                // Its headers would be longer than all of it: nothing was cut.
+                // The headers would be longer than the packet: nothing was segmented.
                 job.failed = true;
             }
             let sent = Sent {
@@ -230,18 +230,18 @@ impl Jobs {
         }
     }
 
-    /// A packet has been handed to the ports, has failed, or is forgotten.
+    /// Removes a packet that was handed to the ports, failed, or was dropped.
     pub fn end(&mut self, index: u16, memory: &mut PacketMemory) {
         let job = &mut self.table[usize::from(index)];
         job.life = NO_LIFE;
-        // What was not handed to the wire is free at once.
+        // Memory that was not handed to the wire is freed at once.
         memory.free(std::mem::take(&mut job.held));
         self.free.push(index);
     }
 }
 
 impl TxJob {
-    /// Sends a packet that is not cut.
+    /// Sends a packet without segmentation.
     fn send_whole(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], ports: &mut Ports) {
         if functions[usize::from(self.function)].has(feature::TX_CHECKSUM) {
             let (network, transport) = (self.head.has(NETWORK_CHECKSUM), self.head.has(TRANSPORT_CHECKSUM));
@@ -254,7 +254,7 @@ impl TxJob {
         ports.send(bus, functions, self.function, &self.bytes, held);
     }
 
-    /// Sends the segments whose data is here.
+    /// Sends the segments whose data has arrived.
     fn send_segments(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -276,7 +276,7 @@ impl TxJob {
             cutter.cut(&self.bytes, &self.bytes[begin..end], self.segments, frame);
             fill_checksums(frame, true, true);
             self.segments += 1;
-            // The packet's memory is given back as its data leaves.
+            // Packet memory is freed as segments leave.
             let is_last = cutter.place(self.segments).is_none();
             let held = if is_last { self.held } else { ((end - begin) as u32).min(self.held) };
             self.held -= held;

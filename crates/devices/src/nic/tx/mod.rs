@@ -1,7 +1,8 @@
-//! Sending: descriptors become [jobs], jobs read their data, data becomes frames, which leave by the [ports](super::ports).
+//! Transmit: descriptors become [jobs], jobs read their data, the data becomes frames, which leave through the
+//! [ports](super::ports).
 //!
-//! The queues take turns, a packet each. A queue's packets leave in the order of its descriptors, whatever
-//! the order in which their data arrives.
+//! The queues take turns, one packet each. Packets of a queue leave in descriptor order, even if their data arrives out
+//! of order.
 
 mod jobs;
 pub mod queue;
@@ -24,19 +25,19 @@ use super::ports::{PacketMemory, Ports};
 use super::ring::Ring;
 use super::token::{Kind, Note};
 
-/// A packet in a ring: its entries, the last of its descriptors among them, and its bytes.
+/// A packet in a ring: its ring entries, with the last descriptor, and its length.
 #[derive(Clone, Copy, Default)]
 struct Packet {
     entries: u16,
     last: u16,
     bytes: u32,
-    /// Its last descriptor says that it ends, and that the driver wants to be told.
+    /// The last descriptor marks the end of the packet, and requests a completion.
     ends: bool,
     report: bool,
 }
 
 impl Packet {
-    /// The next one of a ring, if all of its descriptors are here, or as many as can be.
+    /// The next packet of a ring, if all its descriptors, or the maximum number, have been fetched.
     fn next(ring: &Ring, max_fragments: u8) -> Option<Self> {
         if !ring.running {
             return None;
@@ -52,7 +53,7 @@ impl Packet {
                 ring.peek(next.entries - 1)?;
             }
             (next.ends, next.report) = (descriptor.has(END), descriptor.has(REPORT));
-            // A packet without an end is refused as a whole.
+            // A packet without an end is rejected as a whole.
             if next.ends || n >= u16::from(max_fragments) {
                 return Some(next);
             }
@@ -61,15 +62,15 @@ impl Packet {
     }
 }
 
-/// The sending half, up to whole frames: whose turn it is, and the packets that are being read.
+/// The transmit half up to complete frames: arbitration, and the packets being read.
 pub struct Sender {
     nic: Rc<NicParams>,
     jobs: Jobs,
-    /// Queues with a packet to send.
+    /// Queues with a packet to send, in turn.
     turns: VecDeque<(u8, u8)>,
-    /// When the next packet can be begun.
+    /// When the next packet can start.
     free: Time,
-    /// When a timer will look again.
+    /// When the timer is set to look again.
     wake: Option<Time>,
 }
 
@@ -104,7 +105,7 @@ impl Sender {
         }
     }
 
-    /// A write to the pages of inline doorbells.
+    /// A write to the inline doorbell pages.
     pub fn inline_write(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -132,7 +133,7 @@ impl Sender {
         }
     }
 
-    /// Stops a queue because of what it was given.
+    /// Stops a queue because of an invalid descriptor or a failed access.
     fn fail(&mut self, bus: &mut dyn DeviceBus, of: &mut NicFunction, memory: &mut PacketMemory, queue: u8) {
         self.abandon(of, memory, queue);
         of.fail_queue(bus, queue, true);
@@ -173,7 +174,7 @@ impl Sender {
         }
     }
 
-    /// A function was reset, and nothing is heard of its reads: packets of others that were read through it fail.
+    /// A function was reset, so its reads never complete: packets of others that used it for reading fail.
     pub fn lose_reads(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -186,7 +187,7 @@ impl Sender {
         }
     }
 
-    /// Lets a queue wait for its turn.
+    /// Puts a queue in line for its turn.
     fn list(&mut self, of: &mut NicFunction, queue: u8) {
         let state = &mut of.tx[usize::from(queue)];
         if !state.is_listed {
@@ -195,7 +196,7 @@ impl Sender {
         }
     }
 
-    /// Begins packets while there is room for them.
+    /// Starts packets while there is room.
     pub fn pump(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], ports: &mut Ports) {
         let now = bus.now();
         if self.wake.is_some_and(|at| at <= now) {
@@ -214,7 +215,7 @@ impl Sender {
                 continue;
             };
             if !ports.memory.has_room(packet.bytes, self.nic.tx.memory) {
-                // Either a frame leaves, or data arrives and becomes one that will.
+                // Either a frame leaves, or data arrives and becomes a frame that will leave.
                 if let Some(at) = ports.memory.next_leaves() {
                     self.wake_at(bus, at);
                 }
@@ -226,7 +227,7 @@ impl Sender {
                 self.jobs.begin(bus, functions, ports, (function, queue), packet);
                 functions[usize::from(function)].fetch(bus, queue, true);
             } else {
-                // More fragments than a packet may have: where the next one begins is anybody's guess.
+                // Too many fragments: the start of the next packet is unknown.
                 self.fail(bus, of, &mut ports.memory, queue);
             }
         }
@@ -239,7 +240,7 @@ impl Sender {
         }
     }
 
-    /// A queue has no whole packet.
+    /// Takes a queue without a whole packet out of the line.
     fn unlist(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -252,7 +253,7 @@ impl Sender {
         if !state.ring.running {
             return;
         }
-        // The end of a packet must be fetched however few descriptors that takes.
+        // The rest of a packet has to be fetched even if that takes only a few descriptors.
         state.hungry = state.ring.peek(0).is_some();
         if state.hungry && state.ring.is_cache_full() {
             self.fail(bus, of, memory, queue);
@@ -261,7 +262,7 @@ impl Sender {
         }
     }
 
-    /// Forgets a queue's packets; what their reads bring is ignored.
+    /// Drops a queue's packets. Data that still arrives for them is ignored.
     pub fn abandon(&mut self, of: &mut NicFunction, memory: &mut PacketMemory, queue: u8) {
         let state = &mut of.tx[usize::from(queue)];
         state.hungry = false;
@@ -271,7 +272,7 @@ impl Sender {
         }
     }
 
-    /// Forgets everything under way: after a reset, no read comes back.
+    /// Drops everything in flight: after a reset, no read completes.
     pub fn forget(&mut self, functions: &mut [NicFunction]) {
         *self = Self::new(&self.nic);
         for state in functions.iter_mut().flat_map(|f| &mut f.tx) {

@@ -1,20 +1,20 @@
-//! A queue of packets to be sent.
+//! A TX queue.
 
 use std::collections::VecDeque;
 
 use crate::nic::inline::InlinePage;
 use crate::nic::ring::Ring;
 
-/// A TX queue.
+/// State of a TX queue.
 pub struct TxQueue {
     pub ring: Ring,
-    /// Packets whose data is on its way, oldest first: places in the jobs' table.
+    /// Packets whose data is being read, oldest first, as indices into the job table.
     pub(super) jobs: VecDeque<u16>,
-    /// Whether it waits for its turn.
+    /// Whether the queue is in line for its turn.
     pub(super) is_listed: bool,
-    /// A packet's first descriptors are here, its last are not.
+    /// The first descriptors of a packet have been fetched, but not its last.
     pub hungry: bool,
-    /// What has been written to the queue's page.
+    /// Data written to the queue's inline doorbell page.
     pub(super) page: InlinePage,
 }
 

@@ -1,4 +1,4 @@
-//! How commands run: fetched, executed, completed, aborted (sections 4, 5 and 7).
+//! Command processing: fetch, execution, completion, abort (sections 4, 5 and 7).
 
 use std::rc::Rc;
 
@@ -12,14 +12,14 @@ use crate::nvme::faults::FaultKind;
 use crate::nvme::queues::Fetch;
 
 impl Controller {
-    /// Fetches commands as arbitration has it, for ever.
+    /// Task: fetches commands in arbitration order.
     pub(super) async fn fetch_commands(self: Rc<Self>) {
         loop {
             let Some(fetch) = self.pick() else {
                 self.kick.notified().await;
                 continue;
             };
-            // Others may have something to fetch as well.
+            // Wakes other fetchers, which may have work as well.
             self.kick.notify_one();
             self.port.sleep_until(self.port.now() + self.drive.params.timing.fetch).await;
             let read = self.begin_read(fetch.address, fetch.count * COMMAND_LEN as u32);
@@ -55,7 +55,7 @@ impl Controller {
         let running = Rc::new(Running::default());
         let conflict = {
             let mut state = self.state.borrow_mut();
-            // An identifier in use, or an event request with the identifier of one that waits.
+            // The identifier is in use by a command or by a waiting event request.
             let conflict = state.commands.contains_key(&(queue, command.id))
                 || queue == 0 && state.events.requests.contains(&command.id);
             if !conflict {
@@ -79,7 +79,7 @@ impl Controller {
         }));
     }
 
-    /// Runs one command from decoding to its completion.
+    /// Runs one command from decoding to completion.
     async fn execute(self: &Rc<Self>, queue: u16, command: &Command, running: &Running) {
         let fault = self.drive.faults.borrow_mut().take(queue, command.opcode);
         match fault {
@@ -106,7 +106,7 @@ impl Controller {
                 running.begun.set(true);
                 match queue {
                     0 => match self.admin(command).await {
-                        // It waits for an event.
+                        // Waits for an event.
                         Ok(None) => return,
                         Ok(Some(result)) => Ok(result),
                         Err(status) => Err(status),
@@ -116,7 +116,7 @@ impl Controller {
             }
         };
         self.port.sleep_until(self.port.now() + timing.completion).await;
-        // A command that was done is done, but one of a deleted queue is not told of its success.
+        // A command that finished counts as done, but for a deleted queue its success is not reported.
         let (result, status) = match outcome {
             Ok(result) => (result, Status::SUCCESS),
             Err(status) => (0, status),
@@ -127,7 +127,7 @@ impl Controller {
                 command: command.id,
                 status,
                 location: 0xffff,
-                // The first block of a command that names blocks: none of it was done.
+                // First block of a command that addresses blocks: nothing of it was executed.
                 lba: match queue {
                     0 => 0,
                     _ => IoCommand::parse(command).and_then(|command| command.first_block()).unwrap_or(0),
@@ -141,7 +141,7 @@ impl Controller {
         self.post(queue, command.id, result, status, fault).await;
     }
 
-    /// Posts a completion as soon as its queue has room, then raises the interrupt.
+    /// Posts a completion once its queue has room, then raises the interrupt.
     pub(super) async fn post(
         self: &Rc<Self>,
         queue: u16,
@@ -171,7 +171,7 @@ impl Controller {
             }
             self.room.notified().await;
         };
-        // Behind the command's data: posted writes do not pass each other.
+        // Follows the command's data, as posted writes do not pass each other.
         if let Some(sent) = self.send(address, &entry.emit()) {
             let _ = sent.await;
         }
@@ -184,7 +184,8 @@ impl Controller {
         }
     }
 
-    /// Takes an entry of the completion queue of `queue`: its number, address, phase, vector; the submission head.
+    /// Allocates an entry of the completion queue of `queue`. Returns the completion queue's number, the entry's
+    /// address and phase, the vector, and the submission queue head.
     fn take_entry(&self, queue: u16) -> Option<(u16, u64, bool, Option<u16>, u16)> {
         let mut state = self.state.borrow_mut();
         let submission = state.submission.get(&queue)?;
@@ -194,7 +195,7 @@ impl Controller {
         Some((number, address, phase, completion.vector, head))
     }
 
-    /// Raises an interrupt, or lets it wait for more (section 7.5, feature 08h).
+    /// Raises an interrupt, or coalesces it (section 7.5, feature 08h).
     fn interrupt(self: &Rc<Self>, queue: u16, vector: u16) {
         let value = self.feature(feature::INTERRUPT_COALESCING);
         let [threshold, time, ..] = value.to_le_bytes();
@@ -244,7 +245,7 @@ impl Controller {
         }
     }
 
-    /// Fetches nothing more from a queue, ends its commands and waits for the last of them (section 5.6).
+    /// Stops fetching from a queue, ends its commands and waits for the last of them (section 5.6).
     pub async fn close_queue(&self, queue: u16) {
         if let Some(queue) = self.state.borrow_mut().submission.get_mut(&queue) {
             queue.closed = true;

@@ -1,4 +1,4 @@
-//! A controller's life from enable to reset (sections 3.1.5 and 7.3).
+//! A controller's life cycle from enable to reset (sections 3.1.5 and 7.3).
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use super::{Controller, MAX_PAGE_SHIFT, State};
 use crate::nvme::queues::{CompletionQueue, SubmissionQueue};
 
 impl Controller {
-    /// CC was written (section 3.1.5).
+    /// Handles a write of CC (section 3.1.5).
     pub fn configure(self: &Rc<Self>, new: Configuration) {
         if self.state.borrow().deaf {
             return;
@@ -24,7 +24,7 @@ impl Controller {
             self.state.borrow_mut().status.shutdown = 1;
             let this = Rc::clone(self);
             self.keep(self.port.spawn(async move {
-                // A normal shutdown leaves nothing behind; an abrupt one does what it can, which is the same here.
+                // A normal shutdown flushes everything; an abrupt one does its best, which is the same here.
                 let _ = this.flush().await;
                 this.state.borrow_mut().status.shutdown = 2;
             }));
@@ -63,7 +63,7 @@ impl Controller {
         }));
     }
 
-    /// A controller reset: queues and commands are gone, the admin queues' registers stay (section 7.3.2).
+    /// Controller reset: queues and commands are lost, but the admin queue registers are kept (section 7.3.2).
     pub fn stop(&self) {
         let mut state = self.state.borrow_mut();
         for task in state.tasks.drain(..) {
@@ -85,7 +85,7 @@ impl Controller {
         self.heed_causes_of(&mut state);
     }
 
-    /// A reset from outside: the registers are cleared too.
+    /// Function or conventional reset, which also clears the registers.
     pub fn reset(&self) {
         self.stop();
         let mut state = self.state.borrow_mut();
@@ -93,7 +93,7 @@ impl Controller {
         *state = State { buffer, ..State::default() };
     }
 
-    /// The controller cannot go on (CSTS.CFS): nothing is processed until it is reset.
+    /// Fatal error (CSTS.CFS): nothing is processed until a reset.
     pub fn fail(&self) {
         let mut state = self.state.borrow_mut();
         state.status.fatal = true;

@@ -1,4 +1,4 @@
-//! A controller: its state, features and doorbells; its life from enable to reset, and how commands run.
+//! A controller: registers, features and doorbells, life cycle, and command processing.
 
 mod commands;
 mod life;
@@ -19,19 +19,19 @@ use super::events::Events;
 use super::queues::{Arbiter, CompletionQueue, SubmissionQueue};
 use crate::firmware::Port;
 
-/// Largest page size: 4 KiB times two to this.
+/// Log2 of the largest page size in units of 4 KiB.
 pub(super) const MAX_PAGE_SHIFT: u8 = 4;
 
-/// What the host can do to a command that is under way.
+/// Abort state of a command in flight.
 #[derive(Default)]
 pub(super) struct Running {
-    /// Why it is to end.
+    /// Status with which to abort it.
     abort: Cell<Option<Status>>,
-    /// Too late.
+    /// Execution has begun, so it is too late to abort.
     begun: Cell<bool>,
 }
 
-/// Registers, queues, features: what a reset changes.
+/// State that a reset clears: registers, queues, features.
 #[derive(Default)]
 pub(super) struct State {
     pub configuration: Configuration,
@@ -40,43 +40,43 @@ pub(super) struct State {
     pub admin_submission: u64,
     pub admin_completion: u64,
     pub interrupt_mask: u32,
-    /// The host has enabled messages: there are no legacy interrupts.
+    /// The host has enabled MSI-X, so legacy interrupts are off.
     pub uses_messages: bool,
-    /// It has said that it has a cause for a legacy interrupt.
+    /// A legacy interrupt is pending.
     pub interrupts: bool,
-    /// A fault: CC is not heeded.
+    /// Injected fault: writes to CC are ignored.
     pub deaf: bool,
     pub buffer_control: MemoryBufferControl,
-    /// The controller memory buffer.
+    /// Contents of the controller memory buffer.
     pub buffer: Vec<u8>,
     pub submission: BTreeMap<u16, SubmissionQueue>,
     pub completion: BTreeMap<u16, CompletionQueue>,
     pub arbiter: Arbiter,
     pub features: BTreeMap<u8, u32>,
-    /// Vectors whose interrupts do not wait for more.
+    /// Vectors with coalescing disabled.
     pub uncoalesced: BTreeMap<u16, bool>,
-    /// Completions that have raised no interrupt yet, by vector.
+    /// By vector: completions that have not raised an interrupt yet.
     coalescing: BTreeMap<u16, u32>,
     pub events: Events,
     commands: BTreeMap<(u16, u16), Rc<Running>>,
-    /// I/O commands in hand.
+    /// I/O commands being processed.
     in_hand: u32,
     next_start: Time,
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// A controller.
+/// A controller of the drive.
 pub(super) struct Controller {
     pub number: u16,
     pub function: FunctionIndex,
     pub drive: Rc<Drive>,
     pub port: Port,
     pub state: RefCell<State>,
-    /// There may be something to fetch.
+    /// Notified when there may be something to fetch.
     kick: Notify,
-    /// A completion queue got room.
+    /// Notified when a completion queue gets room.
     room: Notify,
-    /// A command ended.
+    /// Notified when a command ends.
     ended: Notify,
 }
 
@@ -95,7 +95,7 @@ impl Controller {
         })
     }
 
-    /// Bytes of a page, as the host chose.
+    /// Page size in bytes, as chosen by the host.
     pub fn page_bytes(&self) -> u64 {
         4096 << self.state.borrow().configuration.page_shift
     }
@@ -138,7 +138,7 @@ impl Controller {
         state.tasks.push(task);
     }
 
-    /// A doorbell was written (SQyTDBL, CQyHDBL).
+    /// Handles a doorbell write (SQyTDBL, CQyHDBL).
     pub fn doorbell(self: &Rc<Self>, number: u64, value: u32) {
         if !self.state.borrow().status.ready {
             return;
@@ -189,8 +189,8 @@ impl Controller {
         }
     }
 
-    /// Legacy interrupts: there is a cause as long as a queue holds entries that the host has not taken, unless it has masked the
-    /// vector, which is the only one (sections 3.1.3 and 7.5.1).
+    /// Updates the legacy interrupt: pending while a queue holds entries that the host has not consumed, unless the
+    /// host has masked the only vector (sections 3.1.3 and 7.5.1).
     pub fn heed_causes(&self) {
         self.heed_causes_of(&mut self.state.borrow_mut());
     }
@@ -204,13 +204,13 @@ impl Controller {
         }
     }
 
-    /// Tells the host of an event, now or when it asks.
+    /// Reports an event to the host, now or with its next request.
     pub fn raise(self: &Rc<Self>, event: AsyncEvent) {
         self.state.borrow_mut().events.raise(event);
         self.tell_events();
     }
 
-    /// Answers Asynchronous Event Requests as long as there are events.
+    /// Completes Asynchronous Event Requests while there are events.
     pub fn tell_events(self: &Rc<Self>) {
         loop {
             let Some((id, event)) = self.state.borrow_mut().events.take() else { return };
@@ -218,7 +218,7 @@ impl Controller {
         }
     }
 
-    /// Completes an admin command that waited without a task.
+    /// Completes an admin command that has no waiting task.
     pub fn answer_later(self: &Rc<Self>, id: u16, result: u32, status: Status) {
         let this = Rc::clone(self);
         self.keep(self.port.spawn(async move { this.post(0, id, result, status, None).await }));

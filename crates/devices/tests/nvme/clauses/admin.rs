@@ -180,7 +180,7 @@ clauses! {
         let data = d.pages(1);
         let mut wanted = IdentifyNamespace { size: 64, capacity: 64, ..IdentifyNamespace::default() };
         d.host.write(data, &wanted.emit()[..]);
-        // All of the media are given out.
+        // All of the media is allocated.
         let full = d.admin(manage(0), 0, prp(data)).status;
         assert!(full.is(Status::NAMESPACE_ID_UNAVAILABLE), "{full:?}");
         assert!(d.admin(manage(1), 1, prp(0)).status.is_success());
@@ -264,7 +264,8 @@ clauses! {
         for &id in &ids {
             d.put(1, &IoCommand::Read(Blocks::new(0, 256)).command(id, 1).with_data(pointer));
         }
-        // Both doorbells one after the other: the abort finds the last read behind eleven others, or too late.
+        // Both doorbells one after the other: the abort either finds the last read queued behind eleven others, or is
+        // too late.
         let abort = d.id();
         d.put(0, &AdminCommand::Abort { queue: 1, id: ids[11] }.command(abort, 0));
         d.ring(1);

@@ -25,7 +25,7 @@ clauses! {
         d.create_pair(1, 8);
         d.disable();
         assert!(!d.status().ready);
-        // The admin queue registers stay (7.3.2), I/O queues are gone.
+        // The admin queue registers are kept (7.3.2), the I/O queues are gone.
         assert_ne!(d.read32(regs::AQA), 0);
         d.enable();
         let gone = AdminCommand::DeleteSubmissionQueue { queue: 1 };
@@ -107,7 +107,7 @@ clauses! {
     fn s4_3_prp_offsets(d) {
         let mut d = d.ready();
         let data = pattern(3 * 4096, 3);
-        // Data that begins within a page: four pages are touched.
+        // Data that begins within a page touches four pages.
         let at = d.pages(4) + 0x204;
         d.host.write(at, &data);
         assert!(d.blocks(IoCommand::Write(Blocks::new(8, 24)), at, 3 * 4096).is_success());
@@ -126,7 +126,7 @@ clauses! {
         let data = pattern(8 * 4096, 4);
         let at = d.pages(8);
         d.host.write(at, &data);
-        // The list begins two entries before the end of its page: the second of them points on.
+        // The list begins two entries before the end of its page, so its second entry points to the next page.
         let (first, next) = (d.pages(1) + 4096 - 16, d.pages(1));
         d.host.write(first, &(at + 4096).to_le_bytes());
         d.host.write(first + 8, &next.to_le_bytes());

@@ -9,19 +9,19 @@ pub const CONTROL: u16 = 6;
 /// Bytes of the capability.
 pub const LEN: u16 = 8;
 
-/// Requests must carry a bus number from below the port.
+/// Source validation: requests must carry a bus number from below the port.
 pub const SOURCE_VALIDATION: u16 = 1 << 0;
-/// Translated addresses are blocked.
+/// Translation blocking: translated addresses are blocked.
 pub const TRANSLATION_BLOCKING: u16 = 1 << 1;
-/// Peer-to-peer requests go up to the root complex.
+/// Peer-to-peer requests are redirected to the root complex.
 pub const REQUEST_REDIRECT: u16 = 1 << 2;
-/// Peer-to-peer completions go up to the root complex.
+/// Peer-to-peer completions are redirected to the root complex.
 pub const COMPLETION_REDIRECT: u16 = 1 << 3;
-/// Requests that came from below and were redirected go on upstream.
+/// Upstream forwarding of redirected requests from below.
 pub const UPSTREAM_FORWARDING: u16 = 1 << 4;
-/// Requests with translated addresses may go straight to their peer.
+/// Direct translated peer-to-peer: requests with translated addresses may go directly to their peer.
 pub const DIRECT_TRANSLATED: u16 = 1 << 6;
-/// What a switch usually has.
+/// Typical capabilities of a switch.
 pub const USUAL: u16 = SOURCE_VALIDATION
     | TRANSLATION_BLOCKING
     | REQUEST_REDIRECT

@@ -45,9 +45,9 @@ pub mod uncorrectable {
     pub const FLOW_CONTROL: u32 = 1 << 13;
     /// Completion timeout.
     pub const COMPLETION_TIMEOUT: u32 = 1 << 14;
-    /// Completion that nobody asked for.
+    /// Unexpected completion.
     pub const UNEXPECTED_COMPLETION: u32 = 1 << 16;
-    /// More received than credits allowed.
+    /// Receiver overflow: more received than credits allowed.
     pub const RECEIVER_OVERFLOW: u32 = 1 << 17;
     /// Malformed TLP.
     pub const MALFORMED: u32 = 1 << 18;
@@ -59,9 +59,9 @@ pub mod uncorrectable {
     pub const ACS_VIOLATION: u32 = 1 << 21;
     /// Internal error.
     pub const INTERNAL: u32 = 1 << 22;
-    /// Those above.
+    /// All of the above.
     pub const ALL: u32 = 0x007f_f030;
-    /// Fatal unless the host decides otherwise.
+    /// Fatal by default.
     pub const FATAL_BY_DEFAULT: u32 =
         DATA_LINK_PROTOCOL | SURPRISE_DOWN | FLOW_CONTROL | RECEIVER_OVERFLOW | MALFORMED | INTERNAL;
 }
@@ -74,11 +74,11 @@ pub mod correctable {
     pub const BAD_TLP: u32 = 1 << 6;
     /// Bad DLLP (CRC).
     pub const BAD_DLLP: u32 = 1 << 7;
-    /// The same TLP was sent four times.
+    /// REPLAY_NUM rollover: the same TLP was sent four times.
     pub const REPLAY_ROLLOVER: u32 = 1 << 8;
-    /// The replay timer ran out.
+    /// Replay timer timeout.
     pub const REPLAY_TIMEOUT: u32 = 1 << 12;
-    /// An uncorrectable error that was left to somebody else to handle.
+    /// Advisory non-fatal error: an uncorrectable error whose handling is left to another agent.
     pub const ADVISORY_NON_FATAL: u32 = 1 << 13;
     /// Those above, and internal error and header log overflow.
     pub const ALL: u32 = 0x0000_f1c1;
@@ -113,7 +113,7 @@ pub(super) fn emit(image: &mut Image, at: u16, root_port: bool) {
     }
 }
 
-/// Lets software turn on that ECRC is generated and checked.
+/// Lets software enable generation and checking of ECRC.
 pub(super) fn emit_ecrc(image: &mut Image, at: u16) {
     image
         .value32(at + CONTROL, ECRC_GENERATION_CAPABLE | ECRC_CHECK_CAPABLE)

@@ -9,7 +9,7 @@
 //! +------------------------------------------+---+-+
 //! ```
 
-/// What a BAR asks for.
+/// Type of a BAR.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BarKind {
     /// I/O space.
@@ -19,7 +19,7 @@ pub enum BarKind {
         /// Reads have no side effects.
         prefetchable: bool,
     },
-    /// Memory anywhere; takes two registers.
+    /// Memory at any address; takes two registers.
     Memory64 {
         /// Reads have no side effects.
         prefetchable: bool,
@@ -54,20 +54,20 @@ impl BarKind {
         matches!(self, Self::Memory64 { .. })
     }
 
-    /// The bits of the register that are not address.
+    /// Mask of the register bits that are not address.
     const fn flag_mask(self) -> u32 {
         if matches!(self, Self::Io) { 3 } else { 0xf }
     }
 }
 
-/// A BAR: what it asks for and where it has been put.
+/// A BAR: type, size and address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bar {
-    /// What it asks for.
+    /// Type.
     pub kind: BarKind,
-    /// Bytes, a power of two.
+    /// Size in bytes, a power of two.
     pub size: u64,
-    /// Where it has been put; 0 before.
+    /// Assigned address; 0 before assignment.
     pub address: u64,
 }
 

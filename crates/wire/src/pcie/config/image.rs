@@ -1,9 +1,9 @@
-//! Values and masks of a configuration space while it is laid out and after.
+//! Values and masks of a configuration space.
 
 use super::SIZE;
 
-/// What a function's registers are after reset and which bits can be changed. Each reaches as far as something was put into it,
-/// with zeros behind: of 4 KiB most functions use some hundred bytes.
+/// Reset values of a function's registers, and which bits can be changed. Each vector only extends as far as it was
+/// set, with zeros beyond, as most functions use some hundred bytes of 4 KiB.
 #[derive(Clone, Default)]
 pub(super) struct Image {
     /// Values after reset.
@@ -12,9 +12,9 @@ pub(super) struct Image {
     pub rw: Vec<u8>,
     /// RW1C: a written 1 clears.
     pub rw1c: Vec<u8>,
-    /// Reads 0, a written 1 sets something off.
+    /// Reads as 0; writing 1 triggers an action.
     pub trigger: Vec<u8>,
-    /// Keeps its value through every reset but the fundamental one.
+    /// Sticky: only changed by a fundamental reset.
     pub sticky: Vec<u8>,
 }
 

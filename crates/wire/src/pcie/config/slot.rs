@@ -10,27 +10,27 @@ pub const CONTROL: u16 = 0x18;
 /// Slot status.
 pub const STATUS: u16 = 0x1a;
 
-/// Control: power is off.
+/// Control: power off.
 pub const CONTROL_POWER_OFF: u16 = 1 << 10;
-/// Status: something was put in or taken out.
+/// Status: presence has changed.
 pub const STATUS_PRESENCE_CHANGED: u16 = 1 << 3;
-/// Status: the last command has been carried out.
+/// Status: the last command has completed.
 pub const STATUS_COMMAND_COMPLETED: u16 = 1 << 4;
-/// Status: something is in the slot.
+/// Status: the slot is occupied.
 pub const STATUS_PRESENT: u16 = 1 << 6;
-/// Status: the link went up or down.
+/// Status: the link state has changed.
 pub const STATUS_LINK_CHANGED: u16 = 1 << 8;
 
-/// What a slot has.
+/// Capabilities of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotParams {
     /// Physical slot number, 0 to 8191.
     pub number: u16,
     /// Power can be switched.
     pub power_controller: bool,
-    /// There is an attention button, with an indicator beside it.
+    /// Has an attention button and an attention indicator.
     pub attention_button: bool,
-    /// Cards may be taken out without notice.
+    /// Supports surprise removal.
     pub surprise: bool,
     /// Slot power limit in watts, 0 to 239.
     pub power_limit_w: u8,

@@ -17,7 +17,7 @@ pub const OFFSET_STRIDE: u16 = 0x14;
 pub const DEVICE: u16 = 0x1a;
 /// Page sizes that VF BARs can be aligned to.
 pub const SUPPORTED_PAGES: u16 = 0x1c;
-/// The one in use.
+/// Page size in use.
 pub const SYSTEM_PAGES: u16 = 0x20;
 /// The first VF BAR.
 pub const BAR0: u16 = 0x24;
@@ -31,16 +31,16 @@ pub const MEMORY: u16 = 1 << 3;
 /// Control: ARI Capable Hierarchy.
 pub const ARI_HIERARCHY: u16 = 1 << 4;
 
-/// A function's virtual functions.
+/// SR-IOV parameters of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SriovParams {
-    /// Most virtual functions.
+    /// Maximum number of virtual functions.
     pub total: u16,
-    /// From the physical function's ID to the first one's.
+    /// Offset from the physical function's ID to that of the first virtual function.
     pub first_offset: u16,
-    /// From one to the next.
+    /// Stride from one virtual function to the next.
     pub stride: u16,
-    /// Their device ID.
+    /// PCI device ID of the virtual functions.
     pub device: u16,
     /// Their BARs: kind (memory) and bytes per virtual function. The entry behind a 64-bit one is its upper half.
     pub bars: [Option<(BarKind, u64)>; 6],
@@ -61,18 +61,18 @@ pub(super) fn emit(image: &mut Image, at: u16, p: &SriovParams) {
         .rw32(at + SYSTEM_PAGES, 0x553);
 }
 
-/// The virtual functions of a physical one, as its registers have them now.
+/// The virtual functions of a physical one, according to its current register values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VirtualFunctions {
     /// VF Enable: they exist.
     pub enabled: bool,
-    /// VF Memory Space Enable: they answer to their BARs.
+    /// VF Memory Space Enable: their BARs are enabled.
     pub memory: bool,
-    /// How many: NumVFs, at most TotalVFs.
+    /// Number: NumVFs, at most TotalVFs.
     pub count: u16,
-    /// From the physical function's ID to the first one's.
+    /// Offset from the physical function's ID to that of the first virtual function.
     pub first_offset: u16,
-    /// From one to the next.
+    /// Stride from one virtual function to the next.
     pub stride: u16,
     /// The first one's BARs. Those of the `n`-th lie `n` times their size behind (base spec 9.2.1.1.1).
     pub bars: [Option<Bar>; 6],
@@ -96,7 +96,7 @@ impl VirtualFunctions {
         Some(Bar { address: first.address.wrapping_add(u64::from(n).wrapping_mul(first.size)), ..first })
     }
 
-    /// Who holds all `len` bytes from `address` on: its number, its BAR, and the offset in it.
+    /// The virtual function that decodes all `len` bytes from `address` on: its number, its BAR, and the offset in it.
     pub fn find_bar(&self, address: u64, len: u32) -> Option<(u16, u8, u64)> {
         if !self.enabled || !self.memory {
             return None;
@@ -111,7 +111,7 @@ impl VirtualFunctions {
 }
 
 impl ConfigSpace {
-    /// The function's virtual functions, if it can have any.
+    /// The function's virtual functions, if it supports any.
     pub fn virtual_functions(&self) -> Option<VirtualFunctions> {
         let at = self.offsets.sriov?;
         let control = self.dword(at + CONTROL) as u16;

@@ -16,32 +16,32 @@ use super::memory::MemoryRequest;
 use crate::pcie::Bdf;
 use std::fmt;
 
-/// How the request ended.
+/// Completion status.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum CompletionStatus {
     /// SC.
     Successful = 0b000,
-    /// UR: nobody answers to this request. A receiver takes reserved codes as this too.
+    /// UR: no function handles this request. Receivers treat reserved codes the same way.
     UnsupportedRequest = 0b001,
-    /// CRS (RRS since 6.0): ask again later; for configuration requests only.
+    /// CRS (RRS since 6.0): retry later; for configuration requests only.
     ConfigRetry = 0b010,
-    /// CA: the completer could not do what it was asked to.
+    /// CA: the completer could not complete the request.
     CompleterAbort = 0b100,
 }
 
-/// A completion's own part of the header.
+/// Fields specific to completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CompletionHeader {
-    /// Who answers.
+    /// Completer ID.
     pub completer: Bdf,
-    /// How the request ended.
+    /// Completion status.
     pub status: CompletionStatus,
-    /// Bytes still to come for the request, those in this packet included; 1 to 4096.
+    /// Remaining bytes of the request, including this packet; 1 to 4096.
     pub byte_count: u16,
     /// Bits 6 to 0 of the address of the first byte in this packet.
     pub lower_address: u8,
-    /// Who asked.
+    /// Requester ID.
     pub requester: Bdf,
     /// The request's tag, 0 to 1023.
     pub tag: u16,
@@ -50,7 +50,7 @@ pub struct CompletionHeader {
 }
 
 impl CompletionHeader {
-    /// The completion that carries `len` bytes from `address`, with `remaining` bytes (these included) of the request to come.
+    /// The completion with `len` bytes from `address`, of which `remaining` bytes (including these) are still to come.
     #[inline]
     pub fn with_data(
         completer: Bdf,

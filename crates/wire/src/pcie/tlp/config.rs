@@ -13,7 +13,7 @@ use super::{Common, TlpError};
 use crate::pcie::Bdf;
 use std::fmt;
 
-/// Whom a configuration request is for.
+/// Type of a configuration request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigType {
     /// The device at the other end of the link.
@@ -25,11 +25,11 @@ pub enum ConfigType {
 /// A read or a write of up to four bytes of configuration space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConfigRequest {
-    /// Who asks.
+    /// Requester ID.
     pub requester: Bdf,
     /// Tag, 0 to 1023.
     pub tag: u16,
-    /// Whose configuration space.
+    /// Target function.
     pub target: Bdf,
     /// Byte offset in it, 0 to 4092, a multiple of 4.
     pub register: u16,

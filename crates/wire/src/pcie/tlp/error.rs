@@ -1,31 +1,31 @@
-//! What can be wrong with a received header.
+//! Parse errors of TLP headers.
 
 use std::fmt;
 
-/// Why bytes are no TLP header that is understood here.
+/// Reason why bytes are not a supported TLP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlpError {
     /// Fewer bytes than the header has.
     Truncated {
-        /// Bytes that the header needs.
+        /// Bytes required.
         needed: usize,
-        /// Bytes that were there.
+        /// Bytes available.
         got: usize,
     },
-    /// A type that exists but is not supported, or does not exist.
+    /// An unsupported or undefined type.
     Unsupported {
         /// Fmt and Type, the first byte of the header.
         fmt_type: u8,
-        /// What the specification calls it.
+        /// Name in the specification.
         name: &'static str,
     },
-    /// A field holds what it must not: a malformed TLP.
+    /// Invalid field value: a malformed TLP.
     Field {
         /// The field's name.
         field: &'static str,
-        /// What it holds.
+        /// Value found.
         value: u64,
-        /// What it may hold.
+        /// Values allowed.
         allowed: &'static str,
     },
 }

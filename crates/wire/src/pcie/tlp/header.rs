@@ -31,12 +31,12 @@ const LENGTH: u32 = 0x3ff;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum AddressType {
-    /// An address that the IOMMU has yet to translate.
+    /// An untranslated address.
     #[default]
     Untranslated = 0,
-    /// A question to the IOMMU: what does this address translate to?
+    /// A translation request to the IOMMU.
     TranslationRequest = 1,
-    /// The translation, from the device's own cache (ATC).
+    /// A translated address, from the device's cache (ATC).
     Translated = 2,
     /// A reserved encoding; never in a parsed memory request.
     Reserved = 3,
@@ -64,20 +64,20 @@ impl AddressType {
     }
 }
 
-/// What every header carries beside its type.
+/// Fields common to all headers, besides the type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Common {
-    /// TC, 0 to 7: chooses the virtual channel.
+    /// TC, 0 to 7: selects the virtual channel.
     pub traffic_class: u8,
     /// RO: may pass earlier posted requests.
     pub relaxed_ordering: bool,
-    /// NS: the caches need not be asked.
+    /// NS: no snooping of caches required.
     pub no_snoop: bool,
-    /// IDO: ordered only against packets of the same sender.
+    /// IDO: ordered only against packets of the same requester.
     pub id_based_ordering: bool,
-    /// AT: what the address is; of memory requests only.
+    /// AT: address type; for memory requests only.
     pub address_type: AddressType,
-    /// EP: the data is known to be wrong.
+    /// EP: poisoned data.
     pub poisoned: bool,
     /// TD: an ECRC follows the data.
     pub digest: bool,

@@ -7,7 +7,7 @@ use std::fmt;
 /// A read or a write of up to four bytes of I/O space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IoRequest {
-    /// Who asks.
+    /// Requester ID.
     pub requester: Bdf,
     /// Tag, 0 to 1023.
     pub tag: u16,

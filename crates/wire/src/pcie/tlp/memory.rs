@@ -16,9 +16,9 @@ use std::fmt;
 /// A read or a write of 1 to 1024 doublewords.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryRequest {
-    /// Who asks.
+    /// Requester ID.
     pub requester: Bdf,
-    /// Tag, 0 to 1023; of a write, without meaning.
+    /// Tag, 0 to 1023; without meaning for writes.
     pub tag: u16,
     /// Byte address of the first doubleword, a multiple of 4. Below 4 GiB the header has three doublewords.
     pub address: u64,

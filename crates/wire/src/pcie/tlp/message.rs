@@ -16,7 +16,7 @@ use super::header::TYPE_MSG;
 use crate::pcie::{Bdf, IntxLine};
 use std::fmt;
 
-/// How a message finds its receiver (bits 2 to 0 of the type, base spec table 2-20).
+/// Routing of a message (bits 2 to 0 of the type, base spec table 2-20).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Routing {
@@ -26,15 +26,15 @@ pub enum Routing {
     ByAddress = 1,
     /// By the target ID in bytes 8 and 9.
     ById = 2,
-    /// From the root complex to everybody.
+    /// Broadcast from the root complex.
     Broadcast = 3,
-    /// Ends at the receiver.
+    /// Local: ends at the receiver.
     Local = 4,
-    /// Collected by switches and sent on to the root complex.
+    /// Gathered by switches and forwarded to the root complex.
     Gathered = 5,
 }
 
-/// What a message says (base spec appendix F).
+/// Message code (base spec appendix F).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MessageCode(pub u8);
 
@@ -57,13 +57,13 @@ macro_rules! codes {
 codes! {
     /// Unlocks after a locked sequence.
     UNLOCK = 0x00, "Unlock";
-    /// ATS: drop translations.
+    /// ATS: invalidate translations.
     INVALIDATE_REQUEST = 0x01, "Invalidate Request";
-    /// ATS: translations dropped.
+    /// ATS: translations invalidated.
     INVALIDATE_COMPLETION = 0x02, "Invalidate Completion";
-    /// PRI: a page is missing.
+    /// PRI: page request.
     PAGE_REQUEST = 0x04, "Page Request";
-    /// PRI: the answer.
+    /// PRI: page response.
     PAGE_RESPONSE = 0x05, "PRG Response";
     /// Latency tolerance reporting.
     LTR = 0x10, "LTR";
@@ -71,7 +71,7 @@ codes! {
     PM_ACTIVE_STATE_NAK = 0x14, "PM_Active_State_Nak";
     /// Power management event.
     PM_PME = 0x18, "PM_PME";
-    /// Announces that power goes.
+    /// Announces power off.
     PME_TURN_OFF = 0x19, "PME_Turn_Off";
     /// Answers `PME_TURN_OFF`.
     PME_TO_ACK = 0x1b, "PME_TO_Ack";
@@ -97,13 +97,13 @@ codes! {
     ERR_NONFATAL = 0x31, "ERR_NONFATAL";
     /// An uncorrectable error after which the link cannot be trusted.
     ERR_FATAL = 0x33, "ERR_FATAL";
-    /// Hot plug of old (1.0a), ignored by receivers.
+    /// Obsolete hot-plug message (1.0a), ignored by receivers.
     ATTENTION_BUTTON_PRESSED = 0x48, "Attention_Button_Pressed";
-    /// How much power a slot gives; one doubleword of data.
+    /// Slot power limit; one doubleword of data.
     SET_SLOT_POWER_LIMIT = 0x50, "Set_Slot_Power_Limit";
-    /// Vendor-defined; a receiver that does not know it reports an error.
+    /// Vendor-defined; receivers that do not support it report an error.
     VENDOR_TYPE_0 = 0x7e, "Vendor_Defined Type 0";
-    /// Vendor-defined; a receiver that does not know it ignores it.
+    /// Vendor-defined; receivers that do not support it ignore it.
     VENDOR_TYPE_1 = 0x7f, "Vendor_Defined Type 1";
 }
 
@@ -119,13 +119,13 @@ impl fmt::Debug for MessageCode {
 /// A message, with or without data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// Who sends it.
+    /// Requester ID.
     pub requester: Bdf,
     /// Tag, 0 to 1023; most messages do not use it.
     pub tag: u16,
-    /// Where it goes.
+    /// Routing.
     pub routing: Routing,
-    /// What it says.
+    /// Message code.
     pub code: MessageCode,
     /// Bytes 8 to 15 of the header.
     pub content: [u8; 8],
@@ -134,7 +134,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message without data and with nothing in bytes 8 to 15.
+    /// A message without data, with zeros in bytes 8 to 15.
     pub const fn plain(requester: Bdf, routing: Routing, code: MessageCode) -> Self {
         Self { requester, tag: 0, routing, code, content: [0; 8], length_dw: 0 }
     }
@@ -145,7 +145,7 @@ impl Message {
         Self::plain(requester, Routing::Local, MessageCode(code.0 + line as u8))
     }
 
-    /// The line that an Assert_INTx or Deassert_INTx is about, and whether it is active from now on.
+    /// The line of an Assert_INTx or Deassert_INTx, and its new state.
     pub const fn line(&self) -> Option<(IntxLine, bool)> {
         let (first, active) = match self.code.0 {
             0x20..=0x23 => (MessageCode::ASSERT_INTA.0, true),

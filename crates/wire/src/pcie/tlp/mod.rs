@@ -49,9 +49,9 @@ const CPLD: u8 = FMT_3DW_DATA | TYPE_CPL;
 /// The header of a transaction layer packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tlp {
-    /// What every packet carries.
+    /// Fields common to all packets.
     pub common: Common,
-    /// What depends on the packet's type.
+    /// Fields specific to the packet's type.
     pub kind: TlpKind,
 }
 
