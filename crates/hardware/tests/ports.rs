@@ -121,7 +121,7 @@ impl Rig {
         self.simulation.run_until(end);
     }
 
-    /// Completion times of a function's requests, relative to `from`.
+    /// Completion times of a function's successful requests, relative to `from`.
     fn times(&self, function: u8, from: Time) -> Vec<Duration> {
         let outcomes = self.outcomes.borrow();
         outcomes.iter().filter(|o| o.0 == function && o.1).map(|&(.., at)| at.since(from)).collect()

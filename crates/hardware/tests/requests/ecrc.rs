@@ -79,7 +79,7 @@ fn data_damaged_where_no_link_sees_it_is_found_by_ecrc() {
     bench.config_write(ID, bench.pcie() + pcie_cap::DEVICE_CONTROL, NON_FATAL);
     damage_unseen(&bench);
     bench.start();
-    // For a write of the device, the root complex drops it.
+    // A write by the device, which the root complex drops.
     let request = MemoryRequest::for_bytes(ID, 0, 0x5000, 64);
     bench.send(Side::Downstream, &Tlp::new(TlpKind::MemoryWrite(request)), &[0xaa; 64]);
     bench.simulation.run();

@@ -135,8 +135,7 @@ fn redirected_requests_go_up_to_the_root_and_come_back() {
                 let (_, common, _) = way(a, b);
                 let straight = to_root(a) + to_root(b) - 2 * common as u64 + 1;
                 let by_root = to_root(a) + to_root(b);
-                // Where a redirected request coming up meets a switch on its path back down, it is redirected upstream
-                // there, too.
+                // Switches further up that could route a redirected request directly forward it upstream as well.
                 let expected = if services == 0 { straight } else { by_root };
                 assert_eq!(passed(&tree) - before, expected, "{from} to {to}, services {services:#x}");
                 read_latency(&tree, from, b.bar, 64);

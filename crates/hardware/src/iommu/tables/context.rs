@@ -29,8 +29,8 @@ impl ContextTables {
         self.root
     }
 
-    /// Assigns a function to a domain. Changing a present entry takes effect after a context-cache invalidation, adding
-    /// an absent one at once.
+    /// Assigns a function to a domain. Replacing a present entry takes effect after a context-cache invalidation,
+    /// adding an entry at once.
     ///
     /// # Errors
     /// If there is no memory for the context table.
