@@ -430,7 +430,7 @@ impl ConfigSpace {
         Some(MsixLayout::read(&|at| self.dword(at), self.offsets.msix?))
     }
 
-    /// MSI-X Enable and Function Mask.
+    /// MSI-X Enable, and whether Function Mask is clear.
     pub fn msix_enabled(&self) -> (bool, bool) {
         match self.offsets.msix.map(|at| self.msix_effect(at)) {
             Some(ConfigEffect::Msix { enabled, masked }) => (enabled, !masked),
