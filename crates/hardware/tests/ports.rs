@@ -22,10 +22,10 @@ const SOURCE: u64 = 0x10_0000;
 const REGION: u64 = 0x10_0000;
 const PIECE: u32 = 1024;
 
-/// Outcomes: function, success, time.
+/// DMA results: function, success, time.
 type Outcomes = Rc<RefCell<Vec<(u8, bool, Time)>>>;
 
-/// A function below each of two ports.
+/// A device with two ports and a function below each.
 struct TwoPorts {
     outcomes: Outcomes,
 }
@@ -54,7 +54,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// The first root port holds the buffer of a write for `release`.
+    /// The first root port holds the buffer of each write for `release`.
     fn new(release: Duration) -> Self {
         let mut fabric = Fabric::new();
         let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), Vec::new());
@@ -93,7 +93,7 @@ impl Rig {
         self.simulation.block_on(access.data).unwrap().unwrap();
     }
 
-    /// Sets payload and read request size of the function below a port.
+    /// Sets maximum payload and read request size of the function below a port.
     fn set_sizes(&self, port: u8, payload: u32, request: u32) {
         let at = self.simulation.with(|fabric, _| {
             fabric.endpoint(DEVICE).core.registers.config(FunctionIndex(port)).pcie_offset().unwrap()
@@ -103,7 +103,7 @@ impl Rig {
         self.config(Bdf::new(port + 1, 0, 0), at + pcie_cap::DEVICE_CONTROL, value);
     }
 
-    /// Lets a function transfer `count` pieces.
+    /// Starts `count` transfers of a function.
     fn transfer(&self, function: u8, count: u64, write: bool) {
         self.simulation.with(|fabric, scheduler| {
             fabric.with_device(scheduler, DEVICE, |_, bus| {
@@ -121,7 +121,7 @@ impl Rig {
         self.simulation.run_until(end);
     }
 
-    /// When a function's requests ended, after `from`.
+    /// Completion times of a function's successful requests, relative to `from`.
     fn times(&self, function: u8, from: Time) -> Vec<Duration> {
         let outcomes = self.outcomes.borrow();
         outcomes.iter().filter(|o| o.0 == function && o.1).map(|&(.., at)| at.since(from)).collect()
@@ -145,7 +145,7 @@ fn a_port_that_stalls_holds_up_nothing_of_the_other() {
     rig.transfer(1, 32, true);
     rig.transfer(1, 8, false);
     rig.run();
-    // They only share the memory.
+    // The two ports share only the memory.
     let apart = rig.times(1, from).iter().zip(&alone).map(|(a, b)| a.as_ps().abs_diff(b.as_ps())).max();
     assert_eq!(rig.times(1, from).len(), 40);
     assert!(apart < Some(20_000), "{apart:?} ps");
@@ -199,7 +199,7 @@ fn a_path_that_is_pulled_leaves_nothing_behind_and_the_other_does_not_notice() {
                 }
             }
         });
-        // Back again, it works again.
+        // After it is reinserted, the port works again.
         rig.simulation.with(|fabric, scheduler| fabric.insert_path(scheduler, DEVICE, PortIndex(0)));
         rig.config(Bdf::new(1, 0, 0), header::COMMAND, header::COMMAND_BUS_MASTER.into());
         rig.outcomes.borrow_mut().clear();

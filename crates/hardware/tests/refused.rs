@@ -1,4 +1,4 @@
-//! Requests that nobody takes are completed as unsupported, not left to time out (base spec 2.3.1).
+//! Requests without a completer are completed as unsupported instead of timing out (base spec 2.3.1).
 
 mod common;
 
@@ -26,8 +26,8 @@ impl Device for Mute {
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
 }
 
-/// Sends one request from one side of a link. Returns completions on their way back, requests that the device found
-/// unsupported and those that the root complex did.
+/// Sends one request from one side of a link. Returns the number of completions received, and of requests counted as
+/// unsupported by the device and by the root complex.
 fn ask(side: Side, kind: TlpKind, data: &[u8]) -> (u64, u64, u64) {
     let (simulation, device) = pair(RootPortParams::ideal());
     send(&simulation, side, kind, data);
@@ -81,8 +81,8 @@ fn a_root_port_completes_io_and_configuration_requests_as_unsupported() {
     assert_eq!(ask(Side::Downstream, TlpKind::ConfigRead(config), &[]), (1, 0, 1));
 }
 
-/// With source validation on, a root port takes only what is sent in the name of a bus below it: a read is aborted, a
-/// write is dropped, and no byte of memory changes.
+/// With source validation, a root port accepts only requests whose requester is on a bus below it: reads are aborted,
+/// writes dropped, and memory stays unchanged.
 #[test]
 fn a_root_port_with_access_control_takes_nothing_in_anothers_name() {
     const SECRET: HostPhysical = HostPhysical::new(0x1000);

@@ -1,7 +1,7 @@
-//! No stale translation is used after its invalidation completed, whatever DMA is in flight.
+//! No stale translation is used after its invalidation has completed, whatever DMA is in flight.
 //!
-//! A device reads and writes a few pages at random through an IOTLB of one entry. A core unmaps one page after the
-//! other with a drained invalidation; from the end of its wait on, the page's frame may not change.
+//! A device reads and writes a few pages at random through an IOTLB of one entry. A core unmaps one page after another
+//! with draining invalidations; once its wait ends, the page's frame must not change.
 
 mod common;
 
@@ -30,7 +30,7 @@ const ID: Bdf = Bdf::new(1, 0, 0);
 const DOMAIN: DomainId = DomainId(1);
 const PAGE: u64 = 4096;
 const PAGES: u64 = 4;
-/// Where the pages are for the device, and where they are.
+/// IOVA and physical address of the pages.
 const IOVA: u64 = 0x8000_0000;
 const FRAMES: u64 = 0x10_0000;
 const QUEUE: HostPhysical = HostPhysical::new(0x8_0000);
@@ -38,10 +38,10 @@ const STATUS: HostPhysical = HostPhysical::new(0x9_0000);
 
 #[derive(Clone, Debug)]
 struct Step {
-    /// Nanoseconds since the step before.
+    /// Nanoseconds since the previous step.
     pause: u64,
     write: bool,
-    /// Within the pages, in units of 64 B.
+    /// Offset into the pages, in units of 64 B.
     line: u64,
     length: u32,
 }
@@ -62,7 +62,7 @@ impl Device for Scribbler {
         let Some(Step { write, line, length, .. }) = self.script.get(number).cloned() else { return };
         let dma = dma(IOVA + line * 64, length, token.0);
         if write {
-            // Never what was there before.
+            // Always differs from the previous data.
             bus.write(dma, &vec![(number % 255) as u8 + 1; length as usize]);
         } else {
             bus.read(dma);
@@ -72,7 +72,7 @@ impl Device for Scribbler {
         }
     }
 
-    /// Reads of pages that are gone fail.
+    /// Reads of unmapped pages fail.
     fn read_done(&mut self, _: &mut dyn DeviceBus, _: Token, _: Result<&[u8], DmaError>) {}
 }
 
@@ -115,10 +115,10 @@ fn contents(fabric: &Fabric, host: HostId, page: u64) -> Vec<u8> {
     bytes
 }
 
-/// When the wait behind an invalidation ended, and what the page's frame held then.
+/// When the wait after an invalidation ended, and the content of the page's frame then.
 type Kept = (Time, Vec<u8>);
 
-/// Unmaps one page after the other, with reads drained or not; keeps what its frame holds once nobody may write to it
+/// Unmaps one page after another, optionally draining reads; records each frame's content once no write may reach it
 /// any more.
 async fn unmap(
     fabric: Handle<Fabric>,
@@ -164,7 +164,7 @@ fn step() -> impl Strategy<Value = Step> {
     })
 }
 
-/// Runs the script while pages are unmapped; gives what they held then and at the end.
+/// Runs the script while pages are unmapped; returns the frames' content at unmapping and at the end.
 fn run(
     script: Vec<Step>,
     pauses: Vec<(u64, bool)>,

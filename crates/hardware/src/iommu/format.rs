@@ -15,23 +15,23 @@ use units::{HostPhysical, Iova};
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const LARGE: u64 = 1 << 7;
 
-/// What the decoder needs to know of the IOMMU: which bits are reserved.
+/// IOMMU features that decide which bits are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// Bits of host-physical addresses.
+    /// Width of host-physical addresses in bits.
     pub host_address_bits: u8,
-    /// Five-level tables exist.
+    /// Five-level tables are supported.
     pub five_level: bool,
-    /// 2 MiB leaves exist.
+    /// 2 MiB leaves are supported.
     pub pages_2mib: bool,
-    /// 1 GiB leaves exist.
+    /// 1 GiB leaves are supported.
     pub pages_1gib: bool,
     /// Interrupts can be posted to guests.
     pub posts_interrupts: bool,
 }
 
 impl Features {
-    /// All there is, with 52 address bits.
+    /// All features, with 52 address bits.
     pub const ALL: Self = Self {
         host_address_bits: 52,
         five_level: true,
@@ -40,7 +40,7 @@ impl Features {
         posts_interrupts: true,
     };
 
-    /// Address bits at or above the host's width, in the positions of a table's address field or above.
+    /// Mask of the address bits at or above the host's width, up to bit 63.
     const fn beyond_host(self) -> u64 {
         !((1u64 << self.host_address_bits) - 1)
     }
@@ -60,17 +60,17 @@ impl From<&IommuParams> for Features {
     }
 }
 
-/// The number of address bits that an entry of `level` leaves to the levels below it.
+/// Number of address bits translated below `level`.
 pub const fn level_shift(level: u8) -> u32 {
     12 + 9 * (level as u32 - 1)
 }
 
-/// Where in its table of `level` the entry for `address` lies (bytes).
+/// Byte offset of the entry for `address` in its table of `level`.
 pub const fn entry_offset(address: Iova, level: u8) -> u64 {
     (address.get() >> level_shift(level) & 0x1ff) * 8
 }
 
-/// A root entry: the context table of one bus.
+/// Root entry, which points to the context table of one bus.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RootEntry {
     /// 4 KiB-aligned table of 256 context entries.
@@ -78,15 +78,15 @@ pub struct RootEntry {
 }
 
 impl RootEntry {
-    /// The entry's two words, low first.
+    /// Encodes the entry as two words, low first.
     pub const fn encode(self) -> [u64; 2] {
         [self.context_table.get() & !0xfff | 1, 0]
     }
 
-    /// Reads an entry.
+    /// Decodes an entry.
     ///
     /// # Errors
-    /// The fault that a request over this entry meets.
+    /// The fault of a request that uses this entry.
     pub const fn decode([low, high]: [u64; 2], features: Features) -> Result<Self, FaultReason> {
         if low & 1 == 0 {
             return Err(FaultReason::RootNotPresent);
@@ -98,37 +98,37 @@ impl RootEntry {
     }
 }
 
-/// What a context entry lets a function do (translation type).
+/// Translation type of a context entry: which requests of a function are allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TranslationType {
-    /// 00: untranslated requests are translated, all others are blocked.
+    /// 00: untranslated requests are translated, all others blocked.
     Untranslated,
-    /// 01: also ATS: translation requests are answered and translated requests accepted.
+    /// 01: also ATS: translation requests are answered and translated requests are accepted.
     WithAts,
-    /// 10: untranslated requests pass with their address as it is.
+    /// 10: untranslated requests pass through with unchanged addresses.
     PassThrough,
 }
 
-/// A context entry: which domain a function belongs to.
+/// Context entry, which assigns a function to a domain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContextEntry {
-    /// The tag of the domain's cached translations.
+    /// Domain ID, the tag of cached translations.
     pub domain: DomainId,
-    /// What the function may do.
+    /// Translation type.
     pub translation: TranslationType,
     /// Levels of the page table: 3, 4 or 5.
     pub levels: u8,
-    /// The page table's top level; unused with pass-through.
+    /// Top-level page table; unused with pass-through.
     pub page_table: HostPhysical,
-    /// Faults are counted, but not recorded.
+    /// Faults are counted but not recorded.
     pub fault_processing_disabled: bool,
 }
 
 impl ContextEntry {
-    /// The words of an absent entry: everything that the function asks for is blocked.
+    /// The words of an absent entry, which blocks all requests of the function.
     pub const BLOCKED: [u64; 2] = [0, 0];
 
-    /// The entry's two words, low first.
+    /// Encodes the entry as two words, low first.
     pub const fn encode(self) -> [u64; 2] {
         let kind = match self.translation {
             TranslationType::Untranslated => 0,
@@ -140,10 +140,10 @@ impl ContextEntry {
         [low, (self.domain.0 as u64) << 8 | (self.levels as u64).saturating_sub(2) & 7]
     }
 
-    /// Reads an entry.
+    /// Decodes an entry.
     ///
     /// # Errors
-    /// The fault that a request over this entry meets.
+    /// The fault of a request that uses this entry.
     pub const fn decode([low, high]: [u64; 2], features: Features) -> Result<Self, FaultReason> {
         if low & 1 == 0 {
             return Err(FaultReason::ContextNotPresent);
@@ -172,22 +172,22 @@ impl ContextEntry {
         })
     }
 
-    /// Whether `address` lies within the width of the domain's address space.
+    /// Whether `address` is within the domain's address width.
     pub const fn spans(&self, address: Iova) -> bool {
         address.get() >> level_shift(self.levels + 1) == 0
     }
 }
 
-/// A page table entry as decoded at its level.
+/// A decoded page table entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageEntry {
-    /// Permits nothing; all other bits are ignored.
+    /// No access; all other bits are ignored.
     Absent,
-    /// Points at a table of the level below.
+    /// Points to a table of the next lower level.
     Table {
         /// The table.
         table: HostPhysical,
-        /// Applies to all below.
+        /// Permissions for everything below.
         permissions: Permissions,
     },
     /// Maps a page.
@@ -196,13 +196,13 @@ pub enum PageEntry {
         frame: HostPhysical,
         /// The page's size.
         size: PageSize,
-        /// What the page permits.
+        /// Permissions of the page.
         permissions: Permissions,
     },
 }
 
 impl PageEntry {
-    /// The entry's word.
+    /// Encodes the entry.
     pub const fn encode(self) -> u64 {
         const fn bits(p: Permissions) -> u64 {
             p.read as u64 | (p.write as u64) << 1
@@ -217,7 +217,7 @@ impl PageEntry {
         }
     }
 
-    /// Reads the entry `word` of a table of `level`, 1 to 5.
+    /// Decodes the entry `word` of a table of `level`, 1 to 5.
     ///
     /// # Errors
     /// [`FaultReason::PageTableReserved`] if a reserved bit is set.

@@ -14,18 +14,18 @@ use super::ids::DomainId;
 use units::{HostPhysical, Iova};
 use wire::pcie::Bdf;
 
-/// Which cached translations an invalidation names.
+/// Scope of an IOTLB invalidation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scope {
-    /// All.
+    /// All translations.
     Global,
-    /// Those of one domain.
+    /// All translations of one domain.
     Domain(DomainId),
-    /// Those that translate any of 2^`mask` naturally aligned 4 KiB pages of a domain.
+    /// Translations that overlap 2^`mask` naturally aligned 4 KiB pages of a domain.
     Pages {
         /// The domain whose page tables changed.
         domain: DomainId,
-        /// Any address within.
+        /// Any address in the range.
         address: Iova,
         /// Binary logarithm of the number of pages.
         mask: u8,
@@ -33,14 +33,14 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Whether a translation of the `bytes` (a power of two) from `base` in `domain` is meant.
+    /// Whether the scope covers a translation of `bytes` (a power of two) from `base` in `domain`.
     pub fn covers(self, domain: DomainId, base: Iova, bytes: u64) -> bool {
         match self {
             Self::Global => true,
             Self::Domain(d) => d == domain,
             Self::Pages { domain: d, address, mask } => {
                 let wanted = 4096u64.checked_shl(mask.into()).filter(|&w| w != 0);
-                // Two naturally aligned blocks overlap if they are equal at the coarser of their sizes.
+                // Two naturally aligned blocks overlap if they are in the same block of the larger size.
                 let coarser = wanted.map(|w| w.max(bytes));
                 d == domain && coarser.is_none_or(|c| address.align_down(c) == base.align_down(c))
             }
@@ -48,27 +48,26 @@ impl Scope {
     }
 }
 
-/// Which context entries an invalidation names.
+/// Scope of a context-cache invalidation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ContextScope {
-    /// All.
+    /// All entries.
     Global,
-    /// Those that put a function into this domain.
+    /// Entries that assign a function to this domain.
     Domain(DomainId),
-    /// That of one device.
+    /// The entry of one function.
     Device {
-        /// The domain it was in.
+        /// The domain that it was assigned to.
         domain: DomainId,
         /// The function.
         source: Bdf,
-        /// How many low bits of the function number not to compare, 0 to 3, from the top bit down: see
-        /// [`ContextScope::covers`].
+        /// Number of function number bits to ignore, 0 to 3, from the highest downwards: see [`ContextScope::covers`].
         function_mask: u8,
     },
 }
 
 impl ContextScope {
-    /// Whether the entry that puts `source` into `domain` is meant.
+    /// Whether the scope covers the entry that assigns `source` to `domain`.
     pub const fn covers(self, domain: DomainId, source: Bdf) -> bool {
         match self {
             Self::Global => true,
@@ -84,55 +83,55 @@ impl ContextScope {
 /// One entry of the invalidation queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Descriptor {
-    /// Forget context entries.
+    /// Invalidates context entries.
     Context(ContextScope),
-    /// Forget translations.
+    /// Invalidates translations.
     Iotlb {
         /// Which translations.
         scope: Scope,
-        /// Wait until reads that were translated before have been served.
+        /// Wait until earlier translated reads have completed.
         drain_reads: bool,
-        /// Wait until writes that were translated before have been served.
+        /// Wait until earlier translated writes have completed.
         drain_writes: bool,
-        /// The tables themselves did not change: keep the paging-structure caches.
+        /// Only leaf entries changed: keep the paging-structure caches.
         leaf_only: bool,
     },
-    /// Ask a function to forget translations in its own cache (ATS).
+    /// Asks a function to invalidate its own translation cache (ATS).
     DeviceTlb {
         /// The function.
         source: Bdf,
         /// Start of the range.
         address: Iova,
-        /// Its size: 4 KiB if clear, else encoded in the low bits of the address as ATS has it.
+        /// Size: 4 KiB if clear, otherwise encoded in the low address bits as in ATS.
         size: bool,
     },
-    /// Forget interrupt remapping table entries.
+    /// Invalidates cached interrupt remapping entries.
     InterruptEntry {
-        /// The first entry and the binary logarithm of their number; `None` for all.
+        /// First entry and binary logarithm of the count; `None` for all.
         index: Option<(u16, u8)>,
     },
-    /// Tell software that all before this is done.
+    /// Reports that all earlier descriptors have completed.
     Wait {
-        /// Write this value to this 4-byte-aligned address.
+        /// Writes this value to this 4-byte-aligned address.
         status: Option<(HostPhysical, u32)>,
-        /// Send an invalidation completion event.
+        /// Sends an invalidation completion event.
         interrupt: bool,
-        /// Nothing behind this begins before it is done.
+        /// Later descriptors do not start until this one has completed.
         fence: bool,
     },
 }
 
 impl Descriptor {
-    /// An IOTLB invalidation as an operating system uses it: with both directions drained.
+    /// An IOTLB invalidation that drains reads and writes, as operating systems use it.
     pub const fn iotlb(scope: Scope) -> Self {
         Self::Iotlb { scope, drain_reads: true, drain_writes: true, leaf_only: false }
     }
-    /// A wait that writes `value` to `address`.
+    /// A wait descriptor that writes `value` to `address`.
     pub const fn wait(address: HostPhysical, value: u32) -> Self {
         Self::Wait { status: Some((address, value)), interrupt: false, fence: false }
     }
 
-    /// The descriptor's two words, low first.
+    /// Encodes the descriptor as two words, low first.
     pub const fn encode(self) -> [u64; 2] {
         match self {
             Self::Context(scope) => {
@@ -177,7 +176,7 @@ impl Descriptor {
         }
     }
 
-    /// Reads a descriptor; `None` if its type or granularity does not exist.
+    /// Decodes a descriptor; `None` if its type or granularity is undefined.
     pub const fn decode([low, high]: [u64; 2]) -> Option<Self> {
         let granularity = low >> 4 & 3;
         let domain = DomainId((low >> 16) as u16);

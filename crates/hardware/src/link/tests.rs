@@ -1,4 +1,4 @@
-//! What must always hold on a link: credits, order, exactly-once delivery.
+//! Invariants of a link: credits, ordering, exactly-once delivery.
 
 use engine::{Rng, Scheduler, Seed};
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn params(credits: CreditLimits) -> LinkParams {
     }
 }
 
-/// A sender towards a receiver with these credits.
+/// A transmitter whose receiver advertises these credits.
 fn transmitter(credits: CreditLimits) -> Transmitter {
     let params = params(credits);
     Transmitter::new(Wire::new((params.generation, params.width), 1), &params.receivers[0])
@@ -59,7 +59,7 @@ fn tlp(number: u32, (kind, dwords, sender, relaxed, id_based): Shape) -> Tlp {
             byte_count: dwords * 4,
             lower_address: 0,
             requester: Bdf::default(),
-            // Few requests, so that some completions belong to the same one.
+            // Few tags, so that some completions belong to the same request.
             tag: dwords % 4,
             length_dw: dwords,
         }),
@@ -82,21 +82,21 @@ fn plain(kind: u8, number: u32, dwords: u16) -> Tlp {
     tlp(number, (kind, dwords, 0, false, false))
 }
 
-/// A link with somebody at both ends who takes what arrives after a while.
+/// A link with a receiver at each end that frees its buffers after `hold`.
 struct Bench {
     link: Link,
     packets: PacketPool,
     scheduler: Scheduler<Event>,
-    /// By receiving side: number given to each TLP in the order of sending, and what was sent.
+    /// By receiving side: TLPs in sending order and their numbers.
     sent: [Vec<(Tlp, u32)>; 2],
     arrived: [Vec<u32>; 2],
     arrivals: Vec<Time>,
     hold: Duration,
-    /// What is given to the link at some time, to leave at another: the time, the side, the TLP.
+    /// TLPs handed to the link ahead of their departure: departure time, side, TLP.
     given: Vec<(Time, Side, Tlp)>,
-    /// Whether the link is told at once what is to leave later.
+    /// Hand TLPs to the link ahead of their departure.
     plans: bool,
-    /// When the link does without errors again.
+    /// When error injection stops.
     errors_end: Option<Time>,
     events: u64,
 }
@@ -123,7 +123,7 @@ impl Bench {
         let number = sent.len() as u32;
         sent.push((tlp, number));
         let packet = self.packets.encode(&tlp, &[]);
-        // The number travels in the payload where there is one; headers are told apart by address.
+        // The payload carries the number if there is one; headers differ by address.
         let mut cx = LinkContext { packets: &mut self.packets, scheduler: &mut self.scheduler };
         let mut released = Vec::new();
         self.link.send(&mut cx, side, packet, &mut released);
@@ -164,7 +164,7 @@ impl Bench {
                     arrived.push(number as u32);
                     self.arrivals.push(cx.scheduler.now());
                 }
-                // One that was to leave now.
+                // A TLP due to leave now.
                 Event::Root(_, RootEvent::Send { port, packet }) => {
                     let side = [Side::Upstream, Side::Downstream][usize::from(port)];
                     self.link.send(&mut cx, side, packet, &mut released);
@@ -179,7 +179,7 @@ impl Bench {
         }
     }
 
-    /// Lets `tlp` leave `side` at `at`; the link is given it at `now`.
+    /// Hands `tlp` to the link at `now`, to leave `side` at `at`.
     fn give_at(&mut self, now: Time, at: Time, side: Side, tlp: Tlp) {
         let slot = self.given.len() as u32;
         self.given.push((at, side, tlp));
@@ -208,7 +208,7 @@ impl Bench {
         }
     }
 
-    /// Nothing passed what it must not pass.
+    /// Checks that no TLP passed one that it must not pass.
     fn check_order(&self) {
         for (sent, arrived) in self.sent.iter().zip(&self.arrived) {
             let mut place = vec![0; sent.len()];
@@ -230,7 +230,7 @@ fn shape() -> impl Strategy<Value = Shape> {
     (0u8..4, 1u16..=64, 0u8..2, any::<bool>(), any::<bool>())
 }
 
-/// Credits of any number, or endless, of which the largest TLP finds enough.
+/// Any number of credits, or infinite, but enough for the largest TLP.
 fn limits() -> impl Strategy<Value = CreditLimits> {
     let class = || {
         prop::option::weighted(0.8, (1u32..8, 16u32..64).prop_map(|(header, data)| Credits { header, data }))
@@ -249,7 +249,7 @@ fn traffic() -> impl Strategy<Value = Vec<(bool, Shape)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Being told before saves events and changes nothing else.
+    /// Planning a send ahead saves events and changes nothing else.
     #[test]
     fn what_is_planned_arrives_as_if_it_were_sent_at_its_time(
         traffic in traffic(), limits in limits(),
@@ -261,7 +261,7 @@ proptest! {
             for (number, (&(up, shape), &(gap, delay))) in traffic.iter().zip(&gaps).enumerate() {
                 let side = if up { Side::Downstream } else { Side::Upstream };
                 now += Duration::from_ps(gap);
-                // Reads go when they come; writes and completions in their order.
+                // Non-posted requests leave at once; writes and completions stay in order.
                 let last = &mut leaves[side as usize];
                 let is_request = matches!(shape.0, 1 | 3);
                 let at = if is_request { now } else { (now + Duration::from_ps(delay)).max(*last) };
@@ -292,13 +292,13 @@ proptest! {
         prop_assert_eq!(bench.packets.in_flight(), 0);
     }
 
-    /// The whole of table 2-40: what waits behind a TLP without credits goes if it may, and only then.
+    /// The whole of table 2-40: a TLP behind others that lack credits is sent if and only if it may pass them.
     #[test]
     fn the_table_decides_who_goes(
         earlier in prop::collection::vec(shape(), 1..6), waiting in shape(), has_headers in any::<bool>(),
     ) {
         let stuck = |class| earlier.iter().any(|&shape| tlp(0, shape).class() == class);
-        // Those before lack credits for their data, or for their headers.
+        // The earlier TLPs lack data credits or header credits.
         let limit = |class| stuck(class).then_some(Credits { header: 64 * u32::from(has_headers), data: 0 });
         let limits = CreditLimits {
             posted: limit(FlowClass::Posted),
@@ -344,7 +344,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// What was damaged when errors end, and what was sent behind it, is replayed as before.
+    /// After errors stop, damaged TLPs and those sent after them are replayed as before.
     #[test]
     fn errors_that_end_leave_nothing_behind(traffic in traffic(), seed in any::<u64>(), end_ns in 1u64..20_000, gap in 1u64..400_000) {
         let mut bench = Bench::new(small_credits(), Duration::from_ns(10));
@@ -398,7 +398,7 @@ fn posted_requests_pass_reads_that_lack_credits() {
 fn a_stream_of_writes_fills_the_wire() {
     let mut bench = Bench::new(CreditLimits::default(), Duration::ZERO);
     let mut params = params(CreditLimits::default());
-    // Enough replay space, so that the wire is the limit.
+    // Enough replay buffer that the wire is the bottleneck.
     params.receivers.iter_mut().for_each(|receiver| receiver.replay_tlps = 1000);
     bench.link = Link::new(LinkId(0), params);
     let (count, dwords) = (500, 64);

@@ -1,19 +1,18 @@
-//! The memory system as a whole: rules over random traffic, and latencies of
-//! single accesses.
+//! The whole memory system: invariants under random traffic, and latencies of single accesses.
 
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use units::{Bytes, Duration, HostPhysical, Time};
 
-/// Addresses of the two nodes of [`MemoryParams::example`].
+/// First address of node 1 of [`MemoryParams::example`].
 const NODE_1: u64 = 4 << 30;
 
 fn at(address: u64) -> HostPhysical {
     HostPhysical::new(address)
 }
 
-/// The example with caches of a few lines, so that random traffic collides.
+/// The example with caches of a few lines, to force conflicts in random traffic.
 fn tiny() -> MemoryParams {
     let mut params = MemoryParams::example();
     let cache = |lines: u64, ways| CacheGeometry {
@@ -116,7 +115,7 @@ fn run(memory: &mut MemorySystem, step: Step, now: Time, address: HostPhysical) 
     })
 }
 
-/// Whether a step leaves DRAM with the newest content of its line.
+/// Whether a step leaves the latest data of its line in DRAM.
 fn writes_memory(step: Step, access: Option<AccessReply>) -> bool {
     match (step, access) {
         (Step::Core(_, CoreOp::StreamingStore), _) => true,
@@ -128,8 +127,8 @@ fn writes_memory(step: Step, access: Option<AccessReply>) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// One writer, no line dirty twice, inclusion, sums that agree, and no
-    /// write that is forgotten before it is in DRAM.
+    /// One writer, no line dirty in two caches, inclusion, consistent counters, and no write lost before it reaches
+    /// DRAM.
     #[test]
     fn coherence_and_conservation_hold_under_random_traffic(
         params in any_params(),
@@ -165,7 +164,7 @@ proptest! {
         }
     }
 
-    /// However devices write, they never hold more lines than their ways allow.
+    /// Device writes never occupy more lines than the DDIO ways hold.
     #[test]
     fn ddio_keeps_to_its_ways(
         ways in 1u32..16, reads in any::<bool>(),
@@ -186,7 +185,7 @@ proptest! {
         }
     }
 
-    /// A host that is given the state of another's caches goes on as that one does.
+    /// A memory system created from the cache state of another behaves the same.
     #[test]
     fn a_state_is_all_that_caches_remember(
         params in any_params(),
@@ -212,7 +211,7 @@ proptest! {
         prop_assert_eq!(first.counters(), second.counters());
     }
 
-    /// An untimed touch leaves the caches as the access itself does.
+    /// An untimed touch leaves the caches in the same state as a timed access.
     #[test]
     fn touching_is_accessing_without_time(
         params in any_params(),
@@ -244,7 +243,7 @@ proptest! {
     }
 }
 
-/// What a device has read stays only where reads allocate.
+/// Data that a device has read stays cached only where reads allocate.
 #[test]
 fn device_reads_allocate_where_the_machine_says_so() {
     for allocate in [false, true] {
@@ -261,7 +260,7 @@ fn device_reads_allocate_where_the_machine_says_so() {
     }
 }
 
-/// The example without refresh, so that latencies are exact sums.
+/// The example without DRAM refresh, so that latencies are exact sums.
 fn still() -> MemoryParams {
     let mut params = MemoryParams::example();
     for socket in &mut params.sockets {
@@ -270,7 +269,7 @@ fn still() -> MemoryParams {
     params
 }
 
-/// A memory system with a clock that leaves a quiet second between accesses.
+/// A memory system with a clock that waits one second between accesses.
 struct Quiet {
     memory: MemorySystem,
     now: Time,
@@ -281,7 +280,7 @@ impl Quiet {
         Self { memory: MemorySystem::new(params), now: Time::ZERO }
     }
 
-    /// Latency in nanoseconds of the access that `f` makes, and its source.
+    /// Latency in nanoseconds and source of the access made by `f`.
     fn take(&mut self, f: impl FnOnce(&mut MemorySystem, Time) -> AccessReply) -> (f64, Source) {
         self.now += Duration::from_ms(1_000);
         let access = f(&mut self.memory, self.now);
@@ -324,7 +323,7 @@ fn a_device_read_costs_what_it_finds() {
 #[test]
 fn a_remote_read_pays_for_the_way_and_no_less_for_a_warm_line() {
     let mut quiet = Quiet::new(&still());
-    // 130 as at home, 2 x 30 of link, 5 of home agent, 0.5 + 4.5 on the wire.
+    // 130 as for local DRAM, 2 x 30 link, 5 home agent, 0.5 + 4.5 serialisation.
     assert_eq!(quiet.read(NODE_1), (200.0, Source::RemoteDram));
     quiet.touch(Agent::Device(NodeId(1)), NODE_1);
     assert_eq!(quiet.read(NODE_1), (200.0, Source::RemoteLlc), "the home node reads DRAM meanwhile");
@@ -346,10 +345,10 @@ fn a_write_pays_for_ownership_merging_and_the_way_home() {
     let mut params = still();
     assert_eq!(write(&params, 0, Coverage::FullLine), (80.0, 40.0), "40 to acquire");
     assert_eq!(write(&params, 0, Coverage::Partial), (110.0, 40.0), "70 to fetch the rest");
-    // The home node is asked: 2 x 30.5 of link, 5 of home agent, 70 to read the directory.
+    // The home node is asked: 2 x 30.5 link, 5 home agent, 70 for the directory read.
     assert_eq!(write(&params, NODE_1, Coverage::FullLine), (216.0, 40.0));
     params.interconnect.snoop = SnoopMode::Broadcast;
-    // The other socket is asked: 2 x 30.5 of link, 20 of lookup; the fetch takes longer than the DRAM.
+    // The other socket is snooped: 2 x 30.5 link, 20 lookup; the fetch takes longer than the DRAM.
     assert_eq!(write(&params, 0, Coverage::FullLine), (161.0, 40.0));
     assert_eq!(write(&params, 0, Coverage::Partial), (121.0, 40.0));
 }
@@ -392,7 +391,7 @@ fn remote_writes_go_where_the_policy_says() {
     assert_eq!(bytes_on_link(RemoteWrite::ToHomeMemory), (Source::RemoteDram, Source::Dram, 72));
 }
 
-/// Windows larger than the DDIO ways keep exactly those ways' capacity.
+/// Of a window larger than the DDIO ways, exactly the capacity of those ways stays cached.
 #[test]
 fn a_window_written_by_a_device_stays_up_to_the_ddio_capacity() {
     let mut params = still();
@@ -426,7 +425,7 @@ fn cores_pay_for_level_and_ownership() {
     assert_eq!(quiet.core(8, CoreOp::Load).1, Source::RemoteLlc);
     assert_eq!(quiet.memory.counters().written_back, 1, "a line shared between sockets is clean");
     assert_eq!(quiet.core(8, CoreOp::FlushLine).1, Source::RemoteDram);
-    // The directory does not know that nobody has it any more: 2 x 30.5 of link and 20 of lookup, beside the DRAM.
+    // The directory still lists a sharer: 2 x 30.5 link and 20 lookup, in parallel to DRAM.
     assert_eq!(quiet.core(0, CoreOp::Load), (101.0, Source::Dram));
     assert_eq!(quiet.core(0, CoreOp::FlushLine).1, Source::Dram);
     assert_eq!(quiet.core(0, CoreOp::Load), (90.0, Source::Dram));
@@ -440,15 +439,15 @@ fn remote_device_bandwidth_ends_at_the_link() {
     let last =
         (0..lines).map(|l| memory.dma_read(Time::ZERO, NodeId(0), at(NODE_1 + l * 64)).ready).max().unwrap();
     let rate = (lines * 64) as f64 / (last.as_ns_f64() - 200.0);
-    // 16 GB/s carry 64 bytes of data in every 72.
+    // At 16 GB/s, 64 of every 72 bytes are data.
     assert!((14.1..14.3).contains(&rate), "{rate} GB/s");
     let link = &memory.counters().links;
     assert_eq!(link[1].bytes.of(Cause::Dma), Bytes::new(lines * 72));
     assert_eq!(link[0].bytes.of(Cause::Dma), Bytes::new(lines * 8));
 }
 
-/// DRAM traffic of the home node for each line that a device of the other socket writes and a core of the home node
-/// then reads, in lines read and written, for what is said about such writes.
+/// DRAM lines read and written at the home node for each line that a device of the other socket writes and a core of
+/// the home node then reads, for each write policy.
 #[test]
 fn a_core_that_reads_what_a_remote_device_wrote_costs_what_the_policy_says() {
     let traffic = |remote_write, snoop| {
@@ -456,7 +455,7 @@ fn a_core_that_reads_what_a_remote_device_wrote_costs_what_the_policy_says() {
         params.remote_write = remote_write;
         params.interconnect.snoop = snoop;
         let mut memory = MemorySystem::new(&params);
-        // The core has read the buffer before: its copies are taken away.
+        // The core has read the buffer before, so its copies are invalidated.
         let lines = 256;
         let address = |n: u64| HostPhysical::new((4 << 30) + n * LINE);
         let core = CoreId(params.sockets[0].cores);
@@ -480,7 +479,7 @@ fn a_core_that_reads_what_a_remote_device_wrote_costs_what_the_policy_says() {
     };
     let keeps_dirty = RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::ZERO };
     let writes_home = RemoteWrite::WriteHomeKeepCopy { grant: Duration::ZERO };
-    // IOctopus measured three times the network's bandwidth.
+    // IOctopus measured DRAM traffic of three times the network bandwidth.
     assert_eq!(traffic(writes_home, SnoopMode::Directory), (1, 2));
     assert_eq!(traffic(keeps_dirty, SnoopMode::Directory), (2, 2));
     assert_eq!(traffic(keeps_dirty, SnoopMode::Broadcast), (1, 1));
@@ -488,8 +487,8 @@ fn a_core_that_reads_what_a_remote_device_wrote_costs_what_the_policy_says() {
     assert_eq!(traffic(RemoteWrite::AllocateAtHomeSocket, SnoopMode::Directory), (0, 0));
 }
 
-/// What core 0's loads of line after line in node 0 that all begin at once take, in ps, the lines being in its L2 or
-/// the LLC.
+/// Completion times, in ps, of core 0's loads of consecutive lines in node 0 that all start at once, with the lines in
+/// its L2 or the LLC.
 fn loads_at_once(params: &MemoryParams, lines: std::ops::Range<u64>, warm: Agent) -> Vec<u64> {
     let mut memory = MemorySystem::new(params);
     lines.clone().for_each(|line| memory.touch(warm, at(line * 64), false));
@@ -507,7 +506,7 @@ fn lines_pass_an_l2_one_after_the_other() {
     let from_llc = loads_at_once(&params, 0..4, Agent::Core(CoreId(1)));
     let after: Vec<u64> = from_llc.iter().map(|ready| ready - from_llc[0]).collect();
     assert_eq!(after, [0, 7_000, 14_000, 21_000]);
-    // 1,024 lines are too many for the L1 and few enough for the L2: the first 512 have left it.
+    // 1,024 lines exceed the L1 but fit into the L2: the first 512 have left the L1.
     let all = loads_at_once(&params, 0..1024, Agent::Core(CoreId(0)));
     assert_eq!(all[1] - all[0], 3_000);
 }
@@ -521,6 +520,6 @@ fn a_streaming_store_is_posted_where_it_does_not_wait_for_other_sockets() {
         MemorySystem::new(&params).core(Time::ZERO, CoreId(0), at(0), CoreOp::StreamingStore).ready.as_ps()
     };
     assert_eq!(store(false), 20_000, "as far as the LLC");
-    // There and back over a link of 30 ns and 16 GB/s, and the other socket's look-up.
+    // Round trip over a link of 30 ns and 16 GB/s, and the other socket's lookup.
     assert_eq!(store(true), 20_000 + 2 * 30_500 + 20_000);
 }

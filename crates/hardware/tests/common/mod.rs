@@ -1,6 +1,6 @@
-//! What devices of these tests have in common: one function, and DMA in its name.
+//! Helpers for test devices: a single function and its DMA.
 
-// Nobody needs all of it.
+// No test uses all of it.
 #![allow(dead_code)]
 
 use platform::device::{Dma, Function, FunctionIndex, PortIndex, Token};
@@ -11,18 +11,18 @@ use wire::pcie::{Generation, Width};
 /// The only function of a device.
 pub const F0: FunctionIndex = FunctionIndex(0);
 
-/// The configuration space of a device of Gen3 x8 that takes payloads of so many bytes, to be completed.
+/// Builder for the configuration space of a Gen3 x8 device with this maximum payload.
 pub fn config(max_payload: u32) -> Builder {
     let params = PcieParams { max_payload, ..PcieParams::endpoint(Generation::Gen3, Width::X8) };
     ConfigSpace::endpoint(0x1af4, 0x00c1, 0x08_8000).pcie(params)
 }
 
-/// A device's only function.
+/// Functions of a device with only one.
 pub fn function(config: Builder) -> Vec<Function> {
     vec![Function { port: PortIndex(0), config: config.build().expect("a possible configuration space") }]
 }
 
-/// A transfer that the function asks for.
+/// A DMA transfer of the function.
 pub fn dma(address: u64, length: u32, token: u64) -> Dma {
     Dma {
         function: F0,

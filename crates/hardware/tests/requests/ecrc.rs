@@ -1,4 +1,4 @@
-//! ECRC from end to end: what no link sees damaged is found by who it is for (base spec 2.7.1).
+//! End-to-end ECRC: damage that no link detects is found by the final receiver (base spec 2.7.1).
 
 use engine::Seed;
 use hardware::link::{ErrorInjector, Side};
@@ -13,7 +13,7 @@ use wire::pcie::{Bdf, Tlp, TlpKind};
 use super::common::F0;
 use super::{Bench, CARD, ID, LINK, Setup, bench, pattern};
 
-/// Lets both ends put an ECRC behind what they send and, if they `check`, look at that of what they receive.
+/// Enables ECRC generation at both ends and, with `check`, ECRC checking.
 fn protect(bench: &Bench, check: bool) {
     let at = |config: &ConfigSpace| config.aer_offset().unwrap() + aer::CONTROL;
     let (root, card) = bench.simulation.with(|fabric, _| {
@@ -24,7 +24,7 @@ fn protect(bench: &Bench, check: bool) {
     bench.config_write(Bdf::new(0, 1, 0), root, bits);
 }
 
-/// Uncorrectable errors that the card's registers and those of the root port keep.
+/// Uncorrectable error status of the card and of the root port.
 fn uncorrectable_errors(bench: &Bench) -> (u32, u32) {
     let of = |config: &ConfigSpace| config.dword(config.aer_offset().unwrap() + aer::UNCORRECTABLE_STATUS);
     bench.simulation.with(|fabric, _| {
@@ -32,7 +32,7 @@ fn uncorrectable_errors(bench: &Bench) -> (u32, u32) {
     })
 }
 
-/// Damages all data where no link sees it.
+/// Damages all data in a way that no link detects.
 fn damage_unseen(bench: &Bench) {
     let injector = ErrorInjector::new(0.0, 0.0, Duration::from_us(3), Seed::new(7).component("faults"))
         .damaging_unseen(1.0);
@@ -72,14 +72,14 @@ fn an_ecrc_is_sent_where_the_host_asks_for_it_and_changes_nothing_else() {
 
 #[test]
 fn data_damaged_where_no_link_sees_it_is_found_by_ecrc() {
-    // Device control: uncorrectable errors are reported.
+    // Device control: report uncorrectable errors.
     const NON_FATAL: u32 = 1 << 1;
     let bench = bench(Setup { reads: vec![(0x1000, 64)], ..Setup::default() });
     protect(&bench, true);
     bench.config_write(ID, bench.pcie() + pcie_cap::DEVICE_CONTROL, NON_FATAL);
     damage_unseen(&bench);
     bench.start();
-    // A write of the device: the root complex drops it.
+    // A write by the device, which the root complex drops.
     let request = MemoryRequest::for_bytes(ID, 0, 0x5000, 64);
     bench.send(Side::Downstream, &Tlp::new(TlpKind::MemoryWrite(request)), &[0xaa; 64]);
     bench.simulation.run();

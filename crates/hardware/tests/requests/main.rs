@@ -1,4 +1,4 @@
-//! Requests that are answered late, wrongly or not at all (base spec 2.3.2 and 2.8).
+//! Requests with late, wrong or missing completions (base spec 2.3.2 and 2.8).
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -28,10 +28,10 @@ const ID: Bdf = Bdf::new(1, 0, 0);
 /// The device's registers.
 const BAR: u64 = 0xa000_0000;
 
-/// How reads ended, in order: when, which, what they brought.
+/// Results of reads, in order: time, token, data.
 type Outcomes = Rc<RefCell<Vec<(Time, u64, Result<Vec<u8>, DmaError>)>>>;
 
-/// Reads what it is told to, and answers its registers after the times it is told.
+/// Issues the given DMA reads, and completes register reads after given delays.
 struct Card {
     reads: Vec<(u64, u32)>,
     answers: Vec<Duration>,
@@ -46,7 +46,7 @@ impl Device for Card {
 
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
 
-    /// The first answer is all ones, the second all twos.
+    /// The first read returns bytes of 1, the second bytes of 2, and so on.
     fn bar_read(&mut self, _: &mut dyn DeviceBus, _: BarAccess, data: &mut [u8]) -> Duration {
         self.answered += 1;
         data.fill(self.answered as u8);
@@ -72,16 +72,16 @@ struct Bench {
 
 #[derive(Clone, Default)]
 struct Setup {
-    /// Reads of the device.
+    /// DMA reads of the device.
     reads: Vec<(u64, u32)>,
-    /// What the root complex takes for a request.
+    /// Latency of the root complex per request.
     latency: Duration,
     tags: u16,
-    /// What the device takes to answer each read of a register; the last holds for the rest.
+    /// Delay of each register read; the last one applies to all further reads.
     answers: Vec<Duration>,
 }
 
-/// The byte at an address.
+/// Memory content at an address.
 fn pattern(address: u64) -> u8 {
     (address.wrapping_mul(0x9e37_79b9) >> 16) as u8
 }
@@ -105,11 +105,11 @@ fn bench(setup: Setup) -> Bench {
     bench
 }
 
-/// How long the device waits for completions.
+/// Completion timeout of the device.
 const TIMEOUT: Duration = Duration::from_us(10);
 
 impl Bench {
-    /// Writes a register of the card's configuration space, without a TLP.
+    /// Writes a register of the card's configuration space directly, without a TLP.
     fn write_card(&self, register: u16, value: u32) {
         let request = ConfigRequest {
             requester: Bdf::new(0, 0, 0),
@@ -129,7 +129,7 @@ impl Bench {
             .with(|fabric, _| fabric.endpoint(CARD).core.registers.config(F0).pcie_offset().unwrap())
     }
 
-    /// A core writes a register of a function's configuration space.
+    /// Writes a register of a function's configuration space from a core.
     fn config_write(&self, target: Bdf, register: u16, value: u32) {
         let access = self.simulation.with(|fabric, scheduler| {
             let (host, mut cx) = fabric.host_in(self.host, scheduler);
@@ -211,7 +211,7 @@ fn a_flush_read_ends_with_its_completion() {
 #[test]
 fn a_late_completion_is_not_taken_for_another_request() {
     let reads = vec![(0x1000, 64), (0x2000, 64)];
-    // The first completion comes 5 us after the device has given up.
+    // The first completion arrives 5 us after the device's timeout.
     let bench =
         bench(Setup { reads: reads.clone(), latency: Duration::from_us(15), tags: 1, ..Setup::default() });
     bench.start();
@@ -266,7 +266,7 @@ fn a_poisoned_interrupt_message_interrupts_nobody() {
 
 #[test]
 fn a_core_never_gets_the_answer_to_another_read() {
-    // The first answer comes 10 ms after the root complex has given up, while the second read waits for its own.
+    // The first completion arrives 10 ms after the root complex's timeout, while the second read is still waiting.
     let answers = vec![Duration::from_ms(60), Duration::from_ms(20)];
     let bench = bench(Setup { answers, ..Setup::default() });
     assert_eq!(bench.register(), [0xff; 4]);
@@ -300,7 +300,7 @@ fn a_root_complex_asks_no_more_at_once_than_it_has_tags() {
     assert_eq!(asked(), 300);
 }
 
-/// Device control 2, and how long an answer to a core's read may take at the root and to a device's read at the device.
+/// Device control 2, and the resulting timeouts of a core's read at the root port and of a DMA read at the device.
 const RANGES: [(u16, Option<Duration>, Option<Duration>); 4] = [
     (0, Some(Duration::from_ms(50)), Some(TIMEOUT)),
     (0x1, Some(Duration::from_us(100)), Some(Duration::from_us(100))),
@@ -342,7 +342,7 @@ fn a_device_waits_as_long_as_its_register_says() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Completions delayed past the timeout, by up to as long again.
+    /// Completions delayed beyond the timeout, up to twice its length.
     #[test]
     fn a_read_brings_its_own_bytes_or_fails(
         reads in prop::collection::vec((0..0x1_0000u64, 0..=512u32), 1..40),

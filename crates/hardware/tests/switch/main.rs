@@ -1,4 +1,4 @@
-//! Switches: what passes them comes in order, as late as the sum of the parts says, and leaves nothing behind.
+//! Switches: ordering, latency as the sum of the parts, and no leaked resources.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -24,7 +24,7 @@ fn switch(latency_ns: u64, cut_through: bool) -> SwitchParams {
     SwitchParams { latency: Duration::from_ns(latency_ns), cut_through, ..SwitchParams::ideal() }
 }
 
-/// A link of Gen3 x8 with endless credits.
+/// A link of Gen3 x8 with infinite credits.
 fn plain() -> LinkParams {
     link(Generation::Gen3, Width::X8, CreditLimits::default())
 }
@@ -34,12 +34,12 @@ fn below(nodes: Vec<Node>) -> Vec<(LinkParams, Node)> {
 }
 
 fn reflecting() -> RootPortParams {
-    // Less than devices wait, so that what one of them asks of a peer that is gone holds up no other until that gives up.
+    // Shorter than the devices' timeout, so that a request to a missing peer does not block others until then.
     let completion_timeout = Duration::from_us(500);
     RootPortParams { reflects_peers: true, max_payload: 512, completion_timeout, ..RootPortParams::ideal() }
 }
 
-/// Three switches in a row, with a device below each of the first two and two below the third.
+/// Three switches in a row, with one device below each of the first two and two below the third.
 fn row(latency_ns: [u64; 3]) -> Tree {
     let third = Node::Switch(switch(latency_ns[2], true), below(vec![Node::Device, Node::Device]));
     let second = Node::Switch(switch(latency_ns[1], true), below(vec![Node::Device, third]));
@@ -47,7 +47,8 @@ fn row(latency_ns: [u64; 3]) -> Tree {
     Tree::new(&[(reflecting(), plain(), first)])
 }
 
-/// The ends that a TLP leaves on its way from one device to another by their nearest common switch, and the switches.
+/// Transmitting link ends on the path between two devices by their nearest common switch, the number of switches that
+/// they have in common, and the number of switches above `from`.
 fn way(from: &Leaf, to: &Leaf) -> (Vec<LinkEnd>, usize, usize) {
     let common = from.switches.iter().zip(&to.switches).take_while(|(a, b)| a == b).count();
     let up = from.links[common..].iter().rev().map(|&link| LinkEnd { link, side: Side::Downstream });
@@ -55,7 +56,7 @@ fn way(from: &Leaf, to: &Leaf) -> (Vec<LinkEnd>, usize, usize) {
     (up.chain(down).collect(), common, from.switches.len())
 }
 
-/// The first eight bytes that arrive in a device's BAR after a write from another, and when.
+/// Latency of a write from one device to the BAR of another.
 fn write_latency(tree: &Tree, from: usize, to: usize, bytes: usize) -> Duration {
     let at = tree.simulation.now();
     tree.dma_write(from, 0, tree.leaves[to].bar, &vec![0x77; bytes]);
@@ -76,7 +77,7 @@ fn read_latency(tree: &Tree, from: usize, address: u64, bytes: u32) -> Duration 
     done.since(at)
 }
 
-/// The least of several tries: some meet an ordered set on a wire, or memory that is being refreshed.
+/// The minimum of several tries: some collide with an ordered set on a wire or a DRAM refresh.
 fn least(measure: impl Fn() -> Duration) -> Duration {
     (0..6).map(|_| measure()).min().unwrap()
 }
@@ -91,7 +92,7 @@ fn each_hop_takes_once_of_a_write_and_twice_of_a_read() {
             for to in (0..4).filter(|&to| to != from) {
                 let (_, common, _) = way(&fast.leaves[from], &fast.leaves[to]);
                 let deepest = |leaf: usize| fast.leaves[leaf].switches.len();
-                // The switches from their nearest common one down to either.
+                // Switches on the path: from the nearest common one down to either device.
                 let passes = (common - 1..deepest(from).max(deepest(to))).contains(&n);
                 let moved = if passes { X } else { 0 };
                 let write = |tree: &Tree| least(|| write_latency(tree, from, to, 64));
@@ -134,7 +135,7 @@ fn redirected_requests_go_up_to_the_root_and_come_back() {
                 let (_, common, _) = way(a, b);
                 let straight = to_root(a) + to_root(b) - 2 * common as u64 + 1;
                 let by_root = to_root(a) + to_root(b);
-                // A redirected request that meets its own way on a switch above is turned upstream there as well.
+                // Switches further up that could route a redirected request directly forward it upstream as well.
                 let expected = if services == 0 { straight } else { by_root };
                 assert_eq!(passed(&tree) - before, expected, "{from} to {to}, services {services:#x}");
                 read_latency(&tree, from, b.bar, 64);
@@ -144,7 +145,7 @@ fn redirected_requests_go_up_to_the_root_and_come_back() {
     tree.check_clean();
 }
 
-/// Two devices below root ports of the same socket or of two.
+/// Two devices below root ports of the same or of different sockets.
 fn two_roots(nodes: [u8; 2], peer_reads: Option<PeerReads>) -> Tree {
     let root =
         |node| (RootPortParams { peer_reads, node: NodeId(node), ..reflecting() }, plain(), Node::Device);
@@ -159,7 +160,8 @@ fn root_complexes_read_from_peers_in_pieces() {
             link.counters(Side::Upstream).tlps[FlowClass::NonPosted as usize]
         })
     };
-    // A read of 256 bytes is four; one of 100 bytes at 32 is three, since pieces end at multiples of 64 bytes.
+    // A read of 256 bytes takes four pieces; one of 100 bytes at 32 takes three, since pieces end at multiples of 64
+    // bytes.
     for (at, bytes, pieces) in [(0, 256, 4), (32, 100, 3), (64, 64, 1)] {
         for (peer_reads, expected) in [(None, 1), (Some(PeerReads { largest: 64, places: 2 }), pieces)] {
             let tree = two_roots([0, 0], peer_reads);
@@ -197,7 +199,7 @@ fn peers_on_two_sockets_pay_for_the_way_between() {
 fn a_request_in_anothers_name_is_stopped() {
     let tree = row([100; 3]);
     tree.control(acs::SOURCE_VALIDATION);
-    // A device that believes to be on another bus: the port above was renumbered without it.
+    // The device still uses its old bus number: the port above was renumbered without it.
     let leaf = &tree.leaves[0];
     let port = tree.ports[0];
     let bus = leaf.bdf.bus();
@@ -213,7 +215,7 @@ fn a_request_in_anothers_name_is_stopped() {
     tree.check_clean();
 }
 
-/// A link that was down for long has nothing to make up for.
+/// A link that was down for a long time is not slower afterwards.
 #[test]
 fn a_link_that_comes_back_is_as_fast_as_before() {
     let mut tree = row([100; 3]);
@@ -231,7 +233,7 @@ fn a_link_that_comes_back_is_as_fast_as_before() {
 #[test]
 fn what_leads_nowhere_is_answered() {
     let tree = row([100; 3]);
-    // A device that is not there, a bus that is not there, and an address below the switch that nobody has.
+    // A missing device, a missing bus, and an unassigned address below the switch.
     assert_eq!(tree.read(hardware_bdf(2, 9), 0), u32::MAX);
     assert_eq!(tree.read(hardware_bdf(200, 0), 0), u32::MAX);
     let at = tree.simulation.now();
@@ -247,7 +249,7 @@ fn hardware_bdf(bus: u8, device: u8) -> wire::pcie::Bdf {
     wire::pcie::Bdf::new(bus, device, 0)
 }
 
-/// A tree of up to three levels of switches, with links of any speed, and credits for a few TLPs each.
+/// A tree with up to three levels of switches, links of any speed, and credits for a few TLPs each.
 fn any_node(depth: u32, few: bool) -> BoxedStrategy<Node> {
     if depth == 0 {
         return Just(Node::Device).boxed();
@@ -287,7 +289,7 @@ fn any_tree(few: bool) -> impl Strategy<Value = Roots> {
     })
 }
 
-/// A posted write, or a read, of a device to another's BAR or, where both are the same, to memory.
+/// A posted write or a read from one device to another's BAR or, if both are the same, to memory.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
     from: usize,
@@ -331,7 +333,7 @@ fn start(tree: &Tree, what: &[(usize, usize, bool, u32)]) -> Vec<Transfer> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// A write between any two devices takes as long as the parts of its way together.
+    /// The latency of a write between any two devices is the sum of the latencies on its path.
     #[test]
     fn latency_is_the_sum_of_the_parts(roots in any_tree(true), bytes in prop::sample::select(vec![4usize, 64, 128])) {
         let tree = Tree::new(&roots);
@@ -346,7 +348,7 @@ proptest! {
                 let up = a.switches[common - 1..].iter().rev();
                 let switches: Vec<_> = up.chain(&b.switches[common..]).map(|&switch| params(switch)).collect();
                 prop_assert_eq!(switches.len() + 1, ends.len());
-                // Between TLPs of the set-up and this one nothing has to be skipped.
+                // No SKP ordered set is due between the set-up TLPs and this one.
                 let skips = tree.expected(&ends, &switches, 12 + bytes as u64);
                 let found = write_latency(&tree, from, to, bytes);
                 let apart = found.as_ps().abs_diff(skips.as_ps());
@@ -356,7 +358,7 @@ proptest! {
         tree.check_clean();
     }
 
-    /// A stream of writes between any two devices is as fast as the slowest link on its way.
+    /// The bandwidth of writes between any two devices is that of the slowest link on their path.
     #[test]
     fn bandwidth_is_that_of_the_slowest_part(roots in any_tree(false)) {
         const COUNT: usize = 400;
@@ -389,7 +391,8 @@ proptest! {
         tree.check_clean();
     }
 
-    /// Whatever is asked for ends, with the right bytes, also where links damage what they carry; writes of one device to another stay in order.
+    /// All requests complete with the right data, even over lossy links, and writes from one device to another stay in
+    /// order.
     #[test]
     fn all_traffic_arrives_in_order(
         roots in any_tree(true),
@@ -420,7 +423,7 @@ proptest! {
         }
     }
 
-    /// Pulling a cable in mid-traffic leaves no credit, tag or buffer behind, and what it does not lead to goes on.
+    /// Pulling a cable under load leaks no credit, tag or buffer, and traffic that does not cross it continues.
     #[test]
     fn a_pulled_cable_leaves_nothing_behind(roots in any_tree(true), what in transfers(60), cable in any::<usize>(), after_ns in 0..20_000u64) {
         let mut tree = Tree::new(&roots);
@@ -441,7 +444,7 @@ proptest! {
                 prop_assert!(outcome.is_some_and(|&(_, good, _)| good), "{:?}", transfer);
             }
         }
-        // Put back and set up again, everything works again.
+        // After it is plugged in and set up again, everything works.
         tree.simulation.with(|fabric, scheduler| fabric.plug(scheduler, cable));
         tree.run_for(Duration::from_us(10));
         tree.set_up();

@@ -1,4 +1,4 @@
-//! Trees of switches and devices, set up as firmware does: through configuration requests alone.
+//! Trees of switches and devices, set up by configuration requests alone, as firmware does.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,34 +17,34 @@ use wire::pcie::{Bdf, FlowClass};
 
 use super::common::{config, dma, function};
 
-/// First address of devices; each has a MiB, of which its BAR is the first `BAR` bytes.
+/// First device address; each device has 1 MiB, of which its BAR takes the first `BAR` bytes.
 pub const DEVICES: u64 = 0xe000_0000;
 const MIB: u64 = 1 << 20;
 pub const BAR: u64 = 64 << 10;
-/// Memory of the host that devices read and write.
+/// Host memory that devices read and write.
 pub const MEMORY: u64 = 0x10_0000;
 
-/// What is below a link.
+/// The component below a link.
 #[derive(Clone, Debug)]
 pub enum Node {
     Device,
     Switch(SwitchParams, Vec<(LinkParams, Node)>),
 }
 
-/// What a device noted.
+/// Events that a device recorded.
 #[derive(Default)]
 pub struct Journal {
-    /// Writes into its BAR: when, where, the first eight bytes, how many.
+    /// Writes to its BAR: time, address, first eight bytes, length.
     pub writes: Vec<(Time, u64, u64, usize)>,
-    /// Its own DMA: number, whether it went well, when.
+    /// Results of its own DMA: token, success, time.
     pub outcomes: Vec<(u64, bool, Time)>,
-    /// What its reads brought, first eight bytes.
+    /// First eight bytes returned by each of its reads.
     pub data: Vec<u64>,
 }
 
 pub type Notes = Rc<RefCell<Journal>>;
 
-/// A device with some memory behind a BAR.
+/// A device with memory behind a BAR.
 struct Peer {
     memory: Vec<u8>,
     notes: Notes,
@@ -79,12 +79,12 @@ impl Device for Peer {
     }
 }
 
-/// A device where it is.
+/// A device and its position in the tree.
 pub struct Leaf {
     pub id: EndpointId,
     pub bdf: Bdf,
     pub bar: u64,
-    /// Links from the root to it, and the switches between them.
+    /// Links from the root to the device, and the switches between them.
     pub links: Vec<LinkId>,
     pub switches: Vec<SwitchId>,
     pub notes: Notes,
@@ -95,14 +95,14 @@ pub struct Tree {
     pub host: HostId,
     pub leaves: Vec<Leaf>,
     pub switches: Vec<SwitchId>,
-    /// Downstream ports, by their address.
+    /// Downstream ports by address.
     pub ports: Vec<Bdf>,
     roots: Vec<(LinkId, Node)>,
     next_bus: u8,
     next_mib: u64,
 }
 
-/// Builds what is below a link; leaves are collected from the left to the right.
+/// Builds everything below a link; leaves are collected from left to right.
 fn build(
     fabric: &mut Fabric,
     (link, node): (LinkId, &Node),
@@ -132,7 +132,7 @@ fn build(
 }
 
 impl Tree {
-    /// Root ports, each with its link and what is below, all set up.
+    /// Builds and sets up root ports, each with its link and the tree below.
     pub fn new(roots: &[(RootPortParams, LinkParams, Node)]) -> Self {
         let mut fabric = Fabric::new();
         let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), Vec::new());
@@ -157,7 +157,7 @@ impl Tree {
         tree
     }
 
-    /// Numbers buses and gives out addresses.
+    /// Enumerates buses and assigns addresses.
     pub fn set_up(&mut self) {
         (self.next_bus, self.next_mib) = (1, 0);
         self.ports.clear();
@@ -195,7 +195,7 @@ impl Tree {
         self.leave(bridge, bus, first);
     }
 
-    /// The bus below a bridge, beyond which all others may still be.
+    /// Assigns the bus below a bridge; its subordinate bus number stays at the maximum until the bus is enumerated.
     fn enter(&mut self, bridge: Bdf) -> u8 {
         let bus = self.next_bus;
         self.next_bus += 1;
@@ -233,7 +233,7 @@ impl Tree {
         u32::from_le_bytes(data.try_into().unwrap())
     }
 
-    /// Switches access control services of all downstream ports on.
+    /// Enables access control services on all downstream ports.
     pub fn control(&self, services: u16) {
         for &port in &self.ports {
             let mut at = 0x100;
@@ -245,7 +245,7 @@ impl Tree {
         }
     }
 
-    /// Lets a device write `data` to an address, as its `number`th request.
+    /// Starts a DMA write of `data`, as request `number` of a device.
     pub fn dma_write(&self, leaf: usize, number: u64, address: u64, data: &[u8]) {
         let request = Dma { address: Iova::new(address), ..dma(0, data.len() as u32, number) };
         self.simulation.with(|fabric, scheduler| {
@@ -253,7 +253,7 @@ impl Tree {
         });
     }
 
-    /// Lets a device read from an address.
+    /// Starts a DMA read of a device.
     pub fn dma_read(&self, leaf: usize, number: u64, address: u64, length: u32) {
         self.simulation.with(|fabric, scheduler| {
             fabric.with_device(scheduler, self.leaves[leaf].id, |_, bus| {
@@ -266,7 +266,7 @@ impl Tree {
         self.simulation.run_until(self.simulation.now() + time);
     }
 
-    /// Lets links damage and lose some of what they carry: those whose bits are set, by turns.
+    /// Makes links damage and lose packets: those whose bit (link number modulo 16) is set.
     pub fn damage(&self, links: u16) {
         self.simulation.with(|fabric, scheduler| {
             for id in (0..fabric.wires.len() as u16).filter(|id| links >> (id % 16) & 1 == 1) {
@@ -277,10 +277,10 @@ impl Tree {
         });
     }
 
-    /// Nothing is under way: no tag, no credit, no buffer is in use.
+    /// Checks that nothing is in flight: no tag, credit or buffer is in use.
     pub fn check_clean(&self) {
         self.simulation.with(|fabric, scheduler| {
-            // Acks are heard when somebody looks.
+            // Acks are only processed on demand.
             fabric.context(scheduler).report_dllps();
             for leaf in &self.leaves {
                 let requester = fabric.endpoint(leaf.id).core.requester(Default::default());
@@ -300,8 +300,8 @@ impl Tree {
         });
     }
 
-    /// When a TLP of `bytes` that begins to leave now is all there at the end of a way through links, of which it leaves
-    /// the given ends, and the switches between them: the sum of what each part takes.
+    /// Latency of a TLP of `bytes` from the start of its transmission to its complete arrival, over links whose
+    /// transmitting ends are given and the switches between them: the sum of the delays of all parts.
     pub fn expected(&self, ends: &[LinkEnd], switches: &[SwitchParams], bytes: u64) -> Duration {
         self.simulation.with(|fabric, _| {
             let mut sum = Duration::ZERO;

@@ -2,14 +2,14 @@
 
 use std::net::Ipv4Addr;
 
-/// A sum under way. Pieces may have any length: a piece that begins at an odd place is summed as such.
+/// A checksum in progress. Pieces may have any length; a piece at an odd offset is summed with its bytes swapped.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Sum {
     total: u64,
     odd: bool,
 }
 
-/// Adds little-endian words: the sum of swapped words is the swapped sum (RFC 1071, section 2 B).
+/// Sums little-endian words: the sum of byte-swapped words is the byte-swapped sum (RFC 1071, section 2 B).
 fn words(bytes: &[u8]) -> u64 {
     let chunks = bytes.chunks_exact(4);
     let mut last = [0; 4];
@@ -26,12 +26,12 @@ fn fold(mut total: u64) -> u16 {
 }
 
 impl Sum {
-    /// Nothing summed yet.
+    /// An empty sum.
     pub const fn new() -> Self {
         Self { total: 0, odd: false }
     }
 
-    /// The sum with `bytes` behind what it has.
+    /// Appends `bytes`.
     #[must_use]
     pub fn with(mut self, bytes: &[u8]) -> Self {
         let piece = fold(words(bytes));
@@ -40,7 +40,7 @@ impl Sum {
         self
     }
 
-    /// The sum with the pseudo-header of TCP and UDP over IPv4 (RFC 768, RFC 9293 section 3.1).
+    /// Adds the pseudo-header of TCP and UDP over IPv4 (RFC 768, RFC 9293 section 3.1).
     #[must_use]
     pub fn with_pseudo_header(
         self,
@@ -53,12 +53,12 @@ impl Sum {
         self.with(&source.octets()).with(&destination.octets()).with(&[0, protocol, high, low])
     }
 
-    /// The sum folded to 16 bits, not complemented: what a stack leaves in the checksum field for a device to finish.
+    /// The sum folded to 16 bits, not complemented, which a stack puts in the checksum field for checksum offload.
     pub fn partial(self) -> u16 {
         fold(self.total).swap_bytes()
     }
 
-    /// The checksum. Zero when summed over data that holds its own right checksum.
+    /// The checksum. Zero if the data includes its own correct checksum.
     pub fn finish(self) -> u16 {
         !self.partial()
     }
@@ -69,19 +69,19 @@ pub fn of(bytes: &[u8]) -> u16 {
     Sum::new().with(bytes).finish()
 }
 
-/// Whether `bytes`, which hold their own checksum, are undamaged.
+/// Whether `bytes`, which include their checksum, are undamaged.
 pub fn is_right(bytes: &[u8]) -> bool {
     of(bytes) == 0
 }
 
-/// A checksum after a word of what it covers has changed (RFC 1624, equation 3).
+/// Updates a checksum for a changed word (RFC 1624, equation 3).
 pub const fn replaced(sum: u16, old: u16, new: u16) -> u16 {
     let total = !sum as u32 + !old as u32 + new as u32;
     let total = (total & 0xffff) + (total >> 16);
     !((total & 0xffff) + (total >> 16)) as u16
 }
 
-/// A UDP checksum on the wire: zero means none, so that a sum of zero is sent as its other form (RFC 768).
+/// Encodes a UDP checksum: zero means none, so a zero checksum is sent as all ones (RFC 768).
 pub const fn udp_on_wire(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
 }
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(of(&bytes), 0x220d);
     }
 
-    /// One word after the other, as the RFC defines it.
+    /// Reference implementation, word by word as in the RFC.
     fn plain(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;
         for pair in bytes.chunks(2) {

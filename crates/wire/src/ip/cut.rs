@@ -36,10 +36,10 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// Reads the headers of a frame of `total` bytes.
+    /// Parses the headers of a frame of `total` bytes.
     ///
     /// # Errors
-    /// If they are not what the descriptor says.
+    /// If they do not match the descriptor.
     pub fn new(headers: &[u8], segment: u16, total: usize) -> Result<Self, NotCuttable> {
         let (ethernet, network) = EthernetHeader::parse(headers).map_err(|_| NotCuttable)?;
         let ip = headers.get(network..).ok_or(NotCuttable)?;
@@ -75,14 +75,13 @@ impl Cutter {
         })
     }
 
-    /// Range of the payload of segment `number` in the frame; `None` beyond the last.
+    /// Range of the payload of segment `number` in the frame; `None` beyond the last segment.
     pub fn place(&self, number: usize) -> Option<(usize, usize)> {
         let begin = self.headers + number * self.segment;
         (begin < self.total).then(|| (begin, (begin + self.segment).min(self.total)))
     }
 
-    /// Writes segment `number` to `out`: the frame's headers with the required changes, and its payload. Checksums are
-    /// not filled in.
+    /// Writes segment `number` to `out`: the adjusted headers and its payload. Checksums are not filled in.
     pub fn cut(&self, headers: &[u8], data: &[u8], number: usize, out: &mut Vec<u8>) {
         let Some((begin, end)) = self.place(number) else { return };
         out.clear();

@@ -1,18 +1,18 @@
-//! The two bits of the traffic class with which routers signal congestion (RFC 3168, section 5).
+//! The two ECN bits of the traffic class, by which routers signal congestion (RFC 3168, section 5).
 
 use super::ipv4::HEADER_LEN;
 use super::{Ipv4Header, checksum};
 
-/// The two bits.
+/// Mask of the ECN bits.
 pub const MASK: u8 = 3;
 /// Not ECN-capable: congestion is signalled by loss.
 pub const NOT_CAPABLE: u8 = 0;
 /// ECN-capable: the packet may be marked.
 pub const CAPABLE: u8 = 2;
-/// Congestion was experienced.
+/// Congestion experienced.
 pub const CONGESTED: u8 = 3;
 
-/// Marks an IPv4 packet if its sender is ECN-capable. Returns whether it is marked now.
+/// Marks an IPv4 packet if its sender is ECN-capable. Returns whether the packet is marked.
 pub fn mark(packet: &mut [u8]) -> bool {
     let Ok((header, length)) = Ipv4Header::parse(packet) else { return false };
     if header.traffic_class & MASK == NOT_CAPABLE {

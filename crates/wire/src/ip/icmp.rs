@@ -1,4 +1,4 @@
-//! ICMP echo and its reply (RFC 792).
+//! ICMP echo request and reply (RFC 792).
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ pub const HEADER_LEN: usize = 8;
 const REPLY: u8 = 0;
 const REQUEST: u8 = 8;
 
-/// The header of an echo message, which is followed by its data.
+/// Header of an echo message; its data follow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct IcmpEcho {
-    /// Reply instead of request.
+    /// Reply rather than request.
     pub is_reply: bool,
     /// Identifier.
     pub identifier: u16,
@@ -22,10 +22,10 @@ pub struct IcmpEcho {
 }
 
 impl IcmpEcho {
-    /// Reads a message, header and data, whose checksum must be right.
+    /// Parses a message (header and data) and verifies its checksum.
     ///
     /// # Errors
-    /// If it is cut off, damaged, or no echo.
+    /// If it is truncated, damaged, or not an echo message.
     pub fn parse(message: &[u8]) -> Result<Self, Malformed> {
         let h: &[u8; HEADER_LEN] = message.first_chunk().ok_or(Malformed::Truncated)?;
         if !checksum::is_right(message) {
@@ -40,8 +40,8 @@ impl IcmpEcho {
         Ok(Self { is_reply, identifier: u16_at(4), sequence: u16_at(6) })
     }
 
-    /// Writes the header to the beginning of `message`, with the checksum of all of it. The data has to be in place
-    /// already.
+    /// Writes the header to the start of `message`, with the checksum of the whole message. The data must already be in
+    /// place.
     ///
     /// # Panics
     /// If `message` is too short.

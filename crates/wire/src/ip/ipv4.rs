@@ -1,4 +1,4 @@
-//! The IPv4 header (RFC 791), with fragments and options.
+//! The IPv4 header (RFC 791), including fragments and options.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -6,15 +6,15 @@ use std::net::Ipv4Addr;
 use super::checksum;
 use crate::malformed::Malformed;
 
-/// Bytes of a header without options.
+/// Bytes of the header without options.
 pub const HEADER_LEN: usize = 20;
-/// Most bytes of options.
+/// Maximum bytes of options.
 pub const MAX_OPTIONS: usize = 40;
 
 const DONT_FRAGMENT: u16 = 1 << 14;
 const MORE_FRAGMENTS: u16 = 1 << 13;
 
-/// Options as encoded: a multiple of four bytes.
+/// Encoded options: a multiple of four bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ipv4Options {
     bytes: [u8; MAX_OPTIONS],
@@ -25,14 +25,14 @@ impl Ipv4Options {
     /// No options.
     pub const NONE: Self = Self { bytes: [0; MAX_OPTIONS], len: 0 };
 
-    /// Options from bytes, padded with End of Option List; `None` if there are more than 40.
+    /// Copies options, padded with End of Option List; `None` if there are more than 40 bytes.
     pub fn new(options: &[u8]) -> Option<Self> {
         let mut bytes = [0; MAX_OPTIONS];
         bytes.get_mut(..options.len())?.copy_from_slice(options);
         Some(Self { bytes, len: options.len().next_multiple_of(4) as u8 })
     }
 
-    /// The bytes, padding included.
+    /// The encoded options, including padding.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -45,7 +45,7 @@ pub struct Ipv4Header {
     pub traffic_class: u8,
     /// Total length: bytes of header and payload.
     pub total_len: u16,
-    /// Identification of the packet that a fragment belongs to.
+    /// Identification, shared by the fragments of a packet.
     pub identification: u16,
     /// Don't fragment.
     pub dont_fragment: bool,
@@ -53,9 +53,9 @@ pub struct Ipv4Header {
     pub more_fragments: bool,
     /// Fragment offset, in units of 8 bytes (13 bits).
     pub fragment_offset: u16,
-    /// Time to live in hops.
+    /// Time to live, in hops.
     pub ttl: u8,
-    /// Protocol of the payload.
+    /// Protocol number of the payload.
     pub protocol: u8,
     /// Source.
     pub source: Ipv4Addr,
@@ -66,7 +66,7 @@ pub struct Ipv4Header {
 }
 
 impl Ipv4Header {
-    /// A header of an unfragmented packet with `payload` bytes.
+    /// A header of an unfragmented packet with `payload` bytes of payload.
     pub const fn new(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, payload: u16) -> Self {
         Self {
             traffic_class: 0,
@@ -83,15 +83,15 @@ impl Ipv4Header {
         }
     }
 
-    /// Reads a header and checks its lengths, not its checksum. Gives its length too.
+    /// Parses a header and returns it with its length. Checks lengths, but not the checksum.
     ///
     /// # Errors
-    /// If it is cut off, is not version 4, or its lengths cannot be.
+    /// If it is truncated, not version 4, or has invalid lengths.
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize), Malformed> {
         Self::parse_header(bytes, bytes.len())
     }
 
-    /// Reads a header of whose packet `available` bytes are there, if not here.
+    /// Parses the header of a packet with `available` bytes, which need not be in `bytes`.
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -129,7 +129,7 @@ impl Ipv4Header {
         Ok((header, len))
     }
 
-    /// Reads a header whose checksum must be right.
+    /// Parses a header and verifies its checksum.
     ///
     /// # Errors
     /// As [`Self::parse`], or [`Malformed::Checksum`].
@@ -137,7 +137,7 @@ impl Ipv4Header {
         Self::parse_checked_header(bytes, bytes.len())
     }
 
-    /// Reads a header whose checksum must be right, of whose packet `available` bytes are there, if not here.
+    /// Parses the header of a packet with `available` bytes, which need not be in `bytes`, and verifies its checksum.
     ///
     /// # Errors
     /// As [`Self::parse_checked`].
@@ -156,17 +156,17 @@ impl Ipv4Header {
         false
     }
 
-    /// Whether it belongs to a fragment.
+    /// Whether the packet is a fragment.
     pub const fn is_fragment(&self) -> bool {
         self.more_fragments || self.fragment_offset != 0
     }
 
-    /// Bytes of its payload.
+    /// Bytes of payload.
     pub const fn payload_len(&self) -> usize {
         (self.total_len as usize).saturating_sub(self.len())
     }
 
-    /// Writes the header with its checksum to the beginning of `bytes`, and gives its length.
+    /// Writes the header with its checksum to the start of `bytes` and returns its length.
     ///
     /// # Panics
     /// If `bytes` is too short.

@@ -1,4 +1,4 @@
-//! Internet protocols: IPv4, ICMP, UDP, TCP, their checksums, and what a NIC sees of a frame.
+//! Internet protocols: IPv4, ICMP, UDP, TCP, their checksums, and frame parsing as in a NIC.
 
 pub mod checksum;
 pub mod cut;

@@ -9,7 +9,7 @@ use crate::malformed::Malformed;
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 8;
-/// Where the checksum stands in the header.
+/// Offset of the checksum in the header.
 pub const CHECKSUM_AT: usize = 6;
 
 /// A UDP header.
@@ -21,23 +21,23 @@ pub struct UdpHeader {
     pub destination: u16,
     /// Bytes of header and payload.
     pub len: u16,
-    /// The checksum as it stands; zero for none.
+    /// Checksum as encoded; zero for none.
     pub checksum: u16,
 }
 
 impl UdpHeader {
-    /// Reads the header of a datagram.
+    /// Parses the header of a datagram.
     ///
     /// # Errors
-    /// If it is cut off or its length cannot be.
+    /// If it is truncated or its length is invalid.
     pub fn parse(datagram: &[u8]) -> Result<Self, Malformed> {
         Self::parse_header(datagram, datagram.len() as u32)
     }
 
-    /// Reads a header of whose datagram `available` bytes are there, if not here.
+    /// Parses the header of a datagram with `available` bytes, which need not be in `header`.
     ///
     /// # Errors
-    /// If it is cut off or its length cannot be.
+    /// If it is truncated or its length is invalid.
     pub fn parse_header(header: &[u8], available: u32) -> Result<Self, Malformed> {
         let h: &[u8; HEADER_LEN] = header.first_chunk().ok_or(Malformed::Truncated)?;
         let u16_at = |at: usize| u16::from_be_bytes([h[at], h[at + 1]]);
@@ -49,7 +49,7 @@ impl UdpHeader {
         }
     }
 
-    /// Writes the header as it is to the beginning of `bytes`.
+    /// Writes the header unchanged to the start of `bytes`.
     ///
     /// # Panics
     /// If `bytes` is too short.
@@ -60,14 +60,14 @@ impl UdpHeader {
         }
     }
 
-    /// Whether a whole datagram's checksum is right or absent.
+    /// Whether the checksum of a complete datagram is correct or absent.
     pub fn checksum_is_right(datagram: &[u8], source: Ipv4Addr, destination: Ipv4Addr) -> bool {
         let Ok(header) = Self::parse(datagram) else { return false };
         let whole = &datagram[..usize::from(header.len)];
         header.checksum == 0 || pseudo(source, destination, header.len).with(whole).finish() == 0
     }
 
-    /// Computes a whole datagram's checksum and writes it into its header.
+    /// Fills in the checksum of a complete datagram.
     ///
     /// # Panics
     /// If `datagram` is shorter than a header or longer than 64 KiB.

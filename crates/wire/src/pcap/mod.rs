@@ -1,4 +1,4 @@
-//! Captures in the pcapng format (draft-ietf-opsawg-pcapng), written block by block.
+//! Writer for packet captures in the pcapng format (draft-ietf-opsawg-pcapng).
 
 use std::io::{self, Write};
 
@@ -9,34 +9,35 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Options that are the same in every block.
+/// Any block: end of options.
 const END_OF_OPTIONS: u16 = 0;
 /// Any block: a comment.
 const COMMENT: u16 = 1;
-/// Section header: program that wrote it.
+/// Section header: the application that wrote it.
 const USER_APPLICATION: u16 = 4;
-/// Interface: its name.
+/// Interface: name.
 const IF_NAME: u16 = 2;
-/// Interface: its speed in bit/s.
+/// Interface: speed in bit/s.
 const IF_SPEED: u16 = 8;
-/// Interface: unit of its timestamps.
+/// Interface: timestamp resolution.
 const IF_RESOLUTION: u16 = 9;
-/// Interface: bytes of check sequence in each frame.
+/// Interface: bytes of check sequence per frame.
 const IF_FCS_LEN: u16 = 13;
-/// Packet: direction and length of its check sequence.
+/// Packet: direction, and length of the check sequence.
 const EPB_FLAGS: u16 = 2;
 
-/// What an interface's packets are.
+/// Type of an interface's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contents {
-    /// Ethernet frames with their check sequences, at whole nanoseconds.
+    /// Ethernet frames with check sequence, timestamps in nanoseconds.
     Ethernet,
-    /// What passes a PCIe link, at picoseconds: a [header of ours](pcie_header), then a TLP (header, data, digest) or a DLLP.
+    /// PCIe link traffic, timestamps in picoseconds: a [pseudo-header](pcie_header), then a TLP (header, data,
+    /// digest) or a DLLP.
     Pcie,
 }
 
 impl Contents {
-    /// The format's number for them. There is none for PCIe: the first of those for private use.
+    /// The pcapng link type. PCIe has none, so it uses the first one for private use.
     const fn link_type(self) -> u16 {
         match self {
             Self::Ethernet => 1,
@@ -44,7 +45,7 @@ impl Contents {
         }
     }
 
-    /// Digits after the point of the seconds that timestamps count.
+    /// Timestamp resolution: number of decimal digits of a second.
     const fn resolution(self) -> u8 {
         match self {
             Self::Ethernet => 9,
@@ -67,7 +68,7 @@ impl Contents {
     }
 }
 
-/// What stands before each packet of a PCIe link; `tools/pcie.lua` reads it.
+/// Pseudo-header before each packet of a PCIe link, parsed by `tools/pcie.lua`.
 ///
 /// ```text
 /// byte 0             byte 1       byte 2, 3
@@ -80,7 +81,7 @@ pub const fn pcie_header(is_dllp: bool, is_up: bool, is_bad: bool, generation: u
     [is_dllp as u8 | (is_up as u8) << 1 | (is_bad as u8) << 2, generation, high, low]
 }
 
-/// Which way a frame went, seen from the interface.
+/// Direction of a frame relative to the interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// Received.
@@ -101,15 +102,15 @@ pub struct PcapngWriter<W: Write> {
 }
 
 impl<W: Write> PcapngWriter<W> {
-    /// Begins a capture; `comment` says what it is of, if it is not empty.
+    /// Starts a capture; a nonempty `comment` describes it.
     ///
     /// # Errors
-    /// If `out` cannot be written.
+    /// If writing to `out` fails.
     pub fn new(out: W, comment: &str) -> io::Result<Self> {
         let mut writer = Self { out, block: Vec::new(), interfaces: 0 };
         writer.block.extend_from_slice(&BYTE_ORDER.to_le_bytes());
         writer.block.extend_from_slice(&[1, 0, 0, 0]);
-        // The section's length is not known before its end.
+        // The section's length is unknown until its end.
         writer.block.extend_from_slice(&u64::MAX.to_le_bytes());
         if !comment.is_empty() {
             writer.option(COMMENT, comment.as_bytes());
@@ -120,13 +121,13 @@ impl<W: Write> PcapngWriter<W> {
         Ok(writer)
     }
 
-    /// Adds an interface of `bits_per_s`.
+    /// Adds an interface with a speed of `bits_per_s`.
     ///
     /// # Errors
-    /// If the output cannot be written.
+    /// If writing to the output fails.
     pub fn interface(&mut self, name: &str, bits_per_s: u64, contents: Contents) -> io::Result<InterfaceId> {
         self.block.extend_from_slice(&u32::from(contents.link_type()).to_le_bytes());
-        // No limit to the length of what is recorded of a frame.
+        // No snapshot length limit.
         self.block.extend_from_slice(&0u32.to_le_bytes());
         self.option(IF_NAME, name.as_bytes());
         self.option(IF_SPEED, &bits_per_s.to_le_bytes());
@@ -138,10 +139,10 @@ impl<W: Write> PcapngWriter<W> {
         Ok(InterfaceId(self.interfaces - 1, contents))
     }
 
-    /// Records a packet, as it was seen at a time.
+    /// Records a packet with its timestamp.
     ///
     /// # Errors
-    /// If the output cannot be written.
+    /// If writing to the output fails.
     pub fn packet(
         &mut self,
         InterfaceId(number, contents): InterfaceId,
@@ -166,10 +167,10 @@ impl<W: Write> PcapngWriter<W> {
         self.finish_block(ENHANCED_PACKET)
     }
 
-    /// Writes everything out and gives the output back.
+    /// Flushes and returns the output.
     ///
     /// # Errors
-    /// If the output cannot be written.
+    /// If writing to the output fails.
     pub fn finish(mut self) -> io::Result<W> {
         self.out.flush()?;
         Ok(self.out)

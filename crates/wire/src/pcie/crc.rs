@@ -1,15 +1,14 @@
-//! The three checksums: LCRC of the link, ECRC from end to end, CRC of a DLLP.
+//! CRCs: LCRC of TLPs on a link, end-to-end ECRC, and the CRC of DLLPs.
 //!
-//! All take bit 0 of a byte first, start from all ones, are complemented, and
-//! are laid out so that the lowest byte of the numbers returned here is sent
-//! first (base spec 2.7.1, 3.5.2, 3.6.2). LCRC and ECRC use Ethernet's
-//! polynomial 0x04c11db7, DLLPs have 0x100b.
+//! All process bit 0 of each byte first, start from all ones and are complemented. The values returned here are sent
+//! lowest byte first (base spec 2.7.1, 3.5.2, 3.6.2). LCRC and ECRC use Ethernet's polynomial 0x04c11db7, DLLPs use
+//! 0x100b.
 
-/// Bits of a header's first doubleword that switches may change, taken as 1
-/// in the ECRC (base spec 2.7.1): Type bit 0 and EP.
+/// Bits of a header's first doubleword that switches may change, which the ECRC covers as 1 (base spec 2.7.1): Type bit
+/// 0 and EP.
 const VARIANT: [u8; 4] = [0x01, 0, 0x40, 0];
 
-/// LCRC over the sequence number and the whole packet, digest included.
+/// LCRC over the sequence number and the whole packet, including the digest.
 #[inline]
 pub fn lcrc(sequence: u16, packet: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
@@ -33,15 +32,15 @@ pub fn ecrc(packet: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Writes the ECRC of everything before into the last four bytes of `packet`.
-/// The header's digest bit must be set already. Shorter packets are left alone.
+/// Writes the ECRC of the preceding bytes into the last four bytes of `packet`. The header's digest bit must already be
+/// set. Shorter packets are left unchanged.
 pub fn write_ecrc(packet: &mut [u8]) {
     if let Some((covered, digest)) = packet.split_last_chunk_mut::<4>() {
         *digest = ecrc(covered).to_le_bytes();
     }
 }
 
-/// Whether the last four bytes of `packet` are the ECRC of those before.
+/// Whether the last four bytes of `packet` are the ECRC of the preceding bytes.
 pub fn ecrc_is_right(packet: &[u8]) -> bool {
     packet
         .split_last_chunk::<4>()
@@ -68,7 +67,7 @@ mod tests {
 
     #[test]
     fn lcrc_is_the_ethernet_crc_over_sequence_and_packet() {
-        // The check value of CRC-32, "123456789", with 0x3132 cut to its 12 bits.
+        // The CRC-32 check input "123456789", with its first two bytes 0x3132 cut to the 12 bits of a sequence number.
         assert_eq!(lcrc(0x0132, b"3456789"), crc32fast::hash(b"\x01\x323456789"));
         assert_eq!(lcrc(0xf132, b"3456789"), lcrc(0x0132, b"3456789"));
         assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926);
@@ -76,14 +75,14 @@ mod tests {
 
     #[test]
     fn dllp_crc_has_its_residue() {
-        // A shift register as the specification draws it, most significant bit on the left.
+        // Shift register as drawn in the specification, most significant bit on the left.
         let by_register = |bytes: &[u8]| {
             let mut r = 0xffff_u16;
             for bit in bytes.iter().flat_map(|b| (0..8).map(move |i| u16::from(b >> i & 1))) {
                 let feedback = (r >> 15) ^ bit;
                 r = r << 1 ^ if feedback == 1 { 0x100b } else { 0 };
             }
-            // Complement, then bit 0 of the result goes to bit 7 of its byte, and so on.
+            // Complement; then bit 0 of the result goes to bit 7 of its byte, and so on.
             let [hi, lo] = (!r).to_be_bytes();
             [hi.reverse_bits(), lo.reverse_bits()]
         };

@@ -11,12 +11,12 @@ use super::FlowClass;
 use super::crc::dllp_crc;
 use std::fmt;
 
-/// A TLP's sequence number on a link; counts modulo 4096.
+/// Sequence number of a TLP on a link, modulo 4096.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Sequence(u16);
 
 impl Sequence {
-    /// From the lower 12 bits.
+    /// Takes the lower 12 bits.
     pub const fn new(n: u16) -> Self {
         Self(n & 0xfff)
     }
@@ -31,7 +31,7 @@ impl Sequence {
         Self::new(self.0 + 1)
     }
 
-    /// The previous number: what a receiver that expects `self` acknowledges.
+    /// The previous number, which a receiver that expects `self` acknowledges.
     pub const fn previous(self) -> Self {
         Self::new(self.0.wrapping_sub(1))
     }
@@ -41,16 +41,15 @@ impl Sequence {
         self.0.wrapping_sub(earlier.0) & 0xfff
     }
 
-    /// Whether a receiver that expects `expected` has had this number already
-    /// (base spec 3.6.3.1): the difference is at most half of the numbers.
+    /// Whether a receiver that expects `expected` has already received this number (base spec 3.6.3.1): it is at most
+    /// 2048 behind.
     pub const fn is_duplicate(self, expected: Self) -> bool {
         let behind = expected.since(self);
         behind != 0 && behind <= 2048
     }
 
-    /// Whether an Ack or Nak with this number acknowledges something between
-    /// `acknowledged` (the last one) and `next` (not yet sent); else it is a
-    /// protocol error (base spec 3.6.2.1).
+    /// Whether an Ack or Nak with this number is valid between `acknowledged` (the last one acknowledged) and `next`
+    /// (the next to be sent). Others are protocol errors (base spec 3.6.2.1).
     pub const fn is_valid_ack(self, acknowledged: Self, next: Self) -> bool {
         next.previous().since(self) <= 2048 && self.since(acknowledged) < 2048
     }
@@ -71,9 +70,9 @@ pub enum Scale {
     None = 0,
     /// Scaled flow control with a factor of 1.
     By1 = 1,
-    /// One count stands for four credits.
+    /// One count is four credits.
     By4 = 2,
-    /// One count stands for sixteen credits.
+    /// One count is sixteen credits.
     By16 = 3,
 }
 
@@ -87,7 +86,7 @@ impl Scale {
         }
     }
 
-    /// Credits per count, as a shift.
+    /// Binary logarithm of credits per count.
     pub const fn shift(self) -> u32 {
         match self {
             Self::None | Self::By1 => 0,
@@ -117,39 +116,39 @@ impl Scale {
     }
 }
 
-/// What a flow control DLLP says.
+/// Type of a flow control DLLP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowControlKind {
-    /// First step of initialisation.
+    /// First phase of initialisation.
     Init1,
-    /// Second step of initialisation.
+    /// Second phase of initialisation.
     Init2,
-    /// Credits in operation.
+    /// Credit update during operation.
     Update,
 }
 
-/// Credits granted to the transmitter at the other end.
+/// A flow control DLLP: credits granted to the transmitter at the other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowControl {
     /// Initialisation or update.
     pub kind: FlowControlKind,
-    /// Which credits.
+    /// Credit type.
     pub class: FlowClass,
     /// Virtual channel, 0 to 7.
     pub virtual_channel: u8,
     /// Scale of `header`.
     pub header_scale: Scale,
-    /// Header credits as sent, 8 bits: the total granted modulo the counter's
-    /// size, shifted by the scale. 0 in an Init means infinite.
+    /// Header credits as encoded, 8 bits: the total granted modulo the counter size, shifted right by the scale. 0 in
+    /// an Init means infinite.
     pub header: u8,
     /// Scale of `data`.
     pub data_scale: Scale,
-    /// Data credits as sent, 12 bits; likewise.
+    /// Data credits as encoded, 12 bits, likewise.
     pub data: u16,
 }
 
 impl FlowControl {
-    /// An update from the totals granted since initialisation. What the scale cannot express is withheld.
+    /// An update for totals granted since initialisation, rounded down to what the scale can express.
     pub const fn update(
         class: FlowClass,
         headers: u64,
@@ -168,12 +167,12 @@ impl FlowControl {
         }
     }
 
-    /// Header credits, modulo 2 to the width of its field.
+    /// Header credits, modulo the counter size.
     pub const fn header_credits(&self) -> u32 {
         (self.header as u32) << self.header_scale.shift()
     }
 
-    /// Data credits, modulo 2 to the width of its field.
+    /// Data credits, modulo the counter size.
     pub const fn data_credits(&self) -> u32 {
         (self.data as u32) << self.data_scale.shift()
     }
@@ -182,41 +181,41 @@ impl FlowControl {
 /// Power management DLLPs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PowerManagement {
-    /// Asks for L1 after the function went to a lower power state.
+    /// Requests L1 after the function has entered a lower power state.
     EnterL1 = 0x20,
-    /// Ready for power to be cut.
+    /// Requests L2/L3: ready for power removal.
     EnterL23 = 0x21,
-    /// Asks for L1 for want of traffic (ASPM).
+    /// Requests L1 because the link is idle (ASPM).
     ActiveStateRequestL1 = 0x23,
-    /// The answer to the other three.
+    /// Acknowledges the other three.
     RequestAck = 0x24,
 }
 
 /// A data link layer packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dllp {
-    /// Everything up to this number has arrived.
+    /// All TLPs up to this number have been received.
     Ack(Sequence),
-    /// Everything up to this number has arrived, the next was bad: send again from there.
+    /// All TLPs up to this number have been received and the next was bad: replay from there.
     Nak(Sequence),
     /// Credits.
     FlowControl(FlowControl),
     /// Power management.
     PowerManagement(PowerManagement),
-    /// Exchange of data link features: bit 0 is scaled flow control.
+    /// Data link feature exchange: bit 0 is scaled flow control.
     Feature {
-        /// The other end's features have been seen.
+        /// The other end's features have been received.
         acknowledged: bool,
-        /// 23 bits of features.
+        /// Supported features, 23 bits.
         supported: u32,
     },
-    /// Nothing.
+    /// No operation.
     Nop,
-    /// Left to vendors.
+    /// Vendor-specific.
     Vendor([u8; 3]),
 }
 
-/// Bytes that are no DLLP; a receiver drops it (base spec 3.6.2.2).
+/// Why bytes are not a DLLP; receivers drop them (base spec 3.6.2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DllpError {
     /// Not six bytes.
@@ -228,7 +227,7 @@ pub enum DllpError {
         /// As received.
         received: u16,
     },
-    /// A type that is not supported.
+    /// Unsupported type.
     Type(u8),
 }
 
@@ -252,7 +251,7 @@ impl fmt::Display for DllpError {
 impl std::error::Error for DllpError {}
 
 impl Dllp {
-    /// The six bytes.
+    /// Encodes the DLLP.
     pub fn to_bytes(&self) -> [u8; 6] {
         let numbered = |ty: u8, n: Sequence| {
             let [hi, lo] = n.get().to_be_bytes();
@@ -286,7 +285,7 @@ impl Dllp {
         [body[0], body[1], body[2], body[3], low, high]
     }
 
-    /// Reads six bytes.
+    /// Parses six bytes.
     ///
     /// # Errors
     /// [`DllpError`]: wrong length or CRC, unsupported type.

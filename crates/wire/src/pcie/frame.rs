@@ -1,4 +1,4 @@
-//! Packets as the physical layer frames them, with sequence number and LCRC.
+//! Framing of packets by the physical layer, with sequence number and LCRC.
 //!
 //! ```text
 //! 8b/10b      | STP | 0 seq |  header data digest  | LCRC | END |   STP, SDP, END, EDB are K symbols
@@ -7,8 +7,8 @@
 //!             | f0 ac |  DLLP and its CRC  |
 //! ```
 //!
-//! Base spec 4.2.1.2 and 4.2.2.3. A nullified packet has its LCRC inverted and
-//! ends in EDB: one symbol, or a token of four bytes behind the LCRC.
+//! See base spec 4.2.1.2 and 4.2.2.3. A nullified packet has an inverted LCRC and ends in EDB: one symbol, or a token
+//! of four bytes after the LCRC.
 
 use super::Framing;
 use super::crc::lcrc;
@@ -25,33 +25,33 @@ const EDB_TOKEN: [u8; 4] = [0xc0; 4];
 /// A framed packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame<'a> {
-    /// A TLP whose LCRC is right.
+    /// A TLP with correct LCRC.
     Tlp {
         /// Its sequence number.
         sequence: Sequence,
         /// Header, data, digest.
         packet: &'a [u8],
     },
-    /// A TLP that its sender called off.
+    /// A TLP nullified by its sender.
     Nullified,
-    /// A DLLP, its CRC not yet looked at.
+    /// A DLLP, its CRC not yet checked.
     Dllp(&'a [u8; 6]),
 }
 
-/// Why bytes are no framed packet.
+/// Framing errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameError {
-    /// Neither the start of a TLP nor that of a DLLP.
+    /// Starts neither a TLP nor a DLLP.
     Start(u8),
-    /// The bytes end before the packet does.
+    /// The bytes end before the packet.
     Truncated,
-    /// CRC or parity of an STP token is wrong: the link has to recover.
+    /// Wrong CRC or parity of an STP token: the link must enter recovery.
     Token,
-    /// The LCRC is wrong: the receiver answers with a Nak.
+    /// Wrong LCRC: the receiver sends a Nak.
     Lcrc {
-        /// As computed over the packet.
+        /// Computed over the packet.
         computed: u32,
-        /// As received.
+        /// Received.
         received: u32,
     },
 }
@@ -71,7 +71,7 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// CRC of an STP token's length with x^4 + x + 1, bit 0 first.
+/// CRC of the length in an STP token, with polynomial x^4 + x + 1, bit 0 first.
 fn token_crc(length_dw: u16) -> u8 {
     (0..11).fold(0u8, |crc, i| {
         let feedback = crc >> 3 ^ (length_dw >> i) as u8 & 1;
@@ -86,7 +86,7 @@ fn stp_token(length_dw: u16, sequence: Sequence) -> [u8; 4] {
     [0x0f | (length_dw as u8) << 4, (length_dw >> 4) as u8 & 0x7f | parity << 7, crc << 4 | seq_high, seq_low]
 }
 
-/// Appends `packet` (header, data, digest) with its framing to `out`.
+/// Appends `packet` (header, data, digest) and its framing to `out`.
 pub fn emit_tlp(framing: Framing, sequence: Sequence, packet: &[u8], out: &mut Vec<u8>) {
     let lcrc = lcrc(sequence.get(), packet).to_le_bytes();
     match framing {
@@ -106,7 +106,7 @@ pub fn emit_tlp(framing: Framing, sequence: Sequence, packet: &[u8], out: &mut V
     }
 }
 
-/// Appends a DLLP with its framing to `out`.
+/// Appends a DLLP and its framing to `out`.
 pub fn emit_dllp(framing: Framing, dllp: &[u8; 6], out: &mut Vec<u8>) {
     match framing {
         Framing::Symbols => {
@@ -121,10 +121,9 @@ pub fn emit_dllp(framing: Framing, dllp: &[u8; 6], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads the framed packet at the start of `bytes`; also returns its length there.
+/// Parses the framed packet at the start of `bytes` and returns it with its framed length.
 ///
-/// In 8b/10b the end is a symbol of its own, which bytes cannot tell from
-/// data: `bytes` must then end with the packet.
+/// In 8b/10b the END symbol cannot be told from data once it is a byte, so `bytes` must end with the packet.
 ///
 /// # Errors
 /// [`FrameError`]; only [`FrameError::Lcrc`] leaves the framing intact.
@@ -201,7 +200,7 @@ mod tests {
 
     #[test]
     fn token_crc_as_the_specification_writes_it_out() {
-        // Base spec 4.2.2.3.1: which length bits each CRC bit is the sum of.
+        // Base spec 4.2.2.3.1: the length bits that are XORed into each CRC bit.
         let equations: [&[u8]; 4] = [
             &[10, 7, 6, 4, 2, 1, 0],
             &[10, 9, 7, 5, 4, 3, 2],
@@ -261,7 +260,7 @@ mod tests {
             prop_assert_eq!(parse(framing, &out), Ok((Frame::Tlp { sequence, packet: &packet }, len)));
             let bit = flip.index(len * 8);
             out[bit / 8] ^= 1 << (bit % 8);
-            // The upper four bits beside an 8b/10b sequence number are reserved.
+            // The upper four bits next to an 8b/10b sequence number are reserved.
             let reserved = !tokens && (12..16).contains(&bit);
             prop_assert!(parse(framing, &out).is_err() || reserved);
         }

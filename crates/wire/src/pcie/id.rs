@@ -1,4 +1,4 @@
-//! Who sent a packet and where a function sits: bus, device, function, segment.
+//! Function IDs: bus, device, function and segment numbers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use std::str::FromStr;
 /// +---------------+--------------------+
 /// ```
 ///
-/// The segment is not part of it: no TLP outside FLIT mode carries one.
+/// The segment is not included: TLPs carry one only in FLIT mode.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bdf(u16);
 
@@ -25,13 +25,13 @@ impl Bdf {
         Self(bits)
     }
 
-    /// From bus, device (0 to 31) and function (0 to 7); higher bits of device and function are dropped.
+    /// Takes bus, device (0 to 31) and function (0 to 7); higher bits of device and function are ignored.
     #[inline]
     pub const fn new(bus: u8, device: u8, function: u8) -> Self {
         Self((bus as u16) << 8 | ((device & 0x1f) as u16) << 3 | (function & 7) as u16)
     }
 
-    /// From bus and the 8-bit function number of an ARI device.
+    /// Takes the bus and the 8-bit function number of an ARI device.
     #[inline]
     pub const fn new_ari(bus: u8, function: u8) -> Self {
         Self((bus as u16) << 8 | function as u16)
@@ -49,19 +49,19 @@ impl Bdf {
         (self.0 >> 8) as u8
     }
 
-    /// Device number, 0 to 31, when ARI is not in use.
+    /// Device number, 0 to 31, without ARI.
     #[inline]
     pub const fn device(self) -> u8 {
         (self.0 >> 3) as u8 & 0x1f
     }
 
-    /// Function number, 0 to 7, when ARI is not in use.
+    /// Function number, 0 to 7, without ARI.
     #[inline]
     pub const fn function(self) -> u8 {
         self.0 as u8 & 7
     }
 
-    /// Function number, 0 to 255, of an ARI device.
+    /// Function number, 0 to 255, with ARI.
     #[inline]
     pub const fn ari_function(self) -> u8 {
         self.0 as u8
@@ -80,7 +80,7 @@ impl fmt::Debug for Bdf {
     }
 }
 
-/// A PCI segment group: one configuration space of 256 buses.
+/// A PCI segment group: a configuration space of 256 buses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Segment(pub u16);
 
@@ -99,7 +99,7 @@ impl fmt::Display for FunctionAddress {
     }
 }
 
-/// A text that is no BDF or function address.
+/// Error: the text is not a BDF or function address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IdError {
     text: String,

@@ -1,18 +1,16 @@
-//! What a link is made of: generations, widths, encodings, framing, SKP ordered sets.
+//! Link properties: generations, widths, encodings, framing, SKP ordered sets.
 //!
-//! Generation 6 (64 GT/s, PAM4, FLITs) is not there. Its room: a sixth
-//! [`Generation`] and a third [`Framing`], whose encoding is 236 bytes of TLPs
-//! in a FLIT of 256 (6 are for DLLPs, 8 for the CRC, 6 for the FEC), with no
-//! bytes around a TLP and none for a DLLP. The link would deliver a TLP at the
-//! end of the FLIT with its last byte and number, acknowledge and replay FLITs
-//! instead of TLPs; headers in FLIT mode (OHC) are another format beside
+//! Generation 6 (64 GT/s, PAM4, FLITs) is not modelled. It would need a sixth [`Generation`] and a third [`Framing`],
+//! which carries 236 bytes of TLPs in a FLIT of 256 (6 are for DLLPs, 8 for the CRC, 6 for the FEC), without framing
+//! bytes per TLP or DLLP. The link would deliver a TLP at the end of the FLIT that holds its last byte, and would
+//! number, acknowledge and replay FLITs instead of TLPs. FLIT-mode headers (OHC) would be a second format next to
 //! [`super::tlp`].
 
 use std::fmt;
 use std::str::FromStr;
 use units::{BitRate, Duration};
 
-/// Speed of a link, by the generation that introduced it.
+/// Link speed, named by the generation that introduced it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Generation {
     /// 2.5 GT/s.
@@ -28,10 +26,10 @@ pub enum Generation {
 }
 
 impl Generation {
-    /// All, slowest first.
+    /// All generations, slowest first.
     pub const ALL: [Self; 5] = [Self::Gen1, Self::Gen2, Self::Gen3, Self::Gen4, Self::Gen5];
 
-    /// The generation with number 1 to 5.
+    /// The generation of this number, 1 to 5.
     #[inline]
     pub const fn from_number(n: u8) -> Option<Self> {
         match n {
@@ -40,13 +38,13 @@ impl Generation {
         }
     }
 
-    /// 1 to 5: also the code of Max Link Speed and Current Link Speed.
+    /// Number, 1 to 5, which is also the code of Max Link Speed and Current Link Speed.
     #[inline]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// Transfers per second on one lane, in megatransfers (10^6).
+    /// Transfer rate per lane in MT/s (10^6 transfers per second).
     #[inline]
     pub const fn mt_per_s(self) -> u64 {
         match self {
@@ -94,16 +92,16 @@ pub enum Width {
 }
 
 impl Width {
-    /// All, narrowest first.
+    /// All widths, narrowest first.
     pub const ALL: [Self; 7] = [Self::X1, Self::X2, Self::X4, Self::X8, Self::X12, Self::X16, Self::X32];
 
-    /// The width of this many lanes.
+    /// The width with this number of lanes.
     #[inline]
     pub fn from_lanes(lanes: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|w| w.lanes() == lanes)
     }
 
-    /// Lanes: also the code of Maximum and Negotiated Link Width.
+    /// Number of lanes, which is also the code of Maximum and Negotiated Link Width.
     #[inline]
     pub const fn lanes(self) -> u8 {
         self as u8
@@ -116,7 +114,7 @@ impl fmt::Display for Width {
     }
 }
 
-/// A text that names no generation or width.
+/// Error: the text is not a generation or width.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkError {
     text: String,
@@ -156,18 +154,18 @@ impl FromStr for Width {
     }
 }
 
-/// How packets are framed on the lanes.
+/// Packet framing on the lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Framing {
     /// 8b/10b (2.5 and 5 GT/s): STP or SDP, sequence number, LCRC, END (base spec 4.2.1.2).
     Symbols,
-    /// 128b/130b (8 to 32 GT/s): four-byte STP token that holds the sequence
-    /// number, LCRC; two-byte SDP token (base spec 4.2.2.3).
+    /// 128b/130b (8 to 32 GT/s): four-byte STP token with the sequence number, LCRC; two-byte SDP token (base spec
+    /// 4.2.2.3).
     Tokens,
 }
 
 impl Framing {
-    /// Bytes on the lanes around the header, data and digest of a TLP.
+    /// Bytes on the lanes in addition to the header, data and digest of a TLP.
     #[inline]
     pub const fn tlp_overhead(self) -> usize {
         match self {
@@ -176,7 +174,7 @@ impl Framing {
         }
     }
 
-    /// Bytes on the lanes of one DLLP: framing, six bytes, of which two are the CRC.
+    /// Bytes on the lanes per DLLP: framing plus six bytes, two of them the CRC.
     #[inline]
     pub const fn dllp_len(self) -> usize {
         match self {
@@ -185,7 +183,7 @@ impl Framing {
         }
     }
 
-    /// Bits of data in so many bits on a lane: 8 in 10, or 128 in 130.
+    /// Encoding efficiency as (data bits, bits on the lane): 8 in 10, or 128 in 130.
     #[inline]
     pub const fn encoding(self) -> (u64, u64) {
         match self {
@@ -195,23 +193,22 @@ impl Framing {
     }
 }
 
-/// Bits per second of a link in one direction after the line encoding, framing not yet taken off.
+/// Bit rate of a link per direction after line encoding, before framing.
 pub const fn data_rate(generation: Generation, width: Width) -> BitRate {
     let (data, line) = generation.framing().encoding();
     BitRate::from_bits_per_s(generation.mt_per_s() * 1_000_000 * width.lanes() as u64 * data / line)
 }
 
-/// Bytes on the lanes around the header, data and digest of a TLP.
+/// Bytes on the lanes in addition to the header, data and digest of a TLP.
 pub const fn framing_bytes(generation: Generation) -> u64 {
     generation.framing().tlp_overhead() as u64
 }
 
-/// How often a SKP ordered set interrupts the traffic, and how long it takes.
+/// Interval between SKP ordered sets, and the time that each takes.
 ///
-/// A transmitter schedules one every 1180 to 1538 symbol times in 8b/10b and
-/// every 370 to 375 blocks in 128b/130b, clocks without spread or shared
-/// (base spec 4.2.7.3); the longer interval is taken. It is four symbols, or one
-/// block of sixteen (4.2.7.1, 4.2.7.2), on all lanes at once, hence the same for every width.
+/// A transmitter schedules one every 1180 to 1538 symbol times in 8b/10b and every 370 to 375 blocks in 128b/130b, with
+/// a common clock or no spread spectrum (base spec 4.2.7.3); this returns the longer interval. It is four symbols, or
+/// one block of sixteen (4.2.7.1, 4.2.7.2), on all lanes at once, hence the same for every width.
 pub const fn skip_interval(generation: Generation, _width: Width) -> (Duration, Duration) {
     let (interval_bits, length_bits) = match generation.framing() {
         Framing::Symbols => (1538 * 10, 4 * 10),

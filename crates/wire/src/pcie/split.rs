@@ -1,17 +1,16 @@
-//! Cutting transfers into requests and requests into completions.
+//! Splits transfers into requests, and requests into completions.
 //!
-//! The rules (base spec 2.2.7 and 2.3.1.1): no request crosses a 4 KiB
-//! boundary; the length in doublewords exceeds neither Max_Read_Request_Size
-//! (reads) nor Max_Payload_Size (writes, completions); a completion other than
-//! the last ends at a multiple of the Read Completion Boundary.
+//! Rules (base spec 2.2.7 and 2.3.1.1): no request crosses a 4 KiB boundary; the length in doublewords exceeds neither
+//! Max_Read_Request_Size (reads) nor Max_Payload_Size (writes, completions); every completion but the last ends at a
+//! multiple of the Read Completion Boundary.
 //!
-//! The limits count whole doublewords, so that a transfer that starts in the
-//! middle of one gets a first piece shorter than the limit.
+//! The limits count whole doublewords, so the first piece of a transfer that starts inside a doubleword is shorter than
+//! the limit.
 
 /// Requests never cross a multiple of this (base spec 2.2.7).
 pub const PAGE: u64 = 4096;
 
-/// Pieces of a transfer, in address order, as `(address, bytes)`.
+/// Iterator over the pieces of a transfer as `(address, bytes)`, in address order.
 #[derive(Clone, Debug)]
 pub struct Pieces {
     next: u64,
@@ -38,10 +37,10 @@ impl Iterator for Pieces {
             return None;
         }
         let addr = self.next;
-        // Offsets within the page cannot overflow, whatever the address.
+        // Offsets within the page cannot overflow for any address.
         let start = addr % PAGE;
         let limit = ((start & !3) + self.max).min(PAGE);
-        // `boundary` is 1 or a power of two no larger than `max`, hence `end > start`.
+        // `boundary` is 1 or a power of two not above `max`, hence `end > start`.
         let end = if start + self.left <= limit { start + self.left } else { limit & !(self.boundary - 1) };
         let bytes = end - start;
         self.next = addr.wrapping_add(bytes);
@@ -50,20 +49,20 @@ impl Iterator for Pieces {
     }
 }
 
-/// Memory reads for `len` bytes at `addr`: at most `mrrs` bytes each, none across 4 KiB.
+/// Splits a read of `len` bytes at `addr`: at most `mrrs` bytes per request, none across 4 KiB.
 #[inline]
 pub fn split_read(addr: u64, len: u64, mrrs: u32) -> Pieces {
     Pieces::new(addr, len, mrrs, 1)
 }
 
-/// Memory writes for `len` bytes at `addr`: at most `mps` bytes each, none across 4 KiB.
+/// Splits a write of `len` bytes at `addr`: at most `mps` bytes per request, none across 4 KiB.
 #[inline]
 pub fn split_write(addr: u64, len: u64, mps: u32) -> Pieces {
     Pieces::new(addr, len, mps, 1)
 }
 
-/// As [`split_read`] and [`split_write`], but pieces end at every multiple of
-/// `max` (a power of two): the way of engines that align their bursts.
+/// As [`split_read`] and [`split_write`], but pieces end at every multiple of `max` (a power of two), as engines with
+/// aligned bursts do.
 #[inline]
 pub fn split_aligned(addr: u64, len: u64, max: u32) -> impl Iterator<Item = (u64, u32)> {
     let boundary = 1u64 << u64::from(max).clamp(4, PAGE).ilog2();
@@ -77,11 +76,11 @@ pub fn split_aligned(addr: u64, len: u64, max: u32) -> impl Iterator<Item = (u64
     })
 }
 
-/// Completions for a read of `len` bytes at `addr`: at most `mps` bytes each,
-/// all but the last ending at a multiple of `rcb` (64 or 128, a power of two).
+/// Splits the completion of a read of `len` bytes at `addr`: at most `mps` bytes each, all but the last ending at a
+/// multiple of `rcb` (64 or 128, a power of two).
 ///
-/// A completer that answers in smaller pieces passes their size as `mps`; a
-/// value below `rcb` would break the boundary rule and is raised to it.
+/// A completer that answers in smaller pieces passes their size as `mps`; values below `rcb` would break the boundary
+/// rule and are raised to it.
 #[inline]
 pub fn split_completion(addr: u64, len: u64, rcb: u32, mps: u32) -> Pieces {
     let rcb = 1u32 << rcb.clamp(4, PAGE as u32).ilog2();
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pieces cover the transfer without gap or overlap and obey `max` (in whole doublewords) and 4 KiB.
+    /// Checks that pieces cover the transfer without gaps or overlaps and obey `max` (in whole doublewords) and 4 KiB.
     fn check(pieces: &[(u64, u32)], addr: u64, len: u64, max: u32) {
         let mut at = addr;
         for &(a, n) in pieces {
@@ -111,7 +110,7 @@ mod tests {
     fn as_counted_by_hand() {
         assert_eq!(split_read(0x1000, 1024, 512).collect::<Vec<_>>(), [(0x1000, 512), (0x1200, 512)]);
         assert_eq!(split_write(0xff0, 64, 256).collect::<Vec<_>>(), [(0xff0, 16), (0x1000, 48)]);
-        // 256 B at an odd address touch 65 doublewords.
+        // 256 B at an unaligned address touch 65 doublewords.
         assert_eq!(split_write(0x1001, 256, 256).collect::<Vec<_>>(), [(0x1001, 255), (0x1100, 1)]);
         assert_eq!(split_completion(0x1004, 260, 64, 256).collect::<Vec<_>>(), [(0x1004, 252), (0x1100, 8)]);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Who belongs to which domain: the root table and the context tables below it.
+//! Assignment of functions to domains: root table and context tables.
 
 use super::super::format::{ContextEntry, Features, RootEntry};
 use super::{FrameAllocator, TableError, new_table};
@@ -6,14 +6,14 @@ use crate::memory::PhysicalMemory;
 use units::HostPhysical;
 use wire::pcie::Bdf;
 
-/// The root table and the context tables below it: who belongs to which domain.
+/// Root table and context tables, which assign functions to domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContextTables {
     root: HostPhysical,
 }
 
 impl ContextTables {
-    /// Empty tables: every function is blocked.
+    /// Creates empty tables, which block all functions.
     ///
     /// # Errors
     /// If there is no memory for the root table.
@@ -24,13 +24,13 @@ impl ContextTables {
         Ok(Self { root: new_table(memory, frames)? })
     }
 
-    /// The address for the root table address register.
+    /// Value for the root table address register.
     pub const fn root(&self) -> HostPhysical {
         self.root
     }
 
-    /// Puts a function into a domain. A changed entry takes effect after a context-cache invalidation, an
-    /// entry that was absent at once.
+    /// Assigns a function to a domain. Replacing a present entry takes effect after a context-cache invalidation,
+    /// adding an entry at once.
     ///
     /// # Errors
     /// If there is no memory for the context table.
@@ -59,10 +59,10 @@ impl ContextTables {
         Ok(())
     }
 
-    /// Blocks a function; answers what it was. Takes effect after a context-cache invalidation.
+    /// Blocks a function and returns its previous entry. Takes effect after a context-cache invalidation.
     ///
     /// # Errors
-    /// If a table lies outside memory.
+    /// If a table is outside memory.
     pub fn block(
         &self,
         memory: &mut PhysicalMemory,
@@ -78,10 +78,10 @@ impl ContextTables {
         Ok(old)
     }
 
-    /// The domain of a function; `None` if it is blocked.
+    /// The context entry of a function; `None` if it is blocked.
     ///
     /// # Errors
-    /// If a table lies outside memory.
+    /// If a table is outside memory.
     pub fn get(&self, memory: &PhysicalMemory, function: Bdf) -> Result<Option<ContextEntry>, TableError> {
         let Some(table) = self.context_table(memory, function)? else { return Ok(None) };
         let place = table + u64::from(function.bits() & 0xff) * 16;

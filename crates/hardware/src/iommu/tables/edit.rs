@@ -1,4 +1,4 @@
-//! Mapping and unmapping: the edits of a page table.
+//! Mapping and unmapping.
 
 use super::super::format::{PageEntry, entry_offset, level_shift};
 use super::super::ids::{PageSize, Permissions};
@@ -8,12 +8,12 @@ use crate::memory::PhysicalMemory;
 use units::{Bytes, HostPhysical, Iova};
 
 impl PageTable {
-    /// Maps `length` bytes from `iova` to `frame` with the largest pages, up to `largest`, that alignment
-    /// and the IOMMU allow; answers the number of entries written.
+    /// Maps `length` bytes from `iova` to `frame`, using the largest pages, up to `largest`, that alignment and the
+    /// IOMMU allow. Returns the number of entries written.
     ///
     /// # Errors
-    /// Nothing is changed if the range is not free or not valid. If memory for tables runs out, what had been
-    /// mapped is unmapped again; tables made on the way stay for later use.
+    /// If the range is invalid or not free; then nothing is changed. If memory for tables runs out, pages mapped so far
+    /// are unmapped again; new tables stay for later use.
     #[allow(clippy::too_many_arguments)]
     pub fn map(
         &self,
@@ -44,11 +44,11 @@ impl PageTable {
         Ok(written)
     }
 
-    /// Unmaps all that is mapped of `length` bytes from `iova`. A superpage that is only partly in the range
-    /// is split. Tables whose whole range is unmapped are taken out.
+    /// Unmaps all pages in the `length` bytes from `iova`. A superpage that is only partly in the range is split.
+    /// Tables that the range covers entirely are removed.
     ///
     /// # Errors
-    /// If the range is not valid, or a superpage cannot be split for lack of memory.
+    /// If the range is invalid, or there is no memory to split a superpage.
     pub fn unmap(
         &self,
         memory: &mut PhysicalMemory,
@@ -175,7 +175,7 @@ impl PageTable {
         Ok(())
     }
 
-    /// A table of `level` whose leaves map what one leaf of the level above maps.
+    /// Creates a table of `level` whose leaves map the same range as one leaf of the level above.
     fn split(
         &self,
         memory: &mut PhysicalMemory,
@@ -194,7 +194,7 @@ impl PageTable {
     }
 }
 
-/// What stays the same during one call of [`PageTable::map`].
+/// Arguments that stay constant during one call of [`PageTable::map`].
 struct Run<'a, F: ?Sized> {
     memory: &'a mut PhysicalMemory,
     frames: &'a mut F,
@@ -203,7 +203,7 @@ struct Run<'a, F: ?Sized> {
     written: u64,
 }
 
-/// Cuts a range at the boundaries of the entries of `level`.
+/// Splits a range at the entry boundaries of `level`.
 fn pieces(level: u8, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
     let span = 1u64 << level_shift(level);
     let mut at = start;

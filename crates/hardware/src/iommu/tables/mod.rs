@@ -1,8 +1,8 @@
-//! Software's side of the tables: what a kernel does to build, edit and inspect them.
+//! Software's side of the tables: building, editing and inspecting them, as a kernel does.
 //!
-//! These functions change bytes in memory at once; what the stores cost and which invalidations follow is
-//! the caller's business. The rule for page tables: after [`PageTable::unmap`], pages and the tables that it
-//! answers may be used for something else only once an invalidation of the range has completed.
+//! These functions change memory immediately; the caller accounts for the cost of stores and issues invalidations.
+//! After [`PageTable::unmap`], pages and the returned tables may be reused only once an invalidation of the range has
+//! completed.
 
 mod context;
 mod edit;
@@ -15,16 +15,16 @@ use crate::memory::{MemoryFault, PhysicalMemory};
 use thiserror::Error;
 use units::{Bytes, HostPhysical, Iova};
 
-/// Bytes of a table.
+/// Size of a table in bytes.
 pub const TABLE_BYTES: u64 = 4096;
 
-/// Where tables are put.
+/// Allocates memory for tables.
 pub trait FrameAllocator {
-    /// A free, 4 KiB-aligned frame of 4 KiB; its content does not matter.
+    /// Returns a free, 4 KiB-aligned frame of 4 KiB with arbitrary content.
     fn allocate_frame(&mut self) -> Option<HostPhysical>;
 }
 
-/// Why tables could not be edited.
+/// Errors of table edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TableError {
     /// Address or length is not a multiple of 4 KiB, or the length is zero.
@@ -35,32 +35,32 @@ pub enum TableError {
         /// Length of the range.
         length: Bytes,
     },
-    /// The range leaves the address space of the table.
+    /// The range exceeds the table's address width.
     #[error("{iova} is beyond the {bits} address bits of this table")]
     BeyondAddressWidth {
-        /// The first address that does not fit.
+        /// The first address beyond it.
         iova: Iova,
-        /// What would fit.
+        /// Address width in bits.
         bits: u32,
     },
-    /// Something is mapped there already.
+    /// Part of the range is already mapped.
     #[error("{iova} is mapped already")]
     AlreadyMapped {
         /// The first such address.
         iova: Iova,
     },
-    /// There is no frame for a table.
+    /// No frame is left for a table.
     #[error("no memory is left for page tables")]
     NoFrame,
-    /// A table that an entry points at is broken.
+    /// A table is invalid.
     #[error("the table entry for {iova} at level {level} has reserved bits set")]
     Corrupt {
-        /// The address that leads to the entry.
+        /// An address whose walk reaches the invalid entry.
         iova: Iova,
         /// The level of the table.
         level: u8,
     },
-    /// A table lies where no memory is installed.
+    /// A table is outside installed memory.
     #[error("a table lies outside memory: {0}")]
     Memory(#[from] MemoryFault),
 }

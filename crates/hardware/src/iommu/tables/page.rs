@@ -1,4 +1,4 @@
-//! The second-level page table of a domain: what it is and what is in it.
+//! The second-level page table of a domain: creation and lookup.
 
 use super::super::format::{Features, PageEntry, entry_offset, level_shift};
 use super::super::ids::{PageSize, Permissions};
@@ -6,7 +6,7 @@ use super::{FrameAllocator, TableError, new_table};
 use crate::memory::PhysicalMemory;
 use units::{Bytes, HostPhysical, Iova};
 
-/// What a walk by software finds.
+/// Result of a software walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
     /// The page's IOVA.
@@ -15,25 +15,25 @@ pub struct Mapping {
     pub frame: HostPhysical,
     /// Its size.
     pub size: PageSize,
-    /// What all levels together permit.
+    /// Combined permissions of all levels.
     pub permissions: Permissions,
 }
 
 impl Mapping {
-    /// Where `iova`, which lies in this page, is.
+    /// Translates `iova`, which must be in this page.
     pub fn resolve(&self, iova: Iova) -> HostPhysical {
         self.frame + iova.offset_in(self.size.get())
     }
 }
 
-/// What [`PageTable::unmap`] did.
+/// Result of [`PageTable::unmap`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unmapped {
-    /// Bytes that were mapped and are not any more.
+    /// Bytes that were mapped before.
     pub bytes: Bytes,
     /// Entries written.
     pub entries_written: u64,
-    /// Tables that are part of the structure no longer, to be freed after the invalidation.
+    /// Removed tables, to be freed after the invalidation.
     pub tables: Vec<HostPhysical>,
     /// Leave empty tables in place.
     pub(super) keep_tables: bool,
@@ -48,11 +48,10 @@ pub struct PageTable {
 }
 
 impl PageTable {
-    /// An empty page table of 3, 4 or 5 `levels` (39, 48 or 57 address bits) in the format of an IOMMU with
-    /// `features`.
+    /// Creates an empty page table of 3, 4 or 5 `levels` (39, 48 or 57 address bits) for an IOMMU with `features`.
     ///
     /// # Errors
-    /// If there is no memory for its top level.
+    /// If there is no memory for the top-level table.
     pub fn new(
         memory: &mut PhysicalMemory,
         frames: &mut (impl FrameAllocator + ?Sized),
@@ -66,11 +65,11 @@ impl PageTable {
     pub const fn root(&self) -> HostPhysical {
         self.root
     }
-    /// How many levels it has.
+    /// Number of levels.
     pub const fn levels(&self) -> u8 {
         self.levels
     }
-    /// Bits of its addresses.
+    /// Address width in bits.
     pub const fn address_bits(&self) -> u32 {
         level_shift(self.levels + 1)
     }
@@ -84,20 +83,20 @@ impl PageTable {
         }
     }
 
-    /// All tables, for freeing them when the domain is gone.
+    /// All tables, to free them together with the domain.
     ///
     /// # Errors
-    /// If a table is broken.
+    /// If a table is invalid.
     pub fn tables(&self, memory: &PhysicalMemory) -> Result<Vec<HostPhysical>, TableError> {
         let mut tables = vec![self.root];
         self.collect_tables(memory, self.root, self.levels, 0, &mut tables)?;
         Ok(tables)
     }
 
-    /// The page that `iova` is in.
+    /// The mapping that contains `iova`.
     ///
     /// # Errors
-    /// If a table is broken.
+    /// If a table is invalid.
     pub fn lookup(&self, memory: &PhysicalMemory, iova: Iova) -> Result<Option<Mapping>, TableError> {
         if iova.get() >> self.address_bits() != 0 {
             return Ok(None);
@@ -118,10 +117,10 @@ impl PageTable {
         Ok(None)
     }
 
-    /// All pages, by address, for inspection.
+    /// All mappings by address, for inspection.
     ///
     /// # Errors
-    /// If a table is broken.
+    /// If a table is invalid.
     pub fn mappings(&self, memory: &PhysicalMemory) -> Result<Vec<Mapping>, TableError> {
         let mut found = Vec::new();
         self.collect(memory, self.root, self.levels, 0, Permissions::READ_WRITE, &mut found)?;

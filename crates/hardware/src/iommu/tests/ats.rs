@@ -1,4 +1,4 @@
-//! Addresses that devices have translated themselves, and what they are told to forget.
+//! ATS: translation requests, translated requests and device TLB invalidations.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn a_wait_waits_for_device_tlbs() {
         panic!("{:?}", m.actions)
     };
     m.actions.clear();
-    // Neither another function nor another tag can complete it.
+    // Completions from another function or with other tags do not count.
     for (who, tags) in [(Bdf::new(9, 0, 0), 1 << tag), (NIC, !(1 << tag))] {
         m.iommu.device_tlb_completed(us(2), who, tags, &mut m.memory, &mut m.actions);
         assert_eq!(m.actions, []);

@@ -1,4 +1,4 @@
-//! Requests that are refused.
+//! Translation faults.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn a_fault_is_not_cached() {
     assert!(m.translate(us(1), 0x1000, Access::Read).outcome.is_err());
     m.map(0x1000, 0x5000, 0x1000, Permissions::READ);
     assert!(m.translate(us(1), 0x1000, Access::Read).outcome.is_ok());
-    // More rights need no invalidation either.
+    // Added permissions need no invalidation either.
     assert!(m.translate(us(2), 0x1000, Access::Write).outcome.is_err());
     m.unmap(0x1000, 0x1000);
     m.map(0x1000, 0x5000, 0x1000, Permissions::READ_WRITE);
@@ -57,7 +57,7 @@ fn functions_without_a_context_are_blocked() {
     assert!(ask(&mut m, NIC).outcome.is_ok());
     let old = m.contexts.block(&mut m.memory.bytes, NIC).unwrap().unwrap();
     assert_eq!(old.domain, DOMAIN);
-    // Cached, until it is invalidated.
+    // Cached until it is invalidated.
     assert!(ask(&mut m, NIC).outcome.is_ok());
     let scope = ContextScope::Device { domain: DOMAIN, source: NIC, function_mask: 0 };
     m.submit(us(1), &[Descriptor::Context(scope)]);

@@ -12,7 +12,7 @@ fn a_stale_translation_is_used_until_it_is_invalidated_and_then_not() {
     assert_eq!(address(&m.translate(us(2), 0x1000, Access::Read)), 0x5000);
     let scope = Scope::Pages { domain: DOMAIN, address: Iova::new(0x1000), mask: 0 };
     let done = m.invalidate(us(3), scope);
-    // Two descriptors of one read each.
+    // Two descriptors, fetched by one read each.
     let p = m.iommu.params();
     assert_eq!(done, us(3) + READ * 2 + p.invalidation_time + p.status_write_latency);
     assert_eq!(address(&m.translate(done, 0x1000, Access::Read)), 0x7000);
@@ -25,12 +25,12 @@ fn a_wait_comes_after_translations_in_flight() {
         let mut m = Machine::new(IommuParams { drain_latency: Duration::from_ns(7), ..bare() });
         m.map(0x1000, 0x5000, 0x1000, Permissions::READ);
         m.memory.reads.clear();
-        // Six reads long: in flight when the invalidation is submitted.
+        // Takes six reads, so it is still in flight when the invalidation is submitted.
         let ready = m.translate(us(1), 0x1000, Access::Read).ready;
         m.iommu.in_use_until(ready + in_use);
         let done = m.invalidate(us(1), Scope::Domain(DOMAIN));
         assert!(done >= ready + in_use + Duration::from_ns(7), "{done} {ready}");
-        // The walk under way does not fill the IOTLB any more, and nobody joins it.
+        // The walk in flight no longer fills the IOTLB, and no request joins it.
         m.unmap(0x1000, 0x1000);
         assert!(m.translate(us(1), 0x1000, Access::Read).outcome.is_err());
         assert!(m.translate(us(50), 0x1000, Access::Read).outcome.is_err());
@@ -57,7 +57,7 @@ fn what_is_no_descriptor_stops_the_queue() {
     m.submit(us(1), &[Descriptor::iotlb(Scope::Global)]);
     assert_eq!(m.iommu.invalidation_queue_error(), Some(QueueError::Queue));
     assert_eq!((m.iommu.invalidation_queue_head(), m.iommu.counters().iotlb_invalidations), (0, 0));
-    // Software repairs the descriptor, clears the error and goes on.
+    // Software repairs the descriptor, clears the error and continues.
     m.memory.bytes.write_u64(QUEUE, Descriptor::iotlb(Scope::Global).encode()[0]).unwrap();
     m.iommu.clear_invalidation_queue_error();
     m.submit(us(2), &[]);

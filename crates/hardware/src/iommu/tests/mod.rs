@@ -1,4 +1,4 @@
-//! Tests of the whole IOMMU on real tables in memory that answers after a fixed time.
+//! Tests of the whole IOMMU with real tables in memory of fixed latency.
 
 mod ats;
 mod faults;
@@ -12,13 +12,13 @@ use super::*;
 use crate::memory::{MemoryRange, PhysicalMemory};
 use units::{Bytes, Duration, Iova};
 
-/// What every read of a table takes.
+/// Latency of every table read.
 const READ: Duration = Duration::from_ns(80);
 /// The function under test.
 const NIC: Bdf = Bdf::new(3, 0, 0);
 const DOMAIN: DomainId = DomainId(5);
 
-/// Memory that answers after [`READ`], and remembers when it was asked.
+/// Memory with a latency of [`READ`] that records when it was read.
 struct FlatMemory {
     bytes: PhysicalMemory,
     reads: Vec<Time>,
@@ -34,7 +34,7 @@ impl WalkMemory for FlatMemory {
     }
 }
 
-/// Frames from 1 MiB upwards.
+/// Allocates frames from 1 MiB upwards.
 struct Frames(u64);
 
 impl FrameAllocator for Frames {
@@ -51,7 +51,7 @@ struct Machine {
     frames: Frames,
     contexts: ContextTables,
     table: PageTable,
-    /// Byte offset where the next invalidation descriptor goes.
+    /// Byte offset of the next invalidation descriptor.
     tail: u64,
     actions: Vec<QueueAction>,
 }
@@ -101,14 +101,14 @@ impl Machine {
         self.iommu.translate(now, NIC, Iova::new(iova), access, untranslated, &mut self.memory)
     }
 
-    /// Reads `iova` long after everything before and answers how long that took.
+    /// Reads `iova` long after all earlier accesses, and returns the latency.
     fn latency(&mut self, now: Time, iova: u64) -> Duration {
         let reply = self.translate(now, iova, Access::Read);
         reply.outcome.unwrap();
         reply.ready.since(now)
     }
 
-    /// Puts descriptors into the ring and rings the doorbell.
+    /// Adds descriptors to the queue and rings the doorbell.
     fn submit(&mut self, now: Time, descriptors: &[Descriptor]) {
         for d in descriptors {
             let [low, high] = d.encode();
@@ -119,7 +119,7 @@ impl Machine {
         self.iommu.write_invalidation_tail(now, self.tail, &mut self.memory, &mut self.actions);
     }
 
-    /// Invalidates a range of pages and answers when the wait behind it is done.
+    /// Invalidates a range of pages; returns when the following wait descriptor completes.
     fn invalidate(&mut self, now: Time, scope: Scope) -> Time {
         self.actions.clear();
         self.submit(now, &[Descriptor::iotlb(scope), Descriptor::wait(HostPhysical::new(0x9000), 1)]);
@@ -130,7 +130,7 @@ impl Machine {
     }
 }
 
-/// No times but those of memory, one walk at a time where not said otherwise.
+/// Parameters with no delay but that of memory and, by default, one walk at a time.
 fn bare() -> IommuParams {
     IommuParams {
         hit_latency: Duration::ZERO,

@@ -4,12 +4,12 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Pages in the small address space of these tests: 4 MiB and a bit, so that superpages fit.
+/// Pages in the small address space of these tests: just over 4 MiB, so that superpages fit.
 const PAGES: u64 = 1200;
 
 #[derive(Clone, Debug)]
 enum IommuStep {
-    /// Maps `pages` from `page` to frame number `frame`.
+    /// Maps `pages` pages from page `page` to frames from `frame`.
     Map {
         page: u64,
         pages: u64,
@@ -17,7 +17,7 @@ enum IommuStep {
         permissions: Permissions,
         largest: PageSize,
     },
-    /// Unmaps and invalidates, and waits for it or not.
+    /// Unmaps and invalidates, and optionally waits.
     Unmap {
         page: u64,
         pages: u64,
@@ -81,7 +81,7 @@ fn params() -> impl Strategy<Value = IommuParams> {
         .prop_filter("a geometry that can be built", |p| p.validate().is_ok())
 }
 
-/// The reference: what each page is mapped to.
+/// The reference model: the mapping of each page.
 type Reference = BTreeMap<u64, (u64, Permissions)>;
 
 fn expected(reference: &Reference, page: u64, access: Access) -> Option<u64> {
@@ -91,8 +91,8 @@ fn expected(reference: &Reference, page: u64, access: Access) -> Option<u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// With every unmapping invalidated and waited for, the IOMMU agrees with the reference. Without waiting,
-    /// it never uses an old translation after the moment that the wait would have ended.
+    /// If every unmapping is invalidated and waited for, the IOMMU agrees with the reference. Without waiting, it never
+    /// uses an old translation after the wait would have ended.
     #[test]
     fn agrees_with_a_reference_and_never_uses_what_is_stale(
         params in params(),
@@ -126,7 +126,7 @@ proptest! {
                     let mask = (page ^ (page + pages - 1)).checked_ilog2().map_or(0, |b| b as u8 + 1);
                     let scope = Scope::Pages { domain: DOMAIN, address: Iova::new(page << 12), mask };
                     let completed = m.invalidate(now, scope);
-                    // All that was translated before has been used when the wait completes.
+                    // When the wait completes, all earlier translations have been used.
                     prop_assert!(completed >= last_ready);
                     if wait {
                         now = completed;
@@ -143,7 +143,7 @@ proptest! {
         }
         let c = m.iommu.counters();
         prop_assert_eq!(c.lookups, c.hits + c.merged + c.misses + c.passed + c.refused_early);
-        // Software's own walks agree, too.
+        // Software walks agree as well.
         for page in 0..PAGES {
             let found = m.table.lookup(&m.memory.bytes, Iova::new(page << 12)).unwrap();
             let found = found.map(|f| (f.resolve(Iova::new(page << 12)).get() >> 12, f.permissions));
@@ -151,8 +151,8 @@ proptest! {
         }
     }
 
-    /// Walks never overlap more than there are walkers, translations leave in order if the part says so, and
-    /// no request is looked up while `depth` others are in the pipeline.
+    /// There are never more concurrent walks than walkers, translations leave in order if configured so, and no request
+    /// is looked up while `depth` others are in the pipeline.
     #[test]
     fn bounds_and_order_hold(
         params in params(),
@@ -167,7 +167,7 @@ proptest! {
             let access = if write { Access::Write } else { Access::Read };
             replies.push((now, access, m.translate(now, page << 12, access).ready));
         }
-        // Reads of one walk follow one another, so reads in flight at once are walks at once.
+        // Reads of one walk are sequential, so concurrent reads are concurrent walks.
         let mut reads = m.memory.reads.clone();
         reads.sort();
         for (n, &at) in reads.iter().enumerate() {
@@ -188,7 +188,7 @@ proptest! {
         }
     }
 
-    /// Whatever stands in the tables, and whatever is asked: an answer or a fault, never a panic.
+    /// Any table content and any request lead to a translation or a fault, never a panic.
     #[test]
     fn any_bytes_in_the_tables_are_survived(
         bytes in prop::collection::vec(any::<u64>(), 64),
@@ -206,7 +206,7 @@ proptest! {
         }));
         m.iommu.set_root_table(HostPhysical::new(if near { root & 0xff_f000 } else { root }));
         m.iommu.set_invalidation_queue(HostPhysical::new(if near { root & 0xff_f000 } else { root }), root as u8);
-        // Random words, and words that look like pointers into the memory that there is, everywhere.
+        // Fill memory with random words and words that look like pointers into installed memory.
         for frame in 0..4096u64 {
             for n in 0..8u64 {
                 let pick = (frame.wrapping_mul(31) + n) as usize % 64;

@@ -1,4 +1,4 @@
-//! When translations are ready.
+//! Translation latencies.
 
 use super::*;
 
@@ -30,10 +30,10 @@ fn a_walk_reads_one_entry_per_level_that_is_not_cached() {
     m.map(1 << 39, 0x5000, 0x1000, RW);
     // Root entry, context entry, four levels.
     assert_eq!(m.latency(us(1), 0x1000), READ * 6);
-    // The table of level 1 is known.
+    // The level 1 table is cached.
     assert_eq!(m.latency(us(2), 0x2000), READ);
     assert_eq!(m.latency(us(3), 0x2fff), Duration::ZERO);
-    // Another 512 GiB: nothing of its path is known.
+    // Another 512 GiB region: no page table entry on its path is cached.
     assert_eq!(m.latency(us(4), 1 << 39), READ * 4);
     let c = m.iommu.counters();
     assert_eq!((c.walks, c.walk_steps, c.hits, c.shortened_walks), (3, 9, 1, 1));
@@ -135,7 +135,7 @@ fn walks_within_a_region_can_be_serialised() {
         .map(|a| m.translate(us(3), a, Access::Read).ready.since(us(3)) / READ)
         .into();
     assert_eq!(ready, [1, 2, 1, 3, 2]);
-    // A region that was left long ago does not hold anybody up.
+    // A region that was left long ago delays nobody.
     assert_eq!(m.latency(us(4), 0x20_3000), READ);
 }
 
@@ -226,16 +226,16 @@ fn walks_of_one_region_follow_when_those_that_wait_have_been_looked_up_again() {
         };
         [1, 1, 2, 3].map(|page| walk(page).since(us(2)))
     };
-    // Both requests for the first page and then the one for the second are looked up again before the next walk.
+    // Both requests for the first page, then the one for the second, are looked up again before the next walk.
     assert_eq!(walks(1, false), [READ, READ + retry, READ * 2 + retry * 2, READ * 3 + retry * 3]);
-    // Each piece is looked up; a request that shares its predecessor's place does not hold the walk up.
+    // Each piece is looked up; a request that shares its predecessor's slot does not delay the walk.
     assert_eq!(walks(2, false)[2], READ * 2 + retry * 4);
     assert_eq!(walks(1, true)[2], READ * 2 + retry);
 }
 
 #[test]
 fn more_pages_than_entries_miss_in_proportion() {
-    // Random addresses over twice as many pages as entries: half of the lookups miss.
+    // Random addresses over twice as many pages as IOTLB entries: half of the lookups miss.
     let mut m = Machine::new(IommuParams { iotlb_reserved: 28, ..bare() });
     m.map(0x0, 0x10_0000, 200 << 12, RW);
     let mut state = 1u64;

@@ -1,12 +1,12 @@
-//! A machine for tests.
+//! Memory parameters for tests.
 
 use units::{ByteRate, Bytes, Duration, HostPhysical};
 
 use super::*;
 
 impl MemoryParams {
-    /// A two-socket machine for tests: 8 cores and a 4 MiB, 16-way LLC with
-    /// two DDIO ways each. No real machine has these values.
+    /// A two-socket machine for tests: 8 cores and a 4 MiB, 16-way LLC with two DDIO ways each. No real machine has
+    /// these values.
     pub fn example() -> Self {
         let cache =
             |size, ways, index| CacheGeometry { size, ways, index, replacement: ReplacementPolicy::Lru };

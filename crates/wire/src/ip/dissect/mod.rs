@@ -1,4 +1,4 @@
-//! What a NIC's parser sees of a frame: where its headers are, and to which flow it belongs.
+//! Frame parsing as in a NIC: header offsets and flow.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use super::checksum::{Sum, udp_on_wire};
 use super::{protocol, tcp, udp};
 use crate::ethernet::{EtherType, EthernetHeader};
 
-/// Source and destination of a packet.
+/// Source and destination of a packet, from which flows are identified.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Flow {
     /// IP protocol number.
@@ -15,12 +15,12 @@ pub struct Flow {
     pub source: IpAddr,
     /// Destination address.
     pub destination: IpAddr,
-    /// Source and destination port; `None` where there are none, as in fragments.
+    /// Source and destination port; `None` if there are none, as in fragments.
     pub ports: Option<(u16, u16)>,
 }
 
 impl Flow {
-    /// A hash of its addresses and ports by which channels of several links choose one (Linux's bonding: layer3+4).
+    /// Hash of addresses and ports that selects a link of an aggregate (Linux's bonding: layer3+4).
     pub fn link_hash(&self) -> u32 {
         let address = |address: IpAddr| match address {
             IpAddr::V4(address) => u32::from(address),
@@ -32,7 +32,7 @@ impl Flow {
         (hash ^ hash >> 8) >> 1
     }
 
-    /// The flow of an IPv4 packet whose frame begins with `headers`, however long it is.
+    /// The flow of an IPv4 packet, from the start of its frame; the rest may be missing.
     pub fn of_headers(headers: &[u8]) -> Option<Self> {
         let (ethernet, network) = EthernetHeader::parse(headers).ok()?;
         let packet = &headers[network..];
@@ -54,36 +54,36 @@ impl Flow {
     }
 }
 
-/// Where the parts of an IP packet are in its frame. The frame is taken without check sequence.
+/// Offsets of the parts of an IP packet in its frame. The frame excludes the check sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dissection {
-    /// Where the IP header begins.
+    /// Offset of the IP header.
     pub network: usize,
-    /// Where the transport header, or what else follows IP, begins.
+    /// Offset of the transport header, or of whatever else follows IP.
     pub transport: usize,
-    /// Where the transport's data begins, if the header is one that is known and whole.
+    /// Offset of the transport's data, if the header is complete and of a known protocol.
     pub data: Option<usize>,
-    /// Where the packet ends: a frame may be padded beyond.
+    /// End of the packet; the frame may have padding after it.
     pub end: usize,
     /// Source and destination.
     pub flow: Flow,
 }
 
-/// What a NIC says about the checksums of a packet.
+/// A NIC's result of checking a packet's checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// There is none that it knows.
+    /// No checksum that it knows.
     Unknown,
-    /// It is right.
+    /// Correct.
     Right,
-    /// It is wrong.
+    /// Wrong.
     Wrong,
 }
 
 impl Dissection {
-    /// Takes a frame apart; `None` if it holds no whole IPv4 or IPv6 packet.
+    /// Parses a frame; `None` unless it contains a complete IPv4 or IPv6 packet.
     ///
-    /// IPv6 extension headers are not followed: their number stands as the flow's protocol.
+    /// IPv6 extension headers are not followed: the flow's protocol is the first one's number.
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Self> {
         let (header, network) = EthernetHeader::parse(frame).ok()?;
@@ -147,7 +147,7 @@ impl Dissection {
         Self { network, transport, data, end, flow: Flow { protocol, source, destination, ports } }
     }
 
-    /// Whether the checksum of the IPv4 header is right; IPv6 has none.
+    /// Checks the IPv4 header checksum; IPv6 has none.
     pub fn network_verdict(&self, frame: &[u8]) -> Verdict {
         match self.flow.source {
             IpAddr::V6(_) => Verdict::Unknown,
@@ -158,7 +158,7 @@ impl Dissection {
         }
     }
 
-    /// Whether the checksum of TCP or UDP is right. A UDP datagram without one is [`Verdict::Unknown`].
+    /// Checks the TCP or UDP checksum. A UDP datagram without one is [`Verdict::Unknown`].
     pub fn transport_verdict(&self, frame: &[u8]) -> Verdict {
         let Some(at) = self.checksum_at() else { return Verdict::Unknown };
         if self.flow.protocol == protocol::UDP && frame[at..at + 2] == [0, 0] {
@@ -167,7 +167,7 @@ impl Dissection {
         if self.transport_sum(frame).finish() == 0 { Verdict::Right } else { Verdict::Wrong }
     }
 
-    /// Computes the checksum of the IPv4 header and writes it into the header.
+    /// Fills in the IPv4 header checksum.
     pub fn fill_network_checksum(&self, frame: &mut [u8]) {
         if self.flow.source.is_ipv4() {
             let header = &mut frame[self.network..self.transport];
@@ -177,7 +177,7 @@ impl Dissection {
         }
     }
 
-    /// Computes the checksum of TCP or UDP and writes it into the header. `false` if it is neither.
+    /// Fills in the TCP or UDP checksum. `false` if the packet is neither.
     pub fn fill_transport_checksum(&self, frame: &mut [u8]) -> bool {
         let Some(at) = self.checksum_at() else { return false };
         frame[at..at + 2].fill(0);
@@ -189,7 +189,7 @@ impl Dissection {
         true
     }
 
-    /// Where the transport's checksum is, if it is one that is known and whole.
+    /// Offset of the transport checksum, if the header is complete and of a known protocol.
     fn checksum_at(&self) -> Option<usize> {
         self.data?;
         match self.flow.protocol {
@@ -205,7 +205,7 @@ impl Dissection {
             (IpAddr::V6(a), IpAddr::V6(b)) => Sum::new().with(&a.octets()).with(&b.octets()),
             _ => Sum::new(),
         };
-        // IPv6's pseudo-header has 32 bits of length (RFC 8200, 8.1); the sum is the same.
+        // The IPv6 pseudo-header has a 32-bit length (RFC 8200, 8.1); the sum is the same.
         addresses
             .with(&(len as u32).to_be_bytes())
             .with(&[0, self.flow.protocol])

@@ -29,7 +29,7 @@ fn parts_of_a_padded_datagram() {
     assert_eq!(seen.flow.ports, Some((7, 9)));
     assert_eq!(seen.network_verdict(&frame), Verdict::Right);
     assert_eq!(seen.transport_verdict(&frame), Verdict::Unknown);
-    // Padding is no part of the sum.
+    // Padding is not part of the sum.
     frame[50] = 3;
     assert!(seen.fill_transport_checksum(&mut frame));
     assert_eq!(seen.transport_verdict(&frame), Verdict::Right);

@@ -1,4 +1,4 @@
-//! The TCP header (RFC 9293) and the options in use: MSS, window scale and timestamps (RFC 7323), SACK (RFC 2018).
+//! The TCP header (RFC 9293) and common options: MSS, window scale and timestamps (RFC 7323), SACK (RFC 2018).
 
 mod options;
 
@@ -11,13 +11,13 @@ use super::checksum::Sum;
 use super::protocol;
 use crate::malformed::Malformed;
 
-/// Bytes of a header without options.
+/// Bytes of the header without options.
 pub const HEADER_LEN: usize = 20;
-/// Where the checksum stands in the header.
+/// Offset of the checksum in the header.
 pub const CHECKSUM_AT: usize = 16;
-/// Where the sequence number stands in the header.
+/// Offset of the sequence number in the header.
 pub const SEQUENCE_AT: usize = 4;
-/// Where the byte with the flags stands in the header.
+/// Offset of the flags byte in the header.
 pub const FLAGS_AT: usize = 13;
 
 /// Control bits.
@@ -33,25 +33,25 @@ impl TcpFlags {
     pub const RST: Self = Self(1 << 2);
     /// Push function.
     pub const PSH: Self = Self(1 << 3);
-    /// The acknowledgement number counts.
+    /// The acknowledgement number is valid.
     pub const ACK: Self = Self(1 << 4);
     /// ECN echo.
     pub const ECE: Self = Self(1 << 6);
     /// Congestion window reduced.
     pub const CWR: Self = Self(1 << 7);
 
-    /// Whether all of `other` are set.
+    /// Whether all flags of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// These and `other`.
+    /// These flags and those of `other`.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These but not `other`.
+    /// These flags without those of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -84,11 +84,11 @@ pub struct TcpHeader {
     pub destination: u16,
     /// Sequence number of the first byte of data.
     pub sequence: u32,
-    /// Next sequence number that is expected.
+    /// Next sequence number expected from the peer.
     pub acknowledgement: u32,
     /// Control bits.
     pub flags: TcpFlags,
-    /// Receive window as it stands, not scaled.
+    /// Receive window as encoded, not scaled.
     pub window: u16,
     /// Urgent pointer.
     pub urgent: u16,
@@ -97,10 +97,10 @@ pub struct TcpHeader {
 }
 
 impl TcpHeader {
-    /// Reads the header of a segment. Gives its length too. The checksum is not looked at.
+    /// Parses the header of a segment and returns it with its length. The checksum is not verified.
     ///
     /// # Errors
-    /// If it is cut off or its length or that of an option cannot be.
+    /// If it is truncated, or its length or that of an option is invalid.
     pub fn parse(segment: &[u8]) -> Result<(Self, usize), Malformed> {
         let h: &[u8; HEADER_LEN] = segment.first_chunk().ok_or(Malformed::Truncated)?;
         let len = usize::from(h[12] >> 4) * 4;
@@ -123,17 +123,17 @@ impl TcpHeader {
         Ok((header, len))
     }
 
-    /// Bytes that it takes.
+    /// Length in bytes, including options.
     pub fn len(&self) -> usize {
         HEADER_LEN + self.options.len()
     }
 
-    /// Never: a header has bytes.
+    /// Always false.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes the header with a zero checksum to the beginning of `bytes`, and gives its length.
+    /// Writes the header with a zero checksum to the start of `bytes` and returns its length.
     ///
     /// # Panics
     /// If `bytes` is too short.
@@ -153,13 +153,13 @@ impl TcpHeader {
         len
     }
 
-    /// Whether the checksum of a segment, header and data, is right.
+    /// Whether the checksum of a segment (header and data) is correct.
     pub fn checksum_is_right(segment: &[u8], source: Ipv4Addr, destination: Ipv4Addr) -> bool {
         u16::try_from(segment.len())
             .is_ok_and(|len| pseudo(source, destination, len).with(segment).finish() == 0)
     }
 
-    /// Computes the checksum of a segment, header and data, and writes it into its header.
+    /// Fills in the checksum of a segment (header and data).
     ///
     /// # Panics
     /// If `segment` is shorter than a header or longer than 64 KiB.

@@ -1,4 +1,4 @@
-//! Options of TCP headers.
+//! TCP options.
 
 use crate::malformed::Malformed;
 
@@ -9,10 +9,10 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
-/// Most blocks that fit into 40 bytes.
+/// Maximum number of blocks that fit into 40 bytes.
 const MAX_BLOCKS: usize = 4;
 
-/// Ranges of received data, each from its first sequence number to the one behind its last.
+/// Ranges of received sequence numbers, as (first, last + 1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct SackBlocks {
     blocks: [(u32, u32); MAX_BLOCKS],
@@ -36,26 +36,26 @@ impl SackBlocks {
     }
 }
 
-/// Options of a header. Unknown ones are skipped when read.
+/// Options of a header. Unknown ones are skipped by the parser.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TcpOptions {
-    /// Maximum segment size that the sender takes.
+    /// Maximum segment size that the sender accepts.
     pub mss: Option<u16>,
-    /// Shift of the sender's window.
+    /// Window scale: shift of the sender's window.
     pub window_scale: Option<u8>,
-    /// The sender understands SACK.
+    /// The sender supports SACK.
     pub sack_permitted: bool,
-    /// The sender's clock, and the receiver's that it saw last.
+    /// The sender's timestamp, and the last timestamp received from the peer.
     pub timestamps: Option<(u32, u32)>,
-    /// What was received beyond the acknowledgement.
+    /// Data received beyond the acknowledgement number.
     pub sack: SackBlocks,
 }
 
 impl TcpOptions {
-    /// Reads the bytes between a header and its data.
+    /// Parses the bytes between a header and its data.
     ///
     /// # Errors
-    /// If the length of an option cannot be.
+    /// If the length of an option is invalid.
     pub fn parse(mut bytes: &[u8]) -> Result<Self, Malformed> {
         let mut options = Self::default();
         while let [kind, rest @ ..] = bytes {
@@ -93,15 +93,15 @@ impl TcpOptions {
         Ok(())
     }
 
-    /// Bytes that they take, padded to a multiple of four.
+    /// Encoded length in bytes, padded to a multiple of four.
     ///
-    /// SACK blocks that do not fit beside the others are left out, as stacks do.
+    /// SACK blocks that do not fit after the other options are dropped, as stacks do.
     pub fn len(&self) -> usize {
         let blocks = self.blocks_that_fit();
         (self.fixed_len() + if blocks == 0 { 0 } else { 2 + 8 * blocks }).next_multiple_of(4)
     }
 
-    /// Whether there are none.
+    /// Whether there are no options.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -118,7 +118,7 @@ impl TcpOptions {
         ((40 - self.fixed_len()).saturating_sub(2) / 8).min(usize::from(self.sack.len))
     }
 
-    /// Writes them to `bytes`, which are as many as [`Self::len`] says; the rest is padded with No-Operation.
+    /// Writes the options to `bytes`, [`Self::len`] bytes long; the rest is padded with No-Operation.
     ///
     /// # Panics
     /// If `bytes` is too short.

@@ -14,7 +14,7 @@ fn options() -> impl Strategy<Value = TcpOptions> {
             window_scale,
             sack_permitted,
             timestamps,
-            // Two blocks fit beside everything else.
+            // Two blocks fit after all other options.
             sack: SackBlocks::new(&sack),
         })
 }

@@ -11,7 +11,7 @@ pub const LEN: u16 = 8;
 
 /// Source validation: requests must carry a bus number from below the port.
 pub const SOURCE_VALIDATION: u16 = 1 << 0;
-/// Translation blocking: translated addresses are blocked.
+/// Translation blocking: requests with translated addresses are blocked.
 pub const TRANSLATION_BLOCKING: u16 = 1 << 1;
 /// Peer-to-peer requests are redirected to the root complex.
 pub const REQUEST_REDIRECT: u16 = 1 << 2;

@@ -14,30 +14,30 @@ pub const CORRECTABLE_STATUS: u16 = 0x10;
 pub const CORRECTABLE_MASK: u16 = 0x14;
 /// Capabilities and control: first error pointer, ECRC.
 pub const CONTROL: u16 = 0x18;
-/// In the control register: the function can generate ECRC.
+/// Control: ECRC generation capable.
 pub const ECRC_GENERATION_CAPABLE: u32 = 1 << 5;
-/// It generates ECRC.
+/// Control: ECRC generation enable.
 pub const ECRC_GENERATION_ENABLE: u32 = 1 << 6;
-/// It can check ECRC.
+/// Control: ECRC check capable.
 pub const ECRC_CHECK_CAPABLE: u32 = 1 << 7;
-/// It checks ECRC.
+/// Control: ECRC check enable.
 pub const ECRC_CHECK_ENABLE: u32 = 1 << 8;
-/// Header of the first TLP in error, 16 bytes.
+/// Header of the first TLP with an error, 16 bytes.
 pub const HEADER_LOG: u16 = 0x1c;
 /// Root error command (root ports).
 pub const ROOT_COMMAND: u16 = 0x2c;
 /// Root error status (root ports).
 pub const ROOT_STATUS: u16 = 0x30;
-/// Requester IDs of the first correctable and the first other error (root ports).
+/// Requester IDs of the first correctable and the first uncorrectable error (root ports).
 pub const ROOT_SOURCE: u16 = 0x34;
-/// Bytes of the capability, the root ports' registers included.
+/// Bytes of the capability, including the root ports' registers.
 pub const LEN: u16 = 0x38;
 
 /// Uncorrectable errors, as bits of the status register.
 pub mod uncorrectable {
     /// Data link protocol error.
     pub const DATA_LINK_PROTOCOL: u32 = 1 << 4;
-    /// The link went down without notice.
+    /// The link went down unexpectedly.
     pub const SURPRISE_DOWN: u32 = 1 << 5;
     /// Poisoned TLP received.
     pub const POISONED: u32 = 1 << 12;
@@ -47,7 +47,7 @@ pub mod uncorrectable {
     pub const COMPLETION_TIMEOUT: u32 = 1 << 14;
     /// Unexpected completion.
     pub const UNEXPECTED_COMPLETION: u32 = 1 << 16;
-    /// Receiver overflow: more received than credits allowed.
+    /// Receiver overflow: the transmitter exceeded its credits.
     pub const RECEIVER_OVERFLOW: u32 = 1 << 17;
     /// Malformed TLP.
     pub const MALFORMED: u32 = 1 << 18;
@@ -80,7 +80,7 @@ pub mod correctable {
     pub const REPLAY_TIMEOUT: u32 = 1 << 12;
     /// Advisory non-fatal error: an uncorrectable error whose handling is left to another agent.
     pub const ADVISORY_NON_FATAL: u32 = 1 << 13;
-    /// Those above, and internal error and header log overflow.
+    /// All of the above, plus internal error and header log overflow.
     pub const ALL: u32 = 0x0000_f1c1;
 }
 
@@ -113,7 +113,7 @@ pub(super) fn emit(image: &mut Image, at: u16, root_port: bool) {
     }
 }
 
-/// Lets software enable generation and checking of ECRC.
+/// Makes ECRC generation and checking available to software.
 pub(super) fn emit_ecrc(image: &mut Image, at: u16) {
     image
         .value32(at + CONTROL, ECRC_GENERATION_CAPABLE | ECRC_CHECK_CAPABLE)

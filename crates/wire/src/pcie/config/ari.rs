@@ -2,7 +2,7 @@
 
 use super::image::Image;
 
-/// Capability; bits 15 to 8 name the next function, 0 being none.
+/// Capability; bits 15 to 8 are the next function number, 0 for none.
 pub const CAPABILITY: u16 = 4;
 /// Bytes of the capability.
 pub const LEN: u16 = 8;

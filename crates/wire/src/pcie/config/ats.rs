@@ -12,6 +12,6 @@ pub const LEN: u16 = 8;
 pub const ENABLE: u16 = 1 << 15;
 
 pub(super) fn emit(image: &mut Image, at: u16, queue_depth: u8) {
-    // A depth of 32 is written as 0. Requests are page-aligned.
+    // A depth of 32 is encoded as 0. Bit 5: page-aligned requests.
     image.value16(at + CAPABILITY, u16::from(queue_depth & 0x1f) | 1 << 5).rw16(at + CONTROL, ENABLE | 0x1f);
 }

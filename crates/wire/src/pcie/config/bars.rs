@@ -16,18 +16,18 @@ pub enum BarKind {
     Io,
     /// Memory below 4 GiB.
     Memory32 {
-        /// Reads have no side effects.
+        /// Whether it is prefetchable: reads have no side effects.
         prefetchable: bool,
     },
     /// Memory at any address; takes two registers.
     Memory64 {
-        /// Reads have no side effects.
+        /// Whether it is prefetchable: reads have no side effects.
         prefetchable: bool,
     },
 }
 
 impl BarKind {
-    /// The register's low bits.
+    /// Low bits of the register.
     pub const fn flags(self) -> u32 {
         match self {
             Self::Io => 1,
@@ -36,7 +36,7 @@ impl BarKind {
         }
     }
 
-    /// From the register's low bits; `None` for the reserved memory types.
+    /// Decodes the register's low bits; `None` for reserved memory types.
     pub const fn from_register(register: u32) -> Option<Self> {
         if register & 1 == 1 {
             return Some(Self::Io);
@@ -49,12 +49,12 @@ impl BarKind {
         }
     }
 
-    /// Whether it takes two registers.
+    /// Whether it occupies two registers.
     pub const fn is_64(self) -> bool {
         matches!(self, Self::Memory64 { .. })
     }
 
-    /// Mask of the register bits that are not address.
+    /// Mask of the register's non-address bits.
     const fn flag_mask(self) -> u32 {
         if matches!(self, Self::Io) { 3 } else { 0xf }
     }
@@ -72,30 +72,29 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// The offset of `address` in the BAR if all `len` bytes from it on lie in it.
+    /// Offset of `address` in the BAR, if the BAR contains all `len` bytes from it.
     pub fn offset_of(&self, address: u64, len: u32) -> Option<u64> {
         let offset = address.checked_sub(self.address)?;
         (offset < self.size && u64::from(len) <= self.size - offset).then_some(offset)
     }
 }
 
-/// Works out a BAR from its register's values before and after all ones were
-/// written to it (base spec 7.5.1.2.1, implementation note). Of a 64-bit BAR
-/// `high` and `sized_high` are the same for the next register, otherwise ignored.
+/// Decodes a BAR from its register's values before and after writing all ones (base spec 7.5.1.2.1, implementation
+/// note). `high` and `sized_high` are the same for the next register, and ignored unless the BAR is 64-bit.
 ///
-/// `None`: there is no such BAR.
+/// `None` if the BAR is not implemented.
 pub fn from_sizing(low: u32, high: u32, sized_low: u32, sized_high: u32) -> Option<Bar> {
     let kind = BarKind::from_register(sized_low)?;
     let mask = u64::from(kind.flag_mask());
     let (address, sized) = if kind.is_64() {
         (u64::from(high) << 32 | u64::from(low), u64::from(sized_high) << 32 | u64::from(sized_low))
     } else {
-        // Address bits above the register's do not exist: as if they could all be set.
+        // The register has no upper address bits; treat them as writable.
         (u64::from(low), 0xffff_ffff_0000_0000 | u64::from(sized_low))
     };
     let sized = sized & !mask;
     let writable = if kind.is_64() { sized } else { sized & 0xffff_ffff };
-    // I/O BARs may leave out the upper 16 bits.
+    // I/O BARs may omit the upper 16 bits.
     let sized =
         if matches!(kind, BarKind::Io) && sized & 0xffff_0000 == 0 { sized | 0xffff_0000 } else { sized };
     (writable != 0).then(|| Bar { kind, size: 1 << sized.trailing_zeros(), address: address & !mask })

@@ -1,4 +1,4 @@
-//! Lays out a configuration space.
+//! Builds a configuration space.
 
 use super::image::{Image, word};
 use super::msix::MsixLayout;
@@ -10,7 +10,7 @@ use super::{
 use crate::pcie::{Generation, Width};
 use std::fmt;
 
-/// A configuration space that cannot be: which part, what it holds, what it may hold.
+/// Error of an invalid configuration space: the part, its value and the valid values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
     what: &'static str,
@@ -26,17 +26,16 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Collects what a function has; capabilities come to stand in the order of
-/// the calls, from 0x40 and 0x100 on.
+/// Builder for a function's configuration space. Capabilities are laid out in call order, from 0x40 and 0x100 on.
 pub struct Builder {
     image: Image,
     bars: [Option<Bar>; 6],
     offsets: Offsets,
-    /// Where the last capability of either list is linked from, and the first free offset.
+    /// For each capability list, the offset of the last link and the first free offset.
     standard: (u16, u16),
     extended: (Option<u16>, u16),
     is_virtual: bool,
-    /// What [`PcieParams`] say of access control and address translation services.
+    /// ACS and ATS settings of [`PcieParams`].
     services: (Option<u16>, Option<u8>),
     error: Option<ConfigError>,
 }
@@ -85,7 +84,7 @@ impl Builder {
         self
     }
 
-    /// Subsystem vendor and subsystem ID (type 0 only).
+    /// Subsystem vendor ID and subsystem ID (type 0 only).
     pub fn subsystem(mut self, vendor: u16, id: u16) -> Self {
         if self.offsets.bridge {
             self.fail("subsystem of a bridge", id, "none");
@@ -95,14 +94,14 @@ impl Builder {
         self
     }
 
-    /// The device has several functions.
+    /// Marks the device as multi-function.
     pub fn multi_function(mut self) -> Self {
         let kind = u8::from(self.offsets.bridge);
         self.image.value8(header::HEADER_TYPE, 0x80 | kind);
         self
     }
 
-    /// INTA (1) to INTD (4).
+    /// Interrupt pin: INTA (1) to INTD (4).
     pub fn interrupt_pin(mut self, pin: u8) -> Self {
         if !(1..=4).contains(&pin) {
             self.fail("interrupt pin", pin, "1 to 4");
@@ -111,7 +110,7 @@ impl Builder {
         self
     }
 
-    /// A 64-bit memory BAR; takes registers `index` and `index + 1`.
+    /// A 64-bit memory BAR in registers `index` and `index + 1`.
     pub fn bar64(self, index: u8, size: u64, prefetchable: bool) -> Self {
         self.bar(index, size, BarKind::Memory64 { prefetchable })
     }
@@ -141,7 +140,7 @@ impl Builder {
             self.fail("BAR number", index, "registers that no other BAR takes");
             return self;
         }
-        // A virtual function's BARs have their registers in the physical function.
+        // The registers of a virtual function's BARs are in the physical function.
         if !self.is_virtual && !self.emit_bar(header::BAR0 + 4 * u16::from(index), size, kind) {
             return self;
         }
@@ -182,7 +181,7 @@ impl Builder {
         self
     }
 
-    /// Room for a capability in the first 256 bytes, linked to the one before.
+    /// Allocates a capability in the first 256 bytes and links it.
     fn standard(&mut self, id: u8, len: u16) -> Option<u16> {
         let (link, at) = self.standard;
         if at + len > EXTENDED {
@@ -195,7 +194,7 @@ impl Builder {
         Some(at)
     }
 
-    /// Room for an extended capability, linked to the one before.
+    /// Allocates an extended capability and links it.
     fn extended(&mut self, id: u16, version: u8, len: u16) -> Option<u16> {
         let (previous, at) = self.extended;
         if usize::from(at + len) > SIZE {
@@ -231,7 +230,7 @@ impl Builder {
         self
     }
 
-    /// MSI-X. The BARs that hold its table must have been named before.
+    /// MSI-X. The BARs it refers to must already be defined.
     pub fn msix(mut self, layout: MsixLayout) -> Self {
         if !(1..=2048).contains(&layout.vectors) {
             self.fail("MSI-X vectors", layout.vectors, "1 to 2048");
@@ -278,7 +277,7 @@ impl Builder {
         self
     }
 
-    /// Advanced error reporting; of a root port, if PCI Express was named before.
+    /// Advanced error reporting; includes the root port's registers if PCI Express was added as a root port before.
     pub fn aer(mut self) -> Self {
         let root = self.offsets.port_type == Some(PortType::RootPort);
         if let Some(at) = self.extended(caps::extended_id::AER, 2, aer::LEN) {
@@ -288,7 +287,7 @@ impl Builder {
         self
     }
 
-    /// Secondary PCI Express, which links of generation 3 and up have (base spec 7.7.3); nothing for slower ones.
+    /// Secondary PCI Express, for links of generation 3 and up (base spec 7.7.3); ignored for slower ones.
     pub fn secondary_pcie(mut self, generation: Generation, width: Width) -> Self {
         let len = secondary::len(width);
         if generation >= Generation::Gen3
@@ -299,7 +298,7 @@ impl Builder {
         self
     }
 
-    /// ECRC may be generated and checked: for functions whose hardware does. After [`aer`](Self::aer).
+    /// Makes ECRC generation and checking available, for functions that support it. Call after [`aer`](Self::aer).
     pub fn ecrc(mut self) -> Self {
         match self.offsets.aer {
             Some(at) => aer::emit_ecrc(&mut self.image, at),
@@ -308,7 +307,7 @@ impl Builder {
         self
     }
 
-    /// Alternative routing-ID interpretation; 0 as next function ends the list.
+    /// Alternative routing-ID interpretation; `next_function` 0 ends the list.
     pub fn ari(mut self, next_function: u8) -> Self {
         if let Some(at) = self.extended(caps::extended_id::ARI, 1, ari::LEN) {
             ari::emit(&mut self.image, at, next_function);
@@ -350,7 +349,7 @@ impl Builder {
         self
     }
 
-    /// Access control and address translation services, which come behind everything else.
+    /// Access control and address translation services, which come after everything else.
     fn emit_services(&mut self) {
         let (access_control, queue) = if self.is_virtual { (None, None) } else { self.services };
         if let Some(services) = access_control {
@@ -371,10 +370,10 @@ impl Builder {
         }
     }
 
-    /// The finished configuration space, as after a fundamental reset.
+    /// Returns the configuration space as after a fundamental reset.
     ///
     /// # Errors
-    /// The first thing said that cannot be.
+    /// The first invalid setting.
     pub fn build(mut self) -> Result<ConfigSpace, ConfigError> {
         self.emit_services();
         let bars = if self.is_virtual { [None; 6] } else { self.bars };

@@ -1,4 +1,4 @@
-//! Finding capabilities by reading registers (base spec 7.5.3, 7.6).
+//! Capability lookup by register reads (base spec 7.5.3, 7.6).
 
 use super::{EXTENDED, header};
 
@@ -34,14 +34,14 @@ pub mod extended_id {
     pub const SECONDARY_PCIE: u16 = 0x0019;
 }
 
-/// A capability found.
+/// A capability in a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// Its ID; 8 bits but in the extended list.
+    /// Capability ID; 8 bits except for extended capabilities.
     pub id: u16,
-    /// Its version, of an extended one; otherwise 0.
+    /// Version of an extended capability; otherwise 0.
     pub version: u8,
-    /// Where its header is.
+    /// Offset of its header.
     pub offset: u16,
 }
 
@@ -53,8 +53,7 @@ enum Step {
     Done,
 }
 
-/// A walk along one of the lists that leaves the reading to its owner, so that
-/// a program that has to wait for each register can use it:
+/// A walk along a capability list in which the caller does the reads, so that it can wait for each register:
 ///
 /// ```
 /// # let read = |_: u16| 0u32;
@@ -69,22 +68,22 @@ enum Step {
 pub struct Walk {
     step: Step,
     extended: bool,
-    /// Entries still believed: a list cannot be longer than its space, a loop can.
+    /// Maximum number of further entries, so that a malformed list that loops ends.
     left: u16,
 }
 
 impl Walk {
-    /// The capabilities in the first 256 bytes.
+    /// Walks the capabilities in the first 256 bytes.
     pub const fn standard() -> Self {
         Self { step: Step::Status, extended: false, left: (256 - 64) / 4 }
     }
 
-    /// The extended capabilities.
+    /// Walks the extended capabilities.
     pub const fn extended() -> Self {
         Self { step: Step::Entry(EXTENDED), extended: true, left: (4096 - 256) / 8 }
     }
 
-    /// Offset of the doubleword to read next; `None` at the end of the list.
+    /// Offset of the next doubleword to read; `None` at the end of the list.
     pub const fn wants(&self) -> Option<u16> {
         match self.step {
             Step::Status => Some(header::COMMAND),
@@ -94,10 +93,10 @@ impl Walk {
         }
     }
 
-    /// Takes the doubleword that was read.
+    /// Processes the doubleword that was read.
     pub fn take(&mut self, value: u32) -> Option<Found> {
         match self.step {
-            // All ones: nobody there.
+            // All ones: no function responded.
             _ if value == u32::MAX => self.step = Step::Done,
             Step::Status if (value >> 16) as u16 & header::STATUS_CAPABILITIES != 0 => {
                 self.step = Step::Pointer
@@ -112,7 +111,7 @@ impl Walk {
                     self.go_to((value >> 8) as u16 & 0xfc);
                     Found { id: value as u16 & 0xff, version: 0, offset }
                 };
-                // The empty extended list is one header of zeros.
+                // An empty extended list is a single header of zeros.
                 return (found.id != 0).then_some(found);
             }
         }

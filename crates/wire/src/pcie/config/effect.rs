@@ -1,8 +1,8 @@
-//! What a write to configuration space sets off beyond the register itself.
+//! Side effects of configuration writes.
 
 use super::PowerState;
 
-/// Something that hardware has to act upon.
+/// A change that the hardware has to act on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigEffect {
     /// Memory Space Enable of the command register.
@@ -13,74 +13,74 @@ pub enum ConfigEffect {
     BusMaster(bool),
     /// Interrupt Disable of the command register.
     IntxDisable(bool),
-    /// A BAR has a new value; of a 64-bit BAR, the number of its lower half.
+    /// A BAR has changed; a 64-bit BAR is named by its lower half.
     BarMoved {
-        /// 0 to 5.
+        /// BAR number, 0 to 5.
         bar: u8,
     },
-    /// The expansion ROM's BAR has a new value.
+    /// The expansion ROM BAR has changed.
     RomMoved,
-    /// A bridge's bus numbers.
+    /// A bridge's bus numbers have changed.
     BusNumbers {
-        /// Bus above the bridge.
+        /// Primary bus number.
         primary: u8,
-        /// Bus just below it.
+        /// Secondary bus number.
         secondary: u8,
-        /// Highest bus below it.
+        /// Subordinate bus number.
         subordinate: u8,
     },
-    /// One of a bridge's windows has new limits.
+    /// A bridge window has changed.
     WindowMoved,
-    /// A bridge's Secondary Bus Reset: everything below is in hot reset while it is set.
+    /// A bridge's Secondary Bus Reset: everything below stays in hot reset while it is set.
     SecondaryBusReset(bool),
-    /// Power management: the function goes to another state.
+    /// The function enters another power state.
     PowerState(PowerState),
-    /// Enable, address, data, or masks of MSI.
+    /// Enable, address, data or masks of MSI have changed.
     Msi,
-    /// Enable or Function Mask of MSI-X.
+    /// Enable or Function Mask of MSI-X has changed.
     Msix {
         /// MSI-X Enable.
         enabled: bool,
         /// Function Mask.
         masked: bool,
     },
-    /// Device Control or Device Control 2: sizes, tags, error reporting, timeouts, ...
+    /// Device Control or Device Control 2 has changed: sizes, tags, error reporting, timeouts, ...
     DeviceControl,
-    /// Initiate Function Level Reset. The function answers with [`super::ConfigSpace::reset`].
+    /// Initiate Function Level Reset. The function responds with [`super::ConfigSpace::reset`].
     FunctionLevelReset,
-    /// Link Control or Link Control 2 (ASPM, target speed, ...).
+    /// Link Control or Link Control 2 has changed (ASPM, target speed, ...).
     LinkControl,
     /// Link Disable of a downstream port.
     LinkDisable(bool),
     /// Retrain Link of a downstream port.
     RetrainLink,
-    /// Slot Control: a hot-plug command, to be answered with Command Completed.
+    /// Slot Control was written: a hot-plug command, to be acknowledged with Command Completed.
     SlotCommand {
         /// The new value of Slot Control.
         control: u16,
     },
-    /// Bits of a status register were cleared.
+    /// Status bits were cleared.
     StatusCleared {
         /// The doubleword's offset.
         offset: u16,
-        /// Bits that were 1 and are 0 now.
+        /// Bits that changed from 1 to 0.
         bits: u32,
     },
-    /// Masks, severities or ECRC enables of AER; Root Error Command.
+    /// Masks, severities or ECRC enables of AER, or Root Error Command, have changed.
     ErrorReporting,
-    /// ACS Control.
+    /// ACS Control was written.
     Acs {
         /// The new value.
         control: u16,
     },
-    /// ATS Control.
+    /// ATS Control was written.
     Ats {
         /// Enable.
         enabled: bool,
-        /// Smallest translation unit: 4096 bytes times 2 to this.
+        /// Smallest translation unit: binary logarithm, in units of 4096 bytes.
         smallest_unit: u8,
     },
-    /// SR-IOV Control or NumVFs.
+    /// SR-IOV Control or NumVFs was written.
     Sriov {
         /// VF Enable.
         enabled: bool,
@@ -89,9 +89,9 @@ pub enum ConfigEffect {
         /// NumVFs.
         functions: u16,
     },
-    /// A VF BAR has a new value.
+    /// A VF BAR has changed.
     VfBarMoved {
-        /// 0 to 5; of a 64-bit BAR, the number of its lower half.
+        /// BAR number, 0 to 5; the lower half of a 64-bit BAR.
         bar: u8,
     },
 }

@@ -1,10 +1,11 @@
-//! Functions that have nearly every capability, as examples of the builder and for tests of what reads such spaces.
+//! Example functions with nearly every capability, for the builder and for tests of code that reads configuration
+//! spaces.
 
 use super::msix::MsixLayout;
 use super::{BarKind, ConfigSpace, PcieParams, PortType, SlotParams, SriovParams, acs};
 use crate::pcie::{Generation, Width};
 
-/// The first function of a device: BARs of all kinds, all capabilities of an endpoint, 16 virtual functions.
+/// The first function of a device: BARs of all kinds, all endpoint capabilities, 16 virtual functions.
 pub fn endpoint() -> ConfigSpace {
     ConfigSpace::endpoint(0x19ee, 0x4000, 0x02_0000)
         .revision(5)
@@ -44,7 +45,7 @@ pub fn endpoint() -> ConfigSpace {
         .expect("everything has its place")
 }
 
-/// A root port above a slot into which devices can be put while the host runs.
+/// A root port with a hot-plug slot.
 pub fn root_port() -> ConfigSpace {
     let slot = SlotParams {
         number: 7,

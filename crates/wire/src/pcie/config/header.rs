@@ -1,4 +1,4 @@
-//! The first 64 bytes: type 0 for functions, type 1 for bridges (base spec 7.5.1).
+//! The header in the first 64 bytes: type 0 for functions, type 1 for bridges (base spec 7.5.1).
 
 use super::image::Image;
 
@@ -10,23 +10,23 @@ pub const DEVICE: u16 = 0x02;
 pub const COMMAND: u16 = 0x04;
 /// Status, 16 bits.
 pub const STATUS: u16 = 0x06;
-/// Revision ID; the class code fills the three bytes behind it.
+/// Revision ID; the class code is in the next three bytes.
 pub const REVISION: u16 = 0x08;
-/// Cache Line Size, 8 bits, without effect in PCIe.
+/// Cache Line Size, 8 bits, no effect in PCIe.
 pub const CACHE_LINE: u16 = 0x0c;
-/// Header Type: 0 or 1, bit 7 set in a device of several functions.
+/// Header Type: 0 or 1; bit 7 is set in a multi-function device.
 pub const HEADER_TYPE: u16 = 0x0e;
 /// The first BAR.
 pub const BAR0: u16 = 0x10;
-/// In the register of a BAR of memory: it is one of 64 bits, whose upper half is in the next register.
+/// Memory BAR: 64-bit, with the upper half in the next register.
 pub const BAR_WIDE: u32 = 1 << 2;
-/// Subsystem vendor ID and, 16 bits on, subsystem ID (type 0).
+/// Subsystem vendor ID, followed at +2 by the subsystem ID (type 0).
 pub const SUBSYSTEM: u16 = 0x2c;
 /// Offset of the first capability.
 pub const CAPABILITIES: u16 = 0x34;
-/// Interrupt Line, the host's scratch register.
+/// Interrupt Line, a scratch register for the host.
 pub const INTERRUPT_LINE: u16 = 0x3c;
-/// Interrupt Pin, 1 to 4 for INTA to INTD.
+/// Interrupt Pin: 1 to 4 for INTA to INTD.
 pub const INTERRUPT_PIN: u16 = 0x3d;
 
 /// Expansion ROM BAR of type 0.
@@ -49,21 +49,21 @@ pub const IO_WINDOW_UPPER: u16 = 0x30;
 /// Bridge control, 16 bits (type 1).
 pub const BRIDGE_CONTROL: u16 = 0x3e;
 
-/// Command: answer to I/O requests.
+/// Command: respond to I/O requests.
 pub const COMMAND_IO: u16 = 1 << 0;
-/// Command: answer to memory requests.
+/// Command: respond to memory requests.
 pub const COMMAND_MEMORY: u16 = 1 << 1;
-/// Command: may send requests.
+/// Command: allow the function to issue requests.
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
-/// Command: non-fatal and fatal errors are reported.
+/// Command: report non-fatal and fatal errors.
 pub const COMMAND_SERR: u16 = 1 << 8;
-/// Command: no INTx messages.
+/// Command: disable INTx messages.
 pub const COMMAND_INTX_DISABLE: u16 = 1 << 10;
-/// Status: the function has a cause for a legacy interrupt.
+/// Status: a legacy interrupt is pending.
 pub const STATUS_INTERRUPT: u16 = 1 << 3;
-/// Status: there is a list of capabilities.
+/// Status: there is a capability list.
 pub const STATUS_CAPABILITIES: u16 = 1 << 4;
-/// Bridge control: hot reset below.
+/// Bridge control: hot reset of the secondary bus.
 pub const BRIDGE_SECONDARY_RESET: u16 = 1 << 6;
 
 /// I/O, memory, bus master, parity response, SERR, INTx disable.
@@ -86,7 +86,7 @@ pub(super) fn common(image: &mut Image, vendor: u16, device: u16, class: u32, he
         .rw8(INTERRUPT_LINE, 0xff);
 }
 
-/// Of the command register, a virtual function has Bus Master Enable alone (base spec 9.3.4.1.3).
+/// The only writable command bit of a virtual function is Bus Master Enable (base spec 9.3.4.1.3).
 pub(super) fn virtual_function(image: &mut Image) {
     image.rw16(COMMAND, COMMAND_BUS_MASTER).rw8(CACHE_LINE, 0).rw8(INTERRUPT_LINE, 0);
 }
@@ -94,8 +94,8 @@ pub(super) fn virtual_function(image: &mut Image) {
 pub(super) fn bridge(image: &mut Image) {
     image
         .rw32(BUS_NUMBERS, 0x00ff_ffff)
-        // Low digits: 32-bit I/O, 64-bit prefetchable memory. What the I/O window is after a reset no specification says: it is shut,
-        // its limit below its base, as nobody opens it.
+        // Low digits: 32-bit I/O, 64-bit prefetchable memory. No specification defines the I/O window after reset; this
+        // one is closed, its limit below its base, since software may never program it.
         .value16(IO_WINDOW, 0x01f1)
         .rw16(IO_WINDOW, 0xf0f0)
         .rw1c16(SECONDARY_STATUS, STATUS_RW1C)
@@ -108,7 +108,7 @@ pub(super) fn bridge(image: &mut Image) {
         .rw16(BRIDGE_CONTROL, 0x005f);
 }
 
-/// A bridge's window: addresses `base` to `limit`, or none where `limit` is below.
+/// A bridge window: addresses `base` to `limit`, or none if `limit` is lower.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// First address.
@@ -118,22 +118,22 @@ pub struct Window {
 }
 
 impl Window {
-    /// Whether the window lets `address` through.
+    /// Whether the window contains `address`.
     pub const fn contains(&self, address: u64) -> bool {
         self.base <= address && address <= self.limit
     }
 
-    /// From the register at [`MEMORY_WINDOW`].
+    /// Decodes the register at [`MEMORY_WINDOW`].
     pub const fn memory(register: u32) -> Self {
         Self { base: (register as u64 & 0xfff0) << 16, limit: register as u64 & 0xfff0_0000 | 0xf_ffff }
     }
 
-    /// The register at [`MEMORY_WINDOW`], both ends cut to 1 MiB below 4 GiB.
+    /// Encodes the register at [`MEMORY_WINDOW`], with both ends truncated to 1 MiB and 32 bits.
     pub const fn to_memory(&self) -> u32 {
         (self.base >> 16) as u32 & 0xfff0 | self.limit as u32 & 0xfff0_0000
     }
 
-    /// From the three registers from [`PREFETCHABLE_WINDOW`] on.
+    /// Decodes the three registers from [`PREFETCHABLE_WINDOW`] on.
     pub const fn prefetchable(register: u32, base_upper: u32, limit_upper: u32) -> Self {
         let low = Self::memory(register);
         Self { base: low.base | (base_upper as u64) << 32, limit: low.limit | (limit_upper as u64) << 32 }

@@ -1,25 +1,25 @@
-//! Values and masks of a configuration space.
+//! Reset values and write masks of a configuration space.
 
 use super::SIZE;
 
-/// Reset values of a function's registers, and which bits can be changed. Each vector only extends as far as it was
-/// set, with zeros beyond, as most functions use some hundred bytes of 4 KiB.
+/// Reset values and write masks of a function's registers. Each vector extends only as far as it was set and is zero
+/// beyond, since most functions use some hundred of the 4 KiB.
 #[derive(Clone, Default)]
 pub(super) struct Image {
-    /// Values after reset.
+    /// Reset values.
     pub value: Vec<u8>,
-    /// RW: takes what is written.
+    /// RW: writable bits.
     pub rw: Vec<u8>,
-    /// RW1C: a written 1 clears.
+    /// RW1C: cleared by writing 1.
     pub rw1c: Vec<u8>,
     /// Reads as 0; writing 1 triggers an action.
     pub trigger: Vec<u8>,
-    /// Sticky: only changed by a fundamental reset.
+    /// Sticky: changed only by a fundamental reset.
     pub sticky: Vec<u8>,
 }
 
 impl Image {
-    /// Every register after reset.
+    /// All registers after reset.
     pub fn all(&self) -> Box<[u8; SIZE]> {
         let mut all = Box::new([0; SIZE]);
         all[..self.value.len()].copy_from_slice(&self.value);
@@ -76,7 +76,7 @@ impl Image {
         self
     }
 
-    /// Header of an extended capability (base spec 7.6.3), its link still 0.
+    /// Writes the header of an extended capability (base spec 7.6.3), with a link of 0.
     pub fn extended_header(&mut self, at: u16, id: u16, version: u8) -> &mut Self {
         self.value16(at, id).value8(at + 2, version & 0xf)
     }
@@ -90,7 +90,7 @@ fn put<const N: usize>(registers: &mut Vec<u8>, at: u16, bytes: &[u8; N]) {
     registers[at..at + N].copy_from_slice(bytes);
 }
 
-/// The doubleword that holds `at`; 0 behind the end.
+/// The doubleword that contains `at`; 0 beyond the end.
 pub(super) fn word(registers: &[u8], at: u16) -> u32 {
     let at = usize::from(at & 0xffc);
     registers.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |&bytes| u32::from_le_bytes(bytes))

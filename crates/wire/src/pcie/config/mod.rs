@@ -1,9 +1,8 @@
 //! Configuration space (base spec chapter 7).
 //!
-//! The device's side is [`ConfigSpace`]: bytes, masks that say which bits can
-//! be written, and a report of what a write set off. [`Builder`] lays it out.
-//! The reader's side, for enumeration, is [`caps`] and [`bars`]: they ask for
-//! registers and never see a [`ConfigSpace`].
+//! The device's side is [`ConfigSpace`]: register values, write masks, and the side effects of each write. [`Builder`]
+//! creates it. The software side, for enumeration, is [`caps`] and [`bars`]: they read registers and never access a
+//! [`ConfigSpace`].
 
 pub mod acs;
 pub mod aer;
@@ -35,9 +34,9 @@ pub use slot::SlotParams;
 pub use space::{ConfigSpace, ResetKind};
 pub use sriov::{SriovParams, VirtualFunctions};
 
-/// Bytes of a PCIe function's configuration space.
+/// Size of a PCIe function's configuration space in bytes.
 pub const SIZE: usize = 4096;
-/// Where the extended capabilities begin.
+/// Offset of the extended capabilities.
 pub const EXTENDED: u16 = 0x100;
 
 #[cfg(test)]

@@ -31,23 +31,23 @@ pub(super) fn emit(image: &mut Image, at: u16, vectors: u8) {
         .rw32(at + MASK, u32::MAX >> (32 - u32::from(vectors)));
 }
 
-/// What the host has programmed.
+/// MSI settings that the host has programmed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MsiState {
     /// MSI Enable.
     pub enabled: bool,
-    /// Vectors granted, 1 to 32.
+    /// Number of enabled vectors, 1 to 32.
     pub vectors: u8,
-    /// Where a message is written.
+    /// Message address.
     pub address: u64,
-    /// Its data for vector 0; the vector's number replaces its lowest bits.
+    /// Message data of vector 0; the vector number replaces its lowest bits.
     pub data: u16,
-    /// Masked vectors.
+    /// Mask bits, one per vector.
     pub mask: u32,
 }
 
 impl MsiState {
-    /// From the capability at `at`.
+    /// Reads the capability at `at`.
     pub fn read(read: &dyn Fn(u16) -> u32, at: u16) -> Self {
         let control = (read(at) >> 16) as u16;
         Self {

@@ -6,7 +6,7 @@ use super::image::Image;
 pub const CONTROL: u16 = 2;
 /// Table offset and, in bits 2 to 0, its BAR.
 pub const TABLE: u16 = 4;
-/// Pending bits' offset and BAR.
+/// Offset of the pending bits and, in bits 2 to 0, their BAR.
 pub const PENDING: u16 = 8;
 /// Bytes of the capability.
 pub const LEN: u16 = 12;
@@ -18,26 +18,26 @@ pub const FUNCTION_MASK: u16 = 1 << 14;
 
 /// Bytes of one table entry: address (8), data (4), vector control (4).
 pub const ENTRY_LEN: u64 = 16;
-/// Vector control: masked. Set after reset.
+/// Vector control: masked; set after reset.
 pub const ENTRY_MASKED: u32 = 1;
 
-/// Where table and pending bits are.
+/// Location of the MSI-X table and pending bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MsixLayout {
-    /// Vectors, 1 to 2048.
+    /// Number of vectors, 1 to 2048.
     pub vectors: u16,
     /// BAR that holds the table.
     pub table_bar: u8,
-    /// The table's offset in it, a multiple of 8.
+    /// Offset of the table in its BAR, a multiple of 8.
     pub table_offset: u32,
     /// BAR that holds the pending bits.
     pub pending_bar: u8,
-    /// The pending bits' offset in it, a multiple of 8.
+    /// Offset of the pending bits in their BAR, a multiple of 8.
     pub pending_offset: u32,
 }
 
 impl MsixLayout {
-    /// From the capability at `at`.
+    /// Reads the capability at `at`.
     pub fn read(read: &dyn Fn(u16) -> u32, at: u16) -> Self {
         let (table, pending) = (read(at + TABLE), read(at + PENDING));
         Self {
@@ -49,12 +49,12 @@ impl MsixLayout {
         }
     }
 
-    /// Bytes of the table.
+    /// Size of the table in bytes.
     pub fn table_len(&self) -> u64 {
         u64::from(self.vectors) * ENTRY_LEN
     }
 
-    /// Bytes of the pending bits: one per vector, in quadwords.
+    /// Size of the pending bits in bytes: one bit per vector, rounded up to quadwords.
     pub fn pending_len(&self) -> u64 {
         u64::from(self.vectors).div_ceil(64) * 8
     }

@@ -36,65 +36,66 @@ pub const LINK_CONTROL_2: u16 = 0x30;
 /// Bytes of the capability.
 pub const LEN: u16 = 0x3c;
 
-/// Device control: relaxed ordering may be used.
+/// Device control: enable relaxed ordering.
 pub const CONTROL_RELAXED_ORDERING: u16 = 1 << 4;
-/// Device control: 8-bit tags may be used, 5-bit ones otherwise.
+/// Device control: enable 8-bit tags instead of 5-bit ones.
 pub const CONTROL_EXTENDED_TAGS: u16 = 1 << 8;
-/// Device control: no snoop may be used.
+/// Device control: enable no snoop.
 pub const CONTROL_NO_SNOOP: u16 = 1 << 11;
-/// Device capabilities: a function can be reset alone.
+/// Device capabilities: function-level reset.
 pub const CAPABLE_OF_FLR: u32 = 1 << 28;
-/// Device control: reset this function.
+/// Device control: initiate function-level reset.
 pub const CONTROL_FLR: u16 = 1 << 15;
-/// Device control 2: range of times after which a request without a completion is given up.
+/// Device control 2: completion timeout range.
 pub const CONTROL_2_TIMEOUT: u16 = 0xf;
-/// Device control 2: requests are never given up.
+/// Device control 2: completion timeout disable.
 pub const CONTROL_2_TIMEOUT_DISABLE: u16 = 1 << 4;
-/// Device capabilities: 8-bit tags can be used.
+/// Device capabilities: 8-bit tags as a requester.
 pub const CAPABILITIES_EXTENDED_TAGS: u32 = 1 << 5;
-/// Device capabilities 2: requests with 10-bit tags are answered.
+/// Device capabilities 2: 10-bit tags as a completer.
 pub const CAPABILITIES_2_TEN_BIT_COMPLETER: u32 = 1 << 16;
-/// Device capabilities 2: 10-bit tags can be used.
+/// Device capabilities 2: 10-bit tags as a requester.
 pub const CAPABILITIES_2_TEN_BIT_REQUESTER: u32 = 1 << 17;
-/// Device control 2: ID-based ordering may be used for requests.
+/// Device control 2: enable ID-based ordering for requests.
 pub const CONTROL_2_IDO_REQUESTS: u16 = 1 << 8;
-/// Device control 2: 10-bit tags may be used.
+/// Device control 2: enable 10-bit tags.
 pub const CONTROL_2_TEN_BIT_TAGS: u16 = 1 << 12;
-/// Device capabilities 2: a downstream port can pass configuration requests to all functions of an ARI device.
+/// Device capabilities 2: ARI forwarding, by which a downstream port passes configuration requests to all functions of
+/// an ARI device.
 pub const CAPABILITIES_2_ARI_FORWARDING: u32 = 1 << 5;
-/// Device control 2: a downstream port passes configuration requests to all functions of an ARI device.
+/// Device control 2: enable ARI forwarding.
 pub const CONTROL_2_ARI_FORWARDING: u16 = 1 << 5;
 /// Link control: read completion boundary of 128 bytes.
 pub const LINK_CONTROL_RCB_128: u16 = 1 << 3;
-/// Link control: link off (downstream ports).
+/// Link control: link disable (downstream ports).
 pub const LINK_CONTROL_DISABLE: u16 = 1 << 4;
-/// Link control: retrain (downstream ports).
+/// Link control: retrain link (downstream ports).
 pub const LINK_CONTROL_RETRAIN: u16 = 1 << 5;
-/// Link status: training under way.
+/// Link status: link training in progress.
 pub const LINK_STATUS_TRAINING: u16 = 1 << 11;
-/// Link status: the data link layer is up.
+/// Link status: the data link layer is active.
 pub const LINK_STATUS_ACTIVE: u16 = 1 << 13;
 
-/// What a function is in the hierarchy (base spec table 7-17).
+/// Device or port type (base spec table 7-17).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum PortType {
     /// A PCIe endpoint.
     Endpoint = 0,
-    /// An endpoint that needs I/O space.
+    /// A legacy endpoint, which may use I/O space.
     LegacyEndpoint = 1,
-    /// A root complex's port.
+    /// A port of a root complex.
     RootPort = 4,
-    /// A switch's port towards the root.
+    /// A switch's upstream port.
     UpstreamPort = 5,
-    /// A switch's port away from the root.
+    /// A switch's downstream port.
     DownstreamPort = 6,
-    /// An endpoint inside the root complex, without a link.
+    /// An endpoint integrated in the root complex, without a link.
     RootComplexEndpoint = 9,
 }
 
 impl PortType {
-    /// Whether a link hangs below it, to be trained, disabled and filled.
+    /// Whether it has a link below, which it can train and disable.
     pub const fn has_link_below(self) -> bool {
         matches!(self, Self::RootPort | Self::DownstreamPort)
     }
@@ -105,31 +106,33 @@ impl PortType {
     }
 }
 
-/// What a function's PCI Express capability says.
+/// Parameters of the PCI Express capability.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PcieParams {
-    /// What it is.
+    /// Device or port type.
     pub port_type: PortType,
-    /// Fastest link it can have.
+    /// Maximum link speed.
     pub generation: Generation,
-    /// Widest link it can have.
+    /// Maximum link width.
     pub width: Width,
-    /// Largest payload it can take, in bytes: 128, 256, ... 4096.
+    /// Maximum payload in bytes: 128, 256, ... 4096.
     pub max_payload: u32,
-    /// Can use 8-bit tags.
+    /// Supports 8-bit tags as a requester.
     pub extended_tags: bool,
-    /// Can use 10-bit tags. It answers them, too, as does whatever can run at 16 GT/s (base spec 2.2.6.2).
+    /// Supports 10-bit tags as a requester and completer; as a completer, so does anything that can run at 16 GT/s
+    /// (base spec 2.2.6.2).
     pub ten_bit_tags: bool,
-    /// Can be reset alone.
+    /// Supports function-level reset.
     pub function_level_reset: bool,
-    /// Port number, of ports.
+    /// Port number, for ports.
     pub port_number: u8,
     /// Slot below the port.
     pub slot: Option<SlotParams>,
-    /// Access control services that it advertises, bits of [`acs`](super::acs); none of them is what a function of a card with
-    /// several says that passes no requests on to the others. Virtual functions advertise none.
+    /// Access control services that it advertises, bits of [`acs`](super::acs). A function of a multi-function device
+    /// that passes no requests on to the others advertises zero. Virtual functions advertise none.
     pub access_control: Option<u16>,
-    /// Entries of its invalidate queue, 1 to 32, if it advertises address translation services. Virtual functions advertise none.
+    /// Depth of the invalidate queue, 1 to 32, if it advertises address translation services. Virtual functions
+    /// advertise none.
     pub translation_queue: Option<u8>,
 }
 
@@ -157,19 +160,19 @@ impl PcieParams {
     }
 }
 
-/// How long a request may wait for its completion (base spec 7.5.3.16).
+/// Completion timeout of a function's requests (base spec 7.5.3.16).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompletionTimeout {
-    /// As long as the function is built for, 50 us to 50 ms.
+    /// The function's default, 50 us to 50 ms.
     Default,
-    /// At least and at most so long.
+    /// Range of the timeout: minimum and maximum.
     Within(Duration, Duration),
-    /// For ever.
+    /// No timeout.
     Disabled,
 }
 
 impl CompletionTimeout {
-    /// What a device control 2 register says; reserved codes count as the default.
+    /// Decodes a device control 2 register; reserved codes count as the default.
     pub const fn of(control_2: u16) -> Self {
         if control_2 & CONTROL_2_TIMEOUT_DISABLE != 0 {
             return Self::Disabled;
@@ -188,7 +191,7 @@ impl CompletionTimeout {
         Self::Within(least, most)
     }
 
-    /// The time of a function that is built for `default` and waits as long as it is told it may; `None` is for ever.
+    /// The longest permitted timeout, for a function with this default; `None` for no timeout.
     pub const fn longest(self, default: Duration) -> Option<Duration> {
         match self {
             Self::Default => Some(default),
@@ -198,7 +201,7 @@ impl CompletionTimeout {
     }
 }
 
-/// The code of a payload or request size: 0 for 128 bytes to 5 for 4096.
+/// Encodes a payload or request size: 0 for 128 bytes to 5 for 4096.
 pub const fn size_code(bytes: u32) -> Option<u16> {
     match bytes {
         128 | 256 | 512 | 1024 | 2048 | 4096 => Some(bytes.ilog2() as u16 - 7),
@@ -206,13 +209,13 @@ pub const fn size_code(bytes: u32) -> Option<u16> {
     }
 }
 
-/// The payload or request size of a code in bytes; the two reserved codes count as 4096.
+/// Decodes a payload or request size in bytes; the two reserved codes count as 4096.
 pub const fn size_bytes(code: u16) -> u32 {
     let code = code & 7;
     128 << if code > 5 { 5 } else { code }
 }
 
-/// What a virtual function has no control of its own for: sizes, tags, error reports, the link (base spec 9.3.5).
+/// Makes read-only what a virtual function does not control: sizes, tags, error reporting, the link (base spec 9.3.5).
 pub(super) fn make_virtual(image: &mut Image, at: u16) {
     image.value16(at + DEVICE_CONTROL, 0).rw16(at + DEVICE_CONTROL, 0).rw16(at + DEVICE_CONTROL_2, 0);
     image.rw16(at + LINK_CONTROL, 0).rw16(at + LINK_CONTROL_2, 0);
@@ -231,7 +234,7 @@ pub(super) fn emit(image: &mut Image, at: u16, p: &PcieParams) {
                 | 1 << 15
                 | bit(p.function_level_reset, 28),
         )
-        // Relaxed ordering, no snoop and reads of 512 bytes are what reset leaves.
+        // Reset values: relaxed ordering, no snoop and read requests of 512 bytes.
         .value16(at + DEVICE_CONTROL, CONTROL_RELAXED_ORDERING | CONTROL_NO_SNOOP | 2 << 12)
         .rw16(at + DEVICE_CONTROL, 0x78ff | if p.extended_tags { CONTROL_EXTENDED_TAGS } else { 0 })
         .rw1c16(at + DEVICE_STATUS, 0xf);
@@ -268,7 +271,7 @@ pub(super) fn emit(image: &mut Image, at: u16, p: &PcieParams) {
             .rw1c32(at + ROOT_STATUS, 1 << 16);
     }
     let answers_ten_bits = p.ten_bit_tags || p.generation >= Generation::Gen4;
-    // Completion timeout: ranges A to D, can be disabled.
+    // Completion timeout: ranges A to D, disable supported.
     image
         .value32(
             at + DEVICE_CAPABILITIES_2,

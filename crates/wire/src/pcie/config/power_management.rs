@@ -18,12 +18,12 @@ pub enum PowerState {
     D1 = 1,
     /// Deeper sleep (optional).
     D2 = 2,
-    /// Off but for configuration space.
+    /// Off except for configuration space.
     D3Hot = 3,
 }
 
 impl PowerState {
-    /// From the two bits of the control register.
+    /// Decodes the two bits of the control register.
     pub const fn from_bits(bits: u32) -> Self {
         match bits & 3 {
             0 => Self::D0,

@@ -2,7 +2,7 @@
 
 use super::image::Image;
 
-/// Lower half; the upper one follows.
+/// Lower half; the upper half follows.
 pub const SERIAL: u16 = 4;
 /// Bytes of the capability.
 pub const LEN: u16 = 12;

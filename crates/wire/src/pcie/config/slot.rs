@@ -1,5 +1,5 @@
-//! A hot-plug slot: its registers in the PCI Express capability (base spec
-//! 7.5.3.9 to 7.5.3.11). Offsets are relative to that capability's header.
+//! Hot-plug slot registers in the PCI Express capability (base spec 7.5.3.9 to 7.5.3.11). Offsets are relative to that
+//! capability's header.
 
 use super::image::Image;
 

@@ -1,4 +1,4 @@
-//! A function's configuration space as its hardware holds it.
+//! A function's configuration space as implemented by its hardware.
 
 use super::image::{Image, word};
 use super::msi::MsiState;
@@ -13,7 +13,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Where things are; `None` where there is no such capability.
+/// Capability offsets; `None` if absent.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Offsets {
     pub bridge: bool,
@@ -29,18 +29,18 @@ pub(super) struct Offsets {
     pub vf_bars: [Option<(BarKind, u64)>; 6],
 }
 
-/// What kind of reset hits the registers.
+/// Type of a reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResetKind {
-    /// Power on or PERST#: everything.
+    /// Power-on or PERST#: resets everything.
     Fundamental,
-    /// Hot reset or link down: all but the sticky bits (error logs and their masks).
+    /// Hot reset or link down: resets all but the sticky bits (error logs and their masks).
     Hot,
-    /// Function-level reset: like hot, but payload size and link control stay (base spec 6.6.2).
+    /// Function-level reset: like hot, but keeps payload size and link control (base spec 6.6.2).
     Function,
 }
 
-/// 4096 bytes, and the rules for writing them.
+/// The 4096 bytes of a configuration space, with write masks.
 #[derive(Clone)]
 pub struct ConfigSpace {
     bytes: Box<[u8; SIZE]>,
@@ -50,18 +50,20 @@ pub struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// An endpoint function (type 0 header); `class` is base class, subclass and interface, e.g. 0x020000 for Ethernet.
+    /// Builds an endpoint function (type 0 header); `class` is base class, subclass and interface, e.g. 0x020000 for
+    /// Ethernet.
     pub fn endpoint(vendor: u16, device: u16, class: u32) -> Builder {
         Builder::endpoint(vendor, device, class)
     }
 
-    /// A virtual function (SR-IOV): what its physical function has for it reads as 0 or all ones and cannot be written
-    /// (base spec 9.3.4.1). BARs named are the physical function's VF BARs: they say where tables may be.
+    /// Builds a virtual function (SR-IOV): registers that its physical function provides read as 0 or all ones and are
+    /// read-only (base spec 9.3.4.1). Its BARs are the physical function's VF BARs, which determine where tables may
+    /// be.
     pub fn virtual_function(class: u32) -> Builder {
         Builder::virtual_function(class)
     }
 
-    /// A bridge (type 1 header): root port or port of a switch.
+    /// Builds a bridge (type 1 header): a root port or a switch port.
     pub fn bridge(vendor: u16, device: u16) -> Builder {
         Builder::bridge(vendor, device)
     }
@@ -70,7 +72,7 @@ impl ConfigSpace {
         Self { bytes: image.all(), image: Arc::new(image), bars, offsets }
     }
 
-    /// The doubleword that holds `offset`; all ones beyond the end.
+    /// The doubleword that contains `offset`; all ones beyond the end.
     pub fn dword(&self, offset: u16) -> u32 {
         if usize::from(offset) < SIZE { word(&*self.bytes, offset) } else { u32::MAX }
     }
@@ -89,8 +91,8 @@ impl ConfigSpace {
         &self.bytes
     }
 
-    /// A host's write to the doubleword that holds `offset`; bit n of
-    /// `byte_enables` lets byte n of `value` through. What cannot be written keeps its value.
+    /// Writes the doubleword that contains `offset`, as the host does; bit n of `byte_enables` enables byte n of
+    /// `value`. Read-only bits keep their value.
     pub fn write(&mut self, offset: u16, value: u32, byte_enables: u8) -> Vec<ConfigEffect> {
         let at = offset & !3;
         if usize::from(at) >= SIZE {
@@ -103,7 +105,7 @@ impl ConfigSpace {
         if self.offsets.power_management.is_some_and(|pm| pm + power_management::CONTROL == at)
             && matches!(PowerState::from_bits(value), PowerState::D1 | PowerState::D2)
         {
-            // A state that the function does not have: the write is dropped (base spec 7.5.2.2).
+            // An unsupported power state: the write is dropped (base spec 7.5.2.2).
             rw &= !3;
         }
         if self.offsets.sriov.is_some_and(|s| s + sriov::NUMBER == at && self.vf_enabled(s)) {
@@ -124,15 +126,15 @@ impl ConfigSpace {
         self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
 
-    /// The hardware changes its own register: in the doubleword that holds
-    /// `offset`, bits of `clear` become 0, then bits of `set` 1. No masks apply.
+    /// Hardware update of the doubleword that contains `offset`: clears the bits of `clear`, then sets those of `set`.
+    /// Masks do not apply.
     pub fn update(&mut self, offset: u16, clear: u32, set: u32) {
         if usize::from(offset) < SIZE {
             self.store(offset, word(&*self.bytes, offset) & !clear | set);
         }
     }
 
-    /// The registers' part of a reset.
+    /// Resets the registers.
     pub fn reset(&mut self, kind: ResetKind) {
         let kept = self.offsets.pcie.map(|at| {
             (at, self.dword(at + pcie_cap::DEVICE_CONTROL) & 0xe0, self.dword(at + pcie_cap::LINK_CONTROL))
@@ -190,7 +192,7 @@ impl ConfigSpace {
             0x1c..=0x33 if self.offsets.bridge => out.push(ConfigEffect::WindowMoved),
             0x10..=0x27 => {
                 let i = (at - header::BAR0) / 4;
-                // A register without a BAR of its own is the upper half of the one before.
+                // A register without its own BAR is the upper half of the previous one.
                 let own = self.bars[usize::from(i)].is_some();
                 out.push(ConfigEffect::BarMoved { bar: if own { i as u8 } else { i as u8 - 1 } });
             }
@@ -299,7 +301,7 @@ impl ConfigSpace {
     }
 }
 
-/// What the registers say to the hardware that obeys them.
+/// Decoded settings, for the hardware.
 impl ConfigSpace {
     fn command(&self, bit: u16) -> bool {
         self.dword(header::COMMAND) as u16 & bit != 0
@@ -310,7 +312,7 @@ impl ConfigSpace {
         self.command(header::COMMAND_MEMORY)
     }
 
-    /// Bus Master Enable: the function, or what is below the bridge, may send requests.
+    /// Bus Master Enable: the function, or everything below the bridge, may issue requests.
     pub fn bus_master_enabled(&self) -> bool {
         self.command(header::COMMAND_BUS_MASTER)
     }
@@ -320,31 +322,33 @@ impl ConfigSpace {
         IntxLine::from_pin(self.read(header::INTERRUPT_PIN, 1) as u8)
     }
 
-    /// Whether its interrupts go by its line, masked or not: it has one, and no messages are enabled.
+    /// Whether it uses legacy interrupts, masked or not: it has an interrupt line, and neither MSI nor MSI-X is
+    /// enabled.
     pub fn interrupts_by_line(&self) -> bool {
         let messages = self.msix_enabled().0 || self.msi().is_some_and(|msi| msi.enabled);
         self.interrupt_line().is_some() && !messages
     }
 
-    /// The line while the host lets the function use it: neither Interrupt Disable is set nor are messages enabled.
+    /// The interrupt line, if the host lets the function use it: Interrupt Disable is clear, and neither MSI nor MSI-X
+    /// is enabled.
     pub fn enabled_line(&self) -> Option<IntxLine> {
         let is_open = self.interrupts_by_line() && !self.command(header::COMMAND_INTX_DISABLE);
         self.interrupt_line().filter(|_| is_open)
     }
 
-    /// The line while the function makes it active.
+    /// The interrupt line, if the function asserts it.
     pub fn active_line(&self) -> Option<IntxLine> {
         let pending = self.read(header::STATUS, 2) as u16 & header::STATUS_INTERRUPT != 0;
         self.enabled_line().filter(|_| pending)
     }
 
-    /// The hardware has, or has not any more, a cause for a legacy interrupt.
+    /// Sets whether a legacy interrupt is pending.
     pub fn set_interrupt_status(&mut self, pending: bool) {
         let bit = u32::from(header::STATUS_INTERRUPT) << 16;
         self.update(header::COMMAND, bit, if pending { bit } else { 0 });
     }
 
-    /// BAR `index`, with the address it has now.
+    /// BAR `index` with its current address.
     pub fn bar(&self, index: u8) -> Option<Bar> {
         let bar = (*self.bars.get(usize::from(index))?)?;
         let at = header::BAR0 + 4 * u16::from(index);
@@ -353,7 +357,8 @@ impl ConfigSpace {
         Some(Bar { address: high | u64::from(self.dword(at) & !flags), ..bar })
     }
 
-    /// The memory BAR that holds all `len` bytes from `address` on, and the offset in it; `None` while memory is disabled.
+    /// The memory BAR that contains all `len` bytes from `address` on, and the offset in it; `None` while memory is
+    /// disabled.
     pub fn find_bar(&self, address: u64, len: u32) -> Option<(u8, u64)> {
         if !self.memory_enabled() {
             return None;
@@ -364,7 +369,7 @@ impl ConfigSpace {
         })
     }
 
-    /// Device Control; all zeros without a PCI Express capability.
+    /// Device Control; 0 without a PCI Express capability.
     pub fn device_control(&self) -> u16 {
         self.offsets.pcie.map_or(0, |at| self.dword(at + pcie_cap::DEVICE_CONTROL) as u16)
     }
@@ -379,7 +384,7 @@ impl ConfigSpace {
         pcie_cap::size_bytes(self.device_control() >> 12)
     }
 
-    /// How long the function's requests wait for their completions.
+    /// Completion timeout of the function's requests.
     pub fn completion_timeout(&self) -> CompletionTimeout {
         let control = self.offsets.pcie.map_or(0, |at| self.dword(at + pcie_cap::DEVICE_CONTROL_2));
         CompletionTimeout::of(control as u16)
@@ -391,12 +396,13 @@ impl ConfigSpace {
         if control & pcie_cap::LINK_CONTROL_RCB_128 != 0 { 128 } else { 64 }
     }
 
-    /// Device Control 2; all zeros without a PCI Express capability.
+    /// Device Control 2; 0 without a PCI Express capability.
     pub fn device_control_2(&self) -> u16 {
         self.offsets.pcie.map_or(0, |at| self.dword(at + pcie_cap::DEVICE_CONTROL_2) as u16)
     }
 
-    /// Tags that the function may use: 32, 256, or the 768 of 10 bits that no 8-bit tag looks like (base spec 2.2.6.2).
+    /// Tags that the function may use: 32, 256, or the 768 10-bit tags that differ from every 8-bit tag (base spec
+    /// 2.2.6.2).
     pub fn tags(&self) -> Range<u16> {
         if self.device_control_2() & pcie_cap::CONTROL_2_TEN_BIT_TAGS != 0 {
             256..1024
@@ -407,24 +413,24 @@ impl ConfigSpace {
         }
     }
 
-    /// Power state; D0 without the capability.
+    /// Power state; D0 without a power management capability.
     pub fn power_state(&self) -> PowerState {
         let control =
             self.offsets.power_management.map_or(0, |at| self.dword(at + power_management::CONTROL));
         PowerState::from_bits(control)
     }
 
-    /// MSI as the host has programmed it.
+    /// MSI settings, if it has the capability.
     pub fn msi(&self) -> Option<MsiState> {
         Some(MsiState::read(&|at| self.dword(at), self.offsets.msi?))
     }
 
-    /// Where the MSI-X table is.
+    /// Location of the MSI-X table, if it has the capability.
     pub fn msix_layout(&self) -> Option<MsixLayout> {
         Some(MsixLayout::read(&|at| self.dword(at), self.offsets.msix?))
     }
 
-    /// MSI-X is enabled, and not masked as a whole.
+    /// MSI-X Enable, and whether Function Mask is clear.
     pub fn msix_enabled(&self) -> (bool, bool) {
         match self.offsets.msix.map(|at| self.msix_effect(at)) {
             Some(ConfigEffect::Msix { enabled, masked }) => (enabled, !masked),
@@ -432,7 +438,7 @@ impl ConfigSpace {
         }
     }
 
-    /// What the function is, if it has a PCI Express capability.
+    /// Device or port type, if it has a PCI Express capability.
     pub fn port_type(&self) -> Option<PortType> {
         self.offsets.port_type
     }
@@ -442,7 +448,7 @@ impl ConfigSpace {
         self.offsets.pcie
     }
 
-    /// ACS Control: the services that are on, bits of [`acs`]; none without the capability.
+    /// ACS Control: the enabled services, bits of [`acs`]; none without the capability.
     pub fn acs_control(&self) -> u16 {
         self.offsets.acs.map_or(0, |at| (self.dword(at + acs::CAPABILITY) >> 16) as u16)
     }
@@ -452,12 +458,12 @@ impl ConfigSpace {
         self.offsets.aer
     }
 
-    /// Whether ECRC is to be generated.
+    /// Whether ECRC generation is enabled.
     pub fn generates_ecrc(&self) -> bool {
         self.error_control(aer::ECRC_GENERATION_ENABLE)
     }
 
-    /// Whether ECRC is to be checked.
+    /// Whether ECRC checking is enabled.
     pub fn checks_ecrc(&self) -> bool {
         self.error_control(aer::ECRC_CHECK_ENABLE)
     }
@@ -480,7 +486,7 @@ impl fmt::Debug for ConfigSpace {
 }
 
 impl fmt::Display for ConfigSpace {
-    /// The dump that `lspci -xxxx` prints and `lspci -F` reads, without the line that names the slot.
+    /// Formats the dump that `lspci -xxxx` prints and `lspci -F` reads, without the line that names the slot.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, row) in self.bytes.chunks(16).enumerate() {
             write!(f, "{:02x}:", i * 16)?;

@@ -15,7 +15,7 @@ pub const NUMBER: u16 = 0x10;
 pub const OFFSET_STRIDE: u16 = 0x14;
 /// VF device ID.
 pub const DEVICE: u16 = 0x1a;
-/// Page sizes that VF BARs can be aligned to.
+/// Supported page sizes, to which VF BARs can be aligned.
 pub const SUPPORTED_PAGES: u16 = 0x1c;
 /// Page size in use.
 pub const SYSTEM_PAGES: u16 = 0x20;
@@ -55,36 +55,36 @@ pub(super) fn emit(image: &mut Image, at: u16, p: &SriovParams) {
         .value16(at + OFFSET_STRIDE, p.first_offset)
         .value16(at + OFFSET_STRIDE + 2, p.stride)
         .value16(at + DEVICE, p.device)
-        // 4, 8, 64, 256 KiB, 1 and 4 MiB, as the specification demands.
+        // 4, 8, 64, 256 KiB, 1 and 4 MiB, as the specification requires.
         .value32(at + SUPPORTED_PAGES, 0x553)
         .value32(at + SYSTEM_PAGES, 1)
         .rw32(at + SYSTEM_PAGES, 0x553);
 }
 
-/// The virtual functions of a physical one, according to its current register values.
+/// The virtual functions of a physical function, from its current register values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VirtualFunctions {
-    /// VF Enable: they exist.
+    /// VF Enable: the virtual functions exist.
     pub enabled: bool,
     /// VF Memory Space Enable: their BARs are enabled.
     pub memory: bool,
-    /// Number: NumVFs, at most TotalVFs.
+    /// Number of virtual functions: NumVFs, at most TotalVFs.
     pub count: u16,
     /// Offset from the physical function's ID to that of the first virtual function.
     pub first_offset: u16,
     /// Stride from one virtual function to the next.
     pub stride: u16,
-    /// The first one's BARs. Those of the `n`-th lie `n` times their size behind (base spec 9.2.1.1.1).
+    /// BARs of the first one. Those of the `n`-th are `n` times their size higher (base spec 9.2.1.1.1).
     pub bars: [Option<Bar>; 6],
 }
 
 impl VirtualFunctions {
-    /// Whether the `n`-th exists, counted from 0.
+    /// Whether the `n`-th exists, starting at 0.
     pub const fn has(&self, n: u16) -> bool {
         self.enabled && n < self.count
     }
 
-    /// The ID of the `n`-th, counted from 0 (base spec 9.2.1.2).
+    /// The ID of the `n`-th, starting at 0 (base spec 9.2.1.2).
     pub const fn id(&self, physical: Bdf, n: u16) -> Bdf {
         let behind = self.first_offset.wrapping_add(self.stride.wrapping_mul(n));
         Bdf::from_bits(physical.bits().wrapping_add(behind))
@@ -96,7 +96,7 @@ impl VirtualFunctions {
         Some(Bar { address: first.address.wrapping_add(u64::from(n).wrapping_mul(first.size)), ..first })
     }
 
-    /// The virtual function that decodes all `len` bytes from `address` on: its number, its BAR, and the offset in it.
+    /// The virtual function that decodes all `len` bytes from `address` on: its number, BAR, and the offset in the BAR.
     pub fn find_bar(&self, address: u64, len: u32) -> Option<(u16, u8, u64)> {
         if !self.enabled || !self.memory {
             return None;

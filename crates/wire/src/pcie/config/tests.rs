@@ -1,4 +1,4 @@
-//! Enumeration as a program, and rules of writing as properties.
+//! Enumeration by software, and properties of register writes.
 
 use super::examples::{endpoint as nic, root_port};
 use super::msix::MsixLayout;
@@ -7,7 +7,7 @@ use crate::pcie::Bdf;
 use crate::pcie::link::{Generation, Width};
 use proptest::prelude::*;
 
-/// What a host does to find a BAR's size.
+/// Sizes a BAR as a host does.
 fn size(space: &mut ConfigSpace, index: u8) -> Option<Bar> {
     let at = header::BAR0 + 4 * u16::from(index);
     let (low, high) = (space.dword(at), space.dword(at + 4));
@@ -150,7 +150,7 @@ fn a_bridge_learns_its_buses_windows_and_slot() {
     assert_eq!((port.dword(pcie + slot::CONTROL) >> 16) as u16, slot::STATUS_PRESENT);
 }
 
-/// A physical function with up to four virtual ones.
+/// A physical function with up to four virtual functions.
 fn physical() -> ConfigSpace {
     let sriov = super::SriovParams {
         total: 4,
@@ -181,7 +181,7 @@ fn virtual_functions_are_where_the_capability_says() {
     assert_eq!(enabled.find_bar(0x12_4002_fffc, 8), None, "across two functions");
     assert_eq!(enabled.find_bar(0x12_4003_0000, 4), None, "the fourth is not enabled");
     assert_eq!(enabled.find_bar(0x12_3fff_fffc, 4), None);
-    // NumVFs cannot be changed while they are enabled; more than there are is as many as there are.
+    // NumVFs is read-only while they are enabled; values above TotalVFs are clamped.
     function.write(at + sriov::NUMBER, 1, 0b0011);
     assert_eq!(function.virtual_functions().unwrap().count, 3);
     function.write(at + sriov::CONTROL, 0, 0b0011);
@@ -238,7 +238,7 @@ proptest! {
         let mut space = if bridge { root_port() } else { nic() };
         let fresh = space.clone();
         let writable = |space: &ConfigSpace, at: u16| {
-            // Found from outside: what all ones and all zeros leave different.
+            // Determined from outside: bits that differ after writing all ones and all zeros.
             let (mut ones, mut zeros) = (space.clone(), space.clone());
             ones.write(at, u32::MAX, 0xf);
             zeros.write(at, 0, 0xf);
