@@ -104,9 +104,3 @@ impl WriteReply {
         Self { ready, taken: ready, source }
     }
 }
-
-impl From<WriteReply> for AccessReply {
-    fn from(write: WriteReply) -> Self {
-        Self { ready: write.ready, source: write.source }
-    }
-}

@@ -5,6 +5,12 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use units::{Bytes, Duration, HostPhysical, Time};
 
+impl From<WriteReply> for AccessReply {
+    fn from(write: WriteReply) -> Self {
+        Self { ready: write.ready, source: write.source }
+    }
+}
+
 /// First address of node 1 of [`MemoryParams::example`].
 const NODE_1: u64 = 4 << 30;
 
