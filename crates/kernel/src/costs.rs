@@ -51,13 +51,13 @@ costs! {
     ipi_send,
     /// Until an IPI arrives.
     ipi_transit,
-    /// To leave the idle loop.
+    /// To leave the idle loop and the processor's idle state.
     idle_exit,
-    /// A task switch, including the address space.
+    /// A task switch, including the address space. Also to the idle loop and from it.
     context_switch,
     /// To make a task runnable.
     wake_up,
-    /// To set or cancel a timer.
+    /// To set or cancel a timer, or to handle one that has expired.
     timer,
     /// To allocate or free a page through a core's list.
     page,

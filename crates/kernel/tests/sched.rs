@@ -256,6 +256,82 @@ fn interrupts_stop_a_task_for_as_long_as_they_take() {
     assert!(machine.simulation.now() > begin);
 }
 
+/// Time from a deadline until a task that sleeps `nap` runs again, after a first sleep that does not count.
+fn late(costs: KernelCosts, nap: Duration) -> (Duration, u64) {
+    let mut params = params(DmaMode::Off);
+    params.costs = costs;
+    let machine = machine_with(params);
+    let late = Rc::new(Cell::new(Duration::ZERO));
+    let told = Rc::clone(&late);
+    machine.kernel.spawn(TaskParams::named("sleeper").on(CpuId(3)), move |cpu| {
+        Box::pin(async move {
+            cpu.sleep(Duration::from_us(50)).await;
+            let due = cpu.now() + nap;
+            cpu.sleep_until(due).await;
+            cpu.sync().await;
+            told.set(cpu.now().since(due));
+        })
+    });
+    machine.simulation.run();
+    (late.get(), machine.kernel.irq_counters().timer)
+}
+
+#[test]
+fn a_sleeper_waits_for_interrupt_idle_loop_and_switch() {
+    let costs = |change: fn(&mut KernelCosts)| {
+        let mut costs = KernelCosts::none();
+        change(&mut costs);
+        costs
+    };
+    let (nap, cycle) = (Duration::from_us(20), Duration::from_ps(400));
+    assert_eq!(late(KernelCosts::none(), nap), (Duration::ZERO, 2));
+    assert_eq!(late(costs(|c| c.irq_entry = 600), nap).0, cycle * 600);
+    assert_eq!(late(costs(|c| c.irq_exit = 300), nap).0, cycle * 300);
+    let both = costs(|c| (c.idle_exit, c.irq_exit) = (500, 300));
+    assert_eq!(late(both, nap).0, cycle * 800, "the interrupt ends the idle loop, not the task");
+    assert_eq!(late(costs(|c| c.wake_up = 700), nap).0, cycle * 700);
+    // The way into the idle loop passes while it sleeps.
+    assert_eq!(late(costs(|c| c.context_switch = 2_000), nap).0, cycle * 2_000);
+}
+
+/// A task wakes another, pinned to its own core, so long after that has begun to wait. Returns when it runs.
+fn woken_after(wait: Duration) -> Duration {
+    let mut params = params(DmaMode::Off);
+    params.costs = KernelCosts { context_switch: 2_000, idle_exit: 500, ..KernelCosts::none() };
+    let machine = machine_with(params);
+    let queue = Rc::new(platform::sync::WaitQueue::new());
+    let (asleep, told) = (Rc::clone(&queue), Rc::new(Cell::new(Time::ZERO)));
+    let (ran, is_woken) = (Rc::clone(&told), Rc::new(Cell::new(false)));
+    let wakes = Rc::clone(&is_woken);
+    let begin = Time::ZERO + Duration::from_us(10);
+    machine.kernel.spawn(TaskParams::named("waiter").on(CpuId(3)), move |cpu| {
+        Box::pin(async move {
+            cpu.sync().await;
+            cpu.stall(begin.since(cpu.now()));
+            cpu.sync().await;
+            asleep.wait_for(|| is_woken.get().then_some(())).await;
+            cpu.sync().await;
+            told.set(cpu.now());
+        })
+    });
+    let hw = machine.simulation.handle();
+    machine.simulation.spawn(async move {
+        hw.sleep_until(begin + wait).await;
+        wakes.set(true);
+        queue.wake_all();
+    });
+    machine.simulation.run();
+    ran.get().since(begin + wait)
+}
+
+#[test]
+fn who_is_woken_on_the_way_to_the_idle_loop_waits_for_its_end() {
+    let cycle = Duration::from_ps(400);
+    assert_eq!(woken_after(Duration::from_us(5)), cycle * 2_500, "out of the idle loop, and a switch");
+    // 800 ns of switching to the idle loop, 300 passed. The core has not halted yet.
+    assert_eq!(woken_after(Duration::from_ns(300)), Duration::from_ns(500) + cycle * 2_000);
+}
+
 #[test]
 fn a_core_is_not_booked_twice_while_it_waits_for_a_device() {
     let machine = machine_with(params(DmaMode::Off));
@@ -302,7 +378,10 @@ fn a_core_is_not_booked_twice_while_it_waits_for_a_device() {
 
 #[test]
 fn time_adds_up() {
-    let machine = machine_with(params(DmaMode::Off));
+    let mut params = params(DmaMode::Off);
+    // Of no task and no interrupt is only the switch to the idle loop.
+    params.costs.context_switch = 0;
+    let machine = machine_with(params);
     machine.boot();
     let tasks: Duration = machine.kernel.tasks().iter().map(|task| task.times.total()).sum();
     let irqs: Duration = (0..16).map(|n| machine.kernel.core_times(CpuId(n)).of(Part::Irq)).sum();

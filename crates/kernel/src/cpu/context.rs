@@ -12,7 +12,7 @@ use platform::cpu::{Async, Barrier, Cpu, CpuId, CpuOps, Node, Part, Published, S
 use platform::memory::{PhysAddr, Policy};
 use units::{Cycles, Duration, Time};
 
-use super::{Cores, Level};
+use super::{Cores, Level, Timer};
 use crate::account::Ran;
 use crate::ground::{Store, StoreMark, Swept};
 use crate::sched::Task;
@@ -502,7 +502,6 @@ impl CpuOps for Context {
 
     fn sleep_until(&self, deadline: Time) -> Async<'static, ()> {
         self.cycles(Part::Kernel, self.cores.costs.timer);
-        let hw = self.cores.hw.clone();
-        Box::pin(async move { hw.sleep_until(deadline.max(hw.now())).await })
+        Box::pin(Timer::set(Rc::clone(&self.cores), self.core.get(), deadline))
     }
 }

@@ -6,6 +6,8 @@
 
 mod context;
 mod device_lines;
+mod idle;
+mod timers;
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -16,6 +18,7 @@ use platform::cpu::{CpuId, Node, Part};
 use units::{Duration, Time};
 
 pub(crate) use context::Context;
+pub(crate) use timers::{Timer, Timers};
 
 use crate::account::{Ran, Times};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};
@@ -41,8 +44,11 @@ pub(crate) struct Core {
     times: RefCell<Times>,
     /// The part of these times that interrupts took.
     interrupted: Cell<Duration>,
-    /// The last task, to charge the next one for the switch.
+    /// The task whose address space is loaded and which runs again without a switch; none in the idle loop.
     pub last_task: Cell<Option<platform::kernel::TaskId>>,
+    /// The switch to the idle loop, until it is over.
+    into_idle: Cell<Option<idle::Switch>>,
+    pub timers: Timers,
 }
 
 impl Core {
@@ -56,6 +62,8 @@ impl Core {
             times: RefCell::default(),
             interrupted: Cell::default(),
             last_task: Cell::new(None),
+            into_idle: Cell::new(None),
+            timers: Timers::default(),
         }
     }
 
@@ -212,13 +220,19 @@ impl Cores {
 
     /// Accounts passed time on all cores.
     pub fn settle_accounts(&self) {
-        self.all.iter().for_each(Core::settle_account);
+        self.all.iter().for_each(|core| self.settle_account(core));
+    }
+
+    /// Accounts passed time of a core.
+    fn settle_account(&self, core: &Core) {
+        core.settle_account();
+        self.settle_idle(core);
     }
 
     /// Time of a core by part.
     pub fn times(&self, id: CpuId) -> Times {
         let core = self.get(id);
-        core.settle_account();
+        self.settle_account(core);
         *core.times.borrow()
     }
 

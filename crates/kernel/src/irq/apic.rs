@@ -62,6 +62,13 @@ impl Apics {
         })
     }
 
+    /// A core interrupts itself.
+    pub fn raise(&self, core: CpuId, vector: u8) {
+        if !self.guests.takes(core.0.into(), vector) {
+            self.of(core).put(vector);
+        }
+    }
+
     fn of(&self, core: CpuId) -> &Apic {
         &self.all[usize::from(core.0)]
     }

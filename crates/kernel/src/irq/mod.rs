@@ -28,7 +28,7 @@ pub(crate) use softirq::{NapiState, Softirqs};
 
 use line::Vectors;
 
-use crate::cpu::{Context, Cores, Level};
+use crate::cpu::{Context, Cores, Level, Timers};
 use crate::tasks::Tasks;
 
 /// Lower vectors are exceptions (Intel SDM, volume 3, 6.2).
@@ -36,6 +36,8 @@ const FIRST_VECTOR: u8 = 32;
 /// Vector by which cores ask each other to run deferred work. Higher vectors are reserved for the kernel, too (Linux:
 /// `CALL_FUNCTION_SINGLE_VECTOR`, arch/x86/include/asm/irq_vectors.h).
 const IPI_VECTOR: u8 = 0xfb;
+/// Vector of a core's timer (Linux: `LOCAL_TIMER_VECTOR`).
+const TIMER_VECTOR: u8 = 0xec;
 
 /// Interrupt counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -50,6 +52,8 @@ pub struct IrqCounters {
     pub lost: u64,
     /// Interrupts between cores.
     pub between_cores: u64,
+    /// Interrupts of the cores' timers (/proc/interrupts: LOC).
+    pub timer: u64,
 }
 
 /// All interrupts of a kernel.
@@ -296,9 +300,7 @@ impl Irqs {
         loop {
             self.apics.arrival(id).await;
             let core = cores.get(id);
-            if core.is_idle() && core.running().is_none() {
-                context.cycles(Part::Irq, costs.idle_exit);
-            }
+            cores.leave_idle(core, &context, Part::Irq);
             core.raise(&context);
             cores.note_busy(core);
             while let Some(vector) = self.apics.accept(id) {
@@ -318,6 +320,15 @@ impl Irqs {
         }
     }
 
+    /// A core's timer: interrupts the core whenever a deadline has passed.
+    pub async fn run_timer(self: Rc<Self>, id: CpuId) {
+        loop {
+            Timers::expiry(&self.cores, id).await;
+            self.apics.raise(id, TIMER_VECTOR);
+            self.cores.get(id).timers.handled().await;
+        }
+    }
+
     /// Handles a vector. Returns its legacy line, if it has one.
     fn handle(&self, cpu: &Cpu, id: CpuId, vector: u8) -> Option<Rc<Intx>> {
         match vector {
@@ -326,6 +337,13 @@ impl Irqs {
             POSTED_WAKEUP_VECTOR => {
                 let handlers = self.wakeups.borrow().clone();
                 handlers.iter().for_each(|handler| handler(cpu));
+            }
+            TIMER_VECTOR => {
+                self.count(|c| c.timer += 1);
+                for waker in self.cores.get(id).timers.take_expired(self.cores.now()) {
+                    cpu.work(self.cores.costs.timer);
+                    waker.wake();
+                }
             }
             IPI_VECTOR => {
                 self.count(|c| c.between_cores += 1);

@@ -125,6 +125,7 @@ impl Kernel {
         inner.cores.ground.connect_interrupts(Some(inner.apics.sink()));
         for core in &inner.cores.all {
             hw.spawn(Rc::clone(&inner.irqs).serve(core.id));
+            hw.spawn(Rc::clone(&inner.irqs).run_timer(core.id));
             hw.spawn(Rc::clone(&inner.softirqs).serve(core.id));
             inner.softirqs.start_task(&inner.tasks, core.id);
         }

@@ -38,10 +38,7 @@ impl Cores {
             }
             task.catch_up(floor, self.sched.latency);
         }
-        let idle = core.is_idle();
-        if idle && core.running().is_none() {
-            task.context.cycles(Part::Scheduler, self.costs.idle_exit);
-        }
+        self.leave_idle(core, &task.context, Part::Scheduler);
         task.context.core.set(id);
         task.wait(self.now());
         core.queue.borrow_mut().insert(Rc::clone(task));
@@ -139,6 +136,8 @@ impl Cores {
         debug_assert!(core.current.borrow().is_none());
         let first = self.pull(core).or_else(|| core.queue.borrow_mut().take_first());
         let Some(next) = first.or_else(|| self.steal(core)) else {
+            core.last_task.set(None);
+            self.enter_idle(core);
             self.note_busy(core);
             return;
         };

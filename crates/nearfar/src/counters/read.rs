@@ -170,6 +170,7 @@ impl Reading {
         let irqs = kernel.irq_counters();
         self.add("kernel/interrupts/handled".into(), Unit::Events, irqs.handled);
         self.add("kernel/interrupts/between-cores".into(), Unit::Events, irqs.between_cores);
+        self.add("kernel/interrupts/timer".into(), Unit::Events, irqs.timer);
     }
 
     /// Adds a virtual machine's exits by reason, its requests, and device references to its memory. While a vCPU
