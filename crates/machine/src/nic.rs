@@ -159,6 +159,9 @@ record! {
         ring_entries: Figure<Count>,
         /// Size of a completion in a separate ring: 16, or a whole line of 64; 16 if not given.
         completion: Option<Figure<Bytes>>,
+        /// Whether it writes an entry of 64 B to an event queue before each interrupt, for the handler to read; false if
+        /// not given.
+        event_queues: Option<Figure<bool>>,
         /// Maximum frame size without check sequence (bytes).
         max_frame: Figure<Bytes>,
         /// Maximum fragments of a frame.

@@ -79,7 +79,7 @@ pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failu
     }
     if let Some(only) = arguments.only.as_ref().filter(|_| all.iter().all(|done| done.experiments == 0)) {
         return Err(Failure::new(format!(
-            "no experiment has `{only}` in its name; names are the last parts of claims' and curves' `observed` in published/*.toml"
+            "no experiment has `{only}` in its name; they are shown as they run, such as `RX local 65536` of ioctopus"
         )));
     }
     output::plot(arguments.plot.as_deref(), &charts, &provenance)?;

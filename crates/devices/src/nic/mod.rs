@@ -247,6 +247,7 @@ impl Device for Nic {
             }
             Kind::TxCompletion => self.of(note).completion_written(bus, note, true),
             Kind::RxCompletion => self.of(note).completion_written(bus, note, false),
+            Kind::Event => self.of(note).event_written(bus, note.first),
             _ => {}
         }
     }

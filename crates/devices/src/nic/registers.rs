@@ -226,10 +226,10 @@ fn queue_register(ring: &super::ring::Ring, register: u64) -> u32 {
     }
 }
 
-fn with_low(old: u64, value: u32) -> u64 {
+pub(super) fn with_low(old: u64, value: u32) -> u64 {
     old & !0xffff_ffff | u64::from(value)
 }
 
-fn with_high(old: u64, value: u32) -> u64 {
+pub(super) fn with_high(old: u64, value: u32) -> u64 {
     old & 0xffff_ffff | u64::from(value) << 32
 }

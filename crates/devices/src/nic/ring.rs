@@ -7,6 +7,7 @@ use wire::nic::descriptor::LEN;
 use wire::nic::registers::queue::{ALWAYS_ARMED, COMPLETION_MODE, IN_PLACE, TO_RING, TO_WORD};
 
 use super::handle::Filled;
+use super::token::LIVES;
 
 /// Registers that configure a queue.
 #[derive(Clone, Copy, Debug, Default)]
@@ -113,7 +114,7 @@ impl Ring {
         let fresh = Self::new(self.size as u16);
         let filled = Rc::clone(&self.filled);
         filled.clear();
-        *self = Self { setup: self.setup, running, life: (self.life + 1) & 0xfff, filled, ..fresh };
+        *self = Self { setup: self.setup, running, life: (self.life + 1) & LIVES, filled, ..fresh };
         if running {
             // Allocated here because most queues never run.
             self.cache.resize(self.size, [0; LEN]);
@@ -148,7 +149,7 @@ impl Ring {
     pub fn fail(&mut self) {
         self.running = false;
         self.failed = true;
-        self.life = (self.life + 1) & 0xfff;
+        self.life = (self.life + 1) & LIVES;
     }
 
     /// Handles the doorbell. Returns `false` if the value is invalid.

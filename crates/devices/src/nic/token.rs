@@ -38,9 +38,11 @@ pub enum Kind {
     Mux,
     /// Timer: a frame has passed the loopback.
     Loopback,
+    /// Write: an entry of a vector's event queue; the vector.
+    Event,
 }
 
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 17] = [
     Kind::TxFetch,
     Kind::RxFetch,
     Kind::TxData,
@@ -57,9 +59,13 @@ const KINDS: [Kind; 16] = [
     Kind::KpioReport,
     Kind::Mux,
     Kind::Loopback,
+    Kind::Event,
 ];
 
-/// Content of a token: `kind` 4 bits, `life` 12, `function` 8, `queue` 8, two numbers of 16.
+/// The generations of a queue that notes tell apart.
+pub const LIVES: u16 = 0x7ff;
+
+/// Content of a token: `kind` 5 bits, `life` 11, `function` 8, `queue` 8, two numbers of 16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Note {
     pub kind: Kind,
@@ -73,7 +79,7 @@ pub struct Note {
 
 impl Note {
     pub fn new(kind: Kind, life: u16, function: u8, queue: u8) -> Self {
-        Self { kind, life: life & 0xfff, function, queue, first: 0, second: 0 }
+        Self { kind, life: life & LIVES, function, queue, first: 0, second: 0 }
     }
 
     pub fn with(self, first: u16, second: u16) -> Self {
@@ -82,8 +88,8 @@ impl Note {
 
     pub fn token(self) -> Token {
         Token(
-            (self.kind as u64) << 60
-                | u64::from(self.life & 0xfff) << 48
+            (self.kind as u64) << 59
+                | u64::from(self.life & LIVES) << 48
                 | u64::from(self.function) << 40
                 | u64::from(self.queue) << 32
                 | u64::from(self.first) << 16
@@ -94,8 +100,8 @@ impl Note {
     /// Decodes a token; `None` if the NIC did not create it.
     pub fn of(Token(token): Token) -> Option<Self> {
         Some(Self {
-            kind: *KINDS.get((token >> 60) as usize)?,
-            life: (token >> 48) as u16 & 0xfff,
+            kind: *KINDS.get((token >> 59) as usize)?,
+            life: (token >> 48) as u16 & LIVES,
             function: (token >> 40) as u8,
             queue: (token >> 32) as u8,
             first: (token >> 16) as u16,
@@ -117,9 +123,9 @@ mod tests {
     #[test]
     fn notes_come_back() {
         for kind in KINDS {
-            let note = Note::new(kind, 0xabc, 3, 255).with(0xffff, 17);
+            let note = Note::new(kind, 0x5bc, 3, 255).with(0xffff, 17);
             assert_eq!(Note::of(note.token()), Some(note));
         }
-        assert_eq!(Note::of(Token(u64::MAX)).map(|note| note.kind), Some(Kind::Loopback));
+        assert_eq!(Note::of(Token(u64::MAX)), None);
     }
 }

@@ -2,11 +2,13 @@
 
 use units::Duration;
 use wire::ethernet::append_fcs;
-use wire::nic::registers::{self as regs, event, queue, vector};
+use wire::nic::EventEntry;
+use wire::nic::event_entry::LEN;
+use wire::nic::registers::{self as regs, event, feature, queue, vector};
 
 use super::bench::Bench;
 use super::driver::{Queue, enable};
-use super::{NicHandle, frame, mac, pair};
+use super::{NicHandle, frame, mac, pair, pair_of};
 
 fn receiver(mode: u32) -> (Bench, Queue, NicHandle) {
     let (mut bench, [_, handle]) = pair();
@@ -133,4 +135,65 @@ fn the_link_is_told_of() {
     assert_eq!(bench.world.interrupts, [(1, 0, 7)]);
     assert_eq!((bench.read32(1, 0, regs::STATUS), bench.read32(1, 0, regs::EVENTS)), (1, event::LINK));
     assert_eq!(bench.read32(1, 0, regs::EVENTS), 0, "read clears");
+}
+
+/// Log2 of the entries of the event queue in these tests.
+const LOG2: u8 = 2;
+/// Where it is.
+const EVENTS: u64 = 0xf0_0000;
+
+fn with_events(features: u32) -> (Bench, Queue) {
+    let cards = [1, 2].map(|n| {
+        let modern = devices::nic::NicParams::modern(mac(n));
+        devices::nic::NicParams { features: modern.features | features, ..modern }
+    });
+    let [a, b] = cards;
+    let (mut bench, _) = pair_of(a, b);
+    enable(&mut bench, 1, 0, 0);
+    bench.write(1, 0, regs::VECTORS + vector::EVENTS, &EVENTS.to_le_bytes());
+    bench.write32(1, 0, regs::VECTORS + vector::EVENTS_SIZE, LOG2.into());
+    let mut rx = Queue::start(&mut bench, (1, 0, 0, false), 8, queue::TO_RING | queue::ALWAYS_ARMED);
+    rx.give(&mut bench, 256);
+    bench.run_for(Duration::from_us(5));
+    (bench, rx)
+}
+
+fn entry(bench: &mut Bench, number: u16) -> Option<EventEntry> {
+    let index = u64::from(number) & ((1 << LOG2) - 1);
+    let bytes = bench.world.bytes(1, EVENTS + index * LEN as u64, LEN)?;
+    EventEntry::parse(bytes.first_chunk()?, number, LOG2)
+}
+
+#[test]
+fn an_entry_precedes_each_message_while_there_is_room() {
+    let (mut bench, _rx) = with_events(feature::EVENT_QUEUES);
+    for number in 0..10 {
+        assert_eq!(entry(&mut bench, number), None);
+        arrive(&mut bench, 1);
+        bench.run_for(Duration::from_us(1));
+        assert_eq!(bench.world.interrupts.len(), usize::from(number) + 1);
+        assert_eq!(entry(&mut bench, number), Some(EventEntry { vector: 0 }));
+        bench.write32(1, 0, regs::VECTORS + vector::EVENTS_READ, u32::from(number) + 1);
+    }
+    // Unread, they fill the queue. Messages go on.
+    arrive(&mut bench, 6);
+    bench.run_for(Duration::from_us(1));
+    assert_eq!(bench.world.interrupts.len(), 16);
+    assert!(entry(&mut bench, 13).is_some());
+    assert_eq!(entry(&mut bench, 14), None, "10 to 13 are unread");
+    // A queue that is taken away gets nothing more.
+    bench.write32(1, 0, regs::VECTORS + vector::EVENTS_SIZE, 0);
+    bench.write32(1, 0, regs::VECTORS + vector::EVENTS_READ, 14);
+    arrive(&mut bench, 1);
+    bench.run_for(Duration::from_us(1));
+    assert_eq!((bench.world.interrupts.len(), entry(&mut bench, 14)), (17, None));
+}
+
+#[test]
+fn a_card_without_event_queues_writes_no_entries() {
+    let (mut bench, _rx) = with_events(0);
+    assert_eq!(bench.read32(1, 0, regs::VECTORS + vector::EVENTS_SIZE), 0);
+    arrive(&mut bench, 1);
+    bench.run_for(Duration::from_us(1));
+    assert_eq!((bench.world.interrupts.len(), entry(&mut bench, 0)), (1, None));
 }

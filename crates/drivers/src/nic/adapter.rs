@@ -21,6 +21,7 @@ use wire::nic::registers::{self as regs, HELD_BYTES, control, feature, queue, st
 use super::Counters;
 use super::channel::{Channel, Owner};
 use super::counted::{Counted, OTHERS, SENDING};
+use super::events::EventQueue;
 use super::inline::Inline;
 use super::kpio::{Kpio, silent_counters};
 use super::limits::Limits;
@@ -335,6 +336,10 @@ impl Adapter {
         let rx = Rc::new(RxQueue::new(rx, pool, p.costs, p.refill, fetch));
         *channel.rx.borrow_mut() = Some(Rc::clone(&rx));
         self.write_coalescing(cpu, channel);
+        if self.limits.features & feature::EVENT_QUEUES != 0 {
+            let events = EventQueue::start(cpu, (&self.dma, &self.registers), channel.number, node)?;
+            *channel.events.borrow_mut() = Some(events);
+        }
         tx.ring.start(cpu, channel.number);
         rx.ring.start(cpu, channel.number);
         if let Some(kpio) = &self.kpio {
@@ -415,6 +420,9 @@ impl Adapter {
                 lost += channel.give_up_sending(cpu, &**core);
             }
             channel.give_up_receiving(cpu);
+            if let Some(events) = channel.events.take() {
+                events.free(cpu);
+            }
         }
         if let Some(kpio) = &self.kpio {
             kpio.free(cpu);
@@ -437,6 +445,9 @@ impl Adapter {
             }
             if let Some(kpio) = &self.kpio {
                 kpio.stop(cpu, channel.number);
+            }
+            if let Some(events) = &*channel.events.borrow() {
+                events.stop(cpu);
             }
         }
         // The read's completion arrives after all DMA that was in flight.

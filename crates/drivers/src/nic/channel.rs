@@ -10,6 +10,7 @@ use platform::net::{Coalescing, NetCore};
 use units::Duration;
 
 use super::Counters;
+use super::events::EventQueue;
 use super::params::NicCosts;
 use super::rx::RxQueue;
 use super::tx::TxQueue;
@@ -53,6 +54,8 @@ pub(super) struct Channel {
     napi: RefCell<Option<NapiHandle>>,
     pub tx: RefCell<Option<Rc<TxQueue>>>,
     pub rx: RefCell<Option<Rc<RxQueue>>>,
+    /// The event queue of its interrupt, if the device has such.
+    pub events: Rc<RefCell<Option<EventQueue>>>,
     /// A task is waiting for memory.
     starved: Cell<bool>,
     /// Consecutive polls that found no work.
@@ -83,6 +86,7 @@ impl Channel {
                 napi: RefCell::new(Some(napi)),
                 tx: RefCell::new(None),
                 rx: RefCell::new(None),
+                events: Rc::default(),
                 starved: Cell::new(false),
                 empty: Cell::new(0),
                 coalescing: Cell::new(coalescing),
@@ -96,9 +100,12 @@ impl Channel {
 
     /// The channel's interrupt handler.
     pub fn handler(&self, costs: NicCosts) -> IrqHandler {
-        let napi = self.napi();
+        let (napi, events) = (self.napi(), Rc::clone(&self.events));
         Rc::new(move |cpu: &Cpu| {
             cpu.work(costs.handler);
+            if let Some(events) = &*events.borrow() {
+                events.take(cpu);
+            }
             match &napi {
                 Some(napi) => {
                     napi.schedule(cpu);

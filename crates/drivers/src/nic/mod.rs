@@ -9,6 +9,7 @@
 //! | `netdev` | the function as a network device |
 //! | `channel` | an interrupt and its two queues, polled together |
 //! | `tx`, `rx`, `ring` | the queues |
+//! | `events` | event queues of interrupts |
 //! | `pool` | receive buffers |
 //! | `inline` | doorbells that carry packet and descriptor |
 //! | `kpio` | transmit by programmed I/O |
@@ -22,6 +23,7 @@
 mod adapter;
 mod channel;
 mod counted;
+mod events;
 mod inline;
 mod kpio;
 mod limits;

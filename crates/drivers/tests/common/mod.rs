@@ -28,7 +28,7 @@ use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use platform::sync::Completion;
 use units::{BitRate, Bytes, Duration};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
-use wire::nic::registers::KPIO_BAR;
+use wire::nic::registers::{KPIO_BAR, feature};
 use wire::pcie::{Generation, Width};
 
 use crate::ground::board::{self, Board};
@@ -180,6 +180,10 @@ impl Pair {
         let mut plug = |n: u32| {
             let mut params = NicParams::modern(MacAddr::local(n));
             params.rate = setup.rate;
+            if n == 2 {
+                // One of the two tells by event queues why it interrupts.
+                params.features |= feature::EVENT_QUEUES;
+            }
             (setup.nic)(&mut params);
             let links = if setup.two_links && n == 2 { 2 } else { 1 };
             params.functions = (0..links)

@@ -13,6 +13,7 @@
 
 pub mod completion;
 pub mod descriptor;
+pub mod event_entry;
 pub mod registers;
 pub mod toeplitz;
 
@@ -27,4 +28,5 @@ pub const CLASS: u32 = 0x02_0000;
 
 pub use completion::Completion;
 pub use descriptor::{RxDescriptor, TxDescriptor};
+pub use event_entry::EventEntry;
 pub use toeplitz::Toeplitz;

@@ -218,6 +218,13 @@ pub mod vector {
     pub const PACKETS: u64 = 0x04;
     /// Bit 0: the device adapts the delay to the load, up to [`DELAY_NS`].
     pub const ADAPTIVE: u64 = 0x08;
+    /// With [`EVENT_QUEUES`](super::feature::EVENT_QUEUES): log2 of the entries of the vector's event queue. Writing it
+    /// starts with an empty queue; 0 for none.
+    pub const EVENTS_SIZE: u64 = 0x0c;
+    /// Bus address of the event queue, 8 bytes: see [`event_entry`](crate::nic::event_entry).
+    pub const EVENTS: u64 = 0x10;
+    /// Total of entries that the driver has read, 16 bits. A full queue gets no entries; messages go on.
+    pub const EVENTS_READ: u64 = 0x18;
 }
 
 /// Registers of a kPIO queue, relative to its first.
@@ -308,6 +315,8 @@ pub mod feature {
     /// A rule in a function's own table also steers its flow to that function, as queue numbers are unique on the card.
     /// Rules of the internal switch are not needed.
     pub const GLOBAL_RULES: u32 = 1 << 11;
+    /// Vectors can have event queues.
+    pub const EVENT_QUEUES: u32 = 1 << 12;
 }
 
 /// Bits of [`EVENTS`].

@@ -2,10 +2,13 @@
 
 use platform::device::{DeviceBus, FunctionIndex};
 use units::{Duration, Time};
+use wire::nic::EventEntry;
+use wire::nic::event_entry::LEN;
 use wire::nic::registers::{NO_VECTOR, counter, event, vector};
 
 use super::NicFunction;
-use crate::nic::token::{Kind, Note};
+use crate::nic::registers::{with_high, with_low};
+use crate::nic::token::{Kind, Note, request};
 
 /// Adaptive coalescing: an interrupt for at most `FEW_PACKETS` halves the delay, one for at least `MANY_PACKETS`
 /// doubles it. Modelled on the latency classes of ixgbe and DIM.
@@ -14,7 +17,35 @@ const MANY_PACKETS: u32 = 32;
 /// Adaptive coalescing never goes below this fraction of the delay that the driver set.
 const LEAST_SHARE: u64 = 16;
 
-/// Coalescing state of a vector.
+/// The upper half of [`vector::EVENTS`].
+const EVENTS_HIGH: u64 = vector::EVENTS + 4;
+/// Indices of entries have 16 bits, and a full queue must differ from an empty one.
+const MOST_EVENTS_LOG2: u8 = 15;
+
+/// A vector's event queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Events {
+    ring: u64,
+    /// 0 for none.
+    log2: u8,
+    written: u16,
+    read: u16,
+}
+
+impl Events {
+    /// Number of the next entry, and its address, if there is room.
+    fn next(&mut self) -> Option<(u16, u64)> {
+        let number = self.written;
+        if self.log2 == 0 || number.wrapping_sub(self.read) >= 1 << self.log2 {
+            return None;
+        }
+        self.written = number.wrapping_add(1);
+        let index = u64::from(number) & ((1 << self.log2) - 1);
+        Some((number, self.ring.wrapping_add(index * LEN as u64)))
+    }
+}
+
+/// Coalescing state of a vector, and its event queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Vector {
     delay: Duration,
@@ -26,6 +57,7 @@ struct Vector {
     pending: u32,
     /// When the coalescing timer expires, if it runs.
     due: Option<Time>,
+    events: Events,
 }
 
 impl Vector {
@@ -48,15 +80,17 @@ impl Vector {
 /// A function's interrupt vectors, and its events other than packets.
 pub struct Interrupts {
     vectors: Vec<Vector>,
+    /// Whether vectors can have event queues.
+    have_events: bool,
     events: u32,
     /// The vector for events.
     pub event_vector: u32,
 }
 
 impl Interrupts {
-    pub fn new(vectors: u16) -> Self {
+    pub fn new(vectors: u16, have_events: bool) -> Self {
         let vectors = vec![Vector::default(); usize::from(vectors)];
-        Self { vectors, events: 0, event_vector: NO_VECTOR }
+        Self { vectors, have_events, events: 0, event_vector: NO_VECTOR }
     }
 
     /// How many vectors there are.
@@ -71,6 +105,10 @@ impl Interrupts {
             vector::DELAY_NS => (vector.delay.as_ps() / 1000) as u32,
             vector::PACKETS => vector.packets,
             vector::ADAPTIVE => vector.adaptive.into(),
+            vector::EVENTS_SIZE => vector.events.log2.into(),
+            vector::EVENTS => vector.events.ring as u32,
+            EVENTS_HIGH => (vector.events.ring >> 32) as u32,
+            vector::EVENTS_READ => vector.events.read.into(),
             _ => 0,
         }
     }
@@ -84,6 +122,13 @@ impl Interrupts {
             }
             vector::PACKETS => vector.packets = value,
             vector::ADAPTIVE => vector.adaptive = value & 1 != 0,
+            vector::EVENTS_SIZE if self.have_events => {
+                let log2 = (value as u8).min(MOST_EVENTS_LOG2);
+                vector.events = Events { ring: vector.events.ring, log2, ..Events::default() };
+            }
+            vector::EVENTS => vector.events.ring = with_low(vector.events.ring, value),
+            EVENTS_HIGH => vector.events.ring = with_high(vector.events.ring, value),
+            vector::EVENTS_READ => vector.events.read = value as u16,
             _ => {}
         }
     }
@@ -183,8 +228,22 @@ impl NicFunction {
         if self.hears_line(bus) {
             self.interrupts.events |= event;
             self.drive_line(bus);
+        } else if let Some((number, address)) = self.interrupts.vectors[vector as usize].events.next() {
+            let (vector, log2) = (vector as u16, self.interrupts.vectors[vector as usize].events.log2);
+            let entry = EventEntry { vector }.emit(number, log2);
+            let note = Note::new(Kind::Event, 0, self.number, 0).with(vector, 0);
+            bus.write(request(self.number, address, entry.len() as u32, note), &entry);
         } else {
             bus.interrupt(FunctionIndex(self.number), vector as u16);
+        }
+    }
+
+    /// An entry of a vector's event queue has left, so the driver can see it before the message that follows.
+    pub fn event_written(&self, bus: &mut dyn DeviceBus, vector: u16) {
+        let events = self.interrupts.vectors.get(usize::from(vector)).map(|vector| vector.events);
+        // Otherwise the function has been reset meanwhile.
+        if events.is_some_and(|events| events.log2 > 0) {
+            bus.interrupt(FunctionIndex(self.number), vector);
         }
     }
 

@@ -19,7 +19,7 @@ use super::params::{NicFunctionParams, NicParams};
 use super::ring::Ring;
 use super::rx::queue::RxQueue;
 use super::steering::Rss;
-use super::token::{Kind, Note, request};
+use super::token::{Kind, LIVES, Note, request};
 use super::tx::queue::TxQueue;
 pub use completions::Sent;
 use interrupts::Interrupts;
@@ -84,7 +84,7 @@ impl NicFunction {
             tx: (0..tx).map(|_| TxQueue::new(params.tx.cache)).collect(),
             rx: (0..rx).map(|_| RxQueue::new(params.rx.cache)).collect(),
             longest_held: 0,
-            interrupts: Interrupts::new(vectors),
+            interrupts: Interrupts::new(vectors, params.features & feature::EVENT_QUEUES != 0),
             scratch: Vec::new(),
         }
     }
@@ -190,10 +190,10 @@ impl NicFunction {
         *self = Self::new(self.number, device, self.params, self.physical, self.config.clone());
         for (n, (tx, rx)) in lives.into_iter().enumerate() {
             if let Some(queue) = self.tx.get_mut(n) {
-                queue.ring.life = (tx + 1) & 0xfff;
+                queue.ring.life = (tx + 1) & LIVES;
             }
             if let Some(queue) = self.rx.get_mut(n) {
-                queue.ring.life = (rx + 1) & 0xfff;
+                queue.ring.life = (rx + 1) & LIVES;
             }
         }
     }

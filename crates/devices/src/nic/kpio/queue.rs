@@ -9,6 +9,7 @@ use wire::nic::registers::{NO_VECTOR, counter, kpio as register};
 use super::super::NicHandle;
 use super::super::params::KpioParams;
 use super::super::spare::Spare;
+use super::super::token::LIVES;
 use super::lines::{Lines, Written};
 
 /// A complete frame, with check sequence, that waits for its turn.
@@ -84,7 +85,7 @@ impl KpioQueue {
             Format::Signature(self.signature)
         };
         self.running = running;
-        self.life = (self.life + 1) & 0xfff;
+        self.life = (self.life + 1) & LIVES;
         self.lines.restart(if format == Format::Framed { self.log2_positions } else { 0 });
         self.decoder = Decoder::new(format, longest);
         self.told = (0, 0);

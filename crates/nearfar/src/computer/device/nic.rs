@@ -79,6 +79,9 @@ pub fn nic_params(
     if controller.completion.as_ref().is_some_and(|entry| entry.value.get() > 16) {
         features |= feature::WIDE_COMPLETIONS;
     }
+    if controller.event_queues.as_ref().is_some_and(|queues| queues.value) {
+        features |= feature::EVENT_QUEUES;
+    }
     if rules > 0 {
         features |= feature::FLOW_RULES;
         if controller.global_rules.as_ref().is_some_and(|global| global.value) {
