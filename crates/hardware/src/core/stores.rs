@@ -138,6 +138,8 @@ pub struct StoreUnit {
     buffers: Buffers,
     /// The oldest entry is an uncached store in flight, accepted at this time.
     uncached: Option<Time>,
+    /// When the last uncached store left.
+    uncached_left: Time,
     /// Sequence number of the last uncached store that left.
     last_uncached: u64,
     /// When the last access to another socket arrives; later ones must not arrive earlier.
@@ -163,6 +165,7 @@ impl StoreUnit {
             entered: 0,
             followers: Vec::new(),
             uncached: None,
+            uncached_left: Time::ZERO,
             last_uncached: 0,
             reached: Time::ZERO,
             next_departure: Time::ZERO,
@@ -221,6 +224,7 @@ impl StoreUnit {
     /// An uncached store bypassed the queue at `when`; its acknowledgement is back at `seen`.
     pub(crate) fn passed(&mut self, when: Time, seen: Time, bytes: usize) {
         self.uncached = Some(seen + self.params.uncached_latency);
+        self.uncached_left = when;
         self.last_uncached = self.entered;
         self.entered += 1;
         self.next_departure = when + self.params.evict_interval;
@@ -273,16 +277,19 @@ impl StoreUnit {
         self.queue.iter().any(|entry| entry.orders() && entry.number < mark.0)
     }
 
-    /// When they will have been accepted if every port has room. `way` gives the idle round-trip time to a port.
-    pub(crate) fn accepted_before(&self, mark: StoreMark, way: impl Fn(u8) -> Duration) -> Time {
-        let mut last = self.uncached.filter(|_| self.last_uncached < mark.0).unwrap_or(Time::ZERO);
+    /// When they will have been accepted if every port has room, without those that the core computed for later than
+    /// `when`: an interrupt handler does not wait for what the task that it interrupted has yet to do. `way` gives the
+    /// idle round-trip time to a port.
+    pub(crate) fn accepted_before(&self, mark: StoreMark, when: Time, way: impl Fn(u8) -> Duration) -> Time {
+        let is_before = self.last_uncached < mark.0 && self.uncached_left <= when;
+        let mut last = self.uncached.filter(|_| is_before).unwrap_or(Time::ZERO);
         // An entry at the front with an empty mask is the uncached store in flight.
         let under_way = |entry: &&StoreEntry| entry.kind == StoreKind::Uncached && entry.mask == 0;
         // A barrier with no line to evict waits for nothing.
         let mut lines = !self.buffers.is_empty();
         for entry in self.queue.iter().filter(|entry| !under_way(entry)) {
             lines |= matches!(entry.kind, StoreKind::Combining | StoreKind::Direct);
-            if entry.number >= mark.0 || !entry.orders() {
+            if entry.number >= mark.0 || entry.when > when || !entry.orders() {
                 continue;
             }
             last = last.max(entry.when);
@@ -491,6 +498,7 @@ impl StoreUnit {
         self.last_uncached = head.number;
         head.mask = 0;
         self.uncached = Some(seen + self.params.uncached_latency);
+        self.uncached_left = now;
         self.next_departure = now + self.params.evict_interval;
         departure
     }
