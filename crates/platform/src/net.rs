@@ -31,6 +31,21 @@ pub struct NetFeatures {
     pub flow_steering: bool,
 }
 
+impl NetFeatures {
+    /// Features of devices that act as one: what both have.
+    pub fn of_both(&self, other: &Self) -> Self {
+        Self {
+            tx_checksum: self.tx_checksum && other.tx_checksum,
+            rx_checksum: self.rx_checksum && other.rx_checksum,
+            tso: self.tso && other.tso,
+            tso_max: self.tso_max.min(other.tso_max),
+            max_fragments: self.max_fragments.min(other.max_fragments),
+            rss: self.rss && other.rss,
+            flow_steering: self.flow_steering && other.flow_steering,
+        }
+    }
+}
+
 /// Packet counters of a network device, kept by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetCounters {
@@ -64,7 +79,7 @@ pub struct NetCounters {
 pub type OwnCounters = Vec<(&'static str, u64)>;
 
 /// Adds counters to those of the same name.
-pub fn add_own_counters(sums: &mut OwnCounters, more: &OwnCounters) {
+fn add_own_counters(sums: &mut OwnCounters, more: &OwnCounters) {
     for (name, value) in more {
         match sums.iter_mut().find(|(known, _)| known == name) {
             Some((_, sum)) => *sum += value,
@@ -94,6 +109,20 @@ pub struct TxStatistics {
     pub own: OwnCounters,
 }
 
+impl TxStatistics {
+    /// Adds the counters of another device.
+    pub fn add(&mut self, other: &Self) {
+        self.frames += other.frames;
+        self.failed += other.failed;
+        self.no_carrier += other.no_carrier;
+        self.lost += other.lost;
+        self.refused += other.refused;
+        self.resets += other.resets;
+        self.dropped += other.dropped;
+        add_own_counters(&mut self.own, &other.own);
+    }
+}
+
 /// Other counters of a device since the driver was loaded.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceStatistics {
@@ -113,6 +142,19 @@ pub struct DeviceStatistics {
     pub own: OwnCounters,
 }
 
+impl DeviceStatistics {
+    /// Adds the counters of another device.
+    pub fn add(&mut self, other: &Self) {
+        self.rx_no_buffer += other.rx_no_buffer;
+        self.rx_overflow += other.rx_overflow;
+        self.rx_damaged += other.rx_damaged;
+        self.rx_length_errors += other.rx_length_errors;
+        self.rx_filtered += other.rx_filtered;
+        self.rx_no_queue += other.rx_no_queue;
+        add_own_counters(&mut self.own, &other.own);
+    }
+}
+
 /// Fixed properties of a network device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NetLimits {
@@ -130,8 +172,6 @@ pub struct NetLimits {
     pub speed: BitRate,
     /// Features.
     pub features: NetFeatures,
-    /// Node of its function (`/sys/class/net/eth0/device/numa_node`); `None` without a function.
-    pub node: Option<Node>,
 }
 
 /// Interrupt moderation of a queue pair (`ethtool -C`).
@@ -213,9 +253,11 @@ pub trait NetDriver {
         self.tx_queue_for(cpu)
     }
 
-    /// Nodes local to it; several if its functions are at several nodes.
-    fn nodes(&self) -> Vec<Node> {
-        self.limits().node.into_iter().collect()
+    /// Node of the function behind an RX queue (Linux: `dev_to_node`, of the queue's device where it differs from the
+    /// network device's, `netdev_queue_get_dma_dev`); `None` if there is no such queue or its function is down.
+    fn node_of(&self, queue: u16) -> Option<Node> {
+        let _ = queue;
+        None
     }
 
     /// Most packets that an RX queue can hold, which is its number of buffers; `None` if unknown.

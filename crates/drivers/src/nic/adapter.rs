@@ -415,6 +415,10 @@ impl Adapter {
                 lost += channel.give_up_sending(cpu, &**core);
             }
             channel.give_up_receiving(cpu);
+            if let Some(core) = &core {
+                // Nothing comes from this queue any more: what waits behind it can go on.
+                core.poll_end(cpu, channel.number, true);
+            }
         }
         if let Some(kpio) = &self.kpio {
             kpio.free(cpu);

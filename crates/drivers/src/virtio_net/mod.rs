@@ -321,7 +321,6 @@ impl NetDriver for VirtioNet {
             // Nominal speed; nothing limits packets to it.
             speed: BitRate::gbit_per_s(10),
             features: self.features(),
-            node: None,
         }
     }
 
