@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use units::Duration;
 use wire::ethernet::MacAddr;
 use wire::nic::TxDescriptor;
-use wire::nic::registers::{counter, flow, queue};
+use wire::nic::registers::{counter, feature, flow, queue};
 
 use super::bench::{Asked, Bench};
 use super::driver::{Queue, enable};
@@ -102,6 +102,40 @@ fn a_flow_has_one_rule() {
     assert_eq!(gone, flow::RESULT_NONE);
     station.send(&datagram((7, 9), &[0; 20]));
     assert_eq!(station.arrivals(), [0, 1]);
+}
+
+/// The old function's rule goes while frames of the flow wait at its queue: those that follow wait behind them, and go to no
+/// other queue of that function.
+#[test]
+fn a_rule_that_goes_early_reorders_nothing() {
+    let mut station = Station::new();
+    (0..2).for_each(|function| enable(&mut station.bench, 1, function, feature::FLOW_RULES));
+    let mut old = Queue::start(&mut station.bench, (1, 0, 1, false), 8, queue::TO_RING);
+    assert_eq!(add_rule_by(&mut station.bench, 0, (7, 9), 0, 1, flow::ADD), flow::RESULT_OK);
+    assert_eq!(add_rule_by(&mut station.bench, 0, (7, 9), 0, 0, ADD), flow::RESULT_OK);
+    let mut sent = 0u32;
+    let mut send = |station: &mut Station, frames| {
+        for _ in 0..frames {
+            sent += 1;
+            station.send(&datagram((7, 9), &sent.to_be_bytes().repeat(10)));
+        }
+        station.bench.run_for(Duration::from_us(5));
+    };
+    // The queue has buffers, and the device has not read yet where.
+    station.bench.world.jitter = Duration::from_ms(1000);
+    old.give(&mut station.bench, 64);
+    station.bench.run_for(Duration::from_ns(1));
+    station.bench.world.jitter = Duration::ZERO;
+    send(&mut station, 3);
+    assert_eq!(add_rule_by(&mut station.bench, 1, (7, 9), 0, 0, flow::ADD), flow::RESULT_OK);
+    assert_eq!(add_rule_by(&mut station.bench, 1, (7, 9), 0, 1, ADD), flow::RESULT_OK);
+    assert_eq!(add_rule_by(&mut station.bench, 0, (0, 0), 0, 0, flow::REMOVE), flow::RESULT_OK);
+    send(&mut station, 3);
+    station.bench.run_for(Duration::from_ms(1001));
+    send(&mut station, 3);
+    let by_hash = std::iter::from_fn(|| station.rx[0].receive(&mut station.bench)).count();
+    let waited = std::iter::from_fn(|| old.receive(&mut station.bench)).count();
+    assert_eq!((by_hash, waited, station.arrivals()), (0, 6, [0, 3]));
 }
 
 /// Zero-length reads through a function, and writes through either, in order of completions and requests.
