@@ -187,7 +187,7 @@ impl Adapter {
         let all = 0..cores.len() as u16;
         let is_near = |&n: &u16| self.kernel.node_of(cores[usize::from(n)]) == self.device.node();
         let near: Vec<u16> = all.clone().filter(is_near).collect();
-        if self.limits.tells_switch() && !near.is_empty() { near } else { all.collect() }
+        if self.limits.features & feature::STATION != 0 && !near.is_empty() { near } else { all.collect() }
     }
 
     /// Whether both functions have the same Ethernet address, so that one can read memory for the other.

@@ -149,7 +149,8 @@ impl NicDriver {
 
     /// Makes a function a network device, or adds it to the one that it shares.
     async fn register(&self, cpu: &Cpu, adapter: &Rc<Adapter>) {
-        if !self.params.multi_pf || adapter.limits.sharing < 2 {
+        let has_others = adapter.limits.features & feature::STATION != 0 && adapter.limits.sharing > 1;
+        if !self.params.multi_pf || !has_others {
             let core = adapter.kernel.register_net(Rc::clone(adapter) as Rc<dyn NetDriver>);
             return adapter.set_core(Some(core));
         }
