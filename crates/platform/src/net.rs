@@ -1,5 +1,6 @@
 //! Network devices: the interface between stack and drivers.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use units::{BitRate, Duration};
@@ -158,8 +159,8 @@ impl DeviceStatistics {
 /// Fixed properties of a network device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NetLimits {
-    /// Prefix of the device's name.
-    pub kind: &'static str,
+    /// Name of the network device, in which `%d` stands for the first free number (Linux: `alloc_netdev`).
+    pub name: Cow<'static, str>,
     /// Ethernet address.
     pub mac: MacAddr,
     /// Number of TX queues.
@@ -341,11 +342,6 @@ pub trait NetDriver {
     fn function(&self) -> Option<FunctionAddress> {
         None
     }
-
-    /// Preferred device name; by default its kind and a number.
-    fn name(&self) -> Option<String> {
-        None
-    }
 }
 
 /// A network device that one program owns and polls, bypassing the kernel (DPDK).
@@ -364,18 +360,21 @@ pub trait PollDevice {
 /// File by which programs find such a device.
 pub struct PollFile(pub Rc<dyn PollDevice>);
 
-/// A stacked device above a network device, in place of the stack (Linux: `rx_handler`, and network device
-/// notifications).
+/// A stacked device above a network device, in place of the stack: a team, or the switch of virtual machines.
+///
+/// In Linux, a stacked device registers an `rx_handler` and a notifier. It needs nothing for transmitted packets, as they
+/// wait in queues of the device below it, nor at the end of a poll, as Linux lets packets be reordered for a moment when
+/// a device changes a flow's queue. Here packets wait in queues of the upper device, and none is reordered.
 pub trait NetUpper {
-    /// A packet was received on a queue, in the poll of `napi`.
+    /// A packet was received on a queue, in the poll of `napi` (Linux: `rx_handler`).
     fn receive(&self, cpu: &Cpu, napi: &NapiHandle, queue: u16, packet: Packet);
-    /// A poll of an RX queue ends, as in [`NetCore::poll_end`].
+    /// A poll of an RX queue ends, as in [`NetCore::poll_end`] (Linux: none).
     fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool);
-    /// Packets of a TX queue were sent or have failed.
+    /// Packets of a TX queue were sent or have failed (Linux: none).
     fn sent(&self, cpu: &Cpu, queue: u16, packets: u32, bytes: u64);
-    /// A TX queue has room again.
+    /// A TX queue has room again (Linux: none).
     fn queue_woken(&self, cpu: &Cpu, queue: u16);
-    /// The link went up or down, or the device is gone.
+    /// The link went up or down, or the device is gone (Linux: `NETDEV_CHANGE`, `NETDEV_UNREGISTER`).
     fn changed(&self);
 }
 

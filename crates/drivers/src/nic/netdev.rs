@@ -54,7 +54,7 @@ impl NetDriver for Adapter {
     fn limits(&self) -> NetLimits {
         let channels = self.channels.borrow().len() as u16;
         NetLimits {
-            kind: "eth",
+            name: "eth%d".into(),
             mac: self.limits.mac,
             tx_queues: channels,
             rx_queues: channels,

@@ -6,7 +6,8 @@
 //! members are ports of a channel to a switch. A hash of the flow chooses the member that transmits; the switch
 //! chooses the one that receives.
 //!
-//! The team only uses interfaces of the kernel that any stacked device would use.
+//! The team needs no interface of the kernel for itself: a test (`crates/cli/tests/dependencies.rs`) checks that each one
+//! has another user. [`NetUpper`] says which of its methods Linux has.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -253,7 +254,7 @@ fn common(params: &TeamParams, members: &[Rc<dyn PacketDevice>]) -> Option<NetLi
     let queues = all.iter().map(|limits| limits.tx_queues);
     let speeds = all.iter().map(|limits| limits.speed.bits_per_s());
     Some(NetLimits {
-        kind: "team",
+        name: params.name.clone().into(),
         mac: first.mac,
         tx_queues: if is_octo { queues.sum() } else { queues.min()? },
         rx_queues: all.iter().map(|limits| limits.rx_queues).sum(),
@@ -267,10 +268,6 @@ fn common(params: &TeamParams, members: &[Rc<dyn PacketDevice>]) -> Option<NetLi
 impl NetDriver for Team {
     fn limits(&self) -> NetLimits {
         self.limits.clone()
-    }
-
-    fn name(&self) -> Option<String> {
-        Some(self.params.name.clone())
     }
 
     fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {

@@ -1,9 +1,11 @@
 //! Two hosts with kernels and a NIC each, a cable between them.
 #![allow(dead_code)]
 
+pub mod spoilt;
 pub mod streams;
 
 use std::cell::{Cell, RefCell};
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use devices::nic::{Nic, NicFunctionParams, NicHandle, NicParams};
@@ -34,6 +36,8 @@ use wire::pcie::{Generation, Width};
 use crate::ground::board::{self, Board};
 use crate::ground::{self, Computer};
 
+/// Addresses of the hosts, where a suite gives them some.
+pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
 /// Memory of each node.
 const MEMORY: Bytes = Bytes::gib(1);
 /// Class of network controllers (PCI Code and ID Assignment Specification).

@@ -24,13 +24,18 @@ use wire::nic::registers::counter;
 use wire::pcie::FunctionAddress;
 
 use crate::common::streams::send;
-use crate::common::{HostSide, Pair, Setup};
+use crate::common::{ADDRESSES, HostSide, Pair, Setup};
 
-const SENDER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-const READER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const SENDER: Ipv4Addr = ADDRESSES[0];
+const READER: Ipv4Addr = ADDRESSES[1];
 const PORT: u16 = 5000;
 /// A core of each socket.
 const CORES: [u16; 2] = [3, 11];
+
+/// Few by default; as many as `PROPTEST_CASES` says.
+fn cases(few: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(few)
+}
 
 /// What makes one network device of the card's functions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use units::Duration;
 use wire::nic::registers::feature;
 
-use super::{By, PORT, Stream, dropped, pair_of, set_link, steering, stream};
+use super::{By, PORT, Stream, cases, dropped, pair_of, set_link, steering, stream};
 use crate::common::Setup;
 use crate::common::streams::bytes;
 use kernel::SteeringParams;
@@ -175,11 +175,6 @@ fn moves_alone_lose_and_reorder_nothing() {
         };
         rage(&storm).unwrap_or_else(|error| panic!("{error}: {storm:?}"));
     }
-}
-
-/// Few by default; as many as `PROPTEST_CASES` says.
-fn cases(few: u32) -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(few)
 }
 
 proptest! {
