@@ -104,7 +104,7 @@ fn cores_of_both_sockets_send_and_nothing_crosses() {
 /// device is `device`; `more` runs besides. What was counted once flows have their rules, and before programs end: pktgen then reads
 /// counters of both functions.
 fn every_workload(device: &str, server: &str, more: &str) -> Window {
-    let pktgen = [64, 1500].map(|size| format!("pktgen -i {device} -s {size} -n 20000"));
+    let pktgen = format!("pktgen -i {device} -s 64 -n 25000");
     let on_server = [
         ("0", "netserver -p 12001"),
         ("14", "netserver -p 12002"),
@@ -112,8 +112,7 @@ fn every_workload(device: &str, server: &str, more: &str) -> Window {
         ("15", "sockperf server -p 11002"),
         ("2,16", "memcached -t 2 -m 64 -p 11211"),
         ("3,17", "pr -g 14 -k 16 -i 26"),
-        ("4", &*pktgen[0]),
-        ("18", &*pktgen[1]),
+        ("4,18", &*pktgen),
     ];
     let on_client = [
         ("0", "netperf -H 10.0.0.1 -p 12001 -t TCP_RR -l 0.006"),
@@ -144,14 +143,17 @@ fn no_workload_makes_an_octo_cross() {
     }
 }
 
-/// The same workloads, and one packet that a core of the other socket sends through the first function: its doorbell is not zero.
+/// The same workloads, but the pktgen of socket 0 is moved to socket 1, with its queue: its doorbells now go to the other socket's
+/// function, and are not zero.
 #[test]
-fn one_doorbell_to_the_other_function_is_found() {
-    let astray = program("a", "20", "pktgen -i eth0 -s 64 -n 1") + "start = \"5.05 ms\"\n";
-    let window = every_workload("team0", &octo(LINKS, "connectx4-octo", TEAM), &astray);
-    let a = window.host("a").expect("it is there");
-    let found = nothing_crosses(a, &[(0, 1)]).expect_err("the doorbell crosses");
-    assert!(found.contains("mmio-doorbell"), "{found}");
+fn doorbells_to_the_other_function_are_found() {
+    let moved = "[[event]]\nat = \"5.05 ms\"\ndo = \"move-task\"\nwhat = \"a:pktgen\"\nto = \"20\"\n";
+    for (device, server) in one_device(LINKS) {
+        let window = every_workload(device, &server, moved);
+        let a = window.host("a").expect("it is there");
+        let found = nothing_crosses(a, &[(0, 1)]).expect_err("the doorbells cross");
+        assert!(found.contains("mmio-doorbell"), "{device}: {found}");
+    }
 }
 
 /// A program that is remote from its NIC, in every other organisation: data, requests and completions of DMA, doorbells, register
@@ -228,7 +230,7 @@ fn sends_a_file(server: &str) -> Window {
 }
 
 /// A packet from the page cache has fragments of both nodes: each is read by the function of its node (IOctoSG), and nothing that the
-/// card does crosses. A NIC at one socket, whichever it is, reads half of the file across.
+/// card does crosses. A NIC at one socket, whichever it is, reads across what its socket's caches do not have.
 #[test]
 fn a_file_in_both_nodes_memory_is_sent_and_nothing_crosses() {
     for (device, server) in one_device(LINKS) {
@@ -238,14 +240,16 @@ fn a_file_in_both_nodes_memory_is_sent_and_nothing_crosses() {
         assert!(read.iter().all(|bytes| bytes * 4 > read.iter().sum()), "{device}: {read:?}");
         assert_eq!(nothing_crosses(a, &[(0, 1)]), Ok(()), "{device}");
     }
-    for slot in ["slot2", "slot-socket1"] {
-        let nic = format!("[[host.device]]\nname = \"n\"\nnic = \"modern\"\nslot = \"{slot}\"\n");
+    for slot in ["slot", "slot-socket1"] {
+        let nic = format!(
+            "[[host.device]]\nname = \"n\"\nnic = \"modern\"\nlinks = [{{ slot = \"{slot}\", lanes = 8 }}]\n"
+        );
         let window = sends_a_file(&host("a", "dell-t430", &nic));
         let a = window.host("a").expect("it is there");
         let read = a.of("n/link-down-bytes/completion");
         let crossed: u64 =
             crossings(a, &[(0, 1)]).iter().find(|(cause, _)| *cause == "dma").map_or(0, |dma| dma.1);
-        assert!(read > 100_000 && crossed * 3 > read, "{slot}: {read} {crossed}");
+        assert!(read > 100_000 && crossed > 10_000, "{slot}: {read} {crossed}");
     }
 }
 

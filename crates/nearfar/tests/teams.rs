@@ -84,9 +84,9 @@ fn a_driver_hides_the_functions() {
     let text = [
         HEAD,
         &multi_pf(LINKS, "connectx4-octo"),
-        "[[host.device]]\nnic = \"modern\"\nslot = \"slot2\"\naddress = \"10.0.9.1/24\"\n",
+        "[[host.device]]\nnic = \"modern\"\nlinks = [{ slot = \"slot-socket1\", lanes = 8 }]\n",
         &host_with_nic("b"),
-        &cable("a:octo", "b", ""),
+        &cable("a:0", "b", ""),
         &program("a", "0", "iperf -s"),
         &program("a", "10", "netserver"),
         &program("b", "0", "iperf -c 10.0.0.1 -t 0.0005"),
