@@ -131,3 +131,67 @@ fn every_crate_has_its_place() {
         assert!(known, "add `{krate}` to MAY in crates/cli/tests/dependencies.rs");
     }
 }
+
+/// The files of the crates, by their paths from `crates/`.
+fn files() -> Vec<(String, String)> {
+    fn walk(folder: &Path, into: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.expect("a readable folder").path();
+            match path.is_dir() {
+                true => walk(&path, into),
+                false => into.extend(path.extension().is_some_and(|end| end == "rs").then_some(path)),
+            }
+        }
+    }
+    let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let mut found = Vec::new();
+    for one in std::fs::read_dir(crates).expect("the crates") {
+        walk(&one.expect("a readable folder").path().join("src"), &mut found);
+    }
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).expect("text");
+        (path.strip_prefix(crates).expect("below it").to_string_lossy().into_owned(), text)
+    };
+    found.into_iter().map(read).collect()
+}
+
+/// The methods in blocks that begin with this line, as far as its `{`.
+fn methods(text: &str, begin: &str) -> BTreeSet<String> {
+    let bodies = text.split(begin).skip(1).filter_map(|rest| rest.split("\n}").next());
+    let lines = bodies.flat_map(str::lines).filter_map(|line| line.strip_prefix("    fn "));
+    lines.filter_map(|line| line.split(['(', '<']).next()).map(str::to_owned).collect()
+}
+
+/// A team above the functions of a card needs no interface of the kernel for itself (IOctopus, 4.2: "does not change any kernel
+/// APIs"): whatever it implements, another driver or stacked device implements too, and whatever it calls, others call.
+#[test]
+fn a_team_has_no_interface_of_its_own() {
+    let all = files();
+    let is_team = |path: &str| path.starts_with("drivers/src/team/");
+    let provides = |path: &str| path.starts_with("kernel/") || path.starts_with("platform/");
+    let team: String = all.iter().filter(|(path, _)| is_team(path)).map(|(_, text)| text.as_str()).collect();
+    let others = || all.iter().filter(|(path, _)| !is_team(path) && !provides(path)).map(|(_, text)| text);
+    let mut only = Vec::new();
+    for interface in ["NetDriver", "NetUpper"] {
+        let begin = format!("impl {interface} for ");
+        let own = methods(&team, &begin);
+        assert!(own.len() >= 5, "{interface}: {own:?}");
+        let theirs: BTreeSet<String> = others().flat_map(|text| methods(text, &begin)).collect();
+        only.extend(own.difference(&theirs).map(|method| format!("{interface}::{method}")));
+    }
+    let packets = all.iter().find(|(path, _)| path == "platform/src/packet.rs").expect("it is there");
+    let called: Vec<String> = methods(&packets.1, "pub trait PacketDevice")
+        .into_iter()
+        .filter(|method| {
+            team.contains(&format!("device().{method}(")) || team.contains(&format!("device.{method}("))
+        })
+        .collect();
+    assert!(called.len() > 5, "{called:?}");
+    for method in called {
+        let calls = |text: &&String| text.contains("PacketDevice") && text.contains(&format!(".{method}("));
+        if others().find(calls).is_none() {
+            only.push(format!("PacketDevice::{method}"));
+        }
+    }
+    assert!(only.is_empty(), "only a team needs {only:?}");
+}

@@ -22,7 +22,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
 use common::streams::{bytes, receive, send};
-use common::{Pair, Setup};
+use common::{ADDRESSES, Pair, Setup};
 use drivers::nic::{KpioParams, NicDriverParams, Select};
 use engine::Seed;
 use hardware::ethernet::FaultParams;
@@ -38,7 +38,6 @@ use platform::socket::Network;
 use units::Duration;
 use wire::nic::registers::counter;
 
-const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
 const PORT: u16 = 7;
 
 fn faults() -> FaultParams {

@@ -82,6 +82,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/netperf.toml",
     "scenarios/nic-guest.toml",
     "scenarios/octo.toml",
+    "scenarios/octo-driver.toml",
     "scenarios/octo-four.toml",
     "scenarios/octo-switches.toml",
     "scenarios/octo-ssd.toml",

@@ -133,6 +133,16 @@ impl Nic {
         let controller = &self.controller;
         controller.loopback.is_some() && controller.looped.as_ref().is_none_or(|looped| looped.value)
     }
+
+    /// Whether the functions behind its links share a MAC address.
+    pub(crate) fn shares_address(&self) -> bool {
+        self.controller.shared_address.as_ref().is_some_and(|shared| shared.value)
+    }
+
+    /// Whether these functions can steer flows to each other, so that a driver can make one network device of them.
+    pub(crate) fn functions_are_one_station(&self) -> bool {
+        self.shares_address() && self.controller.flow_rules.value > 0
+    }
 }
 
 impl Kindred for Nic {

@@ -49,6 +49,9 @@ record! {
         /// Whether to use the legacy interrupt (INTx), shared by a single pair of queues and all events, even if a
         /// NIC supports MSI-X; false if not given.
         legacy_interrupt: Option<bool>,
+        /// Whether the functions of a card that share a MAC address are one network device, named after the first link
+        /// (Linux: multi-PF netdev); otherwise, each is one of its own.
+        multi_pf: Option<Placed<bool>>,
         /// Whether to distribute pairs of queues over the nodes in turn; otherwise, those of the NIC's node come
         /// first.
         over_nodes: Option<bool>,

@@ -1,23 +1,11 @@
-//! A card with a link to each socket, as one network device: from a scenario's file to what crosses between the sockets.
+//! Network devices made of several: a card with a link to each socket, by a team or by the NIC's driver, and channels.
 
 mod scenario;
 
-use nearfar::computer::{self, FinishedProgram};
-use nearfar::counters::{HostCounters, Window};
+use nearfar::computer::{self, Computers, FinishedProgram, run_watched};
 use nearfar::progress::Silent;
-use scenario::{HEAD, cable, host, host_with_nic, load, loaded, program};
-
-const TEAM: &str = "[[host.team]]\nname = \"team0\"\nmode = \"octo\"\nmembers = [\"octo:0\", \"octo:1\"]\n";
-
-fn octo(links: &str, nic: &str, team: &str) -> String {
-    let lines = format!(
-        "change_kernel.steering = {{ rfs = true, arfs = true }}\n[[host.device]]\nname = \"octo\"\nnic = \"{nic}\"\n\
-         links = [{links}]\n{team}"
-    );
-    host("a", "dell-t430", &lines)
-}
-
-const LINKS: &str = "{ slot = \"slot\", lanes = 8 }, { slot = \"slot-socket1\", lanes = 8 }";
+use scenario::octo::{LINKS, TEAM, multi_pf, octo};
+use scenario::{AtEnd, HEAD, cable, host, host_with_nic, load, loaded, program};
 
 fn reading(done: &[FinishedProgram], program: &str, quantity: &str) -> f64 {
     let done = done.iter().find(|done| done.run.starts_with(program)).expect("it ran");
@@ -42,179 +30,6 @@ fn a_team_is_one_device_to_programs() {
     assert!(reading(&done, "iperf -c", "bandwidth") > 2_000.0);
     assert!(reading(&done, "netperf", "transactions") > 10.0);
     assert_eq!(reading(&done, "ping", "received"), 2.0);
-}
-
-/// Sixteen lanes as four links, one to each of four sockets: what is read on a socket comes through its function. Once flows have
-/// their rules, nothing that has to do with the card crosses between sockets.
-#[test]
-fn a_card_can_be_local_to_four_sockets() {
-    let functions = ["slot", "slot-socket1", "slot-socket2", "slot-socket3"];
-    let links: Vec<String> =
-        functions.iter().map(|slot| format!("{{ slot = \"{slot}\", lanes = 4 }}")).collect();
-    let team = TEAM.replace("\"octo:1\"", "\"octo:1\", \"octo:2\", \"octo:3\"");
-    let server = octo(&links.join(", "), "connectx4-octo", &team).replace("dell-t430", "dell-r840");
-    let streams: String = (0..4)
-        .flat_map(|socket| {
-            let port = 6000 + socket;
-            [
-                program("a", &(6 * socket).to_string(), &format!("iperf -s -p {port}")),
-                program("b", &socket.to_string(), &format!("iperf -c 10.0.0.1 -p {port} -t 0.0025")),
-            ]
-        })
-        .collect();
-    // What is counted while it runs is the streams' steady state.
-    let later = program("b", "4", "stream --array-size 40000 --ntimes 8") + "start = \"2 ms\"\n";
-    let text = [HEAD, &server, &host_with_nic("b"), &cable("a", "b", ""), &streams, &later].concat();
-    let window = counted_while(&text, 8);
-    let a = window.host("a").expect("it is there");
-    let written = ["octo", "octo:1", "octo:2", "octo:3"].map(|f| a.of(&format!("{f}/link-up-bytes/posted")));
-    let all: u64 = written.iter().sum();
-    assert!(written.iter().all(|bytes| bytes * 10 > all), "{written:?}");
-    nothing_crosses(a, &[(0, 1), (1, 2), (2, 3), (3, 0)]);
-}
-
-/// What was counted while the n-th program ran.
-fn counted_while(text: &str, number: usize) -> Window {
-    let counts = computer::run_counted(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"));
-    let counted = counts.counted.into_iter().find(|counted| counted.program == number);
-    counted.expect("it was counted").window
-}
-
-/// Nothing that has to do with a card crosses between these sockets, either way.
-fn nothing_crosses(host: &HostCounters, between: &[(u16, u16)]) {
-    for (from, to) in between.iter().flat_map(|&(one, other)| [(one, other), (other, one)]) {
-        for cause in ["dma", "mmio-doorbell", "mmio-register", "mmio-wc", "interrupt"] {
-            let bytes = host.of(&format!("socket{from}-socket{to}/bytes/{cause}"));
-            assert_eq!(bytes, 0, "{from} to {to}, {cause}");
-        }
-    }
-}
-
-/// The same counters, for a NIC of the other socket: what [`nothing_crosses`] finds zero is counted where there is something to count.
-#[test]
-fn a_nic_of_the_other_socket_crosses_by_each_cause() {
-    let far = "change_kernel.steering = { rfs = true, arfs = true }\n[[host.device]]\nnic = \"modern\"\nslot = \"slot-socket1\"\n";
-    let programs =
-        program("a", "0", "netserver") + &program("b", "0", "netperf -H 10.0.0.1 -t TCP_RR -l 0.001");
-    let text =
-        [HEAD, &host("a", "dell-t430", far), &host_with_nic("b"), &cable("a", "b", ""), &programs].concat();
-    let window = counted_while(&text, 1);
-    let a = window.host("a").expect("it is there");
-    for (from, to, cause) in [(0, 1, "dma"), (1, 0, "dma"), (0, 1, "mmio-doorbell"), (1, 0, "interrupt")] {
-        let bytes = a.of(&format!("socket{from}-socket{to}/bytes/{cause}"));
-        assert!(bytes > 0, "{from} to {to}, {cause}");
-    }
-}
-
-/// Cores of both sockets send at once: each through the function of its socket, whose rings its own core has filled from the
-/// first descriptor on.
-#[test]
-fn cores_of_both_sockets_send_and_nothing_crosses() {
-    let streams: String = [0, 1, 10, 11]
-        .into_iter()
-        .map(|core| {
-            let port = 6000 + core;
-            [
-                program("b", &core.to_string(), &format!("iperf -s -p {port}")),
-                program("a", &core.to_string(), &format!("iperf -c 10.0.0.2 -p {port} -t 0.0025")),
-            ]
-            .concat()
-        })
-        .collect();
-    let later = program("b", "4", "stream --array-size 40000 --ntimes 8") + "start = \"2 ms\"\n";
-    let hosts = [HEAD, &octo(LINKS, "connectx4-octo", TEAM), &host_with_nic("b"), &cable("a", "b", "")];
-    let window = counted_while(&[&hosts.concat(), &*streams, &later].concat(), 8);
-    let a = window.host("a").expect("it is there");
-    let read = ["octo", "octo:1"].map(|f| a.of(&format!("{f}/link-down-bytes/completion")));
-    assert!(read.iter().all(|bytes| bytes * 4 > read.iter().sum()), "{read:?}");
-    nothing_crosses(a, &[(0, 1)]);
-}
-
-/// Round trips, datagrams, memcached, ranks of pages and packets by pktgen, all at once on both sockets: whatever they do, nothing that
-/// the card does crosses once flows have their rules, and before programs end: pktgen then reads counters of both functions.
-#[test]
-fn no_workload_makes_an_octo_cross() {
-    let on_server = [
-        ("0", "netserver -p 12001"),
-        ("14", "netserver -p 12002"),
-        ("1", "sockperf server -p 11001"),
-        ("15", "sockperf server -p 11002"),
-        ("2,16", "memcached -t 2 -m 64 -p 11211"),
-        ("3,17", "pr -g 14 -k 16 -i 26"),
-        ("4", "pktgen -i team0 -s 64 -n 20000"),
-        ("18", "pktgen -i team0 -s 1500 -n 20000"),
-    ];
-    let on_client = [
-        ("0", "netperf -H 10.0.0.1 -p 12001 -t TCP_RR -l 0.006"),
-        ("1", "netperf -H 10.0.0.1 -p 12002 -t TCP_RR -l 0.006 -- -r 16384"),
-        ("2", "sockperf ping-pong -i 10.0.0.1 -p 11001 -m 64 -t 0.006"),
-        ("3", "sockperf ping-pong -i 10.0.0.1 -p 11002 -m 64 -t 0.006"),
-        ("5-8", "memaslap -s 10.0.0.1:11211 -c 4 -t 6ms -X 65536 -w 4 --key 64 --set 0.5"),
-    ];
-    let programs = on_server.map(|(cpus, run)| program("a", cpus, run)).concat()
-        + &on_client.map(|(cpus, run)| program("b", cpus, run)).concat();
-    let later = program("b", "4", "stream --array-size 40000 --ntimes 8") + "start = \"5 ms\"\n";
-    let server = octo(LINKS, "connectx4-octo", TEAM).replace("dell-t430", "dell-r730");
-    let client = host("b", "dell-r730", "[[host.device]]\nnic = \"connectx4\"\n");
-    let text = [HEAD, &server, &client, &cable("a", "b", ""), &programs, &later].concat();
-    let window = counted_while(&text, on_server.len() + on_client.len());
-    let a = window.host("a").expect("it is there");
-    for counter in ["link-up-bytes/posted", "link-up-bytes/non-posted", "link-down-bytes/completion"] {
-        let both = ["octo", "octo:1"].map(|f| a.of(&format!("{f}/{counter}")));
-        assert!(both.iter().all(|&bytes| bytes > 10_000), "{counter}: {both:?}");
-    }
-    nothing_crosses(a, &[(0, 1)]);
-}
-
-/// What a program sends from the page cache lies in pages of both nodes, so that a packet has fragments of both: each is read by the
-/// function of its node (IOctoSG), and nothing that the card does crosses.
-#[test]
-fn a_file_in_both_nodes_memory_is_sent_and_nothing_crosses() {
-    let drive = "[[host.device]]\nname = \"ssd\"\ndrive = \"optane-900p\"\nlinks = [{ slot = \"slot\", lanes = 4 }]\n";
-    let server = octo(LINKS, "connectx4-octo", TEAM).replace("dell-t430", "dell-r730") + drive;
-    let send = "netperf -H 10.0.0.2 -t TCP_SENDFILE -F nvme0n1 -l 0.006 -- -m 65536 -f 524288";
-    let text = [
-        HEAD,
-        &server,
-        &host_with_nic("b"),
-        &cable("a", "b", ""),
-        &program("b", "0", "netserver"),
-        &(program("a", "0", send) + "memory = \"interleave\"\n"),
-        &(program("b", "4", "stream --array-size 40000 --ntimes 8") + "start = \"5 ms\"\n"),
-    ]
-    .concat();
-    let window = counted_while(&text, 2);
-    let a = window.host("a").expect("it is there");
-    let read = ["octo", "octo:1"].map(|f| a.of(&format!("{f}/link-down-bytes/completion")));
-    assert!(read.iter().all(|bytes| bytes * 4 > read.iter().sum()), "{read:?}");
-    nothing_crosses(a, &[(0, 1)]);
-}
-
-/// A switch at each socket leads to the card and to a drive: who takes the lanes does not matter to whom they lead.
-#[test]
-fn functions_behind_switches_are_as_local() {
-    let switch = |name: &str, slot: &str| {
-        format!("[[host.switch]]\nname = \"{name}\"\npart = \"pm8536\"\nslot = \"{slot}\"\n")
-    };
-    let links = "{ slot = \"sw0:1\", lanes = 8 }, { slot = \"sw1:1\", lanes = 8 }";
-    let drive = "[[host.device]]\nname = \"ssd\"\ndrive = \"pm1725a\"\nslot = \"sw1:2\"\n";
-    let server =
-        octo(links, "connectx4-octo", TEAM) + drive + &switch("sw0", "slot") + &switch("sw1", "slot-socket1");
-    let programs = [
-        program("a", "0", "iperf -s -p 6000"),
-        program("a", "10", "iperf -s -p 6001"),
-        program("b", "0", "iperf -c 10.0.0.1 -p 6000 -t 0.0025"),
-        program("b", "1", "iperf -c 10.0.0.1 -p 6001 -t 0.0025"),
-        program("a", "12", "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=4 --runtime=2500us"),
-        // What is counted while it runs is the streams' steady state.
-        program("b", "4", "stream --array-size 40000 --ntimes 8") + "start = \"2 ms\"\n",
-    ];
-    let hosts = [HEAD, &server, &host_with_nic("b"), &cable("a", "b", "")].concat();
-    let window = counted_while(&(hosts + &programs.concat()), 5);
-    let a = window.host("a").expect("it is there");
-    let written = ["octo", "octo:1", "ssd"].map(|f| a.of(&format!("{f}/link-up-bytes/posted")));
-    assert!(written.iter().all(|&bytes| bytes > 50_000), "{written:?}");
-    nothing_crosses(a, &[(0, 1)]);
 }
 
 /// A programmable switch gives one function to the other socket and back: what its socket's cores receive crosses between the sockets
@@ -260,6 +75,49 @@ fn a_function_is_given_to_the_other_socket_and_back() {
         let (received, crossed) = while_ran(program);
         assert!(received.iter().sum::<u64>() > 2_000, "{program}: {received:?}");
         assert_eq!(crossed > 0, is_away, "{program}: {received:?} {crossed}");
+    }
+}
+
+/// The driver's network device is the only one of the card, with the first link's address and the name of that link's function.
+#[test]
+fn a_driver_hides_the_functions() {
+    let text = [
+        HEAD,
+        &multi_pf(LINKS, "connectx4-octo"),
+        "[[host.device]]\nnic = \"modern\"\nlinks = [{ slot = \"slot-socket1\", lanes = 8 }]\n",
+        &host_with_nic("b"),
+        &cable("a:0", "b", ""),
+        &program("a", "0", "iperf -s"),
+        &program("a", "10", "netserver"),
+        &program("b", "0", "iperf -c 10.0.0.1 -t 0.0005"),
+        &program("b", "1", "netperf -H 10.0.0.1 -t TCP_RR -l 0.0005"),
+    ]
+    .concat();
+    let setup = loaded(&text);
+    let names: Vec<&str> =
+        setup.hosts[0].interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    assert_eq!(names, ["eth0", "eth1"]);
+    let mut found = Vec::new();
+    let mut at_end = AtEnd(|computers: &Computers| {
+        let devices = computers.hosts()[0].kernel.net().devices();
+        found = devices.iter().map(|device| (device.name().to_owned(), device.limits().rx_queues)).collect();
+    });
+    let done = run_watched(&setup, &Silent, &mut at_end).unwrap_or_else(|error| panic!("{error}"));
+    assert!(reading(&done, "iperf -c", "bandwidth") > 2_000.0);
+    assert!(reading(&done, "netperf", "transactions") > 10.0);
+    let cores = setup.hosts[0].cores() as u16;
+    assert_eq!(found, [("eth0".to_owned(), 2 * cores), ("eth1".to_owned(), cores)]);
+}
+
+#[test]
+fn one_device_of_functions_that_are_none_is_told_with_its_line() {
+    let both = multi_pf(LINKS, "connectx4-octo") + TEAM;
+    for (host, words) in [
+        (multi_pf(LINKS, "connectx4"), "no NIC of host `a` has functions with one address"),
+        (both, "are one network device already"),
+    ] {
+        let said = load(&[HEAD, &host].concat()).err().unwrap_or_else(|| panic!("{host} is taken"));
+        assert!(said.render(false).contains(words), "{words}: {}", said.render(false));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Network devices: the interface between stack and drivers.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use units::{BitRate, Duration};
@@ -29,6 +30,21 @@ pub struct NetFeatures {
     pub rss: bool,
     /// Steers flows to queues (for ARFS).
     pub flow_steering: bool,
+}
+
+impl NetFeatures {
+    /// Features of devices that act as one: what both have.
+    pub fn of_both(&self, other: &Self) -> Self {
+        Self {
+            tx_checksum: self.tx_checksum && other.tx_checksum,
+            rx_checksum: self.rx_checksum && other.rx_checksum,
+            tso: self.tso && other.tso,
+            tso_max: self.tso_max.min(other.tso_max),
+            max_fragments: self.max_fragments.min(other.max_fragments),
+            rss: self.rss && other.rss,
+            flow_steering: self.flow_steering && other.flow_steering,
+        }
+    }
 }
 
 /// Packet counters of a network device, kept by the kernel.
@@ -64,7 +80,7 @@ pub struct NetCounters {
 pub type OwnCounters = Vec<(&'static str, u64)>;
 
 /// Adds counters to those of the same name.
-pub fn add_own_counters(sums: &mut OwnCounters, more: &OwnCounters) {
+fn add_own_counters(sums: &mut OwnCounters, more: &OwnCounters) {
     for (name, value) in more {
         match sums.iter_mut().find(|(known, _)| known == name) {
             Some((_, sum)) => *sum += value,
@@ -94,6 +110,20 @@ pub struct TxStatistics {
     pub own: OwnCounters,
 }
 
+impl TxStatistics {
+    /// Adds the counters of another device.
+    pub fn add(&mut self, other: &Self) {
+        self.frames += other.frames;
+        self.failed += other.failed;
+        self.no_carrier += other.no_carrier;
+        self.lost += other.lost;
+        self.refused += other.refused;
+        self.resets += other.resets;
+        self.dropped += other.dropped;
+        add_own_counters(&mut self.own, &other.own);
+    }
+}
+
 /// Other counters of a device since the driver was loaded.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceStatistics {
@@ -113,11 +143,24 @@ pub struct DeviceStatistics {
     pub own: OwnCounters,
 }
 
+impl DeviceStatistics {
+    /// Adds the counters of another device.
+    pub fn add(&mut self, other: &Self) {
+        self.rx_no_buffer += other.rx_no_buffer;
+        self.rx_overflow += other.rx_overflow;
+        self.rx_damaged += other.rx_damaged;
+        self.rx_length_errors += other.rx_length_errors;
+        self.rx_filtered += other.rx_filtered;
+        self.rx_no_queue += other.rx_no_queue;
+        add_own_counters(&mut self.own, &other.own);
+    }
+}
+
 /// Fixed properties of a network device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NetLimits {
-    /// Prefix of the device's name.
-    pub kind: &'static str,
+    /// Name of the network device, in which `%d` stands for the first free number (Linux: `alloc_netdev`).
+    pub name: Cow<'static, str>,
     /// Ethernet address.
     pub mac: MacAddr,
     /// Number of TX queues.
@@ -130,8 +173,6 @@ pub struct NetLimits {
     pub speed: BitRate,
     /// Features.
     pub features: NetFeatures,
-    /// Node of its function (`/sys/class/net/eth0/device/numa_node`); `None` without a function.
-    pub node: Option<Node>,
 }
 
 /// Interrupt moderation of a queue pair (`ethtool -C`).
@@ -213,9 +254,11 @@ pub trait NetDriver {
         self.tx_queue_for(cpu)
     }
 
-    /// Nodes local to it; several if its functions are at several nodes.
-    fn nodes(&self) -> Vec<Node> {
-        self.limits().node.into_iter().collect()
+    /// Node of the function behind an RX queue (Linux: `dev_to_node`, of the queue's device where it differs from the
+    /// network device's, `netdev_queue_get_dma_dev`); `None` if there is no such queue or its function is down.
+    fn node_of(&self, queue: u16) -> Option<Node> {
+        let _ = queue;
+        None
     }
 
     /// Most packets that an RX queue can hold, which is its number of buffers; `None` if unknown.
@@ -299,11 +342,6 @@ pub trait NetDriver {
     fn function(&self) -> Option<FunctionAddress> {
         None
     }
-
-    /// Preferred device name; by default its kind and a number.
-    fn name(&self) -> Option<String> {
-        None
-    }
 }
 
 /// A network device that one program owns and polls, bypassing the kernel (DPDK).
@@ -322,18 +360,21 @@ pub trait PollDevice {
 /// File by which programs find such a device.
 pub struct PollFile(pub Rc<dyn PollDevice>);
 
-/// A stacked device above a network device, in place of the stack (Linux: `rx_handler`, and network device
-/// notifications).
+/// A stacked device above a network device, in place of the stack: a team, or the switch of virtual machines.
+///
+/// In Linux, a stacked device registers an `rx_handler` and a notifier. It needs nothing for transmitted packets, as they
+/// wait in queues of the device below it, nor at the end of a poll, as Linux lets packets be reordered for a moment when
+/// a device changes a flow's queue. Here packets wait in queues of the upper device, and none is reordered.
 pub trait NetUpper {
-    /// A packet was received on a queue, in the poll of `napi`.
+    /// A packet was received on a queue, in the poll of `napi` (Linux: `rx_handler`).
     fn receive(&self, cpu: &Cpu, napi: &NapiHandle, queue: u16, packet: Packet);
-    /// A poll of an RX queue ends, as in [`NetCore::poll_end`].
+    /// A poll of an RX queue ends, as in [`NetCore::poll_end`] (Linux: none).
     fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool);
-    /// Packets of a TX queue were sent or have failed.
+    /// Packets of a TX queue were sent or have failed (Linux: none).
     fn sent(&self, cpu: &Cpu, queue: u16, packets: u32, bytes: u64);
-    /// A TX queue has room again.
+    /// A TX queue has room again (Linux: none).
     fn queue_woken(&self, cpu: &Cpu, queue: u16);
-    /// The link went up or down, or the device is gone.
+    /// The link went up or down, or the device is gone (Linux: `NETDEV_CHANGE`, `NETDEV_UNREGISTER`).
     fn changed(&self);
 }
 

@@ -233,9 +233,10 @@ pub trait PacketDevice {
     fn coalescing(&self, queue: u16) -> Option<Coalescing>;
     /// Accepts frames for any address (promiscuous mode).
     fn set_promiscuous(&self, cpu: &Cpu, on: bool);
-    /// Its driver, for stacked devices; `None` if it is gone.
+    /// Its driver, for stacked devices (Linux: `netdev_ops`); `None` if it is gone.
     fn driver(&self) -> Option<Rc<dyn NetDriver>>;
-    /// Attaches a stacked device in place of the stack, for as long as that lives.
+    /// Attaches a stacked device in place of the stack, for as long as that lives (Linux:
+    /// `netdev_rx_handler_register`).
     ///
     /// # Errors
     /// [`Error::Busy`] if there is one already.

@@ -83,7 +83,7 @@ impl Nic {
             params.features |= feature::KPIO;
         }
         let shares = |one: &NicFunctionParams, other: &NicFunctionParams| {
-            one.port == other.port && one.mac == other.mac && one.pcie_port != other.pcie_port
+            one.is_same_station(other) && one.pcie_port != other.pcie_port
         };
         let functions_share = |one| params.functions.iter().any(|other| shares(one, other));
         if params.flow_rules > 0 && params.functions.iter().any(functions_share) {

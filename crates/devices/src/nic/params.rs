@@ -94,6 +94,13 @@ pub struct NicFunctionParams {
     pub mac: MacAddr,
 }
 
+impl NicFunctionParams {
+    /// Whether both have the same address at the same port.
+    pub(super) fn is_same_station(&self, other: &Self) -> bool {
+        self.port == other.port && self.mac == other.mac
+    }
+}
+
 /// Virtual functions (SR-IOV). They use their physical function's Ethernet port, and transmit through rings only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VirtualParams {

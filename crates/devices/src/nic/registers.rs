@@ -64,7 +64,10 @@ impl Nic {
             0x2c => u32::from(mac[4]) | u32::from(mac[5]) << 8,
             regs::EVENTS => state.take_events(bus),
             regs::EVENT_VECTOR => state.interrupts.event_vector,
-            regs::FUNCTION => u32::from(function) | functions << 8,
+            regs::FUNCTION => {
+                let same = params.functions.iter().filter(|other| state.params.is_same_station(other));
+                u32::from(function) | functions << 8 | (same.count() as u32) << 16
+            }
             regs::TSO_MAX => params.tso_max,
             regs::RX_HELD => state.longest_held.into(),
             regs::RSS_TYPES => state.rss.types,

@@ -57,6 +57,17 @@ pub struct Placement {
     pub count: u32,
 }
 
+/// What a frame has to stay behind.
+#[derive(Clone, Copy, Debug)]
+pub enum Order {
+    /// Nothing at other functions.
+    Any,
+    /// Frames of its flow that wait at this queue, whatever the function's rules say.
+    InQueue(u16),
+    /// All earlier writes of another function's queue.
+    Fenced(Placement),
+}
+
 /// A rule that matches.
 #[derive(Debug)]
 pub struct Match<'a> {

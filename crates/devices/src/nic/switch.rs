@@ -24,7 +24,7 @@ use super::function::NicFunction;
 use super::params::NicParams;
 use super::rx::Receiver;
 use super::spare::Spare;
-use super::steering::{Match, Placement, SwitchRules};
+use super::steering::{Match, Order, Placement, SwitchRules};
 use super::token::{Kind, Note};
 
 /// Marks timers for frames between functions.
@@ -94,20 +94,20 @@ impl Switch {
         let parts = Dissection::of(frame);
         let to = header.destination;
         let flow = parts.as_ref().map(|parts| &parts.flow);
-        let (mut owner, mut fenced, mut named) = (None, None, false);
+        let (mut owner, mut order, mut named) = (None, Order::Any, false);
         if let Some((function, rule)) = self.owner_of(bus.now(), functions, port, to, flow) {
             owner = Some(function);
             if let (Some(last), Some(flow)) = (rule, flow) {
-                let (function, fence) = in_order(functions, function, last, flow);
-                (owner, fenced, named) = (Some(function), fence, true);
+                let (function, behind) = in_order(functions, function, last, flow);
+                (owner, order, named) = (Some(function), behind, true);
             }
         }
         let mut found = false;
         for function in 0..functions.len() {
             if wants(functions, function, port, to, owner, from) {
                 found = true;
-                let fenced = fenced.filter(|_| owner == Some(function));
-                let place = receiver.deliver(bus, functions, function as u8, frame, parts, fenced);
+                let order = if owner == Some(function) { order } else { Order::Any };
+                let place = receiver.deliver(bus, functions, function as u8, frame, parts, order);
                 if let (true, Some(flow), Some(place)) = (named && owner == Some(function), flow, place) {
                     self.rules.table.went(flow, place);
                 }
@@ -158,14 +158,14 @@ impl Switch {
     }
 }
 
-/// Where to deliver a frame of a flow with a rule: the function, and the queue of another function that has to be
-/// fenced first.
+/// Where to deliver a frame of a flow with a rule: the function, and what it has to stay behind. As long as the function
+/// that had the flow has frames of it waiting, it keeps the flow in that queue, even if its own rule is gone.
 fn in_order(
     functions: &[NicFunction],
     target: usize,
     last: Option<Placement>,
     flow: &Flow,
-) -> (usize, Option<Placement>) {
+) -> (usize, Order) {
     // A flow that had no rule before was delivered to the default function.
     let usual = || {
         let ours = |f: &NicFunction| is_same_station(f, &functions[target]) && f.enabled;
@@ -175,14 +175,14 @@ fn in_order(
         Some(Placement { function: function as u8, queue, count: came })
     };
     let Some(last) = last.or_else(usual).filter(|last| usize::from(last.function) != target) else {
-        return (target, None);
+        return (target, Order::Any);
     };
     let old = &functions[usize::from(last.function)];
     match old.rx.get(usize::from(last.queue)).filter(|_| old.enabled) {
-        Some(queue) if queue.has_waiting(last.count) => (last.function.into(), None),
-        Some(_) => (target, Some(last)),
+        Some(queue) if queue.has_waiting(last.count) => (last.function.into(), Order::InQueue(last.queue)),
+        Some(_) => (target, Order::Fenced(last)),
         // The old function was reset and has nothing queued.
-        None => (target, None),
+        None => (target, Order::Any),
     }
 }
 

@@ -1,16 +1,16 @@
 //! Functions that share an address: one station with several links (IOctopus, 3.3 and 4.1).
 
-use devices::nic::NicHandle;
+use devices::nic::{NicHandle, NicParams};
 use platform::device::{FunctionIndex, Reset};
 use proptest::prelude::*;
 use units::Duration;
 use wire::ethernet::MacAddr;
 use wire::nic::TxDescriptor;
-use wire::nic::registers::{counter, flow, queue};
+use wire::nic::registers::{counter, feature, flow, queue};
 
 use super::bench::{Asked, Bench};
 use super::driver::{Queue, enable};
-use super::steering::{add_rule_by, two_functions};
+use super::steering::{add_rule_by, two_functions_with};
 use super::{datagram, frame, mac};
 
 const ADD: u32 = flow::ADD | flow::SWITCH;
@@ -24,7 +24,11 @@ struct Station {
 
 impl Station {
     fn new() -> Self {
-        let (mut bench, handles) = two_functions([mac(2), mac(2)]);
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut NicParams)) -> Self {
+        let (mut bench, handles) = two_functions_with([mac(2), mac(2)], change);
         let tx = Queue::start(&mut bench, (0, 0, 0, true), 8, queue::TO_RING);
         let mut rx: Vec<Queue> =
             (0..2).map(|f| Queue::start(&mut bench, (1, f, 0, false), 8, queue::TO_RING)).collect();
@@ -102,6 +106,40 @@ fn a_flow_has_one_rule() {
     assert_eq!(gone, flow::RESULT_NONE);
     station.send(&datagram((7, 9), &[0; 20]));
     assert_eq!(station.arrivals(), [0, 1]);
+}
+
+/// The old function's rule goes while frames of the flow wait at its queue: those that follow wait behind them, and go to no
+/// other queue of that function.
+#[test]
+fn a_rule_that_goes_early_reorders_nothing() {
+    let mut station = Station::new();
+    (0..2).for_each(|function| enable(&mut station.bench, 1, function, feature::FLOW_RULES));
+    let mut old = Queue::start(&mut station.bench, (1, 0, 1, false), 8, queue::TO_RING);
+    assert_eq!(add_rule_by(&mut station.bench, 0, (7, 9), 0, 1, flow::ADD), flow::RESULT_OK);
+    assert_eq!(add_rule_by(&mut station.bench, 0, (7, 9), 0, 0, ADD), flow::RESULT_OK);
+    let mut sent = 0u32;
+    let mut send = |station: &mut Station, frames| {
+        for _ in 0..frames {
+            sent += 1;
+            station.send(&datagram((7, 9), &sent.to_be_bytes().repeat(10)));
+        }
+        station.bench.run_for(Duration::from_us(5));
+    };
+    // The queue has buffers, and the device has not read yet where.
+    station.bench.world.jitter = Duration::from_ms(1000);
+    old.give(&mut station.bench, 64);
+    station.bench.run_for(Duration::from_ns(1));
+    station.bench.world.jitter = Duration::ZERO;
+    send(&mut station, 3);
+    assert_eq!(add_rule_by(&mut station.bench, 1, (7, 9), 0, 0, flow::ADD), flow::RESULT_OK);
+    assert_eq!(add_rule_by(&mut station.bench, 1, (7, 9), 0, 1, ADD), flow::RESULT_OK);
+    assert_eq!(add_rule_by(&mut station.bench, 0, (0, 0), 0, 0, flow::REMOVE), flow::RESULT_OK);
+    send(&mut station, 3);
+    station.bench.run_for(Duration::from_ms(1001));
+    send(&mut station, 3);
+    let by_hash = std::iter::from_fn(|| station.rx[0].receive(&mut station.bench)).count();
+    let waited = std::iter::from_fn(|| old.receive(&mut station.bench)).count();
+    assert_eq!((by_hash, waited, station.arrivals()), (0, 6, [0, 3]));
 }
 
 /// Zero-length reads through a function, and writes through either, in order of completions and requests.
@@ -184,4 +222,102 @@ fn a_reset_ends_the_wait() {
     station.bench.with(1, |device, bus| device.reset(bus, Reset::Function(FunctionIndex(0))));
     let wrote = |asked: &Asked| matches!(asked, Asked::Write(1, 1, 60..));
     assert!(station.bench.world.log[before..].iter().any(wrote));
+}
+
+/// Something that makes no sense, or comes at the wrong time.
+#[derive(Clone, Debug)]
+enum Nonsense {
+    /// A frame to the station, or to all, whose content is anything.
+    Frame {
+        to_all: bool,
+        content: Vec<u8>,
+    },
+    /// A sound datagram with bytes changed behind its addresses.
+    Changed {
+        port: u16,
+        at: Vec<(u8, u8)>,
+    },
+    /// A command about rules with any numbers.
+    Command {
+        function: u8,
+        port: u16,
+        rule: u32,
+        target: u32,
+        command: u32,
+    },
+    Reset {
+        function: u8,
+    },
+}
+
+fn nonsense() -> impl Strategy<Value = Nonsense> {
+    let number = || prop_oneof![0u32..4, 8190u32..8194, Just(u32::MAX), any::<u32>()];
+    let command = prop_oneof![
+        (0u32..8, any::<bool>())
+            .prop_map(|(command, switch)| command | if switch { flow::SWITCH } else { 0 }),
+        any::<u32>(),
+    ];
+    prop_oneof![
+        3 => (any::<bool>(), prop::collection::vec(any::<u8>(), 46..1500))
+            .prop_map(|(to_all, content)| Nonsense::Frame { to_all, content }),
+        3 => (7u16..10, prop::collection::vec((12u8..60, any::<u8>()), 1..6))
+            .prop_map(|(port, at)| Nonsense::Changed { port, at }),
+        3 => (0u8..2, 7u16..10, number(), number(), command).prop_map(
+            |(function, port, rule, target, command)| Nonsense::Command { function, port, rule, target, command }
+        ),
+        1 => (0u8..2).prop_map(|function| Nonsense::Reset { function }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever is sent to the station, and whatever its drivers write: sound frames of a flow reach one function, once.
+    #[test]
+    fn nonsense_does_not_keep_frames_away(happens in prop::collection::vec(nonsense(), 1..40), global in any::<bool>()) {
+        let mut station = Station::with(|nic| nic.features |= if global { feature::GLOBAL_RULES } else { 0 });
+        let start = |bench: &mut Bench, function: u8| {
+            enable(bench, 1, function, feature::FLOW_RULES);
+            let mut rx = Queue::start(bench, (1, function, 0, false), 8, queue::TO_RING);
+            rx.give(bench, 240);
+            rx
+        };
+        for what in happens {
+            match what {
+                Nonsense::Frame { to_all, content } => {
+                    let to = if to_all { MacAddr::BROADCAST } else { mac(2) };
+                    station.send(&[&to.0[..], &mac(1).0, &content].concat());
+                }
+                Nonsense::Changed { port, at } => {
+                    let mut frame = datagram((port, 9), &[0; 40]);
+                    at.into_iter().for_each(|(at, with)| frame[usize::from(at)] = with);
+                    station.send(&frame);
+                }
+                Nonsense::Command { function, port, rule, target, command } => {
+                    add_rule_by(&mut station.bench, function, (port, 9), rule, target, command);
+                }
+                Nonsense::Reset { function } => {
+                    let index = FunctionIndex(function);
+                    station.bench.with(1, |device, bus| device.reset(bus, Reset::Function(index)));
+                }
+            }
+        }
+        station.bench.run_for(Duration::from_us(100));
+        // Drivers reset both functions, as after an error, and begin again.
+        for function in 0..2 {
+            station.bench.with(1, |device, bus| device.reset(bus, Reset::Function(FunctionIndex(function))));
+            station.rx[usize::from(function)] = start(&mut station.bench, function);
+        }
+        for (port, function) in [(7, 1), (8, 0)] {
+            let add = |station: &mut Station, target, command| {
+                add_rule_by(&mut station.bench, function, (port, 9), 0, target, command)
+            };
+            prop_assert_eq!(add(&mut station, 0, flow::ADD), flow::RESULT_OK);
+            prop_assert_eq!(add(&mut station, function.into(), ADD), flow::RESULT_OK);
+            station.send(&datagram((port, 9), &[0; 20]));
+            let mut expected = [0, 0];
+            expected[usize::from(function)] = 1;
+            prop_assert_eq!(station.arrivals(), expected, "{}", port);
+        }
+    }
 }

@@ -101,7 +101,15 @@ pub fn two_ports(macs: [MacAddr; 2]) -> NicParams {
 
 /// A NIC with two functions behind one port.
 pub fn two_functions(macs: [MacAddr; 2]) -> (Bench, [devices::nic::NicHandle; 2]) {
+    two_functions_with(macs, |_| {})
+}
+
+pub fn two_functions_with(
+    macs: [MacAddr; 2],
+    change: impl FnOnce(&mut NicParams),
+) -> (Bench, [devices::nic::NicHandle; 2]) {
     let mut two = NicParams::modern(macs[0]);
+    change(&mut two);
     let mut second = two.functions[0];
     second.mac = macs[1];
     two.functions.push(second);

@@ -188,7 +188,7 @@ impl Adapter {
         let all = 0..cores.len() as u16;
         let is_near = |&n: &u16| self.kernel.node_of(cores[usize::from(n)]) == self.device.node();
         let near: Vec<u16> = all.clone().filter(is_near).collect();
-        if self.limits.tells_switch() && !near.is_empty() { near } else { all.collect() }
+        if self.limits.features & feature::STATION != 0 && !near.is_empty() { near } else { all.collect() }
     }
 
     /// Whether both functions have the same Ethernet address, so that one can read memory for the other.
@@ -422,6 +422,10 @@ impl Adapter {
             channel.give_up_receiving(cpu);
             if let Some(events) = channel.events.take() {
                 events.free(cpu);
+            }
+            if let Some(core) = &core {
+                // Nothing comes from this queue any more: what waits behind it can go on.
+                core.poll_end(cpu, channel.number, true);
             }
         }
         if let Some(kpio) = &self.kpio {

@@ -26,6 +26,8 @@ pub(super) struct Limits {
     pub kpio: Option<KpioLimits>,
     /// Number of this function within the device.
     pub function: u8,
+    /// Functions that share its address, itself included.
+    pub sharing: u8,
 }
 
 impl Limits {
@@ -47,6 +49,7 @@ impl Limits {
         let limits = registers.read_u32(cpu, regs::LIMITS).await;
         let tables = registers.read_u32(cpu, regs::TABLES).await;
         let mac = registers.read_u64(cpu, regs::MAC).await.to_le_bytes();
+        let function = registers.read_u32(cpu, regs::FUNCTION).await;
         let found = Self {
             mac: MacAddr([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]),
             queues: (queues as u16).min((queues >> 16) as u16),
@@ -61,7 +64,8 @@ impl Limits {
             tso_max: registers.read_u32(cpu, regs::TSO_MAX).await,
             mbit: registers.read_u32(cpu, regs::SPEED).await,
             kpio: KpioLimits::of(registers.read_u32(cpu, regs::KPIO).await),
-            function: registers.read_u32(cpu, regs::FUNCTION).await as u8,
+            function: function as u8,
+            sharing: (function >> 16) as u8,
         };
         let is_sane = found.queues > 0 && found.vectors > 1 && found.max_fragments > 0 && found.mbit > 0;
         if is_sane { Ok(found) } else { Err(Error::Io) }

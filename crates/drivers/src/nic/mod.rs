@@ -7,6 +7,7 @@
 //! | `recovery`, `service` | events, resets, and the task that detects lost interrupts |
 //! | `counted` | device counters, kept across resets |
 //! | `netdev` | the function as a network device |
+//! | `combined` | one network device for several functions |
 //! | `channel` | an interrupt and its two queues, polled together |
 //! | `tx`, `rx`, `ring` | the queues |
 //! | `events` | event queues of interrupts |
@@ -22,6 +23,7 @@
 
 mod adapter;
 mod channel;
+mod combined;
 mod counted;
 mod events;
 mod inline;
@@ -54,6 +56,7 @@ pub use kpio::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
 pub use params::{HeldParams, InlineParams, Loads, NicCosts, NicDriverParams};
 
 use adapter::Adapter;
+use combined::Combined;
 use kpio::Kpio;
 use limits::Limits;
 use state::AdapterState;
@@ -126,12 +129,13 @@ pub struct Counters {
 pub struct NicDriver {
     params: NicDriverParams,
     bound: RefCell<Vec<Weak<NicBinding>>>,
+    combined: RefCell<Vec<Weak<Combined>>>,
 }
 
 impl NicDriver {
     /// A driver with these settings for all its functions.
     pub fn new(params: NicDriverParams) -> Rc<Self> {
-        Rc::new(Self { params, bound: RefCell::default() })
+        Rc::new(Self { params, ..Self::default() })
     }
 
     /// Changes which packets go by programmed I/O, on all functions that can. No packet is lost, and the packets of a
@@ -142,6 +146,22 @@ impl NicDriver {
             if let Some(kpio) = &bound.0.kpio {
                 kpio.set_select(cpu, &bound.0.channels.borrow(), select);
             }
+        }
+    }
+
+    /// Makes a function a network device, or adds it to the one that it shares.
+    async fn register(&self, cpu: &Cpu, adapter: &Rc<Adapter>) {
+        let has_others = adapter.limits.features & feature::STATION != 0 && adapter.limits.sharing > 1;
+        if !self.params.multi_pf || !has_others {
+            let core = adapter.kernel.register_net(Rc::clone(adapter) as Rc<dyn NetDriver>);
+            return adapter.set_core(Some(core));
+        }
+        self.combined.borrow_mut().retain(|combined| combined.strong_count() > 0);
+        let of =
+            self.combined.borrow().iter().filter_map(Weak::upgrade).find(|combined| combined.takes(adapter));
+        match of {
+            Some(combined) => combined.add(cpu, adapter).await,
+            None => self.combined.borrow_mut().push(Rc::downgrade(&Combined::register(adapter))),
         }
     }
 
@@ -192,8 +212,7 @@ impl PciDriver for NicDriver {
             };
             let adapter = Adapter::new(device, (registers, pages, held), limits, self.params.clone(), kpio);
             adapter.prepare_channels(cpu).await?;
-            let core = adapter.kernel.register_net(Rc::clone(&adapter) as Rc<dyn NetDriver>);
-            adapter.set_core(Some(core));
+            self.register(cpu, &adapter).await;
             let bound = Rc::new(NicBinding(adapter));
             self.bound.borrow_mut().retain(|bound| bound.strong_count() > 0);
             for other in self.bound.borrow().iter().filter_map(Weak::upgrade) {

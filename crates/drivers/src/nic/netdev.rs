@@ -1,7 +1,7 @@
 //! The function as a network device of the kernel.
 
 use platform::Error;
-use platform::cpu::{Async, Cpu, CpuId, Part};
+use platform::cpu::{Async, Cpu, CpuId, Node, Part};
 use platform::irq::{Irq, NapiHandle};
 use platform::net::{
     Coalescing, DeviceStatistics, FlowKey, MacAddr, NetDriver, NetFeatures, NetLimits, Packet, RuleId,
@@ -54,14 +54,13 @@ impl NetDriver for Adapter {
     fn limits(&self) -> NetLimits {
         let channels = self.channels.borrow().len() as u16;
         NetLimits {
-            kind: "eth",
+            name: "eth%d".into(),
             mac: self.limits.mac,
             tx_queues: channels,
             rx_queues: channels,
             max_mtu: self.limits.max_frame - HEADER_LEN as u16,
             speed: BitRate::from_bits_per_s(u64::from(self.limits.mbit) * 1_000_000),
             features: self.features_of(self.limits.features),
-            node: Some(self.device.node()),
         }
     }
 
@@ -215,6 +214,10 @@ impl NetDriver for Adapter {
         }
         self.set_bits(cpu, bits);
         self.features_of(self.features.get())
+    }
+
+    fn node_of(&self, queue: u16) -> Option<Node> {
+        self.channel(queue).map(|_| self.device.node())
     }
 
     fn rx_outstanding(&self, queue: u16) -> Option<u32> {

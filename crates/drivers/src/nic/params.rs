@@ -28,6 +28,8 @@ costs! {
         poll,
         /// The interrupt handler.
         handler,
+        /// To choose another function for a packet whose own is down, if one network device has several.
+        reroute,
     }
 }
 
@@ -56,6 +58,9 @@ pub struct NicDriverParams {
     pub channels: Option<u16>,
     /// Use the legacy interrupt, and so only one pair of queues, even if messages are available.
     pub legacy_interrupt: bool,
+    /// One network device for all functions of a card that share an address, rather than one each (Linux: multi-PF
+    /// netdev).
+    pub multi_pf: bool,
     /// Spread channels over the nodes in turn, rather than using the device's node first.
     pub over_nodes: bool,
     /// Log2 of the descriptors of a TX queue.
@@ -101,6 +106,7 @@ impl Default for NicDriverParams {
         Self {
             channels: None,
             legacy_interrupt: false,
+            multi_pf: false,
             over_nodes: false,
             log2_tx: 9,
             log2_rx: 9,

@@ -1,19 +1,13 @@
 //! A network device made of several others, its members (Linux: the team driver).
 //!
-//! | file | subject |
-//! |---|---|
-//! | `mod` | the device: members, modes, both data paths |
-//! | `flows` | octo mode: the member that should receive each flow |
-//!
 //! In **octo** mode (IOctopus, 3.4 and 4.2) the members are functions of one card at several nodes, with one Ethernet
 //! address. The member local to the sending core transmits. Flow steering (ARFS) makes a flow arrive at the member
 //! local to the program that reads it. If a member is down, the others take its flows. In **802.3ad** mode the
 //! members are ports of a channel to a switch. A hash of the flow chooses the member that transmits; the switch
 //! chooses the one that receives.
 //!
-//! The team only uses interfaces of the kernel that any stacked device would use.
-
-mod flows;
+//! The team needs no interface of the kernel for itself: a test (`crates/cli/tests/dependencies.rs`) checks that each one
+//! has another user. [`NetUpper`] says which of its methods Linux has.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -25,12 +19,13 @@ use platform::irq::{Irq, NapiHandle};
 use platform::kernel::{Kernel, TaskParams};
 use platform::net::{
     Coalescing, DeviceStatistics, FlowKey, MacAddr, NetCore, NetDriver, NetFeatures, NetLimits, NetUpper,
-    Packet, PacketDevice, RuleId, TxStatistics, add_own_counters,
+    Packet, PacketDevice, RuleId, TxStatistics,
 };
 use units::BitRate;
 use wire::ip::Dissection;
 
-use flows::SteeredFlows;
+use crate::flows::SteeredFlows;
+use crate::members::{self, Member as _};
 
 costs! {
     /// CPU costs of a team, in cycles.
@@ -73,8 +68,6 @@ struct Member {
     device: RefCell<Rc<dyn PacketDevice>>,
     /// Its limits when the team was created.
     limits: NetLimits,
-    /// Its node, which may differ when it comes back.
-    node: Cell<Option<Node>>,
     first_tx: u16,
     first_rx: u16,
     /// The member's upper device, which passes packets to the team.
@@ -85,13 +78,27 @@ impl Member {
     fn device(&self) -> Rc<dyn PacketDevice> {
         Rc::clone(&self.device.borrow())
     }
+}
 
+impl members::Member for Member {
     fn driver(&self) -> Option<Rc<dyn NetDriver>> {
         self.device.borrow().driver()
     }
 
     fn is_usable(&self) -> bool {
         self.device.borrow().has_carrier() && self.driver().is_some()
+    }
+
+    fn first_tx(&self) -> u16 {
+        self.first_tx
+    }
+
+    fn first_rx(&self) -> u16 {
+        self.first_rx
+    }
+
+    fn queues(&self) -> (u16, u16) {
+        (self.limits.tx_queues, self.limits.rx_queues)
     }
 }
 
@@ -105,14 +112,13 @@ struct Port {
 
 /// A network device that passes its packets to its members.
 pub struct Team {
-    me: Weak<Self>,
     kernel: Rc<dyn Kernel>,
     params: TeamParams,
     limits: NetLimits,
     members: Vec<Member>,
     core: RefCell<Option<Rc<dyn NetCore>>>,
     is_open: Cell<bool>,
-    flows: SteeredFlows,
+    flows: Rc<SteeredFlows>,
 }
 
 impl Team {
@@ -132,22 +138,23 @@ impl Team {
                 let port = Rc::new(Port { team: me.clone(), number, last: Cell::new(None) });
                 taken = taken.and_then(|()| device.set_upper(port.as_upper()));
                 let limits = device.limits();
-                let (device, node) = (RefCell::new(device), Cell::new(limits.node));
-                let member = Member { first_tx: tx, first_rx: rx, device, limits, node, port };
+                let member =
+                    Member { first_tx: tx, first_rx: rx, device: RefCell::new(device), limits, port };
                 tx += member.limits.tx_queues;
                 rx += member.limits.rx_queues;
                 member
             };
             let members = devices.into_iter().enumerate().map(member).collect();
+            let own = me.clone();
+            let driver_of = Box::new(move |member: usize| own.upgrade()?.members[member].driver());
             Self {
-                me: me.clone(),
                 kernel: Rc::clone(&kernel),
                 params,
                 limits,
                 members,
                 core: RefCell::new(None),
                 is_open: Cell::new(false),
-                flows: SteeredFlows::default(),
+                flows: SteeredFlows::new(Rc::clone(&kernel), driver_of),
             }
         });
         taken?;
@@ -177,42 +184,17 @@ impl Team {
             return Err(Error::Invalid);
         }
         device.set_upper(member.port.as_upper())?;
-        self.flows.begin_anew(number);
+        self.flows.lose(number);
         member.device.replace(Rc::clone(&device));
-        member.node.set(now.node);
         if self.is_open.get() {
             device.open(cpu).await?;
-            self.start_worker(cpu);
+            self.flows.retry(cpu, number);
         }
         Ok(())
     }
 
     fn core(&self) -> Option<Rc<dyn NetCore>> {
         self.core.borrow().clone()
-    }
-
-    /// The member for a core: a usable one on the core's node, or any.
-    fn member_for(&self, cpu: CpuId) -> Option<usize> {
-        let node = Some(self.kernel.node_of(cpu));
-        let is_near = |member: &Member| member.is_usable() && member.node.get() == node;
-        let near = self.members.iter().position(is_near);
-        near.or_else(|| self.members.iter().position(Member::is_usable))
-    }
-
-    /// Member and queue behind a TX queue of the team.
-    fn tx_place(&self, queue: u16) -> (usize, u16) {
-        place(&self.members, queue, |member| member.first_tx)
-    }
-
-    /// Member and queue behind an RX queue of the team.
-    fn rx_place(&self, queue: u16) -> (usize, u16) {
-        place(&self.members, queue, |member| member.first_rx)
-    }
-
-    /// Driver and queue behind an RX queue of the team.
-    fn receiver(&self, queue: u16) -> Option<(Rc<dyn NetDriver>, u16)> {
-        let (member, own) = self.rx_place(queue);
-        Some((self.members[member].driver()?, own))
     }
 
     /// The member that a packet's flow is sent by.
@@ -231,13 +213,12 @@ impl Team {
         match self.params.mode {
             TeamMode::Bond => self.member_of_flow(cpu, packet).map(|member| (member, queue, true)),
             TeamMode::Octo => {
-                let (member, own) = self.tx_place(queue);
+                let (member, own) = members::tx_place(&self.members, queue);
                 if self.members[member].is_usable() {
                     return Some((member, own, true));
                 }
-                let member = self.member_for(cpu.id())?;
-                let driver = self.members[member].driver()?;
-                Some((member, driver.tx_queue_for(cpu.id()), false))
+                let (member, own) = members::tx_queue_for(&self.members, cpu.id(), cpu.node())?;
+                Some((member, own, false))
             }
         }
     }
@@ -250,27 +231,13 @@ impl Team {
         }
     }
 
-    /// Wakes everything that waits for members that are down: their queues are empty.
     fn pass_over_dead(&self, cpu: &Cpu, core: &dyn NetCore) {
-        for (number, member) in self.members.iter().enumerate().filter(|(_, member)| !member.is_usable()) {
-            for queue in 0..member.limits.rx_queues {
-                core.poll_end(cpu, member.first_rx + queue, true);
-            }
-            for queue in 0..member.limits.tx_queues {
-                core.wake_queue(cpu, self.tx_number(number, queue));
-            }
-        }
+        members::pass_over_dead(&self.members, cpu, core, |member, queue| self.tx_number(member, queue));
     }
 
     fn has_dead(&self) -> bool {
         !self.members.iter().all(Member::is_usable)
     }
-}
-
-/// The member of a team's queue, and the queue's number there.
-fn place(members: &[Member], queue: u16, first: impl Fn(&Member) -> u16) -> (usize, u16) {
-    let member = members.iter().rposition(|member| first(member) <= queue).unwrap_or(0);
-    (member, queue - first(&members[member]))
 }
 
 /// The combined limits of these members, if they can form a team.
@@ -281,20 +248,13 @@ fn common(params: &TeamParams, members: &[Rc<dyn PacketDevice>]) -> Option<NetLi
     if all.iter().any(|limits| limits.mac != first.mac) {
         return None;
     }
-    let every = |has: fn(&NetFeatures) -> bool| all.iter().all(|limits| has(&limits.features));
-    let features = NetFeatures {
-        tx_checksum: every(|features| features.tx_checksum),
-        rx_checksum: every(|features| features.rx_checksum),
-        tso: every(|features| features.tso),
-        tso_max: all.iter().map(|limits| limits.features.tso_max).min()?,
-        max_fragments: all.iter().map(|limits| limits.features.max_fragments).min()?,
-        rss: every(|features| features.rss),
-        flow_steering: is_octo && every(|features| features.flow_steering),
-    };
+    let common =
+        all.iter().skip(1).fold(first.features.clone(), |both, limits| both.of_both(&limits.features));
+    let features = NetFeatures { flow_steering: is_octo && common.flow_steering, ..common };
     let queues = all.iter().map(|limits| limits.tx_queues);
     let speeds = all.iter().map(|limits| limits.speed.bits_per_s());
     Some(NetLimits {
-        kind: "team",
+        name: params.name.clone().into(),
         mac: first.mac,
         tx_queues: if is_octo { queues.sum() } else { queues.min()? },
         rx_queues: all.iter().map(|limits| limits.rx_queues).sum(),
@@ -302,17 +262,12 @@ fn common(params: &TeamParams, members: &[Rc<dyn PacketDevice>]) -> Option<NetLi
         // Functions of one card share its port.
         speed: BitRate::from_bits_per_s(if is_octo { speeds.max()? } else { speeds.sum() }),
         features,
-        node: None,
     })
 }
 
 impl NetDriver for Team {
     fn limits(&self) -> NetLimits {
         self.limits.clone()
-    }
-
-    fn name(&self) -> Option<String> {
-        Some(self.params.name.clone())
     }
 
     fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
@@ -368,7 +323,7 @@ impl NetDriver for Team {
         };
         match self.params.mode {
             TeamMode::Octo => {
-                let (member, own) = self.tx_place(queue);
+                let (member, own) = members::tx_place(&self.members, queue);
                 ring(member, own);
             }
             TeamMode::Bond => (0..self.members.len()).for_each(|member| ring(member, queue)),
@@ -379,15 +334,7 @@ impl NetDriver for Team {
         Box::pin(async move {
             let mut sum = TxStatistics::default();
             for member in &self.members {
-                let own = member.device().statistics(cpu).await;
-                sum.frames += own.frames;
-                sum.failed += own.failed;
-                sum.no_carrier += own.no_carrier;
-                sum.lost += own.lost;
-                sum.refused += own.refused;
-                sum.resets += own.resets;
-                sum.dropped += own.dropped;
-                add_own_counters(&mut sum.own, &own.own);
+                sum.add(&member.device().statistics(cpu).await);
             }
             sum
         })
@@ -397,38 +344,29 @@ impl NetDriver for Team {
         Box::pin(async move {
             let mut sum = DeviceStatistics::default();
             for member in &self.members {
-                let own = member.device().device_statistics(cpu).await;
-                sum.rx_no_buffer += own.rx_no_buffer;
-                sum.rx_overflow += own.rx_overflow;
-                sum.rx_damaged += own.rx_damaged;
-                sum.rx_length_errors += own.rx_length_errors;
-                sum.rx_filtered += own.rx_filtered;
-                sum.rx_no_queue += own.rx_no_queue;
-                add_own_counters(&mut sum.own, &own.own);
+                sum.add(&member.device().device_statistics(cpu).await);
             }
             sum
         })
     }
 
     fn tx_queue_for(&self, cpu: CpuId) -> u16 {
-        let Some(member) = self.member_for(cpu) else { return 0 };
-        let own = self.members[member].driver().map_or(0, |driver| driver.tx_queue_for(cpu));
-        self.tx_number(member, own)
+        let place = members::tx_queue_for(&self.members, cpu, self.kernel.node_of(cpu));
+        place.map_or(0, |(member, own)| self.tx_number(member, own))
     }
 
     fn rx_queue_for(&self, cpu: CpuId) -> u16 {
-        let Some(member) = self.member_for(cpu) else { return 0 };
-        let own = self.members[member].driver().map_or(0, |driver| driver.rx_queue_for(cpu));
-        self.members[member].first_rx + own
+        members::rx_queue_for(&self.members, cpu, self.kernel.node_of(cpu)).unwrap_or(0)
     }
 
-    fn nodes(&self) -> Vec<Node> {
-        let usable = self.members.iter().filter(|member| member.is_usable());
-        usable.filter_map(|member| member.node.get()).collect()
+    fn node_of(&self, queue: u16) -> Option<Node> {
+        let (member, own) = members::rx_place(&self.members, queue);
+        let member = Some(&self.members[member]).filter(|member| member.is_usable())?;
+        member.driver()?.node_of(own)
     }
 
     fn rx_outstanding(&self, queue: u16) -> Option<u32> {
-        let (driver, own) = self.receiver(queue)?;
+        let (driver, own) = members::receiver(&self.members, queue)?;
         driver.rx_outstanding(own)
     }
 
@@ -436,40 +374,23 @@ impl NetDriver for Team {
         if self.params.mode != TeamMode::Octo {
             return Err(Error::NotSupported);
         }
-        let place = queue.map(|queue| self.rx_place(queue));
-        if let Some((member, own)) = place {
-            let driver = self.members[member].driver().ok_or(Error::NoDevice)?;
-            driver.set_address(cpu, mac, Some(own))?;
-        }
-        // Other members release the address last, so that some member always accepts its frames.
-        let others =
-            (0..self.members.len()).filter(|&member| Some(member) != place.map(|(member, _)| member));
-        for driver in others.filter_map(|member| self.members[member].driver()) {
-            // A member that never had the address has nothing to release.
-            let _ = driver.set_address(cpu, mac, None);
-        }
-        Ok(())
+        members::set_address(&self.members, cpu, mac, queue)
     }
 
     fn poll_of(&self, queue: u16) -> Option<NapiHandle> {
-        let (driver, own) = self.receiver(queue)?;
+        let (driver, own) = members::receiver(&self.members, queue)?;
         driver.poll_of(own)
     }
 
     fn interrupt_of(&self, queue: u16) -> Option<Irq> {
-        let (driver, own) = self.receiver(queue)?;
+        let (driver, own) = members::receiver(&self.members, queue)?;
         driver.interrupt_of(own)
     }
 
     fn set_features(&self, cpu: &Cpu, wanted: &NetFeatures) -> NetFeatures {
         let mut left = self.limits.features.clone();
         for driver in self.members.iter().filter_map(|member| member.driver()) {
-            let own = driver.set_features(cpu, wanted);
-            left.tx_checksum &= own.tx_checksum;
-            left.rx_checksum &= own.rx_checksum;
-            left.tso &= own.tso;
-            left.rss &= own.rss;
-            left.flow_steering &= own.flow_steering;
+            left = left.of_both(&driver.set_features(cpu, wanted));
         }
         left
     }
@@ -479,12 +400,12 @@ impl NetDriver for Team {
     }
 
     fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error> {
-        let (member, own) = self.rx_place(queue);
+        let (member, own) = members::rx_place(&self.members, queue);
         self.members[member].device().set_coalescing(cpu, own, wanted)
     }
 
     fn coalescing(&self, queue: u16) -> Option<Coalescing> {
-        let (member, own) = self.rx_place(queue);
+        let (member, own) = members::rx_place(&self.members, queue);
         self.members[member].device().coalescing(own)
     }
 
@@ -492,14 +413,11 @@ impl NetDriver for Team {
         if !self.limits.features.flow_steering {
             return Err(Error::NotSupported);
         }
-        let rule = self.flows.want(flow, self.rx_place(queue))?;
-        self.start_worker(cpu);
-        Ok(rule)
+        self.flows.steer(cpu, flow, members::rx_place(&self.members, queue))
     }
 
     fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
-        self.flows.forget(rule);
-        self.start_worker(cpu);
+        self.flows.unsteer(cpu, rule);
     }
 }
 

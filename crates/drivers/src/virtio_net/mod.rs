@@ -313,7 +313,7 @@ impl Napi for VirtioNapi {
 impl NetDriver for VirtioNet {
     fn limits(&self) -> NetLimits {
         NetLimits {
-            kind: "eth",
+            name: "eth%d".into(),
             mac: self.nic.mac(),
             tx_queues: 1,
             rx_queues: 1,
@@ -321,7 +321,6 @@ impl NetDriver for VirtioNet {
             // Nominal speed; nothing limits packets to it.
             speed: BitRate::gbit_per_s(10),
             features: self.features(),
-            node: None,
         }
     }
 

@@ -1,9 +1,11 @@
 //! Two hosts with kernels and a NIC each, a cable between them.
 #![allow(dead_code)]
 
+pub mod spoilt;
 pub mod streams;
 
 use std::cell::{Cell, RefCell};
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use devices::nic::{Nic, NicFunctionParams, NicHandle, NicParams};
@@ -34,6 +36,8 @@ use wire::pcie::{Generation, Width};
 use crate::ground::board::{self, Board};
 use crate::ground::{self, Computer};
 
+/// Addresses of the hosts, where a suite gives them some.
+pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
 /// Memory of each node.
 const MEMORY: Bytes = Bytes::gib(1);
 /// Class of network controllers (PCI Code and ID Assignment Specification).
@@ -59,8 +63,8 @@ pub struct Setup {
     pub link: LinkParams,
     /// Drivers that are asked before the NIC's.
     pub others: Vec<Rc<dyn PciDriver>>,
-    /// The second host's NIC has a link to each socket, with functions that share its address.
-    pub two_links: bool,
+    /// Links of the second host's NIC, to both sockets in turn, with functions that share its address.
+    pub links: u8,
 }
 
 impl Default for Setup {
@@ -80,7 +84,7 @@ impl Default for Setup {
             root: RootPortParams::ideal(),
             link: link(),
             others: Vec::new(),
-            two_links: false,
+            links: 1,
         }
     }
 }
@@ -135,6 +139,8 @@ pub struct HostSide {
     pub driver: Rc<NicDriver>,
     pub nic: EndpointId,
     pub handle: NicHandle,
+    /// Of the NIC.
+    pub functions: u8,
     /// Whose memory the kernel has.
     pub host: HostId,
     computer: Computer,
@@ -185,12 +191,12 @@ impl Pair {
                 params.features |= feature::EVENT_QUEUES;
             }
             (setup.nic)(&mut params);
-            let links = if setup.two_links && n == 2 { 2 } else { 1 };
+            let links = if n == 2 { setup.links } else { 1 };
             params.functions = (0..links)
                 .map(|port| NicFunctionParams { pcie_port: PortIndex(port), ..params.functions[0] })
                 .collect();
             let (nic, handle) = Nic::new(params).unwrap();
-            let port = |node| RootPortParams { node: NodeId(node), ..setup.root.clone() };
+            let port = |n| RootPortParams { node: NodeId(n % 2), ..setup.root.clone() };
             let board = Board {
                 memory: MEMORY,
                 stores: setup.stores.clone(),
@@ -198,7 +204,7 @@ impl Pair {
                 ports: (0..links).map(port).collect(),
                 link: setup.link.clone(),
             };
-            (ground::parts(&mut fabric, board, Box::new(nic)), handle)
+            (ground::parts(&mut fabric, board, Box::new(nic)), (handle, links))
         };
         let (a, b) = (plug(1), plug(2));
         let ports = [&a, &b].map(|(parts, _)| fabric.ethernet_port(parts.device, EthernetPort(0)));
@@ -221,14 +227,14 @@ impl Pair {
             }
         };
         let simulation = Simulation::new(fabric);
-        let hosts = [a, b].map(|(parts, handle)| {
+        let hosts = [a, b].map(|(parts, (handle, functions))| {
             let computer = Computer::new(&simulation, parts);
             let (kernel, nic, host) = (Rc::clone(&computer.kernel), computer.device, computer.host);
             setup.others.iter().for_each(|other| kernel.add_driver(Rc::clone(other)));
             let driver = NicDriver::new(setup.driver.clone());
             let beside = Rc::new(Beside { driver: Rc::clone(&driver), window: RefCell::default() });
             kernel.add_driver(Rc::clone(&beside) as _);
-            HostSide { kernel, beside, driver, nic, handle, host, computer }
+            HostSide { kernel, beside, driver, nic, handle, functions, host, computer }
         });
         Self { simulation, hosts, cable }
     }

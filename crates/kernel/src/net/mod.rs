@@ -108,7 +108,7 @@ impl Net {
     /// Registers a device.
     pub(crate) fn add(&self, driver: Rc<dyn NetDriver>) -> Rc<NetDevice> {
         let number = self.next.replace(self.next.get() + 1);
-        let name = driver.name().unwrap_or_else(|| self.name_for(&*driver));
+        let name = self.name_for(&*driver);
         let device = NetDevice::new(self, number, name.clone(), driver);
         self.devices.borrow_mut().push(Rc::clone(&device));
         if let Some(protocols) = self.protocols() {
@@ -121,14 +121,15 @@ impl Net {
         device
     }
 
-    /// The name for a new device: by rule, or the first free one of its kind.
+    /// The name for a new device: the one that it asks for; if it asks for a number, by rule, or with the first free one.
     fn name_for(&self, driver: &dyn NetDriver) -> String {
+        let wanted = driver.limits().name;
+        let Some((before, after)) = wanted.split_once("%d") else { return wanted.into_owned() };
         let rules = self.rules.borrow().clone();
-        let kind = driver.limits().kind;
         let given = rules.as_ref().zip(driver.function()).and_then(|(rules, at)| rules.name(at));
         let is_kept = |name: &str| rules.as_ref().is_some_and(|rules| rules.is_kept(name));
         let is_free = |name: &String| self.device(name).is_none();
-        let mut others = (0..).map(|n| format!("{kind}{n}")).filter(|name| !is_kept(name));
+        let mut others = (0..).map(|n| format!("{before}{n}{after}")).filter(|name| !is_kept(name));
         given.filter(is_free).or_else(|| others.find(is_free)).unwrap_or_default()
     }
 

@@ -42,10 +42,17 @@ fn check_nics(driver: &Placed<NicDriverEntry>, host: &HostSetup, wrong: &mut Vec
         let help = format!("1 to {most}: as many as it has queues and interrupts, and the host cores");
         complain(wrong, channels, message, help);
     }
+    let can = |has: fn(&Nic) -> bool| nics.iter().any(|nic| has(nic));
+    if let Some(given) =
+        driver.multi_pf.as_ref().filter(|given| given.value && !can(Nic::functions_are_one_station))
+    {
+        let message =
+            format!("`multi_pf`: no NIC of host `{name}` has functions with one address and flow rules");
+        complain(wrong, given, message, "a card such as `connectx4-octo`");
+    }
     if let Some(rss) = &driver.rss {
         check_rss(rss, driver.channels.as_ref().map_or(most, |own| own.value.get().min(most)), &nics, wrong);
     }
-    let can = |has: fn(&Nic) -> bool| nics.iter().any(|nic| has(nic));
     let has_kpio: fn(&Nic) -> bool = |nic| nic.kpio.is_some();
     if let Some(kpio) = driver.kpio.as_ref().filter(|kpio| kpio.value != KpioSelect::Off && !can(has_kpio)) {
         let message = format!("no NIC of host `{name}` has queues for programmed I/O");

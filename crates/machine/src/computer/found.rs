@@ -21,8 +21,8 @@ pub struct InterfaceSetup {
     pub name: String,
     /// Host of the device, index of the device on that host, and its Ethernet port.
     pub port: (usize, usize, u8),
-    /// The upstream link through which it is reached.
-    pub link: usize,
+    /// The upstream links through which it is reached: one, or those of all its functions.
+    pub links: Vec<usize>,
     /// PCI segment in the kernel: 0 for the host's own fabric, others for borrowed devices.
     pub segment: u16,
     /// Whether it belongs to a virtual function or is a stacked device.
@@ -160,7 +160,12 @@ fn interfaces(
     };
     let nics =
         || links_found(hosts, number).into_iter().filter(is_own).filter_map(|link| nic_at(hosts, link));
-    let physical = nics().flat_map(|found| ports_of(found, 0));
+    let all = links_found(hosts, number);
+    let physical = all.iter().enumerate().filter(|(_, link)| is_own(link)).filter_map(|(n, &link)| {
+        let found = nic_at(hosts, link)?;
+        (!is_behind_another(host, found.1, &all, n)).then(|| ports_of(found, 0))
+    });
+    let physical = physical.flatten();
     let borrowed = cluster.first_borrows(|borrow| borrow.is_by_host(number)).flat_map(|borrow| {
         let segment = cluster::segment(hosts, borrow.lender);
         ports_of_function(hosts, borrow.lender, borrow.function, segment)
@@ -181,7 +186,14 @@ fn interfaces(
         let alone = namespaces.contains(&format!("eth{n}").as_str());
         let prefix = if n == 0 || alone { 16 } else { 24 };
         let address = (Ipv4Addr::new(10, 0, n as u8, number as u8 + 1), prefix);
-        InterfaceSetup { alone, ..interface(n, role, host, host.cores(), address) }
+        let ((link, _), nic, _, is_virtual, segment) = role;
+        let mut own = InterfaceSetup { alone, ..interface(n, role, host, host.cores(), address) };
+        if segment == 0 && !is_virtual && host.combines(nic) {
+            let same = all.iter().filter(|other| (other.host, other.device) == (link.host, link.device));
+            own.links = same.map(|other| other.link).collect();
+            own.channels *= own.links.len() as u32;
+        }
+        own
     };
     physical.chain(virtual_functions).chain(borrowed).enumerate().map(named).collect()
 }
@@ -198,7 +210,7 @@ fn interface(
     InterfaceSetup {
         name: format!("eth{n}"),
         port: (link.host, link.device, port),
-        link: link.link,
+        links: vec![link.link],
         segment,
         is_virtual,
         alone: false,
@@ -239,7 +251,7 @@ fn guest_interfaces(
         found.push(InterfaceSetup {
             name: format!("eth{virtual_nic}"),
             port: (number, nic.uplink, 0),
-            link: 0,
+            links: vec![0],
             segment: 0,
             is_virtual: true,
             alone: false,
@@ -256,6 +268,12 @@ fn guest_interfaces(
 
 /// Maximum frame size of a virtual NIC: Ethernet's.
 const VIRTUAL_FRAME: Bytes = Bytes::new(1514);
+
+/// Whether the function behind the `n`th of a host's links is part of the network device of an earlier link.
+pub(super) fn is_behind_another(host: &HostSetup, nic: &Nic, links: &[FoundLink], n: usize) -> bool {
+    let same = |other: &FoundLink| (other.host, other.device) == (links[n].host, links[n].device);
+    host.combines(nic) && links[..n].iter().any(same)
+}
 
 /// The NIC at a link, if it is one.
 fn nic_at(hosts: &[HostSetup], link: FoundLink) -> Option<NicLink<'_>> {

@@ -217,6 +217,14 @@ pub struct HostSetup {
     place: crate::source::Place,
 }
 
+impl HostSetup {
+    /// Whether its NIC driver makes one network device of a card's functions.
+    pub(super) fn combines(&self, nic: &crate::Nic) -> bool {
+        let driver = self.nic_driver.as_ref().and_then(|driver| driver.multi_pf.as_ref());
+        driver.is_some_and(|multi_pf| multi_pf.value) && nic.functions_are_one_station()
+    }
+}
+
 /// A scenario with computers and all files that it refers to, checked for consistency.
 #[derive(Debug, Clone)]
 pub struct ComputerSetup {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::found::InterfaceSetup;
+use super::found::{InterfaceSetup, is_behind_another};
 use super::slot::{FoundLink, links_found};
 use super::{DeviceFile, HostEntry, HostSetup};
 use crate::diagnostic::Diagnostic;
@@ -16,8 +16,6 @@ names! {
     pub enum TeamMode {
         /// Members are functions of one card with one MAC address, each local to a node (IOctopus).
         Octo = "octo",
-        /// As `octo`, at no CPU cost of its own: a bound for a NIC driver whose network device hides the functions.
-        OneDriver = "octo-driver",
         /// Members are links of one channel to a switch (IEEE 802.3ad), over which flows are distributed by hash.
         Bond = "bond-802.3ad",
     }
@@ -185,14 +183,21 @@ fn find_member(
     let DeviceFile::Nic(nic) = &devices[device].kind else {
         return complain(format!("`{name}` is not a NIC"), "members are network devices");
     };
-    let shares = nic.controller.shared_address.as_ref().is_some_and(|shared| shared.value);
-    if mode != TeamMode::Bond && !shares {
+    if hosts[number].combines(nic) {
+        let message = format!("the functions of {} are one network device already", nic.name);
+        return complain(message, "either a team or `multi_pf` of `[host.nic_driver]`");
+    }
+    if mode != TeamMode::Bond && !nic.shares_address() {
         let message = format!("the functions of {} have addresses of their own", nic.name);
         return complain(message, "a card whose functions share one, such as `connectx4-octo`");
     }
     let mut before = 0;
-    for FoundLink { host: of, device: found, link: own } in links_found(hosts, number) {
+    let links = links_found(hosts, number);
+    for (n, &FoundLink { host: of, device: found, link: own }) in links.iter().enumerate() {
         let DeviceFile::Nic(nic) = &hosts[of].devices[found].kind else { continue };
+        if is_behind_another(&hosts[number], nic, &links, n) {
+            continue;
+        }
         if (of, found, own) == (number, device, link) {
             let port = own * nic.controller.ports.value.get() as usize;
             return Ok(Member { name: format!("eth{before}"), device, port });

@@ -43,16 +43,18 @@ impl Rules {
         namespaces: &BTreeMap<String, Rc<dyn KernelFace>>,
         endpoint: impl Fn(usize, usize) -> EndpointId,
     ) -> Rc<Self> {
-        let place = |interface: &InterfaceSetup| {
+        let places = |interface: &InterfaceSetup| {
             let (host, device, port) = interface.port;
-            let link = PortIndex(interface.link as u8);
-            (interface.segment, endpoint(host, device), link, usize::from(port), interface.name.clone())
+            let (segment, endpoint, name) =
+                (interface.segment, endpoint(host, device), interface.name.clone());
+            let links = interface.links.clone().into_iter();
+            links.map(move |link| (segment, endpoint, PortIndex(link as u8), usize::from(port), name.clone()))
         };
         let physical = interfaces.iter().filter(|interface| !interface.is_virtual);
         Rc::new(Self {
             hw,
             kernel: Rc::downgrade(kernel),
-            places: physical.map(place).collect(),
+            places: physical.flat_map(places).collect(),
             interfaces: interfaces.to_vec(),
             namespaces: namespaces.clone(),
             teams: RefCell::default(),

@@ -3,6 +3,8 @@
 // Nobody needs all of it.
 #![allow(dead_code)]
 
+pub mod octo;
+
 use machine::{ComputerScenario, ComputerSetup, Diagnostics, Doc, Library};
 use nearfar::computer::{Computers, Observer};
 

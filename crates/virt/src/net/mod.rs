@@ -330,7 +330,14 @@ impl Network {
 
 impl IoThreads for Network {
     fn nodes(&self) -> Vec<Node> {
-        self.driver().map_or_else(Vec::new, |driver| driver.nodes())
+        let Some(driver) = self.driver() else { return Vec::new() };
+        let mut nodes = Vec::new();
+        for node in (0..self.contexts.len() as u16).filter_map(|queue| driver.node_of(queue)) {
+            if !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
+        nodes
     }
 
     fn threads(&self) -> Vec<(TaskId, Node)> {

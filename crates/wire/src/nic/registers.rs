@@ -33,7 +33,8 @@ pub const MAC: u64 = 0x28;
 pub const EVENTS: u64 = 0x30;
 /// Vector for events; [`NO_VECTOR`] for none. Without MSI-X, all vectors are the legacy interrupt.
 pub const EVENT_VECTOR: u64 = 0x34;
-/// Number of this function in bits 7 to 0, number of functions in bits 15 to 8 (read only).
+/// Number of this function in bits 7 to 0, number of functions in bits 15 to 8, number of physical functions that share
+/// this one's address at its port, itself included, in bits 23 to 16 (read only).
 pub const FUNCTION: u64 = 0x38;
 /// Maximum bytes of a packet to be segmented (TSO), headers included (read only).
 pub const TSO_MAX: u64 = 0x3c;

@@ -19,7 +19,7 @@ use wire::nic::{Completion, RxDescriptor};
 use super::function::NicFunction;
 use super::params::NicParams;
 use super::spare::Spare;
-use super::steering::Placement;
+use super::steering::{Order, Placement};
 use super::token::{Kind, Note, request};
 
 use queue::{RxQueue, Seen};
@@ -66,8 +66,8 @@ impl Receiver {
         self.held
     }
 
-    /// Delivers a frame to a function, to the queue selected by rule or hash. With `fenced`, its writes must not become
-    /// visible before all earlier writes of another function's queue. Returns its placement unless it is dropped.
+    /// Delivers a frame to a function, to the queue selected by rule or hash, unless its `order` names one. Returns its
+    /// placement unless it is dropped.
     pub fn deliver(
         &mut self,
         bus: &mut dyn DeviceBus,
@@ -75,7 +75,7 @@ impl Receiver {
         function: u8,
         frame: &[u8],
         parts: Option<Dissection>,
-        fenced: Option<Placement>,
+        order: Order,
     ) -> Option<Placement> {
         let now = bus.now();
         let state = &mut functions[usize::from(function)];
@@ -102,7 +102,9 @@ impl Receiver {
                 || Placement { function, queue, count: rx.get(usize::from(queue)).map_or(0, |q| q.came) };
             let last = found.last.unwrap_or_else(hashed);
             let old = rx.get(usize::from(last.queue));
-            if last.queue != found.target && old.is_some_and(|old| old.has_waiting(last.count)) {
+            if let Order::InQueue(stays) = order {
+                queue = stays;
+            } else if last.queue != found.target && old.is_some_and(|old| old.has_waiting(last.count)) {
                 queue = last.queue;
             } else {
                 left = (last.queue != found.target).then_some(last.queue);
@@ -110,6 +112,8 @@ impl Receiver {
             }
             let came = rx.get(usize::from(queue)).map_or(0, |q| q.came);
             *found.last = Some(Placement { function, queue, count: came.wrapping_add(1) });
+        } else if let Order::InQueue(stays) = order {
+            queue = stays;
         }
         if let Some(parts) = parts.filter(|_| state.has(feature::RX_CHECKSUM)) {
             seen.flags |= verdict(parts.network_verdict(frame), NETWORK_RIGHT, NETWORK_WRONG);
@@ -127,7 +131,7 @@ impl Receiver {
         let place = Placement { function, queue, count: rx.came };
         let has_others = !rx.waiting.is_empty();
         let queue = queue as u8;
-        if let Some(old) = fenced {
+        if let Order::Fenced(old) = order {
             seen.fence = Some(self.fence(bus, functions, (function, queue), old));
         }
         let state = &mut functions[usize::from(function)];

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use drivers::gpu::GpuDriver;
 use drivers::nic::{NicDriver, NicDriverParams};
 use drivers::nvme::NvmeDriver;
-use drivers::team::{TeamCosts, TeamMode, TeamParams};
+use drivers::team::{TeamMode, TeamParams};
 use drivers::vfio::VfioDriver;
 use engine::Seed;
 use hardware::Fabric;
@@ -186,15 +186,11 @@ pub fn teams(host: &HostSetup) -> Result<Vec<TeamParams>, ComputerError> {
     let team = |team: &machine::TeamSetup| TeamParams {
         name: team.name.clone(),
         mode: match team.mode {
-            machine::TeamMode::Octo | machine::TeamMode::OneDriver => TeamMode::Octo,
+            machine::TeamMode::Octo => TeamMode::Octo,
             machine::TeamMode::Bond => TeamMode::Bond,
         },
         members: team.members.clone(),
-        costs: match team.mode {
-            // Its queues are the driver's own.
-            machine::TeamMode::OneDriver => TeamCosts { send: 0, receive: 0 },
-            _ => costs,
-        },
+        costs,
     };
     Ok(host.teams.iter().map(team).collect())
 }

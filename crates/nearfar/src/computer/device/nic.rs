@@ -176,6 +176,7 @@ pub fn driver_params(entry: Option<&NicDriverEntry>, of_nic: Option<&NicDefaults
     NicDriverParams {
         channels: entry.channels.as_ref().map(|channels| channels.value.get() as u16),
         legacy_interrupt: entry.legacy_interrupt.unwrap_or(false),
+        multi_pf: entry.multi_pf.as_ref().is_some_and(|multi_pf| multi_pf.value),
         over_nodes: entry.over_nodes.unwrap_or(false),
         log2_tx: log2(&entry.tx_ring, usual.log2_tx),
         log2_rx: log2(&entry.rx_ring, usual.log2_rx),

@@ -1,0 +1,257 @@
+//! The member that should receive each flow, for a device made of several members: those of a team, or functions of
+//! one card. A worker updates the members' rules one flow at a time: the new member first, then the old one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::cpu::{Async, Cpu, Part};
+use platform::kernel::Kernel;
+use platform::net::{FlowKey, RuleId};
+use rustc_hash::FxHashMap;
+
+use crate::members::MemberDriver;
+
+/// Most flows (assumed: as many as a card has rules).
+const MOST: usize = 8192;
+
+/// A flow that the stack has asked to steer.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    flow: FlowKey,
+    /// Member and queue that should receive it.
+    wanted: (usize, u16),
+    /// Member that has a rule for it, with the rule.
+    has: Option<(usize, RuleId)>,
+    /// Queued for the worker.
+    waits: bool,
+}
+
+/// Flows, indexed by the rule IDs that the stack sees, and what the worker has to do.
+#[derive(Default)]
+struct Table {
+    entries: RefCell<Vec<Option<Entry>>>,
+    free: RefCell<Vec<u32>>,
+    /// Used only for lookups: iteration order is not deterministic.
+    by_flow: RefCell<FxHashMap<FlowKey, u32>>,
+    /// Work queue: flows to steer, and members' rules to remove.
+    to_steer: RefCell<VecDeque<u32>>,
+    to_remove: RefCell<VecDeque<(usize, RuleId)>>,
+    /// Flows refused because a member's table was full; they get free entries in this order.
+    refused: RefCell<VecDeque<u32>>,
+}
+
+impl Table {
+    /// Records where a flow should go.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if there are too many flows or the member's table is full.
+    fn want(&self, flow: FlowKey, to: (usize, u16)) -> Result<RuleId, Error> {
+        let known = self.by_flow.borrow().get(&flow).copied();
+        let mut entries = self.entries.borrow_mut();
+        let is_there = |&number: &u32| entries[number as usize].is_some_and(|entry| entry.wanted.0 == to.0);
+        if known.is_none() && self.refused.borrow().iter().any(is_there) {
+            return Err(Error::NoSpace);
+        }
+        let number = match known.or_else(|| self.free.borrow_mut().pop()) {
+            Some(number) => number,
+            None if entries.len() < MOST => {
+                entries.push(None);
+                entries.len() as u32 - 1
+            }
+            None => return Err(Error::NoSpace),
+        };
+        self.by_flow.borrow_mut().insert(flow, number);
+        let entry =
+            entries[number as usize].get_or_insert(Entry { flow, wanted: to, has: None, waits: false });
+        entry.wanted = to;
+        if !std::mem::replace(&mut entry.waits, true) {
+            self.to_steer.borrow_mut().push_back(number);
+        }
+        Ok(RuleId(number))
+    }
+
+    /// Removes a flow.
+    fn forget(&self, RuleId(number): RuleId) {
+        let Some(entry) = self.entries.borrow_mut().get_mut(number as usize).and_then(Option::take) else {
+            return;
+        };
+        self.by_flow.borrow_mut().remove(&entry.flow);
+        self.to_steer.borrow_mut().retain(|&other| other != number);
+        self.refused.borrow_mut().retain(|&other| other != number);
+        self.free.borrow_mut().push(number);
+        self.to_remove.borrow_mut().extend(entry.has);
+    }
+
+    /// A member was removed, and its rules with it.
+    fn lose(&self, member: usize) {
+        self.to_remove.borrow_mut().retain(|&(other, _)| other != member);
+        for entry in self.entries.borrow_mut().iter_mut().flatten() {
+            entry.has = entry.has.filter(|&(other, _)| other != member);
+        }
+    }
+
+    /// Queues a member's flows that have no rule there.
+    fn retry(&self, member: usize) {
+        for (number, entry) in (0..).zip(self.entries.borrow_mut().iter_mut()) {
+            let Some(entry) = entry else { continue };
+            let lacks_rule = entry.has.is_none_or(|(has, _)| has != member);
+            if entry.wanted.0 == member && lacks_rule && !std::mem::replace(&mut entry.waits, true) {
+                self.to_steer.borrow_mut().push_back(number);
+            }
+        }
+    }
+
+    /// The next flow to steer. It no longer counts as refused: it may have moved to a member with room.
+    fn next(&self) -> Option<(u32, Entry)> {
+        loop {
+            let number = self.to_steer.borrow_mut().pop_front()?;
+            self.refused.borrow_mut().retain(|&other| other != number);
+            if let Some(entry) = self.entries.borrow_mut().get_mut(number as usize).and_then(Option::as_mut) {
+                entry.waits = false;
+                return Some((number, *entry));
+            }
+        }
+    }
+
+    /// A member has a rule for a flow: the one that it had elsewhere is to be removed.
+    fn steered(&self, number: u32, member: usize, rule: RuleId) {
+        let mut entries = self.entries.borrow_mut();
+        let old = entries[number as usize].as_mut().and_then(|entry| entry.has.replace((member, rule)));
+        self.to_remove.borrow_mut().extend(old.filter(|&(old, _)| old != member));
+    }
+
+    /// A member's rule was removed: a flow that it had refused can have the place.
+    fn freed(&self, member: usize) {
+        let mut refused = self.refused.borrow_mut();
+        let is_there = |&number: &u32| {
+            self.entries.borrow()[number as usize].is_some_and(|entry| entry.wanted.0 == member)
+        };
+        let first = refused.iter().position(is_there);
+        self.to_steer.borrow_mut().extend(first.and_then(|at| refused.remove(at)));
+    }
+
+    fn is_done(&self) -> bool {
+        self.to_steer.borrow().is_empty() && self.to_remove.borrow().is_empty()
+    }
+}
+
+/// The flows of a device made of members, and the worker that keeps the members' rules.
+pub(crate) struct SteeredFlows {
+    me: Weak<Self>,
+    kernel: Rc<dyn Kernel>,
+    /// The driver of a member, unless it is gone.
+    driver_of: MemberDriver,
+    table: Table,
+    works: Cell<bool>,
+}
+
+impl SteeredFlows {
+    /// A table without flows.
+    pub fn new(kernel: Rc<dyn Kernel>, driver_of: MemberDriver) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            kernel,
+            driver_of,
+            table: Table::default(),
+            works: Cell::new(false),
+        })
+    }
+
+    /// Steers a flow to a member's queue, soon.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if there are too many flows or the member's table is full.
+    pub fn steer(&self, cpu: &Cpu, flow: FlowKey, to: (usize, u16)) -> Result<RuleId, Error> {
+        let rule = self.table.want(flow, to)?;
+        self.start_worker(cpu);
+        Ok(rule)
+    }
+
+    /// Removes a flow and, soon, its rule.
+    pub fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
+        self.table.forget(rule);
+        self.start_worker(cpu);
+    }
+
+    /// A member was removed, and its rules with it.
+    pub fn lose(&self, member: usize) {
+        self.table.lose(member);
+    }
+
+    /// A member takes rules again: steers those of its flows that have none there.
+    pub fn retry(&self, cpu: &Cpu, member: usize) {
+        self.table.retry(member);
+        self.start_worker(cpu);
+    }
+
+    /// Starts the worker if there is work and it is not running.
+    fn start_worker(&self, cpu: &Cpu) {
+        if self.table.is_done() || self.works.replace(true) {
+            return;
+        }
+        let me = self.me.clone();
+        let work = move |cpu: Cpu| -> Async<'static, ()> {
+            Box::pin(async move {
+                let _part = cpu.book(Part::Driver);
+                while let Some(flows) = me.upgrade()
+                    && flows.update_next(&cpu)
+                {
+                    drop(flows);
+                    cpu.sync().await;
+                }
+                if let Some(flows) = me.upgrade() {
+                    flows.works.set(false);
+                }
+            })
+        };
+        self.kernel.queue_work(cpu, Box::new(work));
+    }
+
+    /// Updates the members for the next flow that moved or ended. Returns whether there was one.
+    fn update_next(&self, cpu: &Cpu) -> bool {
+        let removed = self.table.to_remove.borrow_mut().pop_front();
+        if let Some((member, rule)) = removed {
+            if let Some(driver) = (self.driver_of)(member) {
+                driver.unsteer(cpu, rule);
+            }
+            self.table.freed(member);
+            return true;
+        }
+        let Some((number, entry)) = self.table.next() else { return false };
+        let (member, queue) = entry.wanted;
+        let Some(driver) = (self.driver_of)(member) else { return true };
+        match driver.steer(cpu, entry.flow, queue) {
+            Ok(rule) => self.table.steered(number, member, rule),
+            Err(Error::NoSpace) => self.table.refused.borrow_mut().push_back(number),
+            // The member is down: others take its flows until it is up again and [`retry`](Self::retry) is called.
+            Err(_) => {}
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(port: u16) -> FlowKey {
+        FlowKey { protocol: 6, source: [10, 0, 0, 2], destination: [10, 0, 0, 1], ports: (port, 5001) }
+    }
+
+    #[test]
+    fn a_refused_flow_that_moves_refuses_no_others_at_its_new_member() {
+        let table = Table::default();
+        table.want(flow(1), (0, 0)).unwrap();
+        let (number, _) = table.next().unwrap();
+        table.refused.borrow_mut().push_back(number);
+        assert_eq!(table.want(flow(2), (0, 0)), Err(Error::NoSpace), "member 0 is full");
+        assert!(table.want(flow(2), (1, 0)).is_ok());
+
+        table.want(flow(1), (1, 0)).unwrap();
+        while table.next().is_some() {}
+        assert!(table.want(flow(3), (1, 0)).is_ok(), "member 1 has refused nobody");
+        assert!(table.want(flow(4), (0, 0)).is_ok(), "nobody waits for member 0 any more");
+    }
+}
