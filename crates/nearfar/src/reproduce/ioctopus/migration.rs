@@ -4,7 +4,7 @@ use units::Duration;
 use wire::nic::registers::counter;
 
 use super::Values;
-use super::server::{Organisation, ServerBench};
+use super::server::{HEADERS, Organisation, ServerBench};
 use super::streams::{CORE, receiving};
 use crate::reproduce::rig::{Rig, SteadyBatches};
 use crate::reproduce::runs::set_known;
@@ -22,14 +22,16 @@ const MORE: usize = 80;
 /// arrive at the old core.
 const SETTLING: usize = 60;
 
-/// Bytes through each function, and bytes crossing between the sockets for DMA.
+/// Bytes of payload through each function, and bytes crossing between the sockets for DMA.
 struct MigrationCounts {
     received: [u64; 2],
     crossed: u64,
 }
 
 fn look(rig: &Rig) -> MigrationCounts {
-    MigrationCounts { received: rig.of_functions(counter::RX_BYTES), crossed: rig.traffic(0).link_dma }
+    let [bytes, frames] = [counter::RX_BYTES, counter::RX_FRAMES].map(|which| rig.of_functions(which));
+    let payload = |n: usize| bytes[n] - (HEADERS * frames[n]).min(bytes[n]);
+    MigrationCounts { received: [payload(0), payload(1)], crossed: rig.traffic(0).link_dma }
 }
 
 /// Counters before each of `count` samples and after the last.

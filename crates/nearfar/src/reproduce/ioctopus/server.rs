@@ -278,7 +278,7 @@ impl SteadyRun {
 }
 
 /// Headers of a TCP segment with timestamps in an Ethernet frame.
-const HEADERS: u64 = 66;
+pub const HEADERS: u64 = 66;
 /// Bytes of a cache line.
 const LINE: f64 = 64.0;
 
