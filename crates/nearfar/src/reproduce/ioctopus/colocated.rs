@@ -12,7 +12,8 @@ use crate::reproduce::rig::{self, Rig};
 use crate::reproduce::runs::{Known, Values, named, set_known};
 
 const BATCH: Duration = Duration::from_us(40);
-const BATCHES: usize = 45;
+/// Maximum number of batches of memcached.
+const BATCHES: usize = 250;
 /// Initial and maximum duration of the message exchange.
 const FIRST: Duration = Duration::from_us(1200);
 const MOST: Duration = Duration::from_us(9600);
