@@ -44,6 +44,8 @@ pub struct InetCounters {
     pub coalesced: u64,
     /// Segments copied together with others because they used much more memory than their data.
     pub collapsed: u64,
+    /// TCP packets received ahead of data that was still missing (Linux: `TCPOFOQueue`), after coalescing.
+    pub tcp_out_of_order: u64,
     /// TCP packets sent, each of one or more segments.
     pub tcp_packets_out: u64,
     /// Resets sent.

@@ -52,3 +52,33 @@ fn the_papers_own_numbers_hold_together() {
     assert!(judged.len() >= 9, "{judged:?}");
     assert!(judged.iter().all(|c| c.verdict == Verdict::Within), "{judged:?}");
 }
+
+/// The page on accuracy counts these claims, and each of its misses is one of them.
+#[test]
+fn the_page_on_accuracy_is_about_these_claims() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/accuracy.md");
+    let page = std::fs::read_to_string(page).expect("a page of the repository");
+    let (_, section) = page.split_once("## One NIC and two sockets\n").expect("a section");
+    let (section, _) = section.split_once("\n## ").expect("another one");
+    let text = section.split_whitespace().collect::<Vec<_>>().join(" ");
+    let file = ClaimFile::ioctopus();
+    assert!(text.contains(&format!("compares {} statements", file.claims.len())), "{}", file.claims.len());
+
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let missed: Vec<Vec<&str>> = rows.map(|row| row.split(" | ").map(str::trim).collect()).collect();
+    for row in &missed {
+        let id = format!("ioctopus/{}", row[0].trim_end_matches('`'));
+        let claim = file.claims.iter().find(|claim| claim.id == id).unwrap_or_else(|| panic!("no {id}"));
+        assert_eq!(row[1].parse().ok(), claim.published, "{id}");
+        assert_eq!([row[3], row[4]], [&*claim.unit, &*claim.role.to_string()], "{id}");
+    }
+    for (role, words) in [
+        (Role::Prediction, "predictions"),
+        (Role::Calibration, "calibrations"),
+        (Role::Follows, "that follow from others"),
+    ] {
+        let all = file.claims.iter().filter(|claim| claim.role == role).count();
+        let within = all - missed.iter().filter(|row| row[4] == role.to_string()).count();
+        assert!(text.contains(&format!("{within} of {all} {words}")), "{within} of {all} {words}");
+    }
+}

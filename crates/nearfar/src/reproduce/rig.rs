@@ -88,6 +88,10 @@ pub struct Traffic {
     pub link_dma: u64,
     /// Of `link`, for DMA, doorbells, registers and interrupts.
     pub link_io: u64,
+    /// Of `link`, for data of cores: loads, stores, prefetches and write-backs.
+    pub link_core: u64,
+    /// `link` by direction: towards higher and towards lower sockets.
+    pub ways: [u64; 2],
 }
 
 /// Batches until a rate was steady.
@@ -317,8 +321,20 @@ impl Rig {
                 traffic.link_dma += of(Cause::Dma);
                 traffic.link_io +=
                     of(Cause::Dma) + of(Cause::Interrupt) + by_core.map(of).iter().sum::<u64>();
+                let data = [Cause::Core, Cause::Prefetch, Cause::WriteBack];
+                traffic.link_core += data.map(of).iter().sum::<u64>();
+                traffic.ways[usize::from(link.to < link.from)] += link.bytes.total().get();
             }
             traffic
+        })
+    }
+
+    /// Bandwidth of a host's links between its sockets in one direction, bytes per nanosecond; 0 with one socket.
+    pub fn link_bandwidth(&self, host: usize) -> f64 {
+        let id = self.host(host).host;
+        self.computers.simulation().with(|fabric, _| {
+            let links = &fabric.host(id).memory.params().interconnect.links;
+            links.iter().map(|link| link.bandwidth.bytes_per_s() as f64 / 1e9).sum()
         })
     }
 

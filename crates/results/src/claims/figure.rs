@@ -30,7 +30,7 @@ pub enum Axis {
     SetRatio,
     /// Number of STREAM instances.
     Streams,
-    /// The concurrent workload, by number.
+    /// The workload beside: 0 nothing, 1 netperf, 2 memcached.
     Beside,
     /// The year.
     Year,

@@ -40,7 +40,7 @@ pub struct Assumption {
     pub value: f64,
     /// Unit.
     pub unit: String,
-    /// Reason: `assumed: ...` or `fitted by hand: ...`.
+    /// Reason: `assumed: ...`, `fitted by hand: ...` or, with a citation, `public: ...`.
     pub source: String,
 }
 
@@ -58,7 +58,7 @@ pub enum ClaimFileError {
     Follows(String),
     /// A duplicate name of an assumption, or an unknown kind of source.
     #[error(
-        "assumption `{0}`: names are unique, and `source` begins with \"assumed: \" or \"fitted by hand: \""
+        "assumption `{0}`: names are unique, and `source` begins with \"assumed: \", \"fitted by hand: \" or \"public: \""
     )]
     Assumption(String),
     /// A measure refers to an unknown point.
@@ -179,7 +179,8 @@ impl ClaimFile {
         }
         let mut names = BTreeSet::new();
         for Assumption { name, source, .. } in &file.assumptions {
-            let is_known = ["assumed: ", "fitted by hand: "].iter().any(|kind| source.starts_with(kind));
+            let kinds = ["assumed: ", "fitted by hand: ", "public: "];
+            let is_known = kinds.iter().any(|kind| source.starts_with(kind));
             if !is_known || !names.insert(name) {
                 return Err(ClaimFileError::Assumption(name.clone()));
             }

@@ -71,8 +71,18 @@ pub(super) fn ticks(low: f64, high: f64, scale: Scale) -> Vec<f64> {
             .map(|p: f64| -(1.0 - p / 100.0).log10())
             .filter(|v| (low - 1e-9..=high + 1e-9).contains(v))
             .collect(),
-        Scale::Linear => even_ticks(low, high).2,
+        Scale::Linear => {
+            let step = round_step(((high - low) / 6.0).max(1e-9));
+            let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
+            (first..=last).map(|i| i as f64 * step).collect()
+        }
     }
+}
+
+/// The next greater round number.
+fn round_step(rough: f64) -> f64 {
+    let power = 10f64.powf(rough.log10().floor());
+    [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().map(|m| m * power).find(|s| *s >= rough).unwrap_or(rough)
 }
 
 /// Expands a range to round numbers. Returns it with the labels.
@@ -95,9 +105,7 @@ pub(super) fn even_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
         (low, high) = (low - span / 2.0, high + span / 2.0);
     }
     let rough = (high - low) / 6.0;
-    let power = 10f64.powf(rough.log10().floor());
-    let step =
-        [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().map(|m| m * power).find(|s| *s >= rough).unwrap_or(rough);
+    let step = round_step(rough);
     // No additional tick for an excess below a twentieth of a step.
     let (first, last) = ((low / step + 0.05).floor() as i64, (high / step - 0.05).ceil() as i64);
     let ticks: Vec<f64> = (first..=last).map(|i| i as f64 * step).collect();

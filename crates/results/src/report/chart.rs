@@ -64,7 +64,12 @@ impl Chart {
             Axis::Year => ("year".into(), Scale::Linear),
             Axis::Microseconds => ("time (µs)".into(), Scale::Linear),
         };
-        let unit = if figure.unit == "%" { "change (%)" } else { &figure.unit };
+        let is_change = figure.line.iter().any(|line| line.relative_to.is_some());
+        let unit = match &*figure.unit {
+            "%" if is_change => "change (%)".into(),
+            "%" => format!("{} (%)", figure.quantity),
+            unit => unit.to_owned(),
+        };
         let is_log = figure.log || figure.axis == Axis::Percentile;
         let y_scale = if is_log { Scale::Log10 } else { Scale::Linear };
         Self {
@@ -75,8 +80,11 @@ impl Chart {
                 None => figure.text.clone(),
             },
             x,
-            names: Vec::new(),
-            y: (unit.into(), y_scale),
+            names: match figure.axis {
+                Axis::Beside => ["nothing", "netperf", "memcached"].map(str::to_owned).into(),
+                _ => Vec::new(),
+            },
+            y: (unit, y_scale),
             from_zero: figure.unit == "Gbit/s",
             rings: "measured".into(),
             curves: curves.collect(),

@@ -79,13 +79,9 @@ fn assumptions(file: &ClaimFile) -> Section {
         rows: file.assumptions.iter().map(row).collect(),
         numbers_from: 2,
     };
-    let prose = vec!["The paper gives none of these; the runs need them.".to_owned()];
-    Section {
-        title: "What is assumed of its programs".into(),
-        prose,
-        tables: vec![table],
-        ..Section::default()
-    }
+    let prose =
+        vec!["The runs need these. The paper gives none of them, unless the source names it.".to_owned()];
+    Section { title: "What is assumed".into(), prose, tables: vec![table], ..Section::default() }
 }
 
 impl Report {

@@ -6,13 +6,14 @@ use platform::cpu::Node;
 use platform::memory::Policy;
 use units::Duration;
 
-use super::server::{Organisation, ServerBench};
+use super::server::{COSTS, Organisation, ServerBench};
 use super::streams::{self, CORE, DRIVER, receiving};
 use crate::reproduce::rig::{self, Rig};
 use crate::reproduce::runs::{Known, Values, named, set_known};
 
 const BATCH: Duration = Duration::from_us(40);
-const BATCHES: usize = 45;
+/// Maximum number of batches of memcached.
+const BATCHES: usize = 250;
 /// Initial and maximum duration of the message exchange.
 const FIRST: Duration = Duration::from_us(1200);
 const MOST: Duration = Duration::from_us(9600);
@@ -47,13 +48,10 @@ fn load_interconnect(bench: &ServerBench, rig: &Rig, instances: u16) -> Result<(
 pub fn throughput(bench: &ServerBench, organisation: Organisation, instances: u16) -> Result<Values, String> {
     let (rig, running) = receiving(bench, organisation, 65536)?;
     load_interconnect(bench, &rig, instances)?;
-    let each = streams::settled(&rig, &running)?.each([
-        ("gbit", |rates| rates.gbit),
-        ("link", |rates| rates.link),
-        ("link-io", |rates| rates.link_io),
-        ("memory", |rates| rates.memory),
-    ]);
-    Ok(named("qpi", &format!("{}/{instances}", organisation.name()), each))
+    let run = streams::settled(&rig, &running)?;
+    // What STREAM reads and writes is in the other socket's memory.
+    let each = run.each([("gbit", |rates| rates.gbit), ("stream", |rates| rates.link_core)]);
+    Ok(named("qpi", &format!("{}/{instances}", organisation.name()), each.into_iter().chain(run.each(COSTS))))
 }
 
 /// Latency of 64 B messages next to STREAM instances (Figure 12).
@@ -70,9 +68,9 @@ pub fn latency(bench: &ServerBench, organisation: Organisation, instances: u16) 
     rig.pass(Duration::from_us(300));
     let line = |seconds| format!("sockperf ping-pong -i 10.0.0.1 -m 64 -t {seconds}");
     let latency = rig.latency((1, CORE), line, FIRST, MOST)?;
-    let link_io = ("link-io", rig.link_io_of((1, CORE), &line(1.0))?);
-    let each = [("us", latency.mean), ("p90", latency.p90), ("p99", latency.p99), link_io];
-    Ok(named("qpi-udp", &format!("{}/{instances}", organisation.name()), each))
+    let costs = rig.measure_while((1, CORE), &line(1.0))?.each(COSTS);
+    let each = [("us", latency.mean), ("p90", latency.p90), ("p99", latency.p99)];
+    Ok(named("qpi-udp", &format!("{}/{instances}", organisation.name()), each.into_iter().chain(costs)))
 }
 
 /// Starts memcached on these cores of the server and its load on these cores of the client.
@@ -123,11 +121,10 @@ pub fn store(bench: &ServerBench, organisation: Organisation, set: u32) -> Resul
     // Values in both directions; the rest of the traffic is about 1 %.
     let each = run.each([
         ("rate", |rates| rates.passed),
-        ("memory", |rates| rates.memory),
         ("memory-share", |rates| 100.0 * rates.memory / rates.passed),
-        ("link-io", |rates| rates.link_io),
     ]);
-    Ok(named("memcached", &format!("{}/{set}", organisation.name()), each))
+    let place = format!("{}/{set}", organisation.name());
+    Ok(named("memcached", &place, each.into_iter().chain(run.each(COSTS))))
 }
 
 /// Loads the server cores that PageRank leaves free, six per socket, with memcached or a receiving netperf. Each
@@ -179,21 +176,21 @@ pub fn ranks(bench: &ServerBench, beside: Option<(Organisation, &str)>) -> Resul
     };
     // Wait until every flow has its steering rule.
     rig.pass(Duration::from_ms(6));
-    let rankers: Vec<u16> =
-        (0..2).flat_map(|socket| (0..RANKERS).map(move |n| bench.core(socket, n))).collect();
-    let running = rig.start(0, &rankers, GRAPH)?;
-    let (report, run) = rig.measure_until_end(&running, BATCH)?;
+    let cores = |of: core::ops::Range<u16>| -> Vec<u16> {
+        (0..2).flat_map(|socket| of.clone().map(move |n| bench.core(socket, n))).collect()
+    };
+    let running = rig.start(0, &cores(0..RANKERS), GRAPH)?;
+    // CPU time is that of the cores beside PageRank's.
+    let (report, run) = rig.measure_until_end(&cores(RANKERS..bench.cores), &running, BATCH)?;
     loads.iter().try_for_each(rig::Running::still_runs)?;
     let place = match beside {
         None => "alone".to_owned(),
         Some((organisation, load)) => format!("{}/{load}", organisation.name()),
     };
     let time = ("time", rig::of_steps(rig::of(&report, "trial time")?, &report.samples));
-    let mut values = named("pagerank", &place, [time]);
-    if beside.is_some() {
-        let each = [("workload", run.of(|rates| rates.passed)), ("link-io", run.of(|rates| rates.link_io))];
-        values.extend(named("pagerank", &place, each));
-    }
+    let workload = ("workload", run.of(|rates| rates.passed));
+    let each = [time, workload].into_iter().chain(run.each(COSTS));
+    let mut values = named("pagerank", &place, each);
     for (n, &step) in report.samples.iter().enumerate() {
         set_known(&mut values, &step_at(&place, n), (step, f64::NAN));
     }

@@ -3,7 +3,7 @@
 
 use units::Duration;
 
-use super::server::{Organisation, ServerBench, SteadyRun};
+use super::server::{COSTS, Organisation, ServerBench, SteadyRun};
 use super::streams::DRIVER;
 use crate::reproduce::rig::Rig;
 use crate::reproduce::runs::{Values, named, set_known};
@@ -76,14 +76,15 @@ pub fn all(bench: &ServerBench, sends: bool, organisation: Organisation) -> Resu
             (0..bench.cores).map(move |n| (bench.core(socket, n), through))
         })
         .collect();
-    let each = streams(bench, wired, sends, &cores)?.each([
+    let run = streams(bench, wired, sends, &cores)?;
+    let each = run.each([
         ("line", |rates| 100.0 * rates.gbit / LINE_GBIT),
         ("gbit", |rates| rates.gbit),
-        ("cpu", |rates| rates.cpu),
+        ("idle", |rates| 100.0 - rates.cpu),
         ("memory-share", |rates| 100.0 * rates.memory / rates.gbit),
-        ("link-io", |rates| rates.link_io),
     ]);
-    Ok(named(&format!("multicore-{}", if sends { "tx" } else { "rx" }), organisation.name(), each))
+    let of = format!("multicore-{}", if sends { "tx" } else { "rx" });
+    Ok(named(&of, organisation.name(), each.into_iter().chain(run.each(COSTS))))
 }
 
 /// All cores of one socket receive through an octoNIC.

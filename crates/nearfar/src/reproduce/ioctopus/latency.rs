@@ -2,7 +2,7 @@
 
 use units::Duration;
 
-use super::server::{Organisation, ServerBench};
+use super::server::{COSTS, Organisation, ServerBench};
 use crate::reproduce::runs::{Values, named};
 
 const CORE: u16 = 0;
@@ -10,7 +10,7 @@ const CORE: u16 = 0;
 const FIRST: Duration = Duration::from_ms(4);
 const MOST: Duration = Duration::from_ms(128);
 
-/// Round trips with requests and responses of `bytes`. Interrupts are not coalesced, as in the paper.
+/// Round trips (microseconds, and thousands per second) with requests and responses of `bytes`. Interrupts are not coalesced, as in the paper.
 pub fn run(bench: &ServerBench, organisation: Organisation, bytes: u32) -> Result<Values, String> {
     let driver = "adaptive = false\ncoalescing = \"0 us\"\ncoalescing_packets = 1";
     // With an octoNIC in the server, the client's NIC is local.
@@ -20,13 +20,15 @@ pub fn run(bench: &ServerBench, organisation: Organisation, bytes: u32) -> Resul
     rig.start(1, &[CORE], "netserver")?;
     let line = |seconds| format!("netperf -H 10.0.0.2 -t TCP_RR -l {seconds} -- -r {bytes},{bytes}");
     let latency = rig.latency((0, CORE), line, FIRST, MOST)?;
-    let link_io = ("link-io", rig.link_io_of((0, CORE), &line(1.0))?);
+    let costs = rig.measure_while((0, CORE), &line(1.0))?.each(COSTS);
+    let (us, half) = latency.mean;
+    let rate = ("rate", (1e3 / us, 1e3 * half / us.powi(2)));
     let name = match organisation {
         Organisation::Local => "ll",
         Organisation::Remote => "rr",
         Organisation::DdioOff => "llnd",
         other => other.name(),
     };
-    let each = [("us", latency.mean), ("p90", latency.p90), ("p99", latency.p99), link_io];
-    Ok(named("rr", &format!("{name}/{bytes}"), each))
+    let each = [("us", latency.mean), ("p90", latency.p90), ("p99", latency.p99), rate];
+    Ok(named("rr", &format!("{name}/{bytes}"), each.into_iter().chain(costs)))
 }

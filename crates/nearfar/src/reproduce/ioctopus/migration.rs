@@ -4,13 +4,15 @@ use units::Duration;
 use wire::nic::registers::counter;
 
 use super::Values;
-use super::server::{Organisation, ServerBench};
+use super::server::{HEADERS, Organisation, ServerBench};
 use super::streams::{CORE, receiving};
 use crate::reproduce::rig::{Rig, SteadyBatches};
 use crate::reproduce::runs::set_known;
 
 /// The paper samples every 50 ms for seconds; here time is scaled down, as the report says.
 const SAMPLE: Duration = Duration::from_us(50);
+/// The paper's sample that begins with the move.
+const PUBLISHED_SAMPLE: Duration = Duration::from_ms(50);
 /// Samples before and after the migration.
 const SAMPLES: [usize; 2] = [24, 100];
 /// Additional samples before the first and after the last one shown, for steadier means: packets and their reader
@@ -20,23 +22,25 @@ const MORE: usize = 80;
 /// arrive at the old core.
 const SETTLING: usize = 60;
 
-/// Bytes through each function, and bytes crossing between the sockets for DMA.
+/// Bytes of payload through each function, and bytes crossing between the sockets for DMA.
 struct MigrationCounts {
     received: [u64; 2],
     crossed: u64,
 }
 
+fn look(rig: &Rig) -> MigrationCounts {
+    let [bytes, frames] = [counter::RX_BYTES, counter::RX_FRAMES].map(|which| rig.of_functions(which));
+    let payload = |n: usize| bytes[n] - (HEADERS * frames[n]).min(bytes[n]);
+    MigrationCounts { received: [payload(0), payload(1)], crossed: rig.traffic(0).link_dma }
+}
+
 /// Counters before each of `count` samples and after the last.
 fn samples(rig: &Rig, count: usize) -> Vec<MigrationCounts> {
-    let look = || MigrationCounts {
-        received: rig.of_functions(counter::RX_BYTES),
-        crossed: rig.traffic(0).link_dma,
-    };
     let sample = |_| {
         rig.pass(SAMPLE);
-        look()
+        look(rig)
     };
-    std::iter::once(look()).chain((0..count).map(sample)).collect()
+    std::iter::once(look(rig)).chain((0..count).map(sample)).collect()
 }
 
 /// Bytes through a function between two samples.
@@ -53,12 +57,15 @@ fn all(before: &MigrationCounts, after: &MigrationCounts) -> f64 {
 pub fn run(bench: &ServerBench, organisation: Organisation, name: &str) -> Result<Values, String> {
     let (rig, running) = receiving(bench, organisation, 65536)?;
     rig.pass(Duration::from_us(2000));
-    let dropped = rig.dropped();
+    let harmed = || [rig.lost(), rig.overtaking()];
+    let first_harmed = harmed();
     let before = samples(&rig, MORE + SAMPLES[0]);
     rig.move_tasks("netserver", bench.core(1, CORE))?;
     let after = samples(&rig, SAMPLES[1] + MORE);
+    rig.pass(PUBLISHED_SAMPLE - SAMPLE * (SAMPLES[1] + MORE) as u64);
+    let during = all(&after[0], &look(&rig)) * 8.0 / PUBLISHED_SAMPLE.as_ns_f64();
     running.still_runs()?;
-    let lost = (rig.dropped() - dropped) as f64;
+    let [lost, overtaking] = [0, 1].map(|n| (harmed()[n] - first_harmed[n]) as f64);
     let mut values = Values::new();
     let shown = [&before[MORE..], &after[..=SAMPLES[1]]].map(|counts| counts.windows(2));
     for (n, sample) in shown.into_iter().flatten().enumerate() {
@@ -83,12 +90,15 @@ pub fn run(bench: &ServerBench, organisation: Organisation, name: &str) -> Resul
     let once = [crosses(&before), crosses(&after)].into_iter().max_by(|one, other| one.0.total_cmp(&other.0));
     for (key, known) in [
         ("before", gbit(&before)),
+        ("during", (during, f64::NAN)),
         ("after", gbit(&after)),
         ("new-share", share(&after, 1)),
         ("same-share", share(&after, first)),
         ("crosses-once", once.expect("two of them")),
         // Counted, not estimated.
         ("lost", (lost, 0.0)),
+        ("overtaking", (overtaking, 0.0)),
+        ("lost-or-overtaking", (lost + overtaking, 0.0)),
     ] {
         set_known(&mut values, &format!("migration/{name}/{key}"), known);
     }

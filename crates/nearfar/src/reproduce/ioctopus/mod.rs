@@ -5,6 +5,8 @@
 
 mod colocated;
 mod cores;
+mod derived;
+mod files;
 mod latency;
 mod migration;
 mod packets;
@@ -16,7 +18,7 @@ mod trends;
 use machine::Diagnostics;
 use results::claims::ClaimFile;
 
-use super::runs::{self as all, Known, NamedRun, Values};
+use super::runs::{self as all, NamedRun, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
 use server::{Organisation, ServerBench};
@@ -48,7 +50,7 @@ fn runs() -> Vec<NamedRun<ServerBench>> {
             let run = move |bench: &ServerBench| colocated::ranks(bench, Some((organisation, load)));
             add(format!("PageRank beside {load} {name}"), Box::new(run));
         }
-        for set in SETS.into_iter().skip(few(organisation, SETS.len())) {
+        for set in SETS {
             let run = move |bench: &ServerBench| colocated::store(bench, organisation, set);
             add(format!("memcached {name} {set}"), Box::new(run));
         }
@@ -73,6 +75,10 @@ fn runs() -> Vec<NamedRun<ServerBench>> {
             add(format!("fio {} {instances}", drives.name()), Box::new(run));
         }
     }
+    for instances in 1..=5 {
+        let run = move |bench: &ServerBench| storage::streams_alone(bench, instances);
+        add(format!("STREAM without fio {instances}"), Box::new(run));
+    }
     for (organisation, name) in
         [(Octo, "octo"), (OneDriver, "octo-driver"), (TwoNetdevs, "standard"), (Bond, "bond")]
     {
@@ -81,7 +87,7 @@ fn runs() -> Vec<NamedRun<ServerBench>> {
     }
     for organisation in [Local, Remote, Octo, OneDriver] {
         let name = organisation.name();
-        let few = matches!(organisation, Octo | OneDriver);
+        let few = organisation == OneDriver;
         for buffer in BUFFERS.into_iter().rev().take(if few { 1 } else { BUFFERS.len() }) {
             let run = move |bench: &ServerBench| {
                 let rates = streams::receive(bench, organisation, buffer)?;
@@ -106,9 +112,17 @@ fn runs() -> Vec<NamedRun<ServerBench>> {
         };
         add(format!("TX {} without TSO", organisation.name()), Box::new(run));
     }
+    for organisation in [TwoNetdevs, Octo] {
+        let run = move |bench: &ServerBench| files::send(bench, organisation);
+        add(format!("sendfile {}", organisation.name()), Box::new(run));
+    }
+    for organisation in [Local, Octo] {
+        let run = move |bench: &ServerBench| packets::new_each(bench, organisation, 64);
+        add(format!("pktgen {} 64, each packet new", organisation.name()), Box::new(run));
+    }
     let at_device = |bench: &ServerBench| packets::ring_at_device(bench);
     add("pktgen ring at the device".into(), Box::new(at_device));
-    add("trend of cores and NICs".into(), Box::new(|_| Ok(trends::lines())));
+    add("trend of cores and NICs".into(), Box::new(|_| Ok(trends::lines(&ClaimFile::ioctopus()))));
     for organisation in [DdioOff, RemoteDdioDevice, RemoteDdioHome] {
         let name = organisation.name();
         let run = move |bench: &ServerBench| {
@@ -120,70 +134,13 @@ fn runs() -> Vec<NamedRun<ServerBench>> {
         add(format!("pktgen {name} 64"), Box::new(run));
     }
     for organisation in [Local, Remote, DdioOff, Octo, RemoteDdioHome, RemoteDdioDevice] {
-        let all = matches!(organisation, Local | Remote | DdioOff);
+        let all = matches!(organisation, Local | Remote | DdioOff | Octo);
         for bytes in MESSAGES.into_iter().filter(|&bytes| all || bytes == 64) {
             let run = move |bench: &ServerBench| latency::run(bench, organisation, bytes);
             add(format!("RR {} {bytes}", organisation.name()), Box::new(run));
         }
     }
     runs
-}
-
-/// Values derived from several runs: the ratio of local to remote at each point.
-fn derived(values: &Values) -> Values {
-    let of = |key: String| Some((*values.get(&key)?, all::half_width(values, &key).unwrap_or(f64::NAN)));
-    // A ratio, with the half interval propagated from its two values.
-    let ratio = |over: String, under: String| -> Option<Known> {
-        let ((over, over_half), (under, under_half)) = (of(over)?, of(under)?);
-        Some((over / under, over / under * (over_half / over).hypot(under_half / under)))
-    };
-    // Minimum and maximum ratio next to STREAM, if all points are known.
-    let extremes = |key: &str, over: &str, under: &str| -> Option<[Known; 2]> {
-        let at = |instances: &u16| {
-            ratio(format!("{key}/{over}/{instances}"), format!("{key}/{under}/{instances}"))
-        };
-        let ratios: Option<Vec<Known>> =
-            INSTANCES.iter().filter(|&&instances| instances > 0).map(at).collect();
-        let mut ratios = ratios?;
-        ratios.sort_by(|one, other| one.0.total_cmp(&other.0));
-        Some([*ratios.first()?, *ratios.last()?])
-    };
-    let mut derived = Values::new();
-    let mut set = |key: &str, known| all::set_known(&mut derived, key, known);
-    if let Some([least, most]) = extremes("qpi-gbit", "local", "remote") {
-        set("qpi-gain/least", least);
-        set("qpi-gain/most", most);
-    }
-    if let Some([least, most]) = extremes("qpi-udp-us", "remote", "local") {
-        let less = |(times, half): Known| (100.0 * (1.0 - 1.0 / times), 100.0 * half / times.powi(2));
-        set("qpi-latency-gain/least", less(least));
-        set("qpi-latency-gain/most", less(most));
-        set("qpi-latency-times/most", most);
-    }
-    for share in [0, 100] {
-        let [local, remote] = ["local", "remote"].map(|name| format!("memcached-rate/{name}/{share}"));
-        if let Some((times, half)) = ratio(local, remote) {
-            set(&format!("memcached-gain/{share}"), (100.0 * (times - 1.0), 100.0 * half));
-        }
-    }
-    for place in ["local", "remote", "octo"] {
-        let besides = ["alone".to_owned(), format!("{place}/netperf"), format!("{place}/memcached")];
-        for (n, beside) in besides.into_iter().enumerate() {
-            if let Some(time) = of(format!("pagerank-time/{beside}")) {
-                set(&format!("pagerank-beside/{place}/{n}"), time);
-            }
-        }
-    }
-    for load in ["netperf", "memcached"] {
-        let [local, remote, octo] = ["local", "remote", "octo"].map(|name| format!("{name}/{load}"));
-        if let Some((times, half)) = colocated::times_as_long(values, (&remote, &local)) {
-            set(&format!("pagerank-longer/remote/{load}"), (100.0 * (times - 1.0), 100.0 * half));
-        }
-        if let Some(times) = colocated::times_as_long(values, (&octo, &local)) {
-            set(&format!("pagerank-times/octo/{load}"), times);
-        }
-    }
-    derived
 }
 
 /// Runs everything and judges the claims and figures by the results.
@@ -199,7 +156,7 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
         |run: &NamedRun<ServerBench>| bench.as_ref().map_err(Clone::clone).and_then(|bench| (run.run)(bench));
     let made = all::make("ioctopus", &runs, progress, |run| &run.name, run);
     let mut observed = made.values;
-    observed.extend(derived(&observed));
+    observed.extend(derived::derived(&observed));
     let evidence = all::evidence(&file, &observed, options);
     let notes = all::notes(made.failed, &observed, options);
     Ok(Reproduction::new("IOctopus, simulated", file, evidence, made.count, Vec::new(), notes))
@@ -231,6 +188,7 @@ mod tests {
             "migration/",
             "trend",
             "fio-",
+            "sendfile-",
         ];
         assert!(names.iter().collect::<std::collections::BTreeSet<_>>().len() == names.len());
         for key in file.observed() {
@@ -249,5 +207,25 @@ mod tests {
         assert!(local.of(|rates| rates.link_dma / rates.gbit).0 < 0.02);
         assert!(remote.of(|rates| rates.memory).0 > 3.0 * local.of(|rates| rates.memory).0);
         assert!(octo.of(|rates| rates.link_io).0 == 0.0 && remote.of(|rates| rates.link_io).0 > 0.0);
+    }
+
+    /// The count behind "no out-of-order packets": zero on a cable that keeps the order, and not on one that does not.
+    #[test]
+    fn packets_that_overtake_others_are_counted() {
+        let bench = ServerBench::new(&options()).unwrap();
+        let overtaking = |cable: &str| {
+            let text = [
+                bench.host("server", Organisation::Octo, streams::DRIVER),
+                bench.host("client", Organisation::Local, streams::DRIVER),
+                ServerBench::cable(Organisation::Octo) + cable,
+            ];
+            let rig = bench.boot(&text.concat()).unwrap();
+            rig.start(0, &[0], "netserver").unwrap();
+            rig.start(1, &[0], "netperf -H 10.0.0.1 -t TCP_STREAM -l 1").unwrap();
+            rig.pass(units::Duration::from_ms(2));
+            rig.overtaking()
+        };
+        assert_eq!(overtaking(""), 0);
+        assert!(overtaking("reordering = 0.01\nlongest_delay = \"20 us\"\n") > 10);
     }
 }

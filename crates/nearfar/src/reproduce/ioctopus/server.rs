@@ -4,7 +4,7 @@
 //! come from counters of hardware and kernel over the same batches.
 
 use machine::{Doc, Machine};
-use platform::cpu::CpuId;
+use platform::cpu::{CpuId, Part};
 use platform::device::FunctionIndex;
 use platform::kernel::{TaskId, TaskParams};
 use platform::net::NetFeatures;
@@ -150,6 +150,12 @@ impl ServerBench {
         )
     }
 
+    /// A drive of the host before it, in the slot of its socket 0 next to a card with two links.
+    pub fn drive(&self) -> String {
+        let slot = &self.slots[0];
+        format!("[[host.device]]\ndrive = \"optane-900p\"\nlinks = [{{ slot = \"{slot}\", lanes = 4 }}]\n")
+    }
+
     /// The connection between server and client.
     pub fn cable(organisation: Organisation) -> String {
         let cable = |one: &str, other: &str| format!("[[cable]]\nends = [\"{one}\", \"{other}\"]\n");
@@ -177,6 +183,8 @@ struct ServerCounts {
     /// Both directions, headers included.
     bytes: u64,
     busy: Duration,
+    /// Of `busy`, for copies between programs and kernel.
+    copying: Duration,
     traffic: Traffic,
 }
 
@@ -189,6 +197,8 @@ pub struct ServerRates {
     pub mpps: f64,
     /// CPU time, percent of the observed cores.
     pub cpu: f64,
+    /// Copies between programs and kernel, percent of that time.
+    pub copying: f64,
     /// DMA writes of devices, payload and descriptors, Gbit/s.
     pub written: f64,
     /// DRAM reads and writes, Gbit/s.
@@ -199,8 +209,12 @@ pub struct ServerRates {
     pub link_io: f64,
     /// All traffic over the interconnect, both directions, Gbit/s.
     pub link: f64,
+    /// Data of cores over the interconnect, both directions, Gbit/s.
+    pub link_core: f64,
     /// LLC misses of cores, per packet.
     pub misses: f64,
+    /// LLC misses of cores, in percent of the payload's lines.
+    pub missed: f64,
     /// Traffic of the devices in both directions, headers included, Gbit/s.
     pub passed: f64,
 }
@@ -210,16 +224,22 @@ impl ServerRates {
     fn over(before: &ServerCounts, after: &ServerCounts, ns: f64, cores: usize) -> Self {
         let gbit = |counts: fn(&ServerCounts) -> u64| (counts(after) - counts(before)) as f64 * 8.0 / ns;
         let packets = (after.packets - before.packets) as f64;
+        let busy = (after.busy - before.busy).as_ns_f64();
+        let payload = (after.payload - before.payload) as f64;
+        let misses = (after.traffic.misses - before.traffic.misses) as f64;
         Self {
             gbit: gbit(|counts| counts.payload),
             mpps: packets / ns * 1e3,
-            cpu: 100.0 * (after.busy - before.busy).as_ns_f64() / ns / cores as f64,
+            cpu: 100.0 * busy / ns / cores as f64,
+            copying: 100.0 * (after.copying - before.copying).as_ns_f64() / busy.max(1.0),
             written: gbit(|counts| counts.traffic.written),
             memory: gbit(|counts| counts.traffic.memory),
             link_dma: gbit(|counts| counts.traffic.link_dma),
             link_io: gbit(|counts| counts.traffic.link_io),
             link: gbit(|counts| counts.traffic.link),
-            misses: (after.traffic.misses - before.traffic.misses) as f64 / packets.max(1.0),
+            link_core: gbit(|counts| counts.traffic.link_core),
+            misses: misses / packets.max(1.0),
+            missed: 100.0 * misses / (payload / LINE).max(1.0),
             passed: gbit(|counts| counts.bytes),
         }
     }
@@ -227,6 +247,14 @@ impl ServerRates {
 
 /// A value computed from rates.
 pub type Quantity = fn(&ServerRates) -> f64;
+
+/// What every workload costs its host.
+pub const COSTS: [(&str, Quantity); 4] = [
+    ("cpu", |rates| rates.cpu),
+    ("memory", |rates| rates.memory),
+    ("link", |rates| rates.link),
+    ("link-io", |rates| rates.link_io),
+];
 
 /// A run with a steady payload rate.
 pub struct SteadyRun {
@@ -250,7 +278,9 @@ impl SteadyRun {
 }
 
 /// Headers of a TCP segment with timestamps in an Ethernet frame.
-const HEADERS: u64 = 66;
+pub const HEADERS: u64 = 66;
+/// Bytes of a cache line.
+const LINE: f64 = 64.0;
 
 /// Operations of the experiments on the server, the first host.
 impl Rig {
@@ -291,10 +321,17 @@ impl Rig {
         })
     }
 
-    /// Frames dropped by the first host's NIC.
-    pub fn dropped(&self) -> u64 {
+    /// Frames lost at the first host: by its NIC, and by its stack.
+    pub fn lost(&self) -> u64 {
         let all = [counter::RX_NO_BUFFER, counter::RX_OVERFLOW, counter::RX_NO_QUEUE, counter::RX_FILTERED];
-        all.into_iter().flat_map(|which| self.of_functions(which)).sum()
+        let by_nic: u64 = all.into_iter().flat_map(|which| self.of_functions(which)).sum();
+        let stack = self.host(0).kernel.face().network().counters();
+        by_nic + stack.backlog_full + stack.socket_full + stack.no_memory + stack.bad_checksums
+    }
+
+    /// Packets that the first host's TCP received ahead of others of their stream.
+    pub fn overtaking(&self) -> u64 {
+        self.host(0).kernel.face().network().counters().tcp_out_of_order
     }
 
     /// Runs the first host batch by batch until the payload rate is steady, for up to `most` batches. `cores` are
@@ -304,30 +341,36 @@ impl Rig {
         SteadyRun { steady: batches.steady(batch), cores: cores.len() }
     }
 
-    /// Traffic between the first host's sockets for its devices ([`ServerRates::link_io`]), while a long-running
-    /// program runs on a host's core. Excludes its first packets, before its flow has a steering rule.
-    pub fn link_io_of(&self, (host, core): (usize, u16), line: &str) -> Result<Known, String> {
+    /// The first host's rates while a long-running program runs on a host's core; CPU time is that of the first
+    /// host's core of the same number. Excludes the program's first packets, before its flow has a steering rule.
+    pub fn measure_while(&self, (host, core): (usize, u16), line: &str) -> Result<SteadyRun, String> {
         let running = self.start(host, &[core], line)?;
         self.pass(Duration::from_us(500));
         let run = self.measure(&[core], Duration::from_us(50), 60);
-        running.still_runs().map(|()| run.of(|rates| rates.link_io))
+        running.still_runs().map(|()| run)
     }
 
     /// The first host's rates until a program ends, and the program's report.
     pub fn measure_until_end(
         &self,
+        cores: &[u16],
         running: &Running,
         batch: Duration,
     ) -> Result<(Report, SteadyRun), String> {
-        let (report, counts) = self.until_end(running, batch, || self.server_counts(&[]))?;
-        Ok((report, SteadyRun { steady: SteadyBatches::all(counts, batch), cores: 1 }))
+        let (report, counts) = self.until_end(running, batch, || self.server_counts(cores))?;
+        Ok((report, SteadyRun { steady: SteadyBatches::all(counts, batch), cores: cores.len() }))
     }
 
     fn server_counts(&self, cores: &[u16]) -> ServerCounts {
         let server = self.host(0);
         let face = server.kernel.face();
-        let busy = cores.iter().flat_map(|&core| face.busy(CpuId(core))).sum();
-        let mut counts = ServerCounts { busy, traffic: self.traffic(0), ..ServerCounts::default() };
+        let mut counts = ServerCounts { traffic: self.traffic(0), ..ServerCounts::default() };
+        for (part, time) in cores.iter().flat_map(|&core| Part::ALL.into_iter().zip(face.busy(CpuId(core)))) {
+            counts.busy += time;
+            if part == Part::Copy {
+                counts.copying += time;
+            }
+        }
         // A team's traffic passes its members, too.
         for device in server.kernel.net().devices().into_iter().filter(|device| device.name() != "team0") {
             let passed = device.counters();

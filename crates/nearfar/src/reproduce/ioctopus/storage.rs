@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use platform::cpu::Node;
+use platform::cpu::{CpuId, Node};
 use platform::memory::Policy;
 use units::Duration;
 
 use super::server::ServerBench;
-use crate::reproduce::rig::{self, Traffic};
-use crate::reproduce::runs::{Values, named};
+use crate::reproduce::rig::{self, Rig, SteadyBatches, Traffic};
+use crate::reproduce::runs::{Known, Values, named};
 
 const MACHINE: &str = "xeon-8160";
 /// Cores per socket.
@@ -72,16 +72,9 @@ impl Drives {
     }
 }
 
-/// fio's rate in GB/s, and the interconnect traffic for it.
+/// fio next to STREAM instances: its rate in GB/s, its CPU time, and traffic of memory and interconnect.
 pub fn run(bench: &ServerBench, drives: Drives, instances: u16) -> Result<Values, String> {
-    let rig = bench.boot(&drives.host())?;
-    for n in 0..instances {
-        let line = format!("stream --array-size {ELEMENTS} --ntimes 1000");
-        rig::start(Rc::clone(&rig.host(0).kernel), &[CORES + n], Policy::Bind(Node(0)), &line)?;
-    }
-    if instances > 0 {
-        rig.pass(FILLING);
-    }
+    let rig = loaded(bench, drives, instances)?;
     for n in 0..DRIVES {
         let cores: Vec<u16> = (0..JOBS).map(|job| n * JOBS + job).collect();
         let line = format!(
@@ -91,20 +84,83 @@ pub fn run(bench: &ServerBench, drives: Drives, instances: u16) -> Result<Values
         rig.start(0, &cores, &line)?;
     }
     rig.pass(WARMING);
-    let batches = rig.until_steady(BATCH, BATCHES, || rig.traffic(0), |traffic| traffic.written);
-    let steady = batches.steady(BATCH);
-    let gbyte = |count: fn(&Traffic) -> u64| {
-        steady.of(move |before, after, ns| (count(after) - count(before)) as f64 / ns)
+    let steady = steady(&rig, |counts| counts.traffic.written);
+    let share = |before: &DriveCounts, after: &DriveCounts, _| {
+        let [io, written] =
+            [|counts: &DriveCounts| counts.traffic.link_io, |counts: &DriveCounts| counts.traffic.written]
+                .map(|count| (count(after) - count(before)) as f64);
+        100.0 * io / written
     };
-    let share = |before: &Traffic, after: &Traffic, _| {
-        100.0 * (after.link_dma - before.link_dma) as f64 / (after.written - before.written) as f64
+    let cores = f64::from(DRIVES * JOBS);
+    let cpu = |before: &DriveCounts, after: &DriveCounts, ns| {
+        100.0 * (after.busy - before.busy).as_ns_f64() / ns / cores
     };
     let each = [
-        ("gbyte", gbyte(|traffic| traffic.written)),
-        ("memory", gbyte(|traffic| traffic.memory)),
-        ("link", gbyte(|traffic| traffic.link)),
-        ("link-dma", gbyte(|traffic| traffic.link_dma)),
+        ("gbyte", gbyte(&steady, |traffic| traffic.written)),
         ("crossed", steady.of(share)),
+        ("cpu", steady.of(cpu)),
     ];
-    Ok(named("fio", &format!("{}/{instances}", drives.name()), each))
+    Ok(named(
+        "fio",
+        &format!("{}/{instances}", drives.name()),
+        each.into_iter().chain(of_links(&rig, &steady)),
+    ))
+}
+
+/// The same STREAM instances without fio.
+pub fn streams_alone(bench: &ServerBench, instances: u16) -> Result<Values, String> {
+    let rig = loaded(bench, Drives::Remote, instances)?;
+    rig.pass(WARMING);
+    let steady = steady(&rig, |counts| counts.traffic.link_core);
+    Ok(named("fio", &format!("none/{instances}"), of_links(&rig, &steady)))
+}
+
+/// The server with STREAM on cores of socket 1 and memory of socket 0.
+fn loaded(bench: &ServerBench, drives: Drives, instances: u16) -> Result<Rig, String> {
+    let rig = bench.boot(&drives.host())?;
+    for n in 0..instances {
+        let line = format!("stream --array-size {ELEMENTS} --ntimes 1000");
+        rig::start(Rc::clone(&rig.host(0).kernel), &[CORES + n], Policy::Bind(Node(0)), &line)?;
+    }
+    if instances > 0 {
+        rig.pass(FILLING);
+    }
+    Ok(rig)
+}
+
+/// Counters of the server.
+struct DriveCounts {
+    traffic: Traffic,
+    /// CPU time of fio's cores.
+    busy: Duration,
+}
+
+fn steady(rig: &Rig, amount: fn(&DriveCounts) -> u64) -> SteadyBatches<DriveCounts> {
+    let face = rig.host(0).kernel.face();
+    let busy = || (0..DRIVES * JOBS).flat_map(|core| face.busy(CpuId(core))).sum();
+    let count = || DriveCounts { traffic: rig.traffic(0), busy: busy() };
+    rig.until_steady(BATCH, BATCHES, count, amount).steady(BATCH)
+}
+
+/// A rate in GB/s.
+fn gbyte(steady: &SteadyBatches<DriveCounts>, count: fn(&Traffic) -> u64) -> Known {
+    steady.of(move |before, after, ns| (count(&after.traffic) - count(&before.traffic)) as f64 / ns)
+}
+
+/// Traffic of memory and interconnect in GB/s; the share of the interconnect's busier direction that is used, percent.
+fn of_links(rig: &Rig, steady: &SteadyBatches<DriveCounts>) -> [(&'static str, Known); 6] {
+    let bandwidth = rig.link_bandwidth(0);
+    let used = |before: &DriveCounts, after: &DriveCounts, ns: f64| {
+        let way = |n: usize| (after.traffic.ways[n] - before.traffic.ways[n]) as f64 / ns;
+        100.0 * way(0).max(way(1)) / bandwidth
+    };
+    [
+        ("memory", gbyte(steady, |traffic| traffic.memory)),
+        ("link", gbyte(steady, |traffic| traffic.link)),
+        ("link-dma", gbyte(steady, |traffic| traffic.link_dma)),
+        ("link-io", gbyte(steady, |traffic| traffic.link_io)),
+        // What STREAM reads and writes is in the other socket's memory.
+        ("stream", gbyte(steady, |traffic| traffic.link_core)),
+        ("link-used", steady.of(used)),
+    ]
 }

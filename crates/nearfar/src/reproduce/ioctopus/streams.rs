@@ -2,7 +2,7 @@
 
 use units::Duration;
 
-use super::server::{Organisation, ServerBench, SteadyRun};
+use super::server::{COSTS, Organisation, ServerBench, SteadyRun};
 use crate::reproduce::rig::{Rig, Running};
 use crate::reproduce::runs::{Values, named};
 
@@ -79,12 +79,14 @@ pub fn values(of: &str, organisation: Organisation, buffer: u32, run: &SteadyRun
     let each = run.each([
         ("gbit", |rates| rates.gbit),
         ("kpps", |rates| rates.mpps * 1e3),
-        ("cpu", |rates| rates.cpu),
-        ("memory", |rates| rates.memory),
+        // Bytes of payload per packet.
+        ("segment", |rates| rates.gbit / 8e-3 / rates.mpps),
         ("memory-share", |rates| 100.0 * rates.memory / rates.gbit),
+        ("missed", |rates| rates.missed),
         ("link-dma", |rates| rates.link_dma),
-        ("link-io", |rates| rates.link_io),
-        ("link", |rates| rates.link),
+        ("copying", |rates| rates.copying),
+        // CPU time of 10 Gbit/s.
+        ("cpu-of-10", |rates| 10.0 * rates.cpu / rates.gbit),
     ]);
-    named(of, &format!("{}/{buffer}", organisation.name()), each)
+    named(of, &format!("{}/{buffer}", organisation.name()), each.into_iter().chain(run.each(COSTS)))
 }

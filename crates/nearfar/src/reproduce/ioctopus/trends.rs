@@ -1,33 +1,45 @@
 //! Figure 2: bandwidth of a NIC against the demand of a processor's cores, by year.
 //!
-//! The paper's data "from various sources" are lost; these are public specifications of products of each year. The
-//! paper's text states its assumptions: a core uses at most 513 Mbit/s of TCP on rented servers, or 10 Gbit/s if half
-//! its time goes into that; all cores scale; a NIC with one or two ports is used in both directions at once.
+//! The paper's data "from various sources" are lost. In their place, `published/ioctopus.toml` has public
+//! specifications of products of each year, with sources. The paper's text states its assumptions: what a core uses on
+//! rented servers, and at most; all cores scale; a NIC with one or two ports is used in both directions at once.
+
+use results::claims::ClaimFile;
 
 use super::Values;
 
-/// Year, Gbit/s per NIC port, maximum cores per processor: Intel 82599 and Opteron 6100; ConnectX-3 and Opteron 6200;
-/// ConnectX-4 and Xeon E5 v3; ConnectX-6 and EPYC 7001; ConnectX-6 and EPYC 7002.
-const YEARS: [(u32, f64, f64); 5] =
-    [(2010, 10.0, 12.0), (2012, 40.0, 16.0), (2014, 100.0, 18.0), (2017, 200.0, 32.0), (2019, 200.0, 64.0)];
-/// Gbit/s per core, low and high.
-const LOW: f64 = 0.513;
-const HIGH: f64 = 10.0;
+/// Years of the figure.
+const YEARS: [u32; 5] = [2010, 2012, 2014, 2017, 2019];
+/// Year of the earlier report on rented servers.
+const EARLIER: u32 = 2014;
 
-/// The figure's lines, and whether one NIC suffices.
-pub fn lines() -> Values {
+/// The figure's lines in Gbit/s, and the number of processors that one NIC serves.
+pub fn lines(file: &ClaimFile) -> Values {
+    let of = |name: &str| file.assumed(&format!("fig2/{name}"));
+    let [low, high, earlier] = ["low", "high", "earlier"].map(|core| of(&format!("core/{core}")));
     let mut values = Values::new();
-    for (year, port, cores) in YEARS {
-        let lines = [
-            ("port", 2.0 * port),
-            ("two-ports", 4.0 * port),
-            ("cpu-low", LOW * cores),
-            ("cpu-high", HIGH * cores),
-        ];
-        values.extend(lines.map(|(line, gbit)| (format!("trend-gbit/{line}/{year}"), gbit)));
+    for year in YEARS {
+        let [port, cores, slot] = ["port", "cores", "slot"].map(|what| of(&format!("{what}/{year}")));
+        // Both directions.
+        let (port, two_ports, slot) = (2.0 * port, 4.0 * port, 2.0 * slot);
+        values.extend(
+            [
+                ("trend-gbit/port", port),
+                ("trend-gbit/two-ports", two_ports),
+                ("trend-gbit/slot", slot),
+                ("trend-gbit/cpu-low", low * cores),
+                ("trend-gbit/cpu-high", high * cores),
+                ("trend-served/low", port / (low * cores)),
+                ("trend-served/high", two_ports / (high * cores)),
+            ]
+            .map(|(line, value)| (format!("{line}/{year}"), value)),
+        );
+        if year == EARLIER {
+            values.insert("trend-served/earlier".to_owned(), port / (earlier * cores));
+        }
     }
-    let low = YEARS.iter().all(|&(_, port, cores)| 2.0 * port >= LOW * cores);
-    let high = YEARS.last().is_some_and(|&(_, port, cores)| 4.0 * port >= HIGH * cores);
-    values.extend([("trend/low".to_owned(), f64::from(low)), ("trend/high".to_owned(), f64::from(high))]);
+    let least =
+        YEARS.iter().map(|year| values[&format!("trend-served/low/{year}")]).fold(f64::INFINITY, f64::min);
+    values.insert("trend-served/low/least".to_owned(), least);
     values
 }

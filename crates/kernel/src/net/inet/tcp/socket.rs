@@ -112,7 +112,14 @@ impl TcpSocket {
         if self.connection.borrow().lacks_memory(&piece) {
             self.collapse(cpu);
         }
-        self.connection.borrow_mut().receive(cpu.now(), header, piece, came.segments);
+        let mut connection = self.connection.borrow_mut();
+        let before = connection.counters().out_of_order;
+        connection.receive(cpu.now(), header, piece, came.segments);
+        let early = connection.counters().out_of_order - before;
+        drop(connection);
+        if let Some(tcp) = self.tcp.upgrade().filter(|_| early > 0) {
+            tcp.means.count(|c| c.tcp_out_of_order += early);
+        }
         self.push(cpu);
     }
 
