@@ -60,8 +60,10 @@ pub struct Placement {
 /// What a frame has to stay behind.
 #[derive(Clone, Copy, Debug)]
 pub enum Order {
-    /// Nothing at other functions.
+    /// What the function itself knows of the flow.
     Any,
+    /// The flow's last frame, at the same function, which may have forgotten it.
+    Behind(Placement),
     /// Frames of its flow that wait at this queue, whatever the function's rules say.
     InQueue(u16),
     /// All earlier writes of another function's queue.

@@ -174,8 +174,10 @@ fn in_order(
         let came = functions[function].rx.get(usize::from(queue))?.came();
         Some(Placement { function: function as u8, queue, count: came })
     };
+    let known = last.filter(|last| usize::from(last.function) == target);
     let Some(last) = last.or_else(usual).filter(|last| usize::from(last.function) != target) else {
-        return (target, Order::Any);
+        // The function's own rule may have been removed and added again since.
+        return (target, known.map_or(Order::Any, Order::Behind));
     };
     let old = &functions[usize::from(last.function)];
     match old.rx.get(usize::from(last.queue)).filter(|_| old.enabled) {

@@ -61,6 +61,8 @@ pub struct Setup {
     pub root: RootPortParams,
     /// The way from there to the NIC.
     pub link: LinkParams,
+    /// The second host's first link, if it differs.
+    pub first_link: Option<LinkParams>,
     /// Drivers that are asked before the NIC's.
     pub others: Vec<Rc<dyn PciDriver>>,
     /// Links of the second host's NIC, to both sockets in turn, with functions that share its address.
@@ -83,6 +85,7 @@ impl Default for Setup {
             stores: StoreParams::ideal(),
             root: RootPortParams::ideal(),
             link: link(),
+            first_link: None,
             others: Vec::new(),
             links: 1,
         }
@@ -203,6 +206,7 @@ impl Pair {
                 kernel: setup.kernel(),
                 ports: (0..links).map(port).collect(),
                 link: setup.link.clone(),
+                first_link: setup.first_link.clone().filter(|_| n == 2),
             };
             (ground::parts(&mut fabric, board, Box::new(nic)), (handle, links))
         };

@@ -37,6 +37,7 @@ impl Machine {
             kernel: board::kernel(mode),
             ports: vec![RootPortParams { node: NodeId(0), ..RootPortParams::ideal() }],
             link: LinkParams::example(Generation::Gen2, Width::X16),
+            first_link: None,
         };
         let mut fabric = Fabric::new();
         let parts = ground::parts(&mut fabric, board, Box::new(gpu));

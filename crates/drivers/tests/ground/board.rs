@@ -24,6 +24,8 @@ pub struct Board {
     /// The root port above each link of the device.
     pub ports: Vec<RootPortParams>,
     pub link: LinkParams,
+    /// The first link, if it differs.
+    pub first_link: Option<LinkParams>,
 }
 
 /// A kernel as Linux, which uses the IOMMU so.
@@ -72,8 +74,12 @@ impl Board {
 
     /// The device in its slots of a host.
     pub fn add_device(&self, fabric: &mut Fabric, host: HostId, device: Box<dyn Device>) -> EndpointId {
-        let add = |port: &RootPortParams| fabric.add_root_port(host, port.clone(), self.link.clone(), 0..=0);
-        let links: Vec<_> = self.ports.iter().map(add).collect();
+        let first = self.first_link.iter().chain([&self.link]).take(1);
+        let links = first.chain(std::iter::repeat(&self.link));
+        let add = |(port, link): (&RootPortParams, &LinkParams)| {
+            fabric.add_root_port(host, port.clone(), link.clone(), 0..=0)
+        };
+        let links: Vec<_> = self.ports.iter().zip(links).map(add).collect();
         fabric.add_endpoint(EndpointParams::ideal(256), &links, device)
     }
 }

@@ -103,6 +103,7 @@ impl Machine {
             kernel: KernelParams { block: setup.block, ..board::kernel(setup.mode) },
             ports: vec![port; params.ports.into()],
             link: LinkParams::example(Generation::Gen3, Width::X4),
+            first_link: None,
         };
         let nvme = Nvme::new(params, Box::new(MemoryMedia::default())).unwrap();
         let control = nvme.control();

@@ -3,10 +3,12 @@
 
 use engine::Seed;
 use hardware::ethernet::FaultParams;
+use hardware::link::LinkParams;
 use platform::cpu::CpuId;
 use proptest::prelude::*;
 use units::Duration;
 use wire::nic::registers::feature;
+use wire::pcie::{Generation, Width};
 
 use super::{By, PORT, Stream, cases, dropped, pair_of, set_link, steering, stream};
 use crate::common::Setup;
@@ -38,6 +40,8 @@ struct Storm {
     bad_cable: bool,
     /// RX rings have few descriptors.
     short_rings: bool,
+    /// The first function's link is narrow, so that what was written through it is in memory later.
+    narrow: bool,
     /// The card has fewer rules than there are flows.
     few_rules: bool,
     /// For each move: the core, and what happens besides.
@@ -60,8 +64,8 @@ fn storm() -> impl Strategy<Value = Storm> {
         prop::collection::vec((0u16..16, mishap), 15..50)
     };
     let kind = (prop::sample::select(&By::BOTH[..]), prop::sample::select(vec![2u8, 4]), any::<bool>());
-    (kind, any::<[bool; 5]>(), any::<u64>()).prop_flat_map(move |((by, links, global), flags, seed)| {
-        let [receives, bad_cable, short_rings, few_rules, fails] = flags;
+    (kind, any::<[bool; 6]>(), any::<u64>()).prop_flat_map(move |((by, links, global), flags, seed)| {
+        let [receives, bad_cable, short_rings, narrow, few_rules, fails] = flags;
         moves(links, fails).prop_map(move |moves| Storm {
             by,
             links,
@@ -69,6 +73,7 @@ fn storm() -> impl Strategy<Value = Storm> {
             receives,
             bad_cable,
             short_rings,
+            narrow,
             few_rules,
             moves,
             seed,
@@ -94,9 +99,13 @@ fn rage(storm: &Storm) -> Result<(), TestCaseError> {
             (nic.flow_rules, nic.switch_rules) = (1, 1);
         },
     };
-    let steering =
-        SteeringParams { idle: Duration::from_us(300), scan: Duration::from_us(200), ..steering() };
+    // Rules of silent flows are used again soon, but not while their last frames may wait for a narrow link.
+    let steering = match storm.few_rules && !storm.narrow {
+        true => SteeringParams { idle: Duration::from_us(300), scan: Duration::from_us(200), ..steering() },
+        false => steering(),
+    };
     let mut setup = Setup { links: storm.links, faults, nic, steering, ..Setup::default() };
+    setup.first_link = storm.narrow.then(|| LinkParams::example(Generation::Gen3, Width::X1));
     if storm.short_rings {
         setup.driver.log2_rx = 4;
         setup.driver.refill = 4;
@@ -144,8 +153,9 @@ fn rage(storm: &Storm) -> Result<(), TestCaseError> {
     for (stream, data) in streams.iter().zip(&data) {
         prop_assert!(stream.end(&pair) == *data);
     }
-    // Frames that a card drops are lost, as those of the cable.
-    let is_whole = !storm.bad_cable && !failed && dropped(&pair) == 0;
+    // Frames that a card drops are lost, as those of the cable. With a narrow link, a few segments are still overtaken
+    // (docs/accuracy.md).
+    let is_whole = !storm.bad_cable && !storm.narrow && !failed && dropped(&pair) == 0;
     for stream in streams.iter().filter(|_| is_whole) {
         prop_assert_eq!((stream.again(&pair), stream.out_of_order.get()), (0, 0), "sent again, overtaken");
     }
@@ -169,6 +179,7 @@ fn moves_alone_lose_and_reorder_nothing() {
             receives: bit(3),
             bad_cable: false,
             short_rings: false,
+            narrow: false,
             few_rules: false,
             moves: (0..30).map(|_| (rng.below(16) as u16, Mishap::None)).collect(),
             seed: number,

@@ -82,6 +82,7 @@ impl Machine {
             kernel: KernelParams { block: setup.block, ..board::kernel(DmaMode::Off) },
             ports: vec![RootPortParams::ideal(); params.ports.into()],
             link: LinkParams::example(Generation::Gen3, Width::X4),
+            first_link: None,
         };
         let nvme =
             Nvme::new(params, Box::new(MemoryMedia::default())).expect("its registers can be laid out");

@@ -185,11 +185,11 @@ impl Rules {
         let went = fields.result == flow::RESULT_OK;
         if went && !is_switch && !self.is_virtual && self.features & feature::GLOBAL_RULES != 0 {
             // Which queue is known: which function's it is follows.
-            let rule = switch_part.start + fields.rule;
-            match command {
-                flow::ADD => _ = switch.table.add(now, rule, fields.key(), function.into()),
-                flow::REMOVE => _ = switch.table.remove(rule),
-                flow::CLEAR => switch.table.remove_range(switch_part),
+            let rule = switch_part.start.checked_add(fields.rule).filter(|rule| switch_part.contains(rule));
+            match (command, rule) {
+                (flow::ADD, Some(rule)) => _ = switch.table.add(now, rule, fields.key(), function.into()),
+                (flow::REMOVE, Some(rule)) => _ = switch.table.remove(rule),
+                (flow::CLEAR, _) => switch.table.remove_range(switch_part),
                 _ => {}
             }
         }

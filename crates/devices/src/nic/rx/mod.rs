@@ -100,7 +100,10 @@ impl Receiver {
             let rx = &state.rx;
             let hashed =
                 || Placement { function, queue, count: rx.get(usize::from(queue)).map_or(0, |q| q.came) };
-            let last = found.last.unwrap_or_else(hashed);
+            let last = match order {
+                Order::Behind(last) => last,
+                _ => found.last.unwrap_or_else(hashed),
+            };
             let old = rx.get(usize::from(last.queue));
             if let Order::InQueue(stays) = order {
                 queue = stays;
