@@ -7,7 +7,7 @@ use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::dma::DmaOps;
 use platform::irq::{Affinity, Irq, IrqReturn};
-use platform::kernel::{Kernel, TaskParams};
+use platform::kernel::{Kernel, Priority, TaskParams};
 use platform::memory::PAGE;
 use platform::mmio::Mmio;
 use platform::net::NetCore;
@@ -350,11 +350,12 @@ impl Adapter {
 
     /// Posts each queue's first buffers on the queue's own core, as later refills do. If another core wrote them, the
     /// descriptors would stay in that core's cache until the device reads them (Linux: mlx5 lets the queue's own poll
-    /// do it).
+    /// do it, which waits for no task; neither does this one).
     async fn fill(&self, channels: &[Rc<Channel>]) -> Result<(), Error> {
         let fill = |channel: &Rc<Channel>| {
             let (counters, own) = (Rc::clone(&self.counters), Rc::clone(channel));
-            let params = TaskParams::named(format!("nic/{}-{}", self.name(), channel.number));
+            let name = format!("nic/{}-{}", self.name(), channel.number);
+            let params = TaskParams { priority: Priority::RealTime(50), ..TaskParams::named(name) };
             self.kernel.run(params.on(channel.cpu.get()), async move |cpu| {
                 let enough = own.fill(&cpu, &counters);
                 cpu.sync().await;
@@ -507,7 +508,7 @@ impl Owner for Adapter {
         self.service.notice_activity();
     }
 
-    fn recover(&self, cpu: &Cpu, why: &str) {
-        self.recover(cpu, why);
+    fn recover(&self, why: &str) {
+        self.recover(why);
     }
 }

@@ -42,7 +42,7 @@ pub(super) trait Owner {
     fn has_worked(&self);
 
     /// Restarts the device.
-    fn recover(&self, cpu: &Cpu, why: &str);
+    fn recover(&self, why: &str);
 }
 
 pub(super) struct Channel {
@@ -158,7 +158,7 @@ impl Channel {
         let (Ok(sent), Ok(received)) = (sent, received) else {
             counters.malformed.add(1);
             napi.complete(cpu);
-            owner.recover(cpu, "malformed completion");
+            owner.recover("malformed completion");
             return 0;
         };
         if !self.fill(cpu, counters) {
@@ -178,7 +178,7 @@ impl Channel {
             if tx.misses_completion(cpu).await || rx.misses_completion(cpu).await {
                 counters.malformed.add(1);
                 napi.complete(cpu);
-                owner.recover(cpu, "missing completion");
+                owner.recover("missing completion");
                 return 0;
             }
         }

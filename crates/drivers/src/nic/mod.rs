@@ -286,7 +286,7 @@ impl PciBinding for NicBinding {
         })
     }
 
-    fn resume(&self, cpu: &Cpu) {
-        self.0.recover(cpu, "after an error of the bus");
+    fn resume(&self, _: &Cpu) {
+        self.0.recover("after an error of the bus");
     }
 }

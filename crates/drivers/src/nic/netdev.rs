@@ -155,7 +155,7 @@ impl NetDriver for Adapter {
                 }
                 return;
             }
-            self.recover(cpu, "the device has stopped sending");
+            self.recover("the device has stopped sending");
         })
     }
 

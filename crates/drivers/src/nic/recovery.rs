@@ -2,6 +2,7 @@
 
 use platform::Error;
 use platform::cpu::{Async, Cpu};
+use platform::kernel::TaskParams;
 use wire::nic::registers::{self as regs, event};
 
 use super::adapter::Adapter;
@@ -21,12 +22,12 @@ impl Adapter {
             self.channels.borrow().iter().for_each(|channel| channel.kick(cpu));
         }
         if events & event::QUEUE_ERROR != 0 {
-            self.recover(cpu, "a queue stopped");
+            self.recover("a queue stopped");
         }
     }
 
     /// Restarts the device in a task of its own.
-    pub fn recover(&self, cpu: &Cpu, why: &str) {
+    pub fn recover(&self, why: &str) {
         if self.state.get() != AdapterState::Up || self.recovering.replace(true) {
             return;
         }
@@ -40,7 +41,8 @@ impl Adapter {
                 }
             })
         };
-        self.kernel.queue_work(cpu, Box::new(work));
+        // Any core will do (Linux: mlx5's work queue is unbound): the one that noticed may be busy for long.
+        self.kernel.spawn(TaskParams::named(format!("nic/{}-reset", self.name())), Box::new(work));
     }
 
     async fn restart(&self, cpu: &Cpu) {

@@ -153,9 +153,8 @@ fn rage(storm: &Storm) -> Result<(), TestCaseError> {
     for (stream, data) in streams.iter().zip(&data) {
         prop_assert!(stream.end(&pair) == *data);
     }
-    // Frames that a card drops are lost, as those of the cable. With a narrow link, a few segments are still overtaken
-    // (docs/accuracy.md).
-    let is_whole = !storm.bad_cable && !storm.narrow && !failed && dropped(&pair) == 0;
+    // Frames that a card drops are lost, as those of the cable.
+    let is_whole = !storm.bad_cable && !failed && dropped(&pair) == 0;
     for stream in streams.iter().filter(|_| is_whole) {
         prop_assert_eq!((stream.again(&pair), stream.out_of_order.get()), (0, 0), "sent again, overtaken");
     }

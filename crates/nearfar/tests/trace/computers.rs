@@ -16,7 +16,7 @@ fn setup(scenario: &str) -> ComputerSetup {
 
 fn seen(scenario: &str, packets: usize) -> computers::Observed {
     // Before it sends, pktgen reads what the NIC has sent so far.
-    let span = Span { from: Duration::from_us(5), packets, ..Span::default() };
+    let span = Span { from: Duration::from_us(8), packets, ..Span::default() };
     computers::trace(&setup(scenario), span, &[], &Silent).unwrap().0
 }
 

@@ -235,10 +235,10 @@ impl VfioDevice for HostFunction {
 
     fn close<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
-            // Detach first, so that it cannot access memory that is about to be freed.
-            self.container.detach(cpu, self.device.address());
-            // If it cannot be reset, leave it: without a domain it can access nothing.
+            // The reset ends what it has under way (Linux: `vfio_pci_core_disable`). If it fails, the function can access
+            // nothing without a domain.
             let _ = self.reset(cpu).await;
+            self.container.detach(cpu, self.device.address());
         })
     }
 }

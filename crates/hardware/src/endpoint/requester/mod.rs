@@ -65,6 +65,8 @@ struct Write {
     requester: Bdf,
     data: Vec<u8>,
     ready: Time,
+    /// A read of no bytes, which waits here for the writes before it.
+    is_flush: bool,
 }
 
 /// An outstanding non-posted request.
@@ -142,6 +144,7 @@ pub struct Requester {
     next_issue: Time,
     /// Time of the scheduled retry.
     issue_wake: Option<Time>,
+    /// Writes not started yet, oldest first, and flushes among them.
     to_write: VecDeque<Write>,
     writes_in_hand: u16,
     write_wake: Option<Time>,

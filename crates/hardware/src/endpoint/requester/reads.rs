@@ -8,7 +8,7 @@ use wire::pcie::split::split_read;
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::{EndpointEvent, Lack, Outstanding, Read, Requester, common};
+use super::{EndpointEvent, Lack, Outstanding, Read, Requester, Write, common};
 use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::wires::Context;
@@ -33,9 +33,19 @@ impl Requester {
         })
     }
 
-    /// Starts a DMA read from `end` with the ID `requester`.
+    /// Starts a DMA read from `end` with the ID `requester`. A read of no bytes flushes all earlier writes, those that
+    /// have not started included.
     pub fn read(&mut self, cx: &mut Context<'_>, end: LinkEnd, requester: Bdf, dma: Dma) {
-        // A read never passes earlier writes.
+        if dma.length == 0 && !self.to_write.is_empty() {
+            let ready = cx.now() + self.mover.start_latency(&dma);
+            self.to_write.push_back(Write { dma, end, requester, data: Vec::new(), ready, is_flush: true });
+        } else {
+            self.begin_read(cx, end, requester, dma);
+        }
+    }
+
+    pub(super) fn begin_read(&mut self, cx: &mut Context<'_>, end: LinkEnd, requester: Bdf, dma: Dma) {
+        // A read never passes writes that have started.
         let ready = (cx.now() + self.mover.start_latency(&dma)).max(self.last_posted);
         let index = self.allocate_read();
         let read = &mut self.reads[index as usize];

@@ -21,7 +21,7 @@ impl Requester {
         buffer.extend_from_slice(data);
         self.counters.bytes_written += data.len() as u64;
         let ready = cx.now() + self.mover.start_latency(&dma);
-        self.to_write.push_back(Write { dma, end, requester, data: buffer, ready });
+        self.to_write.push_back(Write { dma, end, requester, data: buffer, ready, is_flush: false });
         self.start_writes(cx);
     }
 
@@ -45,7 +45,11 @@ impl Requester {
                 return;
             }
             let Some(write) = self.to_write.pop_front() else { return };
-            self.start_write(cx, write);
+            if write.is_flush {
+                self.begin_read(cx, write.end, write.requester, write.dma);
+            } else {
+                self.start_write(cx, write);
+            }
         }
     }
 
