@@ -169,7 +169,7 @@ fn rage(storm: &Storm) -> Result<(), TestCaseError> {
 #[test]
 fn moves_alone_lose_and_reorder_nothing() {
     let mut rng = Seed::new(1).component("moves");
-    for number in 0..16 {
+    for number in 0..32 {
         let bit = |n: u32| number >> n & 1 == 1;
         let storm = Storm {
             by: By::BOTH[usize::from(bit(0))],
@@ -178,7 +178,7 @@ fn moves_alone_lose_and_reorder_nothing() {
             receives: bit(3),
             bad_cable: false,
             short_rings: false,
-            narrow: false,
+            narrow: bit(4),
             few_rules: false,
             moves: (0..30).map(|_| (rng.below(16) as u16, Mishap::None)).collect(),
             seed: number,
