@@ -65,9 +65,10 @@ fn one_doorbell_to_the_other_function_shows() {
             Box::pin(async move {
                 let packet = buffers.packet(&cpu, &frame(2, 60, 0), 4096);
                 assert!(far.send_directly(&cpu, queue, packet, false).is_ok());
+                cpu.sync().await;
             })
         });
-        stream.until(&pair, 700_000);
+        stream.until(&pair, 900_000);
         let crossed = nothing_crossed(&pair, &before).expect_err("the doorbell has crossed");
         let doorbell = crossed.iter().find(|(cause, _)| *cause == Cause::MmioDoorbell);
         assert!(doorbell.is_some_and(|&(_, bytes)| bytes > 0), "{by:?}: {crossed:?}");

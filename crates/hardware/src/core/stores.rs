@@ -138,10 +138,6 @@ pub struct StoreUnit {
     buffers: Buffers,
     /// The oldest entry is an uncached store in flight, accepted at this time.
     uncached: Option<Time>,
-    /// When the last uncached store left.
-    uncached_left: Time,
-    /// Sequence number of the last uncached store that left.
-    last_uncached: u64,
     /// When the last access to another socket arrives; later ones must not arrive earlier.
     reached: Time,
     /// When the next TLP can leave the core.
@@ -165,8 +161,6 @@ impl StoreUnit {
             entered: 0,
             followers: Vec::new(),
             uncached: None,
-            uncached_left: Time::ZERO,
-            last_uncached: 0,
             reached: Time::ZERO,
             next_departure: Time::ZERO,
             waits_since: None,
@@ -202,12 +196,10 @@ impl StoreUnit {
         self.queue.is_empty() && self.buffers.is_empty()
     }
 
-    /// Whether an uncached store can bypass the queue at `when`.
-    pub(crate) fn is_free(&mut self, when: Time) -> bool {
+    /// Whether a flush or a fence at `when` has nothing to do here.
+    pub(crate) fn is_idle(&mut self, when: Time) -> bool {
         self.buffers.settle(when);
-        self.is_empty()
-            && self.next_departure <= when
-            && self.uncached.is_none_or(|accepted| accepted <= when)
+        self.is_empty() && self.next_departure <= when
     }
 
     /// Whether everything that left for other sockets has arrived at `when`.
@@ -219,18 +211,6 @@ impl StoreUnit {
     pub(crate) fn reaches(&mut self, arrives: Time) -> Time {
         self.reached = self.reached.max(arrives);
         self.reached
-    }
-
-    /// An uncached store bypassed the queue at `when`; its acknowledgement is back at `seen`.
-    pub(crate) fn passed(&mut self, when: Time, seen: Time, bytes: usize) {
-        self.uncached = Some(seen + self.params.uncached_latency);
-        self.uncached_left = when;
-        self.last_uncached = self.entered;
-        self.entered += 1;
-        self.next_departure = when + self.params.evict_interval;
-        self.counters.stores += 1;
-        self.counters.uncached_tlps += 1;
-        self.counters.bytes += bytes as u64;
     }
 
     /// Executed stores that are still in the store buffer.
@@ -281,13 +261,12 @@ impl StoreUnit {
     /// `when`: an interrupt handler does not wait for what the task that it interrupted has yet to do. `way` gives the
     /// idle round-trip time to a port.
     pub(crate) fn accepted_before(&self, mark: StoreMark, when: Time, way: impl Fn(u8) -> Duration) -> Time {
-        let is_before = self.last_uncached < mark.0 && self.uncached_left <= when;
-        let mut last = self.uncached.filter(|_| is_before).unwrap_or(Time::ZERO);
-        // An entry at the front with an empty mask is the uncached store in flight.
-        let under_way = |entry: &&StoreEntry| entry.kind == StoreKind::Uncached && entry.mask == 0;
+        let in_flight = self.uncached.zip(self.queue.front());
+        let mut last =
+            in_flight.filter(|(_, head)| head.number < mark.0).map_or(Time::ZERO, |(accepted, _)| accepted);
         // A barrier with no line to evict waits for nothing.
         let mut lines = !self.buffers.is_empty();
-        for entry in self.queue.iter().filter(|entry| !under_way(entry)) {
+        for entry in self.queue.iter().skip(usize::from(in_flight.is_some())) {
             lines |= matches!(entry.kind, StoreKind::Combining | StoreKind::Direct);
             if entry.number >= mark.0 || entry.when > when || !entry.orders() {
                 continue;
@@ -420,10 +399,7 @@ impl StoreUnit {
                 return false;
             }
             self.uncached = None;
-            // An uncached store that left from here has been accepted; one that bypassed the queue was so long ago.
-            if self.queue.front().is_some_and(|head| head.kind == StoreKind::Uncached && head.mask == 0) {
-                return true;
-            }
+            return true;
         }
         let Some(head) = self.queue.front() else { return false };
         match head.kind {
@@ -486,21 +462,17 @@ impl StoreUnit {
     }
 
     fn uncached_leaves(&mut self, now: Time, way: &mut impl WayOut) -> Departure {
-        let head = self.queue.front_mut().expect("an uncached store is the oldest");
-        let (request, start) = request(head.line, head.mask);
-        let crossed = way.cross(head.port, Cause::MmioDoorbell, head.mask.count_ones().into());
-        self.reached = self.reached.max(crossed.unwrap_or_default());
-        let arrives = crossed.map_or(now, |_| self.reached);
-        let seen = way.answer(head.port, Cause::MmioDoorbell, arrives);
-        let departure = Departure { port: head.port, request, arrives, bytes: head.bytes, start };
-        self.counters.bytes += u64::from(head.mask.count_ones());
+        let oldest = self.queue.front().expect("an uncached store is the oldest");
+        let &StoreEntry { port, line, mask, bytes, .. } = oldest;
+        let (request, start) = request(line, mask);
+        let crossed = way.cross(port, Cause::MmioDoorbell, mask.count_ones().into());
+        let arrives = crossed.map_or(now, |there| self.reaches(there));
+        let seen = way.answer(port, Cause::MmioDoorbell, arrives);
+        self.counters.bytes += u64::from(mask.count_ones());
         self.counters.uncached_tlps += 1;
-        self.last_uncached = head.number;
-        head.mask = 0;
         self.uncached = Some(seen + self.params.uncached_latency);
-        self.uncached_left = now;
         self.next_departure = now + self.params.evict_interval;
-        departure
+        Departure { port, request, arrives, bytes, start }
     }
 
     fn piece_leaves(&mut self, now: Time, index: usize, way: &mut impl WayOut) -> Departure {

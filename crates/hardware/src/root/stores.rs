@@ -112,26 +112,13 @@ impl Host {
             }
             Store::Direct(address, line) => self.port_for(address, line.len())?,
             Store::Flush(_) | Store::Barrier => {
-                // Fast path: nothing to flush, nothing to order.
                 let unit = &mut self.stores[core.index()];
-                if unit.is_free(when) && (unit.has_arrived(when) || store != Store::Barrier) {
+                if unit.is_idle(when) && (unit.has_arrived(when) || store != Store::Barrier) {
                     return Ok(());
                 }
                 0
             }
         };
-        if let Store::Uncached(address, bytes) = store
-            && self.stores[core.index()].is_free(when)
-            && self.port_mut(port).has_place(cx.now())
-        {
-            let packet = self.uncached_write(cx.wires, port, address, bytes);
-            let arrives = self.reach_port(core, when, port, Cause::MmioDoorbell, bytes.len());
-            let (from, to) = (self.ports[usize::from(port)].params.node, self.node_of(core));
-            let seen = self.memory.charge_interconnect(arrives, Cause::MmioDoorbell, from, to, Bytes::ZERO);
-            self.stores[core.index()].passed(when, seen, bytes.len());
-            self.port_mut(port).send_posted(cx, arrives, packet);
-            return Ok(());
-        }
         self.stores[core.index()].push(when, port, store);
         self.look_again(cx.scheduler, core, when);
         Ok(())
