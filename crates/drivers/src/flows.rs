@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
 use platform::Error;
-use platform::cpu::{Async, Cpu, Part};
-use platform::kernel::Kernel;
+use platform::cpu::{Async, Cpu, CpuId, Part};
+use platform::kernel::{Kernel, TaskParams};
 use platform::net::{FlowKey, RuleId};
 use rustc_hash::FxHashMap;
 
@@ -22,8 +22,8 @@ struct Entry {
     flow: FlowKey,
     /// Member and queue that should receive it.
     wanted: (usize, u16),
-    /// Member that has a rule for it, with the rule.
-    has: Option<(usize, RuleId)>,
+    /// Member and queue that a rule makes it go to, with the member's number of the rule.
+    has: Option<((usize, u16), RuleId)>,
     /// Queued for the worker.
     waits: bool,
 }
@@ -81,22 +81,22 @@ impl Table {
         self.to_steer.borrow_mut().retain(|&other| other != number);
         self.refused.borrow_mut().retain(|&other| other != number);
         self.free.borrow_mut().push(number);
-        self.to_remove.borrow_mut().extend(entry.has);
+        self.to_remove.borrow_mut().extend(entry.has.map(|((member, _), rule)| (member, rule)));
     }
 
     /// A member was removed, and its rules with it.
     fn lose(&self, member: usize) {
         self.to_remove.borrow_mut().retain(|&(other, _)| other != member);
         for entry in self.entries.borrow_mut().iter_mut().flatten() {
-            entry.has = entry.has.filter(|&(other, _)| other != member);
+            entry.has = entry.has.filter(|&((other, _), _)| other != member);
         }
     }
 
-    /// Queues a member's flows that have no rule there.
+    /// Queues a member's flows that have no rule there, or one for another queue.
     fn retry(&self, member: usize) {
         for (number, entry) in (0..).zip(self.entries.borrow_mut().iter_mut()) {
             let Some(entry) = entry else { continue };
-            let lacks_rule = entry.has.is_none_or(|(has, _)| has != member);
+            let lacks_rule = entry.has.is_none_or(|(place, _)| place != entry.wanted);
             if entry.wanted.0 == member && lacks_rule && !std::mem::replace(&mut entry.waits, true) {
                 self.to_steer.borrow_mut().push_back(number);
             }
@@ -116,10 +116,11 @@ impl Table {
     }
 
     /// A member has a rule for a flow: the one that it had elsewhere is to be removed.
-    fn steered(&self, number: u32, member: usize, rule: RuleId) {
+    fn steered(&self, number: u32, place: (usize, u16), rule: RuleId) {
         let mut entries = self.entries.borrow_mut();
-        let old = entries[number as usize].as_mut().and_then(|entry| entry.has.replace((member, rule)));
-        self.to_remove.borrow_mut().extend(old.filter(|&(old, _)| old != member));
+        let old = entries[number as usize].as_mut().and_then(|entry| entry.has.replace((place, rule)));
+        let old = old.map(|((member, _), rule)| (member, rule));
+        self.to_remove.borrow_mut().extend(old.filter(|&(member, _)| member != place.0));
     }
 
     /// A member's rule was removed: a flow that it had refused can have the place.
@@ -206,7 +207,11 @@ impl SteeredFlows {
                 }
             })
         };
-        self.kernel.queue_work(cpu, Box::new(work));
+        // Any core of the node will do (Linux: mlx5's `mlx5e_arfs` is an unbound work queue): this one may be busy for long.
+        let cpus =
+            (0..self.kernel.cpus()).map(CpuId).filter(|&other| self.kernel.node_of(other) == cpu.node());
+        let params = TaskParams { cpus: cpus.collect(), ..TaskParams::named("arfs") };
+        self.kernel.spawn(params, Box::new(work));
     }
 
     /// Updates the members for the next flow that moved or ended. Returns whether there was one.
@@ -223,7 +228,7 @@ impl SteeredFlows {
         let (member, queue) = entry.wanted;
         let Some(driver) = (self.driver_of)(member) else { return true };
         match driver.steer(cpu, entry.flow, queue) {
-            Ok(rule) => self.table.steered(number, member, rule),
+            Ok(rule) => self.table.steered(number, entry.wanted, rule),
             Err(Error::NoSpace) => self.table.refused.borrow_mut().push_back(number),
             // The member is down: others take its flows until it is up again and [`retry`](Self::retry) is called.
             Err(_) => {}
@@ -253,5 +258,25 @@ mod tests {
         while table.next().is_some() {}
         assert!(table.want(flow(3), (1, 0)).is_ok(), "member 1 has refused nobody");
         assert!(table.want(flow(4), (0, 0)).is_ok(), "nobody waits for member 0 any more");
+    }
+    #[test]
+    fn flows_that_their_member_did_not_take_are_tried_again() {
+        let table = Table::default();
+        let next = || table.next().map(|(number, _)| number);
+        table.want(flow(1), (0, 3)).unwrap();
+        let number = next().unwrap();
+        table.retry(1);
+        assert_eq!(next(), None, "it is not for that member");
+        table.retry(0);
+        assert_eq!(next(), Some(number));
+        table.steered(number, (0, 3), RuleId(7));
+        table.retry(0);
+        assert_eq!(next(), None, "it is there");
+        table.want(flow(1), (0, 4)).unwrap();
+        next().unwrap();
+        table.retry(0);
+        assert_eq!(next(), Some(number), "it is there, but at another queue");
+        table.steered(number, (1, 0), RuleId(2));
+        assert_eq!(*table.to_remove.borrow(), [(0, RuleId(7))]);
     }
 }

@@ -23,10 +23,9 @@ pub(crate) trait Member {
     /// Numbers of its TX and RX queues.
     fn queues(&self) -> (u16, u16);
 
-    /// Whether an RX queue may still deliver packets.
+    /// Whether an RX queue may still deliver packets: it has a ring.
     fn delivers(&self, queue: u16) -> bool {
-        let _ = queue;
-        self.is_usable()
+        self.driver().is_some_and(|driver| driver.rx_outstanding(queue).is_some())
     }
 
     /// Its node, unless it is gone.
@@ -35,16 +34,25 @@ pub(crate) trait Member {
     }
 }
 
-/// The member for cores of a node: a usable one there, or any usable one.
+/// The member for cores of a node: one there, a usable one if possible, or else any usable one. One that is being reset
+/// keeps its cores, so that their flows are back with it at once.
 fn member_for<M: Member>(members: &[M], node: Node) -> Option<usize> {
-    let is_near = |member: &M| member.is_usable() && member.node() == Some(node);
-    members.iter().position(is_near).or_else(|| members.iter().position(M::is_usable))
+    let is_near = |member: &M| member.node() == Some(node);
+    let near = members.iter().position(|member| member.is_usable() && is_near(member));
+    near.or_else(|| members.iter().position(is_near)).or_else(|| members.iter().position(M::is_usable))
 }
 
 /// A core's queue at a member, and the member.
 pub(crate) fn tx_queue_for(members: &[impl Member], cpu: CpuId, node: Node) -> Option<(usize, u16)> {
     let member = member_for(members, node)?;
     Some((member, members[member].driver()?.tx_queue_for(cpu)))
+}
+
+/// A core's queue at a usable member, and the member, for a packet whose own member is not usable.
+pub(crate) fn stand_in_for<M: Member>(members: &[M], cpu: &Cpu) -> Option<(usize, u16)> {
+    let near = |member: &M| member.is_usable() && member.node() == Some(cpu.node());
+    let member = members.iter().position(near).or_else(|| members.iter().position(M::is_usable))?;
+    Some((member, members[member].driver()?.tx_queue_for(cpu.id())))
 }
 
 /// The RX queue for a core.
@@ -101,8 +109,8 @@ pub(crate) fn set_address(
     Ok(())
 }
 
-/// Wakes everything that waits for members that are down: their queues are empty. `tx` returns the whole's number of a
-/// member's TX queue.
+/// Wakes everything that waits for members that are down: packets take other ways, and RX queues without a ring are
+/// empty. `tx` returns the whole's number of a member's TX queue.
 pub(crate) fn pass_over_dead(
     members: &[impl Member],
     cpu: &Cpu,

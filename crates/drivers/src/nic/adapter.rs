@@ -474,9 +474,10 @@ impl Adapter {
         self.core().map_or_else(|| self.device.address().to_string(), |core| core.name())
     }
 
+    /// Tells the kernel whether the device has a link. During a reset, it is told at the end.
     pub async fn look_at_link(&self, cpu: &Cpu) {
         let found = self.registers.read_u32(cpu, regs::STATUS).await;
-        if let Some(core) = self.core() {
+        if let Some(core) = self.core().filter(|_| self.is_up()) {
             core.set_carrier(found != u32::MAX && found & status::LINK_UP != 0);
         }
     }

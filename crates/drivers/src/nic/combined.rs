@@ -65,11 +65,6 @@ impl members::Member for Slot {
     fn queues(&self) -> (u16, u16) {
         (self.queues, self.queues)
     }
-
-    fn delivers(&self, queue: u16) -> bool {
-        let channel = self.adapter().and_then(|adapter| adapter.channel(queue));
-        channel.is_some_and(|channel| channel.rx.borrow().is_some())
-    }
 }
 
 /// Settings, for functions that come back.
@@ -269,7 +264,9 @@ impl NetDriver for Combined {
         // Its function is gone or being reset: another one's queue for this core takes the packet.
         let _part = cpu.book(Part::Driver);
         cpu.work(self.costs.reroute);
-        let Some((adapter, own)) = self.at(self.tx_queue_for(cpu.id())) else { return Err(packet) };
+        let stand_in = members::stand_in_for(&self.slots, cpu);
+        let stand_in = stand_in.and_then(|(slot, own)| Some((self.slots[slot].adapter()?, own)));
+        let Some((adapter, own)) = stand_in else { return Err(packet) };
         let bytes = packet.length();
         adapter.transmit(cpu, own, packet, false)?;
         if let Some(core) = self.core() {

@@ -269,7 +269,10 @@ impl PciBinding for NicBinding {
     fn error_detected(&self, _: &Cpu, state: ChannelState) -> Recovery {
         match state {
             ChannelState::Normal => Recovery::CanRecover,
-            ChannelState::Frozen => Recovery::NeedReset,
+            ChannelState::Frozen => {
+                self.0.give_way();
+                Recovery::NeedReset
+            }
             ChannelState::Gone => {
                 self.0.state.set(AdapterState::Gone);
                 if let Some(core) = self.0.core() {

@@ -53,7 +53,19 @@ impl Adapter {
         self.change.release();
     }
 
+    /// Takes the carrier down, so that another function with this one's address stands in (Linux: `netif_carrier_off`,
+    /// as mlx5 does while it exchanges its channels). Without another, the carrier stays: packets wait for the rings,
+    /// where they would be dropped otherwise.
+    pub fn give_way(&self) {
+        if self.station.has_stand_in()
+            && let Some(core) = self.core()
+        {
+            core.set_carrier(false);
+        }
+    }
+
     async fn restart_alone(&self, cpu: &Cpu) {
+        self.give_way();
         self.counters.resets.add(1);
         let lost = self.halt(cpu).await;
         self.counters.tx_lost.add(lost.into());

@@ -40,6 +40,12 @@ impl Station {
         others.push(Rc::downgrade(other));
     }
 
+    /// Whether another function runs, which can send and receive in place of this one.
+    pub fn has_stand_in(&self) -> bool {
+        let others = self.others.borrow();
+        others.iter().filter_map(Weak::upgrade).any(|other| other.state.get() == AdapterState::Up)
+    }
+
     /// The running function, if any, that is closer to some memory than this one.
     pub fn nearer(&self, at: PhysAddr) -> Option<Hand> {
         let others = self.others.borrow();

@@ -168,8 +168,8 @@ impl Team {
         self.params.members.iter().any(|member| member == name)
     }
 
-    /// Adds a member's device again after it was removed and came back. Opens it if the team is open, and recreates
-    /// its flow rules, which were lost.
+    /// Adds a member's device again after it was removed and came back. Opens it if the team is open; it gets its flow
+    /// rules again once it has a carrier.
     ///
     /// # Errors
     /// [`Error::NoDevice`] if there is no such device or member, [`Error::Invalid`] if it differs from the previous
@@ -188,7 +188,6 @@ impl Team {
         member.device.replace(Rc::clone(&device));
         if self.is_open.get() {
             device.open(cpu).await?;
-            self.flows.retry(cpu, number);
         }
         Ok(())
     }
@@ -217,7 +216,7 @@ impl Team {
                 if self.members[member].is_usable() {
                     return Some((member, own, true));
                 }
-                let (member, own) = members::tx_queue_for(&self.members, cpu.id(), cpu.node())?;
+                let (member, own) = members::stand_in_for(&self.members, cpu)?;
                 Some((member, own, false))
             }
         }
@@ -474,6 +473,9 @@ impl NetUpper for Port {
         core.set_carrier(team.members.iter().any(Member::is_usable));
         let program = move |cpu: Cpu| -> Async<'static, ()> {
             Box::pin(async move {
+                for number in (0..team.members.len()).filter(|&number| team.members[number].is_usable()) {
+                    team.flows.retry(&cpu, number);
+                }
                 team.pass_over_dead(&cpu, &*core);
                 cpu.sync().await;
             })

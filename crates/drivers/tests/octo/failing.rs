@@ -1,7 +1,8 @@
 //! Functions that fail and come back, tables that are full, and devices that cannot be made.
 
 use platform::Error;
-use platform::net::{Coalescing, NetFeatures};
+use platform::cpu::CpuId;
+use platform::net::{Coalescing, NetFeatures, PacketDevice};
 use std::rc::Rc;
 use units::Duration;
 
@@ -113,15 +114,83 @@ fn a_function_that_is_reset_gets_its_flows_back() {
     }
 }
 
-/// While a function is reset, the driver's device sends and receives through the other one.
+/// The network device that is made of the second host's functions.
+fn device(pair: &Pair, by: By) -> Rc<dyn PacketDevice> {
+    pair.hosts[1].kernel.face().packet_device(by.device()).unwrap()
+}
+
+/// Whether one of the second host's functions takes part.
+fn is_usable(pair: &Pair, by: By, function: usize) -> bool {
+    // Each has 16 queues.
+    device(pair, by).driver().unwrap().node_of(function as u16 * 16).is_some()
+}
+
+/// Resets one of the second host's functions, which all have traffic. Returns in the midst of it.
+fn reset(pair: &Pair, by: By, function: usize) {
+    let is_usable = |function| is_usable(pair, by, function);
+    for _ in 0..100 {
+        // The next completion is any function's.
+        pair.hosts[1].handle.spoil_completions(1);
+        while is_usable(0) && is_usable(1) {
+            pair.run_for(Duration::from_us(1));
+        }
+        if !is_usable(function) {
+            return;
+        }
+        while !is_usable(1 - function) {
+            pair.run_for(Duration::from_us(1));
+        }
+        pair.run_for(Duration::from_us(37));
+    }
+    panic!("only the other function is reset");
+}
+
+/// A program moves to a function while that is reset: its flow is there when the function is back.
+#[test]
+fn a_flow_that_moves_during_a_reset_is_local_after_it() {
+    for (by, to) in By::BOTH.into_iter().flat_map(|by| [(by, 0), (by, 1)]) {
+        for receives in [true, false] {
+            let pair = pair(by);
+            let data = bytes(6_000_000, 10);
+            let moves = stream(&pair, PORT, data.clone(), receives, CORES[1 - to]);
+            let stays = stream(&pair, PORT + 1, data.clone(), receives, CORES[to]);
+            [&moves, &stays].into_iter().for_each(|stream| stream.until(&pair, 300_000));
+            reset(&pair, by, to);
+            pair.hosts[1].kernel.face().set_affinity(moves.task, &[CpuId(CORES[to] + 1)]).unwrap();
+            while !is_usable(&pair, by, to) {
+                pair.run_for(Duration::from_us(1));
+            }
+            assert!(*moves.so_far.borrow() < 5_000_000, "it moved in the midst of its stream");
+            pair.run_for(Duration::from_us(200));
+            forget_the_beginning(&pair);
+            let (before, frames) = (crossed(&pair), [came(&pair), left(&pair)]);
+            let so_far = *moves.so_far.borrow();
+            moves.until(&pair, so_far + 500_000);
+            let after = [came(&pair), left(&pair)];
+            let case = format!("{by:?}, function {to}, receives: {receives}");
+            assert_eq!(nothing_crossed(&pair, &before), Ok(()), "{case}");
+            for (before, after) in frames.iter().zip(&after) {
+                assert_eq!(after[1 - to], before[1 - to], "{case}");
+            }
+            let data_frames = usize::from(!receives);
+            assert!(after[data_frames][to] > frames[data_frames][to] + 20, "{case}: {frames:?} {after:?}");
+            for stream in [moves, stays] {
+                assert!(stream.end(&pair) == data, "{case}");
+            }
+        }
+    }
+}
+
+/// While a function is reset, the device sends and receives through the other one.
 #[test]
 fn the_other_function_stands_in_during_a_reset() {
     const FRAMES: u32 = 200;
-    for near in [0, 1] {
-        let pair = pair(By::Driver);
-        let arrived = [0, 1].map(|host: usize| pair.device(host).listen(Some(TYPE.0), 1_000));
+    for (by, near) in By::BOTH.into_iter().flat_map(|by| [(by, 0), (by, 1)]) {
+        let pair = pair(by);
+        let devices = [pair.device(0), device(&pair, by)];
+        let arrived = devices.each_ref().map(|device| device.listen(Some(TYPE.0), 1_000));
         let sending = [(0, 0), (1, CORES[near])].map(|(host, core)| {
-            let (device, buffers) = (pair.device(host), Buffers::new(&pair.hosts[host].kernel));
+            let (device, buffers) = (Rc::clone(&devices[host]), Buffers::new(&pair.hosts[host].kernel));
             pair.spawn(host, core, move |cpu| {
                 Box::pin(async move {
                     for number in 0..FRAMES {
@@ -143,14 +212,20 @@ fn the_other_function_stands_in_during_a_reset() {
         // Frames without a flow come through the first function that runs; its completion is as likely the spoilt one.
         let reset = counters.iter().position(|own| own.resets.get() == 1).expect("one was reset");
         let [sent_after, received_after] = [left(&pair), came(&pair)];
-        assert!(near != reset || sent_after[1 - reset] > sent[1 - reset], "{near}: {sent:?} {sent_after:?}");
-        assert!(reset == 1 || received_after[1] > received[1], "{near}: {received:?} {received_after:?}");
+        assert!(
+            near != reset || sent_after[1 - reset] > sent[1 - reset],
+            "{by:?}, {near}: {sent:?} {sent_after:?}"
+        );
+        assert!(
+            reset == 1 || received_after[1] > received[1],
+            "{by:?}, {near}: {received:?} {received_after:?}"
+        );
         // Only what was in the function's rings is lost.
         let lost: u64 = counters.iter().map(|own| own.tx_lost.get()).sum();
         let count = |host: usize| std::iter::from_fn(|| arrived[host].try_take()).count() as u64;
         let (there, here) = (count(0), count(1));
-        assert!(there + lost >= u64::from(FRAMES) && lost < 30, "{near}: {there} {lost}");
-        assert!(here > u64::from(FRAMES) - 30, "{near}: {here}");
+        assert!(there + lost >= u64::from(FRAMES) && lost < 30, "{by:?}, {near}: {there} {lost}");
+        assert!(here > u64::from(FRAMES) - 30, "{by:?}, {near}: {here}");
     }
 }
 
