@@ -54,7 +54,7 @@ record! {
         let controller = &drive.controller;
         let mut within = check.at("controller");
         for (key, count, limits, what) in [
-            ("ports", &controller.ports, (1, 2), "ports are not possible"),
+            ("ports", &controller.ports, (1, 4), "ports are not possible"),
             // One interrupt per queue and one more, of the 2048 of MSI-X (PCIe Base Specification 6.0, 7.7.2).
             ("queue_pairs", &controller.queue_pairs, (1, 2047), "queue pairs are not possible"),
             ("queue_entries", &controller.queue_entries, (3, 65_536), "entries are not possible"),

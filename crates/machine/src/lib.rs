@@ -56,8 +56,8 @@ pub use cluster::{
 pub use computer::{
     ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DiskSetup, DmaMode, DriveSetup,
     FoundLink, HostEntry, HostSetup, HypervisorEntry, HypervisorSetup, InterfaceSetup, LinkEntry, LinkSetup,
-    PassedSetup, PcieSwitchEntry, PcieSwitchSetup, Placement, SlotSetup, TeamEntry, TeamMode, TeamSetup,
-    VirtualNicSetup, VmEntry, VmSetup, links_found,
+    PassedSetup, PcieSwitchEntry, PcieSwitchSetup, Placement, RiserEntry, SlotSetup, TeamEntry, TeamMode,
+    TeamSetup, VirtualNicSetup, VmEntry, VmSetup, links_found,
 };
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};

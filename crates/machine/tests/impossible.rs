@@ -206,7 +206,7 @@ fn devices_are_possible() {
         refuse(&[(ports, &all(figures), words)]);
     }
     for (figures, words) in [
-        ("ports = 3", "from 1 to 2"),
+        ("ports = 5", "from 1 to 4"),
         ("queue_pairs = 65535", "from 1 to 2047"),
         ("queue_entries = 1", "from 3 to 65536"),
         ("max_transfer = \"5 KiB\"", "a power of two from 4 KiB"),
@@ -215,6 +215,32 @@ fn devices_are_possible() {
         refuse(&[(drive, &format!("{drive}\n{}", all(figures)), words)]);
     }
     refuse(&[(drive, &format!("{drive}\nchange.media.channels = 100000"), "from 1 to 1024")]);
+}
+
+/// The slot of a card may be a riser, whose links it then has; wrong ones are told at the riser.
+#[test]
+fn risers_lead_somewhere() {
+    let card = "nic = \"modern\"";
+    let in_riser = format!("{card}\nslot = \"r\"");
+    let riser =
+        |name: &str, links: &str| format!("{in_riser}\n[[host.riser]]\nname = \"{name}\"\nlinks = [{links}]");
+    let one = "{ slot = \"slot\" }";
+    let setup = load(&GOOD.replacen(card, &riser("r", "{ slot = \"slot-socket1\" }"), 1));
+    assert_eq!(setup.unwrap().hosts[0].devices[0].links[0].name, "slot-socket1");
+    refuse(&[
+        (card, &riser("r", ""), "a riser to nowhere"),
+        (card, &riser("r", "{ slot = \"nowhere\" }"), "has no slot `nowhere`"),
+        (
+            card,
+            &riser("r", "{ slot = \"slot\", lanes = 16 }, { lanes = 8 }"),
+            "24 lanes are more than modern has",
+        ),
+    ]);
+    refuse_at(card, &riser("q", one), "slot = \"r\"", "has no slot `r`");
+    let twice = format!("{}\n[[host.device]]\n{in_riser}", riser("r", one));
+    refuse(&[(card, &twice, "riser `r` is taken")]);
+    let named = format!("{}\n[[host.device]]\nname = \"r\"\n{card}", riser("r", one));
+    refuse_at(card, &named, "name = \"r\"", "two switches, risers or devices called `r`");
 }
 
 #[test]

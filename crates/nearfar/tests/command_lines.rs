@@ -3,7 +3,8 @@
 mod scenario;
 
 use nearfar::computer;
-use scenario::{HEAD, cable, host, loaded};
+use scenario::octo::{LINKS, TEAM, octo};
+use scenario::{HEAD, cable, host, host_with_nic, loaded};
 
 /// A host with a drive, a NIC on a cable and one without, and a program on four of its cores.
 fn check(run: &str) -> Result<(), String> {
@@ -107,6 +108,22 @@ fn what_cannot_be_is_refused_at_its_line() {
             said.contains("test.toml:6:7") && said.contains(words),
             "`{run}` should speak of `{words}`:\n{said}"
         );
+    }
+}
+
+/// Linux's pktgen refuses `clone_skb` and `burst` on a device without `IFF_TX_SKB_SHARING`, such as a team.
+#[test]
+fn no_packet_is_repeated_on_a_team() {
+    let check = |options: &str| {
+        let program = format!("[[program]]\nhost = \"a\"\nrun = \"pktgen -i team0{options}\"\n");
+        let text =
+            [HEAD, &program, &octo(LINKS, "connectx4-octo", TEAM), &host_with_nic("b"), &cable("a", "b", "")];
+        computer::check(&loaded(&text.concat())).map_err(|error| error.render(false))
+    };
+    assert_eq!(check(""), Ok(()));
+    for options in [" -c 1000", " -b 32"] {
+        let said = check(options).expect_err(options);
+        assert!(said.contains("test.toml:5:7") && said.contains("leave -c and -b out"), "{options}: {said}");
     }
 }
 
@@ -227,7 +244,7 @@ proptest::proptest! {
     ) {
         let line = [&[workloads::PROGRAMS[program].name], &words[..]].concat().join(" ");
         let disk = workloads::Disk { name: "nvme0n2".into(), bytes: 16 << 20, block: 512 };
-        let link = workloads::Link { name: "eth0".into(), queues: 4, max_frame: 1514, has_carrier: true };
+        let link = workloads::Link { name: "eth0".into(), queues: 4, max_frame: 1514, has_carrier: true, shares_packets: true };
         let premises = workloads::Premises {
             cores: 4,
             memory: 1 << 30,

@@ -283,3 +283,86 @@ fn functions_behind_switches_are_as_local() {
         assert_eq!(nothing_crosses(a, &[(0, 1)]), Ok(()), "{device}");
     }
 }
+
+/// Streams to these ports and cores of a host `a`: programs there, and a source at a switch for each.
+fn read_streams(cores: &[u16], ms: u32) -> String {
+    let mut text = "[[switch]]\nname = \"s\"\nqueue = \"4 MiB\"\n".to_owned() + &cable("a", "s", "");
+    for (n, core) in cores.iter().enumerate() {
+        let port = 6000 + n;
+        text += &format!(
+            "[[source]]\nname = \"t{n}\"\nto = \"10.0.0.1:{port}\"\naddress = \"10.0.0.{}\"\ntime = \"{ms} ms\"\n",
+            100 + n
+        );
+        text += &cable(&format!("t{n}"), "s", "");
+        text += &program("a", &core.to_string(), &format!("iperf -s -p {port} -l 65536"));
+    }
+    text
+}
+
+/// A card in a riser that leads to both sockets, with as many lanes at each, and its team.
+fn in_riser(lanes: u32, change: &str) -> String {
+    let links = LINKS.replace("lanes = 8", &format!("lanes = {lanes}"));
+    let lines = format!(
+        "change_kernel.steering = {{ rfs = true, arfs = true }}\n[[host.riser]]\nname = \"riser\"\nlinks = [{links}]\n\
+         [[host.device]]\nname = \"octo\"\nnic = \"connectx4-octo\"\nslot = \"riser\"\n{change}\n{TEAM}"
+    );
+    host("a", "dell-r730", &lines)
+}
+
+/// A riser splits a card's lanes over the sockets, and an extender gives each of them sixteen: all of a card of 32. Most streams are read
+/// on one socket, whose function then carries more than eight lanes can, or as much as these.
+#[test]
+fn a_card_in_a_riser_or_at_an_extender_is_as_local() {
+    // Gen3 x8: 8 GT/s on each lane, coded 128b/130b.
+    let eight_lanes = 8.0 * 8.0 * 128.0 / 130.0;
+    for (lanes, change, is_wide) in [(8, "", false), (16, "change.link.width = 32", true)] {
+        let streams = read_streams(&[0, 1, 2, 3, 4, 5, 14, 15], 8);
+        let counting = counting("4 ms").replace("\"b\"", "\"c\"");
+        let text =
+            [HEAD, &in_riser(lanes, change), &host("c", "dell-t430", ""), &streams, &counting].concat();
+        let window = counted_while(&text, 8);
+        let a = window.host("a").expect("it is there");
+        let written = ["octo", "octo:1"].map(|f| a.of(&format!("{f}/link-up-bytes/posted")));
+        let gbit = written.map(|bytes| bytes as f64 * 8.0 / window.length.as_ns_f64());
+        assert!(gbit[1] > 10.0, "{lanes}: {gbit:?}");
+        assert_eq!(gbit[0] > eight_lanes, is_wide, "{lanes}: {gbit:?}");
+        assert_eq!(nothing_crosses(a, &[(0, 1)]), Ok(()), "{lanes}");
+    }
+}
+
+/// A drive with a port at each socket, as one block device: nothing crosses, whichever socket reads, be they two or four. One with a
+/// port at the first socket alone is remote from all others.
+#[test]
+fn a_drive_can_be_local_to_four_sockets() {
+    let slots = ["slot", "slot-socket1", "slot-socket2", "slot-socket3"];
+    let drive = |drive: &str, slots: &[&str]| {
+        let links: Vec<String> = slots.iter().map(|slot| format!("{{ slot = \"{slot}\" }}")).collect();
+        format!(
+            "[host.nvme_driver]\nmultipath = true\n[[host.device]]\nname = \"ssd\"\ndrive = \"{drive}\"\nlinks = [{}]\n",
+            links.join(", ")
+        )
+    };
+    let reading = |machine: &str, drive: &str, sockets: u16, cores: u16| {
+        let run = "fio --rw=randrw --bs=4k --iodepth=8 --runtime=2ms";
+        let programs: String = (0..sockets).map(|n| program("a", &(n * cores).to_string(), run)).collect();
+        let text =
+            [HEAD, &host("a", machine, drive), &host("b", "dell-t430", ""), &programs, &counting("1 ms")];
+        counted_while(&text.concat(), sockets.into())
+    };
+    for (machine, name, sockets, cores, between) in [
+        ("dell-t430", "pm1725a-dual", 2, 10, &[(0, 1)][..]),
+        ("dell-r840", "pm1725a-quad", 4, 6, &[(0, 1), (1, 2), (2, 3), (3, 0)]),
+    ] {
+        let window = reading(machine, &drive(name, &slots[..sockets.into()]), sockets, cores);
+        let a = window.host("a").expect("it is there");
+        for n in 0..sockets {
+            let port = if n == 0 { "ssd".to_owned() } else { format!("ssd:{n}") };
+            assert!(a.of(&format!("{port}/link-up-bytes/posted")) > 50_000, "{name}, {port}");
+        }
+        assert_eq!(nothing_crosses(a, between), Ok(()), "{name}");
+        let window = reading(machine, &drive(name, &slots[..1]), sockets, cores);
+        let crossings = crossings(window.host("a").expect("it is there"), between);
+        let found: Vec<&str> = crossings.iter().map(|&(cause, _)| cause).collect();
+        assert_eq!(found, ["dma", "mmio-doorbell", "interrupt"], "{name}: {crossings:?}");
+    }
+}

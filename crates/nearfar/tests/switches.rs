@@ -104,10 +104,10 @@ fn places_that_cannot_be_are_told() {
         (one(drive("slot")), "slot `slot` is taken"),
         (one(drive("nowhere")), "a switch's are `sw:1` and so on"),
         (format!("{host}{}", drive("sw:1")), "add a `[[host.switch]]`"),
-        (one(switch.into()), "two switches or devices called `sw`"),
+        (one(switch.into()), "two switches, risers or devices called `sw`"),
         (
             one("[[host.device]]\nname = \"sw\"\ndrive = \"optane-900p\"\n".into()),
-            "two switches or devices called `sw`",
+            "two switches, risers or devices called `sw`",
         ),
         (
             one(switch.replace("\"sw\"", "\"sx\"").replace("\"slot\"", "\"sw:1\"") + &drive("sw:2")),

@@ -173,6 +173,8 @@ pub struct NetLimits {
     pub speed: BitRate,
     /// Features.
     pub features: NetFeatures,
+    /// Whether a packet may be sent again while it is still in the device (Linux: `IFF_TX_SKB_SHARING`).
+    pub shares_packets: bool,
 }
 
 /// Interrupt moderation of a queue pair (`ethtool -C`).

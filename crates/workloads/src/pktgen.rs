@@ -55,10 +55,10 @@ pub struct Pktgen {
     /// Number of threads, each on its own core.
     #[arg(short = 't', default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
-    /// How often each packet is repeated before a new one is built.
+    /// How often each packet is repeated before a new one is built; not on a team.
     #[arg(short = 'c', default_value_t = 0)]
     clones: u32,
-    /// Packets per doorbell.
+    /// Packets per doorbell; more than one not on a team.
     #[arg(short = 'b', default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     burst: u32,
     /// MAC address of the receiver; broadcast by default.
@@ -200,6 +200,18 @@ impl Pktgen {
         let message =
             format!("pktgen: {}: no carrier: nothing is at the other end of the cable", self.device);
         Refused::unless(is_there, message, "add a `[[cable]]` that leads to the device's port")
+    }
+
+    /// Like the original, neither repeats packets nor sends bursts on a device that may change a packet which is sent
+    /// again.
+    fn check_repeats(&self, shares_packets: bool) -> Result<(), Refused> {
+        let option = if self.clones > 0 { "-c" } else { "-b" };
+        let message = format!(
+            "pktgen: {option} sends a packet again, which {}, a device above others, does not allow",
+            self.device
+        );
+        let repeats = self.clones > 0 || self.burst > 1;
+        Refused::unless(shares_packets || !repeats, message, "leave -c and -b out: each packet is then new")
     }
 
     fn frame(&self, source: MacAddr, now: Time, number: u64) -> Vec<u8> {
@@ -345,6 +357,7 @@ impl Program for Pktgen {
         let link = premises.link("pktgen", &self.device)?;
         self.check_cores(premises.cores)?;
         self.check_carrier(link.has_carrier)?;
+        self.check_repeats(link.shares_packets)?;
         let message = format!("pktgen: {} sends no frames of {} bytes", self.device, self.size);
         Refused::unless(
             u64::from(self.size) <= link.max_frame,
@@ -360,6 +373,7 @@ impl Program for Pktgen {
             let device = device.ok_or_else(|| Failure::about(&self.device, Error::NoDevice))?;
             self.check_cores(cpus.len())?;
             self.check_carrier(device.has_carrier())?;
+            self.check_repeats(device.limits().shares_packets)?;
             let before = device.statistics(&cpu).await;
             let began = cpu.now();
             let mut threads = Vec::new();

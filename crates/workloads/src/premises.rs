@@ -83,6 +83,8 @@ pub struct Link {
     pub max_frame: u64,
     /// Whether it has a link partner.
     pub has_carrier: bool,
+    /// Whether a packet may be sent again while it is still in the device.
+    pub shares_packets: bool,
 }
 
 impl Premises {

@@ -61,6 +61,7 @@ impl NetDriver for Adapter {
             max_mtu: self.limits.max_frame - HEADER_LEN as u16,
             speed: BitRate::from_bits_per_s(u64::from(self.limits.mbit) * 1_000_000),
             features: self.features_of(self.limits.features),
+            shares_packets: true,
         }
     }
 

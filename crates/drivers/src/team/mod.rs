@@ -261,6 +261,8 @@ fn common(params: &TeamParams, members: &[Rc<dyn PacketDevice>]) -> Option<NetLi
         // Functions of one card share its port.
         speed: BitRate::from_bits_per_s(if is_octo { speeds.max()? } else { speeds.sum() }),
         features,
+        // Stacked devices may change a packet on its way (Linux: `team_setup`, `bond_setup`).
+        shares_packets: false,
     })
 }
 

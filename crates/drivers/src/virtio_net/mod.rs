@@ -321,6 +321,7 @@ impl NetDriver for VirtioNet {
             // Nominal speed; nothing limits packets to it.
             speed: BitRate::gbit_per_s(10),
             features: self.features(),
+            shares_packets: true,
         }
     }
 

@@ -240,7 +240,7 @@ impl DeviceSetup {
             };
             let help = match kind {
                 DeviceFile::Drive(_) => {
-                    "a drive with two, such as `pm1725a-dual`, or `change.controller.ports`".into()
+                    "a drive with more, such as `pm1725a-dual`, or `change.controller.ports`".into()
                 }
                 _ => format!("{most} links at most"),
             };

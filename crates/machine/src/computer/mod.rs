@@ -15,6 +15,7 @@ mod device;
 mod fit;
 mod found;
 mod hypervisor;
+mod riser;
 mod slot;
 mod team;
 mod vm;
@@ -44,6 +45,7 @@ use units::Bytes;
 pub use device::{DeviceEntry, DeviceFile, DeviceSetup, DriveSetup};
 pub use found::{DiskSetup, InterfaceSetup};
 pub use hypervisor::{HypervisorEntry, HypervisorSetup, Placement};
+pub use riser::RiserEntry;
 pub use slot::{FoundLink, LinkEntry, LinkSetup, PcieSwitchEntry, PcieSwitchSetup, SlotSetup, links_found};
 pub use team::{TeamEntry, TeamMode, TeamSetup};
 pub(crate) use vm::named_function;
@@ -115,6 +117,8 @@ record! {
         nvme_driver: Option<Placed<NvmeDriverEntry>>,
         /// PCIe switches in its slots.
         switch: Vec<PcieSwitchEntry>,
+        /// Risers in its slots.
+        riser: Vec<RiserEntry>,
         /// Devices in its slots.
         device: Vec<DeviceEntry>,
         /// Stacked network devices.
@@ -169,10 +173,11 @@ fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
     for host in &scenario.host {
         let mut seen = BTreeSet::new();
         let devices = host.device.iter().filter_map(|device| device.name.as_ref());
-        for name in host.switch.iter().map(|switch| &switch.name).chain(devices) {
+        let risers = host.riser.iter().map(|riser| &riser.name);
+        for name in host.switch.iter().map(|switch| &switch.name).chain(risers).chain(devices) {
             check_name(name, &mut check.complaints.0);
             if !seen.insert(&name.value) {
-                let message = format!("there are two switches or devices called `{}`", name.value);
+                let message = format!("there are two switches, risers or devices called `{}`", name.value);
                 check
                     .complaints
                     .push(Diagnostic::new(&name.place, message).help("a name of its own for each"));
@@ -259,10 +264,11 @@ impl ComputerSetup {
     /// All errors of the scenario; if there are none, those of the first invalid file; if there are none, all
     /// inconsistencies.
     pub fn load(library: &Library, scenario: &Doc<ComputerScenario>) -> Result<Self, Diagnostics> {
-        let scenario = scenario.read()?;
+        let mut scenario = scenario.read()?;
+        let mut wrong = Vec::new();
+        riser::resolve(&mut scenario.host, &mut wrong);
         let mut hosts: Vec<HostSetup> =
             scenario.host.iter().map(|entry| host(library, entry)).collect::<Result<_, _>>()?;
-        let mut wrong = Vec::new();
         slot::place(&scenario.host, &mut hosts, &mut wrong);
         if !wrong.is_empty() {
             return Err(Diagnostics::new(wrong));

@@ -52,6 +52,7 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         queues: interface.channels as u16,
         max_frame: interface.max_frame.get(),
         has_carrier: is_cabled(interface.port) || is_looped(interface.port),
+        shares_packets: host.teams.iter().all(|team| team.name != interface.name),
     };
     let disk = |disk: &machine::DiskSetup| Disk {
         name: disk.name.clone(),

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use engine::steady::{self, GROUPS, SteadyMean};
+use engine::steady::{self, Estimate, GROUPS, SteadyMean};
 use hardware::memory::{CacheUser, Cause};
 use kernel::Kernel;
 use machine::{ComputerScenario, ComputerSetup, Doc, HostSetup};
@@ -20,6 +20,8 @@ use crate::computer::{self, Computer, Computers};
 
 /// Relative half-width of the 95 % interval below which a rate counts as steady.
 const STEADY: f64 = 0.01;
+/// Batches of a program's operations.
+const BATCHES: usize = 5 * GROUPS;
 
 /// Loads a scenario written for one experiment of a paper.
 pub fn setup(options: &Options, paper: &str, text: &str) -> Result<ComputerSetup, String> {
@@ -152,6 +154,12 @@ impl<C> SteadyBatches<C> {
     }
 }
 
+/// Operations per millisecond, from the times between the ends of successive ones in microseconds.
+pub fn rate_of(times: &[f64]) -> Known {
+    let (us, half) = of_steps(times.iter().sum::<f64>() / times.len() as f64, times);
+    (1e3 / us, 1e3 * half / us.powi(2))
+}
+
 /// A time that consists of steps, with the half-width of its 95 % interval from the variation between steps.
 pub fn of_steps(time: f64, steps: &[f64]) -> Known {
     let size = steps.len() / GROUPS;
@@ -188,12 +196,22 @@ pub struct Latency {
     pub p99: Known,
 }
 
+/// The mean of equal operations in order, from means of [`BATCHES`] batches; `None` during warm-up.
+///
+/// The end of the warm-up is where the rest scatters least, and a few of many thousand single operations, the last
+/// ones, can be equal by chance. Batches prevent this (K. P. White, M. J. Cobb and S. C. Spratt, "A comparison of five
+/// steady-state truncation heuristics for simulation", Winter Simulation Conference 2000).
+fn steady_mean(samples: &[f64]) -> Option<Estimate> {
+    let mut mean = SteadyMean::new();
+    let batches = samples.chunks_exact((samples.len() / BATCHES).max(1));
+    batches.for_each(|batch| mean.push(batch.iter().sum::<f64>() / batch.len() as f64));
+    mean.estimate()
+}
+
 impl Latency {
     /// From latencies in order; `None` during warm-up.
     fn of(samples: &[f64]) -> Option<Self> {
-        let mut mean = SteadyMean::new();
-        samples.iter().for_each(|&us| mean.push(us));
-        let estimate = mean.estimate()?;
+        let estimate = steady_mean(samples)?;
         let steady = &samples[(estimate.warm_up * samples.len() as f64) as usize..];
         let [p90, p99] = [0.9, 0.99].map(|share| steady::quantile(steady, share));
         Some(Self { mean: (estimate.mean, estimate.half_width), p90, p99 })

@@ -8,7 +8,7 @@ use platform::cpu::{Async, Cpu, CpuId};
 use platform::kernel::{Kernel, TaskParams};
 use platform::memory::{Pages, PhysAddr, Policy};
 use platform::sync::Completion;
-use units::Duration;
+use units::{Duration, Time};
 
 use super::LONGEST_KEY;
 use super::line::Wire;
@@ -50,16 +50,16 @@ pub struct Memaslap {
     set: f64,
 }
 
-/// Totals of a connection.
-#[derive(Clone, Copy, Default)]
+/// What a connection did.
+#[derive(Default)]
 struct Done {
     gets: u64,
     sets: u64,
     misses: u64,
     wrong: u64,
-    /// Start and end, in picoseconds.
-    from: u64,
-    until: u64,
+    /// When it had stored its objects, and when each request after that ended.
+    began: Time,
+    ends: Vec<Time>,
 }
 
 /// Buffers of a connection: a request with its value, and a response's value.
@@ -147,8 +147,9 @@ impl Memaslap {
                 }
             }
             cpu.sync().await;
+            done.ends.push(cpu.now());
         }
-        (done.from, done.until) = (began.as_ps(), cpu.now().as_ps());
+        done.began = began;
         Ok(done)
     }
 
@@ -164,6 +165,26 @@ impl Memaslap {
         let (me, face) = (Rc::clone(self), Rc::clone(kernel));
         let thread = async move |cpu: Cpu| me.connection(&cpu, &face, connection, seed).await;
         kernel.run(TaskParams::named("memaslap").on(on).of(cpu), thread)
+    }
+
+    /// Reports what connections did, and as samples the times between the ends of requests while all of them had theirs.
+    fn report(&self, report: &mut Report, all: &[Done]) {
+        let total = |of: fn(&Done) -> u64| all.iter().map(of).sum::<u64>() as f64;
+        report.add("cmd_get", "requests", total(|done| done.gets));
+        report.add("cmd_set", "requests", total(|done| done.sets));
+        report.add("get_misses", "requests", total(|done| done.misses));
+        report.add("verify_failed", "requests", total(|done| done.wrong));
+        let mut ends: Vec<Time> = all.iter().flat_map(|done| done.ends.iter().copied()).collect();
+        ends.sort_unstable();
+        let first = all.iter().map(|done| done.began).min();
+        let (Some(first), Some(&last)) = (first, ends.last()) else { return };
+        let tps = ends.len() as f64 / last.since(first).as_s_f64();
+        report.add("tps", "requests/s", tps);
+        report.add("net_rate", "Mbit/s", tps * self.fixed_size as f64 * 8.0 / 1e6);
+        let from = all.iter().map(|done| done.began).max();
+        let until = all.iter().map(|done| done.ends.last().copied()).min().flatten();
+        ends.retain(|&end| Some(end) >= from && Some(end) <= until);
+        report.samples = ends.windows(2).map(|two| two[1].since(two[0]).as_ns_f64() / 1e3).collect();
     }
 
     async fn connection(
@@ -207,28 +228,17 @@ impl Program for Memaslap {
             let connections: Vec<_> = (0..self.concurrency)
                 .map(|n| self.start(&cpu, &kernel, cpus[usize::from(n) % cpus.len()], n, seed))
                 .collect();
-            let mut all = Done { from: u64::MAX, ..Done::default() };
+            let mut all = Vec::new();
             for connection in connections {
                 let done = connection.wait().await;
-                let done =
-                    done.map_err(|error| Failure::about(format!("memaslap to {}", self.servers), error))?;
-                all.gets += done.gets;
-                all.sets += done.sets;
-                all.misses += done.misses;
-                all.wrong += done.wrong;
-                (all.from, all.until) = (all.from.min(done.from), all.until.max(done.until));
+                all.push(
+                    done.map_err(|error| Failure::about(format!("memaslap to {}", self.servers), error))?,
+                );
             }
             cpu.sync().await;
-            let seconds = Duration::from_ps(all.until - all.from).as_s_f64();
-            let requests = (all.gets + all.sets) as f64;
             let mut report = Report::default();
             report.add("time", "µs", cpu.now().since(began).as_ns_f64() / 1e3);
-            report.add("cmd_get", "requests", all.gets as f64);
-            report.add("cmd_set", "requests", all.sets as f64);
-            report.add("get_misses", "requests", all.misses as f64);
-            report.add("verify_failed", "requests", all.wrong as f64);
-            report.add("tps", "requests/s", requests / seconds);
-            report.add("net_rate", "Mbit/s", requests * self.fixed_size as f64 * 8.0 / seconds / 1e6);
+            self.report(&mut report, &all);
             Ok(report)
         })
     }

@@ -12,8 +12,6 @@ use crate::reproduce::rig::{self, Rig};
 use crate::reproduce::runs::{Known, Values, named, set_known};
 
 const BATCH: Duration = Duration::from_us(40);
-/// Maximum number of batches of memcached.
-const BATCHES: usize = 250;
 /// Initial and maximum duration of the message exchange.
 const FIRST: Duration = Duration::from_us(1200);
 const MOST: Duration = Duration::from_us(38_400);
@@ -21,8 +19,11 @@ const MOST: Duration = Duration::from_us(38_400);
 const ELEMENTS: u64 = 8 << 20;
 /// Clients of memcached.
 const CLIENTS: u16 = 14;
-/// Objects per client: few enough to store within some milliseconds. Together they have 21 MiB, which fit into the LLC.
-const OBJECTS: u16 = 3;
+/// Objects per client, instead of the 10,000 of memaslap: together they have 112 MiB, three times the LLC, and are stored
+/// within some 20 ms.
+const OBJECTS: u16 = 16;
+/// Duration of memaslap's mix after that.
+const MIX: &str = "40ms";
 /// PageRank on a graph of 2^20 nodes with the default degree of the GAP suite's generator: 67 MB of edges in memory,
 /// and 4 MB of ranks. The paper does not name its graph. One iteration reads each edge once, as with a graph larger
 /// than any cache.
@@ -108,23 +109,26 @@ pub fn store(bench: &ServerBench, organisation: Organisation, set: u32) -> Resul
     let rig = two_hosts(bench, organisation)?;
     let cores: Vec<u16> = (0..bench.cores.min(CLIENTS)).collect();
     let clients: Vec<u16> = (0..bench.cores).collect();
-    let running = memcached(&rig, (&cores, &clients), "10.0.0.1:11211", (512 << 10, set, "1s"))?;
-    // First, the objects are stored.
-    let objects = u64::from(CLIENTS) * u64::from(OBJECTS) * (512 << 10);
-    let host = rig.host(0).kernel.net().device(organisation.device()).ok_or("the server has no device")?;
-    while host.counters().rx_bytes < objects {
-        rig.pass(Duration::from_us(100));
-        running.still_runs()?;
-    }
-    let run = rig.measure(&cores, BATCH, BATCHES);
-    running.still_runs()?;
-    // Values in both directions; the rest of the traffic is about 1 %.
-    let each = run.each([
-        ("rate", |rates| rates.passed),
-        ("memory-share", |rates| 100.0 * rates.memory / rates.passed),
-    ]);
+    let running = memcached(&rig, (&cores, &clients), "10.0.0.1:11211", (512 << 10, set, MIX))?;
+    stored(&rig, std::slice::from_ref(&running), 512 << 10)?;
+    let (report, run) = rig.measure_until_end(&cores, &running, BATCH)?;
+    let rate = ("rate", rig::rate_of(&report.samples));
+    let each = run.each([("memory-share", |rates| 100.0 * rates.memory / rates.passed)]);
     let place = format!("{}/{set}", organisation.name());
-    Ok(named("memcached", &place, each.into_iter().chain(run.each(COSTS))))
+    Ok(named("memcached", &place, [rate].into_iter().chain(each).chain(run.each(COSTS))))
+}
+
+/// Waits until these clients, each of a server of its own, have stored their objects of `value` bytes.
+fn stored(rig: &Rig, clients: &[rig::Running], value: u64) -> Result<(), String> {
+    let objects = clients.len() as u64 * u64::from(CLIENTS) * u64::from(OBJECTS) * value;
+    // A team's traffic passes its members, too.
+    let devices = rig.host(0).kernel.net().devices();
+    let members = || devices.iter().filter(|device| device.name() != "team0");
+    while members().map(|device| device.counters().rx_bytes).sum::<u64>() < objects {
+        rig.pass(Duration::from_us(100));
+        clients.iter().try_for_each(rig::Running::still_runs)?;
+    }
+    Ok(())
 }
 
 /// Loads the server cores that PageRank leaves free, six per socket, with memcached or a receiving netperf. Each
@@ -176,6 +180,9 @@ pub fn ranks(bench: &ServerBench, beside: Option<(Organisation, &str)>) -> Resul
     };
     // Wait until every flow has its steering rule.
     rig.pass(Duration::from_ms(6));
+    if matches!(beside, Some((_, "memcached"))) {
+        stored(&rig, &loads, 256 << 10)?;
+    }
     let cores = |of: core::ops::Range<u16>| -> Vec<u16> {
         (0..2).flat_map(|socket| of.clone().map(move |n| bench.core(socket, n))).collect()
     };

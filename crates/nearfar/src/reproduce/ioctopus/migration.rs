@@ -5,22 +5,18 @@ use wire::nic::registers::counter;
 
 use super::Values;
 use super::server::{HEADERS, Organisation, ServerBench};
-use super::streams::{CORE, receiving};
+use super::streams::{CORE, SETTLED, receiving};
 use crate::reproduce::rig::{Rig, SteadyBatches};
 use crate::reproduce::runs::set_known;
 
 /// The paper samples every 50 ms for seconds; here time is scaled down, as the report says.
 const SAMPLE: Duration = Duration::from_us(50);
-/// The paper's sample that begins with the move.
-const PUBLISHED_SAMPLE: Duration = Duration::from_ms(50);
-/// Samples before and after the migration.
-const SAMPLES: [usize; 2] = [24, 100];
-/// Additional samples before the first and after the last one shown, for steadier means: packets and their reader
-/// alternate over milliseconds.
-const MORE: usize = 80;
-/// Samples after the migration that are ignored: the worker that reprograms the NIC competes with packets that still
-/// arrive at the old core.
-const SETTLING: usize = 60;
+/// Samples before the migration and after it.
+const SAMPLES: usize = 1000;
+/// Of these, the last and the first ones, which the figure shows.
+const SHOWN: [usize; 2] = [24, 100];
+/// Samples that are looked at together for a drop: packets and their reader alternate within half a millisecond.
+const TOGETHER: usize = 20;
 
 /// Bytes of payload through each function, and bytes crossing between the sockets for DMA.
 struct MigrationCounts {
@@ -53,21 +49,27 @@ fn all(before: &MigrationCounts, after: &MigrationCounts) -> f64 {
     through(0, before, after) + through(1, before, after)
 }
 
+/// The lowest rate of a millisecond, Gbit/s.
+fn lowest(counts: &[MigrationCounts]) -> f64 {
+    let rate = |part: &[MigrationCounts]| {
+        all(&part[0], &part[TOGETHER]) * 8.0 / (SAMPLE * TOGETHER as u64).as_ns_f64()
+    };
+    counts.windows(TOGETHER + 1).map(rate).fold(f64::INFINITY, f64::min)
+}
+
 /// A stream with 64 KB buffers whose receiver migrates from socket 0 to socket 1.
 pub fn run(bench: &ServerBench, organisation: Organisation, name: &str) -> Result<Values, String> {
     let (rig, running) = receiving(bench, organisation, 65536)?;
-    rig.pass(Duration::from_us(2000));
+    rig.pass(SETTLED);
     let harmed = || [rig.lost(), rig.overtaking()];
     let first_harmed = harmed();
-    let before = samples(&rig, MORE + SAMPLES[0]);
+    let before = samples(&rig, SAMPLES);
     rig.move_tasks("netserver", bench.core(1, CORE))?;
-    let after = samples(&rig, SAMPLES[1] + MORE);
-    rig.pass(PUBLISHED_SAMPLE - SAMPLE * (SAMPLES[1] + MORE) as u64);
-    let during = all(&after[0], &look(&rig)) * 8.0 / PUBLISHED_SAMPLE.as_ns_f64();
+    let after = samples(&rig, SAMPLES);
     running.still_runs()?;
     let [lost, overtaking] = [0, 1].map(|n| (harmed()[n] - first_harmed[n]) as f64);
     let mut values = Values::new();
-    let shown = [&before[MORE..], &after[..=SAMPLES[1]]].map(|counts| counts.windows(2));
+    let shown = [&before[SAMPLES - SHOWN[0]..], &after[..=SHOWN[1]]].map(|counts| counts.windows(2));
     for (n, sample) in shown.into_iter().flatten().enumerate() {
         let at = n as u64 * SAMPLE.as_ps() / 1_000_000;
         for function in 0..2 {
@@ -75,8 +77,8 @@ pub fn run(bench: &ServerBench, organisation: Organisation, name: &str) -> Resul
             values.insert(format!("migration/{name}/function{function}/{at}"), gbit);
         }
     }
-    let [before, after] = [before, after.into_iter().skip(SETTLING).collect()]
-        .map(|counts: Vec<MigrationCounts>| SteadyBatches::all(counts, SAMPLE));
+    let lowest = [&before, &after].map(|counts| lowest(counts));
+    let [before, after] = [before, after].map(|counts| SteadyBatches::all(counts, SAMPLE));
     let gbit =
         |part: &SteadyBatches<MigrationCounts>| part.of(|before, after, ns| all(before, after) * 8.0 / ns);
     let share = |part: &SteadyBatches<MigrationCounts>, function| {
@@ -90,7 +92,9 @@ pub fn run(bench: &ServerBench, organisation: Organisation, name: &str) -> Resul
     let once = [crosses(&before), crosses(&after)].into_iter().max_by(|one, other| one.0.total_cmp(&other.0));
     for (key, known) in [
         ("before", gbit(&before)),
-        ("during", (during, f64::NAN)),
+        // Extremes, without an interval.
+        ("lowest-before", (lowest[0], f64::NAN)),
+        ("lowest-after", (lowest[1], f64::NAN)),
         ("after", gbit(&after)),
         ("new-share", share(&after, 1)),
         ("same-share", share(&after, first)),

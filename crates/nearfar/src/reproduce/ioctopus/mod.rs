@@ -17,6 +17,8 @@ mod trends;
 
 use machine::Diagnostics;
 use results::claims::ClaimFile;
+#[cfg(test)]
+use results::claims::Verdict;
 
 use super::runs::{self as all, NamedRun, Values};
 use super::{Options, Reproduction};
@@ -148,9 +150,18 @@ fn runs() -> Vec<NamedRun<ServerBench>> {
 /// # Errors
 /// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
+    made_of(options, |name| options.wants(name), progress)
+}
+
+/// Makes the runs whose names are wanted.
+fn made_of(
+    options: &Options,
+    wants: impl Fn(&str) -> bool,
+    progress: &dyn Progress,
+) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::ioctopus();
     let mut runs = runs();
-    runs.retain(|run| options.wants(&run.name));
+    runs.retain(|run| wants(&run.name));
     let bench = ServerBench::new(options);
     let run =
         |run: &NamedRun<ServerBench>| bench.as_ref().map_err(Clone::clone).and_then(|bench| (run.run)(bench));
@@ -207,6 +218,49 @@ mod tests {
         assert!(local.of(|rates| rates.link_dma / rates.gbit).0 < 0.02);
         assert!(remote.of(|rates| rates.memory).0 > 3.0 * local.of(|rates| rates.memory).0);
         assert!(octo.of(|rates| rates.link_io).0 == 0.0 && remote.of(|rates| rates.link_io).0 > 0.0);
+    }
+
+    /// Claims whose runs are short, of all that an octoNIC is for: nothing crosses, and it is as fast as a local NIC, which
+    /// is faster than a remote one.
+    #[test]
+    fn claims_of_short_runs_hold() {
+        let runs = [
+            "RX octo 65536",
+            "TX octo 65536",
+            "TX local 65536",
+            "TX remote 65536",
+            "pktgen local 64",
+            "pktgen remote 64",
+            "pktgen octo 64",
+            "pktgen octo 64, each packet new",
+            "RR local 64",
+            "RR remote 64",
+            "RR octo 64",
+            "sendfile octo",
+            "sendfile two-netdevs",
+        ];
+        let made = made_of(&options(), |name| runs.contains(&name), &crate::progress::Silent).unwrap();
+        assert_eq!((made.experiments, &made.notes[..]), (runs.len(), &[][..]));
+        let claims = made.claims();
+        let judged: Vec<_> = claims.iter().filter(|claim| claim.simulated.is_some()).collect();
+        let crosses = |id: &str| id.starts_with("ioctopus/text/octo-link/");
+        for claim in judged.iter().filter(|claim| crosses(&claim.id)) {
+            assert_eq!(claim.simulated, Some(0.0), "{}", claim.id);
+        }
+        assert_eq!(judged.iter().filter(|claim| crosses(&claim.id)).count(), 5);
+        for id in [
+            "fig7/ratio/65536",
+            "fig8/ratio/64",
+            "text/pktgen/remote",
+            "fig9/rr-us/64",
+            "text/octo/stream-tx",
+            "text/octo/pktgen",
+            "text/octo/rr",
+        ] {
+            let claim = claims.iter().find(|claim| claim.id == format!("ioctopus/{id}"));
+            let claim = claim.unwrap_or_else(|| panic!("there is no claim {id}"));
+            assert_eq!(claim.verdict, Verdict::Within, "{id}: {:?}", claim.simulated);
+        }
     }
 
     /// The count behind "no out-of-order packets": zero on a cable that keeps the order, and not on one that does not.

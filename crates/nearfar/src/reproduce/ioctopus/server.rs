@@ -121,7 +121,10 @@ impl ServerBench {
                  links = [{{ slot = \"{near}\", lanes = {lanes} }}, {{ slot = \"{far}\", lanes = {lanes} }}]\n"
             )
         };
-        let one = |slot: &str| format!("nic = \"connectx4\"\nslot = \"{slot}\"\nchange.link.width = 8\n");
+        // Only the server's card is bifurcated (section 5, experimental setup).
+        let lanes = if name == "client" { 16 } else { 8 };
+        let one =
+            |slot: &str| format!("nic = \"connectx4\"\nslot = \"{slot}\"\nchange.link.width = {lanes}\n");
         let device = match organisation {
             Octo => both("connectx4-octo", 8, ""),
             OctoWide => both("connectx4-octo", 16, "change.link.width = 32"),
