@@ -54,8 +54,9 @@ const SIZES: Informs = Informs::of(&["bw_dma_sz_sweep", "bw_dma_off_rd"]).tests(
 /// Latencies over transfer size.
 const LATENCY_SIZES: Informs = Informs::of(&["lat_dma_sizes"]).local();
 
-/// The parameters in fitting order: those that others depend on come first. Results show only the sum of the
-/// latencies on a read's path, so `completion_latency` stands for all of them.
+/// The parameters in fitting order: those that others depend on come first. Of the latencies on the way of a read, of
+/// a write and of a walk, results show only the sums, which `completion_latency`, `device_commit` and `walk_overhead`
+/// complete.
 pub const TARGETS: &[Target] = &[
     target("host.root_complex.completion_latency", READS.caches(DEVICE_WARM).up_to(MIB).local()),
     target("host.llc.core_snoop", READS.caches(HOST_WARM).up_to(MIB).local()),
@@ -131,7 +132,8 @@ pub const TARGETS: &[Target] = &[
 pub const NEUTRAL: &[(&str, &str)] =
     &[("host.port.slot.mrrs_bytes", "512"), ("host.iommu.serialised_walk_region", "4 KiB")];
 
-const ONE_SUM: &str = "no row tells it from completion_latency, which stands for their sum";
+const ONE_SUM: &str =
+    "only sums show; completion_latency completes that of a read, device_commit a write's, walk_overhead a walk's";
 const UNREPEATED: &str = "this box's rows do not repeat, so no row tells it; single percentiles do";
 
 /// Parameters that stay fitted by hand, by the prefix of their path, with the reason.
