@@ -169,7 +169,7 @@ impl DeviceGround for Plain {
         }
     }
 
-    fn store_mark(&self, _: CpuId) -> StoreMark {
+    fn store_mark(&self, _: CpuId, _: Time) -> StoreMark {
         StoreMark::default()
     }
 

@@ -100,8 +100,9 @@ pub struct Published {
     pub at: Time,
     /// The core that stored.
     pub core: CpuId,
-    /// The core's position in its sequence of device stores.
-    pub stores: u64,
+    /// The core's position in its sequence of device stores: its number, and its time. An interrupt handler's position
+    /// is not behind stores of later times, which the task that it interrupted has computed ahead of the clock.
+    pub stores: (u64, Time),
 }
 
 /// Bytes that a long copy handles between syncs: a page, about a microsecond from DRAM.

@@ -253,8 +253,8 @@ impl DeviceGround for GuestGround {
         }
     }
 
-    fn store_mark(&self, core: CpuId) -> StoreMark {
-        self.0.host.store_mark(self.vcpu(core).core())
+    fn store_mark(&self, core: CpuId, when: Time) -> StoreMark {
+        self.0.host.store_mark(self.vcpu(core).core(), when)
     }
 
     fn uncached_accepted_by(&self, core: CpuId, when: Time) -> Time {

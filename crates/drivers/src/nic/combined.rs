@@ -460,6 +460,8 @@ impl NetCore for Limb {
                     whole.flows.retry(&cpu, slot);
                 }
                 if let Some(core) = whole.core() {
+                    // Packets that waited for one function may take another now.
+                    (0..whole.limits.tx_queues).for_each(|queue| core.wake_queue(&cpu, queue));
                     whole.pass_over_dead(&cpu, &*core);
                 }
                 cpu.sync().await;

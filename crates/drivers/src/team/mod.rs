@@ -478,6 +478,8 @@ impl NetUpper for Port {
                 for number in (0..team.members.len()).filter(|&number| team.members[number].is_usable()) {
                     team.flows.retry(&cpu, number);
                 }
+                // Packets that waited for one member may take another now.
+                (0..team.limits.tx_queues).for_each(|queue| core.wake_queue(&cpu, queue));
                 team.pass_over_dead(&cpu, &*core);
                 cpu.sync().await;
             })

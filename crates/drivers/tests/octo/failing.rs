@@ -97,8 +97,7 @@ fn a_function_that_is_reset_gets_its_flows_back() {
             stream.until(&pair, 500_000);
             pair.hosts[1].handle.spoil_completions(1);
             stream.until(&pair, 3_000_000);
-            let resets: u64 = pair.hosts[1].driver.functions().iter().map(|(_, own)| own.resets.get()).sum();
-            assert_eq!(resets, 1);
+            assert_eq!(resets(&pair), 1);
             pair.run_for(Duration::from_us(100));
             forget_the_beginning(&pair);
             let (before, frames) = (crossed(&pair), came(&pair));
@@ -125,21 +124,34 @@ fn is_usable(pair: &Pair, by: By, function: usize) -> bool {
     device(pair, by).driver().unwrap().node_of(function as u16 * 16).is_some()
 }
 
+/// How often the second host's functions were reset.
+fn resets(pair: &Pair) -> u64 {
+    pair.hosts[1].driver.functions().iter().map(|(_, own)| own.resets.get()).sum()
+}
+
+/// Runs until something is so.
+fn run_until(pair: &Pair, is_so: impl Fn() -> bool) {
+    // A stream that has lost much may wait for its timer.
+    for _ in 0..1_000_000 {
+        if is_so() {
+            return;
+        }
+        pair.run_for(Duration::from_us(1));
+    }
+    panic!("it never is");
+}
+
 /// Resets one of the second host's functions, which all have traffic. Returns in the midst of it.
 fn reset(pair: &Pair, by: By, function: usize) {
     let is_usable = |function| is_usable(pair, by, function);
     for _ in 0..100 {
         // The next completion is any function's.
         pair.hosts[1].handle.spoil_completions(1);
-        while is_usable(0) && is_usable(1) {
-            pair.run_for(Duration::from_us(1));
-        }
+        run_until(pair, || !is_usable(0) || !is_usable(1));
         if !is_usable(function) {
             return;
         }
-        while !is_usable(1 - function) {
-            pair.run_for(Duration::from_us(1));
-        }
+        run_until(pair, || is_usable(1 - function));
         pair.run_for(Duration::from_us(37));
     }
     panic!("only the other function is reset");
@@ -157,9 +169,7 @@ fn a_flow_that_moves_during_a_reset_is_local_after_it() {
             [&moves, &stays].into_iter().for_each(|stream| stream.until(&pair, 300_000));
             reset(&pair, by, to);
             pair.hosts[1].kernel.face().set_affinity(moves.task, &[CpuId(CORES[to] + 1)]).unwrap();
-            while !is_usable(&pair, by, to) {
-                pair.run_for(Duration::from_us(1));
-            }
+            run_until(&pair, || is_usable(&pair, by, to));
             assert!(*moves.so_far.borrow() < 5_000_000, "it moved in the midst of its stream");
             pair.run_for(Duration::from_us(200));
             forget_the_beginning(&pair);

@@ -80,11 +80,22 @@ impl StoreEntry {
     const fn orders(&self) -> bool {
         matches!(self.kind, StoreKind::Uncached | StoreKind::Barrier | StoreKind::Follow)
     }
+
+    /// Whether it has to be accepted before what is behind a mark.
+    fn is_before(&self, mark: StoreMark) -> bool {
+        self.orders() && self.number < mark.number && self.when <= mark.until
+    }
 }
 
-/// A position in a core's program order, behind some of its stores.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct StoreMark(pub u64);
+/// A position in a core's program order: behind those of its first `number` stores that are not for later than `until`.
+/// An interrupt handler's position is before what the task that it interrupted has computed ahead of the clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoreMark {
+    /// Stores, flushes and barriers so far.
+    pub number: u64,
+    /// Time of the position.
+    pub until: Time,
+}
 
 /// A TLP that leaves a core.
 #[derive(Clone, Debug)]
@@ -247,28 +258,26 @@ impl StoreUnit {
         completion
     }
 
-    /// Current position of the core.
-    pub fn mark(&self) -> StoreMark {
-        StoreMark(self.entered)
+    /// The core's position at `when`.
+    pub fn mark(&self, when: Time) -> StoreMark {
+        StoreMark { number: self.entered, until: when }
     }
 
     /// Whether uncached stores or fences before a mark have not been accepted.
     pub(crate) fn holds_before(&self, mark: StoreMark) -> bool {
-        self.queue.iter().any(|entry| entry.orders() && entry.number < mark.0)
+        self.queue.iter().any(|entry| entry.is_before(mark))
     }
 
-    /// When they will have been accepted if every port has room, without those that the core computed for later than
-    /// `when`: an interrupt handler does not wait for what the task that it interrupted has yet to do. `way` gives the
-    /// idle round-trip time to a port.
-    pub(crate) fn accepted_before(&self, mark: StoreMark, when: Time, way: impl Fn(u8) -> Duration) -> Time {
+    /// When they will have been accepted if every port has room. `way` gives the idle round-trip time to a port.
+    pub(crate) fn accepted_before(&self, mark: StoreMark, way: impl Fn(u8) -> Duration) -> Time {
         let in_flight = self.uncached.zip(self.queue.front());
-        let mut last =
-            in_flight.filter(|(_, head)| head.number < mark.0).map_or(Time::ZERO, |(accepted, _)| accepted);
+        let before = in_flight.filter(|(_, head)| head.is_before(mark));
+        let mut last = before.map_or(Time::ZERO, |(accepted, _)| accepted);
         // A barrier with no line to evict waits for nothing.
         let mut lines = !self.buffers.is_empty();
         for entry in self.queue.iter().skip(usize::from(in_flight.is_some())) {
             lines |= matches!(entry.kind, StoreKind::Combining | StoreKind::Direct);
-            if entry.number >= mark.0 || entry.when > when || !entry.orders() {
+            if !entry.is_before(mark) {
                 continue;
             }
             last = last.max(entry.when);
@@ -292,8 +301,11 @@ impl StoreUnit {
             return Vec::new();
         }
         let Self { queue, followers, .. } = self;
-        let holds = |mark: &StoreMark| queue.iter().any(|e| e.orders() && e.number < mark.0);
-        followers.extract_if(.., |(mark, ..)| !holds(mark)).map(|(_, core, number)| (core, number)).collect()
+        let holds = |mark: StoreMark| queue.iter().any(|entry| entry.is_before(mark));
+        followers
+            .extract_if(.., |&mut (mark, ..)| !holds(mark))
+            .map(|(_, core, number)| (core, number))
+            .collect()
     }
 
     /// Waits for another core from `when` on. Returns the number of the waiting entry.

@@ -127,13 +127,13 @@ impl Host {
     /// When a core's uncached stores and fences so far have been accepted, as far as known, but not before `when`.
     /// Locked instructions and `mfence` wait for that.
     pub fn uncached_accepted_by(&self, core: CoreId, when: Time) -> Time {
-        self.accepted_before(core, self.stores[core.index()].mark(), when).max(when)
+        self.accepted_before(core, self.stores[core.index()].mark(when)).max(when)
     }
 
-    fn accepted_before(&self, core: CoreId, mark: StoreMark, when: Time) -> Time {
+    fn accepted_before(&self, core: CoreId, mark: StoreMark) -> Time {
         let node = self.node_of(core);
         let way = |port: u8| self.memory.way_and_back(node, self.ports[usize::from(port)].params.node);
-        self.stores[core.index()].accepted_before(mark, when, way)
+        self.stores[core.index()].accepted_before(mark, way)
     }
 
     /// Orders a core's stores after those of another core whose ordinary store it has seen at a mark. x86 stores are
@@ -149,7 +149,7 @@ impl Host {
         if core == other {
             return when;
         }
-        let seen = self.accepted_before(other, mark, Time::NEVER).max(when);
+        let seen = self.accepted_before(other, mark).max(when);
         let leader = &mut self.stores[other.index()];
         if leader.holds_before(mark) {
             let number = self.stores[core.index()].follow(when);

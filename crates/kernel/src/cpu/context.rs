@@ -407,14 +407,16 @@ impl CpuOps for Context {
     }
 
     fn publish(&self) -> Published {
-        let core = self.core.get();
-        Published { at: self.now(), core, stores: self.cores.ground.store_mark(core).0 }
+        let (core, at) = (self.core.get(), self.now());
+        let StoreMark { number, until } = self.cores.ground.store_mark(core, at);
+        Published { at, core, stores: (number, until) }
     }
 
     fn observe(&self, what: &Published) {
         let mut seen = what.at.max(self.now());
         if what.core != self.core.get() {
-            let behind = (what.core, StoreMark(what.stores));
+            let (number, until) = what.stores;
+            let behind = (what.core, StoreMark { number, until });
             seen = self.cores.ground.follow_stores(self.core.get(), seen, behind);
         }
         self.advance_to(seen);

@@ -96,8 +96,8 @@ impl DeviceGround for HostGround {
         let _ = self.with(|host, cx| host.store(cx, core, when, store));
     }
 
-    fn store_mark(&self, core: CpuId) -> StoreMark {
-        self.with(|host, _| host.stores_of(convert::core(core)).mark())
+    fn store_mark(&self, core: CpuId, when: Time) -> StoreMark {
+        self.with(|host, _| host.stores_of(convert::core(core)).mark(when))
     }
 
     fn uncached_accepted_by(&self, core: CpuId, when: Time) -> Time {

@@ -122,8 +122,8 @@ pub trait DeviceGround {
     /// A core stores to a device at `when`. Without a device there, the store is lost, as on a real bus.
     fn store_to_device(&self, core: CpuId, when: Time, store: Store<'_>);
 
-    /// A core's position in its sequence of device stores.
-    fn store_mark(&self, core: CpuId) -> StoreMark;
+    /// A core's position in its sequence of device stores at `when`.
+    fn store_mark(&self, core: CpuId, when: Time) -> StoreMark;
 
     /// When all uncached stores of a core so far have been accepted, as far as known; at least `when`.
     fn uncached_accepted_by(&self, core: CpuId, when: Time) -> Time;

@@ -101,18 +101,23 @@ impl Receiver {
             let hashed =
                 || Placement { function, queue, count: rx.get(usize::from(queue)).map_or(0, |q| q.came) };
             let last = match order {
-                Order::Behind(last) => last,
-                _ => found.last.unwrap_or_else(hashed),
+                Order::Behind(last) => Some(last),
+                // It comes from another function, and has nothing here.
+                Order::Fenced(_) => None,
+                _ => Some(found.last.unwrap_or_else(hashed)),
             };
-            let old = rx.get(usize::from(last.queue));
-            if let Order::InQueue(stays) = order {
-                queue = stays;
-            } else if last.queue != found.target && old.is_some_and(|old| old.has_waiting(last.count)) {
-                queue = last.queue;
-            } else {
-                left = (last.queue != found.target).then_some(last.queue);
-                queue = found.target;
-            }
+            let last = last.filter(|last| last.queue != found.target);
+            let waits = |last: &Placement| {
+                rx.get(usize::from(last.queue)).is_some_and(|old| old.has_waiting(last.count))
+            };
+            queue = match (order, last) {
+                (Order::InQueue(stays), _) => stays,
+                (_, Some(last)) if waits(&last) => last.queue,
+                (_, last) => {
+                    left = last.map(|last| last.queue);
+                    found.target
+                }
+            };
             let came = rx.get(usize::from(queue)).map_or(0, |q| q.came);
             *found.last = Some(Placement { function, queue, count: came.wrapping_add(1) });
         } else if let Order::InQueue(stays) = order {
