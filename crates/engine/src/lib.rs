@@ -73,5 +73,5 @@ pub use queue::{EventKey, Scheduler};
 pub use rng::{Rng, Seed};
 pub use simulation::{Deadlock, Handle, Simulation, Sleep, World};
 pub use steady::SteadyMean;
-pub use task::{Cancelled, JoinHandle, yield_now};
+pub use task::{Cancelled, JoinHandle, either, yield_now};
 pub use trace::Trace;

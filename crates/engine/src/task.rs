@@ -8,8 +8,8 @@
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
-use core::future::Future;
-use core::pin::Pin;
+use core::future::{Future, poll_fn};
+use core::pin::{Pin, pin};
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Context, Poll, Waker};
 use std::collections::{BTreeSet, VecDeque};
@@ -333,6 +333,18 @@ impl<T> Future for JoinHandle<T> {
         *self.join.waiter.borrow_mut() = Some(Wakeup::of(context));
         Poll::Pending
     }
+}
+
+/// Waits for either of two futures. If both are ready, the second one is not polled.
+pub async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|context| {
+        match one.as_mut().poll(context).is_ready() || other.as_mut().poll(context).is_ready() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
 }
 
 /// Lets all other ready tasks run first; no time passes.

@@ -2,12 +2,9 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::rc::{Rc, Weak};
-use std::task::Poll;
 
-use engine::Notify;
+use engine::{Notify, either};
 use kernel::{GuestMode, POSTED_VECTOR, POSTED_WAKEUP_VECTOR, TaskWatcher};
 use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::kernel::TaskId;
@@ -306,16 +303,4 @@ impl GuestMode for InGuest {
         machine.vcpus[self.1].leave();
         false
     }
-}
-
-/// Waits for either of two futures.
-async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|context| {
-        match one.as_mut().poll(context).is_ready() || other.as_mut().poll(context).is_ready() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    })
-    .await;
 }

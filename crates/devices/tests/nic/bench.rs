@@ -46,6 +46,8 @@ pub struct World {
     rng: Rng,
     /// Maximum additional latency of a read, random for each.
     pub jitter: Duration,
+    /// A function whose reads take so much longer.
+    pub slow: Option<(u8, Duration)>,
     /// Time per byte of a write.
     pub write_ps_per_byte: u64,
     write_free: Vec<Time>,
@@ -84,7 +86,9 @@ impl DeviceBus for Bus<'_> {
 
     fn read(&mut self, request: Dma) {
         let jitter = self.world.rng.below(self.world.jitter.as_ps() + 1);
-        let when = self.world.now + Duration::from_ns(500) + Duration::from_ps(jitter);
+        let longer = self.world.slow.filter(|&(function, _)| function == request.function.0);
+        let longer = longer.map_or(Duration::ZERO, |(_, longer)| longer);
+        let when = self.world.now + Duration::from_ns(500) + Duration::from_ps(jitter) + longer;
         self.world.log.push(Asked::Read(self.device, request.function.0, request.length));
         self.world.at(when, Event::Read(self.device, request));
     }
@@ -170,6 +174,7 @@ impl Bench {
             rate: BitRate::gbit_per_s(40),
             rng: Seed::new(1).component("bench"),
             jitter: Duration::ZERO,
+            slow: None,
             write_ps_per_byte: 0,
             write_free: vec![Time::ZERO; devices.len()],
             log: Vec::new(),

@@ -16,6 +16,7 @@ mod offloads;
 mod properties;
 mod stations;
 mod steering;
+mod through;
 mod virtual_functions;
 
 use std::net::Ipv4Addr;

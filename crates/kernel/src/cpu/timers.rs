@@ -3,12 +3,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as PollContext, Poll, Waker};
 
-use engine::Notify;
+use engine::{Notify, either};
 use platform::cpu::CpuId;
 use units::Time;
 
@@ -38,16 +38,7 @@ impl Timers {
             if first <= cores.now() {
                 return;
             }
-            let (mut expiry, mut changed) = (cores.hw.sleep_until(first), pin!(timers.changed.notified()));
-            poll_fn(|context| {
-                let is_over = Pin::new(&mut expiry).poll(context).is_ready();
-                if is_over || changed.as_mut().poll(context).is_ready() {
-                    Poll::Ready(())
-                } else {
-                    Poll::Pending
-                }
-            })
-            .await;
+            either(cores.hw.sleep_until(first), timers.changed.notified()).await;
         }
     }
 

@@ -33,15 +33,15 @@ struct Events {
 }
 
 impl Events {
-    /// Number of the next entry, and its address, if there is room.
-    fn next(&mut self) -> Option<(u16, u64)> {
+    /// The address of the next entry and its bytes, if there is room.
+    fn next(&mut self, entry: EventEntry) -> Option<(u64, [u8; LEN])> {
         let number = self.written;
         if self.log2 == 0 || number.wrapping_sub(self.read) >= 1 << self.log2 {
             return None;
         }
         self.written = number.wrapping_add(1);
         let index = u64::from(number) & ((1 << self.log2) - 1);
-        Some((number, self.ring.wrapping_add(index * LEN as u64)))
+        Some((self.ring.wrapping_add(index * LEN as u64), entry.emit(number, self.log2)))
     }
 }
 
@@ -221,21 +221,19 @@ impl NicFunction {
 
     /// Sends a message, or drives the legacy line for an event.
     fn interrupt(&mut self, bus: &mut dyn DeviceBus, vector: u32, event: u32) {
-        if (vector as usize) >= self.interrupts.vectors.len() {
-            return;
-        }
-        self.count(counter::INTERRUPTS, 1);
-        if self.hears_line(bus) {
+        let hears_line = self.hears_line(bus);
+        let Some(Vector { events, .. }) = self.interrupts.vectors.get_mut(vector as usize) else { return };
+        let vector = vector as u16;
+        if hears_line {
             self.interrupts.events |= event;
             self.drive_line(bus);
-        } else if let Some((number, address)) = self.interrupts.vectors[vector as usize].events.next() {
-            let (vector, log2) = (vector as u16, self.interrupts.vectors[vector as usize].events.log2);
-            let entry = EventEntry { vector }.emit(number, log2);
+        } else if let Some((address, entry)) = events.next(EventEntry { vector }) {
             let note = Note::new(Kind::Event, 0, self.number, 0).with(vector, 0);
             bus.write(request(self.number, address, entry.len() as u32, note), &entry);
         } else {
-            bus.interrupt(FunctionIndex(self.number), vector as u16);
+            bus.interrupt(FunctionIndex(self.number), vector);
         }
+        self.count(counter::INTERRUPTS, 1);
     }
 
     /// An entry of a vector's event queue has left, so the driver can see it before the message that follows.

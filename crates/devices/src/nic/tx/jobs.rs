@@ -162,7 +162,9 @@ impl Jobs {
             // Its queue was stopped in the meantime.
             return false;
         }
-        let Some(part) = job.parts.get_mut(usize::from(note.second)) else { return false };
+        // One that was given up may still be answered.
+        let part = job.parts.get_mut(usize::from(note.second)).filter(|part| !part.ended);
+        let Some(part) = part else { return false };
         job.outstanding -= 1;
         part.ended = true;
         match outcome {
