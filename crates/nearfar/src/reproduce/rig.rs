@@ -154,12 +154,6 @@ impl<C> SteadyBatches<C> {
     }
 }
 
-/// Operations per millisecond, from the times between the ends of successive ones in microseconds.
-pub fn rate_of(times: &[f64]) -> Known {
-    let (us, half) = of_steps(times.iter().sum::<f64>() / times.len() as f64, times);
-    (1e3 / us, 1e3 * half / us.powi(2))
-}
-
 /// A time that consists of steps, with the half-width of its 95 % interval from the variation between steps.
 pub fn of_steps(time: f64, steps: &[f64]) -> Known {
     let size = steps.len() / GROUPS;
