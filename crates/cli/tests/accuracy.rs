@@ -25,7 +25,17 @@ const UNSTEADY: &str = "hsw-Xeon-E3-1226v3_fujitsu-tx1310";
 
 /// Targets of docs/accuracy.md for rows that figures were fitted to: median and 90th percentile.
 const TARGETS: [(&str, f64, f64); 2] = [("median", 1.5, 4.0), ("bandwidth", 2.0, 8.0)];
-/// Counted rows below which a sample of a family says little about it.
+/// Families of these directories that are outside over all rows: another one is a step back, one fewer belongs here.
+const OUTSIDE: [(&str, &str); 7] = [
+    ("bdw-Xeon-E5-2630v4-dell-t430-s0-s0-s0-iommu-nosp", "bw_dma_win_sweep_*"),
+    ("ib-Xeon-E5-2620v2_dell-t620-s0-s1-s1", "bw_dma_off_*"),
+    ("ib-Xeon-E5-2620v2_dell-t620-s0-s1-s1", "bw_dma_win_sweep_*"),
+    ("snb-Xeon-E5-2630_dell-t620", "lat_cmd_sweep_*"),
+    ("snb-Xeon-E5-2630_dell-t620-iommu", "bw_dma_win_sweep_*"),
+    ("snb-Xeon-E5-2630_dell-t620-iommu", "lat_cmd_sweep_*"),
+    ("snb-Xeon-E5-2630_dell-t620-iommu", "lat_dma_sweep_*"),
+];
+/// Counted rows of a machine that does not repeat its results below which a sample says little about a family.
 const TELLING: u64 = 30;
 
 /// Families that docs/accuracy.md shows outside their targets over all rows, by directory, with median and 90th percentile.
@@ -78,7 +88,9 @@ fn target(json: &Value) -> (f64, f64) {
 /// document shows outside is no worse than shown there, as far as a sample can tell.
 fn directories_are_within_their_targets() {
     let outside = known_outside();
-    assert!(!outside.is_empty(), "docs/accuracy.md has tables");
+    let steady: Vec<(&str, &str)> =
+        outside.keys().map(|(name, family)| (&**name, &**family)).filter(|(name, _)| *name != UNSTEADY).collect();
+    assert_eq!(steady, OUTSIDE, "what docs/accuracy.md shows outside");
     let all = compared(&STEADY.map(directory), "--summary-json", &["--sample", "80"]);
     assert_eq!(all.len(), STEADY.len());
     let (mut wrong, mut families) = (Vec::new(), 0);
@@ -98,10 +110,11 @@ fn directories_are_within_their_targets() {
             families += 1;
             let key = (name.to_owned(), family["family"].as_str().unwrap().to_owned());
             let most = match outside.get(&key) {
-                Some(&shown) => no_worse(shown),
+                // A sample's median may be that of a few hard rows.
+                Some(&(median, p90)) => (1.7 * median.max(target(family).0), 1.1 * p90),
                 None => target(family),
             };
-            if family["counted"].as_u64().unwrap() >= TELLING && !is_within(family, most) {
+            if family["counted"].as_u64().unwrap() > 0 && !is_within(family, most) {
                 wrong.push(format!("{name}: {family}"));
             }
         }
@@ -110,7 +123,8 @@ fn directories_are_within_their_targets() {
     assert!(wrong.is_empty(), "not as expected:\n{}", wrong.join("\n"));
 }
 
-/// What a sample of a family may come to if the document shows these for all of its rows.
+/// What a sample of a family may come to, of a machine whose results differ from run to run, if the document shows these for
+/// all of its rows.
 fn no_worse((median, p90): (f64, f64)) -> (f64, f64) {
     (2.0 * median, 1.5 * p90)
 }
