@@ -88,8 +88,11 @@ fn target(json: &Value) -> (f64, f64) {
 /// document shows outside is no worse than shown there, as far as a sample can tell.
 fn directories_are_within_their_targets() {
     let outside = known_outside();
-    let steady: Vec<(&str, &str)> =
-        outside.keys().map(|(name, family)| (&**name, &**family)).filter(|(name, _)| *name != UNSTEADY).collect();
+    let steady: Vec<(&str, &str)> = outside
+        .keys()
+        .map(|(name, family)| (&**name, &**family))
+        .filter(|(name, _)| *name != UNSTEADY)
+        .collect();
     assert_eq!(steady, OUTSIDE, "what docs/accuracy.md shows outside");
     let all = compared(&STEADY.map(directory), "--summary-json", &["--sample", "80"]);
     assert_eq!(all.len(), STEADY.len());

@@ -132,8 +132,7 @@ pub const TARGETS: &[Target] = &[
 pub const NEUTRAL: &[(&str, &str)] =
     &[("host.port.slot.mrrs_bytes", "512"), ("host.iommu.serialised_walk_region", "4 KiB")];
 
-const ONE_SUM: &str =
-    "only sums show; completion_latency completes that of a read, device_commit a write's, walk_overhead a walk's";
+const ONE_SUM: &str = "only sums show; completion_latency completes that of a read, device_commit a write's, walk_overhead a walk's";
 const UNREPEATED: &str = "this box's rows do not repeat, so no row tells it; single percentiles do";
 
 /// Parameters that stay fitted by hand, by the prefix of their path, with the reason.
