@@ -250,6 +250,8 @@ pub struct ComputerSetup {
     pub cluster: ClusterSetup,
     /// Events while the programs run.
     pub events: Vec<EventSetup>,
+    /// What is possible, and perhaps not meant.
+    pub doubts: Vec<Diagnostic>,
 }
 
 impl ComputerSetup {
@@ -262,7 +264,7 @@ impl ComputerSetup {
         let scenario = scenario.read()?;
         let mut hosts: Vec<HostSetup> =
             scenario.host.iter().map(|entry| host(library, entry)).collect::<Result<_, _>>()?;
-        let mut wrong = Vec::new();
+        let (mut wrong, mut doubts) = (Vec::new(), Vec::new());
         slot::place(&scenario.host, &mut hosts, &mut wrong);
         if !wrong.is_empty() {
             return Err(Diagnostics::new(wrong));
@@ -272,7 +274,7 @@ impl ComputerSetup {
         vm::find(&scenario.host, &mut hosts, &mut wrong);
         let cluster = ClusterSetup::find(library, &hosts, cluster, &mut wrong)?;
         found::find(&mut hosts, &scenario.program, &cluster);
-        team::find(&scenario.host, &mut hosts, &mut wrong);
+        team::find(&scenario.host, &mut hosts, &mut wrong, &mut doubts);
         for (entry, host) in scenario.host.iter().zip(&mut hosts) {
             fit::check(entry, host, &mut wrong);
             host.routes = crate::route::routes(&entry.route, &host.interfaces, &mut wrong);
@@ -320,6 +322,7 @@ impl ComputerSetup {
             network,
             cluster,
             events,
+            doubts,
         })
     }
 }
