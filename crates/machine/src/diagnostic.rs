@@ -4,7 +4,7 @@ use crate::source::Place;
 use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 use std::fmt;
 
-/// An error in an input text.
+/// An error in an input text, or what is possible and perhaps not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The text's name, usually a file's path.
@@ -19,6 +19,8 @@ pub struct Diagnostic {
     pub label: String,
     /// The remedy: allowed values, the nearest key, or what to do.
     pub help: Option<String>,
+    /// It is possible, and perhaps not meant.
+    is_doubt: bool,
     place: Place,
 }
 
@@ -27,7 +29,16 @@ impl Diagnostic {
         let place = place.first_line();
         let (line, column) = place.line_and_column();
         let file = place.source.name.clone();
-        Self { file, line, column, message: message.into(), label: String::new(), help: None, place }
+        Self {
+            file,
+            line,
+            column,
+            message: message.into(),
+            label: String::new(),
+            help: None,
+            is_doubt: false,
+            place,
+        }
     }
 
     pub(crate) fn label(mut self, label: impl Into<String>) -> Self {
@@ -37,6 +48,12 @@ impl Diagnostic {
 
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
+        self
+    }
+
+    /// Makes it a warning.
+    pub(crate) fn doubt(mut self) -> Self {
+        self.is_doubt = true;
         self
     }
 
@@ -55,7 +72,8 @@ impl Diagnostic {
         let snippet = Snippet::source(self.place.source.text.as_str())
             .path(self.file.as_str())
             .annotation(AnnotationKind::Primary.span(self.place.span.clone()).label(label));
-        let mut group = Level::ERROR.primary_title(self.message.as_str()).element(snippet);
+        let level = if self.is_doubt { Level::WARNING } else { Level::ERROR };
+        let mut group = level.primary_title(self.message.as_str()).element(snippet);
         if let Some(help) = &self.help {
             group = group.element(Level::HELP.message(help.as_str()));
         }

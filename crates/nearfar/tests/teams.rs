@@ -32,6 +32,37 @@ fn a_team_is_one_device_to_programs() {
     assert_eq!(reading(&done, "ping", "received"), 2.0);
 }
 
+/// The reader of a stream is moved every 50 us between cores of both sockets of a server. What the moves cost is bounded: caches
+/// that are cold after each, and packets that wait for those of the ring that the flow has left.
+#[test]
+fn a_storm_of_moves_costs_a_part_of_the_throughput() {
+    let server = octo(LINKS, "connectx4-octo", TEAM).replace("dell-t430", "dell-r730");
+    let calm = [
+        HEAD,
+        &server,
+        &host("b", "dell-r730", "[[host.device]]\nnic = \"connectx4\"\n"),
+        &cable("a", "b", ""),
+        &program("a", "0", "netserver"),
+        &program("b", "0", "netperf -H 10.0.0.1 -t TCP_STREAM -l 0.004 -- -m 65536 -M 65536"),
+    ]
+    .concat();
+    // Cores 0 to 13 are of the first socket.
+    let move_to = |n: u32| {
+        let (at, to) = (1_000 + 50 * n, n * 5 % 14 + if n.is_multiple_of(2) { 14 } else { 0 });
+        format!("[[event]]\nat = \"{at} us\"\ndo = \"move-task\"\nwhat = \"a:netserver\"\nto = \"{to}\"\n")
+    };
+    let storm = calm.clone() + &(0..50).map(move_to).collect::<String>();
+    let [calm, storm] = [calm, storm].map(|text| {
+        let counts = computer::run_counted(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+        let a = counts.counted[0].window.host("a").expect("it is there");
+        let came = ["octo", "octo:1"].map(|f| a.of(&format!("{f}/link-up-bytes/posted")));
+        (reading(&counts.done, "netperf", "throughput"), came)
+    });
+    assert_eq!(calm.1[1], 0);
+    assert!(storm.1.iter().all(|&bytes| bytes > 1_000_000), "{storm:?}");
+    assert!(storm.0 > 0.9 * calm.0 && storm.0 < 1.02 * calm.0, "{storm:?} {calm:?}");
+}
+
 /// A programmable switch gives one function to the other socket and back: what its socket's cores receive crosses between the sockets
 /// in the meantime, and does not any more when it is back. The stream survives both.
 #[test]
@@ -109,33 +140,57 @@ fn a_driver_hides_the_functions() {
     assert_eq!(found, [("eth0".to_owned(), 2 * cores), ("eth1".to_owned(), cores)]);
 }
 
+/// A scenario is refused with these words, at a line that begins so.
+fn assert_told(text: &str, words: &str, line: &str) {
+    let said = load(text).err().unwrap_or_else(|| panic!("taken:\n{text}"));
+    let told = said.iter().find(|one| one.to_string().contains(words));
+    let told = told.unwrap_or_else(|| panic!("{words}: {}", said.render(false)));
+    let at = text.lines().nth(told.line - 1).expect("a line of the scenario");
+    assert!(at.starts_with(line), "{words}: {}", said.render(false));
+}
+
 #[test]
 fn one_device_of_functions_that_are_none_is_told_with_its_line() {
     let both = multi_pf(LINKS, "connectx4-octo") + TEAM;
-    for (host, words) in [
-        (multi_pf(LINKS, "connectx4"), "no NIC of host `a` has functions with one address"),
-        (both, "are one network device already"),
+    for (host, words, line) in [
+        (
+            multi_pf(LINKS, "connectx4"),
+            "no NIC of host `a` has functions with one address",
+            "nic_driver.multi_pf",
+        ),
+        (both, "are one network device already", "members"),
     ] {
-        let said = load(&[HEAD, &host].concat()).err().unwrap_or_else(|| panic!("{host} is taken"));
-        assert!(said.render(false).contains(words), "{words}: {}", said.render(false));
+        assert_told(&[HEAD, &host].concat(), words, line);
     }
 }
 
 #[test]
 fn impossible_teams_are_told_with_their_line() {
     let text = |links: &str, nic: &str, team: &str| [HEAD, &octo(links, nic, team)].concat();
-    for (links, nic, team, words) in [
-        (LINKS, "connectx4", TEAM, "have addresses of their own"),
-        (LINKS, "connectx4-octo", &*TEAM.replace("octo:1", "octo:2"), "has no link 2"),
-        (LINKS, "connectx4-octo", &*TEAM.replace("octo:1", "octa:1"), "there is no `octa:1`"),
-        (LINKS, "connectx4-octo", &*TEAM.replace("octo:1", "octo:0"), "is a member already"),
-        (LINKS, "connectx4-octo", &*TEAM.replace("team0", "eth7"), "may call another device `eth7`"),
-        (LINKS, "connectx4-octo", &*TEAM.replace("\"octo\"\nmembers", "\"squid\"\nmembers"), "squid"),
-        ("{ slot = \"slot\", lanes = 8 }", "connectx4-octo", TEAM, "has no link 1"),
+    for (links, nic, team, words, line) in [
+        (LINKS, "connectx4", TEAM, "have addresses of their own", "members"),
+        (LINKS, "connectx4-octo", &*TEAM.replace("octo:1", "octo:2"), "has no link 2", "members"),
+        (LINKS, "connectx4-octo", &*TEAM.replace("octo:1", "octa:1"), "there is no `octa:1`", "members"),
+        (LINKS, "connectx4-octo", &*TEAM.replace("octo:1", "octo:0"), "is a member already", "members"),
+        (LINKS, "connectx4-octo", &*TEAM.replace("team0", "eth7"), "may call another device `eth7`", "name"),
+        (LINKS, "connectx4-octo", &*TEAM.replace("\"octo\"\nmembers", "\"squid\"\nmembers"), "squid", "mode"),
+        ("{ slot = \"slot\", lanes = 8 }", "connectx4-octo", TEAM, "has no link 1", "members"),
     ] {
-        let said = load(&text(links, nic, team)).err().unwrap_or_else(|| panic!("{links} {team} is taken"));
-        assert!(said.render(false).contains(words), "{words}: {}", said.render(false));
+        assert_told(&text(links, nic, team), words, line);
     }
+}
+
+/// Links to slots of one socket are possible, and told.
+#[test]
+fn a_team_at_one_socket_is_doubted_with_its_line() {
+    let text = |links: &str| [HEAD, &octo(links, "connectx4-octo", TEAM)].concat();
+    let near = text("{ slot = \"slot\", lanes = 8 }, { slot = \"slot.1\", lanes = 8 }");
+    let doubts = loaded(&near).doubts;
+    assert_eq!(doubts.len(), 1, "{doubts:?}");
+    assert!(doubts[0].message.contains("all members of `team0` are at socket 0"), "{}", doubts[0]);
+    assert!(near.lines().nth(doubts[0].line - 1).is_some_and(|line| line.starts_with("name = \"team0\"")));
+    assert!(doubts[0].render(false).starts_with("warning"), "{}", doubts[0].render(false));
+    assert!(loaded(&text(LINKS)).doubts.is_empty());
 }
 
 const BOND: &str = "[[host.device]]\nname = \"n0\"\nnic = \"modern\"\nslot = \"slot\"\n\
@@ -173,16 +228,25 @@ fn a_channel_spreads_streams_over_two_nics() {
 
 #[test]
 fn impossible_channels_are_told_with_their_line() {
-    for (switch, members, words) in [
-        ("lag = [[0, 1], [1, 2]]", BOND.to_owned(), "a port is in it twice"),
-        ("ports = 3\nlag = [[0, 3]]", BOND.to_owned(), "a port that the switch has not"),
-        ("", BOND.to_owned(), "makes one of them by `lag = [[0, 1]]`"),
-        ("lag = [[0]]", BOND.to_owned(), "the cables of `bond0` do not lead to one channel"),
-        ("lag = [[0, 2]]", BOND.to_owned(), "the cables of `bond0` do not lead to one channel"),
-        ("lag = [[0, 1]]", BOND.replace("n1\"]", "n2\"]"), "there is no `n2`"),
-        ("lag = [[0, 1]]", BOND.replace("bond-802.3ad", "bond"), "bond-802.3ad"),
+    for (switch, members, words, line) in [
+        ("lag = [[0, 1], [1, 2]]", BOND.to_owned(), "a port is in it twice", "lag"),
+        ("ports = 3\nlag = [[0, 3]]", BOND.to_owned(), "a port that the switch has not", "lag"),
+        ("", BOND.to_owned(), "makes one of them by `lag = [[0, 1]]`", "name = \"bond0\""),
+        (
+            "lag = [[0]]",
+            BOND.to_owned(),
+            "the cables of `bond0` do not lead to one channel",
+            "name = \"bond0\"",
+        ),
+        (
+            "lag = [[0, 2]]",
+            BOND.to_owned(),
+            "the cables of `bond0` do not lead to one channel",
+            "name = \"bond0\"",
+        ),
+        ("lag = [[0, 1]]", BOND.replace("n1\"]", "n2\"]"), "there is no `n2`", "members"),
+        ("lag = [[0, 1]]", BOND.replace("bond-802.3ad", "bond"), "bond-802.3ad", "mode"),
     ] {
-        let said = load(&bonded(switch, &members)).err().unwrap_or_else(|| panic!("{switch} is taken"));
-        assert!(said.render(false).contains(words), "{words}: {}", said.render(false));
+        assert_told(&bonded(switch, &members), words, line);
     }
 }

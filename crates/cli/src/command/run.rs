@@ -105,6 +105,7 @@ fn on_computers(
     to_stdout: bool,
 ) -> Result<ExitCode, Failure> {
     let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], library);
+    setup.doubts.iter().for_each(|doubt| output::complain(&doubt.render(false)));
     let counts = computer::run_counted(setup, progress::of(common).as_ref())?;
     let rows = records::of_computers(setup, &counts, arguments.accounting);
     let computer::Counts { done, accounts, counted, links } = counts;

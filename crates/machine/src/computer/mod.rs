@@ -255,6 +255,8 @@ pub struct ComputerSetup {
     pub cluster: ClusterSetup,
     /// Events while the programs run.
     pub events: Vec<EventSetup>,
+    /// What is possible, and perhaps not meant.
+    pub doubts: Vec<Diagnostic>,
 }
 
 impl ComputerSetup {
@@ -265,7 +267,7 @@ impl ComputerSetup {
     /// inconsistencies.
     pub fn load(library: &Library, scenario: &Doc<ComputerScenario>) -> Result<Self, Diagnostics> {
         let mut scenario = scenario.read()?;
-        let mut wrong = Vec::new();
+        let (mut wrong, mut doubts) = (Vec::new(), Vec::new());
         riser::resolve(&mut scenario.host, &mut wrong);
         let mut hosts: Vec<HostSetup> =
             scenario.host.iter().map(|entry| host(library, entry)).collect::<Result<_, _>>()?;
@@ -278,7 +280,7 @@ impl ComputerSetup {
         vm::find(&scenario.host, &mut hosts, &mut wrong);
         let cluster = ClusterSetup::find(library, &hosts, cluster, &mut wrong)?;
         found::find(&mut hosts, &scenario.program, &cluster);
-        team::find(&scenario.host, &mut hosts, &mut wrong);
+        team::find(&scenario.host, &mut hosts, &mut wrong, &mut doubts);
         for (entry, host) in scenario.host.iter().zip(&mut hosts) {
             fit::check(entry, host, &mut wrong);
             host.routes = crate::route::routes(&entry.route, &host.interfaces, &mut wrong);
@@ -326,6 +328,7 @@ impl ComputerSetup {
             network,
             cluster,
             events,
+            doubts,
         })
     }
 }

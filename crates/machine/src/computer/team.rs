@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::found::{InterfaceSetup, is_behind_another};
-use super::slot::{FoundLink, links_found};
+use super::slot::{FoundLink, LinkSetup, SlotSetup, links_found};
 use super::{DeviceFile, HostEntry, HostSetup};
 use crate::diagnostic::Diagnostic;
 use crate::network::{NetworkSetup, PortSetup};
@@ -51,7 +51,12 @@ pub struct TeamSetup {
 }
 
 /// Resolves the members of each host's teams, and replaces them by the team among the host's network devices.
-pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut Vec<Diagnostic>) {
+pub(super) fn find(
+    entries: &[HostEntry],
+    hosts: &mut [HostSetup],
+    wrong: &mut Vec<Diagnostic>,
+    doubts: &mut Vec<Diagnostic>,
+) {
     for (number, entry) in entries.iter().enumerate() {
         let mut taken = BTreeSet::new();
         let teams: Vec<_> = entry
@@ -73,6 +78,7 @@ pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut V
                 };
                 let found: Vec<_> = team.members.iter().map(found).collect::<Vec<_>>();
                 let found = found.into_iter().collect::<Option<Vec<_>>>()?;
+                doubts.extend(at_one_socket(&hosts[number], team, &found));
                 let members = found.iter().map(|member| member.name.clone()).collect();
                 let ports = found.iter().map(|member| PortSetup::Host(number, member.device, 0)).collect();
                 Some((TeamSetup { name: team.name.value.clone(), mode, members, ports }, &team.name, found))
@@ -131,6 +137,32 @@ struct Member {
     name: String,
     device: usize,
     port: usize,
+    /// Sockets that its link leads to, now or after an event.
+    sockets: BTreeSet<u32>,
+}
+
+/// Sockets that a link leads to, or can be moved to.
+fn sockets_of(hosts: &[HostSetup], link: &LinkSetup) -> BTreeSet<u32> {
+    let of = |link: &LinkSetup| match &link.slot {
+        SlotSetup::Root(name) => {
+            hosts[link.host].machine.host.port.get(name).map(|port| port.socket.value).into_iter().collect()
+        }
+        SlotSetup::Switch(switch, _) => {
+            let up = &hosts[link.host].switches[*switch].links;
+            up.iter().flat_map(|link| sockets_of(hosts, link)).collect::<BTreeSet<_>>()
+        }
+    };
+    std::iter::once(link).chain(&link.others).flat_map(of).collect()
+}
+
+/// A doubt about a team whose members are all at one of several sockets.
+fn at_one_socket(host: &HostSetup, team: &TeamEntry, members: &[Member]) -> Option<Diagnostic> {
+    let sockets: BTreeSet<u32> = members.iter().flat_map(|member| &member.sockets).copied().collect();
+    let (all, mode) = (host.machine.host.sockets.value.get(), team.mode.value);
+    let &socket = sockets.first().filter(|_| sockets.len() == 1 && all > 1 && mode == TeamMode::Octo)?;
+    let message = format!("all members of `{}` are at socket {socket}", team.name.value);
+    let help = "links to slots of each socket: to the cores of the others, the team is as remote as one NIC";
+    Some(Diagnostic::new(&team.name.place, message).help(help).doubt())
 }
 
 /// Gives all members one MAC address, like Linux's bonding: that of the first member, or `otherwise`.
@@ -200,7 +232,8 @@ fn find_member(
         }
         if (of, found, own) == (number, device, link) {
             let port = own * nic.controller.ports.value.get() as usize;
-            return Ok(Member { name: format!("eth{before}"), device, port });
+            let sockets = sockets_of(hosts, &hosts[number].devices[device].links[own]);
+            return Ok(Member { name: format!("eth{before}"), device, port, sockets });
         }
         before += nic.controller.ports.value.get();
     }
