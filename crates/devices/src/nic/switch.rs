@@ -40,10 +40,20 @@ pub struct Switch {
     spare: Spare,
 }
 
+/// What a rule says of a flow.
+struct Named {
+    /// Where its last frame went.
+    last: Option<Placement>,
+    /// The rule and the function's queue, if rules name queues.
+    steered: Option<(u16, u16)>,
+}
+
 impl Switch {
     pub fn new(params: &NicParams, functions: usize) -> Self {
+        let has_one_table = params.features & feature::GLOBAL_RULES != 0;
+        let queues = if has_one_table { params.functions.len() * usize::from(params.rx_queues) } else { 0 };
         Self {
-            rules: SwitchRules::new(params.switch_rules, params.functions.len(), functions),
+            rules: SwitchRules::new(params.switch_rules, params.functions.len(), functions, queues),
             latency: params.tx.latency + params.rx.latency,
             inside: VecDeque::new(),
             spare: Spare::default(),
@@ -55,8 +65,7 @@ impl Switch {
         self.inside.clear();
     }
 
-    /// The function behind a port to which a frame is addressed and, if a rule names its flow, where the flow's last
-    /// frame went.
+    /// The function behind a port to which a frame is addressed and, if a rule names its flow, what it says.
     fn owner_of(
         &mut self,
         now: Time,
@@ -64,16 +73,20 @@ impl Switch {
         port: EthernetPort,
         to: MacAddr,
         flow: Option<&Flow>,
-    ) -> Option<(usize, Option<Option<Placement>>)> {
+    ) -> Option<(usize, Option<Named>)> {
         if to.is_multicast() {
             return None;
         }
         let ours = |f: &NicFunction| f.port() == port && f.is_addressed(to) && f.is_known();
-        let named = flow.and_then(|flow| self.rules.table.find(now, flow));
-        let named = named.map(|Match { target, last, .. }| (usize::from(target), Some(*last)));
+        let found = flow.and_then(|flow| self.rules.table.find(now, flow));
+        let found = found.map(|Match { number, target, last }| (number, target, *last));
+        let named = found.and_then(|(number, target, last)| {
+            let (function, queue) = self.rules.place_of(target)?;
+            Some((function, Some(Named { last, steered: queue.map(|queue| (number, queue)) })))
+        });
         // A rule for a function that is gone is ignored.
         let runs = |f: usize| functions.get(f).is_some_and(|f| ours(f) && f.enabled);
-        named.filter(|&(function, _)| runs(function)).or_else(|| {
+        named.filter(|(function, _)| runs(*function)).or_else(|| {
             let all = || functions.iter();
             let usual = all().position(|f| ours(f) && f.enabled).or_else(|| all().position(ours));
             usual.map(|function| (function, None))
@@ -94,20 +107,21 @@ impl Switch {
         let parts = Dissection::of(frame);
         let to = header.destination;
         let flow = parts.as_ref().map(|parts| &parts.flow);
-        let (mut owner, mut order, mut named) = (None, Order::Any, false);
+        let (mut owner, mut order, mut named, mut steered) = (None, Order::Any, false, None);
         if let Some((function, rule)) = self.owner_of(bus.now(), functions, port, to, flow) {
             owner = Some(function);
-            if let (Some(last), Some(flow)) = (rule, flow) {
-                let (function, behind) = in_order(functions, function, last, flow);
-                (owner, order, named) = (Some(function), behind, true);
+            if let (Some(rule), Some(flow)) = (rule, flow) {
+                let (function, behind) = in_order(functions, function, rule.last, flow);
+                (owner, order, named, steered) = (Some(function), behind, true, rule.steered);
             }
         }
         let mut found = false;
         for function in 0..functions.len() {
             if wants(functions, function, port, to, owner, from) {
                 found = true;
-                let order = if owner == Some(function) { order } else { Order::Any };
-                let place = receiver.deliver(bus, functions, function as u8, frame, parts, order);
+                let (order, steered) =
+                    if owner == Some(function) { (order, steered) } else { (Order::Any, None) };
+                let place = receiver.deliver(bus, functions, function as u8, (frame, parts), order, steered);
                 if let (true, Some(flow), Some(place)) = (named && owner == Some(function), flow, place) {
                     self.rules.table.went(flow, place);
                 }
