@@ -2,7 +2,8 @@
 //! another function.
 //!
 //! Functions that share an address are one station reached over several links (IOctopus, 3.3): a rule names the
-//! function for a flow, and flows without a rule go to the first running one. Each function has its own part of the
+//! function for a flow, or, with one table of rules for the card, a queue, which a second table maps to its function
+//! (4.1). Flows without a rule go to the first running function. Each function has its own part of the
 //! rule table, so it does not depend on the others being present.
 //!
 //! **Order.** Writes stay ordered on one link, but not across two. When a flow moves to another function, that function
