@@ -56,7 +56,11 @@ impl Nic {
                     | u32::from(params.log2_ring) << 16
                     | u32::from(params.max_fragments) << 24
             }
-            regs::TABLES => u32::from(params.flow_rules) | (state.rss.table.len() as u32) << 16,
+            regs::TABLES => {
+                let has_card_table = features & feature::GLOBAL_RULES != 0 && state.physical.is_none();
+                let rules = if has_card_table { params.switch_rules } else { params.flow_rules };
+                u32::from(rules) | (state.rss.table.len() as u32) << 16
+            }
             regs::FEATURES => features,
             regs::ENABLED => state.features,
             regs::MAX_FRAME => state.max_frame.into(),
@@ -138,6 +142,7 @@ impl Nic {
         let takes_inline = self.params.features & feature::INLINE != 0;
         let are_wide = self.params.features & feature::WIDE_COMPLETIONS != 0;
         let of = &mut self.functions[usize::from(function)];
+        let is_physical = of.physical.is_none();
         let ring = of.ring(number, is_tx);
         let setup = &mut ring.setup;
         // The location of a ring cannot change while its queue runs.
@@ -158,6 +163,9 @@ impl Nic {
             }
             queue::COMPLETIONS if is_open => setup.completions = with_low(setup.completions, value),
             0x1c if is_open => setup.completions = with_high(setup.completions, value),
+            queue::NUMBER if !is_tx && is_physical => {
+                self.ports.switch.rules.set_number(value, function, number)
+            }
             queue::BATCH => setup.batch = value as u16,
             queue::DELAY_NS => setup.delay_ns = value,
             queue::ARM_AT if value & queue::ARM != 0 => of.arm(bus, number, is_tx, value as u16),

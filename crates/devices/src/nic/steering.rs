@@ -236,9 +236,12 @@ impl Rss {
     }
 }
 
-/// The internal switch's table, which assigns flows to functions. Each physical function owns a range of rule numbers.
+/// The internal switch's table, which assigns flows to functions or, if it is the card's only one, to queues. Each physical
+/// function owns a range of rule numbers.
 pub struct SwitchRules {
     pub table: FlowTable,
+    /// Function and own number of the queues that rules name, by the number that they have there; empty if rules name functions.
+    queues: Vec<Option<(u8, u16)>>,
     /// Rules per physical function.
     each: u32,
     /// Number of functions, including virtual ones.
@@ -246,10 +249,37 @@ pub struct SwitchRules {
 }
 
 impl SwitchRules {
-    /// Creates a table with `each` rules per physical function.
-    pub fn new(each: u16, physical: usize, functions: usize) -> Self {
+    /// Creates a table with `each` rules per physical function, which name one of `queues` queues unless there are none.
+    pub fn new(each: u16, physical: usize, functions: usize, queues: usize) -> Self {
         let table = FlowTable::new(each.saturating_mul(physical as u16));
-        Self { table, each: each.into(), functions: functions as u32 }
+        Self { table, queues: vec![None; queues], each: each.into(), functions: functions as u32 }
+    }
+
+    /// Gives a function's queue the number by which rules name it, unless another function's queue has it.
+    pub fn set_number(&mut self, number: u32, function: u8, queue: u8) {
+        let place = self.queues.get_mut(number as usize);
+        if let Some(place) = place.filter(|place| place.is_none_or(|(of, _)| of == function)) {
+            *place = Some((function, queue.into()));
+        }
+    }
+
+    /// Whether a rule can have this target.
+    pub fn has_target(&self, target: u32) -> bool {
+        match self.queues.is_empty() {
+            true => target < self.functions,
+            false => self.queues.get(target as usize).is_some_and(Option::is_some),
+        }
+    }
+
+    /// The function that a rule's target names, and the queue if it names one.
+    pub fn place_of(&self, target: u16) -> Option<(usize, Option<u16>)> {
+        match self.queues.is_empty() {
+            true => Some((target.into(), None)),
+            false => {
+                let (function, queue) = (*self.queues.get(usize::from(target))?)?;
+                Some((function.into(), Some(queue)))
+            }
+        }
     }
 
     /// The rule numbers that belong to a function; empty for a virtual one.
@@ -258,9 +288,10 @@ impl SwitchRules {
         begin..if is_virtual { begin } else { begin + self.each }
     }
 
-    /// Removes a function's rules.
+    /// Removes a function's rules and the numbers of its queues.
     pub fn forget(&mut self, function: u8, is_virtual: bool) {
         self.table.remove_range(self.part_of(function, is_virtual));
+        self.queues.iter_mut().for_each(|place| *place = place.filter(|&(of, _)| of != function));
     }
 }
 

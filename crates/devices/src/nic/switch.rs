@@ -2,7 +2,8 @@
 //! another function.
 //!
 //! Functions that share an address are one station reached over several links (IOctopus, 3.3): a rule names the
-//! function for a flow, and flows without a rule go to the first running one. Each function has its own part of the
+//! function for a flow, or, with one table of rules for the card, a queue, which a second table maps to its function
+//! (4.1). Flows without a rule go to the first running function. Each function has its own part of the
 //! rule table, so it does not depend on the others being present.
 //!
 //! **Order.** Writes stay ordered on one link, but not across two. When a flow moves to another function, that function
@@ -40,10 +41,20 @@ pub struct Switch {
     spare: Spare,
 }
 
+/// What a rule says of a flow.
+struct Named {
+    /// Where its last frame went.
+    last: Option<Placement>,
+    /// The rule and the function's queue, if rules name queues.
+    steered: Option<(u16, u16)>,
+}
+
 impl Switch {
     pub fn new(params: &NicParams, functions: usize) -> Self {
+        let has_one_table = params.features & feature::GLOBAL_RULES != 0;
+        let queues = if has_one_table { params.functions.len() * usize::from(params.rx_queues) } else { 0 };
         Self {
-            rules: SwitchRules::new(params.switch_rules, params.functions.len(), functions),
+            rules: SwitchRules::new(params.switch_rules, params.functions.len(), functions, queues),
             latency: params.tx.latency + params.rx.latency,
             inside: VecDeque::new(),
             spare: Spare::default(),
@@ -55,8 +66,7 @@ impl Switch {
         self.inside.clear();
     }
 
-    /// The function behind a port to which a frame is addressed and, if a rule names its flow, where the flow's last
-    /// frame went.
+    /// The function behind a port to which a frame is addressed and, if a rule names its flow, what it says.
     fn owner_of(
         &mut self,
         now: Time,
@@ -64,16 +74,20 @@ impl Switch {
         port: EthernetPort,
         to: MacAddr,
         flow: Option<&Flow>,
-    ) -> Option<(usize, Option<Option<Placement>>)> {
+    ) -> Option<(usize, Option<Named>)> {
         if to.is_multicast() {
             return None;
         }
         let ours = |f: &NicFunction| f.port() == port && f.is_addressed(to) && f.is_known();
-        let named = flow.and_then(|flow| self.rules.table.find(now, flow));
-        let named = named.map(|Match { target, last, .. }| (usize::from(target), Some(*last)));
+        let found = flow.and_then(|flow| self.rules.table.find(now, flow));
+        let found = found.map(|Match { number, target, last }| (number, target, *last));
+        let named = found.and_then(|(number, target, last)| {
+            let (function, queue) = self.rules.place_of(target)?;
+            Some((function, Some(Named { last, steered: queue.map(|queue| (number, queue)) })))
+        });
         // A rule for a function that is gone is ignored.
         let runs = |f: usize| functions.get(f).is_some_and(|f| ours(f) && f.enabled);
-        named.filter(|&(function, _)| runs(function)).or_else(|| {
+        named.filter(|(function, _)| runs(*function)).or_else(|| {
             let all = || functions.iter();
             let usual = all().position(|f| ours(f) && f.enabled).or_else(|| all().position(ours));
             usual.map(|function| (function, None))
@@ -94,20 +108,21 @@ impl Switch {
         let parts = Dissection::of(frame);
         let to = header.destination;
         let flow = parts.as_ref().map(|parts| &parts.flow);
-        let (mut owner, mut order, mut named) = (None, Order::Any, false);
+        let (mut owner, mut order, mut named, mut steered) = (None, Order::Any, false, None);
         if let Some((function, rule)) = self.owner_of(bus.now(), functions, port, to, flow) {
             owner = Some(function);
-            if let (Some(last), Some(flow)) = (rule, flow) {
-                let (function, behind) = in_order(functions, function, last, flow);
-                (owner, order, named) = (Some(function), behind, true);
+            if let (Some(rule), Some(flow)) = (rule, flow) {
+                let (function, behind) = in_order(functions, function, rule.last, flow);
+                (owner, order, named, steered) = (Some(function), behind, true, rule.steered);
             }
         }
         let mut found = false;
         for function in 0..functions.len() {
             if wants(functions, function, port, to, owner, from) {
                 found = true;
-                let order = if owner == Some(function) { order } else { Order::Any };
-                let place = receiver.deliver(bus, functions, function as u8, frame, parts, order);
+                let (order, steered) =
+                    if owner == Some(function) { (order, steered) } else { (Order::Any, None) };
+                let place = receiver.deliver(bus, functions, function as u8, (frame, parts), order, steered);
                 if let (true, Some(flow), Some(place)) = (named && owner == Some(function), flow, place) {
                     self.rules.table.went(flow, place);
                 }

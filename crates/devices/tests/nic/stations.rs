@@ -145,6 +145,33 @@ fn a_rule_that_goes_early_reorders_nothing() {
     assert_eq!((by_hash, waited, station.arrivals()), (0, 6, [0, 3]));
 }
 
+/// With one table of rules on the card, a rule names a queue of any function, whichever function it was made through. The card
+/// looks up the function, which no rule names.
+#[test]
+fn a_rule_of_the_card_names_a_queue() {
+    let mut station = Station::with(|nic| nic.features |= feature::GLOBAL_RULES);
+    (0..2).for_each(|function| enable(&mut station.bench, 1, function, feature::FLOW_RULES));
+    let add =
+        |station: &mut Station, by, queue| add_rule_by(&mut station.bench, by, (7, 9), 3, queue, flow::ADD);
+    assert_eq!(add(&mut station, 0, 5), flow::RESULT_RANGE, "no queue has the number");
+    (0..2).for_each(|f| station.rx[f].set(&mut station.bench, queue::NUMBER, 4 + f as u32));
+    // A number is one queue's.
+    station.rx[0].set(&mut station.bench, queue::NUMBER, 5);
+    for (by, number, expected) in [(0, 5, [0, 1]), (1, 4, [1, 0]), (0, 5, [0, 1])] {
+        assert_eq!(add(&mut station, by, number), flow::RESULT_OK);
+        station.send(&datagram((7, 9), &[0; 20]));
+        assert_eq!(station.arrivals(), expected, "{by} {number}");
+    }
+    let switch = add_rule_by(&mut station.bench, 0, (8, 9), 0, 1, ADD);
+    assert_eq!(switch, flow::RESULT_UNKNOWN, "there is no other table");
+    // A reset takes the numbers of the function's queues, and its rules: the flow goes where others go.
+    station.bench.with(1, |device, bus| device.reset(bus, Reset::Function(FunctionIndex(1))));
+    station.send(&datagram((7, 9), &[0; 20]));
+    assert_eq!(station.arrivals(), [1, 0]);
+    assert_eq!(add(&mut station, 0, 5), flow::RESULT_RANGE);
+    assert_eq!(add(&mut station, 0, 4), flow::RESULT_OK);
+}
+
 /// A flow that comes from another function goes to its queue at once, even if frames of others wait where its hash points:
 /// none of them is its own.
 #[test]
@@ -281,6 +308,11 @@ enum Nonsense {
         target: u32,
         command: u32,
     },
+    /// Any number for a queue.
+    Number {
+        function: u8,
+        number: u32,
+    },
     Reset {
         function: u8,
     },
@@ -301,6 +333,7 @@ fn nonsense() -> impl Strategy<Value = Nonsense> {
         3 => (0u8..2, 7u16..10, number(), number(), command).prop_map(
             |(function, port, rule, target, command)| Nonsense::Command { function, port, rule, target, command }
         ),
+        2 => (0u8..2, number()).prop_map(|(function, number)| Nonsense::Number { function, number }),
         1 => (0u8..2).prop_map(|function| Nonsense::Reset { function }),
     ]
 }
@@ -332,6 +365,9 @@ proptest! {
                 Nonsense::Command { function, port, rule, target, command } => {
                     add_rule_by(&mut station.bench, function, (port, 9), rule, target, command);
                 }
+                Nonsense::Number { function, number } => {
+                    station.rx[usize::from(function)].set(&mut station.bench, queue::NUMBER, number);
+                }
                 Nonsense::Reset { function } => {
                     let index = FunctionIndex(function);
                     station.bench.with(1, |device, bus| device.reset(bus, Reset::Function(index)));
@@ -348,8 +384,13 @@ proptest! {
             let add = |station: &mut Station, target, command| {
                 add_rule_by(&mut station.bench, function, (port, 9), 0, target, command)
             };
-            prop_assert_eq!(add(&mut station, 0, flow::ADD), flow::RESULT_OK);
-            prop_assert_eq!(add(&mut station, function.into(), ADD), flow::RESULT_OK);
+            if global {
+                station.rx[usize::from(function)].set(&mut station.bench, queue::NUMBER, function.into());
+                prop_assert_eq!(add(&mut station, function.into(), flow::ADD), flow::RESULT_OK);
+            } else {
+                prop_assert_eq!(add(&mut station, 0, flow::ADD), flow::RESULT_OK);
+                prop_assert_eq!(add(&mut station, function.into(), ADD), flow::RESULT_OK);
+            }
             station.send(&datagram((port, 9), &[0; 20]));
             let mut expected = [0, 0];
             expected[usize::from(function)] = 1;

@@ -342,6 +342,9 @@ impl Adapter {
         }
         tx.ring.start(cpu, channel.number);
         rx.ring.start(cpu, channel.number);
+        if self.limits.features & feature::GLOBAL_RULES != 0 {
+            rx.ring.set_number(cpu, self.limits.first_queue() + channel.number);
+        }
         if let Some(kpio) = &self.kpio {
             kpio.start(cpu, channel.number, node)?;
         }

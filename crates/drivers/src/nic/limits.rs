@@ -37,6 +37,11 @@ impl Limits {
         self.features & (feature::STATION | feature::GLOBAL_RULES) == feature::STATION
     }
 
+    /// Number of the function's first RX queue among those of the card, by which flow rules name it.
+    pub fn first_queue(&self) -> u16 {
+        if self.features & feature::GLOBAL_RULES == 0 { 0 } else { u16::from(self.function) * self.queues }
+    }
+
     /// Reads the device's capabilities.
     ///
     /// # Errors

@@ -80,6 +80,11 @@ impl Ring {
         self.registers.write_u32(cpu, self.base + queue::CONTROL, queue::ENABLE | queue::TO_RING);
     }
 
+    /// Gives an RX queue the number by which flow rules of the card name it.
+    pub fn set_number(&self, cpu: &Cpu, number: u16) {
+        self.registers.write_u32(cpu, self.base + queue::NUMBER, number.into());
+    }
+
     pub fn stop(&self, cpu: &Cpu) {
         self.registers.write_u32(cpu, self.base + queue::CONTROL, 0);
     }

@@ -30,7 +30,7 @@ impl Steering {
         Self {
             registers,
             table: RefCell::default(),
-            rules: RefCell::new(Rules::new(limits.rules, station)),
+            rules: RefCell::new(Rules::new(limits.rules, limits.first_queue(), station)),
             addresses: RefCell::new(Addresses::new(limits.addresses)),
             lock: SpinLock::default(),
         }
@@ -87,6 +87,8 @@ impl Steering {
 #[derive(Default)]
 struct Rules {
     size: u32,
+    /// Number by which rules name the function's first queue.
+    first: u16,
     /// This function's number if it shares its address: the card has to steer flows to it first.
     station: Option<u8>,
     next: u32,
@@ -97,8 +99,8 @@ struct Rules {
 }
 
 impl Rules {
-    fn new(size: u16, station: Option<u8>) -> Self {
-        Self { size: size.into(), station, ..Self::default() }
+    fn new(size: u16, first: u16, station: Option<u8>) -> Self {
+        Self { size: size.into(), first, station, ..Self::default() }
     }
 
     fn add(&mut self, cpu: &Cpu, registers: &Mmio, key: FlowKey, queue: u16) -> Result<RuleId, Error> {
@@ -140,7 +142,7 @@ impl Rules {
 
     /// Writes a rule: the RX queue and, if several functions share the address, the function.
     fn write(&self, cpu: &Cpu, registers: &Mmio, number: u32, key: FlowKey, queue: u16) {
-        write_rule(cpu, registers, number, key, queue);
+        write_rule(cpu, registers, number, key, self.first + queue);
         if let Some(function) = self.station {
             registers.write_u32(cpu, flow::TARGET, function.into());
             registers.write_u32(cpu, flow::COMMAND, flow::ADD | flow::SWITCH);

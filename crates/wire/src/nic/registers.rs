@@ -71,7 +71,8 @@ pub mod flow {
     pub const PROTOCOL: u64 = 0x20c;
     /// Number of the rule, chosen by the driver.
     pub const RULE: u64 = 0x210;
-    /// Target RX queue or function of matching frames.
+    /// Target of matching frames: RX queue, or function; with [`GLOBAL_RULES`](super::feature::GLOBAL_RULES), the
+    /// [number](super::queue::NUMBER) of a queue of any function.
     pub const TARGET: u64 = 0x214;
     /// Executes a command at once, with the values of the other registers.
     pub const COMMAND: u64 = 0x218;
@@ -187,6 +188,9 @@ pub mod queue {
     /// only); 0 counts as 4. The completion is at the end of the entry. With `INLINE`, frames that fit are written in
     /// front of it, and their buffer stays empty.
     pub const STRIDE: u64 = 0x38;
+    /// With [`GLOBAL_RULES`](super::feature::GLOBAL_RULES) (RX of physical functions): the queue's number in the card's table
+    /// from queues to functions, below the number of all of them. A reset of the function removes it.
+    pub const NUMBER: u64 = 0x3c;
 
     /// Control: the queue runs.
     pub const ENABLE: u32 = 1 << 0;
@@ -313,8 +317,9 @@ pub mod feature {
     pub const STATION: u32 = 1 << 9;
     /// Completions in a separate ring take a whole line each, [`WIDE_STRIDE`](super::WIDE_STRIDE).
     pub const WIDE_COMPLETIONS: u32 = 1 << 10;
-    /// A rule in a function's own table also steers its flow to that function, as queue numbers are unique on the card.
-    /// Rules of the internal switch are not needed.
+    /// One table of flow rules for all physical functions: a rule names one of the card's RX queues by its
+    /// [number](super::queue::NUMBER), and the card looks up which function's it is (IOctopus, 4.1). There are no rules of
+    /// the internal switch.
     pub const GLOBAL_RULES: u32 = 1 << 11;
     /// Vectors can have event queues.
     pub const EVENT_QUEUES: u32 = 1 << 12;

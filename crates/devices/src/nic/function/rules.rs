@@ -142,7 +142,8 @@ impl Rules {
         };
     }
 
-    /// Executes a flow command: to the function's own `queues`, or, for the internal switch's table, to functions.
+    /// Executes a flow command: to the function's own `queues`, or, for the internal switch's table, to functions or to the
+    /// card's queues.
     pub fn flow_command(
         &mut self,
         now: Time,
@@ -151,22 +152,31 @@ impl Rules {
         queues: usize,
         switch: &mut SwitchRules,
     ) {
-        let is_switch = command & flow::SWITCH != 0;
-        if is_switch && self.is_virtual || !is_switch && self.features & feature::FLOW_RULES == 0 {
+        let asks_switch = command & flow::SWITCH != 0;
+        let has_card_table = self.features & feature::GLOBAL_RULES != 0 && !self.is_virtual;
+        let is_ours = if asks_switch {
+            !self.is_virtual && !has_card_table
+        } else {
+            self.features & feature::FLOW_RULES != 0
+        };
+        if !is_ours {
             self.flow.result = flow::RESULT_UNKNOWN;
             return;
         }
-        // A function sees only its own part of the internal switch's table.
-        let switch_part = switch.part_of(function, self.is_virtual);
-        let (table, part, targets) = match is_switch {
-            true => (&mut switch.table, switch_part.clone(), switch.functions),
-            false => (&mut self.flows, 0..self.most_flows, queues as u32),
-        };
         let fields = &mut self.flow;
+        // A function sees only its own part of the internal switch's table.
+        let (table, part, is_target) = match asks_switch || has_card_table {
+            true => {
+                let is_target = switch.has_target(fields.target);
+                let part = switch.part_of(function, self.is_virtual);
+                (&mut switch.table, part, is_target)
+            }
+            false => (&mut self.flows, 0..self.most_flows, fields.target < queues as u32),
+        };
         let rule = part.start.checked_add(fields.rule).filter(|rule| part.contains(rule));
         let rule = rule.unwrap_or(u32::MAX);
         fields.result = match command & !flow::SWITCH {
-            flow::ADD if fields.target >= targets => flow::RESULT_RANGE,
+            flow::ADD if !is_target => flow::RESULT_RANGE,
             flow::ADD => table.add(now, rule, fields.key(), fields.target as u16),
             flow::REMOVE => table.remove(rule),
             flow::CLEAR => {
@@ -182,16 +192,5 @@ impl Rules {
             },
             _ => flow::RESULT_UNKNOWN,
         };
-        let went = fields.result == flow::RESULT_OK;
-        if went && !is_switch && !self.is_virtual && self.features & feature::GLOBAL_RULES != 0 {
-            // Which queue is known: which function's it is follows.
-            let rule = switch_part.start.checked_add(fields.rule).filter(|rule| switch_part.contains(rule));
-            match (command, rule) {
-                (flow::ADD, Some(rule)) => _ = switch.table.add(now, rule, fields.key(), function.into()),
-                (flow::REMOVE, Some(rule)) => _ = switch.table.remove(rule),
-                (flow::CLEAR, _) => switch.table.remove_range(switch_part),
-                _ => {}
-            }
-        }
     }
 }

@@ -19,7 +19,7 @@ use wire::nic::{Completion, RxDescriptor};
 use super::function::NicFunction;
 use super::params::NicParams;
 use super::spare::Spare;
-use super::steering::{Order, Placement};
+use super::steering::{Match, Order, Placement};
 use super::token::{Kind, Note, request};
 
 use queue::{RxQueue, Seen};
@@ -66,16 +66,17 @@ impl Receiver {
         self.held
     }
 
-    /// Delivers a frame to a function, to the queue selected by rule or hash, unless its `order` names one. Returns its
-    /// placement unless it is dropped.
+    /// Delivers a frame to a function, to the queue selected by rule or hash, unless its `order` names one. `steered` is a rule
+    /// of the card and its queue, where functions have no flow rules of their own. Returns its placement unless it is
+    /// dropped.
     pub fn deliver(
         &mut self,
         bus: &mut dyn DeviceBus,
         functions: &mut [NicFunction],
         function: u8,
-        frame: &[u8],
-        parts: Option<Dissection>,
+        (frame, parts): (&[u8], Option<Dissection>),
         order: Order,
+        steered: Option<(u16, u16)>,
     ) -> Option<Placement> {
         let now = bus.now();
         let state = &mut functions[usize::from(function)];
@@ -94,7 +95,10 @@ impl Receiver {
         }
         let has_rules = state.has(feature::FLOW_RULES);
         let flow = parts.as_ref().filter(|_| has_rules).map(|parts| &parts.flow);
-        if let Some(found) = state.rules.find(now, frame, flow) {
+        let mut unknown = None;
+        let by_card = steered.filter(|_| has_rules);
+        let by_card = by_card.map(|(number, target)| Match { number, target, last: &mut unknown });
+        if let Some(found) = state.rules.find(now, frame, flow).or(by_card) {
             (seen.rule, seen.flags) = (found.number, seen.flags | STEERED);
             // With a new rule, the flow was steered by its hash before, so any frame of that queue may belong to it.
             let rx = &state.rx;
