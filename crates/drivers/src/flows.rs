@@ -259,6 +259,18 @@ mod tests {
         assert!(table.want(flow(3), (1, 0)).is_ok(), "member 1 has refused nobody");
         assert!(table.want(flow(4), (0, 0)).is_ok(), "nobody waits for member 0 any more");
     }
+
+    #[test]
+    fn more_flows_than_places_are_refused_until_one_ends() {
+        let table = Table::default();
+        let flow = |n: usize| FlowKey { source: [10, 1, (n >> 8) as u8, n as u8], ..flow(1) };
+        let rules: Vec<RuleId> = (0..MOST).map(|n| table.want(flow(n), (n % 2, 0)).unwrap()).collect();
+        assert_eq!(table.want(flow(MOST), (0, 0)), Err(Error::NoSpace));
+        assert_eq!(table.want(flow(3), (0, 0)), Ok(rules[3]), "one that has a place may move");
+        table.forget(rules[5]);
+        assert_eq!(table.want(flow(MOST), (0, 0)), Ok(rules[5]));
+    }
+
     #[test]
     fn flows_that_their_member_did_not_take_are_tried_again() {
         let table = Table::default();

@@ -90,6 +90,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/octo-wide.toml",
     "scenarios/octo-switches.toml",
     "scenarios/octo-ssd.toml",
+    "scenarios/two-netdevs.toml",
     "scenarios/nic-placement.toml",
     "scenarios/nic-slot.toml",
     "scenarios/card-bandwidth.toml",
