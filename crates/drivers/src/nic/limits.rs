@@ -39,7 +39,9 @@ impl Limits {
 
     /// Number of the function's first RX queue among those of the card, by which flow rules name it.
     pub fn first_queue(&self) -> u16 {
-        if self.features & feature::GLOBAL_RULES == 0 { 0 } else { u16::from(self.function) * self.queues }
+        // A device that is gone reads as all ones.
+        let first = u16::from(self.function).saturating_mul(self.queues);
+        if self.features & feature::GLOBAL_RULES == 0 { 0 } else { first }
     }
 
     /// Reads the device's capabilities.
