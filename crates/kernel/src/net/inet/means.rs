@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use platform::cpu::{Async, Cpu, CpuId};
-use platform::kernel::{Priority, TaskParams};
+use platform::cpu::{Async, Cpu};
+use platform::kernel::TaskParams;
 use platform::socket::InetCounters;
 
 use crate::base::Base;
@@ -43,17 +43,6 @@ impl Means {
     /// Starts a kernel task.
     pub fn spawn(&self, name: &str, program: impl FnOnce(Cpu) -> Async<'static, ()> + 'static) {
         self.base.tasks.spawn(TaskParams::named(name), Box::new(program));
-    }
-
-    /// Starts a kernel task on a core, before its programs, as a soft interrupt would come.
-    pub fn spawn_on(
-        &self,
-        core: CpuId,
-        name: &str,
-        program: impl FnOnce(Cpu) -> Async<'static, ()> + 'static,
-    ) {
-        let params = TaskParams { priority: Priority::RealTime(50), ..TaskParams::named(name) };
-        self.base.tasks.spawn(params.on(core), Box::new(program));
     }
 
     pub fn counters(&self) -> InetCounters {

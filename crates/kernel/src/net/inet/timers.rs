@@ -1,14 +1,13 @@
-//! Timers of the stack, run on the core that set them, as Linux's timer wheels do: what a timer sends leaves from there.
-//! Each core has a task, which sleeps until the first of its timers expires or an earlier one is set.
+//! One task for all timers. It sleeps until the first expires or an earlier one is set.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
 
-use platform::cpu::{Async, Cpu, CpuId, Part};
+use platform::cpu::{Async, Cpu, Part};
 use platform::sync::WaitQueue;
 use units::Time;
 
@@ -26,12 +25,6 @@ pub struct Timers {
     /// Called when a timer expires.
     stack: Weak<Stack>,
     means: Rc<Means>,
-    wheels: RefCell<BTreeMap<CpuId, Rc<Wheel>>>,
-}
-
-/// Timers of one core.
-#[derive(Default)]
-struct Wheel {
     set: RefCell<BTreeSet<(Time, Owner)>>,
     changed: WaitQueue,
     running: Cell<bool>,
@@ -39,60 +32,59 @@ struct Wheel {
 
 impl Timers {
     pub fn new(stack: Weak<Stack>, means: Rc<Means>) -> Rc<Self> {
-        Rc::new_cyclic(|me| Self { me: me.clone(), stack, means, wheels: RefCell::default() })
+        Rc::new_cyclic(|me| Self {
+            me: me.clone(),
+            stack,
+            means,
+            set: RefCell::default(),
+            changed: WaitQueue::new(),
+            running: Cell::new(false),
+        })
     }
 
-    /// Sets an owner's timer on this core; `None` leaves it as it is.
+    /// Sets an owner's timer; `None` leaves it as it is.
     pub fn arm(&self, cpu: &Cpu, owner: Owner, at: Option<Time>) {
         let Some(at) = at else { return };
         cpu.work(self.means.costs().timer);
-        self.arm_on(cpu.id(), owner, at);
-    }
-
-    /// Sets an owner's timer on a core.
-    pub fn arm_on(&self, core: CpuId, owner: Owner, at: Time) {
-        let wheel = Rc::clone(self.wheels.borrow_mut().entry(core).or_default());
-        let mut set = wheel.set.borrow_mut();
+        let mut set = self.set.borrow_mut();
         let is_first = set.first().is_none_or(|&(first, _)| at < first);
         set.insert((at, owner));
         drop(set);
         if is_first {
-            wheel.changed.wake_all();
+            self.changed.wake_all();
         }
-        if !wheel.running.replace(true) {
+        if !self.running.replace(true) {
             let me = self.me.clone();
             let program = move |cpu: Cpu| -> Async<'static, ()> {
                 Box::pin(async move {
                     if let Some(me) = me.upgrade() {
-                        me.serve(&cpu, &wheel).await;
+                        me.serve(&cpu).await;
                     }
                 })
             };
-            self.means.spawn_on(core, "inet-timers", program);
+            self.means.spawn("inet-timers", program);
         }
     }
 
     /// Calls owners in the order of their timers, while there are any.
-    async fn serve(&self, cpu: &Cpu, wheel: &Wheel) {
+    async fn serve(&self, cpu: &Cpu) {
         let _part = cpu.book(Part::Net);
         loop {
-            let first = wheel.set.borrow().first().copied();
+            let first = self.set.borrow().first().copied();
             let Some((at, owner)) = first else { break };
             if at > cpu.now() {
-                wheel.sleep_until_or_changed(cpu, at).await;
+                self.sleep_until_or_changed(cpu, at).await;
                 continue;
             }
-            wheel.set.borrow_mut().remove(&(at, owner));
+            self.set.borrow_mut().remove(&(at, owner));
             if let Some(stack) = self.stack.upgrade() {
                 stack.timer(cpu, owner);
             }
             cpu.sync().await;
         }
-        wheel.running.set(false);
+        self.running.set(false);
     }
-}
 
-impl Wheel {
     /// Sleeps until a time, or until an earlier timer is set.
     async fn sleep_until_or_changed(&self, cpu: &Cpu, at: Time) {
         let mut sleep = pin!(cpu.sleep_until(at));
