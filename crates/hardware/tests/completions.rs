@@ -6,19 +6,18 @@ mod common;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::{config, dma, function};
+use common::{config, dma, function, write_registers};
 use engine::{Simulation, Trace};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{LinkId, LinkParams, Packet, Passed, Side};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{CompletionSplit, HostId, RootPortParams};
-use platform::device::{Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Token};
+use platform::device::{Device, DeviceBus, DmaError, Function, FunctionIndex, Reset, Token};
 use proptest::prelude::*;
 use units::{Duration, HostPhysical, Time};
 use wire::pcie::config::pcie_cap;
-use wire::pcie::tlp::{ConfigRequest, ConfigType};
-use wire::pcie::{Bdf, Generation, Tlp, TlpKind, Width};
+use wire::pcie::{Generation, Tlp, TlpKind, Width};
 
 const CARD: EndpointId = EndpointId(0);
 const BAR: u64 = 0xa000_0000;
@@ -60,17 +59,7 @@ fn bench(split: CompletionSplit, max_payload: u32, (address, length): (u64, u32)
     fabric.host_mut(host).add_window(HostPhysical::new(BAR), 4096, 0);
     fabric.add_endpoint(EndpointParams::ideal(8), &[link], Box::new(Reader { address, length }));
     let core = &mut fabric.endpoint_mut(CARD).core;
-    for (register, value) in [(0x10, BAR as u32), (4, 6)] {
-        let request = ConfigRequest {
-            requester: Bdf::new(0, 0, 0),
-            tag: 0,
-            target: Bdf::new(1, 0, 0),
-            register,
-            first_be: 0xf,
-            config_type: ConfigType::Type0,
-        };
-        core.registers.write(PortIndex(0), &request, value).unwrap();
-    }
+    write_registers(&mut core.registers, &[(0x10, BAR as u32), (4, 6)]);
     let config = core.registers.config_mut(FunctionIndex(0));
     let control = config.pcie_offset().unwrap() + pcie_cap::DEVICE_CONTROL;
     let code = |bytes| u32::from(pcie_cap::size_code(bytes).unwrap());

@@ -5,17 +5,16 @@ mod common;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::{config, dma, function};
+use common::{config, dma, function, write_registers};
 use engine::{Simulation, Trace};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{LinkId, LinkParams, Packet, Side};
 use hardware::memory::{MemoryParams, MemorySystem};
 use hardware::root::RootPortParams;
-use platform::device::{Device, DeviceBus, DmaError, Function, PortIndex, Reset, Token};
+use platform::device::{Device, DeviceBus, DmaError, Function, Reset, Token};
 use units::{Duration, HostPhysical, Time};
-use wire::pcie::tlp::{ConfigRequest, ConfigType};
-use wire::pcie::{Bdf, Generation, Tlp, TlpKind, Width};
+use wire::pcie::{Generation, Tlp, TlpKind, Width};
 
 const CARD: EndpointId = EndpointId(0);
 const BAR: u64 = 0xa000_0000;
@@ -63,17 +62,7 @@ fn run(length: u32) -> (Vec<bool>, Vec<Time>) {
         Box::new(Writer { length, done: Rc::clone(&done) }),
     );
     let core = &mut fabric.endpoint_mut(CARD).core;
-    for (register, value) in [(0x10, BAR as u32), (4, 6)] {
-        let request = ConfigRequest {
-            requester: Bdf::new(0, 0, 0),
-            tag: 0,
-            target: Bdf::new(1, 0, 0),
-            register,
-            first_be: 0xf,
-            config_type: ConfigType::Type0,
-        };
-        core.registers.write(PortIndex(0), &request, value).unwrap();
-    }
+    write_registers(&mut core.registers, &[(0x10, BAR as u32), (4, 6)]);
     core.heed_registers();
     let (trace, passed) = Trace::collect();
     fabric.wires.tap(LinkId(0), trace);

@@ -1,12 +1,14 @@
-//! Helpers for test devices: a single function and its DMA.
+//! Helpers for test devices: a single function, its registers and its DMA.
 
 // No test uses all of it.
 #![allow(dead_code)]
 
+use hardware::endpoint::Registers;
 use platform::device::{Dma, Function, FunctionIndex, PortIndex, Token};
 use units::Iova;
 use wire::pcie::config::{Builder, ConfigSpace, PcieParams};
-use wire::pcie::{Generation, Width};
+use wire::pcie::tlp::{ConfigRequest, ConfigType};
+use wire::pcie::{Bdf, Generation, Width};
 
 /// The only function of a device.
 pub const F0: FunctionIndex = FunctionIndex(0);
@@ -30,5 +32,20 @@ pub fn dma(address: u64, length: u32, token: u64) -> Dma {
         length,
         token: Token(token),
         attributes: Default::default(),
+    }
+}
+
+/// Writes configuration registers of the device on bus 1 directly, without TLPs.
+pub fn write_registers(registers: &mut Registers, writes: &[(u16, u32)]) {
+    for &(register, value) in writes {
+        let request = ConfigRequest {
+            requester: Bdf::new(0, 0, 0),
+            tag: 0,
+            target: Bdf::new(1, 0, 0),
+            register,
+            first_be: 0xf,
+            config_type: ConfigType::Type0,
+        };
+        registers.write(PortIndex(0), &request, value).unwrap();
     }
 }

@@ -2,10 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::rc::{Rc, Weak};
-use std::task::Poll;
 
 use platform::cpu::{Async, Cpu, Part};
 use platform::sync::WaitQueue;
@@ -87,13 +84,7 @@ impl Timers {
 
     /// Sleeps until a time, or until an earlier timer is set.
     async fn sleep_until_or_changed(&self, cpu: &Cpu, at: Time) {
-        let mut sleep = pin!(cpu.sleep_until(at));
         let earlier = || self.set.borrow().first().is_none_or(|&(first, _)| first < at).then_some(());
-        let mut changed = pin!(self.changed.wait_for(earlier));
-        poll_fn(|context| {
-            let slept = sleep.as_mut().poll(context).is_ready();
-            if slept || changed.as_mut().poll(context).is_ready() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        engine::either(cpu.sleep_until(at), self.changed.wait_for(earlier)).await;
     }
 }
