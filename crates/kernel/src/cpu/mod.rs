@@ -18,7 +18,7 @@ use platform::cpu::{CpuId, Node, Part};
 use units::{Duration, Time};
 
 pub(crate) use context::Context;
-pub(crate) use timers::{Timer, Timers};
+pub(crate) use timers::{Expiry, Timer, Timers};
 
 use crate::account::{Ran, Times};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};

@@ -1,5 +1,5 @@
-//! Timers of a core, by which tasks sleep (Linux: hrtimers on the local APIC's deadline). The core's timer interrupt
-//! wakes the tasks.
+//! Timers of a core (Linux: hrtimers on the local APIC's deadline). The core's timer interrupt wakes the tasks that sleep
+//! by them, and calls who asked for it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,15 +9,22 @@ use std::rc::Rc;
 use std::task::{Context as PollContext, Poll, Waker};
 
 use engine::{Notify, either};
-use platform::cpu::CpuId;
+use platform::cpu::{Cpu, CpuId};
 use units::Time;
 
 use super::Cores;
 
+/// What the interrupt of an expired timer does.
+pub(crate) enum Expiry {
+    Wake(Waker),
+    Call(Box<dyn FnOnce(&Cpu)>),
+}
+
 /// Timers that are set, by deadline and in the order of setting.
 #[derive(Default)]
 pub(crate) struct Timers {
-    set: RefCell<BTreeMap<(Time, u64), Option<Waker>>>,
+    /// `None` for a sleep that nothing has waited for yet.
+    set: RefCell<BTreeMap<(Time, u64), Option<Expiry>>>,
     next: Cell<u64>,
     /// The first deadline may have changed.
     changed: Notify,
@@ -42,8 +49,21 @@ impl Timers {
         }
     }
 
-    /// Removes timers that have expired. Returns the tasks to wake.
-    pub fn take_expired(&self, now: Time) -> Vec<Waker> {
+    /// Sets a timer. Returns what it is found by.
+    fn set(&self, cores: &Cores, deadline: Time, expiry: Option<Expiry>) -> (Time, u64) {
+        let key = (deadline.max(cores.now()), self.next.replace(self.next.get() + 1));
+        self.set.borrow_mut().insert(key, expiry);
+        self.changed.notify_one();
+        key
+    }
+
+    /// Has a core's timer interrupt call a function at a time, or at once if that has passed.
+    pub fn call_at(cores: &Cores, core: CpuId, deadline: Time, call: impl FnOnce(&Cpu) + 'static) {
+        cores.get(core).timers.set(cores, deadline, Some(Expiry::Call(Box::new(call))));
+    }
+
+    /// Removes timers that have expired. Returns what to do.
+    pub fn take_expired(&self, now: Time) -> Vec<Expiry> {
         let mut set = self.set.borrow_mut();
         let later = set.split_off(&(now + units::Duration::from_ps(1), 0));
         self.handled.notify_one();
@@ -56,7 +76,7 @@ impl Timers {
     }
 }
 
-/// A timer on a core; resolves once its interrupt has been handled. Dropping it cancels it.
+/// A sleep by a core's timer; resolves once its interrupt has been handled. Dropping it cancels it.
 pub(crate) struct Timer {
     cores: Rc<Cores>,
     core: CpuId,
@@ -65,10 +85,7 @@ pub(crate) struct Timer {
 
 impl Timer {
     pub fn set(cores: Rc<Cores>, core: CpuId, deadline: Time) -> Self {
-        let timers = &cores.get(core).timers;
-        let key = (deadline.max(cores.now()), timers.next.replace(timers.next.get() + 1));
-        timers.set.borrow_mut().insert(key, None);
-        timers.changed.notify_one();
+        let key = cores.get(core).timers.set(&cores, deadline, None);
         Self { cores, core, key }
     }
 
@@ -82,8 +99,8 @@ impl Future for Timer {
 
     fn poll(self: Pin<&mut Self>, context: &mut PollContext<'_>) -> Poll<()> {
         match self.timers().set.borrow_mut().get_mut(&self.key) {
-            Some(waker) => {
-                *waker = Some(context.waker().clone());
+            Some(expiry) => {
+                *expiry = Some(Expiry::Wake(context.waker().clone()));
                 Poll::Pending
             }
             None => Poll::Ready(()),

@@ -28,7 +28,7 @@ pub(crate) use softirq::{NapiState, Softirqs};
 
 use line::Vectors;
 
-use crate::cpu::{Context, Cores, Level, Timers};
+use crate::cpu::{Context, Cores, Expiry, Level, Timers};
 use crate::tasks::Tasks;
 
 /// Lower vectors are exceptions (Intel SDM, volume 3, 6.2).
@@ -340,9 +340,12 @@ impl Irqs {
             }
             TIMER_VECTOR => {
                 self.count(|c| c.timer += 1);
-                for waker in self.cores.get(id).timers.take_expired(self.cores.now()) {
+                for expiry in self.cores.get(id).timers.take_expired(self.cores.now()) {
                     cpu.work(self.cores.costs.timer);
-                    waker.wake();
+                    match expiry {
+                        Expiry::Wake(waker) => waker.wake(),
+                        Expiry::Call(call) => call(cpu),
+                    }
                 }
             }
             IPI_VECTOR => {

@@ -9,11 +9,11 @@ use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::irq::{Napi, NapiOps, Pollers};
 use platform::kernel::TaskParams;
 use platform::sync::WaitQueue;
-use units::Duration;
+use units::{Duration, Time};
 
 use super::IPI_VECTOR;
 use super::apic::Apics;
-use crate::cpu::{Context, Cores, Level};
+use crate::cpu::{Context, Cores, Level, Timers};
 use crate::tasks::Tasks;
 
 /// Work items per poll (Linux: `NAPI_POLL_WEIGHT`).
@@ -189,6 +189,16 @@ impl Softirqs {
     /// Creates a piece of deferred work.
     pub fn napi(self: &Rc<Self>, napi: Rc<dyn Napi>) -> Rc<NapiState> {
         NapiState::new(Rc::downgrade(self), napi)
+    }
+
+    /// Has a core's timer schedule work at a time.
+    pub fn schedule_at(&self, core: CpuId, at: Time, work: &Rc<NapiState>) {
+        let work = Rc::downgrade(work);
+        Timers::call_at(&self.cores, core, at, move |cpu| {
+            if let Some(work) = work.upgrade() {
+                work.schedule(cpu);
+            }
+        });
     }
 
     /// Queues work on another core.

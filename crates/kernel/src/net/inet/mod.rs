@@ -15,7 +15,7 @@
 //! | `fragments` | reassembly |
 //! | `loopback` | packets of the host to itself |
 //! | `steering` | receive flow steering |
-//! | `timers` | one task for all timers |
+//! | `timers` | timers, deferred work of the core that set them |
 //! | `icmp`, `udp` | echo, datagrams |
 //! | `tcp` | connections: buffers, coalescing, sockets |
 

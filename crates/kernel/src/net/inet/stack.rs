@@ -52,7 +52,7 @@ impl Stack {
             let means = Means::new(base);
             let interfaces = Rc::new(Interfaces::default());
             let heads = Heads::new(Rc::clone(&means));
-            let timers = Timers::new(me.clone(), Rc::clone(&means));
+            let timers = Timers::new(me.clone(), Rc::clone(&means), Rc::clone(&softirqs));
             let resolver = Resolver::new(&means, &interfaces, &heads, &timers);
             let loopback = Loopback::new(me.clone(), Rc::clone(&softirqs));
             let output = Output::new(&means, &interfaces, &heads, &resolver, loopback);

@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 
 use inet::tcp::{Connection, State};
 use platform::Error;
-use platform::cpu::{Cpu, Part};
+use platform::cpu::{Cpu, CpuId, Part};
 use platform::lock::SpinLock;
 use platform::memory::PhysAddr;
 use platform::net::TxFlow;
@@ -45,6 +45,8 @@ pub struct TcpSocket {
     pub(super) writable: WaitQueue,
     /// When the timer will expire.
     armed: Cell<Option<Time>>,
+    /// Core that last had a reason to set it.
+    timer_core: Cell<CpuId>,
     pushing: Cell<bool>,
     /// Data waits until the device has sent more.
     pub(super) held_back: Cell<bool>,
@@ -87,6 +89,7 @@ impl TcpSocket {
             readable: WaitQueue::new(),
             writable: WaitQueue::new(),
             armed: Cell::new(None),
+            timer_core: Cell::new(CpuId(0)),
             pushing: Cell::new(false),
             held_back: Cell::new(false),
             pages_until: Cell::new(None),
@@ -126,6 +129,12 @@ impl TcpSocket {
     /// The timer has expired.
     pub fn timer(&self, cpu: &Cpu) {
         self.armed.set(None);
+        let (Some(deadline), Some(tcp)) = (self.deadline(), self.tcp.upgrade()) else { return };
+        let core = self.timer_core.get();
+        if core != cpu.id() || deadline > cpu.now() {
+            self.armed.set(Some(deadline));
+            return tcp.timers.arm_on(core, self.number, deadline);
+        }
         self.touch(cpu);
         if self.pages_until.get().is_some_and(|until| until <= cpu.now()) {
             self.buffer.borrow_mut().clear(cpu);
@@ -214,6 +223,7 @@ impl TcpSocket {
 
     pub(super) fn set_timer(&self, cpu: &Cpu, tcp: &Tcp) {
         let Some(deadline) = self.deadline() else { return };
+        self.timer_core.set(cpu.id());
         // Let an early timer expire: checking again is cheaper than moving it for each segment.
         if self.armed.get().is_none_or(|at| deadline < at) {
             self.armed.set(Some(deadline));
