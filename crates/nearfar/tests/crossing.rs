@@ -143,6 +143,31 @@ fn no_workload_makes_an_octo_cross() {
     }
 }
 
+/// Frames are lost, so that timers send what nobody has acknowledged: from the core that set them, through the function of its socket.
+#[test]
+fn what_timers_send_does_not_cross() {
+    let trips: String = [0, 1, 14, 15]
+        .into_iter()
+        .map(|core| {
+            let port = 12_001 + core;
+            let trip = format!("netperf -H 10.0.0.1 -p {port} -t TCP_RR -l 0.5 -- -r 16384");
+            program("a", &core.to_string(), &format!("netserver -p {port}"))
+                + &program("b", &core.to_string(), &trip)
+        })
+        .collect();
+    let client = host("b", "dell-r730", "[[host.device]]\nnic = \"connectx4\"\n");
+    let waiting = program("b", "4", "ping -c 5 -i 0.1 10.0.0.2") + "start = \"5 ms\"\n";
+    for (device, server) in one_device(LINKS) {
+        let server = server.replace("dell-t430", "dell-r730");
+        let cable = cable("a", "b", "loss = 0.03");
+        let window = counted_while(&[HEAD, &server, &client, &cable, &trips, &waiting].concat(), 8);
+        let a = window.host("a").expect("it is there");
+        let expired = a.of("kernel/interrupts/timer");
+        assert!(expired > 20, "{device}: {expired} in {}", window.length);
+        assert_eq!(nothing_crosses(a, &[(0, 1)]), Ok(()), "{device}");
+    }
+}
+
 /// The same workloads, but the pktgen of socket 0 is moved to socket 1, with its queue: its doorbells now go to the other socket's
 /// function, and are not zero.
 #[test]

@@ -24,19 +24,25 @@ pub struct Timers {
     stack: Weak<Stack>,
     means: Rc<Means>,
     softirqs: Rc<Softirqs>,
-    wheels: RefCell<BTreeMap<CpuId, (Rc<Wheel>, Rc<NapiState>)>>,
+    cores: RefCell<BTreeMap<CpuId, OfCore>>,
+}
+
+/// A core's timers, and the deferred work that calls their owners.
+struct OfCore {
+    wheel: Rc<Wheel>,
+    work: Rc<NapiState>,
 }
 
 /// Timers of a core.
 struct Wheel {
     stack: Weak<Stack>,
     set: RefCell<BTreeSet<(Time, Owner)>>,
-    napi: OnceCell<Weak<NapiState>>,
+    work: OnceCell<Weak<NapiState>>,
 }
 
 impl Timers {
     pub fn new(stack: Weak<Stack>, means: Rc<Means>, softirqs: Rc<Softirqs>) -> Rc<Self> {
-        Rc::new(Self { stack, means, softirqs, wheels: RefCell::default() })
+        Rc::new(Self { stack, means, softirqs, cores: RefCell::default() })
     }
 
     /// Sets an owner's timer on this core; `None` leaves it as it is.
@@ -48,33 +54,38 @@ impl Timers {
 
     /// Sets an owner's timer on a core.
     pub fn arm_on(&self, core: CpuId, owner: Owner, at: Time) {
-        let mut wheels = self.wheels.borrow_mut();
-        let (wheel, napi) = wheels.entry(core).or_insert_with(|| {
+        let mut cores = self.cores.borrow_mut();
+        let OfCore { wheel, work } = cores.entry(core).or_insert_with(|| {
             let (stack, set) = (self.stack.clone(), RefCell::default());
-            let wheel = Rc::new(Wheel { stack, set, napi: OnceCell::new() });
-            let napi = self.softirqs.napi(Rc::clone(&wheel) as Rc<dyn Napi>);
-            napi.enable();
-            let _ = wheel.napi.set(Rc::downgrade(&napi));
-            (wheel, napi)
+            let wheel = Rc::new(Wheel { stack, set, work: OnceCell::new() });
+            let work = self.softirqs.napi(Rc::clone(&wheel) as Rc<dyn Napi>);
+            work.enable();
+            let _ = wheel.work.set(Rc::downgrade(&work));
+            OfCore { wheel, work }
         });
         if wheel.set.borrow_mut().insert((at, owner)) {
-            self.softirqs.schedule_at(core, at, napi);
+            self.softirqs.schedule_at(core, at, work);
         }
     }
 }
 
+impl Wheel {
+    /// Removes the first timer, if it has expired. Returns its owner.
+    fn take_expired(&self, now: Time) -> Option<Owner> {
+        let mut set = self.set.borrow_mut();
+        set.first().filter(|&&(at, _)| at <= now)?;
+        set.pop_first().map(|(_, owner)| owner)
+    }
+}
+
 impl Napi for Wheel {
-    /// Calls owners whose timers have expired, in the order of their times.
+    /// Calls owners whose timers have expired, in the order of these.
     fn poll<'a>(&'a self, cpu: &'a Cpu, budget: usize) -> Async<'a, usize> {
         Box::pin(async move {
             let _part = cpu.book(Part::Net);
-            let is_due = |&(at, _): &(Time, Owner)| at <= cpu.now();
             let mut done = 0;
             while done < budget {
-                let mut set = self.set.borrow_mut();
-                let Some((_, owner)) = set.first().copied().filter(is_due) else { break };
-                set.pop_first();
-                drop(set);
+                let Some(owner) = self.take_expired(cpu.now()) else { break };
                 if let Some(stack) = self.stack.upgrade() {
                     stack.timer(cpu, owner);
                 }
@@ -82,9 +93,9 @@ impl Napi for Wheel {
                 cpu.sync().await;
             }
             if done < budget
-                && let Some(napi) = self.napi.get().and_then(Weak::upgrade)
+                && let Some(work) = self.work.get().and_then(Weak::upgrade)
             {
-                napi.complete(cpu);
+                work.complete(cpu);
             }
             done
         })
