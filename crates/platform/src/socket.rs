@@ -46,6 +46,10 @@ pub struct InetCounters {
     pub collapsed: u64,
     /// TCP packets received ahead of data that was still missing (Linux: `TCPOFOQueue`), after coalescing.
     pub tcp_out_of_order: u64,
+    /// Expirations of retransmission timers (Linux: `TCPTimeouts`).
+    pub tcp_timeouts: u64,
+    /// Tail loss probes sent (Linux: `TCPLossProbes`).
+    pub tcp_tail_probes: u64,
     /// TCP packets sent, each of one or more segments.
     pub tcp_packets_out: u64,
     /// Resets sent.

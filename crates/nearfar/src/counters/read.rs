@@ -171,6 +171,10 @@ impl Reading {
         self.add("kernel/interrupts/handled".into(), Unit::Events, irqs.handled);
         self.add("kernel/interrupts/between-cores".into(), Unit::Events, irqs.between_cores);
         self.add("kernel/interrupts/timer".into(), Unit::Events, irqs.timer);
+        let inet = kernel.face().network().counters();
+        self.add("kernel/tcp/out-of-order".into(), Unit::Events, inet.tcp_out_of_order);
+        self.add("kernel/tcp/timeouts".into(), Unit::Events, inet.tcp_timeouts);
+        self.add("kernel/tcp/tail-probes".into(), Unit::Events, inet.tcp_tail_probes);
     }
 
     /// Adds a virtual machine's exits by reason, its requests, and device references to its memory. While a vCPU

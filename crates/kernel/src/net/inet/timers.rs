@@ -1,7 +1,7 @@
 //! Timers of the stack: deferred work of the core that set them (Linux: `TIMER_SOFTIRQ`), so that what they send leaves
 //! from there.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
@@ -18,86 +18,123 @@ pub type Owner = u64;
 pub const NEIGHBOURS: Owner = 0;
 pub const FRAGMENTS: Owner = Owner::MAX;
 
-/// All timers that are set.
+/// All timers that are set, one per owner.
 pub struct Timers {
+    me: Weak<Self>,
     /// Called when a timer expires.
     stack: Weak<Stack>,
     means: Rc<Means>,
     softirqs: Rc<Softirqs>,
-    cores: RefCell<BTreeMap<CpuId, OfCore>>,
+    of: RefCell<BTreeMap<Owner, (CpuId, Time)>>,
+    cores: RefCell<BTreeMap<CpuId, Wheel>>,
 }
 
-/// A core's timers, and the deferred work that calls their owners.
-struct OfCore {
-    wheel: Rc<Wheel>,
-    work: Rc<NapiState>,
-}
-
-/// Timers of a core.
+/// The timers of a core.
 struct Wheel {
-    stack: Weak<Stack>,
-    set: RefCell<BTreeSet<(Time, Owner)>>,
-    work: OnceCell<Weak<NapiState>>,
+    set: BTreeSet<(Time, Owner)>,
+    work: Rc<NapiState>,
+    /// When the work will be done next.
+    next: Option<Time>,
 }
 
 impl Timers {
     pub fn new(stack: Weak<Stack>, means: Rc<Means>, softirqs: Rc<Softirqs>) -> Rc<Self> {
-        Rc::new(Self { stack, means, softirqs, cores: RefCell::default() })
+        Rc::new_cyclic(|me| Self {
+            me: me.clone(),
+            stack,
+            means,
+            softirqs,
+            of: RefCell::default(),
+            cores: RefCell::default(),
+        })
     }
 
-    /// Sets an owner's timer on this core; `None` leaves it as it is.
+    /// Sets an owner's timer on this core, unless it is set to expire before, on whichever core: checking again then is
+    /// cheaper than moving it for each segment. `None` leaves it as it is.
     pub fn arm(&self, cpu: &Cpu, owner: Owner, at: Option<Time>) {
-        let Some(at) = at else { return };
-        cpu.work(self.means.costs().timer);
-        self.arm_on(cpu.id(), owner, at);
-    }
-
-    /// Sets an owner's timer on a core.
-    pub fn arm_on(&self, core: CpuId, owner: Owner, at: Time) {
-        let mut cores = self.cores.borrow_mut();
-        let OfCore { wheel, work } = cores.entry(core).or_insert_with(|| {
-            let (stack, set) = (self.stack.clone(), RefCell::default());
-            let wheel = Rc::new(Wheel { stack, set, work: OnceCell::new() });
-            let work = self.softirqs.napi(Rc::clone(&wheel) as Rc<dyn Napi>);
-            work.enable();
-            let _ = wheel.work.set(Rc::downgrade(&work));
-            OfCore { wheel, work }
-        });
-        if wheel.set.borrow_mut().insert((at, owner)) {
-            self.softirqs.schedule_at(core, at, work);
+        if let Some(at) = at {
+            self.arm_on(cpu, cpu.id(), owner, at);
         }
     }
-}
 
-impl Wheel {
-    /// Removes the first timer, if it has expired. Returns its owner.
-    fn take_expired(&self, now: Time) -> Option<Owner> {
-        let mut set = self.set.borrow_mut();
+    /// As [`arm`](Self::arm), on another core.
+    pub fn arm_on(&self, cpu: &Cpu, core: CpuId, owner: Owner, at: Time) {
+        let mut of = self.of.borrow_mut();
+        let set = of.get(&owner).copied();
+        if set.is_some_and(|(_, earlier)| earlier <= at) {
+            return;
+        }
+        cpu.work(self.means.costs().timer);
+        of.insert(owner, (core, at));
+        let mut cores = self.cores.borrow_mut();
+        if let Some((core, later)) = set
+            && let Some(wheel) = cores.get_mut(&core)
+        {
+            wheel.set.remove(&(later, owner));
+        }
+        let wheel = cores.entry(core).or_insert_with(|| {
+            let work = self.softirqs.napi(Rc::new(Expiries { timers: self.me.clone(), core }));
+            work.enable();
+            Wheel { set: BTreeSet::new(), work, next: None }
+        });
+        wheel.set.insert((at, owner));
+        self.schedule(core, wheel);
+    }
+
+    /// Has a core do its work when its first timer expires.
+    fn schedule(&self, core: CpuId, wheel: &mut Wheel) {
+        let first = wheel.set.first().map(|&(at, _)| at);
+        if let Some(first) = first.filter(|&first| wheel.next.is_none_or(|next| first < next)) {
+            wheel.next = Some(first);
+            self.softirqs.schedule_at(core, first, &wheel.work);
+        }
+    }
+
+    /// Removes a core's first timer, if it has expired. Returns its owner.
+    fn take_expired(&self, core: CpuId, now: Time) -> Option<Owner> {
+        let mut cores = self.cores.borrow_mut();
+        let set = &mut cores.get_mut(&core)?.set;
         set.first().filter(|&&(at, _)| at <= now)?;
-        set.pop_first().map(|(_, owner)| owner)
+        let (_, owner) = set.pop_first()?;
+        self.of.borrow_mut().remove(&owner);
+        Some(owner)
+    }
+
+    /// A core has called the owners of all its timers that have expired.
+    fn done(&self, cpu: &Cpu, core: CpuId) {
+        let mut cores = self.cores.borrow_mut();
+        let Some(wheel) = cores.get_mut(&core) else { return };
+        wheel.next = wheel.next.filter(|&next| next > cpu.now());
+        self.schedule(core, wheel);
+        let work = Rc::clone(&wheel.work);
+        drop(cores);
+        work.complete(cpu);
     }
 }
 
-impl Napi for Wheel {
-    /// Calls owners whose timers have expired, in the order of these.
+/// What a core does with its timers that have expired.
+struct Expiries {
+    timers: Weak<Timers>,
+    core: CpuId,
+}
+
+impl Napi for Expiries {
+    /// Calls their owners, in the order of their times.
     fn poll<'a>(&'a self, cpu: &'a Cpu, budget: usize) -> Async<'a, usize> {
         Box::pin(async move {
             let _part = cpu.book(Part::Net);
-            let mut done = 0;
-            while done < budget {
-                let Some(owner) = self.take_expired(cpu.now()) else { break };
-                if let Some(stack) = self.stack.upgrade() {
+            let Some(timers) = self.timers.upgrade() else { return 0 };
+            for done in 0..budget {
+                let Some(owner) = timers.take_expired(self.core, cpu.now()) else {
+                    timers.done(cpu, self.core);
+                    return done;
+                };
+                if let Some(stack) = timers.stack.upgrade() {
                     stack.timer(cpu, owner);
                 }
-                done += 1;
                 cpu.sync().await;
             }
-            if done < budget
-                && let Some(work) = self.work.get().and_then(Weak::upgrade)
-            {
-                work.complete(cpu);
-            }
-            done
+            budget
         })
     }
 }

@@ -43,8 +43,6 @@ pub struct TcpSocket {
     listener: RefCell<Option<Weak<Listener>>>,
     pub(super) readable: WaitQueue,
     pub(super) writable: WaitQueue,
-    /// When the timer will expire.
-    armed: Cell<Option<Time>>,
     /// Core that last had a reason to set it.
     timer_core: Cell<CpuId>,
     pushing: Cell<bool>,
@@ -88,7 +86,6 @@ impl TcpSocket {
             listener: RefCell::new(listener),
             readable: WaitQueue::new(),
             writable: WaitQueue::new(),
-            armed: Cell::new(None),
             timer_core: Cell::new(CpuId(0)),
             pushing: Cell::new(false),
             held_back: Cell::new(false),
@@ -128,19 +125,23 @@ impl TcpSocket {
 
     /// The timer has expired.
     pub fn timer(&self, cpu: &Cpu) {
-        self.armed.set(None);
         let (Some(deadline), Some(tcp)) = (self.deadline(), self.tcp.upgrade()) else { return };
         let core = self.timer_core.get();
         if core != cpu.id() || deadline > cpu.now() {
-            self.armed.set(Some(deadline));
-            return tcp.timers.arm_on(core, self.number, deadline);
+            return tcp.timers.arm_on(cpu, core, self.number, deadline);
         }
         self.touch(cpu);
         if self.pages_until.get().is_some_and(|until| until <= cpu.now()) {
             self.buffer.borrow_mut().clear(cpu);
         }
+        let before = self.connection.borrow().counters();
         self.connection.borrow_mut().timer(cpu.now());
         self.push(cpu);
+        let after = self.connection.borrow().counters();
+        tcp.means.count(|c| {
+            c.tcp_timeouts += after.timeouts - before.timeouts;
+            c.tcp_tail_probes += after.tail_probes - before.tail_probes;
+        });
     }
 
     /// When the timer should expire.
@@ -222,13 +223,8 @@ impl TcpSocket {
     }
 
     pub(super) fn set_timer(&self, cpu: &Cpu, tcp: &Tcp) {
-        let Some(deadline) = self.deadline() else { return };
         self.timer_core.set(cpu.id());
-        // Let an early timer expire: checking again is cheaper than moving it for each segment.
-        if self.armed.get().is_none_or(|at| deadline < at) {
-            self.armed.set(Some(deadline));
-            tcp.timers.arm(cpu, self.number, Some(deadline));
-        }
+        tcp.timers.arm(cpu, self.number, self.deadline());
     }
 
     /// Room in the send buffer: its set size, or twice the congestion window.
