@@ -111,7 +111,7 @@ impl Nic {
         let bytes = value.to_le_bytes();
         match at {
             regs::CONTROL if value & control::RESET != 0 => self.reset_function(bus, function),
-            regs::CONTROL => state.enabled = value & control::ENABLE != 0,
+            regs::CONTROL => state.enable(bus.now(), value & control::ENABLE != 0),
             regs::ENABLED => state.features = value & state.features(),
             regs::MAX_FRAME => state.max_frame = (value as u16).min(self.params.max_frame),
             regs::MAC if state.physical.is_none() => state.mac.0[..4].copy_from_slice(&bytes),

@@ -3,8 +3,9 @@
 //!
 //! Functions that share an address are one station reached over several links (IOctopus, 3.3): a rule names the
 //! function for a flow, or, with one table of rules for the card, a queue, which a second table maps to its function
-//! (4.1). Flows without a rule go to the first running function. Each function has its own part of the
-//! rule table, so it does not depend on the others being present.
+//! (4.1). Flows without a rule go to the function that has been running longest, so that one that comes back does not
+//! take them from another, which may still have frames of theirs. Each function has its own part of the rule table, so
+//! it does not depend on the others being present.
 //!
 //! **Order.** Writes stay ordered on one link, but not across two. When a flow moves to another function, that function
 //! takes over at the first frame for which none is queued at the old one. Before the new function writes anything
@@ -88,8 +89,7 @@ impl Switch {
         // A rule for a function that is gone is ignored.
         let runs = |f: usize| functions.get(f).is_some_and(|f| ours(f) && f.enabled);
         named.filter(|(function, _)| runs(*function)).or_else(|| {
-            let all = || functions.iter();
-            let usual = all().position(|f| ours(f) && f.enabled).or_else(|| all().position(ours));
+            let usual = default_of(functions, ours).or_else(|| functions.iter().position(ours));
             usual.map(|function| (function, None))
         })
     }
@@ -183,8 +183,7 @@ fn in_order(
 ) -> (usize, Order) {
     // A flow that had no rule before was delivered to the default function.
     let usual = || {
-        let ours = |f: &NicFunction| is_same_station(f, &functions[target]) && f.enabled;
-        let function = functions.iter().position(ours)?;
+        let function = default_of(functions, |f| is_same_station(f, &functions[target]))?;
         let queue = functions[function].queue_of(flow);
         let came = functions[function].rx.get(usize::from(queue))?.came();
         Some(Placement { function: function as u8, queue, count: came })
@@ -201,6 +200,12 @@ fn in_order(
         // The old function was reset and has nothing queued.
         None => (target, Order::Any),
     }
+}
+
+/// Of some functions the one that has been running longest, if any runs.
+fn default_of(functions: &[NicFunction], among: impl Fn(&NicFunction) -> bool) -> Option<usize> {
+    let running = (0..).zip(functions).filter(|(_, f)| f.enabled && among(f));
+    running.min_by_key(|(_, f)| f.running_since).map(|(function, _)| function)
 }
 
 /// Whether two functions have the same address at the same port.
@@ -224,8 +229,7 @@ fn wants(
     }
     let is_for_many = || to.is_broadcast() || (to.is_multicast() && state.has(feature::ALL_GROUPS));
     // Of functions that share an address, one takes multicast and broadcast frames, as if there were one cable.
-    let same = |other: &&NicFunction| other.enabled && is_same_station(other, state);
-    let is_first = || functions.iter().find(same).is_some_and(|first| std::ptr::eq(first, state));
+    let is_default = || default_of(functions, |other| is_same_station(other, state)) == Some(function);
     let own = || from.is_some_and(|from| is_same_station(&functions[usize::from(from)], state));
-    (owner == Some(function) || state.has(feature::PROMISCUOUS) || (is_for_many() && is_first())) && !own()
+    (owner == Some(function) || state.has(feature::PROMISCUOUS) || (is_for_many() && is_default())) && !own()
 }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use platform::device::DeviceBus;
 use platform::ethernet::EthernetPort;
+use units::Time;
 use wire::ethernet::{EthernetHeader, MacAddr};
 use wire::ip::Flow;
 use wire::nic::descriptor::LEN;
@@ -35,6 +36,8 @@ pub struct NicFunction {
     pub physical: Option<u8>,
     pub config: ConfigSpace,
     pub enabled: bool,
+    /// When it was last enabled.
+    pub running_since: Time,
     pub features: u32,
     pub max_frame: u16,
     pub mac: MacAddr,
@@ -76,6 +79,7 @@ impl NicFunction {
             physical,
             config,
             enabled: false,
+            running_since: Time::ZERO,
             features: 0,
             max_frame: params.max_frame,
             mac: function.mac,
@@ -87,6 +91,14 @@ impl NicFunction {
             interrupts: Interrupts::new(vectors, params.features & feature::EVENT_QUEUES != 0),
             scratch: Vec::new(),
         }
+    }
+
+    /// Starts or stops it.
+    pub fn enable(&mut self, now: Time, on: bool) {
+        if on && !self.enabled {
+            self.running_since = now;
+        }
+        self.enabled = on;
     }
 
     /// Whether the switch considers the function's address: a disabled virtual function may not exist.
