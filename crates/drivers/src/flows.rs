@@ -1,5 +1,6 @@
 //! The member that should receive each flow, for a device made of several members: those of a team, or functions of
-//! one card. A worker updates the members' rules one flow at a time: the new member first, then the old one.
+//! one card. A worker updates the members' rules one flow at a time: the new member first, then the old one. It runs on
+//! the node of the member whose rule is next, so that no register is written across the sockets' link.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,10 +23,19 @@ struct Entry {
     flow: FlowKey,
     /// Member and queue that should receive it.
     wanted: (usize, u16),
-    /// Member and queue that a rule makes it go to, with the member's number of the rule.
-    has: Option<((usize, u16), RuleId)>,
+    /// The rule that makes it go somewhere.
+    has: Option<Rule>,
     /// Queued for the worker.
     waits: bool,
+}
+
+/// A member's rule.
+#[derive(Clone, Copy, Debug)]
+struct Rule {
+    /// Member and queue that it leads to.
+    place: (usize, u16),
+    /// The member's number of it.
+    id: RuleId,
 }
 
 /// Flows, indexed by the rule IDs that the stack sees, and what the worker has to do.
@@ -37,7 +47,7 @@ struct Table {
     by_flow: RefCell<FxHashMap<FlowKey, u32>>,
     /// Work queue: flows to steer, and members' rules to remove.
     to_steer: RefCell<VecDeque<u32>>,
-    to_remove: RefCell<VecDeque<(usize, RuleId)>>,
+    to_remove: RefCell<VecDeque<Rule>>,
     /// Flows refused because a member's table was full; they get free entries in this order.
     refused: RefCell<VecDeque<u32>>,
 }
@@ -46,12 +56,13 @@ impl Table {
     /// Records where a flow should go.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if there are too many flows or the member's table is full.
+    /// [`Error::NoSpace`] if there are too many flows or the member's table is full; a flow that has a rule keeps it.
     fn want(&self, flow: FlowKey, to: (usize, u16)) -> Result<RuleId, Error> {
         let known = self.by_flow.borrow().get(&flow).copied();
         let mut entries = self.entries.borrow_mut();
         let is_there = |&number: &u32| entries[number as usize].is_some_and(|entry| entry.wanted.0 == to.0);
-        if known.is_none() && self.refused.borrow().iter().any(is_there) {
+        let has = known.and_then(|number| entries[number as usize]?.has);
+        if has.is_none_or(|rule| rule.place.0 != to.0) && self.refused.borrow().iter().any(is_there) {
             return Err(Error::NoSpace);
         }
         let number = match known.or_else(|| self.free.borrow_mut().pop()) {
@@ -81,14 +92,14 @@ impl Table {
         self.to_steer.borrow_mut().retain(|&other| other != number);
         self.refused.borrow_mut().retain(|&other| other != number);
         self.free.borrow_mut().push(number);
-        self.to_remove.borrow_mut().extend(entry.has.map(|((member, _), rule)| (member, rule)));
+        self.to_remove.borrow_mut().extend(entry.has);
     }
 
     /// A member was removed, and its rules with it.
     fn lose(&self, member: usize) {
-        self.to_remove.borrow_mut().retain(|&(other, _)| other != member);
+        self.to_remove.borrow_mut().retain(|rule| rule.place.0 != member);
         for entry in self.entries.borrow_mut().iter_mut().flatten() {
-            entry.has = entry.has.filter(|&((other, _), _)| other != member);
+            entry.has = entry.has.filter(|rule| rule.place.0 != member);
         }
     }
 
@@ -96,7 +107,7 @@ impl Table {
     fn retry(&self, member: usize) {
         for (number, entry) in (0..).zip(self.entries.borrow_mut().iter_mut()) {
             let Some(entry) = entry else { continue };
-            let lacks_rule = entry.has.is_none_or(|(place, _)| place != entry.wanted);
+            let lacks_rule = entry.has.is_none_or(|rule| rule.place != entry.wanted);
             if entry.wanted.0 == member && lacks_rule && !std::mem::replace(&mut entry.waits, true) {
                 self.to_steer.borrow_mut().push_back(number);
             }
@@ -116,11 +127,10 @@ impl Table {
     }
 
     /// A member has a rule for a flow: the one that it had elsewhere is to be removed.
-    fn steered(&self, number: u32, place: (usize, u16), rule: RuleId) {
+    fn steered(&self, number: u32, rule: Rule) {
         let mut entries = self.entries.borrow_mut();
-        let old = entries[number as usize].as_mut().and_then(|entry| entry.has.replace((place, rule)));
-        let old = old.map(|((member, _), rule)| (member, rule));
-        self.to_remove.borrow_mut().extend(old.filter(|&(member, _)| member != place.0));
+        let old = entries[number as usize].as_mut().and_then(|entry| entry.has.replace(rule));
+        self.to_remove.borrow_mut().extend(old.filter(|old| old.place.0 != rule.place.0));
     }
 
     /// A member's rule was removed: a flow that it had refused can have the place.
@@ -133,8 +143,20 @@ impl Table {
         self.to_steer.borrow_mut().extend(first.and_then(|at| refused.remove(at)));
     }
 
-    fn is_done(&self) -> bool {
-        self.to_steer.borrow().is_empty() && self.to_remove.borrow().is_empty()
+    /// The member whose rules change next.
+    fn next_member(&self) -> Option<usize> {
+        let removed = self.to_remove.borrow().front().map(|rule| rule.place.0);
+        let entries = self.entries.borrow();
+        let steered = || {
+            let to_steer = self.to_steer.borrow();
+            Some(
+                entries[*to_steer.front()? as usize]
+                    .expect("a flow that is forgotten is not queued")
+                    .wanted
+                    .0,
+            )
+        };
+        removed.or_else(steered)
     }
 }
 
@@ -164,16 +186,16 @@ impl SteeredFlows {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if there are too many flows or the member's table is full.
-    pub fn steer(&self, cpu: &Cpu, flow: FlowKey, to: (usize, u16)) -> Result<RuleId, Error> {
+    pub fn steer(&self, flow: FlowKey, to: (usize, u16)) -> Result<RuleId, Error> {
         let rule = self.table.want(flow, to)?;
-        self.start_worker(cpu);
+        self.start_worker();
         Ok(rule)
     }
 
     /// Removes a flow and, soon, its rule.
-    pub fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
+    pub fn unsteer(&self, rule: RuleId) {
         self.table.forget(rule);
-        self.start_worker(cpu);
+        self.start_worker();
     }
 
     /// A member was removed, and its rules with it.
@@ -182,14 +204,15 @@ impl SteeredFlows {
     }
 
     /// A member takes rules again: steers those of its flows that have none there.
-    pub fn retry(&self, cpu: &Cpu, member: usize) {
+    pub fn retry(&self, member: usize) {
         self.table.retry(member);
-        self.start_worker(cpu);
+        self.start_worker();
     }
 
     /// Starts the worker if there is work and it is not running.
-    fn start_worker(&self, cpu: &Cpu) {
-        if self.table.is_done() || self.works.replace(true) {
+    fn start_worker(&self) {
+        let Some(member) = self.table.next_member() else { return };
+        if self.works.replace(true) {
             return;
         }
         let me = self.me.clone();
@@ -197,43 +220,52 @@ impl SteeredFlows {
             Box::pin(async move {
                 let _part = cpu.book(Part::Driver);
                 while let Some(flows) = me.upgrade()
-                    && flows.update_next(&cpu)
+                    && flows
+                        .table
+                        .next_member()
+                        .is_some_and(|member| flows.cores_of(member).contains(&cpu.id()))
                 {
+                    flows.update_next(&cpu);
                     drop(flows);
                     cpu.sync().await;
                 }
                 if let Some(flows) = me.upgrade() {
                     flows.works.set(false);
+                    flows.start_worker();
                 }
             })
         };
-        // Any core of the node will do (Linux: mlx5's `mlx5e_arfs` is an unbound work queue): this one may be busy for long.
-        let cpus =
-            (0..self.kernel.cpus()).map(CpuId).filter(|&other| self.kernel.node_of(other) == cpu.node());
-        let params = TaskParams { cpus: cpus.collect(), ..TaskParams::named("arfs") };
+        let params = TaskParams { cpus: self.cores_of(member), ..TaskParams::named("arfs") };
         self.kernel.spawn(params, Box::new(work));
     }
 
-    /// Updates the members for the next flow that moved or ended. Returns whether there was one.
-    fn update_next(&self, cpu: &Cpu) -> bool {
+    /// Cores that may change a member's rules: any of its node (Linux: mlx5's `mlx5e_arfs` is an unbound work queue), as
+    /// one of them may be busy for long; or any if its node is not known or has none.
+    fn cores_of(&self, member: usize) -> Vec<CpuId> {
+        let node = (self.driver_of)(member).and_then(|driver| driver.node_of(0));
+        let all = (0..self.kernel.cpus()).map(CpuId);
+        let near: Vec<CpuId> = all.clone().filter(|&core| Some(self.kernel.node_of(core)) == node).collect();
+        if near.is_empty() { all.collect() } else { near }
+    }
+
+    /// Updates a member for the next flow that moved or ended.
+    fn update_next(&self, cpu: &Cpu) {
         let removed = self.table.to_remove.borrow_mut().pop_front();
-        if let Some((member, rule)) = removed {
+        if let Some(Rule { place: (member, _), id }) = removed {
             if let Some(driver) = (self.driver_of)(member) {
-                driver.unsteer(cpu, rule);
+                driver.unsteer(cpu, id);
             }
-            self.table.freed(member);
-            return true;
+            return self.table.freed(member);
         }
-        let Some((number, entry)) = self.table.next() else { return false };
+        let Some((number, entry)) = self.table.next() else { return };
         let (member, queue) = entry.wanted;
-        let Some(driver) = (self.driver_of)(member) else { return true };
+        let Some(driver) = (self.driver_of)(member) else { return };
         match driver.steer(cpu, entry.flow, queue) {
-            Ok(rule) => self.table.steered(number, entry.wanted, rule),
+            Ok(id) => self.table.steered(number, Rule { place: entry.wanted, id }),
             Err(Error::NoSpace) => self.table.refused.borrow_mut().push_back(number),
             // The member is down: others take its flows until it is up again and [`retry`](Self::retry) is called.
             Err(_) => {}
         }
-        true
     }
 }
 
@@ -253,6 +285,10 @@ mod tests {
         table.refused.borrow_mut().push_back(number);
         assert_eq!(table.want(flow(2), (0, 0)), Err(Error::NoSpace), "member 0 is full");
         assert!(table.want(flow(2), (1, 0)).is_ok());
+        let (number, _) = table.next().unwrap();
+        table.steered(number, Rule { place: (1, 0), id: RuleId(7) });
+        assert_eq!(table.want(flow(2), (0, 0)), Err(Error::NoSpace), "it stays where it is");
+        assert!(table.want(flow(2), (1, 3)).is_ok());
 
         table.want(flow(1), (1, 0)).unwrap();
         while table.next().is_some() {}
@@ -281,14 +317,15 @@ mod tests {
         assert_eq!(next(), None, "it is not for that member");
         table.retry(0);
         assert_eq!(next(), Some(number));
-        table.steered(number, (0, 3), RuleId(7));
+        table.steered(number, Rule { place: (0, 3), id: RuleId(7) });
         table.retry(0);
         assert_eq!(next(), None, "it is there");
         table.want(flow(1), (0, 4)).unwrap();
         next().unwrap();
         table.retry(0);
         assert_eq!(next(), Some(number), "it is there, but at another queue");
-        table.steered(number, (1, 0), RuleId(2));
-        assert_eq!(*table.to_remove.borrow(), [(0, RuleId(7))]);
+        table.steered(number, Rule { place: (1, 0), id: RuleId(2) });
+        let removed = |rule: &Rule| (rule.place.0, rule.id);
+        assert_eq!(table.to_remove.borrow().iter().map(removed).collect::<Vec<_>>(), [(0, RuleId(7))]);
     }
 }

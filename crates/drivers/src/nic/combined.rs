@@ -356,15 +356,15 @@ impl NetDriver for Combined {
         self.adapters().iter().for_each(|adapter| adapter.set_promiscuous(cpu, on));
     }
 
-    fn steer(&self, cpu: &Cpu, flow: FlowKey, queue: u16) -> Result<RuleId, Error> {
+    fn steer(&self, _: &Cpu, flow: FlowKey, queue: u16) -> Result<RuleId, Error> {
         if !self.limits.features.flow_steering {
             return Err(Error::NotSupported);
         }
-        self.flows.steer(cpu, flow, members::rx_place(&self.slots, queue))
+        self.flows.steer(flow, members::rx_place(&self.slots, queue))
     }
 
-    fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
-        self.flows.unsteer(cpu, rule);
+    fn unsteer(&self, _: &Cpu, rule: RuleId) {
+        self.flows.unsteer(rule);
     }
 
     fn set_address(&self, cpu: &Cpu, mac: MacAddr, queue: Option<u16>) -> Result<(), Error> {
@@ -457,7 +457,7 @@ impl NetCore for Limb {
         let program = move |cpu: Cpu| -> Async<'static, ()> {
             Box::pin(async move {
                 if up {
-                    whole.flows.retry(&cpu, slot);
+                    whole.flows.retry(slot);
                 }
                 if let Some(core) = whole.core() {
                     // Packets that waited for one function may take another now.

@@ -410,15 +410,15 @@ impl NetDriver for Team {
         self.members[member].device().coalescing(own)
     }
 
-    fn steer(&self, cpu: &Cpu, flow: FlowKey, queue: u16) -> Result<RuleId, Error> {
+    fn steer(&self, _: &Cpu, flow: FlowKey, queue: u16) -> Result<RuleId, Error> {
         if !self.limits.features.flow_steering {
             return Err(Error::NotSupported);
         }
-        self.flows.steer(cpu, flow, members::rx_place(&self.members, queue))
+        self.flows.steer(flow, members::rx_place(&self.members, queue))
     }
 
-    fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
-        self.flows.unsteer(cpu, rule);
+    fn unsteer(&self, _: &Cpu, rule: RuleId) {
+        self.flows.unsteer(rule);
     }
 }
 
@@ -476,7 +476,7 @@ impl NetUpper for Port {
         let program = move |cpu: Cpu| -> Async<'static, ()> {
             Box::pin(async move {
                 for number in (0..team.members.len()).filter(|&number| team.members[number].is_usable()) {
-                    team.flows.retry(&cpu, number);
+                    team.flows.retry(number);
                 }
                 // Packets that waited for one member may take another now.
                 (0..team.limits.tx_queues).for_each(|queue| core.wake_queue(&cpu, queue));

@@ -29,6 +29,8 @@ fn a_full_table_is_no_harm() {
         for stream in &streams {
             assert!(stream.end(&pair) == data);
         }
+        let refused = pair.hosts[1].kernel.face().network().counters().steer_failed;
+        assert!(refused > 0, "{by:?}: six flows and room for two");
         // Silent flows are forgotten, and others can have their places.
         pair.run_for(Duration::from_ms(3));
         let again = stream(&pair, PORT + 9, data.clone(), true, CORES[1]);
@@ -171,7 +173,7 @@ fn a_flow_that_moves_during_a_reset_is_local_after_it() {
             pair.hosts[1].kernel.face().set_affinity(moves.task, &[CpuId(CORES[to] + 1)]).unwrap();
             run_until(&pair, || is_usable(&pair, by, to));
             assert!(*moves.so_far.borrow() < 11_000_000, "it moved in the midst of its stream");
-            pair.run_for(Duration::from_us(200));
+            pair.run_for(Duration::from_us(1000));
             forget_the_beginning(&pair);
             let (before, frames) = (crossed(&pair), [came(&pair), left(&pair)]);
             let so_far = *moves.so_far.borrow();

@@ -35,21 +35,25 @@ struct SteeredFlow {
     held: VecDeque<(Ring, Upward)>,
     /// When the last packet arrived.
     used: Time,
+    /// When the device was last asked.
+    asked: Time,
 }
 
 impl SteeredFlow {
     fn new(ring: Ring) -> Self {
-        Self { rule: None, ring, held: VecDeque::new(), used: Time::ZERO }
+        Self { rule: None, ring, held: VecDeque::new(), used: Time::ZERO, asked: Time::ZERO }
     }
 
-    /// Whether to ask the device for `queue`: not while a change is pending, nor if it is already set.
-    fn may_move(&self, ring: Ring, queue: u16) -> bool {
-        let is_settled = self.held.is_empty() && self.rule.is_none_or(|(_, now)| now == ring.1);
-        is_settled && self.rule.is_none_or(|(_, now)| now != queue)
+    /// Whether to ask the device for `queue`: not if it is already set, nor while a change is pending, which it is for
+    /// at most `patience`, since a device may find only later that it has no room.
+    fn may_move(&self, ring: Ring, queue: u16, now: Time, patience: Duration) -> bool {
+        let Some((_, wanted)) = self.rule else { return self.held.is_empty() };
+        let is_settled = wanted == ring.1 || now.since(self.asked) >= patience;
+        self.held.is_empty() && is_settled && (wanted != queue || wanted != ring.1)
     }
 
     fn steered(&mut self, rule: RuleId, queue: u16, now: Time) {
-        (self.rule, self.used) = (Some((rule, queue)), now);
+        (self.rule, self.used, self.asked) = (Some((rule, queue)), now, now);
     }
 
     fn is_silent(&self, now: Time, idle: Duration) -> bool {
@@ -190,7 +194,7 @@ impl Rings {
         let now = cpu.now();
         let mut all = self.flows.borrow_mut();
         match all.get(&key) {
-            Some(known) if !known.may_move(ring, queue) => return,
+            Some(known) if !known.may_move(ring, queue, now, self.scan) => return,
             None if queue == ring.1 => return,
             _ => {}
         }
