@@ -32,6 +32,9 @@ pub enum Axis {
     Streams,
     /// The workload beside: 0 nothing, 1 netperf, 2 memcached.
     Beside,
+    /// Runs without an axis: 0 one core sends without TSO, 1 all cores receive, 2 send, 3 send without TSO, 4 a file of
+    /// both nodes is sent, 5 and 6 the cores of one socket receive by 8 and 16 of a card's lanes.
+    Run,
     /// The year.
     Year,
     /// Time, µs.

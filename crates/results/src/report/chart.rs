@@ -59,6 +59,7 @@ impl Chart {
             Axis::Buffer => ("buffer (bytes)".into(), Scale::Log2),
             Axis::Frame => ("frame (bytes)".into(), Scale::Log2),
             Axis::Beside => ("What runs beside it".into(), Scale::Linear),
+            Axis::Run => ("run".into(), Scale::Linear),
             Axis::SetRatio => ("SET requests (%)".into(), Scale::Linear),
             Axis::Streams => ("instances of STREAM".into(), Scale::Linear),
             Axis::Year => ("year".into(), Scale::Linear),
@@ -82,6 +83,17 @@ impl Chart {
             x,
             names: match figure.axis {
                 Axis::Beside => ["nothing", "netperf", "memcached"].map(str::to_owned).into(),
+                Axis::Run => [
+                    "TX, no TSO",
+                    "RX, all",
+                    "TX, all",
+                    "TX, all, no TSO",
+                    "sendfile",
+                    "RX, one x8",
+                    "RX, one x16",
+                ]
+                .map(str::to_owned)
+                .into(),
                 _ => Vec::new(),
             },
             y: (unit, y_scale),

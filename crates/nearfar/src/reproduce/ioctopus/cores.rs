@@ -6,12 +6,37 @@ use units::Duration;
 use super::server::{COSTS, Organisation, ServerBench, SteadyRun};
 use super::streams::DRIVER;
 use crate::reproduce::rig::Rig;
-use crate::reproduce::runs::{Values, named, set_known};
+use crate::reproduce::runs::{Values, named};
 
 const BATCH: Duration = Duration::from_us(50);
 const BATCHES: usize = 60;
 /// TCP payload rate of a 100 Gbit/s line: 1448 of 1538 bytes on the wire.
 const LINE_GBIT: f64 = 100.0 * 1448.0 / 1538.0;
+
+/// What the streams of all cores do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    Receive,
+    Send,
+    /// Without segmentation offload.
+    SendPackets,
+}
+
+impl Way {
+    pub const ALL: [Self; 3] = [Self::Receive, Self::Send, Self::SendPackets];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Receive => "rx",
+            Self::Send => "tx",
+            Self::SendPackets => "tx-no-tso",
+        }
+    }
+
+    const fn sends(self) -> bool {
+        !matches!(self, Self::Receive)
+    }
+}
 
 /// Addresses of the server's function at a socket and of the tester that talks to it, with two network devices; a
 /// single device uses the first.
@@ -26,14 +51,14 @@ fn addresses(organisation: Organisation, socket: u16, number: u16) -> [String; 2
 fn streams(
     bench: &ServerBench,
     organisation: Organisation,
-    sends: bool,
+    way: Way,
     cores: &[(u16, u16)],
 ) -> Result<SteadyRun, String> {
     let mut text = bench.host("server", organisation, DRIVER);
     text += "[[switch]]\nname = \"switch\"\nqueue = \"4 MiB\"\n[[cable]]\nends = [\"server\", \"switch\"]\n";
     for (number, &(_, socket)) in (0..).zip(cores) {
         let [to, own] = addresses(organisation, socket, number);
-        text += &match sends {
+        text += &match way.sends() {
             true => format!("[[sink]]\nname = \"t{number}\"\naddress = \"{own}\"\n"),
             false => format!(
                 "[[source]]\nname = \"t{number}\"\nto = \"{to}:{}\"\naddress = \"{own}\"\ntime = \"1 s\"\n",
@@ -43,9 +68,12 @@ fn streams(
         text += &format!("[[cable]]\nends = [\"t{number}\", \"switch\"]\n");
     }
     let rig = bench.boot(&text)?;
+    if way == Way::SendPackets {
+        organisation.devices().iter().try_for_each(|device| rig.without_tso(0, device))?;
+    }
     for (number, &(core, socket)) in (0..).zip(cores) {
         let [_, other] = addresses(organisation, socket, number);
-        let line = match sends {
+        let line = match way.sends() {
             true => format!("iperf -c {other} -l 65536 -t 1"),
             false => format!("iperf -s -p {} -l 65536", 5001 + number),
         };
@@ -65,7 +93,7 @@ fn settled(rig: &Rig, cores: &[(u16, u16)]) -> SteadyRun {
 
 /// A stream on every core: through the local or remote function of a card with two network devices, or through an
 /// octoNIC.
-pub fn all(bench: &ServerBench, sends: bool, organisation: Organisation) -> Result<Values, String> {
+pub fn all(bench: &ServerBench, way: Way, organisation: Organisation) -> Result<Values, String> {
     let (wired, is_far) = match organisation {
         Organisation::Octo => (Organisation::Octo, false),
         other => (Organisation::TwoNetdevs, other == Organisation::Remote),
@@ -76,23 +104,21 @@ pub fn all(bench: &ServerBench, sends: bool, organisation: Organisation) -> Resu
             (0..bench.cores).map(move |n| (bench.core(socket, n), through))
         })
         .collect();
-    let run = streams(bench, wired, sends, &cores)?;
+    let run = streams(bench, wired, way, &cores)?;
     let each = run.each([
         ("line", |rates| 100.0 * rates.gbit / LINE_GBIT),
         ("gbit", |rates| rates.gbit),
         ("idle", |rates| 100.0 - rates.cpu),
         ("memory-share", |rates| 100.0 * rates.memory / rates.gbit),
     ]);
-    let of = format!("multicore-{}", if sends { "tx" } else { "rx" });
+    let of = format!("multicore-{}", way.name());
     Ok(named(&of, organisation.name(), each.into_iter().chain(run.each(COSTS))))
 }
 
 /// All cores of one socket receive through an octoNIC.
 pub fn one_socket(bench: &ServerBench, organisation: Organisation, name: &str) -> Result<Values, String> {
     let cores: Vec<(u16, u16)> = (0..bench.cores).map(|n| (bench.core(0, n), 0)).collect();
-    let run = streams(bench, organisation, false, &cores)?;
-    let mut values = Values::new();
-    set_known(&mut values, &format!("{name}/one-socket"), run.of(|rates| rates.gbit));
-    set_known(&mut values, &format!("{name}/one-socket-dma"), run.of(|rates| rates.written));
-    Ok(values)
+    let run = streams(bench, organisation, Way::Receive, &cores)?;
+    let each = run.each([("gbit", |rates| rates.gbit), ("dma", |rates| rates.written)]);
+    Ok(named(name, "one-socket", each.into_iter().chain(run.each(COSTS))))
 }

@@ -42,11 +42,17 @@ impl Runs<'_> {
         Some([*ratios.first()?, *ratios.last()?])
     }
 
-    /// The ratio of octo to local that differs most from 1.
-    fn octo(&self, key: &str, at: &[u32]) -> Option<Known> {
+    /// The ratio of octo to a local NIC's runs, `local`, that differs most from 1.
+    fn octo(&self, key: &str, local: &str, at: &[u32]) -> Option<Known> {
         let apart = |known: &Known| (known.0 - 1.0).abs();
-        let ratios = self.ratios(key, "octo", "local", at)?;
+        let ratios = self.ratios(key, "octo", local, at)?;
         ratios.into_iter().max_by(|one, other| apart(one).total_cmp(&apart(other)))
+    }
+
+    /// Greatest value over the points of an axis that are known.
+    fn most(&self, key: &str, at: &[u32]) -> Option<Known> {
+        let values = at.iter().filter_map(|x| self.of(&format!("{key}/{x}")));
+        values.max_by(|one, other| one.0.total_cmp(&other.0))
     }
 
     /// Least value over an axis, if all points are known.
@@ -80,7 +86,34 @@ pub fn derived(values: &Values) -> Values {
         ("pktgen-mpps", &FRAMES),
         ("memcached-rate", &SETS),
     ] {
-        set(&format!("{key}-octo/worst"), runs.octo(key, at));
+        set(&format!("{key}-octo/worst"), runs.octo(key, "local", at));
+    }
+    for quantile in ["rr-p90", "rr-p99"] {
+        set(&format!("{quantile}-octo/worst"), runs.octo(quantile, "ll", &MESSAGES));
+    }
+    for (of, at) in [("rx", &BUFFERS[..]), ("tx", &BUFFERS), ("rr", &MESSAGES), ("memcached", &SETS)] {
+        let key = format!("{of}-link-io/octo");
+        set(&format!("{key}/most"), runs.most(&key, at));
+    }
+    // Runs that have no axis of their own: key before and behind what is measured.
+    for what in ["gbit", "cpu", "memory"] {
+        for place in ["local", "remote", "octo"] {
+            for (n, (of, at)) in [
+                ("tx-no-tso", format!("{place}/65536")),
+                ("multicore-rx", place.to_owned()),
+                ("multicore-tx", place.to_owned()),
+                ("multicore-tx-no-tso", place.to_owned()),
+                ("sendfile", place.to_owned()),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                set(&format!("run-{what}/{place}/{n}"), runs.of(&format!("{of}-{what}/{at}")));
+            }
+        }
+        for (n, card) in [(5, "octo-2x8"), (6, "octo-2x16")] {
+            set(&format!("run-{what}/octo/{n}"), runs.of(&format!("{card}-{what}/one-socket")));
+        }
     }
     let over_tx = runs.ratio("pktgen-mpps/local/64", "tx-kpps/local/65536");
     set("pktgen-over-tx/local", over_tx.map(|(times, half)| (1e3 * times, 1e3 * half)));

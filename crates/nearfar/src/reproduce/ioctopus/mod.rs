@@ -56,9 +56,9 @@ fn runs() -> Vec<NamedRun<ServerBench>> {
             let run = move |bench: &ServerBench| colocated::store(bench, organisation, set);
             add(format!("memcached {name} {set}"), Box::new(run));
         }
-        for sends in [true, false] {
-            let run = move |bench: &ServerBench| cores::all(bench, sends, organisation);
-            add(format!("all cores {name} {}", if sends { "TX" } else { "RX" }), Box::new(run));
+        for way in cores::Way::ALL {
+            let run = move |bench: &ServerBench| cores::all(bench, way, organisation);
+            add(format!("all cores {name} {}", way.name()), Box::new(run));
         }
         for instances in INSTANCES.into_iter().skip(few(organisation, INSTANCES.len())) {
             let run = move |bench: &ServerBench| colocated::throughput(bench, organisation, instances);
@@ -193,6 +193,7 @@ mod tests {
             "rr-",
             "multicore-",
             "octo-2x",
+            "run-",
             "memcached-",
             "qpi-",
             "pagerank-",

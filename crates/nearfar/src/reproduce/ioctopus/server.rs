@@ -65,9 +65,18 @@ impl Organisation {
         matches!(self, Self::Octo | Self::OctoWide | Self::Bond)
     }
 
-    /// Name of the network device.
+    /// Name of the network device, of two the one at socket 0.
     pub const fn device(self) -> &'static str {
-        if self.is_team() { "team0" } else { "eth0" }
+        self.devices()[0]
+    }
+
+    /// Names of all network devices that programs use.
+    pub const fn devices(self) -> &'static [&'static str] {
+        match self {
+            Self::TwoNetdevs => &["eth0", "eth1"],
+            _ if self.is_team() => &["team0"],
+            _ => &["eth0"],
+        }
     }
 
     /// Changes to the machine.
