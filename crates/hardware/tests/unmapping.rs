@@ -8,7 +8,7 @@ mod common;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::{config, dma, function};
+use common::{config, dma, function, write_registers};
 use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
@@ -23,7 +23,6 @@ use hardware::root::{HostId, RootPortParams};
 use platform::device::{Device, DeviceBus, DmaError, Function, PortIndex, Reset, Token};
 use proptest::prelude::*;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
-use wire::pcie::tlp::{ConfigRequest, ConfigType};
 use wire::pcie::{Bdf, Generation, Width};
 
 const ID: Bdf = Bdf::new(1, 0, 0);
@@ -178,16 +177,7 @@ fn run(
     fabric.add_endpoint(EndpointParams::ideal(32), &[link], Box::new(Scribbler { script }));
     let mut frames = Frames(HostPhysical::new(0x100_0000));
     let table = map(&mut fabric, host, &mut frames);
-    let command = ConfigRequest {
-        requester: Bdf::new(0, 0, 0),
-        tag: 0,
-        target: ID,
-        register: 4,
-        first_be: 0b0011,
-        config_type: ConfigType::Type0,
-    };
-    let core = &mut fabric.endpoint_mut(EndpointId(0)).core;
-    core.registers.write(PortIndex(0), &command, 6).unwrap();
+    write_registers(&mut fabric.endpoint_mut(EndpointId(0)).core.registers, &[(4, 6)]);
     let simulation = Simulation::new(fabric);
     simulation.with(|fabric, scheduler| {
         fabric.with_device(scheduler, EndpointId(0), |_, bus| bus.wake_at(Time::ZERO, Token(0)));

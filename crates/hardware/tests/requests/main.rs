@@ -7,7 +7,7 @@ mod ecrc;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::{F0, config, dma, function};
+use common::{F0, config, dma, function, write_registers};
 use engine::Simulation;
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use units::{Duration, HostPhysical, Time};
 use wire::pcie::config::aer::{self, uncorrectable};
 use wire::pcie::config::pcie_cap;
-use wire::pcie::tlp::{CompletionHeader, ConfigRequest, ConfigType, MemoryRequest};
+use wire::pcie::tlp::{CompletionHeader, MemoryRequest};
 use wire::pcie::{Bdf, FlowClass, Generation, Tlp, TlpKind, Width};
 
 const LINK: LinkId = LinkId(0);
@@ -111,16 +111,8 @@ const TIMEOUT: Duration = Duration::from_us(10);
 impl Bench {
     /// Writes a register of the card's configuration space directly, without a TLP.
     fn write_card(&self, register: u16, value: u32) {
-        let request = ConfigRequest {
-            requester: Bdf::new(0, 0, 0),
-            tag: 0,
-            target: ID,
-            register,
-            first_be: 0xf,
-            config_type: ConfigType::Type0,
-        };
         self.simulation.with(|fabric, _| {
-            fabric.endpoint_mut(CARD).core.registers.write(PortIndex(0), &request, value).unwrap()
+            write_registers(&mut fabric.endpoint_mut(CARD).core.registers, &[(register, value)]);
         });
     }
 
