@@ -1,13 +1,14 @@
 //! The member that should receive each flow, for a device made of several members: those of a team, or functions of
 //! one card. A worker updates the members' rules one flow at a time: the new member first, then the old one. It runs on
-//! the node of the member whose rule is next, so that no register is written across the sockets' link.
+//! the node of the member whose rule is next, if that is known and has cores, so that registers are not written across the
+//! sockets' link.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
 use platform::Error;
-use platform::cpu::{Async, Cpu, CpuId, Part};
+use platform::cpu::{Async, Cpu, CpuId, Node, Part};
 use platform::kernel::{Kernel, TaskParams};
 use platform::net::{FlowKey, RuleId};
 use rustc_hash::FxHashMap;
@@ -145,18 +146,11 @@ impl Table {
 
     /// The member whose rules change next.
     fn next_member(&self) -> Option<usize> {
-        let removed = self.to_remove.borrow().front().map(|rule| rule.place.0);
-        let entries = self.entries.borrow();
-        let steered = || {
-            let to_steer = self.to_steer.borrow();
-            Some(
-                entries[*to_steer.front()? as usize]
-                    .expect("a flow that is forgotten is not queued")
-                    .wanted
-                    .0,
-            )
-        };
-        removed.or_else(steered)
+        if let Some(rule) = self.to_remove.borrow().front() {
+            return Some(rule.place.0);
+        }
+        let number = *self.to_steer.borrow().front()?;
+        self.entries.borrow()[number as usize].map(|entry| entry.wanted.0)
     }
 }
 
@@ -185,7 +179,7 @@ impl SteeredFlows {
     /// Steers a flow to a member's queue, soon.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if there are too many flows or the member's table is full.
+    /// [`Error::NoSpace`] if there are too many flows or the member's table is full; a flow that has a rule keeps it.
     pub fn steer(&self, flow: FlowKey, to: (usize, u16)) -> Result<RuleId, Error> {
         let rule = self.table.want(flow, to)?;
         self.start_worker();
@@ -220,10 +214,7 @@ impl SteeredFlows {
             Box::pin(async move {
                 let _part = cpu.book(Part::Driver);
                 while let Some(flows) = me.upgrade()
-                    && flows
-                        .table
-                        .next_member()
-                        .is_some_and(|member| flows.cores_of(member).contains(&cpu.id()))
+                    && flows.table.next_member().is_some_and(|member| flows.is_near(member, &cpu))
                 {
                     flows.update_next(&cpu);
                     drop(flows);
@@ -235,17 +226,21 @@ impl SteeredFlows {
                 }
             })
         };
-        let params = TaskParams { cpus: self.cores_of(member), ..TaskParams::named("arfs") };
-        self.kernel.spawn(params, Box::new(work));
+        // Any core of the node will do (Linux: mlx5's `mlx5e_arfs` is an unbound work queue): one may be busy for long.
+        let node = self.node_of(member);
+        let near = |&core: &CpuId| node.is_none_or(|node| self.kernel.node_of(core) == node);
+        let cpus = (0..self.kernel.cpus()).map(CpuId).filter(near).collect();
+        self.kernel.spawn(TaskParams { cpus, ..TaskParams::named("arfs") }, Box::new(work));
     }
 
-    /// Cores that may change a member's rules: any of its node (Linux: mlx5's `mlx5e_arfs` is an unbound work queue), as
-    /// one of them may be busy for long; or any if its node is not known or has none.
-    fn cores_of(&self, member: usize) -> Vec<CpuId> {
-        let node = (self.driver_of)(member).and_then(|driver| driver.node_of(0));
-        let all = (0..self.kernel.cpus()).map(CpuId);
-        let near: Vec<CpuId> = all.clone().filter(|&core| Some(self.kernel.node_of(core)) == node).collect();
-        if near.is_empty() { all.collect() } else { near }
+    /// A member's node, if it is known and has cores.
+    fn node_of(&self, member: usize) -> Option<Node> {
+        let node = (self.driver_of)(member)?.node_of(0)?;
+        (0..self.kernel.cpus()).any(|core| self.kernel.node_of(CpuId(core)) == node).then_some(node)
+    }
+
+    fn is_near(&self, member: usize, cpu: &Cpu) -> bool {
+        self.node_of(member).is_none_or(|node| node == cpu.node())
     }
 
     /// Updates a member for the next flow that moved or ended.

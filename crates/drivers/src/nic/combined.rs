@@ -34,6 +34,8 @@ struct Slot {
     /// Number within the card of the function that was here last.
     function: Cell<Option<u8>>,
     has_carrier: Cell<bool>,
+    /// How often any function had got its carrier when this one did last.
+    since: Cell<u64>,
     /// Its first queues, and how many there are.
     first: u16,
     queues: u16,
@@ -98,6 +100,7 @@ impl Combined {
             adapter: RefCell::new(None),
             function: Cell::new(None),
             has_carrier: Cell::new(false),
+            since: Cell::new(0),
             first: n * queues,
             queues,
         };
@@ -345,8 +348,9 @@ impl NetDriver for Combined {
     }
 
     fn indirection(&self) -> Vec<u16> {
-        // Flows without a rule go to the first function that runs.
-        let Some(slot) = self.slots.iter().find(|slot| slot.is_usable()) else { return Vec::new() };
+        // Flows without a rule go to the function that has been running longest.
+        let usable = self.slots.iter().filter(|slot| slot.is_usable());
+        let Some(slot) = usable.min_by_key(|slot| slot.since.get()) else { return Vec::new() };
         let table = slot.adapter().map(|adapter| adapter.indirection()).unwrap_or_default();
         table.into_iter().map(|queue| slot.first + queue).collect()
     }
@@ -451,7 +455,11 @@ impl NetCore for Limb {
 
     fn set_carrier(&self, up: bool) {
         let Some(whole) = self.of.upgrade() else { return };
-        whole.slots[self.slot].has_carrier.set(up);
+        let slot = &whole.slots[self.slot];
+        if up && !slot.has_carrier.replace(up) {
+            slot.since.set(1 + whole.slots.iter().map(|slot| slot.since.get()).max().unwrap_or(0));
+        }
+        slot.has_carrier.set(up);
         whole.show_carrier();
         let (kernel, slot) = (Rc::clone(&whole.kernel), self.slot);
         let program = move |cpu: Cpu| -> Async<'static, ()> {

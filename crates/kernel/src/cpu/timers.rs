@@ -57,9 +57,20 @@ impl Timers {
         key
     }
 
-    /// Has a core's timer interrupt call a function at a time, or at once if that has passed.
-    pub fn call_at(cores: &Cores, core: CpuId, deadline: Time, call: impl FnOnce(&Cpu) + 'static) {
-        cores.get(core).timers.set(cores, deadline, Some(Expiry::Call(Box::new(call))));
+    /// Has a core's timer interrupt call a function at a time, or at once if that has passed. Returns what
+    /// [`cancel`](Self::cancel) takes.
+    pub fn call_at(
+        cores: &Cores,
+        core: CpuId,
+        deadline: Time,
+        call: impl FnOnce(&Cpu) + 'static,
+    ) -> (Time, u64) {
+        cores.get(core).timers.set(cores, deadline, Some(Expiry::Call(Box::new(call))))
+    }
+
+    /// Removes a timer, if it has not expired.
+    pub fn cancel(&self, key: (Time, u64)) {
+        self.set.borrow_mut().remove(&key);
     }
 
     /// Removes timers that have expired. Returns what to do.
@@ -110,6 +121,6 @@ impl Future for Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        self.timers().set.borrow_mut().remove(&self.key);
+        self.timers().cancel(self.key);
     }
 }

@@ -191,14 +191,21 @@ impl Softirqs {
         NapiState::new(Rc::downgrade(self), napi)
     }
 
-    /// Has a core's timer schedule work at a time.
-    pub fn schedule_at(&self, core: CpuId, at: Time, work: &Rc<NapiState>) {
+    /// Has a core's timer schedule work at a time, and no longer at another. Returns what it is found by.
+    pub fn schedule_at(
+        &self,
+        core: CpuId,
+        at: Time,
+        work: &Rc<NapiState>,
+        instead_of: Option<(Time, u64)>,
+    ) -> (Time, u64) {
+        instead_of.into_iter().for_each(|key| self.cores.get(core).timers.cancel(key));
         let work = Rc::downgrade(work);
         Timers::call_at(&self.cores, core, at, move |cpu| {
             if let Some(work) = work.upgrade() {
                 work.schedule(cpu);
             }
-        });
+        })
     }
 
     /// Queues work on another core.

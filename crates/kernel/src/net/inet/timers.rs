@@ -26,15 +26,15 @@ pub struct Timers {
     means: Rc<Means>,
     softirqs: Rc<Softirqs>,
     of: RefCell<BTreeMap<Owner, (CpuId, Time)>>,
-    cores: RefCell<BTreeMap<CpuId, Wheel>>,
+    cores: RefCell<BTreeMap<CpuId, CoreTimers>>,
 }
 
 /// The timers of a core.
-struct Wheel {
+struct CoreTimers {
     set: BTreeSet<(Time, Owner)>,
     work: Rc<NapiState>,
-    /// When the work will be done next.
-    next: Option<Time>,
+    /// When the work will be done next, and the core's timer for that.
+    next: Option<(Time, u64)>,
 }
 
 impl Timers {
@@ -68,25 +68,24 @@ impl Timers {
         of.insert(owner, (core, at));
         let mut cores = self.cores.borrow_mut();
         if let Some((core, later)) = set
-            && let Some(wheel) = cores.get_mut(&core)
+            && let Some(timers) = cores.get_mut(&core)
         {
-            wheel.set.remove(&(later, owner));
+            timers.set.remove(&(later, owner));
         }
-        let wheel = cores.entry(core).or_insert_with(|| {
+        let timers = cores.entry(core).or_insert_with(|| {
             let work = self.softirqs.napi(Rc::new(Expiries { timers: self.me.clone(), core }));
             work.enable();
-            Wheel { set: BTreeSet::new(), work, next: None }
+            CoreTimers { set: BTreeSet::new(), work, next: None }
         });
-        wheel.set.insert((at, owner));
-        self.schedule(core, wheel);
+        timers.set.insert((at, owner));
+        self.schedule(core, timers);
     }
 
     /// Has a core do its work when its first timer expires.
-    fn schedule(&self, core: CpuId, wheel: &mut Wheel) {
-        let first = wheel.set.first().map(|&(at, _)| at);
-        if let Some(first) = first.filter(|&first| wheel.next.is_none_or(|next| first < next)) {
-            wheel.next = Some(first);
-            self.softirqs.schedule_at(core, first, &wheel.work);
+    fn schedule(&self, core: CpuId, timers: &mut CoreTimers) {
+        let Some(&(first, _)) = timers.set.first() else { return };
+        if timers.next.is_none_or(|(next, _)| next != first) {
+            timers.next = Some(self.softirqs.schedule_at(core, first, &timers.work, timers.next));
         }
     }
 
@@ -103,10 +102,10 @@ impl Timers {
     /// A core has called the owners of all its timers that have expired.
     fn done(&self, cpu: &Cpu, core: CpuId) {
         let mut cores = self.cores.borrow_mut();
-        let Some(wheel) = cores.get_mut(&core) else { return };
-        wheel.next = wheel.next.filter(|&next| next > cpu.now());
-        self.schedule(core, wheel);
-        let work = Rc::clone(&wheel.work);
+        let Some(timers) = cores.get_mut(&core) else { return };
+        timers.next = timers.next.filter(|&(next, _)| next > cpu.now());
+        self.schedule(core, timers);
+        let work = Rc::clone(&timers.work);
         drop(cores);
         work.complete(cpu);
     }

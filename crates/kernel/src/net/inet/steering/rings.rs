@@ -35,21 +35,31 @@ struct SteeredFlow {
     held: VecDeque<(Ring, Upward)>,
     /// When the last packet arrived.
     used: Time,
-    /// When the device was last asked.
+    /// When the device last agreed to a change.
     asked: Time,
+    /// The device had no room: it is not asked again until then.
+    refused_until: Time,
 }
 
 impl SteeredFlow {
     fn new(ring: Ring) -> Self {
-        Self { rule: None, ring, held: VecDeque::new(), used: Time::ZERO, asked: Time::ZERO }
+        Self {
+            rule: None,
+            ring,
+            held: VecDeque::new(),
+            used: Time::ZERO,
+            asked: Time::ZERO,
+            refused_until: Time::ZERO,
+        }
     }
 
     /// Whether to ask the device for `queue`: not if it is already set, nor while a change is pending, which it is for
     /// at most `patience`, since a device may find only later that it has no room.
     fn may_move(&self, ring: Ring, queue: u16, now: Time, patience: Duration) -> bool {
-        let Some((_, wanted)) = self.rule else { return self.held.is_empty() };
+        let is_free = self.held.is_empty() && now >= self.refused_until;
+        let Some((_, wanted)) = self.rule else { return is_free };
         let is_settled = wanted == ring.1 || now.since(self.asked) >= patience;
-        self.held.is_empty() && is_settled && (wanted != queue || wanted != ring.1)
+        is_free && is_settled && (wanted != queue || wanted != ring.1)
     }
 
     fn steered(&mut self, rule: RuleId, queue: u16, now: Time) {
@@ -70,7 +80,7 @@ pub struct Rings {
     idle: Duration,
     scan: Duration,
     flows: RefCell<BTreeMap<FlowKey, SteeredFlow>>,
-    /// The device's table was full: no requests until then.
+    /// The device's table was full: no requests for other flows until then.
     full_until: Cell<Time>,
     scanning: Cell<bool>,
 }
@@ -195,11 +205,8 @@ impl Rings {
         let mut all = self.flows.borrow_mut();
         match all.get(&key) {
             Some(known) if !known.may_move(ring, queue, now, self.scan) => return,
-            None if queue == ring.1 => return,
+            None if queue == ring.1 || now < self.full_until.get() => return,
             _ => {}
-        }
-        if now < self.full_until.get() {
-            return;
         }
         match device.steer(cpu, key, queue) {
             Ok(rule) => {
@@ -209,7 +216,10 @@ impl Rings {
                 self.start_scan();
             }
             Err(_) => {
-                self.full_until.set(now + self.scan);
+                match all.get_mut(&key) {
+                    Some(known) => known.refused_until = now + self.scan,
+                    None => self.full_until.set(now + self.scan),
+                }
                 drop(all);
                 self.means.count(|c| c.steer_failed += 1);
             }

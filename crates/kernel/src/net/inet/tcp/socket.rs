@@ -125,23 +125,20 @@ impl TcpSocket {
 
     /// The timer has expired.
     pub fn timer(&self, cpu: &Cpu) {
+        self.touch(cpu);
         let (Some(deadline), Some(tcp)) = (self.deadline(), self.tcp.upgrade()) else { return };
         let core = self.timer_core.get();
         if core != cpu.id() || deadline > cpu.now() {
             return tcp.timers.arm_on(cpu, core, self.number, deadline);
         }
-        self.touch(cpu);
         if self.pages_until.get().is_some_and(|until| until <= cpu.now()) {
             self.buffer.borrow_mut().clear(cpu);
         }
-        let before = self.connection.borrow().counters();
+        let timeouts = || self.connection.borrow().counters().timeouts;
+        let before = timeouts();
         self.connection.borrow_mut().timer(cpu.now());
+        tcp.means.count(|c| c.tcp_timeouts += timeouts() - before);
         self.push(cpu);
-        let after = self.connection.borrow().counters();
-        tcp.means.count(|c| {
-            c.tcp_timeouts += after.timeouts - before.timeouts;
-            c.tcp_tail_probes += after.tail_probes - before.tail_probes;
-        });
     }
 
     /// When the timer should expire.
@@ -173,7 +170,10 @@ impl TcpSocket {
         }
         let _part = cpu.book(Part::Net);
         let lock = self.lock.lock(cpu);
+        let probes = || self.connection.borrow().counters().tail_probes;
+        let before = probes();
         self.send_segments(cpu, &tcp);
+        tcp.means.count(|c| c.tcp_tail_probes += probes() - before);
         self.pushing.set(false);
         let discarded: Vec<Piece> = self.connection.borrow_mut().discarded().collect();
         discarded.into_iter().for_each(|piece| piece.release(cpu));
