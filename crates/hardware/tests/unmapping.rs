@@ -20,7 +20,7 @@ use hardware::iommu::{
 use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
-use platform::device::{Device, DeviceBus, DmaError, Function, PortIndex, Reset, Token};
+use platform::device::{Device, DeviceBus, DmaError, Function, Reset, Token};
 use proptest::prelude::*;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::{Bdf, Generation, Width};

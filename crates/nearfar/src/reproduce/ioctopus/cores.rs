@@ -18,18 +18,17 @@ const LINE_GBIT: f64 = 100.0 * 1448.0 / 1538.0;
 pub enum Way {
     Receive,
     Send,
-    /// Without segmentation offload.
-    SendPackets,
+    SendWithoutTso,
 }
 
 impl Way {
-    pub const ALL: [Self; 3] = [Self::Receive, Self::Send, Self::SendPackets];
+    pub const ALL: [Self; 3] = [Self::Receive, Self::Send, Self::SendWithoutTso];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Receive => "rx",
             Self::Send => "tx",
-            Self::SendPackets => "tx-no-tso",
+            Self::SendWithoutTso => "tx-no-tso",
         }
     }
 
@@ -68,7 +67,7 @@ fn streams(
         text += &format!("[[cable]]\nends = [\"t{number}\", \"switch\"]\n");
     }
     let rig = bench.boot(&text)?;
-    if way == Way::SendPackets {
+    if way == Way::SendWithoutTso {
         organisation.devices().iter().try_for_each(|device| rig.without_tso(0, device))?;
     }
     for (number, &(core, socket)) in (0..).zip(cores) {

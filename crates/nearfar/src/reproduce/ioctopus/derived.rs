@@ -49,7 +49,7 @@ impl Runs<'_> {
         ratios.into_iter().max_by(|one, other| apart(one).total_cmp(&apart(other)))
     }
 
-    /// Greatest value over the points of an axis that are known.
+    /// Greatest value over the points of an axis that were run.
     fn most(&self, key: &str, at: &[u32]) -> Option<Known> {
         let values = at.iter().filter_map(|x| self.of(&format!("{key}/{x}")));
         values.max_by(|one, other| one.0.total_cmp(&other.0))
@@ -95,9 +95,9 @@ pub fn derived(values: &Values) -> Values {
         let key = format!("{of}-link-io/octo");
         set(&format!("{key}/most"), runs.most(&key, at));
     }
-    // Runs that have no axis of their own: key before and behind what is measured.
+    // Runs without an axis of their own, with the first and the last part of their keys.
     for what in ["gbit", "cpu", "memory"] {
-        for place in ["local", "remote", "octo"] {
+        for place in ["local", "remote", "octo", "two-netdevs"] {
             for (n, (of, at)) in [
                 ("tx-no-tso", format!("{place}/65536")),
                 ("multicore-rx", place.to_owned()),
