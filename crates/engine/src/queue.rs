@@ -53,14 +53,14 @@ impl<E> Scheduler<E> {
     }
 
     /// Schedules `event` for `delay` from now.
-    #[inline]
+    #[inline(always)]
     pub fn after(&mut self, delay: Duration, event: E) {
         self.insert(self.now + delay, Entry::World(event));
     }
 
     /// Like [`at`](Self::at), for an event that may have to be [cancelled](Self::cancel): a replay timer, a completion
     /// timeout.
-    #[inline]
+    #[inline(always)]
     pub fn at_cancellable(&mut self, when: Time, event: E) -> EventKey {
         EventKey(self.insert(when, Entry::World(event)))
     }
@@ -79,7 +79,7 @@ impl<E> Scheduler<E> {
     #[inline]
     pub fn pop(&mut self) -> Option<E> {
         loop {
-            match self.pop_entry(Time::NEVER)? {
+            match self.pop_entry(Time::NEVER)?.1.take()? {
                 Entry::World(event) => return Some(event),
                 Entry::Wake(wakeup) => wakeup.wake(),
             }
@@ -91,14 +91,14 @@ impl<E> Scheduler<E> {
         self.wheel.next_time().map(Time::from_ps)
     }
 
-    /// Number of pending events and timers.
+    /// Number of pending events and timers, counted one by one.
     pub fn len(&self) -> usize {
         self.wheel.len()
     }
 
     /// Whether nothing is pending.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.next_time().is_none()
     }
 
     /// Number of events and timers processed.
@@ -116,15 +116,15 @@ impl<E> Scheduler<E> {
         self.wheel.remove(key);
     }
 
-    /// The next entry due at or before `limit`. After `None` the clock must be [advanced](Self::advance_to) to `limit`,
-    /// unless nothing is pending.
+    /// The next entry due at or before `limit`, to be taken out, and its time. After `None` the clock must be
+    /// [advanced](Self::advance_to) to `limit`, unless nothing is pending.
     // Called for each event: when inlined, the entry is not copied.
     #[inline(always)]
-    pub(crate) fn pop_entry(&mut self, limit: Time) -> Option<Entry<E>> {
+    pub(crate) fn pop_entry(&mut self, limit: Time) -> Option<(Time, &mut Option<Entry<E>>)> {
         let (time, entry) = self.wheel.pop_until(limit.as_ps())?;
         self.now = Time::from_ps(time);
         self.processed += 1;
-        Some(entry)
+        Some((self.now, entry))
     }
 
     /// Moves the clock to `time`; nothing may be pending before it.

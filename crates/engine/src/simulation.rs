@@ -68,16 +68,12 @@ impl<W: World> Shared<W> {
                 if stop(world) {
                     break 'tasks true;
                 }
-                match scheduler.pop_entry(limit) {
-                    Some(Entry::World(event)) => {
-                        self.now.set(scheduler.now());
-                        world.handle(event, scheduler);
-                    }
-                    Some(Entry::Wake(wakeup)) => {
-                        self.now.set(scheduler.now());
-                        wakeup.wake();
-                    }
-                    None => break 'tasks false,
+                let Some((time, entry)) = scheduler.pop_entry(limit) else { break 'tasks false };
+                self.now.set(time);
+                match entry.take() {
+                    Some(Entry::World(event)) => world.handle(event, scheduler),
+                    Some(Entry::Wake(wakeup)) => wakeup.wake(),
+                    None => unreachable!("a pending node has a value"),
                 }
                 if self.executor.has_ready() {
                     continue 'tasks;

@@ -51,6 +51,7 @@ impl Task {
     #[inline]
     fn schedule(self: &Rc<Self>) {
         if !self.queued.replace(true) {
+            self.executor.any_ready.set(true);
             self.executor.ready.borrow_mut().push_back(Rc::clone(self));
         }
     }
@@ -123,6 +124,8 @@ impl Wake for Note {
 #[derive(Default)]
 pub(crate) struct Executor {
     ready: RefCell<VecDeque<Rc<Task>>>,
+    /// Whether `ready` may be nonempty; it is asked after every event.
+    any_ready: Cell<bool>,
     tasks: RefCell<Vec<Option<Rc<Task>>>>,
     free: RefCell<Vec<usize>>,
     alive: Cell<usize>,
@@ -202,7 +205,7 @@ impl Executor {
     /// Whether any task is ready.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {
-        !self.ready.borrow().is_empty() || self.inbox.any.load(Ordering::Relaxed)
+        self.any_ready.get() || self.inbox.any.load(Ordering::Relaxed)
     }
 
     /// Polls tasks in wake-up order until all of them wait.
@@ -212,7 +215,10 @@ impl Executor {
             if self.inbox.any.load(Ordering::Relaxed) {
                 self.read_inbox();
             }
-            let Some(task) = self.ready.borrow_mut().pop_front() else { return };
+            let Some(task) = self.ready.borrow_mut().pop_front() else {
+                self.any_ready.set(false);
+                return;
+            };
             self.poll(task);
         }
     }

@@ -24,6 +24,8 @@ const TICK_SHIFT: u32 = 10;
 const SLOT_BITS: u32 = 12;
 const SLOTS: usize = 1 << SLOT_BITS;
 const MASK: u64 = SLOTS as u64 - 1;
+/// Buckets of a word of the bitmaps of occupied ones.
+const WORD: u64 = 64;
 /// No node: the bucket is empty.
 const NIL: u32 = u32::MAX;
 
@@ -33,6 +35,15 @@ struct Node<T> {
     /// Use count of this node, to recognise stale keys.
     stamp: u32,
     value: Option<T>,
+}
+
+impl<T> Node<T> {
+    /// Makes this node, number `index`, the first free one.
+    #[inline(always)]
+    fn release(&mut self, free: &mut u32, index: u32) {
+        self.stamp = self.stamp.wrapping_add(1);
+        self.next = core::mem::replace(free, index);
+    }
 }
 
 /// Identifies a pending entry; stale once the entry has left the wheel.
@@ -55,11 +66,10 @@ pub(crate) struct Wheel<T> {
     /// By time; latest insertion first among equals.
     overflow: BTreeMap<(u64, Reverse<u64>), u32>,
     overflow_sequence: u64,
-    /// First tick of the windows; no pending event is earlier.
+    /// First tick of the windows, a multiple of [`WORD`]; no pending event is earlier.
     base: u64,
     /// First tick of the earliest turn with events in `far` or `overflow`.
     cascade_at: u64,
-    len: usize,
 }
 
 fn empty_slots() -> Box<[u32; SLOTS]> {
@@ -79,27 +89,60 @@ impl<T> Wheel<T> {
             overflow_sequence: 0,
             base: 0,
             cascade_at: u64::MAX,
-            len: 0,
         }
     }
 
+    /// Number of entries, counted.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.nodes.iter().filter(|node| node.value.is_some()).count()
     }
 
     /// Adds `value` at `time`, which must not be before the last popped time.
-    #[inline]
+    // Inlined, so that a value moves once: only the search for its place is a call.
+    #[inline(always)]
     pub(crate) fn insert(&mut self, time: u64, value: T) -> Key {
-        let key = self.allocate(time, value);
-        self.len += 1;
+        let (index, node) = self.place(time);
+        // A free node holds no value; this says so to the compiler, which then does not look for one to drop.
+        core::mem::forget(node.value.take());
+        node.value = Some(value);
+        Key { node: index, stamp: node.stamp }
+    }
+
+    /// A node without a value, linked in at `time`.
+    #[inline(never)]
+    fn place(&mut self, time: u64) -> (u32, &mut Node<T>) {
+        if self.free == NIL {
+            self.grow();
+        }
+        let index = self.free;
         let tick = time >> TICK_SHIFT;
         debug_assert!(tick >= self.base, "time must not run backwards");
-        if tick - self.base < SLOTS as u64 {
-            self.link_after_equals((tick & MASK) as usize, key.node, time);
-        } else {
-            self.insert_beyond(tick, time, key.node);
+        let slot = (tick & MASK) as usize;
+        let is_near = tick - self.base < SLOTS as u64;
+        if !is_near || self.near[slot] != NIL {
+            return self.place_among_others(tick, time, is_near);
         }
-        key
+        self.near[slot] = index;
+        self.near_occupied.set(slot);
+        let node = &mut self.nodes[index as usize];
+        self.free = core::mem::replace(&mut node.next, index);
+        node.time = time;
+        (index, node)
+    }
+
+    /// [`place`](Self::place) for a bucket that is not empty, or beyond the near wheel.
+    #[inline(never)]
+    fn place_among_others(&mut self, tick: u64, time: u64, is_near: bool) -> (u32, &mut Node<T>) {
+        let index = self.free;
+        let node = &mut self.nodes[index as usize];
+        self.free = node.next;
+        node.time = time;
+        if is_near {
+            self.link_after_equals((tick & MASK) as usize, index, time);
+        } else {
+            self.insert_beyond(tick, time, index);
+        }
+        (index, &mut self.nodes[index as usize])
     }
 
     #[cold]
@@ -117,35 +160,28 @@ impl<T> Wheel<T> {
         self.cascade_at = self.cascade_at.min(turn << SLOT_BITS);
     }
 
-    /// Removes the first entry unless it is later than `limit`. After `None` the caller must advance its clock to
-    /// `limit` or later before the next insertion.
-    // Called for each event: when inlined, the entry moves straight from its node to the handler.
+    /// Removes the first entry unless it is later than `limit`, and gives its time and its value, which has to be taken
+    /// out. After `None` the caller must advance its clock to `limit` or later before the next insertion.
+    // Called for each event: when inlined, the value moves straight from its node to the handler.
     #[inline(always)]
-    pub(crate) fn pop_until(&mut self, limit: u64) -> Option<(u64, T)> {
+    pub(crate) fn pop_until(&mut self, limit: u64) -> Option<(u64, &mut Option<T>)> {
         loop {
             if let Some((slot, tick)) = self.first_near()
                 && tick < self.cascade_at
             {
                 let last = self.near[slot];
-                let first = self.nodes[last as usize].next;
-                let node = &mut self.nodes[first as usize];
-                let (time, next) = (node.time, node.next);
-                if time > limit {
+                if self.nodes[last as usize].next != last {
+                    return self.pop_first_of_many(tick, last, limit);
+                }
+                let node = &mut self.nodes[last as usize];
+                if node.time > limit {
                     return None;
                 }
-                let value = node.value.take();
-                node.stamp = node.stamp.wrapping_add(1);
-                node.next = self.free;
-                self.free = first;
-                if first == last {
-                    self.near[slot] = NIL;
-                    self.near_occupied.clear(slot);
-                } else {
-                    self.nodes[last as usize].next = next;
-                }
-                self.base = tick;
-                self.len -= 1;
-                return value.map(|value| (time, value));
+                self.near[slot] = NIL;
+                self.near_occupied.clear(slot);
+                self.base = tick & !(WORD - 1);
+                node.release(&mut self.free, last);
+                return Some((node.time, &mut node.value));
             }
             // Ticks have 54 bits, so there is no cascade here only if the wheel is empty.
             if self.cascade_at == u64::MAX || self.cascade_at << TICK_SHIFT > limit {
@@ -153,6 +189,21 @@ impl<T> Wheel<T> {
             }
             self.cascade();
         }
+    }
+
+    /// [`pop_until`](Self::pop_until) for a near bucket with several nodes, of which `last` is the last.
+    #[inline(never)]
+    fn pop_first_of_many(&mut self, tick: u64, last: u32, limit: u64) -> Option<(u64, &mut Option<T>)> {
+        let first = self.nodes[last as usize].next;
+        let Node { time, next, .. } = self.nodes[first as usize];
+        if time > limit {
+            return None;
+        }
+        self.nodes[last as usize].next = next;
+        self.base = tick & !(WORD - 1);
+        let node = &mut self.nodes[first as usize];
+        node.release(&mut self.free, first);
+        Some((time, &mut node.value))
     }
 
     /// Time of the first entry.
@@ -187,7 +238,7 @@ impl<T> Wheel<T> {
             self.cascade();
         }
         debug_assert!(tick < self.cascade_at && self.next_time().is_none_or(|next| next >= time));
-        self.base = self.base.max(tick);
+        self.base = self.base.max(tick & !(WORD - 1));
     }
 
     /// Removes the entry of `key` if it is still pending.
@@ -204,11 +255,8 @@ impl<T> Wheel<T> {
             || self.unlink_far(tick >> SLOT_BITS, key.node)
             || self.unlink_overflow(time, key.node);
         debug_assert!(found, "a pending node is on one of the levels");
-        self.len -= 1;
         let node = &mut self.nodes[key.node as usize];
-        node.stamp = node.stamp.wrapping_add(1);
-        node.next = self.free;
-        self.free = key.node;
+        node.release(&mut self.free, key.node);
         node.value.take()
     }
 
@@ -277,46 +325,36 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Allocates a node linked to itself, as for a bucket with one entry.
-    #[inline]
-    fn allocate(&mut self, time: u64, value: T) -> Key {
-        if let Some(node) = self.nodes.get_mut(self.free as usize) {
-            let key = Key { node: self.free, stamp: node.stamp };
-            self.free = core::mem::replace(&mut node.next, key.node);
-            node.time = time;
-            // A free node holds no value, so skip the check for one to drop.
-            core::mem::forget(node.value.replace(value));
-            key
-        } else {
-            self.grow(time, value)
-        }
-    }
-
+    /// Adds a free node.
     #[cold]
-    fn grow(&mut self, time: u64, value: T) -> Key {
+    fn grow(&mut self) {
         let index = u32::try_from(self.nodes.len())
             .ok()
             .filter(|&i| i != NIL)
             .expect("fewer than 2^32 pending events");
-        self.nodes.push(Node { time, next: index, stamp: 0, value: Some(value) });
-        Key { node: index, stamp: 0 }
+        self.nodes.push(Node { time: 0, next: NIL, stamp: 0, value: None });
+        self.free = index;
     }
 
     /// The first occupied near bucket and its tick.
     #[inline]
     fn first_near(&self) -> Option<(usize, u64)> {
-        let start = self.base & MASK;
-        let slot = self.near_occupied.first_from(start as usize)?;
-        Some((slot, self.base + ((slot as u64).wrapping_sub(start) & MASK)))
+        let start = (self.base & MASK) as usize;
+        // Usually in the first word of the window, which starts with it.
+        let bits = self.near_occupied.words[start / WORD as usize];
+        if bits != 0 {
+            let ahead = bits.trailing_zeros();
+            return Some(((start + ahead as usize) & MASK as usize, self.base + u64::from(ahead)));
+        }
+        let slot = self.near_occupied.first_from(start)?;
+        Some((slot, self.base + (slot.wrapping_sub(start) as u64 & MASK)))
     }
 
-    /// Links `node` behind entries due at or before its time.
+    /// Links `node` behind entries of its bucket, which is not empty, due at or before its time.
     #[inline]
     fn link_after_equals(&mut self, slot: usize, node: u32, time: u64) {
         let last = self.near[slot];
-        if last == NIL {
-            self.put_alone(slot, node);
-        } else if self.nodes[last as usize].time <= time {
+        if self.nodes[last as usize].time <= time {
             self.link_behind(last, node);
             self.near[slot] = node;
         } else {
@@ -342,7 +380,8 @@ impl<T> Wheel<T> {
         let last = self.near[slot];
         if last == NIL {
             self.nodes[node as usize].next = node;
-            self.put_alone(slot, node);
+            self.near[slot] = node;
+            self.near_occupied.set(slot);
         } else if self.nodes[last as usize].time < time {
             self.link_behind(last, node);
             self.near[slot] = node;
@@ -357,13 +396,6 @@ impl<T> Wheel<T> {
             }
             self.link_behind(previous, node);
         }
-    }
-
-    /// Puts a self-linked node into an empty bucket.
-    #[inline]
-    fn put_alone(&mut self, slot: usize, node: u32) {
-        self.near[slot] = node;
-        self.near_occupied.set(slot);
     }
 
     #[inline]
@@ -409,13 +441,13 @@ impl<T> Wheel<T> {
 
 /// Bitmap of occupied buckets, with a summary bit for each word.
 struct Occupancy {
-    words: Box<[u64; SLOTS / 64]>,
+    words: [u64; SLOTS / WORD as usize],
     summary: u64,
 }
 
 impl Occupancy {
     fn new() -> Self {
-        Self { words: Box::new([0; SLOTS / 64]), summary: 0 }
+        Self { words: [0; SLOTS / WORD as usize], summary: 0 }
     }
 
     #[inline]

@@ -11,7 +11,10 @@ use crate::root::{HostId, RootEvent};
 use crate::switch::{SwitchEvent, SwitchId};
 
 /// An event of the [`Fabric`](crate::Fabric).
+///
+/// The kind has a byte of its own, as it is asked for with every event.
 #[derive(Clone, Copy, Debug)]
+#[repr(u8)]
 pub enum Event {
     /// A TLP arrives at an end of a link.
     Deliver {

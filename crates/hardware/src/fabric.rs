@@ -507,6 +507,7 @@ impl Fabric {
         }
     }
 
+    #[inline(never)]
     fn deliver(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) {
         if !self.context(scheduler).receive(end, packet) {
             return;
@@ -558,9 +559,24 @@ impl Fabric {
 impl World for Fabric {
     type Event = Event;
 
+    // Events of every TLP come first; others are out of line.
+    #[inline(always)]
     fn handle(&mut self, event: Event, scheduler: &mut Scheduler<Event>) {
         match event {
             Event::Deliver { end, packet } => self.deliver(scheduler, end, packet),
+            Event::Endpoint(id, event) => {
+                self.endpoints[usize::from(id.0)]
+                    .handle(&mut Context::new(&mut self.wires, scheduler), event);
+            }
+            other => self.handle_other(other, scheduler),
+        }
+    }
+}
+
+impl Fabric {
+    #[inline(never)]
+    fn handle_other(&mut self, event: Event, scheduler: &mut Scheduler<Event>) {
+        match event {
             Event::LinkWake(end) => {
                 self.context(scheduler)
                     .with(end.link, |link, cx, released| link.on_wake(cx, end.side, released));
@@ -587,10 +603,7 @@ impl World for Fabric {
                     .with(end.link, |link, cx, released| link.on_replay_timer(cx, end.side, released));
             }
             Event::LinkError(end, error) => self.link_error(scheduler, end, error),
-            Event::Endpoint(id, event) => {
-                self.endpoints[usize::from(id.0)]
-                    .handle(&mut Context::new(&mut self.wires, scheduler), event);
-            }
+            Event::Deliver { .. } | Event::Endpoint(..) => unreachable!("handled before"),
             Event::Ethernet(event) => self.ethernet_event(scheduler, event),
             Event::Cluster(_, send) => {
                 ClusterSwitch::handle(&mut Context::new(&mut self.wires, scheduler), send)

@@ -1,7 +1,12 @@
 //! TLPs in flight, in a pool of reused buffers.
+//!
+//! Components work on decoded headers. A header's bytes are written when somebody looks at them: a tap, a CRC, an error
+//! log.
+
+use std::ops::Range;
 
 use wire::pcie::crc::{ecrc_is_right, write_ecrc};
-use wire::pcie::tlp::DIGEST_LEN;
+use wire::pcie::tlp::{Common, DIGEST_LEN};
 use wire::pcie::{FlowClass, OrderingKey, Tlp};
 
 use crate::link::{Credits, ReceiveSpace};
@@ -45,42 +50,84 @@ pub struct Hop {
     pub held: Option<ReceiveSpace>,
 }
 
-#[derive(Default)]
+/// Place of the payload in a packet's buffer: the header ends there, whatever its length.
+const PAYLOAD: usize = 16;
+
 struct PacketSlot {
-    /// Header, payload and digest: the first `length` bytes.
+    /// Header, payload and digest.
     bytes: Vec<u8>,
-    length: usize,
+    /// Bytes of payload and digest.
+    behind: u32,
+    /// Bytes of the header.
+    header: u32,
+    /// Whether the header's bytes have been written.
+    is_written: bool,
     /// Decoded header; `None` if the bytes are no valid TLP any more.
     tlp: Option<Tlp>,
-    summary: Option<Summary>,
+    summary: Summary,
     hop: Hop,
 }
 
 impl PacketSlot {
+    fn new() -> Self {
+        let summary = Summary { class: FlowClass::Posted, credits: Credits::default() };
+        Self {
+            bytes: vec![0; PAYLOAD],
+            behind: 0,
+            header: 0,
+            is_written: true,
+            tlp: None,
+            summary,
+            hop: Hop::default(),
+        }
+    }
+
+    #[inline]
+    fn length(&self) -> usize {
+        (self.header + self.behind) as usize
+    }
+
     #[cold]
     fn make_room(&mut self) {
-        self.bytes.resize(self.length, 0);
+        self.bytes.resize(PAYLOAD + self.behind as usize, 0);
     }
 
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
+    /// Place of header, payload and digest in the buffer.
+    fn place(&self) -> Range<usize> {
+        PAYLOAD - self.header as usize..PAYLOAD + self.behind as usize
     }
 
-    /// Encodes `tlp` and returns the space for its payload, whose content is arbitrary.
+    /// Header, payload and digest as on the wire.
+    fn written(&mut self) -> &mut [u8] {
+        let place = self.place();
+        let bytes = &mut self.bytes[place];
+        if let Some(tlp) = self.tlp.filter(|_| !self.is_written) {
+            tlp.emit(bytes);
+            debug_assert_eq!(
+                Tlp::parse(bytes),
+                Ok((tlp, self.header as usize)),
+                "a header says what was encoded"
+            );
+            self.is_written = true;
+        }
+        bytes
+    }
+
+    /// Makes `tlp` the header, and returns the space for its payload, whose content is arbitrary.
     // Inlined, since callers know the kind of the TLP, so that most of the work is optimised away.
     #[inline(always)]
     fn encode(&mut self, tlp: &Tlp) -> &mut [u8] {
-        let header = tlp.header_len();
-        self.length = header + tlp.payload_len();
-        if self.bytes.len() < self.length {
+        let payload = tlp.payload_len();
+        (self.header, self.behind) = (tlp.header_len() as u32, payload as u32);
+        self.summary = Summary::of(tlp);
+        // An ECRC is added where the TLP is sent.
+        let common = Common { digest: false, ..tlp.common };
+        self.tlp = Some(Tlp { common, ..*tlp });
+        self.is_written = false;
+        if self.bytes.len() < PAYLOAD + payload {
             self.make_room();
         }
-        self.summary = Some(Summary::of(tlp));
-        self.tlp = Some(*tlp);
-        let (head, payload) = self.bytes[..self.length].split_at_mut(header);
-        tlp.emit(head);
-        debug_assert_eq!(Tlp::parse(head), Ok((*tlp, header)), "a header says what was encoded");
-        payload
+        &mut self.bytes[PAYLOAD..PAYLOAD + payload]
     }
 }
 
@@ -140,9 +187,9 @@ impl PacketPool {
         let Ok([from, to]) = self.slots.get_disjoint_mut([from, to]) else {
             unreachable!("a packet in flight and a fresh one are two");
         };
-        to.bytes.clear();
-        to.bytes.extend_from_slice(from.bytes());
-        (to.length, to.tlp, to.summary) = (from.length, from.tlp, from.summary);
+        to.bytes.clone_from(&from.bytes);
+        (to.behind, to.header, to.is_written) = (from.behind, from.header, from.is_written);
+        (to.tlp, to.summary) = (from.tlp, from.summary);
         copy
     }
 
@@ -156,7 +203,7 @@ impl PacketPool {
 
     #[cold]
     fn grow(&mut self) -> u32 {
-        self.slots.push(PacketSlot::default());
+        self.slots.push(PacketSlot::new());
         self.slots.len() as u32 - 1
     }
 
@@ -177,8 +224,8 @@ impl PacketPool {
         let slot = &self.slots[id.0 as usize];
         let tlp = slot.tlp.as_ref()?;
         let digest = if tlp.common.digest { DIGEST_LEN } else { 0 };
-        let end = slot.length.saturating_sub(digest).max(tlp.header_len());
-        Some((tlp, &slot.bytes[tlp.header_len()..end]))
+        let payload = (slot.behind as usize).saturating_sub(digest);
+        Some((tlp, &slot.bytes[PAYLOAD..PAYLOAD + payload]))
     }
 
     /// Appends an ECRC to a TLP without one.
@@ -187,62 +234,40 @@ impl PacketPool {
         let slot = &mut self.slots[id.0 as usize];
         if let Some(mut tlp) = slot.tlp.filter(|tlp| !tlp.common.digest) {
             tlp.common.digest = true;
-            slot.length += DIGEST_LEN;
-            if slot.bytes.len() < slot.length {
+            slot.behind += DIGEST_LEN as u32;
+            if slot.bytes.len() < PAYLOAD + slot.behind as usize {
                 slot.make_room();
             }
-            tlp.emit(&mut slot.bytes[..tlp.header_len()]);
-            write_ecrc(&mut slot.bytes[..slot.length]);
-            slot.tlp = Some(tlp);
+            self.rewrite(id, &tlp);
         }
     }
 
-    /// Replaces a header with one of the same length, and updates the ECRC.
-    ///
-    /// # Panics
-    /// If the length changes.
-    pub fn rewrite(&mut self, id: PacketId, tlp: &Tlp) {
-        let slot = &mut self.slots[id.0 as usize];
-        assert_eq!(tlp.packet_len(), slot.length, "a header that is rewritten keeps its length");
-        tlp.emit(&mut slot.bytes[..tlp.header_len()]);
-        slot.tlp = Some(*tlp);
-        if tlp.common.digest {
-            write_ecrc(&mut slot.bytes[..slot.length]);
-        }
-    }
-
-    /// Like [`rewrite`](Self::rewrite), but the header's length may change; the data is kept.
+    /// Replaces a header, and updates the ECRC. The header's length may change; the data is kept.
     ///
     /// # Panics
     /// If the data length changes.
-    pub fn readdress(&mut self, id: PacketId, tlp: &Tlp) {
+    pub fn rewrite(&mut self, id: PacketId, tlp: &Tlp) {
         let slot = &mut self.slots[id.0 as usize];
-        let (length, header) = (tlp.packet_len(), tlp.header_len());
-        if length != slot.length {
-            let data = length - header;
-            let old = slot.length - data;
-            assert!([12, 16].contains(&old), "a TLP that is rewritten keeps its data");
-            slot.length = length;
-            if slot.bytes.len() < length {
-                slot.make_room();
-            }
-            slot.bytes.copy_within(old..old + data, header);
+        let header = tlp.header_len();
+        assert_eq!(tlp.packet_len() - header, slot.behind as usize, "a TLP that is rewritten keeps its data");
+        (slot.header, slot.tlp, slot.is_written) = (header as u32, Some(*tlp), false);
+        if tlp.common.digest {
+            write_ecrc(slot.written());
         }
-        self.rewrite(id, tlp);
     }
 
     /// Whether the TLP's ECRC matches its bytes.
     #[cold]
     pub fn ecrc_is_right(&self, id: PacketId) -> bool {
-        ecrc_is_right(self.bytes(id))
+        // A header with a digest has been written, for its ECRC.
+        let slot = &self.slots[id.0 as usize];
+        ecrc_is_right(&slot.bytes[slot.place()])
     }
 
     /// The packet's summary.
-    ///
-    /// # Panics
-    /// If the packet was never encoded, which is impossible.
+    #[inline]
     pub fn summary(&self, id: PacketId) -> Summary {
-        self.slots[id.0 as usize].summary.expect("a packet in flight has been encoded")
+        self.slots[id.0 as usize].summary
     }
 
     /// The packet's key for the ordering rules; `None` if its bytes are no valid TLP any more.
@@ -251,29 +276,33 @@ impl PacketPool {
     }
 
     /// Header, payload and digest as on the wire, without framing.
-    pub fn bytes(&self, id: PacketId) -> &[u8] {
-        self.slots[id.0 as usize].bytes()
+    pub fn bytes(&mut self, id: PacketId) -> &[u8] {
+        self.slots[id.0 as usize].written()
     }
 
     /// Lets `act` corrupt or poison the bytes.
     #[cold]
     pub fn change_bytes<R>(&mut self, id: PacketId, act: impl FnOnce(&mut [u8]) -> R) -> R {
         let slot = &mut self.slots[id.0 as usize];
-        let result = act(&mut slot.bytes[..slot.length]);
-        slot.tlp = Tlp::parse(slot.bytes()).ok().map(|(tlp, _)| tlp);
+        let bytes = slot.written();
+        let result = act(bytes);
+        let parsed = Tlp::parse(bytes).ok();
+        // The data stays where it is.
+        slot.tlp = parsed.filter(|&(_, header)| header == slot.header as usize).map(|(tlp, _)| tlp);
         result
     }
 
     /// Length of the packet on the wire in bytes, without framing.
+    #[inline]
     pub fn length(&self, id: PacketId) -> usize {
-        self.slots[id.0 as usize].length
+        self.slots[id.0 as usize].length()
     }
 
     /// The packet's length on the wire, without framing, and its link layer state, mutably.
     #[inline]
     pub fn length_and_hop(&mut self, id: PacketId) -> (usize, &mut Hop) {
         let slot = &mut self.slots[id.0 as usize];
-        (slot.length, &mut slot.hop)
+        (slot.length(), &mut slot.hop)
     }
 
     /// The packet's link layer state.

@@ -51,9 +51,6 @@ impl<'a> Context<'a> {
 
     /// Sends a TLP from `end`, now or as soon as possible.
     pub fn send(&mut self, end: LinkEnd, packet: PacketId) {
-        if self.wires.link(end.link).protects(end.side) {
-            self.wires.packets.protect(packet);
-        }
         self.with(end.link, |link, cx, released| link.send(cx, end.side, packet, released));
     }
 
@@ -70,11 +67,8 @@ impl<'a> Context<'a> {
 
     /// Plans a TLP to leave `end` at `at`; `false` if the caller has to [send](Self::send) it at that time, see
     /// [`Link::plan`].
-    #[inline]
+    #[inline(always)]
     pub fn plan(&mut self, end: LinkEnd, packet: PacketId, at: Time) -> bool {
-        if self.wires.link(end.link).protects(end.side) {
-            self.wires.packets.protect(packet);
-        }
         let mut cx = LinkContext { packets: &mut self.wires.packets, scheduler: self.scheduler };
         self.wires.links[end.link.0 as usize].plan(&mut cx, end.side, packet, at)
     }
@@ -118,15 +112,14 @@ impl<'a> Context<'a> {
     /// Frees a TLP consumed where it arrived; its receive buffer is released at `at`.
     #[inline]
     pub fn consume(&mut self, packet: PacketId, at: Time) {
-        let held = self.wires.packets.hop(packet).held;
-        self.wires.packets.free(packet);
-        if let Some(held) = held {
+        if let Some(held) = self.wires.packets.hop(packet).held {
             self.release(held, at);
         }
+        self.wires.packets.free(packet);
     }
 
     /// Releases the receive buffer of a TLP at `at`, but keeps the TLP.
-    #[inline]
+    #[inline(always)]
     pub fn consume_credits(&mut self, packet: PacketId, at: Time) {
         if let Some(held) = self.wires.packets.hop_mut(packet).held.take() {
             self.release(held, at);

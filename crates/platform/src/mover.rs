@@ -91,15 +91,17 @@ pub trait DataMover {
         now
     }
 
-    /// All completions of a request have arrived and left the receive buffer at `drained`. Returns when its tag is
-    /// free.
-    fn answered(&mut self, _dma: &Dma, _read: &Progress, _request: &Answered, drained: Time) -> Time {
-        drained
-    }
-
-    /// When the device learns that a read is complete, whose last completion arrived at `now`.
-    fn read_known(&self, now: Time, _dma: &Dma, _read: &Progress) -> Time {
-        now
+    /// All completions of a request have arrived, the last one at `now`, and left the receive buffer at `drained`.
+    /// Returns when its tag is free, and when the device learns that the read is complete if this was the last request.
+    fn answered(
+        &mut self,
+        now: Time,
+        _dma: &Dma,
+        _read: &Progress,
+        _request: &Answered,
+        drained: Time,
+    ) -> (Time, Time) {
+        (drained, now)
     }
 
     /// When the data of a write that starts at `now` has been fetched.
@@ -134,7 +136,7 @@ pub struct Direct {
 }
 
 impl DataMover for Direct {
-    fn read_known(&self, now: Time, _: &Dma, _: &Progress) -> Time {
-        now + self.read_use
+    fn answered(&mut self, now: Time, _: &Dma, _: &Progress, _: &Answered, drained: Time) -> (Time, Time) {
+        (drained, now + self.read_use)
     }
 }

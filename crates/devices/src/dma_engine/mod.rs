@@ -254,6 +254,7 @@ impl DmaEngine {
     }
 
     /// Starts the next transaction of a bandwidth test.
+    #[inline]
     fn next_transaction(&mut self, bus: &mut dyn DeviceBus) {
         let Some(run) = &mut self.run else { return };
         if run.left == 0 {
@@ -276,6 +277,7 @@ impl DmaEngine {
         }
     }
 
+    #[inline(always)]
     fn transaction_done(&mut self, bus: &mut dyn DeviceBus) {
         let Some(run) = &mut self.run else { return };
         run.open -= 1;
@@ -309,6 +311,7 @@ impl DmaEngine {
 const NETWORK_CONTROLLER: u32 = 0x02_0000;
 
 impl Run {
+    #[inline]
     fn next_address(&mut self) -> Iova {
         let offset = self.addresses.next_offset();
         let chunk = (offset / regs::CHUNK_BYTES) as usize % regs::CHUNKS;

@@ -13,7 +13,7 @@ use crate::wires::{Context, Wires};
 
 impl Core {
     /// The requester, link end and requester ID for a function's requests, if it has bus master enable.
-    #[inline]
+    #[inline(always)]
     pub(super) fn master(&mut self, function: FunctionIndex) -> Option<(&mut Requester, LinkEnd, Bdf)> {
         let (port, id) = self.registers.master(function)?;
         let end = *self.ends.get(usize::from(port.0))?;

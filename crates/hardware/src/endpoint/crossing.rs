@@ -80,7 +80,7 @@ impl Endpoint {
         match way {
             Ok((cable, rewritten)) => {
                 let egress = bridge.cables[cable];
-                cx.wires.packets.readdress(packet, &rewritten);
+                cx.wires.packets.rewrite(packet, &rewritten);
                 let timing = (bridge.params.latency, bridge.params.cut_through);
                 let last = &mut bridge.last_out[cable];
                 let now = cx.now();
@@ -136,7 +136,7 @@ impl Endpoint {
         };
         match rewritten {
             Ok(rewritten) => {
-                cx.wires.packets.readdress(packet, &rewritten);
+                cx.wires.packets.rewrite(packet, &rewritten);
                 let last = &mut bridge.last_in;
                 let at = bridge::crossing_time(cx.wires, now, (ingress, host), packet, timing, last);
                 bridge.counters.received += 1;

@@ -97,7 +97,7 @@ pub enum EndpointEvent {
 
 impl Endpoint {
     /// Handles an event inside the endpoint.
-    #[inline]
+    #[inline(never)]
     pub fn handle(&mut self, cx: &mut Context<'_>, event: EndpointEvent) {
         // Events from before a reset are dropped.
         match event {

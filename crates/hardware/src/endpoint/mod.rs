@@ -125,6 +125,7 @@ impl Endpoint {
     }
 
     /// Handles a TLP that arrived at one of the device's ports.
+    #[inline(always)]
     pub fn deliver(&mut self, cx: &mut Context<'_>, end: LinkEnd, packet: PacketId) {
         if self.bridge.is_some() && self.cross_out(cx, end, packet) {
             return;

@@ -220,7 +220,7 @@ impl Registers {
     }
 
     /// Port and requester ID of a function with bus master enable.
-    #[inline]
+    #[inline(always)]
     pub fn master(&self, function: FunctionIndex) -> Option<(PortIndex, Bdf)> {
         let state = self.functions.get(usize::from(function.0))?;
         let may = state.config.bus_master_enabled() && self.is_there(state);

@@ -122,6 +122,8 @@ pub struct Link {
     counters: [DirectionCounters; 2],
     injector: Option<Box<ErrorInjector>>,
     tap: Option<Box<Tap>>,
+    /// Whether the link is up, without an injector or a tap.
+    is_plain: bool,
     /// When the first planned TLP of either end is to leave.
     next_planned: Time,
     /// Whether TLPs get an ECRC, by transmitting side.
@@ -155,6 +157,7 @@ impl Link {
             counters: Default::default(),
             injector: None,
             tap: None,
+            is_plain: true,
             next_planned: Time::NEVER,
             protected: [false; 2],
         }
@@ -187,6 +190,11 @@ impl Link {
             }
             (new, own) => *own = new.map(Box::new),
         }
+        self.find_whether_plain();
+    }
+
+    fn find_whether_plain(&mut self) {
+        self.is_plain = self.state == LinkState::Up && self.injector.is_none() && self.tap.is_none();
     }
 
     /// Drops an injector whose errors have ended, once no replay can need it.
@@ -201,12 +209,7 @@ impl Link {
         self.injector = None;
         // No copies are kept from now on, so nothing can be replayed.
         self.transmitters.iter_mut().for_each(|transmitter| transmitter.replay.stop_timer());
-    }
-
-    /// Whether `side` adds an ECRC to its TLPs.
-    #[inline]
-    pub fn protects(&self, side: Side) -> bool {
-        self.protected[side as usize]
+        self.find_whether_plain();
     }
 
     /// Sets whether `side` adds an ECRC to its TLPs.
@@ -227,6 +230,7 @@ impl Link {
     pub fn tap(&mut self, trace: Trace<Passed>) {
         let limits = [&self.params.receivers[0].credits, &self.params.receivers[1].credits];
         self.tap = trace.is_on().then(|| Box::new(Tap::new(trace, self.id, limits)));
+        self.find_whether_plain();
     }
 
     /// Computes the DLLPs that both ends have sent so far, so that they are recorded.
@@ -266,6 +270,7 @@ impl Link {
     }
 
     /// Wire time of a TLP of `bytes`, framing included, sent by `side`.
+    #[inline(always)]
     pub fn wire_time(&self, side: Side, bytes: u64) -> Duration {
         self.wire(side).tlp_time(bytes)
     }

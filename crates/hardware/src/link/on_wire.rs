@@ -1,6 +1,6 @@
 //! Wire of one direction: transmission times and occupancy.
 
-use units::{Duration, Time, steps};
+use units::{Duration, Time};
 use wire::pcie::{Generation, Width, link};
 
 /// Wire of one direction, with its transmitter.
@@ -8,8 +8,10 @@ use wire::pcie::{Generation, Width, link};
 pub struct Wire {
     /// Picoseconds per byte, times 2^16: exact enough for any TLP, and avoids a division per TLP.
     ps_per_byte_q16: u64,
-    /// Width of the transmitter in bytes: a TLP takes whole beats.
-    beat: u64,
+    /// The same without the factor.
+    ps_per_byte: f64,
+    /// Width of the transmitter in bytes, less one: a TLP takes whole beats.
+    beat_less_one: u64,
     /// Interval of SKP ordered sets, and the time that one takes.
     skip: (Duration, Duration),
     /// When the next SKP ordered set is due.
@@ -20,10 +22,15 @@ pub struct Wire {
 
 impl Wire {
     /// An idle wire.
+    ///
+    /// # Panics
+    /// If `beat` is no power of two.
     pub fn new(speed: (Generation, Width), beat: u32) -> Self {
+        assert!(beat.is_power_of_two(), "a transmitter is as wide as a power of two, not {beat} B");
         let mut new = Self {
             ps_per_byte_q16: 0,
-            beat: beat.max(1).into(),
+            ps_per_byte: 0.0,
+            beat_less_one: u64::from(beat) - 1,
             skip: (Duration::ZERO, Duration::ZERO),
             next_skip: Time::ZERO,
             free: Time::ZERO,
@@ -36,12 +43,14 @@ impl Wire {
     pub fn set_speed(&mut self, (generation, width): (Generation, Width)) {
         let rate = link::data_rate(generation, width);
         self.ps_per_byte_q16 = ((8_000_000_000_000u128 << 16) / u128::from(rate.bits_per_s())) as u64;
+        self.ps_per_byte = self.ps_per_byte_q16 as f64 / 65536.0;
         self.skip = link::skip_interval(generation, width);
     }
 
     /// Wire time of a byte in picoseconds.
+    #[inline]
     pub fn ps_per_byte(&self) -> f64 {
-        self.ps_per_byte_q16 as f64 / 65536.0
+        self.ps_per_byte
     }
 
     /// Wire time of bytes other than a whole TLP.
@@ -51,9 +60,9 @@ impl Wire {
     }
 
     /// Wire time of a TLP of `bytes`, framing included.
-    #[inline]
+    #[inline(always)]
     pub fn tlp_time(&self, bytes: u64) -> Duration {
-        self.time_for(steps::up(bytes, self.beat))
+        self.time_for((bytes + self.beat_less_one) & !self.beat_less_one)
     }
 
     /// When everything scheduled has been sent.

@@ -18,7 +18,8 @@ pub struct LinkParams {
     /// From the last symbol of a TLP leaving the transmitter until the receiver's transaction layer has it: serdes,
     /// elastic buffer, CRC check, wire.
     pub latency: Duration,
-    /// Width of each port's transmitter in bytes: a TLP takes whole beats. `[upstream end, downstream end]`.
+    /// Width of each port's transmitter in bytes, a power of two: a TLP takes whole beats.
+    /// `[upstream end, downstream end]`.
     pub beats: [u32; 2],
     /// The two ports as receivers: `[upstream end, downstream end]`; upstream is nearer to the root.
     pub receivers: [ReceiverParams; 2],

@@ -5,10 +5,10 @@ use wire::pcie::FlowClass;
 
 use super::params::Credits;
 use super::receiver::Acceptance;
-use super::{DLLP_BYTES, Link, LinkContext, LinkState, ReceiveSpace, Released, Side, errors};
+use super::{DLLP_BYTES, Link, LinkContext, ReceiveSpace, Released, Side, errors};
 use crate::detected::Detected;
 use crate::event::Event;
-use crate::packet::{PacketId, Summary};
+use crate::packet::{Hop, PacketId, Summary};
 
 impl Link {
     /// Checks a TLP that arrived at `side`. `false` means that it was dropped and freed.
@@ -27,24 +27,41 @@ impl Link {
                 return false;
             }
         }
-        let hop = cx.packets.hop(packet);
-        if hop.epoch != self.epoch || self.state == LinkState::Down {
+        let &Hop { sequence, epoch, padding, lcrc, .. } = cx.packets.hop(packet);
+        if epoch != self.epoch {
             cx.packets.free(packet);
             return false;
         }
-        let intact = hop.lcrc.is_none_or(|lcrc| lcrc == errors::lcrc(hop.sequence, cx.packets.bytes(packet)));
-        let sequence = hop.sequence;
         // An Ack is only sent for a complete TLP.
         let whole = match self.receivers[side as usize].params.cut_through {
-            true => now + self.tail(side, cx.packets.length(packet) as u64 + u64::from(hop.padding)),
+            true => now + self.tail(side, cx.packets.length(packet) as u64 + u64::from(padding)),
             false => now,
         };
-        match self.receivers[side as usize].accept(whole, sequence, intact) {
+        if self.injector.is_some() || lcrc.is_some() || !self.receivers[side as usize].expects(sequence) {
+            return self.check(cx, side, packet, whole);
+        }
+        self.receivers[side as usize].accept(whole, sequence);
+        self.wake_for_ack(cx, side, now);
+        true
+    }
+
+    /// A TLP may be waiting for the Ack of one that arrived at `side`, because the replay buffer is full.
+    #[inline]
+    fn wake_for_ack(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
+        if self.transmitters[side.opposite() as usize].is_waiting() {
+            self.arrange_wake(cx, side.opposite(), now);
+        }
+    }
+
+    /// Checks sequence number and LCRC of a TLP that is complete at `whole`. `false` means that it was dropped.
+    #[cold]
+    fn check(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId, whole: Time) -> bool {
+        let now = cx.scheduler.now();
+        let &Hop { sequence, lcrc, .. } = cx.packets.hop(packet);
+        let intact = lcrc.is_none_or(|lcrc| lcrc == errors::lcrc(sequence, cx.packets.bytes(packet)));
+        match self.receivers[side as usize].judge(whole, sequence, intact) {
             Acceptance::Accepted => {
-                // A TLP may be waiting for its Ack because the replay buffer is full.
-                if self.transmitters[side.opposite() as usize].is_waiting() {
-                    self.arrange_wake(cx, side.opposite(), now);
-                }
+                self.wake_for_ack(cx, side, now);
                 if let Some(injector) = &mut self.injector {
                     let Summary { class, credits, .. } = cx.packets.summary(packet);
                     if injector.loses(class) {
@@ -77,14 +94,14 @@ impl Link {
     }
 
     /// Releases the receive buffer that a TLP held, at time `at`.
-    #[inline]
+    #[inline(always)]
     pub fn give_back(&mut self, cx: &mut LinkContext<'_>, held: ReceiveSpace, at: Time) {
         if held.epoch == self.epoch {
             self.release(cx, held.end.side, held.class, held.credits, at);
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(
         &mut self,
         cx: &mut LinkContext<'_>,

@@ -71,14 +71,25 @@ impl Receiver {
         }
     }
 
-    /// Checks a TLP with `sequence` that arrived at `now`; `intact` if its LCRC matched.
+    /// Whether `sequence` is the number of the next TLP.
     #[inline]
-    pub fn accept(&mut self, now: Time, sequence: u16, intact: bool) -> Acceptance {
+    pub fn expects(&self, sequence: u16) -> bool {
+        sequence == self.expected
+    }
+
+    /// Takes the next TLP, which arrived at `now`.
+    #[inline]
+    pub fn accept(&mut self, now: Time, sequence: u16) {
+        self.expected = (sequence + 1) & 0xfff;
+        self.nak_outstanding = false;
+        self.acknowledge(now, sequence);
+    }
+
+    /// Checks a TLP with `sequence` that arrived at `now`; `intact` if its LCRC matched.
+    pub fn judge(&mut self, now: Time, sequence: u16, intact: bool) -> Acceptance {
         let ahead = sequence.wrapping_sub(self.expected) & 0xfff;
         if intact && ahead == 0 {
-            self.expected = (self.expected + 1) & 0xfff;
-            self.nak_outstanding = false;
-            self.acknowledge(now, sequence);
+            self.accept(now, sequence);
             Acceptance::Accepted
         } else if intact && ahead >= 2048 {
             // The Ack of the first copy was lost: repeat it.
@@ -140,12 +151,14 @@ impl Receiver {
         self.limited[class as usize]
     }
 
-    /// Takes `credits` of `class`, if they are limited.
+    /// Takes `credits` of `class`. Returns whether they are limited; otherwise, nothing has to be released.
     #[inline]
-    pub fn occupy(&mut self, class: FlowClass, credits: Credits) {
-        if self.is_limited(class) {
+    pub fn occupy(&mut self, class: FlowClass, credits: Credits) -> bool {
+        let is_limited = self.is_limited(class);
+        if is_limited {
             self.occupied[class as usize] += credits;
         }
+        is_limited
     }
 
     /// Compensates for the UpdateFC sent at `sent` that was lost. UpdateFCs carry running totals, so the next one makes

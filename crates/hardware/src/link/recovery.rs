@@ -44,7 +44,7 @@ impl Link {
             let held = self.receive_space(side.opposite(), class, credits);
             let hop = cx.packets.hop_mut(again);
             (hop.sequence, hop.epoch, hop.held) = (sequence, self.epoch, held);
-            let arrival = self.put_on_wire(cx, side, now, again, sequence, bytes);
+            let arrival = self.put_on_wire(cx, side, now, again, sequence, bytes, None);
             self.deliver_at(cx, side, again, arrival);
         }
     }
@@ -55,6 +55,7 @@ impl Link {
             self.recall(cx, side, released);
         }
         self.state = LinkState::Down;
+        self.find_whether_plain();
         self.epoch += 1;
         for side in [Side::Upstream, Side::Downstream] {
             let limits = self.params.receivers[side.opposite() as usize].credits;
@@ -73,6 +74,7 @@ impl Link {
     /// Trains the link. It carries TLPs once both ends have exchanged their credits.
     pub fn bring_up(&mut self, cx: &mut LinkContext<'_>) {
         self.state = LinkState::Up;
+        self.find_whether_plain();
         self.epoch += 1;
         let ready = self.initialise_flow_control(cx.scheduler.now() + self.params.retrain_time);
         for transmitter in &mut self.transmitters {

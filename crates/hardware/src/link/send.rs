@@ -18,12 +18,26 @@ pub(super) struct WireBytes {
     pub padding: u64,
 }
 
+/// A TLP's way over a link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crossing {
+    /// When its first byte is sent.
+    pub start: Time,
+    /// When the wire is free again.
+    pub end: Time,
+    /// When it is delivered.
+    pub arrival: Time,
+}
+
 impl Link {
     /// Sends a TLP from `side`, at once if credits, replay space and the ordering rules allow it.
     ///
     /// Receive buffers that this frees (its own, where a switch forwards it) are appended to `released`.
-    #[inline]
+    #[inline(always)]
     pub fn send(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId, released: &mut Released) {
+        if self.protected[side as usize] {
+            cx.packets.protect(packet);
+        }
         if self.state == LinkState::Down {
             self.lose(cx, packet, released);
             return;
@@ -32,14 +46,26 @@ impl Link {
         let now = cx.scheduler.now();
         self.settle(cx, side, now, released);
         // Fast path: nothing waits, so there is no order to keep.
-        if self.transmitters[side as usize].replay.has_room(0)
-            && self.transmitters[side as usize].pay_at_once(now, class, credits)
-        {
-            let arrival = self.launch(cx, side, now, class, packet, credits, released);
+        let transmitter = &mut self.transmitters[side as usize];
+        if transmitter.replay.has_room(0) && transmitter.pay_at_once(now, class, credits) {
+            let arrival = self.launch(cx, side, now, packet, (class, credits), None, released);
             self.deliver_at(cx, side, packet, arrival);
-            return;
+        } else {
+            self.queue(cx, side, now, packet, released);
         }
-        let key = cx.packets.ordering(packet);
+    }
+
+    /// Lets a TLP wait behind others, or for credits or replay space.
+    #[inline(never)]
+    pub(super) fn queue(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        now: Time,
+        packet: PacketId,
+        released: &mut Released,
+    ) {
+        let (key, Summary { class, credits }) = (cx.packets.ordering(packet), cx.packets.summary(packet));
         self.transmitters[side as usize].enqueue(class, packet, credits, key);
         self.drain(cx, side, now, released);
     }
@@ -53,29 +79,31 @@ impl Link {
         cx: &mut LinkContext<'_>,
         side: Side,
         now: Time,
-        class: FlowClass,
         packet: PacketId,
-        credits: Credits,
+        (class, credits): (FlowClass, Credits),
+        expected: Option<Crossing>,
         released: &mut Released,
     ) -> Time {
         let sequence = self.transmitters[side as usize].replay.number();
-        let held = self.receive_space(side.opposite(), class, credits);
+        let there = self.end(side.opposite());
+        let is_limited = self.receivers[there.side as usize].occupy(class, credits);
+        let held = is_limited.then_some(ReceiveSpace { end: there, class, credits, epoch: self.epoch });
         let (length, hop) = cx.packets.length_and_hop(packet);
         (hop.sequence, hop.epoch) = (sequence, self.epoch);
-        if let Some(before) = std::mem::replace(&mut hop.held, held) {
-            released.push(before);
+        if hop.held.is_some() {
+            released.extend(hop.held);
         }
+        hop.held = held;
         let bytes = WireBytes { tlp: length as u64 + self.framing_bytes(), padding: hop.padding.into() };
         if self.injector.is_some() {
             let copy = cx.packets.duplicate(packet);
             let kept = Replayable { sequence, copy, wire_bytes: bytes.tlp as u32 };
             self.transmitters[side as usize].replay.keep(kept);
         }
-        self.receivers[side.opposite() as usize].occupy(class, credits);
         let counters = &mut self.counters[side as usize];
         counters.tlps[class as usize] += 1;
         counters.tlp_bytes[class as usize] += Bytes::new(bytes.tlp);
-        self.put_on_wire(cx, side, now, packet, sequence, bytes)
+        self.put_on_wire(cx, side, now, packet, sequence, bytes, expected)
     }
 
     /// Receive buffer space that a TLP takes at `side`; none if the credits are infinite.
@@ -90,18 +118,21 @@ impl Link {
         is_limited.then(|| ReceiveSpace { end: self.end(side), class, credits, epoch: self.epoch })
     }
 
+    #[cold]
     fn lose(&mut self, cx: &mut LinkContext<'_>, packet: PacketId, released: &mut Released) {
         released.extend(cx.packets.hop(packet).held);
         cx.packets.free(packet);
     }
 
     /// Sends what can be sent from `side`, and schedules a retry if something cannot.
+    #[inline(never)]
     pub(super) fn drain(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time, released: &mut Released) {
         loop {
             let transmitter = &mut self.transmitters[side as usize];
             let next = transmitter.replay.has_room(0).then(|| transmitter.take_next(now));
             let Some((class, waiting)) = next.flatten() else { break };
-            let arrival = self.launch(cx, side, now, class, waiting.packet, waiting.credits, released);
+            let needed = (class, waiting.credits);
+            let arrival = self.launch(cx, side, now, waiting.packet, needed, None, released);
             self.deliver_at(cx, side, waiting.packet, arrival);
         }
         let starved = self.transmitters[side as usize].is_waiting();
@@ -119,33 +150,36 @@ impl Link {
         cx.scheduler.at(at, Event::Deliver { end: self.end(side.opposite()), packet });
     }
 
-    /// When the wire is free after a TLP that starts at `start`, and when the TLP is delivered.
+    /// When a TLP that starts at `start` ends on the wire, and when it is delivered.
     #[inline(always)]
-    fn times_on_wire(&self, side: Side, bytes: WireBytes, start: Time) -> (Time, Time) {
+    fn crossing(&self, side: Side, bytes: WireBytes, start: Time) -> Crossing {
         let end = start + self.wire_time(side, bytes.tlp + bytes.padding);
         let routed = if self.receivers[side.opposite() as usize].params.cut_through {
             start + self.wire(side).time_for(HEADER_BYTES_TO_ROUTE.min(bytes.tlp))
         } else {
             end
         };
-        (end, routed + self.params.latency)
+        Crossing { start, end, arrival: routed + self.params.latency }
     }
 
-    /// When the wire would be free if `packet` started at `start`, and when the packet would be delivered.
-    pub(super) fn expected_times(
+    /// How `packet` would cross the link if it started at `start`.
+    #[inline]
+    pub(super) fn expected_crossing(
         &self,
         cx: &LinkContext<'_>,
         side: Side,
         packet: PacketId,
         start: Time,
-    ) -> (Time, Time) {
+    ) -> Crossing {
         let tlp = cx.packets.length(packet) as u64 + self.framing_bytes();
         let bytes = WireBytes { tlp, padding: cx.packets.hop(packet).padding.into() };
-        self.times_on_wire(side, bytes, start)
+        self.crossing(side, bytes, start)
     }
 
-    /// Puts a TLP on the wire, first transmission or replay. Returns when it is delivered.
+    /// Puts a TLP on the wire, first transmission or replay, `expected` to cross the link then. Returns when it is
+    /// delivered.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn put_on_wire(
         &mut self,
         cx: &mut LinkContext<'_>,
@@ -154,12 +188,17 @@ impl Link {
         packet: PacketId,
         sequence: u16,
         bytes: WireBytes,
+        expected: Option<Crossing>,
     ) -> Time {
         let start = self.transmitters[side as usize].wire.begin(now);
-        let (end, arrival) = self.times_on_wire(side, bytes, start);
+        let crossing = match expected {
+            Some(crossing) if crossing.start == start => crossing,
+            _ => self.crossing(side, bytes, start),
+        };
+        let Crossing { end, arrival, .. } = crossing;
         self.transmitters[side as usize].wire.occupy_until(end);
         self.counters[side as usize].busy += end - start;
-        if self.injector.is_some() || self.tap.is_some() {
+        if !self.is_plain {
             self.interfere(cx, side, packet, sequence, (start, end));
         }
         arrival

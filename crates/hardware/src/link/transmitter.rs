@@ -61,12 +61,20 @@ impl CreditAccount {
     }
 
     /// Adds the credits that have arrived by `now`. Returns whether there were any.
+    #[inline]
     fn collect(&mut self, now: Time) -> bool {
         let any = self.under_way.first() <= now;
+        if any {
+            self.collect_arrived(now);
+        }
+        any
+    }
+
+    #[inline(never)]
+    fn collect_arrived(&mut self, now: Time) {
         while let Some((_, credits)) = self.under_way.take(now) {
             self.refund(credits);
         }
-        any
     }
 
     /// Whether the available credits cover `need`.
@@ -160,6 +168,7 @@ impl Transmitter {
 
     /// Consumes the credits of a TLP that arrives while nothing waits; `false` if something waits or credits are
     /// lacking.
+    #[inline]
     pub fn pay_at_once(&mut self, now: Time, class: FlowClass, credits: Credits) -> bool {
         if self.is_waiting() {
             return false;

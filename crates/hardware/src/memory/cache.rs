@@ -104,7 +104,7 @@ impl TagArray {
             stride,
             capacity: sets * ways as u32,
             index: Index::new(sets, geometry.index),
-            replacement: ReplacementState::new(geometry.replacement, ways, seed),
+            replacement: ReplacementState::new(geometry.replacement, ways, stride, seed),
             occupied: 0,
         }
     }
@@ -141,26 +141,23 @@ impl TagArray {
     }
 
     /// Looks a line up.
-    #[inline]
+    #[inline(always)]
     pub(super) fn probe(&self, line: u64) -> Probe {
         let (set, tag) = self.index.split(line);
         let base = self.base(set);
         let key = tag << FLAG_BITS | VALID;
         let (vectors, _) = self.words[base..base + self.stride].as_chunks::<LANES>();
         let hit = vectors.iter().enumerate().find_map(|(number, vector)| {
-            // A line is in at most one way, so OR selects it without a branch for each way, which the compiler can
-            // vectorise.
-            let mut found = 0;
-            for (way, &word) in (1..).zip(vector) {
-                found |= if word & KEY == key { way } else { 0 };
-            }
-            (found != 0).then(|| Slot((base + number * LANES) as u32 + found - 1))
+            // One bit for each way, without branches: the compiler compares the words at once.
+            let hits =
+                (0..).zip(vector).fold(0u32, |hits, (way, &word)| hits | u32::from(word & KEY == key) << way);
+            (hits != 0).then(|| Slot((base + number * LANES) as u32 + hits.trailing_zeros()))
         });
         Probe { set, tag, hit }
     }
 
     /// The place of a line, if present.
-    #[inline]
+    #[inline(never)]
     pub(super) fn find(&self, line: u64) -> Option<Slot> {
         self.probe(line).hit
     }
@@ -179,15 +176,13 @@ impl TagArray {
     /// Records a use for the replacement policy.
     #[inline]
     pub(super) fn used(&mut self, slot: Slot) {
-        let block = slot.index() / self.stride;
-        self.replacement.used(block, slot.index() - block * self.stride);
+        self.replacement.used(slot.index(), || slot.index() / self.stride);
     }
 
     /// Like [`used`](Self::used), for the line that `probe` found.
-    #[inline]
+    #[inline(always)]
     pub(super) fn used_at(&mut self, probe: Probe, slot: Slot) {
-        let block = self.blocks[probe.set as usize] as usize;
-        self.replacement.used(block, slot.index() - block * self.stride);
+        self.replacement.used(slot.index(), || self.blocks[probe.set as usize] as usize);
     }
 
     /// State bits of a present line.
@@ -223,7 +218,7 @@ impl TagArray {
             None => Some(Victim { line: self.line_at(probe.set, slot), flags: self.flags(slot), slot }),
         };
         self.words[slot.index()] = probe.tag << FLAG_BITS | VALID | flags;
-        self.replacement.used(block, way);
+        self.replacement.used(slot.index(), || block);
         (slot, victim)
     }
 

@@ -55,6 +55,16 @@ impl PhysicalMemory {
         self.locate(address.get()).map(|(r, _)| self.ranges[r].node)
     }
 
+    /// The node of the range that holds all `length` bytes from `address`, if one does.
+    #[inline]
+    pub fn home_of(&self, address: HostPhysical, length: usize) -> Option<NodeId> {
+        let holds_all = |r: &&Range| {
+            let offset = address.get().wrapping_sub(r.base);
+            offset < r.size && length as u64 <= r.size - offset
+        };
+        self.ranges.iter().find(holds_all).map(|r| r.node)
+    }
+
     /// DRAM installed in the whole host.
     pub fn installed(&self) -> Bytes {
         Bytes::new(self.ranges.iter().map(|r| r.size).sum())
@@ -157,11 +167,7 @@ impl PhysicalMemory {
     /// Names the first address that is not installed.
     #[inline]
     pub fn check(&self, address: HostPhysical, length: usize) -> Result<(), MemoryFault> {
-        let is_within = |r: &Range| {
-            let offset = address.get().wrapping_sub(r.base);
-            offset < r.size && length as u64 <= r.size - offset
-        };
-        if self.ranges.iter().any(is_within) { Ok(()) } else { self.check_pieces(address, length) }
+        if self.home_of(address, length).is_some() { Ok(()) } else { self.check_pieces(address, length) }
     }
 
     /// Like [`check`](Self::check), for an access that no single range contains.

@@ -6,6 +6,8 @@ use super::params::ReplacementPolicy;
 #[derive(Clone, Debug)]
 pub(super) struct ReplacementState {
     ways: usize,
+    /// Places of a set.
+    stride: usize,
     state: State,
 }
 
@@ -20,21 +22,21 @@ enum State {
 }
 
 impl ReplacementState {
-    /// Creates state for one set.
-    pub(super) fn new(policy: ReplacementPolicy, ways: usize, seed: u64) -> Self {
+    /// Creates state for one set, whose lines take `stride` places.
+    pub(super) fn new(policy: ReplacementPolicy, ways: usize, stride: usize, seed: u64) -> Self {
         let state = match policy {
-            ReplacementPolicy::Lru => State::Lru(LastUses { ways, now: 0, last: vec![0; ways] }),
+            ReplacementPolicy::Lru => State::Lru(LastUses { ways, stride, now: 0, last: vec![0; stride] }),
             ReplacementPolicy::NotRecentlyUsed => State::NotRecentlyUsed(vec![0]),
             ReplacementPolicy::TreePlru => State::TreePlru(Trees::new(ways)),
             ReplacementPolicy::Random => State::Random(seed | 1),
         };
-        Self { ways, state }
+        Self { ways, stride, state }
     }
 
     /// Appends a set.
     pub(super) fn add_set(&mut self) {
         match &mut self.state {
-            State::Lru(uses) => uses.last.resize(uses.last.len() + uses.ways, 0),
+            State::Lru(uses) => uses.last.resize(uses.last.len() + uses.stride, 0),
             State::NotRecentlyUsed(bits) | State::TreePlru(Trees { bits, .. }) => bits.push(0),
             State::Random(_) => {}
         }
@@ -49,11 +51,22 @@ impl ReplacementState {
         }
     }
 
-    /// Records a use of `way` of `set`.
+    /// Records a use of `place`, counted through all sets; `set` is the one that has it.
     #[inline(always)]
-    pub(super) fn used(&mut self, set: usize, way: usize) {
+    pub(super) fn used(&mut self, place: usize, set: impl FnOnce() -> usize) {
         match &mut self.state {
-            State::Lru(uses) => uses.used(set, way),
+            State::Lru(uses) => uses.used(place),
+            _ => {
+                let set = set();
+                self.used_way(set, place - set * self.stride);
+            }
+        }
+    }
+
+    /// Records a use where policies keep state by set.
+    #[inline]
+    fn used_way(&mut self, set: usize, way: usize) {
+        match &mut self.state {
             State::NotRecentlyUsed(bits) => {
                 let all = u32::MAX >> (32 - self.ways);
                 let bits = &mut bits[set];
@@ -63,7 +76,7 @@ impl ReplacementState {
                 }
             }
             State::TreePlru(trees) => trees.used(set, way),
-            State::Random(_) => {}
+            State::Lru(_) | State::Random(_) => {}
         }
     }
 
@@ -102,25 +115,27 @@ impl ReplacementState {
 #[derive(Clone, Debug)]
 struct LastUses {
     ways: usize,
+    stride: usize,
     now: u32,
+    /// By place.
     last: Vec<u32>,
 }
 
 impl LastUses {
     #[inline]
-    fn used(&mut self, set: usize, way: usize) {
+    fn used(&mut self, place: usize) {
         if self.now == u32::MAX {
             self.begin_anew();
         }
         self.now += 1;
-        self.last[set * self.ways + way] = self.now;
+        self.last[place] = self.now;
     }
 
     /// Renumbers the last uses of each set with the smallest numbers that keep their order.
     #[cold]
     fn begin_anew(&mut self) {
         let mut order: Vec<usize> = (0..self.ways).collect();
-        for set in self.last.chunks_exact_mut(self.ways) {
+        for set in self.last.chunks_exact_mut(self.stride) {
             order.sort_by_key(|&way| set[way]);
             for (rank, &way) in (0..).zip(&order) {
                 set[way] = rank;
@@ -131,7 +146,7 @@ impl LastUses {
 
     #[inline]
     fn oldest(&self, set: usize, allowed: u32) -> usize {
-        let last = &self.last[set * self.ways..(set + 1) * self.ways];
+        let last = &self.last[set * self.stride..(set + 1) * self.stride];
         let (mut oldest, mut left) = ((u32::MAX, 0), allowed);
         while left != 0 {
             let way = left.trailing_zeros() as usize;
@@ -219,16 +234,16 @@ mod tests {
     /// The use counter wraps after some minutes of simulation, without visible effect.
     #[test]
     fn the_order_of_uses_outlives_their_numbers() {
-        let mut uses = LastUses { ways: 4, now: 0, last: vec![0; 8] };
+        let mut uses = LastUses { ways: 4, stride: 4, now: 0, last: vec![0; 8] };
         uses.now = u32::MAX - 3;
         for way in [2, 0, 3, 1, 2] {
-            uses.used(1, way);
+            uses.used(4 + way);
         }
         let mut order = Vec::new();
         for _ in 0..4 {
             let way = uses.oldest(1, 0b1111);
             order.push(way);
-            uses.used(1, way);
+            uses.used(4 + way);
         }
         assert_eq!(order, [0, 3, 1, 2]);
         assert!(uses.now < 20, "they have begun anew");
@@ -253,9 +268,9 @@ mod tests {
         fn a_victim_is_always_one_of_the_allowed_ways(
             policy in 0usize..4, uses in prop::collection::vec(0usize..16, 0..60), allowed in 1u32..0x1_0000,
         ) {
-            let mut replacement = ReplacementState::new(ALL[policy], 16, 7);
+            let mut replacement = ReplacementState::new(ALL[policy], 16, 16, 7);
             for way in uses {
-                replacement.used(0, way);
+                replacement.used(way, || 0);
                 let victim = replacement.victim(0, allowed);
                 prop_assert!(allowed & (1 << victim) != 0);
                 // The line just used is only replaced if there is no choice, at random, or if a restricted choice has

@@ -111,9 +111,21 @@ impl MemorySystem {
     #[inline]
     pub fn dma_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> AccessReply {
         match self.node_of(address) {
-            Some(home) => self.device_read::<true>(now, node, home, address.get() >> LINE_SHIFT),
+            Some(home) => self.dma_read_from(now, node, home, address),
             None => self.unmapped(now),
         }
+    }
+
+    /// Like [`dma_read`](Self::dma_read), for a line whose home is known.
+    #[inline]
+    pub fn dma_read_from(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        home: NodeId,
+        address: HostPhysical,
+    ) -> AccessReply {
+        self.device_read::<true>(now, node, home, address.get() >> LINE_SHIFT)
     }
 
     /// Writes a line or part of it for a device below a root port of `node`.

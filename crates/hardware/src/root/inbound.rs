@@ -6,14 +6,14 @@ use wire::pcie::{Bdf, Tlp, TlpKind};
 
 use super::split::{Combining, Piece};
 use super::stack::WritePlaces;
-use super::{Host, RootEvent, RootPortParams};
+use super::{Host, Power, RootEvent, RootPort, RootPortParams};
 use crate::detected::Detected;
 use crate::enables::{enables, has_gaps};
 use crate::event::Event;
-use crate::iommu;
-use crate::memory::{Agent, Coverage, LINE, MemorySystem};
+use crate::iommu::{self, Iommu};
+use crate::memory::{Agent, Coverage, LINE, MemorySystem, NodeId};
 use crate::packet::PacketId;
-use crate::wires::Context;
+use crate::wires::{Context, Wires};
 
 /// Address range in which a write is an interrupt message (Intel SDM volume 3, message signalled interrupts).
 pub const INTERRUPT_RANGE: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
@@ -111,7 +111,6 @@ impl Host {
             }
             _ => (start, Some(HostPhysical::new(address))),
         };
-        let state = &mut self.ports[usize::from(port)];
         let deferred = Deferred { packet, port, range: (address, length), target };
         // While an older request waits for a page walk, this one must not access memory yet.
         match state.intake.wait_for_walk(start, ready, is_write) {
@@ -126,6 +125,7 @@ impl Host {
     }
 
     /// Performs the access of a request whose translation was delayed.
+    #[inline(never)]
     pub(super) fn deferred_access(&mut self, cx: &mut Context<'_>, slot: u32) {
         let deferred = self.inbound.take(slot);
         self.port_mut(deferred.port).intake.goes_on();
@@ -145,6 +145,7 @@ impl Host {
     }
 
     /// Performs the access of a translated request at `start`.
+    #[inline(always)]
     fn access(&mut self, cx: &mut Context<'_>, what: Deferred, tlp: &Tlp, start: Time) {
         match &tlp.kind {
             TlpKind::MemoryRead(request) => self.read(cx, what, tlp, request, start),
@@ -191,6 +192,7 @@ impl Host {
         port.queue_completion(cx, at, packet);
     }
 
+    #[inline(always)]
     fn read(
         &mut self,
         cx: &mut Context<'_>,
@@ -201,8 +203,11 @@ impl Host {
     ) {
         let ordered = self.port(what.port).intake.ordered();
         let (address, length) = what.range;
-        let installed = |target: HostPhysical, length| self.memory.bytes().check(target, length).is_ok();
-        let in_memory = what.target.filter(|&target| installed(target, length as usize));
+        let bytes = self.memory.bytes();
+        let installed = |target, length| bytes.check(target, length).is_ok();
+        // One range of memory holds nearly every request.
+        let home = what.target.and_then(|target| bytes.home_of(target, length as usize));
+        let in_memory = what.target.filter(|&target| home.is_some() || installed(target, length as usize));
         if in_memory.is_none()
             && what.target.is_some_and(|target| !installed(target, 1))
             && self.send_to_peer(cx, &what, tlp, request, start.max(ordered))
@@ -226,55 +231,28 @@ impl Host {
             self.answer_without_data(cx, what.port, tlp, answer, start);
             return;
         };
-        let Inbound { ready, pieces, .. } = &mut self.inbound;
-        ready.clear();
-        self.memory.announce(Agent::Device(port.params.node), target, Bytes::new(length.into()));
-        let mut latest = start;
-        for (index, line) in lines_of(target.get(), length).enumerate() {
-            // The lines of a request are looked up sequentially.
-            let at = start + port.params.line_interval * index as u64;
-            let there = self.memory.dma_read(at, port.params.node, HostPhysical::new(line)).ready;
-            let there = port.intake.line_read(line, start, there, port.params.same_line_wait);
-            latest = latest.max(there);
-            ready.push(latest);
+        let read = Read { tlp, request, range: what.range, target, home, start, epoch };
+        self.counters.device_read_bytes += u64::from(length);
+        // A read within a line needs no lists of lines and pieces.
+        if address % LINE + u64::from(length) <= LINE {
+            let ready = start.max(read.line_ready(&mut self.memory, port, 0, target.get()));
+            note_read(&mut self.power, &mut self.iommus, cx.wires, port, ready, (length, 1));
+            let whole = Piece { address, length: length.max(1), first: 0, last: 0 };
+            read.complete(cx, &self.memory, port, &whole, length, ready);
+            return;
         }
-        let combining = if port.intake.ordered() > cx.now() {
-            Combining::Nothing
-        } else if port.is_busy(start) {
-            Combining::Waiting
-        } else {
-            Combining::Large
-        };
-        let (interval, max_payload) = (port.params.line_interval, port.params.max_payload);
-        port.params.split.cut(address, length, ready, combining, interval, max_payload, pieces);
-        if let Some(power) = &mut self.power {
-            let link = cx.wires.link(port.end.link);
-            let wire_bytes = u64::from(length) + (link.framing_bytes() + 12) * pieces.len() as u64;
-            let on_wire = link.wire_time(port.end.side, wire_bytes);
-            power.read_until(latest, latest + port.params.completion_latency, on_wire);
-        }
-        if let Some(iommu) = self.iommus.get_mut(port.params.node.index()) {
-            iommu.in_use_until(latest);
-        }
+        read.cut(&mut self.memory, port, &mut self.inbound, cx.now());
+        let Inbound { ready, pieces, .. } = &self.inbound;
+        let latest = ready.last().copied().unwrap_or(start);
+        note_read(&mut self.power, &mut self.iommus, cx.wires, port, latest, (length, pieces.len()));
         let mut done = 0;
-        for piece in pieces.iter() {
-            let answer =
-                CompletionHeader::with_data(port.id, request, piece.address, piece.length, length - done);
-            let lead = (piece.address & 3) as usize;
-            let bytes = self.memory.bytes();
-            let from = target + (piece.address - address);
-            let packet =
-                cx.wires.packets.encode_with(&answer_tlp(tlp, TlpKind::CompletionData(answer)), |payload| {
-                    bytes.read_installed(from, &mut payload[lead..lead + piece.length as usize]);
-                });
-            let hop = cx.wires.packets.hop_mut(packet);
-            (hop.padding, hop.epoch) = (port.params.split.padding(piece), epoch);
-            port.queue_completion(cx, ready[piece.last], packet);
+        for piece in pieces {
+            read.complete_next(cx, &self.memory, port, piece, length - done, ready[piece.last]);
             done += piece.length;
         }
-        self.counters.device_read_bytes += u64::from(length);
     }
 
+    #[inline(never)]
     fn write(
         &mut self,
         cx: &mut Context<'_>,
@@ -330,6 +308,125 @@ impl Host {
             self.port_mut(what.port).detect(cx.scheduler, Detected::Poisoned, Some(bytes));
         }
         cx.consume(what.packet, free);
+    }
+}
+
+/// Tells a host's power management and its port's IOMMU of a read whose data is available at `latest`; `count`
+/// completions bring it.
+#[inline(always)]
+fn note_read(
+    power: &mut Option<Power>,
+    iommus: &mut [Iommu],
+    wires: &Wires,
+    port: &RootPort,
+    latest: Time,
+    (length, count): (u32, usize),
+) {
+    if let Some(power) = power {
+        let link = wires.link(port.end.link);
+        let wire_bytes = u64::from(length) + (link.framing_bytes() + 12) * count as u64;
+        let on_wire = link.wire_time(port.end.side, wire_bytes);
+        power.read_until(latest, latest + port.params.completion_latency, on_wire);
+    }
+    if let Some(iommu) = iommus.get_mut(port.params.node.index()) {
+        iommu.in_use_until(latest);
+    }
+}
+
+/// A read of memory.
+#[derive(Clone, Copy)]
+struct Read<'a> {
+    tlp: &'a Tlp,
+    request: &'a MemoryRequest,
+    range: (u64, u32),
+    target: HostPhysical,
+    /// The node whose memory holds all of it, if one range does.
+    home: Option<NodeId>,
+    /// When its first line is looked up.
+    start: Time,
+    /// Link epoch in which it arrived.
+    epoch: u32,
+}
+
+impl Read<'_> {
+    /// When the data of its line number `index`, at `line`, is available. The lines of a request are looked up
+    /// sequentially.
+    #[inline(always)]
+    fn line_ready(&self, memory: &mut MemorySystem, port: &mut RootPort, index: u64, line: u64) -> Time {
+        let line = line / LINE * LINE;
+        let at = self.start + port.params.line_interval * index;
+        let (node, place) = (port.params.node, HostPhysical::new(line));
+        let there = match self.home {
+            Some(home) => memory.dma_read_from(at, node, home, place),
+            None => memory.dma_read(at, node, place),
+        };
+        port.intake.line_read(line, self.start, there.ready, port.params.same_line_wait)
+    }
+
+    /// Looks all lines up, and cuts the data into completions.
+    #[inline(never)]
+    fn cut(
+        self,
+        memory: &mut MemorySystem,
+        port: &mut RootPort,
+        Inbound { ready, pieces, .. }: &mut Inbound,
+        now: Time,
+    ) {
+        let (address, length) = self.range;
+        ready.clear();
+        memory.announce(Agent::Device(port.params.node), self.target, Bytes::new(length.into()));
+        let mut latest = self.start;
+        for (index, line) in (0..).zip(lines_of(self.target.get(), length)) {
+            latest = latest.max(self.line_ready(memory, port, index, line));
+            ready.push(latest);
+        }
+        let combining = if port.intake.ordered() > now {
+            Combining::Nothing
+        } else if port.is_busy(self.start) {
+            Combining::Waiting
+        } else {
+            Combining::Large
+        };
+        let (interval, max_payload) = (port.params.line_interval, port.params.max_payload);
+        port.params.split.cut(address, length, ready, combining, interval, max_payload, pieces);
+    }
+
+    /// [`complete`](Self::complete) for one of several pieces.
+    #[inline(never)]
+    fn complete_next(
+        self,
+        cx: &mut Context<'_>,
+        memory: &MemorySystem,
+        port: &mut RootPort,
+        piece: &Piece,
+        remaining: u32,
+        ready: Time,
+    ) {
+        self.complete(cx, memory, port, piece, remaining, ready);
+    }
+
+    /// Sends the completion with a `piece` of the data once it is `ready`. `remaining` bytes have not been sent before.
+    #[inline(always)]
+    fn complete(
+        &self,
+        cx: &mut Context<'_>,
+        memory: &MemorySystem,
+        port: &mut RootPort,
+        piece: &Piece,
+        remaining: u32,
+        ready: Time,
+    ) {
+        let answer =
+            CompletionHeader::with_data(port.id, self.request, piece.address, piece.length, remaining);
+        let lead = (piece.address & 3) as usize;
+        let from = self.target + (piece.address - self.range.0);
+        let answer = answer_tlp(self.tlp, TlpKind::CompletionData(answer));
+        let packet = cx.wires.packets.encode_with(&answer, |payload| {
+            memory.bytes().read_installed(from, &mut payload[lead..lead + piece.length as usize]);
+        });
+        let hop = cx.wires.packets.hop_mut(packet);
+        (hop.padding, hop.epoch) = (port.params.split.padding(piece), self.epoch);
+        port.queue_completion(cx, ready, packet);
     }
 }
 
@@ -402,7 +499,6 @@ fn first_dword(payload: &[u8]) -> u32 {
 pub(super) fn answer_tlp(request: &Tlp, kind: TlpKind) -> Tlp {
     let mut common = request.common;
     common.poisoned = false;
-    common.digest = false;
     common.address_type = wire::pcie::tlp::AddressType::Untranslated;
     Tlp { common, kind }
 }

@@ -87,6 +87,10 @@ impl CompletionSplit {
     /// Bytes of padding of a piece whose ends lie within units.
     pub fn padding(&self, piece: &Piece) -> u16 {
         let unit = u64::from(self.granule.max(4));
+        // Most pieces consist of whole units, of a power of two.
+        if unit.is_power_of_two() && (piece.address | u64::from(piece.length)) & (unit - 1) == 0 {
+            return 0;
+        }
         let end = piece.address + u64::from(piece.length);
         let doublewords = end.next_multiple_of(4) - piece.address / 4 * 4;
         let units = steps::up(end, unit) - steps::down(piece.address, unit);

@@ -9,7 +9,7 @@ mod stages;
 
 use platform::device::{Dma, Token};
 use platform::mover::{Answered, Arrival, DataMover, MoverBusy, Outgoing, Progress};
-use units::{Duration, Time, steps};
+use units::{Duration, Time};
 
 pub use params::{
     BusParams, DrainParams, EngineParams, Linear, LocalMemoryParams, MoverParams, TransmitParams,
@@ -88,35 +88,34 @@ impl DataMover for Mover {
         self.bus.pass(now, Direction::In, arrival.bytes).max(out)
     }
 
-    fn answered(&mut self, dma: &Dma, read: &Progress, request: &Answered, drained: Time) -> Time {
+    fn answered(
+        &mut self,
+        now: Time,
+        dma: &Dma,
+        read: &Progress,
+        request: &Answered,
+        drained: Time,
+    ) -> (Time, Time) {
         let (engine, local) = self.params.engine(dma);
-        let Some(memory) = &engine.memory else { return drained };
-        let ragged = request.largest <= memory.chunk;
-        let local = local + u64::from(request.offset);
-        // Data that does not start at a word boundary is shifted when it is written out, which takes extra time.
-        let shifted = steps::beyond(local, memory.word.max(1).into()) != 0;
-        // The last line is shifted while the next transfer begins.
-        let last = memory.write_out.per_completion * u64::from(read.completions.saturating_sub(1))
-            + Duration::from_ps(64 * u64::from(memory.write_out.ps_per_byte));
-        let shifted_at = Time::from_ps(read.in_place.as_ps().saturating_sub(last.as_ps()));
-        let there = if shifted { drained.max(shifted_at) } else { drained };
-        drained.max(self.memory.write(there, memory, local, u64::from(request.length), ragged))
-    }
-
-    fn read_known(&self, now: Time, dma: &Dma, read: &Progress) -> Time {
-        let (engine, local) = self.params.engine(dma);
-        let mut known = read.in_place.max(now) + engine.read_done_latency;
-        if let Some(memory) = &engine.memory {
-            let word = u64::from(memory.word.max(1));
-            if steps::beyond(local, word) != 0 {
-                known += memory.write_out.unaligned_head;
-            }
-            if steps::beyond(local + u64::from(dma.length), word) != 0 {
-                known += memory.write_out.unaligned_tail;
-            }
-            known += memory.write_out.short_chunk * memory.short_chunk_operations(local, dma.length);
+        let known = read.in_place.max(now) + engine.read_done_latency;
+        let Some(memory) = &engine.memory else { return (drained, known) };
+        if request.length == dma.length && memory.is_whole(local, dma.length) {
+            // Fast path for most transfers: nothing is shifted, and all of it is one operation.
+            return (drained.max(self.memory.write_once(drained, memory)), known);
         }
-        known
+        let out = &memory.write_out;
+        let at = local + u64::from(request.offset);
+        let mut there = drained;
+        // Data that does not start at a word boundary is shifted when it is written out, which takes extra time.
+        if !memory.is_at_word(at) {
+            // The last line is shifted while the next transfer begins.
+            let last = out.per_completion * u64::from(read.completions.saturating_sub(1))
+                + Duration::from_ps(64 * u64::from(out.ps_per_byte));
+            there = drained.max(Time::from_ps(read.in_place.as_ps().saturating_sub(last.as_ps())));
+        }
+        let ragged = request.largest <= memory.chunk;
+        let written = self.memory.write(there, memory, at, u64::from(request.length), ragged);
+        (drained.max(written), known + memory.uneven(local, dma.length))
     }
 
     fn fetch(&mut self, now: Time, dma: &Dma) -> Time {
@@ -170,7 +169,9 @@ fn write_out(memory: &LocalMemoryParams, now: Time, read: &mut Progress, arrival
     let out = &memory.write_out;
     let chunk = u64::from(memory.chunk);
     let byte_time = |bytes: u64| Duration::from_ps((bytes as f64 * arrival.ps_per_byte) as u64);
-    let mut arrived = arrival.began + byte_time(COMPLETION_OVERHEAD);
+    // All data of a single piece is there now.
+    let mut arrived =
+        if arrival.bytes > chunk { arrival.began + byte_time(COMPLETION_OVERHEAD) } else { now };
     read.completions += 1;
     let (mut left, mut first_of_completion) = (arrival.bytes, true);
     while left > 0 {

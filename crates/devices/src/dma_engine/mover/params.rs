@@ -129,6 +129,33 @@ pub struct WriteOutParams {
 }
 
 impl LocalMemoryParams {
+    /// Whether a word begins at an address in the card's memory.
+    #[inline]
+    pub fn is_at_word(&self, local: u64) -> bool {
+        steps::beyond(local, self.word.max(1).into()) == 0
+    }
+
+    /// Whether `length` bytes at `local` are whole words of one chunk, which one operation writes.
+    #[inline]
+    pub fn is_whole(&self, local: u64, length: u32) -> bool {
+        (1..=self.chunk).contains(&length) && self.is_at_word(local) && self.is_at_word(length.into())
+    }
+
+    /// Additional time until `length` bytes at `local` are written whose ends lie within words, or that leave a short
+    /// last chunk.
+    #[inline]
+    pub fn uneven(&self, local: u64, length: u32) -> Duration {
+        let out = &self.write_out;
+        let mut time = out.short_chunk * self.short_chunk_operations(local, length);
+        if !self.is_at_word(local) {
+            time += out.unaligned_head;
+        }
+        if !self.is_at_word(local + u64::from(length)) {
+            time += out.unaligned_tail;
+        }
+        time
+    }
+
     /// Number of operations, and of chunks, needed to write `length` bytes at `local`.
     ///
     /// In each chunk, an unaligned head, the whole words and an unaligned tail take one operation each.
@@ -137,10 +164,6 @@ impl LocalMemoryParams {
         let (chunk, word) = (u64::from(self.chunk), u64::from(self.word));
         let begin = steps::beyond(local, word);
         let end = begin + length;
-        if begin == 0 && (1..=chunk).contains(&length) && steps::beyond(length, word) == 0 {
-            // Fast path for most transfers: whole words of one chunk.
-            return (1, 1);
-        }
         let (mut operations, mut chunks) = (0, 0);
         let mut at = begin;
         while at < end {

@@ -125,10 +125,23 @@ impl Memory {
         ragged: bool,
     ) -> Time {
         let (operations, chunks) = params.write_operations(local, length);
-        let mut time = params.per_transfer + params.per_operation * operations.saturating_sub(1);
+        let mut time = params.per_operation * operations.saturating_sub(1);
         if ragged && operations > chunks {
             time += params.per_ragged_chunk * chunks;
         }
+        self.write_for(now, params, time)
+    }
+
+    /// [`write`](Self::write) for data that one operation writes.
+    #[inline]
+    pub fn write_once(&mut self, now: Time, params: &LocalMemoryParams) -> Time {
+        self.write_for(now, params, Duration::ZERO)
+    }
+
+    /// Writes data for `time` beyond what every transfer takes.
+    #[inline]
+    fn write_for(&mut self, now: Time, params: &LocalMemoryParams, time: Duration) -> Time {
+        let time = params.per_transfer + time;
         let start = Time::from_ps(now.as_ps().saturating_sub(params.per_operation.as_ps()));
         self.busy[1] += time;
         self.write_free = self.write_free.max(start) + time;

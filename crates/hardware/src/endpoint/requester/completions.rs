@@ -1,34 +1,32 @@
 //! Reception of completions.
 
 use engine::Scheduler;
-use platform::device::{DmaError, FunctionIndex};
+use platform::device::{Dma, DmaError, FunctionIndex};
 use platform::mover::{Answered, Arrival};
 use units::Time;
+use wire::pcie::Bdf;
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus};
 
-use super::{EndpointEvent, Outstanding, Read, Requester};
+use super::{EndpointEvent, Outstanding, Requester};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::wires::{Context, Wires};
 
-impl Read {
-    /// Whether a completion is the next one of the request with its tag (base spec 2.3.2).
-    #[inline]
-    fn is_answered_by(&self, entry: &Outstanding, header: &CompletionHeader) -> bool {
-        if header.requester != self.requester || header.status != CompletionStatus::Successful {
-            return header.requester == self.requester;
+impl Outstanding {
+    /// Whether a completion is the next one of this request, sent by `requester` (base spec 2.3.2).
+    #[inline(always)]
+    fn is_answered_by(&self, requester: Bdf, dma: &Dma, header: &CompletionHeader) -> bool {
+        if header.requester != requester || header.status != CompletionStatus::Successful {
+            return header.requester == requester;
         }
-        let dma = self.dma.as_ref().expect("a read with a tag has been asked for");
-        let done = entry.offset + entry.length - entry.left;
+        let done = self.offset + self.length - self.left;
         // A flush read starts at its doubleword, and counts as one byte.
         let first = if dma.length == 0 { dma.address.get() & !3 } else { dma.address.get() };
         let lower_address = (first + u64::from(done)) as u8 & 0x7f;
-        header.lower_address == lower_address && u32::from(header.byte_count) == entry.left.max(1)
+        header.lower_address == lower_address && u32::from(header.byte_count) == self.left.max(1)
     }
-}
 
-impl Outstanding {
     /// The request as reported once it is complete.
     fn as_answered(&self) -> Answered {
         Answered { offset: self.offset, length: self.length, largest: self.largest }
@@ -37,6 +35,7 @@ impl Outstanding {
 
 impl Requester {
     /// Handles a completion with its payload and `padding` bytes. Returns when it has left the receive buffer.
+    #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub fn completion(
         &mut self,
@@ -50,15 +49,14 @@ impl Requester {
     ) -> Time {
         let now = scheduler.now();
         let waiting = self.tags.get_mut(usize::from(header.tag)).filter(|entry| !entry.answered);
-        let asked = waiting.and_then(|entry| Some((entry.read?, entry)));
-        let found = asked.map(|(index, entry)| (index, entry, &mut self.reads[index as usize]));
-        let Some((index, entry, read)) = found.filter(|(_, entry, read)| read.is_answered_by(entry, header))
-        else {
-            self.counters.unexpected_completions += 1;
-            self.detected = Some((FunctionIndex(0), Detected::UnexpectedCompletion));
-            return now;
+        let Some((entry, index)) = waiting.and_then(|entry| entry.read.map(|index| (entry, index))) else {
+            return self.unexpected(now);
         };
+        let read = &mut self.reads[index as usize];
         let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
+        if !entry.is_answered_by(read.requester, dma, header) {
+            return self.unexpected(now);
+        }
         self.counters.completions += 1;
         let first = entry.largest == 0;
         let offset = entry.offset + entry.length - entry.left;
@@ -90,8 +88,10 @@ impl Requester {
         entry.largest = entry.largest.max(here.max(1));
         let link = wires.link(end.link);
         let wire_bytes = link.framing_bytes() + 12 + u64::from(header.length_dw) * 4 + u64::from(padding);
+        // The link may have become slower since it was sent.
+        let on_wire = link.wire_time(end.side.opposite(), wire_bytes);
         let arrival = Arrival {
-            began: now - link.wire_time(end.side.opposite(), wire_bytes),
+            began: Time::from_ps(now.as_ps().saturating_sub(on_wire.as_ps())),
             wire_bytes,
             ps_per_byte: link.wire_time_per_byte_ps(),
             first,
@@ -107,8 +107,16 @@ impl Requester {
         drained
     }
 
+    /// A completion matches no request.
+    #[cold]
+    fn unexpected(&mut self, now: Time) -> Time {
+        self.counters.unexpected_completions += 1;
+        self.detected = Some((FunctionIndex(0), Detected::UnexpectedCompletion));
+        now
+    }
+
     /// All completions of a request have arrived, or it has been given up. Returns when its data has been processed.
-    #[inline]
+    #[inline(always)]
     fn request_answered(
         &mut self,
         scheduler: &mut Scheduler<Event>,
@@ -119,9 +127,8 @@ impl Requester {
         let read = &mut self.reads[index as usize];
         let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
         read.outstanding -= 1;
-        let free = self.mover.answered(dma, &read.progress, request, drained);
+        let (free, known) = self.mover.answered(scheduler.now(), dma, &read.progress, request, drained);
         if read.outstanding == 0 && (read.left == 0 || read.failed.is_some()) {
-            let known = self.mover.read_known(scheduler.now(), dma, &read.progress);
             if read.left > 0 {
                 // The rest of a failed read is not requested.
                 read.left = 0;
@@ -133,6 +140,7 @@ impl Requester {
     }
 
     /// Schedules the release of a tag, which starts at `at`.
+    #[inline(always)]
     fn free_tag_at(&self, scheduler: &mut Scheduler<Event>, tag: u16, at: Time) {
         let event = self.event(EndpointEvent::TagFree { tag, of: self.life() });
         scheduler.at(at + self.params.tag_release, event);

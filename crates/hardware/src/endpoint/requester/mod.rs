@@ -265,8 +265,7 @@ impl Requester {
 
     /// Completion timeout of a function; `None` is none.
     fn timeout(&self, function: FunctionIndex) -> Option<Duration> {
-        let said = self.timeouts.get(usize::from(function.0));
-        said.copied().unwrap_or(Some(self.params.completion_timeout))
+        timeout_of(&self.timeouts, &self.params, function)
     }
 
     fn event(&self, event: EndpointEvent) -> Event {
@@ -311,6 +310,16 @@ impl Requester {
         let epoch = self.epoch.wrapping_add(1);
         *self = Self { counters, epoch, ..Self::new(self.id, self.port, self.params, mover) };
     }
+}
+
+/// Completion timeout of a function, as set by the host; `None` is none.
+#[inline]
+fn timeout_of(
+    set: &[Option<Duration>],
+    params: &EndpointParams,
+    function: FunctionIndex,
+) -> Option<Duration> {
+    set.get(usize::from(function.0)).copied().unwrap_or(Some(params.completion_timeout))
 }
 
 /// Attributes of a request, limited to what the host allows.

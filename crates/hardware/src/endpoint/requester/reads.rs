@@ -8,7 +8,7 @@ use wire::pcie::split::split_read;
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::{EndpointEvent, Lack, Outstanding, Read, Requester, Write, common};
+use super::{EndpointEvent, Lack, Outstanding, Read, Requester, Write, common, timeout_of};
 use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::wires::Context;
@@ -35,6 +35,7 @@ impl Requester {
 
     /// Starts a DMA read from `end` with the ID `requester`. A read of no bytes flushes all earlier writes, those that
     /// have not started included.
+    #[inline(always)]
     pub fn read(&mut self, cx: &mut Context<'_>, end: LinkEnd, requester: Bdf, dma: Dma) {
         if dma.length == 0 && !self.to_write.is_empty() {
             let ready = cx.now() + self.mover.start_latency(&dma);
@@ -44,6 +45,7 @@ impl Requester {
         }
     }
 
+    #[inline(always)]
     pub(super) fn begin_read(&mut self, cx: &mut Context<'_>, end: LinkEnd, requester: Bdf, dma: Dma) {
         // A read never passes writes that have started.
         let ready = (cx.now() + self.mover.start_latency(&dma)).max(self.last_posted);
@@ -81,7 +83,14 @@ impl Requester {
     }
 
     /// A read no longer waits.
+    #[inline]
     fn fed(&mut self, now: Time) {
+        if self.starved.is_some() {
+            self.count_wait(now);
+        }
+    }
+
+    fn count_wait(&mut self, now: Time) {
         match self.starved.take() {
             Some((since, Lack::Tag)) => self.counters.waited_for_tags += now.since(since),
             Some((since, Lack::Buffer)) => self.counters.waited_for_buffer += now.since(since),
@@ -90,14 +99,15 @@ impl Requester {
     }
 
     /// Sends read requests while tags are free.
+    #[inline(never)]
     pub fn issue_reads(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
-        let largest = self.allowance.max_read_request.min(self.params.max_read_request);
         if self.issue_wake.is_some_and(|at| at <= now) {
             self.issue_wake = None;
         }
         while let Some(&index) = self.to_issue.front() {
-            let &Read { ready, left, .. } = &self.reads[index as usize];
+            let read = &mut self.reads[index as usize];
+            let ready = read.ready;
             let due = ready.max(self.next_issue);
             if due > now {
                 if self.free_tags.is_empty() {
@@ -109,24 +119,22 @@ impl Requester {
                 }
                 break;
             }
-            let next = left.min(largest);
+            let largest = self.allowance.max_read_request.min(self.params.max_read_request);
+            let next = read.left.min(largest);
             let has_room = self.buffered == 0 || self.buffered + next <= self.params.read_buffer;
             let Some(tag) = has_room.then(|| self.free_tags.pop_front()).flatten() else {
                 self.starve(now, if self.free_tags.is_empty() { Lack::Tag } else { Lack::Buffer });
                 break;
             };
-            self.fed(now);
-            self.next_issue = now + self.params.issue_interval;
-            let dma = self.reads[index as usize].dma.expect("a read that is issued has been asked for");
-            let deadline = self.timeout(dma.function).map_or(Time::NEVER, |timeout| now + timeout);
-            let read = &mut self.reads[index as usize];
             // A zero-length read is a request with all byte enables clear (a flush of earlier writes).
             let (address, length) =
                 split_read(read.next, u64::from(read.left), largest).next().unwrap_or((read.next, 0));
+            let dma = read.dma.as_ref().expect("a read that is issued has been asked for");
+            let timeout = timeout_of(&self.timeouts, &self.params, dma.function);
+            let deadline = timeout.map_or(Time::NEVER, |timeout| now + timeout);
             let request = MemoryRequest::for_bytes(read.requester, tag, address, length);
             let tlp =
                 Tlp { common: common(dma.attributes, &self.allowance), kind: TlpKind::MemoryRead(request) };
-            self.in_use += 1;
             self.tags[usize::from(tag)] = Outstanding {
                 read: Some(index),
                 offset: dma.length - read.left,
@@ -139,13 +147,16 @@ impl Requester {
             read.next = address + u64::from(length);
             read.left -= length;
             read.outstanding += 1;
-            self.buffered += length;
             let end = read.end.expect("a read that is issued has a port");
             if read.left == 0 {
                 self.to_issue.pop_front();
             }
+            self.in_use += 1;
+            self.buffered += length;
+            self.next_issue = now + self.params.issue_interval;
             self.counters.read_requests += 1;
-            self.counters.most_tags = self.counters.most_tags.max(self.tags_in_use());
+            self.counters.most_tags = self.counters.most_tags.max(self.in_use);
+            self.fed(now);
             let packet = cx.wires.packets.encode(&tlp, &[]);
             cx.send(end, packet);
             self.check_timeouts_at(cx.scheduler, deadline);
