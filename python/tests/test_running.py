@@ -191,8 +191,14 @@ except KeyboardInterrupt:
 """
 
 
+def heed_control_c():
+    """A shell has what it runs in the background ignore the signal, and a child would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_control_c_ends_it_and_the_interpreter_works_on():
-    child = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
+    program = [sys.executable, "-c", PROGRAM]
+    child = subprocess.Popen(program, stdout=subprocess.PIPE, text=True, preexec_fn=heed_control_c)
     assert child.stdout.readline() == "begun\n"
     time.sleep(0.5)
     child.send_signal(signal.SIGINT)
