@@ -83,17 +83,9 @@ impl Chart {
             x,
             names: match figure.axis {
                 Axis::Beside => ["nothing", "netperf", "memcached"].map(str::to_owned).into(),
-                Axis::Run => [
-                    "TX, no TSO",
-                    "RX, all",
-                    "TX, all",
-                    "TX, all, no TSO",
-                    "sendfile",
-                    "RX, one x8",
-                    "RX, one x16",
-                ]
-                .map(str::to_owned)
-                .into(),
+                Axis::Run => ["TX", "RX, all", "TSO, all", "TX, all", "sendfile", "RX, x8", "RX, x16"]
+                    .map(str::to_owned)
+                    .into(),
                 _ => Vec::new(),
             },
             y: (unit, y_scale),
