@@ -1,6 +1,6 @@
 # `make demo` and `make test` are the README's two commands. Each needs a Rust toolchain (rustup.rs) and says so.
 SHELL := /bin/bash
-NEARFAR := target/release/nearfar
+NEARFAR := $(or $(CARGO_TARGET_DIR),target)/release/nearfar
 DATA := $(or $(NEARFAR_DATA),../shared)
 # What `make demo` compares, if it is there.
 MEASURED := $(DATA)/measured/pcie-bench/nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t430-s0-s0-s0
