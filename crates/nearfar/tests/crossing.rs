@@ -90,19 +90,19 @@ fn cores_of_both_sockets_send_and_nothing_crosses() {
             .concat()
         })
         .collect();
-    let of = |iommu: &str| {
-        let with = format!("iommu = \"{iommu}\"\nmachine");
-        one_device(LINKS)
-            .map(|(device, server)| (device, iommu.to_owned(), server.replacen("machine", &with, 1)))
-    };
-    for (device, iommu, server) in [of("off"), of("strict")].concat() {
-        let device = [device, &*iommu].join(", IOMMU ");
-        let hosts = [HEAD, &server, &host_with_nic("b"), &cable("a", "b", "")].concat();
-        let window = counted_while(&[&hosts, &*streams, &counting("2 ms")].concat(), 8);
-        let a = window.host("a").expect("it is there");
-        let read = ["octo", "octo:1"].map(|f| a.of(&format!("{f}/link-down-bytes/completion")));
-        assert!(read.iter().all(|bytes| bytes * 4 > read.iter().sum()), "{device}: {read:?}");
-        assert_eq!(nothing_crosses(a, &[(0, 1)]), Ok(()), "{device}");
+    for iommu in ["off", "strict"] {
+        for (device, server) in one_device(LINKS) {
+            let server = server.replacen("machine", &format!("iommu = \"{iommu}\"\nmachine"), 1);
+            let hosts = [HEAD, &server, &host_with_nic("b"), &cable("a", "b", "")].concat();
+            let window = counted_while(&[&hosts, &*streams, &counting("2 ms")].concat(), 8);
+            let a = window.host("a").expect("it is there");
+            let read = ["octo", "octo:1"].map(|f| a.of(&format!("{f}/link-down-bytes/completion")));
+            assert!(
+                read.iter().all(|bytes| bytes * 4 > read.iter().sum()),
+                "{device}, IOMMU {iommu}: {read:?}"
+            );
+            assert_eq!(nothing_crosses(a, &[(0, 1)]), Ok(()), "{device}, IOMMU {iommu}");
+        }
     }
 }
 

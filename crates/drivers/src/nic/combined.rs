@@ -456,10 +456,10 @@ impl NetCore for Limb {
     fn set_carrier(&self, up: bool) {
         let Some(whole) = self.of.upgrade() else { return };
         let slot = &whole.slots[self.slot];
-        if up && !slot.has_carrier.replace(up) {
+        let had_carrier = slot.has_carrier.replace(up);
+        if up && !had_carrier {
             slot.since.set(1 + whole.slots.iter().map(|slot| slot.since.get()).max().unwrap_or(0));
         }
-        slot.has_carrier.set(up);
         whole.show_carrier();
         let (kernel, slot) = (Rc::clone(&whole.kernel), self.slot);
         let program = move |cpu: Cpu| -> Async<'static, ()> {
