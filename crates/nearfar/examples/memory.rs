@@ -50,6 +50,8 @@ enum Load {
     Stream(&'static str),
     /// The same in bytes of DRAM's traffic.
     Traffic(&'static str),
+    /// A C library's memcpy of more than the LLC, which has streaming stores; in bytes copied.
+    Copied,
     /// STREAM with streaming stores.
     Streaming(&'static str),
 }
@@ -65,6 +67,7 @@ impl Load {
             Self::Read => ("stream --array-size 1500000 --ntimes 2 --only read", "read", GB),
             Self::Write => ("stream --array-size 1500000 --ntimes 2 --only write", "write", 2.0 * GB),
             Self::Stream(which) => (STREAM, which, GB),
+            Self::Copied => (STREAMING, "copy", 0.5 * GB),
             Self::Traffic("copy") => (STREAM, "copy", 1.5 * GB),
             Self::Traffic(which) => (STREAM, which, 4.0 / 3.0 * GB),
             Self::Streaming(which) => (STREAMING, which, GB),
@@ -112,7 +115,7 @@ const HOSTS: &[Host] = &[
             calibration(from(VSC, idle("idle, own memory", 61.5, "node0"))),
             calibration(from(VSC, idle("idle, the other's", 114.9, "node1"))),
             line(READ, 55.3, Load::Read, Cores::Socket, "node0"),
-            line(REMOTE, 25.4, Load::Read, Cores::Socket, "node1"),
+            calibration(line(REMOTE, 25.4, Load::Read, Cores::Socket, "node1")),
             calibration(line(
                 "3 reads, 1 write (STREAM add)",
                 46.7,
@@ -149,7 +152,7 @@ const HOSTS: &[Host] = &[
             calibration(from(VSC, idle("idle, own memory", 91.0, "node0"))),
             calibration(from(VSC, idle("idle, the other's", 128.2, "node1"))),
             line(READ, 61.1, Load::Read, Cores::Socket, "node0"),
-            line(REMOTE, 30.6, Load::Read, Cores::Socket, "node1"),
+            calibration(line(REMOTE, 30.6, Load::Read, Cores::Socket, "node1")),
             calibration(line(
                 "3 reads, 1 write (STREAM add)",
                 56.4,
@@ -166,8 +169,6 @@ const HOSTS: &[Host] = &[
             )),
             calibration(line("1 read, 1 write", 49.6, Load::Write, Cores::Socket, "node0")),
             line("STREAM triad, streaming stores", 54.6, Load::Streaming("triad"), Cores::Socket, "node0"),
-            from(MOLKA, line("own memory, reads, one core", 10.3, Load::Read, Cores::One, "node0")),
-            from(MOLKA, line("the other's, reads, one core", 8.0, Load::Read, Cores::One, "node1")),
             from(
                 MCCALPIN,
                 line(
@@ -179,6 +180,71 @@ const HOSTS: &[Host] = &[
                 ),
             ),
         ],
+    },
+    Host {
+        name: "2 x E5-2680 v3 at 2.5 GHz",
+        machine: "dell-t430",
+        changes: &[
+            ("core.count", "12"),
+            ("core.frequency", "\"2.5 GHz\""),
+            ("l1.hit", "\"1.6 ns\""),
+            ("l2.hit", "\"4.8 ns\""),
+            ("llc.core_hit", "\"21.2 ns\""),
+            ("dram.access", "\"78 ns\""),
+            ("interconnect.bandwidth", "\"38.4 GB/s\""),
+            ("interconnect.latency", "\"23 ns\""),
+        ],
+        cores: 12,
+        lines: &[
+            calibration(from(MOLKA, idle("idle, own memory", 96.4, "node0"))),
+            calibration(from(MOLKA, idle("idle, the other's", 146.0, "node1"))),
+            from(MOLKA, line("own memory, reads, one core", 10.3, Load::Read, Cores::One, "node0")),
+            from(MOLKA, line("the other's, reads, one core", 8.0, Load::Read, Cores::One, "node1")),
+        ],
+    },
+    Host {
+        name: "2 x E5-2670",
+        // The library's Sandy Bridge has one socket.
+        machine: "dell-t620-ivy",
+        changes: &[
+            ("core.count", "8"),
+            ("core.frequency", "\"3.3 GHz\""),
+            ("l1.hit", "\"1.2 ns\""),
+            ("l2.hit", "\"3.6 ns\""),
+            ("prefetch.next_page", "false"),
+            ("dram.channel_bandwidth", "\"12.8 GB/s\""),
+        ],
+        cores: 8,
+        lines: &[from(INTEL, line("memcpy, one core", 5.9, Load::Copied, Cores::One, "node0"))],
+    },
+    Host {
+        name: "2 x E5-2650 v2",
+        machine: "dell-t620-ivy",
+        changes: &[
+            ("core.count", "8"),
+            ("core.frequency", "\"3.4 GHz\""),
+            ("l1.hit", "\"1.2 ns\""),
+            ("l2.hit", "\"3.5 ns\""),
+            ("dram.channel_bandwidth", "\"14.933 GB/s\""),
+        ],
+        cores: 8,
+        lines: &[calibration(from(INTEL, line("memcpy, one core", 6.2, Load::Copied, Cores::One, "node0")))],
+    },
+    Host {
+        name: "2 x E5-2695 v2",
+        machine: "dell-t620-ivy",
+        changes: &[
+            ("core.count", "12"),
+            ("core.frequency", "\"3.2 GHz\""),
+            ("l1.hit", "\"1.25 ns\""),
+            ("l2.hit", "\"3.75 ns\""),
+            ("dram.channel_bandwidth", "\"14.933 GB/s\""),
+        ],
+        cores: 12,
+        lines: &[from(
+            PUGET,
+            line("STREAM triad, one core", 8.7, Load::Stream("triad"), Cores::One, "node0"),
+        )],
     },
     Host {
         name: "2 x E5-2680 v4, half a socket (cluster on die)",
@@ -250,6 +316,9 @@ const HOSTS: &[Host] = &[
 ];
 const BRENIAC: &str = "VSC (KU Leuven), Breniac: Intel MLC 3.1a; a quarter of all four nodes'";
 const MCCALPIN: &str = "J. McCalpin, Intel developers' forum, single-core bandwidth";
+const INTEL: &str =
+    "Intel developers' forum, single-threaded memory performance for dual-socket Xeon E5: cachebench, 64 MiB";
+const PUGET: &str = "Puget Systems, Memory performance for Intel Xeon Haswell-EP DDR4";
 const MOLKA: &str = "Molka et al., ICPP 2015, Table VII";
 const ALIYUN: &str = "plantegg (GitHub), Intel MLC 3.9";
 const GOOD: &str = "LyleLee/GoodCommand (GitHub), gcc 4.8 -O to -O3";

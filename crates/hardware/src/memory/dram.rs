@@ -3,7 +3,7 @@
 use super::LINE;
 use super::bank::{Bank, RowTimes};
 use super::params::DramParams;
-use super::server::Server;
+use super::turns::Turns;
 use engine::Rng;
 use units::{Bytes, Duration, Time};
 
@@ -19,7 +19,7 @@ pub(super) struct Dram {
     write_backlog: Duration,
     /// Consecutive lines on a channel before the next channel follows.
     interleave: u64,
-    channels: Vec<Server>,
+    channels: Vec<Turns>,
     writes: Vec<Writes>,
     /// Banks of all ranks.
     banks: Vec<Bank>,
@@ -96,7 +96,7 @@ impl Dram {
             write_slot: service + params.write_turnaround / u64::from(params.write_batch),
             write_backlog: service * u64::from(params.write_queue),
             interleave: params.interleave.get() / LINE,
-            channels: vec![Server::default(); usize::from(params.channels)],
+            channels: vec![Turns::default(); usize::from(params.channels)],
             writes: (0..params.channels).map(|_| Writes::new(params.write_batch)).collect(),
             banks: (0..units * usize::from(params.banks)).map(|_| Bank::default()).collect(),
             times: RowTimes {

@@ -3,7 +3,7 @@
 use super::access::NodeId;
 use super::counters::{Cause, LinkCounters, MemoryCounters};
 use super::params::InterconnectParams;
-use super::server::Server;
+use super::turns::Turns;
 use units::{ByteRate, Bytes, Duration, Time};
 
 /// One direction of a link.
@@ -15,7 +15,7 @@ struct Direction {
     /// Link occupancy of a message without data, and of one with a line.
     header_time: Duration,
     line_time: Duration,
-    server: Server,
+    server: Turns,
 }
 
 /// Inter-socket network of a host.
@@ -23,6 +23,7 @@ struct Direction {
 pub(super) struct Interconnect {
     nodes: usize,
     header: u64,
+    data_header: u64,
     directions: Vec<Direction>,
     /// First hop, indexed by source times number of nodes plus destination.
     next: Vec<u8>,
@@ -41,13 +42,13 @@ impl Interconnect {
                     bandwidth: link.bandwidth,
                     latency: link.latency,
                     header_time: link.bandwidth.time_for(header),
-                    line_time: link.bandwidth.time_for(header + Bytes::new(super::LINE)),
-                    server: Server::default(),
+                    line_time: link.bandwidth.time_for(params.data_header + Bytes::new(super::LINE)),
+                    server: Turns::default(),
                 });
             }
         }
         let next = routes(nodes, &from, &directions);
-        Self { nodes, header: header.get(), directions, next }
+        Self { nodes, header: header.get(), data_header: params.data_header.get(), directions, next }
     }
 
     /// Discards state that only matters before `now`.
@@ -84,7 +85,7 @@ impl Interconnect {
         cause: Cause,
         c: &mut MemoryCounters,
     ) -> Time {
-        let bytes = self.header + super::LINE;
+        let bytes = self.data_header + super::LINE;
         self.send(at, way, cause, bytes, c, |d| d.line_time)
     }
 
@@ -190,6 +191,7 @@ mod tests {
         let params = InterconnectParams {
             links: vec![link(0, 1), link(1, 2), link(2, 3), link(3, 0)],
             header: Bytes::new(8),
+            data_header: Bytes::new(16),
             home_agent: Duration::ZERO,
             snoop: super::super::params::SnoopMode::Directory,
             io_directory_cache: 64,
@@ -203,9 +205,9 @@ mod tests {
     fn messages_take_the_shortest_way_and_are_counted_on_each_link() {
         let (mut net, mut counters) = ring_of_four();
         let arrives = net.line(Time::ZERO, (NodeId(0), NodeId(2)), Cause::Dma, &mut counters);
-        assert_eq!(arrives, Time::from_ps(2 * (9_000 + 30_000)));
+        assert_eq!(arrives, Time::from_ps(2 * (10_000 + 30_000)));
         let used: Vec<_> = counters.links.iter().map(|l| l.bytes.of(Cause::Dma).get()).collect();
-        assert_eq!(used, [72, 0, 72, 0, 0, 0, 0, 0]);
+        assert_eq!(used, [80, 0, 80, 0, 0, 0, 0, 0]);
         counters.check_conservation().unwrap();
     }
 
@@ -214,8 +216,8 @@ mod tests {
         let (mut net, mut counters) = ring_of_four();
         let (there, back) = ((NodeId(0), NodeId(1)), (NodeId(1), NodeId(0)));
         let mut line = |way| net.line(Time::ZERO, way, Cause::Core, &mut counters).as_ps();
-        assert_eq!(line(there), 39_000);
-        assert_eq!(line(back), 39_000);
-        assert_eq!(line(there), 48_000);
+        assert_eq!(line(there), 40_000);
+        assert_eq!(line(back), 40_000);
+        assert_eq!(line(there), 50_000);
     }
 }

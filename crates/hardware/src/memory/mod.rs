@@ -24,6 +24,7 @@
 //! | `interconnect` | inter-socket links and routes |
 //! | `slots` | places held by requests for a time |
 //! | `server` | a resource that serves one request at a time |
+//! | `turns` | a server whose requests are not simulated in the order of their arrival |
 //! | `physical` | the bytes |
 //! | `counters` | traffic by place and cause, and conservation checks |
 //!
@@ -54,6 +55,7 @@ mod socket;
 mod system;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub use access::{AccessReply, Agent, CoreId, CoreOp, Coverage, NodeId, Source, WriteReply};
 pub use counters::{

@@ -6,7 +6,7 @@
 //! the super queue until it arrives; without a free place nothing is prefetched. Not modelled: a busy L2's prefetches
 //! end in the LLC. Lines in flight beyond the super queue would let one core read 15 to 20 GB/s, while measured cores
 //! read 10 to 13 (docs/memory.md). Not modelled either: the L1's prefetchers, which fetch from the L2, whose latency a
-//! core hides without them.
+//! core hides without them (docs/memory.md).
 
 use super::params::PrefetchParams;
 use super::slots::Slots;

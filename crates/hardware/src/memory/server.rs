@@ -45,16 +45,9 @@ impl Server {
         Time::from_ps(self.reserve_behind(at, service))
     }
 
-    /// Reserves `parts` of the same length in the first idle times from `at` on. Returns when the last one ends.
-    ///
-    /// Later arrivals should be able to pass reservations ahead of the clock. Splitting into parts does the same here:
-    /// one long gap between such reservations may only exist behind the program farthest ahead.
-    pub(super) fn reserve_parts(&mut self, at: Time, service: Duration, parts: u16) -> Time {
-        if at.as_ps() >= self.free {
-            let all = service * u64::from(parts);
-            return self.reserve(at, all) + all;
-        }
-        (0..parts).fold(at, |_, _| self.reserve(at, service)) + service
+    /// Whether the last reservation ends at `at` or before.
+    pub(super) fn ends_by(&self, at: Time) -> bool {
+        self.free <= at.as_ps()
     }
 
     /// Discards gaps that have passed at `now`; nothing arrives before.

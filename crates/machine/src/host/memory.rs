@@ -149,6 +149,8 @@ record! {
         latency: Figure<Duration>,
         /// Overhead of a message (bytes).
         header: Figure<Bytes>,
+        /// Overhead of a message with a line (bytes); `header` if not given.
+        data_header: Option<Figure<Bytes>>,
         /// Additional latency of the home node's agent for remote requests.
         home_agent: Figure<Duration>,
         /// Which sockets a home node snoops before it answers.
@@ -166,6 +168,9 @@ record! {
     }
     check |interconnect: &Interconnect, check: &mut Check<'_>| {
         check.require_within("header", interconnect.header.value.get(), (1, 4096), "B are not possible for a header");
+        if let Some(header) = &interconnect.data_header {
+            check.require_within("data_header", header.value.get(), (1, 4096), "B are not possible for a header");
+        }
         let wrong = interconnect.links.value.iter().find(|link| link.len() != 2 || link[0] == link[1]);
         check.require(
             wrong.is_none(),

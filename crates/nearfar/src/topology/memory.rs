@@ -167,6 +167,7 @@ fn interconnect(host: &Host) -> InterconnectParams {
         return InterconnectParams {
             links: Vec::new(),
             header: Bytes::new(8),
+            data_header: Bytes::new(8),
             home_agent: Duration::ZERO,
             snoop: SnoopMode::Broadcast,
             io_directory_cache: 0,
@@ -180,6 +181,7 @@ fn interconnect(host: &Host) -> InterconnectParams {
     InterconnectParams {
         links: params.links.value.iter().map(link).collect(),
         header: params.header.value,
+        data_header: params.data_header.as_ref().unwrap_or(&params.header).value,
         home_agent: params.home_agent.value,
         io_directory_cache: params
             .io_directory_cache

@@ -72,6 +72,7 @@ impl MemoryParams {
                     latency: Duration::from_ns(30),
                 }],
                 header: Bytes::new(8),
+                data_header: Bytes::new(8),
                 home_agent: Duration::from_ns(5),
                 snoop: SnoopMode::Directory,
                 io_directory_cache: 64,

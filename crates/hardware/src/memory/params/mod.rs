@@ -245,8 +245,10 @@ pub struct InterconnectParams {
     /// The links. Parallel links between two sockets are one entry with the
     /// sum of their bandwidths.
     pub links: Vec<InterconnectLink>,
-    /// Bytes of a message on the link besides its data.
+    /// Bytes of a message without data.
     pub header: Bytes,
+    /// Bytes that a message with a line takes besides the line.
+    pub data_header: Bytes,
     /// Latency added by the home agent to a request from another node.
     pub home_agent: Duration,
     /// Sockets that a home node snoops before it responds.
