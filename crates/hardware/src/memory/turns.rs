@@ -3,42 +3,38 @@
 use super::server::Server;
 use units::{Duration, Time};
 
-/// log2 of a tick in picoseconds: 16 ns. Within a tick, arrivals are not told apart.
-const SHIFT: u32 = 14;
-/// Ticks that are kept, 34 us: longer than programs compute ahead of the clock. A multiple of 64.
+/// log2 of a tick in picoseconds: 8 ns. Arrivals within a tick are not told apart.
+const SHIFT: u32 = 13;
+/// Ticks that are kept, 17 us: longer than programs compute ahead of the clock. A multiple of 64.
 const TICKS: u64 = 2048;
 
-/// A server, and when those that arrive at it are served.
+/// A server that serves in the order of arrival.
 ///
 /// Programs compute ahead of the clock and reserve the server's time up to there. Whoever is simulated after them, be it a
 /// device at the clock or another program, may arrive before them. On a busy server, where no time is left before the
-/// program farthest ahead, it would be served behind all of them. It therefore goes before the first one that arrives
-/// later. As that one cannot be put off any more, the request takes its share of the server's time from the next time
-/// that is left, where those still to come find less.
-#[derive(Clone, Debug)]
+/// program farthest ahead, it would be served behind all of them. It therefore goes behind those only that arrive
+/// before it. As those that arrive later cannot be put off any more, the request takes its share of the server's time
+/// from the next time that is left, where those still to come find less.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Turns {
     server: Server,
     /// Number of the first tick that is kept.
     first: u64,
+    /// When all are served that arrived before it.
+    passed: Time,
+    /// The last tick in which something arrives.
+    last: u64,
     /// By tick, modulo their number, a bit: whether something arrives in it.
     arrivals: [u64; TICKS as usize / 64],
-    /// By tick, modulo their number, if something arrives in it: picoseconds from its end to the earliest start of service.
-    starts: Vec<u32>,
-    /// The last request that went before others: its arrival, and the end of its service.
-    last: (Time, Time),
+    /// By tick, modulo their number, if something arrives in it: picoseconds from its beginning to when all that arrived
+    /// until its end are served.
+    ends: Vec<u32>,
 }
 
-impl Default for Turns {
-    fn default() -> Self {
-        let last = (Time::ZERO, Time::ZERO);
-        Self { server: Server::default(), first: 0, arrivals: Default::default(), starts: Vec::new(), last }
-    }
-}
-
-/// The tick that ends at or after `at`.
+/// The tick of a time.
 #[inline]
 fn tick(at: Time) -> u64 {
-    (at.as_ps() + (1 << SHIFT) - 1) >> SHIFT
+    at.as_ps() >> SHIFT
 }
 
 /// Index of the word with the bit of `tick`.
@@ -51,11 +47,14 @@ impl Turns {
     /// Reserves `service` for a request that arrives at `at`. Returns when service starts.
     #[inline]
     pub(super) fn reserve(&mut self, at: Time, service: Duration) -> Time {
-        let mut start = self.server.reserve(at, service);
-        if start > at {
-            start = self.turn(at, start, service);
+        let idle = self.server.reserve(at, service);
+        let tick = tick(at);
+        if tick < self.first {
+            return idle;
         }
-        self.note(at, start);
+        let is_late = idle > at && tick < self.last;
+        let start = if is_late { self.served(tick).max(at).min(idle) } else { idle };
+        self.note(tick, start + service);
         start
     }
 
@@ -70,62 +69,91 @@ impl Turns {
         (0..parts).fold(at, |_, _| self.reserve(at, service)) + service
     }
 
-    /// Start of a request that arrives at `at` and finds the server busy until `idle`.
-    #[cold]
-    fn turn(&mut self, at: Time, idle: Time, service: Duration) -> Time {
-        let last = tick(idle).min(self.first + TICKS - 1);
-        let Some(tick) = self.next_arrival(tick(at).max(self.first) + 1, last) else { return idle };
-        let later = Time::from_ps((tick << SHIFT) + u64::from(self.starts[(tick % TICKS) as usize]));
-        if later >= idle {
-            return idle;
-        }
-        // Those that go before others do so one after the other.
-        let behind = if self.last.0 <= at { self.last.1 } else { at };
-        let start = later.max(behind).min(idle);
-        self.last = (at, start + service);
-        start
+    /// When all are served that arrived until the end of `tick`.
+    #[inline]
+    fn served(&self, tick: u64) -> Time {
+        self.last_arrival(tick).map_or(self.passed, |before| self.end(before))
     }
 
-    /// The first tick from `tick` to `last` in which something arrives.
-    fn next_arrival(&self, mut tick: u64, last: u64) -> Option<u64> {
-        while tick <= last {
+    /// The same for a tick with arrivals.
+    #[inline]
+    fn end(&self, tick: u64) -> Time {
+        Time::from_ps((tick << SHIFT) + u64::from(self.ends[(tick % TICKS) as usize]))
+    }
+
+    #[inline]
+    fn set_end(&mut self, tick: u64, end: Time) {
+        let since = end.as_ps() - (tick << SHIFT);
+        self.ends[(tick % TICKS) as usize] = u32::try_from(since).unwrap_or(u32::MAX);
+    }
+
+    /// The last tick up to `tick` in which something arrives.
+    #[inline]
+    fn last_arrival(&self, tick: u64) -> Option<u64> {
+        let mut tick = tick.min(self.last);
+        while tick >= self.first {
+            let bits = self.arrivals[word(tick)] << (63 - tick % 64);
+            if bits != 0 {
+                return tick.checked_sub(bits.leading_zeros().into()).filter(|&found| found >= self.first);
+            }
+            tick = (tick & !63).checked_sub(1)?;
+        }
+        None
+    }
+
+    /// The first tick after `tick` in which something arrives.
+    fn next_arrival(&self, tick: u64) -> Option<u64> {
+        let mut tick = tick + 1;
+        while tick <= self.last {
             let bits = self.arrivals[word(tick)] >> (tick % 64);
             if bits != 0 {
-                return Some(tick + u64::from(bits.trailing_zeros())).filter(|&found| found <= last);
+                return Some(tick + u64::from(bits.trailing_zeros())).filter(|&found| found <= self.last);
             }
             tick = (tick | 63) + 1;
         }
         None
     }
 
-    /// Records that what arrives at `at` is served from `start` on.
+    /// Records that what arrives in `tick` is served by `end`.
     #[inline]
-    fn note(&mut self, at: Time, start: Time) {
-        let tick = tick(at);
-        if tick.wrapping_sub(self.first) >= TICKS {
-            if tick < self.first {
-                return;
-            }
+    fn note(&mut self, tick: u64, end: Time) {
+        if tick >= self.first + TICKS {
             self.forget(tick + 1 - TICKS);
         }
-        if self.starts.is_empty() {
-            self.starts = vec![0; TICKS as usize];
+        if self.ends.is_empty() {
+            self.ends = vec![0; TICKS as usize];
         }
-        let later = u32::try_from(start.as_ps().saturating_sub(tick << SHIFT)).unwrap_or(u32::MAX);
-        let (bits, bit) = (&mut self.arrivals[word(tick)], 1 << (tick % 64));
-        let known = &mut self.starts[(tick % TICKS) as usize];
-        *known = if *bits & bit == 0 { later } else { later.min(*known) };
-        *bits |= bit;
+        let end = self.served(tick).max(end);
+        self.arrivals[word(tick)] |= 1 << (tick % 64);
+        self.set_end(tick, end);
+        if tick >= self.last {
+            self.last = tick;
+        } else {
+            self.put_off(tick, end);
+        }
+    }
+
+    /// What arrives after `tick` is not served before `end`.
+    #[cold]
+    fn put_off(&mut self, tick: u64, end: Time) {
+        let mut next = self.next_arrival(tick);
+        while let Some(tick) = next.filter(|&tick| self.end(tick) < end) {
+            self.set_end(tick, end);
+            next = self.next_arrival(tick);
+        }
     }
 
     /// Discards the ticks before `first`.
     fn forget(&mut self, first: u64) {
-        let (mut tick, end) = (self.first, first.min(self.first + TICKS));
-        while tick < end {
-            let next = ((tick | 63) + 1).min(end);
-            let bits = u64::MAX >> (64 - (next - tick)) << (tick % 64);
-            self.arrivals[word(tick)] &= !bits;
-            tick = next;
+        let last = first.checked_sub(1).and_then(|tick| self.last_arrival(tick));
+        if let Some(last) = last {
+            self.passed = self.end(last);
+            let mut tick = self.first;
+            while tick <= last {
+                let next = (tick | 63).min(last) + 1;
+                self.arrivals[word(tick)] &= !(u64::MAX >> (64 - (next - tick)) << (tick % 64));
+                tick = next;
+            }
         }
         self.first = first;
     }
@@ -133,7 +161,7 @@ impl Turns {
     /// Discards what has passed at `now`; nothing arrives before.
     pub(super) fn pass(&mut self, now: Time) {
         self.server.pass(now);
-        self.forget((now.as_ps() >> SHIFT).max(self.first));
+        self.forget(tick(now).max(self.first));
     }
 }
 
@@ -213,24 +241,34 @@ mod tests {
             }
         }
 
-        /// Who is simulated late is served after its arrival, before those that arrive later, and takes as much of the
-        /// server's time as anybody.
+        /// Who is simulated late waits as in a queue in the order of arrival, to a tick; late requests of others, in any
+        /// order, add what they take at most. Nobody's time is free.
         #[test]
-        fn turns_are_fair_and_not_free(mut all in prop::collection::vec(0u64..2_000, 1..400), late in 0u64..2_000) {
+        fn late_requests_wait_as_in_a_queue(
+            mut all in prop::collection::vec((0u64..2_000, 1u64..8), 1..500),
+            late in prop::collection::vec((0u64..2_000, 1u64..8), 1..5),
+            clock in 0u64..2_000,
+        ) {
             all.sort_unstable();
             let mut server = Turns::default();
-            let known: Vec<(u64, Time)> = all.iter().map(|&at| (at, server.reserve(ns(at), SERVICE))).collect();
-            let taken = |server: &Turns| {
-                let mut server = server.server.clone();
-                (0..1_000).map(|_| server.reserve(Time::ZERO, SERVICE)).max().unwrap()
-            };
-            let before = taken(&server);
-            let start = server.reserve(ns(late), SERVICE);
-            prop_assert!(start >= ns(late));
-            for &(at, served) in known.iter().filter(|(at, _)| tick(ns(*at)) > tick(ns(late))) {
-                prop_assert!(start <= served.max(Time::from_ps(tick(ns(at)) << SHIFT)), "{start:?} {at} {served:?}");
+            for &(at, takes) in &all {
+                server.reserve(ns(at), Duration::from_ns(takes));
             }
-            prop_assert!(taken(&server) > before);
+            server.pass(ns(clock));
+            let work: u64 = late.iter().map(|&(_, takes)| takes).sum();
+            for &(at, takes) in late.iter().filter(|&&(at, _)| at >= clock) {
+                let (free, before) = (server.server.clone(), tick(ns(at)) << SHIFT);
+                let served = |until: Time| {
+                    all.iter().take_while(|&&(at, _)| ns(at) <= until).fold(Time::ZERO, |end, &(at, takes)| {
+                        end.max(ns(at)) + Duration::from_ns(takes)
+                    })
+                };
+                let start = server.reserve(ns(at), Duration::from_ns(takes));
+                prop_assert!(start >= served(Time::from_ps(before)).max(ns(at)), "{at}: {start:?}");
+                let latest = served(Time::from_ps(before + (1 << SHIFT))).max(ns(at)) + Duration::from_ns(work);
+                prop_assert!(start <= latest, "{at}: {start:?} {latest:?}");
+                prop_assert_ne!(format!("{free:?}"), format!("{:?}", server.server));
+            }
         }
     }
 }
