@@ -93,6 +93,8 @@ const fn calibration(line: Line) -> Line {
     Line { calibration: true, ..line }
 }
 
+const TRIAD: &str = "STREAM triad, streaming stores";
+const ONE_TRIAD: &str = "STREAM triad, streaming stores, one core";
 const READ: &str = "socket reads its own memory";
 const REMOTE: &str = "socket reads the other's memory";
 const HOSTS: &[Host] = &[
@@ -232,6 +234,19 @@ const HOSTS: &[Host] = &[
         lines: &[calibration(from(INTEL, line("memcpy, one core", 6.2, Load::Copied, Cores::One, "node0")))],
     },
     Host {
+        name: "i7-3960X",
+        machine: "dell-t620-sandy",
+        changes: &[
+            ("core.count", "6"),
+            ("core.frequency", "\"3.9 GHz\""),
+            ("l1.hit", "\"1.03 ns\""),
+            ("l2.hit", "\"3.1 ns\""),
+            ("dram.channel_bandwidth", "\"12.8 GB/s\""),
+        ],
+        cores: 6,
+        lines: &[from(INTEL, line("memcpy, one core", 11.5, Load::Copied, Cores::One, "node0"))],
+    },
+    Host {
         name: "2 x E5-2695 v2",
         machine: "dell-t620-ivy",
         changes: &[
@@ -239,13 +254,56 @@ const HOSTS: &[Host] = &[
             ("core.frequency", "\"3.2 GHz\""),
             ("l1.hit", "\"1.25 ns\""),
             ("l2.hit", "\"3.75 ns\""),
-            ("dram.channel_bandwidth", "\"14.933 GB/s\""),
+            ("dram.channel_bandwidth", "\"12.8 GB/s\""),
         ],
         cores: 12,
-        lines: &[from(
-            PUGET,
-            line("STREAM triad, one core", 8.7, Load::Stream("triad"), Cores::One, "node0"),
-        )],
+        lines: &[
+            from(PUGET, line(ONE_TRIAD, 8.7, Load::Streaming("triad"), Cores::One, "node0")),
+            from(PUGET, line(TRIAD, 37.5, Load::Streaming("triad"), Cores::Socket, "node0")),
+        ],
+    },
+    Host {
+        name: "2 x E5-2687W v3",
+        machine: "dell-t430",
+        changes: &[
+            ("core.count", "10"),
+            ("core.frequency", "\"3.5 GHz\""),
+            ("l1.hit", "\"1.15 ns\""),
+            ("l2.hit", "\"3.45 ns\""),
+            ("interconnect.bandwidth", "\"38.4 GB/s\""),
+        ],
+        cores: 10,
+        lines: &[
+            from(PUGET, line(ONE_TRIAD, 20.0, Load::Streaming("triad"), Cores::One, "node0")),
+            from(PUGET, line(TRIAD, 51.0, Load::Streaming("triad"), Cores::Socket, "node0")),
+        ],
+    },
+    Host {
+        name: "2 x E5-2699 v3",
+        machine: "dell-t430",
+        changes: &[
+            ("core.count", "18"),
+            ("core.frequency", "\"2.3 GHz\""),
+            ("l1.hit", "\"1.74 ns\""),
+            ("l2.hit", "\"5.2 ns\""),
+            ("llc.core_hit", "\"21.2 ns\""),
+            ("dram.access", "\"82 ns\""),
+            ("interconnect.bandwidth", "\"38.4 GB/s\""),
+            ("interconnect.latency", "\"17.5 ns\""),
+        ],
+        cores: 18,
+        lines: &[
+            calibration(from(CSIT, idle("idle, own memory", 99.9, "node0"))),
+            from(CSIT, idle("idle, the other's", 136.5, "node1")),
+            from(CSIT, line(READ, 58.2, Load::Read, Cores::Socket, "node0")),
+            from(CSIT, line(REMOTE, 30.3, Load::Read, Cores::Socket, "node1")),
+            from(
+                CSIT,
+                line("3 reads, 1 write (STREAM add)", 53.0, Load::Traffic("add"), Cores::Socket, "node0"),
+            ),
+            from(CSIT, line("1 read, 1 write", 44.0, Load::Write, Cores::Socket, "node0")),
+            from(CSIT, line(TRIAD, 51.5, Load::Streaming("triad"), Cores::Socket, "node0")),
+        ],
     },
     Host {
         name: "2 x E5-2680 v4, half a socket (cluster on die)",
@@ -319,6 +377,7 @@ const BRENIAC: &str = "Breniac";
 const MCCALPIN: &str = "McCalpin";
 const INTEL: &str = "Benson";
 const PUGET: &str = "Puget";
+const CSIT: &str = "CSIT";
 const MOLKA: &str = "Molka";
 const ALIYUN: &str = "plantegg";
 const GOOD: &str = "GoodCommand";
@@ -406,7 +465,10 @@ mod tests {
         let rows = rows(|_, line| matches!(line.cores, Cores::One));
         let wrong: Vec<_> = rows.iter().filter(|row| !page.contains(*row)).collect();
         assert!(rows.len() >= 17 && wrong.is_empty(), "not in docs/memory.md: {wrong:#?}");
-        let known = page.lines().filter(|line| line.starts_with("| 2 x ")).count();
+        let known = page
+            .lines()
+            .filter(|line| line.ends_with(|c| c == '|') && line.matches('|').count() == 9)
+            .count();
         assert_eq!(known, HOSTS.iter().map(|host| host.lines.len()).sum::<usize>(), "rows of the page");
     }
 }

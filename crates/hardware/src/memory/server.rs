@@ -6,7 +6,7 @@ use units::{Duration, Time};
 /// Number of idle gaps before the last reservation that are kept if the clock is never advanced.
 const GAPS: usize = 256;
 
-/// A resource that serves one request at a time, in the order of arrival.
+/// A resource that serves one request at a time, in the first idle time after its arrival.
 ///
 /// Reservations are made when a request is issued, so they are not in arrival order: a request from the other socket
 /// reserves further ahead than a local one, and a program further ahead than both. The server therefore keeps idle gaps
