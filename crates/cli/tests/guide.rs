@@ -69,6 +69,71 @@ fn what_the_guide_says_of_accuracy_is_what_was_measured() {
     }
 }
 
+/// Cells of a table's rows.
+fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    text.lines().filter(|line| line.starts_with("| ")).map(|line| line.split('|').map(str::trim).collect())
+}
+
+/// Words of a cell in backquotes.
+fn quoted(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn what_readme_says_of_empirical_figures_is_in_their_files() {
+    let root = Path::new(PAGES).join("../../..");
+    let of = |path: &str| std::fs::read_to_string(root.join(path)).expect("a file of the repository");
+    let files = [
+        ("T430", "machines/dell-t430.toml"),
+        ("T620 Sandy", "machines/dell-t620-sandy.toml"),
+        ("T620 Ivy", "machines/dell-t620-ivy.toml"),
+        ("E3", "machines/fujitsu-tx1310.toml"),
+    ];
+    let readme = of("README.md");
+    let (_, table) = readme.split_once("| Figure | Machine, files |").expect("a table of empirical figures");
+    let (table, _) = table.split_once("\n\n").expect("an end of the table");
+    let mut count = 0;
+    for row in rows(table) {
+        let [_, figures, place, without, with, _] = row[..] else { panic!("{row:?}") };
+        let machine = place.split(',').next().expect("never empty");
+        let (_, file) = files.iter().find(|(name, _)| *name == machine).expect("a machine of the table");
+        let text = of(file) + &of("machines/parts/nfp6000.toml");
+        let [family] = quoted(place)[..] else { panic!("{row:?}") };
+        let names = quoted(figures.split(':').next().expect("never empty"));
+        assert_eq!(names.len(), without.split(',').count(), "{row:?}");
+        for (name, without) in names.into_iter().zip(without.split(", ")) {
+            let figure = text.lines().find(|line| {
+                line.starts_with(&format!("{name} = ")) && line.contains(family) && line.contains("without")
+            });
+            let said =
+                figure.and_then(|line| line.split_once("without = ")).unwrap_or_else(|| panic!("{row:?}"));
+            let instead = said.1.split_once(" instead of ").unwrap_or_else(|| panic!("{row:?}"));
+            assert!(instead.0.contains(without) && instead.1.contains(with), "{name}: {row:?} {said:?}");
+            count += 1;
+        }
+    }
+    assert!(count >= 17, "{count} figures");
+}
+
+#[test]
+fn what_pages_say_of_sources_is_what_is_counted() {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_nearfar")).args(["machines", "--sources", "--json", "-"]).output();
+    let output = output.expect("the program starts");
+    let counted: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    let of = |name: &str| counted.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("{name}"));
+    let free = ["dell-t430", "dell-t630", "dell-t620-ivy", "dell-t620-sandy", "fujitsu-tx1310", "nfp6000"];
+    let free: u64 = free.into_iter().map(|name| of(name)["free"].as_u64().expect("a count")).sum();
+    let linux = of("linux");
+    let page =
+        |path: &str| std::fs::read_to_string(Path::new(PAGES).join("../..").join(path)).expect("a page");
+    let said = |path: &str, what: String| assert!(page(path).contains(&what), "{path} does not say: {what}");
+    said("accuracy.md", format!("{free} in the five files and one card"));
+    let assumed = format!("{} of {} figures are assumed", linux["kinds"]["assumed"], linux["figures"]);
+    said("kernel-costs.md", assumed.clone());
+    said("../README.md", assumed);
+}
+
 /// What a page's command draws, the page shows. `UPDATE_EXPECT=1` draws it anew.
 #[test]
 fn every_figure_that_a_command_draws_is_in_its_page() {
