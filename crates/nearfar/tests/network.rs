@@ -57,7 +57,7 @@ fn programs_measure_what_the_wire_lets_through() {
     );
     let two = reading(&alone("iperf -s", "iperf -c 10.0.0.2 -t 0.002 -P 2"), "iperf", "bandwidth");
     assert!((0.85..=1.0).contains(&(two / WIRE_MBIT_PER_S)), "two streams fill the wire: {two} Mbit/s");
-    assert!((0.5..1.0).contains(&(rate / two)), "one core does less than two: {rate} of {two} Mbit/s");
+    assert!((0.8..0.9).contains(&(rate / two)), "one core does less than two: {rate} of {two} Mbit/s");
     let ping = run(&[("a", "ping -c 3 10.0.0.2")]);
     assert_eq!(reading(&ping, "ping", "received"), 3.0);
     let echo = reading(&ping, "ping", "round trip min");
@@ -65,7 +65,7 @@ fn programs_measure_what_the_wire_lets_through() {
     let transaction = reading(&datagrams, "netperf", "latency mean");
     // Both cross the same drivers, NICs and wire; one is answered by the kernel, the other by a program that is woken.
     assert!(
-        (0.7..1.4).contains(&(echo / transaction)),
+        (0.95..1.1).contains(&(echo / transaction)),
         "{echo} us of an echo, {transaction} us of a transaction"
     );
 }

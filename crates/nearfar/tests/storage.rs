@@ -52,7 +52,7 @@ fn drives_do_what_their_data_sheets_say() {
     }
     let alone = on_drive("optane-900p", "off", "fio --rw=randread --bs=4k --runtime=500us");
     let latency = alone.outcome.unwrap().get("read clat mean").unwrap();
-    assert!((6.0..10.0).contains(&latency), "the sheet says less than 10 us: {latency}");
+    assert!((8.4..9.3).contains(&latency), "10 us of the sheet are an upper bound: {latency}");
 }
 
 #[test]
@@ -82,18 +82,22 @@ fn the_same_scenario_gives_the_same_figures() {
 #[test]
 fn stream_gets_more_from_more_cores() {
     let rate = |cpus: &str| {
+        // A small LLC, so that small arrays exceed it.
         let text = format!(
             "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n\
+             change.host.llc = {{ size = {{ value = \"5 MiB\", source = \"assumed: small\" }}, \
+             slices = {{ value = 2, source = \"assumed: small\" }} }}\n\
              [[program]]\ncpus = \"{cpus}\"\nrun = \"stream --array-size 1000000 --ntimes 2\"\n"
         );
         run(&text).remove(0).outcome.unwrap().get("triad").unwrap()
     };
-    // Published for one core of a Xeon E5: 9 to 20 GB/s by generation, which only prefetchers reach: ten buffers, each for the
-    // 85 ns of a line from memory, are 7.5 GB/s.
     let (one, four, ten) = (rate("0"), rate("0-3"), rate("0-9"));
-    assert!((9_000.0..20_000.0).contains(&one), "{one:.0} MB/s by one core");
-    assert!(four > 2.0 * one && four < 4.1 * one, "{four:.0} MB/s by four cores, {one:.0} by one");
-    assert!(ten > 1.2 * four && ten < 68_300.0, "{ten:.0} MB/s by ten cores, {four:.0} by four");
+    // One core of a faster E5-2697A v4 obtains 11.0 GB/s (docs/memory.md), which only prefetchers reach: ten buffers, each for
+    // the 85 ns of a line from memory, are 7.5.
+    assert!((10_000.0..11_100.0).contains(&one), "{one:.0} MB/s by one core");
+    assert!((3.1..3.6).contains(&(four / one)), "{four:.0} MB/s by four cores, {one:.0} by one");
+    // Four channels of 17 GB/s, of which 3/4 are STREAM's own, less what turns between reads and writes take.
+    assert!((38_000.0..45_000.0).contains(&ten), "{ten:.0} MB/s by ten cores, {four:.0} by four");
 }
 
 #[test]
