@@ -96,7 +96,7 @@ impl Jobs {
         (job.whole_parts, job.whole_bytes, job.outstanding, job.segments) = (0, 0, 0, 0);
         (job.report, job.cutter) = (packet.report, None);
         job.parts.clear();
-        job.bytes.clear();
+        // Stale bytes are never visible: all are overwritten, or the packet fails.
         job.bytes.resize(bytes as usize, 0);
         ports.memory.take(bytes);
         let descriptor = |n| state.ring.peek(n).map(TxDescriptor::parse).unwrap_or_default();
@@ -120,8 +120,9 @@ impl Jobs {
             }
             if fragment.has(INLINE) {
                 for piece in job.bytes[at as usize..][..usize::from(fragment.length)].chunks_mut(LEN) {
-                    if let Some(entry) = state.ring.peek(n) {
-                        piece.copy_from_slice(&entry[..piece.len()]);
+                    match state.ring.peek(n) {
+                        Some(entry) => piece.copy_from_slice(&entry[..piece.len()]),
+                        None => piece.fill(0),
                     }
                     n += 1;
                 }
