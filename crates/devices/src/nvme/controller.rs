@@ -19,11 +19,11 @@ use wire::nvme::{
 use super::BUFFER_BAR;
 use super::commands::{Commands, Running};
 use super::drive::Drive;
-use super::events::Events;
+use super::events::AsyncEvents;
 use super::faults::FaultKind;
 use super::features::Features;
 use super::host_memory::HostMemory;
-use super::interrupts::Interrupts;
+use super::interrupts::CompletionInterrupts;
 use super::io::NvmCommands;
 use super::queues::{CompletionQueue, Queues, Rung, SubmissionQueue};
 use super::registers::{Elsewhere, Registers};
@@ -36,10 +36,10 @@ pub(super) struct Controller {
     drive: Rc<Drive>,
     port: Port,
     registers: RefCell<Registers>,
-    interrupts: Interrupts,
+    interrupts: CompletionInterrupts,
     queues: RefCell<Queues>,
     commands: RefCell<Commands>,
-    events: RefCell<Events>,
+    events: RefCell<AsyncEvents>,
     features: Rc<Features>,
     memory: Rc<HostMemory>,
     io: NvmCommands,
@@ -73,7 +73,7 @@ impl Controller {
             number,
             drive,
             registers: RefCell::default(),
-            interrupts: Interrupts::new(function, port.clone()),
+            interrupts: CompletionInterrupts::new(function, port.clone()),
             port,
             queues: RefCell::default(),
             commands: RefCell::default(),

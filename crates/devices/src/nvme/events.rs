@@ -10,7 +10,7 @@ pub(super) const ERRORS: usize = 64;
 
 /// Event requests, pending events, masked event types, and the error log.
 #[derive(Default)]
-pub(super) struct Events {
+pub(super) struct AsyncEvents {
     /// Identifiers of outstanding Asynchronous Event Requests.
     requests: VecDeque<u16>,
     waiting: VecDeque<AsyncEvent>,
@@ -21,7 +21,7 @@ pub(super) struct Events {
     error_count: u64,
 }
 
-impl Events {
+impl AsyncEvents {
     /// Adds the identifier of an Asynchronous Event Request, unless there are already `limit`.
     pub fn request(&mut self, id: u16, limit: u8) -> Result<(), Status> {
         if self.requests.len() >= usize::from(limit) {

@@ -1,4 +1,4 @@
-//! Interrupts of a controller: messages with coalescing, or a legacy interrupt (sections 3.1.3 and 7.5).
+//! CompletionInterrupts of a controller: messages with coalescing, or a legacy interrupt (sections 3.1.3 and 7.5).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::features::Coalescing;
 use crate::firmware::Port;
 
 /// Interrupt state of a controller.
-pub(super) struct Interrupts {
+pub(super) struct CompletionInterrupts {
     function: FunctionIndex,
     port: Port,
     /// INTMS and INTMC.
@@ -23,7 +23,7 @@ pub(super) struct Interrupts {
     waiting: RefCell<BTreeMap<u16, u32>>,
 }
 
-impl Interrupts {
+impl CompletionInterrupts {
     pub fn new(function: FunctionIndex, port: Port) -> Self {
         Self {
             function,

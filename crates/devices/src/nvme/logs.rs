@@ -5,10 +5,10 @@ use wire::nvme::log::{self, ErrorEntry, FirmwareSlotLog};
 use wire::nvme::{Status, io};
 
 use super::drive::Drive;
-use super::events::{ERRORS, Events};
+use super::events::{AsyncEvents, ERRORS};
 
 /// The log page `id`.
-pub(super) fn page(drive: &Drive, events: &Events, id: u8) -> Result<Vec<u8>, Status> {
+pub(super) fn page(drive: &Drive, events: &AsyncEvents, id: u8) -> Result<Vec<u8>, Status> {
     Ok(match id {
         log::ERROR => {
             let mut entries: Vec<ErrorEntry> = events.errors().copied().collect();
