@@ -26,7 +26,7 @@ use super::host_memory::HostMemory;
 use super::interrupts::CompletionInterrupts;
 use super::io::NvmCommands;
 use super::queues::{CompletionQueue, Queues, Rung, SubmissionQueue};
-use super::registers::{Elsewhere, Registers};
+use super::registers::Registers;
 use super::{identify, logs};
 use crate::firmware::Port;
 
@@ -62,13 +62,13 @@ impl Controller {
         let function = FunctionIndex(number as u8);
         let features = Rc::new(Features::new(Rc::clone(&drive)));
         let memory = Rc::new(HostMemory::new(function, port.clone(), Rc::clone(&drive)));
-        let io = NvmCommands::new(
-            number,
-            port.clone(),
-            Rc::clone(&drive),
-            Rc::clone(&memory),
-            Rc::clone(&features),
-        );
+        let io = NvmCommands {
+            controller: number,
+            port: port.clone(),
+            drive: Rc::clone(&drive),
+            memory: Rc::clone(&memory),
+            features: Rc::clone(&features),
+        };
         Rc::new(Self {
             number,
             drive,
@@ -107,12 +107,8 @@ impl Controller {
         let bytes = match bar {
             BUFFER_BAR => self.memory.bar_read(place),
             _ => {
-                let elsewhere = Elsewhere {
-                    interrupt_mask: self.interrupts.mask(),
-                    buffer_control: self.memory.control(),
-                    buffer_registers: self.memory.buffer_registers(),
-                };
-                let registers = self.registers.borrow().emit(&self.drive.params, &elsewhere);
+                let (params, mask) = (&self.drive.params, self.interrupts.mask());
+                let registers = self.registers.borrow().emit(params, mask, &self.memory);
                 registers.get(place).map(<[u8]>::to_vec)
             }
         };

@@ -20,24 +20,14 @@ struct Range {
 
 /// Executes the I/O commands of a controller.
 pub(super) struct NvmCommands {
-    controller: u16,
-    port: Port,
-    drive: Rc<Drive>,
-    memory: Rc<HostMemory>,
-    features: Rc<Features>,
+    pub controller: u16,
+    pub port: Port,
+    pub drive: Rc<Drive>,
+    pub memory: Rc<HostMemory>,
+    pub features: Rc<Features>,
 }
 
 impl NvmCommands {
-    pub fn new(
-        controller: u16,
-        port: Port,
-        drive: Rc<Drive>,
-        memory: Rc<HostMemory>,
-        features: Rc<Features>,
-    ) -> Self {
-        Self { controller, port, drive, memory, features }
-    }
-
     /// Executes a command.
     pub async fn execute(&self, command: &Command) -> Result<u32, Status> {
         let io = IoCommand::parse(command).ok_or(Status::INVALID_OPCODE.dnr())?;

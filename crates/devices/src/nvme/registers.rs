@@ -1,8 +1,9 @@
 //! Registers of a controller (section 3.1).
 
-use wire::nvme::registers::{self as regs, MemoryBufferControl, MemoryBufferLocation, MemoryBufferSize};
+use wire::nvme::registers as regs;
 use wire::nvme::{AdminQueues, Capabilities, Configuration, ControllerStatus};
 
+use super::host_memory::HostMemory;
 use super::params::NvmeParams;
 use super::queues::{CompletionQueue, SubmissionQueue};
 
@@ -21,31 +22,24 @@ pub(super) struct Registers {
     admin_completion: u64,
 }
 
-/// Registers that other parts of the controller keep.
-pub(super) struct Elsewhere {
-    pub interrupt_mask: u32,
-    pub buffer_control: MemoryBufferControl,
-    pub buffer_registers: Option<(MemoryBufferLocation, MemoryBufferSize)>,
-}
-
 impl Registers {
-    /// Current values of the registers up to the last one.
-    pub fn emit(&self, params: &NvmeParams, elsewhere: &Elsewhere) -> [u8; 0x60] {
+    /// Current values of the registers up to the last one, with the interrupt mask and those of the memory buffer.
+    pub fn emit(&self, params: &NvmeParams, mask: u32, memory: &HostMemory) -> [u8; 0x60] {
         let mut bytes = [0; 0x60];
         let mut put = |at: u64, value: &[u8]| {
             bytes[at as usize..at as usize + value.len()].copy_from_slice(value);
         };
         put(regs::CAP, &capabilities(params).to_bits().to_le_bytes());
         put(regs::VS, &regs::VERSION_1_4.to_le_bytes());
-        put(regs::INTMS, &elsewhere.interrupt_mask.to_le_bytes());
-        put(regs::INTMC, &elsewhere.interrupt_mask.to_le_bytes());
+        put(regs::INTMS, &mask.to_le_bytes());
+        put(regs::INTMC, &mask.to_le_bytes());
         put(regs::CC, &self.configuration.to_bits().to_le_bytes());
         put(regs::CSTS, &self.status.to_bits().to_le_bytes());
         put(regs::AQA, &self.admin.to_bits().to_le_bytes());
         put(regs::ASQ, &self.admin_submission.to_le_bytes());
         put(regs::ACQ, &self.admin_completion.to_le_bytes());
-        put(regs::CMBMSC, &elsewhere.buffer_control.to_bits().to_le_bytes());
-        if let Some((location, size)) = elsewhere.buffer_registers {
+        put(regs::CMBMSC, &memory.control().to_bits().to_le_bytes());
+        if let Some((location, size)) = memory.buffer_registers() {
             put(regs::CMBLOC, &location.to_bits().to_le_bytes());
             put(regs::CMBSZ, &size.to_bits().to_le_bytes());
         }
