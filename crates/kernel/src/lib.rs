@@ -38,12 +38,12 @@ mod tasks;
 pub use account::{Ran, Times};
 pub use block::{Block, BlockDevice, BlockParams};
 pub use costs::{CoreParams, KernelCosts, SchedParams};
-pub use dma::{DmaMode, DmaParams, IommuDomain};
+pub use dma::{DmaMode, DmaParams, Iommu, IommuDomain};
 pub use ground::{
     CoreClocks, DeviceGround, Ground, HostGround, InterruptSink, Inventory, IommuGround, IommuTables,
     LineGround, MemoryGround, Store, StoreMark, Swept,
 };
-pub use irq::{GuestMode, IrqCounters, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
+pub use irq::{GuestInterrupts, GuestMode, IrqCounters, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
 pub use kernel::{Kernel, KernelParams};
 pub use mm::NodeMemory;
 pub use net::{EcnMode, FragmentParams, InetParams, Net, NetDevice, NetRules, Protocols, SteeringParams};

@@ -81,7 +81,7 @@ const FAR: u64 = 0x7f_0000_0000;
 fn a_function_reaches_what_is_mapped_in_the_domain_it_is_in() {
     let (machine, devices) = passed_on(DmaMode::Strict);
     let machine = Rc::new(machine);
-    let domain = || machine.kernel.iommu_domain(Node(0)).unwrap();
+    let domain = || machine.kernel.iommu().domain(Node(0)).unwrap();
     let (first, second) = (domain(), domain());
     let free = machine.kernel.memory()[0].free;
     let kernel = Rc::clone(&machine);
@@ -138,7 +138,7 @@ fn a_function_reaches_what_is_mapped_in_the_domain_it_is_in() {
 #[test]
 fn addresses_are_whole_pages_that_are_free_and_no_interrupts() {
     let (machine, _) = passed_on(DmaMode::Strict);
-    let domain = machine.kernel.iommu_domain(Node(0)).unwrap();
+    let domain = machine.kernel.iommu().domain(Node(0)).unwrap();
     let machine = Rc::new(machine);
     let kernel = Rc::clone(&machine);
     machine.run(0, move |cpu| {
@@ -166,7 +166,7 @@ fn addresses_are_whole_pages_that_are_free_and_no_interrupts() {
             domain.close(&cpu);
         })
     });
-    assert_eq!(passed_on(DmaMode::Off).0.kernel.iommu_domain(Node(0)).err(), Some(Error::NotSupported));
+    assert_eq!(passed_on(DmaMode::Off).0.kernel.iommu().domain(Node(0)).err(), Some(Error::NotSupported));
 }
 
 /// Functions behind a bridge that gives all their requests its own requester ID.
@@ -219,7 +219,7 @@ fn functions_of_one_requester_id_share_a_domain() {
         let added = machine.kernel.add_function(at(n), Rc::new(BehindBridge));
         assert_eq!(machine.simulation.block_on(added).unwrap(), Ok(()));
     }
-    let domain = || machine.kernel.iommu_domain(Node(0)).unwrap();
+    let domain = || machine.kernel.iommu().domain(Node(0)).unwrap();
     let (first, second) = (domain(), domain());
     machine.run(0, move |cpu| {
         Box::pin(async move {

@@ -822,7 +822,7 @@ impl Lease {
         device: &PciDevice,
     ) -> Result<Option<IommuDomain>, Error> {
         let Some(kernel) = service.kernel() else { return Err(Error::NoDevice) };
-        let domain = match kernel.iommu_domain(device.node()) {
+        let domain = match kernel.iommu().domain(device.node()) {
             Ok(domain) => domain,
             Err(Error::NotSupported) => return Ok(None),
             Err(error) => return Err(error),

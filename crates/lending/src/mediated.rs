@@ -47,6 +47,20 @@ impl Default for OneAtATime {
 }
 
 impl AllMediated {
+    /// Adds a function of another node.
+    pub async fn add(
+        &self,
+        cpu: &Cpu,
+        service: &Rc<Service>,
+        of: Peer,
+        memory: Rc<GuestMemory>,
+        eventfd: u64,
+    ) -> Result<Rc<Mediated>, Error> {
+        let mediated = Mediated::new(cpu, service, of, memory, eventfd).await?;
+        self.all.borrow_mut().push(Rc::clone(&mediated));
+        Ok(mediated)
+    }
+
     /// The mediated device that has borrowed a function.
     pub fn of(&self, node: u8, function: Bdf) -> Option<Rc<Mediated>> {
         let is = |mediated: &&Rc<Mediated>| mediated.of == Peer { node, function } && mediated.is_borrowed();
@@ -116,27 +130,6 @@ pub struct Mediated {
     is_lost: Cell<bool>,
     /// Callbacks for that.
     told: RefCell<Vec<Box<dyn FnOnce()>>>,
-}
-
-impl Service {
-    /// Offers a function of another node to a guest with this memory, without borrowing it yet. Signalling an
-    /// interrupt to the guest takes `eventfd` cycles. Runs in a task of its own.
-    ///
-    /// # Errors
-    /// [`Error::NoDevice`] if the node does not lend it, [`Error::Unreachable`] if no cable leads there.
-    pub fn mediate(
-        &self,
-        node: u8,
-        function: Bdf,
-        memory: Rc<GuestMemory>,
-        eventfd: u64,
-    ) -> impl Future<Output = Result<Rc<Mediated>, Error>> + use<> {
-        self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
-            let mediated = Mediated::new(cpu, me, Peer { node, function }, memory, eventfd).await?;
-            me.mediated.all.borrow_mut().push(Rc::clone(&mediated));
-            Ok(mediated)
-        })
-    }
 }
 
 impl Mediated {
@@ -459,7 +452,7 @@ impl Opened {
                 *found += PIECE;
             }
         }
-        let row = kernel.map_row(cpu, service.adapter.address(), &blocks)?;
+        let row = kernel.iommu().map_row(cpu, service.adapter.address(), &blocks)?;
         self.row = Some((row, found[0] + found[1]));
         service.adapter.admit(cpu, alias)?;
         self.admitted = Some(alias);
@@ -471,7 +464,7 @@ impl Opened {
             service.adapter.dismiss(cpu, alias);
         }
         if let (Some((row, length)), Some(kernel)) = (self.row, service.kernel()) {
-            kernel.unmap_row(cpu, service.adapter.address(), row, length);
+            kernel.iommu().unmap_row(cpu, service.adapter.address(), row, length);
         }
         self.held.into_iter().for_each(|(at, length)| memory.unpin(at, length));
     }

@@ -10,15 +10,15 @@ use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::kernel::TaskParams;
 use units::Duration;
-use virt::VirtCosts;
+use virt::{GuestMemory, VirtCosts};
 use wire::pcie::{Bdf, FunctionAddress};
 
 use crate::borrower::Borrower;
 use crate::doorbell::Doorbell;
 use crate::lender::{Lender, LenderDriver, Offers};
 use crate::mail::{Asked, Mail, NODES};
-use crate::mediated::AllMediated;
-use crate::message::{Reply, Request};
+use crate::mediated::{AllMediated, Mediated};
+use crate::message::{Peer, Reply, Request};
 
 /// Payload size that every function accepts (bytes; base spec 7.5.3.4).
 pub(crate) const LEAST_PAYLOAD: u16 = 128;
@@ -541,6 +541,23 @@ impl Service {
                     Err(error) => return Err(error),
                 }
             }
+        })
+    }
+
+    /// Offers a function of another node to a guest with this memory, without borrowing it yet. Signalling an
+    /// interrupt to the guest takes `eventfd` cycles. Runs in a task of its own.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if the node does not lend it, [`Error::Unreachable`] if no cable leads there.
+    pub fn mediate(
+        &self,
+        node: u8,
+        function: Bdf,
+        memory: Rc<GuestMemory>,
+        eventfd: u64,
+    ) -> impl Future<Output = Result<Rc<Mediated>, Error>> + use<> {
+        self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
+            me.mediated.add(cpu, me, Peer { node, function }, memory, eventfd).await
         })
     }
 

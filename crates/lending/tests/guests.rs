@@ -240,7 +240,7 @@ fn the_naive_way_has_its_three_faults() {
     let weak = Rc::downgrade(kernel);
     let attached = cluster.run(0, move |cpu| {
         Box::pin(async move {
-            let domain = weak.upgrade().expect("it runs").iommu_domain(Node(node))?;
+            let domain = weak.upgrade().expect("it runs").iommu().domain(Node(node))?;
             let attached = domain.attach(&cpu, at);
             domain.close(&cpu);
             attached

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use results::pciebench::Run;
 
 pub use crate::bench::Length;
-use crate::bench::{Beginning, Bench, BenchError, Outcome};
+use crate::bench::{self, Beginning, Bench, BenchError, Outcome};
 use crate::cache;
 use crate::progress::Progress;
 
@@ -57,7 +57,7 @@ pub fn run_all(jobs: &[Job<'_>], what: &str, progress: &dyn Progress) -> Vec<Res
         .flat_map(|group| {
             let first = &jobs[group[0]];
             let caches = match progress.is_awaited() {
-                true => first.bench.caches(first.before, &first.run),
+                true => bench::caches(first.bench, first.before, &first.run),
                 false => Err(BenchError::Unwanted),
             };
             let outcome = |&index: &usize| {
@@ -105,7 +105,7 @@ type Start = (usize, Option<Beginning>);
 
 fn beginnings(jobs: &[Job<'_>]) -> Vec<Start> {
     let start = |job: &Job<'_>| {
-        (std::ptr::from_ref(job.bench).addr(), job.bench.beginning(job.before, &job.run).ok())
+        (std::ptr::from_ref(job.bench).addr(), Beginning::new(job.bench, job.before, &job.run).ok())
     };
     jobs.par_iter().map(start).collect()
 }

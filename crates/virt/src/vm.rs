@@ -210,7 +210,7 @@ impl Machine {
         } else if let Some((core, vector)) = notification
             && let Some(host) = self.host_kernel.upgrade()
         {
-            host.send_vector(cpu, CpuId(core as u16), vector);
+            host.guest_interrupts().send_vector(cpu, CpuId(core as u16), vector);
         }
     }
 
@@ -267,7 +267,7 @@ impl Machine {
         if let Some(host) = self.host_kernel.upgrade() {
             let mode = || -> Rc<dyn GuestMode> { Rc::new(InGuest(Rc::downgrade(self), number)) };
             let mode = self.vcpus[number].mode.get_or_init(mode);
-            host.set_guest(core, inside.then(|| Rc::clone(mode)));
+            host.guest_interrupts().set_guest(core, inside.then(|| Rc::clone(mode)));
         }
     }
 
@@ -370,7 +370,7 @@ impl Vm {
             posted: Cell::new(0),
         });
         let woken = Rc::downgrade(&machine);
-        host.on_posted_wakeup(Rc::new(move |_| {
+        host.guest_interrupts().on_posted_wakeup(Rc::new(move |_| {
             if let Some(machine) = woken.upgrade() {
                 machine.wake_posted();
             }

@@ -6,51 +6,31 @@
 //! root). A channel that waits for a semaphore not yet released leaves the engine: its prefetched entries and commands
 //! are dropped, and the semaphore is polled. Once released, the channel is loaded again and refetches.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use platform::device::{Dma, DmaAttributes, FunctionIndex, Token};
-use units::Iova;
-use wire::gpu::{Entry, Fault, GpuCommand, Place, SEMAPHORE_BYTES, WindowKind};
+use engine::{JoinHandle, Notify, oneshot};
+use platform::device::FunctionIndex;
+use wire::gpu::{self as regs, Entry, Fault, GpuCommand, Place, SEMAPHORE_BYTES};
 
-use super::Chip;
-use super::copy::Side;
-use engine::oneshot;
-
-/// A window of a context.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
-    pub kind: WindowKind,
-    pub base: u64,
-    pub length: u64,
-}
-
-impl Window {
-    pub const NONE: Self = Self { kind: WindowKind::None, base: 0, length: 0 };
-
-    /// Where a range of the window is.
-    fn resolve(&self, offset: u64, bytes: u64) -> Option<Side> {
-        let end = offset.checked_add(bytes)?;
-        let at = self.base.checked_add(offset).filter(|_| end <= self.length)?;
-        match self.kind {
-            WindowKind::None => None,
-            WindowKind::Local => Some(Side::Local(at)),
-            WindowKind::Bus => Some(Side::Bus(at)),
-        }
-    }
-}
+use super::copy::{CopyEngines, Side};
+use super::program::Processors;
+use super::space::Space;
+use super::{GpuCounters, GpuParams};
+use crate::firmware::Port;
 
 /// State of a channel.
 #[derive(Default)]
-pub(super) struct Channel {
-    pub enabled: bool,
-    pub ring: u64,
-    pub entries: u32,
-    pub engine: u8,
-    pub context: u16,
-    pub notifier: u64,
+struct Channel {
+    enabled: bool,
+    ring: u64,
+    entries: u32,
+    engine: u8,
+    context: u16,
+    notifier: u64,
     /// Total of entries put into the ring, from the doorbell.
-    pub put: u64,
+    put: u64,
     /// The entry whose commands come next, and how many of them are done.
     done: (u64, usize),
     /// Entries fetched since the channel was loaded.
@@ -64,9 +44,9 @@ pub(super) struct Channel {
     waits: bool,
     /// Has to be loaded before it continues.
     left: bool,
-    pub fault: Option<Fault>,
+    fault: Option<Fault>,
     /// It has stopped, and its driver has not acknowledged that.
-    pub unseen: bool,
+    unseen: bool,
     /// Load count: data fetched for an earlier load is dropped.
     load: u32,
 }
@@ -77,7 +57,7 @@ impl Channel {
     }
 
     /// Starts with an empty ring.
-    pub fn begin(&mut self) {
+    fn begin(&mut self) {
         (self.put, self.done, self.fetched) = (0, (0, 0), 0);
         self.ready.clear();
         self.ahead.clear();
@@ -86,7 +66,7 @@ impl Channel {
     }
 
     /// Stops the channel and drops its ring.
-    pub fn end(&mut self) {
+    fn end(&mut self) {
         (self.enabled, self.unseen) = (false, false);
         self.ready.clear();
         self.ahead.clear();
@@ -94,56 +74,123 @@ impl Channel {
     }
 }
 
-fn dma(address: u64, length: u32) -> Dma {
-    Dma {
-        function: FunctionIndex(0),
-        address: Iova::new(address),
-        length,
-        token: Token(0),
-        attributes: DmaAttributes::default(),
-    }
+/// What registers say of a channel.
+pub(super) struct ChannelSetup {
+    pub ring: u64,
+    pub entries: u32,
+    pub engine: u32,
+    pub context: u32,
+    pub notifier: u64,
 }
 
-impl Chip {
-    /// Resolves a range of a context's window.
-    pub(super) fn resolve(&self, context: u16, place: Place, bytes: u64) -> Result<Side, Fault> {
-        let index = usize::from(context) * usize::from(wire::gpu::WINDOWS) + usize::from(place.window);
-        let window = (place.window < wire::gpu::WINDOWS).then(|| self.windows.borrow().get(index).copied());
-        let window = window.flatten().ok_or(Fault::Address)?;
-        let side = window.resolve(place.offset, bytes).ok_or(Fault::Address)?;
-        match side {
-            Side::Local(at) if at + bytes > self.params.memory.get() => Err(Fault::Address),
-            side => Ok(side),
+/// The channels and the engines that serve them.
+pub(super) struct Channels {
+    params: Rc<GpuParams>,
+    port: Port,
+    space: Rc<Space>,
+    copies: Rc<CopyEngines>,
+    processors: Processors,
+    channels: RefCell<Vec<Channel>>,
+    /// By engine: notified when there may be work.
+    work: Vec<Notify>,
+    tasks: RefCell<Vec<JoinHandle<()>>>,
+    counters: RefCell<GpuCounters>,
+}
+
+impl Channels {
+    /// Channels whose engines start with a [reset](Self::reset).
+    pub fn new(params: Rc<GpuParams>, port: Port, space: &Rc<Space>, copies: &Rc<CopyEngines>) -> Self {
+        let copied = vec![0; params.copy_engines.into()];
+        Self {
+            processors: Processors {
+                params: Rc::clone(&params),
+                port: port.clone(),
+                space: Rc::clone(space),
+            },
+            port,
+            space: Rc::clone(space),
+            copies: Rc::clone(copies),
+            channels: RefCell::new((0..regs::CHANNELS).map(|_| Channel::default()).collect()),
+            work: (0..=params.copy_engines).map(|_| Notify::new()).collect(),
+            tasks: RefCell::default(),
+            counters: RefCell::new(GpuCounters { copied, ..GpuCounters::default() }),
+            params,
         }
     }
 
-    /// Reads eight bytes.
-    pub(super) async fn load(&self, from: Side) -> Result<u64, Fault> {
-        match from {
-            Side::Local(at) => Ok(self.memory.borrow().read_u64(at)),
-            Side::Bus(at) => {
-                let bytes = self.read(at, 8).await?;
-                let word = bytes.first_chunk().ok_or(Fault::Bus)?;
-                Ok(u64::from_le_bytes(*word))
-            }
+    /// Sets up a channel with an empty ring, or stops it without `setup` or with an impossible one.
+    pub fn set(&self, number: u32, setup: Option<ChannelSetup>) {
+        let mut channels = self.channels.borrow_mut();
+        let Some(channel) = channels.get_mut(number as usize) else { return };
+        let is_possible = |s: &ChannelSetup| {
+            s.entries.is_power_of_two()
+                && s.engine <= self.params.copy_engines.into()
+                && s.context < regs::CONTEXTS.into()
+        };
+        let Some(setup) = setup.filter(is_possible) else {
+            channel.end();
+            drop(channels);
+            return self.drive_line();
+        };
+        (channel.ring, channel.entries, channel.notifier) = (setup.ring, setup.entries, setup.notifier);
+        (channel.engine, channel.context) = (setup.engine as u8, setup.context as u16);
+        channel.begin();
+    }
+
+    /// Handles a doorbell: the total of entries put into a ring, modulo 2 to the 32.
+    pub fn ring(&self, number: usize, count: u32) {
+        let mut channels = self.channels.borrow_mut();
+        let Some(channel) = channels.get_mut(number).filter(|channel| channel.enabled) else { return };
+        let more = count.wrapping_sub(channel.put as u32);
+        // A count beyond the ring's size, or going backwards, is invalid.
+        if more <= channel.entries {
+            channel.put += u64::from(more);
+            self.work[usize::from(channel.engine)].notify_one();
         }
     }
 
-    pub(super) async fn read(&self, at: u64, bytes: u32) -> Result<Vec<u8>, Fault> {
-        let outcome = self.port.read(dma(at, bytes)).await;
-        outcome.ok().and_then(Result::ok).ok_or(Fault::Bus)
+    /// The driver has acknowledged that a channel stopped.
+    pub fn acknowledge(&self, number: u32) {
+        if let Some(channel) = self.channels.borrow_mut().get_mut(number as usize) {
+            channel.unseen = false;
+        }
+        self.drive_line();
     }
 
-    /// Posts a write.
-    pub(super) fn store(&self, to: Side, bytes: &[u8]) {
-        match to {
-            Side::Local(at) => self.memory.borrow_mut().write(at, bytes),
-            Side::Bus(at) => drop(self.port.write(dma(at, bytes.len() as u32), bytes)),
+    pub fn counters(&self) -> GpuCounters {
+        self.counters.borrow().clone()
+    }
+
+    /// Drives the legacy interrupt: asserted while a stopped channel is not acknowledged by its driver.
+    pub fn drive_line(&self) {
+        let is_due = self.channels.borrow().iter().any(|channel| channel.unseen);
+        self.port.set_interrupt_status(FunctionIndex(0), is_due);
+    }
+
+    /// Stops all channels and restarts the engines.
+    pub fn reset(self: &Rc<Self>) {
+        for task in self.tasks.take() {
+            task.abort();
         }
+        self.copies.reset();
+        self.channels.borrow_mut().iter_mut().for_each(Channel::end);
+        for engine in 0..=self.params.copy_engines {
+            self.spawn(Rc::clone(self).serve(engine));
+        }
+    }
+
+    /// Starts a task that lasts until a reset at most.
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let task = self.port.spawn(task);
+        let mut tasks = self.tasks.borrow_mut();
+        if tasks.len() > 4 * usize::from(regs::CHANNELS) {
+            tasks.retain(|task| !task.is_finished());
+        }
+        tasks.push(task);
     }
 
     /// Task of an engine.
-    pub(super) async fn serve(self: Rc<Self>, engine: u8) {
+    async fn serve(self: Rc<Self>, engine: u8) {
         let mut last = 0;
         let mut loaded = None;
         loop {
@@ -159,7 +206,7 @@ impl Chip {
                 continue;
             };
             if loaded != Some(next) || self.channels.borrow()[next].left {
-                self.pause(self.params.channel_load).await;
+                self.space.pause(self.params.channel_load).await;
                 loaded = Some(next);
                 let mut channels = self.channels.borrow_mut();
                 let channel = &mut channels[next];
@@ -193,7 +240,7 @@ impl Chip {
                 self.work[usize::from(engine)].notified().await;
                 continue;
             };
-            self.pause(self.params.command).await;
+            self.space.pause(self.params.command).await;
             let load = self.channels.borrow()[number].load;
             if !self.execute(number, context, engine, command).await? {
                 return Ok(());
@@ -225,7 +272,7 @@ impl Chip {
         }
         channel.fetching = true;
         let (me, load) = (Rc::clone(self), channel.load);
-        self.keep(self.port.spawn(async move {
+        self.spawn(async move {
             let fetched = match next {
                 Some(next) => me.fetch_commands(number, load, next).await,
                 None => me.fetch_entries(number, load).await,
@@ -233,7 +280,7 @@ impl Chip {
             if let Err(fault) = fetched {
                 me.stop(number, fault);
             }
-        }));
+        });
     }
 
     /// Fetches the entries that have been put into the ring.
@@ -247,7 +294,7 @@ impl Chip {
                 (channel.put - channel.fetched).min(entries - place).min(self.params.fetch_entries.into());
             (channel.fetched, count, channel.ring + place * Entry::BYTES as u64)
         };
-        let bytes = self.read(at, (count * Entry::BYTES as u64) as u32).await?;
+        let bytes = self.space.read(at, (count * Entry::BYTES as u64) as u32).await?;
         let entries = bytes.chunks_exact(Entry::BYTES).filter_map(|entry| entry.first_chunk().copied());
         self.fetched(number, load, |channel| {
             channel.ahead.extend((first..).zip(entries.map(Entry::parse)));
@@ -264,11 +311,11 @@ impl Chip {
         if entry.count == 0 {
             return Err(Fault::Malformed);
         }
-        let bytes = match self.resolve(context, place, length)? {
-            Side::Bus(at) => self.read(at, length as u32).await?,
+        let bytes = match self.space.resolve(context, place, length)? {
+            Side::Bus(at) => self.space.read(at, length as u32).await?,
             Side::Local(at) => {
                 let mut bytes = vec![0; length as usize];
-                self.memory.borrow().read(at, &mut bytes);
+                self.space.memory().borrow().read(at, &mut bytes);
                 bytes
             }
         };
@@ -303,11 +350,12 @@ impl Chip {
     ) -> Result<bool, Fault> {
         match command {
             GpuCommand::Copy { from, to, bytes } => {
-                let sides = (self.resolve(context, from, bytes)?, self.resolve(context, to, bytes)?);
+                let sides =
+                    (self.space.resolve(context, from, bytes)?, self.space.resolve(context, to, bytes)?);
                 let engine = engine.checked_sub(1).ok_or(Fault::Malformed)?;
-                self.pause(self.params.copy_start).await;
+                self.space.pause(self.params.copy_start).await;
                 if let (Side::Local(_), Side::Local(_)) = sides {
-                    self.pause(self.params.memory_rate.time_for(units::Bytes::new(bytes))).await;
+                    self.space.pause(self.params.memory_rate.time_for(units::Bytes::new(bytes))).await;
                 }
                 let (done, ended) = oneshot();
                 self.copies.start(usize::from(engine), sides, bytes, done);
@@ -315,24 +363,24 @@ impl Chip {
                 self.counters.borrow_mut().copied[usize::from(engine)] += bytes;
             }
             GpuCommand::Acquire { at, value } => {
-                let at = self.resolve(context, at, 8)?;
-                if self.load(at).await? < value {
+                let at = self.space.resolve(context, at, 8)?;
+                if self.space.load(at).await? < value {
                     self.wait_for(number, at, value);
                     return Ok(false);
                 }
             }
             GpuCommand::Release { at, value } => {
-                let at = self.resolve(context, at, SEMAPHORE_BYTES)?;
+                let at = self.space.resolve(context, at, SEMAPHORE_BYTES)?;
                 let mut bytes = [0; SEMAPHORE_BYTES as usize];
                 bytes[..8].copy_from_slice(&value.to_le_bytes());
                 bytes[8..].copy_from_slice(&(self.port.now().as_ps() / 1_000).to_le_bytes());
-                self.store(at, &bytes);
+                self.space.store(at, &bytes);
             }
             GpuCommand::Launch(launch) => {
                 if engine != 0 {
                     return Err(Fault::Malformed);
                 }
-                self.launch(context, launch).await?;
+                self.processors.run(context, launch).await?;
             }
         }
         Ok(true)
@@ -351,10 +399,10 @@ impl Chip {
         };
         self.counters.borrow_mut().waits += 1;
         let me = Rc::clone(self);
-        self.keep(self.port.spawn(async move {
+        self.spawn(async move {
             loop {
-                me.pause(me.params.acquire_interval).await;
-                match me.load(at).await {
+                me.space.pause(me.params.acquire_interval).await;
+                match me.space.load(at).await {
                     Ok(now) if now < value => {}
                     Ok(_) => break,
                     Err(fault) => return me.stop(number, fault),
@@ -362,7 +410,7 @@ impl Chip {
             }
             me.channels.borrow_mut()[number].waits = false;
             me.work[usize::from(engine)].notify_one();
-        }));
+        });
     }
 
     /// Stops a channel for good, and notifies its driver.
@@ -377,7 +425,7 @@ impl Chip {
             (channel.notifier, channel.engine)
         };
         self.counters.borrow_mut().faults += 1;
-        self.store(Side::Bus(notifier), &(fault as u64).to_le_bytes());
+        self.space.store(Side::Bus(notifier), &(fault as u64).to_le_bytes());
         self.drive_line();
         self.port.interrupt(FunctionIndex(0), 0);
         self.work[usize::from(engine)].notify_one();

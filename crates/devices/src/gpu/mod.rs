@@ -9,6 +9,7 @@
 //! | `channel` | channels, their commands, and the engines that serve them |
 //! | `copy` | copy engines |
 //! | `program` | programs that run on it |
+//! | `space` | what engines and programs reach |
 //! | `memory` | its memory |
 //! | `mover` | data rate between the GPU and the link |
 
@@ -18,24 +19,21 @@ mod memory;
 mod mover;
 mod params;
 mod program;
+mod space;
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::{JoinHandle, Notify};
-use platform::device::{
-    BarAccess, Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Stage, Token,
-};
+use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Stage, Token};
 use platform::mover::DataMover;
 use units::Duration;
 use wire::gpu::{self as regs, MEMORY_BAR, WindowKind};
 use wire::pcie::config::{ConfigError, ConfigSpace};
 
-use crate::firmware::{Firmware, Port};
-use channel::{Channel, Window};
+use crate::firmware::Firmware;
+use channel::{ChannelSetup, Channels};
 use copy::CopyEngines;
-use memory::GpuMemory;
 use mover::LinkMover;
+use space::{Space, Window};
 
 pub use params::GpuParams;
 
@@ -56,55 +54,6 @@ pub struct GpuCounters {
     pub faults: u64,
 }
 
-/// State shared by the tasks.
-struct Chip {
-    params: GpuParams,
-    port: Port,
-    memory: RefCell<GpuMemory>,
-    windows: RefCell<Vec<Window>>,
-    channels: RefCell<Vec<Channel>>,
-    copies: CopyEngines,
-    /// By engine: notified when there may be work.
-    work: Vec<Notify>,
-    tasks: RefCell<Vec<JoinHandle<()>>>,
-    counters: RefCell<GpuCounters>,
-}
-
-impl Chip {
-    async fn pause(&self, time: Duration) {
-        self.port.sleep_until(self.port.now() + time).await;
-    }
-
-    /// Keeps a task until a reset.
-    fn keep(&self, task: JoinHandle<()>) {
-        let mut tasks = self.tasks.borrow_mut();
-        if tasks.len() > 4 * usize::from(regs::CHANNELS) {
-            tasks.retain(|task| !task.is_finished());
-        }
-        tasks.push(task);
-    }
-
-    /// Drives the legacy interrupt: asserted while a stopped channel is not acknowledged by its driver.
-    fn drive_line(&self) {
-        let is_due = self.channels.borrow().iter().any(|channel| channel.unseen);
-        self.port.set_interrupt_status(FunctionIndex(0), is_due);
-    }
-
-    /// Resets all state and restarts the engines.
-    fn begin(self: &Rc<Self>) {
-        for task in self.tasks.take() {
-            task.abort();
-        }
-        self.copies.reset();
-        self.memory.borrow_mut().clear();
-        self.windows.borrow_mut().fill(Window::NONE);
-        self.channels.borrow_mut().iter_mut().for_each(Channel::end);
-        for engine in 0..=self.params.copy_engines {
-            self.keep(self.port.spawn(Rc::clone(self).serve(engine)));
-        }
-    }
-}
-
 /// Registers that describe a window or a channel, until the last one is written.
 #[derive(Default)]
 struct Selected {
@@ -121,25 +70,31 @@ struct Selected {
 
 /// A GPU.
 pub struct Gpu {
+    params: Rc<GpuParams>,
     firmware: Firmware,
-    chip: Rc<Chip>,
+    space: Rc<Space>,
+    copies: Rc<CopyEngines>,
+    channels: Rc<Channels>,
     selected: Selected,
     config: ConfigSpace,
 }
 
 /// Handle to a GPU for tests and experiments.
 #[derive(Clone)]
-pub struct GpuHandle(Rc<Chip>);
+pub struct GpuHandle {
+    space: Rc<Space>,
+    channels: Rc<Channels>,
+}
 
 impl GpuHandle {
     /// Reads GPU memory without taking simulated time.
     pub fn peek(&self, at: u64, into: &mut [u8]) {
-        self.0.memory.borrow().read(at, into);
+        self.space.memory().borrow().read(at, into);
     }
 
     /// Current counters.
     pub fn counters(&self) -> GpuCounters {
-        self.0.counters.borrow().clone()
+        self.channels.counters()
     }
 }
 
@@ -161,40 +116,29 @@ impl Gpu {
         }
         let config = config.aer().build()?;
         let firmware = Firmware::new();
-        let windows = usize::from(regs::CONTEXTS) * usize::from(regs::WINDOWS);
-        let chip = Rc::new(Chip {
-            port: firmware.port(),
-            memory: RefCell::new(GpuMemory::new(params.memory.get())),
-            windows: RefCell::new(vec![Window::NONE; windows]),
-            channels: RefCell::new((0..regs::CHANNELS).map(|_| Channel::default()).collect()),
-            copies: CopyEngines::new(&params),
-            work: (0..=params.copy_engines).map(|_| Notify::new()).collect(),
-            tasks: RefCell::default(),
-            counters: RefCell::new(GpuCounters {
-                copied: vec![0; params.copy_engines.into()],
-                ..GpuCounters::default()
-            }),
-            params,
-        });
-        chip.begin();
-        Ok(Self { firmware, chip, selected: Selected::default(), config })
+        let params = Rc::new(params);
+        let space = Rc::new(Space::new(firmware.port(), params.memory.get()));
+        let copies = Rc::new(CopyEngines::new(&params));
+        let channels = Rc::new(Channels::new(Rc::clone(&params), firmware.port(), &space, &copies));
+        channels.reset();
+        Ok(Self { params, firmware, space, copies, channels, selected: Selected::default(), config })
     }
 
     /// A handle to the GPU, which stays valid when the GPU itself has been given away.
     pub fn handle(&self) -> GpuHandle {
-        GpuHandle(Rc::clone(&self.chip))
+        GpuHandle { space: Rc::clone(&self.space), channels: Rc::clone(&self.channels) }
     }
 
     /// Runs tasks and engines until neither has anything to do now.
     fn run(&mut self, bus: &mut dyn DeviceBus) {
         self.firmware.run(bus);
-        while self.chip.copies.go(bus, &self.chip.memory) {
+        while self.copies.go(bus, self.space.memory()) {
             self.firmware.run(bus);
         }
     }
 
     fn register(&self, at: u64) -> u32 {
-        let params = &self.chip.params;
+        let params = &self.params;
         match at {
             regs::COPY_ENGINES => params.copy_engines.into(),
             regs::MEMORY_MIB => (params.memory.get() >> 20) as u32,
@@ -207,7 +151,7 @@ impl Gpu {
     fn write_register(&mut self, at: u64, value: u32) {
         if let Some(page) = at.checked_sub(regs::DOORBELLS) {
             if page % regs::DOORBELL_STRIDE == 0 {
-                self.ring((page / regs::DOORBELL_STRIDE) as usize, value);
+                self.channels.ring((page / regs::DOORBELL_STRIDE) as usize, value);
             }
             return;
         }
@@ -228,55 +172,23 @@ impl Gpu {
             regs::CHANNEL_CONTEXT => s.context = value,
             0x60 | 0x64 => half(&mut s.notifier, at == 0x64),
             regs::CHANNEL_ENABLE => self.set_channel(value == 1),
-            regs::FAULT_SEEN => {
-                if let Some(channel) = self.chip.channels.borrow_mut().get_mut(value as usize) {
-                    channel.unseen = false;
-                }
-                self.chip.drive_line();
-            }
+            regs::FAULT_SEEN => self.channels.acknowledge(value),
             _ => {}
         }
     }
 
-    fn set_window(&mut self, kind: u32) {
-        let (context, window) = (self.selected.window >> 16, self.selected.window & 0xffff);
-        let (Some(kind), true) = (WindowKind::from_number(kind), window < regs::WINDOWS.into()) else {
-            return;
-        };
-        let index = context as usize * usize::from(regs::WINDOWS) + window as usize;
-        if let Some(window) = self.chip.windows.borrow_mut().get_mut(index) {
-            let (base, length) = (self.selected.window_base, self.selected.window_length);
-            *window = Window { kind, base, length };
-        }
-    }
-
-    fn set_channel(&mut self, on: bool) {
+    fn set_window(&self, kind: u32) {
         let s = &self.selected;
-        let mut channels = self.chip.channels.borrow_mut();
-        let Some(channel) = channels.get_mut(s.channel as usize) else { return };
-        let is_possible = s.entries.is_power_of_two()
-            && s.engine <= self.chip.params.copy_engines.into()
-            && s.context < regs::CONTEXTS.into();
-        if !on || !is_possible {
-            channel.end();
-            drop(channels);
-            return self.chip.drive_line();
+        if let Some(kind) = WindowKind::from_number(kind) {
+            let window = Window { kind, base: s.window_base, length: s.window_length };
+            self.space.set_window(s.window >> 16, s.window & 0xffff, window);
         }
-        (channel.ring, channel.entries, channel.notifier) = (s.ring, s.entries, s.notifier);
-        (channel.engine, channel.context) = (s.engine as u8, s.context as u16);
-        channel.begin();
     }
 
-    /// Handles a doorbell: the total of entries put into a ring, modulo 2 to the 32.
-    fn ring(&mut self, channel: usize, count: u32) {
-        let mut channels = self.chip.channels.borrow_mut();
-        let Some(channel) = channels.get_mut(channel).filter(|channel| channel.enabled) else { return };
-        let more = count.wrapping_sub(channel.put as u32);
-        // A count beyond the ring's size, or going backwards, is invalid.
-        if more <= channel.entries {
-            channel.put += u64::from(more);
-            self.chip.work[usize::from(channel.engine)].notify_one();
-        }
+    fn set_channel(&self, on: bool) {
+        let &Selected { channel, ring, entries, engine, context, notifier, .. } = &self.selected;
+        let setup = ChannelSetup { ring, entries, engine, context, notifier };
+        self.channels.set(channel, on.then_some(setup));
     }
 }
 
@@ -286,19 +198,20 @@ impl Device for Gpu {
     }
 
     fn data_mover(&self, _: PortIndex) -> Box<dyn DataMover> {
-        Box::new(LinkMover::new(self.chip.params.write_rate))
+        Box::new(LinkMover::new(self.params.write_rate))
     }
 
     fn stages(&self) -> Vec<Stage> {
-        self.chip.copies.stages()
+        self.copies.stages()
     }
 
     fn reset(&mut self, bus: &mut dyn DeviceBus, _: Reset) {
         self.firmware.catch_up(bus);
         self.selected = Selected::default();
-        self.chip.begin();
+        self.space.reset();
+        self.channels.reset();
         self.firmware.forget();
-        self.chip.drive_line();
+        self.channels.drive_line();
         self.run(bus);
     }
 
@@ -306,20 +219,20 @@ impl Device for Gpu {
         self.firmware.catch_up(bus);
         let offset = at.offset.get();
         if at.bar == MEMORY_BAR {
-            self.chip.memory.borrow().read(offset, data);
+            self.space.memory().borrow().read(offset, data);
         } else {
             for (n, bytes) in (0..).zip(data.chunks_mut(4)) {
                 let value = self.register(offset + 4 * n).to_le_bytes();
                 bytes.copy_from_slice(&value[..bytes.len()]);
             }
         }
-        self.chip.params.register
+        self.params.register
     }
 
     fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
         let offset = at.offset.get();
         if at.bar == MEMORY_BAR {
-            self.chip.memory.borrow_mut().write(offset, data);
+            self.space.memory().borrow_mut().write(offset, data);
             return;
         }
         self.firmware.catch_up(bus);
@@ -336,7 +249,7 @@ impl Device for Gpu {
         if copy::is_copy(token) {
             self.firmware.catch_up(bus);
             // Most reads end no copy and wake no task.
-            if !self.chip.copies.read_done(bus, &self.chip.memory, token, outcome) {
+            if !self.copies.read_done(bus, self.space.memory(), token, outcome) {
                 return;
             }
         } else {
@@ -348,7 +261,7 @@ impl Device for Gpu {
     fn write_done(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         if copy::is_copy(token) {
             self.firmware.catch_up(bus);
-            if !self.chip.copies.write_done(bus, &self.chip.memory, token) {
+            if !self.copies.write_done(bus, self.space.memory(), token) {
                 return;
             }
         } else {

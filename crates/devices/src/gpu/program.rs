@@ -5,24 +5,33 @@ use std::rc::Rc;
 use units::Duration;
 use wire::gpu::{Fault, Launch, Program};
 
-use super::Chip;
 use super::copy::Side;
+use super::params::GpuParams;
+use super::space::Space;
+use crate::firmware::Port;
 
-impl Chip {
+/// The processors.
+pub(super) struct Processors {
+    pub params: Rc<GpuParams>,
+    pub port: Port,
+    pub space: Rc<Space>,
+}
+
+impl Processors {
     /// A program's load of a word over the bus.
     async fn loaded(&self, from: Side) -> Result<u64, Fault> {
-        self.pause(self.params.access).await;
-        let value = self.load(from).await?;
-        self.pause(self.params.access).await;
+        self.space.pause(self.params.access).await;
+        let value = self.space.load(from).await?;
+        self.space.pause(self.params.access).await;
         Ok(value)
     }
 
     /// A program's store of a word.
     async fn stored(&self, to: Side, value: u64) {
         if let Side::Bus(_) = to {
-            self.pause(self.params.store).await;
+            self.space.pause(self.params.store).await;
         }
-        self.store(to, &value.to_le_bytes());
+        self.space.store(to, &value.to_le_bytes());
     }
 
     /// Polls a word until it reaches `value`. Over the bus, the next read begins when the last one has returned. In GPU
@@ -33,25 +42,25 @@ impl Chip {
             return Ok(());
         }
         let half = self.params.local_load / 2;
-        self.pause(half).await;
-        while self.load(polled).await? < value {
-            self.pause(self.params.poll_interval).await;
+        self.space.pause(half).await;
+        while self.space.load(polled).await? < value {
+            self.space.pause(self.params.poll_interval).await;
         }
         // The word was written by a peer, and takes time to become visible to programs.
-        self.pause(self.params.incoming + half).await;
+        self.space.pause(self.params.incoming + half).await;
         Ok(())
     }
 
     /// Runs a program to its end.
-    pub(super) async fn launch(self: &Rc<Self>, context: u16, launch: Launch) -> Result<(), Fault> {
-        self.pause(self.params.launch).await;
+    pub async fn run(&self, context: u16, launch: Launch) -> Result<(), Fault> {
+        self.space.pause(self.params.launch).await;
         if launch.program == Program::Busy {
-            self.pause(Duration::from_ns(launch.count.into())).await;
+            self.space.pause(Duration::from_ns(launch.count.into())).await;
             return Ok(());
         }
-        let polled = self.resolve(context, launch.polled, 8)?;
-        let written = self.resolve(context, launch.written, 8)?;
-        let result = self.resolve(context, launch.result, 8)?;
+        let polled = self.space.resolve(context, launch.polled, 8)?;
+        let written = self.space.resolve(context, launch.written, 8)?;
+        let result = self.space.resolve(context, launch.result, 8)?;
         let began = self.port.now();
         for round in 1..=u64::from(launch.count) {
             if launch.program == Program::Ping {
@@ -63,7 +72,7 @@ impl Chip {
             }
         }
         let took = self.port.now().since(began).as_ps() / 1_000;
-        self.store(result, &took.to_le_bytes());
+        self.space.store(result, &took.to_le_bytes());
         Ok(())
     }
 }

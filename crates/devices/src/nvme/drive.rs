@@ -4,37 +4,20 @@ use std::cell::{Cell, RefCell};
 
 use platform::device::{Stage, StageKind};
 use units::{Bytes, Duration, Time};
+use wire::nvme::Status;
 use wire::nvme::log::SmartLog;
 
 use super::faults::Faults;
 use super::media::Media;
+use super::namespaces::{Namespace, Namespaces};
 use super::params::NvmeParams;
 use super::store::Store;
-
-/// A namespace: a range of the media.
-#[derive(Clone, Debug)]
-pub(super) struct Namespace {
-    pub id: u32,
-    /// Start offset on the media in bytes.
-    pub base: u64,
-    pub bytes: u64,
-    /// Log2 of the block size in bytes.
-    pub shift: u8,
-    /// Bitmap of attached controllers.
-    pub attached: u16,
-}
-
-impl Namespace {
-    pub fn blocks(&self) -> u64 {
-        self.bytes >> self.shift
-    }
-}
 
 /// The shared part of the drive, behind its controllers.
 pub(super) struct Drive {
     pub params: NvmeParams,
     pub store: RefCell<Store>,
-    pub namespaces: RefCell<Vec<Namespace>>,
+    pub namespaces: RefCell<Namespaces>,
     pub faults: RefCell<Faults>,
     pub smart: RefCell<SmartLog>,
     /// When the data path between link and media is free.
@@ -47,14 +30,6 @@ pub(super) struct Drive {
 
 impl Drive {
     pub fn new(params: NvmeParams, media: Box<dyn Media>) -> Self {
-        let mut base = 0;
-        let mut namespaces = Vec::new();
-        for (n, bytes) in params.namespaces.iter().enumerate() {
-            let bytes = bytes.get() >> params.block_shift << params.block_shift;
-            let shift = params.block_shift;
-            namespaces.push(Namespace { id: n as u32 + 1, base, bytes, shift, attached: u16::MAX });
-            base += bytes;
-        }
         let smart = SmartLog {
             temperature: 313,
             available_spare: 100,
@@ -64,7 +39,7 @@ impl Drive {
         };
         Self {
             store: RefCell::new(Store::new(&params, media)),
-            namespaces: RefCell::new(namespaces),
+            namespaces: RefCell::new(Namespaces::new(&params)),
             faults: RefCell::default(),
             smart: RefCell::new(smart),
             data_free: Cell::new(Time::ZERO),
@@ -77,7 +52,18 @@ impl Drive {
     /// The namespace, if it is attached to `controller`.
     pub fn attached(&self, id: u32, controller: u16) -> Option<Namespace> {
         let namespaces = self.namespaces.borrow();
-        namespaces.iter().find(|ns| ns.id == id && ns.attached >> controller & 1 == 1).cloned()
+        namespaces.get(id).filter(|ns| ns.is_attached(controller)).cloned()
+    }
+
+    /// Acknowledged writes can be lost when power fails.
+    pub fn has_volatile_cache(&self) -> bool {
+        self.params.volatile_buffer && self.store.borrow().has_buffer()
+    }
+
+    /// Whether a command may transfer this many bytes (MDTS).
+    pub fn check_transfer(&self, bytes: u64) -> Result<(), Status> {
+        let shift = self.params.max_transfer_shift;
+        if shift > 0 && bytes > 4096 << shift { Err(Status::INVALID_FIELD.dnr()) } else { Ok(()) }
     }
 
     /// Reserves the data path for `bytes`. Returns when they have passed.
@@ -99,7 +85,7 @@ impl Drive {
     }
 
     /// Counts the start of a command.
-    pub fn begin(&self) {
+    pub fn count_start(&self) {
         self.begun.set(self.begun.get() + 1);
     }
 }

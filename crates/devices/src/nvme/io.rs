@@ -1,11 +1,16 @@
 //! The NVM command set (section 6).
 
+use std::rc::Rc;
+
 use units::Time;
 use wire::nvme::io::{Blocks, DatasetRange, RANGE_LEN};
 use wire::nvme::{ALL_NAMESPACES, Command, IoCommand, Status};
 
-use super::controller::Controller;
-use super::drive::Namespace;
+use super::drive::Drive;
+use super::features::Features;
+use super::host_memory::HostMemory;
+use super::namespaces::Namespace;
+use crate::firmware::Port;
 
 /// Byte range on the media that a command addresses.
 struct Range {
@@ -13,9 +18,18 @@ struct Range {
     length: u64,
 }
 
-impl Controller {
-    /// Executes an I/O command.
-    pub async fn io(&self, command: &Command) -> Result<u32, Status> {
+/// Executes the I/O commands of a controller.
+pub(super) struct NvmCommands {
+    pub controller: u16,
+    pub port: Port,
+    pub drive: Rc<Drive>,
+    pub memory: Rc<HostMemory>,
+    pub features: Rc<Features>,
+}
+
+impl NvmCommands {
+    /// Executes a command.
+    pub async fn execute(&self, command: &Command) -> Result<u32, Status> {
         let io = IoCommand::parse(command).ok_or(Status::INVALID_OPCODE.dnr())?;
         if command.fused != 0 {
             return Err(Status::INVALID_FIELD.dnr());
@@ -24,7 +38,7 @@ impl Controller {
             return self.flush().await;
         }
         let namespace =
-            self.drive.attached(command.namespace, self.number).ok_or(Status::INVALID_NAMESPACE.dnr())?;
+            self.drive.attached(command.namespace, self.controller).ok_or(Status::INVALID_NAMESPACE.dnr())?;
         match io {
             IoCommand::Flush => self.flush().await,
             IoCommand::Read(blocks) => self.read(command, range(&namespace, &blocks)?, &blocks).await,
@@ -36,17 +50,14 @@ impl Controller {
                 Ok(0)
             }
             IoCommand::DatasetManagement { ranges, deallocate } => {
-                let bytes = self.gather(command, (u64::from(ranges) + 1) * RANGE_LEN as u64).await?;
+                let bytes = self.memory.gather(command, (u64::from(ranges) + 1) * RANGE_LEN as u64).await?;
                 self.dataset(&namespace, &bytes, deallocate)
             }
         }
     }
 
     fn check(&self, range: &Range, blocks: &Blocks) -> Result<(), Status> {
-        let shift = self.drive.params.max_transfer_shift;
-        if shift > 0 && range.length > 4096 << shift {
-            return Err(Status::INVALID_FIELD.dnr());
-        }
+        self.drive.check_transfer(range.length)?;
         // No namespace has protection information, so requesting it is an error.
         if blocks.protection != 0 {
             return Err(Status::INVALID_PROTECTION.dnr());
@@ -56,7 +67,7 @@ impl Controller {
 
     async fn read(&self, command: &Command, range: Range, blocks: &Blocks) -> Result<u32, Status> {
         self.check(&range, blocks)?;
-        let segments = self.segments(command, range.length, true).await?;
+        let segments = self.memory.segments(command, range.length, true).await?;
         let now = self.port.now();
         let ready = self.drive.store.borrow_mut().schedule_read(now, range.at, range.length);
         let (mut done, mut piece) = (0, 0);
@@ -75,7 +86,7 @@ impl Controller {
                 let now = self.port.now();
                 let read = self.drive.store.borrow_mut().read(now, range.at + done, &mut buffer);
                 read.map_err(|_| self.media_error(Status::READ_ERROR))?;
-                drop(self.send(address, &buffer));
+                drop(self.memory.write(address, &buffer));
             }
             done = end;
         }
@@ -87,8 +98,8 @@ impl Controller {
 
     async fn write(&self, command: &Command, range: Range, blocks: &Blocks) -> Result<u32, Status> {
         self.check(&range, blocks)?;
-        let data = self.gather(command, range.length).await?;
-        let buffered = self.writes_are_buffered() && !blocks.force_unit_access;
+        let data = self.memory.gather(command, range.length).await?;
+        let buffered = self.features.writes_are_buffered() && !blocks.force_unit_access;
         if buffered {
             loop {
                 let now = self.port.now();
@@ -115,7 +126,7 @@ impl Controller {
 
     async fn compare(&self, command: &Command, range: Range, blocks: &Blocks) -> Result<u32, Status> {
         self.check(&range, blocks)?;
-        let data = self.gather(command, range.length).await?;
+        let data = self.memory.gather(command, range.length).await?;
         let now = self.port.now();
         let ready = self.drive.store.borrow_mut().schedule_read(now, range.at, range.length);
         self.port.sleep_until(ready.last().map_or(now, |&(_, at)| at)).await;

@@ -9,28 +9,34 @@
 //! | file | subject |
 //! |---|---|
 //! | `params` | parameters of a drive |
-//! | `controller` | enable, reset, doorbells, command processing, completions, interrupts |
-//! | `queues` | queues and arbitration |
-//! | `transfer` | PRPs, SGLs, controller memory buffer |
-//! | `admin`, `io` | the commands |
-//! | `events` | asynchronous events, error log |
-//! | `drive`, `store`, `media` | shared by the controllers: namespaces, write buffer, stored bytes |
+//! | `controller` | life cycle, doorbells, command processing, admin commands |
+//! | `registers`, `interrupts`, `queues`, `commands`, `features`, `events` | a controller's state |
+//! | `host_memory` | DMA, PRPs, SGLs, controller memory buffer |
+//! | `identify`, `logs` | data structures for the host |
+//! | `io` | the I/O commands |
+//! | `drive`, `namespaces`, `store`, `media` | shared by the controllers: write buffer, stored bytes |
 //! | `dies`, `flash`, `unmapped` | timing of the media; garbage collection; deallocated units |
 //! | `faults` | fault injection |
 
-mod admin;
+mod commands;
 mod controller;
 mod dies;
 mod drive;
 mod events;
 mod faults;
+mod features;
 mod flash;
+mod host_memory;
+mod identify;
+mod interrupts;
 mod io;
+mod logs;
 mod media;
+mod namespaces;
 mod params;
 mod queues;
+mod registers;
 mod store;
-mod transfer;
 mod unmapped;
 
 use std::rc::Rc;
@@ -39,13 +45,13 @@ use platform::device::{
     BarAccess, Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Stage, Token,
 };
 use units::Duration;
-use wire::nvme::registers::{self as regs, MemoryBufferControl, MemoryBufferLocation, MemoryBufferSize};
-use wire::nvme::{AdminQueues, CLASS, Capabilities, Configuration};
+use wire::nvme::CLASS;
+use wire::nvme::registers as regs;
 use wire::pcie::config::msix::MsixLayout;
 use wire::pcie::config::{ConfigEffect, ConfigError, ConfigSpace};
 
-use crate::firmware::Firmware;
-use controller::{Controller, MAX_PAGE_SHIFT};
+use crate::firmware::{Firmware, Port};
+use controller::Controller;
 use drive::Drive;
 
 pub use faults::{Fault, FaultKind};
@@ -68,6 +74,7 @@ pub struct Nvme {
 /// Handle to a drive for tests and experiments: faults, power.
 #[derive(Clone)]
 pub struct NvmeControl {
+    port: Port,
     drive: Rc<Drive>,
     controllers: Vec<Rc<Controller>>,
 }
@@ -87,11 +94,10 @@ impl NvmeControl {
         for controller in &self.controllers {
             controller.reset();
         }
-        let Some(controller) = self.controllers.first() else { return Ok(()) };
         let mut smart = self.drive.smart.borrow_mut();
         smart.unsafe_shutdowns += 1;
         smart.power_cycles += 1;
-        self.drive.store.borrow_mut().power_cut(controller.port.now())
+        self.drive.store.borrow_mut().power_cut(self.port.now())
     }
 
     /// Reads the data that a host would see, without taking simulated time.
@@ -99,8 +105,7 @@ impl NvmeControl {
     /// # Errors
     /// If the media fail.
     pub fn peek(&self, at: u64, into: &mut [u8]) -> std::io::Result<()> {
-        let Some(controller) = self.controllers.first() else { return Ok(()) };
-        self.drive.store.borrow_mut().read(controller.port.now(), at, into)
+        self.drive.store.borrow_mut().read(self.port.now(), at, into)
     }
 }
 
@@ -122,112 +127,18 @@ impl Nvme {
 
     /// A handle to the drive, which stays valid when the drive itself has been given away.
     pub fn control(&self) -> NvmeControl {
-        NvmeControl { drive: Rc::clone(&self.drive), controllers: self.controllers.clone() }
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let params = &self.drive.params;
-        Capabilities {
-            max_queue_entries: (params.queue_entries - 1).min(0xffff) as u16,
-            contiguous_queues: true,
-            weighted_round_robin: false,
-            timeout: 20,
-            doorbell_stride: params.doorbell_stride,
-            subsystem_reset: true,
-            nvm_command_set: true,
-            min_page_shift: 0,
-            max_page_shift: MAX_PAGE_SHIFT,
-            memory_buffer: params.memory_buffer > 0,
+        NvmeControl {
+            port: self.firmware.port(),
+            drive: Rc::clone(&self.drive),
+            controllers: self.controllers.clone(),
         }
     }
 
-    /// Current values of the registers up to the last one.
-    fn registers(&self, controller: &Controller) -> [u8; 0x60] {
-        let state = controller.state.borrow();
-        let mut bytes = [0; 0x60];
-        let mut put = |at: u64, value: &[u8]| {
-            bytes[at as usize..at as usize + value.len()].copy_from_slice(value);
-        };
-        put(regs::CAP, &self.capabilities().to_bits().to_le_bytes());
-        put(regs::VS, &regs::VERSION_1_4.to_le_bytes());
-        put(regs::INTMS, &state.interrupt_mask.to_le_bytes());
-        put(regs::INTMC, &state.interrupt_mask.to_le_bytes());
-        put(regs::CC, &state.configuration.to_bits().to_le_bytes());
-        put(regs::CSTS, &state.status.to_bits().to_le_bytes());
-        put(regs::AQA, &state.admin.to_bits().to_le_bytes());
-        put(regs::ASQ, &state.admin_submission.to_le_bytes());
-        put(regs::ACQ, &state.admin_completion.to_le_bytes());
-        put(regs::CMBMSC, &state.buffer_control.to_bits().to_le_bytes());
-        if state.buffer_control.registers {
-            let location = MemoryBufferLocation { bar: BUFFER_BAR, offset: 0 };
-            let size = MemoryBufferSize {
-                submission_queues: true,
-                completion_queues: true,
-                lists: true,
-                read_data: true,
-                write_data: true,
-                unit: 0,
-                size: (state.buffer.len() / 4096) as u32,
-            };
-            put(regs::CMBLOC, &location.to_bits().to_le_bytes());
-            put(regs::CMBSZ, &size.to_bits().to_le_bytes());
-        }
-        bytes
-    }
-
-    /// Handles a write of one doubleword of the registers.
-    fn write_register(&self, controller: &Rc<Controller>, at: u64, value: u32) {
-        let half = |old: u64, low: bool| {
-            if low {
-                old & !0xffff_ffff | u64::from(value)
-            } else {
-                old & 0xffff_ffff | u64::from(value) << 32
-            }
-        };
-        if at >= regs::DOORBELLS {
-            let stride = 4 << self.drive.params.doorbell_stride;
-            let number = (at - regs::DOORBELLS) / stride;
-            if (at - regs::DOORBELLS) % stride == 0 {
-                controller.doorbell(number, value);
-            }
-            return;
-        }
-        let mut state = controller.state.borrow_mut();
-        match at {
-            regs::INTMS | regs::INTMC => {
-                state.interrupt_mask = match at {
-                    regs::INTMS => state.interrupt_mask | value,
-                    _ => state.interrupt_mask & !value,
-                };
-                drop(state);
-                controller.heed_causes();
-            }
-            regs::CC => {
-                drop(state);
-                controller.configure(Configuration::from_bits(value));
-            }
-            regs::NSSR if value == regs::SUBSYSTEM_RESET => {
-                drop(state);
-                for controller in &self.controllers {
-                    controller.reset();
-                    controller.state.borrow_mut().status.subsystem_reset = true;
-                }
-            }
-            // Write one to clear: "NSSRO" (section 3.1.6).
-            regs::CSTS if value >> 4 & 1 == 1 => state.status.subsystem_reset = false,
-            // The admin queue registers are only writable while the controller is disabled.
-            regs::AQA if !state.configuration.enable => state.admin = AdminQueues::from_bits(value),
-            0x28 | 0x2c if !state.configuration.enable => {
-                state.admin_submission = half(state.admin_submission, at == 0x28) & !0xfff;
-            }
-            0x30 | 0x34 if !state.configuration.enable => {
-                state.admin_completion = half(state.admin_completion, at == 0x30) & !0xfff;
-            }
-            0x50 | 0x54 if self.drive.params.memory_buffer > 0 => {
-                let bits = half(state.buffer_control.to_bits(), at == 0x50);
-                state.buffer_control = MemoryBufferControl::from_bits(bits);
-            }
-            _ => {}
+    fn register_write(&self, controller: &Rc<Controller>, at: u64, value: u32) {
+        if at == regs::NSSR && value == regs::SUBSYSTEM_RESET {
+            self.controllers.iter().for_each(|controller| controller.subsystem_reset());
+        } else {
+            controller.register_write(at, value);
         }
     }
 }
@@ -289,19 +200,10 @@ impl Device for Nvme {
 
     fn bar_read(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration {
         self.firmware.catch_up(bus);
-        let latency = self.drive.params.timing.register;
-        let Some(controller) = self.controllers.get(usize::from(at.function.0)) else { return latency };
-        let offset = at.offset.get() as usize;
-        let place = offset..offset.saturating_add(data.len());
-        let from = match at.bar {
-            BUFFER_BAR => controller.state.borrow().buffer.get(place).map(<[u8]>::to_vec),
-            _ => self.registers(controller).get(place).map(<[u8]>::to_vec),
-        };
-        match from {
-            Some(bytes) => data.copy_from_slice(&bytes),
-            None => data.fill(0),
+        if let Some(controller) = self.controllers.get(usize::from(at.function.0)) {
+            controller.bar_read(at.bar, at.offset.get(), data);
         }
-        latency
+        self.drive.params.timing.register
     }
 
     fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
@@ -309,15 +211,11 @@ impl Device for Nvme {
         let offset = at.offset.get();
         if let Some(controller) = self.controllers.get(usize::from(at.function.0)) {
             if at.bar == BUFFER_BAR {
-                let mut state = controller.state.borrow_mut();
-                let place = offset as usize..(offset as usize).saturating_add(data.len());
-                if let Some(place) = state.buffer.get_mut(place) {
-                    place.copy_from_slice(data);
-                }
+                controller.buffer_write(offset, data);
             } else if offset % 4 == 0 {
                 let words = data.chunks_exact(4).filter_map(|word| word.first_chunk::<4>());
-                for (n, word) in words.enumerate() {
-                    self.write_register(controller, offset + 4 * n as u64, u32::from_le_bytes(*word));
+                for (word, at) in words.zip((offset..).step_by(4)) {
+                    self.register_write(controller, at, u32::from_le_bytes(*word));
                 }
             }
         }
@@ -328,8 +226,7 @@ impl Device for Nvme {
         let Some(controller) = self.controllers.get(usize::from(function.0)) else { return };
         if let ConfigEffect::Msix { enabled, .. } = *effect {
             self.firmware.catch_up(bus);
-            controller.state.borrow_mut().uses_messages = enabled;
-            controller.heed_causes();
+            controller.use_messages(enabled);
             self.firmware.run(bus);
         }
     }

@@ -1,33 +1,31 @@
-//! An NVMe controller: its state, and how it is started and stopped.
+//! An NVMe controller: life cycle, interrupts, namespaces, and recovery if it misbehaves.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 use platform::Error;
-use platform::cpu::{Cpu, CpuId};
-use platform::dma::DmaOps;
+use platform::cpu::{Async, Cpu, CpuId, Node, Part};
+use platform::dma::DmaCounters;
 use platform::irq::{Affinity, Irq, IrqReturn};
-use platform::kernel::Kernel;
-use platform::memory::PAGE;
-use platform::mmio::{MemoryType, Mmio};
-use platform::pci::PciDevice;
+use platform::kernel::Program;
+use platform::pci::{ChannelState, PciBinding, PciDevice, Recovery};
 use platform::sync::Semaphore;
-use platform::tags::TagSet;
 use units::Duration;
-use wire::nvme::registers::{self as regs, MemoryBufferControl, MemoryBufferLocation, MemoryBufferSize};
-use wire::nvme::{AdminQueues, Capabilities, Configuration, ControllerStatus};
+use wire::nvme::{AsyncEvent, event};
+use wire::pcie::FunctionAddress;
 
+use super::admin::{Abilities, Admin};
+use super::io::IoQueues;
+use super::means::Means;
+use super::memory_buffer::MemoryBuffer;
 use super::multipath::Heads;
 use super::namespace::Namespace;
-use super::queue::{Entries, Queue};
+use super::registers::Registers;
 use super::{NvmeCounters, NvmeOptions};
 
-/// Entries of the admin queue (Linux: `NVME_AQ_DEPTH`).
-const ADMIN_ENTRIES: u16 = 32;
-/// Poll interval for CSTS while the controller starts or stops (Linux: 1 to 2 ms; real controllers need tens of
-/// milliseconds, and nothing else depends on it).
-const LOOK: Duration = Duration::from_us(100);
+/// Poll interval while requests drain before a shutdown.
+const LOOK: Duration = Duration::from_us(20);
 
 /// State of a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,57 +40,25 @@ pub enum ControllerState {
     Dead,
 }
 
-/// Capabilities that the controller reports.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Abilities {
-    pub max_bytes: u32,
-    pub write_cache: bool,
-    pub discard: bool,
-    pub write_zeroes: bool,
-    pub sgl: bool,
-    pub namespaces: u32,
-    /// Name of the subsystem that it belongs to.
-    pub subsystem: String,
-}
-
-/// Part of the controller memory buffer (CMB) used for submission queues.
-#[derive(Clone)]
-struct ControllerMemoryBuffer {
-    /// Location: BAR, offset and length (bytes).
-    bar: u8,
-    offset: u64,
-    length: u64,
-    bus: u64,
-    used: u64,
-}
-
 /// An NVMe controller.
 pub struct Controller {
-    pub(super) me: Weak<Controller>,
+    me: Weak<Controller>,
     /// Index among the driver's controllers.
-    pub(super) instance: u32,
-    pub(super) device: PciDevice,
-    pub(super) dma: Rc<dyn DmaOps>,
-    pub(super) kernel: Rc<dyn Kernel>,
-    pub(super) registers: Mmio,
-    pub(super) options: NvmeOptions,
-    capabilities: Capabilities,
-    pub(super) abilities: RefCell<Abilities>,
-    pub(super) state: Cell<ControllerState>,
-    /// Serialises reset and removal.
-    pub(super) change: Semaphore,
-    /// A bus error occurred: the function is about to be reset.
-    pub(super) frozen: Cell<bool>,
-    pub(super) admin: Rc<Queue>,
-    pub(super) queues: RefCell<Vec<Rc<Queue>>>,
-    /// Tags for the slots of all I/O queues, shared by all namespaces.
-    tags: OnceCell<Rc<TagSet>>,
-    buffer: RefCell<Option<ControllerMemoryBuffer>>,
+    instance: u32,
+    means: Rc<Means>,
+    admin: Admin,
+    io: IoQueues,
+    buffer: OnceCell<MemoryBuffer>,
     irqs: RefCell<Vec<Irq>>,
-    pub(super) namespaces: RefCell<BTreeMap<u32, Rc<Namespace>>>,
+    abilities: OnceCell<Abilities>,
+    namespaces: RefCell<BTreeMap<u32, Rc<Namespace>>>,
     /// Multipath heads of namespaces that other controllers may reach too.
-    pub(super) heads: Rc<Heads>,
-    pub(super) counters: Cell<NvmeCounters>,
+    heads: Rc<Heads>,
+    state: Cell<ControllerState>,
+    /// Serialises reset and removal.
+    change: Semaphore,
+    /// A bus error occurred: the function is about to be reset.
+    frozen: Cell<bool>,
 }
 
 impl Controller {
@@ -104,41 +70,37 @@ impl Controller {
         options: NvmeOptions,
         heads: &Rc<Heads>,
     ) -> Result<Rc<Self>, Error> {
-        let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
-        device.set_master(cpu, true).await;
-        let dma = device.dma();
-        dma.set_mask(64)?;
-        let bits = registers.read_u64(cpu, regs::CAP).await;
-        if bits == u64::MAX {
-            return Err(Error::NoDevice);
-        }
-        let capabilities = Capabilities::from_bits(bits);
-        if !capabilities.nvm_command_set || capabilities.min_page_shift > 0 {
-            return Err(Error::NotSupported);
-        }
-        let entries = ADMIN_ENTRIES.min(capabilities.max_queue_entries.saturating_add(1));
-        let admin = Rc::new(new_queue(cpu, &*dma, 0, entries, capabilities.doorbell_stride, None)?);
+        let registers = Registers::new(cpu, &device).await?;
+        let means = Rc::new(Means {
+            dma: device.dma(),
+            kernel: device.kernel(),
+            device,
+            registers,
+            options,
+            counters: Cell::default(),
+        });
+        let queue = Admin::allocate(cpu, &means)?;
         let controller = Rc::new_cyclic(|me| Self {
             me: me.clone(),
             instance,
-            kernel: device.kernel(),
-            device,
-            dma,
-            registers,
-            options,
-            capabilities,
-            abilities: RefCell::default(),
+            admin: Admin::new(Rc::clone(&means), queue, {
+                let me = me.clone();
+                move |cpu, told| {
+                    if let Some(controller) = me.upgrade() {
+                        controller.event(cpu, told);
+                    }
+                }
+            }),
+            io: IoQueues::new(Rc::clone(&means)),
+            means,
+            buffer: OnceCell::new(),
+            irqs: RefCell::default(),
+            abilities: OnceCell::new(),
+            namespaces: RefCell::default(),
+            heads: Rc::clone(heads),
             state: Cell::new(ControllerState::Starting),
             change: Semaphore::new(1),
             frozen: Cell::new(false),
-            admin,
-            queues: RefCell::default(),
-            tags: OnceCell::new(),
-            buffer: RefCell::new(None),
-            irqs: RefCell::default(),
-            namespaces: RefCell::default(),
-            heads: Rc::clone(heads),
-            counters: Cell::default(),
         });
         let done = controller.first_start(cpu).await;
         if let Err(error) = done {
@@ -148,61 +110,51 @@ impl Controller {
         Ok(controller)
     }
 
-    async fn first_start(&self, cpu: &Cpu) -> Result<(), Error> {
-        let cpus = self.kernel.cpus();
-        let wanted = self.options.queues.unwrap_or(cpus).clamp(1, cpus);
+    async fn first_start(self: &Rc<Self>, cpu: &Cpu) -> Result<(), Error> {
+        let Means { device, options, .. } = &*self.means;
+        let cpus = self.means.kernel.cpus();
+        let wanted = options.queues.unwrap_or(cpus).clamp(1, cpus);
         // Interrupts: the admin queue's, then one per I/O queue at the first core of its group.
         let places = std::iter::once(CpuId(0)).chain((0..wanted).map(|n| first_of(n, wanted, cpus)));
         let affinity = Affinity::Cpus(places.collect());
-        let irqs = match self.options.legacy_interrupt {
-            true => vec![self.device.alloc_intx(cpu, affinity).await?],
-            false => self.device.alloc_irqs(cpu, 1, wanted + 1, affinity).await?,
+        let irqs = match options.legacy_interrupt {
+            true => vec![device.alloc_intx(cpu, affinity).await?],
+            false => device.alloc_irqs(cpu, 1, wanted + 1, affinity).await?,
         };
         let least = if irqs.len() == 1 { 1 } else { irqs.len() as u16 - 1 };
         self.irqs.borrow_mut().extend(&irqs);
-        for (vector, &irq) in irqs.iter().enumerate() {
+        for (vector, &irq) in (0..).zip(&irqs) {
             let me = self.me.clone();
             let handler = Rc::new(move |cpu: &Cpu| match me.upgrade() {
                 Some(controller) => controller.interrupt(cpu, vector),
                 None => IrqReturn::None,
             });
-            self.device.request_irq(irq, &format!("nvme-q{vector}"), handler, None)?;
+            device.request_irq(irq, &format!("nvme-q{vector}"), handler, None)?;
         }
         self.disable(cpu).await?;
         self.enable(cpu).await?;
-        self.identify(cpu).await?;
-        self.find_buffer(cpu).await;
-        let count = self.ask_for_queues(cpu, wanted.min(least)).await?;
+        let abilities = self.admin.identify(cpu).await?;
+        let _ = self.abilities.set(abilities);
+        if let Some(buffer) = MemoryBuffer::find(cpu, &self.means).await {
+            let _ = self.buffer.set(buffer);
+        }
+        let count = self.admin.ask_for_queues(cpu, wanted.min(least)).await?;
         if count < wanted {
             for n in 0..count.min(irqs.len() as u16 - 1) {
                 let at = first_of(n, count, cpus);
-                self.device.set_irq_affinity(cpu, irqs[usize::from(n) + 1], at).await?;
+                device.set_irq_affinity(cpu, irqs[usize::from(n) + 1], at).await?;
             }
         }
-        for id in 1..=count {
-            let entries =
-                self.options.queue_entries.min(self.capabilities.max_queue_entries.saturating_add(1));
-            let place = self.in_buffer(entries);
-            let stride = self.capabilities.doorbell_stride;
-            let queue = new_queue(cpu, &*self.dma, id, entries.max(2), stride, place)?;
-            self.queues.borrow_mut().push(Rc::new(queue));
-        }
-        self.create_queues(cpu).await?;
+        self.io.allocate(cpu, count, self.buffer.get())?;
+        self.io.create(cpu, &self.admin, |queue| self.vector_of(queue)).await?;
         self.state.set(ControllerState::Live);
-        self.listen(cpu).await;
+        self.admin.listen(cpu).await;
         self.scan(cpu).await
-    }
-
-    /// Updates the counters.
-    pub(super) fn count(&self, change: impl FnOnce(&mut NvmeCounters)) {
-        let mut counters = self.counters.get();
-        change(&mut counters);
-        self.counters.set(counters);
     }
 
     /// Event counters.
     pub fn counters(&self) -> NvmeCounters {
-        self.counters.get()
+        self.means.counters.get()
     }
 
     /// Current state.
@@ -212,161 +164,314 @@ impl Controller {
 
     /// Number of I/O queue pairs.
     pub fn queues(&self) -> u16 {
-        self.queues.borrow().len() as u16
-    }
-
-    /// Tag set with one tag for each slot of each I/O queue.
-    pub(super) fn tags(&self) -> Rc<TagSet> {
-        let made = || {
-            let depth = self.queues.borrow().first().map_or(1, |queue| queue.depth());
-            Rc::new(TagSet::new(self.queues(), depth))
-        };
-        Rc::clone(self.tags.get_or_init(made))
+        self.io.count()
     }
 
     /// Whether its submission queues are in the controller memory buffer.
     pub fn uses_memory_buffer(&self) -> bool {
-        self.queues.borrow().iter().any(|queue| matches!(queue.submission, Entries::Buffer(..)))
+        self.io.uses_memory_buffer()
     }
 
     /// DMA mappings and allocations of the function.
-    pub fn dma_counters(&self) -> platform::dma::DmaCounters {
-        self.dma.counters()
+    pub fn dma_counters(&self) -> DmaCounters {
+        self.means.dma.counters()
     }
 
-    /// The I/O queue of a core.
-    pub(super) fn queue_for(&self, cpu: CpuId) -> u16 {
-        let count = u32::from(self.queues()).max(1);
-        (u32::from(cpu.0) * count / u32::from(self.kernel.cpus())) as u16
+    pub(super) fn instance(&self) -> u32 {
+        self.instance
+    }
+
+    pub(super) fn options(&self) -> &NvmeOptions {
+        &self.means.options
+    }
+
+    pub(super) fn address(&self) -> FunctionAddress {
+        self.means.device.address()
+    }
+
+    pub(super) fn node(&self) -> Node {
+        self.means.device.node()
+    }
+
+    pub(super) fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
+    pub(super) fn io(&self) -> &IoQueues {
+        &self.io
     }
 
     /// Interrupt vector of a queue.
-    pub(super) fn vector_of(&self, queue: u16) -> u16 {
+    fn vector_of(&self, queue: u16) -> u16 {
         if self.irqs.borrow().len() == 1 { 0 } else { queue }
     }
 
-    fn interrupt(&self, cpu: &Cpu, vector: usize) -> IrqReturn {
-        self.count(|c| c.interrupts += 1);
-        let shared = self.irqs.borrow().len() == 1;
+    fn interrupt(&self, cpu: &Cpu, vector: u16) -> IrqReturn {
+        self.means.count(|c| c.interrupts += 1);
+        let is_shared = self.irqs.borrow().len() == 1;
         let mut found = 0;
         if vector == 0 {
-            found += self.reap(cpu, &self.admin);
+            found += self.admin.reap(cpu);
         }
-        let queues = self.queues.borrow().clone();
-        for queue in queues.iter().filter(|queue| shared || usize::from(queue.id) == vector) {
-            found += self.reap(cpu, queue);
+        if is_shared || vector > 0 {
+            found += self.io.interrupt(cpu, (!is_shared).then_some(vector));
         }
         if found == 0 {
-            self.count(|c| c.idle_interrupts += 1);
+            self.means.count(|c| c.idle_interrupts += 1);
             return IrqReturn::None;
         }
         IrqReturn::Handled
     }
 
-    /// Timeout for enable and disable.
-    fn patience(&self) -> Duration {
-        Duration::from_ms(500) * (u64::from(self.capabilities.timeout) + 1)
-    }
+    // Namespaces and events.
 
-    /// Waits until CSTS.RDY equals `ready` (section 3.1.5).
-    async fn wait_ready(&self, cpu: &Cpu, ready: bool) -> Result<(), Error> {
-        let status = self
-            .registers
-            .poll_u32(cpu, regs::CSTS, LOOK, self.patience(), |bits| {
-                let status = ControllerStatus::from_bits(bits);
-                status.ready == ready || ready && status.fatal
-            })
-            .await?;
-        let status = ControllerStatus::from_bits(status);
-        if ready && status.fatal { Err(Error::Io) } else { Ok(()) }
-    }
-
-    /// Disables the controller, which drops all its queues.
-    pub(super) async fn disable(&self, cpu: &Cpu) -> Result<(), Error> {
-        self.admin.live.set(false);
-        self.queues.borrow().iter().for_each(|queue| queue.live.set(false));
-        let bits = self.registers.read_u32(cpu, regs::CC).await;
-        if bits == u32::MAX {
-            return Err(Error::NoDevice);
+    /// Registers new namespaces and removes those that are gone.
+    async fn scan(&self, cpu: &Cpu) -> Result<(), Error> {
+        let (Some(me), Some(abilities)) = (self.me.upgrade(), self.abilities.get()) else { return Ok(()) };
+        let ids = self.admin.namespace_ids(cpu, abilities).await?;
+        let gone: Vec<_> = {
+            let mut known = self.namespaces.borrow_mut();
+            let gone: Vec<u32> = known.keys().copied().filter(|id| !ids.contains(id)).collect();
+            gone.iter().filter_map(|id| known.remove(id)).collect()
+        };
+        gone.iter().for_each(|namespace| self.withdraw(namespace));
+        for id in ids {
+            if self.namespaces.borrow().contains_key(&id) {
+                continue;
+            }
+            let says = self.admin.namespace(cpu, id).await?;
+            let format = says.current_format();
+            if says.size == 0 || !(9..=12).contains(&format.block_shift) || format.metadata > 0 {
+                self.means.log(&format!("namespace {id} has an unsupported format"));
+                continue;
+            }
+            self.check()?;
+            let namespace = Namespace::new(&me, id, abilities, &says);
+            self.namespaces.borrow_mut().insert(id, Rc::clone(&namespace));
+            namespace.register(&*self.means.kernel, &self.heads, abilities);
         }
-        let off = Configuration { enable: false, ..Configuration::from_bits(bits) };
-        self.registers.write_u32(cpu, regs::CC, off.to_bits());
-        self.wait_ready(cpu, false).await
-    }
-
-    /// Enables the controller with its admin queue (section 7.6.1).
-    pub(super) async fn enable(&self, cpu: &Cpu) -> Result<(), Error> {
-        self.admin.rewind(cpu);
-        let last = self.admin.entries - 1;
-        let sizes = AdminQueues { submission: last, completion: last };
-        self.registers.write_u32(cpu, regs::AQA, sizes.to_bits());
-        self.registers.write_u64(cpu, regs::ASQ, self.admin.submission.bus());
-        self.registers.write_u64(cpu, regs::ACQ, self.admin.completion.bus.get());
-        self.registers.write_u32(cpu, regs::CC, Configuration::enabled().to_bits());
-        self.wait_ready(cpu, true).await?;
-        self.check()?;
-        self.admin.live.set(true);
         Ok(())
     }
 
-    /// Shuts the controller down cleanly, so that no data is lost when power is removed (section 7.6.2).
-    pub(super) async fn announce_shutdown(&self, cpu: &Cpu) -> Result<(), Error> {
-        let normal = Configuration { shutdown: 1, ..Configuration::enabled() };
-        self.registers.write_u32(cpu, regs::CC, normal.to_bits());
-        let complete = |bits| ControllerStatus::from_bits(bits).shutdown == 2;
-        self.registers.poll_u32(cpu, regs::CSTS, LOOK, self.patience(), complete).await.map(|_| ())
+    /// Removes all block devices.
+    fn unregister(&self) {
+        let all = self.namespaces.take();
+        all.values().for_each(|namespace| self.withdraw(namespace));
     }
 
-    /// Finds room for submission queues in the controller memory buffer (section 4.7).
-    async fn find_buffer(&self, cpu: &Cpu) {
-        if !self.capabilities.memory_buffer || !self.options.use_memory_buffer {
+    fn withdraw(&self, namespace: &Rc<Namespace>) {
+        namespace.unregister(&*self.means.kernel, &self.heads);
+    }
+
+    /// Handles an asynchronous event, in a new task since it takes time.
+    fn event(self: Rc<Self>, cpu: &Cpu, told: AsyncEvent) {
+        let kernel = Rc::clone(&self.means.kernel);
+        let work: Program = Box::new(move |cpu| {
+            Box::pin(async move {
+                let _part = cpu.book(Part::Driver);
+                self.means.log(&format!("event {}/{}", told.kind, told.information));
+                self.admin.read_log(&cpu, told.log).await;
+                let changed = AsyncEvent::NAMESPACE_CHANGED.information;
+                if told.kind == event::NOTICE && told.information == changed {
+                    let _ = self.scan(&cpu).await;
+                }
+                if told == AsyncEvent::PERSISTENT_ERROR {
+                    self.reset(&cpu).await;
+                }
+                self.admin.await_event(&cpu);
+            })
+        });
+        kernel.queue_work(cpu, work);
+    }
+
+    // Recovery.
+
+    /// Handles a request timeout, in a new task since it takes time.
+    pub(super) fn overdue(&self, cpu: &Cpu, namespace: u32, queue: u16, tag: u16) {
+        let Some(me) = self.me.upgrade() else { return };
+        let work: Program = Box::new(move |cpu| {
+            Box::pin(async move {
+                let _part = cpu.book(Part::Driver);
+                me.rescue(&cpu, namespace, queue, tag).await;
+            })
+        });
+        self.means.kernel.queue_work(cpu, work);
+    }
+
+    /// Like Linux's `nvme_timeout`: first checks for a lost interrupt, then aborts, then resets.
+    async fn rescue(&self, cpu: &Cpu, namespace: u32, queue: u16, tag: u16) {
+        let Some(id) = self.io.in_flight(namespace, queue, tag) else { return };
+        self.means.count(|c| c.timeouts += 1);
+        cpu.sync().await;
+        self.io.poll(cpu, queue);
+        if self.io.in_flight(namespace, queue, tag).is_none() {
+            self.means.count(|c| c.lost_interrupts += 1);
             return;
         }
-        let seen = MemoryBufferControl { registers: true, ..MemoryBufferControl::default() };
-        self.registers.write_u64(cpu, regs::CMBMSC, seen.to_bits());
-        let size = MemoryBufferSize::from_bits(self.registers.read_u32(cpu, regs::CMBSZ).await);
-        let at = MemoryBufferLocation::from_bits(self.registers.read_u32(cpu, regs::CMBLOC).await);
-        let Some(bar) = self.device.bar(at.bar).filter(|_| size.submission_queues) else { return };
-        let offset = u64::from(at.offset) << (12 + 4 * u32::from(size.unit));
-        // The controller tells its buffer from host memory by this address.
-        let bus = bar.start.0 + offset;
-        let on = MemoryBufferControl { registers: true, memory_space: true, base: bus };
-        self.registers.write_u64(cpu, regs::CMBMSC, on.to_bits());
-        *self.buffer.borrow_mut() =
-            Some(ControllerMemoryBuffer { bar: at.bar, offset, length: size.bytes(), bus, used: 0 });
-    }
-
-    /// Programs the address of the memory buffer again after a reset.
-    pub(super) fn restore_buffer(&self, cpu: &Cpu) {
-        if let Some(buffer) = &*self.buffer.borrow() {
-            let on = MemoryBufferControl { registers: true, memory_space: true, base: buffer.bus };
-            self.registers.write_u64(cpu, regs::CMBMSC, on.to_bits());
+        match self.means.registers.status(cpu).await {
+            // No answer during a bus reset; the controller is restarted afterwards.
+            None if self.frozen.get() => return,
+            None => return self.abandon(cpu, Error::NoDevice).await,
+            Some(status) if status.fatal => {
+                self.means.log("fatal error");
+                return self.reset(cpu).await;
+            }
+            Some(_) => {}
+        }
+        match self.io.abort(namespace, queue, tag) {
+            Some((command, false)) => {
+                self.means.log(&format!("queue {id} command {command:#x} timed out"));
+                if matches!(self.admin.abort(cpu, id, command).await, Err(Error::TimedOut)) {
+                    self.reset(cpu).await;
+                }
+            }
+            Some((_, true)) => self.reset(cpu).await,
+            None => {}
         }
     }
 
-    /// Allocates a submission queue in the memory buffer, if it fits.
-    fn in_buffer(&self, entries: u16) -> Option<Entries> {
-        let mut slot = self.buffer.borrow_mut();
-        let buffer = slot.as_mut()?;
-        let bytes = (u64::from(entries) * wire::nvme::command::LEN as u64).next_multiple_of(PAGE);
-        if buffer.used + bytes > buffer.length {
-            return None;
+    /// Resets the controller and resumes the requests in flight; gives it up on failure. Does nothing if a reset or
+    /// removal is already under way.
+    async fn reset(&self, cpu: &Cpu) {
+        if self.state.get() != ControllerState::Live || !self.change.try_acquire() {
+            return;
         }
-        let start = buffer.offset + buffer.used;
-        let mapping = self.device.ioremap(buffer.bar, start, bytes, MemoryType::WriteCombining).ok()?;
-        let entries = Entries::Buffer(mapping, buffer.bus + buffer.used);
-        buffer.used += bytes;
-        Some(entries)
+        self.means.log("reset");
+        self.freeze();
+        match self.restart(cpu).await {
+            // A bus reset is in progress; whoever does it restarts the controller.
+            Err(_) if self.frozen.get() => {}
+            Err(error) => {
+                self.means.log(&format!("reset failed: {error}"));
+                self.abandon(cpu, error).await;
+                self.unregister();
+            }
+            Ok(()) => {}
+        }
+        self.change.release();
     }
 
-    /// Frees interrupts and memory.
-    pub(super) async fn release(&self, cpu: &Cpu) {
+    /// Called after the function was reset, when the controller has lost all state.
+    async fn after_reset(&self, cpu: &Cpu) -> Result<(), Error> {
+        // A restart in progress would wait for answers that never come.
+        self.admin.cancel(Error::Cancelled);
+        self.change.acquire().await;
+        self.frozen.set(false);
+        let done = self.restart(cpu).await;
+        self.change.release();
+        done
+    }
+
+    /// Stops accepting commands; requests wait.
+    fn freeze(&self) {
+        if self.state.get() != ControllerState::Dead {
+            self.state.set(ControllerState::Resetting);
+        }
+        self.close();
+    }
+
+    fn close(&self) {
+        self.admin.set_live(false);
+        self.io.freeze();
+    }
+
+    /// Fails if the controller was removed or a bus reset began meanwhile.
+    fn check(&self) -> Result<(), Error> {
+        match () {
+            () if self.state.get() == ControllerState::Dead => Err(Error::NoDevice),
+            () if self.frozen.get() => Err(Error::Cancelled),
+            () => Ok(()),
+        }
+    }
+
+    /// Disables the controller, which drops all its queues.
+    async fn disable(&self, cpu: &Cpu) -> Result<(), Error> {
+        self.close();
+        self.means.registers.disable(cpu).await
+    }
+
+    /// Enables the controller with its admin queue.
+    async fn enable(&self, cpu: &Cpu) -> Result<(), Error> {
+        self.admin.enable_controller(cpu).await?;
+        self.check()?;
+        self.admin.set_live(true);
+        Ok(())
+    }
+
+    /// Initialises the controller again and resubmits waiting requests. The caller holds `change`.
+    async fn restart(&self, cpu: &Cpu) -> Result<(), Error> {
+        self.check()?;
+        self.means.count(|c| c.resets += 1);
+        self.freeze();
+        // Only a disabled controller is known not to access memory.
+        self.disable(cpu).await?;
+        self.check()?;
+        self.admin.cancel(Error::Cancelled);
+        self.io.take_back(cpu);
+        if let Some(buffer) = self.buffer.get() {
+            buffer.set_address(cpu, &self.means);
+        }
+        self.enable(cpu).await?;
+        let queues = self.queues();
+        if self.admin.ask_for_queues(cpu, queues).await? < queues {
+            return Err(Error::Io);
+        }
+        self.io.create(cpu, &self.admin, |queue| self.vector_of(queue)).await?;
+        self.check()?;
+        self.state.set(ControllerState::Live);
+        self.admin.listen(cpu).await;
+        self.check()?;
+        self.io.resume(cpu);
+        Ok(())
+    }
+
+    /// Marks the controller as dead and fails all its requests with `error`.
+    fn give_up(&self, cpu: &Cpu, error: Error) {
+        self.state.set(ControllerState::Dead);
+        self.admin.lose(error);
+        self.io.lose(cpu, error);
+    }
+
+    /// Like [`give_up`](Self::give_up), but first stops a controller that may still access memory.
+    async fn abandon(&self, cpu: &Cpu, error: Error) {
+        // The read inside returns after all requests that the device has sent.
+        self.means.device.set_master(cpu, false).await;
+        self.give_up(cpu, error);
+    }
+
+    /// Shuts down, cleanly if the controller still responds.
+    async fn shut_down(&self, cpu: &Cpu) {
+        // Users with open block devices see the removal.
+        self.unregister();
+        let device = &self.means.device;
+        let deadline = cpu.now() + self.means.options.admin_timeout;
+        // A controller in reset may still complete them.
+        let hopes = || self.state.get() == ControllerState::Live || self.change.available() == 0;
+        while self.io.is_busy() && cpu.now() < deadline && device.is_present() && hopes() {
+            cpu.sleep(LOOK).await;
+        }
+        self.change.acquire().await;
+        if self.state.get() == ControllerState::Live && device.is_present() {
+            let _ = self.means.registers.shut_down(cpu).await;
+        }
+        self.end(cpu, Error::NoDevice).await;
+        self.change.release();
+    }
+
+    /// Stops the controller and frees its resources.
+    async fn end(&self, cpu: &Cpu, error: Error) {
+        let device = &self.means.device;
+        if device.is_present() {
+            let _ = self.disable(cpu).await;
+        }
+        self.abandon(cpu, error).await;
+        self.unregister();
         for irq in self.irqs.take() {
-            self.device.free_irq(irq);
+            device.free_irq(irq);
         }
-        self.device.free_irqs(cpu).await;
-        let queues = self.queues.take();
-        queues.iter().chain([&self.admin]).for_each(|queue| queue.free_memory(cpu, &*self.dma));
+        device.free_irqs(cpu).await;
+        self.io.free(cpu);
+        self.admin.free(cpu);
     }
 }
 
@@ -375,27 +480,37 @@ fn first_of(group: u16, groups: u16, cpus: u16) -> CpuId {
     CpuId((u32::from(group) * u32::from(cpus)).div_ceil(u32::from(groups)) as u16)
 }
 
-fn new_queue(
-    cpu: &Cpu,
-    dma: &dyn DmaOps,
-    id: u16,
-    entries: u16,
-    stride: u8,
-    place: Option<Entries>,
-) -> Result<Queue, Error> {
-    // Queues must be page-aligned; coherent memory of less than a page may not be.
-    let bytes = |entry: usize| (u64::from(entries) * entry as u64).next_multiple_of(PAGE);
-    let completion = dma.alloc_coherent(cpu, bytes(wire::nvme::completion::LEN), None)?;
-    let submission = match place {
-        Some(place) => place,
-        None => match dma.alloc_coherent(cpu, bytes(wire::nvme::command::LEN), None) {
-            Ok(memory) => Entries::Memory(memory),
-            Err(error) => {
-                dma.free_coherent(cpu, completion);
-                return Err(error);
+impl PciBinding for Controller {
+    fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Driver);
+            self.shut_down(cpu).await;
+        })
+    }
+
+    fn error_detected(&self, cpu: &Cpu, state: ChannelState) -> Recovery {
+        match state {
+            ChannelState::Normal => Recovery::CanRecover,
+            ChannelState::Frozen => {
+                // Outstanding commands are submitted again after the reset.
+                self.frozen.set(true);
+                self.freeze();
+                Recovery::NeedReset
             }
-        },
-    };
-    let doorbells = [regs::submission_doorbell(id, stride), regs::completion_doorbell(id, stride)];
-    Ok(Queue::new(id, entries, submission, completion, doorbells))
+            ChannelState::Gone => {
+                self.give_up(cpu, Error::NoDevice);
+                Recovery::Disconnect
+            }
+        }
+    }
+
+    fn slot_reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Recovery> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Driver);
+            match self.after_reset(cpu).await {
+                Ok(()) => Recovery::CanRecover,
+                Err(_) => Recovery::Disconnect,
+            }
+        })
+    }
 }

@@ -7,22 +7,26 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod` | probe, removal, interrupts |
-//! | `controller` | state; enable, disable, initialisation |
+//! | `mod` | options, probe |
+//! | `controller` | life cycle, interrupts, namespaces found; recovery: timeouts, aborts, resets, giving up |
+//! | `registers`, `memory_buffer` | what is in the BARs |
 //! | `queue` | submission and completion rings, slots |
-//! | `admin` | admin commands, asynchronous events |
+//! | `admin` | admin queue and commands, asynchronous events |
+//! | `io` | I/O queues, requests as commands |
+//! | `data` | PRPs and SGLs |
 //! | `namespace` | namespaces as block devices |
 //! | `multipath` | one block device per namespace that several controllers reach |
-//! | `data` | PRPs and SGLs |
-//! | `recovery` | timeouts, aborts, resets, giving up |
 
 mod admin;
 mod controller;
 mod data;
+mod io;
+mod means;
+mod memory_buffer;
 mod multipath;
 mod namespace;
 mod queue;
-mod recovery;
+mod registers;
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -30,7 +34,7 @@ use std::rc::{Rc, Weak};
 use platform::Error;
 use platform::costs;
 use platform::cpu::{Async, Cpu, Part};
-use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
+use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use units::Duration;
 
 pub use controller::{Controller, ControllerState};
@@ -160,7 +164,7 @@ impl PciDriver for NvmeDriver {
     fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            let taken: Vec<u32> = self.controllers().iter().map(|c| c.instance).collect();
+            let taken: Vec<u32> = self.controllers().iter().map(|c| c.instance()).collect();
             let instance = (0..).find(|n| !taken.contains(n)).unwrap_or_default();
             let controller =
                 Controller::probe(cpu, device, instance, self.options.get(), &self.heads).await?;
@@ -168,41 +172,6 @@ impl PciDriver for NvmeDriver {
             known.retain(|controller| controller.strong_count() > 0);
             known.push(Rc::downgrade(&controller));
             Ok(controller as Rc<dyn PciBinding>)
-        })
-    }
-}
-
-impl PciBinding for Controller {
-    fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
-        Box::pin(async move {
-            let _part = cpu.book(Part::Driver);
-            self.shut_down(cpu).await;
-        })
-    }
-
-    fn error_detected(&self, cpu: &Cpu, state: ChannelState) -> Recovery {
-        match state {
-            ChannelState::Normal => Recovery::CanRecover,
-            ChannelState::Frozen => {
-                // Outstanding commands are submitted again after the reset.
-                self.frozen.set(true);
-                self.freeze();
-                Recovery::NeedReset
-            }
-            ChannelState::Gone => {
-                self.give_up(cpu, Error::NoDevice);
-                Recovery::Disconnect
-            }
-        }
-    }
-
-    fn slot_reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Recovery> {
-        Box::pin(async move {
-            let _part = cpu.book(Part::Driver);
-            match self.after_reset(cpu).await {
-                Ok(()) => Recovery::CanRecover,
-                Err(_) => Recovery::Disconnect,
-            }
         })
     }
 }

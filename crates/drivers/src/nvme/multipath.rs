@@ -10,11 +10,12 @@ use std::rc::{Rc, Weak};
 use platform::Error;
 use platform::block::{BlockDriver, BlockLimits, BlockRequest};
 use platform::cpu::{Async, Cpu, CpuId};
+use platform::kernel::Kernel;
 use platform::tags::TagSet;
 use wire::nvme::Command;
 use wire::pcie::FunctionAddress;
 
-use super::controller::{Controller, ControllerState};
+use super::controller::ControllerState;
 use super::namespace::Namespace;
 
 /// All namespaces that have, or may get, several paths.
@@ -39,9 +40,8 @@ struct Head {
 
 impl Heads {
     /// Adds a namespace as a path: to an existing block device, or to a new one.
-    pub fn join(&self, controller: &Controller, namespace: &Rc<Namespace>) {
-        let subsystem = controller.abilities.borrow().subsystem.clone();
-        let known = self.find(&subsystem, namespace.id());
+    pub fn join(&self, kernel: &dyn Kernel, subsystem: &str, namespace: &Rc<Namespace>) {
+        let known = self.find(subsystem, namespace.id());
         if let Some(head) = known {
             head.paths.borrow_mut().push(Rc::clone(namespace));
             return;
@@ -50,7 +50,7 @@ impl Heads {
         let of_path = namespace.tags();
         let head = Rc::new_cyclic(|me| Head {
             me: me.clone(),
-            subsystem,
+            subsystem: subsystem.to_owned(),
             id: namespace.id(),
             limits,
             // A path must have room for the requests of another path that fails.
@@ -60,12 +60,12 @@ impl Heads {
             moved: Cell::new(0),
         });
         self.all.borrow_mut().push(Rc::clone(&head));
-        let name = controller.kernel.register_block(Rc::clone(&head) as Rc<dyn BlockDriver>);
+        let name = kernel.register_block(Rc::clone(&head) as Rc<dyn BlockDriver>);
         *head.name.borrow_mut() = name;
     }
 
     /// Removes a path, and the block device with its last path.
-    pub fn leave(&self, controller: &Controller, namespace: &Rc<Namespace>) {
+    pub fn leave(&self, kernel: &dyn Kernel, namespace: &Rc<Namespace>) {
         let all = self.all.borrow();
         let head = all.iter().find(|head| head.paths.borrow().iter().any(|path| Rc::ptr_eq(path, namespace)));
         let Some(head) = head.cloned() else { return };
@@ -73,7 +73,7 @@ impl Heads {
         head.paths.borrow_mut().retain(|path| !Rc::ptr_eq(path, namespace));
         if head.paths.borrow().is_empty() {
             self.all.borrow_mut().retain(|other| !Rc::ptr_eq(other, &head));
-            controller.kernel.unregister_block(&head.name.borrow());
+            kernel.unregister_block(&head.name.borrow());
         }
     }
 
@@ -92,9 +92,9 @@ impl Head {
     fn path_for(&self, cpu: &Cpu) -> Option<Rc<Namespace>> {
         let distance = |path: &Rc<Namespace>| {
             let controller = path.controller()?;
-            match controller.state.get() {
+            match controller.state() {
                 ControllerState::Dead => None,
-                ControllerState::Live => Some(u8::from(controller.device.node() != cpu.node())),
+                ControllerState::Live => Some(u8::from(controller.node() != cpu.node())),
                 ControllerState::Starting | ControllerState::Resetting => Some(2),
             }
         };

@@ -1,55 +1,24 @@
 //! A queue pair: rings, doorbells and commands in flight.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 
 use platform::Error;
-use platform::block::BlockRequest;
 use platform::cpu::Cpu;
 use platform::dma::{Coherent, DmaOps};
 use platform::lock::SpinLock;
+use platform::memory::PAGE;
 use platform::mmio::Mmio;
-use platform::sync::Completion;
+use wire::nvme::command::LEN as COMMAND_LEN;
 use wire::nvme::completion::LEN as COMPLETION_LEN;
+use wire::nvme::registers::{completion_doorbell, submission_doorbell};
 use wire::nvme::{Command, CompletionEntry, CompletionRing, SubmissionRing};
-
-use super::data::Mapped;
 
 /// Low bits of a command ID: the slot. The upper bits count the slot's uses.
 const SLOT_BITS: u16 = 12;
 
-/// The purpose of a slot's command.
-pub(super) enum Work {
-    /// A caller waits for the completion entry.
-    Admin(Completion<Result<CompletionEntry, Error>>),
-    /// An asynchronous event request, which completes when an event occurs.
-    Event,
-    /// A block request.
-    Block(Box<InFlight>),
-}
-
-/// A block request in flight.
-pub(super) struct InFlight {
-    pub namespace: u32,
-    pub request: BlockRequest,
-    pub mapped: Mapped,
-    /// Earlier attempts.
-    pub tries: u8,
-    /// An abort has been sent.
-    pub aborted: bool,
-}
-
-/// A request that waits until the controller is back.
-pub(super) struct Parked {
-    pub namespace: u32,
-    pub request: BlockRequest,
-    pub tries: u8,
-}
-
-#[derive(Default)]
-struct CommandSlot {
+struct CommandSlot<W> {
     uses: u8,
-    work: Option<Work>,
+    work: Option<W>,
     /// Memory for a PRP list or SGL, allocated on first use.
     list: Option<Coherent>,
 }
@@ -62,15 +31,6 @@ pub(super) enum Entries {
     Buffer(Mmio, u64),
 }
 
-impl Entries {
-    pub fn bus(&self) -> u64 {
-        match self {
-            Self::Memory(memory) => memory.bus.get(),
-            Self::Buffer(_, bus) => *bus,
-        }
-    }
-}
-
 struct RingPair {
     submission: SubmissionRing,
     completion: CompletionRing,
@@ -78,57 +38,87 @@ struct RingPair {
     rung: u16,
 }
 
-/// A queue pair.
-pub(super) struct Queue {
-    pub id: u16,
-    pub entries: u16,
-    pub submission: Entries,
-    pub completion: Coherent,
+/// A queue pair, with `W` for each command in flight.
+pub(super) struct Queue<W> {
+    id: u16,
+    entries: u16,
+    submission: Entries,
+    completion: Coherent,
     /// Register offsets of the two doorbells.
     doorbells: [u64; 2],
     /// Submission and completion locks. Each also covers the doorbell write, so that doorbells ring in order.
     locks: [SpinLock; 2],
     rings: RefCell<RingPair>,
-    slots: RefCell<Vec<CommandSlot>>,
+    slots: RefCell<Vec<CommandSlot<W>>>,
     free: RefCell<Vec<u16>>,
-    pub parked: RefCell<VecDeque<Parked>>,
     /// Whether the queue exists in the controller.
     pub live: Cell<bool>,
+    lost: Cell<bool>,
 }
 
 /// Contents of a completion queue.
-pub(super) struct Reaped {
+pub(super) struct Reaped<W> {
     /// Completed commands.
-    pub ended: Vec<(CompletionEntry, Work)>,
+    pub ended: Vec<(CompletionEntry, W)>,
     /// Entries that name no command in flight.
     pub unknown: u64,
     /// Entries with an impossible submission queue head.
     pub wrong_heads: u64,
 }
 
-impl Queue {
+impl<W> Default for Reaped<W> {
+    fn default() -> Self {
+        Self { ended: Vec::new(), unknown: 0, wrong_heads: 0 }
+    }
+}
+
+impl<W> Reaped<W> {
+    /// Number of entries.
+    pub fn found(&self) -> usize {
+        self.ended.len() + self.unknown as usize
+    }
+}
+
+impl<W> Queue<W> {
+    /// Allocates a queue pair. `place` is where the submission queue is, if not in host memory.
     pub fn new(
+        cpu: &Cpu,
+        dma: &dyn DmaOps,
         id: u16,
         entries: u16,
-        submission: Entries,
-        completion: Coherent,
-        doorbells: [u64; 2],
-    ) -> Self {
+        stride: u8,
+        place: Option<Entries>,
+    ) -> Result<Self, Error> {
+        // Queues must be page-aligned; coherent memory of less than a page may not be.
+        let bytes = |entry: usize| (u64::from(entries) * entry as u64).next_multiple_of(PAGE);
+        let completion = dma.alloc_coherent(cpu, bytes(COMPLETION_LEN), None)?;
+        let submission = match place {
+            Some(place) => place,
+            None => match dma.alloc_coherent(cpu, bytes(COMMAND_LEN), None) {
+                Ok(memory) => Entries::Memory(memory),
+                Err(error) => {
+                    dma.free_coherent(cpu, completion);
+                    return Err(error);
+                }
+            },
+        };
         // One ring entry always stays free.
         let slots = (entries - 1).min(1 << SLOT_BITS);
-        Self {
+        Ok(Self {
             id,
             entries,
             submission,
             completion,
-            doorbells,
+            doorbells: [submission_doorbell(id, stride), completion_doorbell(id, stride)],
             locks: Default::default(),
             rings: RefCell::new(Self::rings(entries)),
-            slots: RefCell::new((0..slots).map(|_| CommandSlot::default()).collect()),
+            slots: RefCell::new(
+                (0..slots).map(|_| CommandSlot { uses: 0, work: None, list: None }).collect(),
+            ),
             free: RefCell::new((0..slots).rev().collect()),
-            parked: RefCell::default(),
             live: Cell::new(false),
-        }
+            lost: Cell::new(false),
+        })
     }
 
     fn rings(entries: u16) -> RingPair {
@@ -137,6 +127,41 @@ impl Queue {
             completion: CompletionRing::new(entries),
             rung: 0,
         }
+    }
+
+    /// Queue identifier.
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// Entries of each ring.
+    pub fn entries(&self) -> u16 {
+        self.entries
+    }
+
+    /// Addresses of the submission and the completion queue, for the controller.
+    pub fn bases(&self) -> (u64, u64) {
+        let submission = match &self.submission {
+            Entries::Memory(memory) => memory.bus.get(),
+            Entries::Buffer(_, bus) => *bus,
+        };
+        (submission, self.completion.bus.get())
+    }
+
+    /// Whether the submission queue is in the controller memory buffer.
+    pub fn is_in_buffer(&self) -> bool {
+        matches!(self.submission, Entries::Buffer(..))
+    }
+
+    /// The controller is gone for good.
+    pub fn lose(&self) {
+        self.live.set(false);
+        self.lost.set(true);
+    }
+
+    /// Whether the controller is gone for good.
+    pub fn is_lost(&self) -> bool {
+        self.lost.get()
     }
 
     /// Most commands in flight.
@@ -164,12 +189,12 @@ impl Queue {
         let slot = &mut self.slots.borrow_mut()[usize::from(slot)];
         match slot.list {
             Some(list) => Ok(list),
-            None => Ok(*slot.list.insert(dma.alloc_coherent(cpu, platform::memory::PAGE, None)?)),
+            None => Ok(*slot.list.insert(dma.alloc_coherent(cpu, PAGE, None)?)),
         }
     }
 
     /// Writes a command to the ring; [`ring`](Self::ring) announces it.
-    pub fn push(&self, cpu: &Cpu, slot: u16, command: Command, work: Work) {
+    pub fn push(&self, cpu: &Cpu, slot: u16, command: Command, work: W) {
         let _held = self.locks[0].lock(cpu);
         let id = {
             let slots = &mut self.slots.borrow_mut();
@@ -180,7 +205,7 @@ impl Queue {
         };
         let place = self.rings.borrow_mut().submission.push();
         // There are fewer slots than entries, and a slot is only freed after its entry was fetched.
-        let at = u64::from(place.unwrap_or(0)) * wire::nvme::command::LEN as u64;
+        let at = u64::from(place.unwrap_or(0)) * COMMAND_LEN as u64;
         let bytes = Command { id, ..command }.emit();
         match &self.submission {
             Entries::Memory(memory) => cpu.store(memory.cpu + at, &bytes),
@@ -201,9 +226,9 @@ impl Queue {
     }
 
     /// Takes all completions.
-    pub fn reap(&self, cpu: &Cpu, registers: &Mmio) -> Reaped {
+    pub fn reap(&self, cpu: &Cpu, registers: &Mmio) -> Reaped<W> {
         let _held = self.locks[1].lock(cpu);
-        let mut reaped = Reaped { ended: Vec::new(), unknown: 0, wrong_heads: 0 };
+        let mut reaped = Reaped::default();
         let mut rings = self.rings.borrow_mut();
         let before = rings.completion.head();
         // Bounded: a faulty controller could fill the queue as fast as it is drained.
@@ -227,7 +252,7 @@ impl Queue {
     }
 
     /// The work of the command that a completion names.
-    fn take_work(&self, entry: &CompletionEntry) -> Option<Work> {
+    fn take_work(&self, entry: &CompletionEntry) -> Option<W> {
         let number = entry.id & ((1 << SLOT_BITS) - 1);
         let mut slots = self.slots.borrow_mut();
         let slot = slots.get_mut(usize::from(number))?;
@@ -240,7 +265,7 @@ impl Queue {
     }
 
     /// Takes back all commands in flight. The controller must have dropped them.
-    pub fn take_all(&self) -> Vec<Work> {
+    pub fn take_all(&self) -> Vec<W> {
         let mut slots = self.slots.borrow_mut();
         let mut free = self.free.borrow_mut();
         let mut all = Vec::new();
@@ -253,25 +278,12 @@ impl Queue {
         all
     }
 
-    /// Marks the command of a block request as aborted. Returns its ID, and whether it was marked before.
-    pub fn abort(&self, namespace: u32, tag: u16) -> Option<(u16, bool)> {
+    /// Command ID and result of the first command in flight for which `meant` gives one.
+    pub fn find<R>(&self, mut meant: impl FnMut(&mut W) -> Option<R>) -> Option<(u16, R)> {
         let mut slots = self.slots.borrow_mut();
-        for (number, slot) in (0u16..).zip(slots.iter_mut()) {
-            if let Some(Work::Block(io)) = &mut slot.work
-                && io.namespace == namespace
-                && io.request.tag == tag
-            {
-                let before = std::mem::replace(&mut io.aborted, true);
-                return Some((u16::from(slot.uses) << SLOT_BITS | number, before));
-            }
-        }
-        None
-    }
-
-    /// Whether a block request is in flight.
-    pub fn has(&self, namespace: u32, tag: u16) -> bool {
-        self.slots.borrow().iter().any(|slot| {
-            matches!(&slot.work, Some(Work::Block(io)) if io.namespace == namespace && io.request.tag == tag)
+        (0u16..).zip(slots.iter_mut()).find_map(|(number, slot)| {
+            let result = meant(slot.work.as_mut()?)?;
+            Some((u16::from(slot.uses) << SLOT_BITS | number, result))
         })
     }
 

@@ -63,7 +63,7 @@ pub struct TeamParams {
 }
 
 /// A member, and the index of its first queues among the team's.
-struct Member {
+struct TeamMember {
     /// The device; keeps the last one if it is removed.
     device: RefCell<Rc<dyn PacketDevice>>,
     /// Its limits when the team was created.
@@ -74,13 +74,13 @@ struct Member {
     port: Rc<Port>,
 }
 
-impl Member {
+impl TeamMember {
     fn device(&self) -> Rc<dyn PacketDevice> {
         Rc::clone(&self.device.borrow())
     }
 }
 
-impl members::Member for Member {
+impl members::Member for TeamMember {
     fn driver(&self) -> Option<Rc<dyn NetDriver>> {
         self.device.borrow().driver()
     }
@@ -115,7 +115,7 @@ pub struct Team {
     kernel: Rc<dyn Kernel>,
     params: TeamParams,
     limits: NetLimits,
-    members: Vec<Member>,
+    members: Vec<TeamMember>,
     core: RefCell<Option<Rc<dyn NetCore>>>,
     is_open: Cell<bool>,
     flows: Rc<SteeredFlows>,
@@ -139,7 +139,7 @@ impl Team {
                 taken = taken.and_then(|()| device.set_upper(port.as_upper()));
                 let limits = device.limits();
                 let member =
-                    Member { first_tx: tx, first_rx: rx, device: RefCell::new(device), limits, port };
+                    TeamMember { first_tx: tx, first_rx: rx, device: RefCell::new(device), limits, port };
                 tx += member.limits.tx_queues;
                 rx += member.limits.rx_queues;
                 member
@@ -235,7 +235,7 @@ impl Team {
     }
 
     fn has_dead(&self) -> bool {
-        !self.members.iter().all(Member::is_usable)
+        !self.members.iter().all(TeamMember::is_usable)
     }
 }
 
@@ -278,7 +278,7 @@ impl NetDriver for Team {
             }
             self.is_open.set(true);
             if let Some(core) = self.core() {
-                core.set_carrier(self.members.iter().any(Member::is_usable));
+                core.set_carrier(self.members.iter().any(TeamMember::is_usable));
             }
             Ok(())
         })
@@ -472,7 +472,7 @@ impl NetUpper for Port {
     fn changed(&self) {
         let Some(team) = self.team.upgrade().filter(|team| team.is_open.get()) else { return };
         let Some(core) = team.core() else { return };
-        core.set_carrier(team.members.iter().any(Member::is_usable));
+        core.set_carrier(team.members.iter().any(TeamMember::is_usable));
         let program = move |cpu: Cpu| -> Async<'static, ()> {
             Box::pin(async move {
                 for number in (0..team.members.len()).filter(|&number| team.members[number].is_usable()) {

@@ -18,8 +18,8 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `connection` | opening, closing, reading, writing; its two halves |
-//! | `input`, `output` | processing and building of segments |
+//! | `connection` | opening, closing, reading, writing, segments in and out; its two halves |
+//! | `segment` | segments to send |
 //! | `sender` | data sent, acknowledged, lost, and to be sent next |
 //! | `flight`, `rack`, `tail`, `undo`, `rtt`, `congestion` | its parts: data in flight, loss detection, tail loss
 //! probes, undoing of reductions, timeouts, congestion window |
@@ -32,20 +32,19 @@ pub mod congestion;
 mod connection;
 mod ecn;
 mod flight;
-mod input;
-mod output;
 mod params;
 mod rack;
 mod receiver;
 mod rtt;
+mod segment;
 mod sender;
 mod seq;
 mod tail;
 mod undo;
 
 pub use connection::{Connection, Counters, Failure, State};
-pub use output::{Segment, reset_for};
 pub use params::{KeepAlive, TcpParams};
+pub use segment::{Segment, reset_for};
 pub use settings::EcnMode;
 
 /// A piece of received data, wherever it is stored.

@@ -7,11 +7,12 @@ use platform::Error;
 use platform::block::{BlockDriver, BlockLimits};
 use platform::cpu::Cpu;
 use platform::kernel::TaskParams;
-use platform::storage::BlockCounters;
+use platform::storage::{BlockCounters, BlockFile};
 use platform::tags::TagSet;
 
 use super::BlockParams;
 use super::cache::Cache;
+use super::file::OpenFile;
 use super::requests::Requests;
 use crate::base::Base;
 use crate::mm::Pins;
@@ -106,5 +107,10 @@ impl BlockDevice {
                 })
             }),
         );
+    }
+
+    /// Opens the device for a program.
+    pub fn open(self: &Rc<Self>) -> Rc<dyn BlockFile> {
+        OpenFile::new(Rc::clone(self))
     }
 }

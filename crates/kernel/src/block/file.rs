@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use platform::Error;
 use platform::block::{BlockOp, SECTOR, Segment};
-use platform::cpu::{Async, Cpu, Part};
+use platform::cpu::{Async, Booking, Cpu, Part};
 use platform::kernel::TaskParams;
 use platform::memory::Policy;
 use platform::storage::{BlockCounters, BlockFile, CachedRange, IoCompletions, IoDone, IoRequest};
@@ -25,6 +25,13 @@ impl OpenFile {
         let heard = device.cache.opened();
         device.openers.set(device.openers.get() + 1);
         Rc::new(Self { device, heard })
+    }
+
+    /// Accounts a system call.
+    fn system_call(&self, cpu: &Cpu) -> Booking {
+        let part = cpu.book(Part::Block);
+        cpu.work(self.device.base.costs().syscall);
+        part
     }
 }
 
@@ -52,42 +59,29 @@ impl Drop for OpenFile {
     }
 }
 
-impl BlockDevice {
-    /// Opens the device for a program.
-    pub fn open(self: &Rc<Self>) -> Rc<dyn BlockFile> {
-        OpenFile::new(Rc::clone(self))
-    }
-
-    /// Accounts a system call.
-    fn system_call(&self, cpu: &Cpu) -> platform::cpu::Booking {
-        let part = cpu.book(Part::Block);
-        cpu.work(self.base.costs().syscall);
-        part
-    }
-
-    fn start(&self, cpu: &Cpu, requests: Vec<(IoRequest, Pin)>, completions: &Rc<IoCompletions>) {
-        let mut bios = Vec::new();
-        for (request, pin) in requests {
-            let (completions, token) = (Rc::clone(completions), request.token);
-            let changed = !matches!(request.op, BlockOp::Read | BlockOp::Flush);
-            let IoRequest { op, offset, length, memory, .. } = request;
-            if changed {
-                self.cache.invalidate(cpu, offset, length);
+/// Starts direct requests, whose memory is pinned.
+fn start(device: &BlockDevice, cpu: &Cpu, requests: Vec<(IoRequest, Pin)>, completions: &Rc<IoCompletions>) {
+    let mut bios = Vec::new();
+    for (request, pin) in requests {
+        let (completions, token) = (Rc::clone(completions), request.token);
+        let changed = !matches!(request.op, BlockOp::Read | BlockOp::Flush);
+        let IoRequest { op, offset, length, memory, .. } = request;
+        if changed {
+            device.cache.invalidate(cpu, offset, length);
+        }
+        let (cache, pins) = (Rc::downgrade(&device.cache), Rc::clone(&device.pins));
+        let ended = Box::new(move |cpu: &Cpu, result| {
+            // Invalidate again, as Linux does: pages read meanwhile may hold old data.
+            if let Some(cache) = cache.upgrade().filter(|_| changed) {
+                cache.invalidate(cpu, offset, length);
             }
-            let (cache, pins) = (Rc::downgrade(&self.cache), Rc::clone(&self.pins));
-            let ended = Box::new(move |cpu: &Cpu, result| {
-                // Invalidate again, as Linux does: pages read meanwhile may hold old data.
-                if let Some(cache) = cache.upgrade().filter(|_| changed) {
-                    cache.invalidate(cpu, offset, length);
-                }
-                pins.unpin(pin);
-                completions.push(IoDone { token, result });
-            });
-            bios.extend(self.requests.prepare(cpu, op, offset, length, &memory, ended));
-        }
-        if !bios.is_empty() {
-            self.requests.dispatch(cpu, bios);
-        }
+            pins.unpin(pin);
+            completions.push(IoDone { token, result });
+        });
+        bios.extend(device.requests.prepare(cpu, op, offset, length, &memory, ended));
+    }
+    if !bios.is_empty() {
+        device.requests.dispatch(cpu, bios);
     }
 }
 
@@ -109,7 +103,7 @@ impl BlockFile for OpenFile {
     }
 
     fn submit(&self, cpu: &Cpu, requests: Vec<IoRequest>, completions: &Rc<IoCompletions>) {
-        let _part = self.device.system_call(cpu);
+        let _part = self.system_call(cpu);
         // Pin the programs' memory until the device has read or written it.
         let held = requests.into_iter().map(|request| {
             let pin = self.device.pins.pin(&request.memory);
@@ -118,7 +112,7 @@ impl BlockFile for OpenFile {
         let dirty =
             |(request, _): &(IoRequest, Pin)| self.device.cache.is_dirty(request.offset, request.length);
         let (wait, go): (Vec<_>, Vec<_>) = held.partition(dirty);
-        self.device.start(cpu, go, completions);
+        start(&self.device, cpu, go, completions);
         if wait.is_empty() {
             return;
         }
@@ -140,7 +134,7 @@ impl BlockFile for OpenFile {
                             }
                         }
                     }
-                    device.start(&cpu, ready, &completions);
+                    start(&device, &cpu, ready, &completions);
                 })
             }),
         );
@@ -157,21 +151,21 @@ impl BlockFile for OpenFile {
 
     fn read<'a>(&'a self, cpu: &'a Cpu, offset: u64, into: &'a [Segment]) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            let _part = self.device.system_call(cpu);
+            let _part = self.system_call(cpu);
             self.device.cache.read_cached(cpu, offset, into).await
         })
     }
 
     fn write<'a>(&'a self, cpu: &'a Cpu, offset: u64, from: &'a [Segment]) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            let _part = self.device.system_call(cpu);
+            let _part = self.system_call(cpu);
             self.device.cache.write_cached(cpu, offset, from).await
         })
     }
 
     fn sync<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            let _part = self.device.system_call(cpu);
+            let _part = self.system_call(cpu);
             self.device.cache.sync_all(cpu, &self.heard).await
         })
     }
@@ -184,7 +178,7 @@ impl BlockFile for OpenFile {
         policy: Policy,
     ) -> Async<'a, Result<CachedRange, Error>> {
         Box::pin(async move {
-            let _part = self.device.system_call(cpu);
+            let _part = self.system_call(cpu);
             let (segments, pages) = self.device.cache.cached_range(cpu, offset, length, policy).await?;
             Ok(CachedRange { segments, hold: Rc::new(HeldPages::new(&self.device.cache, pages)) })
         })
@@ -192,7 +186,7 @@ impl BlockFile for OpenFile {
 
     fn drop_cache<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            let _part = self.device.system_call(cpu);
+            let _part = self.system_call(cpu);
             self.device.cache.sync_all(cpu, &self.heard).await?;
             self.device.cache.drop_unused(cpu);
             Ok(())

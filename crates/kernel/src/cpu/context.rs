@@ -426,7 +426,7 @@ impl CpuOps for Context {
         self.cycles(self.part(), self.cores.costs.line_flush);
         let (core, now) = (self.core.get(), self.now());
         if !self.cores.ground.flush(core, now, at) {
-            self.cores.evict_device_line(core, now, at.0);
+            self.cores.device_lines.evict(&*self.cores.ground, core, now, at.0);
             self.cores.store(core, now, Store::Flush(at.0));
         }
     }
@@ -451,7 +451,7 @@ impl CpuOps for Context {
                 Phase::Free => {
                     let left = self.ahead.replace(Duration::ZERO);
                     let task = self.task.borrow().upgrade();
-                    let over = task.is_some_and(|task| self.cores.turn_is_over(&task));
+                    let over = task.is_some_and(|task| self.cores.scheduler().turn_is_over(&task));
                     if left.is_zero() && !over && core.lets(self) {
                         return self.poll_store_buffer(context);
                     }
@@ -463,7 +463,7 @@ impl CpuOps for Context {
                     if !core.lets(self) {
                         return Poll::Pending;
                     }
-                    if self.level == Level::Task && self.cores.yield_if_due(self) {
+                    if self.level == Level::Task && self.cores.scheduler().yield_if_due(self) {
                         return Poll::Pending;
                     }
                     self.phase.set(match left.is_zero() {
@@ -481,7 +481,7 @@ impl CpuOps for Context {
                     self.remember(context);
                     if self.level == Level::Task {
                         let task = self.task.borrow().upgrade();
-                        if task.is_some_and(|task| self.cores.turn_is_over(&task)) {
+                        if task.is_some_and(|task| self.cores.scheduler().turn_is_over(&task)) {
                             self.pause();
                             continue;
                         }
@@ -491,7 +491,7 @@ impl CpuOps for Context {
                     let least = if stands { LOOK } else { Duration::ZERO };
                     let end = self.cores.now() + end.since(clock).max(least);
                     let until = match self.level {
-                        Level::Task => end.min(self.cores.turn_ends(core)),
+                        Level::Task => end.min(self.cores.scheduler().turn_ends(core)),
                         _ => end,
                     };
                     if self.wait_until(until, context).is_pending() {

@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use platform::cpu::CpuId;
 use units::Time;
 
-use super::Cores;
-use crate::ground::{LINE, Store};
+use crate::ground::{Ground, LINE, Store};
 
 /// Lines kept, as many as in a 32 KiB L1.
 const CAPACITY: usize = 512;
@@ -95,14 +94,12 @@ impl DeviceLines {
         let oldest = || lines.iter().min_by_key(|(_, line)| line.used).map(|(&at, _)| at);
         (lines.len() > CAPACITY).then(oldest).flatten()
     }
-}
 
-impl Cores {
     /// Evicts a line and writes its dirty bytes to the device.
-    pub fn evict_device_line(&self, core: CpuId, when: Time, line: u64) {
-        let Some(CachedLine { bytes, dirty, .. }) = self.device_lines.take(line) else { return };
+    pub fn evict(&self, ground: &dyn Ground, core: CpuId, when: Time, line: u64) {
+        let Some(CachedLine { bytes, dirty, .. }) = self.take(line) else { return };
         if dirty == u64::MAX {
-            self.store(core, when, Store::Direct(line, &bytes));
+            ground.store_to_device(core, when, Store::Direct(line, &bytes));
             return;
         }
         let mut left = dirty;
@@ -110,18 +107,22 @@ impl Cores {
             let start = left.trailing_zeros() as usize;
             let length = (!(left >> start)).trailing_zeros() as usize;
             let run = &bytes[start..start + length];
-            self.store(core, when, Store::Combining { address: line + start as u64, bytes: run, width: 64 });
+            ground.store_to_device(
+                core,
+                when,
+                Store::Combining { address: line + start as u64, bytes: run, width: 64 },
+            );
             left &= !(u64::MAX >> (64 - length) << start);
         }
         if dirty != 0 {
-            self.store(core, when, Store::Flush(line));
+            ground.store_to_device(core, when, Store::Flush(line));
         }
     }
 
     /// Evicts lines beyond the capacity.
-    pub fn trim_device_lines(&self, core: CpuId, when: Time) {
-        while let Some(line) = self.device_lines.surplus() {
-            self.evict_device_line(core, when, line);
+    pub fn trim(&self, ground: &dyn Ground, core: CpuId, when: Time) {
+        while let Some(line) = self.surplus() {
+            self.evict(ground, core, when, line);
         }
     }
 }

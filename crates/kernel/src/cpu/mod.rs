@@ -6,7 +6,6 @@
 
 mod context;
 mod device_lines;
-mod idle;
 mod timers;
 
 use std::cell::{Cell, RefCell};
@@ -18,12 +17,12 @@ use platform::cpu::{CpuId, Node, Part};
 use units::{Duration, Time};
 
 pub(crate) use context::Context;
-pub(crate) use timers::{Expiry, Timer, Timers};
+pub(crate) use timers::{CoreTimers, Expiry, Timer};
 
 use crate::account::{Ran, Times};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::ground::{Ground, Store};
-use crate::sched::{RunQueue, Task};
+use crate::sched::{CoreTasks, Scheduler};
 
 /// Priority of a context: it preempts those with a lower level.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,22 +32,26 @@ pub(crate) enum Level {
     Hardirq,
 }
 
+/// A switch to the idle loop. No task waits for it, but one that is woken before its end does.
+#[derive(Clone, Copy)]
+struct IdleSwitch {
+    /// Up to when it is accounted.
+    accounted: Time,
+    end: Time,
+}
+
 pub(crate) struct Core {
     pub id: CpuId,
     pub node: Node,
     /// Active contexts on the levels above tasks.
     raised: [RefCell<Weak<Context>>; 2],
-    /// The current task.
-    pub current: RefCell<Option<Rc<Task>>>,
-    pub queue: RefCell<RunQueue>,
+    pub tasks: CoreTasks,
     times: RefCell<Times>,
     /// The part of these times that interrupts took.
     interrupted: Cell<Duration>,
-    /// The task whose address space is loaded and which runs again without a switch; none in the idle loop.
-    pub last_task: Cell<Option<platform::kernel::TaskId>>,
     /// The switch to the idle loop, until it is over.
-    into_idle: Cell<Option<idle::Switch>>,
-    pub timers: Timers,
+    into_idle: Cell<Option<IdleSwitch>>,
+    pub timers: CoreTimers,
 }
 
 impl Core {
@@ -57,13 +60,11 @@ impl Core {
             id,
             node,
             raised: Default::default(),
-            current: RefCell::new(None),
-            queue: RefCell::default(),
+            tasks: CoreTasks::default(),
             times: RefCell::default(),
             interrupted: Cell::default(),
-            last_task: Cell::new(None),
             into_idle: Cell::new(None),
-            timers: Timers::default(),
+            timers: CoreTimers::default(),
         }
     }
 
@@ -91,39 +92,25 @@ impl Core {
 
     /// The running context.
     pub fn running(&self) -> Option<Rc<Context>> {
-        self.top().or_else(|| self.current.borrow().as_ref().map(|task| Rc::clone(&task.context)))
+        self.top().or_else(|| self.tasks.running())
     }
 
     /// Accounts passed time on all levels.
     fn settle_account(&self) {
         let raised = self.raised.iter().filter_map(|context| context.borrow().upgrade());
-        let current = self.current.borrow().as_ref().map(|task| Rc::clone(&task.context));
-        raised.chain(current).for_each(|context| context.settle_account());
+        raised.chain(self.tasks.running()).for_each(|context| context.settle_account());
     }
 
     /// Whether the core is idle.
     pub fn is_idle(&self) -> bool {
-        self.current.borrow().is_none() && self.queue.borrow().is_empty()
-    }
-
-    /// Whether its task has to yield, or was scheduled on the idle core after `since` (Linux: `need_resched`).
-    pub fn is_to_switch(&self, since: Time) -> bool {
-        let current = self.current.borrow();
-        current.as_ref().is_some_and(|task| task.resched.get() || task.turn_began.get() >= since)
+        self.tasks.is_empty()
     }
 
     /// Whether `context` may run now.
     fn lets(&self, context: &Context) -> bool {
         match self.top() {
             Some(top) => top.level == context.level,
-            None => {
-                context.level == Level::Task
-                    && self
-                        .current
-                        .borrow()
-                        .as_ref()
-                        .is_some_and(|task| std::ptr::eq(Rc::as_ptr(&task.context), context))
-            }
+            None => context.level == Level::Task && self.tasks.runs(context),
         }
     }
 }
@@ -176,6 +163,10 @@ impl Cores {
 
     pub fn get(&self, id: CpuId) -> &Core {
         &self.all[usize::from(id.0)]
+    }
+
+    pub fn scheduler(&self) -> Scheduler<'_> {
+        Scheduler { cores: self }
     }
 
     pub fn now(&self) -> Time {
@@ -249,5 +240,41 @@ impl Cores {
         if level != Level::Task {
             core.interrupted.set(core.interrupted.get() + time);
         }
+    }
+
+    /// A core without a task switches to the idle loop. A vCPU halts at once: its host does not run it any longer.
+    pub fn enter_idle(&self, core: &Core) {
+        if !self.has_clocks {
+            let now = self.now();
+            let end = now + self.time_for(self.costs.context_switch);
+            core.into_idle.set(Some(IdleSwitch { accounted: now, end }));
+        }
+    }
+
+    /// Accounts the passed part of the switch to the idle loop. Returns the rest of it.
+    fn settle_idle(&self, core: &Core) -> Option<IdleSwitch> {
+        let switch = core.into_idle.take()?;
+        let passed = self.now().min(switch.end);
+        self.book(core.id, Level::Task, Part::Scheduler, passed.since(switch.accounted));
+        if self.is_watched.get() && passed > switch.accounted {
+            let (core, level, part) = (core.id, Level::Task as u8, Part::Scheduler);
+            let from = switch.accounted;
+            self.trace.borrow_mut().record(|| Ran { core, level, task: None, part, from, to: passed });
+        }
+        let rest = Some(IdleSwitch { accounted: passed, ..switch }).filter(|rest| rest.accounted < rest.end);
+        core.into_idle.set(rest);
+        rest
+    }
+
+    /// Work has come to a core. If it idles, `context` takes it out of the idle loop, or waits until it has got there.
+    pub fn leave_idle(&self, core: &Core, context: &Context, part: Part) {
+        if !core.is_idle() || core.running().is_some() {
+            return;
+        }
+        match self.settle_idle(core) {
+            Some(rest) => context.charge(Part::Scheduler, rest.end.since(rest.accounted)),
+            None => context.cycles(part, self.costs.idle_exit),
+        }
+        core.into_idle.set(None);
     }
 }

@@ -1,4 +1,4 @@
-//! Timers of a core (Linux: hrtimers on the local APIC's deadline). The core's timer interrupt wakes the tasks that sleep
+//! CoreTimers of a core (Linux: hrtimers on the local APIC's deadline). The core's timer interrupt wakes the tasks that sleep
 //! by them, and calls who asked for it.
 
 use std::cell::{Cell, RefCell};
@@ -20,9 +20,9 @@ pub(crate) enum Expiry {
     Call(Box<dyn FnOnce(&Cpu)>),
 }
 
-/// Timers that are set, by deadline and in the order of setting.
+/// CoreTimers that are set, by deadline and in the order of setting.
 #[derive(Default)]
-pub(crate) struct Timers {
+pub(crate) struct CoreTimers {
     /// `None` for a sleep that nothing has waited for yet.
     set: RefCell<BTreeMap<(Time, u64), Option<Expiry>>>,
     next: Cell<u64>,
@@ -32,7 +32,7 @@ pub(crate) struct Timers {
     handled: Notify,
 }
 
-impl Timers {
+impl CoreTimers {
     /// Waits until the first deadline of a core has passed.
     pub async fn expiry(cores: &Cores, core: CpuId) {
         let timers = &cores.get(core).timers;
@@ -100,7 +100,7 @@ impl Timer {
         Self { cores, core, key }
     }
 
-    fn timers(&self) -> &Timers {
+    fn timers(&self) -> &CoreTimers {
         &self.cores.get(self.core).timers
     }
 }

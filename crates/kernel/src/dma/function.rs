@@ -108,14 +108,14 @@ impl FunctionDma {
         if let Some(domain) = &*self.domain.borrow() {
             return Ok(Some(Rc::clone(domain)));
         }
-        let Some(unit) = self.dma.unit_of(self.node) else { return Ok(None) };
+        let Some(unit) = self.dma.units.of(self.node) else { return Ok(None) };
         if !self.dma.is_on() || self.group.borrow().is_some() {
             return Ok(None);
         }
-        let group = self.dma.join_group(cpu, unit, self.member)?;
+        let group = self.dma.groups.join_group(cpu, unit, self.member)?;
         let domain = group.domain();
         if domain.is_err() {
-            self.dma.leave(cpu, &group, self.member.requester);
+            self.dma.groups.leave(cpu, &group, self.member.requester);
         } else {
             *self.group.borrow_mut() = Some(group);
             let aliases: Vec<Bdf> = self.aliases.borrow().keys().copied().collect();
@@ -161,7 +161,7 @@ impl FunctionDma {
         let is_in = self.aliases.borrow_mut().remove(&requester).unwrap_or(false);
         let group = self.group.borrow().clone();
         if let (true, Some(group)) = (is_in, group) {
-            self.dma.leave(cpu, &group, requester);
+            self.dma.groups.leave(cpu, &group, requester);
         }
     }
 
@@ -325,10 +325,10 @@ impl FunctionDma {
         if let Some(group) = group {
             for (alias, is_in) in self.aliases.take() {
                 if is_in {
-                    self.dma.leave(cpu, &group, alias);
+                    self.dma.groups.leave(cpu, &group, alias);
                 }
             }
-            self.dma.leave(cpu, &group, self.member.requester);
+            self.dma.groups.leave(cpu, &group, self.member.requester);
         }
         left
     }

@@ -11,7 +11,7 @@ use wire::pcie::Bdf;
 
 use super::domain::Domain;
 use super::unit::{Unit, pass_through};
-use super::{Dma, DmaMode};
+use super::{DmaBase, DmaMode};
 use crate::ground::formats::{ContextEntry, DomainId};
 
 /// What a group is attached to.
@@ -104,9 +104,20 @@ impl Group {
     }
 }
 
-impl Dma {
+/// All groups.
+pub(super) struct Groups {
+    base: Rc<DmaBase>,
+    /// By IOMMU and by the requester ID that identifies the group.
+    all: RefCell<BTreeMap<(usize, Bdf), Rc<Group>>>,
+}
+
+impl Groups {
+    pub fn new(base: Rc<DmaBase>) -> Self {
+        Self { base, all: RefCell::default() }
+    }
+
     /// Adds a function to its group. A new group uses the DMA API's domain.
-    pub(super) fn join_group(&self, cpu: &Cpu, unit: Rc<Unit>, member: Member) -> Result<Rc<Group>, Error> {
+    pub fn join_group(&self, cpu: &Cpu, unit: Rc<Unit>, member: Member) -> Result<Rc<Group>, Error> {
         let base = &self.base;
         self.join(cpu, unit, member, |unit| match base.params.mode {
             DmaMode::Off | DmaMode::PassThrough => Ok(Attached::Passes(DomainId(base.domains.take()?))),
@@ -118,12 +129,7 @@ impl Dma {
     ///
     /// # Errors
     /// [`Error::Busy`] if the group is attached to another domain.
-    pub(super) fn join_domain(
-        &self,
-        cpu: &Cpu,
-        domain: &Rc<Domain>,
-        member: Member,
-    ) -> Result<Rc<Group>, Error> {
+    pub fn join_domain(&self, cpu: &Cpu, domain: &Rc<Domain>, member: Member) -> Result<Rc<Group>, Error> {
         let other = || Ok(Attached::Other(Rc::clone(domain)));
         let group = self.join(cpu, domain.unit(), member, |_| other())?;
         if group.id() == domain.id {
@@ -141,7 +147,7 @@ impl Dma {
         attach: impl FnOnce(&Rc<Unit>) -> Result<Attached, Error>,
     ) -> Result<Rc<Group>, Error> {
         let place = (unit.index, member.leader);
-        let known = self.groups.borrow().get(&place).cloned();
+        let known = self.all.borrow().get(&place).cloned();
         let group = match known {
             Some(group) => group,
             None => {
@@ -149,7 +155,7 @@ impl Dma {
                 Rc::new(Group { unit, leader: member.leader, attached, members: RefCell::default() })
             }
         };
-        self.groups.borrow_mut().insert(place, Rc::clone(&group));
+        self.all.borrow_mut().insert(place, Rc::clone(&group));
         if let Err(error) = group.join(cpu, member.requester) {
             if group.members.borrow().is_empty() {
                 self.end(&group);
@@ -160,7 +166,7 @@ impl Dma {
     }
 
     /// Removes a function from its group, and the domain with the last function.
-    pub(super) fn leave(&self, cpu: &Cpu, group: &Group, requester: Bdf) {
+    pub fn leave(&self, cpu: &Cpu, group: &Group, requester: Bdf) {
         if group.leave(cpu, requester) {
             self.end(group);
         }
@@ -168,7 +174,7 @@ impl Dma {
 
     /// Ends an empty group.
     fn end(&self, group: &Group) {
-        self.groups.borrow_mut().remove(&(group.unit.index, group.leader));
+        self.all.borrow_mut().remove(&(group.unit.index, group.leader));
         match &group.attached {
             Attached::Passes(id) => self.base.domains.give(id.0),
             Attached::Default(domain) => domain.close(),

@@ -13,20 +13,17 @@ mod owned;
 mod remapping;
 mod unit;
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use platform::costs::linux;
-use platform::cpu::Node;
+use platform::cpu::Cpu;
 pub use settings::DmaMode;
 use units::Duration;
-use wire::pcie::Bdf;
 
 pub(crate) use function::{BarOwners, FunctionDma};
 pub(crate) use group::Member;
-pub use owned::IommuDomain;
-pub(crate) use remapping::MessageSource;
+pub use owned::{Iommu, IommuDomain};
+pub(crate) use remapping::{MessageSource, Remapping};
 
 use crate::base::Base;
 use crate::cpu::Cores;
@@ -34,9 +31,9 @@ use crate::ground::formats::PageTable;
 use crate::log::Log;
 use crate::mm::Memory;
 use crate::tasks::Tasks;
-use group::Group;
+use group::Groups;
 use numbers::Numbers;
-use unit::Unit;
+use unit::Units;
 
 /// Parameters of the DMA API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,10 +87,9 @@ impl DmaBase {
 /// The DMA API of a kernel: IOMMUs and IOMMU groups.
 pub(crate) struct Dma {
     base: Rc<DmaBase>,
-    /// IOMMUs by node; empty until started, and where they are off.
-    units: RefCell<Vec<Rc<Unit>>>,
-    /// Non-empty groups, by IOMMU and by the requester ID that identifies the group.
-    groups: RefCell<BTreeMap<(usize, Bdf), Rc<Group>>>,
+    units: Rc<Units>,
+    groups: Groups,
+    pub remapping: Remapping,
 }
 
 impl Dma {
@@ -101,7 +97,9 @@ impl Dma {
         let Base { cores, log, memory, tasks } = base;
         let domains = Numbers::new(1..=u16::MAX);
         let base = Rc::new(DmaBase { cores, memory, tasks, log, params, domains });
-        Self { base, units: RefCell::default(), groups: RefCell::default() }
+        let units = Rc::<Units>::default();
+        let (groups, remapping) = (Groups::new(Rc::clone(&base)), Remapping::new(Rc::clone(&units)));
+        Self { base, units, groups, remapping }
     }
 
     /// Whether DMA goes through an IOMMU.
@@ -109,8 +107,8 @@ impl Dma {
         self.base.params.mode != DmaMode::Off
     }
 
-    /// The IOMMU for functions below a port of `node`.
-    fn unit_of(&self, node: Node) -> Option<Rc<Unit>> {
-        self.units.borrow().get(usize::from(node.0)).cloned()
+    /// Builds the tables of all IOMMUs and enables them.
+    pub fn start_iommus(&self, cpu: &Cpu) {
+        self.units.start(cpu, &self.base);
     }
 }

@@ -16,7 +16,7 @@ use super::Dma;
 use super::domain::Domain;
 use super::function::permissions;
 use super::group::{Group, Member};
-use crate::kernel::Kernel;
+use crate::kernel::Inner;
 use crate::pci::Pci;
 
 /// A domain managed by its owner, who attaches and detaches functions. A function without a domain and without a
@@ -28,7 +28,10 @@ pub struct IommuDomain {
     functions: RefCell<BTreeMap<FunctionAddress, (Rc<Group>, Member)>>,
 }
 
-impl Kernel {
+/// Mappings beside those of drivers, by [`Kernel::iommu`](crate::Kernel::iommu).
+pub struct Iommu<'a>(pub(crate) &'a Inner);
+
+impl Iommu<'_> {
     /// Maps scattered pages to consecutive addresses of a function, beside the mappings of its driver (Linux:
     /// `dma_map_sg` with an IOMMU).
     ///
@@ -36,7 +39,7 @@ impl Kernel {
     /// [`Error::NotSupported`] where addresses are not translated, [`Error::NoDevice`], [`Error::NoMemory`].
     pub fn map_row(&self, cpu: &Cpu, at: FunctionAddress, blocks: &[(PhysAddr, u64)]) -> Result<Iova, Error> {
         let _part = cpu.book(Part::Dma);
-        let pci = Rc::clone(&self.inner().pci);
+        let pci = &self.0.pci;
         let function = pci.function(at).ok_or(Error::NoDevice)?;
         pci.dma_of(&function).map_row(cpu, blocks)
     }
@@ -44,7 +47,7 @@ impl Kernel {
     /// Unmaps such a range at once, without a lazy flush.
     pub fn unmap_row(&self, cpu: &Cpu, at: FunctionAddress, row: Iova, length: u64) {
         let _part = cpu.book(Part::Dma);
-        let pci = Rc::clone(&self.inner().pci);
+        let pci = &self.0.pci;
         if let Some(function) = pci.function(at) {
             pci.dma_of(&function).unmap_row(cpu, row, length);
         }
@@ -54,12 +57,11 @@ impl Kernel {
     ///
     /// # Errors
     /// [`Error::NotSupported`] if there is no IOMMU or it is off, [`Error::NoMemory`].
-    pub fn iommu_domain(&self, node: Node) -> Result<IommuDomain, Error> {
-        let kernel = self.inner();
-        let dma = Rc::clone(&kernel.dma);
-        let unit = dma.unit_of(node).filter(|_| dma.is_on());
+    pub fn domain(&self, node: Node) -> Result<IommuDomain, Error> {
+        let dma = Rc::clone(&self.0.dma);
+        let unit = dma.units.of(node).filter(|_| dma.is_on());
         let domain = Domain::owned(&dma.base, unit.ok_or(Error::NotSupported)?)?;
-        Ok(IommuDomain { dma, pci: Rc::downgrade(&kernel.pci), domain, functions: RefCell::default() })
+        Ok(IommuDomain { dma, pci: Rc::downgrade(&self.0.pci), domain, functions: RefCell::default() })
     }
 }
 
@@ -119,12 +121,12 @@ impl IommuDomain {
         if self.functions.borrow().contains_key(&at) {
             return Err(Error::Busy);
         }
-        let unit = self.dma.unit_of(function.node()).ok_or(Error::Invalid)?;
+        let unit = self.dma.units.of(function.node()).ok_or(Error::Invalid)?;
         if !Rc::ptr_eq(&unit, &self.domain.unit()) {
             return Err(Error::Invalid);
         }
         let member = pci.member_of(&function);
-        let group = self.dma.join_domain(cpu, &self.domain, member)?;
+        let group = self.dma.groups.join_domain(cpu, &self.domain, member)?;
         self.functions.borrow_mut().insert(at, (group, member));
         Ok(())
     }
@@ -136,7 +138,7 @@ impl IommuDomain {
     pub fn detach(&self, cpu: &Cpu, at: FunctionAddress) -> Result<(), Error> {
         let _part = cpu.book(Part::Dma);
         let (group, member) = self.functions.borrow_mut().remove(&at).ok_or(Error::Invalid)?;
-        self.dma.leave(cpu, &group, member.requester);
+        self.dma.groups.leave(cpu, &group, member.requester);
         Ok(())
     }
 
@@ -144,7 +146,7 @@ impl IommuDomain {
     pub fn close(self, cpu: &Cpu) {
         let _part = cpu.book(Part::Dma);
         for (group, member) in self.functions.take().into_values() {
-            self.dma.leave(cpu, &group, member.requester);
+            self.dma.groups.leave(cpu, &group, member.requester);
         }
         self.domain.close();
     }

@@ -1,13 +1,14 @@
 //! Interrupt remapping: entries of the IOMMU's table, and the messages that refer to them.
 
+use std::rc::Rc;
+
 use platform::Error;
 use platform::cpu::{Cpu, Node, Part};
 use platform::memory::{Pages, PhysAddr};
 use wire::pcie::Bdf;
 
-use super::Dma;
 use super::numbers::Numbers;
-use super::unit::{ENTRY, Unit};
+use super::unit::{ENTRY, Unit, Units};
 use crate::ground::convert;
 use crate::ground::formats::{
     Delivery, DeliveryMode, Descriptor, Interrupt, InterruptEntry, MsiMessage, PostedInterrupt, SourceCheck,
@@ -25,6 +26,14 @@ impl InterruptEntries {
     pub fn new(table: Pages, order: u8) -> Self {
         Self { table, taken: Numbers::new(0..=u16::MAX >> (15 - order)) }
     }
+
+    fn write(&self, cpu: &Cpu, unit: &Unit, index: u16, [low, high]: [u64; 2]) {
+        let at = self.table.start + u64::from(index) * ENTRY;
+        cpu.store_u64(at + 8, high);
+        cpu.store_u64(at, low);
+        let flush = Descriptor::InterruptEntry { index: Some((index, 0)) };
+        unit.invalidate(cpu, &[flush]);
+    }
 }
 
 /// The sender of a function's messages.
@@ -36,23 +45,22 @@ pub(crate) struct MessageSource {
     pub requester: Bdf,
 }
 
-impl Unit {
-    fn write_entry(&self, cpu: &Cpu, entries: &InterruptEntries, index: u16, [low, high]: [u64; 2]) {
-        let at = entries.table.start + u64::from(index) * ENTRY;
-        cpu.store_u64(at + 8, high);
-        cpu.store_u64(at, low);
-        let flush = Descriptor::InterruptEntry { index: Some((index, 0)) };
-        self.invalidate(cpu, &[flush]);
-    }
+/// Interrupt remapping by all IOMMUs.
+pub(crate) struct Remapping {
+    units: Rc<Units>,
 }
 
-impl Dma {
+impl Remapping {
+    pub(super) fn new(units: Rc<Units>) -> Self {
+        Self { units }
+    }
+
     /// Points a line's remapping entry at its core and vector, if interrupts are remapped.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the line has no entry yet and the table is full.
     pub fn remap_line(&self, cpu: &Cpu, line: &Line, from: MessageSource) -> Result<(), Error> {
-        let Some(unit) = self.unit_of(from.node) else { return Ok(()) };
+        let Some(unit) = self.units.of(from.node) else { return Ok(()) };
         let Some(entries) = &unit.interrupts else { return Ok(()) };
         let _part = cpu.book(Part::Irq);
         let index = match line.remapped.get() {
@@ -80,7 +88,7 @@ impl Dma {
             source: SourceCheck::Function { source: from.requester, ignored: 0 },
             fault_processing_disabled: false,
         };
-        unit.write_entry(cpu, entries, index, entry.encode(true));
+        entries.write(cpu, &unit, index, entry.encode(true));
         line.remapped.set(Some(Remapped { unit: unit.index, index }));
         Ok(())
     }
@@ -97,7 +105,7 @@ impl Dma {
         from: MessageSource,
         to: Option<(PhysAddr, u8)>,
     ) -> Result<(), Error> {
-        let posts = self.unit_of(from.node).is_some_and(|unit| unit.features.posts_interrupts);
+        let posts = self.units.of(from.node).is_some_and(|unit| unit.features.posts_interrupts);
         if !posts || line.remapped.get().is_none() {
             return Err(Error::NotSupported);
         }
@@ -110,17 +118,17 @@ impl Dma {
     /// Frees a line's remapping entry.
     pub fn unmap_line(&self, cpu: &Cpu, line: &Line) {
         let Some(Remapped { unit, index }) = line.remapped.take() else { return };
-        let unit = self.units.borrow().get(unit).cloned();
+        let unit = self.units.get(unit);
         if let Some(unit) = unit
             && let Some(entries) = &unit.interrupts
         {
-            unit.write_entry(cpu, entries, index, InterruptEntry::ABSENT);
+            entries.write(cpu, &unit, index, InterruptEntry::ABSENT);
             entries.taken.give(index);
         }
     }
 
     /// Message that a function has to send for a line: address and data.
-    pub fn message_for(&self, line: &Line) -> (u64, u32) {
+    pub fn message_for(line: &Line) -> (u64, u32) {
         match line.remapped.get() {
             Some(Remapped { index, .. }) => {
                 let message = MsiMessage::remappable(index, false);

@@ -1,6 +1,6 @@
 //! One IOMMU: root table, invalidation queue and interrupt remapping table.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use platform::Error;
@@ -11,7 +11,7 @@ use units::Iova;
 use wire::pcie::Bdf;
 
 use super::remapping::InterruptEntries;
-use super::{Dma, DmaBase, DmaMode};
+use super::{DmaBase, DmaMode};
 use crate::ground::IommuTables;
 use crate::ground::convert;
 use crate::ground::formats::{
@@ -43,6 +43,49 @@ pub(super) struct Unit {
 }
 
 impl Unit {
+    /// Builds the tables of an IOMMU and enables it. `None` if there is no memory.
+    fn start(cpu: &Cpu, base: &Rc<DmaBase>, index: usize) -> Option<Self> {
+        let node = Node(index as u8);
+        let DmaBase { cores, memory, params, .. } = &**base;
+        let pages = |bytes| memory.take(cpu, Pages::order_for(bytes), Policy::Preferred(node)).ok();
+        let (queue, status) = (pages(QUEUE_BYTES)?, pages(ENTRY)?);
+        let order = params.interrupt_order.min(15);
+        let interrupts = if params.remap_interrupts { Some(pages(ENTRY << (order + 1))?) } else { None };
+        let translate = params.mode != DmaMode::Off;
+        let ground = &cores.ground;
+        for pages in [Some(queue), Some(status), interrupts].into_iter().flatten() {
+            ground.poke(pages.start, &vec![0; pages.len() as usize]);
+        }
+        let contexts = memory.edit_tables(node, |memory, frames| ContextTables::new(memory, frames).ok())?;
+        let interrupt_table = interrupts.map(|table| InterruptTable {
+            base: convert::physical(table.start),
+            order,
+            x2apic: true,
+            allow_compatibility: false,
+        });
+        let tables = IommuTables {
+            root: convert::address(contexts.root()),
+            queue: queue.start,
+            interrupts: interrupt_table,
+        };
+        ground.set_iommu(index, translate, Some(tables));
+        let features = ground.iommu_features(index);
+        base.log.write(format!("iommu {index}: {:?}", params.mode));
+        Some(Self {
+            base: Rc::clone(base),
+            index,
+            node,
+            features,
+            contexts,
+            queue,
+            status,
+            tail: Cell::new(0),
+            ticket: Cell::new(0),
+            lock: SpinLock::default(),
+            interrupts: interrupts.map(|table| InterruptEntries::new(table, order)),
+        })
+    }
+
     /// Queues descriptors followed by a wait descriptor, and spins until that is done.
     pub fn invalidate(&self, cpu: &Cpu, descriptors: &[Descriptor]) {
         // One core at a time; others spin on the lock.
@@ -117,64 +160,36 @@ impl Unit {
     }
 }
 
-impl Dma {
+/// The IOMMUs of a host by node; none until started, and where they are off.
+#[derive(Default)]
+pub(super) struct Units(RefCell<Vec<Rc<Unit>>>);
+
+impl Units {
+    /// The IOMMU for functions below a port of `node`.
+    pub fn of(&self, node: Node) -> Option<Rc<Unit>> {
+        self.get(usize::from(node.0))
+    }
+
+    /// An IOMMU by its index.
+    pub fn get(&self, index: usize) -> Option<Rc<Unit>> {
+        self.0.borrow().get(index).cloned()
+    }
+
     /// Builds the tables of all IOMMUs and enables them.
-    pub fn start_iommus(&self, cpu: &Cpu) {
-        let ground = &self.base.cores.ground;
-        let (params, count) = (self.base.params, ground.iommus());
+    pub fn start(&self, cpu: &Cpu, base: &Rc<DmaBase>) {
+        let ground = &base.cores.ground;
+        let (params, count) = (base.params, ground.iommus());
         if params.mode == DmaMode::Off && !params.remap_interrupts {
             (0..count).for_each(|index| ground.set_iommu(index, false, None));
             return;
         }
         let _part = cpu.book(Part::Dma);
         for index in 0..count {
-            match self.start_iommu(cpu, index) {
-                Some(unit) => self.units.borrow_mut().push(Rc::new(unit)),
-                None => self.base.log.write(format!("iommu {index}: out of memory for its tables")),
+            match Unit::start(cpu, base, index) {
+                Some(unit) => self.0.borrow_mut().push(Rc::new(unit)),
+                None => base.log.write(format!("iommu {index}: out of memory for its tables")),
             }
         }
-    }
-
-    fn start_iommu(&self, cpu: &Cpu, index: usize) -> Option<Unit> {
-        let node = Node(index as u8);
-        let DmaBase { cores, memory, params, .. } = &*self.base;
-        let pages = |bytes| memory.take(cpu, Pages::order_for(bytes), Policy::Preferred(node)).ok();
-        let (queue, status) = (pages(QUEUE_BYTES)?, pages(ENTRY)?);
-        let order = params.interrupt_order.min(15);
-        let interrupts = if params.remap_interrupts { Some(pages(ENTRY << (order + 1))?) } else { None };
-        let translate = params.mode != DmaMode::Off;
-        let ground = &cores.ground;
-        for pages in [Some(queue), Some(status), interrupts].into_iter().flatten() {
-            ground.poke(pages.start, &vec![0; pages.len() as usize]);
-        }
-        let contexts = memory.edit_tables(node, |memory, frames| ContextTables::new(memory, frames).ok())?;
-        let interrupt_table = interrupts.map(|table| InterruptTable {
-            base: convert::physical(table.start),
-            order,
-            x2apic: true,
-            allow_compatibility: false,
-        });
-        let tables = IommuTables {
-            root: convert::address(contexts.root()),
-            queue: queue.start,
-            interrupts: interrupt_table,
-        };
-        ground.set_iommu(index, translate, Some(tables));
-        let features = ground.iommu_features(index);
-        self.base.log.write(format!("iommu {index}: {:?}", params.mode));
-        Some(Unit {
-            base: Rc::clone(&self.base),
-            index,
-            node,
-            features,
-            contexts,
-            queue,
-            status,
-            tail: Cell::new(0),
-            ticket: Cell::new(0),
-            lock: SpinLock::default(),
-            interrupts: interrupts.map(|table| InterruptEntries::new(table, order)),
-        })
     }
 }
 

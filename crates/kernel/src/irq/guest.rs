@@ -8,7 +8,7 @@ use platform::cpu::{Cpu, CpuId};
 use platform::irq::Irq;
 use platform::memory::PhysAddr;
 
-use crate::kernel::Kernel;
+use crate::kernel::Inner;
 
 /// Vector that tells a core in a guest about a posted interrupt (Linux: `POSTED_INTR_VECTOR`,
 /// arch/x86/include/asm/irq_vectors.h).
@@ -52,20 +52,23 @@ impl Guests {
     }
 }
 
-impl Kernel {
+/// Interrupts for guests, by [`Kernel::guest_interrupts`](crate::Kernel::guest_interrupts).
+pub struct GuestInterrupts<'a>(pub(crate) &'a Inner);
+
+impl GuestInterrupts<'_> {
     /// A core has entered or left a guest.
     pub fn set_guest(&self, core: CpuId, guest: Option<Rc<dyn GuestMode>>) {
-        self.inner().apics.set_guest(core, guest);
+        self.0.apics.set_guest(core, guest);
     }
 
     /// Adds a handler for interrupts posted to a vCPU that is not running.
     pub fn on_posted_wakeup(&self, handler: Rc<dyn Fn(&Cpu)>) {
-        self.inner().irqs.on_posted_wakeup(handler);
+        self.0.irqs.on_posted_wakeup(handler);
     }
 
     /// Sends a vector to another core.
     pub fn send_vector(&self, cpu: &Cpu, to: CpuId, vector: u8) {
-        self.inner().apics.send(cpu, to, vector);
+        self.0.apics.send(cpu, to, vector);
     }
 
     /// Posts a device's interrupt to a guest's core: the IOMMU records the vector in the core's descriptor. With
@@ -75,9 +78,9 @@ impl Kernel {
     /// [`Error::Invalid`] if there is no such interrupt, [`Error::NotSupported`] unless an IOMMU with interrupt
     /// posting remaps it.
     pub fn post_irq(&self, cpu: &Cpu, irq: Irq, to: Option<(PhysAddr, u8)>) -> Result<(), Error> {
-        let inner = self.inner();
+        let inner = self.0;
         let line = inner.irqs.line(irq).ok_or(Error::Invalid)?;
         let (function, _) = inner.pci.owner_of_irq(irq).ok_or(Error::Invalid)?;
-        inner.dma.post_line(cpu, &line, function.message_source(), to)
+        inner.dma.remapping.post_line(cpu, &line, function.message_source(), to)
     }
 }

@@ -21,14 +21,14 @@ use platform::sync::WaitQueue;
 use wire::pcie::IntxLine;
 
 pub(crate) use apic::Apics;
-pub use guest::{GuestMode, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
+pub use guest::{GuestInterrupts, GuestMode, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
 pub(crate) use intx::Intx;
 pub(crate) use line::{Line, Remapped};
 pub(crate) use softirq::{NapiState, Softirqs};
 
 use line::Vectors;
 
-use crate::cpu::{Context, Cores, Expiry, Level, Timers};
+use crate::cpu::{Context, CoreTimers, Cores, Expiry, Level};
 use crate::tasks::Tasks;
 
 /// Lower vectors are exceptions (Intel SDM, volume 3, 6.2).
@@ -162,7 +162,7 @@ impl Irqs {
     pub fn moved(&self, line: &Line) {
         let to = line.cpu.get();
         if let Some(task) = line.task.get().and_then(|task| self.tasks.get(task)) {
-            self.cores.set_affinity(&task, vec![to]);
+            self.cores.scheduler().set_affinity(&task, vec![to]);
         }
         let moved = line.moved.borrow().clone();
         if let Some(moved) = moved {
@@ -323,7 +323,7 @@ impl Irqs {
     /// A core's timer: interrupts the core whenever a deadline has passed.
     pub async fn run_timer(self: Rc<Self>, id: CpuId) {
         loop {
-            Timers::expiry(&self.cores, id).await;
+            CoreTimers::expiry(&self.cores, id).await;
             self.apics.raise(id, TIMER_VECTOR);
             self.cores.get(id).timers.handled().await;
         }

@@ -13,7 +13,7 @@ use units::{Duration, Time};
 
 use super::IPI_VECTOR;
 use super::apic::Apics;
-use crate::cpu::{Context, Cores, Level, Timers};
+use crate::cpu::{Context, CoreTimers, Cores, Level};
 use crate::tasks::Tasks;
 
 /// Work items per poll (Linux: `NAPI_POLL_WEIGHT`).
@@ -201,7 +201,7 @@ impl Softirqs {
     ) -> (Time, u64) {
         instead_of.into_iter().for_each(|key| self.cores.get(core).timers.cancel(key));
         let work = Rc::downgrade(work);
-        Timers::call_at(&self.cores, core, at, move |cpu| {
+        CoreTimers::call_at(&self.cores, core, at, move |cpu| {
             if let Some(work) = work.upgrade() {
                 work.schedule(cpu);
             }
@@ -269,7 +269,10 @@ impl Softirqs {
             cpu.sync().await;
             let began = cpu.now();
             let (mut finished, mut rounds) = (self.poll_list(&cpu, id).await, 1);
-            while !finished && rounds < ROUNDS && cpu.now() < began + ROUNDS_TIME && !core.is_to_switch(began)
+            while !finished
+                && rounds < ROUNDS
+                && cpu.now() < began + ROUNDS_TIME
+                && !core.tasks.is_to_switch(began)
             {
                 finished = self.poll_list(&cpu, id).await;
                 rounds += 1;

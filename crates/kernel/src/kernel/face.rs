@@ -42,7 +42,7 @@ impl KernelFace for Inner {
         if cpus.iter().any(|cpu| usize::from(cpu.0) >= self.cores.all.len()) {
             return Err(Error::Invalid);
         }
-        self.cores.set_affinity(&task, cpus.to_vec());
+        self.cores.scheduler().set_affinity(&task, cpus.to_vec());
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl KernelFace for Inner {
             Priority::RealTime(priority) => (1..=99).contains(&priority),
         };
         let task = self.tasks.get(task).filter(|_| known).ok_or(Error::Invalid)?;
-        self.cores.set_priority(&task, priority);
+        self.cores.scheduler().set_priority(&task, priority);
         Ok(())
     }
 

@@ -1,37 +1,42 @@
-//! A kernel on a host: parameters, boot, tasks.
+//! A kernel on a host: parameters, boot, tasks, inspection, administration.
 
-mod admin;
 mod face;
 mod files;
 mod inner;
-mod inspect;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 use engine::{Handle, Notify, Trace};
 use hardware::Fabric;
 use hardware::root::HostId;
 use platform::Error;
-use platform::cpu::{Async, Cpu, Part};
+use platform::cpu::{Async, Cpu, CpuId, Part};
+use platform::irq::{Irq, IrqHandler};
 use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams, giving};
+use platform::memory::{PhysAddr, Policy};
 use platform::pci::PciDriver;
 use platform::sync::Completion;
-use wire::pcie::FunctionAddress;
+use units::{Duration, Time};
+use wire::pcie::{Bdf, FunctionAddress};
 
-use crate::account::Ran;
+use crate::account::{Ran, Times};
 use crate::base::Base;
 use crate::block::{Block, BlockParams};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::cpu::Cores;
-use crate::dma::{Dma, DmaMode, DmaParams};
+use crate::dma::{Dma, DmaMode, DmaParams, Iommu};
 use crate::ground::{Ground, HostGround};
-use crate::irq::{Apics, Irqs, Softirqs};
-use crate::mm::Pins;
+use crate::irq::{Apics, GuestInterrupts, IrqCounters, Irqs, Softirqs};
+use crate::mm::{NodeMemory, Pins};
 use crate::net::inet::Stack;
 use crate::net::namespace::Namespace;
 use crate::net::{InetParams, Net};
-use crate::pci::{Pci, PciParams};
+use crate::pci::{Backend, ErrorCounters, FunctionInfo, Pci, PciParams, TreeText};
+use crate::sched::TaskWatcher;
+use crate::sys::{self, SysNode};
+use crate::tasks::{TaskInfo, TaskTimes};
 
 use files::Files;
 pub(crate) use inner::Inner;
@@ -146,10 +151,6 @@ impl Kernel {
         self.halted.get()
     }
 
-    pub(crate) fn inner(&self) -> Rc<Inner> {
-        Rc::clone(&self.inner)
-    }
-
     /// The machine that it runs on.
     pub fn ground(&self) -> Rc<dyn Ground> {
         Rc::clone(&self.inner.cores.ground)
@@ -235,6 +236,267 @@ impl Kernel {
     pub fn rebind(&self, at: FunctionAddress) -> Completion<Result<(), Error>> {
         let pci = Rc::clone(&self.inner.pci);
         self.run(TaskParams::named("rebind"), async move |cpu| pci.rebind(&cpu, at).await)
+    }
+
+    /// Interrupts for guests.
+    pub fn guest_interrupts(&self) -> GuestInterrupts<'_> {
+        GuestInterrupts(&self.inner)
+    }
+
+    /// Mappings beside those of drivers.
+    pub fn iommu(&self) -> Iommu<'_> {
+        Iommu(&self.inner)
+    }
+
+    // Inspection.
+
+    /// PCI functions by address.
+    pub fn pci(&self) -> Vec<FunctionInfo> {
+        self.inner.pci.inspect()
+    }
+
+    /// The root port above a function.
+    pub fn root_port_of(&self, at: FunctionAddress) -> Option<Bdf> {
+        self.inner.pci.function(at).map(|function| function.root())
+    }
+
+    /// End of the highest memory range.
+    pub fn memory_end(&self) -> PhysAddr {
+        let inventory = self.inner.cores.ground.inventory();
+        PhysAddr(inventory.memory.iter().flatten().map(|&(base, bytes)| base.0 + bytes).max().unwrap_or(0))
+    }
+
+    /// The PCI tree as text.
+    pub fn pci_text(&self) -> String {
+        TreeText(&self.pci()).to_string()
+    }
+
+    /// Tasks by ID: recently ended ones first, then running ones.
+    pub fn tasks(&self) -> Vec<TaskInfo> {
+        self.inner.cores.settle_accounts();
+        self.inner.tasks.all()
+    }
+
+    /// CPU time of all tasks, ended or not, by name.
+    pub fn task_times(&self) -> BTreeMap<String, TaskTimes> {
+        self.inner.cores.settle_accounts();
+        self.inner.tasks.by_name()
+    }
+
+    /// CPU time of a running task for one part.
+    pub fn task_time(&self, task: TaskId, part: Part) -> Duration {
+        let Some(task) = self.inner.tasks.get(task) else { return Duration::ZERO };
+        task.context.settle_account();
+        task.times.borrow().of(part)
+    }
+
+    /// CPU time of a running task.
+    pub fn task_busy(&self, task: TaskId) -> Duration {
+        Part::ALL.iter().map(|&part| self.task_time(task, part)).sum()
+    }
+
+    /// Time that a running task spent runnable without a core.
+    pub fn task_waited(&self, task: TaskId) -> Duration {
+        self.inner.tasks.get(task).map_or(Duration::ZERO, |task| task.waited(self.inner.cores.now()))
+    }
+
+    /// Core on which a running task runs or last ran.
+    pub fn core_of(&self, task: TaskId) -> Option<CpuId> {
+        self.inner.tasks.get(task).map(|task| task.context.cpu().id())
+    }
+
+    /// Time that interrupts took on a core (Linux: `irq` and `softirq` of /proc/stat).
+    pub fn interrupt_time(&self, cpu: CpuId) -> Duration {
+        self.inner.cores.interrupt_time(cpu)
+    }
+
+    /// Busy time of a core by part.
+    pub fn core_times(&self, cpu: CpuId) -> Times {
+        self.inner.cores.times(cpu)
+    }
+
+    /// Interrupts: number, name, core and count.
+    pub fn interrupts(&self) -> Vec<(Irq, String, CpuId, u64)> {
+        let states = self.inner.irqs.lines().into_iter().map(|line| line.state());
+        states.map(|line| (line.irq, line.name, line.cpu, line.count)).collect()
+    }
+
+    /// Requests blocked by IOMMUs: requester and count.
+    pub fn iommu_faults(&self) -> Vec<(Bdf, u64)> {
+        let mut faults = BTreeMap::new();
+        for (requester, count) in self.inner.cores.ground.iommu_faults() {
+            *faults.entry(requester).or_default() += count;
+        }
+        faults.into_iter().collect()
+    }
+
+    /// Errors reported by PCI functions.
+    pub fn pci_errors(&self) -> ErrorCounters {
+        self.inner.pci.errors()
+    }
+
+    /// Interrupt counters.
+    pub fn irq_counters(&self) -> IrqCounters {
+        self.inner.irqs.counters()
+    }
+
+    /// Memory by node.
+    pub fn memory(&self) -> Vec<NodeMemory> {
+        self.inner.memory.usage()
+    }
+
+    /// Allocations from another node than the policy prefers.
+    pub fn memory_fallbacks(&self) -> u64 {
+        self.inner.memory.fallbacks()
+    }
+
+    /// Recent log lines with their times.
+    pub fn log(&self) -> Vec<(Time, String)> {
+        self.inner.log.lines()
+    }
+
+    /// Total busy time of all cores.
+    pub fn busy(&self) -> Duration {
+        let cores = &self.inner.cores;
+        cores.all.iter().map(|core| cores.times(core.id).total()).sum()
+    }
+
+    /// Reads the state as a tree of attributes, in a task of core 0.
+    pub fn sys(&self) -> impl Future<Output = SysNode> + use<> {
+        let inner = Rc::clone(&self.inner);
+        let tree =
+            self.run(TaskParams::named("tree").on(CpuId(0)), async move |cpu| sys::tree(&inner, &cpu).await);
+        async move { tree.wait().await }
+    }
+
+    // Administration. Operations that take time run in a task of their own; dropping the returned future does not stop
+    // it.
+
+    /// Moves an interrupt to another core (Linux: writing to `smp_affinity`). Fails if there is no such interrupt or
+    /// core, or the core has no free vector.
+    pub fn set_irq_affinity(&self, irq: Irq, to: CpuId) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.as_task("smp_affinity", async move |inner: &Rc<Inner>, cpu: &Cpu| {
+            inner.pci.move_irq(cpu, irq, to).await
+        })
+    }
+
+    /// Moves a program and all its tasks to other cores (`taskset -ap`). Fails if no task of the program is left, or
+    /// there is no such core.
+    pub fn move_process(
+        &self,
+        process: TaskId,
+        to: Vec<CpuId>,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.as_task("taskset", async move |inner: &Rc<Inner>, cpu: &Cpu| {
+            let tasks = inner.tasks.of_process(process);
+            if tasks.is_empty() {
+                return Err(Error::Invalid);
+            }
+            for task in tasks {
+                cpu.work(inner.cores.costs.syscall);
+                KernelFace::set_affinity(&**inner, task.id, &to)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Sets the memory policy of a program and all its tasks, for future allocations.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if no task of the program is left, or there is no such node.
+    pub fn set_process_policy(&self, process: TaskId, policy: Policy) -> Result<(), Error> {
+        let tasks = self.inner.tasks.of_process(process);
+        if tasks.is_empty() {
+            return Err(Error::Invalid);
+        }
+        tasks.iter().try_for_each(|task| KernelFace::set_policy(&*self.inner, task.id, policy))
+    }
+
+    /// Interrupts of a network or block device, in vector order; empty if there is no such device.
+    pub fn interrupts_of(&self, device: &str) -> Vec<Irq> {
+        let inner = &self.inner;
+        let net = inner.net.device(device).and_then(|device| device.driver()?.function());
+        let at = net.or_else(|| inner.block.device(device)?.function());
+        let function = at.and_then(|at| inner.pci.function(at));
+        function.map_or_else(Vec::new, |function| inner.pci.irqs_of(&function))
+    }
+
+    /// Creates `count` virtual functions, or removes all with 0 (Linux: writing to `sriov_numvfs`). Fails with
+    /// [`Error::NoDevice`] if there is no such function or it has no driver, or with the driver's error.
+    pub fn set_virtual_functions(
+        &self,
+        of: FunctionAddress,
+        count: u16,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.as_task("sriov_numvfs", async move |inner: &Rc<Inner>, cpu: &Cpu| {
+            let binding = inner.pci.function(of).and_then(|function| inner.pci.binding_of(&function));
+            match binding {
+                Some(binding) => binding.configure_sriov(cpu, count).await,
+                None => Err(Error::NoDevice),
+            }
+        })
+    }
+
+    /// Adds a function reached through `way`, at an address outside the fabric's own segment, and offers it to the
+    /// drivers. Fails with [`Error::Invalid`] if the segment is the fabric's own, [`Error::Busy`] if the address is
+    /// in use, [`Error::NoDevice`] if nothing answers.
+    pub fn add_function(
+        &self,
+        at: FunctionAddress,
+        way: Rc<dyn Backend>,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.as_task("pci", async move |inner: &Rc<Inner>, cpu: &Cpu| {
+            inner.pci.add_function(cpu, at, way).await
+        })
+    }
+
+    /// Unbinds and removes a function that was added. With `gone`, the function was removed without notice and is not
+    /// accessed. Fails with [`Error::NoDevice`] if no such function was added.
+    pub fn remove_function(
+        &self,
+        at: FunctionAddress,
+        gone: bool,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.as_task("pci", async move |inner: &Rc<Inner>, cpu: &Cpu| {
+            inner.pci.remove_function(cpu, at, gone).await
+        })
+    }
+
+    /// Reports when a task gets and loses a core.
+    pub fn watch_task(&self, task: TaskId, watcher: Rc<dyn TaskWatcher>) {
+        if let Some(task) = self.inner.tasks.get(task) {
+            *task.watcher.borrow_mut() = Some(watcher);
+        }
+    }
+
+    /// A core of a [ground whose cores do not always run](crate::CoreClocks) starts to run.
+    pub fn core_runs(&self, core: CpuId) {
+        if let Some(context) = self.inner.cores.get(core).running() {
+            context.wake();
+        }
+    }
+
+    /// Allocates an interrupt that no PCI function sends, and returns the vector for the hypervisor to raise.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the core has no free vector.
+    pub fn add_interrupt(&self, cpu: CpuId, name: &str, handler: IrqHandler) -> Result<u8, Error> {
+        let line = self.inner.irqs.allocate(cpu)?;
+        self.inner.irqs.request(line.irq, name, handler, None)?;
+        Ok(line.arrives_at().1)
+    }
+
+    /// Runs `work` in a task; the future resolves to its result.
+    fn as_task<W>(&self, name: &str, work: W) -> impl Future<Output = Result<(), Error>> + use<W>
+    where
+        W: AsyncFnOnce(&Rc<Inner>, &Cpu) -> Result<(), Error> + 'static,
+    {
+        let inner = Rc::clone(&self.inner);
+        let done = self.run(TaskParams::named(name), async move |cpu: Cpu| {
+            let _part = cpu.book(Part::Kernel);
+            work(&inner, &cpu).await
+        });
+        async move { done.wait().await }
     }
 }
 

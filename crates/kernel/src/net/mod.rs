@@ -8,7 +8,6 @@
 mod device;
 pub(crate) mod inet;
 pub(crate) mod namespace;
-mod queue;
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};

@@ -17,7 +17,7 @@ use super::PciBase;
 use super::backend::Message;
 use super::function::Function;
 use super::topology::Topology;
-use crate::dma::MessageSource;
+use crate::dma::{MessageSource, Remapping};
 use crate::irq::{Intx, Line};
 
 /// Interrupts of a function.
@@ -88,7 +88,7 @@ impl Interrupts {
     /// Allocates an interrupt, with a remapping entry if interrupts are remapped.
     fn alloc_line(&self, cpu: &Cpu, function: &Function, to: CpuId) -> Result<Rc<Line>, Error> {
         let line = self.base.irqs.allocate(to)?;
-        let remapped = self.base.dma.remap_line(cpu, &line, function.message_source());
+        let remapped = self.base.dma.remapping.remap_line(cpu, &line, function.message_source());
         remapped.inspect_err(|_| self.base.irqs.release(line.irq)).map(|()| line)
     }
 
@@ -132,7 +132,7 @@ impl Interrupts {
         }
         if lines.len() < usize::from(least) {
             for line in lines {
-                self.base.dma.unmap_line(cpu, &line);
+                self.base.dma.remapping.unmap_line(cpu, &line);
                 self.base.irqs.release(line.irq);
             }
             return Err(Error::NoSpace);
@@ -193,8 +193,8 @@ impl Interrupts {
         let ground = &self.base.cores.ground;
         // The controller belongs to the first socket.
         let requester = ground.line_source().ok_or(Error::NotSupported)?;
-        self.base.dma.remap_line(cpu, &intx.own, MessageSource { node: Node(0), requester })?;
-        ground.set_line(cpu.id(), intx.line, Some(self.base.dma.message_for(&intx.own)));
+        self.base.dma.remapping.remap_line(cpu, &intx.own, MessageSource { node: Node(0), requester })?;
+        ground.set_line(cpu.id(), intx.line, Some(Remapping::message_for(&intx.own)));
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Interrupts {
         let Some(member) = self.base.irqs.line(member) else { return };
         if intx.leave(cpu, &member) {
             self.base.cores.ground.set_line(cpu.id(), intx.line, None);
-            self.base.dma.unmap_line(cpu, &intx.own);
+            self.base.dma.remapping.unmap_line(cpu, &intx.own);
             self.base.irqs.forget(intx);
         }
     }
@@ -235,7 +235,7 @@ impl Interrupts {
 
     /// Programs the message of a function's `n`-th vector.
     async fn program(&self, cpu: &Cpu, function: &Function, n: u16, line: &Line) {
-        let (address, data) = self.base.dma.message_for(line);
+        let (address, data) = Remapping::message_for(line);
         let Ok(Message { address, data }) = function.backend.message(n, Message { address, data }) else {
             return self.base.log.write(format!("{}: no window for interrupt {n}", function.at()));
         };
@@ -288,7 +288,7 @@ impl Interrupts {
             if let Some(line) = self.base.irqs.line(irq) {
                 match line.intx() {
                     Some(intx) => self.leave_line(cpu, &intx, irq),
-                    None => self.base.dma.unmap_line(cpu, &line),
+                    None => self.base.dma.remapping.unmap_line(cpu, &line),
                 }
             }
             self.base.irqs.release(irq);
@@ -320,7 +320,7 @@ impl Interrupts {
         }
         let (function, n) = self.owner_of(irq).ok_or(Error::Invalid)?;
         self.base.irqs.move_line(&line, to)?;
-        self.base.dma.remap_line(cpu, &line, function.message_source())?;
+        self.base.dma.remapping.remap_line(cpu, &line, function.message_source())?;
         if line.remapped.get().is_none() {
             self.program(cpu, &function, n, &line).await;
         }

@@ -176,7 +176,7 @@ impl Region {
             self.fetch(cpu, line, &mut bytes).await;
             self.cores.device_lines.fill(line.0, &bytes);
             self.cores.device_lines.read(at.0, &mut into[piece]);
-            self.cores.trim_device_lines(cpu.id(), cpu.now());
+            self.cores.device_lines.trim(&*self.cores.ground, cpu.id(), cpu.now());
         }
     }
 
@@ -193,7 +193,7 @@ impl Region {
             if self.kind == MemoryType::WriteBack {
                 cpu.work(self.cores.params.issue.get());
                 self.cores.device_lines.write(address, bytes, true, true);
-                self.cores.trim_device_lines(cpu.id(), cpu.now());
+                self.cores.device_lines.trim(&*self.cores.ground, cpu.id(), cpu.now());
                 continue;
             }
             if self.is_cached() {

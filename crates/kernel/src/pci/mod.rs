@@ -43,6 +43,7 @@ use std::rc::{Rc, Weak};
 use platform::Error;
 use platform::costs::linux;
 use platform::cpu::{Cpu, CpuId, Node};
+use platform::dma::DmaOps;
 use platform::irq::Irq;
 use platform::kernel::Kernel;
 use platform::memory::PhysAddr;
@@ -286,5 +287,33 @@ impl Pci {
         self.iov.clear();
         self.topology.clear();
         self.drivers.clear_drivers();
+    }
+
+    /// All functions by address.
+    pub fn inspect(&self) -> Vec<FunctionInfo> {
+        self.topology.all().iter().map(|function| self.info(function)).collect()
+    }
+
+    /// Description of a function.
+    pub fn info(&self, function: &Function) -> FunctionInfo {
+        let dma = function.dma.borrow();
+        FunctionInfo {
+            segment: function.segment,
+            bdf: function.bdf,
+            parent: function.parent,
+            physical: function.physical,
+            identity: function.identity,
+            buses: function.is_bridge().then(|| (function.secondary.get(), function.subordinate.get())),
+            windows: *function.windows.borrow(),
+            bars: (0u8..).zip(*function.bars.borrow()).filter_map(|(n, bar)| Some((n, bar?))).collect(),
+            node: function.node.0,
+            max_payload: function.max_payload.get(),
+            driver: self.drivers.name_of(function),
+            irqs: self.interrupts.of(function),
+            domain: dma.as_ref().and_then(|dma| dma.domain_id()),
+            mapped_pages: dma.as_ref().map_or(0, |dma| dma.mapped_pages()),
+            dma: dma.as_ref().map(|dma| dma.counters()).unwrap_or_default(),
+            present: function.present.get(),
+        }
     }
 }

@@ -233,7 +233,7 @@ impl TaskFuture {
             match task.state.get() {
                 State::New | State::Blocked => {
                     context.cycles(Part::Scheduler, cores.costs.wake_up);
-                    cores.enqueue(&task);
+                    cores.scheduler().enqueue(&task);
                     if task.state.get() != State::Running {
                         return Poll::Pending;
                     }
@@ -261,10 +261,10 @@ impl TaskFuture {
             if context.is_ahead() && !context.keeps_core() {
                 self.settling = true;
             } else if ended {
-                cores.release(&task, State::Ended);
+                cores.scheduler().release(&task, State::Ended);
                 return Poll::Ready(());
             } else if task.state.get() == State::Running && !context.keeps_core() {
-                cores.release(&task, State::Blocked);
+                cores.scheduler().release(&task, State::Blocked);
                 return Poll::Pending;
             } else {
                 return Poll::Pending;
@@ -278,8 +278,8 @@ impl Drop for TaskFuture {
         // The program may hold a reference to the cores.
         self.program = None;
         let core = self.task.context.cores.get(self.task.context.core.get());
-        core.queue.borrow_mut().remove(&self.task);
-        let mut current = core.current.borrow_mut();
+        core.tasks.queue.borrow_mut().remove(&self.task);
+        let mut current = core.tasks.current.borrow_mut();
         if current.as_ref().is_some_and(|task| Rc::ptr_eq(task, &self.task)) {
             *current = None;
         }

@@ -16,10 +16,9 @@ mod system;
 
 use std::fmt;
 
-use platform::cpu::CpuId;
-use platform::kernel::TaskParams;
+use platform::cpu::{Cpu, CpuId};
 
-use crate::kernel::Kernel;
+use crate::kernel::Inner;
 
 /// A directory of the tree.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -104,17 +103,11 @@ pub(crate) fn cpu_list(cpus: impl IntoIterator<Item = CpuId>) -> String {
     runs.iter().map(run).collect::<Vec<_>>().join(",")
 }
 
-impl Kernel {
-    /// Reads the tree in a task of core 0.
-    pub fn sys(&self) -> impl Future<Output = SysNode> + use<> {
-        let inner = self.inner();
-        let tree = self.run(TaskParams::named("tree").on(CpuId(0)), async move |cpu| {
-            let children = vec![pci::tree(&inner, &cpu).await, system::tree(&inner)];
-            let devices = SysNode { children, ..SysNode::new("devices") };
-            SysNode { children: vec![devices], ..SysNode::new("sys") }
-        });
-        async move { tree.wait().await }
-    }
+/// The tree of a kernel, read on a core.
+pub(crate) async fn tree(kernel: &Inner, cpu: &Cpu) -> SysNode {
+    let children = vec![pci::tree(kernel, cpu).await, system::tree(kernel)];
+    let devices = SysNode { children, ..SysNode::new("devices") };
+    SysNode { children: vec![devices], ..SysNode::new("sys") }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! [`super::lingering`].
 //!
 //! Most of the preparation is the same for many runs of a machine; [`Beginning`] identifies these. It is done once
-//! for them ([`Bench::caches`]), and each run adds what its own test writes.
+//! for them ([`caches`]), and each run adds what its own test writes.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -18,7 +18,7 @@ use units::HostPhysical;
 use wire::dma_engine::{CHUNK_BYTES, CHUNKS};
 
 use super::buffer::Buffer;
-use super::{Bench, BenchError, Writes};
+use super::{Bench, BenchError, Writes, lingering};
 use crate::topology::memory_params;
 use machine::IommuMode;
 
@@ -53,61 +53,61 @@ pub(super) struct Preparation {
 /// Device writes that reach a steady state, in multiples of the lines that their ways hold.
 const SETTLING_TIMES: u64 = 4;
 
-impl Bench {
+impl Beginning {
     /// Identifies the initial cache state of `run`.
     ///
     /// # Errors
     /// If the run is invalid on this machine.
-    pub fn beginning(&self, before: &[Run], run: &Run) -> Result<Beginning, BenchError> {
+    pub fn new(bench: &Bench, before: &[Run], run: &Run) -> Result<Self, BenchError> {
         let window =
             if matches!(run.cache, Cache::HostWarm | Cache::DeviceWarm) { run.window.get() } else { 0 };
         let mut lingering = DefaultHasher::new();
-        if self.remembers() {
-            self.preparation()?.lingering(before).hash(&mut lingering);
+        if bench.remembers() {
+            lingering::lines(&Preparation::new(bench)?, before).hash(&mut lingering);
         }
-        Ok(Beginning { cache: run.cache, window, lingering: lingering.finish() })
+        Ok(Self { cache: run.cache, window, lingering: lingering.finish() })
     }
+}
 
-    /// The cache state before `run`, after the runs `before`, without what its own test writes.
-    ///
-    /// # Errors
-    /// If the run is invalid on this machine.
-    pub fn caches(&self, before: &[Run], run: &Run) -> Result<CacheState, BenchError> {
-        let preparation = self.preparation()?;
-        let seed = preparation.seed.component("replacement").u64();
-        let mut memory = MemorySystem::new(&memory_params(&self.machine.host, seed));
-        let before = if self.remembers() { before } else { &[] };
-        preparation.begin(&mut memory, before, run);
-        Ok(memory.into_cache_state())
-    }
+/// The cache state before `run`, after the runs `before`, without what its own test writes.
+///
+/// # Errors
+/// If the run is invalid on this machine.
+pub fn caches(bench: &Bench, before: &[Run], run: &Run) -> Result<CacheState, BenchError> {
+    let preparation = Preparation::new(bench)?;
+    let seed = preparation.seed.component("replacement").u64();
+    let mut memory = MemorySystem::new(&memory_params(&bench.machine.host, seed));
+    let before = if bench.remembers() { before } else { &[] };
+    preparation.begin(&mut memory, before, run);
+    Ok(memory.into_cache_state())
+}
 
-    /// Parameters of the preparation on this machine.
-    pub(super) fn preparation(&self) -> Result<Preparation, BenchError> {
-        self.check_sockets()?;
-        let host = &self.machine.host;
+impl Preparation {
+    /// For this machine.
+    pub(super) fn new(bench: &Bench) -> Result<Self, BenchError> {
+        bench.check_sockets()?;
+        let host = &bench.machine.host;
         let cores = host.core.count.value.get();
         let llc = &host.llc;
-        let bits = self.card.dma_engine.command.as_ref().map_or(64, |c| c.address_bits.value.get());
+        let bits = bench.card.dma_engine.command.as_ref().map_or(64, |c| c.address_bits.value.get());
         let reach = u64::MAX >> (64 - bits.clamp(1, 64));
-        Ok(Preparation {
-            buffer: self.free_buffer()?,
-            helper: CoreId((self.sockets.warming * cores) as u16),
-            device: NodeId(self.sockets.device as u8),
+        Ok(Self {
+            buffer: bench.free_buffer()?,
+            helper: CoreId((bench.sockets.warming * cores) as u16),
+            device: NodeId(bench.sockets.device as u8),
             device_ways: llc.size.value.get() / u64::from(llc.ways.value.get())
                 * u64::from(llc.ddio_ways.value),
             llc: llc.size.value.get(),
             // IOVAs are below 4 GiB, whatever they map to.
-            command_reach: if self.iommu == IommuMode::Off { reach } else { u64::MAX },
-            seed: Seed::new(self.seed).part("caches"),
+            command_reach: if bench.iommu == IommuMode::Off { reach } else { u64::MAX },
+            seed: Seed::new(bench.seed).part("caches"),
         })
     }
-}
 
-impl Preparation {
     /// Brings empty caches into the state before `run`, after the runs `before`.
     fn begin(&self, memory: &mut MemorySystem, before: &[Run], run: &Run) {
         let window = run.window.get();
-        for line in self.lingering(before) {
+        for line in lingering::lines(self, before) {
             memory.touch(Agent::Device(self.device), line, true);
         }
         match run.cache {
@@ -139,7 +139,7 @@ impl Preparation {
         }
     }
 
-    /// Continues from the state of [`Bench::caches`] to the steady state of `run`, which includes what its own
+    /// Continues from the state of [`caches`] to the steady state of `run`, which includes what its own
     /// accesses leave, and the walked page tables of `buffer`.
     pub(super) fn settle(&self, memory: &mut MemorySystem, buffer: &Buffer, run: &Run, seed: u64) {
         if run.test.writes() || memory.keeps_device_reads(self.device) {

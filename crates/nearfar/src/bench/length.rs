@@ -11,8 +11,8 @@ use hardware::Fabric;
 use results::pciebench::{Run, Test};
 use units::Duration;
 
+use super::Effort;
 use super::steady::{Steady, latency_half_width};
-use super::{Bench, Effort};
 
 /// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,25 +53,15 @@ enum Look {
     AtThePace(u64, Duration),
 }
 
-impl Bench {
-    /// Whether the machine occasionally pauses for milliseconds.
-    pub fn stops(&self) -> bool {
-        self.controller_period().is_some()
-    }
-
-    fn controller_period(&self) -> Option<Duration> {
-        let power = self.machine.host.power.as_ref()?;
-        Some(power.controller.as_ref()?.period.value)
-    }
-
-    /// The plan for `run`.
+impl Plan {
+    /// The plan for `run` on a machine that pauses with this period, if it does.
     ///
     /// A machine that pauses for milliseconds has to be observed accordingly, whatever the requested length: reads
     /// are paused rarely, writes often. A bandwidth test runs for a fixed number of the controller's periods, not
     /// counting pauses, however long its transactions take.
-    pub(super) fn plan(&self, run: &Run, length: Length) -> Plan {
+    pub(super) fn new(pauses: Option<Duration>, run: &Run, length: Length) -> Self {
         let usual = Effort::default();
-        if let Some(period) = self.controller_period() {
+        if let Some(period) = pauses {
             let asked = match length {
                 Length::Steady => Effort { transactions: SHORT, ..usual },
                 Length::Exactly(effort) => effort,
@@ -84,19 +74,17 @@ impl Bench {
                 true => Look::Never,
                 false => Look::AtThePace(undisturbed, period * AWAKE_PERIODS),
             };
-            return Plan { told, look };
+            return Self { told, look };
         }
         match length {
-            Length::Exactly(told) => Plan { told, look: Look::Never },
+            Length::Exactly(told) => Self { told, look: Look::Never },
             Length::Steady => {
                 let first = if run.test.is_latency() { usual.samples } else { SHORT };
-                Plan { told: Effort { samples: MOST_SAMPLES, ..usual }, look: Look::WhetherSteady(first) }
+                Self { told: Effort { samples: MOST_SAMPLES, ..usual }, look: Look::WhetherSteady(first) }
             }
         }
     }
-}
 
-impl Plan {
     /// Runs `simulation` for as long as the card's `journal` shows to be needed.
     pub(super) fn watch(&self, simulation: &Simulation<Fabric>, journal: &RefCell<Journal>, run: &Run) {
         let until = |enough: u64| {

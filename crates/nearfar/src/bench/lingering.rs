@@ -37,61 +37,58 @@ impl WrittenLines {
     }
 }
 
-impl Preparation {
-    /// Lines that the runs `before` left in the ways for device writes, oldest first.
-    pub(super) fn lingering(&self, before: &[Run]) -> Vec<HostPhysical> {
-        let most = (self.device_ways / LINE) as usize;
-        let mut found = WrittenLines { lines: Vec::new(), seen: FxHashSet::default(), most, taken: 0 };
-        for run in before.iter().rev() {
-            if found.is_full() {
-                break;
-            }
-            if run.test.writes() {
-                self.written_by(run, &mut found);
-            }
-            match run.cache {
-                Cache::Cold => {}
-                Cache::HostWarm => found.taken = found.taken.max(run.window.get()),
-                Cache::DeviceWarm => {
-                    for line in (0..run.window.get() / LINE).rev().take(most) {
-                        self.command_line(line * LINE, &mut found);
-                    }
-                }
-                // Other lines have replaced them.
-                Cache::DeviceThrash => break,
-            }
+/// Lines that the runs `before` left in the ways for device writes, oldest first.
+pub(super) fn lines(on: &Preparation, before: &[Run]) -> Vec<HostPhysical> {
+    let most = (on.device_ways / LINE) as usize;
+    let mut found = WrittenLines { lines: Vec::new(), seen: FxHashSet::default(), most, taken: 0 };
+    for run in before.iter().rev() {
+        if found.is_full() {
+            break;
         }
-        found.lines.reverse();
-        found.lines
-    }
-
-    /// Lines that a test wrote: its whole window if it fits the ways for device writes, or else the last writes.
-    fn written_by(&self, run: &Run, found: &mut WrittenLines) {
-        let (transfer, window) = (run.transfer.get(), run.window.get());
-        let units = window.div_ceil((transfer + run.host_offset).next_multiple_of(LINE));
-        let random =
-            (window > self.device_ways).then(|| self.seed.component("what earlier runs wrote").u64());
-        let mut addresses = Addresses::new(window, transfer, run.host_offset, random);
-        for _ in 0..units.min(self.settling_lines()) {
-            if found.is_full() {
-                break;
-            }
-            let offset = addresses.next_offset();
-            for line in offset / LINE..=(offset + transfer - 1) / LINE {
-                if run.test.is_command() {
-                    self.command_line(line * LINE, found);
-                } else {
-                    found.add(self.buffer.at(line * LINE), Some(line * LINE));
+        if run.test.writes() {
+            written_by(on, run, &mut found);
+        }
+        match run.cache {
+            Cache::Cold => {}
+            Cache::HostWarm => found.taken = found.taken.max(run.window.get()),
+            Cache::DeviceWarm => {
+                for line in (0..run.window.get() / LINE).rev().take(most) {
+                    command_line(on, line * LINE, &mut found);
                 }
+            }
+            // Other lines have replaced them.
+            Cache::DeviceThrash => break,
+        }
+    }
+    found.lines.reverse();
+    found.lines
+}
+
+/// Lines that a test wrote: its whole window if it fits the ways for device writes, or else the last writes.
+fn written_by(on: &Preparation, run: &Run, found: &mut WrittenLines) {
+    let (transfer, window) = (run.transfer.get(), run.window.get());
+    let units = window.div_ceil((transfer + run.host_offset).next_multiple_of(LINE));
+    let random = (window > on.device_ways).then(|| on.seed.component("what earlier runs wrote").u64());
+    let mut addresses = Addresses::new(window, transfer, run.host_offset, random);
+    for _ in 0..units.min(on.settling_lines()) {
+        if found.is_full() {
+            break;
+        }
+        let offset = addresses.next_offset();
+        for line in offset / LINE..=(offset + transfer - 1) / LINE {
+            if run.test.is_command() {
+                command_line(on, line * LINE, found);
+            } else {
+                found.add(on.buffer.at(line * LINE), Some(line * LINE));
             }
         }
     }
+}
 
-    fn command_line(&self, offset: u64, found: &mut WrittenLines) {
-        let line = self.command_target(offset);
-        // Commands may reach other memory than the helper's window.
-        found.add(line, (line == self.buffer.at(offset)).then_some(offset));
-    }
+fn command_line(on: &Preparation, offset: u64, found: &mut WrittenLines) {
+    let line = on.command_target(offset);
+    // Commands may reach other memory than the helper's window.
+    found.add(line, (line == on.buffer.at(offset)).then_some(offset));
 }
 
 #[cfg(test)]

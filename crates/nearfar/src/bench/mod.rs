@@ -31,8 +31,11 @@ use crate::counters::{CountedDevice, Moment, Reading, Window};
 use crate::topology::{self, Assembled, TopologyError, memory_ranges};
 use crate::trace::Recorder;
 use buffer::Buffer;
-pub use caches::Beginning;
+use caches::Preparation;
+pub use caches::{Beginning, caches};
 pub use length::Length;
+use length::Plan;
+pub use neighbour::run_beside;
 use start::{BAR0, CardPlace, FIRST_SLOT, REGISTER_INTERVAL, Setup, start};
 use steady::Steady;
 
@@ -203,11 +206,11 @@ impl Bench {
     /// As [`Bench::run`].
     pub fn run_for(&self, before: &[Run], run: &Run, length: Length) -> Result<Outcome, BenchError> {
         run.check().map_err(BenchError::Impossible)?;
-        self.run_from(&self.caches(before, run)?, run, length)
+        self.run_from(&caches(self, before, run)?, run, length)
     }
 
-    /// Simulates `run` from a cache state of [`Bench::caches`], for this run or one with the same initial state
-    /// ([`Bench::beginning`]).
+    /// Simulates `run` from a cache state of [`caches`], for this run or one with the same initial state
+    /// ([`Beginning`]).
     ///
     /// # Errors
     /// As [`Bench::run`].
@@ -233,7 +236,17 @@ impl Bench {
         recorder: &Rc<RefCell<Recorder>>,
     ) -> Result<Option<Outcome>, BenchError> {
         run.check().map_err(BenchError::Impossible)?;
-        self.simulate(&self.caches(&[], run)?, run, Length::Exactly(effort), Some(recorder))
+        self.simulate(&caches(self, &[], run)?, run, Length::Exactly(effort), Some(recorder))
+    }
+
+    /// Whether the machine occasionally pauses for milliseconds.
+    pub fn stops(&self) -> bool {
+        self.controller_period().is_some()
+    }
+
+    fn controller_period(&self) -> Option<Duration> {
+        let power = self.machine.host.power.as_ref()?;
+        Some(power.controller.as_ref()?.period.value)
     }
 
     fn check_sockets(&self) -> Result<(), BenchError> {
@@ -254,7 +267,7 @@ impl Bench {
     ) -> Result<Option<Outcome>, BenchError> {
         run.check().map_err(BenchError::Impossible)?;
         let seed = Seed::new(self.seed).part(&run.to_string());
-        let preparation = self.preparation()?;
+        let preparation = Preparation::new(self)?;
         let slot = self.slot()?;
         let port = &self.machine.host.port[&slot];
         let Assembled { mut fabric, host, card, link, node, journal } =
@@ -271,7 +284,7 @@ impl Bench {
             simulation.with(|fabric, _| warm_translations(fabric, host, node, &buffer, run, address_seed));
         simulation.run_until(begin);
         let setup = simulation.with(|fabric, _| Setup::of(fabric, host, card, port, FIRST_SLOT));
-        let plan = self.plan(run, length);
+        let plan = Plan::new(self.controller_period(), run, length);
         start(&simulation, host, FIRST_SLOT, setup, &buffer, run, plan.told, address_seed)?;
         let count = |simulation: &Simulation<Fabric>| {
             let now = simulation.now();

@@ -22,72 +22,70 @@ const FIRST_IOVA: Iova = Iova::new(0xf000_0000);
 /// How long the second card runs before the test starts: many times the accesses that touch its window's pages.
 const HEAD_START: Duration = Duration::from_us(100);
 
-impl Bench {
-    /// Simulates `run` while a second card of the same kind, behind the same IOMMU, performs `aggressor`.
-    ///
-    /// # Errors
-    /// As [`Bench::run`].
-    pub fn run_beside(
-        &self,
-        run: &Run,
-        effort: Effort,
-        aggressor: &Aggressor,
-    ) -> Result<Outcome, BenchError> {
-        run.check().map_err(BenchError::Impossible)?;
-        let seed = Seed::new(self.seed).part(&run.to_string());
-        let slot = self.slot()?;
-        let port = &self.machine.host.port[&slot];
-        let mut assembled = self.assembled(&slot, self.caches(&[], run)?, seed)?;
-        let (second, _) = add_neighbour(&mut assembled, &self.machine, &self.card, &slot, seed)?;
-        let Assembled { mut fabric, host, card, node, journal, .. } = assembled;
-        let mut first_buffer = self.free_buffer()?;
-        let mut second_buffer = first_buffer.behind();
-        let mut both = [(CARD, &mut first_buffer), (NEIGHBOUR, &mut second_buffer)];
-        self.map(&mut fabric, host, node, FIRST_IOVA, &mut both)?;
-        // The page tables have not been walked yet; the second card will do that.
-        first_buffer.tables = 0..0;
-        let address_seed = seed.component("addresses").u64();
-        let preparation = self.preparation()?;
-        preparation.settle(&mut fabric.host_mut(host).memory, &first_buffer, run, address_seed);
-        let simulation = Simulation::new(fabric);
-        let setup_of = |card, place| simulation.with(|fabric, _| Setup::of(fabric, host, card, port, place));
-        let noise = Run {
-            test: aggressor.test,
-            pattern: Pattern::Random,
-            cache: Cache::Cold,
-            host_offset: 0,
-            device_offset: 0,
-            window: Bytes::new(aggressor.window_bytes),
-            transfer: Bytes::new(aggressor.transfer_bytes),
-        };
-        let noise_seed = seed.component("neighbour's addresses").u64();
-        start(
-            &simulation,
-            host,
-            SECOND_SLOT,
-            setup_of(second, SECOND_SLOT),
-            &second_buffer,
-            &noise,
-            ENDLESS,
-            noise_seed,
-        )?;
-        let head_start = simulation.now() + HEAD_START;
-        simulation.run_until(head_start);
-        start(
-            &simulation,
-            host,
-            FIRST_SLOT,
-            setup_of(card, FIRST_SLOT),
-            &first_buffer,
-            run,
-            effort,
-            address_seed,
-        )?;
-        let done = journal.clone();
-        simulation.run_while(|_| !done.borrow().done);
-        let ended = journal.borrow().ended;
-        self.outcome(run, &journal, Work { tlps: 0, events: 0, ended, window: Window::default() })
-    }
+/// Simulates `run` while a second card of the same kind, behind the same IOMMU, performs `aggressor`.
+///
+/// # Errors
+/// As [`Bench::run`].
+pub fn run_beside(
+    bench: &Bench,
+    run: &Run,
+    effort: Effort,
+    aggressor: &Aggressor,
+) -> Result<Outcome, BenchError> {
+    run.check().map_err(BenchError::Impossible)?;
+    let seed = Seed::new(bench.seed).part(&run.to_string());
+    let slot = bench.slot()?;
+    let port = &bench.machine.host.port[&slot];
+    let mut assembled = bench.assembled(&slot, caches(bench, &[], run)?, seed)?;
+    let (second, _) = add_neighbour(&mut assembled, &bench.machine, &bench.card, &slot, seed)?;
+    let Assembled { mut fabric, host, card, node, journal, .. } = assembled;
+    let mut first_buffer = bench.free_buffer()?;
+    let mut second_buffer = first_buffer.behind();
+    let mut both = [(CARD, &mut first_buffer), (NEIGHBOUR, &mut second_buffer)];
+    bench.map(&mut fabric, host, node, FIRST_IOVA, &mut both)?;
+    // The page tables have not been walked yet; the second card will do that.
+    first_buffer.tables = 0..0;
+    let address_seed = seed.component("addresses").u64();
+    let preparation = Preparation::new(bench)?;
+    preparation.settle(&mut fabric.host_mut(host).memory, &first_buffer, run, address_seed);
+    let simulation = Simulation::new(fabric);
+    let setup_of = |card, place| simulation.with(|fabric, _| Setup::of(fabric, host, card, port, place));
+    let noise = Run {
+        test: aggressor.test,
+        pattern: Pattern::Random,
+        cache: Cache::Cold,
+        host_offset: 0,
+        device_offset: 0,
+        window: Bytes::new(aggressor.window_bytes),
+        transfer: Bytes::new(aggressor.transfer_bytes),
+    };
+    let noise_seed = seed.component("neighbour's addresses").u64();
+    start(
+        &simulation,
+        host,
+        SECOND_SLOT,
+        setup_of(second, SECOND_SLOT),
+        &second_buffer,
+        &noise,
+        ENDLESS,
+        noise_seed,
+    )?;
+    let head_start = simulation.now() + HEAD_START;
+    simulation.run_until(head_start);
+    start(
+        &simulation,
+        host,
+        FIRST_SLOT,
+        setup_of(card, FIRST_SLOT),
+        &first_buffer,
+        run,
+        effort,
+        address_seed,
+    )?;
+    let done = journal.clone();
+    simulation.run_while(|_| !done.borrow().done);
+    let ended = journal.borrow().ended;
+    bench.outcome(run, &journal, Work { tlps: 0, events: 0, ended, window: Window::default() })
 }
 
 /// As many transactions as the card can count, so that it runs forever.
@@ -107,7 +105,7 @@ mod tests {
         let effort = Effort { transactions: 3_000, ..Effort::default() };
         let beside = |window_bytes| {
             let aggressor = Aggressor { test: Test::BwDmaRd, window_bytes, transfer_bytes: 64 };
-            bench.run_beside(&run, effort, &aggressor).unwrap().headline()
+            run_beside(&bench, &run, effort, &aggressor).unwrap().headline()
         };
         assert!(beside(64 << 20) < 0.9 * beside(64 << 10));
     }

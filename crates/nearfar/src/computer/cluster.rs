@@ -169,12 +169,16 @@ impl Lending {
     }
 }
 
-impl Computers {
+/// The borrowings of computers.
+#[derive(Clone, Copy)]
+pub(crate) struct Cluster<'a>(pub(super) &'a Computers);
+
+impl Cluster<'_> {
     /// Starts the services of hosts with NTB adapters, and the borrowings that exist before the programs start.
-    pub(super) fn start_lending(&self) -> Result<(), ComputerError> {
-        for host in &self.hosts {
+    pub(super) fn start(self) -> Result<(), ComputerError> {
+        for host in &self.0.hosts {
             if let Some(lending) = &host.lending {
-                let started = self.simulation.block_on(lending.start(&host.kernel))?;
+                let started = self.0.simulation.block_on(lending.start(&host.kernel))?;
                 started.map_err(|problem| ComputerError::Lending {
                     host: host.name.clone(),
                     what: "the service".to_owned(),
@@ -182,16 +186,16 @@ impl Computers {
                 })?;
             }
         }
-        self.borrow_at_once(|borrow| borrow.vm.is_none())
+        self.start_borrowings(|borrow| borrow.vm.is_none())
     }
 
     /// Starts the initial borrowings selected by `is_asked`.
-    pub(super) fn borrow_at_once(&self, is_asked: impl Fn(&Borrow) -> bool) -> Result<(), ComputerError> {
-        let all = self.borrows.iter().enumerate();
+    pub(super) fn start_borrowings(self, is_asked: impl Fn(&Borrow) -> bool) -> Result<(), ComputerError> {
+        let all = self.0.borrows.iter().enumerate();
         for (n, borrow) in all.filter(|(_, borrow)| borrow.at_once && is_asked(borrow)) {
-            let borrowed = self.simulation.block_on(self.borrow(n))?;
+            let borrowed = self.0.simulation.block_on(self.borrow(n))?;
             borrowed.map_err(|problem| ComputerError::Lending {
-                host: self.hosts[borrow.by].name.clone(),
+                host: self.0.hosts[borrow.by].name.clone(),
                 what: borrow.name.clone(),
                 problem,
             })?;
@@ -200,23 +204,23 @@ impl Computers {
     }
 
     /// The borrower's service, and the function's address at the lender.
-    fn parties(&self, number: usize) -> Result<(Rc<Service>, u8, Bdf), Error> {
-        let Borrow { by, node, function, .. } = self.borrows[number];
-        let service = self.hosts[by].lending.as_ref().and_then(|own| own.service.borrow().clone());
-        let all = self.simulation.with(|fabric, _| function.functions(fabric));
+    fn parties(self, number: usize) -> Result<(Rc<Service>, u8, Bdf), Error> {
+        let Borrow { by, node, function, .. } = self.0.borrows[number];
+        let service = self.0.hosts[by].lending.as_ref().and_then(|own| own.service.borrow().clone());
+        let all = self.0.simulation.with(|fabric, _| function.functions(fabric));
         Ok((service.ok_or(Error::NoDevice)?, node, *all.first().ok_or(Error::NoDevice)?))
     }
 
     /// The virtual machine of a borrowing, if it is for one.
-    fn borrowing_vm(&self, number: usize) -> Option<Result<Rc<Vm>, Error>> {
-        let Borrow { by, vm, .. } = &self.borrows[number];
-        vm.map(|vm| self.hosts[*by].vms().get(vm).cloned().ok_or(Error::NoDevice))
+    fn borrowing_vm(self, number: usize) -> Option<Result<Rc<Vm>, Error>> {
+        let Borrow { by, vm, .. } = &self.0.borrows[number];
+        vm.map(|vm| self.0.hosts[*by].vms().get(vm).cloned().ok_or(Error::NoDevice))
     }
 
     /// Unbinds the function from the lender's own driver, if bound.
-    fn let_go(&self, number: usize) -> Async<'static, Result<(), Error>> {
-        let Borrow { lender, function, .. } = self.borrows[number];
-        let host = &self.hosts[lender];
+    fn let_go(self, number: usize) -> Async<'static, Result<(), Error>> {
+        let Borrow { lender, function, .. } = self.0.borrows[number];
+        let host = &self.0.hosts[lender];
         let used = host
             .lending
             .as_ref()
@@ -224,7 +228,7 @@ impl Computers {
         if used.is_none_or(|used| used == 0) {
             return Box::pin(async { Ok(()) });
         }
-        let functions = self.simulation.with(|fabric, _| function.functions(fabric));
+        let functions = self.0.simulation.with(|fabric, _| function.functions(fabric));
         let own = |bdf| FunctionAddress { bdf, ..FunctionAddress::default() };
         let freed: Vec<_> = functions.into_iter().map(|at| host.kernel.rebind(own(at))).collect();
         Box::pin(async move {
@@ -237,7 +241,7 @@ impl Computers {
 
     /// Starts the scenario's `number`th borrowing at once. Resolves when drivers have been offered the function, or
     /// the guest has been notified.
-    pub(crate) fn borrow(&self, number: usize) -> Async<'static, Result<(), Error>> {
+    pub(crate) fn borrow(self, number: usize) -> Async<'static, Result<(), Error>> {
         let (freed, parties) = (self.let_go(number), self.parties(number));
         match self.borrowing_vm(number) {
             None => Box::pin(async move {
@@ -246,7 +250,7 @@ impl Computers {
                 service.borrow(node, function).await.map(drop)
             }),
             Some(vm) => {
-                let slot = Rc::clone(&self.borrows[number].slot);
+                let slot = Rc::clone(&self.0.borrows[number].slot);
                 Box::pin(async move {
                     freed.await?;
                     let ((service, node, function), vm) = (parties?, vm?);
@@ -261,8 +265,8 @@ impl Computers {
     }
 
     /// The lender ends a borrowing.
-    pub(super) fn take_back(&self, number: usize) -> Async<'static, Result<(), Error>> {
-        let lending = self.hosts[self.borrows[number].lender].lending.as_ref();
+    pub(super) fn take_back(self, number: usize) -> Async<'static, Result<(), Error>> {
+        let lending = self.0.hosts[self.0.borrows[number].lender].lending.as_ref();
         let lender = lending.and_then(|own| own.service.borrow().clone()).ok_or(Error::NoDevice);
         let parties = self.parties(number);
         Box::pin(async move {
@@ -272,7 +276,7 @@ impl Computers {
     }
 
     /// The borrower ends a borrowing.
-    pub(super) fn give_back(&self, number: usize) -> Async<'static, Result<(), Error>> {
+    pub(super) fn give_back(self, number: usize) -> Async<'static, Result<(), Error>> {
         match self.borrowing_vm(number) {
             None => {
                 let parties = self.parties(number);
@@ -280,7 +284,7 @@ impl Computers {
                 Box::pin(async move { asked?.await })
             }
             Some(vm) => {
-                let slot = self.borrows[number].slot.take();
+                let slot = self.0.borrows[number].slot.take();
                 Box::pin(async move { vm?.remove(slot.ok_or(Error::Invalid)?).await })
             }
         }

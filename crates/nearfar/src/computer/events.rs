@@ -260,7 +260,7 @@ impl<'a> Events<'a> {
                 self.tell(n, computers, async { Ok(()) });
             }
             Action::Revoke(borrow) => {
-                let taken = computers.take_back(*borrow);
+                let taken = computers.cluster().take_back(*borrow);
                 self.tell(n, computers, async move {
                     taken.await.map_err(|problem| Failure(format!("it cannot be taken back: {problem}")))
                 });
@@ -301,8 +301,8 @@ impl<'a> Events<'a> {
         };
         let host = self.setup.hosts[borrow.by].name.clone();
         let outcome: Async<'static, Result<(), Error>> = match begins {
-            true => computers.borrow(n),
-            false => computers.give_back(n),
+            true => computers.cluster().borrow(n),
+            false => computers.cluster().give_back(n),
         };
         let (clock, ended, began) =
             (computers.simulation().handle(), Rc::clone(&self.ended), computers.simulation().now());

@@ -71,6 +71,10 @@ use platform::sync::Completion;
 use rules::Rules;
 use thiserror::Error;
 use traffic::{PacketGenerator, TrafficSource};
+use virt::Vm;
+use virt::disk::Vdisk;
+use virt::net::{Network as VmNetwork, Vnic};
+use virt::placement::Manager;
 use wire::pcie::{Bdf, FunctionAddress};
 
 use crate::topology::{self, TopologyError};
@@ -194,13 +198,6 @@ pub struct Computer {
     namespaces: BTreeMap<String, Rc<dyn KernelFace>>,
 }
 
-impl Computer {
-    /// The kernel interface for programs of a namespace.
-    pub fn face(&self, namespace: Option<&str>) -> Rc<dyn KernelFace> {
-        self.init().face(namespace)
-    }
-}
-
 /// A kernel that was not booted yet, its network namespaces, and its rules for network devices.
 type Fresh = (Rc<Kernel>, BTreeMap<String, Rc<dyn KernelFace>>, Rc<Rules>);
 
@@ -258,6 +255,55 @@ fn lending(
 }
 
 impl Computer {
+    /// The kernel interface for programs of a namespace.
+    pub fn face(&self, namespace: Option<&str>) -> Rc<dyn KernelFace> {
+        self.init().face(namespace)
+    }
+
+    /// Its virtual machines, in the scenario's order.
+    pub fn vms(&self) -> Vec<Rc<Vm>> {
+        self.vms.as_ref().map(|own| own.running.borrow().clone()).unwrap_or_default()
+    }
+
+    /// Networks of its uplinks, in the scenario's order.
+    pub fn networks(&self) -> Vec<Rc<VmNetwork>> {
+        self.uplinks().into_iter().map(|(_, network)| network).collect()
+    }
+
+    /// Networks with the names of their uplinks.
+    pub fn uplinks(&self) -> Vec<(String, Rc<VmNetwork>)> {
+        self.vms.as_ref().map(|own| own.uplinks()).unwrap_or_default()
+    }
+
+    /// The manager of its virtual machines.
+    pub fn manager(&self) -> Option<Rc<Manager>> {
+        self.vms.as_ref().and_then(|own| own.manager())
+    }
+
+    /// Virtual NICs of its virtual machines, in the scenario's order.
+    pub fn vnics(&self) -> Vec<Rc<Vnic>> {
+        self.vms.as_ref().map(|own| own.vnics.borrow().clone()).unwrap_or_default()
+    }
+
+    /// Virtual disks of its virtual machines, in the scenario's order.
+    pub fn vdisks(&self) -> Vec<Rc<Vdisk>> {
+        self.vms.as_ref().map(|own| own.vdisks.borrow().clone()).unwrap_or_default()
+    }
+
+    /// Kernel of one of its virtual machines, or its own.
+    pub fn kernel_of(&self, vm: Option<usize>) -> Rc<Kernel> {
+        match vm.and_then(|vm| self.vms().get(vm).cloned()) {
+            Some(vm) => vm.kernel(),
+            None => Rc::clone(&self.kernel),
+        }
+    }
+
+    /// Halts it and its virtual machines.
+    fn halt(&self) {
+        self.vms().iter().for_each(|vm| vm.kernel().halt());
+        self.kernel.halt();
+    }
+
     /// The NTB adapter used for lending, once the kernel has found it.
     pub fn adapter(&self) -> Option<Rc<drivers::ntb::NtbAdapter>> {
         self.lending.as_ref().and_then(|lending| lending.adapter())
@@ -352,6 +398,11 @@ fn functions(fabric: &Fabric, device: EndpointId, link: PortIndex) -> Vec<Bdf> {
 }
 
 impl Computers {
+    /// Borrowings between the hosts.
+    pub(crate) fn cluster(&self) -> cluster::Cluster<'_> {
+        cluster::Cluster(self)
+    }
+
     /// Assembles a scenario's hosts, without booting them.
     ///
     /// # Errors
@@ -547,8 +598,8 @@ impl Computers {
             init.add_routes()?;
             host.rules.run(teams);
         }
-        self.start_lending()?;
-        self.start_vms()
+        self.cluster().start()?;
+        vms::start(self)
     }
 
     /// Applies changes of connections and power to the hardware.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use ::kernel::{BlockDevice, DmaMode, DmaParams, Kernel};
 use drivers::virtio_blk::VirtioBlk;
 use drivers::virtio_net::VirtioNet;
-use engine::{Handle, Seed};
+use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use machine::{Figure, HostSetup, HypervisorSetup, PassedSetup, Placement, VmSetup};
@@ -141,86 +141,83 @@ fn cores(host: &HostSetup, vm: &VmSetup, own: u16) -> Vec<CpuId> {
     (0..each).map(|n| CpuId(u16::from(vm.node) * each + n)).collect()
 }
 
-impl Computers {
-    /// Starts and boots the hosts' virtual machines one after the other.
-    pub(super) fn start_vms(&self) -> Result<(), ComputerError> {
-        let hw = self.simulation.handle();
-        for (number, host) in self.hosts.iter().enumerate() {
-            let Some(own) = &host.vms else { continue };
-            for (n, vm) in own.setup.vms.iter().enumerate() {
-                let functions = own.vms.functions(&hw, n);
-                let started = Vm::start(&hw, &host.kernel, params(&own.setup, vm)?, functions);
-                let started = self.simulation.block_on(started)?;
-                let started = started.map_err(|error| {
-                    let help = match error {
-                        VmError::Memory(_) => "less `memory`, another `node`, or fewer virtual machines",
-                        VmError::Function(..) => "`iommu = \"strict\"` of its host",
-                    };
-                    vm.complaint(format!("it does not start: {error}"), Some(help.to_owned()))
+/// Starts and boots the hosts' virtual machines one after the other.
+pub(super) fn start(computers: &Computers) -> Result<(), ComputerError> {
+    let simulation = &computers.simulation;
+    let hw = simulation.handle();
+    for (number, host) in computers.hosts.iter().enumerate() {
+        let Some(own) = &host.vms else { continue };
+        for (n, vm) in own.setup.vms.iter().enumerate() {
+            let functions = own.vms.functions(&hw, n);
+            let started = Vm::start(&hw, &host.kernel, params(&own.setup, vm)?, functions);
+            let started = simulation.block_on(started)?;
+            let started = started.map_err(|error| {
+                let help = match error {
+                    VmError::Memory(_) => "less `memory`, another `node`, or fewer virtual machines",
+                    VmError::Function(..) => "`iommu = \"strict\"` of its host",
+                };
+                vm.complaint(format!("it does not start: {error}"), Some(help.to_owned()))
+            })?;
+            started.follow(&own.vms.vfio);
+            own.running.borrow_mut().push(Rc::clone(&started));
+            computers.cluster().start_borrowings(|borrow| borrow.by == number && borrow.vm == Some(n))?;
+            device::drivers(&own.setup).into_iter().for_each(|driver| started.kernel().add_driver(driver));
+            simulation.block_on(started.kernel().boot())?;
+            let mut served = Served::new();
+            if let Some(disk) = &vm.disk {
+                let storage = own.storage(host, &hw, disk.drive, vm)?;
+                let (vdisk, way) = storage.add(&started, disk.part.clone());
+                let costs = kernel::driver_costs(&own.setup)?.virtio_blk;
+                let face = started.kernel().face();
+                let probed = started.kernel().run(TaskParams::named("virtio-blk"), async move |cpu| {
+                    VirtioBlk::probe(&face, &cpu, way, costs).await
+                });
+                let probed = simulation.block_on(async move { probed.wait().await })?;
+                probed.map_err(|problem| {
+                    vm.complaint(format!("its virtual disk does not start: {problem}"), None)
                 })?;
-                started.follow(&own.vms.vfio);
-                own.running.borrow_mut().push(Rc::clone(&started));
-                self.borrow_at_once(|borrow| borrow.by == number && borrow.vm == Some(n))?;
-                device::drivers(&own.setup)
-                    .into_iter()
-                    .for_each(|driver| started.kernel().add_driver(driver));
-                self.simulation.block_on(started.kernel().boot())?;
-                let mut served = Served::new();
-                if let Some(disk) = &vm.disk {
-                    let storage = own.storage(host, &hw, disk.drive, vm)?;
-                    let (vdisk, way) = storage.add(&started, disk.part.clone());
-                    let costs = kernel::driver_costs(&own.setup)?.virtio_blk;
-                    let face = started.kernel().face();
-                    let probed = started.kernel().run(TaskParams::named("virtio-blk"), async move |cpu| {
-                        VirtioBlk::probe(&face, &cpu, way, costs).await
-                    });
-                    let probed = self.simulation.block_on(async move { probed.wait().await })?;
-                    probed.map_err(|problem| {
-                        vm.complaint(format!("its virtual disk does not start: {problem}"), None)
-                    })?;
-                    own.vdisks.borrow_mut().push(Rc::clone(&vdisk));
-                    served.push((disk.drive, Rc::new(ServedDisk { storage, vdisk })));
-                }
-                if let Some(nic) = &vm.nic {
-                    let network = own.network(host, nic.uplink)?;
-                    let (vnic, way) = network.add(&started, MacAddr(nic.mac), 0);
-                    let costs = kernel::driver_costs(&own.setup)?.virtio_net;
-                    VirtioNet::new(started.kernel().face(), way, costs);
-                    own.vnics.borrow_mut().push(Rc::clone(&vnic));
-                    served.push((nic.uplink, Rc::new(ServedNic { network, vnic })));
-                }
-                self.start_interfaces(host, vm, &started.kernel())?;
-                own.served.borrow_mut().push(served);
+                own.vdisks.borrow_mut().push(Rc::clone(&vdisk));
+                served.push((disk.drive, Rc::new(ServedDisk { storage, vdisk })));
             }
-            own.manage(host, Seed::new(self.seed).part(&host.name));
+            if let Some(nic) = &vm.nic {
+                let network = own.network(host, nic.uplink)?;
+                let (vnic, way) = network.add(&started, MacAddr(nic.mac), 0);
+                let costs = kernel::driver_costs(&own.setup)?.virtio_net;
+                VirtioNet::new(started.kernel().face(), way, costs);
+                own.vnics.borrow_mut().push(Rc::clone(&vnic));
+                served.push((nic.uplink, Rc::new(ServedNic { network, vnic })));
+            }
+            start_interfaces(simulation, host, vm, &started.kernel())?;
+            own.served.borrow_mut().push(served);
         }
-        Ok(())
+        own.manage(host, Seed::new(computers.seed).part(&host.name));
     }
+    Ok(())
+}
 
-    /// Starts the network devices that a guest has at boot; later ones are started when they appear.
-    fn start_interfaces(
-        &self,
-        host: &Computer,
-        vm: &VmSetup,
-        kernel: &Rc<Kernel>,
-    ) -> Result<(), ComputerError> {
-        let init = Init {
-            host: format!("{}/{}", host.name, vm.name),
-            kernel: Rc::clone(kernel),
-            namespaces: BTreeMap::new(),
-            routes: Vec::new(),
-        };
-        let polled = vm.nic.filter(|nic| nic.polled).map(|nic| nic.number);
-        let is_there = |name: &str| kernel.net().devices().iter().any(|device| device.name() == name);
-        for (n, interface) in vm.interfaces.iter().enumerate() {
-            if Some(n) != polled && is_there(&interface.name) {
-                self.simulation.block_on(init.start(interface))??;
-            }
+/// Starts the network devices that a guest has at boot; later ones are started when they appear.
+fn start_interfaces(
+    simulation: &Simulation<Fabric>,
+    host: &Computer,
+    vm: &VmSetup,
+    kernel: &Rc<Kernel>,
+) -> Result<(), ComputerError> {
+    let init = Init {
+        host: format!("{}/{}", host.name, vm.name),
+        kernel: Rc::clone(kernel),
+        namespaces: BTreeMap::new(),
+        routes: Vec::new(),
+    };
+    let polled = vm.nic.filter(|nic| nic.polled).map(|nic| nic.number);
+    let is_there = |name: &str| kernel.net().devices().iter().any(|device| device.name() == name);
+    for (n, interface) in vm.interfaces.iter().enumerate() {
+        if Some(n) != polled && is_there(&interface.name) {
+            simulation.block_on(init.start(interface))??;
         }
-        let rules = Rules::of_guest(self.simulation.handle(), kernel, &vm.interfaces);
-        kernel.net().set_rules(rules);
-        Ok(())
     }
+    let rules = Rules::of_guest(simulation.handle(), kernel, &vm.interfaces);
+    kernel.net().set_rules(rules);
+    Ok(())
 }
 
 /// Virtual devices of a machine, with the numbers of the host devices.
@@ -317,52 +314,15 @@ impl HostVms {
         self.storages.borrow_mut().insert(drive, Rc::clone(&storage));
         Ok(storage)
     }
-}
-
-impl Computer {
-    /// Its virtual machines, in the scenario's order.
-    pub fn vms(&self) -> Vec<Rc<Vm>> {
-        self.vms.as_ref().map(|own| own.running.borrow().clone()).unwrap_or_default()
-    }
-
-    /// Networks of its uplinks, in the scenario's order.
-    pub fn networks(&self) -> Vec<Rc<Network>> {
-        self.uplinks().into_iter().map(|(_, network)| network).collect()
-    }
 
     /// Networks with the names of their uplinks.
     pub fn uplinks(&self) -> Vec<(String, Rc<Network>)> {
-        let Some(own) = &self.vms else { return Vec::new() };
-        let name = |uplink: usize| own.setup.devices[uplink].name.clone().unwrap_or_default();
-        own.networks.borrow().iter().map(|(&uplink, network)| (name(uplink), Rc::clone(network))).collect()
+        let name = |uplink: usize| self.setup.devices[uplink].name.clone().unwrap_or_default();
+        self.networks.borrow().iter().map(|(&uplink, network)| (name(uplink), Rc::clone(network))).collect()
     }
 
-    /// The manager of its virtual machines.
+    /// The manager that schedules the machines.
     pub fn manager(&self) -> Option<Rc<Manager>> {
-        self.vms.as_ref().and_then(|own| own.manager.borrow().clone())
-    }
-
-    /// Virtual NICs of its virtual machines, in the scenario's order.
-    pub fn vnics(&self) -> Vec<Rc<Vnic>> {
-        self.vms.as_ref().map(|own| own.vnics.borrow().clone()).unwrap_or_default()
-    }
-
-    /// Virtual disks of its virtual machines, in the scenario's order.
-    pub fn vdisks(&self) -> Vec<Rc<Vdisk>> {
-        self.vms.as_ref().map(|own| own.vdisks.borrow().clone()).unwrap_or_default()
-    }
-
-    /// Kernel of one of its virtual machines, or its own.
-    pub fn kernel_of(&self, vm: Option<usize>) -> Rc<Kernel> {
-        match vm.and_then(|vm| self.vms().get(vm).cloned()) {
-            Some(vm) => vm.kernel(),
-            None => Rc::clone(&self.kernel),
-        }
-    }
-
-    /// Halts it and its virtual machines.
-    pub(super) fn halt(&self) {
-        self.vms().iter().for_each(|vm| vm.kernel().halt());
-        self.kernel.halt();
+        self.manager.borrow().clone()
     }
 }

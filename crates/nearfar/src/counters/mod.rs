@@ -20,6 +20,7 @@ use units::{Duration, Time};
 
 pub use binding::{Binding, Kind, Resource};
 pub use read::CountedDevice;
+pub(crate) use read::Reading;
 
 /// Unit of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -72,25 +73,6 @@ impl Counter {
     /// First component of the name: the place.
     pub fn place(&self) -> &str {
         self.name.split('/').next().unwrap_or_default()
-    }
-}
-
-/// A host's counters at one time.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Reading {
-    counters: Vec<Counter>,
-    resources: Vec<read::Used>,
-}
-
-impl Reading {
-    /// The amount of a counter; `None` if no counter has this name.
-    pub(crate) fn amount(&self, name: &str) -> Option<f64> {
-        self.counters.iter().find(|counter| counter.name == name).map(Counter::amount)
-    }
-
-    /// All counters.
-    pub(crate) fn counters(&self) -> &[Counter] {
-        &self.counters
     }
 }
 

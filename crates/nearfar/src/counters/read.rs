@@ -20,7 +20,7 @@ use wire::ethernet::BETWEEN_FRAMES;
 use wire::nic::registers::counter;
 
 use super::binding::{Kind, Resource};
-use super::{Counter, Reading, Unit};
+use super::{Counter, Unit};
 
 /// A device and the name of its place.
 #[derive(Clone, Copy)]
@@ -64,7 +64,24 @@ pub(super) fn between(before: &[Used], after: &[Used], length: Duration) -> Vec<
     after.iter().map(resource).collect()
 }
 
+/// A host's counters at one time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading {
+    pub(super) counters: Vec<Counter>,
+    pub(super) resources: Vec<Used>,
+}
+
 impl Reading {
+    /// The amount of a counter; `None` if no counter has this name.
+    pub(crate) fn amount(&self, name: &str) -> Option<f64> {
+        self.counters.iter().find(|counter| counter.name == name).map(Counter::amount)
+    }
+
+    /// All counters.
+    pub(crate) fn counters(&self) -> &[Counter] {
+        &self.counters
+    }
+
     fn add(&mut self, name: String, unit: Unit, value: u64) {
         self.counters.push(Counter { name, unit, value });
     }

@@ -19,15 +19,6 @@ struct Open {
     name: Rc<str>,
 }
 
-impl Capture {
-    /// The packets of all links, and each read with its completions.
-    pub fn timeline(&self) -> Timeline {
-        let mut timeline = Timeline::default();
-        add_links(&mut timeline, self);
-        timeline
-    }
-}
-
 /// Adds the packets of all links to a timeline. Returns the slice of each packet.
 pub(super) fn add_links(timeline: &mut Timeline, capture: &Capture) -> Vec<usize> {
     let mut open: BTreeMap<(LinkId, Bdf, u16), Open> = BTreeMap::new();

@@ -11,7 +11,8 @@ use hardware::link::{LinkId, Passed};
 use units::{Duration, Time};
 use wire::pcie::{Generation, Width};
 
-use super::{Filter, Row, human};
+use super::timeline::Timeline;
+use super::{Filter, Row, human, links};
 
 /// What to record.
 #[derive(Clone, Debug, Default)]
@@ -134,6 +135,13 @@ pub struct Capture {
 }
 
 impl Capture {
+    /// The packets of all links, and each read with its completions.
+    pub fn timeline(&self) -> Timeline {
+        let mut timeline = Timeline::default();
+        links::add_links(&mut timeline, self);
+        timeline
+    }
+
     /// Why there is nothing to show, and a remedy; `None` if there is something.
     pub fn why_empty(&self) -> Option<String> {
         if self.shown().next().is_some() {

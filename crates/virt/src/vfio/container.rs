@@ -67,7 +67,7 @@ impl Container {
 
     /// Creates the domain of an IOMMU.
     fn open(&self, cpu: &Cpu, node: Node) -> Result<(), Error> {
-        let domain = self.host()?.iommu_domain(node)?;
+        let domain = self.host()?.iommu().domain(node)?;
         let ranges = self.memory.ranges().into_iter().flatten();
         let mut held: Vec<(PhysAddr, u64)> = Vec::new();
         let filled = (|| {

@@ -226,7 +226,7 @@ impl VfioDevice for HostFunction {
 
     fn post(&self, cpu: &Cpu, number: u16, to: Option<(PhysAddr, u8)>) -> Result<(), Error> {
         let irq = self.irqs.borrow().get(usize::from(number)).copied().ok_or(Error::Invalid)?;
-        self.container.host()?.post_irq(cpu, irq, to)
+        self.container.host()?.guest_interrupts().post_irq(cpu, irq, to)
     }
 
     fn bars_moved(&self, cpu: &Cpu, parts: &[BarPart]) {

@@ -1,47 +1,42 @@
 //! A network device, between the stack and its driver.
 
+mod below;
 mod driver;
 mod program;
-mod send;
-mod watchdog;
+mod queue;
+mod transmit;
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use platform::Error;
 use platform::cpu::{Cpu, CpuId};
-use platform::net::{FlowKey, NetCounters, NetDriver, NetFeatures, NetLimits, NetUpper, PacketQueue, RuleId};
-use platform::sync::WaitQueue;
+use platform::net::{
+    FlowKey, NetCounters, NetDriver, NetFeatures, NetLimits, NetUpper, Packet, PacketQueue, RuleId,
+};
 use units::{Duration, Time};
-use wire::ethernet::MacAddr;
+use wire::ethernet::{HEADER_LEN, MacAddr};
 
 use super::Protocols;
-use super::queue::TxQueue;
-use crate::base::Base;
 use crate::net::Net;
+use below::Below;
+use transmit::TxQueues;
 
 /// MTU without jumbo frames (IEEE 802.3).
 const USUAL_MTU: u16 = 1500;
 
 /// A network device.
 pub struct NetDevice {
-    base: Base,
+    below: Rc<Below>,
+    tx: Rc<TxQueues>,
     /// Registry of all devices.
     net: Weak<Net>,
     me: Weak<Self>,
-    name: String,
     number: u32,
     limits: NetLimits,
-    driver: RefCell<Option<Rc<dyn NetDriver>>>,
     features: RefCell<NetFeatures>,
     mtu: Cell<u16>,
-    up: Cell<bool>,
-    carrier: Cell<bool>,
-    queues: Vec<TxQueue>,
     listeners: RefCell<Vec<Weak<PacketQueue>>>,
-    counters: Cell<NetCounters>,
-    /// The watchdog waits here while no queue is full.
-    stuck: WaitQueue,
     /// Stacked device above, in place of the stack.
     upper: RefCell<Option<Weak<dyn NetUpper>>>,
     /// The namespace that the device was moved to.
@@ -51,22 +46,17 @@ pub struct NetDevice {
 impl NetDevice {
     pub(super) fn new(net: &Net, number: u32, name: String, driver: Rc<dyn NetDriver>) -> Rc<Self> {
         let limits = driver.limits();
+        let below = Rc::new(Below::new(net.base.clone(), name, driver));
         Rc::new_cyclic(|me| Self {
-            base: net.base.clone(),
+            tx: Rc::new(TxQueues::new(Rc::clone(&below), limits.tx_queues)),
+            below,
             net: Weak::clone(&net.me),
             me: me.clone(),
-            name,
             number,
             features: RefCell::new(limits.features.clone()),
             mtu: Cell::new(limits.max_mtu.min(USUAL_MTU)),
-            up: Cell::new(false),
-            carrier: Cell::new(false),
-            queues: (0..limits.tx_queues.max(1)).map(|_| TxQueue::default()).collect(),
             limits,
-            driver: RefCell::new(Some(driver)),
             listeners: RefCell::default(),
-            counters: Cell::default(),
-            stuck: WaitQueue::new(),
             upper: RefCell::new(None),
             namespace: RefCell::new(None),
         })
@@ -99,7 +89,7 @@ impl NetDevice {
 
     /// Name as in `ip link`, such as `eth0`.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.below.name
     }
 
     /// Number, never reused by the kernel.
@@ -149,31 +139,27 @@ impl NetDevice {
 
     /// Whether it is open.
     pub fn is_up(&self) -> bool {
-        self.up.get()
+        self.below.up.get()
     }
 
     /// Whether its link is up.
     pub fn has_carrier(&self) -> bool {
-        self.carrier.get()
-    }
-
-    fn can_send(&self) -> bool {
-        self.up.get() && self.carrier.get()
+        self.below.carrier.get()
     }
 
     /// Packet counters.
     pub fn counters(&self) -> NetCounters {
-        self.counters.get()
+        self.below.counters()
     }
 
     /// How long each TX queue's ring has been full, up to `now`.
     pub fn queues_full(&self, now: Time) -> Vec<Duration> {
-        self.queues.iter().map(|queue| queue.stopped_until(now)).collect()
+        self.tx.full(now)
     }
 
     /// The driver; `None` if the device is gone.
     pub fn driver(&self) -> Option<Rc<dyn NetDriver>> {
-        self.driver.borrow().clone()
+        self.below.driver()
     }
 
     /// Steers a flow to an RX queue.
@@ -193,8 +179,15 @@ impl NetDevice {
 
     /// The TX queue of a core (XPS).
     pub fn tx_queue_for(&self, cpu: CpuId) -> u16 {
-        let last = self.queues.len() as u16 - 1;
-        self.driver().map_or(0, |driver| driver.tx_queue_for(cpu).min(last))
+        self.tx.queue_for(cpu)
+    }
+
+    /// Sends a packet. With `more`, others follow at once and the doorbell may be delayed.
+    ///
+    /// # Errors
+    /// If the packet was dropped, for lack of a link or of room. It has been released.
+    pub fn transmit(&self, cpu: &Cpu, packet: Packet, more: bool) -> Result<(), Error> {
+        self.tx.transmit(cpu, packet, more)
     }
 
     /// The RX queue polled on a core, or near it.
@@ -210,44 +203,50 @@ impl NetDevice {
         }
     }
 
-    fn count(&self, change: impl FnOnce(&mut NetCounters)) {
-        let mut counters = self.counters.get();
-        change(&mut counters);
-        self.counters.set(counters);
-    }
-
     /// Opens the device.
     ///
     /// # Errors
     /// If the driver fails; [`Error::NoDevice`] if it is gone.
     pub async fn open(&self, cpu: &Cpu) -> Result<(), Error> {
         let driver = self.driver().ok_or(Error::NoDevice)?;
-        if self.up.get() {
+        if self.below.up.get() {
             return Ok(());
         }
         driver.open(cpu).await?;
-        self.up.set(true);
-        self.start_watchdog();
+        self.below.up.set(true);
+        self.tx.start_watchdog();
         Ok(())
     }
 
     /// Closes the device (`ip link set down`): the driver frees rings, buffers and interrupts.
     pub async fn stop(&self, cpu: &Cpu) {
-        if !self.up.replace(false) {
+        if !self.below.up.replace(false) {
             return;
         }
-        self.stuck.wake_all();
+        self.tx.stop_watchdog();
         if let Some(driver) = self.driver() {
             driver.stop(cpu).await;
         }
         if let (Some(protocols), Some(me)) = (self.protocols(), self.me.upgrade()) {
             protocols.device_stopped(cpu, &me);
         }
-        self.drop_waiting(cpu);
+        self.tx.drop_waiting(cpu);
     }
 
     pub(super) fn forget_driver(&self) {
-        self.up.set(false);
-        self.driver.borrow_mut().take();
+        self.below.up.set(false);
+        self.below.driver.borrow_mut().take();
+    }
+
+    fn listener_for(&self, cpu: &Cpu, packet: &Packet) -> Option<Rc<PacketQueue>> {
+        if self.listeners.borrow().is_empty() {
+            return None;
+        }
+        self.listeners.borrow_mut().retain(|listener| listener.strong_count() > 0);
+        let mut header = [0; HEADER_LEN];
+        packet.load(cpu, &mut header);
+        let ether_type = u16::from_be_bytes([header[12], header[13]]);
+        let listeners = self.listeners.borrow();
+        listeners.iter().filter_map(Weak::upgrade).find(|listener| listener.wants(ether_type))
     }
 }

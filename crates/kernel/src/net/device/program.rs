@@ -13,7 +13,7 @@ use super::NetDevice;
 
 impl PacketDevice for NetDevice {
     fn name(&self) -> String {
-        self.name.clone()
+        self.below.name.clone()
     }
 
     fn limits(&self) -> NetLimits {
@@ -21,11 +21,11 @@ impl PacketDevice for NetDevice {
     }
 
     fn has_carrier(&self) -> bool {
-        self.carrier.get()
+        self.below.carrier.get()
     }
 
     fn counters(&self) -> NetCounters {
-        self.counters.get()
+        self.below.counters()
     }
 
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
@@ -63,19 +63,11 @@ impl PacketDevice for NetDevice {
     }
 
     fn send_directly(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet> {
-        match self.queues.get(usize::from(queue)) {
-            Some(state) if self.can_send() && !state.is_stopped() => self.give(cpu, queue, packet, more),
-            _ => Err(packet),
-        }
+        self.tx.send_directly(cpu, queue, packet, more)
     }
 
     fn room(&self, queue: u16) -> Async<'_, bool> {
-        Box::pin(async move {
-            let Some(state) = self.queues.get(usize::from(queue)) else { return false };
-            let ready = || (!self.can_send() || !state.is_stopped()).then_some(());
-            state.room.wait_for(ready).await;
-            self.can_send()
-        })
+        Box::pin(self.tx.room(queue))
     }
 
     fn listen(&self, ether_type: Option<u16>, depth: usize) -> Rc<PacketQueue> {

@@ -6,7 +6,7 @@ use platform::cpu::Node;
 use platform::memory::Policy;
 use units::Duration;
 
-use super::server::{COSTS, Organisation, ServerBench};
+use super::server::{COSTS, Organisation, Server, ServerBench};
 use super::streams::{self, CORE, DRIVER, receiving};
 use crate::reproduce::rig::{self, Rig};
 use crate::reproduce::runs::{Known, Values, named, set_known};
@@ -69,7 +69,7 @@ pub fn latency(bench: &ServerBench, organisation: Organisation, instances: u16) 
     rig.pass(Duration::from_us(300));
     let line = |seconds| format!("sockperf ping-pong -i 10.0.0.1 -m 64 -t {seconds}");
     let latency = rig.latency((1, CORE), line, FIRST, MOST)?;
-    let costs = rig.measure_while((1, CORE), &line(1.0))?.each(COSTS);
+    let costs = Server(&rig).measure_while((1, CORE), &line(1.0))?.each(COSTS);
     let each = [("us", latency.mean), ("p90", latency.p90), ("p99", latency.p99)];
     Ok(named("qpi-udp", &format!("{}/{instances}", organisation.name()), each.into_iter().chain(costs)))
 }
@@ -111,7 +111,7 @@ pub fn store(bench: &ServerBench, organisation: Organisation, set: u32) -> Resul
     let clients: Vec<u16> = (0..bench.cores).collect();
     let running = memcached(&rig, (&cores, &clients), "10.0.0.1:11211", (512 << 10, set, MIX))?;
     stored(&rig, std::slice::from_ref(&running), 512 << 10)?;
-    let (report, run) = rig.measure_until_end(&cores, &running, BATCH)?;
+    let (report, run) = Server(&rig).measure_until_end(&cores, &running, BATCH)?;
     // Requests per millisecond. Those of clients in step end together, so the few of a part of the run do not tell its
     // rate; how steady it is shows in what passes the device.
     let rate = 1e3 * report.samples.len() as f64 / report.samples.iter().sum::<f64>();
@@ -192,7 +192,7 @@ pub fn ranks(bench: &ServerBench, beside: Option<(Organisation, &str)>) -> Resul
     };
     let running = rig.start(0, &cores(0..RANKERS), GRAPH)?;
     // CPU time is that of the cores beside PageRank's.
-    let (report, run) = rig.measure_until_end(&cores(RANKERS..bench.cores), &running, BATCH)?;
+    let (report, run) = Server(&rig).measure_until_end(&cores(RANKERS..bench.cores), &running, BATCH)?;
     loads.iter().try_for_each(rig::Running::still_runs)?;
     let place = match beside {
         None => "alone".to_owned(),

@@ -3,7 +3,7 @@
 
 use units::Duration;
 
-use super::server::{COSTS, Organisation, ServerBench, SteadyRun};
+use super::server::{COSTS, Organisation, Server, ServerBench, SteadyRun};
 use super::streams::DRIVER;
 use crate::reproduce::rig::Rig;
 use crate::reproduce::runs::{Values, named};
@@ -68,7 +68,7 @@ fn streams(
     }
     let rig = bench.boot(&text)?;
     if way == Way::SendWithoutTso {
-        organisation.devices().iter().try_for_each(|device| rig.without_tso(0, device))?;
+        organisation.devices().iter().try_for_each(|device| Server(&rig).without_tso(0, device))?;
     }
     for (number, &(core, socket)) in (0..).zip(cores) {
         let [_, other] = addresses(organisation, socket, number);
@@ -87,7 +87,7 @@ fn settled(rig: &Rig, cores: &[(u16, u16)]) -> SteadyRun {
     // steering rule.
     rig.pass(Duration::from_ms(12));
     let cores: Vec<u16> = cores.iter().map(|(core, _)| *core).collect();
-    rig.measure(&cores, BATCH, BATCHES)
+    Server(rig).measure(&cores, BATCH, BATCHES)
 }
 
 /// A stream on every core: through the local or remote function of a card with two network devices, or through an

@@ -2,7 +2,7 @@
 
 use units::Duration;
 
-use super::server::{COSTS, Organisation, ServerBench};
+use super::server::{COSTS, Organisation, Server, ServerBench};
 use crate::reproduce::runs::{Values, named};
 
 const CORE: u16 = 0;
@@ -20,7 +20,7 @@ pub fn run(bench: &ServerBench, organisation: Organisation, bytes: u32) -> Resul
     rig.start(1, &[CORE], "netserver")?;
     let line = |seconds| format!("netperf -H 10.0.0.2 -t TCP_RR -l {seconds} -- -r {bytes},{bytes}");
     let latency = rig.latency((0, CORE), line, FIRST, MOST)?;
-    let costs = rig.measure_while((0, CORE), &line(1.0))?.each(COSTS);
+    let costs = Server(&rig).measure_while((0, CORE), &line(1.0))?.each(COSTS);
     let (us, half) = latency.mean;
     let rate = ("rate", (1e3 / us, 1e3 * half / us.powi(2)));
     let name = match organisation {

@@ -4,7 +4,7 @@ use units::Duration;
 use wire::nic::registers::counter;
 
 use super::Values;
-use super::server::{HEADERS, Organisation, ServerBench};
+use super::server::{HEADERS, Organisation, Server, ServerBench};
 use super::streams::{CORE, SETTLED, receiving};
 use crate::reproduce::rig::{Rig, SteadyBatches};
 use crate::reproduce::runs::set_known;
@@ -25,7 +25,8 @@ struct MigrationCounts {
 }
 
 fn look(rig: &Rig) -> MigrationCounts {
-    let [bytes, frames] = [counter::RX_BYTES, counter::RX_FRAMES].map(|which| rig.of_functions(which));
+    let [bytes, frames] =
+        [counter::RX_BYTES, counter::RX_FRAMES].map(|which| Server(rig).of_functions(which));
     let payload = |n: usize| bytes[n] - (HEADERS * frames[n]).min(bytes[n]);
     MigrationCounts { received: [payload(0), payload(1)], crossed: rig.traffic(0).link_dma }
 }
@@ -61,10 +62,10 @@ fn lowest(counts: &[MigrationCounts]) -> f64 {
 pub fn run(bench: &ServerBench, organisation: Organisation, name: &str) -> Result<Values, String> {
     let (rig, running) = receiving(bench, organisation, 65536)?;
     rig.pass(SETTLED);
-    let harmed = || [rig.lost(), rig.overtaking()];
+    let harmed = || [Server(&rig).lost(), Server(&rig).overtaking()];
     let first_harmed = harmed();
     let before = samples(&rig, SAMPLES);
-    rig.move_tasks("netserver", bench.core(1, CORE))?;
+    Server(&rig).move_tasks("netserver", bench.core(1, CORE))?;
     let after = samples(&rig, SAMPLES);
     running.still_runs()?;
     let [lost, overtaking] = [0, 1].map(|n| (harmed()[n] - first_harmed[n]) as f64);

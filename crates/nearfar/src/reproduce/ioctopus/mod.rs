@@ -175,6 +175,7 @@ fn made_of(
 
 #[cfg(test)]
 mod tests {
+    use super::server::Server;
     use super::*;
 
     fn options() -> Options {
@@ -278,7 +279,7 @@ mod tests {
             rig.start(0, &[0], "netserver").unwrap();
             rig.start(1, &[0], "netperf -H 10.0.0.1 -t TCP_STREAM -l 1").unwrap();
             rig.pass(units::Duration::from_ms(2));
-            rig.overtaking()
+            Server(&rig).overtaking()
         };
         assert_eq!(overtaking(""), 0);
         assert!(overtaking("reordering = 0.01\nlongest_delay = \"20 us\"\n") > 10);

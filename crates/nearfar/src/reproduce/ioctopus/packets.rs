@@ -2,7 +2,7 @@
 
 use units::Duration;
 
-use super::server::{COSTS, Organisation, ServerBench, SteadyRun};
+use super::server::{COSTS, Organisation, Server, ServerBench, SteadyRun};
 use crate::reproduce::runs::{Values, named};
 
 /// Duration of a batch: packets are counted by the dozen, when the driver completes them.
@@ -54,7 +54,7 @@ fn sending(
     // The rings wrap several times, so that what their clearing left in caches is gone. Caches are not flushed: the
     // repeated packet stays in the one that its core wrote it to, since devices' reads allocate nothing.
     rig.pass(WRAPPED);
-    let run = rig.measure(&[CORE], BATCH, BATCHES);
+    let run = Server(&rig).measure(&[CORE], BATCH, BATCHES);
     running.still_runs().map(|()| run)
 }
 

@@ -295,10 +295,14 @@ pub const HEADERS: u64 = 66;
 const LINE: f64 = 64.0;
 
 /// Operations of the experiments on the server, the first host.
-impl Rig {
+/// The first host of a rig, as the server of an experiment.
+#[derive(Clone, Copy)]
+pub struct Server<'a>(pub &'a Rig);
+
+impl Server<'_> {
     /// Moves all tasks of the first host whose names start with `name` to a core.
-    pub fn move_tasks(&self, name: &str, to: u16) -> Result<(), String> {
-        let face = self.host(0).kernel.face();
+    pub fn move_tasks(self, name: &str, to: u16) -> Result<(), String> {
+        let face = self.0.host(0).kernel.face();
         let tasks = face.tasks().into_iter().filter(|task| !task.ended && task.name.starts_with(name));
         let tasks: Vec<TaskId> = tasks.map(|task| task.id).collect();
         tasks
@@ -307,11 +311,11 @@ impl Rig {
     }
 
     /// Turns off segmentation offload of a host's network device (`ethtool -K eth0 tso off`).
-    pub fn without_tso(&self, host: usize, name: &str) -> Result<(), String> {
-        let device = self.host(host).kernel.net().device(name).ok_or(format!("the host has no {name}"))?;
+    pub fn without_tso(self, host: usize, name: &str) -> Result<(), String> {
+        let device = self.0.host(host).kernel.net().device(name).ok_or(format!("the host has no {name}"))?;
         let wanted = NetFeatures { tso: false, ..device.features() };
         let set = async move |cpu| device.set_features(&cpu, &wanted).tso;
-        match self.wait(&self.host(host).kernel.run(TaskParams::named("ethtool"), set))? {
+        match self.0.wait(&self.0.host(host).kernel.run(TaskParams::named("ethtool"), set))? {
             false => Ok(()),
             true => Err(format!("{name} keeps its segmentation offload on")),
         }
@@ -319,14 +323,14 @@ impl Rig {
 
     /// Flushes the first host's caches. Opening the devices clears rings of both nodes; without the flush, those
     /// lines would stay in that socket's caches until each ring has wrapped once.
-    pub fn forget_the_beginning(&self) {
-        let id = self.host(0).host;
-        self.computers.simulation().with(|fabric, _| fabric.host_mut(id).memory.flush_all());
+    pub fn forget_the_beginning(self) {
+        let id = self.0.host(0).host;
+        self.0.computers.simulation().with(|fabric, _| fabric.host_mut(id).memory.flush_all());
     }
 
     /// A counter of the first host's two network functions: of one NIC, or of two with one each.
-    pub fn of_functions(&self, which: usize) -> [u64; 2] {
-        let nics = &self.host(0).nics;
+    pub fn of_functions(self, which: usize) -> [u64; 2] {
+        let nics = &self.0.host(0).nics;
         [0u8, 1].map(|n| {
             let (nic, function) = if nics.len() > 1 { (usize::from(n), 0) } else { (0, n) };
             nics.get(nic).map_or(0, |(_, nic)| nic.counter(FunctionIndex(function), which))
@@ -334,49 +338,49 @@ impl Rig {
     }
 
     /// Frames lost at the first host: by its NIC, and by its stack.
-    pub fn lost(&self) -> u64 {
+    pub fn lost(self) -> u64 {
         let all = [counter::RX_NO_BUFFER, counter::RX_OVERFLOW, counter::RX_NO_QUEUE, counter::RX_FILTERED];
         let by_nic: u64 = all.into_iter().flat_map(|which| self.of_functions(which)).sum();
-        let stack = self.host(0).kernel.face().network().counters();
+        let stack = self.0.host(0).kernel.face().network().counters();
         by_nic + stack.backlog_full + stack.socket_full + stack.no_memory + stack.bad_checksums
     }
 
     /// Packets that the first host's TCP received ahead of others of their stream.
-    pub fn overtaking(&self) -> u64 {
-        self.host(0).kernel.face().network().counters().tcp_out_of_order
+    pub fn overtaking(self) -> u64 {
+        self.0.host(0).kernel.face().network().counters().tcp_out_of_order
     }
 
     /// Runs the first host batch by batch until the payload rate is steady, for up to `most` batches. `cores` are
     /// those that do network work.
-    pub fn measure(&self, cores: &[u16], batch: Duration, most: usize) -> SteadyRun {
-        let batches = self.until_steady(batch, most, || self.server_counts(cores), |counts| counts.payload);
+    pub fn measure(self, cores: &[u16], batch: Duration, most: usize) -> SteadyRun {
+        let batches = self.0.until_steady(batch, most, || self.server_counts(cores), |counts| counts.payload);
         SteadyRun { steady: batches.steady(batch), cores: cores.len() }
     }
 
     /// The first host's rates while a long-running program runs on a host's core; CPU time is that of the first
     /// host's core of the same number. Excludes the program's first packets, before its flow has a steering rule.
-    pub fn measure_while(&self, (host, core): (usize, u16), line: &str) -> Result<SteadyRun, String> {
-        let running = self.start(host, &[core], line)?;
-        self.pass(Duration::from_us(500));
+    pub fn measure_while(self, (host, core): (usize, u16), line: &str) -> Result<SteadyRun, String> {
+        let running = self.0.start(host, &[core], line)?;
+        self.0.pass(Duration::from_us(500));
         let run = self.measure(&[core], Duration::from_us(50), 60);
         running.still_runs().map(|()| run)
     }
 
     /// The first host's rates until a program ends, and the program's report.
     pub fn measure_until_end(
-        &self,
+        self,
         cores: &[u16],
         running: &Running,
         batch: Duration,
     ) -> Result<(Report, SteadyRun), String> {
-        let (report, counts) = self.until_end(running, batch, || self.server_counts(cores))?;
+        let (report, counts) = self.0.until_end(running, batch, || self.server_counts(cores))?;
         Ok((report, SteadyRun { steady: SteadyBatches::all(counts, batch), cores: cores.len() }))
     }
 
-    fn server_counts(&self, cores: &[u16]) -> ServerCounts {
-        let server = self.host(0);
+    fn server_counts(self, cores: &[u16]) -> ServerCounts {
+        let server = self.0.host(0);
         let face = server.kernel.face();
-        let mut counts = ServerCounts { traffic: self.traffic(0), ..ServerCounts::default() };
+        let mut counts = ServerCounts { traffic: self.0.traffic(0), ..ServerCounts::default() };
         for (part, time) in cores.iter().flat_map(|&core| Part::ALL.into_iter().zip(face.busy(CpuId(core)))) {
             counts.busy += time;
             if part == Part::Copy {

@@ -2,7 +2,7 @@
 
 use units::Duration;
 
-use super::server::{COSTS, Organisation, ServerBench, SteadyRun};
+use super::server::{COSTS, Organisation, Server, ServerBench, SteadyRun};
 use crate::reproduce::rig::{Rig, Running};
 use crate::reproduce::runs::{Values, named};
 
@@ -56,7 +56,7 @@ pub fn send(
     );
     let rig = bench.boot(&text)?;
     if !tso {
-        rig.without_tso(0, organisation.device())?;
+        Server(&rig).without_tso(0, organisation.device())?;
     }
     let running = rig.start(0, &[CORE], &format!("iperf -c 10.0.0.200 -l {buffer} -t 1"))?;
     settled_after(&rig, &running, SETTLED, ALONE)
@@ -78,9 +78,9 @@ pub fn settled(rig: &Rig, running: &Running) -> Result<SteadyRun, String> {
 
 /// Rates of a stream after a time, in up to `most` batches.
 fn settled_after(rig: &Rig, running: &Running, time: Duration, most: usize) -> Result<SteadyRun, String> {
-    rig.forget_the_beginning();
+    Server(rig).forget_the_beginning();
     rig.pass(time);
-    let rates = rig.measure(&[CORE], BATCH, most);
+    let rates = Server(rig).measure(&[CORE], BATCH, most);
     running.still_runs().map(|()| rates)
 }
 

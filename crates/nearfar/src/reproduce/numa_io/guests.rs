@@ -197,17 +197,20 @@ fn cores_of(node: u8) -> Vec<CpuId> {
     (0..CORES).map(|n| CpuId(u16::from(node) * CORES + n)).collect()
 }
 
-/// Operations of the experiments on the first host and its guests.
-impl Rig {
-    /// Boots `text`, and places I/O threads, virtual machines and their NICs as the layout says.
-    fn boot_placed(options: &Options, text: &str, layout: &Layout) -> Result<Self, String> {
-        let rig = Self::boot(options, "numa-io", text)?;
-        rig.place(layout)?;
-        Ok(rig)
-    }
+/// Boots `text`, and places I/O threads, virtual machines and their NICs as the layout says.
+fn boot_placed(options: &Options, text: &str, layout: &Layout) -> Result<Rig, String> {
+    let rig = Rig::boot(options, "numa-io", text)?;
+    Guests(&rig).place(layout)?;
+    Ok(rig)
+}
 
-    fn place(&self, layout: &Layout) -> Result<(), String> {
-        let host = &self.host(0);
+/// The first host of a rig, with its guests.
+#[derive(Clone, Copy)]
+pub struct Guests<'a>(pub &'a Rig);
+
+impl Guests<'_> {
+    fn place(self, layout: &Layout) -> Result<(), String> {
+        let host = &self.0.host(0);
         for (vm, &(home, _)) in host.vms().iter().zip(&layout.vms) {
             for task in vm.tasks() {
                 host.kernel.face().set_affinity(task, &cores_of(home)).map_err(|error| error.to_string())?;
@@ -227,32 +230,32 @@ impl Rig {
             }
             placed
         });
-        self.wait(&placed)?.map_err(|error| error.to_string())
+        self.0.wait(&placed)?.map_err(|error| error.to_string())
     }
 
     /// Starts a program in each guest.
-    pub fn start_in_guests(&self, line: &str) -> Result<(), String> {
-        let host = self.host(0);
+    pub fn start(self, line: &str) -> Result<(), String> {
+        let host = self.0.host(0);
         (0..host.vms().len())
             .try_for_each(|n| rig::start(host.kernel_of(Some(n)), &[0], Policy::Local, line).map(drop))
     }
 
     /// Starts a program on the second host.
-    fn start_beside(&self, line: &str) -> Result<(), String> {
+    fn start_beside(self, line: &str) -> Result<(), String> {
         let cpus: Vec<u16> = (0..CORES).collect();
-        self.start(1, &cpus, line).map(drop)
+        self.0.start(1, &cpus, line).map(drop)
     }
 
-    fn guest_counts(&self) -> GuestCounts {
-        let host = &self.host(0);
+    fn counts(self) -> GuestCounts {
+        let host = &self.0.host(0);
         let face = host.kernel.face();
-        let mut counts = GuestCounts { traffic: self.traffic(0), ..GuestCounts::default() };
+        let mut counts = GuestCounts { traffic: self.0.traffic(0), ..GuestCounts::default() };
         for passed in host.vnics().iter().map(|vnic| vnic.counters()) {
             counts.packets += passed.sent.max(passed.received);
             counts.interrupts += passed.interrupts;
             counts.bytes += passed.sent_bytes.max(passed.received_bytes);
         }
-        for flow in self.computers.generators().iter().flat_map(|generator| generator.handle.flows()) {
+        for flow in self.0.computers.generators().iter().flat_map(|generator| generator.handle.flows()) {
             counts.sent += flow.sent;
             counts.returned += flow.returned;
             counts.time += flow.time.as_ns_f64();
@@ -272,9 +275,9 @@ impl Rig {
     }
 
     /// Measures until the packet rate is steady.
-    pub fn rates(&self, settling: Duration, (batch, most): (Duration, usize)) -> GuestRates {
-        self.pass(settling);
-        let batches = self.until_steady(batch, most, || self.guest_counts(), |counts| counts.packets);
+    pub fn rates(self, settling: Duration, (batch, most): (Duration, usize)) -> GuestRates {
+        self.0.pass(settling);
+        let batches = self.0.until_steady(batch, most, || self.counts(), |counts| counts.packets);
         let steady = batches.steady(batch);
         let (rate, half) = steady.of(|first, last, ns| (last.packets - first.packets) as f64 / ns);
         let ((first, last), ns) = (steady.ends(), steady.ns());
@@ -299,31 +302,41 @@ impl Rig {
             link_dma: gbit(|counts| counts.traffic.link_dma),
         }
     }
+
+    /// Runs a number of scheduler periods.
+    pub fn pass_periods(self, periods: u64) -> Result<(), String> {
+        let manager = self.0.host(0).manager().ok_or("nothing schedules the machines")?;
+        let until = manager.done().periods + periods;
+        while manager.done().periods < until {
+            self.0.pass(PERIOD / 10);
+        }
+        Ok(())
+    }
 }
 
 /// Measures a point in a layout.
 pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> Result<GuestRates, String> {
-    let rig = Rig::boot_placed(options, &text(point, layout, more), layout)?;
+    let rig = boot_placed(options, &text(point, layout, more), layout)?;
     match point.guest {
-        Guest::Forwards(..) => rig.start_in_guests("l2fwd")?,
+        Guest::Forwards(..) => Guests(&rig).start("l2fwd")?,
         Guest::Echoes(..) => {
-            rig.start_in_guests("sockperf server -p 9")?;
+            Guests(&rig).start("sockperf server -p 9")?;
             rig.pass(STARTED);
         }
-        Guest::Sends => rig.start_in_guests("iperf -c 10.0.0.200 -t 1")?,
-        Guest::Receives => rig.start_in_guests("iperf -s")?,
+        Guest::Sends => Guests(&rig).start("iperf -c 10.0.0.200 -t 1")?,
+        Guest::Receives => Guests(&rig).start("iperf -s")?,
         Guest::Runs(pair) => {
             let (guest, beside) = pair.lines();
             if pair.serves {
-                rig.start_in_guests(guest)?;
+                Guests(&rig).start(guest)?;
                 rig.pass(STARTED);
                 for vm in 1..=point.vms {
-                    rig.start_beside(&beside.replace("GUEST", &format!("10.0.128.{vm}")))?;
+                    Guests(&rig).start_beside(&beside.replace("GUEST", &format!("10.0.128.{vm}")))?;
                 }
             } else {
-                rig.start_beside(beside)?;
+                Guests(&rig).start_beside(beside)?;
                 rig.pass(STARTED);
-                rig.start_in_guests(guest)?;
+                Guests(&rig).start(guest)?;
             }
         }
     }
@@ -334,48 +347,36 @@ pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> 
         Guest::Forwards(..) => (SETTLING, BATCHES),
         Guest::Echoes(..) | Guest::Sends | Guest::Receives | Guest::Runs(_) => (SETTLING_STREAMS, BATCHES),
     };
-    let rates = rig.rates(settling, batches);
+    let rates = Guests(&rig).rates(settling, batches);
     match rates.wrong {
         0 => Ok(rates),
         wrong => Err(format!("{wrong} packets came back changed, or in another order")),
     }
 }
 
-impl Rig {
-    /// Boots forwarding machines at a layout's home nodes and then lets the NUMA scheduler decide.
-    pub fn scheduled(options: &Options, point: Point, layout: &Layout) -> Result<Self, String> {
-        let period = PERIOD.as_ps() / 1_000_000;
-        let more = format!("[host.hypervisor]\nplacement = \"numa\"\nperiod = \"{period} us\"");
-        let rig = Self::boot(options, "numa-io", &text(point, layout, &more))?;
-        rig.start_in_guests("l2fwd")?;
-        rig.pass(Duration::from_us(50));
-        rig.computers.start_sources();
-        Ok(rig)
-    }
-
-    /// Runs a number of scheduler periods.
-    pub fn pass_periods(&self, periods: u64) -> Result<(), String> {
-        let manager = self.host(0).manager().ok_or("nothing schedules the machines")?;
-        let until = manager.done().periods + periods;
-        while manager.done().periods < until {
-            self.pass(PERIOD / 10);
-        }
-        Ok(())
-    }
+/// Boots forwarding machines at a layout's home nodes and then lets the NUMA scheduler decide.
+pub fn scheduled(options: &Options, point: Point, layout: &Layout) -> Result<Rig, String> {
+    let period = PERIOD.as_ps() / 1_000_000;
+    let more = format!("[host.hypervisor]\nplacement = \"numa\"\nperiod = \"{period} us\"");
+    let rig = Rig::boot(options, "numa-io", &text(point, layout, &more))?;
+    Guests(&rig).start("l2fwd")?;
+    rig.pass(Duration::from_us(50));
+    rig.computers.start_sources();
+    Ok(rig)
 }
 
 /// Lets the scheduler run while forwarding machines get a series of loads (percentage of line rate, periods). Returns
 /// the number of mode changes after each period.
 pub fn live(options: &Options, vms: usize, loads: &[(u8, usize)]) -> Result<Vec<u64>, String> {
     let point = Point { guest: Guest::Forwards(512, 0), vms };
-    let rig = Rig::scheduled(options, point, &Layout::heavy(2, vms))?;
+    let rig = scheduled(options, point, &Layout::heavy(2, vms))?;
     let manager = rig.host(0).manager().ok_or("nothing schedules the machines")?;
     let mut switches = Vec::new();
     for &(load, periods) in loads {
         let generators = rig.computers.generators();
         generators.iter().for_each(|generator| generator.handle.set_load(f64::from(load) / 100.0));
         for _ in 0..periods {
-            rig.pass_periods(1)?;
+            Guests(&rig).pass_periods(1)?;
             switches.push(manager.done().switches);
         }
     }
@@ -385,8 +386,8 @@ pub fn live(options: &Options, vms: usize, loads: &[(u8, usize)]) -> Result<Vec<
 /// Moves virtual NICs between threads while their guests forward. Returns packets sent, packets returned, and moves.
 #[cfg(test)]
 pub fn moving(options: &Options, point: Point, layout: &Layout) -> Result<(u64, u64, u64), String> {
-    let rig = Rig::boot_placed(options, &text(point, layout, ""), layout)?;
-    rig.start_in_guests("l2fwd")?;
+    let rig = boot_placed(options, &text(point, layout, ""), layout)?;
+    Guests(&rig).start("l2fwd")?;
     rig.pass(Duration::from_us(50));
     rig.computers.start_sources();
     let mut moves = 0;
@@ -401,11 +402,11 @@ pub fn moving(options: &Options, point: Point, layout: &Layout) -> Result<(u64, 
             ..layout.clone()
         };
         // A NIC that has not yet left its old queue stays for now.
-        moves += u64::from(rig.place(&moved).is_ok());
+        moves += u64::from(Guests(&rig).place(&moved).is_ok());
     }
     rig.computers.generators().iter().for_each(|generator| generator.handle.set_load(0.0));
     rig.pass(Duration::from_ms(1));
-    let counts = rig.guest_counts();
+    let counts = Guests(&rig).counts();
     match counts.wrong {
         0 => Ok((counts.sent, counts.returned, moves)),
         wrong => Err(format!("{wrong} packets came back changed, or in another order")),

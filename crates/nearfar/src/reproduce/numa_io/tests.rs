@@ -8,6 +8,7 @@ use tester::Flow;
 use units::Duration;
 use virt::placement::IoThreads;
 
+use super::guests::Guests;
 use super::*;
 use crate::reproduce::rig::{self, Rig};
 
@@ -42,20 +43,18 @@ fn the_scheduler_follows_a_step_and_stays_under_constant_load() {
     assert!(values["live/followed"] <= FOLLOWED as f64, "{values:?}");
 }
 
-impl Rig {
-    /// Lets the scheduler run until it has changed nothing for longer than a migration takes. Returns the final
-    /// layout.
-    fn settled(&self, nodes: u8) -> Layout {
-        let host = self.host(0);
-        let manager = host.manager().unwrap();
-        let changes = || (manager.done().switches, manager.done().moves, manager.done().refused);
-        let mut before = None;
-        while before != Some(changes()) {
-            before = Some(changes());
-            self.pass_periods(25).unwrap();
-        }
-        Layout::at(nodes, self.homes(), manager.done().switches % 2 == 1)
+/// Lets the scheduler run until it has changed nothing for longer than a migration takes. Returns the final
+/// layout.
+fn settled(rig: &Rig, nodes: u8) -> Layout {
+    let host = rig.host(0);
+    let manager = host.manager().unwrap();
+    let changes = || (manager.done().switches, manager.done().moves, manager.done().refused);
+    let mut before = None;
+    while before != Some(changes()) {
+        before = Some(changes());
+        Guests(rig).pass_periods(25).unwrap();
     }
+    Layout::at(nodes, homes(rig), manager.done().switches % 2 == 1)
 }
 
 /// Starting from balanced machines, or from a single remote one, the scheduler reaches the layout that the grid uses,
@@ -71,10 +70,10 @@ fn ends_as_the_grid_says(points: &[(u8, u16, u8, usize)]) {
         let known = values(&PointRun::new(point, still.clone()).name, &given);
         let grid = Table(&known).ends((nodes, point)).unwrap();
         let begins = if vms == 1 { Layout::at(nodes, vec![1], false) } else { still };
-        let live = Rig::scheduled(&options(), point, &begins).unwrap();
-        let ended = live.settled(nodes);
+        let live = guests::scheduled(&options(), point, &begins).unwrap();
+        let ended = settled(&live, nodes);
         assert_eq!(ended, grid, "{nodes} nodes, {}", point.name());
-        let (live, grid) = (live.rates(Duration::ZERO, guests::BATCHES), of(point, &grid));
+        let (live, grid) = (Guests(&live).rates(Duration::ZERO, guests::BATCHES), of(point, &grid));
         let both = OF_TWELVE * (live.interval * live.gbit).hypot(grid.interval * grid.gbit);
         // Batches can be alike, and the two runs still have other phases.
         let both = both.max(0.005 * grid.gbit);
@@ -164,52 +163,50 @@ fn begun(text: &str, first: usize) -> Rig {
 /// Share of line rate per generator: one I/O thread suffices, and two machines that share it are I/O-intensive.
 const LOAD_OF_EACH: f64 = 0.1;
 
-impl Rig {
-    fn flows(&self) -> Vec<Flow> {
-        self.computers.generators().iter().flat_map(|generator| generator.handle.flows()).collect()
-    }
+fn flows(rig: &Rig) -> Vec<Flow> {
+    rig.computers.generators().iter().flat_map(|generator| generator.handle.flows()).collect()
+}
 
-    fn set_load(&self, load: f64) {
-        self.computers.generators().iter().for_each(|generator| generator.handle.set_load(load));
-        self.pass(Duration::from_ms(1));
-    }
+fn set_load(rig: &Rig, load: f64) {
+    rig.computers.generators().iter().for_each(|generator| generator.handle.set_load(load));
+    rig.pass(Duration::from_ms(1));
+}
 
-    /// Home nodes of the running machines.
-    fn homes(&self) -> Vec<u8> {
-        let node = |vm: &Rc<virt::Vm>| Some(vm.memory().node_of(PhysAddr(0))?.0);
-        self.host(0).vms().iter().filter_map(node).collect()
-    }
+/// Home nodes of the running machines.
+fn homes(rig: &Rig) -> Vec<u8> {
+    let node = |vm: &Rc<virt::Vm>| Some(vm.memory().node_of(PhysAddr(0))?.0);
+    rig.host(0).vms().iter().filter_map(node).collect()
+}
 
-    /// Numbers of migrations, mode changes and refused migrations.
-    fn changes(&self) -> (u64, u64, u64) {
-        let done = self.host(0).manager().unwrap().done();
-        (done.moves, done.switches, done.refused)
-    }
+/// Numbers of migrations, mode changes and refused migrations.
+fn changes(rig: &Rig) -> (u64, u64, u64) {
+    let done = rig.host(0).manager().unwrap().done();
+    (done.moves, done.switches, done.refused)
+}
 
-    /// Powers off a machine.
-    fn kill(&self, vm: usize) {
-        let killed = self.host(0).vms()[vm].kill();
-        self.computers.simulation().block_on(killed).unwrap();
-    }
+/// Powers off a machine.
+fn kill(rig: &Rig, vm: usize) {
+    let killed = rig.host(0).vms()[vm].kill();
+    rig.computers.simulation().block_on(killed).unwrap();
+}
 
-    /// For each flow, packets sent and packets lost while machines forward and `happens` runs.
-    fn lost_while(&self, happens: impl FnOnce(&Self)) -> Vec<(u64, u64)> {
-        self.set_load(0.0);
-        let before = self.flows();
-        self.set_load(LOAD_OF_EACH);
-        happens(self);
-        self.pass(Duration::from_ms(2));
-        self.set_load(0.0);
-        // Packets may be late if they wait for a core that runs another task.
-        self.pass(Duration::from_ms(8));
-        let after = self.flows();
-        assert!(after.iter().all(|flow| flow.reordered + flow.damaged == 0), "{after:?}");
-        let lost = |(before, after): (&Flow, &Flow)| {
-            let sent = after.sent - before.sent;
-            (sent, sent - (after.returned - before.returned))
-        };
-        before.iter().zip(&after).map(lost).collect()
-    }
+/// For each flow, packets sent and packets lost while machines forward and `happens` runs.
+fn lost_while(rig: &Rig, happens: impl FnOnce(&Rig)) -> Vec<(u64, u64)> {
+    set_load(rig, 0.0);
+    let before = flows(rig);
+    set_load(rig, LOAD_OF_EACH);
+    happens(rig);
+    rig.pass(Duration::from_ms(2));
+    set_load(rig, 0.0);
+    // Packets may be late if they wait for a core that runs another task.
+    rig.pass(Duration::from_ms(8));
+    let after = flows(rig);
+    assert!(after.iter().all(|flow| flow.reordered + flow.damaged == 0), "{after:?}");
+    let lost = |(before, after): (&Flow, &Flow)| {
+        let sent = after.sent - before.sent;
+        (sent, sent - (after.returned - before.returned))
+    };
+    before.iter().zip(&after).map(lost).collect()
 }
 
 /// A machine remote from its device moves there, once; the others stay. Removing a device and killing a machine in
@@ -220,17 +217,17 @@ fn machines_go_to_their_own_devices_and_faults_stay_with_whom_they_meet() {
     rig.pass(Duration::from_ms(40));
     let periods = || rig.host(0).manager().unwrap().done().periods;
     let before = periods();
-    assert_eq!((rig.changes(), rig.homes()), ((1, 0, 0), vec![0, 1, 0, 1]));
+    assert_eq!((changes(&rig), homes(&rig)), ((1, 0, 0), vec![0, 1, 0, 1]));
 
     // v0 and v2 forward through the first device; v1 and v3, whose flows come last, through the second.
-    let lost = rig.lost_while(|_| ());
+    let lost = lost_while(&rig, |_| ());
     assert!(lost.iter().all(is_whole), "{lost:?}");
-    let lost = rig.lost_while(|rig| rig.computers.set_present((0, 1), false));
+    let lost = lost_while(&rig, |rig| rig.computers.set_present((0, 1), false));
     assert!(lost[..2].iter().all(is_whole) && !lost[2..].iter().any(is_whole), "{lost:?}");
-    let lost = rig.lost_while(|rig| rig.kill(2));
+    let lost = lost_while(&rig, |rig| kill(rig, 2));
     assert!(is_whole(&lost[0]) && lost[1].1 > 0, "{lost:?}");
     assert!(periods() > before);
-    assert_eq!(rig.changes(), (1, 0, 0));
+    assert_eq!(changes(&rig), (1, 0, 0));
 }
 
 /// Whether a flow was active and lost nothing.
@@ -248,21 +245,21 @@ fn a_device_is_lent_away_from_under_its_machines() {
          [[ntb_cable]]\nends = [\"a:ntb\", \"b:ntb\"]\n\
          [[borrow]]\nfunction = \"a:n1\"\nby = \"b\"\nfrom = \"1 s\"\n",
     );
-    let lost = rig.lost_while(|rig| {
-        let borrowed = rig.computers.simulation().block_on(rig.computers.borrow(0)).unwrap();
+    let lost = lost_while(&rig, |rig| {
+        let borrowed = rig.computers.simulation().block_on(rig.computers.cluster().borrow(0)).unwrap();
         assert_eq!(borrowed, Ok(()));
     });
     assert!(lost[..2].iter().all(is_whole) && !lost[2..].iter().any(is_whole), "{lost:?}");
     let all = rig.host(1).kernel.pci();
     assert_eq!(all.iter().find(|found| found.segment.0 > 0).map(|found| found.driver), Some(Some("nic")));
     // A machine was about to move, which takes time; under load, each reaches its place.
-    rig.set_load(LOAD_OF_EACH);
+    set_load(&rig, LOAD_OF_EACH);
     rig.pass(Duration::from_ms(130));
-    let settled = rig.changes();
-    assert_eq!((settled.1, settled.2, rig.homes()), (0, 0, vec![0, 1, 0, 1]), "{settled:?}");
-    let lost = rig.lost_while(|rig| rig.pass(Duration::from_ms(10)));
+    let settled = changes(&rig);
+    assert_eq!((settled.1, settled.2, homes(&rig)), (0, 0, vec![0, 1, 0, 1]), "{settled:?}");
+    let lost = lost_while(&rig, |rig| rig.pass(Duration::from_ms(10)));
     assert!(lost[..2].iter().all(is_whole), "{lost:?}");
-    assert_eq!(rig.changes(), settled);
+    assert_eq!(changes(&rig), settled);
 }
 
 /// A host with 256 MiB per node, and machines with given cores, memory and home behind the NIC of node 0. A generator
@@ -302,13 +299,13 @@ fn a_machine_waits_for_room_at_its_device() {
         let text = small_host(&[(vcpus, memory, 0), ("7", "64 MiB", 1)], LOAD_OF_EACH);
         let rig = begun(&text, 1);
         rig.pass(Duration::from_ms(10));
-        assert_eq!((rig.changes(), rig.homes()), ((0, 0, 0), vec![0, 1]), "{vcpus}");
-        let lost = rig.lost_while(|_| ());
+        assert_eq!((changes(&rig), homes(&rig)), ((0, 0, 0), vec![0, 1]), "{vcpus}");
+        let lost = lost_while(&rig, |_| ());
         assert!(lost.iter().all(is_whole), "{lost:?}");
-        rig.kill(0);
-        rig.set_load(LOAD_OF_EACH);
+        kill(&rig, 0);
+        set_load(&rig, LOAD_OF_EACH);
         rig.pass(Duration::from_ms(50));
-        assert_eq!((rig.changes(), rig.homes()), ((1, 0, 0), vec![0]), "{vcpus}");
+        assert_eq!((changes(&rig), homes(&rig)), ((1, 0, 0), vec![0]), "{vcpus}");
     }
 }
 
@@ -319,10 +316,10 @@ fn of_more_machines_than_fit_the_others_stay_and_are_served() {
     let mut vms = vec![("1", "64 MiB", 0), ("7", "64 MiB", 1), ("8", "64 MiB", 1), ("9", "64 MiB", 1)];
     let rig = begun(&small_host(&vms, 2.0 * LOAD_OF_EACH), 1);
     rig.pass(Duration::from_ms(80));
-    let mut homes = rig.homes();
+    let mut homes = homes(&rig);
     homes.sort_unstable();
-    assert_eq!((rig.changes(), homes), ((2, 0, 0), vec![0, 0, 0, 1]));
-    let lost = rig.lost_while(|rig| rig.pass(Duration::from_ms(1)));
+    assert_eq!((changes(&rig), homes), ((2, 0, 0), vec![0, 0, 0, 1]));
+    let lost = lost_while(&rig, |rig| rig.pass(Duration::from_ms(1)));
     assert!(lost.iter().all(is_whole), "{lost:?}");
 
     vms.push(("10", "64 MiB", 1));
@@ -345,11 +342,11 @@ fn a_node_with_no_memory_or_no_core_has_no_machine() {
             .replace("[host.hypervisor]", &format!("{line}\n[host.hypervisor]"));
         let rig = begun(&text, 1);
         rig.pass(Duration::from_ms(20));
-        assert_eq!((rig.changes(), rig.homes()), ((0, 0, 0), vec![0, 0]), "{line}");
+        assert_eq!((changes(&rig), homes(&rig)), ((0, 0, 0), vec![0, 0]), "{line}");
         let kernel = &rig.host(0).kernel;
         let (thread, _) = rig.host(0).networks()[0].threads()[0];
         assert_eq!(kernel.face().node_of(kernel.core_of(thread).unwrap()).0, node_of_thread, "{line}");
-        let lost = rig.lost_while(|rig| rig.pass(Duration::from_ms(1)));
+        let lost = lost_while(&rig, |rig| rig.pass(Duration::from_ms(1)));
         assert!(lost.iter().all(is_whole), "{line}: {lost:?}");
     }
     let there = small_host(&[("1", "64 MiB", 0), ("7", "64 MiB", 1)], LOAD_OF_EACH)
@@ -382,15 +379,15 @@ fn behind_a_card_at_every_node_nobody_moves() {
     text += "[[generator]]\nname = \"t\"\nto = [\"a/v0\", \"a/v1\", \"a/v2\", \"a/v3\"]\nframe = \"512 B\"\nload = 0.2\n\
              [[cable]]\nends = [\"a\", \"t\"]\n";
     let rig = Rig::boot(&options(), "numa-io", &text).unwrap();
-    rig.start_in_guests("l2fwd").unwrap();
+    Guests(&rig).start("l2fwd").unwrap();
     rig.pass(Duration::from_us(50));
     rig.computers.start_sources();
     rig.pass(Duration::from_ms(4));
     let manager = rig.computers.hosts()[0].manager().unwrap();
     assert_eq!((manager.done().moves, manager.done().switches), (0, 0));
-    rig.set_load(1.0);
+    set_load(&rig, 1.0);
     rig.pass(Duration::from_ms(4));
-    let heavy = rig.rates(Duration::ZERO, guests::BATCHES);
+    let heavy = Guests(&rig).rates(Duration::ZERO, guests::BATCHES);
     assert_eq!((manager.done().moves, manager.done().switches), (0, 1));
     assert!(heavy.gbit > 4.0 && heavy.link_dma < 0.01 * heavy.gbit && heavy.wrong == 0, "{heavy:?}");
 }

@@ -14,7 +14,7 @@ use units::{BitRate, Bytes};
 
 use super::{Options, Reproduction, measured_evidence};
 use crate::batch::{self, Job, Length};
-use crate::bench::{Bench, BenchError, Effort};
+use crate::bench::{Bench, BenchError, Effort, run_beside};
 use crate::progress::Progress;
 
 use model::{ModelPoint, against_the_closed_form};
@@ -177,7 +177,7 @@ fn simulate(
         false => Length::Steady,
     };
     let outcome: Result<_, BenchError> = match &experiment.aggressor {
-        Some(aggressor) => bench.run_beside(&experiment.run, Effort::default(), aggressor),
+        Some(aggressor) => run_beside(&bench, &experiment.run, Effort::default(), aggressor),
         None => batch::run(&Job { bench: &bench, run: experiment.run, before: &[], effort }),
     };
     outcome.map(|outcome| Outcome::of(&outcome.row)).map_err(|error| error.to_string())

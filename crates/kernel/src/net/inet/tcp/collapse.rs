@@ -3,13 +3,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use inet::tcp::Payload;
+use inet::tcp::{Connection, Payload};
 use platform::cpu::{Cpu, Part};
 use platform::memory::{PAGE, Pages, Policy};
 use platform::net::{Fragment, Packet, PacketOwner};
 
 use super::super::buffers::Piece;
-use super::TcpSocket;
 use crate::mm::Memory;
 
 /// Pages with copied data.
@@ -24,21 +23,19 @@ impl PacketOwner for Copied {
     }
 }
 
-impl TcpSocket {
-    /// Frees memory for incoming data.
-    pub(super) fn collapse(&self, cpu: &Cpu) {
-        let Some(tcp) = self.tcp.upgrade() else { return };
-        let mut used_up = Vec::new();
-        self.connection.borrow_mut().collapse(|pieces| match copied(cpu, tcp.means.memory(), &pieces) {
-            Some(one) => {
-                used_up.extend(pieces);
-                Ok(one)
-            }
-            None => Err(pieces),
-        });
-        tcp.means.count(|c| c.collapsed += used_up.len() as u64);
-        used_up.into_iter().for_each(|piece| piece.release(cpu));
-    }
+/// Frees memory of a connection for incoming data. Returns how many pieces were copied together.
+pub(super) fn collapse(cpu: &Cpu, memory: &Rc<Memory>, connection: &RefCell<Connection<Piece>>) -> u64 {
+    let mut used_up = Vec::new();
+    connection.borrow_mut().collapse(|pieces| match copied(cpu, memory, &pieces) {
+        Some(one) => {
+            used_up.extend(pieces);
+            Ok(one)
+        }
+        None => Err(pieces),
+    });
+    let count = used_up.len() as u64;
+    used_up.into_iter().for_each(|piece| piece.release(cpu));
+    count
 }
 
 /// A copy of consecutive pieces, if it uses less memory than they do.

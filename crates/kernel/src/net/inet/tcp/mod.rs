@@ -4,7 +4,6 @@ mod buffer;
 mod coalesce;
 mod collapse;
 mod listener;
-mod program;
 mod socket;
 mod transmit;
 

@@ -1,26 +1,112 @@
 //! TCP transmit: sends as many segments as allowed, each in as few pieces as the device takes.
 
-use inet::tcp::Segment as TcpSegment;
-use platform::cpu::Cpu;
-use units::Duration;
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use inet::tcp::{Connection, Segment as TcpSegment};
+use platform::Error;
+use platform::cpu::{Cpu, Part};
+use platform::memory::{Pages, PhysAddr};
+use platform::net::{Fragment, TxFlow};
+use units::{Duration, Time};
 use wire::ip::{TcpFlags, protocol};
 
-use super::super::buffers::{Hold, waits_below};
+use super::super::buffers::{Hold, Piece, Sender, waits_below};
 use super::super::output::Outgoing;
-use super::Tcp;
-use super::socket::TcpSocket;
+use super::buffer::{ORDER, SendBuffer};
+use super::{Ends, Tcp};
+
+/// Most bytes of a connection in the device and its queue (Linux: TCP small queues, `tcp_limit_output_bytes`).
+const MOST_BELOW: u64 = 262_144;
 
 /// How long to keep pages for future writes once all data is acknowledged (assumed: Linux keeps such pages with the
 /// writing task, so that idle connections have none).
 const KEEP_PAGES: Duration = Duration::from_ms(1000);
 
-impl TcpSocket {
-    pub(super) fn send_segments(&self, cpu: &Cpu, tcp: &Tcp) {
+/// What a connection sends: its data, and how much of it may be below.
+pub(super) struct Transmit {
+    ends: Ends,
+    /// Charged for packets.
+    socket: Weak<dyn Sender>,
+    buffer: RefCell<SendBuffer>,
+    flow: Rc<TxFlow>,
+    /// Data waits until the device has sent more.
+    held_back: Cell<bool>,
+    /// When the pages kept for future writes are freed.
+    pages_until: Cell<Option<Time>>,
+}
+
+impl Transmit {
+    pub fn new(ends: Ends, socket: Weak<dyn Sender>) -> Self {
+        Self {
+            ends,
+            socket,
+            buffer: RefCell::default(),
+            flow: Rc::default(),
+            held_back: Cell::new(false),
+            pages_until: Cell::new(None),
+        }
+    }
+
+    /// Copies user memory into the buffer's pages. Returns the bytes copied.
+    pub fn copy_in(&self, cpu: &Cpu, tcp: &Tcp, from: PhysAddr, most: u64) -> Result<u64, Error> {
+        let room = self.buffer.borrow().room();
+        let (at, room) = match room {
+            Some(room) => room,
+            None => {
+                let pages = Hold::pages(tcp.means.memory(), cpu, ORDER)?;
+                self.buffer.borrow_mut().open(cpu, pages);
+                self.buffer.borrow().room().ok_or(Error::NoMemory)?
+            }
+        };
+        let length = room.min(most);
+        {
+            let _part = cpu.book(Part::Copy);
+            cpu.copy(at, from, length);
+        }
+        self.buffer.borrow_mut().filled(length as u32);
+        Ok(length)
+    }
+
+    /// Adds memory to the data without a copy.
+    pub fn append(&self, at: PhysAddr, length: u32, hold: Hold) {
+        self.buffer.borrow_mut().append(at, length, hold);
+    }
+
+    /// When pages kept for future writes should be freed.
+    pub fn deadline(&self) -> Option<Time> {
+        self.pages_until.get()
+    }
+
+    /// Frees pages kept for future writes, if that is due.
+    pub fn timer(&self, cpu: &Cpu) {
+        if self.pages_until.get().is_some_and(|until| until <= cpu.now()) {
+            self.clear(cpu);
+        }
+    }
+
+    /// Frees all memory: nothing will be sent any more.
+    pub fn clear(&self, cpu: &Cpu) {
+        self.buffer.borrow_mut().clear(cpu);
+    }
+
+    /// Whether data waits that can be sent now.
+    pub fn may_go_on(&self) -> bool {
+        self.held_back.get() && !self.is_full_below()
+    }
+
+    /// Whether the connection has reached its limit in the device and its queue.
+    fn is_full_below(&self) -> bool {
+        waits_below(&self.flow) >= MOST_BELOW
+    }
+
+    /// Sends what can be sent.
+    pub fn send_segments(&self, cpu: &Cpu, tcp: &Tcp, shared: &RefCell<Connection<Piece>>) {
         let (limit, pieces) = self.limits(tcp);
         self.held_back.set(false);
         loop {
             let full = self.is_full_below();
-            let mut connection = self.connection.borrow_mut();
+            let mut connection = shared.borrow_mut();
             let segment = if full && connection.unsent() > 0 {
                 // Acknowledgements and resets are sent even if the queues below are full.
                 self.held_back.set(true);
@@ -37,8 +123,7 @@ impl TcpSocket {
             tcp.means.count(|c| c.tcp_packets_out += 1);
             self.send_segment(cpu, tcp, &segment, pieces);
         }
-        let (acknowledged, may_write) =
-            (self.connection.borrow().acknowledged(), self.connection.borrow().may_write());
+        let (acknowledged, may_write) = (shared.borrow().acknowledged(), shared.borrow().may_write());
         let mut buffer = self.buffer.borrow_mut();
         buffer.acknowledge(cpu, acknowledged);
         // After its last data, a connection keeps no pages while it waits for the peer or in TIME-WAIT.
@@ -50,26 +135,28 @@ impl TcpSocket {
     }
 
     /// Size of a full packet (Linux: `size_goal`).
-    fn whole_packet(&self, tcp: &Tcp) -> u64 {
-        let segment = self.connection.borrow().segment_room();
+    fn whole_packet(&self, tcp: &Tcp, connection: &Connection<Piece>) -> u64 {
+        let segment = connection.segment_room();
         (u64::from(self.limits(tcp).0) / segment * segment).max(segment)
     }
 
     /// Number of full packets that wait to be sent.
-    pub(super) fn whole_packets(&self, tcp: &Tcp) -> u64 {
-        self.connection.borrow().unsent() / self.whole_packet(tcp)
+    pub fn whole_packets(&self, tcp: &Tcp, connection: &Connection<Piece>) -> u64 {
+        connection.unsent() / self.whole_packet(tcp, connection)
     }
 
-    /// Sends the end of a program's write. With autocorking, a partial packet waits while the device still has
-    /// packets of the connection, as the program may write more (Linux: `tcp_autocorking`, on since 3.14).
-    pub(super) fn push_rest(&self, cpu: &Cpu, tcp: &Tcp) {
-        let rest = self.connection.borrow().unsent();
-        if tcp.params.autocorking && rest > 0 && rest < self.whole_packet(tcp) && waits_below(&self.flow) > 0
-        {
+    /// Whether the end of a program's write is held back. With autocorking, a partial packet waits while the device
+    /// still has packets of the connection, as the program may write more (Linux: `tcp_autocorking`, on since 3.14).
+    pub fn corks(&self, tcp: &Tcp, connection: &Connection<Piece>) -> bool {
+        let rest = connection.unsent();
+        let corks = tcp.params.autocorking
+            && rest > 0
+            && rest < self.whole_packet(tcp, connection)
+            && waits_below(&self.flow) > 0;
+        if corks {
             self.held_back.set(true);
-        } else {
-            self.push(cpu);
         }
+        corks
     }
 
     /// Most bytes of a packet beyond one segment, and most data pieces.
@@ -113,7 +200,7 @@ impl TcpSocket {
                 holds,
                 segment: if cut { segment.size } else { 0 },
                 flow: (!is_bare).then_some(&self.flow),
-                socket: Some(self.me.clone() as _),
+                socket: Some(self.socket.clone()),
                 ecn: segment.ecn,
                 ..Outgoing::bare(own, peer, protocol::TCP, &bytes[..length])
             },
@@ -124,7 +211,7 @@ impl TcpSocket {
     fn send_in_one(&self, cpu: &Cpu, tcp: &Tcp, segment: &TcpSegment, header: &[u8]) {
         let (runs, holds) = self.buffer.borrow().runs(segment.data.clone(), usize::MAX);
         let length: u64 = runs.iter().map(|f| u64::from(f.length)).sum();
-        let order = platform::memory::Pages::order_for(length);
+        let order = Pages::order_for(length);
         let copy = Hold::pages(tcp.means.memory(), cpu, order);
         if let Ok(copy) = copy {
             if copy.pages.len() >= length {
@@ -133,8 +220,7 @@ impl TcpSocket {
                     cpu.copy(copy.pages.start + done, run.at, run.length.into());
                     done += u64::from(run.length);
                 }
-                let fragment =
-                    platform::net::Fragment { pages: None, at: copy.pages.start, length: length as u32 };
+                let fragment = Fragment { pages: None, at: copy.pages.start, length: length as u32 };
                 let (own, peer) = (*self.ends.local.ip(), *self.ends.peer.ip());
                 let _ = tcp.output.send(
                     cpu,
@@ -143,7 +229,7 @@ impl TcpSocket {
                         holds: vec![Hold::Pages(copy)],
                         segment: if length > u64::from(segment.size) { segment.size } else { 0 },
                         flow: Some(&self.flow),
-                        socket: Some(self.me.clone() as _),
+                        socket: Some(self.socket.clone()),
                         ecn: segment.ecn,
                         ..Outgoing::bare(own, peer, protocol::TCP, header)
                     },

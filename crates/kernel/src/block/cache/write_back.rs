@@ -1,24 +1,25 @@
-//! Writes dirty pages back to the device and makes them durable.
+//! Writes dirty pages back to the device.
 
 use std::cell::Cell;
-use std::ops::Range;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use platform::Error;
 use platform::block::{BlockOp, SECTOR, Segment};
 use platform::cpu::Cpu;
 use platform::memory::PAGE;
-use platform::sync::Completion;
+use platform::sync::WaitQueue;
 
-use super::errors::Heard;
-use super::{Cache, CachePage, shorten};
+use super::errors::{Heard, WriteErrors};
+use super::pages::CachePage;
+use super::shorten;
+use crate::block::requests::Requests;
 
 /// Most pages submitted together before waiting (Linux: `BIO_MAX_VECS`).
 const TOGETHER: usize = 256;
 
 /// A write of adjacent pages to the device.
 #[derive(Default)]
-pub(super) struct PageWrite {
+pub(in crate::block) struct PageWrite {
     result: Cell<Option<Result<(), Error>>>,
 }
 
@@ -61,21 +62,72 @@ impl Plug {
     }
 }
 
-impl Cache {
-    /// Writes the dirty pages of a range, and waits for them and for writes of others that are already in flight. A
-    /// page that cannot be written is lost.
+/// Write-back of a device's pages.
+pub(super) struct WriteBack {
+    me: Weak<Self>,
+    requests: Rc<Requests>,
+    /// Woken when a write has ended.
+    changed: Rc<WaitQueue>,
+    dirty: Cell<u64>,
+    /// Pages being written to the device.
+    writing: Cell<u64>,
+    errors: WriteErrors,
+}
+
+impl WriteBack {
+    pub fn new(requests: Rc<Requests>, changed: Rc<WaitQueue>) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            requests,
+            changed,
+            dirty: Cell::new(0),
+            writing: Cell::new(0),
+            errors: WriteErrors::default(),
+        })
+    }
+
+    /// Number of dirty pages.
+    pub fn dirty(&self) -> u64 {
+        self.dirty.get()
+    }
+
+    /// Whether any page is newer than the device.
+    pub fn has_unwritten(&self) -> bool {
+        self.dirty.get() + self.writing.get() > 0
+    }
+
+    /// Marks a page as newer than the device.
+    pub fn mark(&self, page: &CachePage) {
+        if !page.dirty.replace(true) {
+            self.dirty.set(self.dirty.get() + 1);
+        }
+    }
+
+    /// Forgets about the dirty pages, which are lost.
+    pub fn lose(&self) {
+        let dirty = self.dirty.take();
+        self.requests.count(|c| c.lost_pages += dirty);
+    }
+
+    /// Error state for a new opener.
+    pub fn opened(&self) -> Heard {
+        self.errors.open()
+    }
+
+    /// Write errors that an opener has not seen.
+    pub fn check(&self, heard: &Heard) -> Result<(), Error> {
+        self.errors.check(heard)
+    }
+
+    /// Writes those of these pages that are dirty, and waits for them and for writes of others that are already in
+    /// flight. A page that cannot be written is lost.
     ///
     /// # Errors
     /// If a page could not be written.
-    pub(in crate::block) async fn write_back(&self, cpu: &Cpu, range: Range<u64>) -> Result<(), Error> {
-        let pages: Vec<(u64, Rc<CachePage>)> = {
-            let pages = self.pages.borrow();
-            let unwritten = pages.range(range).filter(|(_, page)| page.dirty.get() || page.is_writing());
-            unwritten.map(|(index, page)| (*index, Rc::clone(page))).collect()
-        };
+    pub async fn write(&self, cpu: &Cpu, pages: &[(u64, Rc<CachePage>)]) -> Result<(), Error> {
         let mut writes: Vec<Rc<PageWrite>> = Vec::new();
         let mut plug = Plug::default();
-        for (index, page) in &pages {
+        for (index, page) in pages {
             while page.dirty.get() && page.is_writing() {
                 // A page must not be written twice at once. Submit first, so that nobody waits for our pages
                 // meanwhile.
@@ -113,14 +165,14 @@ impl Cache {
             let me = self.me.clone();
             let ended = Box::new(move |_: &Cpu, result: Result<(), Error>| {
                 write.result.set(Some(result));
-                let Some(cache) = me.upgrade() else { return };
+                let Some(back) = me.upgrade() else { return };
                 let count = pages.len() as u64;
-                cache.writing.set(cache.writing.get() - count);
+                back.writing.set(back.writing.get() - count);
                 if let Err(error) = result {
-                    cache.errors.add(error);
-                    cache.requests.count(|c| c.lost_pages += count);
+                    back.errors.add(error);
+                    back.requests.count(|c| c.lost_pages += count);
                 }
-                cache.changed.wake_all();
+                back.changed.wake_all();
             });
             bios.extend(self.requests.prepare(
                 cpu,
@@ -135,20 +187,5 @@ impl Cache {
             self.requests.dispatch(cpu, bios);
             cpu.sync().await;
         }
-    }
-
-    /// Makes everything written so far durable, and reports write errors to an opener.
-    pub(in crate::block) async fn sync_all(&self, cpu: &Cpu, heard: &Heard) -> Result<(), Error> {
-        // Write errors are reported below, to each opener once.
-        let _ = self.write_back(cpu, 0..u64::MAX).await;
-        let done = Completion::new();
-        let told = done.clone();
-        let ended = Box::new(move |_: &Cpu, result| told.complete(result));
-        let bios = self.requests.prepare(cpu, BlockOp::Flush, 0, 0, &[], ended);
-        if !bios.is_empty() {
-            self.requests.dispatch(cpu, bios);
-        }
-        let flushed = done.wait().await;
-        self.errors.check(heard).and(flushed)
     }
 }

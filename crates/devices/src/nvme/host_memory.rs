@@ -1,16 +1,22 @@
-//! Data transfers between host and controller: PRPs, SGLs, the controller memory buffer (sections 4.3, 4.4, 4.7).
+//! Memory that commands refer to: the host's and the controller memory buffer, PRPs and SGLs (sections 4.3, 4.4, 4.7).
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
 
 use engine::Completion;
-use platform::device::{Dma, DmaAttributes, Token};
+use platform::device::{Dma, DmaAttributes, FunctionIndex, Token};
 use units::Iova;
 use wire::nvme::pointer::{PRP_LEN, SGL_LEN};
+use wire::nvme::registers::{MemoryBufferControl, MemoryBufferLocation, MemoryBufferSize};
 use wire::nvme::{Command, DataPointer, SglDescriptor, SglKind, Status};
 
-use super::controller::Controller;
-use crate::firmware::ReadOutcome;
+use super::BUFFER_BAR;
+use super::drive::Drive;
+use super::registers::replace_half;
+use crate::firmware::{Port, ReadOutcome};
 
 /// A segment of a command's data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Segment {
     /// Its address; `None` for a bit bucket.
     pub address: Option<u64>,
@@ -35,7 +41,80 @@ impl Reading {
     }
 }
 
-impl Controller {
+/// The memory as a controller addresses it.
+pub(super) struct HostMemory {
+    function: FunctionIndex,
+    port: Port,
+    drive: Rc<Drive>,
+    /// Page size in bytes, as chosen by the host.
+    page: Cell<u64>,
+    /// CMBMSC.
+    control: Cell<MemoryBufferControl>,
+    /// Contents of the controller memory buffer.
+    buffer: RefCell<Vec<u8>>,
+}
+
+impl HostMemory {
+    pub fn new(function: FunctionIndex, port: Port, drive: Rc<Drive>) -> Self {
+        let buffer = RefCell::new(vec![0; drive.params.memory_buffer as usize]);
+        Self { function, port, drive, page: Cell::new(4096), control: Cell::default(), buffer }
+    }
+
+    pub fn page_bytes(&self) -> u64 {
+        self.page.get()
+    }
+
+    /// Sets the page size, as log2 in units of 4 KiB.
+    pub fn set_page_shift(&self, shift: u8) {
+        self.page.set(4096 << shift);
+    }
+
+    /// CMBMSC.
+    pub fn control(&self) -> MemoryBufferControl {
+        self.control.get()
+    }
+
+    /// CMBLOC and CMBSZ, if they are enabled.
+    pub fn buffer_registers(&self) -> Option<(MemoryBufferLocation, MemoryBufferSize)> {
+        let location = MemoryBufferLocation { bar: BUFFER_BAR, offset: 0 };
+        let size = MemoryBufferSize {
+            submission_queues: true,
+            completion_queues: true,
+            lists: true,
+            read_data: true,
+            write_data: true,
+            unit: 0,
+            size: (self.buffer.borrow().len() / 4096) as u32,
+        };
+        self.control.get().registers.then_some((location, size))
+    }
+
+    /// Handles a write of the doubleword of CMBMSC at `at`.
+    pub fn write_control(&self, at: u64, value: u32) {
+        if self.drive.params.memory_buffer > 0 {
+            let bits = replace_half(self.control.get().to_bits(), at, value);
+            self.control.set(MemoryBufferControl::from_bits(bits));
+        }
+    }
+
+    /// Reads the buffer through its BAR. `None` outside of it.
+    pub fn bar_read(&self, place: Range<usize>) -> Option<Vec<u8>> {
+        self.buffer.borrow().get(place).map(<[u8]>::to_vec)
+    }
+
+    /// Writes the buffer through its BAR.
+    pub fn bar_write(&self, place: Range<usize>, data: &[u8]) {
+        if let Some(place) = self.buffer.borrow_mut().get_mut(place) {
+            place.copy_from_slice(data);
+        }
+    }
+
+    /// Reset of the registers, which keeps the contents of the buffer.
+    pub fn reset(&self) {
+        self.set_page_shift(0);
+        self.control.set(MemoryBufferControl::default());
+    }
+
     fn dma(&self, address: u64, length: u32) -> Dma {
         Dma {
             function: self.function,
@@ -46,19 +125,19 @@ impl Controller {
         }
     }
 
-    /// Starts a read of host memory or of the controller memory buffer.
-    pub fn begin_read(&self, address: u64, length: u32) -> Reading {
+    /// Starts a read.
+    pub fn read(&self, address: u64, length: u32) -> Reading {
         match self.buffer_place(address, length as usize) {
-            Some(place) => Reading::Local(self.state.borrow().buffer[place].to_vec()),
+            Some(place) => Reading::Local(self.buffer.borrow()[place].to_vec()),
             None => Reading::Dma(self.port.read(self.dma(address, length))),
         }
     }
 
-    /// Writes to host memory or to the controller memory buffer. The result completes when the data has left.
-    pub fn send(&self, address: u64, data: &[u8]) -> Option<Completion<()>> {
+    /// Writes. The result, if any, completes when the data has left.
+    pub fn write(&self, address: u64, data: &[u8]) -> Option<Completion<()>> {
         match self.buffer_place(address, data.len()) {
             Some(place) => {
-                self.state.borrow_mut().buffer[place].copy_from_slice(data);
+                self.buffer.borrow_mut()[place].copy_from_slice(data);
                 None
             }
             None => Some(self.port.write(self.dma(address, data.len() as u32), data)),
@@ -66,12 +145,11 @@ impl Controller {
     }
 
     /// Offset range of an address in the controller memory buffer, if it is inside.
-    fn buffer_place(&self, address: u64, length: usize) -> Option<std::ops::Range<usize>> {
-        let state = self.state.borrow();
-        let control = state.buffer_control;
+    fn buffer_place(&self, address: u64, length: usize) -> Option<Range<usize>> {
+        let control = self.control.get();
         let start = address.checked_sub(control.base).filter(|_| control.memory_space)? as usize;
         let end = start.checked_add(length)?;
-        (end <= state.buffer.len()).then_some(start..end)
+        (end <= self.buffer.borrow().len()).then_some(start..end)
     }
 
     /// The segments of a command's `length` bytes of data. `to_host` is the direction.
@@ -119,7 +197,7 @@ impl Controller {
             let room = (page - list % page) / PRP_LEN as u64;
             let wanted = left.div_ceil(page);
             let count = wanted.min(room);
-            let bytes = self.begin_read(list, (count * PRP_LEN as u64) as u32).data().await?;
+            let bytes = self.read(list, (count * PRP_LEN as u64) as u32).data().await?;
             let mut entries = bytes
                 .chunks_exact(PRP_LEN)
                 .filter_map(|entry| entry.first_chunk())
@@ -175,7 +253,7 @@ impl Controller {
             if read > SEGMENTS {
                 return Err(Status::INVALID_SGL_COUNT);
             }
-            let bytes = self.begin_read(segment.address, segment.length).data().await?;
+            let bytes = self.read(segment.address, segment.length).data().await?;
             let count = bytes.len() / SGL_LEN;
             let descriptors = bytes.chunks_exact(SGL_LEN).filter_map(|bytes| bytes.first_chunk());
             for (n, descriptor) in descriptors.map(SglDescriptor::parse).enumerate() {
@@ -197,10 +275,8 @@ impl Controller {
     /// Fetches all of a command's data. All reads are issued before the first is awaited.
     pub async fn gather(&self, command: &Command, length: u64) -> Result<Vec<u8>, Status> {
         let segments = self.segments(command, length, false).await?;
-        let reads: Vec<Reading> = segments
-            .iter()
-            .filter_map(|segment| Some(self.begin_read(segment.address?, segment.length)))
-            .collect();
+        let reads: Vec<Reading> =
+            segments.iter().filter_map(|segment| Some(self.read(segment.address?, segment.length))).collect();
         let mut data = Vec::with_capacity(length as usize);
         for read in reads {
             data.extend_from_slice(&read.data().await?);
@@ -217,7 +293,7 @@ impl Controller {
             let piece = &data[at..at + segment.length as usize];
             at += piece.len();
             if let Some(address) = segment.address {
-                drop(self.send(address, piece));
+                drop(self.write(address, piece));
             }
         }
         Ok(())
