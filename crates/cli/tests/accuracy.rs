@@ -132,6 +132,33 @@ fn no_worse((median, p90): (f64, f64)) -> (f64, f64) {
     (2.0 * median, 1.5 * p90)
 }
 
+/// Numbers in percent of a text.
+fn percentages(text: &str) -> Vec<f64> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words
+        .windows(2)
+        .filter(|two| two[1].starts_with('%'))
+        .map(|two| two[0].parse().expect("a number"))
+        .collect()
+}
+
+/// Machines of which only data sheet and relatives are known are as close as directories must be that nothing was fitted to.
+fn relatives_are_within_the_targets_of_what_was_not_fitted() {
+    for known in ["data-sheet", "relative"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nearfar"));
+        command.args(["--quiet", "compare"]).args(STEADY.map(directory));
+        let output = command.args(["--known", known, "--sample", "8"]).output().expect("the program starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let all = said
+            .lines()
+            .find(|line| line.starts_with("All 9 directories"))
+            .unwrap_or_else(|| panic!("{said}"));
+        let [median, p90, median_bandwidth, p90_bandwidth] = percentages(all)[..] else { panic!("{all}") };
+        let within = median <= 2.0 && p90 <= 6.0 && median_bandwidth <= 3.0 && p90_bandwidth <= 12.0;
+        assert!(within, "{known}: {all}");
+    }
+}
+
 /// A machine that stalls is judged as every other, and its file says that its own results do not repeat.
 fn what_misses_is_shown_outside() {
     let all = compared(&[directory(UNSTEADY)], "--summary-json", &["--sample", "40"]);
@@ -225,6 +252,7 @@ needs::tests!(
     Need::Data;
     the_guide_shows_what_its_command_draws,
     directories_are_within_their_targets,
+    relatives_are_within_the_targets_of_what_was_not_fitted,
     what_misses_is_shown_outside,
     latencies_are_in_the_order_of_what_they_pass,
 );
