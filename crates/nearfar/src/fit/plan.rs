@@ -153,6 +153,10 @@ pub const BY_HAND: &[(&str, &str)] = &[
         "bandwidths of cores fix it, of other machines; no row of pcie-bench mixes enough",
     ),
     (
+        "host.interconnect.data_header",
+        "bandwidths of cores fix it, of other machines; a card fills no such link",
+    ),
+    (
         "host.root_complex.peer_",
         "copies between devices fix it; no card of pcie-bench reads another's memory",
     ),
