@@ -94,6 +94,12 @@ const fn calibration(line: Line) -> Line {
 }
 
 const TRIAD: &str = "STREAM triad, streaming stores";
+const ADD: &str = "3 reads, 1 write (STREAM add)";
+const COPY: &str = "2 reads, 1 write (STREAM copy)";
+const WRITE: &str = "1 read, 1 write";
+const IDLE: &str = "idle, own memory";
+const REMOTE_IDLE: &str = "idle, the other's";
+const ONE_MEMCPY: &str = "memcpy, one core";
 const ONE_TRIAD: &str = "STREAM triad, streaming stores, one core";
 const READ: &str = "socket reads its own memory";
 const REMOTE: &str = "socket reads the other's memory";
@@ -115,26 +121,14 @@ const HOSTS: &[Host] = &[
         ],
         cores: 10,
         lines: &[
-            calibration(from(VSC, idle("idle, own memory", 61.5, "node0"))),
-            calibration(from(VSC, idle("idle, the other's", 114.9, "node1"))),
+            calibration(from(VSC, idle(IDLE, 61.5, "node0"))),
+            calibration(from(VSC, idle(REMOTE_IDLE, 114.9, "node1"))),
             line(READ, 55.3, Load::Read, Cores::Socket, "node0"),
             calibration(line(REMOTE, 25.4, Load::Read, Cores::Socket, "node1")),
-            calibration(line(
-                "3 reads, 1 write (STREAM add)",
-                46.7,
-                Load::Traffic("add"),
-                Cores::Socket,
-                "node0",
-            )),
-            calibration(line(
-                "2 reads, 1 write (STREAM copy)",
-                44.4,
-                Load::Traffic("copy"),
-                Cores::Socket,
-                "node0",
-            )),
-            calibration(line("1 read, 1 write", 40.6, Load::Write, Cores::Socket, "node0")),
-            line("STREAM triad, streaming stores", 46.5, Load::Streaming("triad"), Cores::Socket, "node0"),
+            calibration(line(ADD, 46.7, Load::Traffic("add"), Cores::Socket, "node0")),
+            calibration(line(COPY, 44.4, Load::Traffic("copy"), Cores::Socket, "node0")),
+            calibration(line(WRITE, 40.6, Load::Write, Cores::Socket, "node0")),
+            line(TRIAD, 46.5, Load::Streaming("triad"), Cores::Socket, "node0"),
         ],
     },
     Host {
@@ -152,26 +146,14 @@ const HOSTS: &[Host] = &[
         ],
         cores: 12,
         lines: &[
-            calibration(from(VSC, idle("idle, own memory", 91.0, "node0"))),
-            calibration(from(VSC, idle("idle, the other's", 128.2, "node1"))),
+            calibration(from(VSC, idle(IDLE, 91.0, "node0"))),
+            calibration(from(VSC, idle(REMOTE_IDLE, 128.2, "node1"))),
             line(READ, 61.1, Load::Read, Cores::Socket, "node0"),
             calibration(line(REMOTE, 30.6, Load::Read, Cores::Socket, "node1")),
-            calibration(line(
-                "3 reads, 1 write (STREAM add)",
-                56.4,
-                Load::Traffic("add"),
-                Cores::Socket,
-                "node0",
-            )),
-            calibration(line(
-                "2 reads, 1 write (STREAM copy)",
-                55.2,
-                Load::Traffic("copy"),
-                Cores::Socket,
-                "node0",
-            )),
-            calibration(line("1 read, 1 write", 49.6, Load::Write, Cores::Socket, "node0")),
-            line("STREAM triad, streaming stores", 54.6, Load::Streaming("triad"), Cores::Socket, "node0"),
+            calibration(line(ADD, 56.4, Load::Traffic("add"), Cores::Socket, "node0")),
+            calibration(line(COPY, 55.2, Load::Traffic("copy"), Cores::Socket, "node0")),
+            calibration(line(WRITE, 49.6, Load::Write, Cores::Socket, "node0")),
+            line(TRIAD, 54.6, Load::Streaming("triad"), Cores::Socket, "node0"),
             from(
                 MCCALPIN,
                 line(
@@ -199,8 +181,8 @@ const HOSTS: &[Host] = &[
         ],
         cores: 12,
         lines: &[
-            calibration(from(MOLKA, idle("idle, own memory", 96.4, "node0"))),
-            calibration(from(MOLKA, idle("idle, the other's", 146.0, "node1"))),
+            calibration(from(MOLKA, idle(IDLE, 96.4, "node0"))),
+            calibration(from(MOLKA, idle(REMOTE_IDLE, 146.0, "node1"))),
             from(MOLKA, line("own memory, reads, one core", 10.3, Load::Read, Cores::One, "node0")),
             from(MOLKA, line("the other's, reads, one core", 8.0, Load::Read, Cores::One, "node1")),
         ],
@@ -218,7 +200,7 @@ const HOSTS: &[Host] = &[
             ("dram.channel_bandwidth", "\"12.8 GB/s\""),
         ],
         cores: 8,
-        lines: &[from(INTEL, line("memcpy, one core", 5.9, Load::Copied, Cores::One, "node0"))],
+        lines: &[from(INTEL, line(ONE_MEMCPY, 5.9, Load::Copied, Cores::One, "node0"))],
     },
     Host {
         name: "2 x E5-2650 v2",
@@ -231,7 +213,7 @@ const HOSTS: &[Host] = &[
             ("dram.channel_bandwidth", "\"14.933 GB/s\""),
         ],
         cores: 8,
-        lines: &[calibration(from(INTEL, line("memcpy, one core", 6.2, Load::Copied, Cores::One, "node0")))],
+        lines: &[calibration(from(INTEL, line(ONE_MEMCPY, 6.2, Load::Copied, Cores::One, "node0")))],
     },
     Host {
         name: "i7-3960X",
@@ -244,7 +226,7 @@ const HOSTS: &[Host] = &[
             ("dram.channel_bandwidth", "\"12.8 GB/s\""),
         ],
         cores: 6,
-        lines: &[from(INTEL, line("memcpy, one core", 11.5, Load::Copied, Cores::One, "node0"))],
+        lines: &[from(INTEL, line(ONE_MEMCPY, 11.5, Load::Copied, Cores::One, "node0"))],
     },
     Host {
         name: "2 x E5-2695 v2",
@@ -293,15 +275,12 @@ const HOSTS: &[Host] = &[
         ],
         cores: 18,
         lines: &[
-            calibration(from(CSIT, idle("idle, own memory", 99.9, "node0"))),
-            from(CSIT, idle("idle, the other's", 136.5, "node1")),
+            calibration(from(CSIT, idle(IDLE, 99.9, "node0"))),
+            from(CSIT, idle(REMOTE_IDLE, 136.5, "node1")),
             from(CSIT, line(READ, 58.2, Load::Read, Cores::Socket, "node0")),
             from(CSIT, line(REMOTE, 30.3, Load::Read, Cores::Socket, "node1")),
-            from(
-                CSIT,
-                line("3 reads, 1 write (STREAM add)", 53.0, Load::Traffic("add"), Cores::Socket, "node0"),
-            ),
-            from(CSIT, line("1 read, 1 write", 44.0, Load::Write, Cores::Socket, "node0")),
+            from(CSIT, line(ADD, 53.0, Load::Traffic("add"), Cores::Socket, "node0")),
+            from(CSIT, line(WRITE, 44.0, Load::Write, Cores::Socket, "node0")),
             from(CSIT, line(TRIAD, 51.5, Load::Streaming("triad"), Cores::Socket, "node0")),
         ],
     },
@@ -319,25 +298,10 @@ const HOSTS: &[Host] = &[
         cores: 7,
         lines: &[
             from(BRENIAC, line(READ, 36.4, Load::Read, Cores::Socket, "node0")),
-            from(
-                BRENIAC,
-                line("3 reads, 1 write (STREAM add)", 32.6, Load::Traffic("add"), Cores::Socket, "node0"),
-            ),
-            from(
-                BRENIAC,
-                line("2 reads, 1 write (STREAM copy)", 31.7, Load::Traffic("copy"), Cores::Socket, "node0"),
-            ),
-            from(BRENIAC, line("1 read, 1 write", 28.7, Load::Write, Cores::Socket, "node0")),
-            from(
-                BRENIAC,
-                line(
-                    "STREAM triad, streaming stores",
-                    31.4,
-                    Load::Streaming("triad"),
-                    Cores::Socket,
-                    "node0",
-                ),
-            ),
+            from(BRENIAC, line(ADD, 32.6, Load::Traffic("add"), Cores::Socket, "node0")),
+            from(BRENIAC, line(COPY, 31.7, Load::Traffic("copy"), Cores::Socket, "node0")),
+            from(BRENIAC, line(WRITE, 28.7, Load::Write, Cores::Socket, "node0")),
+            from(BRENIAC, line(TRIAD, 31.4, Load::Streaming("triad"), Cores::Socket, "node0")),
         ],
     },
     Host {
@@ -345,10 +309,7 @@ const HOSTS: &[Host] = &[
         machine: "dell-t430",
         changes: &[],
         cores: 10,
-        lines: &[
-            from(ALIYUN, idle("idle, own memory", 84.6, "node0")),
-            from(ALIYUN, idle("idle, the other's", 136.8, "node1")),
-        ],
+        lines: &[from(ALIYUN, idle(IDLE, 84.6, "node0")), from(ALIYUN, idle(REMOTE_IDLE, 136.8, "node1"))],
     },
     Host {
         name: "2 x E5-2697A v4",
