@@ -175,7 +175,7 @@ fn no_line_starves_behind_those_of_four_cores_on_a_slow_link() {
                 let host = pair.hosts[0].host;
                 pair.simulation
                     .handle()
-                    .with(|fabric, _| fabric.host_mut(host).watch_stores(CoreId(core), trace));
+                    .with(|fabric, _| fabric.host_mut(host).stores.watch(CoreId(core), trace));
             }
             for core in 0..4 {
                 let (device, buffers) = (pair.device(0), Rc::clone(&buffers));

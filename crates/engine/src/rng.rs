@@ -44,9 +44,16 @@ const fn hash(name: &str) -> u64 {
     hash
 }
 
-/// SplitMix64's step: flipping an input bit flips half of the output bits on average.
+/// SplitMix64's step.
 const fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    scramble(x.wrapping_add(SPLIT_MIX_STEP))
+}
+
+/// Increment of SplitMix64's state: 2^64 divided by the golden ratio.
+pub const SPLIT_MIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// SplitMix64's finaliser (Steele et al. 2014): flipping an input bit flips half of the output bits on average.
+pub const fn scramble(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

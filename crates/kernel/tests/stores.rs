@@ -537,7 +537,7 @@ proptest! {
         prop_assert!(arrived.iter().zip(&written).all(|(a, w)| a <= w && (*w == 0 || *a > 0)));
         machine.simulation.with(|fabric, _| {
             let host = fabric.host(machine.host);
-            prop_assert!(host.stores_of(hardware::memory::CoreId(0)).is_empty());
+            prop_assert!(host.stores.of(hardware::memory::CoreId(0)).is_empty());
             let link = fabric.wires.link(LinkId(0));
             let credits = link.credits_in_all_places(Side::Upstream, wire::pcie::FlowClass::Posted);
             prop_assert_eq!(credits, Some(Credits { header: headers, data: 128 }));

@@ -1,5 +1,7 @@
 //! Address pattern of a test: the part of the window that each transaction accesses.
 
+use engine::rng::{SPLIT_MIX_STEP, scramble};
+
 /// Sequence of offsets that a test accesses.
 ///
 /// As in pcie-bench, the window is divided into units of the transfer plus its offset, rounded up to whole cache lines.
@@ -33,7 +35,8 @@ impl Addresses {
     pub fn next_offset(&mut self) -> u64 {
         loop {
             let number = match self.random {
-                Some(seed) => mix(seed.wrapping_add(self.drawn)),
+                // SplitMix64's n-th number, without the ones before it.
+                Some(seed) => scramble(seed.wrapping_add(self.drawn).wrapping_mul(SPLIT_MIX_STEP)),
                 None => self.drawn,
             };
             self.drawn += 1;
@@ -49,14 +52,6 @@ impl Addresses {
 
 /// Requests do not cross such blocks of addresses.
 const PAGE: u64 = 4096;
-
-/// Hash of a counter (SplitMix64's finaliser, Steele et al. 2014): a stateless random number.
-fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 #[cfg(test)]
 mod tests {

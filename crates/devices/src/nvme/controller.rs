@@ -136,7 +136,7 @@ impl Controller {
             regs::INTMS => self.mask_interrupts(self.interrupts.mask() | value),
             regs::INTMC => self.mask_interrupts(self.interrupts.mask() & !value),
             regs::CC => self.configure(Configuration::from_bits(value)),
-            0x50 | 0x54 => self.memory.write_control(at, value),
+            _ if at & !4 == regs::CMBMSC => self.memory.write_control(at, value),
             _ => self.registers.borrow_mut().write(at, value),
         }
     }

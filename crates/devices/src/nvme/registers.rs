@@ -54,10 +54,10 @@ impl Registers {
             regs::CSTS if value >> 4 & 1 == 1 => self.status.subsystem_reset = false,
             // The admin queue registers are only writable while the controller is disabled.
             regs::AQA if is_disabled => self.admin = AdminQueues::from_bits(value),
-            0x28 | 0x2c if is_disabled => {
+            _ if is_disabled && at & !4 == regs::ASQ => {
                 self.admin_submission = replace_half(self.admin_submission, at, value) & !0xfff;
             }
-            0x30 | 0x34 if is_disabled => {
+            _ if is_disabled && at & !4 == regs::ACQ => {
                 self.admin_completion = replace_half(self.admin_completion, at, value) & !0xfff;
             }
             _ => {}

@@ -4,12 +4,13 @@ use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
+use super::means::Means;
+use super::peer::Peers;
 use super::split::{Combining, Piece};
-use super::stack::WritePlaces;
-use super::{Host, Power, RootEvent, RootPort, RootPortParams};
+use super::stack::{Stack, WritePlaces};
+use super::{Power, RootEvent, RootPort, RootPortParams};
 use crate::detected::Detected;
 use crate::enables::{enables, has_gaps};
-use crate::event::Event;
 use crate::iommu::{self, Iommu};
 use crate::memory::{Agent, Coverage, LINE, MemorySystem, NodeId};
 use crate::packet::PacketId;
@@ -32,6 +33,12 @@ pub(super) struct Deferred {
 /// Inbound request path of a root complex.
 #[derive(Default)]
 pub(super) struct Inbound {
+    /// Power management of the fabric between ports and memory.
+    pub power: Option<Power>,
+    /// I/O stacks of the ports that belong to one.
+    stacks: Vec<Stack>,
+    /// Requests to other devices.
+    pub peers: Peers,
     deferred: Vec<Option<Deferred>>,
     free: Vec<u32>,
     /// Reused, so that a read allocates nothing.
@@ -40,6 +47,12 @@ pub(super) struct Inbound {
 }
 
 impl Inbound {
+    /// Makes room for another port. Returns its I/O stack.
+    pub fn add_port(&mut self, port: &RootPortParams) -> Option<usize> {
+        self.peers.grow(port.peer_reads.map_or(0, |own| own.places));
+        port.stack.map(|own| Stack::join(&mut self.stacks, port.node, &own))
+    }
+
     fn defer(&mut self, what: Deferred) -> u32 {
         match self.free.pop() {
             Some(slot) => {
@@ -57,13 +70,11 @@ impl Inbound {
         self.free.push(slot);
         self.deferred[slot as usize].take().expect("a deferred request is taken once")
     }
-}
 
-impl Host {
     /// Handles a memory read or write that arrived at `port`.
-    pub(super) fn memory_request(
+    pub fn memory_request(
         &mut self,
-        cx: &mut Context<'_>,
+        means: &mut Means<'_, '_>,
         port: u8,
         packet: PacketId,
         tlp: &Tlp,
@@ -73,19 +84,19 @@ impl Host {
         let (address, length) = request.byte_range();
         let lines = lines_of(address, length).len() as u64;
         let now = match &mut self.power {
-            Some(power) => power.admit(cx.now(), Bytes::new(lines * LINE)),
-            None => cx.now(),
+            Some(power) => power.admit(means.cx.now(), Bytes::new(lines * LINE)),
+            None => means.cx.now(),
         };
-        let state = &mut self.ports[usize::from(port)];
+        let state = &mut means.ports[port];
         let time = state.params.intake_per_request + state.params.intake_per_line * lines;
         let through = state.intake.take(now, time);
         let start = through + state.params.request_latency;
         if !is_write {
-            cx.consume_credits(packet, through);
+            means.cx.consume_credits(packet, through);
         }
         let node = state.params.node;
         let interrupt = is_write && INTERRUPT_RANGE.contains(&address);
-        let (ready, target) = match self.iommus.get_mut(node.index()) {
+        let (ready, target) = match means.iommus.get_mut(node.index()) {
             Some(iommu) if !interrupt => {
                 let access = if is_write { iommu::Access::Write } else { iommu::Access::Read };
                 let address_type = match tlp.common.address_type {
@@ -105,7 +116,7 @@ impl Host {
                     access,
                     address_type,
                     pieces,
-                    &mut self.memory,
+                    means.memory,
                 );
                 (translation.ready, translation.outcome.ok().map(|translated| translated.address))
             }
@@ -116,138 +127,92 @@ impl Host {
         match state.intake.wait_for_walk(start, ready, is_write) {
             Some(at) => {
                 // Time of the memory access. Only then is it known when the bytes are globally ordered.
-                self.translation_in_use(port, at);
-                let slot = self.inbound.defer(deferred);
-                cx.scheduler.at(at, Event::Root(self.id, RootEvent::Access { slot }));
+                means.translation_in_use(port, at);
+                let slot = self.defer(deferred);
+                means.at(at, RootEvent::Access { slot });
             }
-            None => self.access(cx, deferred, tlp, ready),
+            None => self.access(means, deferred, tlp, ready),
         }
     }
 
     /// Performs the access of a request whose translation was delayed.
     #[inline(never)]
-    pub(super) fn deferred_access(&mut self, cx: &mut Context<'_>, slot: u32) {
-        let deferred = self.inbound.take(slot);
-        self.port_mut(deferred.port).intake.goes_on();
-        let at = cx.now();
-        match cx.wires.packets.header(deferred.packet).copied() {
-            Some(tlp) => self.access(cx, deferred, &tlp, at),
-            None => cx.consume(deferred.packet, at),
-        }
-    }
-
-    /// Tells the IOMMU above a port that it has translated a request which is served only at `until`.
-    fn translation_in_use(&mut self, port: u8, until: Time) {
-        let node = self.ports[usize::from(port)].params.node;
-        if let Some(iommu) = self.iommus.get_mut(node.index()) {
-            iommu.in_use_until(until);
+    pub fn deferred_access(&mut self, means: &mut Means<'_, '_>, slot: u32) {
+        let deferred = self.take(slot);
+        means.ports[deferred.port].intake.goes_on();
+        let at = means.cx.now();
+        match means.cx.wires.packets.header(deferred.packet).copied() {
+            Some(tlp) => self.access(means, deferred, &tlp, at),
+            None => means.cx.consume(deferred.packet, at),
         }
     }
 
     /// Performs the access of a translated request at `start`.
     #[inline(always)]
-    fn access(&mut self, cx: &mut Context<'_>, what: Deferred, tlp: &Tlp, start: Time) {
+    fn access(&mut self, means: &mut Means<'_, '_>, what: Deferred, tlp: &Tlp, start: Time) {
         match &tlp.kind {
-            TlpKind::MemoryRead(request) => self.read(cx, what, tlp, request, start),
-            TlpKind::MemoryWrite(request) => self.write(cx, what, tlp, request, start),
+            TlpKind::MemoryRead(request) => self.read(means, what, tlp, request, start),
+            TlpKind::MemoryWrite(request) => self.write(means, what, tlp, request, start),
             _ => unreachable!("only memory requests are deferred"),
         }
-    }
-
-    /// Completes an I/O or configuration request as unsupported, since upstream ones have no target (base spec 2.3.1).
-    pub(super) fn refuse(&mut self, cx: &mut Context<'_>, port: u8, tlp: &Tlp, (requester, tag): (Bdf, u16)) {
-        self.counters.unsupported_requests += 1;
-        self.port_mut(port).detect(cx.scheduler, Detected::UnsupportedNonPosted, None);
-        let id = self.port(port).id;
-        let status = CompletionStatus::UnsupportedRequest;
-        let answer = CompletionHeader::for_register(id, requester, tag, status, 0);
-        self.answer_without_data(cx, port, tlp, answer, cx.now());
-    }
-
-    /// Blocks a memory request that the port's access control forbids (base spec 6.12.4).
-    pub(super) fn forbid(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId, tlp: &Tlp) {
-        self.counters.acs_violations += 1;
-        let bytes = cx.wires.packets.bytes(packet);
-        self.port_mut(port).detect(cx.scheduler, Detected::AcsViolation, Some(bytes));
-        if let TlpKind::MemoryRead(request) = &tlp.kind {
-            let id = self.port(port).id;
-            let answer = CompletionHeader::for_read_error(id, request, CompletionStatus::CompleterAbort);
-            self.answer_without_data(cx, port, tlp, answer, cx.now());
-        }
-        let now = cx.now();
-        cx.consume(packet, now);
-    }
-
-    fn answer_without_data(
-        &mut self,
-        cx: &mut Context<'_>,
-        port: u8,
-        tlp: &Tlp,
-        answer: CompletionHeader,
-        at: Time,
-    ) {
-        let packet = cx.wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
-        let port = self.port_mut(port);
-        cx.wires.tie(port.end, packet);
-        port.queue_completion(cx, at, packet);
     }
 
     #[inline(always)]
     fn read(
         &mut self,
-        cx: &mut Context<'_>,
+        means: &mut Means<'_, '_>,
         what: Deferred,
         tlp: &Tlp,
         request: &MemoryRequest,
         start: Time,
     ) {
-        let ordered = self.port(what.port).intake.ordered();
+        let ordered = means.ports[what.port].intake.ordered();
         let (address, length) = what.range;
-        let bytes = self.memory.bytes();
+        let bytes = means.memory.bytes();
         let installed = |target, length| bytes.check(target, length).is_ok();
         // One range of memory holds nearly every request.
         let home = what.target.and_then(|target| bytes.home_of(target, length as usize));
         let in_memory = what.target.filter(|&target| home.is_some() || installed(target, length as usize));
         if in_memory.is_none()
             && what.target.is_some_and(|target| !installed(target, 1))
-            && self.send_to_peer(cx, &what, tlp, request, start.max(ordered))
+            && self.peers.forward(means, &what, tlp, request, start.max(ordered))
         {
-            cx.wires.packets.free(what.packet);
+            means.cx.wires.packets.free(what.packet);
             return;
         }
-        let epoch = cx.wires.packets.hop(what.packet).epoch;
-        cx.wires.packets.free(what.packet);
-        let port = &mut self.ports[usize::from(what.port)];
-        if epoch != cx.wires.link(port.end.link).epoch() {
+        let epoch = means.cx.wires.packets.hop(what.packet).epoch;
+        means.cx.wires.packets.free(what.packet);
+        let port = &mut means.ports[what.port];
+        if epoch != means.cx.wires.link(port.end.link).epoch() {
             // The requester is gone, or was reset and has forgotten the request.
             return;
         }
         // A read must not pass earlier writes: it waits in the intake until they are globally ordered.
         let start = start.max(port.intake.ordered() + port.params.request_latency);
         let Some(target) = in_memory else {
-            self.counters.unsupported_requests += 1;
+            means.counters.unsupported_requests += 1;
             let answer =
                 CompletionHeader::for_read_error(port.id, request, CompletionStatus::UnsupportedRequest);
-            self.answer_without_data(cx, what.port, tlp, answer, start);
+            answer_without_data(means, what.port, tlp, answer, start);
             return;
         };
         let read = Read { tlp, request, range: what.range, target, home, start, epoch };
-        self.counters.device_read_bytes += u64::from(length);
+        means.counters.device_read_bytes += u64::from(length);
         // A read within a line needs no lists of lines and pieces.
         if address % LINE + u64::from(length) <= LINE {
-            let ready = start.max(read.line_ready(&mut self.memory, port, 0, target.get()));
-            note_read(&mut self.power, &mut self.iommus, cx.wires, port, ready, (length, 1));
+            let ready = start.max(read.line_ready(means.memory, port, 0, target.get()));
+            note_read(&mut self.power, means.iommus, means.cx.wires, port, ready, (length, 1));
             let whole = Piece { address, length: length.max(1), first: 0, last: 0 };
-            read.complete(cx, &self.memory, port, &whole, length, ready);
+            read.complete(means.cx, means.memory, port, &whole, length, ready);
             return;
         }
-        read.cut(&mut self.memory, port, &mut self.inbound, cx.now());
-        let Inbound { ready, pieces, .. } = &self.inbound;
+        read.cut(means.memory, port, self, means.cx.now());
+        let Self { ready, pieces, power, .. } = self;
         let latest = ready.last().copied().unwrap_or(start);
-        note_read(&mut self.power, &mut self.iommus, cx.wires, port, latest, (length, pieces.len()));
+        note_read(power, means.iommus, means.cx.wires, port, latest, (length, pieces.len()));
         let mut done = 0;
-        for piece in pieces {
-            read.complete_next(cx, &self.memory, port, piece, length - done, ready[piece.last]);
+        for piece in &*pieces {
+            read.complete_next(means.cx, means.memory, port, piece, length - done, ready[piece.last]);
             done += piece.length;
         }
     }
@@ -255,60 +220,86 @@ impl Host {
     #[inline(never)]
     fn write(
         &mut self,
-        cx: &mut Context<'_>,
+        means: &mut Means<'_, '_>,
         what: Deferred,
         tlp: &Tlp,
         request: &MemoryRequest,
         start: Time,
     ) {
         let (address, length) = what.range;
-        let port = &self.ports[usize::from(what.port)];
+        let port = &means.ports[what.port];
         let mut ordered = start.max(port.intake.ordered());
         let release = port.params.posted_release_latency;
-        let is_elsewhere = |target: HostPhysical| self.memory.bytes().check(target, 1).is_err();
+        let is_elsewhere = |target: HostPhysical| means.memory.bytes().check(target, 1).is_err();
         if !INTERRUPT_RANGE.contains(&address)
             && what.target.is_some_and(is_elsewhere)
-            && self.send_to_peer(cx, &what, tlp, request, ordered)
+            && self.peers.forward(means, &what, tlp, request, ordered)
         {
-            self.port_mut(what.port).intake.set_ordered(ordered);
-            self.translation_in_use(what.port, ordered);
-            cx.consume(what.packet, ordered + release);
+            means.ports[what.port].intake.set_ordered(ordered);
+            means.translation_in_use(what.port, ordered);
+            means.cx.consume(what.packet, ordered + release);
             return;
         }
-        let port = &mut self.ports[usize::from(what.port)];
         if tlp.common.poisoned {
-            self.counters.poisoned_writes += 1;
+            means.counters.poisoned_writes += 1;
         } else if INTERRUPT_RANGE.contains(&address) {
-            let data = cx.wires.packets.decode(what.packet).map_or(0, |(_, payload)| first_dword(payload));
-            cx.scheduler.at(
-                ordered,
-                Event::Root(self.id, RootEvent::Interrupt { requester: request.requester, address, data }),
-            );
+            let data =
+                means.cx.wires.packets.decode(what.packet).map_or(0, |(_, payload)| first_dword(payload));
+            means.at(ordered, RootEvent::Interrupt { requester: request.requester, address, data });
         } else if let Some(target) =
-            what.target.filter(|&t| self.memory.bytes().check(t, length as usize).is_ok())
+            what.target.filter(|&t| means.memory.bytes().check(t, length as usize).is_ok())
         {
-            if let Some((_, payload)) = cx.wires.packets.decode(what.packet) {
+            if let Some((_, payload)) = means.cx.wires.packets.decode(what.packet) {
+                let port = &means.ports[what.port];
                 let places = port.stack.map(|number| &mut self.stacks[number].writes);
-                let memory = &mut self.memory;
-                ordered =
-                    ordered.max(write_lines(memory, places, &port.params, start, target, request, payload));
+                let there = write_lines(means.memory, places, &port.params, start, target, request, payload);
+                ordered = ordered.max(there);
             }
-            self.counters.device_write_bytes += u64::from(length);
+            means.counters.device_write_bytes += u64::from(length);
         } else {
-            self.counters.dropped_writes += 1;
+            means.counters.dropped_writes += 1;
         }
-        port.intake.set_ordered(ordered);
+        means.ports[what.port].intake.set_ordered(ordered);
         if let Some(power) = &mut self.power {
             power.write_until(ordered);
         }
-        let free = ordered + port.params.posted_release_latency;
-        self.translation_in_use(what.port, ordered);
+        means.translation_in_use(what.port, ordered);
         if tlp.common.poisoned {
-            let bytes = cx.wires.packets.bytes(what.packet);
-            self.port_mut(what.port).detect(cx.scheduler, Detected::Poisoned, Some(bytes));
+            let bytes = means.cx.wires.packets.bytes(what.packet);
+            means.ports[what.port].detect(means.cx.scheduler, Detected::Poisoned, Some(bytes));
         }
-        cx.consume(what.packet, free);
+        means.cx.consume(what.packet, ordered + release);
     }
+}
+
+/// Completes an I/O or configuration request as unsupported, since upstream ones have no target (base spec 2.3.1).
+pub(super) fn refuse(means: &mut Means<'_, '_>, port: u8, tlp: &Tlp, (requester, tag): (Bdf, u16)) {
+    means.counters.unsupported_requests += 1;
+    let state = &mut means.ports[port];
+    state.detect(means.cx.scheduler, Detected::UnsupportedNonPosted, None);
+    let status = CompletionStatus::UnsupportedRequest;
+    let answer = CompletionHeader::for_register(state.id, requester, tag, status, 0);
+    answer_without_data(means, port, tlp, answer, means.cx.now());
+}
+
+/// Blocks a memory request that the port's access control forbids (base spec 6.12.4).
+pub(super) fn forbid(means: &mut Means<'_, '_>, port: u8, packet: PacketId, tlp: &Tlp) {
+    means.counters.acs_violations += 1;
+    let (now, state) = (means.cx.now(), &mut means.ports[port]);
+    let bytes = means.cx.wires.packets.bytes(packet);
+    state.detect(means.cx.scheduler, Detected::AcsViolation, Some(bytes));
+    if let TlpKind::MemoryRead(request) = &tlp.kind {
+        let answer = CompletionHeader::for_read_error(state.id, request, CompletionStatus::CompleterAbort);
+        answer_without_data(means, port, tlp, answer, now);
+    }
+    means.cx.consume(packet, now);
+}
+
+fn answer_without_data(means: &mut Means<'_, '_>, port: u8, tlp: &Tlp, answer: CompletionHeader, at: Time) {
+    let packet = means.cx.wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
+    let port = &mut means.ports[port];
+    means.cx.wires.tie(port.end, packet);
+    port.queue_completion(means.cx, at, packet);
 }
 
 /// Tells a host's power management and its port's IOMMU of a read whose data is available at `latest`; `count`

@@ -5,9 +5,10 @@ use units::{Bytes, Time};
 use wire::pcie::{Bdf, IntxLine, IntxLines};
 
 use super::lines::LineController;
+use super::means::Means;
 use super::{HostId, RootEvent};
 use crate::event::Event;
-use crate::iommu::{Delivery, Interrupt, Iommu, MsiMessage, PostedDescriptor, PostedInterrupt};
+use crate::iommu::{Delivery, Interrupt, MsiMessage, PostedDescriptor, PostedInterrupt};
 use crate::memory::{Cause, CoreId, Coverage, MemorySystem, NodeId};
 
 /// Payload of an interrupt message (base spec 6.1.4: a write of one doubleword).
@@ -45,13 +46,6 @@ pub struct InterruptCounters {
     pub blocked: u64,
 }
 
-/// Socket at which a message enters, and its IOMMU.
-pub(super) struct Entrance<'a> {
-    pub node: NodeId,
-    pub iommu: Option<&'a mut Iommu>,
-    pub memory: &'a mut MemorySystem,
-}
-
 /// Interrupt delivery to a host's cores.
 pub struct Interrupts {
     host: HostId,
@@ -80,15 +74,11 @@ impl Interrupts {
     }
 
     /// Handles a message that reached the root complex: remaps it if remapping is enabled, and delivers it.
-    pub(super) fn message(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        Entrance { node, iommu, memory }: Entrance<'_>,
-        requester: Bdf,
-        message: MsiMessage,
-    ) {
-        let now = scheduler.now();
-        let (at, interrupt) = match iommu.filter(|iommu| iommu.remaps_interrupts()) {
+    pub(super) fn message(&mut self, means: &mut Means<'_, '_>, requester: Bdf, message: MsiMessage) {
+        let (now, node) = (means.cx.now(), means.ports.entrance_of(requester));
+        let memory = &mut *means.memory;
+        let iommu = means.iommus.get_mut(node.index()).filter(|iommu| iommu.remaps_interrupts());
+        let (at, interrupt) = match iommu {
             Some(iommu) => {
                 let remapped = iommu.remap_interrupt(now, requester, message, memory);
                 let at = remapped.ready.max(now);
@@ -115,7 +105,7 @@ impl Interrupts {
         if there == now {
             self.deliver(there, requester, interrupt);
         } else {
-            scheduler.at(there, Event::Root(self.host, RootEvent::CoreInterrupt { requester, interrupt }));
+            means.at(there, RootEvent::CoreInterrupt { requester, interrupt });
         }
     }
 

@@ -8,17 +8,15 @@
 
 use std::collections::VecDeque;
 
-use engine::Scheduler;
-use units::{Bytes, HostPhysical, Time};
+use units::{Bytes, Time};
 use wire::pcie::tlp::{AddressType, Common, CompletionHeader, CompletionStatus, MemoryRequest};
-use wire::pcie::{Bdf, Tlp, TlpKind};
+use wire::pcie::{Tlp, TlpKind};
 
+use super::RootEvent;
 use super::inbound::{Deferred, answer_tlp};
-use super::{Host, RootEvent};
-use crate::event::Event;
+use super::means::Means;
 use crate::memory::Cause;
 use crate::packet::PacketId;
-use crate::wires::{Context, Wires};
 
 /// Highest tag. Pieces use tags from here down, requests of cores from 0 up.
 const LAST_TAG: u16 = 255;
@@ -32,15 +30,8 @@ pub struct PeerReads {
     pub places: u16,
 }
 
-/// A TLP to forward through another port.
-struct Copy {
-    packet: PacketId,
-    port: u8,
-    at: Time,
-}
-
 /// A device's peer-to-peer read that is split into pieces.
-struct Read {
+struct SplitRead {
     from: u8,
     to: u8,
     /// Link epoch at the requester; completions are only valid within it.
@@ -78,7 +69,7 @@ struct PeerPiece {
 /// Table of peer-to-peer reads.
 #[derive(Default)]
 pub(super) struct Peers {
-    reads: Vec<Option<Read>>,
+    reads: Vec<Option<SplitRead>>,
     /// Reads with pieces left to request, oldest first.
     waiting: VecDeque<u32>,
     places: Vec<Option<PeerPiece>>,
@@ -90,18 +81,18 @@ pub(super) struct Peers {
 
 impl Peers {
     /// Grows the table to at least `places`.
-    pub(super) fn grow(&mut self, places: u16) {
+    pub fn grow(&mut self, places: u16) {
         let had = self.places.len() as u16;
         self.places.resize(usize::from(had.max(places)), None);
         self.free.extend(had..had.max(places));
     }
 
     /// Number of tags reserved for pieces.
-    pub(super) fn tags(&self) -> usize {
+    pub fn tags(&self) -> usize {
         self.places.len()
     }
 
-    fn add(&mut self, read: Read) -> u32 {
+    fn add(&mut self, read: SplitRead) -> u32 {
         let index = self.reads.iter().position(Option::is_none).unwrap_or_else(|| {
             self.reads.push(None);
             self.reads.len() - 1
@@ -109,21 +100,11 @@ impl Peers {
         self.reads[index] = Some(read);
         index as u32
     }
-}
-
-impl Host {
-    /// The port to a peer that owns a range, for a request that arrived through another port.
-    pub(super) fn peer_port(&self, wires: &Wires, from: u8, at: HostPhysical, length: u32) -> Option<u8> {
-        let last = at.get().checked_add(u64::from(length.max(1)) - 1)?;
-        let reflects = self.ports[usize::from(from)].params.reflects_peers;
-        let port = self.outbound.port_of(at.get()).filter(|&port| port != from || reflects)?;
-        (self.outbound.port_of(last) == Some(port) && self.port(port).is_up(wires)).then_some(port)
-    }
 
     /// Forwards a request to a peer at `start`, if it targets one. The packet is then consumed except for its credits.
-    pub(super) fn send_to_peer(
+    pub fn forward(
         &mut self,
-        cx: &mut Context<'_>,
+        means: &mut Means<'_, '_>,
         what: &Deferred,
         tlp: &Tlp,
         request: &MemoryRequest,
@@ -131,16 +112,17 @@ impl Host {
     ) -> bool {
         let (address, length) = request.byte_range();
         let Some(target) = what.target else { return false };
-        let Some(to) = self.peer_port(cx.wires, what.port, target, length) else { return false };
+        let to = means.ports.of_range(target, length.into()).filter(|&to| means.ports.joins(what.port, to));
+        let Some(to) = to.filter(|&to| means.ports[to].is_up(means.cx.wires)) else { return false };
         let mut common = tlp.common;
         common.address_type = AddressType::Untranslated;
-        let cuts = self.ports[usize::from(what.port)].params.peer_reads.is_some();
+        let cuts = means.ports[what.port].params.peer_reads.is_some();
         if matches!(tlp.kind, TlpKind::MemoryRead(_)) && cuts && length > 0 {
-            let start = self.cross((what.port, to), start, 0);
-            let read = Read {
+            let start = cross(means, (what.port, to), start, 0);
+            let read = SplitRead {
                 from: what.port,
                 to,
-                epoch: cx.wires.packets.hop(what.packet).epoch,
+                epoch: means.cx.wires.packets.hop(what.packet).epoch,
                 common,
                 request: *request,
                 target: target.get(),
@@ -154,20 +136,19 @@ impl Host {
                 under_way: 0,
                 failed: false,
             };
-            let index = self.peers.add(read);
-            self.peers.waiting.push_back(index);
-            self.ask_peers(cx);
+            let index = self.add(read);
+            self.waiting.push_back(index);
+            self.ask(means);
             return true;
         }
         let request = MemoryRequest { address: target.get() - (address - request.address), ..*request };
         let TlpKind::MemoryWrite(_) = tlp.kind else {
             let kind = TlpKind::MemoryRead(request);
-            let copy = self.copy_on(cx, what.packet, &Tlp { common, kind }, (what.port, to, start), None);
-            self.send_copy(cx.scheduler, copy);
+            self.send_on(means, what.packet, &Tlp { common, kind }, (what.port, to, start), None);
             return true;
         };
         // A write of at most two doublewords may have disabled bytes, and is forwarded unchanged.
-        let largest = self.ports[usize::from(what.port)].params.peer_writes.filter(|_| length > 8);
+        let largest = means.ports[what.port].params.peer_writes.filter(|_| length > 8);
         let from = target.get();
         let mut done = 0;
         while done < length || length == 0 {
@@ -183,15 +164,14 @@ impl Host {
                 let begin = (address & 3) as usize + done as usize;
                 ((at & 3) as usize, begin..begin + here as usize)
             });
-            let copy = self.copy_on(cx, what.packet, &Tlp { common, kind }, (what.port, to, start), part);
+            let copy = self.send_on(means, what.packet, &Tlp { common, kind }, (what.port, to, start), part);
             done += here;
             if done == length {
                 // Its receive buffer is released when the last piece has left.
-                let held = cx.wires.packets.hop_mut(what.packet).held.take();
-                cx.wires.packets.hop_mut(copy.packet).held = held;
+                let held = means.cx.wires.packets.hop_mut(what.packet).held.take();
+                means.cx.wires.packets.hop_mut(copy).held = held;
             }
-            self.send_copy(cx.scheduler, copy);
-            let own = &mut self.ports[usize::from(what.port)];
+            let own = &mut means.ports[what.port];
             own.last_to_peer += own.params.peer_write_interval;
             if length == 0 {
                 break;
@@ -201,53 +181,39 @@ impl Host {
     }
 
     /// Forwards a completion for a device below another port at `start`; `false` if it is for this root complex.
-    pub(super) fn send_to_requester(
+    pub fn answered(
         &mut self,
-        cx: &mut Context<'_>,
+        means: &mut Means<'_, '_>,
         port: u8,
         packet: PacketId,
         header: &CompletionHeader,
         start: Time,
     ) -> bool {
-        if self.ports[usize::from(port)].id == header.requester {
-            return self.peer_answered(cx, port, packet, header, start);
+        if means.ports[port].id == header.requester {
+            return self.piece_answered(means, port, packet, header, start);
         }
-        let reflects = self.ports[usize::from(port)].params.reflects_peers;
-        let to = self.ports.iter().position(|port| port.buses.contains(&header.requester.bus()));
-        let Some(to) = to.filter(|&to| to != usize::from(port) || reflects) else { return false };
-        let now = cx.now();
-        if let Some(&tlp) = cx.wires.packets.header(packet) {
-            let copy = self.copy_on(cx, packet, &tlp, (port, to as u8, start), None);
-            self.send_copy(cx.scheduler, copy);
+        let to = means.ports.of_bus(header.requester.bus());
+        let Some(to) = to.filter(|&to| means.ports.joins(port, to)) else { return false };
+        let now = means.cx.now();
+        if let Some(&tlp) = means.cx.wires.packets.header(packet) {
+            self.send_on(means, packet, &tlp, (port, to, start), None);
         }
-        cx.consume(packet, now);
+        means.cx.consume(packet, now);
         true
     }
 
-    /// When `bytes` that leave one port at `at` reach another, behind earlier traffic between the two.
-    fn cross(&mut self, (from, to): (u8, u8), at: Time, bytes: u64) -> Time {
-        let [from_node, to_node] = [from, to].map(|port| self.ports[usize::from(port)].params.node);
-        let there = match from_node == to_node {
-            true => at,
-            false => self.memory.charge_interconnect(at, Cause::Dma, from_node, to_node, Bytes::new(bytes)),
-        };
-        let last = &mut self.ports[usize::from(from)].last_to_peer;
-        *last = there.max(*last);
-        *last
-    }
-
-    /// Makes a copy of `tlp` for another port, with the payload of `packet` or `part` of it.
-    fn copy_on(
+    /// Sends a copy of `tlp` through another port, with the payload of `packet` or `part` of it.
+    fn send_on(
         &mut self,
-        cx: &mut Context<'_>,
+        means: &mut Means<'_, '_>,
         packet: PacketId,
         tlp: &Tlp,
         (from, to, start): (u8, u8, Time),
         part: Option<(usize, std::ops::Range<usize>)>,
-    ) -> Copy {
-        let mut bytes = std::mem::take(&mut self.peers.payload);
+    ) -> PacketId {
+        let mut bytes = std::mem::take(&mut self.payload);
         bytes.clear();
-        if let Some((_, payload)) = cx.wires.packets.decode(packet) {
+        if let Some((_, payload)) = means.cx.wires.packets.decode(packet) {
             match part.and_then(|(lead, part)| Some((lead, payload.get(part)?))) {
                 None => bytes.extend_from_slice(payload),
                 Some((lead, part)) => {
@@ -258,69 +224,64 @@ impl Host {
                 }
             }
         }
-        let packet = cx.wires.packets.encode(tlp, &bytes);
-        let start = self.cross((from, to), start.max(cx.now()), bytes.len() as u64);
-        self.peers.payload = bytes;
-        let state = &self.ports[usize::from(to)];
-        cx.wires.tie(state.end, packet);
-        Copy { packet, port: to, at: start + state.params.peer_latency }
-    }
-
-    /// Sends a copy.
-    fn send_copy(&self, scheduler: &mut Scheduler<Event>, copy: Copy) {
-        self.port(copy.port).send(scheduler, copy.at, copy.packet);
+        let packet = means.cx.wires.packets.encode(tlp, &bytes);
+        let start = cross(means, (from, to), start.max(means.cx.now()), bytes.len() as u64);
+        self.payload = bytes;
+        let state = &means.ports[to];
+        means.cx.wires.tie(state.end, packet);
+        state.send(means.cx.scheduler, start + state.params.peer_latency, packet);
+        packet
     }
 
     /// Requests pieces of peer-to-peer reads while there are free places.
-    fn ask_peers(&mut self, cx: &mut Context<'_>) {
-        let now = cx.now();
-        while let Some(&index) = self.peers.waiting.front() {
-            let Some(place) = self.peers.free.pop_front() else { return };
-            let read = self.peers.reads[index as usize].as_mut().expect("a read that waits is not over");
-            let largest =
-                self.ports[usize::from(read.from)].params.peer_reads.map_or(u32::MAX, |own| own.largest);
+    fn ask(&mut self, means: &mut Means<'_, '_>) {
+        let now = means.cx.now();
+        while let Some(&index) = self.waiting.front() {
+            let Some(place) = self.free.pop_front() else { return };
+            let read = self.reads[index as usize].as_mut().expect("a read that waits is not over");
+            let largest = means.ports[read.from].params.peer_reads.map_or(u32::MAX, |own| own.largest);
             let at = read.target + u64::from(read.asked);
             let to_boundary = u64::from(largest) - at % u64::from(largest);
             let length = to_boundary.min(u64::from(read.length - read.asked)) as u32;
-            let port = &self.ports[usize::from(read.to)];
+            let port = &means.ports[read.to];
             let request = MemoryRequest::for_bytes(port.id, LAST_TAG - place, at, length);
-            let packet = cx
+            let packet = means
+                .cx
                 .wires
                 .packets
                 .encode(&Tlp { common: read.common, kind: TlpKind::MemoryRead(request) }, &[]);
-            cx.wires.tie(port.end, packet);
+            means.cx.wires.tie(port.end, packet);
             let leaves = read.start.max(now) + port.params.peer_latency;
-            let generation = self.peers.generation.wrapping_add(1);
-            self.peers.generation = generation;
+            let generation = self.generation.wrapping_add(1);
+            self.generation = generation;
             let number = read.first_piece + read.pieces.len() as u32;
             let offset = read.asked;
-            self.peers.places[usize::from(place)] =
+            self.places[usize::from(place)] =
                 Some(PeerPiece { read: index, number, offset, length, received: 0, generation });
             read.pieces.push_back(0);
             read.asked += length;
             read.under_way += 1;
-            let (to, timeout) = (read.to, port.params.completion_timeout);
+            let timeout = port.params.completion_timeout;
+            port.send(means.cx.scheduler, leaves, packet);
             if read.asked == read.length {
-                self.peers.waiting.pop_front();
+                self.waiting.pop_front();
             }
-            self.ports[usize::from(to)].send(cx.scheduler, leaves, packet);
-            let late = RootEvent::PeerTimeout { place, generation };
-            cx.scheduler.at(leaves + timeout, Event::Root(self.id, late));
+            means.at(leaves + timeout, RootEvent::PeerTimeout { place, generation });
         }
     }
 
     /// Handles the completion of a piece; `false` if it belongs to none.
-    fn peer_answered(
+    fn piece_answered(
         &mut self,
-        cx: &mut Context<'_>,
+        means: &mut Means<'_, '_>,
         port: u8,
         packet: PacketId,
         header: &CompletionHeader,
         at: Time,
     ) -> bool {
         let Some(place) = LAST_TAG.checked_sub(header.tag) else { return false };
-        let Some(&Some(mut piece)) = self.peers.places.get(usize::from(place)) else { return false };
-        let read = self.peers.reads[piece.read as usize].as_mut().expect("a piece's read is not over");
+        let Some(&Some(mut piece)) = self.places.get(usize::from(place)) else { return false };
+        let read = self.reads[piece.read as usize].as_mut().expect("a piece's read is not over");
         let left = piece.length - piece.received;
         if read.to != port
             || header.status == CompletionStatus::Successful && u32::from(header.byte_count) != left
@@ -329,100 +290,110 @@ impl Host {
         }
         let here = header.bytes_here().min(left);
         let (lead, to) = (usize::from(header.lower_address & 3), (piece.offset + piece.received) as usize);
-        let decoded = cx.wires.packets.decode(packet).filter(|(tlp, _)| !tlp.common.poisoned);
+        let decoded = means.cx.wires.packets.decode(packet).filter(|(tlp, _)| !tlp.common.poisoned);
         let bytes = decoded.and_then(|(_, payload)| payload.get(lead..lead + here as usize));
         let is_good = header.status == CompletionStatus::Successful && bytes.is_some() && here > 0;
         if let Some(bytes) = bytes.filter(|_| is_good) {
             read.data[to..to + bytes.len()].copy_from_slice(bytes);
             piece.received += here;
         }
-        cx.consume(packet, cx.now());
+        means.cx.consume(packet, means.cx.now());
         if is_good && piece.received < piece.length {
-            self.peers.places[usize::from(place)] = Some(piece);
+            self.places[usize::from(place)] = Some(piece);
         } else {
-            self.end_piece(cx, place, piece, is_good, at);
+            self.end_piece(means, place, piece, is_good, at);
         }
         true
     }
 
     /// A piece was completed or has failed: sends the available data of its read to the requester, in order.
-    fn end_piece(&mut self, cx: &mut Context<'_>, place: u16, piece: PeerPiece, is_good: bool, at: Time) {
-        self.peers.places[usize::from(place)] = None;
-        self.peers.free.push_back(place);
+    fn end_piece(
+        &mut self,
+        means: &mut Means<'_, '_>,
+        place: u16,
+        piece: PeerPiece,
+        is_good: bool,
+        at: Time,
+    ) {
+        self.places[usize::from(place)] = None;
+        self.free.push_back(place);
         let index = piece.read as usize;
-        let mut read = self.peers.reads[index].take().expect("a piece's read is not over");
+        let mut read = self.reads[index].take().expect("a piece's read is not over");
         read.under_way -= 1;
         if !is_good && !read.failed {
             read.failed = true;
             read.asked = read.length;
-            self.peers.waiting.retain(|&other| other != piece.read);
-            let completer = self.ports[usize::from(read.to)].id;
+            self.waiting.retain(|&other| other != piece.read);
+            let completer = means.ports[read.to].id;
             let status = CompletionStatus::CompleterAbort;
             let error = CompletionHeader::for_read_error(completer, &read.request, status);
-            self.answer_peer(cx, &read, TlpKind::Completion(error), &[], at);
+            answer(means, &read, TlpKind::Completion(error), &[], at);
         }
         if !read.failed {
             read.pieces[(piece.number - read.first_piece) as usize] = piece.length;
             while let Some(&length) = read.pieces.front().filter(|&&length| length > 0) {
-                let completer = self.ports[usize::from(read.to)].id;
+                let completer = means.ports[read.to].id;
                 let from = read.request.byte_range().0 + u64::from(read.given);
                 let left = read.length - read.given;
                 let header = CompletionHeader::with_data(completer, &read.request, from, length, left);
                 let bytes = &read.data[read.given as usize..(read.given + length) as usize];
-                self.answer_peer(cx, &read, TlpKind::CompletionData(header), bytes, at);
+                answer(means, &read, TlpKind::CompletionData(header), bytes, at);
                 read.given += length;
                 read.first_piece += 1;
                 read.pieces.pop_front();
             }
         }
         if read.under_way > 0 || read.asked < read.length {
-            self.peers.reads[index] = Some(read);
+            self.reads[index] = Some(read);
         }
-        self.ask_peers(cx);
-    }
-
-    /// Sends a completion of the root complex to the requester of a peer-to-peer read.
-    fn answer_peer(&mut self, cx: &mut Context<'_>, read: &Read, kind: TlpKind, bytes: &[u8], at: Time) {
-        let request = Tlp { common: read.common, kind: TlpKind::MemoryRead(read.request) };
-        let lead = (read.request.byte_range().0 + u64::from(read.given)) as usize & 3;
-        let packet = cx.wires.packets.encode_with(&answer_tlp(&request, kind), |payload| {
-            if !bytes.is_empty() {
-                payload[lead..lead + bytes.len()].copy_from_slice(bytes);
-            }
-        });
-        // If the link went down since, the requester is gone.
-        cx.wires.packets.hop_mut(packet).epoch = read.epoch;
-        let there = self.cross((read.to, read.from), at.max(cx.now()), bytes.len() as u64);
-        let port = self.port(read.from);
-        port.send(cx.scheduler, there + port.params.peer_latency, packet);
+        self.ask(means);
     }
 
     /// Times a piece out if it is still outstanding.
-    pub(super) fn peer_timeout(&mut self, cx: &mut Context<'_>, place: u16, generation: u32) {
-        if let Some(&Some(piece)) = self.peers.places.get(usize::from(place))
+    pub fn timeout(&mut self, means: &mut Means<'_, '_>, place: u16, generation: u32) {
+        if let Some(&Some(piece)) = self.places.get(usize::from(place))
             && piece.generation == generation
         {
-            self.end_piece(cx, place, piece, false, cx.now());
+            self.end_piece(means, place, piece, false, means.cx.now());
         }
     }
 
     /// No completion will come through a port any more.
-    pub(super) fn abandon_peers(&mut self, cx: &mut Context<'_>, port: u8) {
-        for place in 0..self.peers.places.len() as u16 {
-            let Some(piece) = self.peers.places[usize::from(place)] else { continue };
-            let read = self.peers.reads[piece.read as usize].as_ref();
+    pub fn abandon(&mut self, means: &mut Means<'_, '_>, port: u8) {
+        for place in 0..self.places.len() as u16 {
+            let Some(piece) = self.places[usize::from(place)] else { continue };
+            let read = self.reads[piece.read as usize].as_ref();
             if read.is_some_and(|read| read.to == port) {
-                self.end_piece(cx, place, piece, false, cx.now());
+                self.end_piece(means, place, piece, false, means.cx.now());
             }
         }
     }
+}
 
-    /// Whether a device below the root port `from` can reach all of a range of another device.
-    pub fn has_way_to(&self, from: Bdf, at: HostPhysical, length: u64) -> bool {
-        let from = self.ports.iter().position(|port| port.id == from);
-        let (first, last) =
-            (self.outbound.port_of(at.get()), self.outbound.port_of(at.get() + length.max(1) - 1));
-        let reaches = |from: usize| first != Some(from as u8) || self.ports[from].params.reflects_peers;
-        first.is_some() && first == last && from.is_some_and(reaches)
-    }
+/// When `bytes` that leave one port at `at` reach another, behind earlier traffic between the two.
+fn cross(means: &mut Means<'_, '_>, (from, to): (u8, u8), at: Time, bytes: u64) -> Time {
+    let [from_node, to_node] = [from, to].map(|port| means.ports[port].params.node);
+    let there = match from_node == to_node {
+        true => at,
+        false => means.memory.charge_interconnect(at, Cause::Dma, from_node, to_node, Bytes::new(bytes)),
+    };
+    let last = &mut means.ports[from].last_to_peer;
+    *last = there.max(*last);
+    *last
+}
+
+/// Sends a completion of the root complex to the requester of a read.
+fn answer(means: &mut Means<'_, '_>, read: &SplitRead, kind: TlpKind, bytes: &[u8], at: Time) {
+    let request = Tlp { common: read.common, kind: TlpKind::MemoryRead(read.request) };
+    let lead = (read.request.byte_range().0 + u64::from(read.given)) as usize & 3;
+    let packet = means.cx.wires.packets.encode_with(&answer_tlp(&request, kind), |payload| {
+        if !bytes.is_empty() {
+            payload[lead..lead + bytes.len()].copy_from_slice(bytes);
+        }
+    });
+    // If the link went down since, the requester is gone.
+    means.cx.wires.packets.hop_mut(packet).epoch = read.epoch;
+    let there = cross(means, (read.to, read.from), at.max(means.cx.now()), bytes.len() as u64);
+    let port = &means.ports[read.from];
+    port.send(means.cx.scheduler, there + port.params.peer_latency, packet);
 }

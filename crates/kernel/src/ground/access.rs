@@ -86,7 +86,7 @@ impl Accesses<'_> {
     /// Tells the combining buffers which fill buffers are in use, since both share the pool.
     fn note_fills(&mut self) {
         for (begin, ready) in self.misses.iter().flat_map(FillBuffers::fetched) {
-            self.host.line_fill(self.id, begin, ready);
+            self.host.stores.line_fill(self.id, begin, ready);
         }
     }
 }
@@ -194,10 +194,10 @@ impl MemoryGround for HostGround {
         self.with(|host, cx| {
             for line in lines(at, length) {
                 // The core does not wait for the fill buffer.
-                let from = host.fill_buffers(cx.scheduler, core, now).free_at();
+                let from = host.stores.fill_buffers(cx.scheduler, core, now).free_at();
                 let access = host.memory.core(from, core, line, CoreOp::Prefetch);
                 if access.source != Source::OwnCache {
-                    host.line_fill(core, from, access.ready);
+                    host.stores.line_fill(core, from, access.ready);
                 }
                 now += self.issue;
             }
@@ -235,7 +235,7 @@ fn fetch(
     ready: &mut Time,
 ) {
     let buffers = misses.get_or_insert_with(|| {
-        let buffers = host.fill_buffers(scheduler, core, begin);
+        let buffers = host.stores.fill_buffers(scheduler, core, begin);
         let wait = buffers.free_at().since(begin);
         begin += wait;
         *ready += wait;

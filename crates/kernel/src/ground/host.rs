@@ -97,7 +97,7 @@ impl DeviceGround for HostGround {
     }
 
     fn store_mark(&self, core: CpuId, when: Time) -> StoreMark {
-        self.with(|host, _| host.stores_of(convert::core(core)).mark(when))
+        self.with(|host, _| host.stores.of(convert::core(core)).mark(when))
     }
 
     fn uncached_accepted_by(&self, core: CpuId, when: Time) -> Time {
@@ -112,16 +112,16 @@ impl DeviceGround for HostGround {
     fn stores_pending_at_most(&self, core: CpuId, most: usize) -> Option<Completion<()>> {
         let core = convert::core(core);
         self.with(|host, _| {
-            (host.stores_of(core).pending() > most).then(|| host.stores_pending_at_most(core, most))
+            (host.stores.of(core).pending() > most).then(|| host.stores.pending_at_most(core, most))
         })
     }
 
     fn holds_stores(&self, core: CpuId) -> bool {
-        self.with(|host, _| !host.stores_of(convert::core(core)).is_empty())
+        self.with(|host, _| !host.stores.of(convert::core(core)).is_empty())
     }
 
     fn free_fill_buffers(&self, core: CpuId, when: Time) -> usize {
-        let buffers = self.with(|host, cx| host.fill_buffers(cx.scheduler, convert::core(core), when));
+        let buffers = self.with(|host, cx| host.stores.fill_buffers(cx.scheduler, convert::core(core), when));
         buffers.free_by(when)
     }
 

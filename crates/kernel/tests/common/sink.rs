@@ -174,6 +174,6 @@ impl Machine {
 
     pub fn counters(&self) -> hardware::core::StoreCounters {
         let core = hardware::memory::CoreId(0);
-        self.simulation.with(|fabric, _| *fabric.host(self.host).stores_of(core).counters())
+        self.simulation.with(|fabric, _| *fabric.host(self.host).stores.of(core).counters())
     }
 }

@@ -131,7 +131,7 @@ impl Reading {
         reading.add("root/interrupts".into(), Unit::Events, host.interrupts.counters().delivered);
         for core in (0..).map(hardware::memory::CoreId).take_while(|&c| host.memory.node_of_core(c).is_some())
         {
-            let stores = host.stores_of(core);
+            let stores = host.stores.of(core);
             let name = |what: &str| format!("core{}/{what}", core.index());
             reading.add(name("device-store-bytes"), Unit::Bytes, stores.counters().bytes);
             reading.time(name("device-stores-waited"), stores.waited(now));

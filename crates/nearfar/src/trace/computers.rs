@@ -114,7 +114,7 @@ impl Watch {
                 let lines: Vec<Log<LinePassed>> = (0..cores).map(|_| Log::new()).collect();
                 for (core, log) in lines.iter().enumerate() {
                     let trace = log.trace(&recorder, |line: &LinePassed| line.opened);
-                    fabric.host_mut(host.host).watch_stores(CoreId(core as u16), trace);
+                    fabric.host_mut(host.host).stores.watch(CoreId(core as u16), trace);
                 }
                 watch.lines.push(lines);
                 watch.names.push(host.name.clone());

@@ -190,7 +190,7 @@ impl Watched {
         let host = self.rig.host(0).host;
         let last = simulation.now() + REST;
         while simulation.now() < last {
-            if simulation.with(|fabric, _| fabric.host(host).stores_of(CoreId(core)).pending()) == 0 {
+            if simulation.with(|fabric, _| fabric.host(host).stores.of(CoreId(core)).pending()) == 0 {
                 return Ok(simulation.now());
             }
             simulation.run_until(simulation.now() + Duration::from_ps(100));
