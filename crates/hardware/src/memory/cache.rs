@@ -1,7 +1,7 @@
 //! Set-associative tag arrays: line places and states.
 
 use super::params::CacheGeometry;
-use super::replacement::Replacement;
+use super::replacement::ReplacementState;
 use super::set_index::Index;
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub(super) mod flag {
     pub const EXCLUSIVE: u32 = 4;
     /// LLC, snoop filter: a core has the line in state E or M.
     pub const OWNED: u32 = 8;
-    /// LLC: cores may have copies; the line's note says which.
+    /// LLC: cores may have copies; the presence mask says which.
     pub const PRIVATE: u32 = 16;
 }
 use flag::VALID;
@@ -33,33 +33,12 @@ const LANES: usize = 4;
 
 /// Place of a line in a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Slot {
-    /// The first word of its block.
-    block: u32,
-    way: u32,
-}
+pub(super) struct Slot(u32);
 
 impl Slot {
-    #[inline(always)]
-    fn word(self) -> usize {
-        (self.block + self.way) as usize
-    }
-
-    #[cfg(test)]
-    pub(super) fn way(self) -> u32 {
-        self.way
-    }
-
-    /// The slot as a note of another cache, in 32 bits: blocks begin at multiples of [`LANES`], and have up to 32 ways.
     #[inline]
-    pub(super) fn to_note(self) -> u64 {
-        u64::from(self.block) << 3 | u64::from(self.way)
-    }
-
-    /// Reverses [`to_note`](Self::to_note).
-    #[inline]
-    pub(super) fn from_note(note: u64) -> Self {
-        Self { block: (note >> 5 << 2) as u32, way: note as u32 & 31 }
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
     }
 }
 
@@ -72,33 +51,28 @@ pub(super) struct Victim {
     pub(super) slot: Slot,
 }
 
-/// A set-associative array of line tags and states, with a note on each line.
+/// A set-associative array of line tags and states.
 ///
-/// All that belongs to a set lies in one block of words: a word for each line's tag and state, which lookups compare
-/// [`LANES`] at once; the state of the replacement policy; the notes. An access to a line thereby touches two or three
-/// cache lines of the machine running the simulation, where those of many hosts do not fit into its caches.
+/// One 32-bit word for each line holds its tag and state, so that a lookup touches one or two cache lines of the
+/// machine running the simulation. Sets are padded to whole vectors of [`LANES`] words, which lookups compare at once.
 ///
-/// A block is allocated with its set's first line, as most hosts of a large cluster use few of their sets.
+/// A set's words are allocated with its first line: most hosts of a large cluster use few of their sets, and those of
+/// all hosts together should fit into real caches.
 #[derive(Clone, Debug)]
 pub(super) struct TagArray {
-    /// The first block is shared by all sets that have never held a line.
+    /// Blocks of words; the first is shared by all sets that have never held a line.
     words: Vec<u32>,
-    /// By set: the first word of its block.
+    /// By set: its block.
     blocks: Vec<u32>,
     /// By block: its set.
     sets: Vec<u32>,
     ways: usize,
-    /// Words of a block that hold tags.
-    tags: usize,
-    /// Where notes begin in a block.
-    first_note: usize,
     /// Words of a block.
-    size: usize,
-    wide_notes: bool,
+    stride: usize,
     /// Capacity in lines.
     capacity: u32,
     index: Index,
-    replacement: Replacement,
+    replacement: ReplacementState,
     occupied: u32,
 }
 
@@ -119,26 +93,18 @@ impl Probe {
 }
 
 impl TagArray {
-    /// Creates an empty cache with a note of so many bits on each line, at most 64.
-    pub(super) fn new(geometry: &CacheGeometry, seed: u64, note_bits: u16) -> Self {
+    pub(super) fn new(geometry: &CacheGeometry, seed: u64) -> Self {
         let (sets, ways) = (geometry.sets(), usize::from(geometry.ways));
-        let replacement = Replacement::new(geometry.replacement, ways, seed);
-        let tags = ways.next_multiple_of(LANES);
-        let first_note = tags + replacement.words();
-        let note_words = usize::from(note_bits.div_ceil(32));
-        let size = (first_note + ways * note_words).next_multiple_of(LANES);
+        let stride = ways.next_multiple_of(LANES);
         Self {
-            words: vec![0; size],
+            words: vec![0; stride],
             blocks: vec![0; sets as usize],
             sets: vec![0],
             ways,
-            tags,
-            first_note,
-            size,
-            wide_notes: note_words > 1,
+            stride,
             capacity: sets * ways as u32,
             index: Index::new(sets, geometry.index),
-            replacement,
+            replacement: ReplacementState::new(geometry.replacement, ways, stride, seed),
             occupied: 0,
         }
     }
@@ -148,16 +114,10 @@ impl TagArray {
         u32::MAX >> (32 - self.ways)
     }
 
-    /// The first word of a set's block.
-    #[inline(always)]
-    fn block(&self, set: u32) -> u32 {
-        self.blocks[set as usize]
-    }
-
-    /// The replacement policy's state in a block.
-    #[inline(always)]
-    fn order(&self, block: u32) -> Range<usize> {
-        block as usize + self.tags..block as usize + self.first_note
+    /// Index of a set's first word.
+    #[inline]
+    fn base(&self, set: u32) -> usize {
+        self.blocks[set as usize] as usize * self.stride
     }
 
     /// Allocates a block for a set that gets its first line.
@@ -165,12 +125,13 @@ impl TagArray {
     fn add_block(&mut self, set: u32) {
         if self.words.len() == self.words.capacity() {
             let more = (self.sets.len() / 8).max(16);
-            self.words.reserve_exact(more * self.size);
+            self.words.reserve_exact(more * self.stride);
             self.sets.reserve_exact(more);
         }
-        self.blocks[set as usize] = self.words.len() as u32;
+        self.blocks[set as usize] = self.sets.len() as u32;
         self.sets.push(set);
-        self.words.resize(self.words.len() + self.size, 0);
+        self.words.resize(self.words.len() + self.stride, 0);
+        self.replacement.add_set();
     }
 
     /// Number of lines present.
@@ -183,14 +144,14 @@ impl TagArray {
     #[inline(always)]
     pub(super) fn probe(&self, line: u64) -> Probe {
         let (set, tag) = self.index.split(line);
-        let block = self.block(set);
+        let base = self.base(set);
         let key = tag << FLAG_BITS | VALID;
-        let (vectors, _) = self.words[block as usize..][..self.tags].as_chunks::<LANES>();
+        let (vectors, _) = self.words[base..base + self.stride].as_chunks::<LANES>();
         let hit = vectors.iter().enumerate().find_map(|(number, vector)| {
             // One bit for each way, without branches: the compiler compares the words at once.
             let hits =
                 (0..).zip(vector).fold(0u32, |hits, (way, &word)| hits | u32::from(word & KEY == key) << way);
-            (hits != 0).then(|| Slot { block, way: (number * LANES) as u32 + hits.trailing_zeros() })
+            (hits != 0).then(|| Slot((base + number * LANES) as u32 + hits.trailing_zeros()))
         });
         Probe { set, tag, hit }
     }
@@ -201,71 +162,54 @@ impl TagArray {
         self.probe(line).hit
     }
 
-    /// Reads what an access to `line` will read. Returns a value derived from it.
+    /// Reads what a lookup of `line` will read. Returns a value derived from it, and the places where the line can be.
     ///
     /// The tags of a large cache lie in slow caches of the machine running the simulation. Independent reads for
     /// several lines overlap there; whole lookups do not.
     #[inline]
-    pub(super) fn warm(&self, line: u64) -> u32 {
-        let block = self.block(self.index.split(line).0);
-        let words = &self.words[block as usize..][..self.size];
-        words[0] ^ words[self.tags - 1] ^ words[self.size - 1]
+    pub(super) fn warm(&self, line: u64) -> (u32, Range<usize>) {
+        let first = self.base(self.index.split(line).0);
+        let end = first + self.stride;
+        (self.words[first] ^ self.words[end - 1], first..end)
     }
 
     /// Records a use for the replacement policy.
-    #[inline(always)]
+    #[inline]
     pub(super) fn used(&mut self, slot: Slot) {
-        let order = self.order(slot.block);
-        self.replacement.used(&mut self.words[order], slot.way as usize);
+        self.replacement.used(slot.index(), || slot.index() / self.stride);
+    }
+
+    /// Like [`used`](Self::used), for the line that `probe` found.
+    #[inline(always)]
+    pub(super) fn used_at(&mut self, probe: Probe, slot: Slot) {
+        self.replacement.used(slot.index(), || self.blocks[probe.set as usize] as usize);
     }
 
     /// State bits of a present line.
     #[inline]
     pub(super) fn flags(&self, slot: Slot) -> u32 {
-        self.words[slot.word()] & !KEY
+        self.words[slot.index()] & !KEY
     }
 
     /// Sets and clears state bits.
     #[inline]
     pub(super) fn change(&mut self, slot: Slot, set: u32, clear: u32) {
-        let word = &mut self.words[slot.word()];
+        let word = &mut self.words[slot.index()];
         *word = (*word & !clear) | set;
-    }
-
-    /// The note on the line of a place: of a directory, the cores that may have it, as a bit mask; of an L2, its place in
-    /// an inclusive LLC. It outlives the line.
-    #[inline(always)]
-    pub(super) fn note(&self, slot: Slot) -> u64 {
-        let low = slot.word() + self.first_note;
-        let high = if self.wide_notes { self.words[low + self.ways] } else { 0 };
-        u64::from(high) << 32 | u64::from(self.words[low])
-    }
-
-    /// Replaces the note on the line of a place.
-    #[inline(always)]
-    pub(super) fn set_note(&mut self, slot: Slot, note: u64) {
-        let low = slot.word() + self.first_note;
-        self.words[low] = note as u32;
-        if self.wide_notes {
-            self.words[low + self.ways] = (note >> 32) as u32;
-        }
     }
 
     /// Inserts the line that `probe` did not find into one of the `allowed` ways, and marks it used. Returns its place,
     /// and the victim.
     #[inline]
     pub(super) fn insert(&mut self, probe: Probe, allowed: u32, flags: u32) -> (Slot, Option<Victim>) {
-        if self.block(probe.set) == 0 {
+        if self.blocks[probe.set as usize] == 0 {
             self.add_block(probe.set);
         }
-        let block = self.block(probe.set);
-        let empty = if self.occupied == self.capacity { None } else { self.empty_way(block, allowed) };
-        let order = self.order(block);
-        let way = match empty {
-            Some(way) => way,
-            None => self.replacement.victim(&mut self.words[order.clone()], allowed),
-        };
-        let slot = Slot { block, way: way as u32 };
+        let block = self.blocks[probe.set as usize] as usize;
+        let base = block * self.stride;
+        let empty = if self.occupied == self.capacity { None } else { self.empty_way(base, allowed) };
+        let way = empty.unwrap_or_else(|| self.replacement.victim(block, allowed));
+        let slot = Slot((base + way) as u32);
         let victim = match empty {
             Some(_) => {
                 self.occupied += 1;
@@ -273,15 +217,15 @@ impl TagArray {
             }
             None => Some(Victim { line: self.line_at(probe.set, slot), flags: self.flags(slot), slot }),
         };
-        self.words[slot.word()] = probe.tag << FLAG_BITS | VALID | flags;
-        self.replacement.used(&mut self.words[order], way);
+        self.words[slot.index()] = probe.tag << FLAG_BITS | VALID | flags;
+        self.replacement.used(slot.index(), || block);
         (slot, victim)
     }
 
     /// The first empty way in `allowed`.
     #[inline]
-    fn empty_way(&self, block: u32, allowed: u32) -> Option<usize> {
-        let words = &self.words[block as usize..][..self.ways];
+    fn empty_way(&self, base: usize, allowed: u32) -> Option<usize> {
+        let words = &self.words[base..base + self.ways];
         let mut left = allowed;
         while left != 0 {
             let way = left.trailing_zeros() as usize;
@@ -297,33 +241,38 @@ impl TagArray {
     #[inline]
     pub(super) fn remove(&mut self, slot: Slot) -> u32 {
         let flags = self.flags(slot);
-        self.words[slot.word()] = 0;
+        self.words[slot.index()] = 0;
         self.occupied -= 1;
         flags
     }
 
-    /// Removes all lines, and forgets all uses.
+    /// Removes all lines.
     pub(super) fn clear(&mut self) {
-        self.words.fill(0);
-        self.occupied = 0;
+        if self.occupied > 0 {
+            self.words.fill(0);
+            self.occupied = 0;
+        }
+        self.replacement.reset();
     }
 
     /// The line in an occupied place of `set`.
     #[inline]
     fn line_at(&self, set: u32, slot: Slot) -> u64 {
-        self.index.join(set, self.words[slot.word()] >> FLAG_BITS)
+        self.index.join(set, self.words[slot.index()] >> FLAG_BITS)
     }
 
     /// All lines present, with places and state bits, for checks.
     pub(super) fn lines(&self) -> impl Iterator<Item = (u64, Slot, u32)> + '_ {
-        let ways = self.ways as u32;
-        let blocks = self.sets.iter().zip((0..).step_by(self.size));
-        blocks.flat_map(move |(&set, block)| (0..ways).map(move |way| (set, Slot { block, way }))).filter_map(
-            |(set, slot)| {
-                let valid = self.words[slot.word()] & VALID != 0;
-                valid.then(|| (self.line_at(set, slot), slot, self.flags(slot)))
-            },
-        )
+        (0..self.words.len() as u32)
+            .map(Slot)
+            .filter(|s| self.words[s.index()] & VALID != 0)
+            .map(|s| (self.line_at(self.sets[s.index() / self.stride], s), s, self.flags(s)))
+    }
+
+    /// Way number of a place.
+    #[cfg(test)]
+    pub(super) fn way(&self, slot: Slot) -> usize {
+        slot.index() % self.stride
     }
 }
 
@@ -346,7 +295,7 @@ mod tests {
                 index: SetIndex::Plain,
                 replacement: ReplacementPolicy::Lru,
             };
-            let mut cache = TagArray::new(&geometry, 1, 0);
+            let mut cache = TagArray::new(&geometry, 1);
             // As with DDIO, some accesses may only allocate in the first ways.
             let few = if masked { (ways / 2).max(1) } else { ways };
             let mut naive: Vec<Vec<(u64, usize)>> = vec![Vec::new(); sets as usize];
@@ -356,7 +305,7 @@ mod tests {
                 let known = set.iter().position(|&(l, _)| l == line);
                 prop_assert_eq!(probe.slot().is_some(), known.is_some());
                 if let (Some(slot), Some(at)) = (probe.slot(), known) {
-                    cache.used(slot);
+                    cache.used_at(probe, slot);
                     let entry = set.remove(at);
                     set.insert(0, entry);
                     continue;
@@ -370,7 +319,7 @@ mod tests {
                     assert_eq!(victim.map(|v| v.line), Some(out));
                     way
                 });
-                prop_assert_eq!(slot.way as usize, way);
+                prop_assert_eq!(cache.way(slot), way);
                 set.insert(0, (line, way));
             }
             prop_assert_eq!(cache.occupied() as usize, naive.iter().map(Vec::len).sum::<usize>());

@@ -76,10 +76,10 @@ impl MemorySystem {
         let flags = caches.l2.flags(slot);
         let l1 = caches.l1.probe(line);
         if let Some(first) = l1.slot() {
-            caches.l1.used(first);
+            caches.l1.used_at(l1, first);
             return Ok(Hit { ready: now + params.l1_hit, slot, flags, first: true });
         }
-        caches.l2.used(slot);
+        caches.l2.used_at(l2, slot);
         caches.fill_l1(line);
         let passes = self.through_l2::<TIMED>(now, n, core, params.l1_transfer * if writes { 2 } else { 1 });
         let ready = if TIMED { self.arrivals[n].wait(line, now, passes + params.l2_hit) } else { now };
@@ -199,7 +199,7 @@ impl MemorySystem {
                 held = socket.downgrade(line, held);
             }
             if let Some(slot) = held.llc {
-                socket.llc.used(slot);
+                socket.llc.used_at(probe, slot);
             }
             exclusive = socket.exclusive(held) && socket.others(held, Some(core)) == 0;
             self.count_llc::<TIMED>(n, true);
@@ -262,7 +262,7 @@ impl MemorySystem {
                 self.sockets[n].set_exclusive(held, true);
             }
             if let Some(slot) = held.llc {
-                self.sockets[n].llc.used(slot);
+                self.sockets[n].llc.used_at(probe, slot);
             }
             self.count_llc::<TIMED>(n, true);
         } else {

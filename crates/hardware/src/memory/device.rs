@@ -119,7 +119,7 @@ impl MemorySystem {
         let probe = socket.llc.probe(line);
         let held = match probe.slot() {
             Some(slot) => {
-                socket.llc.used(slot);
+                socket.llc.used_at(probe, slot);
                 socket.held_at(Some(slot), line)
             }
             None => socket.held_at(None, line),
@@ -197,7 +197,7 @@ impl MemorySystem {
             }
             let socket = &mut self.sockets[t];
             socket.llc.change(slot, flag::DIRTY | flag::EXCLUSIVE, 0);
-            socket.llc.used(slot);
+            socket.llc.used_at(probe, slot);
             if TIMED {
                 self.counters.nodes[t].llc[user].hits += 1;
                 self.counters.nodes[node.index()].device.writes_updated += 1;
@@ -277,7 +277,7 @@ impl MemorySystem {
         match held.llc {
             Some(slot) => {
                 self.sockets[n].llc.change(slot, flag::EXCLUSIVE, flag::DIRTY);
-                self.sockets[n].llc.used(slot);
+                self.sockets[n].llc.used_at(probe, slot);
             }
             None if llc.ddio.ways != 0 => {
                 self.sockets[n].insert_at(line, probe, llc.ddio.ways, flag::EXCLUSIVE);

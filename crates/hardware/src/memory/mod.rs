@@ -16,6 +16,7 @@
 //! | `socket` | line states in a socket's caches; ownership, inclusion |
 //! | `cache`, `set_index`, `replacement` | sets and ways |
 //! | `prefetch` | fills in flight to a core: super queue, prefetchers |
+//! | `presence` | cores that may have a line |
 //! | `regions` | parts of memory that a socket never cached |
 //! | `dram` | channels, refresh, write queues |
 //! | `bank` | row activations of a bank |
@@ -43,6 +44,7 @@ mod interconnect;
 mod params;
 mod physical;
 mod prefetch;
+mod presence;
 mod regions;
 mod replacement;
 mod server;

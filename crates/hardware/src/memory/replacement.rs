@@ -1,78 +1,100 @@
 //! Replacement policies: select the victim in a set.
 
 use super::params::ReplacementPolicy;
-use zerocopy::IntoBytes;
 
-/// A replacement policy. Each set's state is in words that the caller keeps, zero at first.
+/// State of a replacement policy for the sets of a cache.
 #[derive(Clone, Debug)]
-pub(super) struct Replacement {
+pub(super) struct ReplacementState {
     ways: usize,
-    policy: Policy,
+    /// Places of a set.
+    stride: usize,
+    state: State,
 }
 
 #[derive(Clone, Debug)]
-enum Policy {
-    /// A byte for the set and one for each way: see [`Uses`].
-    Lru,
-    /// One bit for each way.
-    NotRecentlyUsed,
-    TreePlru(Tree),
+enum State {
+    Lru(LastUses),
+    /// One bit for each way of each set.
+    NotRecentlyUsed(Vec<u32>),
+    TreePlru(Trees),
     /// xorshift64: one generator for each cache, seeded by the machine file.
     Random(u64),
 }
 
-impl Replacement {
-    pub(super) fn new(policy: ReplacementPolicy, ways: usize, seed: u64) -> Self {
-        let policy = match policy {
-            ReplacementPolicy::Lru => Policy::Lru,
-            ReplacementPolicy::NotRecentlyUsed => Policy::NotRecentlyUsed,
-            ReplacementPolicy::TreePlru => Policy::TreePlru(Tree::new(ways)),
-            ReplacementPolicy::Random => Policy::Random(seed | 1),
+impl ReplacementState {
+    /// Creates state for one set, whose lines take `stride` places.
+    pub(super) fn new(policy: ReplacementPolicy, ways: usize, stride: usize, seed: u64) -> Self {
+        let state = match policy {
+            ReplacementPolicy::Lru => State::Lru(LastUses { ways, stride, now: 0, last: vec![0; stride] }),
+            ReplacementPolicy::NotRecentlyUsed => State::NotRecentlyUsed(vec![0]),
+            ReplacementPolicy::TreePlru => State::TreePlru(Trees::new(ways)),
+            ReplacementPolicy::Random => State::Random(seed | 1),
         };
-        Self { ways, policy }
+        Self { ways, stride, state }
     }
 
-    /// Words of a set's state.
-    pub(super) fn words(&self) -> usize {
-        match self.policy {
-            Policy::Lru => (self.ways + 1).div_ceil(4),
-            Policy::NotRecentlyUsed | Policy::TreePlru(_) => 1,
-            Policy::Random(_) => 0,
+    /// Appends a set.
+    pub(super) fn add_set(&mut self) {
+        match &mut self.state {
+            State::Lru(uses) => uses.last.resize(uses.last.len() + uses.stride, 0),
+            State::NotRecentlyUsed(bits) | State::TreePlru(Trees { bits, .. }) => bits.push(0),
+            State::Random(_) => {}
         }
     }
 
-    /// Records a use of a way of the set with this state.
+    /// Discards all uses. The random policy's sequence continues.
+    pub(super) fn reset(&mut self) {
+        match &mut self.state {
+            State::Lru(uses) => uses.last.fill(0),
+            State::NotRecentlyUsed(bits) | State::TreePlru(Trees { bits, .. }) => bits.fill(0),
+            State::Random(_) => {}
+        }
+    }
+
+    /// Records a use of `place`, counted through all sets; `set` is the one that has it.
     #[inline(always)]
-    pub(super) fn used(&self, set: &mut [u32], way: usize) {
-        match &self.policy {
-            Policy::Lru => Uses::of(set, self.ways).used(way),
-            Policy::TreePlru(tree) => tree.used(&mut set[0], way),
-            Policy::NotRecentlyUsed => {
-                let bits = &mut set[0];
+    pub(super) fn used(&mut self, place: usize, set: impl FnOnce() -> usize) {
+        match &mut self.state {
+            State::Lru(uses) => uses.used(place),
+            _ => {
+                let set = set();
+                self.used_way(set, place - set * self.stride);
+            }
+        }
+    }
+
+    /// Records a use where policies keep state by set.
+    #[inline]
+    fn used_way(&mut self, set: usize, way: usize) {
+        match &mut self.state {
+            State::NotRecentlyUsed(bits) => {
+                let all = u32::MAX >> (32 - self.ways);
+                let bits = &mut bits[set];
                 *bits |= 1 << way;
-                if *bits == u32::MAX >> (32 - self.ways) {
+                if *bits == all {
                     *bits = 1 << way;
                 }
             }
-            Policy::Random(_) => {}
+            State::TreePlru(trees) => trees.used(set, way),
+            State::Lru(_) | State::Random(_) => {}
         }
     }
 
-    /// Selects the victim among the `allowed` ways of the set with this state.
+    /// Selects the victim among the `allowed` ways of `set`.
     #[inline]
-    pub(super) fn victim(&mut self, set: &mut [u32], allowed: u32) -> usize {
-        match &mut self.policy {
-            Policy::Lru => Uses::of(set, self.ways).oldest(allowed),
-            Policy::TreePlru(tree) => tree.victim(set[0], allowed),
-            Policy::NotRecentlyUsed => {
-                let bits = &mut set[0];
+    pub(super) fn victim(&mut self, set: usize, allowed: u32) -> usize {
+        match &mut self.state {
+            State::Lru(uses) => uses.oldest(set, allowed),
+            State::NotRecentlyUsed(bits) => {
+                let bits = &mut bits[set];
                 if allowed & !*bits == 0 {
                     // All candidates were used: start a new round.
                     *bits &= !allowed;
                 }
                 (allowed & !*bits).trailing_zeros() as usize
             }
-            Policy::Random(random) => {
+            State::TreePlru(trees) => trees.victim(set, allowed),
+            State::Random(random) => {
                 *random ^= *random << 13;
                 *random ^= *random >> 7;
                 *random ^= *random << 17;
@@ -87,65 +109,66 @@ impl Replacement {
     }
 }
 
-/// Least recently used: a byte with the number of the set's last use, then one for each way with the number of its last
-/// use.
+/// Least recently used: time of each line's last use, counted in uses of the cache.
 ///
-/// A use only writes a number; the victim is only searched for on replacement.
-struct Uses<'a> {
-    last: &'a mut u8,
-    ways: &'a mut [u8],
+/// A use only writes a number, so it has no data dependencies; the victim is only searched for on replacement.
+#[derive(Clone, Debug)]
+struct LastUses {
+    ways: usize,
+    stride: usize,
+    now: u32,
+    /// By place.
+    last: Vec<u32>,
 }
 
-impl<'a> Uses<'a> {
-    #[inline(always)]
-    fn of(set: &'a mut [u32], ways: usize) -> Self {
-        let (last, bytes) = set.as_mut_bytes().split_first_mut().expect("a byte for the set");
-        Self { last, ways: &mut bytes[..ways] }
+impl LastUses {
+    #[inline]
+    fn used(&mut self, place: usize) {
+        if self.now == u32::MAX {
+            self.begin_anew();
+        }
+        self.now += 1;
+        self.last[place] = self.now;
     }
 
-    #[inline(always)]
-    fn used(self, way: usize) {
-        let number = match self.last.checked_add(1) {
-            Some(number) => number,
-            None => begin_anew(self.ways),
-        };
-        *self.last = number;
-        self.ways[way] = number;
+    /// Renumbers the last uses of each set with the smallest numbers that keep their order.
+    #[cold]
+    fn begin_anew(&mut self) {
+        let mut order: Vec<usize> = (0..self.ways).collect();
+        for set in self.last.chunks_exact_mut(self.stride) {
+            order.sort_by_key(|&way| set[way]);
+            for (rank, &way) in (0..).zip(&order) {
+                set[way] = rank;
+            }
+        }
+        self.now = self.ways as u32;
     }
 
     #[inline]
-    fn oldest(&self, allowed: u32) -> usize {
-        let (mut oldest, mut left) = ((u8::MAX, 0), allowed);
+    fn oldest(&self, set: usize, allowed: u32) -> usize {
+        let last = &self.last[set * self.stride..(set + 1) * self.stride];
+        let (mut oldest, mut left) = ((u32::MAX, 0), allowed);
         while left != 0 {
             let way = left.trailing_zeros() as usize;
-            oldest = oldest.min((self.ways[way], way));
+            oldest = oldest.min((last[way], way));
             left &= left - 1;
         }
         oldest.1
     }
 }
 
-/// Renumbers the last uses with the smallest numbers that keep their order. Returns the next number.
-#[cold]
-fn begin_anew(ways: &mut [u8]) -> u8 {
-    let mut order: Vec<usize> = (0..ways.len()).collect();
-    order.sort_by_key(|&way| ways[way]);
-    for (rank, &way) in (1..).zip(&order) {
-        ways[way] = rank;
-    }
-    order.len() as u8 + 1
-}
-
-/// A binary tree over the ways of a set. Every inner node points away from the line used last below it: node 1 is the
-/// root, 2 and 3 are below it, and so on, and a set bit points to the second half.
+/// A binary tree over the ways of each set. Every inner node points away from the line used last below it.
 #[derive(Clone, Debug)]
-struct Tree {
+struct Trees {
     ways: usize,
+    /// Node 1 is the root, 2 and 3 are below it, and so on. A set bit points to the second half.
+    bits: Vec<u32>,
     /// For each way: the nodes on its path from the root, and those that a use sets.
     paths: Vec<(u32, u32)>,
 }
 
-impl Tree {
+impl Trees {
+    /// Creates a tree for one set.
     fn new(ways: usize) -> Self {
         let path = |way: usize| {
             let (mut node, mut all, mut away) = (way + ways, 0, 0);
@@ -157,17 +180,19 @@ impl Tree {
             }
             (all, away)
         };
-        Self { ways, paths: (0..ways).map(path).collect() }
+        Self { ways, bits: vec![0], paths: (0..ways).map(path).collect() }
     }
 
     #[inline]
-    fn used(&self, bits: &mut u32, way: usize) {
+    fn used(&mut self, set: usize, way: usize) {
         let (all, away) = self.paths[way];
+        let bits = &mut self.bits[set];
         *bits = *bits & !all | away;
     }
 
     #[inline]
-    fn victim(&self, bits: u32, allowed: u32) -> usize {
+    fn victim(&self, set: usize, allowed: u32) -> usize {
+        let bits = self.bits[set];
         if allowed == u32::MAX >> (32 - self.ways) {
             let mut node = 1;
             while node < self.ways {
@@ -206,34 +231,35 @@ mod tests {
         ReplacementPolicy::Random,
     ];
 
-    proptest! {
-        /// Numbers of uses wrap after at most 255, without visible effect.
-        #[test]
-        fn the_least_recently_used_way_is_the_victim(
-            uses in prop::collection::vec(0usize..7, 0..2_000), allowed in 1u32..0x80,
-        ) {
-            let mut lru = Replacement::new(ReplacementPolicy::Lru, 7, 1);
-            let mut set = vec![0; lru.words()];
-            let mut order: Vec<usize> = (0..7).collect();
-            for way in uses {
-                lru.used(&mut set, way);
-                order.retain(|&other| other != way);
-                order.push(way);
-                let oldest = order.iter().find(|&&way| allowed >> way & 1 == 1);
-                prop_assert_eq!(Some(&lru.victim(&mut set, allowed)), oldest);
-            }
+    /// The use counter wraps after some minutes of simulation, without visible effect.
+    #[test]
+    fn the_order_of_uses_outlives_their_numbers() {
+        let mut uses = LastUses { ways: 4, stride: 4, now: 0, last: vec![0; 8] };
+        uses.now = u32::MAX - 3;
+        for way in [2, 0, 3, 1, 2] {
+            uses.used(4 + way);
         }
+        let mut order = Vec::new();
+        for _ in 0..4 {
+            let way = uses.oldest(1, 0b1111);
+            order.push(way);
+            uses.used(4 + way);
+        }
+        assert_eq!(order, [0, 3, 1, 2]);
+        assert!(uses.now < 20, "they have begun anew");
+    }
 
+    proptest! {
         /// The fast path, for all ways allowed, agrees with the general one.
         #[test]
         fn a_free_choice_is_the_one_among_all(uses in prop::collection::vec(0usize..16, 0..60), depth in 1u32..5) {
             let ways = 1 << depth;
-            let (tree, mut bits) = (Tree::new(ways), 0);
+            let mut trees = Trees::new(ways);
             for way in uses {
-                tree.used(&mut bits, way % ways);
-                let victim = tree.victim(bits, u32::MAX >> (32 - ways));
+                trees.used(0, way % ways);
+                let victim = trees.victim(0, u32::MAX >> (32 - ways));
                 // With all ways allowed one at a time, the victim must be the same.
-                let toward = (0..ways).filter(|&other| tree.victim(bits, 1 << other | 1 << victim) == victim);
+                let toward = (0..ways).filter(|&other| trees.victim(0, 1 << other | 1 << victim) == victim);
                 prop_assert_eq!(toward.count(), ways);
             }
         }
@@ -242,11 +268,10 @@ mod tests {
         fn a_victim_is_always_one_of_the_allowed_ways(
             policy in 0usize..4, uses in prop::collection::vec(0usize..16, 0..60), allowed in 1u32..0x1_0000,
         ) {
-            let mut replacement = Replacement::new(ALL[policy], 16, 7);
-            let mut set = vec![0; replacement.words()];
+            let mut replacement = ReplacementState::new(ALL[policy], 16, 16, 7);
             for way in uses {
-                replacement.used(&mut set, way);
-                let victim = replacement.victim(&mut set, allowed);
+                replacement.used(way, || 0);
+                let victim = replacement.victim(0, allowed);
                 prop_assert!(allowed & (1 << victim) != 0);
                 // The line just used is only replaced if there is no choice, at random, or if a restricted choice has
                 // been through all its lines.

@@ -8,14 +8,16 @@
 use super::cache::{Probe, Slot, TagArray, Victim, flag};
 use super::home::Directory;
 use super::params::{EvictionNotice, Inclusion, SocketParams};
+use super::presence::{self, Presence};
 use super::regions::Regions;
 
 /// Caches of one core. The L2 includes the L1 and holds the state of both.
 #[derive(Clone, Debug)]
 pub(super) struct PrivateCaches {
     pub(super) l1: TagArray,
-    /// Its notes are the lines' slots in an inclusive LLC, which are fixed while the L2 has the lines.
     pub(super) l2: TagArray,
+    /// By L2 slot: the line's slot in an inclusive LLC, which is fixed while the L2 has the line.
+    places: Vec<Slot>,
 }
 
 /// Where a socket holds a line.
@@ -48,6 +50,8 @@ pub(super) struct Evicted {
 pub(super) struct Socket {
     pub(super) llc: TagArray,
     filter: Option<TagArray>,
+    /// By directory slot: the cores that may have the line.
+    presence: Presence,
     /// Regions of the lines in LLC and directory.
     regions: Regions,
     pub(super) cores: Vec<PrivateCaches>,
@@ -59,18 +63,22 @@ pub(super) struct Socket {
 
 impl Socket {
     pub(super) fn new(params: &SocketParams, seed: u64) -> Self {
-        let (filter, llc, l2) = match &params.llc.inclusion {
-            Inclusion::Inclusive => (None, params.cores, u32::BITS as u16),
-            Inclusion::NonInclusive { snoop_filter } => {
-                (Some(TagArray::new(snoop_filter, seed ^ 1, params.cores)), 0, 0)
+        let llc = TagArray::new(&params.llc.geometry, seed);
+        let filter = match &params.llc.inclusion {
+            Inclusion::Inclusive => None,
+            Inclusion::NonInclusive { snoop_filter } => Some(TagArray::new(snoop_filter, seed ^ 1)),
+        };
+        let private = |core: u64| {
+            let l2 = TagArray::new(&params.private.l2, seed ^ (core << 8 | 3));
+            PrivateCaches {
+                l1: TagArray::new(&params.private.l1, seed ^ (core << 8 | 2)),
+                places: Vec::new(),
+                l2,
             }
         };
-        let private = |core: u64| PrivateCaches {
-            l1: TagArray::new(&params.private.l1, seed ^ (core << 8 | 2), 0),
-            l2: TagArray::new(&params.private.l2, seed ^ (core << 8 | 3), l2),
-        };
         Self {
-            llc: TagArray::new(&params.llc.geometry, seed, llc),
+            presence: Presence::new(params.cores),
+            llc,
             filter,
             regions: Regions::default(),
             cores: (0..u64::from(params.cores)).map(private).collect(),
@@ -110,7 +118,9 @@ impl Socket {
         if core.is_some_and(|core| self.cores[core].l2.find(line).is_some()) {
             return 0;
         }
-        self.llc.warm(line) ^ self.filter.as_ref().map_or(0, |filter| filter.warm(line))
+        let (read, places) = self.llc.warm(line);
+        let (more, places) = self.filter.as_ref().map_or((0, places), |filter| filter.warm(line));
+        read ^ more ^ self.presence.warm(places)
     }
 
     /// Like [`locate`](Self::locate), after an LLC lookup.
@@ -128,7 +138,7 @@ impl Socket {
     #[inline]
     pub(super) fn held_by(&self, core: usize, slot: Slot, line: u64) -> Held {
         match self.filter {
-            None => self.held_at(Some(Slot::from_note(self.cores[core].l2.note(slot))), line),
+            None => self.held_at(Some(self.cores[core].places[slot.index()]), line),
             Some(_) => self.locate(line),
         }
     }
@@ -138,19 +148,13 @@ impl Socket {
         self.filter.is_none()
     }
 
-    /// What names the cores that may have a line: the snoop filter, or an inclusive LLC.
     #[inline]
-    fn names(&self) -> &TagArray {
-        self.filter.as_ref().unwrap_or(&self.llc)
-    }
-
-    #[inline]
-    fn names_mut(&mut self) -> &mut TagArray {
+    fn filter(&mut self) -> &mut TagArray {
         self.filter.as_mut().unwrap_or(&mut self.llc)
     }
 
     fn directory_flags(&self, held: Held) -> u32 {
-        held.directory.map_or(0, |slot| self.names().flags(slot))
+        held.directory.map_or(0, |slot| self.filter.as_ref().unwrap_or(&self.llc).flags(slot))
     }
 
     /// Whether a core other than `but` owns the line according to the directory.
@@ -162,7 +166,7 @@ impl Socket {
     /// The cores other than `but` that may have the line.
     #[inline]
     pub(super) fn others(&self, held: Held, but: Option<usize>) -> u64 {
-        let mask = held.directory.map_or(0, |slot| self.names().note(slot));
+        let mask = held.directory.map_or(0, |slot| self.presence.get(slot.index()));
         mask & !but.map_or(0, |core| 1 << core)
     }
 
@@ -193,7 +197,7 @@ impl Socket {
             dirty |= self.cores[left.trailing_zeros() as usize].drop_line(line);
             left &= left - 1;
         }
-        let kept = self.names().note(slot) & but.map_or(0, |core| 1 << core);
+        let kept = self.presence.get(slot.index()) & but.map_or(0, |core| 1 << core);
         self.set_presence(slot, kept);
         dirty
     }
@@ -208,12 +212,12 @@ impl Socket {
     /// Revokes write permission of all cores. Dirty data moves to the LLC.
     pub(super) fn downgrade(&mut self, line: u64, held: Held) -> Held {
         let Some(slot) = held.directory else { return held };
-        let (mut left, mut dirty) = (self.names().note(slot), false);
+        let (mut left, mut dirty) = (self.presence.get(slot.index()), false);
         while left != 0 {
             dirty |= self.cores[left.trailing_zeros() as usize].downgrade(line);
             left &= left - 1;
         }
-        self.names_mut().change(slot, 0, flag::OWNED);
+        self.filter().change(slot, 0, flag::OWNED);
         if !dirty {
             return held;
         }
@@ -267,8 +271,7 @@ impl Socket {
             let mut dirty = victim.flags & flag::DIRTY != 0;
             // An inclusive LLC back-invalidates the private copies.
             if victim.flags & flag::PRIVATE != 0 {
-                let mut left = self.llc.note(victim.slot);
-                self.llc.set_note(victim.slot, 0);
+                let mut left = self.presence.replace(victim.slot.index(), 0);
                 while left != 0 {
                     dirty |= self.cores[left.trailing_zeros() as usize].drop_line(victim.line);
                     left &= left - 1;
@@ -300,8 +303,8 @@ impl Socket {
             (None, llc) => {
                 let slot = llc.expect("an inclusive LLC is filled first");
                 let is_private = self.llc.flags(slot) & flag::PRIVATE != 0;
-                let before = if is_private { self.llc.note(slot) } else { 0 };
-                self.llc.set_note(slot, before | 1 << core);
+                let before = if is_private { self.presence.get(slot.index()) } else { 0 };
+                self.presence.replace(slot.index(), before | 1 << core);
                 // The core's dirty copy makes that of the LLC stale.
                 let clear = if dirty { flag::DIRTY } else { 0 };
                 self.llc.change(slot, flag::PRIVATE | owned, clear | (flag::OWNED & !owned));
@@ -318,8 +321,8 @@ impl Socket {
         let caches = &mut self.cores[core];
         let all = caches.l2.all_ways();
         let (slot, victim) = caches.l2.insert(absent, all, state);
-        let place = Slot::from_note(caches.l2.note(slot));
-        caches.l2.set_note(slot, held.llc.unwrap_or_default().to_note());
+        let place =
+            core::mem::replace(presence::at(&mut caches.places, slot.index()), held.llc.unwrap_or_default());
         if let Some(victim) = victim {
             if let Some(slot) = caches.l1.find(victim.line) {
                 caches.l1.remove(slot);
@@ -339,7 +342,7 @@ impl Socket {
             }
         }
         if let Some(slot) = held.directory {
-            self.names_mut().change(slot, flag::OWNED, 0);
+            self.filter().change(slot, flag::OWNED, 0);
         }
     }
 
@@ -349,15 +352,14 @@ impl Socket {
         let probe = filter.probe(line);
         if let Some(slot) = probe.slot() {
             filter.change(slot, flags, flag::OWNED & !flags);
-            filter.used(slot);
-            filter.set_note(slot, filter.note(slot) | 1 << core);
+            filter.used_at(probe, slot);
+            self.presence.replace(slot.index(), self.presence.get(slot.index()) | 1 << core);
             return;
         }
         self.regions.enters(line);
         let all = filter.all_ways();
         let (slot, victim) = filter.insert(probe, all, flags);
-        let before = filter.note(slot);
-        filter.set_note(slot, 1 << core);
+        let before = self.presence.replace(slot.index(), 1 << core);
         let Some(victim) = victim else { return };
         // A line that the filter no longer tracks must leave the private caches.
         let (mut left, mut dirty) = (before, false);
@@ -385,7 +387,7 @@ impl Socket {
                 EvictionNotice::Always => true,
             };
             if told {
-                self.set_presence(place, self.llc.note(place) & !(1 << core));
+                self.set_presence(place, self.presence.get(place.index()) & !(1 << core));
             }
             return;
         }
@@ -394,7 +396,7 @@ impl Socket {
             debug_assert!(false, "the directory has lost a private line");
             return;
         };
-        let rest = self.names().note(slot) & !(1 << core);
+        let rest = self.presence.get(slot.index()) & !(1 << core);
         let exclusive = self.directory_flags(held) & flag::EXCLUSIVE;
         self.set_presence(slot, rest);
         if rest == 0 && held.llc.is_none() {
@@ -405,7 +407,7 @@ impl Socket {
 
     /// Sets the cores that may have a line; none removes its entry.
     fn set_presence(&mut self, slot: Slot, cores: u64) {
-        self.names_mut().set_note(slot, cores);
+        self.presence.replace(slot.index(), cores);
         if cores == 0 {
             match &mut self.filter {
                 Some(filter) => {

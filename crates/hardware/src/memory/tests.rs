@@ -187,7 +187,7 @@ proptest! {
                 memory.dma_read(Time::ZERO, NodeId(0), at(line * 64));
             }
             let llc = &memory.sockets[0].llc;
-            prop_assert!(llc.lines().all(|(_, slot, _)| ways & (1 << slot.way()) != 0));
+            prop_assert!(llc.lines().all(|(_, slot, _)| ways & (1 << llc.way(slot)) != 0));
         }
     }
 
