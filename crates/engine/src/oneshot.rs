@@ -7,7 +7,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::rc::{Rc, Weak};
 
-enum State<T> {
+enum Stage<T> {
     Pending,
     Waited(Wakeup),
     Done(T),
@@ -15,21 +15,21 @@ enum State<T> {
     Closed,
 }
 
-struct Shared<T> {
-    state: RefCell<State<T>>,
+struct Channel<T> {
+    stage: RefCell<Stage<T>>,
     /// Where the allocation is returned when both ends have been dropped.
     home: Weak<Home<T>>,
 }
 
-type Home<T> = RefCell<Vec<Rc<Shared<T>>>>;
+type Home<T> = RefCell<Vec<Rc<Channel<T>>>>;
 
-impl<T> Shared<T> {
+impl<T> Channel<T> {
     /// Called when an end is dropped: the last one recycles the allocation.
     fn retire(self: &Rc<Self>) {
         if Rc::strong_count(self) == 1
             && let Some(home) = self.home.upgrade()
         {
-            let before = self.state.replace(State::Pending);
+            let before = self.stage.replace(Stage::Pending);
             home.borrow_mut().push(Rc::clone(self));
             drop(before);
         }
@@ -38,22 +38,22 @@ impl<T> Shared<T> {
 
 /// The sending end, kept in a request table. Dropping it cancels the completion.
 pub struct Completer<T> {
-    shared: Rc<Shared<T>>,
+    channel: Rc<Channel<T>>,
 }
 
 /// The receiving end.
 #[must_use = "a completion does nothing unless awaited"]
 pub struct Completion<T> {
-    shared: Rc<Shared<T>>,
+    channel: Rc<Channel<T>>,
 }
 
 /// Creates both ends of a value. One allocation.
 pub fn oneshot<T>() -> (Completer<T>, Completion<T>) {
-    pair(Rc::new(Shared { state: RefCell::new(State::Pending), home: Weak::new() }))
+    pair(Rc::new(Channel { stage: RefCell::new(Stage::Pending), home: Weak::new() }))
 }
 
-fn pair<T>(shared: Rc<Shared<T>>) -> (Completer<T>, Completion<T>) {
-    (Completer { shared: Rc::clone(&shared) }, Completion { shared })
+fn pair<T>(channel: Rc<Channel<T>>) -> (Completer<T>, Completion<T>) {
+    (Completer { channel: Rc::clone(&channel) }, Completion { channel })
 }
 
 /// A pool of [`oneshot`]s that recycles their memory, for components that need one for each request.
@@ -79,7 +79,7 @@ impl<T> Oneshots<T> {
     pub fn pair(&self) -> (Completer<T>, Completion<T>) {
         let used = self.home.borrow_mut().pop();
         pair(used.unwrap_or_else(|| {
-            Rc::new(Shared { state: RefCell::new(State::Pending), home: Rc::downgrade(&self.home) })
+            Rc::new(Channel { stage: RefCell::new(Stage::Pending), home: Rc::downgrade(&self.home) })
         }))
     }
 }
@@ -87,23 +87,23 @@ impl<T> Oneshots<T> {
 impl<T> Completer<T> {
     /// Sends the value. The receiver is put on the ready queue, at the current simulated time.
     pub fn complete(self, value: T) {
-        self.settle(State::Done(value));
+        self.settle(Stage::Done(value));
     }
 
     /// Whether the receiver has been dropped.
     pub fn is_abandoned(&self) -> bool {
-        matches!(*self.shared.state.borrow(), State::Closed)
+        matches!(*self.channel.stage.borrow(), Stage::Closed)
     }
 
-    fn settle(&self, outcome: State<T>) {
+    fn settle(&self, outcome: Stage<T>) {
         let before = {
-            let mut state = self.shared.state.borrow_mut();
-            if !matches!(*state, State::Pending | State::Waited(_)) {
+            let mut stage = self.channel.stage.borrow_mut();
+            if !matches!(*stage, Stage::Pending | Stage::Waited(_)) {
                 return;
             }
-            core::mem::replace(&mut *state, outcome)
+            core::mem::replace(&mut *stage, outcome)
         };
-        if let State::Waited(wakeup) = before {
+        if let Stage::Waited(wakeup) = before {
             wakeup.wake();
         }
     }
@@ -111,19 +111,19 @@ impl<T> Completer<T> {
 
 impl<T> Drop for Completer<T> {
     fn drop(&mut self) {
-        self.settle(State::Closed);
-        self.shared.retire();
+        self.settle(Stage::Closed);
+        self.channel.retire();
     }
 }
 
 impl<T> Completion<T> {
     /// Takes the value, if it has been sent.
     pub fn try_take(&mut self) -> Option<T> {
-        let mut state = self.shared.state.borrow_mut();
-        match core::mem::replace(&mut *state, State::Closed) {
-            State::Done(value) => Some(value),
+        let mut stage = self.channel.stage.borrow_mut();
+        match core::mem::replace(&mut *stage, Stage::Closed) {
+            Stage::Done(value) => Some(value),
             other => {
-                *state = other;
+                *stage = other;
                 None
             }
         }
@@ -134,15 +134,15 @@ impl<T> Future for Completion<T> {
     type Output = Result<T, Cancelled>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.shared.state.borrow_mut();
-        match &*state {
-            State::Waited(wakeup) if wakeup.is_for(context) => Poll::Pending,
-            State::Pending | State::Waited(_) => {
-                *state = State::Waited(Wakeup::of(context));
+        let mut stage = self.channel.stage.borrow_mut();
+        match &*stage {
+            Stage::Waited(wakeup) if wakeup.is_for(context) => Poll::Pending,
+            Stage::Pending | Stage::Waited(_) => {
+                *stage = Stage::Waited(Wakeup::of(context));
                 Poll::Pending
             }
-            State::Done(_) | State::Closed => match core::mem::replace(&mut *state, State::Closed) {
-                State::Done(value) => Poll::Ready(Ok(value)),
+            Stage::Done(_) | Stage::Closed => match core::mem::replace(&mut *stage, Stage::Closed) {
+                Stage::Done(value) => Poll::Ready(Ok(value)),
                 _ => Poll::Ready(Err(Cancelled)),
             },
         }
@@ -152,8 +152,8 @@ impl<T> Future for Completion<T> {
 impl<T> Drop for Completion<T> {
     fn drop(&mut self) {
         // Dropped outside the borrow, as a value's destructor may do anything.
-        let before = self.shared.state.replace(State::Closed);
+        let before = self.channel.stage.replace(Stage::Closed);
         drop(before);
-        self.shared.retire();
+        self.channel.retire();
     }
 }

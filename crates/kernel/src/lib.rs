@@ -43,8 +43,8 @@ pub use ground::{
     CoreClocks, DeviceGround, Ground, HostGround, InterruptSink, Inventory, IommuGround, IommuTables,
     LineGround, MemoryGround, Store, StoreMark, Swept,
 };
-pub use irq::{GuestInterrupts, GuestMode, IrqCounters, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
-pub use kernel::{Kernel, KernelParams};
+pub use irq::{GuestMode, IrqCounters, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
+pub use kernel::{GuestInterrupts, Kernel, KernelParams};
 pub use mm::NodeMemory;
 pub use net::{EcnMode, FragmentParams, InetParams, Net, NetDevice, NetRules, Protocols, SteeringParams};
 pub use pci::{Backend, ErrorCounters, FunctionInfo, Message, PciParams, TreeText};

@@ -21,6 +21,7 @@ mod doc;
 mod drive;
 mod event;
 mod figure;
+mod file_shape;
 mod gpu;
 mod host;
 mod kernel;
@@ -66,6 +67,7 @@ pub use event::{
     Action, Condition, Deed, EventCounter, EventEntry, EventSetup, LinkPlace, NetCounter, Setting, Trigger,
 };
 pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
+pub use file_shape::{FileShape, files as file_shapes};
 pub use gpu::*;
 pub use host::*;
 pub use kernel::{DmaFile, KernelFile, PciFile, SchedulerFile};
@@ -90,6 +92,7 @@ pub use scenario::{
     BenchRun, Cache, Changes, Interface, IommuMode, Pattern, PcieBench, Scenario, Setup, Sockets, Test,
     slot_of,
 };
-pub use shape::{FileShape, Key, Shape, Single, files as file_shapes};
+
+pub use shape::{Key, Shape, Single};
 pub use suggest::nearest;
 pub use traffic::{GeneratorEntry, GeneratorSetup, SinkEntry, SinkSetup, SourceEntry, SourceSetup};

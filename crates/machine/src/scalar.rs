@@ -6,7 +6,7 @@ use crate::shape::{Shape, Single};
 use crate::tree::{Entry, Node, Value};
 use settings::{
     DmaMode, EcnMode, EvictionNotice, EvictionOrder, Loads, PipelineOrder, RemoteHit, ReplacementPolicy,
-    SliceFold, SnoopMode, Stores,
+    SliceFold, SnoopMode, Stores, TeamMode,
 };
 use std::fmt;
 use std::num::NonZeroU32;
@@ -415,7 +415,8 @@ read_by_name!(
     ReplacementPolicy,
     SliceFold,
     SnoopMode,
-    Stores
+    Stores,
+    TeamMode
 );
 
 pub(crate) use {names, read_by_name, single};

@@ -11,7 +11,6 @@ use crate::bench::Outcome;
 use crate::compare::Comparison;
 use crate::computer::{Account, Counts, FinishedProgram};
 use crate::counters::{Counter, HostCounters, Unit, Window};
-use crate::experiment::Combination;
 use crate::links::LinkState;
 use crate::scenario;
 use crate::suite::Suite;
@@ -281,7 +280,7 @@ fn link_row(link: &LinkState) -> Record {
 }
 
 /// Adds a combination's values to a record.
-pub fn add_values(row: &mut Record, values: &Combination) {
+pub fn add_values(row: &mut Record, values: &[(String, String)]) {
     for (key, value) in values {
         row[key.as_str()] = typed(value);
     }

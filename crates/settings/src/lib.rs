@@ -176,3 +176,13 @@ choices! {
         Uncached = "uncached",
     }
 }
+
+choices! {
+    /// How a team uses its members.
+    pub enum TeamMode {
+        /// Members are functions of one card with one MAC address, each local to a node (IOctopus).
+        Octo = "octo",
+        /// Members are links of one channel to a switch (IEEE 802.3ad), over which flows are distributed by hash.
+        Bond = "bond-802.3ad",
+    }
+}

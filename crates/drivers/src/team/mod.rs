@@ -27,6 +27,8 @@ use wire::ip::Dissection;
 use crate::flows::SteeredFlows;
 use crate::members::{self, Member as _};
 
+pub use settings::TeamMode;
+
 costs! {
     /// CPU costs of a team, in cycles.
     TeamCosts in "team_cost" {
@@ -39,15 +41,6 @@ costs! {
 
 /// Bytes of headers that the flow hash reads: Ethernet with a VLAN tag, IP, ports.
 const HEADERS: usize = 64;
-
-/// How a team uses its members.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TeamMode {
-    /// Members are functions of one card, each local to a node.
-    Octo,
-    /// Members are links of a channel (IEEE 802.3ad), chosen by the flow's hash.
-    Bond,
-}
 
 /// Configuration of a team.
 #[derive(Clone, Debug)]

@@ -8,11 +8,11 @@ pub(super) struct ReplacementState {
     ways: usize,
     /// Places of a set.
     stride: usize,
-    state: State,
+    policy: Policy,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum Policy {
     Lru(LastUses),
     /// One bit for each way of each set.
     NotRecentlyUsed(Vec<u32>),
@@ -24,38 +24,38 @@ enum State {
 impl ReplacementState {
     /// Creates state for one set, whose lines take `stride` places.
     pub(super) fn new(policy: ReplacementPolicy, ways: usize, stride: usize, seed: u64) -> Self {
-        let state = match policy {
-            ReplacementPolicy::Lru => State::Lru(LastUses { ways, stride, now: 0, last: vec![0; stride] }),
-            ReplacementPolicy::NotRecentlyUsed => State::NotRecentlyUsed(vec![0]),
-            ReplacementPolicy::TreePlru => State::TreePlru(Trees::new(ways)),
-            ReplacementPolicy::Random => State::Random(seed | 1),
+        let policy = match policy {
+            ReplacementPolicy::Lru => Policy::Lru(LastUses { ways, stride, now: 0, last: vec![0; stride] }),
+            ReplacementPolicy::NotRecentlyUsed => Policy::NotRecentlyUsed(vec![0]),
+            ReplacementPolicy::TreePlru => Policy::TreePlru(Trees::new(ways)),
+            ReplacementPolicy::Random => Policy::Random(seed | 1),
         };
-        Self { ways, stride, state }
+        Self { ways, stride, policy }
     }
 
     /// Appends a set.
     pub(super) fn add_set(&mut self) {
-        match &mut self.state {
-            State::Lru(uses) => uses.last.resize(uses.last.len() + uses.stride, 0),
-            State::NotRecentlyUsed(bits) | State::TreePlru(Trees { bits, .. }) => bits.push(0),
-            State::Random(_) => {}
+        match &mut self.policy {
+            Policy::Lru(uses) => uses.last.resize(uses.last.len() + uses.stride, 0),
+            Policy::NotRecentlyUsed(bits) | Policy::TreePlru(Trees { bits, .. }) => bits.push(0),
+            Policy::Random(_) => {}
         }
     }
 
     /// Discards all uses. The random policy's sequence continues.
     pub(super) fn reset(&mut self) {
-        match &mut self.state {
-            State::Lru(uses) => uses.last.fill(0),
-            State::NotRecentlyUsed(bits) | State::TreePlru(Trees { bits, .. }) => bits.fill(0),
-            State::Random(_) => {}
+        match &mut self.policy {
+            Policy::Lru(uses) => uses.last.fill(0),
+            Policy::NotRecentlyUsed(bits) | Policy::TreePlru(Trees { bits, .. }) => bits.fill(0),
+            Policy::Random(_) => {}
         }
     }
 
     /// Records a use of `place`, counted through all sets; `set` is the one that has it.
     #[inline(always)]
     pub(super) fn used(&mut self, place: usize, set: impl FnOnce() -> usize) {
-        match &mut self.state {
-            State::Lru(uses) => uses.used(place),
+        match &mut self.policy {
+            Policy::Lru(uses) => uses.used(place),
             _ => {
                 let set = set();
                 self.used_way(set, place - set * self.stride);
@@ -66,8 +66,8 @@ impl ReplacementState {
     /// Records a use where policies keep state by set.
     #[inline]
     fn used_way(&mut self, set: usize, way: usize) {
-        match &mut self.state {
-            State::NotRecentlyUsed(bits) => {
+        match &mut self.policy {
+            Policy::NotRecentlyUsed(bits) => {
                 let all = u32::MAX >> (32 - self.ways);
                 let bits = &mut bits[set];
                 *bits |= 1 << way;
@@ -75,17 +75,17 @@ impl ReplacementState {
                     *bits = 1 << way;
                 }
             }
-            State::TreePlru(trees) => trees.used(set, way),
-            State::Lru(_) | State::Random(_) => {}
+            Policy::TreePlru(trees) => trees.used(set, way),
+            Policy::Lru(_) | Policy::Random(_) => {}
         }
     }
 
     /// Selects the victim among the `allowed` ways of `set`.
     #[inline]
     pub(super) fn victim(&mut self, set: usize, allowed: u32) -> usize {
-        match &mut self.state {
-            State::Lru(uses) => uses.oldest(set, allowed),
-            State::NotRecentlyUsed(bits) => {
+        match &mut self.policy {
+            Policy::Lru(uses) => uses.oldest(set, allowed),
+            Policy::NotRecentlyUsed(bits) => {
                 let bits = &mut bits[set];
                 if allowed & !*bits == 0 {
                     // All candidates were used: start a new round.
@@ -93,8 +93,8 @@ impl ReplacementState {
                 }
                 (allowed & !*bits).trailing_zeros() as usize
             }
-            State::TreePlru(trees) => trees.victim(set, allowed),
-            State::Random(random) => {
+            Policy::TreePlru(trees) => trees.victim(set, allowed),
+            Policy::Random(random) => {
                 *random ^= *random << 13;
                 *random ^= *random >> 7;
                 *random ^= *random << 17;

@@ -196,7 +196,7 @@ impl Inbound {
             answer_without_data(means, what.port, tlp, answer, start);
             return;
         };
-        let read = Read { tlp, request, range: what.range, target, home, start, epoch };
+        let read = MemoryRead { tlp, request, range: what.range, target, home, start, epoch };
         means.counters.device_read_bytes += u64::from(length);
         // A read within a line needs no lists of lines and pieces.
         if address % LINE + u64::from(length) <= LINE {
@@ -326,7 +326,7 @@ fn note_read(
 
 /// A read of memory.
 #[derive(Clone, Copy)]
-struct Read<'a> {
+struct MemoryRead<'a> {
     tlp: &'a Tlp,
     request: &'a MemoryRequest,
     range: (u64, u32),
@@ -339,7 +339,7 @@ struct Read<'a> {
     epoch: u32,
 }
 
-impl Read<'_> {
+impl MemoryRead<'_> {
     /// When the data of its line number `index`, at `line`, is available. The lines of a request are looked up
     /// sequentially.
     #[inline(always)]

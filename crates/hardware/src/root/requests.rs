@@ -28,11 +28,11 @@ struct Request {
     tlp: Tlp,
     /// Data of a configuration write.
     value: Option<u32>,
-    waiting: Waiting,
+    outstanding: Outstanding,
 }
 
 /// An outstanding request and the data received so far.
-struct Waiting {
+struct Outstanding {
     core: CoreId,
     completer: ReadCompleter,
     /// Requested bytes; all ones until they arrive.
@@ -42,7 +42,7 @@ struct Waiting {
     address: u64,
 }
 
-impl Waiting {
+impl Outstanding {
     /// Whether a completion is the next one of the request (base spec 2.3.2).
     fn is_answered_by(&self, header: &CompletionHeader) -> bool {
         if header.status != CompletionStatus::Successful || header.length_dw == 0 {
@@ -76,8 +76,8 @@ impl Waiting {
 }
 
 #[derive(Default)]
-struct Slot {
-    waiting: Option<(u8, Waiting)>,
+struct Tag {
+    outstanding: Option<(u8, Outstanding)>,
     /// Number of uses of the tag.
     generation: u32,
     /// Until when a late completion of an earlier request may arrive.
@@ -87,7 +87,7 @@ struct Slot {
 /// The root complex as a requester.
 pub(super) struct Requests {
     /// By tag.
-    slots: Vec<Slot>,
+    tags: Vec<Tag>,
     /// Largest number of tags.
     most: usize,
     /// Requests that wait for a tag, oldest first.
@@ -99,7 +99,7 @@ pub(super) struct Requests {
 impl Requests {
     /// No requests yet.
     pub fn new() -> Self {
-        Self { slots: Vec::new(), most: TAGS, queue: VecDeque::new(), finished: Vec::new() }
+        Self { tags: Vec::new(), most: TAGS, queue: VecDeque::new(), finished: Vec::new() }
     }
 
     /// Leaves the highest `tags` to others.
@@ -109,11 +109,11 @@ impl Requests {
 
     /// Allocates the lowest free tag.
     fn take(&mut self, now: Time) -> Option<usize> {
-        let is_free = |slot: &Slot| slot.waiting.is_none() && slot.unsafe_until <= now;
-        self.slots.iter().position(is_free).or_else(|| {
-            (self.slots.len() < self.most).then(|| {
-                self.slots.push(Slot::default());
-                self.slots.len() - 1
+        let is_free = |entry: &Tag| entry.outstanding.is_none() && entry.unsafe_until <= now;
+        self.tags.iter().position(is_free).or_else(|| {
+            (self.tags.len() < self.most).then(|| {
+                self.tags.push(Tag::default());
+                self.tags.len() - 1
             })
         })
     }
@@ -133,8 +133,9 @@ impl Requests {
             _ => (0, 4),
         };
         let (completer, completion) = oneshot();
-        let waiting = Waiting { core, completer, data: vec![0xff; length as usize], received: 0, address };
-        self.queue.push_back(Request { port, arrives, tlp, value, waiting });
+        let outstanding =
+            Outstanding { core, completer, data: vec![0xff; length as usize], received: 0, address };
+        self.queue.push_back(Request { port, arrives, tlp, value, outstanding });
         self.issue(means);
         completion
     }
@@ -144,16 +145,16 @@ impl Requests {
         let now = means.cx.now();
         while !self.queue.is_empty()
             && let Some(tag) = self.take(now)
-            && let Some(Request { port, arrives, mut tlp, value, waiting }) = self.queue.pop_front()
+            && let Some(Request { port, arrives, mut tlp, value, outstanding }) = self.queue.pop_front()
         {
             match &mut tlp.kind {
                 TlpKind::MemoryRead(request) => request.tag = tag as u16,
                 TlpKind::ConfigRead(request) | TlpKind::ConfigWrite(request) => request.tag = tag as u16,
                 _ => unreachable!("cores ask for memory and configuration space"),
             }
-            let slot = &mut self.slots[tag];
-            slot.generation = slot.generation.wrapping_add(1);
-            slot.waiting = Some((port, waiting));
+            let entry = &mut self.tags[tag];
+            entry.generation = entry.generation.wrapping_add(1);
+            entry.outstanding = Some((port, outstanding));
             let packets = &mut means.cx.wires.packets;
             let packet = match value {
                 Some(value) => packets.encode(&tlp, &value.to_le_bytes()),
@@ -161,7 +162,7 @@ impl Requests {
             };
             means.send(now.max(arrives), port, packet);
             if let Some(timeout) = means.ports[port].completion_timeout() {
-                let event = RootEvent::Timeout { tag: tag as u16, generation: slot.generation };
+                let event = RootEvent::Timeout { tag: tag as u16, generation: entry.generation };
                 means.at(now + timeout, event);
             }
         }
@@ -177,9 +178,12 @@ impl Requests {
         at: Time,
     ) {
         let (cx, state) = (&mut *means.cx, &mut means.ports[port]);
-        let slot = self.slots.get_mut(usize::from(header.tag)).filter(|_| header.requester == state.id);
-        let answers = |(to, waiting): &mut (u8, Waiting)| *to == port && waiting.is_answered_by(header);
-        match slot.and_then(|slot| slot.waiting.take_if(answers).map(|(_, waiting)| (slot, waiting))) {
+        let entry = self.tags.get_mut(usize::from(header.tag)).filter(|_| header.requester == state.id);
+        let answers =
+            |(to, outstanding): &mut (u8, Outstanding)| *to == port && outstanding.is_answered_by(header);
+        match entry
+            .and_then(|entry| entry.outstanding.take_if(answers).map(|(_, outstanding)| (entry, outstanding)))
+        {
             None => {
                 means.counters.unexpected_completions += 1;
                 state.detect(
@@ -188,12 +192,12 @@ impl Requests {
                     Some(cx.wires.packets.bytes(packet)),
                 );
             }
-            Some((slot, mut waiting)) => {
-                if waiting.receive(header, cx.wires.packets.decode(packet)) {
-                    slot.waiting = Some((port, waiting));
+            Some((entry, mut outstanding)) => {
+                if outstanding.receive(header, cx.wires.packets.decode(packet)) {
+                    entry.outstanding = Some((port, outstanding));
                 } else {
                     let leaves = at + state.params.inbound_completion_latency;
-                    let Waiting { core, completer, data, .. } = waiting;
+                    let Outstanding { core, completer, data, .. } = outstanding;
                     let there = means.reach_core(core, leaves, port, data.len());
                     if there == means.cx.now() {
                         completer.complete(data);
@@ -227,13 +231,14 @@ impl Requests {
 
     /// A request timed out: it reads all ones, as from a removed device, and its tag is quarantined.
     pub fn timeout(&mut self, means: &mut Means<'_, '_>, tag: u16, generation: u32) {
-        let slot = self.slots.get_mut(usize::from(tag)).filter(|slot| slot.generation == generation);
-        let Some((slot, (port, waiting))) = slot.and_then(|slot| slot.waiting.take().map(|was| (slot, was)))
+        let entry = self.tags.get_mut(usize::from(tag)).filter(|entry| entry.generation == generation);
+        let Some((entry, (port, outstanding))) =
+            entry.and_then(|entry| entry.outstanding.take().map(|was| (entry, was)))
         else {
             return;
         };
-        slot.unsafe_until = quarantine(means, port);
-        waiting.give_up();
+        entry.unsafe_until = quarantine(means, port);
+        outstanding.give_up();
         means.counters.timeouts += 1;
         means.ports[port].detect(means.cx.scheduler, Detected::CompletionTimeout, None);
     }
@@ -241,21 +246,21 @@ impl Requests {
     /// No completion will come through a port any more: outstanding accesses read all ones.
     pub fn abandon(&mut self, means: &mut Means<'_, '_>, port: u8) {
         let until = quarantine(means, port);
-        for slot in &mut self.slots {
-            if let Some((_, waiting)) = slot.waiting.take_if(|(to, _)| *to == port) {
-                waiting.give_up();
-                slot.unsafe_until = until;
+        for entry in &mut self.tags {
+            if let Some((_, outstanding)) = entry.outstanding.take_if(|(to, _)| *to == port) {
+                outstanding.give_up();
+                entry.unsafe_until = until;
             }
         }
         let (lost, kept): (VecDeque<_>, _) =
             std::mem::take(&mut self.queue).into_iter().partition(|request| request.port == port);
         self.queue = kept;
-        lost.into_iter().for_each(|request| request.waiting.give_up());
+        lost.into_iter().for_each(|request| request.outstanding.give_up());
     }
 }
 
 /// Returns until when a completion of a request that times out now may still arrive, which is one more timeout.
-/// Schedules the waiting requests to be retried then.
+/// Schedules the outstanding requests to be retried then.
 fn quarantine(means: &mut Means<'_, '_>, port: u8) -> Time {
     let port = &means.ports[port];
     let timeout = port.completion_timeout().unwrap_or(port.params.completion_timeout);

@@ -30,6 +30,7 @@
 mod buffer;
 pub mod congestion;
 mod connection;
+mod counters;
 mod ecn;
 mod flight;
 mod params;
@@ -42,7 +43,8 @@ mod seq;
 mod tail;
 mod undo;
 
-pub use connection::{Connection, Counters, Failure, State};
+pub use connection::{Connection, Failure, State};
+pub use counters::Counters;
 pub use params::{KeepAlive, TcpParams};
 pub use segment::{Segment, reset_for};
 pub use settings::EcnMode;

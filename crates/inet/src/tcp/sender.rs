@@ -4,7 +4,7 @@ use units::Time;
 use wire::ip::{TcpFlags, TcpHeader};
 
 use super::congestion::{Acked, CongestionControl};
-use super::connection::Counters;
+use super::counters::Counters;
 use super::ecn::WindowReduction;
 use super::flight::Flight;
 use super::params::{Agreed, TcpParams};

@@ -1,4 +1,4 @@
-//! CoreTimers of a core (Linux: hrtimers on the local APIC's deadline). The core's timer interrupt wakes the tasks that sleep
+//! Timers of a core (Linux: hrtimers on the local APIC's deadline). The core's timer interrupt wakes the tasks that sleep
 //! by them, and calls who asked for it.
 
 use std::cell::{Cell, RefCell};
@@ -20,7 +20,7 @@ pub(crate) enum Expiry {
     Call(Box<dyn FnOnce(&Cpu)>),
 }
 
-/// CoreTimers that are set, by deadline and in the order of setting.
+/// The timers that are set, by deadline and in the order of setting.
 #[derive(Default)]
 pub(crate) struct CoreTimers {
     /// `None` for a sleep that nothing has waited for yet.

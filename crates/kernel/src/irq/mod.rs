@@ -21,7 +21,7 @@ use platform::sync::WaitQueue;
 use wire::pcie::IntxLine;
 
 pub(crate) use apic::Apics;
-pub use guest::{GuestInterrupts, GuestMode, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
+pub use guest::{GuestMode, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
 pub(crate) use intx::Intx;
 pub(crate) use line::{Line, Remapped};
 pub(crate) use softirq::{NapiState, Softirqs};

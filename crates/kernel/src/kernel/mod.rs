@@ -2,6 +2,7 @@
 
 mod face;
 mod files;
+mod guest;
 mod inner;
 
 use std::cell::{Cell, RefCell};
@@ -28,7 +29,7 @@ use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::cpu::Cores;
 use crate::dma::{Dma, DmaMode, DmaParams, Iommu};
 use crate::ground::{Ground, HostGround};
-use crate::irq::{Apics, GuestInterrupts, IrqCounters, Irqs, Softirqs};
+use crate::irq::{Apics, IrqCounters, Irqs, Softirqs};
 use crate::mm::{NodeMemory, Pins};
 use crate::net::inet::Stack;
 use crate::net::namespace::Namespace;
@@ -39,6 +40,7 @@ use crate::sys::{self, SysNode};
 use crate::tasks::{TaskInfo, TaskTimes};
 
 use files::Files;
+pub use guest::GuestInterrupts;
 pub(crate) use inner::Inner;
 
 /// Boot parameters of a kernel.

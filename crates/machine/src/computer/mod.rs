@@ -39,7 +39,7 @@ use crate::read::{Check, record};
 use crate::route::{RouteEntry, RouteSetup};
 use crate::scenario::Changes;
 use crate::traffic::{GeneratorEntry, GeneratorSetup, SinkEntry, SinkSetup, SourceEntry, SourceSetup};
-pub use settings::DmaMode;
+pub use settings::{DmaMode, TeamMode};
 use units::Bytes;
 
 pub use device::{DeviceEntry, DeviceFile, DeviceSetup, DriveSetup};
@@ -47,7 +47,7 @@ pub use found::{DiskSetup, InterfaceSetup};
 pub use hypervisor::{HypervisorEntry, HypervisorSetup, Placement};
 pub use riser::RiserEntry;
 pub use slot::{FoundLink, LinkEntry, LinkSetup, PcieSwitchEntry, PcieSwitchSetup, SlotSetup, links_found};
-pub use team::{TeamEntry, TeamMode, TeamSetup};
+pub use team::{TeamEntry, TeamSetup};
 pub(crate) use vm::named_function;
 pub use vm::{PassedSetup, VirtualNicSetup, VmEntry, VmSetup};
 

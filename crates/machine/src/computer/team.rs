@@ -9,17 +9,7 @@ use crate::diagnostic::Diagnostic;
 use crate::network::{NetworkSetup, PortSetup};
 use crate::placed::Placed;
 use crate::read::{Check, record};
-use crate::scalar::names;
-
-names! {
-    /// How a team uses its members.
-    pub enum TeamMode {
-        /// Members are functions of one card with one MAC address, each local to a node (IOctopus).
-        Octo = "octo",
-        /// Members are links of one channel to a switch (IEEE 802.3ad), over which flows are distributed by hash.
-        Bond = "bond-802.3ad",
-    }
-}
+use settings::TeamMode;
 
 record! {
     /// A stacked network device.

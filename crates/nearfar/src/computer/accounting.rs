@@ -6,7 +6,7 @@ use kernel::{TaskTimes, Times};
 use platform::cpu::{CpuId, Part};
 use units::{Duration, Time};
 
-use super::run::Observer;
+use super::observer::Observer;
 use super::{Computer, Computers};
 
 /// CPU time of one account of a host.

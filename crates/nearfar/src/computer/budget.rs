@@ -12,8 +12,8 @@ use units::Bytes;
 use wire::nic::registers::counter;
 use workloads::{Report, Way};
 
+use super::finished::FinishedProgram;
 use super::packets::{Direction, NicCounts};
-use super::run::FinishedProgram;
 
 /// Bytes of data of a message-signalled interrupt.
 const MSI: f64 = 4.0;

@@ -8,7 +8,7 @@ use platform::cpu::CpuId;
 use platform::irq::Irq;
 use units::Time;
 
-use super::run::Observer;
+use super::observer::Observer;
 use super::{Computer, Computers};
 use crate::counters::{CountedDevice, Moment, Reading, Window};
 

@@ -24,7 +24,7 @@ use workloads::{Failure, Report};
 
 use super::connections::{self, Medium};
 use super::counting::reading;
-use super::run::{Ended, FinishedProgram};
+use super::finished::{Ended, FinishedProgram};
 use super::{ComputerError, Computers};
 
 /// Interval between checks of counters: as fast as a script could react.

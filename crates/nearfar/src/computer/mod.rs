@@ -33,10 +33,12 @@ mod connections;
 mod counting;
 mod device;
 mod events;
+mod finished;
 mod kept;
 mod kernel;
 mod network;
 mod nvme;
+mod observer;
 mod packets;
 mod programs;
 mod rules;
@@ -86,15 +88,18 @@ pub(crate) use accounting::part_name;
 use counting::Counting;
 pub use counting::{Arrival, Counted};
 pub(crate) use device::{drivers, nic_driver, nic_driver_params};
+pub use finished::{Counts, FinishedProgram};
 pub(crate) use kept::is_repeatable;
 pub use nvme::{NvmePages, nvme_pages};
 #[doc(hidden)]
 pub use packets::{PacketCost, PacketCosts};
 pub use programs::check;
-pub use run::{Counts, FinishedProgram, run, run_all, run_counted};
+pub use run::{run, run_all, run_counted};
 // Internals of a running simulation, for tests; not part of the public interface.
 #[doc(hidden)]
-pub use run::{Observer, run_watched};
+pub use observer::Observer;
+#[doc(hidden)]
+pub use run::run_watched;
 pub use tree::{configuration, tree};
 
 /// Why computers cannot be simulated.

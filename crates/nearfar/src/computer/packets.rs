@@ -13,7 +13,8 @@ use wire::nic::registers::counter;
 use workloads::Report;
 
 use super::budget;
-use super::run::{FinishedProgram, Observer};
+use super::finished::FinishedProgram;
+use super::observer::Observer;
 use super::{Computer, Computers};
 
 /// Bytes of one packet in one direction of a link.

@@ -1,6 +1,6 @@
 //! A scenario's programs, run together.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use engine::Seed;
@@ -9,58 +9,20 @@ use platform::cpu::CpuId;
 use platform::kernel::{TaskId, TaskParams};
 use rayon::prelude::*;
 use units::{Duration, Time};
-use workloads::{Environment, Failure, Program, Report};
+use workloads::{Environment, Failure, Program};
 
 use super::events::{Events, policy};
+use super::finished::{Counts, Ended, FinishedProgram};
 use super::kept;
+use super::observer::Observer;
 use super::programs::programs;
 use super::traffic::TrafficSource;
-use super::{Account, Accounting, Computer, ComputerError, Computers, Counted, Counting, PacketCosts};
-use crate::links::{LinkState, Links};
+use super::{Accounting, Computer, ComputerError, Computers, Counted, Counting, PacketCosts};
+use crate::links::Links;
 use crate::progress::{Part, Progress};
 
 /// Simulation events between progress updates: less than a tenth of a second.
 const EVENTS_A_LOOK: u32 = 1 << 16;
-
-/// A program that has ended.
-#[derive(Debug)]
-pub struct FinishedProgram {
-    /// Its number in the scenario; traffic sources follow after the programs. `None` for a link report.
-    pub number: Option<usize>,
-    /// Its host.
-    pub host: String,
-    /// Its command line.
-    pub run: String,
-    /// Run time.
-    pub took: Duration,
-    /// Its report, or why it failed.
-    pub outcome: Result<Report, Failure>,
-    /// Whether it failed because an event stopped its host.
-    pub was_stopped: bool,
-}
-
-impl FinishedProgram {
-    pub(super) fn new(
-        number: Option<usize>,
-        host: String,
-        run: String,
-        took: Duration,
-        outcome: Result<Report, Failure>,
-    ) -> Self {
-        Self { number, host, run, took, outcome, was_stopped: false }
-    }
-
-    /// Its failure, unless intended by the scenario.
-    pub fn failure(&self) -> Option<&Failure> {
-        self.outcome.as_ref().err().filter(|_| !self.was_stopped)
-    }
-}
-
-/// Ended programs, by their number in the scenario.
-#[derive(Default)]
-pub(super) struct Ended {
-    pub(super) done: RefCell<Vec<(usize, FinishedProgram)>>,
-}
 
 /// Runs the programs of a scenario to their end. Servers run as long as other programs do.
 ///
@@ -94,26 +56,6 @@ pub fn run_all(
     all
 }
 
-/// Results of a run.
-#[derive(Debug)]
-pub struct Counts {
-    /// Reports of programs and links.
-    pub done: Vec<FinishedProgram>,
-    /// CPU time.
-    pub accounts: Vec<Account>,
-    /// Counters during each program, except servers.
-    pub counted: Vec<Counted>,
-    /// Negotiated state of the links to devices.
-    pub links: Vec<LinkState>,
-}
-
-impl Counts {
-    /// The host of a program, by its number in the scenario.
-    pub fn host_of(&self, program: usize) -> &str {
-        self.done.iter().find(|done| done.number == Some(program)).map_or("", |done| &done.host)
-    }
-}
-
 /// As [`run`], with CPU times and counters.
 ///
 /// # Errors
@@ -139,48 +81,6 @@ pub fn run_counted(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Cou
     let counts = Counts { done, accounts: accounting.accounts(), counted, links: links.seen };
     kept::put(key.as_deref(), &counts);
     Ok(counts)
-}
-
-/// An observer of computers while programs run.
-pub trait Observer {
-    /// All hosts have booted; no program has started.
-    fn booted(&mut self, computers: &Computers);
-    /// A program starts, by its number in the scenario; not called for servers. Traffic sources follow after the
-    /// programs.
-    fn began(&mut self, _program: usize, _computers: &Computers) {}
-    /// The program has ended.
-    fn done(&mut self, _program: usize, _computers: &Computers) {}
-    /// Whether to stop the run; called after each event.
-    fn has_enough(&self) -> bool;
-    /// The programs have ended, or the run was stopped.
-    fn ended(&mut self, computers: &Computers);
-}
-
-/// Two observers; stops as soon as either wants to.
-impl<A: Observer, B: Observer> Observer for (A, B) {
-    fn booted(&mut self, computers: &Computers) {
-        self.0.booted(computers);
-        self.1.booted(computers);
-    }
-
-    fn began(&mut self, program: usize, computers: &Computers) {
-        self.0.began(program, computers);
-        self.1.began(program, computers);
-    }
-
-    fn done(&mut self, program: usize, computers: &Computers) {
-        self.0.done(program, computers);
-        self.1.done(program, computers);
-    }
-
-    fn has_enough(&self) -> bool {
-        self.0.has_enough() || self.1.has_enough()
-    }
-
-    fn ended(&mut self, computers: &Computers) {
-        self.0.ended(computers);
-        self.1.ended(computers);
-    }
 }
 
 /// As [`run`], with an observer. Programs still running when it stops leave no report.

@@ -26,11 +26,11 @@ pub struct Timers {
     means: Rc<Means>,
     softirqs: Rc<Softirqs>,
     of: RefCell<BTreeMap<Owner, (CpuId, Time)>>,
-    cores: RefCell<BTreeMap<CpuId, CoreTimers>>,
+    cores: RefCell<BTreeMap<CpuId, CoreDeadlines>>,
 }
 
-/// The timers of a core.
-struct CoreTimers {
+/// Deadlines of the owners whose timers a core has, and its work when one passes.
+struct CoreDeadlines {
     set: BTreeSet<(Time, Owner)>,
     work: Rc<NapiState>,
     /// When the work will be done next, and the core's timer for that.
@@ -75,14 +75,14 @@ impl Timers {
         let timers = cores.entry(core).or_insert_with(|| {
             let work = self.softirqs.napi(Rc::new(Expiries { timers: self.me.clone(), core }));
             work.enable();
-            CoreTimers { set: BTreeSet::new(), work, next: None }
+            CoreDeadlines { set: BTreeSet::new(), work, next: None }
         });
         timers.set.insert((at, owner));
         self.schedule(core, timers);
     }
 
     /// Has a core do its work when its first timer expires.
-    fn schedule(&self, core: CpuId, timers: &mut CoreTimers) {
+    fn schedule(&self, core: CpuId, timers: &mut CoreDeadlines) {
         let Some(&(first, _)) = timers.set.first() else { return };
         if timers.next.is_none_or(|(next, _)| next != first) {
             timers.next = Some(self.softirqs.schedule_at(core, first, &timers.work, timers.next));

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use drivers::gpu::GpuDriver;
 use drivers::nic::{NicDriver, NicDriverParams};
 use drivers::nvme::NvmeDriver;
-use drivers::team::{TeamMode, TeamParams};
+use drivers::team::TeamParams;
 use drivers::vfio::VfioDriver;
 use engine::Seed;
 use hardware::Fabric;
@@ -185,10 +185,7 @@ pub fn teams(host: &HostSetup) -> Result<Vec<TeamParams>, ComputerError> {
     let costs = super::kernel::driver_costs(host)?.team;
     let team = |team: &machine::TeamSetup| TeamParams {
         name: team.name.clone(),
-        mode: match team.mode {
-            machine::TeamMode::Octo => TeamMode::Octo,
-            machine::TeamMode::Bond => TeamMode::Bond,
-        },
+        mode: team.mode,
         members: team.members.clone(),
         costs,
     };

@@ -1,0 +1,69 @@
+//! What a run of a scenario's programs leaves.
+
+use std::cell::RefCell;
+
+use units::Duration;
+use workloads::{Failure, Report};
+
+use super::{Account, Counted};
+use crate::links::LinkState;
+
+/// A program that has ended.
+#[derive(Debug)]
+pub struct FinishedProgram {
+    /// Its number in the scenario; traffic sources follow after the programs. `None` for a link report.
+    pub number: Option<usize>,
+    /// Its host.
+    pub host: String,
+    /// Its command line.
+    pub run: String,
+    /// Run time.
+    pub took: Duration,
+    /// Its report, or why it failed.
+    pub outcome: Result<Report, Failure>,
+    /// Whether it failed because an event stopped its host.
+    pub was_stopped: bool,
+}
+
+impl FinishedProgram {
+    pub(super) fn new(
+        number: Option<usize>,
+        host: String,
+        run: String,
+        took: Duration,
+        outcome: Result<Report, Failure>,
+    ) -> Self {
+        Self { number, host, run, took, outcome, was_stopped: false }
+    }
+
+    /// Its failure, unless intended by the scenario.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.outcome.as_ref().err().filter(|_| !self.was_stopped)
+    }
+}
+
+/// Ended programs, by their number in the scenario.
+#[derive(Default)]
+pub(super) struct Ended {
+    pub(super) done: RefCell<Vec<(usize, FinishedProgram)>>,
+}
+
+/// Results of a run.
+#[derive(Debug)]
+pub struct Counts {
+    /// Reports of programs and links.
+    pub done: Vec<FinishedProgram>,
+    /// CPU time.
+    pub accounts: Vec<Account>,
+    /// Counters during each program, except servers.
+    pub counted: Vec<Counted>,
+    /// Negotiated state of the links to devices.
+    pub links: Vec<LinkState>,
+}
+
+impl Counts {
+    /// The host of a program, by its number in the scenario.
+    pub fn host_of(&self, program: usize) -> &str {
+        self.done.iter().find(|done| done.number == Some(program)).map_or("", |done| &done.host)
+    }
+}

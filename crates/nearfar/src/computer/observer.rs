@@ -1,0 +1,45 @@
+//! What watches computers while programs run.
+
+use super::Computers;
+
+/// An observer of computers while programs run.
+pub trait Observer {
+    /// All hosts have booted; no program has started.
+    fn booted(&mut self, computers: &Computers);
+    /// A program starts, by its number in the scenario; not called for servers. Traffic sources follow after the
+    /// programs.
+    fn began(&mut self, _program: usize, _computers: &Computers) {}
+    /// The program has ended.
+    fn done(&mut self, _program: usize, _computers: &Computers) {}
+    /// Whether to stop the run; called after each event.
+    fn has_enough(&self) -> bool;
+    /// The programs have ended, or the run was stopped.
+    fn ended(&mut self, computers: &Computers);
+}
+
+/// Two observers; stops as soon as either wants to.
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    fn booted(&mut self, computers: &Computers) {
+        self.0.booted(computers);
+        self.1.booted(computers);
+    }
+
+    fn began(&mut self, program: usize, computers: &Computers) {
+        self.0.began(program, computers);
+        self.1.began(program, computers);
+    }
+
+    fn done(&mut self, program: usize, computers: &Computers) {
+        self.0.done(program, computers);
+        self.1.done(program, computers);
+    }
+
+    fn has_enough(&self) -> bool {
+        self.0.has_enough() || self.1.has_enough()
+    }
+
+    fn ended(&mut self, computers: &Computers) {
+        self.0.ended(computers);
+        self.1.ended(computers);
+    }
+}
