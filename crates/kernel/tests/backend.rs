@@ -6,19 +6,21 @@ mod common;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use common::{MAGIC, Machine, machine};
+use common::{MAGIC, Machine, machine, report};
 use engine::Handle;
 use hardware::Fabric;
 use hardware::memory::CoreId;
 use hardware::root::HostId;
-use kernel::{Backend, DmaMode, FunctionInfo, Message};
+use kernel::{Backend, DmaMode, ErrorCounters, FunctionInfo, Message};
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::dma::DmaOps;
 use platform::pci::BarRange;
 use proptest::prelude::*;
 use units::Iova;
+use wire::pcie::config::aer::{self, uncorrectable};
 use wire::pcie::config::header;
+use wire::pcie::tlp::MessageCode;
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
 /// What a lender would be: it passes on everything to a function of the same host.
@@ -189,6 +191,35 @@ fn a_lent_function_is_driven_by_its_way_alone() {
         assert_eq!((lent.lender.closed.get(), lent.remove(false)), (1, Err(Error::NoDevice)));
         assert_eq!(copier.dma.counters().live(), 0);
     }
+}
+
+/// Errors of the local function, which are recovered from by resets, are no business of its namesake.
+#[test]
+fn a_namesake_hears_of_no_error() {
+    let lent = lent(DmaMode::Strict);
+    let machine = &lent.machine;
+    machine.unplug(machine.copiers[0]);
+    machine.plug(machine.copiers[0]);
+    assert_eq!(lent.add(), Ok(()));
+    let (local, namesake) = (machine.copier(0), machine.copier(1));
+    let mut expected = ErrorCounters::default();
+    for (code, bits) in [
+        (MessageCode::ERR_NONFATAL, uncorrectable::COMPLETION_TIMEOUT),
+        (MessageCode::ERR_FATAL, uncorrectable::MALFORMED),
+    ] {
+        report(machine, aer::UNCORRECTABLE_STATUS, bits, code);
+        expected.non_fatal += u64::from(code == MessageCode::ERR_NONFATAL);
+        expected.fatal += u64::from(code == MessageCode::ERR_FATAL);
+        expected.recovered += 1;
+        assert_eq!(machine.kernel.pci_errors(), expected);
+        assert!(lent.copies(0) && lent.copies(1), "{code:?}");
+    }
+    assert_eq!((local.troubles.get(), namesake.troubles.get()), (3, 0));
+    // A driver that gives up loses the local function only.
+    local.recovers.set(false);
+    report(machine, aer::UNCORRECTABLE_STATUS, uncorrectable::MALFORMED, MessageCode::ERR_FATAL);
+    assert!(local.removed.get() && !namesake.removed.get());
+    assert!(lent.copies(1));
 }
 
 #[test]

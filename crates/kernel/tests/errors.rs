@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{MAGIC, Machine, Model, machine_of, params};
+use common::{MAGIC, Machine, Model, machine_of, params, report};
 use engine::Seed;
 use hardware::link::{ErrorInjector, LinkId};
 use kernel::{DmaMode, ErrorCounters};
@@ -12,18 +12,6 @@ use units::{Duration, Iova};
 use wire::pcie::Bdf;
 use wire::pcie::config::aer::{self, correctable, uncorrectable};
 use wire::pcie::tlp::MessageCode;
-
-/// The first copier's hardware reports an error.
-fn report(machine: &Machine, register: u16, bits: u32, code: MessageCode) {
-    let device = machine.copiers[0];
-    machine.simulation.with(|fabric, scheduler| {
-        let config = fabric.endpoint_mut(device).core.registers.config_mut(FunctionIndex(0));
-        let at = config.aer_offset().unwrap();
-        config.update(at + register, 0, bits);
-        fabric.host_mut(machine.host).port_mut(0).report(scheduler, Bdf::new(1, 0, 0), code);
-    });
-    machine.simulation.run();
-}
 
 fn works(machine: &Machine) -> bool {
     let copier = machine.copier(0);

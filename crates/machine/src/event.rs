@@ -3,9 +3,10 @@
 //! The names in an event are resolved when the scenario is read, so that unknown names are reported at their line.
 
 use crate::cluster::{ClusterSetup, NtbCableSetup};
-use crate::computer::HostSetup;
+use crate::computer::{HostSetup, HypervisorSetup, Placement};
 use crate::diagnostic::Diagnostic;
 use crate::network::{NetworkSetup, Stations, SwitchEntry};
+use crate::nic_driver::KpioChoice;
 use crate::placed::Placed;
 use crate::program::{MemoryPolicy, ProgramSetup, cores_help, cpu_list};
 use crate::read::{Check, record};
@@ -239,6 +240,10 @@ pub enum Setting {
     Mtu(usize, String, u16),
     /// Memory policy of a program and its children.
     Memory(usize, MemoryPolicy),
+    /// Which packets a host's NIC driver sends by programmed I/O: a parameter of its module.
+    Kpio(usize, KpioChoice),
+    /// Placement policy of a host's hypervisor, never [`Placement::Fixed`].
+    Placement(usize, Placement),
 }
 
 /// The objects that events may refer to.
@@ -569,7 +574,8 @@ impl<'a> Surroundings<'a> {
 
     /// Parses `host:device.setting` or `program.setting`.
     fn setting<'p>(&self, what: &'p Placed<String>, value: &'p Placed<String>) -> Result<Setting, Wrong<'p>> {
-        let known = "`a:eth0.coalescing`, `a:eth0.coalescing_packets`, `a:eth0.mtu`, `a:netperf.memory`";
+        let known = "`a:eth0.coalescing`, `a:eth0.coalescing_packets`, `a:eth0.mtu`, `a:netperf.memory`, \
+                     `a:nic_driver.kpio`, `a:hypervisor.placement`";
         let refused = |message: String| (what, (message, format!("settings are spelt as in {known}")));
         let (owner, setting) = what
             .value
@@ -581,6 +587,12 @@ impl<'a> Surroundings<'a> {
             let policy = MemoryPolicy::parse(&value.value, nodes)
                 .map_err(|message| (value, (message, MemoryPolicy::help(nodes))))?;
             return Ok(Setting::Memory(program, policy));
+        }
+        if let Some((host, "nic_driver")) = owner.split_once(':').filter(|_| setting == "kpio") {
+            return self.kpio(what, host, value);
+        }
+        if let Some((host, "hypervisor")) = owner.split_once(':').filter(|_| setting == "placement") {
+            return self.placement(what, host, value);
         }
         if !["coalescing", "coalescing_packets", "mtu"].contains(&setting) {
             return Err(refused(format!("there is no setting `{setting}`")));
@@ -611,6 +623,51 @@ impl<'a> Surroundings<'a> {
                     Ok(mtu) if (68..=most).contains(&mtu.into()) => Ok(Setting::Mtu(host, name, mtu)),
                     _ => Err(wrong(&format!("from 68 to {most}"))),
                 }
+            }
+        }
+    }
+
+    /// Parses the value of `host:nic_driver.kpio`.
+    fn kpio<'p>(
+        &self,
+        what: &'p Placed<String>,
+        host: &str,
+        value: &'p Placed<String>,
+    ) -> Result<Setting, Wrong<'p>> {
+        let host = self.host(what, host)?;
+        let driver = self.stations.hosts[host].nic_driver.as_ref();
+        if driver.is_none_or(|driver| driver.kpio.is_none()) {
+            let help = "give the host `[host.nic_driver]` with `kpio = \"off\"`, so that its queues exist";
+            return Err((what, ("its driver is loaded without programmed I/O".to_owned(), help.to_owned())));
+        }
+        match KpioChoice::parse(&value.value) {
+            Some(choice) => Ok(Setting::Kpio(host, choice)),
+            None => {
+                let help = "`off`, `all`, `tcp-ports 5001-5010` or `up-to 256 B`";
+                Err((value, (format!("`kpio` cannot be `{}`", value.value), help.to_owned())))
+            }
+        }
+    }
+
+    /// Parses the value of `host:hypervisor.placement`.
+    fn placement<'p>(
+        &self,
+        what: &'p Placed<String>,
+        host: &str,
+        value: &'p Placed<String>,
+    ) -> Result<Setting, Wrong<'p>> {
+        let host = self.host(what, host)?;
+        let fixed = |hypervisor: HypervisorSetup| hypervisor.placement == Placement::Fixed;
+        if self.stations.hosts[host].hypervisor.is_none_or(fixed) {
+            let help = "give the host `[host.hypervisor]` with another `placement` than `fixed`";
+            return Err((what, ("nothing places its virtual machines".to_owned(), help.to_owned())));
+        }
+        let choices = || Placement::ALL.iter().filter(|(_, choice)| *choice != Placement::Fixed);
+        match choices().find(|(spelt, _)| *spelt == value.value) {
+            Some((_, choice)) => Ok(Setting::Placement(host, *choice)),
+            None => {
+                let help = format!("one of {}", suggest::list(choices().map(|(spelt, _)| *spelt)));
+                Err((value, (format!("`placement` cannot be `{}`", value.value), help)))
             }
         }
     }
@@ -664,8 +721,13 @@ fn named(host: &HostSetup, name: &str) -> Option<usize> {
     host.devices.iter().position(|device| device.name.as_deref() == Some(name))
 }
 
-/// A network or block device of a host by its kernel name; a namespace stands for its drive.
+/// A network or block device of a host by its kernel name or, below `disk/by-id`, by its drive's number; a namespace
+/// stands for its drive.
 fn device(host: &HostSetup, name: &str) -> Result<String, NotFound> {
+    let id = name.strip_prefix("disk/by-id/");
+    if let Some(disk) = host.disks.iter().find(|disk| id.is_some() && disk.id.as_deref() == id) {
+        return Ok(disk.name.clone());
+    }
     let names = || {
         let net = host.interfaces.iter().map(|interface| interface.name.as_str());
         net.chain(host.disks.iter().map(|disk| disk.name.as_str()))

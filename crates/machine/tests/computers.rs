@@ -284,6 +284,16 @@ fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
             "settings are spelt as",
         ),
         ("at = \"1 ms\"\ndo = \"set\"\nwhat = \"server.memory\"\nvalue = \"node7\"", "x.toml:32:", "node0"),
+        (
+            "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:nic_driver.kpio\"\nvalue = \"all\"",
+            "x.toml:31:",
+            "with `kpio = \"off\"`",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:hypervisor.placement\"\nvalue = \"numa\"",
+            "x.toml:31:",
+            "give the host `[host.hypervisor]`",
+        ),
         ("when = \"a:eth0.rx_bytes\"\ndo = \"cut\"\nwhat = \"a\"", "x.toml:29:", "a counter and a number"),
         (
             "when = \"a:eth0.rx_bytes > many\"\ndo = \"cut\"\nwhat = \"a\"",

@@ -36,6 +36,10 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("fio --offset=100 --runtime=1ms", "is between blocks"),
         ("fio --size=999t", "the device has 1073741824 bytes"),
         ("fio --filename=/dev/sda --runtime=1ms", "the host has /dev/nvme0n1, /dev/nvme0n2"),
+        (
+            "fio --filename=/dev/disk/by-id/nvme-x --runtime=1ms",
+            "the host has /dev/disk/by-id/nvme-OPTANE-900P-0-0",
+        ),
         ("fio --filename=/dev/nvme0n2 --size=17m", "the device has 16777216 bytes"),
         ("fio --rw=read", "give --runtime or --size"),
         ("fio --runtime=0", "ends before it begins"),
@@ -243,7 +247,7 @@ proptest::proptest! {
         words in proptest::collection::vec(proptest::sample::select(WORDS), 0..8),
     ) {
         let line = [&[workloads::PROGRAMS[program].name], &words[..]].concat().join(" ");
-        let disk = workloads::Disk { name: "nvme0n2".into(), bytes: 16 << 20, block: 512 };
+        let disk = workloads::Disk { name: "nvme0n2".into(), id: None, bytes: 16 << 20, block: 512 };
         let link = workloads::Link { name: "eth0".into(), queues: 4, max_frame: 1514, has_carrier: true, shares_packets: true };
         let premises = workloads::Premises {
             cores: 4,

@@ -2,16 +2,19 @@
 
 mod scenario;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use hardware::ethernet::CableEnd;
 use hardware::link::Side;
 use nearfar::computer::{Computers, FinishedProgram, run_watched};
 use nearfar::progress::Silent;
-use platform::cpu::CpuId;
+use platform::cpu::{CpuId, Node};
+use platform::device::FunctionIndex;
 use platform::net::PacketDevice;
 use scenario::{AtEnd, HEAD, cable, host, loaded, program};
 use units::Duration;
+use virt::placement::IoThreads;
+use wire::nic::registers::counter;
 
 /// Two hosts, a program on the first, a server on the other, and what happens meanwhile.
 fn run(client: &str, events: &str, look: impl FnMut(&Computers)) -> Vec<FinishedProgram> {
@@ -241,6 +244,51 @@ fn settings_change_under_way() {
         "{done:?}"
     );
     assert_eq!(seen.take(), Some((Duration::from_us(77), 9, 1400)));
+}
+
+/// A parameter of the NIC driver's module: from then on, packets are written into the device.
+#[test]
+fn packets_take_the_other_way_from_an_event_on() {
+    let driver = "[host.nic_driver]\nkpio = \"off\"\nkpio_format = \"signature\"\n";
+    let card = host("a", "i5-2400s", &format!("{driver}[[host.device]]\nnic = \"kpio-fpga\"\n"));
+    let send = "[[program]]\ncpus = \"0\"\nrun = \"pktgen -i eth0 -s 98 -n 40 -w 20000\"\n";
+    for (value, written) in [("off", false), ("all", true), ("up-to 64 B", false), ("up-to 98 B", true)] {
+        let event = event("400 us", "set", "a:nic_driver.kpio", &format!("value = \"{value}\""));
+        let setup = loaded(&[HEAD, &card, send, &event].concat());
+        let frames = Cell::new(0);
+        let mut look = AtEnd(|computers: &Computers| {
+            let (_, nic) = &computers.hosts()[0].nics[0];
+            frames.set(nic.counter(FunctionIndex(0), counter::KPIO_FRAMES));
+        });
+        let done = run_watched(&setup, &Silent, &mut look).unwrap_or_else(|error| panic!("{error}"));
+        assert!(done.iter().all(|done| done.outcome.is_ok()), "{done:?}");
+        // Of 40 packets, 20 us apart, about half come after the event.
+        let expected = if written { 10..=30 } else { 0..=0 };
+        assert!(expected.contains(&frames.get()), "{value}: {frames:?}");
+    }
+}
+
+/// Under a policy that knows no node, the two I/O threads are spread over the nodes; under `local`, both are at the NIC's.
+#[test]
+fn a_hypervisor_changes_its_policy() {
+    let scenario = include_str!("../../../scenarios/numa-io.toml");
+    let blind = scenario.replace("placement = \"numa\"", "placement = \"blind\"");
+    let nodes = |events: &str| {
+        let nodes = RefCell::new(Vec::new());
+        let setup = loaded(&[&blind, events].concat());
+        let mut look = AtEnd(|computers: &Computers| {
+            let host = &computers.hosts()[0];
+            let threads: Vec<_> = host.networks()[0].threads().into_iter().map(|(task, _)| task).collect();
+            let tasks = host.kernel.tasks().into_iter().filter(|task| threads.contains(&task.id));
+            nodes.replace(tasks.map(|task| host.kernel.face().node_of(task.cpus[0])).collect());
+        });
+        run_watched(&setup, &Silent, &mut look).unwrap_or_else(|error| panic!("{error}"));
+        let mut nodes = nodes.take();
+        nodes.sort_unstable();
+        nodes
+    };
+    assert_eq!(nodes(""), [Node(0), Node(1)]);
+    assert_eq!(nodes(&event("1 ms", "set", "a:hypervisor.placement", "value = \"local\"")), [Node(0); 2]);
 }
 
 /// A NIC that is taken out and put back, or comes late, has the name and the address that the scenario gives it.

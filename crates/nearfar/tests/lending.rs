@@ -51,6 +51,33 @@ fn a_borrowed_drive_is_read_whatever_the_iommus_do() {
     }
 }
 
+/// The kernel numbers drives as they come; a program that names one by its serial number gets that one.
+#[test]
+fn a_drive_is_found_by_its_number_whichever_came_first() {
+    let flash = "[[host.device]]\nname = \"flash\"\ndrive = \"pm1725a\"\n";
+    let a = host("a", "dell-t430", &with("", "strict"));
+    let b = host("b", "dell-t430", &with(&[DRIVE, flash].concat(), "strict"));
+    let cable = "[[ntb_cable]]\nends = [\"a:n\", \"b:n\"]\n";
+    let latencies = |loans: [&str; 2]| {
+        let loan = |name: &str| format!("[[borrow]]\nfunction = \"b:{name}\"\nby = \"a\"\n");
+        let read =
+            |name: &str| program("a", "0", &FIO.replace("nvme0n1", &format!("disk/by-id/nvme-b:{name}")));
+        let text =
+            [HEAD, &a, &b, cable, &loans.map(loan).concat(), &["ssd", "flash"].map(read).concat()].concat();
+        let done = run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+        ["ssd", "flash"].map(|name| {
+            let of = |done: &&FinishedProgram| done.run.contains(&format!("b:{name} "));
+            let report =
+                done.iter().find(of).unwrap().outcome.as_ref().unwrap_or_else(|error| panic!("{error}"));
+            report.get("read clat 50 %").unwrap()
+        })
+    };
+    for loans in [["ssd", "flash"], ["flash", "ssd"]] {
+        let [optane, flash] = latencies(loans);
+        assert!(optane < 20.0 && flash > 60.0, "{loans:?}: {optane} and {flash} us");
+    }
+}
+
 #[test]
 fn what_is_written_through_a_lease_is_read_back() {
     let copy = "dd if=/dev/urandom of=/dev/nvme0n1 bs=64k count=16 oflag=direct verify=yes";

@@ -70,6 +70,8 @@ impl BlockRequest {
 pub struct BlockLimits {
     /// Preferred name; the kernel chooses another if it is in use.
     pub name: String,
+    /// Name below `/dev/disk/by-id`, which does not depend on when the device was found; `None` without a serial number.
+    pub id: Option<String>,
     /// Size in sectors.
     pub sectors: u64,
     /// Bytes of a logical block, the unit of reads and writes.

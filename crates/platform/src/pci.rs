@@ -58,6 +58,7 @@
 //! }
 //! ```
 
+use std::any::Any;
 use std::rc::Rc;
 
 use wire::pcie::config::header;
@@ -167,7 +168,7 @@ pub enum Recovery {
 }
 
 /// A PCI driver.
-pub trait PciDriver {
+pub trait PciDriver: Any {
     /// Name as shown by `lspci -k`.
     fn name(&self) -> &'static str;
     /// The functions that it supports.

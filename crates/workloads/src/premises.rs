@@ -66,6 +66,8 @@ pub struct Premises {
 pub struct Disk {
     /// Its name, such as `nvme0n1`.
     pub name: String,
+    /// Its name below `/dev/disk/by-id`.
+    pub id: Option<String>,
     /// Size in bytes.
     pub bytes: u64,
     /// Block size in bytes.
@@ -88,11 +90,16 @@ pub struct Link {
 }
 
 impl Premises {
-    /// The block device with this name or `/dev/` path.
+    /// The block device with this name, `/dev/` path or path below `/dev/disk/by-id`.
     pub(crate) fn disk(&self, program: &str, path: &str) -> Result<&Disk, Refused> {
         let name = path.strip_prefix("/dev/").unwrap_or(path);
-        let known = self.disks.iter().map(|disk| format!("/dev/{}", disk.name));
-        let found = self.disks.iter().find(|disk| disk.name == name);
+        let id = name.strip_prefix("disk/by-id/");
+        let known = self.disks.iter().map(|disk| match disk.id.as_ref().filter(|_| id.is_some()) {
+            Some(own) => format!("/dev/disk/by-id/{own}"),
+            None => format!("/dev/{}", disk.name),
+        });
+        let found =
+            self.disks.iter().find(|disk| disk.name == name || (id.is_some() && disk.id.as_deref() == id));
         found
             .ok_or_else(|| missing(&format!("{program}: there is no block device `{path}`"), known.collect()))
     }

@@ -40,6 +40,8 @@ pub(super) struct Abilities {
     pub sgl: bool,
     /// Most namespaces.
     namespaces: u32,
+    /// Serial number of the drive.
+    pub serial: String,
     /// Name of the subsystem that it belongs to.
     pub subsystem: String,
 }
@@ -197,6 +199,7 @@ impl Admin {
             write_zeroes: says.commands & identify::ONCS_WRITE_ZEROES != 0,
             sgl: says.sgl & identify::SGLS_SUPPORTED != 0,
             namespaces: says.namespaces,
+            serial: says.serial,
             subsystem: says.subsystem_name,
         })
     }

@@ -16,6 +16,14 @@ use super::controller::Controller;
 use super::data::MAX_SEGMENTS;
 use super::multipath::Heads;
 
+/// What a namespace is called below `/dev/disk/by-id` (udev: `nvme-MODEL_SERIAL_NAMESPACE`, here without the model).
+fn id_of(serial: &str, namespace: u32) -> String {
+    match namespace {
+        1 => format!("nvme-{serial}"),
+        other => format!("nvme-{serial}_{other}"),
+    }
+}
+
 /// A namespace of a controller.
 pub(super) struct Namespace {
     me: Weak<Self>,
@@ -43,6 +51,7 @@ impl Namespace {
         let shift = says.current_format().block_shift;
         let limits = BlockLimits {
             name: format!("nvme{}n{id}", controller.instance()),
+            id: Some(id_of(&abilities.serial, id)),
             sectors: (says.size << shift) / SECTOR,
             block_bytes: 1 << shift,
             max_bytes: abilities.max_bytes,

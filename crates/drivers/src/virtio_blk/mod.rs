@@ -107,6 +107,7 @@ impl VirtioBlk {
 impl BlockDriver for VirtioBlk {
     fn limits(&self) -> BlockLimits {
         BlockLimits {
+            id: None,
             name: "vda".into(),
             sectors: self.disk.sectors(),
             block_bytes: self.disk.block_bytes(),

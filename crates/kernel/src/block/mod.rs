@@ -66,10 +66,15 @@ impl Block {
         self.devices.borrow().clone()
     }
 
-    /// Finds a device by name, with or without `/dev/`.
+    /// Finds a device by name or by its name below `disk/by-id`, with or without `/dev/`.
     pub fn device(&self, name: &str) -> Option<Rc<BlockDevice>> {
         let name = name.strip_prefix("/dev/").unwrap_or(name);
-        self.devices.borrow().iter().find(|device| device.name() == name).cloned()
+        let id = name.strip_prefix("disk/by-id/");
+        let is_it = |device: &&Rc<BlockDevice>| match id {
+            Some(_) => device.limits().id.as_deref() == id,
+            None => device.name() == name,
+        };
+        self.devices.borrow().iter().find(is_it).cloned()
     }
 
     /// Registers a device.

@@ -125,6 +125,7 @@ mod tests {
 
     fn limits() -> BlockLimits {
         BlockLimits {
+            id: None,
             name: "x".into(),
             sectors: 1 << 20,
             block_bytes: 512,

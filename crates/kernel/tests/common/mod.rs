@@ -29,7 +29,8 @@ use platform::sync::Completion;
 use units::{Duration, Frequency, Iova};
 use wire::pcie::config::msix::MsixLayout;
 use wire::pcie::config::{ConfigSpace, PcieParams};
-use wire::pcie::{Generation, Width};
+use wire::pcie::tlp::MessageCode;
+use wire::pcie::{Bdf, Generation, Width};
 
 pub const VENDOR: u16 = 0x1af4;
 pub const DEVICE: u16 = 0x00c0;
@@ -197,6 +198,8 @@ pub struct CopierBinding {
     pub gone: Cell<bool>,
     pub removed: Cell<bool>,
     pub recovers: Cell<bool>,
+    /// Errors and resets that it was told of.
+    pub troubles: Cell<u32>,
 }
 
 impl CopierBinding {
@@ -243,6 +246,7 @@ impl PciBinding for CopierBinding {
     }
     fn error_detected(&self, _: &Cpu, state: ChannelState) -> Recovery {
         self.gone.set(state == ChannelState::Gone);
+        self.troubles.set(self.troubles.get() + 1);
         match state {
             ChannelState::Normal => Recovery::CanRecover,
             ChannelState::Frozen if self.recovers.get() => Recovery::NeedReset,
@@ -250,6 +254,7 @@ impl PciBinding for CopierBinding {
         }
     }
     fn slot_reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Recovery> {
+        self.troubles.set(self.troubles.get() + 1);
         Box::pin(async move {
             match self.magic(cpu).await {
                 MAGIC => Recovery::CanRecover,
@@ -306,6 +311,7 @@ impl PciDriver for CopierDriver {
                 gone: Cell::new(false),
                 removed: Cell::new(false),
                 recovers: Cell::new(true),
+                troubles: Cell::new(0),
             });
             self.bound.borrow_mut().push(Rc::clone(&binding));
             Ok(binding as Rc<dyn PciBinding>)
@@ -442,4 +448,16 @@ impl Machine {
         machine.unplug_all();
         machine.kernel.memory().iter().map(|node| node.free).collect()
     }
+}
+
+/// The first copier's hardware reports an error.
+pub fn report(machine: &Machine, register: u16, bits: u32, code: MessageCode) {
+    let device = machine.copiers[0];
+    machine.simulation.with(|fabric, scheduler| {
+        let config = fabric.endpoint_mut(device).core.registers.config_mut(FunctionIndex(0));
+        let at = config.aer_offset().unwrap();
+        config.update(at + register, 0, bits);
+        fabric.host_mut(machine.host).port_mut(0).report(scheduler, Bdf::new(1, 0, 0), code);
+    });
+    machine.simulation.run();
 }

@@ -140,6 +140,8 @@ pub struct DriveSetup {
     pub backing: Option<Placed<String>>,
     /// Sizes of the namespaces.
     pub namespaces: Vec<Bytes>,
+    /// Serial number, at most 20 characters.
+    pub serial: String,
     /// Whether its flash has been overwritten at random for long.
     pub worn_in: bool,
 }
@@ -309,7 +311,34 @@ fn drive(file: Drive, entry: &DeviceEntry) -> Result<DriveSetup, Diagnostics> {
             given.complaint(message, Some("only a drive whose file has a table `media.flash`".into()))
         );
     }
-    Ok(DriveSetup { file, backing: entry.backing.clone(), namespaces, worn_in })
+    Ok(DriveSetup { file, backing: entry.backing.clone(), namespaces, serial: String::new(), worn_in })
+}
+
+impl DriveSetup {
+    /// Characters of a serial number (NVM Express Base 1.4, 5.15.2.2).
+    const SERIAL: usize = 20;
+
+    /// What the kernel calls a namespace below `/dev/disk/by-id`.
+    pub fn id(&self, namespace: usize) -> String {
+        match namespace {
+            0 => format!("nvme-{}", self.serial),
+            other => format!("nvme-{}_{}", self.serial, other + 1),
+        }
+    }
+}
+
+/// Numbers the drives: no two have one serial number, as it is part of their subsystem's name. A drive with a name has
+/// it as its number, `b:ssd`, so that programs can tell drives apart whenever they appear.
+pub(super) fn number_drives(hosts: &mut [HostSetup]) {
+    for (number, host) in hosts.iter_mut().enumerate() {
+        for (place, device) in host.devices.iter_mut().enumerate() {
+            let DeviceFile::Drive(drive) = &mut device.kind else { continue };
+            let named = device.name.as_ref().map(|name| format!("{}:{name}", host.name));
+            drive.serial = named
+                .filter(|name| name.is_ascii() && name.len() <= DriveSetup::SERIAL)
+                .unwrap_or_else(|| format!("{:.12}-{number}-{place}", drive.file.name.to_uppercase()));
+        }
+    }
 }
 
 /// Reports files used for two drives.

@@ -276,6 +276,7 @@ impl ComputerSetup {
             return Err(Diagnostics::new(wrong));
         }
         device::shared_backings(&hosts, &mut wrong);
+        device::number_drives(&mut hosts);
         let cluster = (&scenario.cluster_switch[..], &scenario.ntb_cable[..], &scenario.borrow[..]);
         vm::find(&scenario.host, &mut hosts, &mut wrong);
         let cluster = ClusterSetup::find(library, &hosts, cluster, &mut wrong)?;

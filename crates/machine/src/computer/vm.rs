@@ -210,8 +210,12 @@ fn virtual_disk(
     }
     let mib = Bytes::mib(1).get();
     let size = drive.namespaces.first()?.get() / count / mib * mib;
-    let found =
-        DiskSetup { name: "vda".into(), size: Bytes::new(size), block: drive.file.controller.block.value };
+    let found = DiskSetup {
+        name: "vda".into(),
+        id: None,
+        size: Bytes::new(size),
+        block: drive.file.controller.block.value,
+    };
     Some(VirtualDiskSetup { drive: number, part: place * size..(place + 1) * size, found })
 }
 

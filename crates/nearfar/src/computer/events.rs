@@ -24,8 +24,9 @@ use workloads::{Failure, Report};
 
 use super::connections::{self, Medium};
 use super::counting::reading;
+use super::device::select;
 use super::finished::{Ended, FinishedProgram};
-use super::{ComputerError, Computers};
+use super::{ComputerError, Computers, vms};
 
 /// Interval between checks of counters: as fast as a script could react.
 const LOOK: Duration = Duration::from_us(1);
@@ -407,6 +408,23 @@ impl<'a> Events<'a> {
             Setting::Coalescing(host, device, time) => {
                 let time = *time;
                 self.coalesce(n, computers, (*host, device), move |now| Coalescing { time, ..now });
+            }
+            Setting::Kpio(host, choice) => {
+                let host = &computers.hosts()[*host];
+                let (driver, select) = (host.nic_driver.clone(), select(*choice));
+                let set = host.kernel.run(TaskParams::named("sysfs"), async move |cpu: Cpu| {
+                    driver.ok_or(Error::NoDevice)?.set_select(&cpu, select);
+                    cpu.sync().await;
+                    Ok(())
+                });
+                self.tell(n, computers, async move {
+                    set.wait().await.map_err(|error: Error| Failure::from(error))
+                });
+            }
+            Setting::Placement(host, placement) => {
+                let manager = computers.hosts()[*host].manager().zip(vms::policy(*placement));
+                let set = manager.ok_or(Error::NoDevice).map(|(manager, policy)| manager.set_policy(policy));
+                self.tell(n, computers, async move { set.map_err(Failure::from) });
             }
             Setting::CoalescingPackets(host, device, packets) => {
                 let packets = *packets;

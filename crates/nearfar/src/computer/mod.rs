@@ -47,6 +47,7 @@ mod traffic;
 mod tree;
 mod vms;
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -55,6 +56,7 @@ use std::rc::Rc;
 use ::kernel::Kernel;
 use connections::Connections;
 use devices::nic::NicHandle;
+use drivers::nic::NicDriver;
 use drivers::team::{Team, TeamParams};
 use engine::{Seed, Simulation};
 use hardware::Fabric;
@@ -185,6 +187,8 @@ pub struct Computer {
     slots: BTreeMap<(usize, u8), Vec<LinkId>>,
     /// The NICs among the devices.
     pub nics: Vec<(EndpointId, NicHandle)>,
+    /// The driver of the NICs, unless another one was loaded.
+    nic_driver: Option<Rc<NicDriver>>,
     /// The lending part, if it has an NTB adapter.
     lending: Option<Rc<cluster::Lending>>,
     /// Its virtual machines.
@@ -224,6 +228,11 @@ fn boot(
     let rules = Rules::new(simulation.handle(), &kernel, interfaces, &namespaces, endpoint);
     kernel.net().set_rules(Rc::clone(&rules) as _);
     Ok((kernel, namespaces, rules))
+}
+
+/// The driver of the NICs among a host's drivers.
+fn nic_driver_of(drivers: &[Rc<dyn PciDriver>]) -> Option<Rc<NicDriver>> {
+    drivers.iter().find_map(|driver| (Rc::clone(driver) as Rc<dyn Any>).downcast().ok())
 }
 
 /// The VM part of a host, and its drivers extended by the one for passed-through functions.
@@ -480,7 +489,9 @@ impl Computers {
             (&machine::HostSetup, _, _, _, _),
         )| {
             let endpoint = |host: usize, device: usize| all[host][device];
-            let (vms, drivers) = passing(host, &simulation, &all[number], drivers(host));
+            let drivers = drivers(host);
+            let nic_driver = nic_driver_of(&drivers);
+            let (vms, drivers) = passing(host, &simulation, &all[number], drivers);
             let (lending, drivers) = lending(setup, number, &simulation, &all[number], drivers);
             let fresh = self::boot(setup, number, &simulation, (id, drivers), endpoint)?;
             let (kernel, namespaces, rules) = fresh;
@@ -495,6 +506,7 @@ impl Computers {
                 devices,
                 slots,
                 nics,
+                nic_driver,
                 lending,
                 vms,
                 teams: device::teams(host)?,
@@ -534,6 +546,7 @@ impl Computers {
         let id = self.hosts[number].host;
         self.simulation.with(|fabric, _| fabric.host_mut(id).reset());
         let drivers = device::drivers(&setup.hosts[number]);
+        let nic_driver = nic_driver_of(&drivers);
         let endpoint = |host: usize, device: usize| self.hosts[host].devices[device];
         let own = &self.hosts[number].devices;
         // Its virtual machines are not restarted, and keep their functions.
@@ -543,6 +556,7 @@ impl Computers {
         let host = &mut self.hosts[number];
         host.lending.clone_from(&lending);
         host.vms = vms;
+        host.nic_driver = nic_driver;
         (host.kernel, host.namespaces, host.rules) = fresh;
         let (booted, rules, teams) = (host.kernel.boot(), Rc::clone(&host.rules), host.teams.clone());
         let (init, vfs, hw) = (host.init(), host.vfs.clone(), self.simulation.handle());

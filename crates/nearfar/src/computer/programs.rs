@@ -56,6 +56,7 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
     };
     let disk = |disk: &machine::DiskSetup| Disk {
         name: disk.name.clone(),
+        id: disk.id.clone(),
         bytes: disk.size.get(),
         block: disk.block.get(),
     };

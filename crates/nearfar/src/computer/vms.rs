@@ -239,16 +239,21 @@ pub(super) struct HostVms {
     manager: RefCell<Option<Rc<Manager>>>,
 }
 
+/// The policy of a manager; `None` if there is none, and everything stays where the scenario has it.
+pub fn policy(placement: Placement) -> Option<Policy> {
+    match placement {
+        Placement::Fixed => None,
+        Placement::Blind => Some(Policy::Blind),
+        Placement::Numa => Some(Policy::Numa),
+        Placement::Local => Some(Policy::Local),
+    }
+}
+
 impl HostVms {
     /// Starts the manager that schedules virtual machines, if the scenario has one.
     fn manage(&self, host: &Computer, seed: Seed) {
         let Some(HypervisorSetup { placement, period }) = self.setup.hypervisor else { return };
-        let policy = match placement {
-            Placement::Fixed => return,
-            Placement::Blind => Policy::Blind,
-            Placement::Numa => Policy::Numa,
-            Placement::Local => Policy::Local,
-        };
+        let Some(policy) = policy(placement) else { return };
         let (networks, storages) = (self.networks.borrow(), self.storages.borrow());
         let networks = networks.iter().map(|(&device, own)| (device, Rc::clone(own) as Rc<dyn IoThreads>));
         let storages = storages.iter().map(|(&device, own)| (device, Rc::clone(own) as _));

@@ -10,7 +10,7 @@ use platform::cpu::{Async, Cpu, CpuId, Node, Part};
 use platform::kernel::{TaskId, TaskParams};
 use units::{Bytes, Duration, Time};
 
-use super::{Action, Capacity, DeviceId, DeviceLoad, Loads, Scheduler, VmId, VmIo, VmLoad};
+use super::{Action, Capacity, DeviceId, DeviceLoad, Loads, Policy, Scheduler, VmId, VmIo, VmLoad};
 use crate::vm::Vm;
 
 /// Cycles to read a task's CPU time, and for a decision about it (assumed: a list traversal).
@@ -163,6 +163,11 @@ impl Manager {
             })
         });
         manager
+    }
+
+    /// Changes the policy, from the next period on.
+    pub fn set_policy(&self, policy: Policy) {
+        self.scheduler.borrow_mut().set_policy(policy);
     }
 
     /// Statistics so far.

@@ -181,6 +181,11 @@ impl Scheduler {
         Self { policy, thresholds, rng, devices: Vec::new(), vms: BTreeMap::new(), turns: 0, switches: 0 }
     }
 
+    /// Changes the policy, from the next period on. What is known of devices and machines stays.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
     /// Mode of a device.
     fn mode(&self, device: DeviceId) -> Mode {
         self.devices.get(device.0).map_or(Mode::Light, |device| device.mode)

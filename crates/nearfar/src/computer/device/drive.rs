@@ -23,8 +23,7 @@ pub fn plug(mut slot: Slot<'_>, setup: &DriveSetup) -> Result<EndpointId, Comput
         // A port that leads nowhere has no part in anything.
         ports: links.len() as u8,
         namespaces: setup.namespaces.clone(),
-        // No two drives have one: it is part of their subsystem's name.
-        serial: format!("{:.12}-{}-{}", drive.name.to_uppercase(), slot.host.0, slot.number),
+        serial: setup.serial.clone(),
         ..nvme_params(drive, generation, width, seed)
     };
     let capacity: u64 = setup.namespaces.iter().map(|bytes| bytes.get()).sum();

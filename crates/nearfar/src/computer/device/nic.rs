@@ -7,7 +7,7 @@ use drivers::nic::{Ending, Flow, HeldParams, InlineParams, NicDriverParams, Sele
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::root::HostId;
 use machine::{
-    Count, Figure, KpioFormat, KpioSelect, Nic, NicDefaults, NicDriverEntry, NicKpio, NicPath, NicVirtual,
+    Count, Figure, KpioChoice, KpioFormat, Nic, NicDefaults, NicDriverEntry, NicKpio, NicPath, NicVirtual,
     Placed, PortAddress, RingPlace,
 };
 use platform::device::PortIndex;
@@ -198,18 +198,19 @@ pub fn driver_params(entry: Option<&NicDriverEntry>, of_nic: Option<&NicDefaults
     }
 }
 
+/// Which packets the driver sends by programmed I/O.
+pub fn select(choice: KpioChoice) -> Select {
+    match choice {
+        KpioChoice::Off => Select::None,
+        KpioChoice::All => Select::All,
+        KpioChoice::TcpPorts(first, last) => Select::TcpPorts { first, last },
+        KpioChoice::UpTo(bytes) => Select::UpTo(bytes),
+    }
+}
+
 fn driver_kpio(entry: &NicDriverEntry) -> Option<drivers::nic::KpioParams> {
-    let port = |port: Option<u32>, otherwise: u16| port.map_or(otherwise, |port| port as u16);
     let usual = drivers::nic::KpioParams::default();
-    let select = match entry.kpio.as_ref()?.value {
-        KpioSelect::Off => Select::None,
-        KpioSelect::All => Select::All,
-        KpioSelect::TcpPorts => Select::TcpPorts {
-            first: port(entry.kpio_first_port, 0),
-            last: port(entry.kpio_last_port, u16::MAX),
-        },
-        KpioSelect::UpTo => Select::UpTo(entry.kpio_up_to.map_or(u32::MAX, |bytes| bytes.get() as u32)),
-    };
+    let select = select(entry.kpio_choice()?);
     let framed = entry.kpio_format.is_none_or(|format| format == KpioFormat::Framed);
     Some(drivers::nic::KpioParams {
         select,
