@@ -46,7 +46,7 @@ names! {
 }
 
 record! {
-    /// An event.
+    /// Something that happens while the programs run: at a time, or when a counter exceeds a value.
     pub struct EventEntry {
         /// Time, counted from when all hosts have booted; exactly one of `at` and `when`.
         at: Option<Duration>,
@@ -109,7 +109,7 @@ pub struct EventSetup {
     pub text: String,
 }
 
-/// Trigger of an event.
+/// When an event happens.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Trigger {
     /// This long after all hosts have booted.
@@ -121,9 +121,9 @@ pub enum Trigger {
 /// A threshold of a host's counter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
-    /// The host.
+    /// Index of the host that has the counter.
     pub host: usize,
-    /// The counter.
+    /// What is compared with the threshold.
     pub counter: EventCounter,
     /// The threshold.
     pub more_than: f64,
@@ -152,7 +152,7 @@ names! {
     }
 }
 
-/// The action of an event.
+/// What an event does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Moves a program and its children to other cores.
@@ -164,7 +164,7 @@ pub enum Action {
     },
     /// Delivers interrupts to other cores.
     SetAffinity {
-        /// The host.
+        /// Index of the host.
         host: usize,
         /// The network or block device of the interrupts.
         device: String,
@@ -175,7 +175,7 @@ pub enum Action {
     },
     /// Cuts or repairs a link.
     Link {
-        /// The link.
+        /// What is cut or repaired.
         link: LinkPlace,
         /// Whether it is up afterwards.
         up: bool,
@@ -189,7 +189,7 @@ pub enum Action {
     },
     /// Sets the bit error rate of a link.
     ErrorRate {
-        /// The link.
+        /// Where bits are flipped from then on.
         link: LinkPlace,
         /// Probability per bit.
         rate: f64,
@@ -251,7 +251,7 @@ pub(crate) struct Surroundings<'a> {
     pub network: &'a NetworkSetup,
     /// Cables between NTB adapters.
     pub cluster: &'a ClusterSetup,
-    /// Programs.
+    /// Programs, which events can move to other cores.
     pub programs: &'a [ProgramSetup],
 }
 
@@ -378,7 +378,6 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// Cores of a host.
     fn cores(&self, host: usize, to: &str) -> Result<Vec<u16>, NotFound> {
         let cores = self.stations.hosts[host].cores();
         cpu_list(to, cores).map_err(|message| (message, cores_help(cores)))
