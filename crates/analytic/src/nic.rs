@@ -60,11 +60,11 @@ pub enum Part {
     Doorbells,
     /// Reads of descriptors.
     Descriptors,
-    /// The packet.
+    /// The packet's own bytes, read or written by the NIC.
     Packets,
     /// Descriptors or completions that the NIC writes.
     WriteBacks,
-    /// Interrupts.
+    /// Message-signalled interrupts, one per [`Nic::interrupt`] packets.
     Interrupts,
     /// Ring pointers that the driver reads.
     Pointers,

@@ -7,7 +7,6 @@ use std::io::IsTerminal;
 pub struct Failure(String);
 
 impl Failure {
-    /// A failure with this message.
     pub fn new(message: impl fmt::Display) -> Self {
         Self(format!("error: {message}"))
     }

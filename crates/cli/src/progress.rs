@@ -25,7 +25,6 @@ pub struct Bar {
     work: Mutex<Option<Work>>,
 }
 
-/// Work in progress.
 struct Work {
     bar: ProgressBar,
     began: Instant,

@@ -8,7 +8,7 @@ use engine::{Completer, Completion, Handle, JoinHandle, Scheduler, Simulation, W
 use platform::device::{DeviceBus, Dma, DmaError, FunctionIndex, Token};
 use units::Time;
 
-/// Outcome of a DMA read.
+/// The data of a DMA read, or why there is none.
 pub type ReadOutcome = Result<Vec<u8>, DmaError>;
 
 /// Requests of tasks that have not been forwarded to the bus yet.

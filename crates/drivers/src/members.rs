@@ -10,7 +10,7 @@ use platform::{Error, cpu::CpuId};
 /// Returns a member's driver, unless it is gone.
 pub(crate) type MemberDriver = Box<dyn Fn(usize) -> Option<Rc<dyn NetDriver>>>;
 
-/// A member.
+/// What a device is to the network device made of several.
 pub(crate) trait Member {
     /// Its driver, unless it is gone.
     fn driver(&self) -> Option<Rc<dyn NetDriver>>;

@@ -39,6 +39,6 @@ pub enum Event {
     Switch(SwitchId, SwitchEvent),
     /// An event inside a cluster switch.
     Cluster(ClusterSwitchId, ClusterSend),
-    /// An event on the Ethernet.
+    /// A frame arrives at the end of a cable.
     Ethernet(EthernetEvent),
 }

@@ -164,7 +164,10 @@ impl Fabric {
         id
     }
 
-    /// A cluster switch.
+    /// A cluster switch, for its counters.
+    ///
+    /// # Panics
+    /// If there is no switch with this number.
     pub fn cluster_switch(&self, id: ClusterSwitchId) -> &ClusterSwitch {
         &self.cluster_switches[usize::from(id.0)]
     }
@@ -481,7 +484,7 @@ impl Fabric {
         self.insert_device(scheduler, into);
     }
 
-    /// Resets a device.
+    /// Resets a device, or one of its functions: how far, `reset` says.
     pub fn reset_device(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId, reset: Reset) {
         self.endpoints[usize::from(id.0)].reset(&mut Context::new(&mut self.wires, scheduler), reset);
     }

@@ -18,14 +18,14 @@ pub struct PacketId(u32);
 /// Properties of a TLP for the link layer, extracted from its header once.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
-    /// Its flow class.
+    /// Posted, non-posted or completion: decides which credits it uses and what it may pass.
     pub class: FlowClass,
     /// Credits that it needs.
     pub credits: Credits,
 }
 
 impl Summary {
-    /// Summary of `tlp`.
+    /// What the header of `tlp` says to the link layer.
     #[inline]
     pub fn of(tlp: &Tlp) -> Self {
         let data = (tlp.payload_len() as u32).div_ceil(16);

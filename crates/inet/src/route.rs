@@ -23,12 +23,12 @@ impl Route {
     }
 }
 
-/// The mask of a prefix.
+/// Network mask of a prefix of this length; lengths above 32 count as 32.
 pub const fn mask(prefix: u8) -> u32 {
     if prefix == 0 { 0 } else { u32::MAX << (32 - if prefix > 32 { 32 } else { prefix }) }
 }
 
-/// All routes.
+/// A host's routes, of which the longest matching prefix decides.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
     /// Ordered by prefix length, longest first.

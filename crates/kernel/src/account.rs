@@ -9,7 +9,7 @@ use units::{Duration, Time};
 pub struct Times([Duration; Part::ALL.len()]);
 
 impl Times {
-    /// Adds time to a part.
+    /// Adds busy time of one part.
     pub fn add(&mut self, part: Part, time: Duration) {
         self.0[part as usize] += time;
     }
@@ -44,7 +44,7 @@ impl core::ops::AddAssign<&Times> for Times {
 /// its own level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ran {
-    /// The core.
+    /// The core that did the work.
     pub core: CpuId,
     /// 0 for tasks, 1 for deferred interrupt work, 2 for handlers.
     pub level: u8,

@@ -18,13 +18,13 @@ const REMEMBERED: usize = 1024;
 /// Description and usage of a task.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TaskInfo {
-    /// Task ID.
+    /// ID, not used again.
     pub id: TaskId,
     /// Name as shown by ps(1).
     pub name: String,
     /// Current or last core.
     pub cpu: CpuId,
-    /// Priority.
+    /// Nice value or real-time priority.
     pub priority: Priority,
     /// Cores that it may run on; empty for all.
     pub cpus: Vec<CpuId>,
@@ -84,7 +84,6 @@ impl TaskTimes {
     }
 }
 
-/// The tasks of a kernel.
 pub(crate) struct Tasks {
     me: Weak<Self>,
     cores: Rc<Cores>,

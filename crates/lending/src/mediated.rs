@@ -97,7 +97,7 @@ struct Opened {
     admitted: Option<Bdf>,
 }
 
-/// A borrowed function.
+/// A function borrowed for a guest.
 struct BorrowedFunction {
     /// Its index in the lender's requester table, the largest payload that it sends, and its requester ID on this
     /// host.

@@ -4,13 +4,10 @@ use platform::Error;
 use wire::pcie::Bdf;
 
 pub(crate) const WORDS: usize = 16;
-/// Bytes of a message.
 pub(crate) const BYTES: u64 = 8 * WORDS as u64;
 
-/// Words of a message.
 pub(crate) type Words = [u64; WORDS];
 
-/// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
     /// Whether the service is running and still has a lease: of a function lent to it (`lent`), or borrowed from it.
@@ -20,7 +17,7 @@ pub(crate) enum Request {
     /// Borrow a function. It will access `window` bytes of the borrower's addresses from 0 on, with payloads of at
     /// most `payload` bytes.
     Borrow { function: Bdf, window: u64, payload: u16 },
-    /// Return a function.
+    /// End the loan of a function.
     Return { function: Bdf },
     /// Read configuration space.
     ConfigRead { function: Bdf, register: u16 },
@@ -63,10 +60,9 @@ pub(crate) struct Peer {
     pub function: Bdf,
 }
 
-/// A reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reply {
-    /// Done.
+    /// The request was carried out, and there is nothing to return.
     Done,
     /// Value read.
     Value(u32),

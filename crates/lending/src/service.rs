@@ -23,7 +23,7 @@ use crate::message::{Peer, Reply, Request};
 /// Payload size that every function accepts (bytes; base spec 7.5.3.4).
 pub(crate) const LEAST_PAYLOAD: u16 = 128;
 
-/// Parameters of a service.
+/// How a host lends and borrows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LendingParams {
     /// Size of the range of bus addresses that a borrowed function can access if the borrower's IOMMU is on: a power
@@ -51,7 +51,7 @@ impl Default for LendingParams {
     }
 }
 
-/// Counters of a service.
+/// What a service has done so far, and what it lends and borrows now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Messages written. I/O of borrowed functions needs none.
@@ -212,7 +212,7 @@ impl Service {
         self.adapter.node()
     }
 
-    /// Counters.
+    /// What the service has done so far, and what is lent and borrowed now.
     pub fn counters(&self) -> Counters {
         Counters {
             messages: self.mail.written.get(),

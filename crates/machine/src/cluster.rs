@@ -38,7 +38,7 @@ record! {
 record! {
     /// A switch between cables of NTB adapters.
     pub struct ClusterSwitchEntry {
-        /// Name.
+        /// Name, by which the ends of cables refer to it.
         name: Placed<String>,
         /// The switch: a name, or the path of a file.
         part: Placed<String>,
@@ -71,18 +71,18 @@ record! {
 pub enum ClusterEnd {
     /// An adapter: indices of host and device.
     Adapter(usize, usize),
-    /// A cluster switch.
+    /// A cluster switch, by its index.
     Switch(usize),
 }
 
 /// A cable with its ends resolved.
 #[derive(Debug, Clone)]
 pub struct NtbCableSetup {
-    /// Name.
+    /// Name in the scenario, if events or reports refer to it.
     pub name: Option<String>,
-    /// Its ends.
+    /// What its connectors are plugged into.
     pub ends: [ClusterEnd; 2],
-    /// Lanes.
+    /// Number of lanes: the entry's, or the fewest of its adapters' files.
     pub lanes: u32,
     /// Delay from one end to the other, without the latency of the ends.
     pub propagation: Duration,
@@ -91,7 +91,7 @@ pub struct NtbCableSetup {
 /// A borrowed function.
 #[derive(Debug, Clone)]
 pub struct BorrowSetup {
-    /// Name.
+    /// The borrowed function as the scenario writes it, such as `b:gpu0`.
     pub name: Placed<String>,
     /// The host that lends it.
     pub lender: usize,
@@ -153,7 +153,7 @@ impl BorrowSetup {
 pub struct ClusterSetup {
     /// Cluster switches: name and file.
     pub switches: Vec<(String, ClusterSwitch)>,
-    /// Cables.
+    /// Cables between adapters and cluster switches, in the scenario's order.
     pub cables: Vec<NtbCableSetup>,
     /// Loans, in order of their start.
     pub borrows: Vec<BorrowSetup>,
@@ -182,7 +182,7 @@ const MAIL_SEGMENTS: u64 = 2;
 /// Segments of a loan: for messages on the lender, and for BARs on the borrower (most devices have up to two).
 const LEASE_SEGMENTS: u64 = 2;
 
-/// The adapter of a device.
+/// What the file of an NTB adapter says; `None` for other devices.
 pub fn adapter(host: &HostSetup, device: usize) -> Option<&Ntb> {
     match &host.devices[device].kind {
         DeviceFile::Ntb(ntb) => Some(ntb),

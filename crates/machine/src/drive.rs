@@ -18,9 +18,9 @@ record! {
         summary: String,
         /// Capability of each of its ports.
         link: LinkCapability,
-        /// Its controller.
+        /// Queues, limits and latencies of the controller behind each port.
         controller: DriveController,
-        /// The media.
+        /// Dies, channels and write buffer, which all controllers share.
         media: DriveMedia,
     }
     check |drive: &Drive, check: &mut Check<'_>| {

@@ -47,7 +47,7 @@ names! {
 }
 
 record! {
-    /// An event.
+    /// Something that happens while the programs run: at a time, or when a counter exceeds a value.
     pub struct EventEntry {
         /// Time, counted from when all hosts have booted; exactly one of `at` and `when`.
         at: Option<Duration>,
@@ -110,7 +110,7 @@ pub struct EventSetup {
     pub text: String,
 }
 
-/// Trigger of an event.
+/// When an event happens.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Trigger {
     /// This long after all hosts have booted.
@@ -122,9 +122,9 @@ pub enum Trigger {
 /// A threshold of a host's counter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
-    /// The host.
+    /// Index of the host that has the counter.
     pub host: usize,
-    /// The counter.
+    /// What is compared with the threshold.
     pub counter: EventCounter,
     /// The threshold.
     pub more_than: f64,
@@ -153,7 +153,7 @@ names! {
     }
 }
 
-/// The action of an event.
+/// What an event does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Moves a program and its children to other cores.
@@ -165,7 +165,7 @@ pub enum Action {
     },
     /// Delivers interrupts to other cores.
     SetAffinity {
-        /// The host.
+        /// Index of the host.
         host: usize,
         /// The network or block device of the interrupts.
         device: String,
@@ -176,7 +176,7 @@ pub enum Action {
     },
     /// Cuts or repairs a link.
     Link {
-        /// The link.
+        /// What is cut or repaired.
         link: LinkPlace,
         /// Whether it is up afterwards.
         up: bool,
@@ -190,7 +190,7 @@ pub enum Action {
     },
     /// Sets the bit error rate of a link.
     ErrorRate {
-        /// The link.
+        /// Where bits are flipped from then on.
         link: LinkPlace,
         /// Probability per bit.
         rate: f64,
@@ -256,7 +256,7 @@ pub(crate) struct Surroundings<'a> {
     pub network: &'a NetworkSetup,
     /// Cables between NTB adapters.
     pub cluster: &'a ClusterSetup,
-    /// Programs.
+    /// Programs, which events can move to other cores.
     pub programs: &'a [ProgramSetup],
 }
 
@@ -383,7 +383,6 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// Cores of a host.
     fn cores(&self, host: usize, to: &str) -> Result<Vec<u16>, NotFound> {
         let cores = self.stations.hosts[host].cores();
         cpu_list(to, cores).map_err(|message| (message, cores_help(cores)))

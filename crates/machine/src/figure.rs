@@ -57,18 +57,18 @@ impl Kind {
 /// or the bare value in a table whose own `source` covers it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure<T> {
-    /// The value.
+    /// The value itself, of a type with a unit where it has one.
     pub value: T,
-    /// The provenance.
+    /// Where the value comes from.
     pub provenance: Provenance,
 }
 
-/// Provenance of a figure.
+/// Where a figure comes from, and how far it can be trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provenance {
     /// The statement, for readers.
     pub source: String,
-    /// Its kind.
+    /// How the value was obtained.
     pub kind: Kind,
     /// How well the source determines the value, if known.
     pub determined: Option<Determined>,
@@ -220,7 +220,7 @@ fn without(place: &crate::source::Place, name: &str, missing: bool) -> Diagnosti
 
 /// A figure of any type, for lists, fits and sweeps.
 pub trait AnyFigure {
-    /// The value in TOML.
+    /// The value as a file spells it.
     fn to_toml(&self) -> toml_edit::Value;
     /// The value in base units (picoseconds, bytes, hertz, per second), if it is a number.
     fn number(&self) -> Option<f64>;
@@ -229,7 +229,7 @@ pub trait AnyFigure {
     fn set_number(&mut self, number: f64) -> bool;
     /// All possible values in TOML, if these are a few names.
     fn choices(&self) -> Vec<&'static str>;
-    /// The provenance.
+    /// Where the value comes from.
     fn provenance(&self) -> &Provenance;
     /// The provenance, for changes.
     fn provenance_mut(&mut self) -> &mut Provenance;

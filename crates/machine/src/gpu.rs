@@ -20,7 +20,7 @@ record! {
         link: LinkCapability,
         /// Work submission, and its programs' access to memory.
         controller: GpuController,
-        /// Its copy engines.
+        /// What copies between its memory, host memory and peers.
         copy_engine: GpuCopyEngine,
     }
     check |gpu: &Gpu, check: &mut Check<'_>| {
@@ -114,7 +114,7 @@ record! {
 }
 
 record! {
-    /// Copy engines.
+    /// Copy engines: how many, and how each reads and writes over the link.
     pub struct GpuCopyEngine {
         /// Number of copy engines.
         count: Figure<Count>,

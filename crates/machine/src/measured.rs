@@ -20,7 +20,7 @@ pub enum Nearness {
     Distant,
 }
 
-/// The names of a measured machine.
+/// What the name of a directory of results says about its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MeasuredNames<'a> {
     /// The CPU, such as `E5-2630v4`.

@@ -18,7 +18,7 @@ record! {
         summary: String,
         /// Capability of its PCIe port.
         link: LinkCapability,
-        /// Its controller.
+        /// What both directions share: ports, queues, limits, latencies.
         controller: NicController,
         /// Transmit path.
         tx: NicPath,

@@ -20,7 +20,7 @@ record! {
         measured_as: Option<String>,
         /// Capability of its port.
         link: LinkCapability,
-        /// Its DMA engine.
+        /// What moves data between the card and host memory: engine, interfaces and card memory.
         dma_engine: DmaEngine,
     }
     check |part: &Part, check: &mut Check<'_>| {
@@ -273,7 +273,7 @@ record! {
 }
 
 record! {
-    /// The command interface.
+    /// The command interface, by which a processor of the card reads and writes a few bytes itself.
     pub struct CommandInterface {
         /// Maximum transfer size of a command (bytes).
         largest: Figure<Bytes>,
@@ -283,7 +283,7 @@ record! {
         address_bits: Figure<Count>,
         /// Time to move its window over host memory, which shows one chunk of a buffer at a time.
         window_change: Figure<Duration>,
-        /// Timing.
+        /// When a transfer through it starts, and when the requester knows that it is done.
         timing: InterfaceTiming,
     }
     check |command: &CommandInterface, check: &mut Check<'_>| {

@@ -11,7 +11,7 @@ use std::ops::Deref;
 /// A value with its place, for errors found only in combination with another file.
 #[derive(Debug, Clone)]
 pub struct Placed<T> {
-    /// The value.
+    /// What the file says there.
     pub value: T,
     pub(crate) place: Place,
 }

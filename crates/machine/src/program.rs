@@ -29,7 +29,7 @@ record! {
     }
 }
 
-/// Memory policy of a program.
+/// Where a program's memory comes from (set_mempolicy(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MemoryPolicy {
     /// The node of the requesting core.
@@ -73,7 +73,7 @@ impl MemoryPolicy {
 /// A program and its placement.
 #[derive(Debug, Clone)]
 pub struct ProgramSetup {
-    /// Name.
+    /// Name in the scenario, if events or reports refer to it.
     pub name: Option<String>,
     /// Index of the host.
     pub host: usize,
@@ -81,7 +81,7 @@ pub struct ProgramSetup {
     pub vm: Option<usize>,
     /// The cores; empty for all.
     pub cpus: Vec<u16>,
-    /// Memory policy.
+    /// Where its memory comes from.
     pub memory: MemoryPolicy,
     /// The command line.
     pub run: Placed<String>,

@@ -28,7 +28,7 @@ record! {
     }
 }
 
-/// A route.
+/// A route of a host, checked to lead somewhere.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouteSetup {
     /// The network and its prefix length.

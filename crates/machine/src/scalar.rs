@@ -23,7 +23,7 @@ pub trait Scalar: Sized + Clone + PartialEq + fmt::Debug + 'static {
     /// Maximum of a figure, if lower than that of a scenario's own values.
     const MOST_FIGURE: Option<Self> = None;
 
-    /// The value in TOML.
+    /// The value as a file spells it.
     fn to_toml(&self) -> toml_edit::Value;
 
     /// The value in base units (picoseconds, bytes, hertz, per second), if it is a number. For fits and sweeps.

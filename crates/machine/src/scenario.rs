@@ -28,11 +28,11 @@ record! {
         slot: Option<Placed<String>>,
         /// Changes to the machine, with the keys of a machine file.
         change: Option<Changes>,
-        /// Changes to the card.
+        /// Changes to the card, with the keys of a part file.
         change_card: Option<Changes>,
         /// Seed of all random numbers; 1 if not given.
         seed: Option<u64>,
-        /// The benchmark.
+        /// What is measured: the test, and the values of its parameters.
         pcie_bench: PcieBench,
     }
 }
@@ -100,7 +100,7 @@ names! {
 }
 
 names! {
-    /// IOMMU mode.
+    /// How the machine's IOMMU translates the card's addresses.
     pub enum IommuMode {
         /// No translation.
         Off = "off",
@@ -248,7 +248,7 @@ fn check_bench(bench: &PcieBench, check: &mut Check<'_>) {
     }
 }
 
-/// A run of pcie-bench.
+/// One run of pcie-bench: a value of each parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BenchRun {
     /// The measured quantity.
@@ -311,7 +311,7 @@ impl PcieBench {
             .map_or(Sockets { device: 0, memory: 0, warming: 0 }, |placed| placed.value.clone())
     }
 
-    /// IOMMU mode.
+    /// How the IOMMU translates; off if the file does not say.
     pub fn iommu(&self) -> IommuMode {
         self.iommu.as_ref().map_or(IommuMode::Off, |placed| placed.value)
     }

@@ -11,7 +11,7 @@ pub enum Shape {
     Figure(Box<Shape>),
     /// A table with these keys.
     Table(Vec<Key>),
-    /// A list.
+    /// A list of any number of values of this shape.
     List(Box<Shape>),
     /// A value or a list of them.
     Several(Box<Shape>),
@@ -39,7 +39,7 @@ pub struct Single {
 /// A key of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// Its name.
+    /// Spelling in the file.
     pub name: &'static str,
     /// Its meaning, unit and default.
     pub about: String,

@@ -16,7 +16,7 @@ const FIRST: u32 = Ipv4Addr::new(10, 0, 255, 0).to_bits();
 record! {
     /// A TCP source at the end of a cable, without a computer.
     pub struct SourceEntry {
-        /// Name.
+        /// Name, by which the end of a cable refers to it.
         name: Placed<String>,
         /// The receiver, such as `10.0.0.1:5001`: a program must listen there.
         to: Placed<String>,
@@ -46,11 +46,11 @@ impl SourceEntry {
 /// A traffic source of a scenario.
 #[derive(Debug, Clone)]
 pub struct SourceSetup {
-    /// Name.
+    /// Name in the scenario.
     pub name: String,
     /// The receiver.
     pub to: SocketAddrV4,
-    /// Its IPv4 address.
+    /// IPv4 address: the given one, or one that follows from its number.
     pub address: Ipv4Addr,
     /// Duration of sending.
     pub time: Duration,
@@ -103,7 +103,7 @@ const FIRST_SINK: u32 = Ipv4Addr::new(10, 0, 254, 0).to_bits();
 record! {
     /// A TCP sink at the end of a cable, without a computer.
     pub struct SinkEntry {
-        /// Name.
+        /// Name, by which the end of a cable refers to it.
         name: Placed<String>,
         /// Its IPv4 address; 10.0.254.*n* for the *n*th sink, counted from 1, if not given.
         address: Option<Placed<String>>,
@@ -118,9 +118,9 @@ record! {
 /// A sink of a scenario.
 #[derive(Debug, Clone)]
 pub struct SinkSetup {
-    /// Name.
+    /// Name in the scenario.
     pub name: String,
-    /// Its IPv4 address.
+    /// IPv4 address: the given one, or one that follows from its number.
     pub address: Ipv4Addr,
     /// Speed of its port.
     pub rate: BitRate,
@@ -155,7 +155,7 @@ impl SinkSetup {
 record! {
     /// A UDP packet generator at the end of a cable, which also checks the packets it gets back.
     pub struct GeneratorEntry {
-        /// Name.
+        /// Name, by which the end of a cable refers to it.
         name: Placed<String>,
         /// Receiving virtual machines in turn: `a/x` for `x` of host `a`. Each needs a virtual NIC.
         to: Vec<Placed<String>>,
@@ -186,9 +186,9 @@ impl GeneratorEntry {
 /// A generator of a scenario.
 #[derive(Debug, Clone)]
 pub struct GeneratorSetup {
-    /// Name.
+    /// Name in the scenario.
     pub name: String,
-    /// Its IPv4 address.
+    /// IPv4 address, which follows from its number.
     pub address: Ipv4Addr,
     /// The receivers: MAC and IP addresses.
     pub to: Vec<([u8; 6], Ipv4Addr)>,

@@ -10,7 +10,7 @@ use crate::bench::Bench;
 use crate::computer::{Computers, Observer};
 use crate::topology::{self, ALL_LANES};
 
-/// State of a link.
+/// What the two ends of a link agreed on, and what the device could do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkState {
     /// The slot, prefixed by the host if there are several.
@@ -33,7 +33,7 @@ impl LinkState {
         u32::from(self.generation as u8) < self.capable.0 || u32::from(self.width.lanes()) < self.capable.1
     }
 
-    /// The link of a bench.
+    /// The link of a bench's card; `None` if its machine has no such slot.
     pub fn of_bench(bench: &Bench) -> Option<Self> {
         let place = slot_of(&bench.machine, bench.sockets.device)?;
         let port = bench.machine.host.port.get(&place)?;

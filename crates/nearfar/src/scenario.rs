@@ -13,7 +13,7 @@ use crate::progress::Progress;
 pub struct FinishedRun {
     /// The test, its window and its transfers.
     pub run: Run,
-    /// Its outcome.
+    /// Latencies or bandwidth, and what was counted meanwhile.
     pub outcome: Outcome,
 }
 

@@ -41,7 +41,7 @@ pub fn plan(short: bool) -> Vec<PlannedFile> {
 pub struct Skipped {
     /// The name of the result file.
     pub file: String,
-    /// The reason.
+    /// Why the card cannot produce it, as a sentence.
     pub reason: String,
 }
 

@@ -41,7 +41,7 @@ pub enum Part {
     Irq,
     /// Deferred interrupt work.
     Softirq,
-    /// The scheduler.
+    /// Choice of the next task, and the switch to it.
     Scheduler,
     /// The network stack.
     Net,

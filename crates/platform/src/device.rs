@@ -18,7 +18,7 @@ pub struct PortIndex(pub u8);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Token(pub u64);
 
-/// A function of a device.
+/// A physical function of a device.
 pub struct Function {
     /// The port above it.
     pub port: PortIndex,
@@ -52,7 +52,7 @@ pub struct BarAccess {
     pub function: FunctionIndex,
     /// BAR number, 0 to 5. A 64-bit BAR has the number of its lower half.
     pub bar: u8,
-    /// Offset in the BAR.
+    /// Bytes from the start of the BAR.
     pub offset: BarOffset,
 }
 
@@ -87,7 +87,7 @@ pub struct Dma {
 pub enum DmaError {
     /// The address is unknown to the completer, or blocked by the IOMMU.
     UnsupportedRequest,
-    /// The completer aborted.
+    /// The completer has the address, but could not serve the read.
     CompleterAbort,
     /// Completion timeout.
     Timeout,
@@ -111,7 +111,7 @@ pub enum StageKind {
 pub struct Stage {
     /// Name in reports.
     pub name: String,
-    /// Kind.
+    /// What its busy time means.
     pub kind: StageKind,
     /// Number of parallel servers.
     pub of: u64,

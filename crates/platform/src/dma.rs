@@ -96,6 +96,6 @@ pub trait DmaOps {
     /// Unmaps a BAR.
     fn unmap_resource(&self, cpu: &Cpu, at: Iova, length: u64, direction: Direction);
 
-    /// Counters.
+    /// What drivers have mapped and allocated for the function so far.
     fn counters(&self) -> DmaCounters;
 }

@@ -37,7 +37,7 @@ pub struct GpuMemory {
 /// A program's channel.
 #[derive(Clone)]
 pub struct GpuChannel {
-    /// Its number.
+    /// Number of the channel on its GPU, which its doorbell follows from.
     pub number: u16,
     /// Its ring of [`wire::gpu::Entry`]s.
     pub ring: PhysAddr,

@@ -16,7 +16,7 @@ pub struct Irq(pub u32);
 pub enum IrqReturn {
     /// No work for this device.
     None,
-    /// Handled.
+    /// The device had work, which is done or deferred.
     Handled,
     /// The handler thread has to run.
     WakeThread,

@@ -37,7 +37,7 @@ impl Default for Priority {
 pub struct TaskParams {
     /// Name as shown by ps(1).
     pub name: String,
-    /// Priority.
+    /// Initial priority; the default is nice 0.
     pub priority: Priority,
     /// Cores that it may run on; empty for all.
     pub cpus: Vec<CpuId>,
@@ -71,7 +71,7 @@ impl TaskParams {
     }
 }
 
-/// Task ID.
+/// Number of a task, as shown by ps(1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TaskId(pub u32);
 
@@ -101,11 +101,11 @@ impl dyn Kernel {
 /// State of a task, as in ps(1) and `/proc/PID/stat`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskState {
-    /// Task ID.
+    /// Number of the task.
     pub id: TaskId,
     /// Name as shown by ps(1).
     pub name: String,
-    /// Priority.
+    /// Current priority.
     pub priority: Priority,
     /// Current or last core.
     pub cpu: CpuId,

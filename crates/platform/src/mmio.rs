@@ -55,7 +55,7 @@ impl Mmio {
         self.0.length()
     }
 
-    /// Its address.
+    /// Start address, for [`DmaOps::map_resource`](crate::dma::DmaOps::map_resource) of a peer.
     pub fn address(&self) -> PhysAddr {
         self.0.address()
     }

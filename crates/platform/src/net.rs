@@ -171,7 +171,7 @@ pub struct NetLimits {
     pub max_mtu: u16,
     /// Port speed.
     pub speed: BitRate,
-    /// Features.
+    /// Offloads that the device has; see [`NetDriver::set_features`] for those that are on.
     pub features: NetFeatures,
     /// Whether a packet may be sent again while it is still in the device (Linux: `IFF_TX_SKB_SHARING`).
     pub shares_packets: bool,

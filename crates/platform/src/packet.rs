@@ -77,7 +77,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// A packet of one fragment.
+    /// A packet in one piece of memory; everything else has its default.
     pub fn of(fragment: Fragment, owner: Option<Rc<dyn PacketOwner>>) -> Self {
         Self { fragments: vec![fragment], owner, ..Self::default() }
     }
@@ -188,7 +188,7 @@ pub trait PacketDevice {
     fn limits(&self) -> NetLimits;
     /// Whether its link is up.
     fn has_carrier(&self) -> bool;
-    /// Packet counters.
+    /// Packets and bytes sent, received and dropped so far.
     fn counters(&self) -> NetCounters;
     /// Transmit counters of device and driver; zero if they are gone.
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics>;

@@ -116,7 +116,7 @@ pub struct PciMatch {
 }
 
 impl PciMatch {
-    /// A device of a vendor.
+    /// Functions with these vendor and device IDs, of any class.
     pub const fn device(vendor: u16, device: u16) -> Self {
         Self { vendor: Some(vendor), device: Some(device), class: None }
     }
@@ -167,7 +167,7 @@ pub enum Recovery {
     Disconnect,
 }
 
-/// A PCI driver.
+/// A driver of PCI functions, which kernels offer each new function that its [`ids`](Self::ids) match.
 pub trait PciDriver: Any {
     /// Name as shown by `lspci -k`.
     fn name(&self) -> &'static str;
@@ -218,7 +218,7 @@ pub trait PciOps {
     fn identity(&self) -> Identity;
     /// NUMA node.
     fn node(&self) -> Node;
-    /// Its kernel.
+    /// The kernel that found the function.
     fn kernel(&self) -> Rc<dyn Kernel>;
     /// Its DMA API.
     fn dma(&self) -> Rc<dyn DmaOps>;
@@ -232,7 +232,7 @@ pub trait PciOps {
     fn capability(&self, id: u8) -> Option<u16>;
     /// Offset of an extended capability.
     fn extended_capability(&self, id: u16) -> Option<u16>;
-    /// A BAR, 0 to 5.
+    /// Where a BAR, 0 to 5, is; `None` if the function does not have it.
     fn bar(&self, bar: u8) -> Option<BarRange>;
     /// Maps `length` bytes of a BAR.
     ///

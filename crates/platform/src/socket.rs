@@ -201,13 +201,13 @@ pub trait TcpStream {
     fn set_no_delay(&self, on: bool);
     /// Sets keep-alive probing of an idle peer (`SO_KEEPALIVE`).
     fn set_keep_alive(&self, cpu: &Cpu, how: Option<KeepAlive>);
-    /// Sets buffer sizes.
+    /// Sets the sizes of the send and receive buffers.
     fn set_buffers(&self, sizes: BufferSizes);
     /// State and counters.
     fn info(&self) -> TcpInfo;
 }
 
-/// A listening socket.
+/// A TCP socket that accepts connections.
 pub trait TcpListener {
     /// Local endpoint.
     fn local(&self) -> SocketAddrV4;
@@ -227,7 +227,7 @@ pub trait TcpListener {
     fn close(&self, cpu: &Cpu);
 }
 
-/// A UDP socket.
+/// A UDP socket: datagrams, which may be lost or change their order.
 pub trait UdpSocket {
     /// Local endpoint.
     fn local(&self) -> SocketAddrV4;
@@ -257,7 +257,7 @@ pub trait UdpSocket {
     fn readable(&self) -> Async<'_, ()>;
     /// Waits until the send buffer is at most half full, or the socket is closed.
     fn writable(&self) -> Async<'_, ()>;
-    /// Sets buffer sizes.
+    /// Sets the sizes of the send and receive buffers.
     fn set_buffers(&self, sizes: BufferSizes);
     /// Closes the socket and frees the port.
     fn close(&self, cpu: &Cpu);

@@ -30,7 +30,7 @@ pub struct IoRequest {
 pub struct IoDone {
     /// The request's token.
     pub token: u64,
-    /// Result.
+    /// Why it failed, if it did.
     pub result: Result<(), Error>,
 }
 
@@ -92,9 +92,9 @@ pub struct CachedRange {
 pub struct BlockCounters {
     /// Requests passed to the driver.
     pub requests: u64,
-    /// Bytes read.
+    /// Bytes read from the device.
     pub read_bytes: u64,
-    /// Bytes written.
+    /// Bytes written to the device.
     pub written_bytes: u64,
     /// Requests that were merged with another.
     pub merges: u64,

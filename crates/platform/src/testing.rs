@@ -147,7 +147,7 @@ impl<D: Device> Bench<D> {
         self.world.now
     }
 
-    /// Reads a BAR.
+    /// Reads a BAR as the host does, without waiting for the register's latency.
     pub fn bar_read(&mut self, function: FunctionIndex, bar: u8, offset: u64, data: &mut [u8]) {
         let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
         self.device.bar_read(&mut self.world, at, data);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Provenance of a result.
+/// All that is needed to get a result again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
     /// Version of the program.
@@ -13,7 +13,7 @@ pub struct Provenance {
     pub seed: u64,
     /// Changes to files: options as given, and a scenario's changes to the files that it refers to.
     pub changes: Vec<String>,
-    /// Input files.
+    /// The files that the result depends on.
     pub files: Vec<Input>,
 }
 

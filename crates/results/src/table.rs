@@ -45,7 +45,7 @@ impl TextTable {
         self
     }
 
-    /// Adds a row.
+    /// Adds a row, with a cell per column.
     pub fn add(&mut self, row: Vec<String>) {
         self.rows.push(row);
     }

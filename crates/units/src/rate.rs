@@ -29,7 +29,7 @@ impl BitRate {
     pub const fn from_bits_per_s(n: u64) -> Self {
         Self(n)
     }
-    /// `n` Gbit/s.
+    /// `n` Gbit/s (10⁹ bits per second).
     #[inline]
     pub const fn gbit_per_s(n: u64) -> Self {
         Self(n * 1_000_000_000)
@@ -97,7 +97,7 @@ impl Frequency {
     pub const fn from_hz(n: u64) -> Self {
         Self(n)
     }
-    /// `n` MHz.
+    /// `n` MHz (10⁶ hertz).
     #[inline]
     pub const fn mhz(n: u64) -> Self {
         Self(n * 1_000_000)

@@ -22,12 +22,12 @@ impl Bytes {
     pub const fn kib(n: u64) -> Self {
         Self(n << 10)
     }
-    /// `n` MiB.
+    /// `n` MiB (2²⁰ bytes each).
     #[inline]
     pub const fn mib(n: u64) -> Self {
         Self(n << 20)
     }
-    /// `n` GiB.
+    /// `n` GiB (2³⁰ bytes each).
     #[inline]
     pub const fn gib(n: u64) -> Self {
         Self(n << 30)

@@ -15,7 +15,7 @@ pub enum Exit {
     Halt,
     /// Interrupt of a device or timer.
     Interrupt,
-    /// End of an interrupt.
+    /// The guest's handler has ended and tells the interrupt controller (EOI).
     EndOfInterrupt,
     /// Access to a page that is being moved (EPT violation).
     Violation,
@@ -68,7 +68,6 @@ impl Exits {
     }
 }
 
-/// Counts exits.
 #[derive(Default)]
 pub struct ExitCounter(Cell<Exits>);
 

@@ -45,7 +45,6 @@ pub const fn core_of(message: GuestMessage) -> usize {
     (message.address >> 12 & 0xff) as usize
 }
 
-/// The vector of a message.
 pub const fn vector_of(message: GuestMessage) -> u8 {
     message.data as u8
 }

@@ -26,7 +26,7 @@ pub struct Request {
     pub work: Box<dyn FnOnce(Cpu) -> Async<'static, ()>>,
 }
 
-/// A vCPU.
+/// A host task that runs one of the guest's cores.
 pub struct Vcpu {
     pub task: Cell<Option<TaskId>>,
     /// The first host core that it may use.

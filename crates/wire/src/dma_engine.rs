@@ -3,7 +3,7 @@
 //! BAR 0 holds the parameters of one test and starts it. Registers are little
 //! endian and may be written in any order while no test runs.
 
-/// Bytes of BAR 0.
+/// Size of BAR 0 in bytes.
 pub const BAR_BYTES: u64 = 4096;
 /// Writing [`START`] starts the test that the other registers describe.
 pub const CONTROL: u64 = 0x00;
@@ -31,7 +31,7 @@ pub const SEED: u64 = 0x28;
 pub const CHUNK_ADDRESSES: u64 = 0x100;
 /// Number of chunks of the host's buffer.
 pub const CHUNKS: usize = 16;
-/// Bytes of a chunk.
+/// Size of a chunk in bytes; its memory is contiguous.
 pub const CHUNK_BYTES: u64 = 4 << 20;
 /// Value of [`CONTROL`] that starts a test.
 pub const START: u32 = 1;
@@ -44,9 +44,9 @@ pub enum Test {
     LatencyRead = 0,
     /// Latency of a write followed by a read of the same address.
     LatencyWriteRead = 1,
-    /// Bandwidth of reads.
+    /// Bandwidth of reads, as many in parallel as the engine can.
     BandwidthRead = 2,
-    /// Bandwidth of writes.
+    /// Bandwidth of writes, as many in parallel as the engine can.
     BandwidthWrite = 3,
     /// Bandwidth of alternating reads and writes.
     BandwidthReadWrite = 4,

@@ -10,7 +10,7 @@
 
 /// Bytes of BAR 0.
 pub const REGISTER_BYTES: u64 = 16 << 20;
-/// BAR with the registers.
+/// Number of the BAR that holds the registers.
 pub const REGISTER_BAR: u8 = 0;
 /// BAR with the aperture into memory.
 pub const MEMORY_BAR: u8 = 2;
@@ -41,7 +41,7 @@ pub const CHANNEL_RING: u64 = 0x48;
 pub const CHANNEL_ENTRIES: u64 = 0x50;
 /// Engine of the channel: 0 computes, others copy.
 pub const CHANNEL_ENGINE: u64 = 0x54;
-/// Context of the channel.
+/// Context of the channel: its commands reach only this context's windows.
 pub const CHANNEL_CONTEXT: u64 = 0x58;
 /// Bus address of eight bytes to which a [`Fault`] is written when a command fails, 64 bits.
 pub const CHANNEL_NOTIFIER: u64 = 0x60;

@@ -11,9 +11,9 @@ use crate::pcie::Bdf;
 
 /// Bytes of BAR 0.
 pub const REGISTER_BYTES: u64 = 0x1_0000;
-/// The BAR with the registers.
+/// Number of the BAR that holds the registers.
 pub const REGISTER_BAR: u8 = 0;
-/// The BAR with the window.
+/// Number of the BAR whose accesses leave through the cables.
 pub const WINDOW_BAR: u8 = 2;
 
 /// The adapter's own node number in the cluster.
@@ -100,7 +100,7 @@ pub fn local_entry(requester: Option<Bdf>) -> u32 {
     requester.map_or(0, |requester| ENTRY_ON | u32::from(requester.bits()))
 }
 
-/// The requester of a local entry.
+/// The requester of a [`local_entry`]; `None` if it is not in use.
 pub fn local_requester(entry: u32) -> Option<Bdf> {
     (entry & ENTRY_ON != 0).then(|| Bdf::from_bits(entry as u16))
 }
@@ -129,7 +129,7 @@ pub fn place_of(alias: Bdf) -> u8 {
 /// Address bits within a node, more than any host uses.
 const ADDRESS_BITS: u32 = 51;
 
-/// An address on a cable.
+/// Address of a packet on a cable: a node, and an address there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CableAddress {
     /// Target node.

@@ -38,7 +38,7 @@ pub struct Ethtool {
     /// Sets the queues of the receive hash: `equal N`, `weight W0 W1 ...`.
     #[arg(short = 'X', value_name = "DEVICE", group = "what")]
     table: Option<String>,
-    /// The settings.
+    /// What `-C` or `-X` sets, as names and values.
     settings: Vec<String>,
 }
 

@@ -26,7 +26,7 @@ pub struct Iperf {
     /// Send to this server.
     #[arg(short = 'c', conflicts_with = "server", value_parser = peer)]
     client: Option<Ipv4Addr>,
-    /// The port.
+    /// TCP port: the server listens there, the client connects to it.
     #[arg(short = 'p', default_value_t = 5001, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Seconds to send. The real default of 10 would be long for a simulation.

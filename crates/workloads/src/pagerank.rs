@@ -42,7 +42,7 @@ pub struct PageRank {
     /// Edges per node.
     #[arg(short = 'k', default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=64))]
     degree: u32,
-    /// Iterations.
+    /// Iterations over all edges.
     #[arg(short = 'i', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
 }

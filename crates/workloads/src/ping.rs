@@ -32,7 +32,7 @@ pub struct Ping {
     /// Timeout for an answer in seconds.
     #[arg(short = 'W', default_value_t = 1.0, value_parser = length)]
     wait: f64,
-    /// The host.
+    /// Address of the host that answers.
     #[arg(value_parser = peer)]
     host: Ipv4Addr,
 }

@@ -43,7 +43,7 @@ const LOOK: Duration = Duration::from_us(1);
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "pktgen", disable_help_flag = true)]
 pub struct Pktgen {
-    /// The device.
+    /// Network device that sends.
     #[arg(short = 'i', default_value = "eth0")]
     device: String,
     /// Frame size without check sequence, bytes.

@@ -13,7 +13,7 @@ use crate::premises::{Premises, Refused};
 /// A program's environment.
 #[derive(Clone)]
 pub struct Environment {
-    /// The kernel.
+    /// The kernel that it runs on: a host's, a guest's, or a network namespace of one.
     pub kernel: Rc<dyn Kernel>,
     /// The cores that it may run on; never empty.
     pub cpus: Vec<CpuId>,
@@ -28,7 +28,7 @@ pub struct Reading {
     pub quantity: String,
     /// Its unit, such as `1/s`; empty for a count.
     pub unit: &'static str,
-    /// The value.
+    /// The value in `unit`.
     pub value: f64,
     /// Direction and origin, for link traffic.
     pub way: Option<Way>,

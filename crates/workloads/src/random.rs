@@ -19,7 +19,7 @@ impl Random {
         ((u128::from(self.0.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// Shuffles items.
+    /// Brings the items into a random order, each as likely as any other.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for n in (1..items.len()).rev() {
             items.swap(n, self.below(n as u64 + 1) as usize);

@@ -32,7 +32,7 @@ impl Command {
     }
 }
 
-/// All programs.
+/// All programs, in alphabetical order.
 pub const PROGRAMS: &[Command] = &[
     command::<crate::cuda::bandwidth::BandwidthTest>("bandwidthTest"),
     command::<crate::dd::Dd>("dd"),

@@ -33,7 +33,7 @@ enum Role {
     /// Echoes each message.
     #[command(alias = "sr", disable_help_flag = true)]
     Server {
-        /// The port.
+        /// UDP port to listen at.
         #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
         port: u16,
     },
@@ -43,7 +43,7 @@ enum Role {
         /// The server's address.
         #[arg(short = 'i', value_parser = peer)]
         address: Ipv4Addr,
-        /// Its port.
+        /// The server's UDP port.
         #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
         port: u16,
         /// Bytes per message; 14 is the size of the original's header.

@@ -55,7 +55,6 @@ enum Only {
     Write,
 }
 
-/// One of the loops.
 #[derive(Clone, Copy, Debug)]
 enum Loop {
     Copy,

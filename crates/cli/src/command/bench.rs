@@ -63,7 +63,6 @@ pub struct BenchArgs {
     seed: u64,
 }
 
-/// Runs the command.
 pub fn run(common: &Common, arguments: &BenchArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[("--plot", arguments.plot.as_deref())])?;
     let library = input::library(common);

@@ -100,7 +100,6 @@ enum KnownAs {
     Relative,
 }
 
-/// Runs the command.
 pub fn run(common: &Common, arguments: &CompareArgs) -> Result<ExitCode, Failure> {
     let options = CompareOptions {
         library: input::library(common),

@@ -107,7 +107,6 @@ impl Difference {
     }
 }
 
-/// Runs the command.
 pub fn run(common: &Common, arguments: &DiffArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[])?;
     let library = input::library(common);

@@ -62,7 +62,6 @@ pub struct FitArgs {
     seed: u64,
 }
 
-/// Runs the command.
 pub fn run(common: &Common, arguments: &FitArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments
         .records

@@ -38,7 +38,6 @@ pub fn figures_of(library: &Library, name: &str) -> Result<Option<Vec<(String, S
     Ok(Some(figures.into_iter().map(plain).collect()))
 }
 
-/// Runs the command.
 pub fn run(common: &Common, arguments: &MachinesArgs) -> Result<ExitCode, Failure> {
     let library = input::library(common);
     let to_stdout = arguments.records.apart(&[])?;

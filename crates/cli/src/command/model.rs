@@ -34,7 +34,7 @@ pub struct ModelArgs {
     /// PCIe generation, 1 to 5.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
     generation: u8,
-    /// Lanes.
+    /// Number of lanes of the link.
     #[arg(long, default_value_t = 8)]
     lanes: u32,
     /// Maximum payload size in bytes.
@@ -50,7 +50,6 @@ pub struct ModelArgs {
     plot: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub fn run(_: &Common, arguments: &ModelArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[("--plot", arguments.plot.as_deref())])?;
     let generation = Generation::ALL[usize::from(arguments.generation - 1)];

@@ -21,7 +21,6 @@ pub struct ProgramsArgs {
     records: Records,
 }
 
-/// Runs the command.
 pub fn run(arguments: &ProgramsArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[])?;
     let provenance = output::provenance(0, &[], &machine::Library::built_in());

@@ -32,7 +32,6 @@ pub struct ReferenceArgs {
     schema: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub fn run(arguments: &ReferenceArgs) -> Result<ExitCode, Failure> {
     let shapes = file_shapes();
     let Some(kind) = &arguments.kind else {

@@ -47,7 +47,6 @@ pub struct ReproduceArgs {
     seed: u64,
 }
 
-/// Runs the command.
 pub fn run(common: &Common, arguments: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let options = Options {
         library: input::library(common),

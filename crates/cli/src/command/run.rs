@@ -51,7 +51,6 @@ pub struct RunArgs {
     plot: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub fn run(common: &Common, arguments: &RunArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments
         .records

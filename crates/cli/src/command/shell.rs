@@ -16,7 +16,7 @@ Examples:
   nearfar completions bash > ~/.local/share/bash-completion/completions/nearfar
   nearfar completions zsh > ~/.zfunc/_nearfar")]
 pub struct Completions {
-    /// The shell.
+    /// The shell whose completions are written to the standard output.
     shell: clap_complete::Shell,
 }
 

@@ -71,7 +71,6 @@ struct Swept {
     seed: u64,
 }
 
-/// Runs the command.
 pub fn run(common: &Common, arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     for (n, (key, _)) in arguments.over.iter().enumerate() {
         if arguments.over[..n].iter().any(|(other, _)| other == key) {

@@ -75,7 +75,6 @@ impl TraceArgs {
     }
 }
 
-/// Runs the command.
 pub fn run(common: &Common, arguments: &TraceArgs) -> Result<ExitCode, Failure> {
     let library = input::library(common);
     let to_stdout = arguments

@@ -64,7 +64,6 @@ fn attributes(tree: &Value) -> Vec<Value> {
     all
 }
 
-/// Runs the command.
 pub fn run(common: &Common, arguments: &TreeArgs) -> Result<ExitCode, Failure> {
     let to_stdout = arguments.records.apart(&[])?;
     let library = input::library(common);

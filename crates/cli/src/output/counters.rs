@@ -11,7 +11,6 @@ use units::Bytes;
 
 use super::{Fit, TextTable, width};
 
-/// All counters of a window as a table.
 pub fn counter_table(window: &Window) -> String {
     let mut table =
         TextTable::new(["counter", "host", "value", "unit", "a second", "of the network's"], Fit::Blocks(2))

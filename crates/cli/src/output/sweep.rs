@@ -7,10 +7,9 @@ use results::report::{Chart, Curve, DataTable, Report, Scale, Section};
 
 use super::{Fit, TextTable, prose, width};
 
-/// A quantity.
+/// A quantity that the sweep's runs report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
-    /// The name.
     pub name: String,
     /// Its unit; empty for a count.
     pub unit: &'static str,
@@ -66,7 +65,7 @@ impl Line {
     }
 }
 
-/// A table of a sweep.
+/// A row per combination of values, a column per quantity, or per run for a single quantity.
 pub struct Table {
     title: String,
     columns: Vec<Column>,
@@ -246,7 +245,6 @@ fn changes(chart: &Chart) -> bool {
     high - low > 1e-3 * high.abs()
 }
 
-/// The page of a sweep.
 pub fn page(title: &str, tables: &[Table], provenance: &Provenance) -> Report {
     let sections = tables.iter().map(|table| {
         let (header, rows) = table.cells();

@@ -52,7 +52,6 @@ struct Engine {
     waited: Duration,
 }
 
-/// All copy engines of the GPU.
 pub(super) struct CopyEngines {
     engines: RefCell<Vec<Engine>>,
     tags: u32,

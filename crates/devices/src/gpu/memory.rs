@@ -26,7 +26,6 @@ impl GpuMemory {
         Self { blocks: vec![None; bytes.div_ceil(BLOCK as u64) as usize] }
     }
 
-    /// Clears the memory.
     pub fn clear(&mut self) {
         self.blocks.fill(None);
     }

@@ -43,7 +43,7 @@ const CLASS: u32 = 0x03_0000;
 /// size, the BAR is placed below 4 GiB.
 const LOW_APERTURE: u64 = 256 << 20;
 
-/// Counters of a GPU.
+/// What the channels of a GPU have done since it was created; resets do not clear it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuCounters {
     /// Bytes copied, by copy engine.
@@ -68,7 +68,7 @@ struct Selected {
     notifier: u64,
 }
 
-/// A GPU.
+/// A GPU as a device on the bus: configuration space, registers and firmware.
 pub struct Gpu {
     params: Rc<GpuParams>,
     firmware: Firmware,

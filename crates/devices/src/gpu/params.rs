@@ -3,7 +3,7 @@
 use units::{ByteRate, Bytes, Duration};
 use wire::pcie::config::PcieParams;
 
-/// Parameters of a GPU.
+/// What distinguishes a model of GPU from others: identity, sizes, rates and latencies.
 #[derive(Clone, Debug)]
 pub struct GpuParams {
     /// PCI vendor and device ID.

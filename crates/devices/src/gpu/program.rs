@@ -10,7 +10,7 @@ use super::params::GpuParams;
 use super::space::Space;
 use crate::firmware::Port;
 
-/// The processors.
+/// The processors that run a GPU's programs.
 pub(super) struct Processors {
     pub params: Rc<GpuParams>,
     pub port: Port,

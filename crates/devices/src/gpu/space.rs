@@ -73,7 +73,6 @@ impl Space {
         &self.memory
     }
 
-    /// Sets a window of a context.
     pub fn set_window(&self, context: u32, number: u32, window: Window) {
         let index = context as usize * usize::from(regs::WINDOWS) + number as usize;
         if let Some(place) =

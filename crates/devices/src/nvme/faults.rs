@@ -41,7 +41,6 @@ pub struct Fault {
 pub struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Adds a fault.
     pub fn add(&mut self, fault: Fault) {
         self.0.push(fault);
     }

@@ -28,7 +28,7 @@ pub(super) struct NvmCommands {
 }
 
 impl NvmCommands {
-    /// Executes a command.
+    /// Executes a command, with its data transfers. Returns doubleword 0 of its completion.
     pub async fn execute(&self, command: &Command) -> Result<u32, Status> {
         let io = IoCommand::parse(command).ok_or(Status::INVALID_OPCODE.dnr())?;
         if command.fused != 0 {

@@ -7,7 +7,6 @@ use wire::nvme::{Status, io};
 use super::drive::Drive;
 use super::events::{AsyncEvents, ERRORS};
 
-/// The log page `id`.
 pub(super) fn page(drive: &Drive, events: &AsyncEvents, id: u8) -> Result<Vec<u8>, Status> {
     Ok(match id {
         log::ERROR => {

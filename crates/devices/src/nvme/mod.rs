@@ -80,7 +80,7 @@ pub struct NvmeControl {
 }
 
 impl NvmeControl {
-    /// Injects a fault.
+    /// Adds a fault, which then befalls one matching command of any controller.
     pub fn inject(&self, fault: Fault) {
         self.drive.faults.borrow_mut().add(fault);
     }

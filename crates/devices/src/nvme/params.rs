@@ -43,9 +43,9 @@ pub struct NvmeParams {
     pub aborts: u8,
     /// Maximum outstanding Asynchronous Event Requests.
     pub event_requests: u8,
-    /// Timing of the controller.
+    /// Latencies of registers, queues and commands in each controller.
     pub timing: ControllerTiming,
-    /// Timing of the media.
+    /// Latencies and rates of the dies, channels and write buffer, which the controllers share.
     pub media: MediaTiming,
     /// Seed for the outcome of unfinished writes at a power cut.
     pub seed: u64,
@@ -89,7 +89,7 @@ pub struct MediaTiming {
     pub program: Duration,
     /// Read rate of a channel.
     pub channel: ByteRate,
-    /// Write rate of a channel.
+    /// Rate at which a channel takes data to its dies.
     pub channel_write: ByteRate,
     /// Bytes of writes that may be acknowledged before they are on the media; 0 for write-through.
     pub write_buffer: Bytes,

@@ -48,7 +48,7 @@ pub(super) struct Abilities {
 
 /// What waits for an admin command.
 pub(super) enum Waiting {
-    /// A caller.
+    /// A task that sent the command and waits for its result.
     Caller(Completion<Result<CompletionEntry, Error>>),
     /// The next asynchronous event.
     Event,
@@ -65,7 +65,6 @@ pub(super) struct Admin {
 }
 
 impl Admin {
-    /// Allocates the queue.
     pub fn allocate(cpu: &Cpu, means: &Means) -> Result<Queue<Waiting>, Error> {
         let registers = &means.registers;
         let entries = ENTRIES.min(registers.max_entries());

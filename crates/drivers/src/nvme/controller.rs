@@ -27,7 +27,7 @@ use super::{NvmeCounters, NvmeOptions};
 /// Poll interval while requests drain before a shutdown.
 const LOOK: Duration = Duration::from_us(20);
 
-/// State of a controller.
+/// Stage of a controller's life, which decides what becomes of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ControllerState {
     /// First initialisation.
@@ -40,7 +40,7 @@ pub enum ControllerState {
     Dead,
 }
 
-/// An NVMe controller.
+/// An NVMe controller and all that its driver keeps of it, from probe to removal.
 pub struct Controller {
     me: Weak<Controller>,
     /// Index among the driver's controllers.

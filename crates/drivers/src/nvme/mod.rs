@@ -100,7 +100,7 @@ costs! {
 /// Event counters of a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NvmeCounters {
-    /// Interrupts.
+    /// Interrupts handled, of all vectors.
     pub interrupts: u64,
     /// Interrupts without any completion.
     pub idle_interrupts: u64,

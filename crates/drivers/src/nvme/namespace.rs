@@ -76,7 +76,6 @@ impl Namespace {
         })
     }
 
-    /// Namespace ID.
     pub fn id(&self) -> u32 {
         self.id
     }

@@ -12,7 +12,6 @@ use wire::nvme::{AdminQueues, Capabilities, Configuration, ControllerStatus};
 /// milliseconds, and nothing else depends on it).
 const LOOK: Duration = Duration::from_us(100);
 
-/// The registers.
 pub(super) struct Registers {
     pub mmio: Mmio,
     pub capabilities: Capabilities,

@@ -10,7 +10,6 @@ use super::{EvictionOrder, StoreParams};
 /// Line fills that are kept: a core that computes ahead of the clock reserves some that start later.
 const MOST_FILLS: usize = 32;
 
-/// State of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BufferState {
     /// Combining stores.
@@ -43,7 +42,6 @@ pub(super) struct Buffer {
     pub left: Option<Time>,
 }
 
-/// All buffers of a core.
 pub(super) struct Buffers {
     fill_buffers: usize,
     combining_buffers: usize,

@@ -187,12 +187,12 @@ impl StoreUnit {
         self.trace = trace;
     }
 
-    /// Parameters of the unit.
+    /// What it was created with.
     pub fn params(&self) -> &StoreParams {
         &self.params
     }
 
-    /// Counters of the unit.
+    /// What it has counted so far.
     pub fn counters(&self) -> &StoreCounters {
         &self.counters
     }

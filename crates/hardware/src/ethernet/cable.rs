@@ -14,7 +14,7 @@ use crate::event::Event;
 /// Inter-frame gap in bytes, during which the wire carries nothing.
 const GAP: usize = 12;
 
-/// A cable.
+/// What a cable between two Ethernet ports is like, in both directions.
 #[derive(Clone, Debug)]
 pub struct CableParams {
     /// Rate of the ports at its ends.
@@ -25,7 +25,7 @@ pub struct CableParams {
     pub faults: Option<FaultParams>,
 }
 
-/// Counters of one direction.
+/// What has passed in one direction, and what became of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CableCounters {
     /// Frames sent.
@@ -42,7 +42,7 @@ pub struct CableCounters {
     pub delayed: u64,
 }
 
-/// A frame on a cable.
+/// A frame that has passed a cable, as traces show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassedFrame {
     /// Sending end.

@@ -16,7 +16,7 @@ pub struct FaultParams {
     pub duplication: f64,
     /// Fraction of frames delayed.
     pub reordering: f64,
-    /// Longest delay.
+    /// Upper limit of the delay, drawn evenly, of a frame that `reordering` delays.
     pub longest_delay: Duration,
     /// Seed of the random numbers.
     pub seed: Seed,
@@ -59,7 +59,6 @@ impl Faults {
         Self { rng: params.seed.component(name), params: params.clone() }
     }
 
-    /// Sets the bit error rate.
     pub fn set_bit_error_rate(&mut self, rate: f64) {
         self.params.bit_error_rate = rate;
     }

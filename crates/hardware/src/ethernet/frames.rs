@@ -51,7 +51,6 @@ impl FramePool {
         self.spare.push(bytes);
     }
 
-    /// Frames in flight.
     pub fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }

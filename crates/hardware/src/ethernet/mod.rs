@@ -37,7 +37,7 @@ use switch::EthernetSwitch;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CableId(pub u16);
 
-/// An end of a cable.
+/// An end of a cable; also stands for the direction that begins there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CableEnd {
     /// The cable, numbered in order of connection.
@@ -66,7 +66,7 @@ pub enum Plug {
     Switch(EthernetSwitchId, u8),
 }
 
-/// Events on the Ethernet.
+/// What happens on the Ethernet at a time of its own.
 #[derive(Clone, Copy, Debug)]
 pub enum EthernetEvent {
     /// The last bit of a frame arrives.
@@ -99,7 +99,7 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// Adds a switch.
+    /// Adds a switch without cables. Switches are numbered in this order.
     pub fn add_switch(&mut self, params: EthernetSwitchParams) -> EthernetSwitchId {
         self.switches.push(EthernetSwitch::new(params));
         EthernetSwitchId(self.switches.len() as u16 - 1)
@@ -175,7 +175,7 @@ impl Ethernet {
         self.cables[usize::from(cable.0)].trace = trace;
     }
 
-    /// All cables.
+    /// All cables, in order of connection.
     pub fn cables(&self) -> impl Iterator<Item = CableId> + use<> {
         (0..self.cables.len() as u16).map(CableId)
     }
@@ -185,7 +185,7 @@ impl Ethernet {
         self.cable(from.cable).counters(from.end)
     }
 
-    /// Counters of a switch.
+    /// What a switch has counted so far.
     pub fn switch_counters(&self, switch: EthernetSwitchId) -> &EthernetSwitchCounters {
         self.switches[usize::from(switch.0)].counters()
     }

@@ -10,7 +10,7 @@ use wire::ip::{Dissection, ecn};
 
 use super::CableEnd;
 
-/// Parameters of a switch.
+/// What an Ethernet switch is like: size, latency, queues, link aggregation.
 #[derive(Clone, Debug)]
 pub struct EthernetSwitchParams {
     /// Number of ports.
@@ -45,7 +45,7 @@ impl EthernetSwitchParams {
     }
 }
 
-/// Counters of a switch.
+/// What an Ethernet switch counts, from the beginning on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EthernetSwitchCounters {
     /// Frames that arrived.

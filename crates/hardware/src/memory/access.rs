@@ -47,7 +47,7 @@ pub enum Coverage {
 /// Operation of a core on a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CoreOp {
-    /// A load.
+    /// A load from write-back memory: allocates.
     Load,
     /// A store to write-back memory: gains ownership, allocates.
     Store,
@@ -78,7 +78,7 @@ pub enum Source {
     Unmapped,
 }
 
-/// Reply to an access.
+/// When and where an access was served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccessReply {
     /// Reads: when the data is at the requester. Writes of cores: when the core owns the line.

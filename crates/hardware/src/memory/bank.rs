@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use units::{Duration, Time};
 
-/// Row timing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowTimes {
     /// tRC: from opening a row to opening another one.
@@ -17,7 +16,6 @@ pub(super) struct RowTimes {
     pub idle: Duration,
 }
 
-/// An open row.
 #[derive(Clone, Copy, Debug)]
 struct Opened {
     row: u64,

@@ -16,7 +16,7 @@ pub enum Cause {
     Walk,
     /// Dirty lines on their way to DRAM.
     WriteBack,
-    /// A prefetch.
+    /// A prefetch, by an instruction or by a core's prefetchers.
     Prefetch,
     /// Coherence messages without data.
     Snoop,
@@ -48,7 +48,7 @@ impl Cause {
         Self::Interrupt,
     ];
 
-    /// Name in counters.
+    /// Last part of the names of the counters that it is split into.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Core => "core",
@@ -99,9 +99,9 @@ pub enum CacheUser {
 /// Accesses of one kind of user to one cache, in lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheCounters {
-    /// Hits.
+    /// Accesses that found their line.
     pub hits: u64,
-    /// Misses.
+    /// Accesses that did not.
     pub misses: u64,
     /// Lines allocated.
     pub allocations: u64,

@@ -35,7 +35,6 @@ pub(super) struct Dram {
 /// Writes to a channel. They wait for a full batch, since each bus turnaround between reads and writes costs time.
 #[derive(Clone, Debug)]
 struct Writes {
-    /// Waiting writes.
     waiting: u16,
     /// Rows of the waiting writes, each once, with their banks.
     rows: Vec<(usize, u64)>,
@@ -266,7 +265,6 @@ mod tests {
         assert!((3_000..3_500).contains(&slow), "{slow} of 100,000");
     }
 
-    /// DRAM with one bank.
     fn one_bank(row_buffer: Option<RowBufferParams>) -> Dram {
         let one = DramParams { refresh: None, row_buffer, channels: 1, ranks: 1, banks: 1, ..params() };
         Dram::new(&one, rng())

@@ -23,7 +23,7 @@ pub(super) struct PrivateCaches {
 /// Where a socket holds a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Its slot in the LLC.
+    /// Its slot in the LLC, if it is there.
     pub(super) llc: Option<Slot>,
     /// Its slot in the directory, if cores may have it.
     pub(super) directory: Option<Slot>,

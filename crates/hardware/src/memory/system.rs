@@ -313,7 +313,7 @@ impl MemorySystem {
         &self.counters
     }
 
-    /// Parameters of this system.
+    /// What it was created with.
     pub fn params(&self) -> &MemoryParams {
         &self.params
     }

@@ -31,7 +31,6 @@ pub(super) struct Turns {
     ends: Vec<u32>,
 }
 
-/// The tick of a time.
 #[inline]
 fn tick(at: Time) -> u64 {
     at.as_ps() >> SHIFT

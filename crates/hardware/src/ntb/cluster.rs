@@ -17,7 +17,7 @@ use crate::wires::Context;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClusterSwitchId(pub u16);
 
-/// Parameters of a cluster switch.
+/// What a cluster switch is like; all ports are alike.
 #[derive(Clone, Debug)]
 pub struct ClusterSwitchParams {
     /// From the arrival of a TLP's header at one port (or of the whole TLP if stored and forwarded) until it can leave
@@ -36,7 +36,7 @@ pub struct ClusterSend {
     pub packet: PacketId,
 }
 
-/// A cluster switch.
+/// A switch between cables of adapters: routes TLPs by the number of the node that they are for.
 pub struct ClusterSwitch {
     id: ClusterSwitchId,
     params: ClusterSwitchParams,
@@ -64,7 +64,7 @@ impl ClusterSwitch {
         }
     }
 
-    /// Parameters of the switch.
+    /// What it was created with.
     pub fn params(&self) -> &ClusterSwitchParams {
         &self.params
     }

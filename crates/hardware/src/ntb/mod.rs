@@ -75,7 +75,7 @@ impl NtbParams {
         }
     }
 
-    /// Bytes of a segment.
+    /// Size of one segment in bytes: an equal share of the window.
     pub fn segment_bytes(&self) -> u64 {
         self.window / u64::from(self.segments)
     }
@@ -189,7 +189,7 @@ impl Reach {
 pub(crate) struct Bridge {
     pub params: NtbParams,
     pub tables: Rc<RefCell<Tables>>,
-    /// Its ends of its cables.
+    /// Its own ends of its cables.
     pub cables: Vec<LinkEnd>,
     /// By node: index of the cable towards it.
     pub routes: BTreeMap<u8, usize>,
@@ -288,9 +288,9 @@ pub(crate) fn destination(tlp: &Tlp) -> Option<u8> {
 /// What a cable can be connected to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NtbCableEnd {
-    /// An adapter.
+    /// An adapter in a host.
     Adapter(EndpointId),
-    /// A cluster switch.
+    /// A port of a cluster switch.
     Switch(ClusterSwitchId),
 }
 

@@ -324,7 +324,7 @@ fn note_read(
     }
 }
 
-/// A read of memory.
+/// A device's read of memory, which may be answered by several completions.
 #[derive(Clone, Copy)]
 struct MemoryRead<'a> {
     tlp: &'a Tlp,

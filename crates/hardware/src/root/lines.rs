@@ -4,7 +4,7 @@ use wire::pcie::{IntxLine, IntxLines};
 
 use crate::iommu::MsiMessage;
 
-/// One input.
+/// State of one of the inputs.
 #[derive(Clone, Copy, Default)]
 struct Input {
     /// Message sent while the line is active; `None` while the input is masked.

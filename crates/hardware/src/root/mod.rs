@@ -87,7 +87,7 @@ pub enum RootEvent {
     },
     /// A core's stores to devices can make progress.
     Stores {
-        /// The core.
+        /// The core whose stores go on.
         core: CoreId,
     },
     /// A message-signalled interrupt is globally ordered and reaches interrupt remapping.
@@ -103,7 +103,7 @@ pub enum RootEvent {
     Line {
         /// Root port, in the machine file's order.
         port: u8,
-        /// The line.
+        /// INTA to INTD, as the port sees it.
         line: IntxLine,
         /// Its new level.
         active: bool,

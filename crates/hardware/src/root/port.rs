@@ -26,15 +26,15 @@ const SERVICES: u16 = acs::USUAL & !acs::DIRECT_TRANSLATED;
 
 /// A root port and the state of its stages.
 pub struct RootPort {
-    /// Parameters of the port.
+    /// What the port was created with, from the machine file.
     pub params: RootPortParams,
-    /// Its end of the link.
+    /// The link's upstream end, which is this port's.
     pub end: LinkEnd,
     /// Its own requester ID: root ports are functions of bus 0.
     pub id: Bdf,
     /// Buses below it.
     pub buses: std::ops::RangeInclusive<u8>,
-    /// Its configuration space.
+    /// Registers of the port as a PCI-to-PCI bridge.
     pub config: ConfigSpace,
     host: HostId,
     /// Number in the machine file's order.

@@ -17,15 +17,15 @@ pub enum OutboundError {
     /// No root port's window holds the address.
     #[error("no root port forwards {address}")]
     NoWindow {
-        /// The address.
+        /// First address of the access.
         address: HostPhysical,
     },
     /// The access exceeds the port's largest TLP or crosses a 4 KiB boundary.
     #[error("an access of {length} bytes at {address} does not fit into one TLP")]
     TooLong {
-        /// The address.
+        /// First address of the access.
         address: HostPhysical,
-        /// The length.
+        /// Its length in bytes.
         length: usize,
     },
 }
@@ -52,7 +52,7 @@ impl Ports {
         Self { host, ports: Vec::new(), windows: Vec::new() }
     }
 
-    /// The host.
+    /// The host that these ports belong to.
     pub fn host(&self) -> HostId {
         self.host
     }
@@ -73,7 +73,7 @@ impl Ports {
         number
     }
 
-    /// All ports.
+    /// All ports, in the machine file's order.
     pub fn all(&self) -> &[RootPort] {
         &self.ports
     }

@@ -86,7 +86,7 @@ struct Tag {
 
 /// The root complex as a requester.
 pub(super) struct Requests {
-    /// By tag.
+    /// State of each tag, by its number.
     tags: Vec<Tag>,
     /// Largest number of tags.
     most: usize,

@@ -7,7 +7,7 @@ use crate::memory::NodeId;
 /// A root port's share of an I/O stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackParams {
-    /// Lanes of a stack.
+    /// Lanes of the whole stack, which its ports share.
     pub lanes: u32,
     /// Lanes of the stack that belong to the port.
     pub own_lanes: u32,

@@ -60,11 +60,11 @@ pub enum SwitchEvent {
 /// The port towards the root.
 pub const UPSTREAM: usize = 0;
 
-/// A port of a switch.
+/// A port of a switch: a PCI-to-PCI bridge with a link.
 pub struct SwitchPort {
-    /// Its end of the link.
+    /// The end of the link that is at this port.
     pub end: LinkEnd,
-    /// Its configuration space.
+    /// Registers of the port's bridge.
     pub config: ConfigSpace,
     /// Downstream port: its device number on the internal bus.
     number: u8,
@@ -82,7 +82,7 @@ pub struct SwitchPort {
     negotiated: (Generation, Width),
 }
 
-/// Counters of a switch.
+/// What a switch has done with the TLPs that it received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchCounters {
     /// TLPs forwarded.
@@ -146,7 +146,7 @@ impl Switch {
         self.ports.iter_mut().for_each(|port| port.last.resize(count, Time::ZERO));
     }
 
-    /// Parameters of the switch.
+    /// What it was created with.
     pub fn params(&self) -> &SwitchParams {
         &self.params
     }

@@ -97,7 +97,7 @@ impl<P: Payload> Connection<P> {
         Some(connection)
     }
 
-    /// Its state.
+    /// Where it stands between opening and closing.
     pub fn state(&self) -> State {
         self.state
     }
@@ -112,7 +112,7 @@ impl<P: Payload> Connection<P> {
         self.ports
     }
 
-    /// Its counters.
+    /// What both directions have counted so far.
     pub fn counters(&self) -> Counters {
         Counters {
             out_of_order: self.receiver.out_of_order(),

@@ -64,7 +64,7 @@ pub struct TcpParams {
     pub ecn: EcnMode,
     /// Keep-alive settings, if enabled.
     pub keep_alive: Option<KeepAlive>,
-    /// Duration of TIME-WAIT.
+    /// How long a connection stays in TIME-WAIT, for late segments of the peer (Linux: `TCP_TIMEWAIT_LEN`).
     pub time_wait: Duration,
     /// How long the peer may take to close after we have closed both directions.
     pub fin_timeout: Duration,

@@ -7,7 +7,7 @@ use wire::ip::{TcpFlags, TcpHeader};
 /// A segment to send, or several to be segmented by a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Its header.
+    /// Header of the first segment. A device that segments adapts it for the others.
     pub header: TcpHeader,
     /// Its data, as offsets in the stream.
     pub data: Range<u64>,

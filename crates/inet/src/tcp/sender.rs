@@ -242,7 +242,6 @@ impl Sender {
         self.no_delay = no_delay;
     }
 
-    /// Its counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }

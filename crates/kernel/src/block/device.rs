@@ -17,7 +17,7 @@ use super::requests::Requests;
 use crate::base::Base;
 use crate::mm::Pins;
 
-/// A block device.
+/// A disk as programs see it: requests to its driver, and the page cache above.
 pub struct BlockDevice {
     name: String,
     pub(super) base: Base,

@@ -27,7 +27,6 @@ struct CachedLine {
     used: u64,
 }
 
-/// All cached lines of devices.
 #[derive(Default)]
 pub(crate) struct DeviceLines {
     lines: RefCell<BTreeMap<u64, CachedLine>>,

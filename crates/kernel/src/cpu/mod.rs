@@ -90,7 +90,7 @@ impl Core {
         }
     }
 
-    /// The running context.
+    /// The context with the highest level; `None` if the core is idle.
     pub fn running(&self) -> Option<Rc<Context>> {
         self.top().or_else(|| self.tasks.running())
     }

@@ -63,7 +63,7 @@ impl Group {
         }
     }
 
-    /// Domain ID.
+    /// ID under which the IOMMU keeps translations of the group's domain.
     pub fn id(&self) -> DomainId {
         match &self.attached {
             Attached::Passes(id) => *id,
@@ -104,7 +104,7 @@ impl Group {
     }
 }
 
-/// All groups.
+/// The groups of a host, created when their first function appears.
 pub(super) struct Groups {
     base: Rc<DmaBase>,
     /// By IOMMU and by the requester ID that identifies the group.

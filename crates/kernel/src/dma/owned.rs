@@ -66,7 +66,7 @@ impl Iommu<'_> {
 }
 
 impl IommuDomain {
-    /// Domain ID.
+    /// ID under which the IOMMU keeps its translations.
     pub fn id(&self) -> u16 {
         self.domain.id.0
     }

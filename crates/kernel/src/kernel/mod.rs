@@ -240,7 +240,7 @@ impl Kernel {
         self.run(TaskParams::named("rebind"), async move |cpu| pci.rebind(&cpu, at).await)
     }
 
-    /// Interrupts for guests.
+    /// Delivery of interrupts to guests, for hypervisors.
     pub fn guest_interrupts(&self) -> GuestInterrupts<'_> {
         GuestInterrupts(&self.inner)
     }
@@ -342,7 +342,7 @@ impl Kernel {
         self.inner.irqs.counters()
     }
 
-    /// Memory by node.
+    /// Installed and free memory of each node.
     pub fn memory(&self) -> Vec<NodeMemory> {
         self.inner.memory.usage()
     }

@@ -14,14 +14,14 @@ const BATCH: usize = 63;
 /// Lower memory is reserved for firmware.
 const FIRST_USABLE: u64 = 1 << 20;
 
-/// Memory of a node.
+/// How much memory a node has, and how much of it is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeMemory {
-    /// The node.
+    /// The node that the memory belongs to.
     pub node: Node,
     /// Usable memory installed.
     pub total: Bytes,
-    /// Free memory.
+    /// Memory that nobody has allocated.
     pub free: Bytes,
 }
 

@@ -94,7 +94,7 @@ impl Net {
         self.devices.borrow().clone()
     }
 
-    /// A device by name.
+    /// The device that has this name now, such as `eth0`.
     pub fn device(&self, name: &str) -> Option<Rc<NetDevice>> {
         self.devices.borrow().iter().find(|device| device.name() == name).cloned()
     }

@@ -27,7 +27,7 @@ pub(super) const SLOT_INTERRUPTS: u16 = 1 << 3 | 1 << 5 | 1 << 12;
 /// Slot status: event bits, cleared by writing ones (7.5.3.11).
 pub(super) const SLOT_EVENTS: u16 = 0x011f;
 
-/// Error counters.
+/// Errors that functions reported (AER), and what recovery made of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ErrorCounters {
     /// Errors corrected by hardware.
@@ -36,7 +36,7 @@ pub struct ErrorCounters {
     pub non_fatal: u64,
     /// Fatal errors: the link or the function is unreliable.
     pub fatal: u64,
-    /// Functions that recovered.
+    /// Functions that work again after an error.
     pub recovered: u64,
     /// Functions that were given up.
     pub failed: u64,
@@ -267,7 +267,7 @@ impl Function {
         Ok(Mmio::new(Rc::new(region)))
     }
 
-    /// Sets the address of a BAR.
+    /// Writes a BAR's address to its register, or registers if it has 64 bits.
     pub(super) async fn set_bar(&self, cpu: &Cpu, number: u8, address: u64) {
         let at = header::BAR0 + 4 * u16::from(number);
         let mut wide = false;

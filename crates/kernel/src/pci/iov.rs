@@ -27,7 +27,7 @@ const AFTER_DISABLING: Duration = Duration::from_ms(1000);
 struct Iov {
     /// Offset of the capability.
     at: u16,
-    /// TotalVFs.
+    /// TotalVFs: most virtual functions that can be enabled.
     total: u16,
     /// Device ID of the virtual functions.
     device: u16,

@@ -201,7 +201,7 @@ impl Pci {
         self.ports.errors.tally.get()
     }
 
-    /// The function at an address.
+    /// The function at an address, if it is present.
     pub fn function(&self, at: FunctionAddress) -> Option<Rc<Function>> {
         self.topology.function(at)
     }

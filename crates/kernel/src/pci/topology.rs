@@ -23,7 +23,6 @@ impl Topology {
         Rc::new_cyclic(|me| Self { me: Weak::clone(me), dma, functions: RefCell::default() })
     }
 
-    /// The function at an address.
     pub fn function(&self, at: FunctionAddress) -> Option<Rc<Function>> {
         self.functions.borrow().get(&at).cloned()
     }
@@ -33,7 +32,6 @@ impl Topology {
         self.functions.borrow().values().cloned().collect()
     }
 
-    /// Adds a function.
     pub fn add(&self, function: &Rc<Function>) {
         self.functions.borrow_mut().insert(function.at(), Rc::clone(function));
     }

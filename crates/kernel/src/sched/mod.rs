@@ -23,10 +23,10 @@ pub(crate) use task::{State, Task, TaskFuture};
 
 use crate::cpu::{Context, Core, Cores, Level};
 
-/// The tasks of a core.
+/// The task that runs on a core, and those that wait for it.
 #[derive(Default)]
 pub(crate) struct CoreTasks {
-    /// The current task.
+    /// The task that has the core, even if interrupts preempt it.
     current: RefCell<Option<Rc<Task>>>,
     queue: RefCell<RunQueue>,
     /// The task whose address space is loaded and which runs again without a switch; none in the idle loop.

@@ -14,7 +14,6 @@ use super::queue::{Urgency, urgency};
 use crate::account::Times;
 use crate::cpu::Context;
 
-/// State of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     /// Never run.
@@ -25,7 +24,6 @@ pub(crate) enum State {
     Runnable,
     /// On a core.
     Running,
-    /// Ended.
     Ended,
 }
 

@@ -23,7 +23,7 @@ use crate::kernel::Inner;
 /// A directory of the tree.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SysNode {
-    /// Name.
+    /// Name in its directory, such as `0000:01:00.0` or `eth0`.
     pub name: String,
     /// Attributes: name and value.
     pub attributes: Vec<(String, String)>,

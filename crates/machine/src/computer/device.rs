@@ -102,13 +102,13 @@ record! {
 /// A device and its slot.
 #[derive(Debug, Clone)]
 pub struct DeviceSetup {
-    /// Name.
+    /// Name in the scenario, if something else refers to it.
     pub name: Option<String>,
     /// Whether it is in its slot when the host boots.
     pub is_plugged: bool,
     /// Its upstream links, port 0 first.
     pub links: Vec<LinkSetup>,
-    /// Its file.
+    /// What its file says, with the scenario's changes.
     pub kind: DeviceFile,
     /// Enabled virtual functions per port.
     pub vfs: u16,
@@ -121,9 +121,9 @@ pub struct DeviceSetup {
 pub enum DeviceFile {
     /// An NVMe drive.
     Drive(Box<DriveSetup>),
-    /// A NIC.
+    /// A NIC, which may have several PCIe and Ethernet ports.
     Nic(Box<Nic>),
-    /// A GPU.
+    /// A GPU with its own memory.
     Gpu(Box<Gpu>),
     /// A card with a DMA engine.
     Card(Box<Part>),
@@ -147,7 +147,7 @@ pub struct DriveSetup {
 }
 
 impl DeviceFile {
-    /// The name in its file.
+    /// Name of the device's model, from its file.
     pub fn name(&self) -> &str {
         match self {
             Self::Drive(drive) => &drive.file.name,

@@ -29,7 +29,7 @@ pub struct InterfaceSetup {
     pub is_virtual: bool,
     /// Whether it is the only device of a network namespace.
     pub alone: bool,
-    /// Its IPv4 address.
+    /// IPv4 address: the scenario's, or the default that follows from the device's number.
     pub address: Ipv4Addr,
     /// Prefix length.
     pub prefix: u8,

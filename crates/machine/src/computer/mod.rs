@@ -60,7 +60,7 @@ record! {
         summary: String,
         /// Seed of all random numbers; 1 if not given.
         seed: Option<u64>,
-        /// The hosts.
+        /// The hosts, each with its machine, kernel and devices.
         host: Vec<HostEntry>,
         /// The programs; by default, all start together.
         program: Vec<ProgramEntry>,
@@ -96,7 +96,7 @@ impl Kindred for ComputerScenario {
 record! {
     /// A host of a scenario.
     pub struct HostEntry {
-        /// Name.
+        /// Name, by which the rest of the scenario refers to the host.
         name: Placed<String>,
         /// The machine: a name, or the path of a file.
         machine: Placed<String>,
@@ -189,7 +189,7 @@ fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
 /// A host of a scenario with the files that it refers to.
 #[derive(Debug, Clone)]
 pub struct HostSetup {
-    /// Name.
+    /// Name in the scenario.
     pub name: String,
     /// The machine, with the scenario's changes.
     pub machine: Machine,
@@ -213,7 +213,7 @@ pub struct HostSetup {
     pub vms: Vec<VmSetup>,
     /// Scheduling of the virtual machines, if any.
     pub hypervisor: Option<HypervisorSetup>,
-    /// Its routes.
+    /// Routes beyond those to the networks of its own addresses.
     pub routes: Vec<RouteSetup>,
     /// Network devices that its kernel will find.
     pub interfaces: Vec<InterfaceSetup>,
@@ -239,15 +239,15 @@ pub struct ComputerSetup {
     pub summary: String,
     /// Seed of all random numbers.
     pub seed: u64,
-    /// The hosts.
+    /// The hosts, in the scenario's order.
     pub hosts: Vec<HostSetup>,
-    /// The programs.
+    /// The programs, in the scenario's order.
     pub programs: Vec<ProgramSetup>,
     /// Traffic sources.
     pub sources: Vec<SourceSetup>,
-    /// Sinks.
+    /// Stations that receive TCP streams.
     pub sinks: Vec<SinkSetup>,
-    /// Generators.
+    /// Stations that send UDP packets and check those that come back.
     pub generators: Vec<GeneratorSetup>,
     /// The network between the hosts.
     pub network: NetworkSetup,

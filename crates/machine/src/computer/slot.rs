@@ -51,7 +51,7 @@ record! {
 /// A PCIe switch of a host and its location.
 #[derive(Debug, Clone)]
 pub struct PcieSwitchSetup {
-    /// Name.
+    /// Name in the scenario; its ports are `NAME:1` and so on.
     pub name: String,
     /// Its file, with the scenario's changes.
     pub file: PcieSwitch,
@@ -72,7 +72,7 @@ impl PcieSwitchSetup {
 pub struct LinkSetup {
     /// Index of the slot's host.
     pub host: usize,
-    /// The slot.
+    /// The slot in the host's tree of root ports and switches.
     pub slot: SlotSetup,
     /// Maximum lanes, limited by slot and device.
     pub lanes: u32,
@@ -379,7 +379,6 @@ fn check_switches(entries: &[HostEntry], hosts: &[HostSetup], wrong: &mut Vec<Di
     }
 }
 
-/// All slots of root ports.
 fn roots(host: usize, ports: &BTreeMap<String, RootPort>) -> impl Iterator<Item = Which> + '_ {
     ports.iter().flat_map(move |(name, port)| {
         (0..port.count()).map(move |number| Which { host, slot: Slot::Root(name.clone(), number) })

@@ -14,7 +14,7 @@ use settings::TeamMode;
 record! {
     /// A stacked network device.
     pub struct TeamEntry {
-        /// Its name.
+        /// Kernel name of the network device, such as `team0`.
         name: Placed<String>,
         /// How it uses its members.
         mode: Placed<TeamMode>,
@@ -30,7 +30,7 @@ record! {
 /// A team with its members resolved.
 #[derive(Debug, Clone)]
 pub struct TeamSetup {
-    /// Its name.
+    /// Kernel name of the network device.
     pub name: String,
     /// How it uses its members.
     pub mode: TeamMode,

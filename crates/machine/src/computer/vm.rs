@@ -53,7 +53,7 @@ record! {
     }
 }
 
-/// A virtual NIC of a virtual machine.
+/// A virtual NIC, served through a NIC of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VirtualNicSetup {
     /// Index of the uplink among the host's devices.
@@ -75,7 +75,7 @@ pub struct PassedSetup {
     pub vf: Option<u16>,
 }
 
-/// A virtual disk of a virtual machine.
+/// A virtual disk, kept in a part of a drive of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualDiskSetup {
     /// Index of the drive among the host's devices.
@@ -89,11 +89,11 @@ pub struct VirtualDiskSetup {
 /// A virtual machine and its placement.
 #[derive(Debug, Clone)]
 pub struct VmSetup {
-    /// Name.
+    /// Name in the scenario.
     pub name: String,
     /// The host core of each vCPU.
     pub vcpus: Vec<u16>,
-    /// Its memory.
+    /// Size of its memory.
     pub memory: Bytes,
     /// Node of its memory.
     pub node: u8,
@@ -101,11 +101,11 @@ pub struct VmSetup {
     pub devices: Vec<PassedSetup>,
     /// Block devices that its kernel will find.
     pub disks: Vec<DiskSetup>,
-    /// Its virtual disk.
+    /// The part of a host's drive that it gets as `/dev/vda`, if any.
     pub disk: Option<VirtualDiskSetup>,
     /// Network devices that its kernel will find.
     pub interfaces: Vec<InterfaceSetup>,
-    /// Its virtual NIC.
+    /// Its virtual NIC, if it has an uplink.
     pub nic: Option<VirtualNicSetup>,
     /// Configured address of its first network device.
     pub(super) address: Option<(Ipv4Addr, u8)>,

@@ -105,7 +105,7 @@ record! {
         size: Figure<Bytes>,
         /// Ways per set.
         ways: Figure<Count>,
-        /// Replacement policy.
+        /// Which line of a full set makes room for a new one.
         replacement: Figure<ReplacementPolicy>,
         /// Load-to-use latency of a hit.
         hit: Figure<Duration>,
@@ -180,7 +180,7 @@ record! {
         slices: Figure<Count>,
         /// Handling of hash values beyond the last slice, if the number of slices is not a power of two.
         slice_fold: Figure<SliceFold>,
-        /// Replacement policy.
+        /// Which line of a full set makes room for a new one.
         replacement: Figure<ReplacementPolicy>,
         /// Inclusion policy.
         inclusion: Figure<Inclusion>,

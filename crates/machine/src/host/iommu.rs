@@ -14,7 +14,7 @@ record! {
         entries: Figure<Count>,
         /// Ways per set; equal to `entries` if fully associative.
         ways: Figure<Count>,
-        /// Replacement policy.
+        /// Which entry of a full set makes room for a new one.
         replacement: Figure<ReplacementPolicy>,
         /// Entries occupied by translations of other functions, even if these are idle.
         held_by_others: Figure<u32>,

@@ -10,14 +10,12 @@ use crate::placed::Placed;
 use crate::traffic::{GeneratorEntry, SinkEntry, SourceEntry};
 use units::BitRate;
 
-/// Stations of a network.
 #[derive(Clone, Copy)]
 pub(crate) struct Stations<'a> {
     /// Hosts, with their devices.
     pub hosts: &'a [HostSetup],
     /// Traffic sources.
     pub sources: &'a [SourceEntry],
-    /// Sinks.
     pub sinks: &'a [SinkEntry],
     pub generators: &'a [GeneratorEntry],
 }

@@ -61,7 +61,7 @@ record! {
 record! {
     /// An Ethernet switch.
     pub struct SwitchEntry {
-        /// Name.
+        /// Name, by which the ends of cables refer to it.
         name: Placed<String>,
         /// Number of ports, up to 255; as many as cables if not given.
         ports: Option<u32>,
@@ -120,20 +120,20 @@ record! {
 pub enum PortSetup {
     /// An Ethernet port: host, device, port of the device.
     Host(usize, usize, u8),
-    /// A switch and its port.
+    /// A switch, by its index, and its port.
     Switch(usize, u8),
-    /// The port of a traffic source.
+    /// The port of a traffic source, by its index.
     Source(usize),
-    /// The port of a sink.
+    /// The port of a sink, by its index.
     Sink(usize),
-    /// The port of a generator.
+    /// The port of a generator, by its index.
     Generator(usize),
 }
 
 /// A cable with its ends resolved.
 #[derive(Debug, Clone)]
 pub struct CableSetup {
-    /// Its ends.
+    /// The ports that it connects.
     pub ends: [PortSetup; 2],
     /// Its speed.
     pub rate: BitRate,
@@ -146,7 +146,7 @@ pub struct CableSetup {
 pub struct NetworkSetup {
     /// Switches with their number of ports.
     pub switches: Vec<(SwitchEntry, u8)>,
-    /// Cables.
+    /// Cables, in the scenario's order.
     pub cables: Vec<CableSetup>,
     /// Captured ports, with their names in the scenario and their files.
     pub captures: Vec<(PortSetup, String, Placed<String>)>,

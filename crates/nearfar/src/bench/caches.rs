@@ -34,7 +34,6 @@ pub struct Beginning {
 
 /// Parameters of the preparation on a machine.
 pub(super) struct Preparation {
-    /// The buffer.
     pub buffer: Buffer,
     /// A core of the helper's socket.
     pub helper: CoreId,

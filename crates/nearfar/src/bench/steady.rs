@@ -16,7 +16,6 @@ fn joined(count: usize) -> usize {
 pub(super) struct Steady {
     /// Transactions in this part.
     pub transactions: u64,
-    /// Its duration.
     pub time: Duration,
     /// Relative half-width of the 95 % confidence interval of a batch's time.
     pub half_width: f64,

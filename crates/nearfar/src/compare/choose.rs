@@ -18,7 +18,7 @@ use crate::bench::Bench;
 /// A bench, and the reasons for its choice.
 #[derive(Debug)]
 pub struct Chosen {
-    /// The bench.
+    /// Machine, card, sockets, IOMMU and seed to simulate.
     pub bench: Bench,
     /// Notes for the reader on the choice.
     pub notes: Vec<String>,

@@ -37,7 +37,7 @@ pub enum MachineSource {
     File(Box<Doc<Machine>>),
 }
 
-/// CompareOptions of a comparison.
+/// What to compare a directory with, and which of its rows.
 #[derive(Clone, Debug)]
 pub struct CompareOptions {
     /// Where to find machine and part files.
@@ -90,7 +90,7 @@ impl Default for CompareOptions {
 pub struct Comparison {
     /// The directory.
     pub path: PathBuf,
-    /// The machine.
+    /// Name of the simulated machine.
     pub machine: String,
     /// Simulated card, sockets and IOMMU.
     pub simulated: String,
@@ -130,7 +130,7 @@ pub enum CompareError {
     /// No file matches the filter.
     #[error("no result file of {directory} has `{wanted}` in its name; there are {files}")]
     NoFile {
-        /// The directory.
+        /// The directory whose files were looked through.
         directory: PathBuf,
         /// The filter.
         wanted: String,

@@ -13,7 +13,7 @@ use crate::links::LinkState;
 pub struct FinishedProgram {
     /// Its number in the scenario; traffic sources follow after the programs. `None` for a link report.
     pub number: Option<usize>,
-    /// Its host.
+    /// Name of the host that it ran on.
     pub host: String,
     /// Its command line.
     pub run: String,

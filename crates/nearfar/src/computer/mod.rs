@@ -201,7 +201,6 @@ pub struct Computer {
     interfaces: Vec<InterfaceSetup>,
     /// Rules for network devices.
     rules: Rc<Rules>,
-    /// Its routes.
     routes: Vec<machine::RouteSetup>,
     /// Further network namespaces, by the device that each has.
     namespaces: BTreeMap<String, Rc<dyn KernelFace>>,

@@ -272,7 +272,7 @@ fn start_source(
     });
 }
 
-/// The environment of a program on `host`.
+/// What the program of an entry gets: its kernel, a guest's or a namespace's if the entry says so, and its cores.
 fn environment(host: &Computer, entry: &ProgramSetup, seed: u64) -> Environment {
     let kernel = match entry.vm {
         None => host.face(entry.namespace.as_ref().map(|name| name.value.as_str())),

@@ -96,7 +96,7 @@ impl PacketGenerator {
         Self { station, handle, load: setup.load }
     }
 
-    /// Starts it.
+    /// Begins to send, at the load that the scenario gives.
     pub fn start(&self, simulation: &Simulation<Fabric>) {
         self.handle.set_load(self.load);
         simulation.with(|fabric, scheduler| {

@@ -39,7 +39,7 @@ pub enum Kind {
     Tags,
     /// A descriptor ring.
     Ring,
-    /// A core.
+    /// A core's time, whatever it does.
     Core,
 }
 
@@ -86,9 +86,9 @@ impl Kind {
 /// Utilisation of a resource.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Resource {
-    /// Kind.
+    /// Kind of resource, which decides from which share on it is full.
     pub kind: Kind,
-    /// Place.
+    /// Where on the host, such as `octo/link-up`.
     pub place: String,
     /// Number of parallel units.
     pub of: u64,

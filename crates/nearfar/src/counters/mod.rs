@@ -22,7 +22,7 @@ pub use binding::{Binding, Kind, Resource};
 pub use read::CountedDevice;
 pub(crate) use read::Reading;
 
-/// Unit of a counter.
+/// What a counter counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Unit {
     /// Bytes transferred.
@@ -55,7 +55,7 @@ impl Unit {
 pub struct Counter {
     /// Place, what, and cause.
     pub name: String,
-    /// Unit.
+    /// What [`value`](Self::value) counts.
     pub unit: Unit,
     /// Number, or picoseconds.
     pub value: u64,
@@ -108,7 +108,7 @@ impl HostCounters {
 /// Differences of the hosts' counters between two readings.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Window {
-    /// Length of the window.
+    /// Simulated time between the readings.
     #[serde(with = "picoseconds")]
     pub length: Duration,
     /// One entry per host.

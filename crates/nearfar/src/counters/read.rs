@@ -27,7 +27,7 @@ use super::{Counter, Unit};
 pub struct CountedDevice<'a> {
     /// Prefix of its counters.
     pub name: &'a str,
-    /// The device.
+    /// The device in the fabric.
     pub endpoint: EndpointId,
     /// For a NIC: its counters, its Ethernet settings and its packet rate limit.
     pub nic: Option<(&'a NicHandle, &'a machine::Nic)>,
@@ -77,7 +77,6 @@ impl Reading {
         self.counters.iter().find(|counter| counter.name == name).map(Counter::amount)
     }
 
-    /// All counters.
     pub(crate) fn counters(&self) -> &[Counter] {
         &self.counters
     }

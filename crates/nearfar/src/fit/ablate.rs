@@ -47,7 +47,7 @@ pub struct Ablated {
     pub value: String,
     /// The neutral value.
     pub neutral: String,
-    /// The verdict.
+    /// Whether the results need it.
     pub verdict: Verdict,
     /// Fitted parameters that changed, with their new values; only kept for `Verdict::Sum`.
     pub moved: Vec<(String, String)>,

@@ -43,7 +43,7 @@ pub struct Sample<'a> {
     /// Indices of its directory and row: identical for every parameter that the row informs.
     pub key: (usize, usize),
     pub run: Run,
-    /// Runs measured before it.
+    /// Runs of the same directory before it, which decide what is in the caches.
     pub before: &'a [Run],
     pub measured: f64,
     /// Compare means rather than medians: medians jump from clock tick to clock tick, means change smoothly. Not for

@@ -11,7 +11,7 @@ use units::Bytes;
 pub struct Circumstances {
     /// The buffer is on another socket than the card.
     pub remote: bool,
-    /// The IOMMU is on.
+    /// The IOMMU translates the card's addresses.
     pub iommu: bool,
 }
 

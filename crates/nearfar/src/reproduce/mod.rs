@@ -23,7 +23,7 @@ use data::measured_evidence;
 /// Names of the papers.
 pub const SEEDS: [&str; 5] = ["pcie-bench", "ioctopus", "kpio-wc", "numa-io", "device-lending"];
 
-/// Options of a reproduction.
+/// What to reproduce, and from which files.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where to look for machine files.

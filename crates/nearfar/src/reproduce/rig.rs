@@ -86,7 +86,7 @@ pub struct Traffic {
     pub misses: u64,
     /// All traffic between sockets, both directions.
     pub link: u64,
-    /// Of `link`, for DMA.
+    /// Of `link`, what devices read and wrote.
     pub link_dma: u64,
     /// Of `link`, for DMA, doorbells, registers and interrupts.
     pub link_io: u64,
@@ -121,7 +121,7 @@ impl<C> Batches<C> {
 }
 
 impl<C> SteadyBatches<C> {
-    /// All batches.
+    /// Counts before the first batch of this length, and after each.
     pub fn all(counts: Vec<C>, batch: Duration) -> Self {
         Self { counts, batch }
     }

@@ -55,7 +55,7 @@ pub enum TopologyError {
     Iommu {
         /// The machine's name.
         machine: String,
-        /// The problem.
+        /// What does not fit, as a sentence.
         problem: String,
     },
 }

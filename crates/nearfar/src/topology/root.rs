@@ -23,7 +23,7 @@ pub const COMPLETION_TIMEOUT: Duration = Duration::from_ms(50);
 /// Retraining time of links whose slot does not state it.
 pub(super) const RETRAIN_TIME: Duration = Duration::from_us(10);
 
-/// A root port of `host`.
+/// Parameters of a root port from the files of its host.
 pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootPortParams {
     let root = &host.root_complex;
     RootPortParams {

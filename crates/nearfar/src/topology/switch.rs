@@ -11,7 +11,7 @@ use wire::pcie::{Generation, Width};
 use super::narrow;
 use super::root::{RETRAIN_TIME, credit_limits};
 
-/// A switch.
+/// Parameters of a switch from its file.
 pub fn switch_params(switch: &PcieSwitch) -> SwitchParams {
     // Validated by the file's reader.
     let id = |text: &str| u16::from_str_radix(text, 16).unwrap_or(u16::MAX);

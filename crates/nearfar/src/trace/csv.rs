@@ -12,7 +12,7 @@ use super::row::{Decoded, Row};
 /// Type of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holds {
-    /// An integer.
+    /// A decimal integer.
     Integer,
     /// A time in nanoseconds with three decimals.
     Time,
@@ -20,7 +20,7 @@ pub enum Holds {
     Hex,
     /// Words.
     Text,
-    /// Bytes.
+    /// Bytes in hexadecimal.
     Bytes,
 }
 

@@ -146,7 +146,7 @@ impl ColumnLayout {
         self
     }
 
-    /// The heading.
+    /// The columns' names, below a line with the values that all packets share.
     fn heading(&self) -> String {
         let names: Cells = COLUMNS.each_ref().map(|column| column.0.to_owned());
         let named = |(at, value): &(usize, String)| format!("{} {value}", COLUMNS[*at].0);

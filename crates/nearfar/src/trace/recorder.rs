@@ -25,7 +25,7 @@ pub struct Span {
     pub filter: Filter,
 }
 
-/// A recorded link.
+/// A link whose packets were recorded.
 #[derive(Clone, Debug)]
 pub struct LinkInfo {
     /// The link in the fabric.
@@ -45,7 +45,6 @@ pub struct Recorder {
     links: Vec<LinkInfo>,
     /// Start of the observed program; `None` until known.
     begins: Option<Time>,
-    /// Start of the recording.
     starts: Option<Time>,
     /// Packets between the start of the program and the start of the recording, and when the last of them left.
     early: (usize, Time),
@@ -62,7 +61,7 @@ impl Recorder {
         Rc::new(RefCell::new(Self { span, ..Self::default() }))
     }
 
-    /// Taps a link of the fabric.
+    /// Lets a recorder see the packets of a link, which is `name` in its output.
     pub fn tap(recorder: &Rc<RefCell<Self>>, fabric: &mut Fabric, id: LinkId, name: impl Into<String>) {
         let params = fabric.wires.link(id).params();
         let info = LinkInfo { id, name: name.into(), generation: params.generation, width: params.width };

@@ -50,7 +50,7 @@ pub enum Decoded<'a> {
     Malformed {
         /// The problem.
         why: String,
-        /// The bytes.
+        /// The packet as it was on the wire.
         bytes: &'a [u8],
     },
 }

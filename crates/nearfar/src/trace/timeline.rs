@@ -34,11 +34,10 @@ pub struct Slice {
     pub track: usize,
     /// Start.
     pub begin: Time,
-    /// End.
     pub end: Time,
-    /// Name.
+    /// Text shown on it.
     pub name: Rc<str>,
-    /// Details.
+    /// What is shown when it is selected.
     pub details: Details,
     /// Stories that include it.
     pub flows: Vec<u64>,

@@ -73,7 +73,7 @@ pub struct Claim {
     pub id: String,
     /// Section or figure of the paper.
     pub source: String,
-    /// The claimed quantity.
+    /// What the value is, as a phrase.
     pub quantity: String,
     /// The unit. `%` is a change or a share: its error and tolerance are in
     /// percentage points. `yes/no` is 1 or 0.
@@ -167,9 +167,9 @@ pub struct ClaimResult {
     pub seed: String,
     /// Section or figure of the paper.
     pub source: String,
-    /// The claimed quantity.
+    /// What the value is, as a phrase.
     pub quantity: String,
-    /// Its unit.
+    /// Unit of both values, such as `ns`.
     pub unit: String,
     /// The published value.
     pub published: Option<f64>,
@@ -184,7 +184,7 @@ pub struct ClaimResult {
     pub role: Role,
     /// The tolerance, in the unit of the error.
     pub tolerance_pct: f64,
-    /// The verdict.
+    /// Whether the simulated value agrees; decides the exit status of `--check`.
     pub verdict: Verdict,
     /// Number of machine parameters used that come from a related machine.
     pub relative_figures: usize,

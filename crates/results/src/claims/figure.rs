@@ -35,13 +35,13 @@ pub enum Axis {
     /// Runs without an axis: 0 one core sends without TSO, 1 all cores receive, 2 send, 3 send without TSO, 4 a file of
     /// both nodes is sent, 5 and 6 the cores of one socket receive by 8 and 16 of a card's lanes.
     Run,
-    /// The year.
+    /// Calendar year.
     Year,
     /// Time, µs.
     Microseconds,
 }
 
-/// A figure.
+/// A figure of a paper: its axes, its lines, and what is simulated for them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
@@ -49,7 +49,7 @@ pub struct Figure {
     pub id: String,
     /// Place in the paper.
     pub source: String,
-    /// Its title.
+    /// Heading of its chart.
     pub title: String,
     /// What it shows and how to read it, in two sentences.
     pub text: String,
@@ -77,13 +77,13 @@ pub struct Figure {
     pub line: Vec<FigureLine>,
 }
 
-/// A line of a figure.
+/// A line of a figure, and where its points come from.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FigureLine {
     /// Part of ids.
     pub name: String,
-    /// Its label.
+    /// Name in the chart's legend.
     pub label: String,
     /// Whether a parameter was fitted to its values.
     pub role: Role,

@@ -14,10 +14,10 @@ pub struct ClaimFile {
     pub paper: String,
     /// Summary of what was measured.
     pub about: String,
-    /// Its claims.
+    /// Single values that the paper states.
     #[serde(default, rename = "claim")]
     pub claims: Vec<Claim>,
-    /// Its figures.
+    /// Figures of the paper.
     #[serde(default, rename = "figure")]
     pub figures: Vec<Figure>,
     /// Assumptions about its programs, where the paper is silent.
@@ -36,9 +36,9 @@ pub struct Assumption {
     pub name: String,
     /// Description.
     pub quantity: String,
-    /// Value.
+    /// The assumed value, in `unit`.
     pub value: f64,
-    /// Unit.
+    /// Unit, such as `ns`.
     pub unit: String,
     /// Reason: `assumed: ...`, `fitted by hand: ...` or, with a citation, `public: ...`.
     pub source: String,
@@ -64,9 +64,9 @@ pub enum ClaimFileError {
     /// A measure refers to an unknown point.
     #[error("claim `{claim}`: its measure names `{name}`, which is none of its points ({points})")]
     Name {
-        /// The claim.
+        /// The id of the claim.
         claim: String,
-        /// The name.
+        /// The name that its measure uses.
         name: String,
         /// The known points.
         points: String,
@@ -78,7 +78,7 @@ pub enum ClaimFileError {
     Values(usize),
 }
 
-/// Header of the values of figures.
+/// First line of a file with values of figures; `low` and `high` may be empty.
 pub const VALUES_HEADER: &str = "figure,line,x,y,low,high";
 
 /// The claims files of each paper: short name, path in the repository, text.
@@ -248,7 +248,7 @@ impl ClaimFile {
         results
     }
 
-    /// The published samples of a line.
+    /// What the paper shows of a line, in the file's order; empty if its values are not known.
     pub fn published(&self, figure: &Figure, line: &str) -> Vec<Sample> {
         let values = self.values.get(&figure.id).into_iter().flatten();
         values.filter(|(name, _)| name == line).map(|(_, sample)| *sample).collect()

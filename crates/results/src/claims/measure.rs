@@ -51,7 +51,7 @@ pub enum Measure {
     HalfWay {
         /// The series.
         of: String,
-        /// The capacity, bytes.
+        /// The capacity of which the result is a share, such as that of the last-level cache, in bytes.
         capacity_bytes: u64,
     },
     /// Largest window up to which a series stays within `change_pct` of another, in pages.

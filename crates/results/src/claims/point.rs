@@ -11,9 +11,9 @@ use units::Bytes;
 pub struct Aggressor {
     /// Its workload (a bandwidth test, random).
     pub test: Test,
-    /// Its window, bytes.
+    /// The window of host memory that its transfers access, in bytes.
     pub window_bytes: u64,
-    /// Its transfers, bytes.
+    /// Size of one of its transfers, in bytes.
     pub transfer_bytes: u64,
 }
 
@@ -24,9 +24,9 @@ pub struct Experiment {
     pub cpu: String,
     /// Sockets of device, memory and program.
     pub sockets: Sockets,
-    /// The IOMMU.
+    /// Whether and with which pages an IOMMU translates the card's addresses.
     pub iommu: IommuMode,
-    /// The run.
+    /// The test, its window and its transfers.
     pub run: Run,
     /// A concurrent second function.
     pub aggressor: Option<Aggressor>,
@@ -62,9 +62,9 @@ impl Statistic {
 /// A statistic of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Point {
-    /// The experiment.
+    /// The run that the number is taken from.
     pub experiment: Experiment,
-    /// The statistic.
+    /// Which of its numbers.
     pub statistic: Statistic,
 }
 
@@ -161,7 +161,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome in a row.
+    /// The numbers that claims can use of a row.
     pub fn of(row: &Row) -> Self {
         match row {
             Row::Latency(row) => Self::Latency(row.ns),
@@ -186,7 +186,7 @@ impl Outcome {
 /// Known results by which claims are judged.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
-    /// Outcomes of experiments.
+    /// What the simulated runs gave.
     pub outcomes: BTreeMap<Experiment, Outcome>,
     /// Values of closed forms.
     pub analytic: BTreeMap<AnalyticPoint, f64>,

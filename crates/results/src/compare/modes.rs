@@ -18,9 +18,9 @@ const LEAST_ROWS: usize = 5;
 /// A property of all latency rows of a directory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModeSummary {
-    /// The property.
+    /// The property in words, as tables show it.
     pub property: String,
-    /// Its unit.
+    /// Unit of both values: `ns` or `%`.
     pub unit: String,
     /// Number of latency rows used.
     pub rows: usize,

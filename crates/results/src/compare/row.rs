@@ -3,7 +3,7 @@
 use crate::pciebench::{Cache, LatencyStats, Pattern, ResultDirectory, ResultFile, Row, Run, Test, family};
 use serde::{Deserialize, Serialize};
 
-/// The compared quantity of a row.
+/// The number by which a row is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
@@ -66,7 +66,7 @@ pub struct CompareRow {
     pub pattern: Pattern,
     /// The state of the caches.
     pub cache: Cache,
-    /// The window, in bytes.
+    /// Size of the window of host memory that the test accesses, in bytes.
     pub window_bytes: u64,
     /// The size of one transaction, in bytes.
     pub transfer_bytes: u64,
@@ -74,9 +74,9 @@ pub struct CompareRow {
     pub host_offset: u64,
     /// Offset from a cache line in device memory, in bytes.
     pub device_offset: u64,
-    /// The compared quantity.
+    /// The number by which the row is judged.
     pub quantity: Quantity,
-    /// Its unit.
+    /// Unit of both values: `ns` or `Gbit/s`.
     pub unit: String,
     /// The measured value.
     pub measured: f64,

@@ -20,7 +20,7 @@ pub struct Criterion {
     pub memory_socket: Option<u32>,
     /// Prefixes of the file's name.
     pub file_begins: Option<Vec<String>>,
-    /// Tests.
+    /// Micro-benchmarks, by pcie-bench's names.
     pub test: Option<Vec<Test>>,
     /// Orders of access.
     pub pattern: Option<Vec<Pattern>>,

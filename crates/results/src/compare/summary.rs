@@ -77,7 +77,7 @@ pub struct FamilySummary {
 /// A row with a large error, and its cause.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Miss {
-    /// The row.
+    /// The row, with the values that differ.
     #[serde(flatten)]
     pub row: CompareRow,
     /// The cause; `None` if unknown.
@@ -129,7 +129,7 @@ impl core::fmt::Display for Overall {
     }
 }
 
-/// Summary of a comparison.
+/// Errors of all rows of a directory, and what stands out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// One entry per family and quantity, by name.

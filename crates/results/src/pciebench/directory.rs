@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// A complete directory of results.
 #[derive(Debug, Clone)]
 pub struct ResultDirectory {
-    /// Its path.
+    /// Where it was read from.
     pub path: PathBuf,
     /// Setup parsed from its name; `None` if the name has another form (then a machine must be given).
     pub setup: Option<Setup>,
@@ -19,7 +19,7 @@ pub struct ResultDirectory {
 }
 
 impl ResultDirectory {
-    /// The file with this name.
+    /// The file with this name, which has no directory in it; `None` if it was not read.
     pub fn file(&self, name: &str) -> Option<&ResultFile> {
         self.files.iter().find(|f| f.name == name)
     }

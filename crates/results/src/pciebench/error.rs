@@ -11,7 +11,7 @@ pub struct ReadError {
     pub file: PathBuf,
     /// Number of the row below the header, from 1, if the problem is in a row.
     pub row: Option<usize>,
-    /// The problem.
+    /// What is wrong, and what to do about it.
     pub problem: Problem,
 }
 
@@ -56,7 +56,7 @@ pub enum Problem {
         /// The first column that differs.
         difference: String,
     },
-    /// Not text.
+    /// The byte at this offset is not valid UTF-8.
     #[error("the file is not text (byte {0} is not valid UTF-8); it may be corrupt or compressed")]
     NotText(usize),
     /// The last row is incomplete.

@@ -62,7 +62,7 @@ pub struct ResultFile {
     pub name: String,
     /// What it holds.
     pub contents: Contents,
-    /// Its line ending.
+    /// How its lines end, so that it can be written back unchanged.
     pub line_ending: LineEnding,
 }
 

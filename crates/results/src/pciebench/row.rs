@@ -47,7 +47,7 @@ impl LatencyStats {
 /// One row of a latency file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencyRow {
-    /// The run.
+    /// What was run.
     pub run: Run,
     /// The statistics in cycles of the device's clock.
     pub cycles: LatencyStats,
@@ -113,7 +113,7 @@ fn percentile(sorted: &[u64], percent: f64) -> f64 {
 /// One row of a bandwidth file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BandwidthRow {
-    /// The run.
+    /// What was run.
     pub run: Run,
     /// Length of the test in cycles of the device's clock.
     pub cycles: u64,
@@ -199,7 +199,7 @@ pub enum Row {
 }
 
 impl Row {
-    /// The run.
+    /// What was run: test, window, transfers.
     pub const fn run(&self) -> &Run {
         match self {
             Self::Latency(row) => &row.run,

@@ -11,7 +11,7 @@ use units::Bytes;
 pub struct UnknownWord {
     /// The word as given.
     pub text: String,
-    /// The allowed words.
+    /// The words that would be valid, for the message.
     pub allowed: String,
 }
 

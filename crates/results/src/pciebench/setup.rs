@@ -84,7 +84,7 @@ pub struct Setup {
     pub chassis: String,
     /// Sockets of device, memory and program; all 0 if the name does not say.
     pub sockets: Sockets,
-    /// The IOMMU.
+    /// Mode of the IOMMU; off if the name does not say.
     pub iommu: IommuMode,
     /// Parts of the name that are unknown or contradictory.
     pub doubts: Vec<String>,

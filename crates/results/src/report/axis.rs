@@ -6,7 +6,7 @@ use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 /// How values map to positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// Linear.
+    /// In proportion.
     Linear,
     /// Logarithmic, in powers of two; labelled in bytes on the horizontal axis.
     Log2,

@@ -9,20 +9,20 @@ use crate::claims::{Axis, ClaimFile, Evidence, Figure, Sample, short};
 /// A curve and the measured points to compare with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// Its label.
+    /// Name in the legend.
     pub label: String,
-    /// The simulated samples.
+    /// Simulated points; a line joins them.
     pub simulated: Vec<Sample>,
     /// The measured or published samples.
     pub measured: Vec<Sample>,
 }
 
-/// A chart.
+/// A chart of a report: curves over one pair of axes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
     /// An id for anchors and file names, unique on the page.
     pub id: String,
-    /// Its title.
+    /// Heading above the picture.
     pub title: String,
     /// Description in two sentences.
     pub text: String,

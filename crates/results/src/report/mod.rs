@@ -15,10 +15,10 @@ use crate::Provenance;
 use crate::claims::{Assumption, ClaimFile, ClaimResult, Evidence, Part, Verdict, tally};
 use std::collections::BTreeSet;
 
-/// A report.
+/// What a page shows, in the order of the page.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
-    /// Its title.
+    /// Heading of the page, and its title in the browser.
     pub title: String,
     /// Summary: what was simulated, and its accuracy.
     pub lead: Vec<String>,
@@ -30,7 +30,7 @@ pub struct Report {
     pub claims: Vec<ClaimResult>,
     /// Where the published values come from.
     pub colophon: Vec<String>,
-    /// Its provenance.
+    /// Program, command line and files that led to it, for the end of the page.
     pub provenance: Provenance,
 }
 
@@ -39,27 +39,27 @@ pub struct Report {
 pub struct Fact {
     /// The number with its unit.
     pub value: String,
-    /// The label.
+    /// What the number is.
     pub label: String,
 }
 
 /// A part of the report.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Section {
-    /// Its title.
+    /// Heading of the section.
     pub title: String,
     /// Paragraphs.
     pub prose: Vec<String>,
-    /// Charts.
+    /// Charts, below the prose.
     pub charts: Vec<Chart>,
-    /// Tables.
+    /// Tables, below the charts.
     pub tables: Vec<DataTable>,
 }
 
-/// A table.
+/// A table of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DataTable {
-    /// Its title.
+    /// Heading above the table.
     pub title: String,
     /// The headings.
     pub header: Vec<String>,

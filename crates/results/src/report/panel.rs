@@ -115,7 +115,7 @@ impl<'a> Panel<'a> {
         heading.rsplit_once('(').map_or(heading, |(_, unit)| unit.trim_end_matches(')'))
     }
 
-    /// Its legend.
+    /// What stands below the panel: a label per line, with how far its curves are apart; empty but in the first panel.
     pub fn legend(&self) -> Vec<Entry> {
         let unit = self.unit();
         let entry = |(n, line): (usize, &Line<'_>)| {

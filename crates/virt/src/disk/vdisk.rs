@@ -94,7 +94,7 @@ impl Vdisk {
         })
     }
 
-    /// Counters.
+    /// What it has counted so far.
     pub fn counters(&self) -> VdiskCounters {
         VdiskCounters {
             requests: self.requests.get(),

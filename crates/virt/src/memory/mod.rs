@@ -314,7 +314,7 @@ impl GuestMemory {
         numbers.filter(|numbers| numbers.iter().all(|&n| n < pages)).ok_or(Error::Invalid)
     }
 
-    /// Pinned bytes.
+    /// How much of it is pinned: a page counts once, however often it is pinned.
     pub fn pinned(&self) -> Bytes {
         Bytes::new(self.pinned.get())
     }

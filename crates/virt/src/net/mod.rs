@@ -352,7 +352,7 @@ impl IoThreads for Network {
 
 /// A virtual NIC and its network.
 pub struct ServedNic {
-    /// The network.
+    /// The network above its uplink, whose I/O threads serve it.
     pub network: Rc<Network>,
     /// The virtual NIC.
     pub vnic: Rc<Vnic>,

@@ -149,7 +149,7 @@ impl Vnic {
         })
     }
 
-    /// Counters.
+    /// What it has counted so far.
     pub fn counters(&self) -> VnicCounters {
         VnicCounters { malformed: self.malformed.get(), ..self.counters.get() }
     }

@@ -62,7 +62,7 @@ pub struct Managed {
     pub vm: Rc<Vm>,
     /// Memory to copy in a move.
     pub memory: Bytes,
-    /// Its home node.
+    /// The node of its memory and cores; during a move, the new one already.
     pub home: Cell<Node>,
     /// Its virtual devices: index of the host device; `seen` has their packet counts at the last look.
     pub io: Vec<(usize, Rc<dyn Client>)>,

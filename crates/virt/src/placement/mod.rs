@@ -27,7 +27,7 @@ pub struct VmId(pub usize);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct DeviceId(pub usize);
 
-/// Placement policy.
+/// What decides where virtual machines and I/O threads run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// Considers load only.
@@ -125,7 +125,7 @@ pub struct Loads {
     pub vms: BTreeMap<VmId, VmLoad>,
 }
 
-/// A placement action.
+/// What the scheduler has decided, to be carried out by the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Run an I/O thread of a device at a node.
@@ -186,7 +186,6 @@ impl Scheduler {
         self.policy = policy;
     }
 
-    /// Mode of a device.
     fn mode(&self, device: DeviceId) -> Mode {
         self.devices.get(device.0).map_or(Mode::Light, |device| device.mode)
     }
@@ -427,7 +426,7 @@ impl Loads {
     }
 }
 
-/// A node with cores.
+/// The first node with cores, for what prefers one without.
 fn with_cores(loads: &Loads) -> Node {
     Node(loads.nodes.iter().position(|node| node.cores > 0).unwrap_or(0) as u8)
 }

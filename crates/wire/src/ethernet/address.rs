@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// The broadcast address.
+    /// Reaches all stations.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
     /// A locally administered unicast address with number `n`.

@@ -16,7 +16,7 @@ const FORMAT: [u8; 6] = [0, 1, 8, 0, 6, 4];
 pub enum ArpOperation {
     /// Request: who has this address?
     Request,
-    /// Reply.
+    /// Reply: the sender has it.
     Reply,
 }
 

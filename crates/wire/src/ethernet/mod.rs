@@ -30,15 +30,15 @@ pub const BETWEEN_FRAMES: usize = 20;
 pub struct EtherType(pub u16);
 
 impl EtherType {
-    /// IPv4.
+    /// IPv4 (RFC 894).
     pub const IPV4: Self = Self(0x0800);
-    /// ARP.
+    /// ARP (RFC 826).
     pub const ARP: Self = Self(0x0806);
     /// A VLAN tag (C-TAG).
     pub const VLAN: Self = Self(0x8100);
     /// MAC control (IEEE 802.3, clause 31).
     pub const CONTROL: Self = Self(0x8808);
-    /// IPv6.
+    /// IPv6 (RFC 2464).
     pub const IPV6: Self = Self(0x86dd);
     /// For experiments (IEEE 802, local experimental EtherType 1).
     pub const EXPERIMENTAL: Self = Self(0x88b5);
@@ -75,9 +75,9 @@ impl VlanTag {
 /// The header of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EthernetHeader {
-    /// Destination.
+    /// Destination: a station, a group or all.
     pub destination: MacAddr,
-    /// Source.
+    /// Source: always a single station.
     pub source: MacAddr,
     /// The outermost tag, if any.
     pub vlan: Option<VlanTag>,

@@ -19,7 +19,7 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// The longest pause.
+    /// The longest pause that a frame can ask for.
     pub const LONGEST: Self = Self { quanta: u16::MAX };
     /// Ends a pause.
     pub const GO_ON: Self = Self { quanta: 0 };

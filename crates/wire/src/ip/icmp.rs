@@ -15,7 +15,7 @@ const REQUEST: u8 = 8;
 pub struct IcmpEcho {
     /// Reply rather than request.
     pub is_reply: bool,
-    /// Identifier.
+    /// Chosen by the sender, which recognises its replies by it.
     pub identifier: u16,
     /// Sequence number.
     pub sequence: u16,

@@ -38,7 +38,7 @@ impl Ipv4Options {
     }
 }
 
-/// An IPv4 header.
+/// The fields of an IPv4 header, except its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ipv4Header {
     /// Differentiated services and explicit congestion notification.
@@ -57,11 +57,11 @@ pub struct Ipv4Header {
     pub ttl: u8,
     /// Protocol number of the payload.
     pub protocol: u8,
-    /// Source.
+    /// Sender's address.
     pub source: Ipv4Addr,
-    /// Destination.
+    /// Receiver's address.
     pub destination: Ipv4Addr,
-    /// Options.
+    /// Options in encoded form, not interpreted.
     pub options: Ipv4Options,
 }
 

@@ -19,10 +19,10 @@ pub use udp::UdpHeader;
 
 /// Protocol numbers (IANA).
 pub mod protocol {
-    /// ICMP.
+    /// ICMP (RFC 792).
     pub const ICMP: u8 = 1;
-    /// TCP.
+    /// TCP (RFC 9293).
     pub const TCP: u8 = 6;
-    /// UDP.
+    /// UDP (RFC 768).
     pub const UDP: u8 = 17;
 }

@@ -12,7 +12,7 @@ pub const HEADER_LEN: usize = 8;
 /// Offset of the checksum in the header.
 pub const CHECKSUM_AT: usize = 6;
 
-/// A UDP header.
+/// The fields of a UDP header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct UdpHeader {
     /// Source port.

@@ -34,7 +34,7 @@ pub const INLINE: u16 = 1 << 9;
 /// The frame stays in the device, in its slot of the queue's receive window; the buffer is empty.
 pub const HELD: u16 = 1 << 10;
 
-/// Kind of a completion.
+/// What a completion reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Kind {
     /// Frames were sent.
@@ -46,7 +46,7 @@ pub enum Kind {
     Unknown(u8),
 }
 
-/// A completion.
+/// A completion without its owner bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Completion {
     /// RSS hash of the frame.
@@ -59,7 +59,7 @@ pub struct Completion {
     pub flags: u16,
     /// With [`STEERED`]: number of the rule.
     pub rule: u16,
-    /// Kind of the completion.
+    /// What the completion reports.
     pub kind: Kind,
 }
 

@@ -12,7 +12,7 @@ use super::Completion;
 /// Bytes of an entry.
 pub const LEN: usize = 64;
 
-/// An entry.
+/// What an entry says, without its owner bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventEntry {
     /// The vector whose message follows.

@@ -1,6 +1,6 @@
 //! Registers of the NIC in BAR 0. Accesses have to be aligned and of 4 or 8 bytes.
 
-/// Bytes of BAR 0.
+/// Size of BAR 0 in bytes.
 pub const BAR_BYTES: u64 = 0x4_0000;
 
 /// What [`IDENTITY`] reads: "NFN1".
@@ -151,7 +151,7 @@ pub const INLINE_BAR: u8 = 4;
 pub const INLINE_PAGE: u64 = 512;
 /// Bytes of an inline doorbell: descriptor and data.
 pub const INLINE_BYTES: u64 = INLINE_PAGE / 2;
-/// No vector.
+/// Value of a vector register for none: no message is sent.
 pub const NO_VECTOR: u32 = 0xffff;
 
 /// Registers of a queue, relative to its first.
@@ -337,7 +337,7 @@ pub mod event {
 
 /// Bits of [`RSS_TYPES`].
 pub mod rss {
-    /// Addresses.
+    /// Source and destination address of IP packets.
     pub const ADDRESSES: u32 = 1 << 0;
     /// Addresses and ports of TCP.
     pub const TCP: u32 = 1 << 1;
@@ -413,7 +413,7 @@ pub mod counter {
     pub const TX_PAUSES: usize = 31;
     /// Number of counters.
     pub const COUNT: usize = 32;
-    /// Names of the counters.
+    /// Names of the counters by place, for reports.
     pub const NAMES: [&str; COUNT] = [
         "tx-frames",
         "tx-bytes",

@@ -4,29 +4,29 @@ use super::command::Command;
 
 /// Opcodes ("Opcodes for Admin Commands").
 pub mod opcode {
-    /// Delete I/O Submission Queue.
+    /// Delete I/O Submission Queue (5.6).
     pub const DELETE_SQ: u8 = 0x00;
-    /// Create I/O Submission Queue.
+    /// Create I/O Submission Queue (5.4).
     pub const CREATE_SQ: u8 = 0x01;
-    /// Get Log Page.
+    /// Get Log Page (5.14).
     pub const GET_LOG_PAGE: u8 = 0x02;
-    /// Delete I/O Completion Queue.
+    /// Delete I/O Completion Queue (5.5).
     pub const DELETE_CQ: u8 = 0x04;
-    /// Create I/O Completion Queue.
+    /// Create I/O Completion Queue (5.3).
     pub const CREATE_CQ: u8 = 0x05;
-    /// Identify.
+    /// Identify (5.15).
     pub const IDENTIFY: u8 = 0x06;
-    /// Abort.
+    /// Abort (5.1).
     pub const ABORT: u8 = 0x08;
-    /// Set Features.
+    /// Set Features (5.21).
     pub const SET_FEATURES: u8 = 0x09;
-    /// Get Features.
+    /// Get Features (5.13).
     pub const GET_FEATURES: u8 = 0x0a;
-    /// Asynchronous Event Request.
+    /// Asynchronous Event Request (5.2).
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
-    /// Namespace Management.
+    /// Namespace Management (5.20).
     pub const NAMESPACE_MANAGEMENT: u8 = 0x0d;
-    /// Namespace Attachment.
+    /// Namespace Attachment (5.19).
     pub const NAMESPACE_ATTACHMENT: u8 = 0x15;
     /// Format NVM.
     pub const FORMAT: u8 = 0x80;
@@ -212,7 +212,7 @@ impl AdminCommand {
         })
     }
 
-    /// The opcode.
+    /// The value of [`opcode`] in its doubleword 0.
     pub const fn opcode(&self) -> u8 {
         match self {
             Self::DeleteSubmissionQueue { .. } => opcode::DELETE_SQ,

@@ -1,6 +1,6 @@
 //! Asynchronous events: doubleword 0 of the completion of an Asynchronous Event Request (section 5.2).
 
-/// An asynchronous event.
+/// Something that the host should know of, reported once until its log page is read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct AsyncEvent {
     /// Type, 3 bits.
@@ -19,7 +19,7 @@ pub const NOTICE: u8 = 2;
 impl AsyncEvent {
     /// Write to the doorbell of a queue that does not exist.
     pub const INVALID_DOORBELL: Self = Self { kind: ERROR, information: 0, log: super::log::ERROR };
-    /// Invalid doorbell value.
+    /// Write of an impossible value to a queue's doorbell.
     pub const INVALID_DOORBELL_VALUE: Self = Self { kind: ERROR, information: 1, log: super::log::ERROR };
     /// Persistent internal error.
     pub const PERSISTENT_ERROR: Self = Self { kind: ERROR, information: 3, log: super::log::ERROR };

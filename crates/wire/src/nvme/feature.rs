@@ -1,18 +1,18 @@
 //! Features of Get and Set Features (section 5.21.1): doubleword 11, typed.
 
-/// Arbitration.
+/// Arbitration: in which shares commands are taken from the submission queues.
 pub const ARBITRATION: u8 = 0x01;
-/// Power Management.
+/// Power Management: the power state.
 pub const POWER_MANAGEMENT: u8 = 0x02;
-/// Temperature Threshold.
+/// Temperature Threshold: from which temperature on a warning is due.
 pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
-/// Error Recovery.
+/// Error Recovery: time limit of retries, errors of deallocated blocks.
 pub const ERROR_RECOVERY: u8 = 0x05;
-/// Volatile Write Cache.
+/// Volatile Write Cache: whether it is on.
 pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
-/// Number of Queues.
+/// Number of Queues: how many I/O queues the host may create.
 pub const NUMBER_OF_QUEUES: u8 = 0x07;
-/// Interrupt Coalescing.
+/// Interrupt Coalescing: how many completions may wait for one interrupt, and how long.
 pub const INTERRUPT_COALESCING: u8 = 0x08;
 /// Interrupt Vector Configuration.
 pub const INTERRUPT_VECTOR: u8 = 0x09;
@@ -54,7 +54,7 @@ pub enum Feature {
         /// Completion queues.
         completion: u16,
     },
-    /// Interrupt coalescing.
+    /// Interrupt coalescing: an interrupt is due at the threshold, or after the time.
     InterruptCoalescing {
         /// Number of completions, minus one.
         threshold: u8,

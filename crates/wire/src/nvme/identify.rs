@@ -45,7 +45,7 @@ pub struct IdentifyController {
     pub max_transfer_shift: u8,
     /// The controller's number in its subsystem (CNTLID).
     pub controller: u16,
-    /// Version.
+    /// Version, as in the register VS (VER).
     pub version: u32,
     /// Optional events (OAES).
     pub events: u32,

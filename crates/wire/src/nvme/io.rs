@@ -5,17 +5,17 @@ use super::command::Command;
 
 /// Opcodes ("Opcodes for NVM Commands").
 pub mod opcode {
-    /// Flush.
+    /// Flush (6.8).
     pub const FLUSH: u8 = 0x00;
-    /// Write.
+    /// Write (6.15).
     pub const WRITE: u8 = 0x01;
-    /// Read.
+    /// Read (6.9).
     pub const READ: u8 = 0x02;
-    /// Compare.
+    /// Compare (6.6).
     pub const COMPARE: u8 = 0x05;
-    /// Write Zeroes.
+    /// Write Zeroes (6.17).
     pub const WRITE_ZEROES: u8 = 0x08;
-    /// Dataset Management.
+    /// Dataset Management (6.7).
     pub const DATASET_MANAGEMENT: u8 = 0x09;
 }
 
@@ -112,7 +112,7 @@ impl IoCommand {
         })
     }
 
-    /// The opcode.
+    /// The value of [`opcode`] in its doubleword 0.
     pub const fn opcode(&self) -> u8 {
         match self {
             Self::Flush => opcode::FLUSH,

@@ -40,7 +40,7 @@ pub struct ErrorEntry {
     pub location: u16,
     /// First block with an error.
     pub lba: u64,
-    /// Namespace.
+    /// Namespace of the command.
     pub namespace: u32,
 }
 
@@ -93,7 +93,7 @@ pub struct SmartLog {
     pub host_reads: u128,
     /// Write commands completed.
     pub host_writes: u128,
-    /// Power cycles.
+    /// Times that the power came on.
     pub power_cycles: u128,
     /// Shutdowns without prior notification.
     pub unsafe_shutdowns: u128,

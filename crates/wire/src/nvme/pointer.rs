@@ -19,7 +19,7 @@ pub enum DataPointer {
     },
     /// One SGL descriptor, of data or of a segment with more.
     Sgl {
-        /// The descriptor.
+        /// Data, or the first segment of descriptors.
         descriptor: SglDescriptor,
         /// The metadata pointer is an SGL segment as well (PSDT 2).
         metadata_segment: bool,
@@ -69,7 +69,7 @@ pub enum SglKind {
     Other(u8),
 }
 
-/// An SGL descriptor.
+/// An entry of a scatter gather list: a range of memory, bytes to discard, or more entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SglDescriptor {
     /// Address; 0 for a bit bucket.

@@ -2,7 +2,7 @@
 
 /// Controller Capabilities, 64 bits.
 pub const CAP: u64 = 0x00;
-/// Version.
+/// Version: see [`VERSION_1_4`].
 pub const VS: u64 = 0x08;
 /// Interrupt Mask Set.
 pub const INTMS: u64 = 0x0c;
@@ -28,7 +28,7 @@ pub const CMBSZ: u64 = 0x3c;
 pub const CMBMSC: u64 = 0x50;
 /// First of the doorbells.
 pub const DOORBELLS: u64 = 0x1000;
-/// Version 1.4.
+/// What [`VS`] reads in a controller of version 1.4.
 pub const VERSION_1_4: u32 = 0x0001_0400;
 /// Value to write to NSSR: "NVMe".
 pub const SUBSYSTEM_RESET: u32 = 0x4e56_4d65;
@@ -288,7 +288,7 @@ impl MemoryBufferSize {
             | self.size << 12
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub const fn bytes(self) -> u64 {
         (self.size as u64) << (12 + 4 * (self.unit as u32 & 0xf))
     }

@@ -41,7 +41,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Success.
+    /// Done, without errors.
     SUCCESS = GENERIC 0x00 "success",
     /// The opcode is not supported.
     INVALID_OPCODE = GENERIC 0x01 "invalid command opcode",

@@ -136,12 +136,12 @@ pub struct FlowControl {
     pub class: FlowClass,
     /// Virtual channel, 0 to 7.
     pub virtual_channel: u8,
-    /// Scale of `header`.
+    /// What one count of `header` is worth.
     pub header_scale: Scale,
     /// Header credits as encoded, 8 bits: the total granted modulo the counter size, shifted right by the scale. 0 in
     /// an Init means infinite.
     pub header: u8,
-    /// Scale of `data`.
+    /// What one count of `data` is worth.
     pub data_scale: Scale,
     /// Data credits as encoded, 12 bits, likewise.
     pub data: u16,
@@ -200,7 +200,7 @@ pub enum Dllp {
     Nak(Sequence),
     /// Credits.
     FlowControl(FlowControl),
-    /// Power management.
+    /// A step of entering a power state of the link.
     PowerManagement(PowerManagement),
     /// Data link feature exchange: bit 0 is scaled flow control.
     Feature {
@@ -222,9 +222,9 @@ pub enum DllpError {
     Length(usize),
     /// Wrong CRC.
     Crc {
-        /// As computed.
+        /// The CRC of the bytes before it.
         computed: u16,
-        /// As received.
+        /// The CRC in the packet.
         received: u16,
     },
     /// Unsupported type.

@@ -49,9 +49,9 @@ pub enum FrameError {
     Token,
     /// Wrong LCRC: the receiver sends a Nak.
     Lcrc {
-        /// Computed over the packet.
+        /// The LCRC of the packet's bytes.
         computed: u32,
-        /// Received.
+        /// The LCRC in the packet.
         received: u32,
     },
 }

@@ -74,7 +74,7 @@ struct UnderWay {
     since: Time,
 }
 
-/// A job.
+/// A job: its file and range, what it has left to do, and what it has measured.
 pub(super) struct Job {
     options: Fio,
     kernel: Rc<dyn Kernel>,

@@ -22,7 +22,7 @@ const COMMAND: u64 = 2_000;
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "memcached", disable_help_flag = true)]
 pub struct Memcached {
-    /// The port.
+    /// TCP port to listen at.
     #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Number of threads. A connection belongs to one thread; threads get their own cores while there are enough.

@@ -29,7 +29,7 @@ pub struct Netperf {
     /// The server's address.
     #[arg(short = 'H', value_parser = peer)]
     host: Ipv4Addr,
-    /// The test.
+    /// What to measure.
     #[arg(short = 't', value_enum, default_value_t)]
     test: Test,
     /// Duration in seconds. The real default of 10 would be long for a simulation.

@@ -42,7 +42,7 @@ pub fn order(test: Test, (request, response): (u32, u32), buffer: u32, length: D
     [test as u64, request.into(), response.into(), buffer.into(), length.as_ps()]
 }
 
-/// The test with this number.
+/// The test that an [`order`] names by its number.
 pub fn test_of(number: u64) -> Option<Test> {
     [Test::TcpStream, Test::TcpSendfile, Test::TcpRr, Test::UdpRr]
         .into_iter()

@@ -23,7 +23,7 @@ const TRIES: u16 = 1_000;
 /// slowly).
 const PAD: Duration = Duration::from_ms(10);
 
-/// The server for netperf.
+/// Waits for clients (`netperf`) and runs the tests that they order.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "netserver", disable_help_flag = true)]
 pub struct Netserver {

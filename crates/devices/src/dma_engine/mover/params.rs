@@ -86,7 +86,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Time for `bytes`.
+    /// The time that `bytes` bytes take, [`base`](Self::base) included.
     pub fn time_for(&self, bytes: u64) -> Duration {
         self.base + Duration::from_ps(bytes * u64::from(self.ps_per_byte))
     }

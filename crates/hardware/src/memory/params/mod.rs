@@ -59,7 +59,7 @@ pub struct CacheGeometry {
     pub ways: u8,
     /// How an address selects its set.
     pub index: SetIndex,
-    /// Replacement policy.
+    /// Which line of a full set makes room for a new one.
     pub replacement: ReplacementPolicy,
 }
 
@@ -89,7 +89,7 @@ pub struct PrivateParams {
     pub l1: CacheGeometry,
     /// Load-to-use latency of an L1 hit.
     pub l1_hit: Duration,
-    /// The L2 cache.
+    /// The L2 cache, which includes the L1.
     pub l2: CacheGeometry,
     /// Load-to-use latency of an L2 hit.
     pub l2_hit: Duration,
@@ -229,7 +229,7 @@ pub struct RefreshParams {
 /// Row buffer: gain of a row hit and cost of a row conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowBufferParams {
-    /// Bytes of a row.
+    /// Bytes of a bank's row, all of which one activation opens.
     pub row: Bytes,
     /// tRCD: how much faster a row hit is than [`DramParams::access`].
     pub activate: Duration,

@@ -23,9 +23,9 @@ pub struct Acked {
 
 /// A congestion control algorithm. All sizes are in bytes.
 pub trait CongestionControl {
-    /// The congestion window.
+    /// The congestion window: most bytes in flight.
     fn window(&self) -> u64;
-    /// The slow-start threshold.
+    /// The slow-start threshold: up to this window, it grows with each acknowledgement.
     fn threshold(&self) -> u64;
     /// New data was acknowledged outside loss recovery.
     fn acked(&mut self, ack: Acked);

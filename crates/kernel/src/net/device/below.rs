@@ -10,7 +10,6 @@ use crate::base::Base;
 /// Driver and link of a device.
 pub(super) struct Below {
     pub base: Base,
-    /// Name of the device.
     pub name: String,
     /// `None` if the device is gone.
     pub driver: RefCell<Option<Rc<dyn NetDriver>>>,

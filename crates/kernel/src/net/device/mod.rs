@@ -107,7 +107,7 @@ impl NetDevice {
         self.limits.mac
     }
 
-    /// Features that are on.
+    /// Features that are on, as in `ethtool -k`.
     pub fn features(&self) -> NetFeatures {
         self.features.borrow().clone()
     }

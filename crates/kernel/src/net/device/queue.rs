@@ -52,7 +52,7 @@ impl ByteLimit {
     }
 }
 
-/// A TX queue.
+/// A TX queue of a device: packets that the driver's ring or the byte limit does not yet admit.
 #[derive(Default)]
 pub(super) struct TxQueue {
     waiting: RefCell<VecDeque<Packet>>,

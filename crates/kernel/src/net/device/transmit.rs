@@ -16,7 +16,6 @@ use super::queue::TxQueue;
 /// Time until the driver is told about a queue without progress (Linux: 5 s, `watchdog_timeo`'s default).
 const STUCK_AFTER: Duration = Duration::from_ms(5_000);
 
-/// The TX queues of a device.
 pub(super) struct TxQueues {
     below: Rc<Below>,
     queues: Vec<TxQueue>,

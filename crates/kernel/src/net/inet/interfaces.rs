@@ -111,24 +111,21 @@ impl Interfaces {
         self.all.borrow().get(interface)?.device.clone()
     }
 
-    /// MTU of an interface.
+    /// MTU of an interface; `None` for this host itself.
     pub fn mtu(&self, interface: usize) -> Option<u16> {
         self.all.borrow().get(interface)?.device.as_ref().map(|device| device.mtu())
     }
 
-    /// A device by its number.
     pub fn device_numbered(&self, number: u32) -> Option<Rc<NetDevice>> {
         let all = self.all.borrow();
         all.iter().filter_map(|i| i.device.as_ref()).find(|d| d.number() == number).cloned()
     }
 
-    /// The interface of a device.
     pub fn of(&self, device: &Rc<NetDevice>) -> Option<usize> {
         let same = |own: &Option<Rc<NetDevice>>| own.as_ref().is_some_and(|own| Rc::ptr_eq(own, device));
         self.all.borrow().iter().position(|i| same(&i.device))
     }
 
-    /// Address of an interface.
     pub fn address(&self, interface: usize) -> Ipv4Addr {
         self.all.borrow()[interface].address
     }

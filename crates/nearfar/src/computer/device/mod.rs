@@ -58,7 +58,6 @@ impl Slot<'_> {
 
 /// A host while what is in its slots is put together.
 pub struct HostSlots<'a> {
-    /// The host.
     pub host: HostId,
     /// What the scenario says of it.
     pub setup: &'a HostSetup,

@@ -44,7 +44,7 @@ fn values(key: &str, times: &[(u64, f64)]) -> Values {
     times.iter().map(|&(size, us)| (format!("{key}/{size}"), size as f64 / us / 1e3)).collect()
 }
 
-/// `bandwidthTest`.
+/// `bandwidthTest` in one direction: GB/s by size, as in Figure 10.
 pub fn bandwidth(options: &Options, scenario: &Scenario, way: CopyDirection) -> Result<Values, String> {
     let rig = Rig::boot(options, "device-lending", &scenario.text())?;
     let (option, name, direction) = match way {

@@ -107,12 +107,11 @@ pub fn chassis() -> String {
     .concat()
 }
 
-/// A device in a slot.
+/// Table of a device, which `what` gives by its key and file.
 pub fn device(name: &str, what: &str, slot: &str) -> String {
     format!("[[host.device]]\nname = \"{name}\"\n{what}\nslot = \"{slot}\"\n")
 }
 
-/// An adapter in a slot.
 pub fn adapter(slot: &str) -> String {
     device("ntb", "ntb = \"pxh830\"", slot)
 }

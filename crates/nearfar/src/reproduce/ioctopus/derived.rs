@@ -4,7 +4,6 @@ use super::colocated;
 use super::{BUFFERS, FRAMES, INSTANCES, MESSAGES, SETS};
 use crate::reproduce::runs::{self, Known, Values};
 
-/// The runs' values.
 struct Runs<'a>(&'a Values);
 
 impl Runs<'_> {

@@ -112,7 +112,6 @@ impl ServerBench {
         Ok(Self { options: options.clone(), slots, cores: machine.host.core.count.value.get() as u16 })
     }
 
-    /// A core of a socket.
     pub const fn core(&self, socket: u16, number: u16) -> u16 {
         socket * self.cores + number
     }

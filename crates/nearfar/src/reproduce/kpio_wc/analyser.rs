@@ -122,7 +122,6 @@ impl Watched {
         Ok(Self { rig, recorder })
     }
 
-    /// The kernel.
     pub fn kernel(&self) -> Rc<dyn Kernel> {
         self.rig.host(0).kernel.face()
     }

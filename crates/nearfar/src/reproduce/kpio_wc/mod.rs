@@ -32,7 +32,6 @@ struct Measurement {
     name: &'static str,
     /// Prefixes of its values' keys.
     keys: &'static [&'static str],
-    /// Runs it.
     run: fn(&Options) -> Result<Values, String>,
 }
 

@@ -15,7 +15,6 @@ pub const CARD: &str = "change.link.latency = \"60 ns\"\nchange.link.credits.ph 
 /// Message sizes for which both paths are measured.
 const SIZES: [u32; 8] = [16, 20, 64, 128, 256, 512, 1024, 1472];
 
-/// A newer link.
 #[derive(Clone, Copy)]
 pub struct Link {
     pub generation: u32,

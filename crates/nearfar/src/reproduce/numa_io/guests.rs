@@ -314,7 +314,6 @@ impl Guests<'_> {
     }
 }
 
-/// Measures a point in a layout.
 pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> Result<GuestRates, String> {
     let rig = boot_placed(options, &text(point, layout, more), layout)?;
     match point.guest {

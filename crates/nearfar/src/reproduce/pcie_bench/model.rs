@@ -11,7 +11,7 @@ use crate::progress::Progress;
 /// Goodput of one kind of transfer, by closed form and by simulation (Gbit/s; per direction if both are used).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelPoint {
-    /// The test.
+    /// Bandwidth of reads, of writes, or of both together.
     pub test: Test,
     /// Bytes per transfer.
     pub transfer: u64,

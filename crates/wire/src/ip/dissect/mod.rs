@@ -76,7 +76,7 @@ pub enum Verdict {
     Unknown,
     /// Correct.
     Right,
-    /// Wrong.
+    /// Wrong: the packet was damaged on its way.
     Wrong,
 }
 

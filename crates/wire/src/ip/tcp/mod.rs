@@ -75,7 +75,7 @@ impl fmt::Debug for TcpFlags {
     }
 }
 
-/// A TCP header.
+/// The fields of a TCP header, except its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TcpHeader {
     /// Source port.
@@ -92,7 +92,7 @@ pub struct TcpHeader {
     pub window: u16,
     /// Urgent pointer.
     pub urgent: u16,
-    /// Options.
+    /// Options, as far as they are known: others are skipped.
     pub options: TcpOptions,
 }
 

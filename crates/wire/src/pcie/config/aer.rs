@@ -43,9 +43,9 @@ pub mod uncorrectable {
     pub const POISONED: u32 = 1 << 12;
     /// Flow control protocol error.
     pub const FLOW_CONTROL: u32 = 1 << 13;
-    /// Completion timeout.
+    /// A request of this function got no completion in time.
     pub const COMPLETION_TIMEOUT: u32 = 1 << 14;
-    /// Unexpected completion.
+    /// A completion matches no outstanding request.
     pub const UNEXPECTED_COMPLETION: u32 = 1 << 16;
     /// Receiver overflow: the transmitter exceeded its credits.
     pub const RECEIVER_OVERFLOW: u32 = 1 << 17;
@@ -53,15 +53,15 @@ pub mod uncorrectable {
     pub const MALFORMED: u32 = 1 << 18;
     /// ECRC error.
     pub const ECRC: u32 = 1 << 19;
-    /// Unsupported request.
+    /// A request was received that nothing here handles.
     pub const UNSUPPORTED_REQUEST: u32 = 1 << 20;
-    /// ACS violation.
+    /// Access control services blocked a request.
     pub const ACS_VIOLATION: u32 = 1 << 21;
     /// Internal error.
     pub const INTERNAL: u32 = 1 << 22;
     /// All of the above.
     pub const ALL: u32 = 0x007f_f030;
-    /// Fatal by default.
+    /// Errors that are fatal unless software changes the severity register.
     pub const FATAL_BY_DEFAULT: u32 =
         DATA_LINK_PROTOCOL | SURPRISE_DOWN | FLOW_CONTROL | RECEIVER_OVERFLOW | MALFORMED | INTERNAL;
 }

@@ -210,7 +210,7 @@ impl Builder {
         Some(at)
     }
 
-    /// Power management.
+    /// Power management: the function can be put into D3hot.
     pub fn power_management(mut self) -> Self {
         if let Some(at) = self.standard(caps::id::POWER_MANAGEMENT, power_management::LEN) {
             power_management::emit(&mut self.image, at);

@@ -4,15 +4,15 @@ use super::{EXTENDED, header};
 
 /// IDs of capabilities in the first 256 bytes.
 pub mod id {
-    /// Power management.
+    /// Power management (7.5.2).
     pub const POWER_MANAGEMENT: u8 = 0x01;
-    /// MSI.
+    /// MSI (7.7.1).
     pub const MSI: u8 = 0x05;
     /// Vendor-specific.
     pub const VENDOR: u8 = 0x09;
-    /// PCI Express.
+    /// PCI Express (7.5.3).
     pub const PCI_EXPRESS: u8 = 0x10;
-    /// MSI-X.
+    /// MSI-X (7.7.2).
     pub const MSIX: u8 = 0x11;
 }
 

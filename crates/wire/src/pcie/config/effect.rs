@@ -75,7 +75,7 @@ pub enum ConfigEffect {
     },
     /// ATS Control was written.
     Ats {
-        /// Enable.
+        /// Whether the function may send translation requests.
         enabled: bool,
         /// Smallest translation unit: binary logarithm, in units of 4096 bytes.
         smallest_unit: u8,

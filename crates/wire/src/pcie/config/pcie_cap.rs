@@ -5,33 +5,33 @@ use super::slot::{self, SlotParams};
 use crate::pcie::link::{Generation, Width};
 use units::Duration;
 
-/// PCI Express capabilities register.
+/// PCI Express capabilities (7.5.3.2): type of device or port, slot.
 pub const CAPABILITIES: u16 = 0x02;
-/// Device capabilities.
+/// Device capabilities (7.5.3.3): largest payload, tags, function-level reset.
 pub const DEVICE_CAPABILITIES: u16 = 0x04;
-/// Device control.
+/// Device control (7.5.3.4): payload and read request sizes, tags, error reports.
 pub const DEVICE_CONTROL: u16 = 0x08;
-/// Device status.
+/// Device status (7.5.3.5): errors detected, requests pending.
 pub const DEVICE_STATUS: u16 = 0x0a;
-/// Link capabilities.
+/// Link capabilities (7.5.3.6): highest speed and width.
 pub const LINK_CAPABILITIES: u16 = 0x0c;
-/// Link control.
+/// Link control (7.5.3.7): disabling and retraining the link, power states.
 pub const LINK_CONTROL: u16 = 0x10;
-/// Link status.
+/// Link status (7.5.3.8): negotiated speed and width.
 pub const LINK_STATUS: u16 = 0x12;
-/// Root control.
+/// Root control (7.5.3.12): which errors below become system errors.
 pub const ROOT_CONTROL: u16 = 0x1c;
-/// Root capabilities.
+/// Root capabilities (7.5.3.13): whether software can see configuration retries.
 pub const ROOT_CAPABILITIES: u16 = 0x1e;
-/// Root status.
+/// Root status (7.5.3.14): power management events.
 pub const ROOT_STATUS: u16 = 0x20;
-/// Device capabilities 2.
+/// Device capabilities 2 (7.5.3.15): completion timeouts, 10-bit tags.
 pub const DEVICE_CAPABILITIES_2: u16 = 0x24;
-/// Device control 2.
+/// Device control 2 (7.5.3.16): completion timeout, 10-bit tags.
 pub const DEVICE_CONTROL_2: u16 = 0x28;
-/// Link capabilities 2.
+/// Link capabilities 2 (7.5.3.18): supported speeds.
 pub const LINK_CAPABILITIES_2: u16 = 0x2c;
-/// Link control 2.
+/// Link control 2 (7.5.3.19): target speed.
 pub const LINK_CONTROL_2: u16 = 0x30;
 /// Bytes of the capability.
 pub const LEN: u16 = 0x3c;
@@ -124,7 +124,7 @@ pub struct PcieParams {
     pub ten_bit_tags: bool,
     /// Supports function-level reset.
     pub function_level_reset: bool,
-    /// Port number, for ports.
+    /// Port number in Link Capabilities; zero for endpoints.
     pub port_number: u8,
     /// Slot below the port.
     pub slot: Option<SlotParams>,

@@ -4,7 +4,7 @@
 use super::image::Image;
 use crate::pcie::Width;
 
-/// Link control 3.
+/// Link control 3: requests that the link be equalised again.
 pub const LINK_CONTROL_3: u16 = 4;
 /// Lane error status, one bit per lane.
 pub const LANE_ERRORS: u16 = 8;

@@ -3,16 +3,16 @@
 
 use super::image::Image;
 
-/// Slot capabilities.
+/// Slot capabilities (7.5.3.9): what the slot has, and its number.
 pub const CAPABILITIES: u16 = 0x14;
-/// Slot control.
+/// Slot control (7.5.3.10): power, indicators, enabled interrupts.
 pub const CONTROL: u16 = 0x18;
-/// Slot status.
+/// Slot status (7.5.3.11): events since software last looked, and whether a device is present.
 pub const STATUS: u16 = 0x1a;
 
-/// Control: power off.
+/// Control: cuts the slot's power.
 pub const CONTROL_POWER_OFF: u16 = 1 << 10;
-/// Status: presence has changed.
+/// Status: a device was plugged in or removed.
 pub const STATUS_PRESENCE_CHANGED: u16 = 1 << 3;
 /// Status: the last command has completed.
 pub const STATUS_COMMAND_COMPLETED: u16 = 1 << 4;

@@ -86,7 +86,7 @@ impl ConfigSpace {
         self.dword(offset) >> (8 * (offset & 3)) & ones
     }
 
-    /// All bytes.
+    /// All registers as the host reads them, in order of address.
     pub fn bytes(&self) -> &[u8; SIZE] {
         &self.bytes
     }

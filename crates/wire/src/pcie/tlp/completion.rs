@@ -16,7 +16,7 @@ use super::memory::MemoryRequest;
 use crate::pcie::Bdf;
 use std::fmt;
 
-/// Completion status.
+/// How a request ended; only a successful read has data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum CompletionStatus {
@@ -35,7 +35,7 @@ pub enum CompletionStatus {
 pub struct CompletionHeader {
     /// Completer ID.
     pub completer: Bdf,
-    /// Completion status.
+    /// How the request ended.
     pub status: CompletionStatus,
     /// Remaining bytes of the request, including this packet; 1 to 4096.
     pub byte_count: u16,

@@ -35,7 +35,7 @@ pub struct ConfigRequest {
     pub register: u16,
     /// Enabled bytes.
     pub first_be: u8,
-    /// Type 0 or 1.
+    /// Type 0 on the target's own bus, type 1 above it.
     pub config_type: ConfigType,
 }
 

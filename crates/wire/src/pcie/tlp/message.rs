@@ -123,9 +123,9 @@ pub struct Message {
     pub requester: Bdf,
     /// Tag, 0 to 1023; most messages do not use it.
     pub tag: u16,
-    /// Routing.
+    /// Which way it takes, and where it ends.
     pub routing: Routing,
-    /// Message code.
+    /// What it means.
     pub code: MessageCode,
     /// Bytes 8 to 15 of the header.
     pub content: [u8; 8],

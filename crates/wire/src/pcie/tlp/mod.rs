@@ -85,7 +85,7 @@ pub enum FlowClass {
     Posted,
     /// Reads, and writes to configuration and I/O space.
     NonPosted,
-    /// Completions.
+    /// Completions, which end non-posted requests.
     Completion,
 }
 

@@ -71,7 +71,6 @@ impl SteeredFlow {
     }
 }
 
-/// All steered flows.
 pub struct Rings {
     me: Weak<Self>,
     means: Rc<Means>,
