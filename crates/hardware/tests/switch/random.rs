@@ -43,16 +43,17 @@ fn any_credits() -> BoxedStrategy<CreditLimits> {
     some.boxed()
 }
 
-/// Links of any speed and latency. Both ends send their Acks and credit updates after a delay.
+/// Links of any speed, latency and replay buffer. Both ends send their Acks and credit updates after a delay.
 fn any_link(credits: BoxedStrategy<CreditLimits>, delay_ns: BoxedStrategy<u64>) -> BoxedStrategy<LinkParams> {
     let generation =
         prop::sample::select(vec![Generation::Gen1, Generation::Gen2, Generation::Gen3, Generation::Gen4]);
     let width = prop::sample::select(vec![Width::X1, Width::X4, Width::X8, Width::X16]);
-    let any = (generation, width, credits, 0..100u64, delay_ns);
-    let any = any.prop_map(|(generation, width, credits, latency_ns, delay_ns)| {
+    let any = (generation, width, credits, 0..100u64, delay_ns, prop::sample::select(vec![4, 8, 64]));
+    let any = any.prop_map(|(generation, width, credits, latency_ns, delay_ns, replay_tlps)| {
         let mut link = link(generation, width, credits);
         link.latency = Duration::from_ns(latency_ns);
         for receiver in &mut link.receivers {
+            receiver.replay_tlps = replay_tlps;
             receiver.ack_delay = Duration::from_ns(delay_ns);
             receiver.credit_update_delay = Duration::from_ns(delay_ns);
         }

@@ -77,7 +77,15 @@ struct Window {
     times: (Duration, Duration),
 }
 
-type Loads = BTreeMap<LinkEnd, (Duration, Duration)>;
+/// What a transfer of a stream brings to a wire.
+#[derive(Default)]
+struct Load {
+    tlps: u64,
+    /// Wire time, without and with all DLLPs.
+    times: (Duration, Duration),
+}
+
+type Loads = BTreeMap<LinkEnd, Load>;
 
 impl Tree {
     /// The way of a TLP: by the nearest common switch, or by the root complex if there is none or its port redirects.
@@ -140,7 +148,8 @@ impl Tree {
             let windows = ways.iter().flat_map(|way| parts.windows(way, &loads));
             let windows = windows.chain(parts.of_reads(ways, &loads, tags));
             let root = ways.iter().flat_map(|way| parts.root_loads(way)).map(|time| (time, time));
-            let servers = loads.values().copied().chain(root).map(|times| Window { tokens: 1, times });
+            let servers =
+                loads.values().map(|load| load.times).chain(root).map(|times| Window { tokens: 1, times });
             let intervals = windows.chain(servers).map(|window| window.interval());
             intervals.fold((0.0, 0.0), |all: (f64, f64), each| (all.0.max(each.0), all.1.max(each.1)))
         })
@@ -245,18 +254,19 @@ impl Parts<'_> {
         .sum()
     }
 
-    /// What a stream whose transfers take `ways` puts on each wire for a transfer: at least and at most. Each TLP brings
-    /// an Ack and an UpdateFC at most, on the opposite wire.
+    /// What a transfer that takes `ways` brings to each wire. Each TLP brings an Ack and an UpdateFC at most, on the
+    /// opposite wire.
     fn loads(&self, ways: &[Way]) -> Loads {
         let mut loads = Loads::new();
         for way in ways {
             for &Hop { end, .. } in &way.hops {
                 let time = self.on_wire(end, way.sent);
-                let (least, most) = loads.entry(end).or_default();
-                (*least, *most) = (*least + time, *most + time);
+                let load = loads.entry(end).or_default();
+                load.tlps += 1;
+                load.times = (load.times.0 + time, load.times.1 + time);
                 let opposite = LinkEnd { side: end.side.opposite(), ..end };
                 let dllps = self.fabric.wires.link(end.link).wire_time(opposite.side, 2 * DLLP_BYTES);
-                loads.entry(opposite).or_default().1 += dllps;
+                loads.entry(opposite).or_default().times.1 += dllps;
             }
         }
         loads
@@ -277,7 +287,8 @@ impl Parts<'_> {
     /// How long some hops take: at least, and where a TLP waits on each wire for everything else of a transfer.
     fn with_waits(&self, way: &Way, loads: &Loads, hops: Range<usize>) -> (Duration, Duration) {
         let sum = self.sum(way, hops.clone());
-        let waits = way.hops[hops].iter().map(|hop| loads[&hop.end].1 - self.on_wire(hop.end, way.sent));
+        let waits =
+            way.hops[hops].iter().map(|hop| loads[&hop.end].times.1 - self.on_wire(hop.end, way.sent));
         (sum, sum + waits.sum())
     }
 
@@ -288,7 +299,8 @@ impl Parts<'_> {
             let link = self.fabric.wires.link(end.link);
             let receiver = &link.params().receivers[end.side.opposite() as usize];
             let back = link.wire_time(end.side.opposite(), DLLP_BYTES) + link.params().latency;
-            let wait = loads[&end].1 - self.on_wire(end, way.sent);
+            let tlps = loads[&end].tlps;
+            let wait = loads[&end].times.1 - self.on_wire(end, way.sent);
             // A buffer is free once the TLP has been handed to the next link, or consumed.
             let held = self.arrival(way, hop)
                 + match (next, way.sent) {
@@ -308,7 +320,7 @@ impl Parts<'_> {
             let whole = self.on_wire(end, way.sent) + link.params().latency;
             let replay = Window {
                 tokens: receiver.replay_tlps as u64,
-                times: (whole + back, whole + wait + receiver.ack_delay + back),
+                times: ((whole + back) * tlps, (whole + wait + receiver.ack_delay + back) * tlps),
             };
             credits.into_iter().chain([replay])
         })
