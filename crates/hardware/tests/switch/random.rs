@@ -1,14 +1,15 @@
 //! Properties of random trees of switches.
 
+use engine::Completion;
 use hardware::link::{CreditLimits, Credits, LinkId, LinkParams};
 use hardware::memory::NodeId;
 use hardware::root::{PeerReads, RootPortParams};
 use proptest::prelude::*;
 use units::{Duration, Time};
-use wire::pcie::config::acs;
+use wire::pcie::config::{acs, header};
 use wire::pcie::{Generation, Width};
 
-use super::tree::{MEMORY, Node, Tree};
+use super::tree::{Leaf, MEMORY, Node, Tree};
 use super::ways::Sent;
 use super::{link, read_latency, reflecting, switch, write_latency};
 
@@ -143,6 +144,64 @@ fn unskipped(expected: Duration, measure: impl Fn() -> Duration) -> Duration {
     (0..6).find_map(once).unwrap_or_else(measure)
 }
 
+/// Starts a core's read of each device, of bytes that no transfer writes.
+fn start_core_reads(tree: &Tree) -> Vec<Completion<Vec<u8>>> {
+    tree.leaves.iter().map(|leaf| tree.core_read(leaf, 1024)).collect()
+}
+
+/// Checks that nothing is left behind of traffic of lost devices, and that the others' ends, with success among
+/// themselves.
+fn check_others(
+    tree: &Tree,
+    all: &[Transfer],
+    reads: Vec<Completion<Vec<u8>>>,
+    is_lost: &[bool],
+) -> Result<(), TestCaseError> {
+    // A root port does not wait for what was below it.
+    let is_known = |leaf: &Leaf| tree.is_down(leaf.links[0]);
+    let mut reads: Vec<_> = tree.leaves.iter().zip(reads).zip(is_lost).collect();
+    reads.sort_by_key(|((leaf, _), _)| !is_known(leaf));
+    let at = tree.simulation.now();
+    for ((leaf, read), &is_lost) in reads {
+        let data = tree.simulation.block_on(read).expect("a read ends").expect("with data, if all ones");
+        prop_assert!(data == [0; 8] || is_lost && data == [0xff; 8], "{:x?}", data);
+        prop_assert!(!is_known(leaf) || tree.simulation.now() == at, "a read of {} ends at once", leaf.bdf);
+    }
+    // Longer than all timeouts.
+    tree.run_for(Duration::from_ms(1_030));
+    tree.check_clean();
+    for (n, leaf) in tree.leaves.iter().enumerate().filter(|&(n, _)| !is_lost[n]) {
+        let notes = leaf.notes.borrow();
+        let own: Vec<_> = (0u64..).zip(all).filter(|(_, transfer)| transfer.from == n).collect();
+        prop_assert_eq!(notes.outcomes.len(), own.len(), "every request ends");
+        for (number, transfer) in own.iter().filter(|(_, transfer)| !is_lost[transfer.to]) {
+            let outcome = notes.outcomes.iter().find(|(of, ..)| of == number);
+            prop_assert!(outcome.is_some_and(|&(_, good, _)| good), "{:?}", transfer);
+        }
+    }
+    Ok(())
+}
+
+/// Checks that everything works once all devices are back and set up.
+fn check_again(
+    tree: &mut Tree,
+    services: &[u16],
+    what: &[(usize, usize, bool, u32)],
+) -> Result<(), TestCaseError> {
+    tree.run_for(Duration::from_us(10));
+    tree.set_up();
+    tree.control(services);
+    for leaf in &tree.leaves {
+        leaf.notes.borrow_mut().outcomes.clear();
+    }
+    let again = start(tree, what);
+    tree.run_for(Duration::from_ms(1_030));
+    tree.check_clean();
+    let good = |leaf: &Leaf| leaf.notes.borrow().outcomes.iter().filter(|&&(_, good, _)| good).count();
+    prop_assert_eq!(tree.leaves.iter().map(good).sum::<usize>(), again.len());
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
@@ -254,37 +313,51 @@ proptest! {
 
     /// Pulling a cable under load leaks no credit, tag or buffer, and traffic that does not cross it continues.
     #[test]
-    fn a_pulled_cable_leaves_nothing_behind(roots in any_tree(narrow()), what in transfers(60), cable in any::<usize>(), after_ns in 0..20_000u64) {
+    fn a_pulled_cable_leaves_nothing_behind(
+        roots in any_tree(narrow()),
+        what in transfers(60),
+        services in any_services(),
+        cable in any::<usize>(),
+        after_ns in 0..20_000u64,
+    ) {
         let mut tree = Tree::new(&roots);
+        tree.control(&services);
         let all = start(&tree, &what);
+        let reads = start_core_reads(&tree);
         tree.run_for(Duration::from_ns(after_ns));
         let links = tree.simulation.with(|fabric, _| fabric.wires.len());
         let cable = LinkId((cable % links) as u16);
         tree.simulation.with(|fabric, scheduler| fabric.pull(scheduler, cable));
-        tree.run_for(Duration::from_ms(1_030));
-        tree.check_clean();
-        let is_cut = |leaf: usize| tree.leaves[leaf].links.contains(&cable);
-        for (n, leaf) in tree.leaves.iter().enumerate().filter(|&(n, _)| !is_cut(n)) {
-            let notes = leaf.notes.borrow();
-            let own: Vec<_> = (0u64..).zip(&all).filter(|(_, transfer)| transfer.from == n).collect();
-            prop_assert_eq!(notes.outcomes.len(), own.len(), "every request ends");
-            for (number, transfer) in own.iter().filter(|(_, transfer)| !is_cut(transfer.to)) {
-                let outcome = notes.outcomes.iter().find(|(of, ..)| of == number);
-                prop_assert!(outcome.is_some_and(|&(_, good, _)| good), "{:?}", transfer);
-            }
-        }
-        // After it is plugged in and set up again, everything works.
+        let is_lost: Vec<_> = tree.leaves.iter().map(|leaf| leaf.links.contains(&cable)).collect();
+        check_others(&tree, &all, reads, &is_lost)?;
         tree.simulation.with(|fabric, scheduler| fabric.plug(scheduler, cable));
-        tree.run_for(Duration::from_us(10));
-        tree.set_up();
-        let from = tree.simulation.now();
-        for leaf in &tree.leaves {
-            leaf.notes.borrow_mut().outcomes.clear();
+        check_again(&mut tree, &services, &what)?;
+    }
+
+    /// So does a hot reset of everything below a bridge, which lasts until software ends it.
+    #[test]
+    fn a_hot_reset_leaves_nothing_behind(
+        roots in any_tree(narrow()),
+        what in transfers(60),
+        services in any_services(),
+        bridge in any::<prop::sample::Index>(),
+        after_ns in 0..20_000u64,
+    ) {
+        let mut tree = Tree::new(&roots);
+        tree.control(&services);
+        let bridge = *bridge.get(&tree.bridges);
+        let is_lost: Vec<_> = tree.leaves.iter().map(|leaf| tree.is_below(leaf, bridge)).collect();
+        let all = start(&tree, &what);
+        let reads = start_core_reads(&tree);
+        tree.run_for(Duration::from_ns(after_ns));
+        let reset = u32::from(header::BRIDGE_SECONDARY_RESET) << 16;
+        tree.write(bridge, header::INTERRUPT_LINE, reset);
+        check_others(&tree, &all, reads, &is_lost)?;
+        for (leaf, _) in tree.leaves.iter().zip(&is_lost).filter(|(_, lost)| **lost) {
+            prop_assert!(leaf.links.iter().any(|&link| tree.is_down(link)), "{} is held in reset", leaf.bdf);
+            prop_assert_eq!(tree.read(leaf.bdf, 0), u32::MAX, "{} does not answer", leaf.bdf);
         }
-        let again = start(&tree, &what);
-        tree.run_for(Duration::from_ms(1_030));
-        tree.check_clean();
-        let ended: usize = tree.leaves.iter().map(|leaf| leaf.notes.borrow().outcomes.iter().filter(|&&(_, good, at)| good && at > Time::ZERO).count()).sum();
-        prop_assert_eq!(ended, again.len(), "after {}", from);
+        tree.write(bridge, header::INTERRUPT_LINE, 0);
+        check_again(&mut tree, &services, &what)?;
     }
 }

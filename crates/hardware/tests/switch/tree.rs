@@ -3,15 +3,15 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::{Seed, Simulation};
+use engine::{Completion, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use hardware::link::{ErrorInjector, LinkId, LinkParams, Side};
+use hardware::link::{ErrorInjector, LinkId, LinkParams, LinkState, Side};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
 use hardware::switch::{SwitchId, SwitchParams};
 use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, Function, Reset, Token};
-use units::{Duration, Iova, Time};
+use units::{Duration, HostPhysical, Iova, Time};
 use wire::pcie::config::{acs, caps, header};
 use wire::pcie::{Bdf, FlowClass};
 
@@ -95,8 +95,10 @@ pub struct Tree {
     pub host: HostId,
     pub leaves: Vec<Leaf>,
     pub switches: Vec<SwitchId>,
-    /// Downstream ports by address.
+    /// Downstream ports of switches.
     pub ports: Vec<Bdf>,
+    /// All bridges: root ports and the ports of switches.
+    pub bridges: Vec<Bdf>,
     roots: Vec<(LinkId, Node)>,
     next_bus: u8,
     next_mib: u64,
@@ -149,6 +151,7 @@ impl Tree {
             leaves,
             switches,
             ports: Vec::new(),
+            bridges: Vec::new(),
             roots: tops,
             next_bus: 1,
             next_mib: 0,
@@ -161,6 +164,7 @@ impl Tree {
     pub fn set_up(&mut self) {
         (self.next_bus, self.next_mib) = (1, 0);
         self.ports.clear();
+        self.bridges.clear();
         let roots = self.roots.clone();
         let mut leaf = 0;
         for (number, (_, node)) in (1..).zip(&roots) {
@@ -197,6 +201,7 @@ impl Tree {
 
     /// Assigns the bus below a bridge; its subordinate bus number stays at the maximum until the bus is enumerated.
     fn enter(&mut self, bridge: Bdf) -> u8 {
+        self.bridges.push(bridge);
         let bus = self.next_bus;
         self.next_bus += 1;
         let numbers = u32::from(bridge.bus()) | u32::from(bus) << 8 | 0xff << 16;
@@ -233,6 +238,15 @@ impl Tree {
         u32::from_le_bytes(data.try_into().unwrap())
     }
 
+    /// Starts a core's read of eight bytes of a leaf's BAR.
+    pub fn core_read(&self, leaf: &Leaf, offset: u64) -> Completion<Vec<u8>> {
+        self.simulation.with(|fabric, scheduler| {
+            let (host, mut cx) = fabric.host_in(self.host, scheduler);
+            let address = HostPhysical::new(leaf.bar + offset);
+            host.mmio_read(&mut cx, CoreId(0), address, 8).expect("a port leads there").data
+        })
+    }
+
     /// Enables access control services on the downstream ports, in turn.
     pub fn control(&self, services: &[u16]) {
         for (&port, services) in self.ports.iter().zip(services.iter().cycle()) {
@@ -249,6 +263,16 @@ impl Tree {
             let port = ports.find(|port| port.end.link == leaf.links[level]);
             port.expect("the link is below the switch").config.acs_control()
         })
+    }
+
+    /// Whether a leaf is below a bridge.
+    pub fn is_below(&self, leaf: &Leaf, bridge: Bdf) -> bool {
+        let [_, secondary, subordinate, _] = self.read(bridge, header::BUS_NUMBERS).to_le_bytes();
+        (secondary..=subordinate).contains(&leaf.bdf.bus())
+    }
+
+    pub fn is_down(&self, link: LinkId) -> bool {
+        self.simulation.with(|fabric, _| fabric.wires.link(link).state() == LinkState::Down)
     }
 
     /// Number of the root port above a leaf.
@@ -309,6 +333,7 @@ impl Tree {
                 }
             }
             assert_eq!(fabric.wires.packets.in_flight(), 0);
+            assert_eq!(fabric.host(self.host).requests_under_way(), 0);
         });
     }
 }
