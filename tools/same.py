@@ -3,8 +3,9 @@
 
     tools/same.py OLD NEW [--data DIR] [--all]
 
-Runs every shipped scenario, both papers' claims, pcie-bench on one machine and, where measured data are, the comparison with one
-directory of them (with --all: every directory, every paper and a trace), and says which commands differ. Exit status 1 if one does.
+Runs every shipped scenario, a sweep, two papers' claims, pcie-bench on one machine, a trace, the closed form and, where measured
+data are, the comparison with one directory of them (with --all: every directory, every paper and a fit), and says which commands
+differ. Exit status 1 if one does.
 """
 
 import argparse
@@ -26,14 +27,20 @@ def commands(data: Path, everything: bool) -> list[list[str]]:
     asked = [["run", name, "--counters", "--json", "out.json"] for name in scenarios]
     asked.append(["bench", "--machine", "dell-t430", "--iommu", "4k", "--short", "-o", "rows"])
     asked += [["reproduce", paper, "--json", "out.json"] for paper in ("pcie-bench", "kpio-wc")]
-    asked += [["trace", "kpio-send", "--json", "out.json"], ["tree", "pktgen"]]
+    asked += [["trace", "kpio-send", "--json", "out.json"], ["tree", "pktgen"], ["model", "--json", "out.json"]]
+    asked.append(["sweep", "card-bandwidth", "--over", "dma_engine.tags=8,32", "--json", "out.json"])
     directories = sorted((data / "measured/pcie-bench").glob("nfp6000-*"))
     if not directories:
         print(f"Skipped comparisons with measured files: none below {data} (--data or NEARFAR_DATA).")
     chosen = [path for path in directories if everything or path.name == MEASURED]
     asked += [["compare", str(path), "--json", "out.json"] for path in chosen]
     if everything:
-        asked.append(["reproduce", "ioctopus", "--json", "out.json"])
+        papers = ("ioctopus", "numa-io", "device-lending")
+        asked += [["reproduce", paper, "--json", "out.json"] for paper in papers]
+        # One figure of one directory.
+        fitted = [path for path in directories if path.name == MEASURED]
+        fit = ["-o", "fitted.toml", "--figures", "host.dram.access", "--json", "out.json"]
+        asked += [["fit", str(path), *fit] for path in fitted]
     return asked
 
 
@@ -57,7 +64,7 @@ def main() -> int:
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("NEARFAR_DATA", ROOT / "../shared")))
-    parser.add_argument("--all", action="store_true", help="every measured directory and every paper: minutes")
+    parser.add_argument("--all", action="store_true", help="every measured directory, every paper and a fit: hours")
     given = parser.parse_args()
     programs = [given.old.resolve(), given.new.resolve()]
     different = 0

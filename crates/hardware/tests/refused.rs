@@ -2,17 +2,17 @@
 
 mod common;
 
-use common::{config, function};
-use engine::Simulation;
+use common::{F0, config, function};
+use engine::{Simulation, Trace};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use hardware::link::{LinkEnd, LinkId, LinkParams, Side};
+use hardware::link::{LinkEnd, LinkId, LinkParams, Packet, Passed, Side};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
 use platform::device::{Device, DeviceBus, Function, Reset};
 use units::HostPhysical;
-use wire::pcie::config::{acs, caps};
-use wire::pcie::tlp::{ConfigRequest, ConfigType, IoRequest, MemoryRequest};
+use wire::pcie::config::{acs, caps, header};
+use wire::pcie::tlp::{CompletionStatus, ConfigRequest, ConfigType, IoRequest, MemoryRequest};
 use wire::pcie::{Bdf, FlowClass, Generation, Tlp, TlpKind, Width};
 
 /// A device without registers.
@@ -65,6 +65,64 @@ fn io() -> IoRequest {
 fn a_device_completes_io_requests_as_unsupported() {
     assert_eq!(ask(Side::Upstream, TlpKind::IoRead(io()), &[]), (1, 1, 0));
     assert_eq!(ask(Side::Upstream, TlpKind::IoWrite(io()), &[1, 2, 3, 4]), (1, 1, 0));
+}
+
+/// A request of type 1 is for a bus below, which a device does not have (base spec 7.3.3). It neither reads nor changes a
+/// register, nor does the device take its target for its own ID.
+#[test]
+fn a_device_completes_configuration_requests_for_a_bus_below_as_unsupported() {
+    let target = Bdf::new(5, 0, 0);
+    let request = |config_type| ConfigRequest {
+        requester: Bdf::new(0, 1, 0),
+        tag: 6,
+        target,
+        register: header::COMMAND,
+        first_be: 0xf,
+        config_type,
+    };
+    let memory = u32::from(header::COMMAND_MEMORY).to_le_bytes();
+    let both = [
+        (TlpKind::ConfigRead as fn(_) -> _, &[][..], Bdf::default()),
+        (TlpKind::ConfigWrite, &memory[..], target),
+    ];
+    for (kind, data, captured) in both {
+        let (simulation, device) = pair(RootPortParams::ideal());
+        let (trace, passed) = Trace::collect();
+        simulation.with(|fabric, _| fabric.wires.tap(LinkId(0), trace));
+        let state = || {
+            simulation.with(|fabric, _| {
+                let registers = &fabric.endpoint(device).core.registers;
+                (registers.config(F0).dword(header::COMMAND), registers.id(F0))
+            })
+        };
+        let before = state();
+        let ask = |config_type| {
+            send(&simulation, Side::Upstream, kind(request(config_type)), data);
+            (statuses(&passed.borrow()), state())
+        };
+        let refused = (6, CompletionStatus::UnsupportedRequest, 0);
+        assert_eq!(ask(ConfigType::Type1), (vec![refused], before));
+        // The same request of type 0 is for the device.
+        let (answers, (command, id)) = ask(ConfigType::Type0);
+        assert_eq!(answers[1..], [(6, CompletionStatus::Successful, u16::from(data.is_empty()))]);
+        assert_eq!((command != before.0, id), (!data.is_empty(), captured));
+    }
+}
+
+/// Tags, statuses and lengths of the completions that a device has sent.
+fn statuses(passed: &[Passed]) -> Vec<(u16, CompletionStatus, u16)> {
+    let of = |packet: &Passed| match &packet.packet {
+        Packet::Tlp { bytes, .. } if packet.from == Side::Downstream => {
+            match Tlp::parse(bytes).ok()?.0.kind {
+                TlpKind::Completion(header) | TlpKind::CompletionData(header) => {
+                    Some((header.tag, header.status, header.length_dw))
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    };
+    passed.iter().filter_map(of).collect()
 }
 
 #[test]

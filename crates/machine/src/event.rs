@@ -63,7 +63,7 @@ record! {
         rate: Option<Placed<f64>>,
         /// New value; for `set`.
         value: Option<Placed<String>>,
-        /// Time until the host has power again and its firmware has finished; 0 if not given.
+        /// Time until the host has power again and its firmware has finished; for `reboot`, at least 1 ms.
         takes: Option<Duration>,
     }
     check |entry: &EventEntry, check: &mut Check<'_>| {

@@ -119,6 +119,11 @@ impl Host {
         &self.counters
     }
 
+    /// Requests of cores that wait for completions, and of devices that wait for a translation or a peer; 0 at rest.
+    pub fn requests_under_way(&self) -> usize {
+        self.requests.under_way() + self.inbound.under_way()
+    }
+
     /// Enables power management of the fabric between ports and memory.
     pub fn manage_power(&mut self, power: Power) {
         self.inbound.power = Some(power);

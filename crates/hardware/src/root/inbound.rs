@@ -53,6 +53,11 @@ impl Inbound {
         port.stack.map(|own| Stack::join(&mut self.stacks, port.node, &own))
     }
 
+    /// Number of requests that wait for their translation or for a peer.
+    pub fn under_way(&self) -> usize {
+        self.deferred.iter().flatten().count() + self.peers.under_way()
+    }
+
     fn defer(&mut self, what: Deferred) -> u32 {
         match self.free.pop() {
             Some(slot) => {

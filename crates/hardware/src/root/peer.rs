@@ -92,6 +92,11 @@ impl Peers {
         self.places.len()
     }
 
+    /// Number of reads that are split, and of their outstanding pieces.
+    pub fn under_way(&self) -> usize {
+        self.reads.iter().flatten().count() + self.places.iter().flatten().count()
+    }
+
     fn add(&mut self, read: SplitRead) -> u32 {
         let index = self.reads.iter().position(Option::is_none).unwrap_or_else(|| {
             self.reads.push(None);

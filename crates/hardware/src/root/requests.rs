@@ -107,6 +107,12 @@ impl Requests {
         self.most = TAGS - tags;
     }
 
+    /// Number of requests that wait for a tag, for completions or for the way of their data to a core.
+    pub fn under_way(&self) -> usize {
+        let outstanding = self.slots.iter().filter(|slot| slot.waiting.is_some()).count();
+        self.queue.len() + outstanding + self.finished.iter().flatten().count()
+    }
+
     /// Allocates the lowest free tag.
     fn take(&mut self, now: Time) -> Option<usize> {
         let is_free = |entry: &Tag| entry.outstanding.is_none() && entry.unsafe_until <= now;

@@ -77,6 +77,7 @@ pub struct SwitchPort {
     /// Active legacy interrupt lines: as received from below at a downstream port, as sent at the upstream port.
     lines: IntxLines,
     is_present: bool,
+    /// Whether everything below is held in reset.
     in_reset: bool,
     /// Highest speed and width that both ends of the link support.
     negotiated: (Generation, Width),

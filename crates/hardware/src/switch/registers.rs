@@ -92,7 +92,7 @@ impl Switch {
             ConfigEffect::LinkDisable(false) if is_down => self.link_back(cx, number),
             ConfigEffect::RetrainLink if is_down => self.retrain(cx, port),
             ConfigEffect::SecondaryBusReset(on) if is_down => self.hot_reset(cx, port, on),
-            ConfigEffect::SecondaryBusReset(true) => self.reset_below(cx.scheduler, number),
+            ConfigEffect::SecondaryBusReset(on) => self.reset_all_below(cx, on),
             ConfigEffect::SlotCommand { .. } if is_down => {
                 self.slot_status(cx, port, 0, slot::STATUS_COMMAND_COMPLETED);
             }
@@ -114,6 +114,19 @@ impl Switch {
             self.reset_below(cx.scheduler, port as u8);
         } else if !on && std::mem::take(&mut self.ports[port].in_reset) {
             self.link_back(cx, port as u8);
+        }
+    }
+
+    /// Holds everything below the upstream port in reset while its bit is set.
+    fn reset_all_below(&mut self, cx: &mut Context<'_>, on: bool) {
+        self.ports[UPSTREAM].in_reset = on;
+        if on {
+            return self.reset_below(cx.scheduler, UPSTREAM as u8);
+        }
+        for port in 1..self.ports.len() {
+            if self.ports[port].is_present {
+                self.link_back(cx, port as u8);
+            }
         }
     }
 
@@ -150,8 +163,11 @@ impl Switch {
         self.set_link_active(cx, port, false);
     }
 
-    /// The link below a port came up again.
+    /// The link below a port came up again, unless all ports are in reset.
     pub(crate) fn link_back(&mut self, cx: &mut Context<'_>, port: u8) {
+        if self.ports[UPSTREAM].in_reset {
+            return;
+        }
         let link = self.ports[usize::from(port)].end.link;
         cx.with(link, |link, cx, _| link.bring_up(cx));
         self.set_link_active(cx, port, true);
@@ -199,9 +215,10 @@ impl Switch {
     }
 
     /// Resets the registers of the downstream ports and, if `all` of the switch is reset, of the upstream port. Links
-    /// below have gone down, and come up again where something is attached.
+    /// below have gone down, and come up again where something is attached and the upstream port allows it.
     pub(crate) fn reset(&mut self, cx: &mut Context<'_>, all: bool) {
         let first = if all { UPSTREAM } else { UPSTREAM + 1 };
+        let stays_in_reset = !all && self.ports[UPSTREAM].in_reset;
         for port in first..self.ports.len() {
             let state = &mut self.ports[port];
             state.config.reset(ResetKind::Hot);
@@ -214,10 +231,11 @@ impl Switch {
                 continue;
             }
             let is_present = state.is_present;
-            bridge::show_link(&mut state.config, is_present);
+            let trains = is_present && !stays_in_reset;
+            bridge::show_link(&mut state.config, trains);
             let (clear, set) = if is_present { (0, slot::STATUS_PRESENT) } else { (slot::STATUS_PRESENT, 0) };
             bridge::change_slot_status(&mut state.config, clear, set);
-            if is_present {
+            if trains {
                 let link = state.end.link;
                 cx.with(link, |link, cx, _| link.bring_up(cx));
             }

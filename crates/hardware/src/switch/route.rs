@@ -78,6 +78,9 @@ impl Switch {
                 Route::Nowhere
             };
         }
+        if self.ports[UPSTREAM].in_reset {
+            return Route::Nowhere;
+        }
         if target.bus() == self.ports[UPSTREAM].buses.0 {
             let port = self.downstream(|port| port.number == target.device() && target.function() == 0);
             return port.map_or(Route::Nowhere, Route::Here);

@@ -3,16 +3,16 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::{Seed, Simulation};
+use engine::{Completion, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use hardware::link::{ErrorInjector, LinkEnd, LinkId, LinkParams, Side};
+use hardware::link::{ErrorInjector, LinkId, LinkParams, LinkState, Side};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
 use hardware::switch::{SwitchId, SwitchParams};
 use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, Function, Reset, Token};
-use units::{Duration, Iova, Time};
-use wire::pcie::config::{acs, header};
+use units::{Duration, HostPhysical, Iova, Time};
+use wire::pcie::config::{acs, caps, header};
 use wire::pcie::{Bdf, FlowClass};
 
 use super::common::{config, dma, function};
@@ -27,7 +27,7 @@ pub const MEMORY: u64 = 0x10_0000;
 /// The component below a link.
 #[derive(Clone, Debug)]
 pub enum Node {
-    Device,
+    Device { tags: u16 },
     Switch(SwitchParams, Vec<(LinkParams, Node)>),
 }
 
@@ -95,8 +95,10 @@ pub struct Tree {
     pub host: HostId,
     pub leaves: Vec<Leaf>,
     pub switches: Vec<SwitchId>,
-    /// Downstream ports by address.
+    /// Downstream ports of switches.
     pub ports: Vec<Bdf>,
+    /// All bridges: root ports and the ports of switches.
+    pub bridges: Vec<Bdf>,
     roots: Vec<(LinkId, Node)>,
     next_bus: u8,
     next_mib: u64,
@@ -112,10 +114,10 @@ fn build(
 ) {
     let links = [path.0, &[link]].concat();
     match node {
-        Node::Device => {
+        &Node::Device { tags } => {
             let notes = Notes::default();
             let device = Peer { memory: vec![0; BAR as usize], notes: Rc::clone(&notes) };
-            let id = fabric.add_endpoint(EndpointParams::ideal(8), &[link], Box::new(device));
+            let id = fabric.add_endpoint(EndpointParams::ideal(tags), &[link], Box::new(device));
             let place = (Bdf::new(0, 0, 0), 0);
             leaves.push(Leaf { id, bdf: place.0, bar: place.1, links, switches: path.1.to_vec(), notes });
         }
@@ -149,6 +151,7 @@ impl Tree {
             leaves,
             switches,
             ports: Vec::new(),
+            bridges: Vec::new(),
             roots: tops,
             next_bus: 1,
             next_mib: 0,
@@ -161,6 +164,7 @@ impl Tree {
     pub fn set_up(&mut self) {
         (self.next_bus, self.next_mib) = (1, 0);
         self.ports.clear();
+        self.bridges.clear();
         let roots = self.roots.clone();
         let mut leaf = 0;
         for (number, (_, node)) in (1..).zip(&roots) {
@@ -172,7 +176,7 @@ impl Tree {
         let bus = self.enter(bridge);
         let first = self.next_mib;
         match node {
-            Node::Device => {
+            Node::Device { .. } => {
                 let (bdf, bar) = (Bdf::new(bus, 0, 0), DEVICES + self.next_mib * MIB);
                 self.next_mib += 1;
                 self.write(bdf, header::BAR0, bar as u32);
@@ -197,6 +201,7 @@ impl Tree {
 
     /// Assigns the bus below a bridge; its subordinate bus number stays at the maximum until the bus is enumerated.
     fn enter(&mut self, bridge: Bdf) -> u8 {
+        self.bridges.push(bridge);
         let bus = self.next_bus;
         self.next_bus += 1;
         let numbers = u32::from(bridge.bus()) | u32::from(bus) << 8 | 0xff << 16;
@@ -233,16 +238,47 @@ impl Tree {
         u32::from_le_bytes(data.try_into().unwrap())
     }
 
-    /// Enables access control services on all downstream ports.
-    pub fn control(&self, services: u16) {
-        for &port in &self.ports {
-            let mut at = 0x100;
-            while self.read(port, at) & 0xffff != 0x000d {
-                at = (self.read(port, at) >> 20) as u16;
-                assert!(at != 0, "a downstream port has ACS");
-            }
-            self.write(port, at + acs::CAPABILITY, u32::from(services) << 16);
+    /// Starts a core's read of eight bytes of a leaf's BAR.
+    pub fn core_read(&self, leaf: &Leaf, offset: u64) -> Completion<Vec<u8>> {
+        self.simulation.with(|fabric, scheduler| {
+            let (host, mut cx) = fabric.host_in(self.host, scheduler);
+            let address = HostPhysical::new(leaf.bar + offset);
+            host.mmio_read(&mut cx, CoreId(0), address, 8).expect("a port leads there").data
+        })
+    }
+
+    /// Enables access control services on the downstream ports, in turn.
+    pub fn control(&self, services: &[u16]) {
+        for (&port, services) in self.ports.iter().zip(services.iter().cycle()) {
+            let read = |at: u16| self.read(port, at);
+            let at = caps::find_extended(&read, caps::extended_id::ACS).expect("a downstream port has ACS");
+            self.write(port, at + acs::CAPABILITY, u32::from(*services) << 16);
         }
+    }
+
+    /// Access control services of the downstream port above a leaf's link at `level`, 0 being below the root port.
+    pub fn services(&self, leaf: &Leaf, level: usize) -> u16 {
+        self.simulation.with(|fabric, _| {
+            let mut ports = fabric.switch(leaf.switches[level - 1]).ports().iter();
+            let port = ports.find(|port| port.end.link == leaf.links[level]);
+            port.expect("the link is below the switch").config.acs_control()
+        })
+    }
+
+    /// Whether a leaf is below a bridge.
+    pub fn is_below(&self, leaf: &Leaf, bridge: Bdf) -> bool {
+        let [_, secondary, subordinate, _] = self.read(bridge, header::BUS_NUMBERS).to_le_bytes();
+        (secondary..=subordinate).contains(&leaf.bdf.bus())
+    }
+
+    pub fn is_down(&self, link: LinkId) -> bool {
+        self.simulation.with(|fabric, _| fabric.wires.link(link).state() == LinkState::Down)
+    }
+
+    /// Number of the root port above a leaf.
+    pub fn root_port(&self, leaf: &Leaf) -> u8 {
+        let number = self.roots.iter().position(|(link, _)| *link == leaf.links[0]);
+        number.expect("a leaf is below a root port") as u8
     }
 
     /// Starts a DMA write of `data`, as request `number` of a device.
@@ -297,29 +333,7 @@ impl Tree {
                 }
             }
             assert_eq!(fabric.wires.packets.in_flight(), 0);
+            assert_eq!(fabric.host(self.host).requests_under_way(), 0);
         });
-    }
-
-    /// Latency of a TLP of `bytes` from the start of its transmission to its complete arrival, over links whose
-    /// transmitting ends are given and the switches between them: the sum of the delays of all parts.
-    pub fn expected(&self, ends: &[LinkEnd], switches: &[SwitchParams], bytes: u64) -> Duration {
-        self.simulation.with(|fabric, _| {
-            let mut sum = Duration::ZERO;
-            for (n, end) in ends.iter().enumerate() {
-                let link = fabric.wires.link(end.link);
-                let wire = bytes + link.framing_bytes();
-                sum += link.params().latency;
-                let Some(switch) = switches.get(n) else {
-                    sum += link.wire_time(end.side, wire);
-                    continue;
-                };
-                sum += switch.latency;
-                let next = fabric.wires.link(ends[n + 1].link);
-                let outpaces = next.wire_time_per_byte_ps() < link.wire_time_per_byte_ps();
-                let length = if outpaces || !switch.cut_through { wire } else { wire.min(20) };
-                sum += link.wire_time(end.side, length);
-            }
-            sum
-        })
     }
 }
