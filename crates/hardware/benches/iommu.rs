@@ -7,7 +7,7 @@ use divan::{Bencher, black_box};
 use engine::Seed;
 use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable};
 use hardware::iommu::{
-    Access, AddressType, ContextEntry, DomainId, Iommu, IommuParams, PageSize, Permissions, Translation,
+    Access, ContextEntry, DmaRequest, DomainId, Iommu, IommuParams, PageSize, Permissions, Translation,
     TranslationType, WalkMemory, WalkRead,
 };
 use hardware::memory::{MemoryRange, NodeId, PhysicalMemory};
@@ -89,7 +89,7 @@ fn random_pages(bencher: Bencher, pages: u64) {
             now += STEP;
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let iova = Iova::new(((state >> 33) % pages) << 12);
-            consume(iommu.translate(now, NIC, iova, Access::Read, AddressType::Untranslated, &mut memory));
+            consume(iommu.translate(now, DmaRequest::new(NIC, iova, Access::Read), &mut memory));
         }
     });
 }
@@ -102,14 +102,8 @@ fn disabled(bencher: Bencher) {
     bencher.counter(ItemsCount::new(BATCH)).bench_local(|| {
         for n in 0..BATCH {
             let iova = Iova::new(n << 12);
-            consume(iommu.translate(
-                Time::ZERO,
-                NIC,
-                black_box(iova),
-                Access::Read,
-                AddressType::Untranslated,
-                &mut memory,
-            ));
+            let request = DmaRequest::new(NIC, black_box(iova), Access::Read);
+            consume(iommu.translate(Time::ZERO, request, &mut memory));
         }
     });
 }

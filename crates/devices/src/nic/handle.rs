@@ -8,6 +8,8 @@ use platform::device::FunctionIndex;
 use units::Time;
 use wire::nic::registers::counter;
 
+use super::ring::QueueId;
+
 /// Handle to a NIC's counters and faults, shared with whoever built the NIC.
 #[derive(Clone)]
 pub struct NicHandle(Rc<Inner>);
@@ -104,8 +106,9 @@ impl NicHandle {
         used.map(fill).collect()
     }
 
-    pub(super) fn watch_ring(&self, function: u8, is_tx: bool, queue: u8, filled: &Rc<Filled>) {
-        self.0.rings.borrow_mut().insert((function, is_tx, queue), Rc::clone(filled));
+    pub(super) fn watch_ring(&self, of: QueueId, filled: &Rc<Filled>) {
+        let QueueId { function, number, is_tx } = of;
+        self.0.rings.borrow_mut().insert((function, is_tx, number), Rc::clone(filled));
     }
 
     pub(super) fn clear(&self, function: u8) {

@@ -26,11 +26,11 @@ impl ReceiveWindow {
         if places == 0 {
             return false;
         }
-        if self.life != ring.life || self.counts.is_empty() {
-            *self = Self { memory: vec![0; size as usize], counts: vec![None; places], life: ring.life };
+        if self.life != ring.life() || self.counts.is_empty() {
+            *self = Self { memory: vec![0; size as usize], counts: vec![None; places], life: ring.life() };
         }
         let place = usize::from(count) % places;
-        if self.counts[place].is_some_and(|last| u32::from(ring.tail.wrapping_sub(last)) <= ring.entries()) {
+        if self.counts[place].is_some_and(|last| !ring.has_passed(last)) {
             return false;
         }
         self.counts[place] = Some(count);

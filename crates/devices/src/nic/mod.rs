@@ -24,12 +24,14 @@ mod function;
 mod handle;
 mod held;
 mod inline;
+mod interrupts;
 mod kpio;
 mod mux;
 mod params;
 mod ports;
 mod registers;
 mod ring;
+mod rules;
 mod rx;
 mod segment;
 mod spare;
@@ -245,9 +247,9 @@ impl Device for Nic {
                 self.receiver.written(note);
                 self.pauses.let_go_on(bus, &self.functions, self.receiver.held());
             }
-            Kind::TxCompletion => self.of(note).completion_written(bus, note, true),
-            Kind::RxCompletion => self.of(note).completion_written(bus, note, false),
-            Kind::Event => self.of(note).event_written(bus, note.first),
+            Kind::TxCompletion => self.of(note).completions_due(bus, note, true),
+            Kind::RxCompletion => self.of(note).completions_due(bus, note, false),
+            Kind::Event => self.of(note).interrupts.event_written(bus, note.first),
             _ => {}
         }
     }
@@ -257,9 +259,9 @@ impl Device for Nic {
         let Self { functions, sender, ports, receiver, .. } = self;
         let of = &mut functions[usize::from(note.function)];
         match note.kind {
-            Kind::TxFlush => of.flush_due(bus, note, true),
-            Kind::RxFlush => of.flush_due(bus, note, false),
-            Kind::Doorbell => of.fetch(bus, note.queue, true),
+            Kind::TxFlush => of.completions_due(bus, note, true),
+            Kind::RxFlush => of.completions_due(bus, note, false),
+            Kind::Doorbell => of.tx[usize::from(note.queue)].fetch(bus),
             Kind::TxPump => sender.pump(bus, functions, ports),
             Kind::RxPump => receiver.pump(bus, functions),
             Kind::Vector => of.vector_due(bus, note.first.into()),
@@ -287,7 +289,7 @@ impl Device for Nic {
         if let ConfigEffect::Msix { .. } = effect
             && let Some(function) = self.functions.get(usize::from(function.0))
         {
-            function.drive_line(bus);
+            function.interrupts.drive_line(bus);
         }
     }
 
@@ -304,7 +306,7 @@ impl Device for Nic {
 
     fn carrier_changed(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, _up: bool) {
         for function in self.functions.iter_mut().filter(|function| function.port() == port) {
-            function.event(bus, event::LINK);
+            function.interrupts.event(bus, event::LINK);
         }
     }
 }

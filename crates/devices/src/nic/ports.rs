@@ -298,7 +298,7 @@ impl Ports {
             self.pump(bus, functions, port);
         }
         if let Some(vector) = self.kpio.as_mut().and_then(|kpio| kpio.report(bus, function, queue)) {
-            functions[usize::from(function)].raise(bus, vector);
+            functions[usize::from(function)].interrupts.raise(bus, vector);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use platform::device::{DeviceBus, FunctionIndex};
 use wire::nic::registers::{
-    self as regs, HELD_BYTES, WIDE_STRIDE, address, control, counter, feature, flow, queue, status,
+    self as regs, HELD_BYTES, address, control, counter, feature, flow, queue, status,
 };
 use wire::nic::toeplitz::KEY_LEN;
 
@@ -20,10 +20,10 @@ impl Nic {
             return value;
         }
         if let Some((queue, register)) = block(at, regs::TX_QUEUES, regs::QUEUE_STRIDE, state.tx.len()) {
-            return queue_register(&state.tx[queue].ring, register);
+            return state.tx[queue].ring.register(register);
         }
         if let Some((queue, register)) = block(at, regs::RX_QUEUES, regs::QUEUE_STRIDE, state.rx.len()) {
-            return queue_register(&state.rx[queue].ring, register);
+            return state.rx[queue].ring.register(register);
         }
         if let Some((number, register)) =
             block(at, regs::VECTORS, regs::VECTOR_STRIDE, state.interrupts.vectors())
@@ -66,8 +66,8 @@ impl Nic {
             regs::MAX_FRAME => state.max_frame.into(),
             regs::MAC => le(&mac),
             0x2c => u32::from(mac[4]) | u32::from(mac[5]) << 8,
-            regs::EVENTS => state.take_events(bus),
-            regs::EVENT_VECTOR => state.interrupts.event_vector,
+            regs::EVENTS => state.interrupts.take_events(bus),
+            regs::EVENT_VECTOR => state.interrupts.event_vector(),
             regs::FUNCTION => {
                 let same = params.functions.iter().filter(|other| state.params.is_same_station(other));
                 u32::from(function) | functions << 8 | (same.count() as u32) << 16
@@ -116,7 +116,7 @@ impl Nic {
             regs::MAX_FRAME => state.max_frame = (value as u16).min(self.params.max_frame),
             regs::MAC if state.physical.is_none() => state.mac.0[..4].copy_from_slice(&bytes),
             0x2c if state.physical.is_none() => state.mac.0[4..].copy_from_slice(&bytes[..2]),
-            regs::EVENT_VECTOR => state.interrupts.event_vector = value,
+            regs::EVENT_VECTOR => state.interrupts.set_event_vector(value),
             regs::RX_HELD => state.longest_held = value.min(HELD_BYTES as u32) as u16,
             regs::RSS_TYPES => state.rss.types = value,
             flow::COMMAND => {
@@ -138,55 +138,28 @@ impl Nic {
         register: u64,
         value: u32,
     ) {
-        let most = self.params.log2_ring;
-        let takes_inline = self.params.features & feature::INLINE != 0;
-        let are_wide = self.params.features & feature::WIDE_COMPLETIONS != 0;
         let of = &mut self.functions[usize::from(function)];
-        let is_physical = of.physical.is_none();
-        let ring = of.ring(number, is_tx);
-        let setup = &mut ring.setup;
-        // The location of a ring cannot change while its queue runs.
-        let is_open = !ring.running;
         match register {
             queue::TAIL if is_tx => {
                 self.sender.doorbell(bus, of, &mut self.ports.memory, number, value as u16)
             }
             queue::TAIL => self.receiver.doorbell(bus, of, number, value as u16),
-            queue::RING if is_open => setup.ring = with_low(setup.ring, value),
-            0x0c if is_open => setup.ring = with_high(setup.ring, value),
-            queue::SIZE if is_open => setup.log2 = (value & 0xff) as u8,
-            queue::VECTOR => setup.vector = value,
-            queue::STRIDE if is_open => {
-                let slots = !is_tx && takes_inline && (5..=8).contains(&value);
-                let is_wide = are_wide && value == u32::from(WIDE_STRIDE);
-                setup.stride = (slots || is_wide).then_some(value as u8);
-            }
-            queue::COMPLETIONS if is_open => setup.completions = with_low(setup.completions, value),
-            0x1c if is_open => setup.completions = with_high(setup.completions, value),
-            queue::NUMBER if !is_tx && is_physical => {
+            queue::NUMBER if !is_tx && of.physical.is_none() => {
                 self.ports.switch.rules.set_number(value, function, number)
             }
-            queue::BATCH => setup.batch = value as u16,
-            queue::DELAY_NS => setup.delay_ns = value,
             queue::ARM_AT if value & queue::ARM != 0 => of.arm(bus, number, is_tx, value as u16),
             queue::CONTROL => {
-                let (was, is) = (ring.running || ring.failed, value & queue::ENABLE != 0);
-                setup.control = value;
-                if was && !is {
+                if of.ring(number, is_tx).control(value) {
                     self.stop_queue(function, number, is_tx);
-                } else if is && !was {
-                    let fits = setup.log2 <= most;
-                    ring.restart(fits);
-                    ring.failed = !fits;
                 }
             }
-            _ => {}
+            _ => of.ring(number, is_tx).set_register(register, value),
         }
     }
 
     pub(super) fn stop_queue(&mut self, function: u8, queue: u8, is_tx: bool) {
         let of = &mut self.functions[usize::from(function)];
-        of.ring(queue, is_tx).restart(false);
+        of.ring(queue, is_tx).stop();
         if is_tx {
             self.sender.abandon(of, &mut self.ports.memory, queue);
         } else {
@@ -207,40 +180,9 @@ impl Nic {
         self.ports.reset_function(&self.functions, function);
         let state = &mut self.functions[usize::from(function)];
         state.reset();
-        state.drive_line(bus);
+        state.interrupts.drive_line(bus);
         state.show_rings();
         self.handle.clear(function);
         self.receiver.release_fences(bus, &mut self.functions, function);
     }
-}
-
-fn queue_register(ring: &super::ring::Ring, register: u64) -> u32 {
-    let setup = &ring.setup;
-    match register {
-        queue::TAIL => ring.tail.into(),
-        queue::HEAD => ring.head().into(),
-        queue::RING => setup.ring as u32,
-        0x0c => (setup.ring >> 32) as u32,
-        queue::SIZE => setup.log2.into(),
-        queue::VECTOR => setup.vector,
-        queue::COMPLETIONS => setup.completions as u32,
-        0x1c => (setup.completions >> 32) as u32,
-        queue::CONTROL => setup.control,
-        queue::STRIDE => setup.stride.unwrap_or(4).into(),
-        queue::BATCH => setup.batch.into(),
-        queue::DELAY_NS => setup.delay_ns,
-        queue::STATUS => {
-            (if ring.running { queue::RUNNING } else { 0 }) | if ring.failed { queue::ERROR } else { 0 }
-        }
-        queue::DROPPED => ring.dropped,
-        _ => 0,
-    }
-}
-
-pub(super) fn with_low(old: u64, value: u32) -> u64 {
-    old & !0xffff_ffff | u64::from(value)
-}
-
-pub(super) fn with_high(old: u64, value: u32) -> u64 {
-    old & 0xffff_ffff | u64::from(value) << 32
 }

@@ -1,12 +1,11 @@
-//! One NIC function: how the driver starts and stops it.
+//! One NIC function: how the driver starts, stops and restarts it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use platform::Error;
-use platform::cpu::{Async, Cpu, CpuId};
+use platform::cpu::{Async, Cpu};
 use platform::dma::DmaOps;
-use platform::irq::{Affinity, Irq, IrqReturn};
 use platform::kernel::{Kernel, Priority, TaskParams};
 use platform::memory::PAGE;
 use platform::mmio::Mmio;
@@ -16,12 +15,14 @@ use platform::sync::Semaphore;
 use units::Duration;
 use wire::kpio::LINE;
 use wire::nic::completion::LEN;
-use wire::nic::registers::{self as regs, HELD_BYTES, control, feature, queue, status, vector};
+use wire::nic::registers::{self as regs, HELD_BYTES, control, event, feature, queue, status, vector};
 
 use super::Counters;
 use super::channel::{Channel, Owner};
+use super::channels::Channels;
 use super::counted::{Counted, OTHERS, SENDING};
 use super::events::EventQueue;
+use super::features::Features;
 use super::inline::Inline;
 use super::kpio::{Kpio, silent_counters};
 use super::limits::Limits;
@@ -41,7 +42,7 @@ const GRACE: Duration = Duration::from_us(20);
 
 /// One function of a NIC, physical or virtual.
 pub(super) struct Adapter {
-    pub me: Weak<Self>,
+    me: Weak<Self>,
     pub device: PciDevice,
     pub kernel: Rc<dyn Kernel>,
     pub dma: Rc<dyn DmaOps>,
@@ -53,22 +54,19 @@ pub(super) struct Adapter {
     pub params: NicDriverParams,
     pub limits: Limits,
     pub counters: Rc<Counters>,
-    pub channels: RefCell<Vec<Rc<Channel>>>,
-    /// Interrupt for events other than packets, with its vector.
-    pub event_irq: Cell<Option<(Irq, u16)>>,
+    pub channels: Channels,
     core: RefCell<Option<Rc<dyn NetCore>>>,
-    pub state: Shown,
+    state: Shown,
     pub steering: Steering,
     /// Transmit by programmed I/O, beside the rings.
     pub kpio: Option<Kpio>,
     /// Functions that share this one's Ethernet address.
     pub station: Rc<Station>,
-    /// Feature bits that are on.
-    pub features: Cell<u32>,
+    pub features: Features,
     pub counted: Counted,
-    pub recovering: Cell<bool>,
+    recovering: Cell<bool>,
     /// Serialises start and stop.
-    pub change: Semaphore,
+    change: Semaphore,
     pub service: Service,
 }
 
@@ -80,7 +78,6 @@ impl Adapter {
         params: NicDriverParams,
         kpio: Option<Kpio>,
     ) -> Rc<Self> {
-        let off = feature::PROMISCUOUS | feature::ALL_GROUPS;
         let station = limits.tells_switch().then_some(limits.function);
         let state = Shown::new(Cell::new(AdapterState::Down));
         let own = Hand { function: limits.function, dma: device.dma() };
@@ -89,7 +86,9 @@ impl Adapter {
             station: Rc::new(Station::new(device.kernel(), device.node(), own, Rc::clone(&state))),
             kernel: device.kernel(),
             dma: device.dma(),
+            channels: Channels::new(device.clone()),
             device,
+            features: Features::new(registers.clone(), limits),
             steering: Steering::new(registers.clone(), &limits, station),
             counted: Counted::new(
                 registers.clone(),
@@ -101,94 +100,26 @@ impl Adapter {
             params,
             limits,
             counters: Rc::default(),
-            channels: RefCell::default(),
-            event_irq: Cell::new(None),
             core: RefCell::new(None),
             state,
             kpio,
-            features: Cell::new(limits.features & !off | feature::ALL_GROUPS & limits.features),
             recovering: Cell::new(false),
             change: Semaphore::new(1),
             service: Service::new(),
         })
     }
 
-    /// Requests one interrupt per channel and one for events. Falls back to one legacy interrupt if there are not
-    /// even two messages.
-    async fn interrupts(&self, cpu: &Cpu, cores: &[CpuId]) -> Result<Vec<Irq>, Error> {
-        let mut places = cores.to_vec();
-        places.push(cores[0]);
-        let most = places.len() as u16;
-        if !self.params.legacy_interrupt {
-            match self.device.alloc_irqs(cpu, 2, most, Affinity::Cpus(places)).await {
-                Err(Error::NoSpace) => {}
-                given => return given,
-            }
-        }
-        Ok(vec![self.device.alloc_intx(cpu, Affinity::Cpu(cores[0])).await?])
-    }
-
-    /// Creates the channels with their interrupts, and takes one more interrupt for events.
-    pub async fn prepare_channels(self: &Rc<Self>, cpu: &Cpu) -> Result<(), Error> {
-        let kernel = &self.kernel;
-        let all = kernel.cpus();
-        let wanted = self.params.channels.unwrap_or(all).min(all);
-        let wanted = wanted.min(self.limits.queues).min(self.limits.vectors - 1).max(1);
-        // Cores of the device's node come first.
-        let home = self.device.node();
-        let mut cores: Vec<CpuId> = (0..all).map(CpuId).collect();
-        let is_far = |cpu: CpuId| kernel.node_of(cpu) != home;
-        if self.params.over_nodes {
-            let place =
-                |cpu: CpuId| (0..cpu.0).filter(|&n| kernel.node_of(CpuId(n)) == kernel.node_of(cpu)).count();
-            cores.sort_by_key(|&cpu| (place(cpu), is_far(cpu), cpu));
-        } else {
-            cores.sort_by_key(|&cpu| (is_far(cpu), cpu));
-        }
-        cores.truncate(usize::from(wanted));
-        let irqs = self.interrupts(cpu, &cores).await?;
-        let has_own = irqs.len() > 1;
-        let number = if has_own { irqs.len() - 1 } else { 1 };
-        for (n, (&cpu, &irq)) in (0u16..).zip(cores.iter().zip(&irqs[..number])) {
-            let channel = Channel::new(n, cpu, irq, self.me.clone(), kernel, self.params.coalescing());
-            let name = format!("nic-{}-{n}", self.device.address());
-            if has_own {
-                self.device.request_irq(irq, &name, channel.handler(self.params.costs), None)?;
-            }
-            let moved = Rc::downgrade(&channel);
-            let moved =
-                Rc::new(move |to| moved.upgrade().into_iter().for_each(|channel| channel.cpu.set(to)));
-            self.device.on_irq_moved(irq, moved);
-            self.channels.borrow_mut().push(channel);
-        }
+    /// Creates the channels with their interrupts.
+    pub async fn prepare_channels(&self, cpu: &Cpu) -> Result<(), Error> {
+        let me: Weak<dyn Owner> = self.me.clone();
+        self.channels.prepare(cpu, &self.params, &self.limits, &me).await?;
         // Map requested queues that do not exist onto those that do.
-        let wanted = self.params.rss.iter().map(|&queue| queue % number as u16).collect::<Vec<_>>();
-        let wanted = if wanted.is_empty() { self.channels_by_hash(&cores[..number]) } else { wanted };
+        let number = self.channels.number();
+        let wanted: Vec<_> = self.params.rss.iter().map(|&queue| queue % number).collect();
+        let by_hash = || self.channels.by_hash(self.limits.features);
+        let wanted = if wanted.is_empty() { by_hash() } else { wanted };
         self.steering.set_table(self.table_entries(), &wanted);
-        let vector = irqs.len() - 1;
-        let event = irqs[vector];
-        let me = Rc::downgrade(self);
-        let thread = Rc::new(move |cpu: Cpu| -> Async<'static, ()> {
-            let me = me.clone();
-            Box::pin(async move {
-                if let Some(me) = me.upgrade() {
-                    me.events(&cpu).await;
-                }
-            })
-        });
-        let name = format!("nic-{}-events", self.device.address());
-        self.device.request_irq(event, &name, Rc::new(|_| IrqReturn::WakeThread), Some(thread))?;
-        self.event_irq.set(Some((event, vector as u16)));
         Ok(())
-    }
-
-    /// Channels for flows without a rule. Normally all of them; if functions share an address, each takes only the
-    /// channels of its own node and leaves the rest to the others.
-    fn channels_by_hash(&self, cores: &[CpuId]) -> Vec<u16> {
-        let all = 0..cores.len() as u16;
-        let is_near = |&n: &u16| self.kernel.node_of(cores[usize::from(n)]) == self.device.node();
-        let near: Vec<u16> = all.clone().filter(is_near).collect();
-        if self.limits.features & feature::STATION != 0 && !near.is_empty() { near } else { all.collect() }
     }
 
     /// Whether both functions have the same Ethernet address, so that one can read memory for the other.
@@ -214,25 +145,6 @@ impl Adapter {
         *self.core.borrow_mut() = core;
     }
 
-    pub fn channel(&self, number: u16) -> Option<Rc<Channel>> {
-        self.channels.borrow().get(usize::from(number)).cloned()
-    }
-
-    /// The channel of this core, or else one of the same node.
-    pub fn channel_for(&self, cpu: CpuId) -> u16 {
-        let channels = self.channels.borrow();
-        if let Some(own) = channels.iter().find(|c| c.cpu.get() == cpu) {
-            return own.number;
-        }
-        let node = self.kernel.node_of(cpu);
-        let near: Vec<u16> =
-            channels.iter().filter(|c| self.kernel.node_of(c.cpu.get()) == node).map(|c| c.number).collect();
-        match near.len() {
-            0 => cpu.0 % (channels.len().max(1) as u16),
-            n => near[usize::from(cpu.0) % n],
-        }
-    }
-
     /// Reads a register to find out whether the function still answers.
     pub async fn answers(&self, cpu: &Cpu) -> bool {
         self.device.is_present() && self.registers.read_u32(cpu, regs::IDENTITY).await == regs::IDENTITY_VALUE
@@ -242,13 +154,13 @@ impl Adapter {
     ///
     /// # Errors
     /// [`Error::NoMemory`]; [`Error::NoDevice`] or [`Error::Io`] if the device does not respond as it should.
-    pub async fn start(&self, cpu: &Cpu) -> Result<(), Error> {
+    async fn start(&self, cpu: &Cpu) -> Result<(), Error> {
         if self.state.get() == AdapterState::Gone || !self.answers(cpu).await {
             return Err(Error::NoDevice);
         }
         self.device.set_master(cpu, true).await;
         self.registers.write_u32(cpu, regs::CONTROL, control::RESET);
-        let channels = self.channels.borrow().clone();
+        let channels = self.channels.all().to_vec();
         for channel in &channels {
             if let Err(error) = self.start_channel(cpu, channel) {
                 self.halt(cpu).await;
@@ -271,7 +183,7 @@ impl Adapter {
             return Err(error);
         }
         self.write_settings(cpu);
-        if let Some((_, vector)) = self.event_irq.get() {
+        if let Some(vector) = self.channels.event_vector() {
             self.registers.write_u32(cpu, regs::EVENT_VECTOR, vector.into());
         }
         self.registers.write_u32(cpu, regs::CONTROL, control::ENABLE);
@@ -301,8 +213,7 @@ impl Adapter {
         let program = move |cpu: Cpu| -> Async<'static, ()> {
             Box::pin(async move {
                 let Some(me) = me.upgrade() else { return };
-                let look = || me.channels.borrow().iter().for_each(|channel| channel.kick(&cpu));
-                me.service.run(&cpu, &me.state, me.params.service, look).await;
+                me.service.run(&cpu, &me.state, me.params.service, || me.channels.kick(&cpu)).await;
             })
         };
         self.kernel.spawn(TaskParams::named(format!("nic/{}", self.name())), Box::new(program));
@@ -396,20 +307,27 @@ impl Adapter {
         self.registers.write_u32(cpu, at + vector::ADAPTIVE, wanted.adaptive.into());
     }
 
+    /// Tells the device which features are on. If it is down, it is told when it starts.
+    pub fn write_features(&self, cpu: &Cpu) {
+        if self.is_up() {
+            self.features.write(cpu);
+        }
+    }
+
     /// Writes the wanted features and the RSS table to the device.
-    pub fn write_settings(&self, cpu: &Cpu) {
+    fn write_settings(&self, cpu: &Cpu) {
         self.registers.write_u32(cpu, regs::MAX_FRAME, self.limits.max_frame.into());
-        self.registers.write_u32(cpu, regs::ENABLED, self.features.get());
+        self.features.write(cpu);
         if let (Some(held), Some(_)) = (self.params.held, &self.held) {
             self.registers.write_u32(cpu, regs::RX_HELD, held.up_to.into());
         }
         self.steering.restore(cpu);
     }
 
-    /// Stops all queues and takes everything back from the device. Returns how many packets were not sent.
-    pub async fn halt(&self, cpu: &Cpu) -> u32 {
-        let channels = self.channels.borrow().clone();
-        if self.state.get() == AdapterState::Up {
+    /// Stops all queues and takes everything back from the device.
+    async fn halt(&self, cpu: &Cpu) {
+        let channels = self.channels.all().to_vec();
+        if self.is_up() {
             self.state.set(AdapterState::Down);
         }
         cpu.sleep(GRACE).await;
@@ -417,11 +335,11 @@ impl Adapter {
             channel.quiet().await;
         }
         self.silence(cpu, &channels).await;
-        let mut lost = 0;
         let core = self.core();
         for channel in &channels {
             if let Some(core) = &core {
-                lost += channel.give_up_sending(cpu, &**core);
+                let lost = channel.give_up_sending(cpu, &**core);
+                self.counters.tx_lost.add(lost.into());
             }
             channel.give_up_receiving(cpu);
             if let Some(events) = channel.events.take() {
@@ -435,7 +353,6 @@ impl Adapter {
         if let Some(kpio) = &self.kpio {
             kpio.free(cpu);
         }
-        lost
     }
 
     /// Makes sure that the device no longer accesses memory.
@@ -473,12 +390,113 @@ impl Adapter {
         self.counted.keep(cpu, OTHERS).await;
     }
 
+    /// Starts the function if it is not running.
+    pub async fn bring_up(&self, cpu: &Cpu) -> Result<(), Error> {
+        self.change.acquire().await;
+        let started = if self.is_up() { Ok(()) } else { self.start(cpu).await };
+        self.change.release();
+        started
+    }
+
+    /// Stops the function.
+    pub async fn take_down(&self, cpu: &Cpu) {
+        self.change.acquire().await;
+        self.halt(cpu).await;
+        self.change.release();
+        self.service.end();
+        if let Some(core) = self.core() {
+            core.set_carrier(false);
+        }
+    }
+
+    /// Takes the function out of service for good.
+    pub async fn remove(&self, cpu: &Cpu) {
+        if !self.answers(cpu).await {
+            self.state.set(AdapterState::Gone);
+        }
+        if let Some(core) = self.core() {
+            core.unregister(cpu).await;
+        }
+        self.change.acquire().await;
+        self.halt(cpu).await;
+        self.state.set(AdapterState::Gone);
+        self.change.release();
+        self.service.end();
+        self.channels.free(cpu).await;
+        self.set_core(None);
+    }
+
+    /// The device is gone.
+    pub fn vanish(&self) {
+        self.state.set(AdapterState::Gone);
+        if let Some(core) = self.core() {
+            core.set_carrier(false);
+        }
+    }
+
+    /// Restarts the device in a task of its own.
+    pub fn recover(&self, why: &str) {
+        if !self.is_up() || self.recovering.replace(true) {
+            return;
+        }
+        self.kernel.log(format!("{}: reset: {why}", self.name()));
+        let me = self.me.clone();
+        let work = move |cpu: Cpu| -> Async<'static, ()> {
+            Box::pin(async move {
+                if let Some(me) = me.upgrade() {
+                    me.change.acquire().await;
+                    if me.is_up() {
+                        me.restart(&cpu).await;
+                    }
+                    me.change.release();
+                    me.recovering.set(false);
+                }
+            })
+        };
+        // Any core will do (Linux: mlx5's work queue is unbound): the one that noticed may be busy for long.
+        self.kernel.spawn(TaskParams::named(format!("nic/{}-reset", self.name())), Box::new(work));
+    }
+
+    /// Takes the carrier down, so that another function with this one's address stands in (Linux: `netif_carrier_off`,
+    /// as mlx5 does while it exchanges its channels). Without another, the carrier stays: packets wait for the rings,
+    /// where they would be dropped otherwise.
+    pub fn give_way(&self) {
+        if self.station.has_stand_in()
+            && let Some(core) = self.core()
+        {
+            core.set_carrier(false);
+        }
+    }
+
+    async fn restart(&self, cpu: &Cpu) {
+        self.give_way();
+        self.counters.resets.add(1);
+        self.halt(cpu).await;
+        if self.state.get() == AdapterState::Broken && self.device.is_present() {
+            // Its firmware does not respond, so reset the function over the bus.
+            let reset = self.device.reset(cpu).await;
+            self.state.set(if reset.is_ok() { AdapterState::Down } else { AdapterState::Broken });
+        }
+        if self.state.get() == AdapterState::Down
+            && let Err(error) = self.start(cpu).await
+        {
+            self.kernel.log(format!("{}: restart failed: {error}", self.name()));
+            self.state.set(if error == Error::NoDevice { AdapterState::Gone } else { AdapterState::Broken });
+        }
+        let Some(core) = self.core() else { return };
+        if self.is_up() {
+            (0..self.channels.number()).for_each(|n| core.wake_queue(cpu, n));
+        } else {
+            core.set_carrier(false);
+        }
+    }
+
     pub fn name(&self) -> String {
         self.core().map_or_else(|| self.device.address().to_string(), |core| core.name())
     }
 
     /// Tells the kernel whether the device has a link. During a reset, it is told at the end.
-    pub async fn look_at_link(&self, cpu: &Cpu) {
+    async fn look_at_link(&self, cpu: &Cpu) {
         let found = self.registers.read_u32(cpu, regs::STATUS).await;
         if let Some(core) = self.core().filter(|_| self.is_up()) {
             core.set_carrier(found != u32::MAX && found & status::LINK_UP != 0);
@@ -514,5 +532,23 @@ impl Owner for Adapter {
 
     fn recover(&self, why: &str) {
         self.recover(why);
+    }
+
+    fn events<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            let events = self.registers.read_u32(cpu, regs::EVENTS).await;
+            if events == u32::MAX {
+                return;
+            }
+            if events & event::LINK != 0 {
+                self.look_at_link(cpu).await;
+            }
+            if events & event::QUEUES != 0 {
+                self.channels.kick(cpu);
+            }
+            if events & event::QUEUE_ERROR != 0 {
+                self.recover("a queue stopped");
+            }
+        })
     }
 }

@@ -43,6 +43,9 @@ pub(super) trait Owner {
 
     /// Restarts the device.
     fn recover(&self, why: &str);
+
+    /// Handles an interrupt that is not about packets.
+    fn events<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
 }
 
 pub(super) struct Channel {

@@ -205,7 +205,7 @@ impl Combined {
         let (slot, own) = members::tx_place(&self.slots, queue);
         let slot = Some(&self.slots[slot]).filter(|slot| slot.is_usable())?;
         let adapter = slot.adapter()?;
-        adapter.channel(own)?;
+        adapter.channels.get(own)?;
         Some((adapter, own))
     }
 

@@ -2,12 +2,13 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `adapter` | one function: start and stop |
-//! | `limits`, `state` | capabilities and state of a function |
-//! | `recovery`, `service` | events, resets, and the task that detects lost interrupts |
+//! | `adapter` | one function: start, stop and reset |
+//! | `limits`, `features`, `state` | capabilities and state of a function |
+//! | `service` | the task that detects lost interrupts |
 //! | `counted` | device counters, kept across resets |
 //! | `netdev` | the function as a network device |
 //! | `combined` | one network device for several functions |
+//! | `channels` | a function's channels and interrupts |
 //! | `channel` | an interrupt and its two queues, polled together |
 //! | `tx`, `rx`, `ring` | the queues |
 //! | `events` | event queues of interrupts |
@@ -23,16 +24,17 @@
 
 mod adapter;
 mod channel;
+mod channels;
 mod combined;
 mod counted;
 mod events;
+mod features;
 mod inline;
 mod kpio;
 mod limits;
 mod netdev;
 mod params;
 mod pool;
-mod recovery;
 mod ring;
 mod rx;
 mod service;
@@ -59,7 +61,6 @@ use adapter::Adapter;
 use combined::Combined;
 use kpio::Kpio;
 use limits::Limits;
-use state::AdapterState;
 
 /// The device wrote something invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,7 +145,7 @@ impl NicDriver {
         for bound in self.bound.borrow().iter().filter_map(Weak::upgrade) {
             // A function without kPIO queues keeps using its rings.
             if let Some(kpio) = &bound.0.kpio {
-                kpio.set_select(cpu, &bound.0.channels.borrow(), select);
+                kpio.set_select(cpu, &bound.0.channels.all(), select);
             }
         }
     }
@@ -229,31 +230,7 @@ impl PciDriver for NicDriver {
 
 impl PciBinding for NicBinding {
     fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
-        Box::pin(async move {
-            let adapter = &self.0;
-            if !adapter.answers(cpu).await {
-                adapter.state.set(AdapterState::Gone);
-            }
-            if let Some(core) = adapter.core() {
-                core.unregister(cpu).await;
-            }
-            adapter.change.acquire().await;
-            let lost = adapter.halt(cpu).await;
-            adapter.counters.tx_lost.add(lost.into());
-            adapter.state.set(AdapterState::Gone);
-            adapter.change.release();
-            adapter.service.end();
-            let channels = adapter.channels.take();
-            for channel in &channels {
-                adapter.device.free_irq(channel.irq);
-                channel.forget_napi();
-            }
-            if let Some((irq, _)) = adapter.event_irq.take() {
-                adapter.device.free_irq(irq);
-            }
-            adapter.device.free_irqs(cpu).await;
-            adapter.set_core(None);
-        })
+        Box::pin(self.0.remove(cpu))
     }
 
     fn configure_sriov<'a>(&'a self, cpu: &'a Cpu, count: u16) -> Async<'a, Result<(), Error>> {
@@ -274,10 +251,7 @@ impl PciBinding for NicBinding {
                 Recovery::NeedReset
             }
             ChannelState::Gone => {
-                self.0.state.set(AdapterState::Gone);
-                if let Some(core) = self.0.core() {
-                    core.set_carrier(false);
-                }
+                self.0.vanish();
                 Recovery::Disconnect
             }
         }

@@ -9,50 +9,17 @@ use platform::net::{
 };
 use units::BitRate;
 use wire::ethernet::HEADER_LEN;
-use wire::nic::registers::{self as regs, feature};
+use wire::nic::registers::feature;
 use wire::pcie::FunctionAddress;
 
 use super::adapter::Adapter;
 use super::counted::{OTHERS, SENDING};
 use super::kpio::ByLines;
-use super::state::AdapterState;
 use super::tx::Put;
-
-/// Selects the kernel's flag for a feature.
-type Field = fn(&mut NetFeatures) -> &mut bool;
-
-const PAIRS: [(u32, Field); 5] = [
-    (feature::TX_CHECKSUM, |f| &mut f.tx_checksum),
-    (feature::RX_CHECKSUM, |f| &mut f.rx_checksum),
-    (feature::TSO, |f| &mut f.tso),
-    (feature::RSS, |f| &mut f.rss),
-    (feature::FLOW_RULES, |f| &mut f.flow_steering),
-];
-
-impl Adapter {
-    fn features_of(&self, bits: u32) -> NetFeatures {
-        let mut features = NetFeatures {
-            tso_max: self.limits.tso_max,
-            max_fragments: self.limits.max_fragments,
-            ..NetFeatures::default()
-        };
-        for (bit, field) in PAIRS {
-            *field(&mut features) = bits & bit != 0;
-        }
-        features
-    }
-
-    fn set_bits(&self, cpu: &Cpu, bits: u32) {
-        self.features.set(bits & self.limits.features);
-        if self.is_up() {
-            self.registers.write_u32(cpu, regs::ENABLED, self.features.get());
-        }
-    }
-}
 
 impl NetDriver for Adapter {
     fn limits(&self) -> NetLimits {
-        let channels = self.channels.borrow().len() as u16;
+        let channels = self.channels.number();
         NetLimits {
             name: "eth%d".into(),
             mac: self.limits.mac,
@@ -60,7 +27,7 @@ impl NetDriver for Adapter {
             rx_queues: channels,
             max_mtu: self.limits.max_frame - HEADER_LEN as u16,
             speed: BitRate::from_bits_per_s(u64::from(self.limits.mbit) * 1_000_000),
-            features: self.features_of(self.limits.features),
+            features: self.features.all(),
             shares_packets: true,
         }
     }
@@ -68,41 +35,27 @@ impl NetDriver for Adapter {
     fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            self.change.acquire().await;
-            let started = match self.state.get() {
-                AdapterState::Up => Ok(()),
-                AdapterState::Gone => Err(Error::NoDevice),
-                AdapterState::Down | AdapterState::Broken => self.start(cpu).await,
-            };
-            self.change.release();
-            started
+            self.bring_up(cpu).await
         })
     }
 
     fn stop<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            self.change.acquire().await;
-            let lost = self.halt(cpu).await;
-            self.counters.tx_lost.add(lost.into());
-            self.change.release();
-            self.service.end();
-            if let Some(core) = self.core() {
-                core.set_carrier(false);
-            }
+            self.take_down(cpu).await;
         })
     }
 
     fn transmit(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet> {
         let _part = cpu.book(Part::Driver);
-        let Some(channel) = self.channel(queue) else { return Err(packet) };
+        let Some(channel) = self.channels.get(queue) else { return Err(packet) };
         let tx = channel.tx.borrow().clone();
         // During a reset, report the queue as full.
         let Some(tx) = tx.filter(|_| self.is_up()) else { return Err(packet) };
         self.service.notice_activity();
         let counters = &self.counters;
         let by_lines = match &self.kpio {
-            Some(kpio) => kpio.send(cpu, &self.channels.borrow(), queue, packet, counters),
+            Some(kpio) => kpio.send(cpu, &self.channels.all(), queue, packet, counters),
             None => ByLines::Not(packet),
         };
         let gone = match by_lines {
@@ -132,7 +85,7 @@ impl NetDriver for Adapter {
     }
 
     fn flush(&self, cpu: &Cpu, queue: u16) {
-        let tx = self.channel(queue).and_then(|channel| channel.tx.borrow().clone());
+        let tx = self.channels.get(queue).and_then(|channel| channel.tx.borrow().clone());
         if let Some(tx) = tx {
             let _part = cpu.book(Part::Driver);
             tx.flush(cpu);
@@ -141,7 +94,7 @@ impl NetDriver for Adapter {
 
     fn timed_out<'a>(&'a self, cpu: &'a Cpu, queue: u16) -> Async<'a, ()> {
         Box::pin(async move {
-            let Some(tx) = self.channel(queue).and_then(|channel| channel.tx.borrow().clone()) else {
+            let Some(tx) = self.channels.get(queue).and_then(|channel| channel.tx.borrow().clone()) else {
                 return;
             };
             // Perhaps only the interrupt, or the request for it, was lost.
@@ -151,7 +104,7 @@ impl NetDriver for Adapter {
             };
             if tx.has_news(cpu) || lines_left {
                 self.counters.lost_interrupts.add(1);
-                if let Some(channel) = self.channel(queue) {
+                if let Some(channel) = self.channels.get(queue) {
                     channel.kick(cpu);
                 }
                 return;
@@ -204,31 +157,25 @@ impl NetDriver for Adapter {
     }
 
     fn tx_queue_for(&self, cpu: CpuId) -> u16 {
-        self.channel_for(cpu)
+        self.channels.of(cpu)
     }
 
     fn set_features(&self, cpu: &Cpu, wanted: &NetFeatures) -> NetFeatures {
-        let mut wanted = wanted.clone();
-        let mut bits = self.features.get();
-        for (bit, field) in PAIRS {
-            bits = if *field(&mut wanted) { bits | bit } else { bits & !bit };
-        }
-        self.set_bits(cpu, bits);
-        self.features_of(self.features.get())
+        let on = self.features.set(wanted);
+        self.write_features(cpu);
+        on
     }
 
     fn node_of(&self, queue: u16) -> Option<Node> {
-        self.channel(queue).map(|_| self.device.node())
+        self.channels.get(queue).map(|_| self.device.node())
     }
 
     fn rx_outstanding(&self, queue: u16) -> Option<u32> {
-        let channels = self.channels.borrow();
-        let rx = channels.get(usize::from(queue))?.rx.borrow();
-        Some(rx.as_ref()?.given().into())
+        Some(self.channels.get(queue)?.rx.borrow().as_ref()?.given().into())
     }
 
     fn set_indirection(&self, cpu: &Cpu, table: &[u16]) -> Result<(), Error> {
-        let channels = self.channels.borrow().len() as u16;
+        let channels = self.channels.number();
         if table.is_empty() || table.iter().any(|&queue| queue >= channels) {
             return Err(Error::Invalid);
         }
@@ -240,19 +187,19 @@ impl NetDriver for Adapter {
     }
 
     fn set_promiscuous(&self, cpu: &Cpu, on: bool) {
-        let bits = self.features.get() & !feature::PROMISCUOUS;
-        self.set_bits(cpu, bits | if on { feature::PROMISCUOUS } else { 0 });
+        self.features.set_bit(feature::PROMISCUOUS, on);
+        self.write_features(cpu);
     }
 
     fn steer(&self, cpu: &Cpu, flow: FlowKey, queue: u16) -> Result<RuleId, Error> {
         let _part = cpu.book(Part::Driver);
-        if self.features.get() & feature::FLOW_RULES == 0 {
+        if !self.features.has(feature::FLOW_RULES) {
             return Err(Error::NotSupported);
         }
         if !self.is_up() {
             return Err(Error::Busy);
         }
-        if usize::from(queue) >= self.channels.borrow().len() {
+        if queue >= self.channels.number() {
             return Err(Error::Invalid);
         }
         self.steering.steer(cpu, flow, queue)
@@ -268,18 +215,18 @@ impl NetDriver for Adapter {
         if !self.is_up() {
             return Err(Error::Busy);
         }
-        if queue.is_some_and(|queue| self.channel(queue).is_none()) {
+        if queue.is_some_and(|queue| self.channels.get(queue).is_none()) {
             return Err(Error::Invalid);
         }
         self.steering.set_address(cpu, mac, queue)
     }
 
     fn poll_of(&self, queue: u16) -> Option<NapiHandle> {
-        self.channel(queue)?.napi()
+        self.channels.get(queue)?.napi()
     }
 
     fn interrupt_of(&self, queue: u16) -> Option<Irq> {
-        Some(self.channel(queue)?.irq)
+        Some(self.channels.get(queue)?.irq)
     }
 
     fn indirection(&self) -> Vec<u16> {
@@ -287,7 +234,7 @@ impl NetDriver for Adapter {
     }
 
     fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error> {
-        let channel = self.channel(queue).ok_or(Error::Invalid)?;
+        let channel = self.channels.get(queue).ok_or(Error::Invalid)?;
         channel.coalescing.set(wanted);
         if self.is_up() {
             self.write_coalescing(cpu, &channel);
@@ -296,7 +243,7 @@ impl NetDriver for Adapter {
     }
 
     fn coalescing(&self, queue: u16) -> Option<Coalescing> {
-        Some(self.channel(queue)?.coalescing.get())
+        Some(self.channels.get(queue)?.coalescing.get())
     }
 
     fn function(&self) -> Option<FunctionAddress> {

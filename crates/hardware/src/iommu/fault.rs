@@ -1,7 +1,7 @@
 //! Faults: reasons, fault recording registers, and counters by requester.
 
 use super::ids::Access;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use units::Time;
 use wire::pcie::Bdf;
@@ -60,6 +60,14 @@ impl FaultReason {
     /// Encoding in the fault reason field.
     pub const fn code(self) -> u8 {
         self as u8
+    }
+
+    /// For a page that is absent or does not permit `access`.
+    pub(super) const fn not_permitted(access: Access) -> Self {
+        match access {
+            Access::Read => Self::ReadNotPermitted,
+            Access::Write => Self::WriteNotPermitted,
+        }
     }
 }
 
@@ -128,66 +136,55 @@ impl fmt::Display for Fault {
     }
 }
 
+/// Why a request is refused, and whether that is recorded or only counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Refusal {
+    pub reason: FaultReason,
+    pub is_recorded: bool,
+}
+
+impl From<FaultReason> for Refusal {
+    fn from(reason: FaultReason) -> Self {
+        Self { reason, is_recorded: true }
+    }
+}
+
 /// Fault recording registers, and counters that no register holds.
 #[derive(Debug, Clone)]
 pub struct FaultLog {
-    records: VecDeque<Fault>,
+    records: Vec<Fault>,
     capacity: usize,
-    overflow: bool,
-    event: Option<Time>,
     counts: BTreeMap<(Bdf, FaultReason), u64>,
     total: u64,
 }
 
 impl FaultLog {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self {
-            records: VecDeque::with_capacity(capacity.min(256)),
-            capacity,
-            overflow: false,
-            event: None,
-            counts: BTreeMap::new(),
-            total: 0,
-        }
+        Self { records: Vec::new(), capacity, counts: BTreeMap::new(), total: 0 }
     }
 
-    /// Counts a fault and, if `record`, records it if a register is free.
-    pub(crate) fn report(&mut self, fault: Fault, record: bool) {
-        *self.counts.entry((fault.requester, fault.reason)).or_default() += 1;
+    /// Counts the fault of a refused request, and records it if it is to be and a register is free.
+    #[cold]
+    pub(super) fn refuse(
+        &mut self,
+        time: Time,
+        requester: Bdf,
+        address: u64,
+        access: Access,
+        Refusal { reason, is_recorded }: Refusal,
+    ) -> Fault {
+        let fault = Fault { time, requester, address, access, reason };
+        *self.counts.entry((requester, reason)).or_default() += 1;
         self.total += 1;
-        if !record {
-            return;
+        if is_recorded && self.records.len() < self.capacity {
+            self.records.push(fault);
         }
-        if self.records.len() >= self.capacity {
-            self.overflow = true;
-            return;
-        }
-        if self.records.is_empty() {
-            self.event = Some(fault.time);
-        }
-        self.records.push_back(fault);
+        fault
     }
 
-    /// Recorded faults, oldest first. While the registers are full, newer faults are only counted.
-    pub fn records(&self) -> impl ExactSizeIterator<Item = &Fault> {
-        self.records.iter()
-    }
-    /// Whether a fault found no free register since the last [`FaultLog::clear`] (status bit PFO).
-    pub const fn overflowed(&self) -> bool {
-        self.overflow
-    }
-    /// Takes the oldest record, as the kernel's fault handler does.
-    pub fn take(&mut self) -> Option<Fault> {
-        self.records.pop_front()
-    }
-    /// Frees all registers and clears the overflow bit; counters are kept.
-    pub fn clear(&mut self) {
-        self.records.clear();
-        self.overflow = false;
-    }
-    /// When a fault event interrupt became due, once for each time that the registers became nonempty.
-    pub const fn take_event(&mut self) -> Option<Time> {
-        self.event.take()
+    /// Recorded faults, oldest first. Once the registers are full, faults are only counted.
+    pub fn records(&self) -> &[Fault] {
+        &self.records
     }
     /// Faults of `requester` for `reason` since the beginning.
     pub fn count(&self, requester: Bdf, reason: FaultReason) -> u64 {
@@ -207,34 +204,29 @@ impl FaultLog {
 mod tests {
     use super::*;
 
-    fn fault(n: u64) -> Fault {
-        Fault {
-            time: Time::from_ps(n),
-            requester: Bdf::from_bits(0x0308),
-            address: n << 12,
-            access: Access::Read,
-            reason: FaultReason::ReadNotPermitted,
-        }
+    fn refuse(log: &mut FaultLog, n: u64) -> Fault {
+        let refusal = FaultReason::ReadNotPermitted.into();
+        log.refuse(Time::from_ps(n), Bdf::from_bits(0x0308), n << 12, Access::Read, refusal)
     }
 
     #[test]
     fn the_oldest_faults_are_kept_and_all_are_counted() {
         let mut log = FaultLog::new(2);
         for n in 0..5 {
-            log.report(fault(n), true);
+            refuse(&mut log, n);
         }
-        assert_eq!(log.records().map(|f| f.address >> 12).collect::<Vec<_>>(), [0, 1]);
-        assert!(log.overflowed());
+        assert_eq!(log.records().iter().map(|f| f.address >> 12).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(log.count(Bdf::from_bits(0x0308), FaultReason::ReadNotPermitted), 5);
-        assert_eq!(log.take_event(), Some(Time::ZERO));
-        assert_eq!(log.take_event(), None);
     }
 
     #[test]
     fn a_record_has_the_registers_layout() {
-        let [low, high] = fault(0x1234).encode();
+        let [low, high] = refuse(&mut FaultLog::new(0), 0x1234).encode();
         assert_eq!(low, 0x0123_4000);
         assert_eq!(high, 0xc000_0006_0000_0308);
-        assert_eq!(fault(1).to_string(), "1 ps: 03:01.0 read of 0x1000 refused: page absent or not readable");
+        assert_eq!(
+            refuse(&mut FaultLog::new(0), 1).to_string(),
+            "1 ps: 03:01.0 read of 0x1000 refused: page absent or not readable"
+        );
     }
 }

@@ -15,16 +15,6 @@ pub enum Access {
     Write,
 }
 
-/// The address type field of a memory request (PCIe base specification, section 2.2.4.1).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum AddressType {
-    /// AT = 00: the IOMMU translates it.
-    #[default]
-    Untranslated,
-    /// AT = 10: translated by the function itself with ATS.
-    Translated,
-}
-
 /// Permissions of a page table entry, or of a path of entries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Permissions {

@@ -1,15 +1,7 @@
-//! Interrupt remapping (VT-d specification, chapter 5): a function's MSI selects an entry of a table owned by the
-//! kernel, and the entry alone determines core and vector.
+//! Formats of interrupts: messages, remapping table entries, posted-interrupt descriptors.
 
-use super::Iommu;
-use super::cache::TaggedCache;
-use super::fault::{Fault, FaultReason};
-use super::ids::Access;
-use super::memory::WalkMemory;
-use super::params::Geometry;
-use super::translate::is_interrupt_address;
-use engine::Rng;
-use units::{HostPhysical, Time};
+use super::fault::FaultReason;
+use units::HostPhysical;
 use wire::pcie::Bdf;
 
 /// A message-signalled interrupt, as a memory write.
@@ -41,7 +33,16 @@ impl MsiMessage {
     /// # Errors
     /// If its delivery mode is undefined.
     pub fn unremapped(self) -> Result<Interrupt, FaultReason> {
-        compatibility(self)
+        let Self { address, data } = self;
+        let delivery = DeliveryMode::decode(u64::from(data) >> 8).ok_or(FaultReason::InterruptReserved)?;
+        Ok(Interrupt {
+            destination: (address >> 12) as u32 & 0xff,
+            logical: address & 4 != 0,
+            redirection_hint: address & 8 != 0,
+            delivery,
+            level: data & 1 << 15 != 0,
+            vector: data as u8,
+        })
     }
 
     /// Index of a remappable message; `None` for a compatibility-format message.
@@ -60,6 +61,14 @@ impl MsiMessage {
             return Err(FaultReason::InterruptReserved);
         }
         Ok(Some(handle + self.data))
+    }
+
+    /// Fault information if it is refused: its index in bits 63:48, or its address if it has none.
+    pub(super) fn fault_information(self) -> u64 {
+        match self.index() {
+            Ok(Some(index)) => u64::from(index as u16) << 48,
+            _ => self.address,
+        }
     }
 }
 
@@ -145,7 +154,7 @@ pub enum SourceCheck {
 }
 
 impl SourceCheck {
-    const fn allows(self, requester: Bdf) -> bool {
+    pub(super) const fn allows(self, requester: Bdf) -> bool {
         match self {
             Self::None => true,
             Self::Function { source, ignored } => {
@@ -365,167 +374,6 @@ impl InterruptEntry {
         };
         Ok(Self { delivery, source, fault_processing_disabled: low & 2 != 0 })
     }
-}
-
-/// Location of the interrupt remapping table (interrupt remapping table address register).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct InterruptTable {
-    /// 4 KiB-aligned table of 16-byte entries.
-    pub base: HostPhysical,
-    /// The table has 2^(`order` + 1) entries; 0 to 15.
-    pub order: u8,
-    /// Destinations are 32-bit x2APIC IDs (EIME).
-    pub x2apic: bool,
-    /// Compatibility-format messages pass unremapped (CFIS); never with x2APIC.
-    pub allow_compatibility: bool,
-}
-
-/// Result of an interrupt request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct InterruptOutcome {
-    /// When it proceeds, or is refused.
-    pub ready: Time,
-    /// The delivery, or the fault, which has been counted and recorded.
-    pub outcome: Result<Delivery, Fault>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct CachedEntry {
-    entry: InterruptEntry,
-    known_from: Time,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct InterruptRemapper {
-    table: Option<InterruptTable>,
-    cache: TaggedCache<CachedEntry>,
-}
-
-impl InterruptRemapper {
-    pub(crate) fn new(geometry: Geometry, random: Rng) -> Self {
-        Self { table: None, cache: TaggedCache::new(geometry, random) }
-    }
-}
-
-impl Iommu {
-    /// Enables interrupt remapping with `table`, or disables it. Software must then invalidate the interrupt entry
-    /// cache.
-    pub fn set_interrupt_table(&mut self, table: Option<InterruptTable>) {
-        self.interrupts.table = table.map(|t| InterruptTable { order: t.order.min(15), ..t });
-    }
-
-    /// Whether interrupts are remapped.
-    pub const fn remaps_interrupts(&self) -> bool {
-        self.interrupts.table.is_some()
-    }
-
-    /// Handles a write of 4 bytes to the interrupt range, behind earlier writes.
-    ///
-    /// A `message` elsewhere is refused as an [`FaultReason::InterruptRange`] fault.
-    pub fn remap_interrupt<M: WalkMemory>(
-        &mut self,
-        now: Time,
-        requester: Bdf,
-        message: MsiMessage,
-        memory: &mut M,
-    ) -> InterruptOutcome {
-        let at = self.pipeline.enter_alone(now, Access::Write);
-        let (ready, found, record) = self.find_interrupt(at, requester, message, memory);
-        let ready = self.pipeline.leave(ready, Access::Write);
-        match found {
-            Ok(interrupt) => {
-                self.counters.interrupts += 1;
-                InterruptOutcome { ready, outcome: Ok(interrupt) }
-            }
-            Err(reason) => {
-                // The fault register holds the index in bits 63:48; a message without an index shows its address.
-                let address = match message.index() {
-                    Ok(Some(index)) => u64::from(index as u16) << 48,
-                    _ => message.address,
-                };
-                let fault = Fault { time: ready, requester, address, access: Access::Write, reason };
-                self.report(fault, record);
-                InterruptOutcome { ready, outcome: Err(fault) }
-            }
-        }
-    }
-
-    /// Resolves the interrupt, and whether a fault is recorded.
-    fn find_interrupt<M: WalkMemory>(
-        &mut self,
-        at: Time,
-        requester: Bdf,
-        message: MsiMessage,
-        memory: &mut M,
-    ) -> (Time, Result<Delivery, FaultReason>, bool) {
-        if !is_interrupt_address(message.address) {
-            return (at, Err(FaultReason::InterruptRange), true);
-        }
-        let Some(table) = self.interrupts.table else {
-            return (at, compatibility(message).map(Delivery::Core), true);
-        };
-        let index = match message.index() {
-            Ok(Some(index)) => index,
-            Ok(None) if table.allow_compatibility && !table.x2apic => {
-                return (at, compatibility(message).map(Delivery::Core), true);
-            }
-            Ok(None) => return (at, Err(FaultReason::CompatibilityInterruptBlocked), true),
-            Err(reason) => return (at, Err(reason), true),
-        };
-        if index >= 2 << table.order {
-            return (at, Err(FaultReason::InterruptIndexBeyondTable), true);
-        }
-        let at = at + self.params.interrupt_hit_latency;
-        let cached = match self.interrupts.cache.lookup(index.into()) {
-            Some(cached) => cached,
-            None => {
-                self.counters.interrupt_entry_misses += 1;
-                let place = table.base.checked_add(u64::from(index) * 16);
-                let read = place.map(|p| memory.walk_read_pair(at, self.node, p));
-                let (ready, words) = read.unwrap_or((at, None));
-                let Some(words) = words else {
-                    return (ready, Err(FaultReason::InterruptTableUnreachable), true);
-                };
-                let entry = match InterruptEntry::decode(words, table.x2apic, self.params.posts_interrupts) {
-                    Ok(entry) => entry,
-                    // The bit counts even in an absent entry.
-                    Err(reason) => return (ready, Err(reason), words[0] & 2 == 0),
-                };
-                let cached = CachedEntry { entry, known_from: ready };
-                self.interrupts.cache.insert(index.into(), index.into(), cached);
-                cached
-            }
-        };
-        let at = at.max(cached.known_from);
-        let entry = cached.entry;
-        let record = !entry.fault_processing_disabled;
-        if !entry.source.allows(requester) {
-            return (at, Err(FaultReason::InterruptSourceRejected), record);
-        }
-        (at, Ok(entry.delivery), record)
-    }
-
-    /// Invalidates `2^mask` naturally aligned entries from an index, or all.
-    pub(crate) fn invalidate_interrupt_entries(&mut self, index: Option<(u16, u8)>) {
-        self.counters.interrupt_invalidations += 1;
-        self.interrupts.cache.remove_where(|tag, _| match index {
-            None => true,
-            Some((first, mask)) => tag.checked_shr(mask.into()) == u64::from(first).checked_shr(mask.into()),
-        });
-    }
-}
-
-/// Decodes a compatibility-format message.
-fn compatibility(MsiMessage { address, data }: MsiMessage) -> Result<Interrupt, FaultReason> {
-    let delivery = DeliveryMode::decode(u64::from(data) >> 8).ok_or(FaultReason::InterruptReserved)?;
-    Ok(Interrupt {
-        destination: (address >> 12) as u32 & 0xff,
-        logical: address & 4 != 0,
-        redirection_hint: address & 8 != 0,
-        delivery,
-        level: data & 1 << 15 != 0,
-        vector: data as u8,
-    })
 }
 
 #[cfg(test)]

@@ -5,10 +5,12 @@
 //! 1 context cache    5:4 granularity, 31:16 domain, 47:32 source, 49:48 function mask
 //! 2 IOTLB            5:4 granularity, 6 drain writes, 7 drain reads, 31:16 domain
 //!                    high: 63:12 address, 6 leaf only (invalidation hint), 5:0 address mask
-//! 3 device TLB       47:32 source; high: 63:12 address, 0 size
 //! 4 interrupt entry  4 granularity, 31:27 index mask, 47:32 index
-//! 5 wait             4 interrupt, 5 status write, 6 fence, 63:32 status; high: 63:2 status address
+//! 5 wait             4 interrupt, 5 status write, 63:32 status; high: 63:2 status address
 //! ```
+//!
+//! Type 3 is for device TLBs, which no function here has. Descriptors are executed one after another, so the fence
+//! bit of a wait descriptor says nothing new.
 
 use super::ids::DomainId;
 use units::{HostPhysical, Iova};
@@ -96,15 +98,6 @@ pub enum Descriptor {
         /// Only leaf entries changed: keep the paging-structure caches.
         leaf_only: bool,
     },
-    /// Asks a function to invalidate its own translation cache (ATS).
-    DeviceTlb {
-        /// The function.
-        source: Bdf,
-        /// Start of the range.
-        address: Iova,
-        /// Size: 4 KiB if clear, otherwise encoded in the low address bits as in ATS.
-        size: bool,
-    },
     /// Invalidates cached interrupt remapping entries.
     InterruptEntry {
         /// First entry and binary logarithm of the count; `None` for all.
@@ -116,8 +109,6 @@ pub enum Descriptor {
         status: Option<(HostPhysical, u32)>,
         /// Sends an invalidation completion event.
         interrupt: bool,
-        /// Later descriptors do not start until this one has completed.
-        fence: bool,
     },
 }
 
@@ -128,7 +119,7 @@ impl Descriptor {
     }
     /// A wait descriptor that writes `value` to `address`.
     pub const fn wait(address: HostPhysical, value: u32) -> Self {
-        Self::Wait { status: Some((address, value)), interrupt: false, fence: false }
+        Self::Wait { status: Some((address, value)), interrupt: false }
     }
 
     /// Encodes the descriptor as two words, low first.
@@ -159,15 +150,12 @@ impl Descriptor {
                 };
                 [2 | flags | low, high | hint]
             }
-            Self::DeviceTlb { source, address, size } => {
-                [3 | (source.bits() as u64) << 32, address.get() & !0xfff | size as u64]
-            }
             Self::InterruptEntry { index: None } => [4, 0],
             Self::InterruptEntry { index: Some((index, mask)) } => {
                 [4 | 1 << 4 | ((mask & 0x1f) as u64) << 27 | (index as u64) << 32, 0]
             }
-            Self::Wait { status, interrupt, fence } => {
-                let flags = 5 | (interrupt as u64) << 4 | (fence as u64) << 6;
+            Self::Wait { status, interrupt } => {
+                let flags = 5 | (interrupt as u64) << 4;
                 match status {
                     None => [flags, 0],
                     Some((address, value)) => [flags | 1 << 5 | (value as u64) << 32, address.get() & !3],
@@ -201,7 +189,6 @@ impl Descriptor {
                 drain_reads: low >> 7 & 1 != 0,
                 leaf_only: high >> 6 & 1 != 0,
             },
-            3 => Self::DeviceTlb { source, address: Iova::new(high & !0xfff), size: high & 1 != 0 },
             4 if low >> 4 & 1 == 0 => Self::InterruptEntry { index: None },
             4 => Self::InterruptEntry { index: Some(((low >> 32) as u16, (low >> 27 & 0x1f) as u8)) },
             5 => Self::Wait {
@@ -211,7 +198,6 @@ impl Descriptor {
                     None
                 },
                 interrupt: low >> 4 & 1 != 0,
-                fence: low >> 6 & 1 != 0,
             },
             _ => return None,
         })

@@ -19,11 +19,25 @@ pub trait WalkMemory {
 
     /// The aligned 8 bytes at `address`, from the line of an earlier [`WalkMemory::walk_read`].
     fn same_line(&self, address: HostPhysical) -> Option<u64>;
+}
+
+/// Memory as the IOMMU of the socket `node` reads it.
+pub(super) struct TableReader<'a, M> {
+    pub memory: &'a mut M,
+    pub node: NodeId,
+}
+
+impl<M: WalkMemory> TableReader<'_, M> {
+    /// Reads an aligned 8-byte entry.
+    pub fn word(&mut self, now: Time, address: HostPhysical) -> WalkRead {
+        self.memory.walk_read(now, self.node, address)
+    }
 
     /// Reads an aligned 16-byte entry in one access.
-    fn walk_read_pair(&mut self, now: Time, node: NodeId, address: HostPhysical) -> (Time, Option<[u64; 2]>) {
-        let low = self.walk_read(now, node, address);
-        let high = address.checked_add(8).and_then(|a| self.same_line(a));
+    pub fn pair(&mut self, now: Time, table: HostPhysical, offset: u64) -> (Time, Option<[u64; 2]>) {
+        let Some(address) = table.checked_add(offset) else { return (now, None) };
+        let low = self.word(now, address);
+        let high = address.checked_add(8).and_then(|a| self.memory.same_line(a));
         (low.ready, low.value.zip(high).map(|(low, high)| [low, high]))
     }
 }

@@ -64,6 +64,11 @@ pub(crate) struct Pipeline {
     retry: Duration,
     /// Requests waiting for walks, in order of arrival.
     waiting: Vec<WaitingRequest>,
+    /// When the last request that has left is no longer in use, as far as known.
+    in_use_until: Time,
+    drain_latency: Duration,
+    /// Time that requests waited for a place.
+    queueing: Duration,
 }
 
 /// A request that waits for its own walk or another's.
@@ -87,7 +92,15 @@ impl Pipeline {
             last_lookup: None,
             retry: params.retry_interval,
             waiting: Vec::new(),
+            in_use_until: Time::ZERO,
+            drain_latency: params.drain_latency,
+            queueing: Duration::ZERO,
         }
+    }
+
+    /// Time that requests waited for a place.
+    pub(crate) const fn queueing(&self) -> Duration {
+        self.queueing
     }
 
     /// When a request for `page` that arrives at `now` gets a place.
@@ -95,7 +108,9 @@ impl Pipeline {
     pub(crate) fn enter(&mut self, now: Time, access: Access, page: u64) -> Time {
         let lane = &mut self.lanes[access as usize];
         self.shares = self.pages_share && lane.follows(page);
-        if self.shares { now } else { lane.enter(now) }
+        let place = if self.shares { now } else { lane.enter(now) };
+        self.queueing += place.since(now);
+        place
     }
 
     /// When another piece of the last request gets a place.
@@ -177,15 +192,20 @@ impl Pipeline {
         at
     }
 
-    /// When all requests of one direction so far have left.
+    /// A request that has left is in use until `until`.
     #[inline]
-    pub(crate) fn last_leave_of(&self, access: Access) -> Time {
-        self.lanes[access as usize].last_leave
+    pub(crate) fn in_use_until(&mut self, until: Time) {
+        self.in_use_until = self.in_use_until.max(until);
+    }
+
+    /// When all requests of one direction so far have been served.
+    pub(crate) fn drained(&self, access: Access) -> Time {
+        self.lanes[access as usize].last_leave.max(self.in_use_until) + self.drain_latency
     }
 
     #[inline]
     fn last_leave(&self) -> Time {
-        self.last_leave_of(Access::Read).max(self.last_leave_of(Access::Write))
+        self.lanes[0].last_leave.max(self.lanes[1].last_leave)
     }
 }
 

@@ -11,7 +11,7 @@ use super::stack::{Stack, WritePlaces};
 use super::{Power, RootEvent, RootPort, RootPortParams};
 use crate::detected::Detected;
 use crate::enables::{enables, has_gaps};
-use crate::iommu::{self, Iommu};
+use crate::iommu::{Access, DmaRequest, Iommu};
 use crate::memory::{Agent, Coverage, LINE, MemorySystem, NodeId};
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
@@ -103,26 +103,18 @@ impl Inbound {
         let interrupt = is_write && INTERRUPT_RANGE.contains(&address);
         let (ready, target) = match means.iommus.get_mut(node.index()) {
             Some(iommu) if !interrupt => {
-                let access = if is_write { iommu::Access::Write } else { iommu::Access::Read };
-                let address_type = match tlp.common.address_type {
-                    AddressType::Translated => iommu::AddressType::Translated,
-                    _ => iommu::AddressType::Untranslated,
-                };
-                let requester = request.requester;
                 // A small read is looked up once per completion, a large one as a whole.
                 let split = &state.params.split;
                 let unit = state.params.translation_unit.max(split.most(length));
                 let is_small = !is_write && length <= split.small_up_to;
-                let pieces = if is_small { length.div_ceil(unit).max(1) } else { 1 };
-                let translation = iommu.translate_pieces(
-                    start,
-                    requester,
-                    Iova::new(address),
-                    access,
-                    address_type,
-                    pieces,
-                    means.memory,
-                );
+                let wanted = DmaRequest {
+                    requester: request.requester,
+                    address: Iova::new(address),
+                    access: if is_write { Access::Write } else { Access::Read },
+                    is_translated: tlp.common.address_type == AddressType::Translated,
+                    pieces: if is_small { length.div_ceil(unit).max(1) } else { 1 },
+                };
+                let translation = iommu.translate(start, wanted, means.memory);
                 (translation.ready, translation.outcome.ok().map(|translated| translated.address))
             }
             _ => (start, Some(HostPhysical::new(address))),

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use devices::dma_engine::{Addresses, Journal};
 use engine::{Deadlock, Seed, Simulation};
 use hardware::Fabric;
-use hardware::iommu::{self, PageSize};
+use hardware::iommu::{Access, DmaRequest, PageSize};
 use hardware::memory::{CacheState, NodeId};
 use hardware::root::HostId;
 use machine::{IommuMode, Machine, Part, Sockets};
@@ -428,8 +428,8 @@ fn warm_translations(
     for _ in 0..SETTLING_TRANSLATIONS {
         let offset = pages.next_offset();
         let at = buffer.addresses[(offset / regs::CHUNK_BYTES) as usize] + offset % regs::CHUNK_BYTES;
-        let (access, kind) = (iommu::Access::Read, iommu::AddressType::Untranslated);
-        let translation = iommu.translate(now, CARD, at, access, kind, &mut host.memory);
+        let request = DmaRequest::new(CARD, at, Access::Read);
+        let translation = iommu.translate(now, request, &mut host.memory);
         // If a lookup takes longer than the interval, later ones would delay the test.
         now = (now + SETTLING_INTERVAL).max(translation.ready);
     }

@@ -318,23 +318,24 @@ impl Reading {
 
     fn iommu(&mut self, node: usize, iommu: &Iommu) {
         let (counters, place) = (iommu.counters(), format!("iommu{node}"));
+        let pages = &counters.pages;
         let fields = [
-            ("lookups/hit", counters.hits),
-            ("lookups/merged", counters.merged),
-            ("lookups/miss", counters.misses),
+            ("lookups/hit", pages.hits),
+            ("lookups/merged", pages.merged),
+            ("lookups/miss", pages.misses),
             ("lookups/passed", counters.passed),
             ("lookups/refused", counters.refused_early),
-            ("walks", counters.walks),
-            ("walk-reads", counters.walk_steps),
-            ("faults", counters.faults),
-            ("invalidations", counters.iotlb_invalidations),
+            ("walks", pages.walks),
+            ("walk-reads", pages.walk_steps),
+            ("faults", iommu.faults().total()),
+            ("invalidations", pages.invalidations),
         ];
         self.events(&place, fields);
-        self.time(format!("{place}/walkers-busy"), counters.walker_busy);
-        self.time(format!("{place}/walks-waited"), counters.walker_queueing);
+        self.time(format!("{place}/walkers-busy"), pages.walker_busy);
+        self.time(format!("{place}/walks-waited"), pages.walker_queueing);
         self.time(format!("{place}/lookups-waited"), counters.pipeline_queueing);
         let walkers = iommu.params().walkers as u64;
-        self.used(Kind::Walkers, place, walkers, counters.walker_busy.as_ps().into());
+        self.used(Kind::Walkers, place, walkers, pages.walker_busy.as_ps().into());
     }
 
     fn device(&mut self, fabric: &Fabric, place: &CountedDevice<'_>) {

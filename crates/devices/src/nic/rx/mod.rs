@@ -10,8 +10,8 @@ use units::Time;
 use wire::ip::Dissection;
 use wire::ip::dissect::Verdict;
 use wire::nic::completion::{
-    END, FAILED, HASHED, HASHED_PORTS, HELD, INLINE, Kind as CompletionKind, LEN as COMPLETION_LEN,
-    NETWORK_RIGHT, NETWORK_WRONG, STEERED, TRANSPORT_RIGHT, TRANSPORT_WRONG,
+    END, FAILED, HASHED, HASHED_PORTS, HELD, INLINE, Kind as CompletionKind, NETWORK_RIGHT, NETWORK_WRONG,
+    STEERED, TRANSPORT_RIGHT, TRANSPORT_WRONG,
 };
 use wire::nic::registers::{HELD_BYTES, counter, feature};
 use wire::nic::{Completion, RxDescriptor};
@@ -131,7 +131,7 @@ impl Receiver {
             seen.flags |= verdict(parts.network_verdict(frame), NETWORK_RIGHT, NETWORK_WRONG);
             seen.flags |= verdict(parts.transport_verdict(frame), TRANSPORT_RIGHT, TRANSPORT_WRONG);
         }
-        let Some(rx) = state.rx.get_mut(usize::from(queue)).filter(|q| q.ring.running) else {
+        let Some(rx) = state.rx.get_mut(usize::from(queue)).filter(|q| q.ring.is_running()) else {
             state.count(counter::RX_NO_QUEUE, 1);
             return None;
         };
@@ -158,7 +158,7 @@ impl Receiver {
                 self.held += frame.len() as u32;
                 state.rx[usize::from(queue)].waiting.push_back((self.spare.copy(frame), seen));
                 self.list(state, queue);
-                state.fetch(bus, queue, false);
+                state.rx[usize::from(queue)].fetch(bus);
                 self.wake(bus);
             }
         }
@@ -178,10 +178,10 @@ impl Receiver {
         left.flush(bus, old.queue as u8, false);
         let number = self.next_fence;
         self.next_fence = number.wrapping_add(1);
-        let at = left.ring(old.queue as u8, false).setup.ring;
+        let at = left.ring(old.queue as u8, false).address();
         let state = &mut functions[usize::from(function)].rx[usize::from(queue)];
         state.fences.push((number, old.function));
-        let note = Note::new(Kind::RxFetch, state.ring.life, function, queue).with(number, 0);
+        let note = state.ring.note(Kind::RxFetch).with(number, 0);
         bus.read(request(old.function, at, 0, note));
         number
     }
@@ -250,13 +250,13 @@ impl Receiver {
                     }
                 }
                 None if ring.is_cache_full() && ring.held() <= buffers => break,
-                None if ring.tail.wrapping_sub(ring.next) > buffers => return Placed::NotYet,
+                None if ring.posted() > buffers => return Placed::NotYet,
                 None => return Placed::NoBuffer,
             }
         }
         let fits = room >= frame.len();
         self.free = now + self.nic.rx.packet_time;
-        let life = ring.life;
+        let note = ring.note(Kind::RxData);
         if fits {
             of.count(counter::RX_FRAMES, 1);
             of.count(counter::RX_BYTES, frame.len() as u64);
@@ -269,13 +269,11 @@ impl Receiver {
         for n in 1..=buffers {
             let ring = &mut of.rx[usize::from(queue)].ring;
             let Some(buffer) = ring.peek(0).map(RxDescriptor::parse) else { break };
-            let count = ring.next;
-            ring.consume(1);
-            ring.done = ring.done.wrapping_add(1);
+            let count = ring.consume(1);
+            ring.finish();
             let length = usize::from(buffer.length).min(frame.len() - done);
             let mut flags = seen.flags | if n == buffers { END } else { 0 };
-            let slot = ring.has_slots().map_or(0, |slot| slot as usize - COMPLETION_LEN);
-            let is_inline = takes_inline && fits && buffers == 1 && frame.len() <= slot;
+            let is_inline = takes_inline && fits && buffers == 1 && frame.len() <= ring.inline_room();
             let is_held = fits && !is_inline && buffers == 1 && of.hold_frame(queue, count, frame);
             if is_inline {
                 flags |= INLINE;
@@ -286,7 +284,7 @@ impl Receiver {
                 let chunks = frame[done..done + length].chunks(self.nic.write_chunk.max(16) as usize);
                 let mut at = buffer.address;
                 for chunk in chunks {
-                    let note = Note::new(Kind::RxData, life, of.number, queue).with(chunk.len() as u16, 0);
+                    let note = note.with(chunk.len() as u16, 0);
                     bus.write(request(of.number, at, chunk.len() as u32, note), chunk);
                     at = at.wrapping_add(chunk.len() as u64);
                 }
@@ -303,25 +301,25 @@ impl Receiver {
             };
             done += length;
             if is_inline {
-                of.complete_slot(bus, (queue, false), completion, 1, frame);
+                of.rx[usize::from(queue)].ring.complete_inline(bus, completion, frame);
             } else {
                 of.complete(bus, queue, false, completion, u16::from(n == buffers));
             }
         }
-        of.rx[usize::from(queue)].ring.note_filled(now);
-        of.fetch(bus, queue, false);
+        let rx = &mut of.rx[usize::from(queue)];
+        rx.ring.note_filled(now);
+        rx.fetch(bus);
         Placed::Yes
     }
 
     /// The driver posted buffers.
     pub fn doorbell(&mut self, bus: &mut dyn DeviceBus, of: &mut NicFunction, queue: u8, tail: u16) {
-        let ring = &mut of.rx[usize::from(queue)].ring;
-        if !ring.running {
+        let rx = &mut of.rx[usize::from(queue)];
+        if !rx.ring.is_running() {
             return;
         }
-        if ring.set_tail(tail) {
-            ring.note_filled(bus.now());
-            of.fetch(bus, queue, false);
+        if rx.ring.set_tail(bus.now(), tail) {
+            rx.fetch(bus);
         } else {
             of.fail_queue(bus, queue, false);
         }
@@ -337,7 +335,7 @@ impl Receiver {
     ) {
         let of = &mut functions[usize::from(note.function)];
         let ring = &mut of.rx[usize::from(note.queue)].ring;
-        if ring.life != note.life {
+        if !ring.is_current(note) {
             return;
         }
         if note.second == 0 {
@@ -438,7 +436,7 @@ impl NicFunction {
 
     /// Drops a frame for lack of buffers.
     fn drop_frame(&mut self, queue: u8) {
-        self.rx[usize::from(queue)].ring.dropped += 1;
+        self.rx[usize::from(queue)].ring.count_dropped();
         self.count(counter::RX_NO_BUFFER, 1);
     }
 }

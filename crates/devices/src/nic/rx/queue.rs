@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use platform::device::DeviceBus;
+
 use crate::nic::held::ReceiveWindow;
 use crate::nic::ring::Ring;
 
@@ -21,9 +23,9 @@ pub struct RxQueue {
 }
 
 impl RxQueue {
-    pub fn new(cache: u16) -> Self {
+    pub fn new(ring: Ring) -> Self {
         Self {
-            ring: Ring::new(cache),
+            ring,
             waiting: VecDeque::new(),
             is_listed: false,
             came: 0,
@@ -37,9 +39,9 @@ impl RxQueue {
         self.came
     }
 
-    /// Whether frames wait for buffers.
-    pub fn is_hungry(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Fetches descriptors if it is time.
+    pub fn fetch(&mut self, bus: &mut dyn DeviceBus) {
+        self.ring.fetch(bus, !self.waiting.is_empty());
     }
 
     /// Whether the `count`-th frame or an earlier one still waits in the device.

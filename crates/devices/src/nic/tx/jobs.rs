@@ -91,7 +91,7 @@ impl Jobs {
         };
         let state = &mut of.tx[usize::from(queue)];
         let job = &mut self.table[usize::from(index)];
-        (job.function, job.queue, job.life) = (function, queue, state.ring.life);
+        (job.function, job.queue, job.life) = (function, queue, state.ring.life());
         (job.descriptors, job.held) = (entries, bytes);
         (job.whole_parts, job.whole_bytes, job.outstanding, job.segments) = (0, 0, 0, 0);
         (job.report, job.cutter) = (packet.report, None);
@@ -132,8 +132,7 @@ impl Jobs {
             let mut done = 0;
             while done < fragment.length {
                 let length = (fragment.length - done).min(self.nic.read_chunk.max(64) as u16);
-                let note = Note::new(Kind::TxData, state.ring.life, function, queue)
-                    .with(index, job.parts.len() as u16);
+                let note = state.ring.note(Kind::TxData).with(index, job.parts.len() as u16);
                 job.parts.push(ReadPart { at, length, through, here: false, ended: false });
                 job.outstanding += 1;
                 let address = fragment.address.wrapping_add(done.into());

@@ -39,7 +39,7 @@ struct Packet {
 impl Packet {
     /// The next packet of a ring, if all its descriptors, or the maximum number, have been fetched.
     fn next(ring: &Ring, max_fragments: u8) -> Option<Self> {
-        if !ring.running {
+        if !ring.is_running() {
             return None;
         }
         let mut next = Self::default();
@@ -90,17 +90,16 @@ impl Sender {
         tail: u16,
     ) {
         let ring = of.ring(queue, true);
-        if !ring.running {
+        if !ring.is_running() {
             return;
         }
-        if !ring.set_tail(tail) {
+        if !ring.set_tail(bus.now(), tail) {
             return self.fail(bus, of, memory, queue);
         }
-        ring.note_filled(bus.now());
         if self.nic.doorbell_latency.is_zero() {
-            of.fetch(bus, queue, true);
+            of.tx[usize::from(queue)].fetch(bus);
         } else {
-            let note = Note::new(Kind::Doorbell, ring.life, of.number, queue);
+            let note = ring.note(Kind::Doorbell);
             bus.wake_at(bus.now() + self.nic.doorbell_latency, note.token());
         }
     }
@@ -117,14 +116,12 @@ impl Sender {
     ) {
         let (queue, at) = (at / INLINE_PAGE, at % INLINE_PAGE);
         let of = &mut functions[usize::from(function)];
-        let state = of.tx.get_mut(queue as usize).filter(|state| state.ring.running);
+        let state = of.tx.get_mut(queue as usize).filter(|state| state.ring.is_running());
         let Some(TxQueue { ring, page, .. }) = state else { return };
         let Some((count, entries)) = page.write(at, data) else { return };
         let queue = queue as u8;
         let tail = count.wrapping_add((entries.len() / LEN) as u16);
-        let is_possible = ring.set_tail(tail);
-        ring.note_filled(bus.now());
-        if is_possible && ring.take_inline(count, entries) {
+        if ring.set_tail(bus.now(), tail) && ring.take_inline(count, entries) {
             of.count(counter::INLINE_PACKETS, 1);
             self.list(of, queue);
             self.pump(bus, functions, ports);
@@ -150,7 +147,7 @@ impl Sender {
     ) {
         let of = &mut functions[usize::from(note.function)];
         let state = &mut of.tx[usize::from(note.queue)];
-        if state.ring.life != note.life {
+        if !state.ring.is_current(note) {
             return;
         }
         let Ok(bytes) = outcome else { return self.fail(bus, of, &mut ports.memory, note.queue) };
@@ -225,7 +222,7 @@ impl Sender {
             self.free = now + self.nic.tx.packet_time;
             if packet.ends {
                 self.jobs.begin(bus, functions, ports, (function, queue), packet);
-                functions[usize::from(function)].fetch(bus, queue, true);
+                functions[usize::from(function)].tx[usize::from(queue)].fetch(bus);
             } else {
                 // Too many fragments: the start of the next packet is unknown.
                 self.fail(bus, of, &mut ports.memory, queue);
@@ -250,7 +247,7 @@ impl Sender {
     ) {
         let state = &mut of.tx[usize::from(queue)];
         state.is_listed = false;
-        if !state.ring.running {
+        if !state.ring.is_running() {
             return;
         }
         // The rest of a packet has to be fetched even if that takes only a few descriptors.
@@ -258,7 +255,7 @@ impl Sender {
         if state.hungry && state.ring.is_cache_full() {
             self.fail(bus, of, memory, queue);
         } else {
-            of.fetch(bus, queue, true);
+            state.fetch(bus);
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use platform::device::DeviceBus;
+
 use crate::nic::inline::InlinePage;
 use crate::nic::ring::Ring;
 
@@ -13,19 +15,18 @@ pub struct TxQueue {
     /// Whether the queue is in line for its turn.
     pub(super) is_listed: bool,
     /// The first descriptors of a packet have been fetched, but not its last.
-    pub hungry: bool,
+    pub(super) hungry: bool,
     /// Data written to the queue's inline doorbell page.
     pub(super) page: InlinePage,
 }
 
 impl TxQueue {
-    pub fn new(cache: u16) -> Self {
-        Self {
-            ring: Ring::new(cache),
-            jobs: VecDeque::new(),
-            is_listed: false,
-            hungry: false,
-            page: InlinePage::default(),
-        }
+    pub fn new(ring: Ring) -> Self {
+        Self { ring, jobs: VecDeque::new(), is_listed: false, hungry: false, page: InlinePage::default() }
+    }
+
+    /// Fetches descriptors if it is time.
+    pub fn fetch(&mut self, bus: &mut dyn DeviceBus) {
+        self.ring.fetch(bus, self.hungry);
     }
 }

@@ -31,6 +31,7 @@ pub use params::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
 
 use super::Counters;
 use super::channel::Channel;
+use super::channels::Channels;
 use super::tx::TxQueue;
 use flows::{FlowCache, Last, Path};
 use queue::KpioQueue;
@@ -341,7 +342,7 @@ impl Kpio {
     pub async fn poll(
         &self,
         cpu: &Cpu,
-        channels: &RefCell<Vec<Rc<Channel>>>,
+        channels: &Channels,
         channel: u16,
         core: &dyn NetCore,
         counters: &Counters,
@@ -351,7 +352,7 @@ impl Kpio {
             counters.tx_places_lost.add(was_lost.into());
         }
         if !self.waiting.borrow().is_empty() {
-            self.end_hold(cpu, &channels.borrow());
+            self.end_hold(cpu, &channels.all());
             let waiting = self.waiting.take();
             waiting.into_iter().for_each(|channel| core.wake_queue(cpu, channel));
         }

@@ -27,8 +27,7 @@ fn what_is_not_mapped_or_not_permitted_is_refused() {
     let log = m.iommu.faults();
     assert_eq!(log.total(), 7);
     assert_eq!(log.count(NIC, FaultReason::ReadNotPermitted), 2);
-    assert_eq!(log.records().next().unwrap().address, 0x1000);
-    assert_eq!(m.iommu.counters().faults, 7);
+    assert_eq!(log.records()[0].address, 0x1000);
 }
 
 #[test]
@@ -49,8 +48,7 @@ fn functions_without_a_context_are_blocked() {
     let mut m = Machine::new(bare());
     m.map(0x1000, 0x5000, 0x1000, Permissions::READ);
     let ask = |m: &mut Machine, who| {
-        let at = AddressType::Untranslated;
-        m.iommu.translate(us(1), who, Iova::new(0x1000), Access::Read, at, &mut m.memory)
+        m.iommu.translate(us(1), DmaRequest::new(who, Iova::new(0x1000), Access::Read), &mut m.memory)
     };
     assert_eq!(reason(ask(&mut m, Bdf::new(4, 0, 0))), FaultReason::RootNotPresent);
     assert_eq!(reason(ask(&mut m, Bdf::new(3, 0, 1))), FaultReason::ContextNotPresent);

@@ -9,8 +9,10 @@ mod timing;
 
 use super::tables::{ContextTables, FrameAllocator, PageTable};
 use super::*;
-use crate::memory::{MemoryRange, PhysicalMemory};
-use units::{Bytes, Duration, Iova};
+use crate::memory::{MemoryRange, NodeId, PhysicalMemory};
+use engine::Seed;
+use units::{Bytes, Duration, HostPhysical, Iova, Time};
+use wire::pcie::Bdf;
 
 /// Latency of every table read.
 const READ: Duration = Duration::from_ns(80);
@@ -97,8 +99,7 @@ impl Machine {
     }
 
     fn translate(&mut self, now: Time, iova: u64, access: Access) -> Translation {
-        let untranslated = AddressType::Untranslated;
-        self.iommu.translate(now, NIC, Iova::new(iova), access, untranslated, &mut self.memory)
+        self.iommu.translate(now, DmaRequest::new(NIC, Iova::new(iova), access), &mut self.memory)
     }
 
     /// Reads `iova` long after all earlier accesses, and returns the latency.

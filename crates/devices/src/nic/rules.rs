@@ -6,9 +6,9 @@ use wire::ethernet::MacAddr;
 use wire::ip::Flow;
 use wire::nic::registers::{address, feature, flow};
 
-use crate::nic::fields::le;
-use crate::nic::params::NicParams;
-use crate::nic::steering::{AddressTable, FlowKey, FlowTable, Match, SwitchRules};
+use super::fields::le;
+use super::params::NicParams;
+use super::steering::{AddressTable, FlowKey, FlowTable, Match, SwitchRules};
 
 /// The upper bytes of an address rule's MAC address.
 const MAC_REST: u64 = address::MAC + 4;

@@ -1,4 +1,4 @@
-//! Interrupts: vectors and coalescing.
+//! A function's interrupts: vectors, coalescing, and events.
 
 use platform::device::{DeviceBus, FunctionIndex};
 use units::{Duration, Time};
@@ -6,9 +6,9 @@ use wire::nic::EventEntry;
 use wire::nic::event_entry::LEN;
 use wire::nic::registers::{NO_VECTOR, counter, event, vector};
 
-use super::NicFunction;
-use crate::nic::registers::{with_high, with_low};
-use crate::nic::token::{Kind, Note, request};
+use super::NicHandle;
+use super::fields::{with_high, with_low};
+use super::token::{Kind, Note, request};
 
 /// Adaptive coalescing: an interrupt for at most `FEW_PACKETS` halves the delay, one for at least `MANY_PACKETS`
 /// doubles it. Modelled on the latency classes of ixgbe and DIM.
@@ -79,18 +79,29 @@ impl Vector {
 
 /// A function's interrupt vectors, and its events other than packets.
 pub struct Interrupts {
+    function: u8,
+    handle: NicHandle,
     vectors: Vec<Vector>,
     /// Whether vectors can have event queues.
     have_events: bool,
     events: u32,
     /// The vector for events.
-    pub event_vector: u32,
+    event_vector: u32,
 }
 
 impl Interrupts {
-    pub fn new(vectors: u16, have_events: bool) -> Self {
-        let vectors = vec![Vector::default(); usize::from(vectors)];
-        Self { vectors, have_events, events: 0, event_vector: NO_VECTOR }
+    pub fn new(function: u8, handle: &NicHandle, vectors: u16, have_events: bool) -> Self {
+        let (handle, vectors) = (handle.clone(), vec![Vector::default(); usize::from(vectors)]);
+        Self { function, handle, vectors, have_events, events: 0, event_vector: NO_VECTOR }
+    }
+
+    /// The vector for events.
+    pub const fn event_vector(&self) -> u32 {
+        self.event_vector
+    }
+
+    pub const fn set_event_vector(&mut self, vector: u32) {
+        self.event_vector = vector;
     }
 
     /// How many vectors there are.
@@ -132,89 +143,61 @@ impl Interrupts {
             _ => {}
         }
     }
-}
 
-impl NicFunction {
-    /// `packets` more completions of a queue are visible to the driver, up to index `visible`.
-    pub(super) fn completed(
-        &mut self,
-        bus: &mut dyn DeviceBus,
-        queue: u8,
-        is_tx: bool,
-        (packets, visible): (u16, u16),
-    ) {
-        let ring = self.ring(queue, is_tx);
-        ring.visible = visible;
-        let (vector, armed) = (ring.setup.vector, ring.armed || ring.setup.is_always_armed());
-        if self.handle.has_spurious_interrupt() {
-            self.raise(bus, vector);
-        }
-        if armed {
-            self.tell(bus, vector, packets.max(1).into());
-        }
-    }
-
-    /// The driver has processed completions up to `seen` and asks to be interrupted for more.
-    pub fn arm(&mut self, bus: &mut dyn DeviceBus, queue: u8, is_tx: bool, seen: u16) {
-        let ring = self.ring(queue, is_tx);
-        ring.armed = true;
-        let (unseen, vector) = (ring.visible.wrapping_sub(seen), ring.setup.vector);
-        // A difference of more than half the range means that the driver is ahead of the device: nothing is unseen.
-        if ring.running && (1..1 << 15).contains(&unseen) {
-            self.tell(bus, vector, unseen.into());
-        }
-    }
-
-    /// Counts packets towards a vector's next interrupt.
-    fn tell(&mut self, bus: &mut dyn DeviceBus, number: u32, packets: u32) {
-        let Some(vector) = self.interrupts.vectors.get_mut(number as usize) else { return };
+    /// `packets` more packets have completions that the driver can see: counts them towards a vector's next interrupt.
+    /// Returns whether that was sent.
+    pub fn tell(&mut self, bus: &mut dyn DeviceBus, number: u32, packets: u32) -> bool {
+        let Some(vector) = self.vectors.get_mut(number as usize) else { return false };
         vector.pending += packets;
         if vector.current.is_zero() || (vector.packets > 0 && vector.pending >= vector.packets) {
             self.fire(bus, number);
-        } else if vector.due.is_none() {
+            return true;
+        }
+        if vector.due.is_none() {
             let due = bus.now() + vector.current;
             vector.due = Some(due);
-            let note = Note::new(Kind::Vector, 0, self.number, 0).with(number as u16, 0);
+            let note = Note::new(Kind::Vector, 0, self.function, 0).with(number as u16, 0);
             bus.wake_at(due, note.token());
         }
+        false
     }
 
-    /// A vector's timer expired.
-    pub fn vector_due(&mut self, bus: &mut dyn DeviceBus, number: u32) {
-        let Some(vector) = self.interrupts.vectors.get_mut(number as usize) else { return };
+    /// A vector's timer expired. Returns whether an interrupt was sent.
+    pub fn due(&mut self, bus: &mut dyn DeviceBus, number: u32) -> bool {
+        let Some(vector) = self.vectors.get_mut(number as usize) else { return false };
         // Otherwise the vector has fired since because of its packet count, which covered what the timer was set for.
-        if vector.due.is_some_and(|due| due <= bus.now()) {
-            vector.due = None;
-            if vector.pending > 0 {
-                self.fire(bus, number);
-            }
+        if vector.due.is_none_or(|due| due > bus.now()) {
+            return false;
         }
+        vector.due = None;
+        let is_due = vector.pending > 0;
+        if is_due {
+            self.fire(bus, number);
+        }
+        is_due
     }
 
     fn fire(&mut self, bus: &mut dyn DeviceBus, number: u32) {
-        self.interrupts.vectors[number as usize].fired();
-        for ring in self.rings_of(number) {
-            ring.armed = false;
+        self.vectors[number as usize].fired();
+        if !self.handle.loses_interrupt() {
+            self.raise(bus, number);
         }
-        if self.handle.loses_interrupt() {
-            return;
-        }
-        self.raise(bus, number);
     }
 
+    /// Interrupts the driver because of a queue.
     pub fn raise(&mut self, bus: &mut dyn DeviceBus, vector: u32) {
         self.interrupt(bus, vector, event::QUEUES);
     }
 
     /// Signals an event other than a packet.
     pub fn event(&mut self, bus: &mut dyn DeviceBus, event: u32) {
-        self.interrupts.events |= event;
-        self.interrupt(bus, self.interrupts.event_vector, event);
+        self.events |= event;
+        self.interrupt(bus, self.event_vector, event);
     }
 
     /// Returns and clears the events since the last call.
     pub fn take_events(&mut self, bus: &mut dyn DeviceBus) -> u32 {
-        let events = std::mem::take(&mut self.interrupts.events);
+        let events = std::mem::take(&mut self.events);
         self.drive_line(bus);
         events
     }
@@ -222,38 +205,37 @@ impl NicFunction {
     /// Sends a message, or drives the legacy line for an event.
     fn interrupt(&mut self, bus: &mut dyn DeviceBus, vector: u32, event: u32) {
         let hears_line = self.hears_line(bus);
-        let Some(Vector { events, .. }) = self.interrupts.vectors.get_mut(vector as usize) else { return };
+        let Some(Vector { events, .. }) = self.vectors.get_mut(vector as usize) else { return };
         let vector = vector as u16;
         if hears_line {
-            self.interrupts.events |= event;
+            self.events |= event;
             self.drive_line(bus);
         } else if let Some((address, entry)) = events.next(EventEntry { vector }) {
-            let note = Note::new(Kind::Event, 0, self.number, 0).with(vector, 0);
-            bus.write(request(self.number, address, entry.len() as u32, note), &entry);
+            let note = Note::new(Kind::Event, 0, self.function, 0).with(vector, 0);
+            bus.write(request(self.function, address, entry.len() as u32, note), &entry);
         } else {
-            bus.interrupt(FunctionIndex(self.number), vector);
+            bus.interrupt(FunctionIndex(self.function), vector);
         }
-        self.count(counter::INTERRUPTS, 1);
+        self.handle.add(self.function, counter::INTERRUPTS, 1);
     }
 
     /// An entry of a vector's event queue has left, so the driver can see it before the message that follows.
     pub fn event_written(&self, bus: &mut dyn DeviceBus, vector: u16) {
-        let events = self.interrupts.vectors.get(usize::from(vector)).map(|vector| vector.events);
+        let events = self.vectors.get(usize::from(vector)).map(|vector| vector.events);
         // Otherwise the function has been reset meanwhile.
         if events.is_some_and(|events| events.log2 > 0) {
-            bus.interrupt(FunctionIndex(self.number), vector);
+            bus.interrupt(FunctionIndex(self.function), vector);
         }
     }
 
     /// Whether the driver has enabled the legacy interrupt.
     fn hears_line(&self, bus: &dyn DeviceBus) -> bool {
-        self.interrupts.event_vector != NO_VECTOR
-            && bus.config(FunctionIndex(self.number)).interrupts_by_line()
+        self.event_vector != NO_VECTOR && bus.config(FunctionIndex(self.function)).interrupts_by_line()
     }
 
     /// Drives the legacy interrupt, which stays asserted while there are events that the driver has not read.
     pub fn drive_line(&self, bus: &mut dyn DeviceBus) {
-        let is_due = self.interrupts.events != 0 && self.hears_line(bus);
-        bus.set_interrupt_status(FunctionIndex(self.number), is_due);
+        let is_due = self.events != 0 && self.hears_line(bus);
+        bus.set_interrupt_status(FunctionIndex(self.function), is_due);
     }
 }

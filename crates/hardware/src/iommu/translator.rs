@@ -1,0 +1,179 @@
+//! Translation of DMA requests: context entry, then page.
+
+use super::IommuCounters;
+use super::contexts::Contexts;
+use super::fault::{Fault, FaultReason, Refusal};
+use super::format::{ContextEntry, TranslationType};
+use super::ids::{Access, PageSize};
+use super::invalidation::{ContextScope, Scope};
+use super::memory::{TableReader, WalkMemory};
+use super::pages::Pages;
+use super::params::IommuParams;
+use super::pipeline::Pipeline;
+use super::walkers::Walkers;
+use engine::Seed;
+use units::{Duration, HostPhysical, Iova, Time};
+use wire::pcie::Bdf;
+
+/// A memory request of a function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DmaRequest {
+    /// The function.
+    pub requester: Bdf,
+    /// The requested address.
+    pub address: Iova,
+    /// Read or write.
+    pub access: Access,
+    /// The function has translated the address itself with ATS (AT = 10).
+    pub is_translated: bool,
+    /// Pieces of the same page in which the root complex serves it (at least 1). Each takes a place in the pipeline.
+    pub pieces: u32,
+}
+
+impl DmaRequest {
+    /// A request in one piece whose address is not translated.
+    pub const fn new(requester: Bdf, address: Iova, access: Access) -> Self {
+        Self { requester, address, access, is_translated: false, pieces: 1 }
+    }
+}
+
+/// A translated address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Translated {
+    /// The host-physical address.
+    pub address: HostPhysical,
+    /// Size of the page; a request beyond its end needs another translation.
+    pub page: PageSize,
+}
+
+impl Translated {
+    /// Passes the address unchanged.
+    #[inline]
+    const fn unchanged(address: Iova) -> Self {
+        Self { address: HostPhysical::new(address.get()), page: PageSize::Size1GiB }
+    }
+}
+
+/// Result of a translation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Translation {
+    /// When the request proceeds (its last piece, if there are several), or is refused.
+    pub ready: Time,
+    /// The translated address, or the fault, which has been counted and recorded.
+    pub outcome: Result<Translated, Fault>,
+}
+
+impl Translation {
+    #[inline]
+    pub(super) const fn unchanged(ready: Time, address: Iova) -> Self {
+        Self { ready, outcome: Ok(Translated::unchanged(address)) }
+    }
+}
+
+/// Whether `address` is in the interrupt range, 0xfee0_0000 to 0xfeef_ffff, which is never translated.
+#[inline]
+pub(super) const fn is_interrupt_address(address: u64) -> bool {
+    address >> 20 == 0xfee
+}
+
+/// Contexts, pages, and the walkers that read both.
+#[derive(Debug, Clone)]
+pub(super) struct Translator {
+    host_address_bits: u8,
+    contexts: Contexts,
+    pages: Pages,
+    walkers: Walkers,
+    passed: u64,
+    refused_early: u64,
+}
+
+impl Translator {
+    pub fn new(params: &IommuParams, seed: Seed) -> Self {
+        Self {
+            host_address_bits: params.host_address_bits,
+            contexts: Contexts::new(params, seed.component("context cache")),
+            pages: Pages::new(params, seed.component("IOTLB")),
+            walkers: Walkers::new(params),
+            passed: 0,
+            refused_early: 0,
+        }
+    }
+
+    pub const fn set_root_table(&mut self, root_table: HostPhysical) {
+        self.contexts.set_root_table(root_table);
+    }
+
+    pub const fn counters(&self, pipeline_queueing: Duration) -> IommuCounters {
+        let Self { passed, refused_early, .. } = *self;
+        IommuCounters { pages: self.pages.counters(), passed, refused_early, pipeline_queueing }
+    }
+
+    /// Translates a request, from its entry into the pipeline until it leaves.
+    #[inline]
+    pub fn translate<M: WalkMemory>(
+        &mut self,
+        now: Time,
+        request: &DmaRequest,
+        pipeline: &mut Pipeline,
+        reader: &mut TableReader<'_, M>,
+    ) -> (Time, Result<Translated, Refusal>) {
+        let &DmaRequest { requester, address, access, pieces, .. } = request;
+        let page = address.get() >> 12 | u64::from(requester.bits()) << 48;
+        let place = pipeline.enter(now, access, page);
+        let (place, context) = self.contexts.of(place, requester, &mut self.walkers, reader);
+        let context = context.map_err(Refusal::from);
+        let entry = match context.and_then(|entry| Ok((entry, self.is_to_translate(&entry, request)?))) {
+            Ok((entry, true)) => entry,
+            Ok((_, false)) => {
+                self.passed += 1;
+                return (pipeline.leave(place, access), Ok(Translated::unchanged(address)));
+            }
+            Err(refusal) => {
+                self.refused_early += 1;
+                return (pipeline.leave(place, access), Err(refusal));
+            }
+        };
+        let (ready, found) = self.pages.resolve(place, &entry, request, &mut self.walkers, pipeline, reader);
+        let mut ready = pipeline.leave(ready, access);
+        for _ in 1..pieces {
+            // The other pieces take places, too, but their page has been looked up.
+            let at = pipeline.enter_piece(now, access);
+            ready = pipeline.leave(ready.max(at), access);
+        }
+        let found = match found {
+            Ok(leaf) => Ok(Translated { address: leaf.resolve(address), page: leaf.size }),
+            Err(reason) => Err(Refusal { reason, is_recorded: !entry.fault_processing_disabled }),
+        };
+        (ready, found)
+    }
+
+    /// Whether a request of a function with this context entry is translated. Otherwise its address passes unchanged.
+    #[inline]
+    fn is_to_translate(&self, entry: &ContextEntry, request: &DmaRequest) -> Result<bool, Refusal> {
+        let passes = match (request.is_translated, entry.translation) {
+            (false, kind) => kind == TranslationType::PassThrough,
+            (true, TranslationType::WithAts) => true,
+            (true, _) => return Err(FaultReason::AtsBlocked.into()),
+        };
+        let address = request.address;
+        let is_within = match passes {
+            true => address.get() >> self.host_address_bits == 0,
+            false => entry.spans(address),
+        };
+        let reason = match is_interrupt_address(address.get()) {
+            true => FaultReason::InterruptRange,
+            false if is_within => return Ok(!passes),
+            false => FaultReason::BeyondAddressWidth,
+        };
+        Err(Refusal { reason, is_recorded: passes || !entry.fault_processing_disabled })
+    }
+
+    pub fn invalidate_contexts(&mut self, scope: ContextScope) {
+        self.contexts.invalidate(scope);
+    }
+
+    /// Invalidates the pages in `scope`, and with `tables` also the page tables above them.
+    pub fn invalidate_pages(&mut self, scope: Scope, tables: bool) {
+        self.pages.invalidate(scope, tables);
+    }
+}
