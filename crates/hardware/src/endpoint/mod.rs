@@ -15,6 +15,7 @@ use wire::pcie::{IntxLines, TlpKind};
 pub use event::EndpointEvent;
 pub use params::EndpointParams;
 pub use registers::{Allowance, Registers};
+use requester::Arrived;
 pub use requester::{Life, PortLife, Requester, RequesterCounters};
 
 use bus::Bus;
@@ -150,9 +151,9 @@ impl Endpoint {
                 let padding = cx.wires.packets.hop(packet).padding;
                 let port = self.core.port_at(end);
                 let requester = self.core.requester_mut(port);
-                let at =
-                    requester.completion(cx.wires, cx.scheduler, end, header, poisoned, padding, payload);
-                if let Some((function, error)) = requester.detected.take() {
+                let arrived = Arrived { end, header, poisoned, padding, payload };
+                let (at, fault) = requester.completion(cx.wires, cx.scheduler, arrived);
+                if let Some((function, error)) = fault {
                     self.core.report(cx, function, error, Some(packet));
                 }
                 cx.consume(packet, at);
