@@ -143,16 +143,17 @@ fn after_a_lost_link_the_driver_goes_on_without_a_reset() {
                     let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
                     send(&pair, 1, 0, 5, 1000);
                     pair.run_for(Duration::from_us(100));
-                    let link = |is_down: bool| {
-                        let host = pair.hosts[0].host;
-                        pair.simulation.handle().with(|fabric, scheduler| {
-                            let (host, mut cx) = fabric.host_in(host, scheduler);
-                            cx.with(LinkId(0), |link, cx, released| {
-                                if is_down { link.take_down(cx, released) } else { link.bring_up(cx) }
+                    let link =
+                        |is_down: bool| {
+                            let host = pair.hosts[0].host;
+                            pair.simulation.handle().with(|fabric, scheduler| {
+                                let (host, mut cx) = fabric.host_in(host, scheduler);
+                                cx.with(LinkId(0), |link, cx| {
+                                    if is_down { link.take_down(cx) } else { link.bring_up(cx) }
+                                });
+                                host.link_drained(&mut cx, 0);
                             });
-                            host.link_drained(&mut cx, 0);
-                        });
-                    };
+                        };
                     link(true);
                     send(&pair, 1, 100, frames, 1000);
                     pair.run_for(Duration::from_us(60));

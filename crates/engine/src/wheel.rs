@@ -103,8 +103,7 @@ impl<T> Wheel<T> {
     pub(crate) fn insert(&mut self, time: u64, value: T) -> Key {
         let (index, node) = self.place(time);
         // A free node holds no value; this says so to the compiler, which then does not look for one to drop.
-        core::mem::forget(node.value.take());
-        node.value = Some(value);
+        core::mem::forget(node.value.replace(value));
         Key { node: index, stamp: node.stamp }
     }
 

@@ -230,9 +230,9 @@ impl Fabric {
         if is_up == up {
             return;
         }
-        self.context(scheduler).with(cable, |link, cx, released| match up {
+        self.context(scheduler).with(cable, |link, cx| match up {
             true => link.bring_up(cx),
-            false => link.take_down(cx, released),
+            false => link.take_down(cx),
         });
         let (_, ends) =
             self.cables.iter().find(|(link, _)| *link == cable).expect("it is a cable of adapters");
@@ -464,7 +464,7 @@ impl Fabric {
     fn reset_switch(&mut self, scheduler: &mut Scheduler<Event>, id: SwitchId, all: bool) {
         let below: Vec<LinkId> = self.switch(id).downstream_ports().map(|(_, end)| end.link).collect();
         for &link in &below {
-            self.context(scheduler).with(link, |link, cx, released| link.take_down(cx, released));
+            self.context(scheduler).with(link, |link, cx| link.take_down(cx));
             self.reset_below(scheduler, link);
         }
         self.switches[usize::from(id.0)].reset(&mut Context::new(&mut self.wires, scheduler), all);
@@ -581,8 +581,7 @@ impl Fabric {
     fn handle_other(&mut self, event: Event, scheduler: &mut Scheduler<Event>) {
         match event {
             Event::LinkWake(end) => {
-                self.context(scheduler)
-                    .with(end.link, |link, cx, released| link.on_wake(cx, end.side, released));
+                self.context(scheduler).with(end.link, |link, cx| link.on_wake(cx, end.side));
                 match self.attached[usize::from(end.link.0)][end.side as usize] {
                     Attached::Endpoint(id) => {
                         self.endpoints[usize::from(id.0)]
@@ -598,12 +597,11 @@ impl Fabric {
                     | Attached::Nothing => {}
                 }
             }
-            Event::Replay(end) => self
-                .context(scheduler)
-                .with(end.link, |link, cx, released| link.replay(cx, end.side, released)),
+            Event::Replay(end) => {
+                self.context(scheduler).with(end.link, |link, cx| link.replay(cx, end.side))
+            }
             Event::ReplayTimer(end) => {
-                self.context(scheduler)
-                    .with(end.link, |link, cx, released| link.on_replay_timer(cx, end.side, released));
+                self.context(scheduler).with(end.link, |link, cx| link.on_replay_timer(cx, end.side));
             }
             Event::LinkError(end, error) => self.link_error(scheduler, end, error),
             Event::Deliver { .. } | Event::Endpoint(..) => unreachable!("handled before"),

@@ -50,6 +50,16 @@ pub struct Hop {
     pub held: Option<ReceiveSpace>,
 }
 
+/// What a link has to know of a TLP.
+pub struct OnLink<'a> {
+    /// Its class and credits.
+    pub needs: Summary,
+    /// Its length on the wire in bytes, without framing.
+    pub length: usize,
+    /// Its link layer state.
+    pub hop: &'a mut Hop,
+}
+
 /// Place of the payload in a packet's buffer: the header ends there, whatever its length.
 const PAYLOAD: usize = 16;
 
@@ -298,11 +308,11 @@ impl PacketPool {
         self.slots[id.0 as usize].length()
     }
 
-    /// The packet's length on the wire, without framing, and its link layer state, mutably.
-    #[inline]
-    pub fn length_and_hop(&mut self, id: PacketId) -> (usize, &mut Hop) {
+    /// What a link has to know of the packet.
+    #[inline(always)]
+    pub fn on_link(&mut self, id: PacketId) -> OnLink<'_> {
         let slot = &mut self.slots[id.0 as usize];
-        (slot.length(), &mut slot.hop)
+        OnLink { needs: slot.summary, length: slot.length(), hop: &mut slot.hop }
     }
 
     /// The packet's link layer state.

@@ -6,7 +6,7 @@ use wire::pcie::Tlp;
 
 use crate::ethernet::Ethernet;
 use crate::event::Event;
-use crate::link::{Link, LinkContext, LinkEnd, LinkId, LinkParams, Passed, ReceiveSpace, Released};
+use crate::link::{Link, LinkContext, LinkEnd, LinkId, LinkParams, Passed, ReceiveSpace};
 use crate::packet::{PacketId, PacketPool};
 
 /// The links and what is in flight on them.
@@ -18,7 +18,7 @@ pub struct Wires {
     pub ethernet: Ethernet,
     links: Vec<Link>,
     /// Reused, so that sending allocates nothing.
-    released: Released,
+    released: Vec<ReceiveSpace>,
 }
 
 /// Context of an event: the links with their TLPs, the clock and the event queue.
@@ -45,13 +45,13 @@ impl<'a> Context<'a> {
     /// Computes the DLLPs that all links have sent so far, so that taps record them.
     pub fn report_dllps(&mut self) {
         for number in 0..self.wires.links.len() as u16 {
-            self.with(LinkId(number), |link, cx, released| link.report_dllps(cx, released));
+            self.with(LinkId(number), |link, cx| link.report_dllps(cx));
         }
     }
 
     /// Sends a TLP from `end`, now or as soon as possible.
     pub fn send(&mut self, end: LinkEnd, packet: PacketId) {
-        self.with(end.link, |link, cx, released| link.send(cx, end.side, packet, released));
+        self.with(end.link, |link, cx| link.send(cx, end.side, packet));
     }
 
     /// Sends a TLP that was [tied](Wires::tie) to the link at `end`, unless the link has gone down since, as its
@@ -69,24 +69,20 @@ impl<'a> Context<'a> {
     /// [`Link::plan`].
     #[inline(always)]
     pub fn plan(&mut self, end: LinkEnd, packet: PacketId, at: Time) -> bool {
-        let mut cx = LinkContext { packets: &mut self.wires.packets, scheduler: self.scheduler };
-        self.wires.links[end.link.0 as usize].plan(&mut cx, end.side, packet, at)
+        let (links, mut cx) = self.split();
+        links[end.link.0 as usize].plan(&mut cx, end.side, packet, at)
     }
 
     /// Withdraws TLPs planned to leave `end` later than now.
     pub fn recall(&mut self, end: LinkEnd) {
-        self.with(end.link, |link, cx, released| link.recall(cx, end.side, released));
+        self.with(end.link, |link, cx| link.recall(cx, end.side));
     }
 
     /// Runs `act` on a link, and releases the receive buffers that it freed elsewhere.
     #[inline]
-    pub fn with<R>(
-        &mut self,
-        id: LinkId,
-        act: impl FnOnce(&mut Link, &mut LinkContext<'_>, &mut Released) -> R,
-    ) -> R {
-        let mut cx = LinkContext { packets: &mut self.wires.packets, scheduler: self.scheduler };
-        let result = act(&mut self.wires.links[id.0 as usize], &mut cx, &mut self.wires.released);
+    pub fn with<R>(&mut self, id: LinkId, act: impl FnOnce(&mut Link, &mut LinkContext<'_>) -> R) -> R {
+        let (links, mut cx) = self.split();
+        let result = act(&mut links[id.0 as usize], &mut cx);
         if !self.wires.released.is_empty() {
             self.give_back();
         }
@@ -106,7 +102,7 @@ impl<'a> Context<'a> {
     /// Checks a TLP that arrived; `false` if the link layer dropped it.
     #[inline]
     pub fn receive(&mut self, end: LinkEnd, packet: PacketId) -> bool {
-        self.with(end.link, |link, cx, released| link.receive(cx, end.side, packet, released))
+        self.with(end.link, |link, cx| link.receive(cx, end.side, packet))
     }
 
     /// Frees a TLP consumed where it arrived; its receive buffer is released at `at`.
@@ -129,8 +125,15 @@ impl<'a> Context<'a> {
     /// Releases receive buffer space at `at`.
     #[inline]
     pub fn release(&mut self, held: ReceiveSpace, at: Time) {
-        let mut cx = LinkContext { packets: &mut self.wires.packets, scheduler: self.scheduler };
-        self.wires.links[held.end.link.0 as usize].give_back(&mut cx, held, at);
+        let (links, mut cx) = self.split();
+        links[held.end.link.0 as usize].give_back(&mut cx, held, at);
+    }
+
+    /// The links, and what they use.
+    #[inline(always)]
+    fn split(&mut self) -> (&mut [Link], LinkContext<'_>) {
+        let Wires { packets, links, released, .. } = &mut *self.wires;
+        (links, LinkContext { packets, scheduler: self.scheduler, released })
     }
 }
 

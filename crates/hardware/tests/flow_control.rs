@@ -32,8 +32,8 @@ fn a_link_that_comes_up_again_exchanges_its_credits_before_any_tlp() {
     fabric.wires.tap(LINK, trace);
     let simulation = Simulation::new(fabric);
     simulation.with(|fabric, scheduler| {
-        fabric.context(scheduler).with(LINK, |link, cx, released| {
-            link.take_down(cx, released);
+        fabric.context(scheduler).with(LINK, |link, cx| {
+            link.take_down(cx);
             link.bring_up(cx);
         });
         let write = MemoryRequest::for_bytes(Bdf::new(1, 0, 0), 0, 0x1000, 4);
@@ -92,7 +92,7 @@ fn no_more_is_advertised_than_the_generation_can_say() {
         fabric.add_root_port(host, RootPortParams::ideal(), params(generation, asked), 1..=1);
         let link = fabric.wires.link(LINK);
         for side in [Side::Upstream, Side::Downstream] {
-            let advertised = link.credits_in_all_places(side, FlowClass::Posted);
+            let advertised = link.credits_in_all_places(&fabric.wires.packets, side, FlowClass::Posted);
             assert_eq!(advertised, Some(expected), "{generation:?} {asked:?}");
         }
     }

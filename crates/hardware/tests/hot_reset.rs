@@ -178,7 +178,11 @@ impl Rig {
             for side in [Side::Upstream, Side::Downstream] {
                 for class in FlowClass::ALL {
                     let limit = link.params().receivers[side.opposite() as usize].credits.of(class);
-                    assert_eq!(link.credits_in_all_places(side, class), limit, "{side:?} {class:?}");
+                    assert_eq!(
+                        link.credits_in_all_places(&fabric.wires.packets, side, class),
+                        limit,
+                        "{side:?} {class:?}"
+                    );
                 }
                 assert_eq!(link.waiting(side), 0);
             }

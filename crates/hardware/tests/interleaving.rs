@@ -304,7 +304,7 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
                 let rng = Seed::new(setting.seed).component(if device == 0 { "left" } else { "right" });
                 let injector = ErrorInjector::new(2e-5, 0.02, Duration::from_us(5), rng);
                 let id = LinkId(device);
-                fabric.context(scheduler).with(id, |link, _, _| link.inject_errors(Some(injector)));
+                fabric.context(scheduler).with(id, |link, _| link.inject_errors(Some(injector)));
             }
             fabric.with_device(scheduler, EndpointId(device), |_, bus| bus.wake_at(Time::ZERO, Token(0)));
         }
@@ -313,8 +313,8 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
     for &(ns, link, generation, width) in &setting.retrains {
         simulation.run_until(simulation.now() + Duration::from_ns(ns));
         simulation.with(|fabric, scheduler| {
-            fabric.context(scheduler).with(LinkId(link), |link, cx, released| {
-                link.retrain_to(cx, generation, width, released);
+            fabric.context(scheduler).with(LinkId(link), |link, cx| {
+                link.retrain_to(cx, generation, width);
             });
         });
     }

@@ -236,7 +236,7 @@ impl Cluster {
                     assert_eq!(link.waiting(side), 0);
                     for class in FlowClass::ALL {
                         let limit = link.params().receivers[side.opposite() as usize].credits.of(class);
-                        assert_eq!(link.credits_in_all_places(side, class), limit);
+                        assert_eq!(link.credits_in_all_places(&fabric.wires.packets, side, class), limit);
                     }
                 }
             }

@@ -194,7 +194,11 @@ fn a_path_that_is_pulled_leaves_nothing_behind_and_the_other_does_not_notice() {
                     for class in FlowClass::ALL {
                         let link = fabric.wires.link(link);
                         let limit = link.params().receivers[side.opposite() as usize].credits.of(class);
-                        assert_eq!(link.credits_in_all_places(side, class), limit, "after {after} ns");
+                        assert_eq!(
+                            link.credits_in_all_places(&fabric.wires.packets, side, class),
+                            limit,
+                            "after {after} ns"
+                        );
                     }
                 }
             }

@@ -78,7 +78,7 @@ fn during(
     let link = LinkId(0);
     let inject = |injector: Option<ErrorInjector>| {
         machine.simulation.with(|fabric, scheduler| {
-            fabric.context(scheduler).with(link, |link, _, _| link.inject_errors(injector));
+            fabric.context(scheduler).with(link, |link, _| link.inject_errors(injector));
         });
     };
     inject(Some(fault));

@@ -483,7 +483,7 @@ proptest! {
             machine.simulation.spawn(async move {
                 handle.sleep(Duration::from_ns(ns)).await;
                 handle.with(|fabric, scheduler| {
-                    fabric.context(scheduler).with(LinkId(0), |link, cx, released| link.retrain(cx, released));
+                    fabric.context(scheduler).with(LinkId(0), |link, cx| link.retrain(cx));
                 });
             });
         }
@@ -539,7 +539,7 @@ proptest! {
             let host = fabric.host(machine.host);
             prop_assert!(host.stores.of(hardware::memory::CoreId(0)).is_empty());
             let link = fabric.wires.link(LinkId(0));
-            let credits = link.credits_in_all_places(Side::Upstream, wire::pcie::FlowClass::Posted);
+            let credits = link.credits_in_all_places(&fabric.wires.packets, Side::Upstream, wire::pcie::FlowClass::Posted);
             prop_assert_eq!(credits, Some(Credits { header: headers, data: 128 }));
             Ok(())
         })?;

@@ -41,16 +41,18 @@ fn stream(generation: Generation, width: Width, payload: u32, senders: &[Side]) 
                 payload,
             )));
             let packet = packets.encode(&tlp, &[]);
-            let mut cx = LinkContext { packets: &mut packets, scheduler: &mut scheduler };
-            link.send(&mut cx, side, packet, &mut released);
+            let (packets, scheduler, released) = (&mut packets, &mut scheduler, &mut released);
+            let mut cx = LinkContext { packets, scheduler, released };
+            link.send(&mut cx, side, packet);
         }
     }
     let (mut arrived, mut first, mut last) = ([0u64; 2], [Time::ZERO; 2], [Time::ZERO; 2]);
     while let Some(event) = scheduler.pop() {
-        let mut cx = LinkContext { packets: &mut packets, scheduler: &mut scheduler };
+        let (packets, scheduler, released) = (&mut packets, &mut scheduler, &mut released);
+        let mut cx = LinkContext { packets, scheduler, released };
         match event {
             Event::Deliver { end, packet } => {
-                assert!(link.receive(&mut cx, end.side, packet, &mut released), "nothing is damaged here");
+                assert!(link.receive(&mut cx, end.side, packet), "nothing is damaged here");
                 let held = cx.packets.hop(packet).held.expect("a delivered TLP holds its buffer");
                 let now = cx.scheduler.now();
                 cx.packets.free(packet);
@@ -62,8 +64,8 @@ fn stream(generation: Generation, width: Width, payload: u32, senders: &[Side]) 
                 arrived[side] += 1;
                 last[side] = now;
             }
-            Event::LinkWake(end) => link.on_wake(&mut cx, end.side, &mut released),
-            Event::ReplayTimer(end) => link.on_replay_timer(&mut cx, end.side, &mut released),
+            Event::LinkWake(end) => link.on_wake(&mut cx, end.side),
+            Event::ReplayTimer(end) => link.on_replay_timer(&mut cx, end.side),
             other => panic!("a link without errors has no {other:?}"),
         }
     }

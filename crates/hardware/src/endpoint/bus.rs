@@ -6,7 +6,6 @@ use units::Time;
 use wire::pcie::config::ConfigSpace;
 
 use super::{Core, EndpointEvent};
-use crate::event::Event;
 use crate::wires::Context;
 
 /// A device's view of the fabric while it handles an event.
@@ -36,7 +35,7 @@ impl DeviceBus for Bus<'_, '_> {
                 of: port.life(),
                 function: port.function_life(request.function),
             };
-            self.cx.scheduler.at(self.cx.scheduler.now(), Event::Endpoint(self.core.id, event));
+            self.cx.scheduler.at(self.cx.scheduler.now(), self.core.event(event));
             return;
         };
         port.write(self.cx, end, requester, request, data);
@@ -54,8 +53,8 @@ impl DeviceBus for Bus<'_, '_> {
     }
 
     fn wake_at(&mut self, when: Time, token: Token) {
-        let event = EndpointEvent::Timer { token, epoch: self.core.epoch };
-        self.cx.scheduler.at(when, Event::Endpoint(self.core.id, event));
+        let event = EndpointEvent::Timer { token, epoch: self.core.epoch() };
+        self.cx.scheduler.at(when, self.core.event(event));
     }
 
     fn config(&self, function: FunctionIndex) -> &ConfigSpace {
@@ -69,10 +68,10 @@ impl DeviceBus for Bus<'_, '_> {
 
 impl EthernetBus for Bus<'_, '_> {
     fn send(&mut self, port: EthernetPort, ready: Time, frame: &[u8]) -> Option<Time> {
-        self.cx.wires.ethernet.send_from_device(self.cx.scheduler, self.core.id, port, ready, frame)
+        self.cx.wires.ethernet.send_from_device(self.cx.scheduler, self.core.id(), port, ready, frame)
     }
 
     fn has_carrier(&self, port: EthernetPort) -> bool {
-        self.cx.wires.ethernet.has_carrier(self.core.id, port)
+        self.cx.wires.ethernet.has_carrier(self.core.id(), port)
     }
 }

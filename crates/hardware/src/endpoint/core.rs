@@ -1,17 +1,133 @@
-//! Services of the PCIe core for all functions: requests, errors, interrupts.
+//! The PCIe core of a device: registers, requesters, errors, interrupts of all functions.
 
-use platform::device::{FunctionIndex, PortIndex};
+use platform::device::{Device, FunctionIndex, PortIndex, Reset};
+use units::Duration;
 use wire::pcie::tlp::{MemoryRequest, Message};
-use wire::pcie::{Bdf, Tlp, TlpKind};
+use wire::pcie::{Bdf, IntxLines, Tlp, TlpKind};
 
-use super::{Core, PortLife, Requester};
+use super::{EndpointEvent, EndpointId, EndpointParams, PortLife, Registers, Requester};
 use crate::detected::Detected;
+use crate::event::Event;
 use crate::iommu::MsiMessage;
-use crate::link::LinkEnd;
+use crate::link::{LinkEnd, LinkId};
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
 
+/// The PCIe core of a device: everything except the device model.
+pub struct Core {
+    id: EndpointId,
+    ends: Vec<LinkEnd>,
+    config_latency: Duration,
+    /// Configuration spaces, BARs, interrupt tables.
+    pub registers: Registers,
+    /// DMA. Each port has its own tags, settings and order, so that a stalled port does not delay others.
+    requesters: Vec<Requester>,
+    /// By port: active legacy interrupt lines, as last signalled to the link partner.
+    lines: Vec<IntxLines>,
+    /// Counts resets of the whole device. Timers of an earlier epoch are dropped.
+    epoch: u16,
+    /// Unsupported requests from the host: malformed, or to an address that nothing decodes.
+    pub unsupported_requests: u64,
+}
+
 impl Core {
+    /// The core of a device with its upstream ports at `ends`.
+    pub(super) fn new(
+        id: EndpointId,
+        params: EndpointParams,
+        ends: Vec<LinkEnd>,
+        device: &dyn Device,
+    ) -> Self {
+        let registers = Registers::new(device);
+        let ports = registers.ports().max(1) as u8;
+        let requester = |port| Requester::new(id, port, params, device.data_mover(port));
+        Self {
+            id,
+            ends,
+            config_latency: params.config_latency,
+            registers,
+            requesters: (0..ports).map(|port| requester(PortIndex(port))).collect(),
+            lines: vec![IntxLines::default(); ports.into()],
+            epoch: 0,
+            unsupported_requests: 0,
+        }
+    }
+
+    /// Number of the device in the simulation.
+    pub(super) fn id(&self) -> EndpointId {
+        self.id
+    }
+
+    /// An event of the device.
+    pub(super) fn event(&self, event: EndpointEvent) -> Event {
+        Event::Endpoint(self.id, event)
+    }
+
+    /// Latency of completing a configuration request.
+    pub(super) fn config_latency(&self) -> Duration {
+        self.config_latency
+    }
+
+    /// Ends of the device's links, port 0 first.
+    pub(super) fn ends(&self) -> &[LinkEnd] {
+        &self.ends
+    }
+
+    /// Whether each port used by a function has a link.
+    pub(super) fn has_its_links(&self) -> bool {
+        self.registers.ports() <= self.ends.len()
+    }
+
+    /// Disconnects it from its links.
+    pub(super) fn take_links(&mut self) -> Vec<LinkEnd> {
+        std::mem::take(&mut self.ends)
+    }
+
+    /// Connects it, which has no links, to the ends of links.
+    pub(super) fn give_links(&mut self, ends: Vec<LinkEnd>) {
+        assert!(self.ends.is_empty(), "a device is in one slot");
+        self.ends = ends;
+        assert!(self.has_its_links(), "a function of the device names a port without a link");
+    }
+
+    /// Moves a port to another link. Returns the former one.
+    pub(super) fn set_link(&mut self, port: PortIndex, link: LinkId) -> LinkId {
+        std::mem::replace(&mut self.ends[usize::from(port.0)].link, link)
+    }
+
+    /// Number of resets of the whole device, which the device's timers carry.
+    pub(super) fn epoch(&self) -> u16 {
+        self.epoch
+    }
+
+    /// Drops what a reset ends, and resets the registers. A port whose link is up signals its lines again.
+    pub(super) fn reset(&mut self, cx: &mut Context<'_>, reset: Reset) {
+        match reset {
+            // The device's other functions continue, except those reset with it.
+            Reset::Function(function) => self.requester_of(function).reset_function(function),
+            Reset::Fundamental | Reset::Hot => {
+                self.ends.iter().for_each(|&end| cx.recall(end));
+                self.requesters.iter_mut().for_each(Requester::reset);
+                // The link partners have cleared them with the link (base spec 2.2.8.1).
+                self.lines.fill(IntxLines::default());
+                self.epoch = self.epoch.wrapping_add(1);
+            }
+        }
+        self.registers.reset(reset);
+        self.heed_registers();
+        self.protect(cx.wires);
+        self.drive_lines(cx);
+    }
+
+    /// Drops what is sent through a port that is reset alone.
+    pub(super) fn reset_port(&mut self, cx: &mut Context<'_>, end: LinkEnd) {
+        let port = self.port_at(end);
+        cx.recall(end);
+        // No completion will come for requests sent through it.
+        self.requester_mut(port).reset();
+        self.lines[usize::from(port.0)] = IntxLines::default();
+    }
+
     /// The requester, link end and requester ID for a function's requests, if it has bus master enable.
     #[inline(always)]
     pub(super) fn master(&mut self, function: FunctionIndex) -> Option<(&mut Requester, LinkEnd, Bdf)> {

@@ -6,14 +6,14 @@ use wire::ntb::{self, CableAddress};
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::{Endpoint, EndpointEvent};
+use super::EndpointEvent;
+use super::completer;
+use super::means::Means;
 use crate::detected::Detected;
 use crate::enables::enabled_runs;
-use crate::event::Event;
 use crate::link::{LinkEnd, LinkState};
-use crate::ntb::{self as bridge, Bridge, NtbCounters};
+use crate::ntb::{self as bridge, Bridge};
 use crate::packet::PacketId;
-use crate::wires::Context;
 
 /// Why a TLP is not forwarded.
 #[derive(Clone, Copy)]
@@ -23,39 +23,22 @@ enum Refusal {
     Unreachable,
 }
 
-impl Endpoint {
-    /// Adds a non-transparent bridge to the device.
-    pub(crate) fn set_bridge(&mut self, bridge: Bridge) {
-        self.bridge = Some(Box::new(bridge));
-    }
+/// Crossing of a non-transparent bridge.
+pub(super) struct Crossing {
+    /// The bridge.
+    pub bridge: Bridge,
+}
 
-    pub(crate) fn bridge(&self) -> Option<&Bridge> {
-        self.bridge.as_deref()
-    }
-
-    pub(crate) fn bridge_mut(&mut self) -> Option<&mut Bridge> {
-        self.bridge.as_deref_mut()
-    }
-
-    /// Counters of its bridge, if it has one.
-    pub fn ntb_counters(&self) -> Option<NtbCounters> {
-        self.bridge().map(|bridge| bridge.counters)
-    }
-
-    /// End of the link to its host.
-    fn host_end(&self) -> Option<LinkEnd> {
-        self.core.ends.first().copied()
-    }
-
+impl Crossing {
     /// Forwards a TLP from its host to a cable, unless it is for the adapter itself.
-    pub(super) fn cross_out(&mut self, cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId) -> bool {
-        let Some(tlp) = &cx.wires.packets.header(packet).copied() else { return false };
-        let Some(bridge) = &mut self.bridge else { return false };
+    pub fn cross_out(&mut self, means: &mut Means<'_, '_>, ingress: LinkEnd, packet: PacketId) -> bool {
+        let Some(tlp) = &means.cx.wires.packets.header(packet).copied() else { return false };
+        let bridge = &mut self.bridge;
         let rewritten = match &tlp.kind {
             TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
                 let (address, length) = request.byte_range();
                 let Some((_, ntb::WINDOW_BAR, offset)) =
-                    self.core.registers.decode(PortIndex(0), address, length)
+                    means.core.registers.decode(PortIndex(0), address, length)
                 else {
                     return false;
                 };
@@ -71,7 +54,7 @@ impl Endpoint {
             }
             _ => return false,
         };
-        let is_up = |end: &LinkEnd| cx.wires.link(end.link).state() == LinkState::Up;
+        let is_up = |end: &LinkEnd| means.cx.wires.link(end.link).state() == LinkState::Up;
         let way = rewritten.and_then(|(node, rewritten)| {
             let cable = bridge.routes.get(&node).copied();
             let cable = cable.filter(|&cable| is_up(&bridge.cables[cable]));
@@ -80,30 +63,30 @@ impl Endpoint {
         match way {
             Ok((cable, rewritten)) => {
                 let egress = bridge.cables[cable];
-                cx.wires.packets.rewrite(packet, &rewritten);
+                means.cx.wires.packets.rewrite(packet, &rewritten);
                 let timing = (bridge.params.latency, bridge.params.cut_through);
                 let last = &mut bridge.last_out[cable];
-                let now = cx.now();
-                let at = bridge::crossing_time(cx.wires, now, (ingress, egress), packet, timing, last);
+                let now = means.cx.now();
+                let at = bridge::crossing_time(means.cx.wires, now, (ingress, egress), packet, timing, last);
                 bridge.counters.sent += 1;
-                self.pass(cx, egress, packet, at);
+                pass(means, egress, packet, at);
             }
-            Err(why) => self.refuse_out(cx, ingress, packet, tlp, why),
+            Err(why) => self.refuse_out(means, ingress, packet, tlp, why),
         }
         true
     }
 
     /// Handles a TLP that arrived through a cable.
-    pub(crate) fn deliver_from_cable(&mut self, cx: &mut Context<'_>, ingress: LinkEnd, packet: PacketId) {
-        let (Some(tlp), Some(host), Some(bridge)) =
-            (cx.wires.packets.header(packet).copied(), self.host_end(), self.bridge.as_deref_mut())
-        else {
-            return bridge::consume_whole(cx, ingress, packet);
+    pub fn deliver_from_cable(&mut self, means: &mut Means<'_, '_>, ingress: LinkEnd, packet: PacketId) {
+        let header = means.cx.wires.packets.header(packet).copied();
+        let (Some(tlp), Some(&host)) = (header, means.core.ends().first()) else {
+            return bridge::consume_whole(means.cx, ingress, packet);
         };
+        let bridge = &mut self.bridge;
         let timing = (bridge.params.latency, bridge.params.cut_through);
-        let now = cx.now();
-        let master = self.core.registers.master(FunctionIndex(0));
-        let is_up = cx.wires.link(host.link).state() == LinkState::Up;
+        let now = means.cx.now();
+        let master = means.core.registers.master(FunctionIndex(0));
+        let is_up = means.cx.wires.link(host.link).state() == LinkState::Up;
         let own = master.filter(|_| is_up).map(|(_, id)| id);
         let rewritten = match &tlp.kind {
             TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
@@ -113,9 +96,10 @@ impl Endpoint {
                 if at.registers && is_open {
                     // Keep order towards the host: an interrupt must follow the data that it signals.
                     let last = &mut bridge.last_in;
-                    let at = bridge::crossing_time(cx.wires, now, (ingress, host), packet, timing, last);
+                    let at =
+                        bridge::crossing_time(means.cx.wires, now, (ingress, host), packet, timing, last);
                     let event = EndpointEvent::CableAccess { cable: ingress, packet };
-                    cx.scheduler.at(at, Event::Endpoint(self.core.id, event));
+                    means.cx.scheduler.at(at, means.core.event(event));
                     return;
                 }
                 own.filter(|_| is_open).ok_or(Refusal::Unreachable).and_then(|own| {
@@ -136,34 +120,29 @@ impl Endpoint {
         };
         match rewritten {
             Ok(rewritten) => {
-                cx.wires.packets.rewrite(packet, &rewritten);
+                means.cx.wires.packets.rewrite(packet, &rewritten);
                 let last = &mut bridge.last_in;
-                let at = bridge::crossing_time(cx.wires, now, (ingress, host), packet, timing, last);
+                let at = bridge::crossing_time(means.cx.wires, now, (ingress, host), packet, timing, last);
                 bridge.counters.received += 1;
-                self.pass(cx, host, packet, at);
+                pass(means, host, packet, at);
             }
             Err(why) => {
                 self.count(why);
                 if let TlpKind::MemoryRead(request) = &tlp.kind {
-                    self.answer_cable(cx, ingress, unsupported(self.cable_id(), request), &[]);
+                    self.answer_cable(means, ingress, unsupported(self.cable_id(), request), &[]);
                 }
-                bridge::consume_whole(cx, ingress, packet);
+                bridge::consume_whole(means.cx, ingress, packet);
             }
         }
     }
 
-    fn pass(&self, cx: &mut Context<'_>, egress: LinkEnd, packet: PacketId, at: Time) {
-        bridge::tie(cx.wires, egress, packet);
-        cx.scheduler.at(at, Event::Endpoint(self.core.id, EndpointEvent::Pass { end: egress, packet }));
-    }
-
     /// Requester ID of the adapter on its cables.
     fn cable_id(&self) -> Bdf {
-        Bdf::new_ari(self.bridge().map_or(0, |bridge| bridge.params.node), 0)
+        Bdf::new_ari(self.bridge.params.node, 0)
     }
 
     fn count(&mut self, why: Refusal) {
-        let Some(bridge) = &mut self.bridge else { return };
+        let bridge = &mut self.bridge;
         match why {
             Refusal::Unmapped => bridge.counters.unmapped += 1,
             Refusal::UnknownRequester => bridge.counters.unknown_requesters += 1,
@@ -174,7 +153,7 @@ impl Endpoint {
     /// Reports to the host that its TLP is not forwarded, and completes a non-posted one (base spec 2.3.1).
     fn refuse_out(
         &mut self,
-        cx: &mut Context<'_>,
+        means: &mut Means<'_, '_>,
         ingress: LinkEnd,
         packet: PacketId,
         tlp: &Tlp,
@@ -183,26 +162,26 @@ impl Endpoint {
         self.count(why);
         match &tlp.kind {
             TlpKind::MemoryRead(request) => {
-                let id = self.core.registers.id(FunctionIndex(0));
+                let id = means.core.registers.id(FunctionIndex(0));
                 let status = CompletionStatus::UnsupportedRequest;
                 let answer = CompletionHeader::for_read_error(id, request, status);
-                self.refuse(cx, ingress, packet, answer);
+                completer::refuse(means, ingress, packet, answer);
             }
             TlpKind::MemoryWrite(_) => {
                 let error = Detected::UnsupportedPosted;
-                self.core.report(cx, FunctionIndex(0), error, Some(packet));
+                means.core.report(means.cx, FunctionIndex(0), error, Some(packet));
             }
             _ => {
                 let error = Detected::UnexpectedCompletion;
-                self.core.report(cx, FunctionIndex(0), error, Some(packet));
+                means.core.report(means.cx, FunctionIndex(0), error, Some(packet));
             }
         }
-        bridge::consume_whole(cx, ingress, packet);
+        bridge::consume_whole(means.cx, ingress, packet);
     }
 
     /// Another node reads or writes the adapter's registers.
-    pub(super) fn cable_access(&mut self, cx: &mut Context<'_>, cable: LinkEnd, packet: PacketId) {
-        if let Some(tlp) = cx.wires.packets.header(packet)
+    pub fn cable_access(&mut self, means: &mut Means<'_, '_>, cable: LinkEnd, packet: PacketId) {
+        if let Some(tlp) = means.cx.wires.packets.header(packet)
             && let TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) = tlp.kind
         {
             let (address, length) = request.byte_range();
@@ -220,19 +199,19 @@ impl Endpoint {
                 (TlpKind::MemoryRead(_), true) => {
                     let mut data = [0; 8];
                     let data = &mut data[..length as usize];
-                    self.with_device(cx, |device, bus| device.bar_read(bus, access(at), data));
+                    means.with_device(|device, bus| device.bar_read(bus, access(at), data));
                     let id = self.cable_id();
                     let header = CompletionHeader::with_data(id, &request, address, length, length);
-                    self.answer_cable(cx, cable, header, data);
+                    self.answer_cable(means, cable, header, data);
                 }
                 (TlpKind::MemoryRead(_), false) => {
                     self.count(Refusal::Unmapped);
                     let answer = unsupported(self.cable_id(), &request);
-                    self.answer_cable(cx, cable, answer, &[]);
+                    self.answer_cable(means, cable, answer, &[]);
                 }
                 (_, true) => {
                     let mut data = [0; 12];
-                    if let Some((_, payload)) = cx.wires.packets.decode(packet) {
+                    if let Some((_, payload)) = means.cx.wires.packets.decode(packet) {
                         let here = payload.len().min(data.len());
                         data[..here].copy_from_slice(&payload[..here]);
                     }
@@ -240,36 +219,36 @@ impl Endpoint {
                     for run in enabled_runs(&request).filter(|run| run.end <= data.len()) {
                         let at = access(at - lead + run.start as u64);
                         let bytes = &data[run];
-                        self.with_device(cx, |device, bus| device.bar_write(bus, at, bytes));
+                        means.with_device(|device, bus| device.bar_write(bus, at, bytes));
                     }
                 }
                 (_, false) => self.count(Refusal::Unmapped),
             }
         }
-        let now = cx.now();
-        cx.consume(packet, now);
+        let now = means.cx.now();
+        means.cx.consume(packet, now);
     }
 
     /// Completes a request that arrived through a cable.
-    fn answer_cable(&self, cx: &mut Context<'_>, cable: LinkEnd, header: CompletionHeader, data: &[u8]) {
+    fn answer_cable(&self, means: &mut Means<'_, '_>, cable: LinkEnd, header: CompletionHeader, data: &[u8]) {
         let kind = match data {
             [] => TlpKind::Completion(header),
             _ => TlpKind::CompletionData(header),
         };
         let lead = usize::from(header.lower_address & 3);
-        let packet = cx.wires.packets.encode_with(&Tlp::new(kind), |room| {
+        let packet = means.cx.wires.packets.encode_with(&Tlp::new(kind), |room| {
             if !data.is_empty() {
                 room[lead..lead + data.len()].copy_from_slice(data);
             }
         });
-        let latency = self.bridge().map_or(units::Duration::ZERO, |bridge| bridge.params.register_latency);
-        self.pass(cx, cable, packet, cx.now() + latency);
+        let at = means.cx.now() + self.bridge.params.register_latency;
+        pass(means, cable, packet, at);
     }
 
     /// Updates which nodes the cables that are up lead to, and notifies the host of a change.
-    pub(crate) fn heed_cables(&mut self, cx: &mut Context<'_>) {
-        let Some(bridge) = &self.bridge else { return };
-        let is_up = |&cable: &usize| cx.wires.link(bridge.cables[cable].link).state() == LinkState::Up;
+    pub fn heed_cables(&mut self, means: &mut Means<'_, '_>) {
+        let bridge = &self.bridge;
+        let is_up = |&cable: &usize| means.cx.wires.link(bridge.cables[cable].link).state() == LinkState::Up;
         let up = bridge.routes.iter().filter(|(_, cable)| is_up(cable)).map(|(&node, _)| 1u64 << (node % 64));
         let up = up.fold(0, |all, bit| all | bit);
         let before = bridge.reach.borrow().open();
@@ -281,7 +260,7 @@ impl Endpoint {
                 offset: BarOffset::new(ntb::DOORBELL),
             };
             let bit = ntb::LINK_CHANGED.to_le_bytes();
-            self.with_device(cx, |device, bus| device.bar_write(bus, at, &bit));
+            means.with_device(|device, bus| device.bar_write(bus, at, &bit));
         }
     }
 }
@@ -302,6 +281,12 @@ fn out_request(
     let requester = Bdf::new_ari(bridge.params.node, place);
     let address = to.bits() - (address - request.address);
     Ok((to.node, MemoryRequest { requester, address, ..*request }))
+}
+
+/// Sends a TLP on through its egress port at `at`.
+fn pass(means: &mut Means<'_, '_>, egress: LinkEnd, packet: PacketId, at: Time) {
+    bridge::tie(means.cx.wires, egress, packet);
+    means.cx.scheduler.at(at, means.core.event(EndpointEvent::Pass { end: egress, packet }));
 }
 
 fn unsupported(id: Bdf, request: &MemoryRequest) -> CompletionHeader {

@@ -1,12 +1,10 @@
-//! Events inside an endpoint and their handling.
+//! Events inside an endpoint.
 
 use platform::device::Token;
 
-use super::{Endpoint, Life, PortLife, Requester};
-use crate::detected::Detected;
+use super::{Life, PortLife};
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
-use crate::wires::Context;
 
 /// Events inside an endpoint. Events from before a reset carry an older life and are dropped.
 #[derive(Clone, Copy, Debug)]
@@ -93,69 +91,4 @@ pub enum EndpointEvent {
         /// Life of the port when this was scheduled.
         of: PortLife,
     },
-}
-
-impl Endpoint {
-    /// Handles an event inside the endpoint.
-    #[inline(never)]
-    pub fn handle(&mut self, cx: &mut Context<'_>, event: EndpointEvent) {
-        // Events from before a reset are dropped.
-        match event {
-            EndpointEvent::Transmit { end, packet, of } | EndpointEvent::Answer { end, packet, of } => {
-                match self.core.current(of) {
-                    Some(_) => cx.send(end, packet),
-                    None => cx.wires.packets.free(packet),
-                }
-            }
-            EndpointEvent::IssueReads { of } => {
-                if let Some(requester) = self.core.current(of) {
-                    requester.issue_reads(cx);
-                }
-            }
-            EndpointEvent::StartWrites { of } => {
-                if let Some(requester) = self.core.current(of) {
-                    requester.start_writes(cx);
-                }
-            }
-            EndpointEvent::WriteFetched { of } => {
-                if let Some(requester) = self.core.current(of) {
-                    requester.write_fetched(cx);
-                }
-            }
-            EndpointEvent::TagFree { tag, of } => {
-                if let Some(requester) = self.core.current(of) {
-                    requester.tag_free(cx, tag);
-                }
-            }
-            EndpointEvent::ReadDone { read, of } => {
-                if let Some(read) = self.core.current(of).and_then(|requester| requester.take_finished(read))
-                {
-                    let outcome = read.failed.map_or(Ok(&read.data[..]), Err);
-                    self.with_device(cx, |device, bus| device.read_done(bus, read.token, outcome));
-                    self.core.requester_mut(of.port).recycle(read);
-                }
-            }
-            EndpointEvent::WriteDone { token, of, function } => {
-                let is_current = |port: &mut Requester| function == port.function_life(function.function);
-                if self.core.current(of).is_some_and(is_current) {
-                    self.with_device(cx, |device, bus| device.write_done(bus, token));
-                }
-            }
-            EndpointEvent::Timer { token, epoch } => {
-                if epoch == self.core.epoch {
-                    self.with_device(cx, |device, bus| device.timer(bus, token));
-                }
-            }
-            EndpointEvent::Pass { end, packet } => cx.send_tied(end, packet),
-            EndpointEvent::CableAccess { cable, packet } => {
-                self.cable_access(cx, cable, packet);
-            }
-            EndpointEvent::CheckTimeouts { of } => {
-                let Some(requester) = self.core.current(of) else { return };
-                for function in requester.check_timeouts(cx.scheduler) {
-                    self.core.report(cx, function, Detected::CompletionTimeout, None);
-                }
-            }
-        }
-    }
 }

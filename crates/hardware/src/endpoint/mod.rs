@@ -1,27 +1,45 @@
 //! A device on the fabric: its PCIe core, and the model of its registers and firmware.
+//!
+//! [`Endpoint`] passes TLPs and events to parts with private state:
+//!
+//! | file | subject |
+//! |---|---|
+//! | `core` | the PCIe core: ports, registers, requesters, errors, interrupts |
+//! | `registers` | configuration spaces, BARs, interrupt tables |
+//! | `requester` | DMA and interrupts of a port |
+//! | `completer` | requests of the host |
+//! | `crossing` | TLPs that cross a non-transparent bridge |
+//! | `means` | what parts use while they handle a TLP or an event |
+//! | `bus` | the device model's view of the fabric |
+//! | `event`, `params` | events, parameters |
 
 mod bus;
 mod completer;
 mod core;
 mod crossing;
 mod event;
+mod means;
 mod params;
 mod registers;
 mod requester;
 
 use platform::device::{Device, DeviceBus, FunctionIndex, PortIndex, Reset};
-use wire::pcie::{IntxLines, TlpKind};
+use wire::pcie::TlpKind;
 
+pub use self::core::Core;
 pub use event::EndpointEvent;
 pub use params::EndpointParams;
 pub use registers::{Allowance, Registers};
+use requester::Arrived;
 pub use requester::{Life, PortLife, Requester, RequesterCounters};
 
-use bus::Bus;
+use completer::Completer;
+use crossing::Crossing;
+use means::Means;
 
 use crate::detected::Detected;
 use crate::link::{DirectionCounters, LinkEnd, LinkId, Side};
-use crate::ntb::Bridge;
+use crate::ntb::{Bridge, NtbCounters};
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
 
@@ -29,32 +47,14 @@ use crate::wires::{Context, Wires};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EndpointId(pub u16);
 
-/// The PCIe core of a device: everything except the device model.
-pub struct Core {
-    id: EndpointId,
-    ends: Vec<LinkEnd>,
-    params: EndpointParams,
-    /// Configuration spaces, BARs, interrupt tables.
-    pub registers: Registers,
-    /// DMA. Each port has its own tags, settings and order, so that a stalled port does not delay others.
-    requesters: Vec<Requester>,
-    /// By port: active legacy interrupt lines, as last signalled to the link partner.
-    lines: Vec<IntxLines>,
-    /// Counts resets of the whole device. Timers of an earlier epoch are dropped.
-    epoch: u16,
-    /// Unsupported requests from the host: malformed, or to an address that nothing decodes.
-    pub unsupported_requests: u64,
-}
-
 /// A device on the fabric.
 pub struct Endpoint {
     /// Its PCIe core.
     pub core: Core,
     device: Box<dyn Device>,
-    /// Buffer for the data of one BAR access, reused.
-    access: Vec<u8>,
+    completer: Completer,
     /// The non-transparent bridge of an adapter with one.
-    bridge: Option<Box<Bridge>>,
+    crossing: Option<Box<Crossing>>,
     /// Links that ports were connected to before they moved to other slots.
     former: Vec<(PortIndex, LinkId)>,
 }
@@ -62,42 +62,35 @@ pub struct Endpoint {
 impl Endpoint {
     /// Creates a device with its upstream ports at `ends`.
     pub fn new(id: EndpointId, params: EndpointParams, ends: Vec<LinkEnd>, device: Box<dyn Device>) -> Self {
-        let registers = Registers::new(&*device);
-        let ports = registers.ports().max(1) as u8;
-        let requester = |port| Requester::new(id, port, params, device.data_mover(port));
-        let requesters = (0..ports).map(|port| requester(PortIndex(port))).collect();
-        let lines = vec![IntxLines::default(); ports.into()];
-        let core = Core { id, ends, params, registers, requesters, lines, epoch: 0, unsupported_requests: 0 };
-        Self { core, device, access: Vec::new(), bridge: None, former: Vec::new() }
+        let core = Core::new(id, params, ends, &*device);
+        Self { core, device, completer: Completer::default(), crossing: None, former: Vec::new() }
     }
 
     /// Whether each port used by a function has a link.
     pub(crate) fn has_its_links(&self) -> bool {
-        self.core.registers.ports() <= self.core.ends.len()
+        self.core.has_its_links()
     }
 
     /// Disconnects it from its links.
     pub(crate) fn take_links(&mut self) -> Vec<LinkEnd> {
-        std::mem::take(&mut self.core.ends)
+        self.core.take_links()
     }
 
     /// Connects it, which has no links, to the ends of links.
     pub(crate) fn give_links(&mut self, ends: Vec<LinkEnd>) {
-        assert!(self.core.ends.is_empty(), "a device is in one slot");
-        self.core.ends = ends;
-        assert!(self.has_its_links(), "a function of the device names a port without a link");
+        self.core.give_links(ends);
     }
 
     /// Moves one of its ports to another link.
     pub(crate) fn set_link(&mut self, port: PortIndex, link: LinkId) {
-        let before = std::mem::replace(&mut self.core.ends[usize::from(port.0)].link, link);
+        let before = self.core.set_link(port, link);
         self.former.retain(|&(_, former)| former != link);
         self.former.push((port, before));
     }
 
     /// Traffic of all links that a port has been connected to, in the direction sent by `side`.
     pub fn carried(&self, wires: &Wires, port: PortIndex, side: Side) -> DirectionCounters {
-        let now = self.core.ends.get(usize::from(port.0)).map(|end| end.link);
+        let now = self.core.ends().get(usize::from(port.0)).map(|end| end.link);
         let former = self.former.iter().filter(|(of, _)| *of == port).map(|&(_, link)| link);
         let mut sum = DirectionCounters::default();
         now.into_iter().chain(former).for_each(|link| sum += wires.link(link).counters(side));
@@ -106,7 +99,25 @@ impl Endpoint {
 
     /// Links of which it is the downstream end, port 0 first.
     pub fn links(&self) -> impl Iterator<Item = LinkId> + '_ {
-        self.core.ends.iter().map(|end| end.link)
+        self.core.ends().iter().map(|end| end.link)
+    }
+
+    /// Adds a non-transparent bridge to the device.
+    pub(crate) fn set_bridge(&mut self, bridge: Bridge) {
+        self.crossing = Some(Box::new(Crossing { bridge }));
+    }
+
+    pub(crate) fn bridge(&self) -> Option<&Bridge> {
+        self.crossing.as_ref().map(|crossing| &crossing.bridge)
+    }
+
+    pub(crate) fn bridge_mut(&mut self) -> Option<&mut Bridge> {
+        self.crossing.as_mut().map(|crossing| &mut crossing.bridge)
+    }
+
+    /// Counters of its bridge, if it has one.
+    pub fn ntb_counters(&self) -> Option<NtbCounters> {
+        self.bridge().map(|bridge| bridge.counters)
     }
 
     /// The device model.
@@ -115,20 +126,23 @@ impl Endpoint {
     }
 
     /// Runs `act` on the device model, as if from inside: it may start DMA.
+    #[inline(always)]
     pub fn with_device<R>(
         &mut self,
         cx: &mut Context<'_>,
         act: impl FnOnce(&mut dyn Device, &mut dyn DeviceBus) -> R,
     ) -> R {
-        let Self { core, device, .. } = self;
-        act(&mut **device, &mut Bus { core, cx })
+        Means { cx, core: &mut self.core, device: &mut *self.device }.with_device(act)
     }
 
     /// Handles a TLP that arrived at one of the device's ports.
     #[inline(always)]
     pub fn deliver(&mut self, cx: &mut Context<'_>, end: LinkEnd, packet: PacketId) {
-        if self.bridge.is_some() && self.cross_out(cx, end, packet) {
-            return;
+        if let Some(crossing) = &mut self.crossing {
+            let means = &mut Means { cx, core: &mut self.core, device: &mut *self.device };
+            if crossing.cross_out(means, end, packet) {
+                return;
+            }
         }
         let now = cx.now();
         let Some((tlp, payload)) = cx.wires.packets.decode(packet) else {
@@ -150,16 +164,17 @@ impl Endpoint {
                 let padding = cx.wires.packets.hop(packet).padding;
                 let port = self.core.port_at(end);
                 let requester = self.core.requester_mut(port);
-                let at =
-                    requester.completion(cx.wires, cx.scheduler, end, header, poisoned, padding, payload);
-                if let Some((function, error)) = requester.detected.take() {
+                let arrived = Arrived { end, header, poisoned, padding, payload };
+                let (at, fault) = requester.completion(cx.wires, cx.scheduler, arrived);
+                if let Some((function, error)) = fault {
                     self.core.report(cx, function, error, Some(packet));
                 }
                 cx.consume(packet, at);
             }
             _ => {
                 let tlp = *tlp;
-                let held = self.host_request(cx, end, packet, &tlp);
+                let means = &mut Means { cx, core: &mut self.core, device: &mut *self.device };
+                let held = self.completer.request(means, end, packet, &tlp);
                 cx.consume(packet, now + held);
             }
         }
@@ -171,49 +186,33 @@ impl Endpoint {
         self.core.report(cx, function, error, None);
     }
 
+    /// Handles a TLP that arrived through a cable.
+    pub(crate) fn deliver_from_cable(&mut self, cx: &mut Context<'_>, end: LinkEnd, packet: PacketId) {
+        let Some(crossing) = &mut self.crossing else { return crate::ntb::consume_whole(cx, end, packet) };
+        let means = &mut Means { cx, core: &mut self.core, device: &mut *self.device };
+        crossing.deliver_from_cable(means, end, packet);
+    }
+
+    /// Updates which nodes the cables that are up lead to, and notifies the host of a change.
+    pub(crate) fn heed_cables(&mut self, cx: &mut Context<'_>) {
+        let Some(crossing) = &mut self.crossing else { return };
+        let means = &mut Means { cx, core: &mut self.core, device: &mut *self.device };
+        crossing.heed_cables(means);
+    }
+
     /// Resets the device.
     pub fn reset(&mut self, cx: &mut Context<'_>, reset: Reset) {
-        match reset {
-            // The device's other functions continue, except those reset with it.
-            Reset::Function(function) => {
-                self.reset_virtual_functions(cx, function);
-                let (port, _) = self.core.registers.port_and_id(function);
-                self.core.requester_mut(port).reset_function(function);
-            }
-            Reset::Fundamental | Reset::Hot => {
-                self.core.ends.iter().for_each(|&end| cx.recall(end));
-                self.core.requesters.iter_mut().for_each(Requester::reset);
-                // The link partners have cleared them with the link (base spec 2.2.8.1).
-                self.core.lines.fill(IntxLines::default());
-                self.core.epoch = self.core.epoch.wrapping_add(1);
-            }
-        }
-        self.core.registers.reset(reset);
-        self.core.heed_registers();
-        self.core.protect(cx.wires);
-        self.core.drive_lines(cx);
-        self.with_device(cx, |device, bus| device.reset(bus, reset));
+        Means { cx, core: &mut self.core, device: &mut *self.device }.reset(reset);
     }
 
     /// The link at a port went down or was reset: resets the functions below it, and the whole device if it has no
     /// other port.
     pub fn reset_port(&mut self, cx: &mut Context<'_>, end: LinkEnd) {
-        let port = self.core.port_at(end);
-        let Some(functions) = self.core.registers.alone_below(port) else {
+        let Some(functions) = self.core.registers.alone_below(self.core.port_at(end)) else {
             return self.reset(cx, Reset::Hot);
         };
-        cx.recall(end);
-        // No completion will come for requests sent through it.
-        self.core.requester_mut(port).reset();
-        self.core.lines[usize::from(port.0)] = IntxLines::default();
+        self.core.reset_port(cx, end);
         for function in functions {
-            self.reset(cx, Reset::Function(function));
-        }
-    }
-
-    /// Resets the virtual functions of a physical one that is reset or has disabled them.
-    fn reset_virtual_functions(&mut self, cx: &mut Context<'_>, of: FunctionIndex) {
-        for function in self.core.registers.virtual_functions(of) {
             self.reset(cx, Reset::Function(function));
         }
     }
@@ -222,5 +221,70 @@ impl Endpoint {
     pub fn link_drained(&mut self, cx: &mut Context<'_>, end: LinkEnd) {
         let port = self.core.port_at(end);
         self.core.requester_mut(port).start_writes(cx);
+    }
+
+    /// Handles an event inside the endpoint.
+    #[inline(never)]
+    pub fn handle(&mut self, cx: &mut Context<'_>, event: EndpointEvent) {
+        // Events from before a reset are dropped.
+        match event {
+            EndpointEvent::Transmit { end, packet, of } | EndpointEvent::Answer { end, packet, of } => {
+                match self.core.current(of) {
+                    Some(_) => cx.send(end, packet),
+                    None => cx.wires.packets.free(packet),
+                }
+            }
+            EndpointEvent::IssueReads { of } => {
+                if let Some(requester) = self.core.current(of) {
+                    requester.issue_reads(cx);
+                }
+            }
+            EndpointEvent::StartWrites { of } => {
+                if let Some(requester) = self.core.current(of) {
+                    requester.start_writes(cx);
+                }
+            }
+            EndpointEvent::WriteFetched { of } => {
+                if let Some(requester) = self.core.current(of) {
+                    requester.write_fetched(cx);
+                }
+            }
+            EndpointEvent::TagFree { tag, of } => {
+                if let Some(requester) = self.core.current(of) {
+                    requester.tag_free(cx, tag);
+                }
+            }
+            EndpointEvent::ReadDone { read, of } => {
+                if let Some(read) = self.core.current(of).and_then(|requester| requester.take_finished(read))
+                {
+                    let outcome = read.failed.map_or(Ok(&read.data[..]), Err);
+                    self.with_device(cx, |device, bus| device.read_done(bus, read.token, outcome));
+                    self.core.requester_mut(of.port).recycle(read);
+                }
+            }
+            EndpointEvent::WriteDone { token, of, function } => {
+                let is_current = |port: &mut Requester| function == port.function_life(function.function);
+                if self.core.current(of).is_some_and(is_current) {
+                    self.with_device(cx, |device, bus| device.write_done(bus, token));
+                }
+            }
+            EndpointEvent::Timer { token, epoch } => {
+                if epoch == self.core.epoch() {
+                    self.with_device(cx, |device, bus| device.timer(bus, token));
+                }
+            }
+            EndpointEvent::Pass { end, packet } => cx.send_tied(end, packet),
+            EndpointEvent::CableAccess { cable, packet } => {
+                let Some(crossing) = &mut self.crossing else { return };
+                let means = &mut Means { cx, core: &mut self.core, device: &mut *self.device };
+                crossing.cable_access(means, cable, packet);
+            }
+            EndpointEvent::CheckTimeouts { of } => {
+                let Some(requester) = self.core.current(of) else { return };
+                for function in requester.check_timeouts(cx.scheduler) {
+                    self.core.report(cx, function, Detected::CompletionTimeout, None);
+                }
+            }
+        }
     }
 }

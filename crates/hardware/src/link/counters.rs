@@ -1,6 +1,9 @@
 //! Traffic counters of one direction of a link.
 
 use units::{Bytes, Duration};
+use wire::pcie::FlowClass;
+
+use super::on_wire::DLLP_BYTES;
 
 /// Counters of one direction, at the transmitter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +34,22 @@ pub struct DirectionCounters {
     pub rejected: u64,
     /// DLLPs lost by error injection.
     pub dllps_lost: u64,
+}
+
+impl DirectionCounters {
+    /// Counts a TLP of `bytes`, framing included.
+    #[inline(always)]
+    pub(super) fn count_tlp(&mut self, class: FlowClass, bytes: u64) {
+        self.tlps[class as usize] += 1;
+        self.tlp_bytes[class as usize] += Bytes::new(bytes);
+    }
+
+    /// Counts a DLLP that takes `time` on the wire.
+    pub(super) fn count_dllp(&mut self, time: Duration) {
+        self.dllps += 1;
+        self.dllp_bytes += Bytes::new(DLLP_BYTES);
+        self.busy += time;
+    }
 }
 
 impl std::ops::AddAssign<&Self> for DirectionCounters {

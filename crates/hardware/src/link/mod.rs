@@ -1,4 +1,4 @@
-//! A PCIe link: each direction has a wire, credits, Acks and a replay buffer.
+//! A PCIe link: two directions, each with a transmitter, a wire and a receiver.
 //!
 //! A TLP that can be sent is scheduled on the wire at once, and one event delivers it; intermediate stages need no
 //! events. Acks and credit updates are not events either: they, and the wire time that they take, are computed lazily,
@@ -6,87 +6,60 @@
 //! schedules an event, at the earliest time at which it can have arrived.
 //!
 //! The path of a TLP that neither waits nor meets errors is inlined into one function; rare cases are out of line.
+//!
+//! [`Link`] does what concerns both directions: it carries the DLLPs of a direction's receiver on the opposite wire,
+//! sends planned TLPs in time order, trains, and loses everything when it goes down. The rest is a [`Direction`]'s,
+//! whose parts have private state:
+//!
+//! | file | subject |
+//! |---|---|
+//! | `direction` | a TLP's way from the transmitter to the receiver |
+//! | `queues`, `account` | TLPs that wait, and credits |
+//! | `plans` | TLPs that leave later |
+//! | `replay` | sequence numbers, unacknowledged TLPs |
+//! | `on_wire` | transmission times and occupancy |
+//! | `receiver` | sequence check, buffer space, DLLPs to be sent |
+//! | `initialisation` | flow control initialisation |
+//! | `instruments`, `errors`, `tap` | error injector and analyser |
+//! | `ends`, `params`, `counters` | names, parameters, counters |
 
+mod account;
 mod counters;
-mod dllps;
+mod direction;
 mod due;
+mod ends;
 mod errors;
 mod initialisation;
+mod instruments;
 mod on_wire;
 mod params;
-mod planned;
-mod receive;
+mod plans;
+mod queues;
 mod receiver;
-mod recovery;
 mod replay;
-mod send;
 mod tap;
-mod transmitter;
 
 #[cfg(test)]
 mod tests;
 
 use engine::{Scheduler, Trace};
 use units::{Duration, Time};
-use wire::pcie::{self, FlowClass};
+use wire::pcie::{FlowClass, Generation, Width};
 
 pub use counters::DirectionCounters;
+use direction::Direction;
+pub use ends::{LinkEnd, LinkId, ReceiveSpace, Side};
 pub use errors::ErrorInjector;
-use on_wire::Wire;
+use instruments::Instruments;
 pub use params::{CreditLimits, Credits, LinkParams, ReceiverParams};
-use receiver::Receiver;
-pub use receiver::{Acceptance, Dllp};
+use receiver::Dllp;
 use tap::Tap;
 pub use tap::{Packet, Passed};
-use transmitter::{CLASSES, Transmitter};
 
+use crate::detected::Detected;
 use crate::event::Event;
+use crate::packet::PacketId;
 use crate::packet::PacketPool;
-
-/// Number of a link in the simulation.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct LinkId(pub u16);
-
-/// One of a link's two ends.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Side {
-    /// The end nearer the root: a root port or a switch's downstream port.
-    Upstream = 0,
-    /// The end farther from the root: a device or a switch's upstream port.
-    Downstream = 1,
-}
-
-impl Side {
-    /// The opposite end.
-    pub const fn opposite(self) -> Self {
-        match self {
-            Self::Upstream => Self::Downstream,
-            Self::Downstream => Self::Upstream,
-        }
-    }
-}
-
-/// One end of one link.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct LinkEnd {
-    /// The link.
-    pub link: LinkId,
-    /// Its end.
-    pub side: Side,
-}
-
-/// Receive buffer space that a TLP holds at the end where it arrived.
-#[derive(Clone, Copy, Debug)]
-pub struct ReceiveSpace {
-    /// The receiving end.
-    pub end: LinkEnd,
-    /// Flow class.
-    pub class: FlowClass,
-    /// Credits held.
-    pub credits: Credits,
-    /// Link epoch: space of an earlier epoch was discarded when the link went down.
-    pub epoch: u32,
-}
 
 /// Whether a link carries TLPs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,35 +76,18 @@ pub struct LinkContext<'a> {
     pub packets: &'a mut PacketPool,
     /// The clock and the event queue.
     pub scheduler: &'a mut Scheduler<Event>,
+    /// Receive buffers elsewhere, held by TLPs that this link has forwarded or lost, to be released.
+    pub released: &'a mut Vec<ReceiveSpace>,
 }
-
-/// Receive buffers held by TLPs that were freed because they can no longer be sent.
-pub type Released = Vec<ReceiveSpace>;
 
 /// A link between two ports.
 pub struct Link {
-    id: LinkId,
     params: LinkParams,
     state: LinkState,
-    epoch: u32,
     /// By transmitting side.
-    transmitters: [Transmitter; 2],
-    /// By receiving side.
-    receivers: [Receiver; 2],
-    /// By transmitting side.
-    counters: [DirectionCounters; 2],
-    injector: Option<Box<ErrorInjector>>,
-    tap: Option<Box<Tap>>,
-    /// Whether the link is up, without an injector or a tap.
-    is_plain: bool,
-    /// When the first planned TLP of either end is to leave.
-    next_planned: Time,
-    /// Whether TLPs get an ECRC, by transmitting side.
-    protected: [bool; 2],
+    directions: [Direction; 2],
+    instruments: Instruments,
 }
-
-/// Bytes of a DLLP on the wire, framing included.
-const DLLP_BYTES: u64 = 8;
 
 impl Link {
     /// Creates a trained link with all credits initialised.
@@ -141,26 +97,8 @@ impl Link {
         for receiver in &mut params.receivers {
             receiver.credits = receiver.credits.expressible(params.generation);
         }
-        let transmitters = [Side::Upstream, Side::Downstream].map(|side| {
-            let wire = Wire::new((params.generation, params.width), params.beats[side as usize]);
-            Transmitter::new(wire, &params.receivers[side.opposite() as usize])
-        });
-        let receivers = [Side::Upstream, Side::Downstream]
-            .map(|side| Receiver::new(params.receivers[side as usize].clone()));
-        Self {
-            id,
-            params,
-            state: LinkState::Up,
-            epoch: 0,
-            transmitters,
-            receivers,
-            counters: Default::default(),
-            injector: None,
-            tap: None,
-            is_plain: true,
-            next_planned: Time::NEVER,
-            protected: [false; 2],
-        }
+        let directions = Side::BOTH.map(|side| Direction::new(LinkEnd { link: id, side }, &params));
+        Self { params, state: LinkState::Up, directions, instruments: None }
     }
 
     /// Parameters of the link.
@@ -173,54 +111,226 @@ impl Link {
         self.state
     }
 
+    /// Current epoch. Buffer space of another epoch was discarded when the link went down.
+    pub fn epoch(&self) -> u32 {
+        self.sent_by(Side::Upstream).epoch()
+    }
+
     /// Counts of TLPs and DLLPs sent by `side`.
     pub fn counters(&self, side: Side) -> &DirectionCounters {
-        &self.counters[side as usize]
+        self.sent_by(side).counters()
     }
 
-    /// Installs an injector of errors, or removes it.
-    pub fn inject_errors(&mut self, injector: Option<ErrorInjector>) {
-        let next = [0, 1].map(|side| self.transmitters[side].replay.next_sequence());
-        match (injector, &mut self.injector) {
-            (None, Some(old)) => {
-                old.end(next);
-                for side in [Side::Upstream, Side::Downstream] {
-                    self.note_acknowledged(side);
-                }
-            }
-            (new, own) => *own = new.map(Box::new),
-        }
-        self.find_whether_plain();
+    /// TLPs of `side` that wait for credits or behind older TLPs.
+    pub fn waiting(&self, side: Side) -> usize {
+        self.sent_by(side).queues().waiting()
     }
 
-    fn find_whether_plain(&mut self) {
-        self.is_plain = self.state == LinkState::Up && self.injector.is_none() && self.tap.is_none();
+    /// TLPs of one class of `side` that wait for credits or behind older TLPs.
+    pub fn waiting_of(&self, side: Side, class: FlowClass) -> usize {
+        self.sent_by(side).queues().waiting_of(class)
     }
 
-    /// Drops an injector whose errors have ended, once no replay can need it.
-    fn note_acknowledged(&mut self, side: Side) {
-        let oldest = self.transmitters[side as usize].replay.oldest();
-        if self.injector.as_mut().is_some_and(|injector| injector.acknowledged(side, oldest)) {
-            self.forget_injector();
-        }
+    /// When `side` will have sent all TLPs scheduled on the wire.
+    pub fn wire_free(&self, side: Side) -> Time {
+        self.sent_by(side).wire().free()
     }
 
-    fn forget_injector(&mut self) {
-        self.injector = None;
-        // No copies are kept from now on, so nothing can be replayed.
-        self.transmitters.iter_mut().for_each(|transmitter| transmitter.replay.stop_timer());
-        self.find_whether_plain();
+    /// Bytes of framing, sequence number and LCRC of a TLP.
+    pub fn framing_bytes(&self) -> u64 {
+        self.sent_by(Side::Upstream).wire().framing_bytes()
+    }
+
+    /// Wire time of a TLP of `bytes`, framing included, sent by `side`.
+    #[inline(always)]
+    pub fn wire_time(&self, side: Side, bytes: u64) -> Duration {
+        self.sent_by(side).wire().tlp_time(bytes)
+    }
+
+    /// Wire time of a byte in picoseconds.
+    pub fn wire_time_per_byte_ps(&self) -> f64 {
+        self.sent_by(Side::Upstream).wire().ps_per_byte()
+    }
+
+    /// From delivery of a TLP of `bytes` at `side` until its last byte arrives. A cut-through receiver gets it with its
+    /// header, others as a whole.
+    pub fn tail(&self, side: Side, bytes: u64) -> Duration {
+        self.sent_by(side.opposite()).wire().tail(bytes)
+    }
+
+    /// Credits of `class` that `side` has available, that are in flight to it, or that its receiver holds or has freed.
+    /// The sum always equals the advertised limit; `None` is infinite.
+    pub fn credits_in_all_places(
+        &self,
+        packets: &PacketPool,
+        side: Side,
+        class: FlowClass,
+    ) -> Option<Credits> {
+        self.sent_by(side).credits_in_all_places(packets, class)
+    }
+
+    #[inline(always)]
+    fn sent_by(&self, side: Side) -> &Direction {
+        &self.directions[side as usize]
+    }
+
+    #[inline(always)]
+    fn sent_by_mut(&mut self, side: Side) -> &mut Direction {
+        &mut self.directions[side as usize]
     }
 
     /// Sets whether `side` adds an ECRC to its TLPs.
     pub fn set_protected(&mut self, side: Side, protected: bool) {
-        self.protected[side as usize] = protected;
+        self.sent_by_mut(side).set_protected(protected);
     }
 
     /// Sets whether TLPs are delivered to `side` as soon as their headers have arrived.
     pub(crate) fn set_cut_through(&mut self, side: Side, on: bool) {
         self.params.receivers[side as usize].cut_through = on;
-        self.receivers[side as usize].params.cut_through = on;
+        self.sent_by_mut(side.opposite()).set_cut_through(on);
+    }
+
+    /// Sends a TLP from `side`, at once if credits, replay space and the ordering rules allow it.
+    ///
+    /// Receive buffers that this frees (its own, where a switch forwards it) are released.
+    #[inline(always)]
+    pub fn send(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId) {
+        self.sent_by(side).protect(cx, packet);
+        if self.state == LinkState::Down {
+            lose(cx, packet);
+            return;
+        }
+        self.settle(cx, side);
+        self.directions[side as usize].send(cx, &mut self.instruments, packet);
+    }
+
+    /// Plans a TLP to leave `side` at `at`, now or later; `false` if this has to be decided at that time.
+    ///
+    /// The TLP must originate here, so that it holds no receive buffer elsewhere. TLPs of a class leave in call order,
+    /// provided that refused ones are [sent](Self::send) at their times.
+    #[inline(always)]
+    pub fn plan(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId, at: Time) -> bool {
+        let is_plain = self.state == LinkState::Up && self.instruments.is_none();
+        let direction = self.sent_by_mut(side);
+        direction.protect(cx, packet);
+        direction.plan(cx, packet, at, is_plain)
+    }
+
+    /// Withdraws the planned TLPs of `side` that have not been sent by now.
+    pub fn recall(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+        self.settle(cx, side);
+        self.sent_by_mut(side).recall(cx);
+    }
+
+    /// Retries sending what waits at `side`.
+    pub fn on_wake(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+        self.settle(cx, side);
+        self.directions[side as usize].wake(cx, &mut self.instruments);
+    }
+
+    /// Checks a TLP that arrived at `side`. `false` means that it was dropped and freed.
+    #[inline]
+    pub fn receive(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId) -> bool {
+        let now = cx.scheduler.now();
+        if self.next_planned() <= now {
+            self.launch_planned(cx, now);
+            if std::mem::take(&mut cx.packets.hop_mut(packet).put_off) {
+                return false;
+            }
+        }
+        self.directions[side.opposite() as usize].receive(cx, &mut self.instruments, packet)
+    }
+
+    /// Releases the receive buffer that a TLP held, at time `at`.
+    #[inline(always)]
+    pub fn give_back(&mut self, cx: &mut LinkContext<'_>, held: ReceiveSpace, at: Time) {
+        self.sent_by_mut(held.end.side.opposite()).give_back(cx, held, at);
+    }
+
+    /// Sends the planned TLPs due by now, and processes the DLLPs that the transmitter of `side` has received.
+    #[inline]
+    fn settle(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+        let now = cx.scheduler.now();
+        if self.next_planned() <= now {
+            self.launch_planned(cx, now);
+        }
+        self.hear(cx, side, now);
+    }
+
+    /// When the first planned TLP of either end leaves.
+    #[inline(always)]
+    fn next_planned(&self) -> Time {
+        let [up, down] = &self.directions;
+        up.next_planned().min(down.next_planned())
+    }
+
+    /// Sends the planned TLPs of both ends that are due by `now`, each at its own time.
+    #[inline(never)]
+    fn launch_planned(&mut self, cx: &mut LinkContext<'_>, now: Time) {
+        loop {
+            let [up, down] = self.directions.each_ref().map(Direction::next_planned);
+            let (side, at) = if up <= down { (Side::Upstream, up) } else { (Side::Downstream, down) };
+            if at > now {
+                return;
+            }
+            self.hear(cx, side, at);
+            self.directions[side as usize].launch_planned(cx, &mut self.instruments);
+        }
+    }
+
+    /// Processes the DLLPs that the transmitter of `side` has received by `now`.
+    #[inline]
+    fn hear(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
+        // The other end's DLLPs use the opposite wire. DLLPs of this end's own receiver use this one, and go before the
+        // next TLP.
+        if self.sent_by(side.opposite()).has_dllps(now) {
+            self.send_dllps(cx, side, now);
+        }
+        if self.sent_by(side).has_dllps(now) {
+            self.send_dllps(cx, side.opposite(), now);
+        }
+        if self.sent_by(side).has_heard(now) {
+            self.retire(cx, side, now);
+        }
+    }
+
+    /// Puts the DLLPs of `side`'s receiver that are due by `now` on `side`'s wire.
+    fn send_dllps(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
+        let [up, down] = &mut self.directions;
+        let (carrier, acknowledged) = if side == Side::Upstream { (up, down) } else { (down, up) };
+        while let Some((due, dllp)) = acknowledged.take_dllp(now) {
+            let sent = carrier.carry_dllp(due);
+            let heard = sent + carrier.wire().latency();
+            // An idle link is settled late.
+            let at = heard.max(cx.scheduler.now());
+            if instruments::injector(&mut self.instruments).is_some_and(ErrorInjector::loses_dllp) {
+                carrier.count_lost_dllp();
+                cx.scheduler.at(at, Event::LinkError(acknowledged.from(), Detected::BadDllp));
+                acknowledged.repeat_dllp(due, dllp);
+                continue;
+            }
+            acknowledged.hear(heard, dllp);
+            if let Some(tap) = instruments::tap(&mut self.instruments) {
+                tap.receiver_dllp(side, (due, sent), dllp);
+            }
+            if let Dllp::Nak(_) = dllp {
+                carrier.count_nak();
+                cx.scheduler.at(at, Event::Replay(acknowledged.from()));
+            }
+        }
+    }
+
+    /// Removes TLPs acknowledged by `now` from the replay buffer of `side`.
+    fn retire(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
+        let timeout = instruments::injector(&mut self.instruments).map(|injector| injector.replay_timeout);
+        if self.sent_by_mut(side).retire(cx, now, timeout) {
+            self.note_acknowledged(side);
+        }
+    }
+
+    /// Computes the DLLPs that both ends have sent so far, so that they are recorded.
+    pub fn report_dllps(&mut self, cx: &mut LinkContext<'_>) {
+        Side::BOTH.into_iter().for_each(|side| self.settle(cx, side));
     }
 
     /// Records everything on the wire from now on.
@@ -229,84 +339,91 @@ impl Link {
     /// call [`Self::report_dllps`] at the end.
     pub fn tap(&mut self, trace: Trace<Passed>) {
         let limits = [&self.params.receivers[0].credits, &self.params.receivers[1].credits];
-        self.tap = trace.is_on().then(|| Box::new(Tap::new(trace, self.id, limits)));
-        self.find_whether_plain();
+        let id = self.sent_by(Side::Upstream).from().link;
+        let tap = trace.is_on().then(|| Tap::new(trace, id, limits));
+        instruments::change(&mut self.instruments, |attached| attached.tap = tap);
     }
 
-    /// Computes the DLLPs that both ends have sent so far, so that they are recorded.
-    pub fn report_dllps(&mut self, cx: &mut LinkContext<'_>, released: &mut Released) {
-        let now = cx.scheduler.now();
-        self.settle(cx, Side::Upstream, now, released);
-        self.settle(cx, Side::Downstream, now, released);
-    }
-
-    /// TLPs of `side` that wait for credits or behind older TLPs.
-    pub fn waiting(&self, side: Side) -> usize {
-        self.transmitters[side as usize].waiting()
-    }
-
-    /// TLPs of one class of `side` that wait for credits or behind older TLPs.
-    pub fn waiting_of(&self, side: Side, class: FlowClass) -> usize {
-        self.transmitters[side as usize].waiting_of(class)
-    }
-
-    /// When `side` will have sent all TLPs scheduled on the wire.
-    pub fn wire_free(&self, side: Side) -> Time {
-        self.wire(side).free()
-    }
-
-    /// Credits of `class` that `side` has available, that are in flight to it, or that its receiver holds or has freed.
-    /// The sum always equals the advertised limit; `None` is infinite.
-    pub fn credits_in_all_places(&self, side: Side, class: FlowClass) -> Option<Credits> {
-        let transmitter = &self.transmitters[side as usize];
-        let own = transmitter.account_of(class).outstanding()? + transmitter.planned.credits(class);
-        let receiver = &self.receivers[side.opposite() as usize];
-        Some(own + receiver.occupied(class) + receiver.unannounced(class))
-    }
-
-    /// Bytes of framing, sequence number and LCRC of a TLP.
-    pub fn framing_bytes(&self) -> u64 {
-        pcie::link::framing_bytes(self.params.generation)
-    }
-
-    /// Wire time of a TLP of `bytes`, framing included, sent by `side`.
-    #[inline(always)]
-    pub fn wire_time(&self, side: Side, bytes: u64) -> Duration {
-        self.wire(side).tlp_time(bytes)
-    }
-
-    /// From delivery of a TLP of `bytes` at `side` until its last byte arrives. A cut-through receiver gets it with its
-    /// header, others as a whole.
-    pub fn tail(&self, side: Side, bytes: u64) -> Duration {
-        if !self.receivers[side as usize].params.cut_through {
-            return Duration::ZERO;
+    /// Installs an injector of errors, or removes it.
+    pub fn inject_errors(&mut self, injector: Option<ErrorInjector>) {
+        match (injector, instruments::injector(&mut self.instruments)) {
+            (None, Some(old)) => {
+                old.end(self.directions.each_ref().map(|direction| direction.sequences().1));
+                Side::BOTH.into_iter().for_each(|side| self.note_acknowledged(side));
+            }
+            (new, _) => instruments::change(&mut self.instruments, |attached| attached.injector = new),
         }
-        let wire_bytes = bytes + self.framing_bytes();
-        let header = self.wire(side.opposite()).time_for(send::HEADER_BYTES_TO_ROUTE.min(wire_bytes));
-        self.wire_time(side.opposite(), wire_bytes).saturating_sub(header)
     }
 
-    /// Wire time of a byte in picoseconds.
-    pub fn wire_time_per_byte_ps(&self) -> f64 {
-        self.wire(Side::Upstream).ps_per_byte()
+    /// Drops an injector whose errors have ended, once no replay can need it.
+    fn note_acknowledged(&mut self, side: Side) {
+        let (oldest, _) = self.sent_by(side).sequences();
+        let injector = instruments::injector(&mut self.instruments);
+        if injector.is_some_and(|injector| injector.acknowledged(side, oldest)) {
+            self.forget_injector();
+        }
     }
 
-    fn end(&self, side: Side) -> LinkEnd {
-        LinkEnd { link: self.id, side }
+    fn forget_injector(&mut self) {
+        instruments::change(&mut self.instruments, |attached| attached.injector = None);
+        self.directions.iter_mut().for_each(Direction::stop_replay_timer);
     }
 
-    /// Wire on which `side` transmits.
-    fn wire(&self, side: Side) -> &Wire {
-        &self.transmitters[side as usize].wire
+    /// Replay timer of `side`: replays what has not been acknowledged in time.
+    pub fn on_replay_timer(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+        self.settle(cx, side);
+        if self.sent_by_mut(side).has_timed_out(cx) {
+            self.replay(cx, side);
+        }
     }
 
-    /// Current epoch. Buffer space of another epoch was discarded when the link went down.
-    pub fn epoch(&self) -> u32 {
-        self.epoch
+    /// Replays all unacknowledged TLPs of `side`, in order.
+    pub fn replay(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+        self.settle(cx, side);
+        if self.sent_by_mut(side).begin_replay(cx) {
+            // REPLAY_NUM rolled over: the physical layer retrains before the next attempt.
+            let (now, time) = (cx.scheduler.now(), self.params.retrain_time);
+            self.directions.iter_mut().for_each(|direction| direction.pause(now, time));
+        }
+        self.directions[side as usize].replay(cx, &mut self.instruments);
+    }
+
+    /// Takes the link down: everything in flight and waiting is lost.
+    pub fn take_down(&mut self, cx: &mut LinkContext<'_>) {
+        Side::BOTH.into_iter().for_each(|side| self.recall(cx, side));
+        self.state = LinkState::Down;
+        self.directions.iter_mut().for_each(|direction| direction.clear(cx));
+        if instruments::injector(&mut self.instruments).is_some_and(|injector| injector.has_ended()) {
+            self.forget_injector();
+        }
+    }
+
+    /// Trains the link. It carries TLPs once both ends have exchanged their credits.
+    pub fn bring_up(&mut self, cx: &mut LinkContext<'_>) {
+        self.state = LinkState::Up;
+        let trained = cx.scheduler.now() + self.params.retrain_time;
+        let tap = instruments::tap(&mut self.instruments);
+        let ready = initialisation::exchange(&mut self.directions, tap, trained);
+        self.directions.iter_mut().for_each(|direction| direction.start(ready));
+    }
+
+    /// Retrains a link that stays up: nothing is lost, everything waits.
+    pub fn retrain(&mut self, cx: &mut LinkContext<'_>) {
+        self.retrain_to(cx, self.params.generation, self.params.width);
+    }
+
+    /// Retrains a link to another speed or width. TLPs already scheduled on the wire are sent before, unchanged.
+    pub fn retrain_to(&mut self, cx: &mut LinkContext<'_>, generation: Generation, width: Width) {
+        self.settle(cx, Side::Upstream);
+        (self.params.generation, self.params.width) = (generation, width);
+        let time = self.params.retrain_time;
+        self.directions.iter_mut().for_each(|direction| direction.retrain(cx, (generation, width), time));
     }
 }
 
-/// Flow classes in the order of `FlowClass as usize`.
-pub const fn classes() -> [FlowClass; 3] {
-    CLASSES
+/// Loses a TLP that is sent while the link is down.
+#[cold]
+fn lose(cx: &mut LinkContext<'_>, packet: PacketId) {
+    cx.released.extend(cx.packets.hop(packet).held);
+    cx.packets.free(packet);
 }

@@ -3,15 +3,46 @@
 use units::{Duration, Time};
 use wire::pcie::{Generation, Width, link};
 
-/// Wire of one direction, with its transmitter.
+/// Bytes of a DLLP on the wire, framing included.
+pub const DLLP_BYTES: u64 = 8;
+/// Bytes that must have arrived before a TLP can be routed: framing and a four-doubleword header.
+const HEADER_BYTES_TO_ROUTE: u64 = 20;
+
+/// Wire occupancy of a TLP.
+#[derive(Clone, Copy)]
+pub struct WireBytes {
+    /// TLP bytes, framing included.
+    pub tlp: u64,
+    /// Padding bytes that its sender adds around it.
+    pub padding: u64,
+}
+
+/// A TLP's way over a wire.
+#[derive(Clone, Copy, Debug)]
+pub struct Crossing {
+    /// When its first byte is sent.
+    pub start: Time,
+    /// When the wire is free again.
+    pub end: Time,
+    /// When it is delivered.
+    pub arrival: Time,
+}
+
+/// Wire of one direction, from its transmitter's output to the receiver's transaction layer.
 #[derive(Debug)]
 pub struct Wire {
     /// Picoseconds per byte, times 2^16: exact enough for any TLP, and avoids a division per TLP.
     ps_per_byte_q16: u64,
     /// The same without the factor.
     ps_per_byte: f64,
+    /// Bytes of framing, sequence number and LCRC of a TLP.
+    framing: u64,
     /// Width of the transmitter in bytes, less one: a TLP takes whole beats.
     beat_less_one: u64,
+    /// From the last symbol of a TLP leaving the transmitter until the receiver's transaction layer has it.
+    latency: Duration,
+    /// Whether the receiver gets a TLP with its header, before its end has arrived.
+    cut_through: bool,
     /// Interval of SKP ordered sets, and the time that one takes.
     skip: (Duration, Duration),
     /// When the next SKP ordered set is due.
@@ -25,12 +56,15 @@ impl Wire {
     ///
     /// # Panics
     /// If `beat` is no power of two.
-    pub fn new(speed: (Generation, Width), beat: u32) -> Self {
+    pub fn new(speed: (Generation, Width), beat: u32, latency: Duration, cut_through: bool) -> Self {
         assert!(beat.is_power_of_two(), "a transmitter is as wide as a power of two, not {beat} B");
         let mut new = Self {
             ps_per_byte_q16: 0,
             ps_per_byte: 0.0,
+            framing: 0,
             beat_less_one: u64::from(beat) - 1,
+            latency,
+            cut_through,
             skip: (Duration::ZERO, Duration::ZERO),
             next_skip: Time::ZERO,
             free: Time::ZERO,
@@ -44,7 +78,13 @@ impl Wire {
         let rate = link::data_rate(generation, width);
         self.ps_per_byte_q16 = ((8_000_000_000_000u128 << 16) / u128::from(rate.bits_per_s())) as u64;
         self.ps_per_byte = self.ps_per_byte_q16 as f64 / 65536.0;
+        self.framing = link::framing_bytes(generation);
         self.skip = link::skip_interval(generation, width);
+    }
+
+    /// Sets whether the receiver gets TLPs as soon as their headers have arrived.
+    pub fn set_cut_through(&mut self, on: bool) {
+        self.cut_through = on;
     }
 
     /// Wire time of a byte in picoseconds.
@@ -53,9 +93,21 @@ impl Wire {
         self.ps_per_byte
     }
 
+    /// Bytes of framing, sequence number and LCRC of a TLP.
+    #[inline]
+    pub fn framing_bytes(&self) -> u64 {
+        self.framing
+    }
+
+    /// Wire occupancy of a TLP of `length` bytes without framing, and of its padding.
+    #[inline(always)]
+    pub fn bytes(&self, length: usize, padding: u16) -> WireBytes {
+        WireBytes { tlp: length as u64 + self.framing, padding: padding.into() }
+    }
+
     /// Wire time of bytes other than a whole TLP.
     #[inline]
-    pub fn time_for(&self, bytes: u64) -> Duration {
+    fn time_for(&self, bytes: u64) -> Duration {
         Duration::from_ps((bytes * self.ps_per_byte_q16) >> 16)
     }
 
@@ -63,6 +115,39 @@ impl Wire {
     #[inline(always)]
     pub fn tlp_time(&self, bytes: u64) -> Duration {
         self.time_for((bytes + self.beat_less_one) & !self.beat_less_one)
+    }
+
+    /// Wire time of a DLLP.
+    #[inline]
+    pub fn dllp_time(&self) -> Duration {
+        self.time_for(DLLP_BYTES)
+    }
+
+    /// From the last symbol of a packet leaving the transmitter until the receiver has it.
+    #[inline]
+    pub fn latency(&self) -> Duration {
+        self.latency
+    }
+
+    /// When a TLP that starts at `start` ends on the wire, and when it is delivered.
+    #[inline(always)]
+    pub fn crossing(&self, bytes: WireBytes, start: Time) -> Crossing {
+        let end = start + self.tlp_time(bytes.tlp + bytes.padding);
+        let routed = match self.cut_through {
+            true => start + self.time_for(HEADER_BYTES_TO_ROUTE.min(bytes.tlp)),
+            false => end,
+        };
+        Crossing { start, end, arrival: routed + self.latency }
+    }
+
+    /// From delivery of a TLP of `bytes`, without framing, until its last byte arrives.
+    #[inline]
+    pub fn tail(&self, bytes: u64) -> Duration {
+        if !self.cut_through {
+            return Duration::ZERO;
+        }
+        let bytes = bytes + self.framing;
+        self.tlp_time(bytes).saturating_sub(self.time_for(HEADER_BYTES_TO_ROUTE.min(bytes)))
     }
 
     /// When everything scheduled has been sent.
@@ -81,17 +166,33 @@ impl Wire {
         self.free = self.free.max(now) + time;
     }
 
-    /// Earliest start of a transmission that is ready at `at`, behind scheduled ones and pending SKP ordered sets.
+    /// Sends a TLP that is ready at `at`, behind scheduled ones and pending SKP ordered sets. `expected` is its way if
+    /// nothing delays it, if known.
     #[inline(always)]
-    pub fn begin(&mut self, at: Time) -> Time {
-        let start = at.max(self.free);
-        if start >= self.next_skip { self.after_skip(start) } else { start }
+    pub fn carry(&mut self, at: Time, bytes: WireBytes, expected: Option<Crossing>) -> Crossing {
+        let start = self.begin(at);
+        let crossing = match expected {
+            Some(crossing) if crossing.start == start => crossing,
+            _ => self.crossing(bytes, start),
+        };
+        self.free = crossing.end;
+        crossing
     }
 
-    /// Occupies the wire with a transmission that [begins](Self::begin) there, until `end`.
+    /// Sends a DLLP that is due at `due`. It is inserted between two TLPs: it delays later ones by its own length and
+    /// waits for none. Returns when it has been sent.
+    #[inline]
+    pub fn insert_dllp(&mut self, due: Time) -> Time {
+        let time = self.dllp_time();
+        self.free = self.begin(due) + time;
+        due + time
+    }
+
+    /// Earliest start of a transmission that is ready at `at`, behind scheduled ones and pending SKP ordered sets.
     #[inline(always)]
-    pub fn occupy_until(&mut self, end: Time) {
-        self.free = end;
+    fn begin(&mut self, at: Time) -> Time {
+        let start = at.max(self.free);
+        if start >= self.next_skip { self.after_skip(start) } else { start }
     }
 
     /// Start of a TLP that would start at `start`, after the pending SKP ordered sets (one per interval).

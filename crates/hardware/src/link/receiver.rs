@@ -1,6 +1,6 @@
 //! Receiving end of a link: sequence check, buffers, Acks.
 
-use units::Time;
+use units::{Duration, Time};
 use wire::pcie::FlowClass;
 
 use super::due::Due;
@@ -34,8 +34,10 @@ pub enum Acceptance {
 /// covers everything up to that time, and later TLPs need another one.
 #[derive(Debug)]
 pub struct Receiver {
-    /// Parameters of the receiver.
-    pub params: ReceiverParams,
+    /// How long the first unacknowledged TLP waits for more before an Ack is sent.
+    ack_delay: Duration,
+    /// How long freed buffer space waits for more before an UpdateFC is sent.
+    credit_update_delay: Duration,
     /// By class: whether its buffer space is limited. Unlimited space is not tracked.
     limited: [bool; 3],
     expected: u16,
@@ -56,10 +58,11 @@ pub struct Receiver {
 
 impl Receiver {
     /// An empty receiver.
-    pub fn new(params: ReceiverParams) -> Self {
+    pub fn new(params: &ReceiverParams) -> Self {
         Self {
+            ack_delay: params.ack_delay,
+            credit_update_delay: params.credit_update_delay,
             limited: FlowClass::ALL.map(|class| params.credits.of(class).is_some()),
-            params,
             expected: 0,
             nak_outstanding: false,
             acks: Due::default(),
@@ -115,7 +118,7 @@ impl Receiver {
         match self.acks.last_mut() {
             Some((due, covered)) if now <= due => *covered = sequence,
             _ => {
-                let due = now + self.params.ack_delay;
+                let due = now + self.ack_delay;
                 self.acks.push(due, sequence);
                 self.next_due = self.next_due.min(due);
             }
@@ -135,7 +138,7 @@ impl Receiver {
         *last = at;
         match self.updates[class as usize].last_mut() {
             Some((due, announced)) if at <= due => *announced += credits,
-            _ => self.announce(at + self.params.credit_update_delay, class, credits),
+            _ => self.announce(at + self.credit_update_delay, class, credits),
         }
     }
 
@@ -166,7 +169,7 @@ impl Receiver {
     pub fn repeat(&mut self, sent: Time, class: FlowClass, credits: Credits) {
         match self.updates[class as usize].first_mut() {
             Some(next) => *next += credits,
-            None => self.announce(sent + self.params.credit_update_delay, class, credits),
+            None => self.announce(sent + self.credit_update_delay, class, credits),
         }
     }
 
@@ -214,6 +217,9 @@ impl Receiver {
 
     /// Discards all state when the link goes down.
     pub fn clear(&mut self) {
-        *self = Self::new(self.params.clone());
+        (self.expected, self.nak_outstanding) = (0, false);
+        (self.acks, self.nak, self.updates) = (Due::default(), None, Default::default());
+        (self.last_freed, self.next_due) = ([Time::ZERO; 3], Time::NEVER);
+        self.occupied = Default::default();
     }
 }

@@ -6,6 +6,7 @@ use wire::pcie::dllp::{FlowControl, FlowControlKind, Scale};
 use wire::pcie::{Dllp, FlowClass, Sequence};
 
 use super::params::{CreditLimits, Credits};
+use super::receiver;
 use super::{LinkId, Side};
 
 /// A packet on a link's wire.
@@ -99,8 +100,18 @@ impl Tap {
         self.trace.record(|| Passed { link, from, at, until, packet: Packet::Dllp(dllp.to_bytes()) });
     }
 
+    /// Records a DLLP that the receiver at `from` sends.
+    pub fn receiver_dllp(&mut self, from: Side, span: (Time, Time), dllp: receiver::Dllp) {
+        let dllp = match dllp {
+            receiver::Dllp::Ack(sequence) => Dllp::Ack(Sequence::new(sequence)),
+            receiver::Dllp::Nak(sequence) => Dllp::Nak(Sequence::new(sequence)),
+            receiver::Dllp::UpdateCredits(class, credits) => self.update(from, class, credits),
+        };
+        self.dllp(from, span, dllp);
+    }
+
     /// The UpdateFC by which `from` grants `credits` more.
-    pub fn update(&mut self, from: Side, class: FlowClass, credits: Credits) -> Dllp {
+    fn update(&mut self, from: Side, class: FlowClass, credits: Credits) -> Dllp {
         let total = self.granted[from as usize][class.index()].get_or_insert_default();
         total.header = total.header.wrapping_add(credits.header);
         total.data = total.data.wrapping_add(credits.data);

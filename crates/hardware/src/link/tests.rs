@@ -7,6 +7,7 @@ use wire::pcie::ordering::Passing;
 use wire::pcie::{Bdf, FlowClass, Generation, MemoryRequest, Tlp, TlpKind, Width, may_pass};
 use wire::pcie::{CompletionHeader, CompletionStatus, ConfigRequest, ConfigType};
 
+use super::queues::Queues;
 use super::*;
 use crate::packet::Summary;
 use crate::root::{HostId, RootEvent};
@@ -27,12 +28,6 @@ fn params(credits: CreditLimits) -> LinkParams {
         receivers: [receiver.clone(), receiver],
         retrain_time: Duration::from_us(1),
     }
-}
-
-/// A transmitter whose receiver advertises these credits.
-fn transmitter(credits: CreditLimits) -> Transmitter {
-    let params = params(credits);
-    Transmitter::new(Wire::new((params.generation, params.width), 1), &params.receivers[0])
 }
 
 fn small_credits() -> CreditLimits {
@@ -87,6 +82,7 @@ struct Bench {
     link: Link,
     packets: PacketPool,
     scheduler: Scheduler<Event>,
+    released: Vec<ReceiveSpace>,
     /// By receiving side: TLPs in sending order and their numbers.
     sent: [Vec<(Tlp, u32)>; 2],
     arrived: [Vec<u32>; 2],
@@ -107,6 +103,7 @@ impl Bench {
             link: Link::new(LinkId(0), params(credits)),
             packets: PacketPool::new(),
             scheduler: Scheduler::new(),
+            released: Vec::new(),
             sent: Default::default(),
             arrived: Default::default(),
             arrivals: Vec::new(),
@@ -118,16 +115,20 @@ impl Bench {
         }
     }
 
+    fn split(&mut self) -> (&mut Link, LinkContext<'_>) {
+        let Self { link, packets, scheduler, released, .. } = self;
+        (link, LinkContext { packets, scheduler, released })
+    }
+
     fn send(&mut self, side: Side, tlp: Tlp) {
         let sent = &mut self.sent[side.opposite() as usize];
         let number = sent.len() as u32;
         sent.push((tlp, number));
         let packet = self.packets.encode(&tlp, &[]);
         // The payload carries the number if there is one; headers differ by address.
-        let mut cx = LinkContext { packets: &mut self.packets, scheduler: &mut self.scheduler };
-        let mut released = Vec::new();
-        self.link.send(&mut cx, side, packet, &mut released);
-        assert!(released.is_empty());
+        let (link, mut cx) = self.split();
+        link.send(&mut cx, side, packet);
+        assert!(self.released.is_empty());
     }
 
     fn run(&mut self) {
@@ -141,19 +142,19 @@ impl Bench {
                 self.give(slot as usize);
                 continue;
             }
-            let mut cx = LinkContext { packets: &mut self.packets, scheduler: &mut self.scheduler };
-            let mut released = Vec::new();
+            let hold = self.hold;
+            let (link, mut cx) = self.split();
             match event {
                 Event::Deliver { end, packet } => {
-                    if !self.link.receive(&mut cx, end.side, packet, &mut released) {
+                    if !link.receive(&mut cx, end.side, packet) {
                         continue;
                     }
                     let &tlp = cx.packets.header(packet).expect("what passes the LCRC is a TLP");
                     let held = cx.packets.hop(packet).held;
-                    let at = cx.scheduler.now() + self.hold;
+                    let now = cx.scheduler.now();
                     cx.packets.free(packet);
                     if let Some(held) = held {
-                        self.link.give_back(&mut cx, held, at);
+                        link.give_back(&mut cx, held, now + hold);
                     }
                     let sent = &self.sent[end.side as usize];
                     let arrived = &mut self.arrived[end.side as usize];
@@ -162,16 +163,16 @@ impl Bench {
                         .position(|(other, number)| *other == tlp && !arrived.contains(number))
                         .expect("only what was sent arrives, once");
                     arrived.push(number as u32);
-                    self.arrivals.push(cx.scheduler.now());
+                    self.arrivals.push(now);
                 }
                 // A TLP due to leave now.
                 Event::Root(_, RootEvent::Send { port, packet }) => {
                     let side = [Side::Upstream, Side::Downstream][usize::from(port)];
-                    self.link.send(&mut cx, side, packet, &mut released);
+                    link.send(&mut cx, side, packet);
                 }
-                Event::LinkWake(end) => self.link.on_wake(&mut cx, end.side, &mut released),
-                Event::Replay(end) => self.link.replay(&mut cx, end.side, &mut released),
-                Event::ReplayTimer(end) => self.link.on_replay_timer(&mut cx, end.side, &mut released),
+                Event::LinkWake(end) => link.on_wake(&mut cx, end.side),
+                Event::Replay(end) => link.replay(&mut cx, end.side),
+                Event::ReplayTimer(end) => link.on_replay_timer(&mut cx, end.side),
                 Event::LinkError(..) => {}
                 _ => unreachable!("nothing else is on a bare link"),
             }
@@ -191,8 +192,9 @@ impl Bench {
         let sent = &mut self.sent[side.opposite() as usize];
         sent.push((tlp, sent.len() as u32));
         let packet = self.packets.encode(&tlp, &[]);
-        let mut cx = LinkContext { packets: &mut self.packets, scheduler: &mut self.scheduler };
-        if !(self.plans && at > cx.scheduler.now() && self.link.plan(&mut cx, side, packet, at)) {
+        let plans = self.plans;
+        let (link, mut cx) = self.split();
+        if !(plans && at > cx.scheduler.now() && link.plan(&mut cx, side, packet, at)) {
             let port = side as u8;
             self.scheduler.at(at, Event::Root(HostId(0), RootEvent::Send { port, packet }));
         }
@@ -201,9 +203,10 @@ impl Bench {
 
     fn check_credits(&self) {
         for side in [Side::Upstream, Side::Downstream] {
-            for class in classes() {
+            for class in FlowClass::ALL {
                 let limit = self.link.params().receivers[side.opposite() as usize].credits.of(class);
-                assert_eq!(self.link.credits_in_all_places(side, class), limit, "{side:?} {class:?}");
+                let credits = self.link.credits_in_all_places(&self.packets, side, class);
+                assert_eq!(credits, limit, "{side:?} {class:?}");
             }
         }
     }
@@ -305,11 +308,11 @@ proptest! {
             non_posted: limit(FlowClass::NonPosted),
             completion: limit(FlowClass::Completion),
         };
-        let mut transmitter = transmitter(limits);
+        let mut queues = Queues::new(&limits);
         let mut packets = PacketPool::new();
         let mut enqueue = |tlp: &Tlp, credits| {
             let packet = packets.encode(tlp, &[]);
-            transmitter.enqueue(tlp.class(), packet, credits, packets.ordering(packet));
+            queues.enqueue(packet, Summary { class: tlp.class(), credits }, packets.ordering(packet));
             packet
         };
         let earlier: Vec<Tlp> = (1..).zip(&earlier).map(|(number, &shape)| tlp(number, shape)).collect();
@@ -320,7 +323,7 @@ proptest! {
         let packet = enqueue(&waiting, Credits { header: 1, data: 0 });
         let has_credits = has_headers || !stuck(waiting.class());
         let expected = has_credits && earlier.iter().all(|tlp| may_pass(&waiting, tlp) != Passing::MustNot);
-        let next = transmitter.take_next(Time::ZERO).map(|(_, next)| next.packet);
+        let next = queues.take_next(Time::ZERO).map(|(_, next)| next.packet);
         prop_assert_eq!(next, expected.then_some(packet));
     }
 
@@ -368,16 +371,15 @@ proptest! {
 #[test]
 fn the_oldest_is_not_passed_for_ever() {
     let posted = Some(Credits { header: 100, data: 30 });
-    let mut transmitter = transmitter(CreditLimits { posted, ..CreditLimits::default() });
+    let mut queues = Queues::new(&CreditLimits { posted, ..CreditLimits::default() });
     let mut packets = PacketPool::new();
     let mut enqueue = |number, dwords| {
         let packet = packets.encode(&tlp(number, (0, dwords, 0, true, false)), &[]);
-        let Summary { class, credits } = packets.summary(packet);
-        transmitter.enqueue(class, packet, credits, packets.ordering(packet));
+        queues.enqueue(packet, packets.summary(packet), packets.ordering(packet));
     };
     enqueue(0, 128);
     (1..50).for_each(|number| enqueue(number, 1));
-    let passed = (0..).take_while(|_| transmitter.take_next(Time::ZERO).is_some()).count();
+    let passed = (0..).take_while(|_| queues.take_next(Time::ZERO).is_some()).count();
     assert_eq!(passed, 16, "then what comes free is kept for the one that is too large");
 }
 
@@ -418,14 +420,13 @@ fn a_link_that_goes_down_loses_what_it_carries() {
     for number in 0..20 {
         bench.send(Side::Downstream, plain(0, number, 16));
     }
-    let mut cx = LinkContext { packets: &mut bench.packets, scheduler: &mut bench.scheduler };
-    let mut released = Vec::new();
-    bench.link.take_down(&mut cx, &mut released);
+    let (link, mut cx) = bench.split();
+    link.take_down(&mut cx);
     bench.run();
     assert!(bench.arrived[Side::Upstream as usize].is_empty());
     assert_eq!(bench.packets.in_flight(), 0);
-    let mut cx = LinkContext { packets: &mut bench.packets, scheduler: &mut bench.scheduler };
-    bench.link.bring_up(&mut cx);
+    let (link, mut cx) = bench.split();
+    link.bring_up(&mut cx);
     bench.sent = Default::default();
     bench.send(Side::Downstream, plain(0, 1, 16));
     bench.run();

@@ -193,7 +193,7 @@ impl RootPort {
 
     /// Takes the link down; everything in flight on it is lost.
     pub(super) fn take_link_down(&mut self, cx: &mut Context<'_>) {
-        cx.with(self.end.link, |link, cx, released| link.take_down(cx, released));
+        cx.with(self.end.link, |link, cx| link.take_down(cx));
         // Link down deasserts all lines from below (base spec 2.2.8.1).
         self.lines = IntxLines::default();
     }
@@ -205,7 +205,7 @@ impl RootPort {
 
     /// The link came up again.
     pub(crate) fn link_back(&mut self, cx: &mut Context<'_>) {
-        cx.with(self.end.link, |link, cx, _| link.bring_up(cx));
+        cx.with(self.end.link, |link, cx| link.bring_up(cx));
         self.set_link_active(cx.scheduler, true);
     }
 
@@ -234,7 +234,7 @@ impl RootPort {
         let (fastest, width) = self.negotiated;
         let generation = bridge::target_speed(&self.config, fastest);
         bridge::show_training(&mut self.config, true);
-        cx.with(self.end.link, |link, cx, released| link.retrain_to(cx, generation, width, released));
+        cx.with(self.end.link, |link, cx| link.retrain_to(cx, generation, width));
         bridge::show_speed(&mut self.config, generation, width);
         let link = cx.wires.link(self.end.link);
         let trained = link.wire_free(Side::Upstream).max(link.wire_free(Side::Downstream));

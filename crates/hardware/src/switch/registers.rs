@@ -143,7 +143,7 @@ impl Switch {
         let generation = bridge::target_speed(&state.config, fastest);
         bridge::show_training(&mut state.config, true);
         let link = state.end.link;
-        cx.with(link, |link, cx, released| link.retrain_to(cx, generation, width, released));
+        cx.with(link, |link, cx| link.retrain_to(cx, generation, width));
         bridge::show_speed(&mut state.config, generation, width);
         let link = cx.wires.link(link);
         let trained = link.wire_free(Side::Upstream).max(link.wire_free(Side::Downstream));
@@ -157,7 +157,7 @@ impl Switch {
     /// The link below a port went down; everything in flight on it is lost.
     pub(crate) fn link_lost(&mut self, cx: &mut Context<'_>, port: u8) {
         let link = self.ports[usize::from(port)].end.link;
-        cx.with(link, |link, cx, released| link.take_down(cx, released));
+        cx.with(link, |link, cx| link.take_down(cx));
         self.ports[usize::from(port)].lines = IntxLines::default();
         self.drive_lines(cx);
         self.set_link_active(cx, port, false);
@@ -169,7 +169,7 @@ impl Switch {
             return;
         }
         let link = self.ports[usize::from(port)].end.link;
-        cx.with(link, |link, cx, _| link.bring_up(cx));
+        cx.with(link, |link, cx| link.bring_up(cx));
         self.set_link_active(cx, port, true);
     }
 
@@ -237,7 +237,7 @@ impl Switch {
             bridge::change_slot_status(&mut state.config, clear, set);
             if trains {
                 let link = state.end.link;
-                cx.with(link, |link, cx, _| link.bring_up(cx));
+                cx.with(link, |link, cx| link.bring_up(cx));
             }
         }
         self.drive_lines(cx);

@@ -37,7 +37,7 @@ fn damage_unseen(bench: &Bench) {
     let injector = ErrorInjector::new(0.0, 0.0, Duration::from_us(3), Seed::new(7).component("faults"))
         .damaging_unseen(1.0);
     bench.simulation.with(|fabric, scheduler| {
-        fabric.context(scheduler).with(LINK, |link, _, _| link.inject_errors(Some(injector)));
+        fabric.context(scheduler).with(LINK, |link, _| link.inject_errors(Some(injector)));
     });
 }
 

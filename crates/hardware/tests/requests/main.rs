@@ -180,8 +180,8 @@ fn a_flush_read_that_is_lost_ends_too() {
     bench.start();
     bench.simulation.run_until(Time::ZERO + Duration::from_ns(20));
     bench.simulation.with(|fabric, scheduler| {
-        fabric.context(scheduler).with(LINK, |link, cx, released| {
-            link.take_down(cx, released);
+        fabric.context(scheduler).with(LINK, |link, cx| {
+            link.take_down(cx);
             link.bring_up(cx);
         });
     });

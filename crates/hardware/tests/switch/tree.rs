@@ -308,7 +308,7 @@ impl Tree {
             for id in (0..fabric.wires.len() as u16).filter(|id| links >> (id % 16) & 1 == 1) {
                 let rng = Seed::new(id.into()).component("damage");
                 let injector = ErrorInjector::new(2e-5, 0.02, Duration::from_us(20), rng);
-                fabric.context(scheduler).with(LinkId(id), |link, _, _| link.inject_errors(Some(injector)));
+                fabric.context(scheduler).with(LinkId(id), |link, _| link.inject_errors(Some(injector)));
             }
         });
     }
@@ -328,7 +328,7 @@ impl Tree {
                     assert_eq!(link.waiting(side), 0, "{side:?} end of {:?}", link.params());
                     for class in FlowClass::ALL {
                         let limit = link.params().receivers[side.opposite() as usize].credits.of(class);
-                        assert_eq!(link.credits_in_all_places(side, class), limit);
+                        assert_eq!(link.credits_in_all_places(&fabric.wires.packets, side, class), limit);
                     }
                 }
             }

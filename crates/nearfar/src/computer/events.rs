@@ -467,7 +467,7 @@ impl<'a> Events<'a> {
                     let generation = fabric.wires.link(link).params().generation;
                     let rng = seed.component("errors");
                     let injector = (rate > 0.0).then(|| ErrorInjector::of_wire(rate, generation, rng));
-                    fabric.context(scheduler).with(link, |link, _, _| link.inject_errors(injector));
+                    fabric.context(scheduler).with(link, |link, _| link.inject_errors(injector));
                 }
             }
         });

@@ -1,193 +1,436 @@
-//! DMA reads, split into requests of the size that the host allows.
+//! DMA reads: split into requests of the size that the host allows, and put together from completions.
+
+use std::collections::VecDeque;
 
 use engine::Scheduler;
-use platform::device::{Dma, DmaError, Token};
-use platform::mover::Progress;
+use platform::device::{Dma, DmaError, FunctionIndex, Token};
+use platform::mover::{Arrival, Progress};
 use units::Time;
 use wire::pcie::split::split_read;
-use wire::pcie::tlp::MemoryRequest;
+use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::{EndpointEvent, Lack, Outstanding, Read, Requester, Write, common, timeout_of};
+use super::port::Port;
+use super::tags::{Lack, Request, Tags};
+use crate::detected::Detected;
+use crate::endpoint::EndpointEvent;
 use crate::event::Event;
 use crate::link::LinkEnd;
-use crate::wires::Context;
+use crate::wires::{Context, Wires};
+
+/// A DMA read in progress.
+#[derive(Default)]
+struct Read {
+    dma: Option<Dma>,
+    end: Option<LinkEnd>,
+    requester: Bdf,
+    data: Vec<u8>,
+    /// When its engine can send the first request.
+    ready: Time,
+    /// Address of the data not yet requested.
+    next: u64,
+    left: u32,
+    /// Requests with data outstanding.
+    outstanding: u32,
+    /// State of the device's data mover for this read.
+    progress: Progress,
+    failed: Option<DmaError>,
+    /// Its function has been reset since: the device is not notified.
+    forgotten: bool,
+}
 
 /// Outcome of a read, as reported to the device.
 pub struct Finished {
     read: u32,
-    epoch: u16,
+    /// Life of the port in which it was asked for.
+    number: u16,
     /// The device's token.
     pub token: Token,
-    /// The data; return it with [`Requester::recycle`].
+    /// The data; return it with [`Requester::recycle`](super::Requester::recycle).
     pub data: Vec<u8>,
     /// Error, if the read failed.
     pub failed: Option<DmaError>,
 }
 
-impl Requester {
-    fn allocate_read(&mut self) -> u32 {
-        self.free_reads.pop().unwrap_or_else(|| {
+/// A completion that arrived.
+pub struct Arrived<'a> {
+    /// Port through which it came.
+    pub end: LinkEnd,
+    /// Its header.
+    pub header: &'a CompletionHeader,
+    /// Whether its data is poisoned.
+    pub poisoned: bool,
+    /// Padding bytes of its sender.
+    pub padding: u16,
+    /// Its data.
+    pub payload: &'a [u8],
+}
+
+/// Error of a completion, and the function whose request it belongs to.
+pub type Fault = Option<(FunctionIndex, Detected)>;
+
+/// Reads of a port.
+pub(super) struct Reads {
+    reads: Vec<Read>,
+    free: Vec<u32>,
+    /// Reads not fully requested yet, oldest first.
+    to_issue: VecDeque<u32>,
+    tags: Tags,
+    /// When the next read request can be sent.
+    next_issue: Time,
+    /// Time of the scheduled retry.
+    issue_wake: Option<Time>,
+    /// Since when the oldest read has waited, and for what.
+    starved: Option<(Time, Lack)>,
+    /// Time of the scheduled timeout check.
+    timeout_check: Time,
+}
+
+impl Reads {
+    /// No reads, and all tags free that the host allows.
+    pub fn new(port: &Port) -> Self {
+        let mut new = Self {
+            reads: Vec::new(),
+            free: Vec::new(),
+            to_issue: VecDeque::new(),
+            tags: Tags::default(),
+            next_issue: Time::ZERO,
+            issue_wake: None,
+            starved: None,
+            timeout_check: Time::NEVER,
+        };
+        new.heed_allowance(port);
+        new
+    }
+
+    /// Tags and the requests that use them.
+    pub fn tags(&self) -> &Tags {
+        &self.tags
+    }
+
+    /// The host's settings may have changed.
+    pub fn heed_allowance(&mut self, port: &Port) {
+        let allowed = &port.allowance.tags;
+        self.tags.allow(allowed.start..allowed.end.min(allowed.start + port.params.tags));
+    }
+
+    fn allocate(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
             self.reads.push(Read::default());
             self.reads.len() as u32 - 1
         })
     }
 
-    /// Starts a DMA read from `end` with the ID `requester`. A read of no bytes flushes all earlier writes, those that
-    /// have not started included.
+    /// Starts a read from `end` with the ID `requester`, whose engine is `ready` at that time.
     #[inline(always)]
-    pub fn read(&mut self, cx: &mut Context<'_>, end: LinkEnd, requester: Bdf, dma: Dma) {
-        if dma.length == 0 && !self.to_write.is_empty() {
-            let ready = cx.now() + self.mover.start_latency(&dma);
-            self.to_write.push_back(Write { dma, end, requester, data: Vec::new(), ready, is_flush: true });
-        } else {
-            self.begin_read(cx, end, requester, dma);
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn begin_read(&mut self, cx: &mut Context<'_>, end: LinkEnd, requester: Bdf, dma: Dma) {
-        // A read never passes writes that have started.
-        let ready = (cx.now() + self.mover.start_latency(&dma)).max(self.last_posted);
-        let index = self.allocate_read();
+    pub fn begin(
+        &mut self,
+        cx: &mut Context<'_>,
+        port: &mut Port,
+        (end, requester): (LinkEnd, Bdf),
+        dma: Dma,
+        ready: Time,
+    ) {
+        let index = self.allocate();
         let read = &mut self.reads[index as usize];
         // Stale bytes in the buffer are never visible: all are overwritten, or the read fails.
         read.data.resize(dma.length as usize, 0);
         (read.dma, read.end, read.requester, read.ready) = (Some(dma), Some(end), requester, ready);
         (read.next, read.left, read.outstanding) = (dma.address.get(), dma.length, 0);
         (read.progress, read.failed, read.forgotten) = (Progress::default(), None, false);
-        self.counters.bytes_read += u64::from(dma.length);
+        port.counters.bytes_read += u64::from(dma.length);
         self.to_issue.push_back(index);
         // A read behind others waits for the same thing as they do.
         if self.to_issue.len() == 1 {
-            self.issue_reads(cx);
+            self.issue(cx, port);
         }
     }
 
     /// Reports a failed read to the device without sending a TLP.
-    pub fn refuse_read(&mut self, scheduler: &mut Scheduler<Event>, dma: Dma) {
-        let index = self.allocate_read();
+    pub fn refuse(&mut self, scheduler: &mut Scheduler<Event>, port: &Port, dma: Dma) {
+        let index = self.allocate();
         let data = std::mem::take(&mut self.reads[index as usize].data);
         let failed = Some(DmaError::NotAllowed);
         self.reads[index as usize] = Read { dma: Some(dma), data, failed, ..Read::default() };
-        let event = self.event(EndpointEvent::ReadDone { read: index, of: self.life() });
+        let event = port.event(EndpointEvent::ReadDone { read: index, of: port.life });
         scheduler.at(scheduler.now(), event);
     }
 
-    /// A read waits for `lack`, since `since` unless it already did.
-    fn starve(&mut self, since: Time, lack: Lack) {
+    /// The oldest read waits for `lack`, since `since` unless it already did.
+    fn starve(&mut self, port: &mut Port, since: Time, lack: Lack) {
         if self.starved.is_none_or(|(_, other)| other != lack) {
-            self.fed(since);
+            self.fed(port, since);
             self.starved = Some((since, lack));
         }
     }
 
-    /// A read no longer waits.
+    /// The oldest read no longer waits.
     #[inline]
-    fn fed(&mut self, now: Time) {
-        if self.starved.is_some() {
-            self.count_wait(now);
-        }
-    }
-
-    fn count_wait(&mut self, now: Time) {
+    fn fed(&mut self, port: &mut Port, now: Time) {
         match self.starved.take() {
-            Some((since, Lack::Tag)) => self.counters.waited_for_tags += now.since(since),
-            Some((since, Lack::Buffer)) => self.counters.waited_for_buffer += now.since(since),
+            Some((since, Lack::Tag)) => port.counters.waited_for_tags += now.since(since),
+            Some((since, Lack::Buffer)) => port.counters.waited_for_buffer += now.since(since),
             None => {}
         }
     }
 
     /// Sends read requests while tags are free.
     #[inline(never)]
-    pub fn issue_reads(&mut self, cx: &mut Context<'_>) {
+    pub fn issue(&mut self, cx: &mut Context<'_>, port: &mut Port) {
         let now = cx.now();
         if self.issue_wake.is_some_and(|at| at <= now) {
             self.issue_wake = None;
         }
         while let Some(&index) = self.to_issue.front() {
-            let read = &mut self.reads[index as usize];
-            let ready = read.ready;
-            let due = ready.max(self.next_issue);
+            let read = &self.reads[index as usize];
+            let due = read.ready.max(self.next_issue);
             if due > now {
-                if self.free_tags.is_empty() {
+                if self.tags.are_used_up() {
                     // The next tag to become free triggers a retry.
-                    self.starve(ready.max(now), Lack::Tag);
+                    let since = read.ready.max(now);
+                    self.starve(port, since, Lack::Tag);
                 } else if self.issue_wake.is_none_or(|at| at > due) {
                     self.issue_wake = Some(due);
-                    cx.scheduler.at(due, self.event(EndpointEvent::IssueReads { of: self.life() }));
+                    cx.scheduler.at(due, port.event(EndpointEvent::IssueReads { of: port.life }));
                 }
-                break;
+                return;
             }
-            let largest = self.allowance.max_read_request.min(self.params.max_read_request);
-            let next = read.left.min(largest);
-            let has_room = self.buffered == 0 || self.buffered + next <= self.params.read_buffer;
-            let Some(tag) = has_room.then(|| self.free_tags.pop_front()).flatten() else {
-                self.starve(now, if self.free_tags.is_empty() { Lack::Tag } else { Lack::Buffer });
-                break;
-            };
-            // A zero-length read is a request with all byte enables clear (a flush of earlier writes).
-            let (address, length) =
-                split_read(read.next, u64::from(read.left), largest).next().unwrap_or((read.next, 0));
-            let dma = read.dma.as_ref().expect("a read that is issued has been asked for");
-            let timeout = timeout_of(&self.timeouts, &self.params, dma.function);
-            let deadline = timeout.map_or(Time::NEVER, |timeout| now + timeout);
-            let request = MemoryRequest::for_bytes(read.requester, tag, address, length);
-            let tlp =
-                Tlp { common: common(dma.attributes, &self.allowance), kind: TlpKind::MemoryRead(request) };
-            self.tags[usize::from(tag)] = Outstanding {
-                read: Some(index),
-                offset: dma.length - read.left,
-                length,
-                left: length,
-                answered: false,
-                largest: 0,
-                deadline,
-            };
-            read.next = address + u64::from(length);
-            read.left -= length;
-            read.outstanding += 1;
-            let end = read.end.expect("a read that is issued has a port");
-            if read.left == 0 {
-                self.to_issue.pop_front();
+            match self.tags.take(read.left.min(port.largest_read()), port.params.read_buffer) {
+                Ok(tag) => self.send_request(cx, port, index, tag),
+                Err(lack) => return self.starve(port, now, lack),
             }
-            self.in_use += 1;
-            self.buffered += length;
-            self.next_issue = now + self.params.issue_interval;
-            self.counters.read_requests += 1;
-            self.counters.most_tags = self.counters.most_tags.max(self.in_use);
-            self.fed(now);
-            let packet = cx.wires.packets.encode(&tlp, &[]);
-            cx.send(end, packet);
-            self.check_timeouts_at(cx.scheduler, deadline);
         }
+    }
+
+    /// Sends the next request of a read.
+    // Out of line, as a loop around it would load all that it uses before.
+    #[inline(never)]
+    fn send_request(&mut self, cx: &mut Context<'_>, port: &mut Port, index: u32, tag: u16) {
+        let now = cx.now();
+        let read = &mut self.reads[index as usize];
+        // A zero-length read is a request with all byte enables clear (a flush of earlier writes).
+        let mut pieces = split_read(read.next, u64::from(read.left), port.largest_read());
+        let (address, length) = pieces.next().unwrap_or((read.next, 0));
+        let dma = read.dma.as_ref().expect("a read that is issued has been asked for");
+        let end = read.end.expect("a read that is issued has a port");
+        let deadline = port.timeout(dma.function).map_or(Time::NEVER, |timeout| now + timeout);
+        let request = MemoryRequest::for_bytes(read.requester, tag, address, length);
+        let tlp = Tlp { common: port.common(dma.attributes), kind: TlpKind::MemoryRead(request) };
+        let offset = dma.length - read.left;
+        let request =
+            Request { read: index, offset, length, left: length, answered: false, largest: 0, deadline };
+        self.tags.assign(tag, request);
+        read.next = address + u64::from(length);
+        read.left -= length;
+        read.outstanding += 1;
+        if read.left == 0 {
+            self.to_issue.pop_front();
+        }
+        self.next_issue = now + port.params.issue_interval;
+        port.counters.read_requests += 1;
+        port.counters.most_tags = port.counters.most_tags.max(self.tags.in_use());
+        self.fed(port, now);
+        let packet = cx.wires.packets.encode(&tlp, &[]);
+        self.check_timeouts_at(cx.scheduler, port, deadline);
+        cx.send(end, packet);
+    }
+
+    /// Handles a completion. Returns when it has left the receive buffer, and its error, if it has one.
+    #[inline(always)]
+    pub fn completion(
+        &mut self,
+        wires: &Wires,
+        scheduler: &mut Scheduler<Event>,
+        port: &mut Port,
+        Arrived { end, header, poisoned, padding, payload }: Arrived<'_>,
+    ) -> (Time, Fault) {
+        let now = scheduler.now();
+        let Some(request) = self.tags.outstanding(header.tag) else { return unexpected(port, now) };
+        let read = &mut self.reads[request.read as usize];
+        let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
+        if !request.is_answered_by(read.requester, dma, header) {
+            return unexpected(port, now);
+        }
+        port.counters.completions += 1;
+        let first = request.largest == 0;
+        let offset = request.place();
+        let (mut here, mut fault) = (0, None);
+        if header.status != CompletionStatus::Successful {
+            port.counters.failed_completions += 1;
+            read.failed = Some(match header.status {
+                CompletionStatus::CompleterAbort => DmaError::CompleterAbort,
+                _ => DmaError::UnsupportedRequest,
+            });
+            // An error ends the request, even if partly completed.
+            request.left = 0;
+            request.answered = true;
+        } else {
+            let lead = usize::from(header.lower_address & 3);
+            here = header.bytes_here().min(request.left);
+            let place = offset as usize;
+            match (poisoned, payload.get(lead..lead + here as usize)) {
+                (false, Some(bytes)) => read.data[place..place + bytes.len()].copy_from_slice(bytes),
+                _ => {
+                    port.counters.poisoned_completions += 1;
+                    fault = Some((dma.function, Detected::Poisoned));
+                    read.failed = Some(DmaError::Poisoned);
+                }
+            }
+            request.answered = here == request.left;
+            request.left -= here;
+        }
+        request.largest = request.largest.max(here.max(1));
+        let link = wires.link(end.link);
+        let wire_bytes = link.framing_bytes() + 12 + u64::from(header.length_dw) * 4 + u64::from(padding);
+        // The link may have become slower since it was sent.
+        let on_wire = link.wire_time(end.side.opposite(), wire_bytes);
+        let arrival = Arrival {
+            began: Time::from_ps(now.as_ps().saturating_sub(on_wire.as_ps())),
+            wire_bytes,
+            ps_per_byte: link.wire_time_per_byte_ps(),
+            first,
+            offset: offset.into(),
+            bytes: here.into(),
+        };
+        let drained = port.mover.completion(now, dma, &mut read.progress, &arrival);
+        if request.answered {
+            let free = answered(read, &mut self.to_issue, scheduler, port, request, drained);
+            free_tag_at(scheduler, port, header.tag, free);
+        }
+        (drained, fault)
+    }
+
+    /// A tag's data has been processed: the tag is free again.
+    #[inline]
+    pub fn tag_free(&mut self, cx: &mut Context<'_>, port: &mut Port, tag: u16) {
+        self.tags.free(tag);
+        self.issue(cx, port);
     }
 
     /// Takes the outcome of a finished read.
     #[inline]
-    pub fn take_finished(&mut self, read: u32) -> Option<Finished> {
+    pub fn take_finished(&mut self, port: &Port, read: u32) -> Option<Finished> {
         let slot = &mut self.reads[read as usize];
         let token = slot.dma.take()?.token;
         if slot.forgotten {
-            self.free_reads.push(read);
+            self.free.push(read);
             return None;
         }
-        Some(Finished {
-            read,
-            epoch: self.epoch,
-            token,
-            data: std::mem::take(&mut slot.data),
-            failed: slot.failed,
-        })
+        let data = std::mem::take(&mut slot.data);
+        Some(Finished { read, number: port.life.number, token, data, failed: slot.failed })
     }
 
     /// Recycles a finished read's index and buffer.
     #[inline]
-    pub fn recycle(&mut self, finished: Finished) {
+    pub fn recycle(&mut self, port: &Port, finished: Finished) {
         // After a reset the index is no longer valid.
-        if finished.epoch == self.epoch {
+        if finished.number == port.life.number {
             self.reads[finished.read as usize].data = finished.data;
-            self.free_reads.push(finished.read);
+            self.free.push(finished.read);
         }
     }
+
+    /// Schedules a completion timeout check at `at`.
+    #[inline]
+    fn check_timeouts_at(&mut self, scheduler: &mut Scheduler<Event>, port: &Port, at: Time) {
+        if at < self.timeout_check {
+            self.timeout_check = at;
+            scheduler.at(at, port.event(EndpointEvent::CheckTimeouts { of: port.life }));
+        }
+    }
+
+    /// Ends requests that have timed out. Returns their functions, once for each request.
+    ///
+    /// Their tags are quarantined for one more timeout, so that a late completion is not taken for that of another
+    /// request.
+    pub fn check_timeouts(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        port: &mut Port,
+    ) -> Vec<FunctionIndex> {
+        let mut late = Vec::new();
+        let now = scheduler.now();
+        if self.timeout_check > now {
+            return late;
+        }
+        self.timeout_check = Time::NEVER;
+        let mut next = Time::NEVER;
+        let Self { reads, to_issue, tags, .. } = self;
+        // A request whose last completion is being processed does not time out.
+        for (tag, request) in tags.all_outstanding() {
+            if request.deadline > now {
+                next = next.min(request.deadline);
+                continue;
+            }
+            port.counters.timeouts += 1;
+            request.answered = true;
+            let read = &mut reads[request.read as usize];
+            read.failed = Some(DmaError::Timeout);
+            let function = read.dma.expect("a read with a tag has been asked for").function;
+            late.push(function);
+            let free = answered(read, to_issue, scheduler, port, request, now);
+            let quarantine = port.timeout(function).unwrap_or(port.params.completion_timeout);
+            free_tag_at(scheduler, port, tag, free + quarantine);
+        }
+        self.check_timeouts_at(scheduler, port, next);
+        late
+    }
+
+    /// Drops what one function has in progress. Tags are shared, so those of its outstanding requests stay in use until
+    /// completed; the data is dropped (base spec 6.6.2).
+    pub fn forget(&mut self, function: FunctionIndex) {
+        let Self { reads, to_issue, free, .. } = self;
+        for (number, read) in (0..).zip(reads) {
+            if read.dma.is_none_or(|dma| dma.function != function) {
+                continue;
+            }
+            read.forgotten = true;
+            // Reads not requested yet are dropped.
+            let waiting = to_issue.len();
+            to_issue.retain(|&other| other != number);
+            read.left = 0;
+            if read.outstanding == 0 && to_issue.len() < waiting {
+                read.dma = None;
+                free.push(number);
+            }
+        }
+    }
+}
+
+/// A completion matches no request.
+#[cold]
+fn unexpected(port: &mut Port, now: Time) -> (Time, Fault) {
+    port.counters.unexpected_completions += 1;
+    (now, Some((FunctionIndex(0), Detected::UnexpectedCompletion)))
+}
+
+/// All completions of a request have arrived, or it has been given up. Returns when its data has been processed.
+#[inline(always)]
+fn answered(
+    read: &mut Read,
+    to_issue: &mut VecDeque<u32>,
+    scheduler: &mut Scheduler<Event>,
+    port: &mut Port,
+    request: &Request,
+    drained: Time,
+) -> Time {
+    let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
+    read.outstanding -= 1;
+    let (free, known) =
+        port.mover.answered(scheduler.now(), dma, &read.progress, &request.as_answered(), drained);
+    if read.outstanding == 0 && (read.left == 0 || read.failed.is_some()) {
+        if read.left > 0 {
+            // The rest of a failed read is not requested.
+            read.left = 0;
+            to_issue.retain(|&waiting| waiting != request.read);
+        }
+        scheduler.at(known, port.event(EndpointEvent::ReadDone { read: request.read, of: port.life }));
+    }
+    free
+}
+
+/// Schedules the release of a tag, which starts at `at`.
+#[inline(always)]
+fn free_tag_at(scheduler: &mut Scheduler<Event>, port: &Port, tag: u16, at: Time) {
+    scheduler.at(at + port.params.tag_release, port.event(EndpointEvent::TagFree { tag, of: port.life }));
 }

@@ -1,75 +1,123 @@
 //! DMA writes and interrupt messages: posted requests, in program order.
 
-use platform::device::Dma;
+use std::collections::VecDeque;
+
+use platform::device::{Dma, FunctionIndex};
 use platform::mover::Outgoing;
 use units::Time;
 use wire::pcie::split::split_aligned;
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::{EndpointEvent, Requester, Write, common};
+use super::Lives;
+use super::port::Port;
+use crate::endpoint::EndpointEvent;
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
 use crate::wires::Context;
 
-impl Requester {
-    /// Writes `data` through `end` with the ID `requester`.
-    pub fn write(&mut self, cx: &mut Context<'_>, end: LinkEnd, requester: Bdf, dma: Dma, data: &[u8]) {
+/// A DMA write waiting for an engine.
+struct Write {
+    dma: Dma,
+    end: LinkEnd,
+    requester: Bdf,
+    data: Vec<u8>,
+    ready: Time,
+    /// A read of no bytes, which waits here for the writes before it.
+    is_flush: bool,
+}
+
+/// A read of no bytes, before which all writes have started.
+pub(super) struct Flush {
+    pub dma: Dma,
+    pub end: LinkEnd,
+    pub requester: Bdf,
+}
+
+/// Posted requests of a port.
+#[derive(Default)]
+pub(super) struct Writes {
+    /// Writes not started yet, oldest first, and flushes among them.
+    waiting: VecDeque<Write>,
+    /// Writes whose data is being fetched.
+    in_hand: u16,
+    /// Time of the scheduled retry.
+    wake: Option<Time>,
+    spare_buffers: Vec<Vec<u8>>,
+    /// When the last posted request starts to leave; later ones follow it.
+    last_posted: Time,
+}
+
+impl Writes {
+    /// Whether no writes wait to be started.
+    #[inline(always)]
+    pub fn have_started(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// When the last posted request starts to leave.
+    #[inline(always)]
+    pub fn last_posted(&self) -> Time {
+        self.last_posted
+    }
+
+    /// Appends a write of `data` through `end` with the ID `requester`, which can start at `ready`.
+    pub fn push(&mut self, (end, requester): (LinkEnd, Bdf), dma: Dma, data: &[u8], ready: Time) {
         debug_assert_eq!(data.len(), dma.length as usize);
         let mut buffer = self.spare_buffers.pop().unwrap_or_default();
         buffer.clear();
         buffer.extend_from_slice(data);
-        self.counters.bytes_written += data.len() as u64;
-        let ready = cx.now() + self.mover.start_latency(&dma);
-        self.to_write.push_back(Write { dma, end, requester, data: buffer, ready, is_flush: false });
-        self.start_writes(cx);
+        self.waiting.push_back(Write { dma, end, requester, data: buffer, ready, is_flush: false });
     }
 
-    /// Lets idle engines start the next writes.
-    pub fn start_writes(&mut self, cx: &mut Context<'_>) {
+    /// Lets a read of no bytes wait for the writes before it.
+    pub fn push_flush(&mut self, (end, requester): (LinkEnd, Bdf), dma: Dma, ready: Time) {
+        self.waiting.push_back(Write { dma, end, requester, data: Vec::new(), ready, is_flush: true });
+    }
+
+    /// Lets idle engines start the next writes, up to a flush, which is returned. The caller starts it and asks again.
+    pub fn start(&mut self, cx: &mut Context<'_>, port: &mut Port, lives: &Lives) -> Option<Flush> {
         let now = cx.now();
-        if self.write_wake.is_some_and(|at| at <= now) {
-            self.write_wake = None;
-        }
-        while self.writes_in_hand < self.params.writes_in_hand.max(1) {
-            let Some(write) = self.to_write.front() else { return };
+        self.wake.take_if(|at| *at <= now);
+        while self.in_hand < port.params.writes_in_hand.max(1) {
+            let write = self.waiting.front()?;
             // Writes that the link cannot accept yet stay here; the link calls back when it has sent what waits.
             if cx.wires.link(write.end.link).waiting(write.end.side) > 0 {
-                return;
+                return None;
             }
             if write.ready > now {
-                if self.write_wake.is_none_or(|at| at > write.ready) {
-                    self.write_wake = Some(write.ready);
-                    cx.scheduler.at(write.ready, self.event(EndpointEvent::StartWrites { of: self.life() }));
+                if self.wake.is_none_or(|at| at > write.ready) {
+                    self.wake = Some(write.ready);
+                    cx.scheduler.at(write.ready, port.event(EndpointEvent::StartWrites { of: port.life }));
                 }
-                return;
+                return None;
             }
-            let Some(write) = self.to_write.pop_front() else { return };
+            let write = self.waiting.pop_front()?;
             if write.is_flush {
-                self.begin_read(cx, write.end, write.requester, write.dma);
-            } else {
-                self.start_write(cx, write);
+                let Write { dma, end, requester, .. } = write;
+                return Some(Flush { dma, end, requester });
             }
+            self.start_one(cx, port, lives, write);
         }
+        None
     }
 
     /// Fetches a write's data, and sends its TLPs as they pass the pipeline stages.
-    fn start_write(&mut self, cx: &mut Context<'_>, write: Write) {
+    fn start_one(&mut self, cx: &mut Context<'_>, port: &mut Port, lives: &Lives, write: Write) {
         let now = cx.now();
         let length = write.data.len() as u64;
-        let fetched = self.mover.fetch(now, &write.dma);
+        let fetched = port.mover.fetch(now, &write.dma);
         if fetched > now {
-            self.writes_in_hand += 1;
-            cx.scheduler.at(fetched, self.event(EndpointEvent::WriteFetched { of: self.life() }));
+            self.in_hand += 1;
+            cx.scheduler.at(fetched, port.event(EndpointEvent::WriteFetched { of: port.life }));
         }
         let mut gone = fetched;
         let mut done = 0usize;
-        for (address, piece) in split_aligned(write.dma.address.get(), length, self.allowance.max_payload) {
+        let max_payload = port.allowance.max_payload;
+        for (address, piece) in split_aligned(write.dma.address.get(), length, max_payload) {
             let request = MemoryRequest::for_bytes(write.requester, 0, address, piece);
-            let tlp = Tlp {
-                common: common(write.dma.attributes, &self.allowance),
-                kind: TlpKind::MemoryWrite(request),
-            };
+            let common = port.common(write.dma.attributes);
+            let tlp = Tlp { common, kind: TlpKind::MemoryWrite(request) };
             let lead = (address & 3) as usize;
             let bytes = &write.data[done..done + piece as usize];
             let packet = cx.wires.packets.encode_with(&tlp, |payload| {
@@ -80,36 +128,38 @@ impl Requester {
             let outgoing = Outgoing {
                 is_long: tlp.header_len() == 16,
                 payload: tlp.payload_len() as u64,
-                max_payload: self.allowance.max_payload.into(),
+                max_payload: max_payload.into(),
                 first,
                 last,
             };
-            let (start, free) = self.mover.send(fetched, &outgoing);
+            let (start, free) = port.mover.send(fetched, &outgoing);
             gone = free;
-            self.counters.write_requests += 1;
-            self.send_posted(cx, write.end, packet, start);
+            port.counters.write_requests += 1;
+            self.post(cx, port, write.end, packet, start);
         }
-        let known = self.mover.write_known(now, &write.dma, gone);
-        let event = EndpointEvent::WriteDone {
-            token: write.dma.token,
-            of: self.life(),
-            function: self.function_life(write.dma.function),
-        };
-        cx.scheduler.at(known, self.event(event));
+        let known = port.mover.write_known(now, &write.dma, gone);
+        let function = lives.of(write.dma.function);
+        let event = EndpointEvent::WriteDone { token: write.dma.token, of: port.life, function };
+        cx.scheduler.at(known, port.event(event));
         self.spare_buffers.push(write.data);
     }
 
     /// The data of a write has been fetched: its engine is free.
-    pub fn write_fetched(&mut self, cx: &mut Context<'_>) {
-        self.writes_in_hand -= 1;
-        self.start_writes(cx);
+    pub fn fetched(&mut self) {
+        self.in_hand -= 1;
     }
 
-    /// Sends an interrupt's TLP behind the completed writes.
-    pub fn send_message(&mut self, cx: &mut Context<'_>, end: LinkEnd, tlp: &Tlp, data: &[u8]) {
+    /// Sends an interrupt's TLP behind the completed writes. Writes that no engine has started have not been
+    /// acknowledged to the device either.
+    pub fn send_message(
+        &mut self,
+        cx: &mut Context<'_>,
+        port: &mut Port,
+        end: LinkEnd,
+        tlp: &Tlp,
+        data: &[u8],
+    ) {
         let packet = cx.wires.packets.encode(tlp, data);
-        let now = cx.now();
-        // Writes that no engine has started have not been acknowledged to the device either.
         let payload = data.len() as u64;
         let outgoing = Outgoing {
             is_long: tlp.header_len() == 16,
@@ -118,18 +168,23 @@ impl Requester {
             first: true,
             last: true,
         };
-        let (start, _) = self.mover.send(now, &outgoing);
-        self.send_posted(cx, end, packet, start);
+        let (start, _) = port.mover.send(cx.now(), &outgoing);
+        self.post(cx, port, end, packet, start);
     }
 
     /// Passes a posted TLP to the link at `at`, behind earlier ones.
-    fn send_posted(&mut self, cx: &mut Context<'_>, end: LinkEnd, packet: PacketId, at: Time) {
+    fn post(&mut self, cx: &mut Context<'_>, port: &Port, end: LinkEnd, packet: PacketId, at: Time) {
         let at = at.max(self.last_posted);
         self.last_posted = at;
         if at == cx.now() {
             cx.send(end, packet);
         } else if !cx.plan(end, packet, at) {
-            cx.scheduler.at(at, self.event(EndpointEvent::Transmit { end, packet, of: self.life() }));
+            cx.scheduler.at(at, port.event(EndpointEvent::Transmit { end, packet, of: port.life }));
         }
+    }
+
+    /// Drops the writes of a function that have not started.
+    pub fn forget(&mut self, function: FunctionIndex) {
+        self.waiting.retain(|write| write.dma.function != function);
     }
 }

@@ -207,12 +207,12 @@ impl Watched {
         let host = self.rig.host(0).host;
         self.rig.computers.simulation().with(|fabric, scheduler| {
             let (host, mut cx) = fabric.host_in(host, scheduler);
-            cx.with(LINK, |link, cx, released| {
+            cx.with(LINK, |link, cx| {
                 if is_lost {
-                    link.take_down(cx, released);
+                    link.take_down(cx);
                     link.bring_up(cx);
                 } else {
-                    link.retrain(cx, released);
+                    link.retrain(cx);
                 }
             });
             host.link_drained(&mut cx, 0);

@@ -1,4 +1,4 @@
-//! Transmitting end of a link: queues and credits.
+//! TLPs that wait to be sent, and the credits that they wait for.
 
 use std::collections::VecDeque;
 
@@ -6,15 +6,9 @@ use units::{Duration, Time};
 use wire::pcie::FlowClass;
 use wire::pcie::ordering::{OrderingKey, Passing};
 
-use super::due::Due;
-use super::on_wire::Wire;
-use super::params::{CreditLimits, Credits, ReceiverParams};
-use super::planned::Plans;
-use super::replay::ReplayBuffer;
-use crate::packet::PacketId;
-
-/// The three flow classes in queue order.
-pub const CLASSES: [FlowClass; 3] = [FlowClass::Posted, FlowClass::NonPosted, FlowClass::Completion];
+use super::account::CreditAccount;
+use super::params::{CreditLimits, Credits};
+use crate::packet::{PacketId, Summary};
 
 /// A TLP that waits for credits, for replay space or behind an older TLP.
 #[derive(Clone, Copy, Debug)]
@@ -46,76 +40,9 @@ const CHOICE: usize = 16;
 /// small TLPs must not starve a large one).
 const MOST_PASSED: u8 = 16;
 
-/// Credits of a transmitter, available and in flight.
-#[derive(Debug, Default)]
-pub struct CreditAccount {
-    /// Available credits; `None` is infinite.
-    available: Option<Credits>,
-    /// Credits announced by UpdateFCs in flight, and when they take effect.
-    under_way: Due<Credits>,
-}
-
-impl CreditAccount {
-    fn new(limit: Option<Credits>) -> Self {
-        Self { available: limit, under_way: Due::default() }
-    }
-
-    /// Adds the credits that have arrived by `now`. Returns whether there were any.
-    #[inline]
-    fn collect(&mut self, now: Time) -> bool {
-        let any = self.under_way.first() <= now;
-        if any {
-            self.collect_arrived(now);
-        }
-        any
-    }
-
-    #[inline(never)]
-    fn collect_arrived(&mut self, now: Time) {
-        while let Some((_, credits)) = self.under_way.take(now) {
-            self.refund(credits);
-        }
-    }
-
-    /// Whether the available credits cover `need`.
-    fn covers(&self, need: Credits) -> bool {
-        self.available.is_none_or(|available| available.header >= need.header && available.data >= need.data)
-    }
-
-    /// Whether there are no header credits left.
-    fn is_out_of_headers(&self) -> bool {
-        self.available.is_some_and(|available| available.header == 0)
-    }
-
-    fn pay(&mut self, need: Credits) {
-        if let Some(available) = &mut self.available {
-            *available -= need;
-        }
-    }
-
-    /// Returns consumed credits.
-    fn refund(&mut self, paid: Credits) {
-        if let Some(available) = &mut self.available {
-            *available += paid;
-        }
-    }
-
-    /// Adds credits that an UpdateFC brings at `at`.
-    fn receive(&mut self, at: Time, credits: Credits) {
-        if self.available.is_some() {
-            self.under_way.push(at, credits);
-        }
-    }
-
-    /// Credits available or in flight, to check that none is lost.
-    pub fn outstanding(&self) -> Option<Credits> {
-        self.available.map(|now| now + self.under_way.iter().map(|&(_, credits)| credits).sum())
-    }
-}
-
-/// Transmitter of one direction of a link.
+/// Queues of a direction's transmitter, one for each flow class, and its credits.
 #[derive(Debug)]
-pub struct Transmitter {
+pub struct Queues {
     queues: [VecDeque<Waiting>; 3],
     /// TLPs in all queues, cached because it is checked several times per TLP.
     waiting: usize,
@@ -127,41 +54,26 @@ pub struct Transmitter {
     wake: Option<Time>,
     /// When a TLP started to wait for credits.
     starved_since: Option<Time>,
-    /// Wire of this direction.
-    pub wire: Wire,
-    /// Unacknowledged TLPs.
-    pub replay: ReplayBuffer,
-    /// TLPs to be sent later.
-    pub planned: Plans,
 }
 
-impl Transmitter {
-    /// Creates a transmitter on `wire` towards a receiver with these parameters.
-    pub fn new(wire: Wire, towards: &ReceiverParams) -> Self {
+impl Queues {
+    /// Empty queues towards a receiver that advertises these credits.
+    pub fn new(limits: &CreditLimits) -> Self {
         Self {
             queues: Default::default(),
             waiting: 0,
             arrivals: 0,
             stuck_before: 0,
-            credits: CLASSES.map(|class| CreditAccount::new(towards.credits.of(class))),
+            credits: FlowClass::ALL.map(|class| CreditAccount::new(limits.of(class))),
             wake: None,
             starved_since: None,
-            wire,
-            replay: ReplayBuffer::new(towards.replay_tlps),
-            planned: Plans::default(),
         }
     }
 
-    /// Appends a TLP of `class` to its queue.
-    pub fn enqueue(
-        &mut self,
-        class: FlowClass,
-        packet: PacketId,
-        credits: Credits,
-        key: Option<OrderingKey>,
-    ) {
-        let waiting = Waiting { packet, order: self.arrivals, credits, key, passed: 0 };
-        self.queues[class as usize].push_back(waiting);
+    /// Appends a TLP to the queue of its class.
+    pub fn enqueue(&mut self, packet: PacketId, needs: Summary, key: Option<OrderingKey>) {
+        let waiting = Waiting { packet, order: self.arrivals, credits: needs.credits, key, passed: 0 };
+        self.queues[needs.class as usize].push_back(waiting);
         self.waiting += 1;
         self.arrivals += 1;
     }
@@ -169,7 +81,7 @@ impl Transmitter {
     /// Consumes the credits of a TLP that arrives while nothing waits; `false` if something waits or credits are
     /// lacking.
     #[inline]
-    pub fn pay_at_once(&mut self, now: Time, class: FlowClass, credits: Credits) -> bool {
+    pub fn pay_at_once(&mut self, now: Time, Summary { class, credits }: Summary) -> bool {
         if self.is_waiting() {
             return false;
         }
@@ -218,7 +130,7 @@ impl Transmitter {
                 let waiting = self.queues[class as usize].get(place).filter(|_| place < CHOICE)?;
                 Some((waiting.order, class, place))
             };
-            let oldest = CLASSES.into_iter().filter_map(candidate).min_by_key(|&(order, ..)| order);
+            let oldest = FlowClass::ALL.into_iter().filter_map(candidate).min_by_key(|&(order, ..)| order);
             let Some((order, class, place)) = oldest else {
                 self.stuck_before = self.arrivals;
                 return None;
@@ -252,16 +164,16 @@ impl Transmitter {
             return false;
         }
         let may_pass = |earlier: &Waiting| waiting.may_pass(earlier);
-        let others = CLASSES.into_iter().filter(|&other| other != class);
+        let others = FlowClass::ALL.into_iter().filter(|&other| other != class);
         own.iter().take(place).all(may_pass)
             && others
                 .map(|other| &self.queues[other as usize])
                 .all(|queue| queue.iter().take_while(|other| other.order < waiting.order).all(may_pass))
     }
 
-    /// Returns consumed credits of `class`.
-    pub fn refund(&mut self, class: FlowClass, paid: Credits) {
-        self.credits[class as usize].refund(paid);
+    /// Returns the credits that a TLP has consumed.
+    pub fn refund(&mut self, Summary { class, credits }: Summary) {
+        self.credits[class as usize].refund(credits);
         self.stuck_before = 0;
     }
 
@@ -270,27 +182,24 @@ impl Transmitter {
         self.credits[class as usize].receive(at, credits);
     }
 
-    /// The credit account of `class`.
-    pub fn account_of(&self, class: FlowClass) -> &CreditAccount {
-        &self.credits[class as usize]
+    /// Credits of `class` available or in flight, to check that none is lost.
+    pub fn outstanding(&self, class: FlowClass) -> Option<Credits> {
+        self.credits[class as usize].outstanding()
     }
 
     /// When the first UpdateFC that arrives after `now` takes effect.
     pub fn next_credit(&self, now: Time) -> Option<Time> {
-        let arrivals = self.credits.iter().flat_map(|account| account.under_way.iter().map(|&(at, _)| at));
-        arrivals.filter(|&at| at > now).min()
+        self.credits.iter().filter_map(|account| account.next(now)).min()
     }
 
     /// Discards all state when the link goes down. Passes every packet to `free`.
-    pub fn clear(&mut self, limits: &CreditLimits, mut free: impl FnMut(PacketId)) {
+    pub fn clear(&mut self, mut free: impl FnMut(PacketId)) {
         for queue in &mut self.queues {
             queue.drain(..).for_each(|waiting| free(waiting.packet));
         }
         (self.waiting, self.arrivals, self.stuck_before) = (0, 0, 0);
         (self.wake, self.starved_since) = (None, None);
-        self.credits = CLASSES.map(|class| CreditAccount::new(limits.of(class)));
-        self.replay.clear(free);
-        self.planned = Plans::default();
+        self.credits.iter_mut().for_each(CreditAccount::clear);
     }
 
     /// Whether a retry has to be scheduled at `at`, as none comes earlier.

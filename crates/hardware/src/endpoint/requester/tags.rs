@@ -1,0 +1,145 @@
+//! Tags of a port, and the outstanding requests that use them.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use platform::device::Dma;
+use platform::mover::Answered;
+use units::Time;
+use wire::pcie::Bdf;
+use wire::pcie::tlp::{CompletionHeader, CompletionStatus};
+
+/// What a request waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lack {
+    Tag,
+    Buffer,
+}
+
+/// A non-posted request with a tag.
+#[derive(Clone, Copy)]
+pub(super) struct Request {
+    /// The read that it belongs to.
+    pub read: u32,
+    /// Offset of the request's bytes in the read's data.
+    pub offset: u32,
+    /// Bytes requested.
+    pub length: u32,
+    /// Bytes outstanding.
+    pub left: u32,
+    /// No more completions will come: after an error or the last byte, or the completion of a flush read, which has no
+    /// bytes.
+    pub answered: bool,
+    /// Largest completion so far, in bytes.
+    pub largest: u32,
+    /// Completion timeout.
+    pub deadline: Time,
+}
+
+impl Request {
+    /// Whether a completion is the next one of this request, sent by `requester` for `dma` (base spec 2.3.2).
+    #[inline(always)]
+    pub fn is_answered_by(&self, requester: Bdf, dma: &Dma, header: &CompletionHeader) -> bool {
+        if header.requester != requester || header.status != CompletionStatus::Successful {
+            return header.requester == requester;
+        }
+        // A flush read starts at its doubleword, and counts as one byte.
+        let first = if dma.length == 0 { dma.address.get() & !3 } else { dma.address.get() };
+        let lower_address = (first + u64::from(self.place())) as u8 & 0x7f;
+        header.lower_address == lower_address && u32::from(header.byte_count) == self.left.max(1)
+    }
+
+    /// Offset of the next outstanding byte in the read's data.
+    #[inline(always)]
+    pub fn place(&self) -> u32 {
+        self.offset + self.length - self.left
+    }
+
+    /// The request as reported once it is complete.
+    #[inline(always)]
+    pub fn as_answered(&self) -> Answered {
+        Answered { offset: self.offset, length: self.length, largest: self.largest }
+    }
+}
+
+/// Tags of a port, with the space for the data that they bring.
+#[derive(Default)]
+pub(super) struct Tags {
+    /// By tag; `None` if it is free.
+    requests: Vec<Option<Request>>,
+    free: VecDeque<u16>,
+    /// Tags usable under the host's settings.
+    usable: Range<u16>,
+    in_use: u16,
+    /// Bytes requested and outstanding.
+    buffered: u32,
+}
+
+impl Tags {
+    /// Sets which tags can be used; outstanding requests keep theirs.
+    pub fn allow(&mut self, usable: Range<u16>) {
+        self.requests.resize(self.requests.len().max(usize::from(usable.end)), None);
+        if usable != self.usable || self.free.is_empty() {
+            let is_free = |&tag: &u16| self.requests[usize::from(tag)].is_none();
+            self.free = usable.clone().filter(is_free).collect();
+        }
+        self.usable = usable;
+    }
+
+    /// Number of usable tags.
+    pub fn usable(&self) -> u16 {
+        self.usable.end.saturating_sub(self.usable.start)
+    }
+
+    /// Number of tags in use.
+    pub fn in_use(&self) -> u16 {
+        self.in_use
+    }
+
+    /// Whether no tag is free.
+    #[inline(always)]
+    pub fn are_used_up(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// Takes a tag for a request of `length` bytes, if there is one and `buffer` bytes are room for the data. A single
+    /// request may be larger than the buffer.
+    #[inline(always)]
+    pub fn take(&mut self, length: u32, buffer: u32) -> Result<u16, Lack> {
+        let has_room = self.buffered == 0 || self.buffered + length <= buffer;
+        let tag = if has_room { self.free.pop_front() } else { None };
+        tag.ok_or_else(|| if self.free.is_empty() { Lack::Tag } else { Lack::Buffer })
+    }
+
+    /// Assigns a tag that has been taken.
+    #[inline(always)]
+    pub fn assign(&mut self, tag: u16, request: Request) {
+        self.in_use += 1;
+        self.buffered += request.length;
+        self.requests[usize::from(tag)] = Some(request);
+    }
+
+    /// The request with a tag, if completions may still come for it.
+    #[inline(always)]
+    pub fn outstanding(&mut self, tag: u16) -> Option<&mut Request> {
+        self.requests.get_mut(usize::from(tag))?.as_mut().filter(|request| !request.answered)
+    }
+
+    /// All tags with requests for which completions may still come.
+    pub fn all_outstanding(&mut self) -> impl Iterator<Item = (u16, &mut Request)> {
+        let all = (0..).zip(&mut self.requests);
+        all.filter_map(|(tag, request)| Some((tag, request.as_mut().filter(|request| !request.answered)?)))
+    }
+
+    /// Frees a tag.
+    #[inline(always)]
+    pub fn free(&mut self, tag: u16) {
+        let request = self.requests[usize::from(tag)].take().expect("a tag in use has a request");
+        self.buffered -= request.length;
+        self.in_use -= 1;
+        // The host may have reduced the number of tags meanwhile.
+        if self.usable.contains(&tag) {
+            self.free.push_back(tag);
+        }
+    }
+}
