@@ -109,7 +109,7 @@ impl Requests {
 
     /// Number of requests that wait for a tag, for completions or for the way of their data to a core.
     pub fn under_way(&self) -> usize {
-        let outstanding = self.slots.iter().filter(|slot| slot.waiting.is_some()).count();
+        let outstanding = self.tags.iter().filter(|tag| tag.outstanding.is_some()).count();
         self.queue.len() + outstanding + self.finished.iter().flatten().count()
     }
 
