@@ -28,7 +28,7 @@ pub mod opcode {
     pub const NAMESPACE_MANAGEMENT: u8 = 0x0d;
     /// Namespace Attachment (5.19).
     pub const NAMESPACE_ATTACHMENT: u8 = 0x15;
-    /// Format NVM.
+    /// Format NVM (5.23).
     pub const FORMAT: u8 = 0x80;
 }
 
@@ -148,7 +148,7 @@ pub enum AdminCommand {
         /// 0 attaches, 1 detaches.
         select: u8,
     },
-    /// Formats namespaces (5.22).
+    /// Formats namespaces (5.23).
     Format {
         /// LBA format.
         format: u8,
