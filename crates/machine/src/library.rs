@@ -70,6 +70,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/fio-switch.toml",
     "scenarios/gpu-guest.toml",
     "scenarios/gpu-peer.toml",
+    "scenarios/gpu-row.toml",
     "scenarios/iommu-window.toml",
     "scenarios/kpio-ping.toml",
     "scenarios/kpio-send.toml",

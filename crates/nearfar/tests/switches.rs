@@ -66,6 +66,42 @@ fn access_is_controlled_where_an_iommu_judges_it() {
     }
 }
 
+/// Round trips between GPUs below three switches in a row pay for each switch on their way: those between both GPUs, or with
+/// access control those up to the root and down. The narrowest part of a copy is always a GPU's link.
+#[test]
+fn gpus_in_a_row_pay_for_each_switch_on_their_way() {
+    let readings = |iommu: &str| {
+        let text = include_str!("../../../scenarios/gpu-row.toml");
+        let setup =
+            load(&text.replace("name = \"a\"", &format!("name = \"a\"\niommu = \"{iommu}\""))).unwrap();
+        let done = run(&setup, &Silent).unwrap();
+        ["round trip", "bandwidth"].map(|name| {
+            let each = done.iter().filter_map(|one| one.outcome.as_ref().unwrap().get(name));
+            each.collect::<Vec<_>>()
+        })
+    };
+    let [straight, fast] = readings("off");
+    let [by_root, slow] = readings("pass-through");
+    // Of GPUs 2 and 3, 1 and 2, 0 and 1, 0 and 2.
+    for (round_trips, switches) in [(&straight, [1, 2, 2, 3]), (&by_root, [6, 5, 3, 4])] {
+        // A switch's 110 ns, a link's 25, and the header on the wire, there and back.
+        let of_switches = |count: i32| round_trips[2] + 0.273 * f64::from(count - switches[2]);
+        for (found, count) in round_trips.iter().zip(switches) {
+            // Each GPU looks every 50 ns.
+            assert!((found - of_switches(count)).abs() < 0.08, "{count} switches: {round_trips:?} us");
+        }
+    }
+    // The same three switches, and 27 and 25 ns of the root complex and one more link of 25.
+    let root = by_root[2] - straight[3];
+    assert!((root - 2.0 * 0.077).abs() < 0.08, "{root} us");
+    for rates in [&fast, &slow] {
+        let [least, most] = [f64::min, f64::max].map(|pick| rates.iter().copied().reduce(pick).unwrap());
+        assert!(rates.len() == 4 && most / least < 1.04, "{rates:?} GB/s");
+    }
+    // Writes by the root are of 64 bytes instead of 256.
+    assert!(fast.iter().zip(&slow).all(|(fast, slow)| fast > slow), "{fast:?} {slow:?} GB/s");
+}
+
 /// A switch that goes takes all below it along; what is beside it goes on.
 #[test]
 fn a_switch_that_is_pulled_takes_what_is_below_along() {

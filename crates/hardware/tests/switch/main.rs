@@ -170,6 +170,22 @@ fn root_complexes_read_from_peers_in_pieces() {
     }
 }
 
+/// The device and the root complex do not wait for a timeout.
+#[test]
+fn reads_of_a_peer_that_is_pulled_end_at_once() {
+    let tree = two_roots([0, 0], Some(PeerReads { largest: 64, places: 2 }));
+    tree.dma_read(0, 7, tree.leaves[1].bar, 256);
+    tree.run_for(Duration::from_ns(100));
+    tree.simulation.with(|fabric, scheduler| {
+        assert!(fabric.host(tree.host).requests_under_way() > 0, "pieces are under way");
+        fabric.pull(scheduler, tree.leaves[1].links[0]);
+    });
+    tree.run_for(Duration::from_us(1));
+    let outcomes: Vec<_> = tree.leaves[0].notes.borrow().outcomes.iter().map(|o| (o.0, o.1)).collect();
+    assert_eq!(outcomes, [(7, false)]);
+    tree.check_clean();
+}
+
 #[test]
 fn peers_on_two_sockets_pay_for_the_way_between() {
     let [near, far] = [[0, 0], [0, 1]].map(|nodes| two_roots(nodes, None));
