@@ -2,5 +2,5 @@
 
 #[path = "ground/lent.rs"]
 mod ground;
-#[path = "../../drivers/tests/gpu/mod.rs"]
+#[path = "../../drivers/tests/gpu/suite.rs"]
 mod suite;

@@ -4,5 +4,5 @@
 mod common;
 #[path = "ground/lent.rs"]
 mod ground;
-#[path = "../../drivers/tests/nic/mod.rs"]
+#[path = "../../drivers/tests/nic/suite/mod.rs"]
 mod suite;

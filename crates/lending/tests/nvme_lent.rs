@@ -2,7 +2,7 @@
 
 #[path = "ground/lent.rs"]
 mod ground;
-#[path = "../../drivers/tests/nvme/mod.rs"]
+#[path = "../../drivers/tests/nvme/suite/mod.rs"]
 mod suite;
 
 use devices::nvme::{Fault, FaultKind};

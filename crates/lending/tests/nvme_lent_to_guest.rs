@@ -2,5 +2,5 @@
 
 #[path = "ground/guest.rs"]
 mod ground;
-#[path = "../../drivers/tests/nvme/mod.rs"]
+#[path = "../../drivers/tests/nvme/suite/mod.rs"]
 mod suite;

@@ -3,5 +3,5 @@
 #[path = "../../drivers/tests/common/mod.rs"]
 mod common;
 mod ground;
-#[path = "../../drivers/tests/nic/mod.rs"]
+#[path = "../../drivers/tests/nic/suite/mod.rs"]
 mod suite;

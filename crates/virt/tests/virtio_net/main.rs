@@ -1,8 +1,10 @@
 //! Virtual NICs of guests above a NIC of their host: frames as they were sent, and what a guest does to its rings stays its own.
 
-#[path = "../../drivers/tests/common/mod.rs"]
+#[path = "../../../drivers/tests/common/mod.rs"]
 mod common;
-#[path = "../../drivers/tests/ground/bare.rs"]
+mod faults;
+mod frames;
+#[path = "../../../drivers/tests/ground/bare.rs"]
 mod ground;
-#[path = "virtio_net/mod.rs"]
-mod suite;
+mod machine;
+mod rogue;

@@ -1,6 +1,5 @@
 //! The suite of the GPU's driver on bare metal.
 
-#[path = "ground/bare.rs"]
+#[path = "../ground/bare.rs"]
 mod ground;
-#[path = "gpu/mod.rs"]
 mod suite;

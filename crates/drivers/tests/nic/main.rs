@@ -1,7 +1,7 @@
 //! The suite of the NIC's driver on bare metal.
 
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "ground/bare.rs"]
+#[path = "../ground/bare.rs"]
 mod ground;
-#[path = "nic/mod.rs"]
 mod suite;

@@ -1,19 +1,14 @@
 //! Programs of two hosts talk through sockets, kernels, drivers, NICs and a cable.
 
-#[path = "sockets/closing.rs"]
 mod closing;
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "sockets/congestion.rs"]
 mod congestion;
-#[path = "sockets/datagrams.rs"]
 mod datagrams;
-#[path = "ground/bare.rs"]
+#[path = "../ground/bare.rs"]
 mod ground;
-#[path = "sockets/malformed.rs"]
 mod malformed;
-#[path = "sockets/memory.rs"]
 mod memory;
-#[path = "sockets/readiness.rs"]
 mod readiness;
 
 use std::cell::RefCell;

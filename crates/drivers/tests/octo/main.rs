@@ -1,6 +1,11 @@
-//! A host whose card has a function at each socket, and streams to and from it.
+//! One card with a function at each socket, as one network device (IOctopus): by a team above the functions' own devices, or by
+//! the NIC's driver. What is near stays near, and nothing is lost or passes another when programs move or functions fail.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod failing;
+#[path = "../ground/bare.rs"]
+mod ground;
 mod malformed;
 mod near;
 mod storms;

@@ -1,4 +1,0 @@
-mod faults;
-mod frames;
-mod machine;
-mod rogue;
