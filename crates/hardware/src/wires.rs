@@ -94,7 +94,9 @@ impl<'a> Context<'a> {
         let now = self.now();
         let mut released = std::mem::take(&mut self.wires.released);
         for held in released.drain(..) {
-            self.release(held, now);
+            if self.wires.links[usize::from(held.end.link.0)].give_back(&held, now) {
+                self.with(held.end.link, |link, cx| link.arrange_wake(cx, held.end.side));
+            }
         }
         self.wires.released = released;
     }
@@ -108,25 +110,23 @@ impl<'a> Context<'a> {
     /// Frees a TLP consumed where it arrived; its receive buffer is released at `at`.
     #[inline]
     pub fn consume(&mut self, packet: PacketId, at: Time) {
-        if let Some(held) = self.wires.packets.hop(packet).held {
-            self.release(held, at);
-        }
+        self.consume_credits(packet, at);
         self.wires.packets.free(packet);
     }
 
     /// Releases the receive buffer of a TLP at `at`, but keeps the TLP.
     #[inline(always)]
     pub fn consume_credits(&mut self, packet: PacketId, at: Time) {
-        if let Some(held) = self.wires.packets.hop_mut(packet).held.take() {
-            self.release(held, at);
+        let Wires { packets, links, .. } = &mut *self.wires;
+        let hop = packets.hop_mut(packet);
+        if let Some(held) = &hop.held {
+            let end = held.end;
+            let may_wake = links[usize::from(end.link.0)].give_back(held, at);
+            hop.held = None;
+            if may_wake {
+                self.with(end.link, |link, cx| link.arrange_wake(cx, end.side));
+            }
         }
-    }
-
-    /// Releases receive buffer space at `at`.
-    #[inline]
-    pub fn release(&mut self, held: ReceiveSpace, at: Time) {
-        let (links, mut cx) = self.split();
-        links[held.end.link.0 as usize].give_back(&mut cx, held, at);
     }
 
     /// The links, and what they use.

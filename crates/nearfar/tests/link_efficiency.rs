@@ -56,7 +56,9 @@ fn stream(generation: Generation, width: Width, payload: u32, senders: &[Side]) 
                 let held = cx.packets.hop(packet).held.expect("a delivered TLP holds its buffer");
                 let now = cx.scheduler.now();
                 cx.packets.free(packet);
-                link.give_back(&mut cx, held, now);
+                if link.give_back(&held, now) {
+                    link.arrange_wake(&mut cx, end.side);
+                }
                 let side = end.side as usize;
                 if arrived[side] == 0 {
                     first[side] = now;

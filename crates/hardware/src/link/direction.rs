@@ -147,7 +147,7 @@ impl Direction {
     }
 
     /// Schedules a retry for when a waiting TLP may be sent.
-    fn arrange_wake(&mut self, cx: &mut LinkContext<'_>, now: Time) {
+    pub fn arrange_wake(&mut self, cx: &mut LinkContext<'_>, now: Time) {
         let heard = [self.queues.next_credit(now), self.replay.next_ack(now)];
         let due = self.receiver.next_due().map(|due| due.max(now) + self.dllp_flight());
         let Some(at) = heard.into_iter().flatten().chain(due).min() else { return };
@@ -422,6 +422,10 @@ impl Direction {
     ) -> bool {
         let now = cx.scheduler.now();
         let OnLink { length, hop, .. } = cx.packets.on_link(packet);
+        if hop.put_off {
+            hop.put_off = false;
+            return false;
+        }
         if hop.epoch != self.epoch {
             cx.packets.free(packet);
             return false;
@@ -454,7 +458,8 @@ impl Direction {
                 let Summary { class, credits } = cx.packets.summary(packet);
                 if instruments::injector(instruments).is_some_and(|injector| injector.loses(class)) {
                     cx.packets.free(packet);
-                    self.release(cx, class, credits, now);
+                    self.receiver.release(now, class, credits);
+                    self.wake_waiting(cx, now);
                     return false;
                 }
                 true
@@ -488,18 +493,14 @@ impl Direction {
         }
     }
 
-    /// Releases the receive buffer that a TLP held, at time `at`.
+    /// Releases the receive buffer that a TLP held, at time `at`. Returns whether others may wait for it.
     #[inline(always)]
-    pub fn give_back(&mut self, cx: &mut LinkContext<'_>, held: ReceiveSpace, at: Time) {
-        if held.epoch == self.epoch {
-            self.release(cx, held.class, held.credits, at);
+    pub fn give_back(&mut self, held: &ReceiveSpace, at: Time) -> bool {
+        if held.epoch != self.epoch {
+            return false;
         }
-    }
-
-    #[inline(always)]
-    fn release(&mut self, cx: &mut LinkContext<'_>, class: FlowClass, credits: Credits, at: Time) {
-        self.receiver.release(at, class, credits);
-        self.wake_waiting(cx, cx.scheduler.now());
+        self.receiver.release(at, held.class, held.credits);
+        self.queues.is_waiting()
     }
 
     /// The link goes down: discards everything in flight and waiting.

@@ -234,17 +234,23 @@ impl Link {
         let now = cx.scheduler.now();
         if self.next_planned() <= now {
             self.launch_planned(cx, now);
-            if std::mem::take(&mut cx.packets.hop_mut(packet).put_off) {
-                return false;
-            }
         }
         self.directions[side.opposite() as usize].receive(cx, &mut self.instruments, packet)
     }
 
-    /// Releases the receive buffer that a TLP held, at time `at`.
+    /// Releases the receive buffer that a TLP held, at time `at`. Returns whether others may wait for it, so that the
+    /// caller has to [arrange](Self::arrange_wake) when they are sent.
     #[inline(always)]
-    pub fn give_back(&mut self, cx: &mut LinkContext<'_>, held: ReceiveSpace, at: Time) {
-        self.sent_by_mut(held.end.side.opposite()).give_back(cx, held, at);
+    #[must_use]
+    pub fn give_back(&mut self, held: &ReceiveSpace, at: Time) -> bool {
+        self.sent_by_mut(held.end.side.opposite()).give_back(held, at)
+    }
+
+    /// Schedules a retry for when a TLP that waits to be received at `side` may be sent.
+    #[cold]
+    pub fn arrange_wake(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+        let now = cx.scheduler.now();
+        self.sent_by_mut(side.opposite()).arrange_wake(cx, now);
     }
 
     /// Sends the planned TLPs due by now, and processes the DLLPs that the transmitter of `side` has received.

@@ -154,7 +154,9 @@ impl Bench {
                     let now = cx.scheduler.now();
                     cx.packets.free(packet);
                     if let Some(held) = held {
-                        link.give_back(&mut cx, held, now + hold);
+                        if link.give_back(&held, now + hold) {
+                            link.arrange_wake(&mut cx, held.end.side);
+                        }
                     }
                     let sent = &self.sent[end.side as usize];
                     let arrived = &mut self.arrived[end.side as usize];

@@ -110,12 +110,12 @@ impl Requester {
 
     /// Settings of the host for requests.
     pub fn allowance(&self) -> &Allowance {
-        &self.port.allowance
+        self.port.allowance()
     }
 
     /// Applies new settings of the host; outstanding requests keep their tags.
     pub fn allow(&mut self, allowance: Allowance) {
-        self.port.allowance = allowance;
+        self.port.allow(allowance);
         self.reads.heed_allowance(&self.port);
     }
 

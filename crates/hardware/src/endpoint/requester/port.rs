@@ -18,7 +18,9 @@ pub(super) struct Port {
     pub life: PortLife,
     pub params: EndpointParams,
     /// Settings of the host for requests.
-    pub allowance: Allowance,
+    allowance: Allowance,
+    /// Largest read request in bytes.
+    pub largest_read: u32,
     /// Completion timeout by function, as set by the host; `None` is none.
     pub timeouts: Vec<Option<Duration>>,
     /// Data path inside the device.
@@ -34,21 +36,36 @@ impl Port {
         params: EndpointParams,
         mover: Box<dyn DataMover>,
     ) -> Self {
-        Self {
+        let mut new = Self {
             endpoint,
             life,
             params,
             allowance: Allowance::default(),
+            largest_read: 0,
             timeouts: Vec::new(),
             mover,
             counters: RequesterCounters::default(),
-        }
+        };
+        new.allow(Allowance::default());
+        new
+    }
+
+    /// Settings of the host for requests.
+    #[inline]
+    pub fn allowance(&self) -> &Allowance {
+        &self.allowance
+    }
+
+    /// Applies new settings of the host.
+    pub fn allow(&mut self, allowance: Allowance) {
+        self.largest_read = allowance.max_read_request.min(self.params.max_read_request);
+        self.allowance = allowance;
     }
 
     /// The port was reset.
     pub fn reset(&mut self) {
         self.life.number = self.life.number.wrapping_add(1);
-        self.allowance = Allowance::default();
+        self.allow(Allowance::default());
         self.timeouts.clear();
         self.mover.reset();
     }
@@ -57,12 +74,6 @@ impl Port {
     #[inline(always)]
     pub fn event(&self, event: EndpointEvent) -> Event {
         Event::Endpoint(self.endpoint, event)
-    }
-
-    /// Largest read request in bytes.
-    #[inline(always)]
-    pub fn largest_read(&self) -> u32 {
-        self.allowance.max_read_request.min(self.params.max_read_request)
     }
 
     /// Completion timeout of a function; `None` is none.

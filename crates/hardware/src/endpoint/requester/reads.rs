@@ -110,7 +110,7 @@ impl Reads {
 
     /// The host's settings may have changed.
     pub fn heed_allowance(&mut self, port: &Port) {
-        let allowed = &port.allowance.tags;
+        let allowed = &port.allowance().tags;
         self.tags.allow(allowed.start..allowed.end.min(allowed.start + port.params.tags));
     }
 
@@ -195,7 +195,7 @@ impl Reads {
                 }
                 return;
             }
-            match self.tags.take(read.left.min(port.largest_read()), port.params.read_buffer) {
+            match self.tags.take(read.left.min(port.largest_read), port.params.read_buffer) {
                 Ok(tag) => self.send_request(cx, port, index, tag),
                 Err(lack) => return self.starve(port, now, lack),
             }
@@ -209,7 +209,7 @@ impl Reads {
         let now = cx.now();
         let read = &mut self.reads[index as usize];
         // A zero-length read is a request with all byte enables clear (a flush of earlier writes).
-        let mut pieces = split_read(read.next, u64::from(read.left), port.largest_read());
+        let mut pieces = split_read(read.next, u64::from(read.left), port.largest_read);
         let (address, length) = pieces.next().unwrap_or((read.next, 0));
         let dma = read.dma.as_ref().expect("a read that is issued has been asked for");
         let end = read.end.expect("a read that is issued has a port");

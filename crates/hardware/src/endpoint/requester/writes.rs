@@ -113,7 +113,7 @@ impl Writes {
         }
         let mut gone = fetched;
         let mut done = 0usize;
-        let max_payload = port.allowance.max_payload;
+        let max_payload = port.allowance().max_payload;
         for (address, piece) in split_aligned(write.dma.address.get(), length, max_payload) {
             let request = MemoryRequest::for_bytes(write.requester, 0, address, piece);
             let common = port.common(write.dma.attributes);
