@@ -4,11 +4,14 @@
 const FILE: &[u8] = include_bytes!("../linux.toml");
 
 /// Units of the file, converted to cycles, bytes or picoseconds.
-const UNITS: [(&str, u64); 6] = [
+const UNITS: [(&str, u64); 9] = [
     (" cycles", 1),
+    (" B", 1),
     (" KiB", 1 << 10),
     (" MiB", 1 << 20),
     (" GiB", 1 << 30),
+    (" ns", 1_000),
+    (" us", 1_000_000),
     (" ms", 1_000_000_000),
     (" s", 1_000_000_000_000),
 ];
@@ -17,7 +20,8 @@ const UNITS: [(&str, u64); 6] = [
 /// unchanged, and `true` is 1.
 ///
 /// # Panics
-/// If there is no such figure; a compile error when called in a `const` block.
+/// If there is no such figure, or it is not written as a whole number, with one of the [`UNITS`], `true` or `false`; a
+/// compile error when called in a `const` block.
 pub const fn linux(table: &str, key: &str) -> u64 {
     let (mut at, mut is_inside) = (0, table.is_empty());
     while at < FILE.len() {
@@ -38,17 +42,22 @@ const fn value(mut at: usize) -> u64 {
     if is_at(at, "{ value = ") {
         at += "{ value = ".len();
     }
-    if FILE[at] == b'"' {
-        at += 1;
-    }
     if is_at(at, "true") {
         return 1;
     }
-    let mut number = 0;
+    if is_at(at, "false") {
+        return 0;
+    }
+    let is_text = FILE[at] == b'"';
+    if is_text {
+        at += 1;
+    }
+    let (mut number, first) = (0, at);
     while FILE[at].is_ascii_digit() {
         number = 10 * number + (FILE[at] - b'0') as u64;
         at += 1;
     }
+    assert!(at > first, "a figure that is no number");
     let mut unit = 0;
     while unit < UNITS.len() {
         let (name, scale) = UNITS[unit];
@@ -57,6 +66,10 @@ const fn value(mut at: usize) -> u64 {
         }
         unit += 1;
     }
+    assert!(
+        !is_text && matches!(FILE[at], b',' | b' ' | b'\n' | b'}'),
+        "a figure in a form that is not read here"
+    );
     number
 }
 

@@ -8,7 +8,7 @@ use super::invalidation::Scope;
 use super::iotlb::{Iotlb, Leaf};
 use super::memory::{TableReader, WalkMemory};
 use super::params::{Geometry, IommuParams};
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, Place};
 use super::structures::StructureCaches;
 use super::translator::DmaRequest;
 use super::walkers::{PendingWalk, PendingWalks, Walkers};
@@ -47,20 +47,20 @@ impl Pages {
         self.counters
     }
 
-    /// The page of a request in the domain of `entry`, and when it is known to the request, which has had its place since
-    /// `place`. Cached entries only count if they permit the access, so that new permissions take effect without an
+    /// The page of a request in the domain of `entry`, and when it is known to the request, which is looked up at `from` or
+    /// later. Cached entries only count if they permit the access, so that new permissions take effect without an
     /// invalidation.
     #[inline]
     pub fn resolve<M: WalkMemory>(
         &mut self,
-        place: Time,
+        (place, from): (Place, Time),
         entry: &ContextEntry,
         request: &DmaRequest,
         walkers: &mut Walkers,
         pipeline: &mut Pipeline,
         reader: &mut TableReader<'_, M>,
     ) -> (Time, Result<Leaf, FaultReason>) {
-        let at = pipeline.lookup_at(place);
+        let at = pipeline.lookup_at(from);
         if at >= self.pending.next_end() {
             self.fill(at);
         }
@@ -70,7 +70,7 @@ impl Pages {
             self.counters.hits += 1;
             return (at.max(leaf.known_from) + self.hit_latency, Ok(leaf));
         }
-        let (end, found) = self.miss(at, entry, request, walkers, pipeline, reader);
+        let (end, found) = self.miss((place, at), entry, request, walkers, pipeline, reader);
         (end + self.replay_latency + self.hit_latency, found)
     }
 
@@ -85,7 +85,7 @@ impl Pages {
     #[inline(never)]
     fn miss<M: WalkMemory>(
         &mut self,
-        at: Time,
+        (place, at): (Place, Time),
         entry: &ContextEntry,
         request: &DmaRequest,
         walkers: &mut Walkers,
@@ -98,7 +98,7 @@ impl Pages {
         {
             self.counters.merged += 1;
             let again = pipeline.again(at, walk.end);
-            pipeline.waits(at, again, pieces);
+            pipeline.waits(place, at, again, pieces);
             return (again, Ok(walk.leaf));
         }
         self.counters.misses += 1;
@@ -106,7 +106,7 @@ impl Pages {
         let region_free = walkers.region_free(entry.domain, address);
         let from = if region_free > at { pipeline.again_for_walk(at, region_free) } else { at };
         let (end, found) = self.walk(from, entry, request, walkers, reader);
-        pipeline.waits(at, end, pieces);
+        pipeline.waits(place, at, end, pieces);
         if let Ok(leaf) = found {
             self.pending.push(PendingWalk { domain: entry.domain, address, end, leaf });
         }

@@ -57,8 +57,6 @@ pub(crate) struct Pipeline {
     interval: Duration,
     /// Whether consecutive requests for one page share a place.
     pages_share: bool,
-    /// Whether the request being looked up shares its predecessor's place.
-    shares: bool,
     last_lookup: Option<Time>,
     /// Minimum interval between repeated lookups.
     retry: Duration,
@@ -69,6 +67,15 @@ pub(crate) struct Pipeline {
     drain_latency: Duration,
     /// Time that requests waited for a place.
     queueing: Duration,
+}
+
+/// The place of a request, from its entry until it leaves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// When it has it.
+    pub at: Time,
+    /// Whether it shares its predecessor's place.
+    shares: bool,
 }
 
 /// A request that waits for its own walk or another's.
@@ -88,7 +95,6 @@ impl Pipeline {
             order: params.order,
             interval: params.lookup_interval,
             pages_share: params.same_page_shares_place,
-            shares: false,
             last_lookup: None,
             retry: params.retry_interval,
             waiting: Vec::new(),
@@ -103,28 +109,27 @@ impl Pipeline {
         self.queueing
     }
 
-    /// When a request for `page` that arrives at `now` gets a place.
+    /// The place of a request for `page` that arrives at `now`.
     #[inline]
-    pub(crate) fn enter(&mut self, now: Time, access: Access, page: u64) -> Time {
+    pub(crate) fn enter(&mut self, now: Time, access: Access, page: u64) -> Place {
         let lane = &mut self.lanes[access as usize];
-        self.shares = self.pages_share && lane.follows(page);
-        let place = if self.shares { now } else { lane.enter(now) };
-        self.queueing += place.since(now);
-        place
+        let shares = self.pages_share && lane.follows(page);
+        let at = if shares { now } else { lane.enter(now) };
+        self.queueing += at.since(now);
+        Place { at, shares }
     }
 
-    /// When another piece of the last request gets a place.
+    /// The place of another piece of the last request.
     #[inline]
-    pub(crate) fn enter_piece(&mut self, now: Time, access: Access) -> Time {
-        self.shares = self.pages_share;
-        if self.shares { now } else { self.lanes[access as usize].enter(now) }
+    pub(crate) fn enter_piece(&mut self, now: Time, access: Access) -> Place {
+        let shares = self.pages_share;
+        Place { at: if shares { now } else { self.lanes[access as usize].enter(now) }, shares }
     }
 
-    /// When any other operation gets a place of its own.
+    /// A place of its own, for any other operation.
     #[inline]
-    pub(crate) fn enter_alone(&mut self, now: Time, access: Access) -> Time {
-        self.shares = false;
-        self.lanes[access as usize].enter(now)
+    pub(crate) fn enter_alone(&mut self, now: Time, access: Access) -> Place {
+        Place { at: self.lanes[access as usize].enter(now), shares: false }
     }
 
     /// When a request that has had a place since `at` is looked up.
@@ -165,26 +170,26 @@ impl Pipeline {
         self.waiting.retain(|waiting| waiting.until > now);
     }
 
-    /// The last request looked up at `now` waits until `until`, and needs a lookup for each of its `pieces`.
+    /// A request that was looked up at `now` waits until `until`, and needs a lookup for each of its `pieces`.
     #[inline]
-    pub(crate) fn waits(&mut self, now: Time, until: Time, pieces: u32) {
+    pub(crate) fn waits(&mut self, place: Place, now: Time, until: Time, pieces: u32) {
         // Without overlapping misses nobody reads the list.
         if self.waiting.len() == self.waiting.capacity() {
             self.forget(now);
         }
-        self.waiting.push(WaitingRequest { until, pieces, shares: self.shares });
+        self.waiting.push(WaitingRequest { until, pieces, shares: place.shares });
     }
 
-    /// When the last request leaves, given that its translation is available at `ready`.
+    /// When a request leaves its place, given that its translation is available at `ready`.
     #[inline]
-    pub(crate) fn leave(&mut self, ready: Time, access: Access) -> Time {
+    pub(crate) fn leave(&mut self, place: Place, ready: Time, access: Access) -> Time {
         let at = match self.order {
             PipelineOrder::Unordered => ready,
             PipelineOrder::PerDirection => ready.max(self.lanes[access as usize].last_leave),
             PipelineOrder::Global => ready.max(self.last_leave()),
         };
         let lane = &mut self.lanes[access as usize];
-        if self.shares {
+        if place.shares {
             lane.leave_along(at)
         } else {
             lane.leave(at)
@@ -219,7 +224,8 @@ mod tests {
         let mut pipeline = Pipeline::new(&IommuParams::default());
         for n in 0..10_000 {
             let now = Time::ZERO + Duration::from_us(n);
-            pipeline.waits(now, now + Duration::from_ns(300), 1);
+            let place = pipeline.enter_alone(now, Access::Read);
+            pipeline.waits(place, now, now + Duration::from_ns(300), 1);
         }
         assert!(pipeline.waiting.len() < 16, "{} wait", pipeline.waiting.len());
     }

@@ -120,25 +120,26 @@ impl Translator {
         let &DmaRequest { requester, address, access, pieces, .. } = request;
         let page = address.get() >> 12 | u64::from(requester.bits()) << 48;
         let place = pipeline.enter(now, access, page);
-        let (place, context) = self.contexts.of(place, requester, &mut self.walkers, reader);
+        let (known, context) = self.contexts.of(place.at, requester, &mut self.walkers, reader);
         let context = context.map_err(Refusal::from);
         let entry = match context.and_then(|entry| Ok((entry, self.is_to_translate(&entry, request)?))) {
             Ok((entry, true)) => entry,
             Ok((_, false)) => {
                 self.passed += 1;
-                return (pipeline.leave(place, access), Ok(Translated::unchanged(address)));
+                return (pipeline.leave(place, known, access), Ok(Translated::unchanged(address)));
             }
             Err(refusal) => {
                 self.refused_early += 1;
-                return (pipeline.leave(place, access), Err(refusal));
+                return (pipeline.leave(place, known, access), Err(refusal));
             }
         };
-        let (ready, found) = self.pages.resolve(place, &entry, request, &mut self.walkers, pipeline, reader);
-        let mut ready = pipeline.leave(ready, access);
+        let (ready, found) =
+            self.pages.resolve((place, known), &entry, request, &mut self.walkers, pipeline, reader);
+        let mut ready = pipeline.leave(place, ready, access);
         for _ in 1..pieces {
             // The other pieces take places, too, but their page has been looked up.
-            let at = pipeline.enter_piece(now, access);
-            ready = pipeline.leave(ready.max(at), access);
+            let place = pipeline.enter_piece(now, access);
+            ready = pipeline.leave(place, ready.max(place.at), access);
         }
         let found = match found {
             Ok(leaf) => Ok(Translated { address: leaf.resolve(address), page: leaf.size }),

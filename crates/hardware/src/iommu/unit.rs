@@ -144,10 +144,10 @@ impl Iommu {
         message: MsiMessage,
         memory: &mut M,
     ) -> InterruptOutcome {
-        let at = self.pipeline.enter_alone(now, Access::Write);
+        let place = self.pipeline.enter_alone(now, Access::Write);
         let reader = &mut TableReader { memory, node: self.node };
-        let (ready, found) = self.interrupts.remap(at, requester, message, reader);
-        let ready = self.pipeline.leave(ready, Access::Write);
+        let (ready, found) = self.interrupts.remap(place.at, requester, message, reader);
+        let ready = self.pipeline.leave(place, ready, Access::Write);
         let outcome = found.map_err(|refusal| {
             self.faults.refuse(ready, requester, message.fault_information(), Access::Write, refusal)
         });
