@@ -1,6 +1,7 @@
 //! Flow and address rules as the driver sets them: registers that describe a rule, and commands.
 
 use platform::device::FunctionIndex;
+use platform::net::FlowKey;
 use units::Time;
 use wire::ethernet::MacAddr;
 use wire::ip::Flow;
@@ -8,7 +9,7 @@ use wire::nic::registers::{address, feature, flow};
 
 use super::fields::le;
 use super::params::NicParams;
-use super::steering::{AddressTable, FlowKey, FlowTable, Match, SwitchRules};
+use super::steering::{AddressTable, FlowTable, Match, SwitchRules};
 
 /// The upper bytes of an address rule's MAC address.
 const MAC_REST: u64 = address::MAC + 4;
@@ -31,8 +32,8 @@ impl FlowRegisters {
     fn key(&self) -> FlowKey {
         FlowKey {
             protocol: self.protocol as u8,
-            source: self.source.into(),
-            destination: self.destination.into(),
+            source: self.source,
+            destination: self.destination,
             ports: (self.ports as u16, (self.ports >> 16) as u16),
         }
     }

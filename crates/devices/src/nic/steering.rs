@@ -8,9 +8,10 @@
 
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::ops::Range;
 
+use platform::net::FlowKey;
 use units::Time;
 use wire::ethernet::MacAddr;
 use wire::ip::{Flow, protocol};
@@ -18,24 +19,16 @@ use wire::nic::Toeplitz;
 use wire::nic::registers::{flow, rss};
 use wire::nic::toeplitz::KEY_LEN;
 
-/// Fields that a rule matches, all of them exactly.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct FlowKey {
-    pub protocol: u8,
-    pub source: Ipv4Addr,
-    pub destination: Ipv4Addr,
-    pub ports: (u16, u16),
-}
-
-impl FlowKey {
-    /// The key of a packet, if rules can match it: IPv4 with ports.
-    pub fn of(flow: &Flow) -> Option<Self> {
-        match (flow.source, flow.destination, flow.ports) {
-            (IpAddr::V4(source), IpAddr::V4(destination), Some(ports)) => {
-                Some(Self { protocol: flow.protocol, source, destination, ports })
-            }
-            _ => None,
-        }
+/// What a rule matches of a packet, all of it exactly, if rules can match it: IPv4 with ports.
+fn key_of(flow: &Flow) -> Option<FlowKey> {
+    match (flow.source, flow.destination, flow.ports) {
+        (IpAddr::V4(source), IpAddr::V4(destination), Some(ports)) => Some(FlowKey {
+            protocol: flow.protocol,
+            source: source.octets(),
+            destination: destination.octets(),
+            ports,
+        }),
+        _ => None,
     }
 }
 
@@ -174,13 +167,13 @@ impl AddressTable {
 impl FlowTable {
     /// The target of the rule for a packet. Does not count as a use.
     pub fn target_of(&self, packet: &Flow) -> Option<u16> {
-        let number = *self.by_key.get(&FlowKey::of(packet)?)?;
+        let number = *self.by_key.get(&key_of(packet)?)?;
         self.rules[usize::from(number)].as_ref().map(|rule| rule.target)
     }
 
     /// Records where the last frame of a flow went, if there is a rule for it.
     pub fn went(&mut self, packet: &Flow, to: Placement) {
-        let number = FlowKey::of(packet).and_then(|key| self.by_key.get(&key));
+        let number = key_of(packet).and_then(|key| self.by_key.get(&key));
         if let Some(rule) = number.and_then(|&number| self.rules[usize::from(number)].as_mut()) {
             rule.last = Some(to);
         }
@@ -189,7 +182,7 @@ impl FlowTable {
     /// The rule that matches a packet.
     #[inline]
     pub fn find(&mut self, now: Time, packet: &Flow) -> Option<Match<'_>> {
-        self.find_key(now, || FlowKey::of(packet))
+        self.find_key(now, || key_of(packet))
     }
 }
 
@@ -298,15 +291,11 @@ impl SwitchRules {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
     use units::Duration;
 
     fn key(port: u16) -> FlowKey {
-        FlowKey {
-            protocol: 6,
-            source: Ipv4Addr::LOCALHOST,
-            destination: Ipv4Addr::LOCALHOST,
-            ports: (port, 80),
-        }
+        FlowKey { protocol: 6, source: [127, 0, 0, 1], destination: [127, 0, 0, 1], ports: (port, 80) }
     }
 
     fn packet(port: u16) -> Flow {
