@@ -6,7 +6,7 @@ use platform::cpu::Cpu;
 use wire::pcie::config::aer;
 use wire::pcie::{Bdf, FunctionAddress};
 
-use super::PciBase;
+use super::base::PciBase;
 use super::function::{ErrorCounters, ErrorTally, Function};
 use super::recovery::Recovery;
 use super::topology::Topology;

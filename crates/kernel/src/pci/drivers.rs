@@ -11,7 +11,7 @@ use platform::sync::Semaphore;
 use wire::pcie::FunctionAddress;
 use wire::pcie::config::header;
 
-use super::PciBase;
+use super::base::PciBase;
 use super::function::Function;
 use super::interrupts::Interrupts;
 use super::iov::VirtualFunctions;

@@ -8,8 +8,8 @@ use wire::pcie::config::caps::extended_id;
 use wire::pcie::config::{header, pcie_cap};
 use wire::pcie::{Bdf, FunctionAddress};
 
-use super::PciBase;
 use super::backend::{Backend, OWN_SEGMENT, Own};
+use super::base::PciBase;
 use super::function::Function;
 use super::iov::VirtualFunctions;
 use super::probe::probe;

@@ -10,9 +10,9 @@ use units::Duration;
 use wire::pcie::FunctionAddress;
 use wire::pcie::config::{header, pcie_cap, slot};
 
-use super::PciBase;
 use super::aer::Errors;
 use super::backend::{Backend, OWN_SEGMENT};
+use super::base::PciBase;
 use super::drivers::Drivers;
 use super::enumerate::Enumerator;
 use super::function::{Function, SLOT_EVENTS, SLOT_INTERRUPTS};

@@ -13,8 +13,8 @@ use wire::pcie::config::msix::{self, ENTRY_LEN, MsixLayout};
 use wire::pcie::config::{header, msi};
 use wire::pcie::{FunctionAddress, IntxLine};
 
-use super::PciBase;
 use super::backend::Message;
+use super::base::PciBase;
 use super::function::Function;
 use super::topology::Topology;
 use crate::dma::{MessageSource, Remapping};

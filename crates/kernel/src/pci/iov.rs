@@ -12,8 +12,8 @@ use wire::pcie::config::VirtualFunctions as Enabled;
 use wire::pcie::config::{Bar, header, sriov};
 use wire::pcie::{Bdf, FunctionAddress};
 
-use super::PciBase;
 use super::backend::Backend;
+use super::base::PciBase;
 use super::function::Function;
 use super::probe::{capabilities, size_bars_at};
 use super::topology::Topology;

@@ -22,6 +22,7 @@
 
 mod aer;
 mod backend;
+mod base;
 mod device;
 mod drivers;
 mod enumerate;
@@ -41,8 +42,7 @@ mod tree;
 use std::rc::{Rc, Weak};
 
 use platform::Error;
-use platform::costs::linux;
-use platform::cpu::{Cpu, CpuId, Node};
+use platform::cpu::{Cpu, CpuId};
 use platform::dma::DmaOps;
 use platform::irq::Irq;
 use platform::kernel::Kernel;
@@ -51,16 +51,16 @@ use platform::pci::{PciBinding, PciDevice, PciDriver};
 use wire::pcie::FunctionAddress;
 
 pub use backend::{Backend, Message};
+use base::PciBase;
+pub use base::PciParams;
 pub use function::ErrorCounters;
 pub(crate) use function::Function;
 pub use tree::{FunctionInfo, TreeText};
 
 use crate::base::Base;
-use crate::cpu::Cores;
 use crate::dma::{Dma, FunctionDma, Member};
 use crate::ground::Inventory;
 use crate::irq::Irqs;
-use crate::log::Log;
 use aer::Errors;
 use device::DriverFunction;
 use drivers::Drivers;
@@ -73,47 +73,6 @@ use recovery::Recovery;
 use settings::Settings;
 use space::AddressSpace;
 use topology::Topology;
-
-/// Parameters of the PCI core.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PciParams {
-    /// Max read request size to set (bytes; `pci=pcie_bus_perf` and firmware use 512 to 4096).
-    pub max_read_request: u32,
-    /// Bus numbers kept free behind a hot-plug slot (Linux: `pci=hpbussize`).
-    pub spare_buses: u8,
-    /// Address space kept free behind a hot-plug slot below 4 GiB (bytes; Linux: `pci=hpmmiosize`, 2 MiB).
-    pub spare_memory: u64,
-    /// The same above 4 GiB (Linux: `pci=hpmmioprefsize`, 2 MiB).
-    pub spare_prefetchable: u64,
-}
-
-impl Default for PciParams {
-    fn default() -> Self {
-        Self {
-            max_read_request: const { linux("", "max_read_request") } as u32,
-            spare_buses: const { linux("pci", "hpbussize") } as u8,
-            spare_memory: const { linux("pci", "hpmmiosize") },
-            spare_prefetchable: const { linux("pci", "hpmmioprefsize") },
-        }
-    }
-}
-
-/// The parts of the kernel that the PCI core uses.
-#[derive(Clone)]
-struct PciBase {
-    params: PciParams,
-    cores: Rc<Cores>,
-    log: Rc<Log>,
-    irqs: Rc<Irqs>,
-    dma: Rc<Dma>,
-}
-
-impl PciBase {
-    /// NUMA node of a function.
-    fn node_of(&self, way: &dyn Backend) -> Node {
-        self.cores.ground.node_of_port(way.root_port()).unwrap_or(Node(0))
-    }
-}
 
 /// All functions and drivers of a kernel.
 pub(crate) struct Pci {

@@ -13,7 +13,7 @@ use units::Duration;
 use wire::pcie::FunctionAddress;
 use wire::pcie::config::{header, pcie_cap, slot};
 
-use super::PciBase;
+use super::base::PciBase;
 use super::drivers::Drivers;
 use super::function::{ErrorTally, Function, SLOT_INTERRUPTS};
 use super::interrupts::Interrupts;

@@ -8,7 +8,7 @@ use platform::cpu::Cpu;
 use wire::pcie::config::Bar;
 use wire::pcie::{Bdf, FunctionAddress};
 
-use super::PciBase;
+use super::base::PciBase;
 use super::function::Function;
 use super::iov::VirtualFunctions;
 use super::resources::{Aperture, Layout, WINDOW, window_of};

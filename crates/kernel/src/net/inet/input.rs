@@ -16,8 +16,9 @@ use super::icmp::Icmp;
 use super::interfaces::Interfaces;
 use super::means::Means;
 use super::resolver::Resolver;
-use super::steering::{Ring, Steering, Upward};
+use super::steering::Steering;
 use super::tcp::Coalescing;
+use super::upward::{Ring, Upward};
 use crate::net::NetDevice;
 
 /// Most bytes of all headers: Ethernet with a VLAN tag, IPv4, and TCP with options.

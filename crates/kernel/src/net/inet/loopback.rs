@@ -8,12 +8,17 @@ use platform::cpu::{Async, Cpu, CpuId};
 use platform::irq::{Napi, NapiHandle};
 use platform::net::Packet;
 
-use super::Stack;
 use crate::irq::Softirqs;
+
+/// What receives loopback packets.
+pub trait Looped {
+    /// A packet of the host to itself, on the core that sent it.
+    fn looped(&self, cpu: &Cpu, packet: Packet);
+}
 
 /// Loopback packets of a core.
 struct LoopbackBacklog {
-    stack: Weak<Stack>,
+    stack: Weak<dyn Looped>,
     packets: RefCell<VecDeque<Packet>>,
     napi: RefCell<Option<NapiHandle>>,
 }
@@ -43,13 +48,13 @@ impl Napi for LoopbackBacklog {
 
 /// Loopback packets of all cores.
 pub(super) struct Loopback {
-    stack: Weak<Stack>,
+    stack: Weak<dyn Looped>,
     softirqs: Rc<Softirqs>,
     backlogs: RefCell<BTreeMap<CpuId, Rc<LoopbackBacklog>>>,
 }
 
 impl Loopback {
-    pub fn new(stack: Weak<Stack>, softirqs: Rc<Softirqs>) -> Self {
+    pub fn new(stack: Weak<dyn Looped>, softirqs: Rc<Softirqs>) -> Self {
         Self { stack, softirqs, backlogs: RefCell::default() }
     }
 

@@ -33,6 +33,7 @@ mod steering;
 mod tcp;
 mod timers;
 mod udp;
+mod upward;
 
 use platform::costs::linux;
 use units::Duration;

@@ -14,14 +14,15 @@ use super::fragments::Fragments;
 use super::icmp::Icmp;
 use super::input::Input;
 use super::interfaces::Interfaces;
-use super::loopback::Loopback;
+use super::loopback::{Loopback, Looped};
 use super::means::Means;
 use super::output::Output;
 use super::resolver::Resolver;
-use super::steering::{Steering, Upward};
+use super::steering::Steering;
 use super::tcp::Tcp;
-use super::timers::{FRAGMENTS, NEIGHBOURS, Owner, Timers};
+use super::timers::{Expired, FRAGMENTS, NEIGHBOURS, Owner, Timers};
 use super::udp::Udp;
+use super::upward::{Sockets, Upward};
 use crate::base::Base;
 use crate::irq::Softirqs;
 use crate::net::{Net, NetDevice, Protocols};
@@ -48,7 +49,7 @@ pub(crate) struct Stack {
 impl Stack {
     /// A stack above these devices.
     pub fn new(base: Base, softirqs: Rc<Softirqs>, net: Weak<Net>, params: InetParams) -> Rc<Self> {
-        Rc::new_cyclic(|me| {
+        Rc::new_cyclic(|me: &Weak<Self>| {
             let means = Means::new(base);
             let interfaces = Rc::new(Interfaces::default());
             let heads = Heads::new(Rc::clone(&means));
@@ -98,32 +99,6 @@ impl Stack {
         self.input.clear();
         self.steering.clear();
         self.fragments.clear();
-    }
-
-    /// Receives a loopback packet.
-    pub(super) fn looped(&self, cpu: &Cpu, packet: Packet) {
-        self.input.packet(cpu, None, packet);
-    }
-
-    /// Passes a packet to its socket, on the socket's core.
-    pub(super) fn hand_up(&self, cpu: &Cpu, up: Upward) {
-        match up {
-            Upward::Tcp { ends, header, piece, came } => self.tcp.input(cpu, ends, &header, piece, came),
-            Upward::Udp { from, to, piece } => self.udp.input(cpu, from, to, piece),
-        }
-    }
-
-    /// Handles an expired timer.
-    pub(super) fn timer(&self, cpu: &Cpu, owner: Owner) {
-        match owner {
-            NEIGHBOURS => self.resolver.timer(cpu, |host| {
-                self.tcp.unreachable(cpu, host);
-                self.icmp.unreachable(host);
-            }),
-            FRAGMENTS => self.fragments.timer(cpu),
-            socket => self.tcp.timer(cpu, socket),
-        }
-        self.tcp.close_abandoned(cpu);
     }
 
     fn system_call(&self, cpu: &Cpu) {
@@ -216,5 +191,34 @@ impl Network for Stack {
 
     fn counters(&self) -> InetCounters {
         self.means.counters()
+    }
+}
+
+impl Looped for Stack {
+    fn looped(&self, cpu: &Cpu, packet: Packet) {
+        self.input.packet(cpu, None, packet);
+    }
+}
+
+impl Sockets for Stack {
+    fn hand_up(&self, cpu: &Cpu, up: Upward) {
+        match up {
+            Upward::Tcp { ends, header, piece, came } => self.tcp.input(cpu, ends, &header, piece, came),
+            Upward::Udp { from, to, piece } => self.udp.input(cpu, from, to, piece),
+        }
+    }
+}
+
+impl Expired for Stack {
+    fn expired(&self, cpu: &Cpu, owner: Owner) {
+        match owner {
+            NEIGHBOURS => self.resolver.timer(cpu, |host| {
+                self.tcp.unreachable(cpu, host);
+                self.icmp.unreachable(host);
+            }),
+            FRAGMENTS => self.fragments.timer(cpu),
+            socket => self.tcp.timer(cpu, socket),
+        }
+        self.tcp.close_abandoned(cpu);
     }
 }

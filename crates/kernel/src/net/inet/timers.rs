@@ -9,7 +9,6 @@ use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::irq::{Napi, NapiOps as _};
 use units::Time;
 
-use super::Stack;
 use super::means::Means;
 use crate::irq::{NapiState, Softirqs};
 
@@ -18,11 +17,17 @@ pub type Owner = u64;
 pub const NEIGHBOURS: Owner = 0;
 pub const FRAGMENTS: Owner = Owner::MAX;
 
+/// What handles expired timers.
+pub trait Expired {
+    /// The timer of `owner` has expired on this core.
+    fn expired(&self, cpu: &Cpu, owner: Owner);
+}
+
 /// All timers that are set, one per owner.
 pub struct Timers {
     me: Weak<Self>,
     /// Called when a timer expires.
-    stack: Weak<Stack>,
+    stack: Weak<dyn Expired>,
     means: Rc<Means>,
     softirqs: Rc<Softirqs>,
     of: RefCell<BTreeMap<Owner, (CpuId, Time)>>,
@@ -38,7 +43,7 @@ struct CoreDeadlines {
 }
 
 impl Timers {
-    pub fn new(stack: Weak<Stack>, means: Rc<Means>, softirqs: Rc<Softirqs>) -> Rc<Self> {
+    pub fn new(stack: Weak<dyn Expired>, means: Rc<Means>, softirqs: Rc<Softirqs>) -> Rc<Self> {
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
             stack,
@@ -129,7 +134,7 @@ impl Napi for Expiries {
                     return done;
                 };
                 if let Some(stack) = timers.stack.upgrade() {
-                    stack.timer(cpu, owner);
+                    stack.expired(cpu, owner);
                 }
                 cpu.sync().await;
             }

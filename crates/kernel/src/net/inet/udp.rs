@@ -20,7 +20,8 @@ use super::buffers::{Hold, Piece, Sender, copy_out, waits_below};
 use super::interfaces::{Interfaces, is_for};
 use super::means::Means;
 use super::output::{MOST_PAYLOAD, Outgoing, Output};
-use super::steering::{Steering, flow_key};
+use super::steering::Steering;
+use super::upward::flow_key;
 
 /// Memory limits of the receive and the send buffer (Linux: `net.core.rmem_default`, `net.core.wmem_default`).
 const BUFFER: u32 = 212_992;

@@ -8,8 +8,7 @@ use std::rc::{Rc, Weak};
 use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::irq::{Napi, NapiOps as _};
 
-use super::super::Stack;
-use super::Upward;
+use super::super::upward::{Sockets, Upward};
 use crate::irq::{NapiState, Softirqs};
 
 /// Most packets in a backlog (Linux: `net.core.netdev_max_backlog`).
@@ -19,7 +18,7 @@ const TURN: usize = 4;
 
 /// Backlog of a core.
 pub struct Backlog {
-    stack: Weak<Stack>,
+    stack: Weak<dyn Sockets>,
     core: CpuId,
     packets: RefCell<VecDeque<Upward>>,
     /// Counts of packets queued and processed.
@@ -79,13 +78,13 @@ impl Napi for Backlog {
 
 /// Backlogs of all cores.
 pub struct Backlogs {
-    stack: Weak<Stack>,
+    stack: Weak<dyn Sockets>,
     softirqs: Rc<Softirqs>,
     all: RefCell<BTreeMap<CpuId, Rc<Backlog>>>,
 }
 
 impl Backlogs {
-    pub fn new(stack: Weak<Stack>, softirqs: Rc<Softirqs>) -> Self {
+    pub fn new(stack: Weak<dyn Sockets>, softirqs: Rc<Softirqs>) -> Self {
         Self { stack, softirqs, all: RefCell::default() }
     }
 

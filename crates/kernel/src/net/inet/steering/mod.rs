@@ -16,20 +16,16 @@ mod backlog;
 mod rings;
 mod tables;
 
-use std::net::SocketAddrV4;
 use std::rc::{Rc, Weak};
 
 use platform::costs::linux;
 use platform::cpu::Cpu;
 use platform::net::FlowKey;
 use units::Duration;
-use wire::ip::{TcpHeader, protocol};
 
-use super::Stack;
-use super::buffers::Piece;
 use super::interfaces::Interfaces;
 use super::means::Means;
-use super::tcp::{Came, Ends};
+use super::upward::{Ring, Sockets, Upward};
 use backlog::Backlogs;
 use rings::Rings;
 use tables::{Flows, SocketFlows, hash_of};
@@ -66,45 +62,10 @@ impl SteeringParams {
     }
 }
 
-/// An RX queue: device number and queue number.
-pub(super) type Ring = (u32, u16);
-
-/// A packet, possibly coalesced, on its way to a socket.
-pub(super) enum Upward {
-    Tcp { ends: Ends, header: TcpHeader, piece: Piece, came: Came },
-    Udp { from: SocketAddrV4, to: SocketAddrV4, piece: Piece },
-}
-
-impl Upward {
-    /// The flow that it belongs to.
-    pub fn key(&self) -> FlowKey {
-        match self {
-            Self::Tcp { ends, .. } => flow_key(protocol::TCP, ends.peer, ends.local),
-            Self::Udp { from, to, .. } => flow_key(protocol::UDP, *from, *to),
-        }
-    }
-
-    /// Drops it.
-    fn release(self, cpu: &Cpu) {
-        let (Self::Tcp { piece, .. } | Self::Udp { piece, .. }) = self;
-        piece.release(cpu);
-    }
-}
-
-/// Key of the flow from one endpoint to another.
-pub(super) fn flow_key(protocol: u8, from: SocketAddrV4, to: SocketAddrV4) -> FlowKey {
-    FlowKey {
-        protocol,
-        source: from.ip().octets(),
-        destination: to.ip().octets(),
-        ports: (from.port(), to.port()),
-    }
-}
-
 /// Receive flow steering.
 pub struct Steering {
     /// Passes packets to sockets.
-    stack: Weak<Stack>,
+    stack: Weak<dyn Sockets>,
     means: Rc<Means>,
     params: SteeringParams,
     cores: SocketFlows,
@@ -115,7 +76,7 @@ pub struct Steering {
 
 impl Steering {
     pub fn new(
-        stack: Weak<Stack>,
+        stack: Weak<dyn Sockets>,
         means: &Rc<Means>,
         softirqs: &Rc<Softirqs>,
         interfaces: &Rc<Interfaces>,

@@ -22,7 +22,7 @@ use units::{Duration, Time};
 
 use super::super::interfaces::Interfaces;
 use super::super::means::Means;
-use super::{Ring, Upward};
+use super::super::upward::{Ring, Upward};
 use crate::net::NetDevice;
 
 /// A flow that is, or was, steered.

@@ -11,8 +11,7 @@ use wire::ip::{TcpFlags, TcpHeader, ecn};
 use super::super::buffers::Piece;
 use super::super::input::Headers;
 use super::super::means::Means;
-use super::super::steering::{Ring, Upward};
-use super::{Came, Ends};
+use super::super::upward::{Came, Ends, Ring, Upward};
 
 /// Most flows held per queue (Linux: `MAX_GRO_SKBS`).
 const FLOWS: usize = 8;

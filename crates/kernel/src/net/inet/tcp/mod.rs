@@ -25,25 +25,10 @@ use super::means::Means;
 use super::output::{LOOPBACK_MTU, Outgoing, Output};
 use super::steering::Steering;
 use super::timers::{Owner, Timers};
+use super::upward::{Came, Ends};
 pub use coalesce::Coalescing;
 use listener::Listener;
 use socket::TcpSocket;
-
-/// Both endpoints of a connection, the local one first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Ends {
-    pub local: SocketAddrV4,
-    pub peer: SocketAddrV4,
-}
-
-/// How a received packet was composed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Came {
-    /// Segments coalesced into it.
-    pub segments: u16,
-    /// Whether a router marked any of them (ECN).
-    pub marked: bool,
-}
 
 /// All connections.
 pub struct Tcp {

@@ -17,12 +17,12 @@ use units::Time;
 use wire::ip::{TcpHeader, protocol};
 
 use super::super::buffers::{Hold, Piece, Sender, copy_out};
-use super::super::steering::flow_key;
 use super::super::timers::Owner;
+use super::super::upward::{Came, Ends, flow_key};
 use super::collapse::collapse;
 use super::listener::Listener;
 use super::transmit::Transmit;
-use super::{Came, Ends, Tcp, error_of};
+use super::{Tcp, error_of};
 
 /// Minimum and maximum size of the send buffer (Linux: `net.ipv4.tcp_wmem`).
 const BUFFER: (u64, u64) = (87_040, 4 << 20);

@@ -13,8 +13,9 @@ use wire::ip::{TcpFlags, protocol};
 
 use super::super::buffers::{Hold, Piece, Sender, waits_below};
 use super::super::output::Outgoing;
+use super::super::upward::Ends;
+use super::Tcp;
 use super::buffer::{ORDER, SendBuffer};
-use super::{Ends, Tcp};
 
 /// Most bytes of a connection in the device and its queue (Linux: TCP small queues, `tcp_limit_output_bytes`).
 const MOST_BELOW: u64 = 262_144;
