@@ -116,11 +116,6 @@ impl Frequency {
         let half = self.0 as u128 / 2;
         Duration::from_ps(((cycles.0 as u128 * PS_PER_S + half) / self.0 as u128) as u64)
     }
-    /// How many whole cycles of this clock fit into `time`.
-    #[inline]
-    pub const fn cycles_in(self, time: Duration) -> Cycles {
-        Cycles((time.as_ps() as u128 * self.0 as u128 / PS_PER_S) as u64)
-    }
 }
 
 impl Cycles {
@@ -204,7 +199,6 @@ mod tests {
     fn cycles_and_time_agree() {
         let clock = Frequency::mhz(1_200);
         assert_eq!(clock.time_for(Cycles::new(16)).as_ps(), 13_333);
-        assert_eq!(clock.cycles_in(Duration::from_ns(100)).get(), 120);
     }
 
     #[test]

@@ -144,11 +144,6 @@ impl NvmeDriver {
     pub fn controllers(&self) -> Vec<Rc<Controller>> {
         self.controllers.borrow().iter().filter_map(Weak::upgrade).collect()
     }
-
-    /// Requests moved to another controller by multipath.
-    pub fn moved_requests(&self) -> u64 {
-        self.heads.moved()
-    }
 }
 
 impl PciDriver for NvmeDriver {

@@ -4,7 +4,7 @@
 //! Two namespaces are the same if their controllers report the same subsystem and their IDs are equal (NVM Express
 //! Base Specification 1.4, 5.15.2.1 NMIC, 7.10). Single paths have no block device of their own.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
 use platform::Error;
@@ -34,8 +34,6 @@ struct Head {
     paths: RefCell<Vec<Rc<Namespace>>>,
     /// Name of the block device.
     name: RefCell<String>,
-    /// Requests moved to another path.
-    moved: Cell<u64>,
 }
 
 impl Heads {
@@ -57,7 +55,6 @@ impl Heads {
             tags: Rc::new(TagSet::new(of_path.queues(), of_path.depth() / 2)),
             paths: RefCell::new(vec![Rc::clone(namespace)]),
             name: RefCell::default(),
-            moved: Cell::new(0),
         });
         self.all.borrow_mut().push(Rc::clone(&head));
         let name = kernel.register_block(Rc::clone(&head) as Rc<dyn BlockDriver>);
@@ -79,11 +76,6 @@ impl Heads {
 
     fn find(&self, subsystem: &str, id: u32) -> Option<Rc<Head>> {
         self.all.borrow().iter().find(|head| head.subsystem == subsystem && head.id == id).cloned()
-    }
-
-    /// Requests moved to another path.
-    pub fn moved(&self) -> u64 {
-        self.all.borrow().iter().map(|head| head.moved.get()).sum()
     }
 }
 
@@ -113,7 +105,6 @@ impl Head {
         let (me, again) = (self.me.clone(), segments.clone());
         let ended = move |cpu: &Cpu, result: Result<(), Error>| match me.upgrade() {
             Some(head) if result == Err(Error::NoDevice) && tries > 0 => {
-                head.moved.set(head.moved.get() + 1);
                 let request = BlockRequest { op, sector, sectors, segments: again, tag, done };
                 if let Err(request) = head.give(cpu, queue, request, tries - 1) {
                     request.end(cpu, Err(Error::NoDevice));

@@ -108,8 +108,3 @@ impl SglDescriptor {
         bytes
     }
 }
-
-/// Number of PRP entries for `length` bytes from `address` on, with pages of `page` bytes.
-pub const fn prp_entries(address: u64, length: u64, page: u64) -> u64 {
-    if length == 0 { 0 } else { (address % page + length).div_ceil(page) }
-}

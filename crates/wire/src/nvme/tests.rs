@@ -172,13 +172,6 @@ fn doorbells_follow_the_stride() {
 }
 
 #[test]
-fn prp_entries_count_the_pages_touched() {
-    assert_eq!(pointer::prp_entries(0x1000, 4096, 4096), 1);
-    assert_eq!(pointer::prp_entries(0x1004, 4096, 4096), 2);
-    assert_eq!(pointer::prp_entries(0x1fff, 2, 4096), 2);
-}
-
-#[test]
 fn a_namespace_knows_its_format() {
     let formats = vec![
         LbaFormat { block_shift: 9, ..LbaFormat::default() },

@@ -19,7 +19,7 @@ pub use id::{Bdf, FunctionAddress, Segment};
 pub use intx::{IntxLine, IntxLines};
 pub use link::{Framing, Generation, Width};
 pub use ordering::{OrderingKey, Passing, may_pass};
-pub use split::{split_completion, split_read, split_write};
+pub use split::{split_completion, split_read};
 pub use tlp::{
     AddressType, Common, CompletionHeader, CompletionStatus, ConfigRequest, ConfigType, FlowClass, IoRequest,
     MemoryRequest, Message, MessageCode, Routing, Tlp, TlpError, TlpKind,

@@ -275,6 +275,7 @@ impl Ring {
     }
 
     /// Whether a packet's descriptor number `number` of `of` has a completion, given whether one is asked for.
+    #[inline]
     pub fn has_completion(&self, is_last: bool, is_asked: bool) -> bool {
         match self.setup.mode() {
             CompletionMode::InPlace => true,
@@ -290,6 +291,7 @@ impl Ring {
 
     /// Adds a completion, to be written now or together with others. It ends `packets` packets. Returns the packets that
     /// the driver can see from now on.
+    #[inline]
     pub fn complete(&mut self, bus: &mut dyn DeviceBus, completion: Completion, packets: u16) -> Option<u16> {
         self.completions.add(bus, &self.setup, completion, packets)
     }
@@ -307,6 +309,7 @@ impl Ring {
     }
 
     /// Completions have been written, or have waited long enough. Returns the packets that the driver can see from now on.
+    #[inline]
     pub fn completions_due(&mut self, bus: &mut dyn DeviceBus, note: Note) -> Option<u16> {
         if self.is_current(note) { self.completions.due(bus, &self.setup, note) } else { None }
     }

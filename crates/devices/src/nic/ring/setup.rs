@@ -77,16 +77,19 @@ impl Setup {
         self.life = (self.life + 1) & LIVES;
     }
 
+    #[inline]
     pub fn path(&self) -> &PathParams {
         if self.id.is_tx { &self.nic.tx } else { &self.nic.rx }
     }
 
     /// Adds to a counter of the function.
+    #[inline]
     pub fn count(&self, which: usize, amount: u64) {
         self.handle.add(self.id.function, which, amount);
     }
 
     /// A note of one of two kinds, for TX or RX.
+    #[inline]
     pub fn note(&self, tx: Kind, rx: Kind) -> Note {
         let kind = if self.id.is_tx { tx } else { rx };
         Note::new(kind, self.life, self.id.function, self.id.number)
@@ -106,16 +109,19 @@ impl Setup {
     }
 
     /// Distance of completions in bytes, if their entries have room for frames.
+    #[inline]
     pub fn slot(&self) -> Option<u64> {
         self.registers.stride.filter(|_| self.mode() == CompletionMode::Ring).map(|log2| 1 << log2)
     }
 
     /// Number of completions per write.
+    #[inline]
     pub fn batch(&self) -> u16 {
         if self.registers.batch == 0 { self.path().write_back.max(1) } else { self.registers.batch }
     }
 
     /// How long a completion waits for others.
+    #[inline]
     pub fn delay(&self) -> Duration {
         match self.registers.delay_ns {
             0 => self.path().write_back_delay,
