@@ -153,10 +153,10 @@ impl Bench {
                     let held = cx.packets.hop(packet).held;
                     let now = cx.scheduler.now();
                     cx.packets.free(packet);
-                    if let Some(held) = held {
-                        if link.give_back(&held, now + hold) {
-                            link.arrange_wake(&mut cx, held.end.side);
-                        }
+                    if let Some(held) = held
+                        && link.give_back(&held, now + hold)
+                    {
+                        link.arrange_wake(&mut cx, held.end.side);
                     }
                     let sent = &self.sent[end.side as usize];
                     let arrived = &mut self.arrived[end.side as usize];
