@@ -9,7 +9,7 @@ use super::instruments::{self, Instruments};
 use super::on_wire::{Crossing, Wire, WireBytes};
 use super::params::{Credits, LinkParams};
 use super::plans::{Planned, Plans};
-use super::queues::{Queues, Waiting};
+use super::queues::Queues;
 use super::receiver::{Acceptance, Dllp, Receiver};
 use super::replay::{ReplayBuffer, Replayable};
 use super::{LinkContext, LinkEnd, ReceiveSpace};
@@ -132,7 +132,7 @@ impl Direction {
     /// Sends waiting TLPs as far as credits and replay space allow.
     fn drain(&mut self, cx: &mut LinkContext<'_>, instruments: &mut Instruments, now: Time) {
         while self.replay.has_room(0)
-            && let Some((_, Waiting { packet, .. })) = self.queues.take_next(now)
+            && let Some(packet) = self.queues.take_next(now)
         {
             let (sequence, bytes) = self.number(cx.packets.on_link(packet), cx.released);
             let crossing = self.wire.carry(now, bytes, None);

@@ -12,13 +12,12 @@ use crate::packet::{PacketId, Summary};
 
 /// A TLP that waits for credits, for replay space or behind an older TLP.
 #[derive(Clone, Copy, Debug)]
-pub struct Waiting {
-    /// The TLP.
-    pub packet: PacketId,
+struct Waiting {
+    packet: PacketId,
     /// Position in the order of arrival across classes.
-    pub order: u64,
+    order: u64,
     /// Credits that it needs.
-    pub credits: Credits,
+    credits: Credits,
     /// Key for the ordering rules; `None` for anything but a TLP, which passes nothing.
     key: Option<OrderingKey>,
     /// Number of times that TLPs of its class have passed it while it was the oldest of them.
@@ -115,7 +114,7 @@ impl Queues {
     /// The oldest goes first. If it lacks credits, the oldest TLP goes that has them and may pass all earlier ones
     /// (base spec table 2-40). Posted requests and completions thereby pass the requests that they must pass, so there
     /// is no deadlock.
-    pub fn take_next(&mut self, now: Time) -> Option<(FlowClass, Waiting)> {
+    pub fn take_next(&mut self, now: Time) -> Option<PacketId> {
         for account in &mut self.credits {
             if account.collect(now) {
                 self.stuck_before = 0;
@@ -147,7 +146,7 @@ impl Queues {
                     self.waiting -= 1;
                     // Later TLPs have one less to pass; earlier ones have at most lost credits.
                     self.stuck_before = order;
-                    return Some((class, waiting));
+                    return Some(waiting.packet);
                 }
             } else if account.is_out_of_headers() {
                 places[class as usize] = CHOICE;

@@ -153,10 +153,10 @@ impl Bench {
                     let held = cx.packets.hop(packet).held;
                     let now = cx.scheduler.now();
                     cx.packets.free(packet);
-                    if let Some(held) = held {
-                        if link.give_back(&held, now + hold) {
-                            link.arrange_wake(&mut cx, held.end.side);
-                        }
+                    if let Some(held) = held
+                        && link.give_back(&held, now + hold)
+                    {
+                        link.arrange_wake(&mut cx, held.end.side);
                     }
                     let sent = &self.sent[end.side as usize];
                     let arrived = &mut self.arrived[end.side as usize];
@@ -325,8 +325,7 @@ proptest! {
         let packet = enqueue(&waiting, Credits { header: 1, data: 0 });
         let has_credits = has_headers || !stuck(waiting.class());
         let expected = has_credits && earlier.iter().all(|tlp| may_pass(&waiting, tlp) != Passing::MustNot);
-        let next = queues.take_next(Time::ZERO).map(|(_, next)| next.packet);
-        prop_assert_eq!(next, expected.then_some(packet));
+        prop_assert_eq!(queues.take_next(Time::ZERO), expected.then_some(packet));
     }
 
     #[test]

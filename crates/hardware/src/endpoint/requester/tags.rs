@@ -107,8 +107,10 @@ impl Tags {
     #[inline(always)]
     pub fn take(&mut self, length: u32, buffer: u32) -> Result<u16, Lack> {
         let has_room = self.buffered == 0 || self.buffered + length <= buffer;
-        let tag = if has_room { self.free.pop_front() } else { None };
-        tag.ok_or_else(|| if self.free.is_empty() { Lack::Tag } else { Lack::Buffer })
+        if has_room && let Some(tag) = self.free.pop_front() {
+            return Ok(tag);
+        }
+        Err(if self.free.is_empty() { Lack::Tag } else { Lack::Buffer })
     }
 
     /// Assigns a tag that has been taken.
