@@ -6,7 +6,7 @@ use super::{Life, PortLife};
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
 
-/// Events inside an endpoint. Events from before a reset carry an older life and are dropped.
+/// Events inside an endpoint. Events from before a reset carry an older life or epoch, and are dropped.
 #[derive(Clone, Copy, Debug)]
 pub enum EndpointEvent {
     /// The core can send a TLP.

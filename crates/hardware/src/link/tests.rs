@@ -432,5 +432,4 @@ fn a_link_that_goes_down_loses_what_it_carries() {
     bench.send(Side::Downstream, plain(0, 1, 16));
     bench.run();
     assert_eq!(bench.arrived[Side::Upstream as usize], vec![0]);
-    let _ = FlowClass::Posted;
 }

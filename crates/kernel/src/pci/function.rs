@@ -58,6 +58,10 @@ impl ErrorTally {
     }
 }
 
+/// What is known of a function: a record that all parts read. What can change is written by one or two of them: buses by
+/// `enumerate`, windows and BARs by `space` (those of virtual functions by `iov`), sizes, tags and isolation by `settings`
+/// (a size alone by `hotplug` and `iov`, too), its end by `drivers` and `hotplug`, `frozen` by `recovery`, `dma` by
+/// `drivers` and `topology`.
 pub(crate) struct Function {
     /// Access to the function, also for its driver.
     pub(super) backend: Rc<dyn Backend>,
