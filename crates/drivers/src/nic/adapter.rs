@@ -17,10 +17,10 @@ use wire::kpio::LINE;
 use wire::nic::completion::LEN;
 use wire::nic::registers::{self as regs, HELD_BYTES, control, event, feature, queue, status, vector};
 
-use super::Counters;
 use super::channel::{Channel, Owner};
 use super::channels::Channels;
 use super::counted::{Counted, OTHERS, SENDING};
+use super::counters::Counters;
 use super::events::EventQueue;
 use super::features::Features;
 use super::inline::Inline;

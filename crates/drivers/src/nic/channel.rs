@@ -9,7 +9,7 @@ use platform::kernel::Kernel;
 use platform::net::{Coalescing, NetCore};
 use units::Duration;
 
-use super::Counters;
+use super::counters::Counters;
 use super::events::EventQueue;
 use super::params::NicCosts;
 use super::rx::RxQueue;

@@ -10,6 +10,10 @@ use wire::nic::Completion;
 use wire::nic::completion::LEN;
 use wire::nic::registers::{self as regs, queue};
 
+/// The device wrote something invalid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Broken;
+
 /// Descriptor ring, completion ring and their registers.
 pub(super) struct Ring {
     dma: Rc<dyn DmaOps>,

@@ -13,10 +13,11 @@ use wire::nic::completion::{END, FAILED, HELD, INLINE, Kind, NETWORK_WRONG, TRAN
 use wire::nic::descriptor::LEN;
 use wire::nic::registers::HELD_BYTES;
 
+use super::counters::Counters;
 use super::params::{Loads, NicCosts};
 use super::pool::{Pool, RxBuffer};
+use super::ring::Broken;
 use super::ring::Ring;
-use super::{Broken, Counters};
 
 /// Packets handled between syncs with the simulation clock.
 const TURN: usize = 4;

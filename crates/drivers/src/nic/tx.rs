@@ -11,11 +11,12 @@ use wire::nic::TxDescriptor;
 use wire::nic::completion::{Completion, FAILED, Kind};
 use wire::nic::descriptor::{END, LEN, REPORT, THROUGH_FUNCTION, TRANSPORT_CHECKSUM};
 
+use super::counters::{Count, Counters};
 use super::inline::Inline;
 use super::params::NicCosts;
+use super::ring::Broken;
 use super::ring::Ring;
 use super::station::{Hand, Station};
-use super::{Broken, Count, Counters};
 
 /// Longest part of a fragment for one descriptor, which has a 16-bit length.
 const PIECE: u32 = 32 << 10;

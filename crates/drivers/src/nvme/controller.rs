@@ -16,13 +16,14 @@ use wire::nvme::{AsyncEvent, event};
 use wire::pcie::FunctionAddress;
 
 use super::admin::{Abilities, Admin};
+use super::counters::NvmeCounters;
 use super::io::IoQueues;
 use super::means::Means;
 use super::memory_buffer::MemoryBuffer;
 use super::multipath::Heads;
 use super::namespace::Namespace;
+use super::options::NvmeOptions;
 use super::registers::Registers;
-use super::{NvmeCounters, NvmeOptions};
 
 /// Poll interval while requests drain before a shutdown.
 const LOOK: Duration = Duration::from_us(20);

@@ -8,9 +8,10 @@ use platform::dma::DmaOps;
 use platform::kernel::Kernel;
 use platform::pci::PciDevice;
 
+use super::counters::NvmeCounters;
+use super::options::NvmeOptions;
 use super::queue::{Queue, Reaped};
 use super::registers::Registers;
-use super::{NvmeCounters, NvmeOptions};
 
 /// The function, its kernel, options and counters.
 pub(super) struct Means {

@@ -2,7 +2,7 @@
 
 use platform::device::Token;
 
-use super::{Life, PortLife};
+use super::life::{Life, PortLife};
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
 

@@ -18,6 +18,7 @@ mod completer;
 mod core;
 mod crossing;
 mod event;
+mod life;
 mod means;
 mod params;
 mod registers;
@@ -28,10 +29,11 @@ use wire::pcie::TlpKind;
 
 pub use self::core::Core;
 pub use event::EndpointEvent;
+pub use life::{EndpointId, Life, PortLife};
 pub use params::EndpointParams;
 pub use registers::{Allowance, Registers};
 use requester::Arrived;
-pub use requester::{Life, PortLife, Requester, RequesterCounters};
+pub use requester::{Requester, RequesterCounters};
 
 use completer::Completer;
 use crossing::Crossing;
@@ -42,10 +44,6 @@ use crate::link::{DirectionCounters, LinkEnd, LinkId, Side};
 use crate::ntb::{Bridge, NtbCounters};
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
-
-/// Number of a device in the simulation.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct EndpointId(pub u16);
 
 /// A device on the fabric.
 pub struct Endpoint {

@@ -6,9 +6,9 @@ use wire::ethernet::BETWEEN_FRAMES;
 use wire::pcap::Direction;
 
 use super::capture::CaptureTap;
+use super::event::{CableEnd, EthernetEvent, Plug};
 use super::faults::{Fate, FaultParams, Faults};
 use super::frames::FramePool;
-use super::{CableEnd, EthernetEvent, Plug};
 use crate::event::Event;
 
 /// Inter-frame gap in bytes, during which the wire carries nothing.

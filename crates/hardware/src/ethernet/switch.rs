@@ -8,7 +8,7 @@ use units::{Duration, Time};
 use wire::ethernet::{EtherType, EthernetHeader, FCS_LEN, MacAddr, fcs, fcs_is_right};
 use wire::ip::{Dissection, ecn};
 
-use super::CableEnd;
+use super::event::CableEnd;
 
 /// What an Ethernet switch is like: size, latency, queues, link aggregation.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `params` | IOMMU parameters of a machine file |
 //! | `unit` | the IOMMU: its registers, and what passes through it |
-//! | `translator` | DMA requests: `contexts` of functions, then `pages` of domains |
+//! | `request`, `translator` | DMA requests: `contexts` of functions, then `pages` of domains |
 //! | `pipeline`, `walkers` | limits and ordering on that path |
 //! | `cache`, `iotlb`, `structures` | caches |
 //! | `remapper`, `interrupt` | interrupt remapping and its formats |
@@ -33,6 +33,7 @@ mod params;
 mod pipeline;
 mod queue;
 mod remapper;
+mod request;
 mod structures;
 pub mod tables;
 mod translator;
@@ -55,5 +56,6 @@ pub use memory::{WalkMemory, WalkRead};
 pub use params::{Geometry, IommuParams, PagingStructureCaches, ParamsError, PipelineOrder, Replacement};
 pub use queue::QueueAction;
 pub use remapper::{InterruptOutcome, InterruptTable};
-pub use translator::{DmaRequest, Translated, Translation};
+pub use request::DmaRequest;
+pub use translator::{Translated, Translation};
 pub use unit::Iommu;

@@ -2,7 +2,6 @@
 
 use super::params::MemoryParams;
 use super::socket::Socket;
-use super::system::MemorySystem;
 
 /// Lines in the caches of a host, with their states and order of use.
 #[derive(Clone, Debug)]
@@ -12,12 +11,5 @@ impl CacheState {
     pub(super) fn empty(params: &MemoryParams) -> Self {
         let numbered = params.sockets.iter().enumerate();
         Self(numbered.map(|(n, s)| Socket::new(s, params.seed ^ (n as u64 + 1) << 32)).collect())
-    }
-}
-
-impl MemorySystem {
-    /// Takes the state of all caches and drops the host.
-    pub fn into_cache_state(self) -> CacheState {
-        CacheState(self.sockets)
     }
 }

@@ -61,6 +61,11 @@ impl MemorySystem {
         Self::with_caches(params, CacheState::empty(params))
     }
 
+    /// Takes the state of all caches and drops the host.
+    pub fn into_cache_state(self) -> CacheState {
+        CacheState(self.sockets)
+    }
+
     /// Creates a memory system with zeroed memory and the cache state of a host with identical caches.
     ///
     /// # Panics

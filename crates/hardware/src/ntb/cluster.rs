@@ -7,15 +7,12 @@ use units::{Duration, Time};
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
+use super::event::{ClusterSend, ClusterSwitchId};
 use super::{consume_whole, crossing_time, destination, tie};
 use crate::event::Event;
 use crate::link::{LinkEnd, LinkState};
 use crate::packet::PacketId;
 use crate::wires::Context;
-
-/// Number of a cluster switch in the simulation.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ClusterSwitchId(pub u16);
 
 /// What a cluster switch is like; all ports are alike.
 #[derive(Clone, Debug)]
@@ -25,15 +22,6 @@ pub struct ClusterSwitchParams {
     pub latency: Duration,
     /// Whether TLPs are forwarded before their end has arrived, where possible.
     pub cut_through: bool,
-}
-
-/// A TLP has reached its egress port of a cluster switch.
-#[derive(Clone, Copy, Debug)]
-pub struct ClusterSend {
-    /// Egress end.
-    pub end: LinkEnd,
-    /// The TLP.
-    pub packet: PacketId,
 }
 
 /// A switch between cables of adapters: routes TLPs by the number of the node that they are for.

@@ -14,6 +14,7 @@
 //! `endpoint/crossing.rs` implements how a TLP crosses an adapter.
 
 pub mod cluster;
+mod event;
 mod registers;
 
 use std::cell::RefCell;
@@ -27,7 +28,9 @@ use wire::ntb::{CableAddress, WindowSegment};
 use wire::pcie::config::{ConfigError, PcieParams};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-pub use cluster::{ClusterSwitch, ClusterSwitchId, ClusterSwitchParams};
+pub use cluster::{ClusterSwitch, ClusterSwitchParams};
+pub(crate) use event::ClusterSend;
+pub use event::ClusterSwitchId;
 pub use registers::NtbDevice;
 
 use crate::endpoint::EndpointId;

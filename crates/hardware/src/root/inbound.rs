@@ -4,6 +4,7 @@ use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
+use super::deferred::{Deferred, answer_tlp};
 use super::means::Means;
 use super::peer::Peers;
 use super::split::{Combining, Piece};
@@ -18,17 +19,6 @@ use crate::wires::{Context, Wires};
 
 /// Address range in which a write is an interrupt message (Intel SDM volume 3, message signalled interrupts).
 pub const INTERRUPT_RANGE: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
-
-/// A translated request, possibly waiting for its turn.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Deferred {
-    pub packet: PacketId,
-    pub port: u8,
-    /// Address of the first byte as the device sees it, and length in bytes.
-    pub range: (u64, u32),
-    /// Host physical address; `None` if the IOMMU blocked the request.
-    pub target: Option<HostPhysical>,
-}
 
 /// Inbound request path of a root complex.
 #[derive(Default)]
@@ -481,12 +471,4 @@ fn lines_of(address: u64, length: u32) -> impl ExactSizeIterator<Item = u64> {
 
 fn first_dword(payload: &[u8]) -> u32 {
     payload.first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes))
-}
-
-/// A completion with the attributes of its request.
-pub(super) fn answer_tlp(request: &Tlp, kind: TlpKind) -> Tlp {
-    let mut common = request.common;
-    common.poisoned = false;
-    common.address_type = wire::pcie::tlp::AddressType::Untranslated;
-    Tlp { common, kind }
 }

@@ -1,5 +1,6 @@
 //! The host side of the fabric: root ports, IOMMUs, memory.
 
+mod deferred;
 mod host;
 mod inbound;
 mod intake;
@@ -24,8 +25,7 @@ pub use host::{CoreAccess, Host};
 pub use inbound::INTERRUPT_RANGE;
 pub use interrupts::{IO_APIC, InterruptCounters, InterruptMessage, InterruptSink, Interrupts};
 pub use lines::LineController;
-pub use params::RootPortParams;
-pub use peer::PeerReads;
+pub use params::{PeerReads, RootPortParams};
 pub use port::RootPort;
 pub use ports::OutboundError;
 pub use power::{Entry, IdleState, PackageController, Power, PowerParams};

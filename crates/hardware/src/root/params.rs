@@ -2,7 +2,6 @@
 
 use units::Duration;
 
-use super::peer::PeerReads;
 use super::split::CompletionSplit;
 use super::stack::StackParams;
 use crate::memory::NodeId;
@@ -90,4 +89,13 @@ impl RootPortParams {
             completion_timeout: Duration::from_ms(50),
         }
     }
+}
+
+/// How a root complex splits peer-to-peer reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerReads {
+    /// Largest piece in bytes, a power of two; pieces end at its multiples.
+    pub largest: u32,
+    /// Largest number of outstanding pieces, at most 128.
+    pub places: u16,
 }

@@ -13,22 +13,13 @@ use wire::pcie::tlp::{AddressType, Common, CompletionHeader, CompletionStatus, M
 use wire::pcie::{Tlp, TlpKind};
 
 use super::RootEvent;
-use super::inbound::{Deferred, answer_tlp};
+use super::deferred::{Deferred, answer_tlp};
 use super::means::Means;
 use crate::memory::Cause;
 use crate::packet::PacketId;
 
 /// Highest tag. Pieces use tags from here down, requests of cores from 0 up.
 const LAST_TAG: u16 = 255;
-
-/// How a root complex splits peer-to-peer reads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PeerReads {
-    /// Largest piece in bytes, a power of two; pieces end at its multiples.
-    pub largest: u32,
-    /// Largest number of outstanding pieces, at most 128.
-    pub places: u16,
-}
 
 /// A device's peer-to-peer read that is split into pieces.
 struct SplitRead {

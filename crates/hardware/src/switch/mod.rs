@@ -12,6 +12,7 @@
 //! | `registers` | configuration spaces of the ports and effects of writes |
 //! | `params` | parameters |
 
+mod event;
 mod params;
 mod registers;
 mod route;
@@ -29,33 +30,8 @@ use crate::event::Event;
 use crate::link::{LinkEnd, LinkState};
 use crate::packet::PacketId;
 use crate::wires::Context;
+pub use event::{SwitchEvent, SwitchId};
 use route::Route;
-
-/// Number of a switch in the simulation.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SwitchId(pub u16);
-
-/// Events inside a switch.
-#[derive(Clone, Copy, Debug)]
-pub enum SwitchEvent {
-    /// A TLP has reached its egress port.
-    Send {
-        /// 0 is the upstream port.
-        port: u8,
-        /// The TLP.
-        packet: PacketId,
-    },
-    /// Resets the hierarchy below a port; for the upstream port, everything below the switch.
-    HotReset {
-        /// 0 is the upstream port.
-        port: u8,
-    },
-    /// The link below a port has been retrained.
-    Trained {
-        /// 0 is the upstream port.
-        port: u8,
-    },
-}
 
 /// The port towards the root.
 pub const UPSTREAM: usize = 0;

@@ -29,9 +29,9 @@ use wire::nic::registers::{KPIO_BAR, counter};
 use params::KpioLimits;
 pub use params::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
 
-use super::Counters;
 use super::channel::Channel;
 use super::channels::Channels;
+use super::counters::Counters;
 use super::tx::TxQueue;
 use flows::{FlowCache, Last, Path};
 use queue::KpioQueue;

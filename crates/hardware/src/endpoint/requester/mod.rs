@@ -7,6 +7,7 @@
 //! | `writes` | writes and interrupt messages |
 //! | `port` | what reads and writes share |
 
+mod counters;
 mod port;
 mod reads;
 mod tags;
@@ -20,78 +21,17 @@ use wire::pcie::config::CompletionTimeout;
 use wire::pcie::{Bdf, Tlp};
 
 use super::EndpointId;
+use super::life::{Life, Lives, PortLife};
 use super::params::EndpointParams;
 use super::registers::Allowance;
 use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::wires::{Context, Wires};
+pub use counters::RequesterCounters;
 use port::Port;
 pub use reads::{Arrived, Finished};
 use reads::{Fault, Reads};
 use writes::Writes;
-
-/// A function between two of its own resets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Life {
-    /// The function.
-    pub function: FunctionIndex,
-    number: u16,
-}
-
-/// A port of a device between two resets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PortLife {
-    /// The port.
-    pub port: PortIndex,
-    number: u16,
-}
-
-/// Counts the resets of each function.
-#[derive(Default)]
-struct Lives(Vec<u16>);
-
-impl Lives {
-    /// Current life of a function, since its last reset.
-    fn of(&self, function: FunctionIndex) -> Life {
-        Life { function, number: self.0.get(usize::from(function.0)).copied().unwrap_or_default() }
-    }
-
-    /// A function was reset.
-    fn end(&mut self, function: FunctionIndex) {
-        let index = usize::from(function.0);
-        self.0.resize(self.0.len().max(index + 1), 0);
-        self.0[index] = self.0[index].wrapping_add(1);
-    }
-}
-
-/// Counters of the requester side.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequesterCounters {
-    /// Bytes read, as requested by the device.
-    pub bytes_read: u64,
-    /// Bytes written, as requested by the device.
-    pub bytes_written: u64,
-    /// Read requests sent.
-    pub read_requests: u64,
-    /// Write requests sent.
-    pub write_requests: u64,
-    /// Completions that matched a request.
-    pub completions: u64,
-    /// Completions that matched none.
-    pub unexpected_completions: u64,
-    /// Requests that timed out.
-    pub timeouts: u64,
-    /// Completions with a status other than success.
-    pub failed_completions: u64,
-    /// Poisoned completions.
-    pub poisoned_completions: u64,
-    /// Largest number of tags in use at once.
-    pub most_tags: u16,
-    /// Time during which a read was stalled for lack of a tag.
-    pub waited_for_tags: Duration,
-    /// Time during which a read had a tag but lacked buffer space.
-    pub waited_for_buffer: Duration,
-}
 
 /// Requester side of one port of a device, with the device's data mover.
 pub struct Requester {

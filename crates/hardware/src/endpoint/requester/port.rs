@@ -5,7 +5,8 @@ use platform::mover::DataMover;
 use units::Duration;
 use wire::pcie::tlp::Common;
 
-use super::{PortLife, RequesterCounters};
+use super::counters::RequesterCounters;
+use crate::endpoint::life::PortLife;
 use crate::endpoint::params::EndpointParams;
 use crate::endpoint::registers::Allowance;
 use crate::endpoint::{EndpointEvent, EndpointId};

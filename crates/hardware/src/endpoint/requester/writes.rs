@@ -9,9 +9,9 @@ use wire::pcie::split::split_aligned;
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::Lives;
 use super::port::Port;
 use crate::endpoint::EndpointEvent;
+use crate::endpoint::life::Lives;
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
 use crate::wires::Context;

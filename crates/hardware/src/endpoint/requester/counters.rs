@@ -1,0 +1,32 @@
+//! Counters of the requester side.
+
+use units::Duration;
+
+/// Counters of the requester side.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequesterCounters {
+    /// Bytes read, as requested by the device.
+    pub bytes_read: u64,
+    /// Bytes written, as requested by the device.
+    pub bytes_written: u64,
+    /// Read requests sent.
+    pub read_requests: u64,
+    /// Write requests sent.
+    pub write_requests: u64,
+    /// Completions that matched a request.
+    pub completions: u64,
+    /// Completions that matched none.
+    pub unexpected_completions: u64,
+    /// Requests that timed out.
+    pub timeouts: u64,
+    /// Completions with a status other than success.
+    pub failed_completions: u64,
+    /// Poisoned completions.
+    pub poisoned_completions: u64,
+    /// Largest number of tags in use at once.
+    pub most_tags: u16,
+    /// Time during which a read was stalled for lack of a tag.
+    pub waited_for_tags: Duration,
+    /// Time during which a read had a tag but lacked buffer space.
+    pub waited_for_buffer: Duration,
+}

@@ -1,0 +1,29 @@
+//! Events inside a switch.
+
+use crate::packet::PacketId;
+
+/// Number of a switch in the simulation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SwitchId(pub u16);
+
+/// Events inside a switch.
+#[derive(Clone, Copy, Debug)]
+pub enum SwitchEvent {
+    /// A TLP has reached its egress port.
+    Send {
+        /// 0 is the upstream port.
+        port: u8,
+        /// The TLP.
+        packet: PacketId,
+    },
+    /// Resets the hierarchy below a port; for the upstream port, everything below the switch.
+    HotReset {
+        /// 0 is the upstream port.
+        port: u8,
+    },
+    /// The link below a port has been retrained.
+    Trained {
+        /// 0 is the upstream port.
+        port: u8,
+    },
+}
