@@ -16,7 +16,6 @@ use wire::nvme::{
     Status, feature,
 };
 
-use super::BUFFER_BAR;
 use super::commands::{Commands, Running};
 use super::drive::Drive;
 use super::events::AsyncEvents;
@@ -25,6 +24,7 @@ use super::features::Features;
 use super::host_memory::HostMemory;
 use super::interrupts::CompletionInterrupts;
 use super::io::NvmCommands;
+use super::params::BUFFER_BAR;
 use super::queues::{CompletionQueue, Queues, Rung, SubmissionQueue};
 use super::registers::Registers;
 use super::{identify, logs};

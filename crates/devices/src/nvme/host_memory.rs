@@ -11,9 +11,8 @@ use wire::nvme::pointer::{PRP_LEN, SGL_LEN};
 use wire::nvme::registers::{MemoryBufferControl, MemoryBufferLocation, MemoryBufferSize};
 use wire::nvme::{Command, DataPointer, SglDescriptor, SglKind, Status};
 
-use super::BUFFER_BAR;
 use super::drive::Drive;
-use super::registers::replace_half;
+use super::params::BUFFER_BAR;
 use crate::firmware::{Port, ReadOutcome};
 
 /// A segment of a command's data.
@@ -297,5 +296,14 @@ impl HostMemory {
             }
         }
         Ok(())
+    }
+}
+
+/// `old` after a write of the doubleword at `at`, which is its lower half if `at` is a multiple of 8.
+pub(super) fn replace_half(old: u64, at: u64, value: u32) -> u64 {
+    if at % 8 == 0 {
+        old & !0xffff_ffff | u64::from(value)
+    } else {
+        old & 0xffff_ffff | u64::from(value) << 32
     }
 }

@@ -56,13 +56,10 @@ use drive::Drive;
 
 pub use faults::{Fault, FaultKind};
 pub use media::{FileMedia, Media, MemoryMedia};
-pub use params::{ControllerTiming, FlashParams, MediaTiming, NvmeParams};
+pub use params::{BUFFER_BAR, ControllerTiming, FlashParams, MediaTiming, NvmeParams};
 
 /// BAR of the registers, doorbells, and interrupt tables.
 pub const REGISTER_BAR: u8 = 0;
-/// BAR of the controller memory buffer.
-pub const BUFFER_BAR: u8 = 2;
-
 /// An NVMe drive.
 pub struct Nvme {
     firmware: Firmware,

@@ -4,6 +4,9 @@ use units::{ByteRate, Bytes, Duration};
 use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
 
+/// BAR of the controller memory buffer.
+pub const BUFFER_BAR: u8 = 2;
+
 /// Parameters of a drive.
 #[derive(Clone, Debug)]
 pub struct NvmeParams {

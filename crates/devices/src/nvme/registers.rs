@@ -3,7 +3,7 @@
 use wire::nvme::registers as regs;
 use wire::nvme::{AdminQueues, Capabilities, Configuration, ControllerStatus};
 
-use super::host_memory::HostMemory;
+use super::host_memory::{HostMemory, replace_half};
 use super::params::NvmeParams;
 use super::queues::{CompletionQueue, SubmissionQueue};
 
@@ -83,15 +83,6 @@ impl Registers {
     pub fn controller_reset(&mut self) {
         let subsystem_reset = self.status.subsystem_reset;
         self.status = ControllerStatus { subsystem_reset, ..ControllerStatus::default() };
-    }
-}
-
-/// `old` after a write of the doubleword at `at`, which is its lower half if `at` is a multiple of 8.
-pub(super) fn replace_half(old: u64, at: u64, value: u32) -> u64 {
-    if at % 8 == 0 {
-        old & !0xffff_ffff | u64::from(value)
-    } else {
-        old & 0xffff_ffff | u64::from(value) << 32
     }
 }
 

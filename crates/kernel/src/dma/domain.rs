@@ -9,9 +9,9 @@ use platform::cpu::Cpu;
 use platform::memory::{PAGE, PhysAddr};
 use units::{Bytes, HostPhysical, Iova};
 
+use super::base::{DmaBase, DmaMode};
 use super::iova::IovaSpace;
 use super::unit::Unit;
-use super::{DmaBase, DmaMode};
 use crate::ground::convert;
 use crate::ground::formats::{ContextEntry, DomainId, PageSize, PageTable, Permissions, TranslationType};
 

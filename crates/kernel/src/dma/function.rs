@@ -13,9 +13,10 @@ use platform::memory::{PAGE, Pages, PhysAddr, Policy};
 use units::Iova;
 use wire::pcie::{Bdf, FunctionAddress};
 
+use super::Dma;
+use super::base::DmaBase;
 use super::domain::Domain;
 use super::group::{Group, Member};
-use super::{Dma, DmaBase};
 use crate::ground::formats::Permissions;
 use crate::mm::Pool;
 

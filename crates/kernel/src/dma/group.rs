@@ -9,9 +9,9 @@ use platform::Error;
 use platform::cpu::Cpu;
 use wire::pcie::Bdf;
 
+use super::base::{DmaBase, DmaMode};
 use super::domain::Domain;
 use super::unit::{Unit, pass_through};
-use super::{DmaBase, DmaMode};
 use crate::ground::formats::{ContextEntry, DomainId};
 
 /// What a group is attached to.

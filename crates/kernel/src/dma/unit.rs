@@ -10,8 +10,8 @@ use platform::memory::{Pages, Policy};
 use units::Iova;
 use wire::pcie::Bdf;
 
+use super::base::{DmaBase, DmaMode};
 use super::remapping::InterruptEntries;
-use super::{DmaBase, DmaMode};
 use crate::ground::IommuTables;
 use crate::ground::convert;
 use crate::ground::formats::{
