@@ -2,9 +2,7 @@
 
 use hardware::link::{Packet, Passed};
 use thiserror::Error;
-use wire::pcie::{Dllp, Tlp};
-
-use super::row::mnemonic;
+use wire::pcie::{Dllp, Tlp, TlpKind};
 
 /// The known types. `TLP` and `DLLP` stand for all packets of that kind, `MRd` for both address widths.
 pub const TYPES: [&str; 23] = [
@@ -58,6 +56,27 @@ fn family(dllp: &Dllp) -> &'static str {
         Dllp::FlowControl(_) => "FC",
         Dllp::PowerManagement(_) => "PM",
         Dllp::Feature { .. } | Dllp::Nop | Dllp::Vendor(_) => "DLLP",
+    }
+}
+
+/// A TLP's abbreviated type; memory requests with their address width.
+pub fn mnemonic(tlp: &Tlp) -> &'static str {
+    use wire::pcie::tlp::ConfigType::Type0;
+    match &tlp.kind {
+        TlpKind::MemoryRead(r) if r.header_len() == 16 => "MRd(64)",
+        TlpKind::MemoryRead(_) => "MRd(32)",
+        TlpKind::MemoryWrite(r) if r.header_len() == 16 => "MWr(64)",
+        TlpKind::MemoryWrite(_) => "MWr(32)",
+        TlpKind::IoRead(_) => "IORd",
+        TlpKind::IoWrite(_) => "IOWr",
+        TlpKind::ConfigRead(r) if r.config_type == Type0 => "CfgRd0",
+        TlpKind::ConfigRead(_) => "CfgRd1",
+        TlpKind::ConfigWrite(r) if r.config_type == Type0 => "CfgWr0",
+        TlpKind::ConfigWrite(_) => "CfgWr1",
+        TlpKind::Message(m) if m.length_dw > 0 => "MsgD",
+        TlpKind::Message(_) => "Msg",
+        TlpKind::Completion(_) => "Cpl",
+        TlpKind::CompletionData(_) => "CplD",
     }
 }
 

@@ -16,6 +16,7 @@
 //! ```
 
 pub mod bench;
+mod capture;
 pub mod computers;
 pub mod csv;
 pub mod filter;
@@ -31,10 +32,10 @@ mod timeline;
 
 pub use filter::{Filter, UnknownType};
 // Taps belong to the hardware and are not part of the public interface.
+pub use capture::{Capture, LinkInfo, Span};
+use filter::mnemonic;
 #[doc(hidden)]
 pub use recorder::Recorder;
-pub use recorder::{Capture, LinkInfo, Span};
-use row::mnemonic;
 pub use row::{Decoded, Row};
 pub use summary::{DirectionSummary, Summary, human};
 pub use timeline::Timeline;

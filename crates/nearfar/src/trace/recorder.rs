@@ -8,35 +8,11 @@ use engine::Trace;
 use engine::trace::Sink;
 use hardware::Fabric;
 use hardware::link::{LinkId, Passed};
-use units::{Duration, Time};
-use wire::pcie::{Generation, Width};
+use units::Time;
 
+use super::capture::{Capture, LinkInfo, Span};
 use super::timeline::Timeline;
-use super::{Filter, Row, human, links};
-
-/// What to record.
-#[derive(Clone, Debug, Default)]
-pub struct Span {
-    /// Delay after the start of the observed program.
-    pub from: Duration,
-    /// Number of packets to show; 0 shows all.
-    pub packets: usize,
-    /// Types to show. Other packets are recorded too, for numbering and the summary.
-    pub filter: Filter,
-}
-
-/// A link whose packets were recorded.
-#[derive(Clone, Debug)]
-pub struct LinkInfo {
-    /// The link in the fabric.
-    pub id: LinkId,
-    /// Its name: the slot.
-    pub name: String,
-    /// Negotiated generation.
-    pub generation: Generation,
-    /// Negotiated width.
-    pub width: Width,
-}
+use super::{Row, human, links};
 
 /// Collects the packets seen by taps.
 #[derive(Debug, Default)]
@@ -118,19 +94,6 @@ impl Sink<Passed> for Recorder {
         }
         self.packets.push(passed);
     }
-}
-
-/// Packets recorded on the tapped links.
-#[derive(Clone, Debug)]
-pub struct Capture {
-    /// The tapped links.
-    pub links: Vec<LinkInfo>,
-    /// The requested span.
-    pub span: Span,
-    /// Packets in the order in which they left their senders.
-    pub packets: Vec<Passed>,
-    /// Number of packets before the recording, and the time from the start to the last of them.
-    pub early: Option<(usize, Duration)>,
 }
 
 impl Capture {

@@ -3,9 +3,10 @@
 use hardware::link::{Packet, Passed, Side};
 use units::{Duration, Time};
 use wire::pcie::tlp::DIGEST_LEN;
-use wire::pcie::{Dllp, Framing, Sequence, Tlp, TlpKind};
+use wire::pcie::{Dllp, Framing, Sequence, Tlp};
 
-use super::Capture;
+use super::capture::Capture;
+use super::filter::mnemonic;
 
 /// A packet as the analyser shows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,26 +137,5 @@ pub(super) fn wire_bytes(passed: &Passed, framing: Framing) -> u64 {
     match &passed.packet {
         Packet::Tlp { bytes, .. } => (bytes.len() + framing.tlp_overhead()) as u64,
         Packet::Dllp(_) => framing.dllp_len() as u64,
-    }
-}
-
-/// A TLP's abbreviated type; memory requests with their address width.
-pub fn mnemonic(tlp: &Tlp) -> &'static str {
-    use wire::pcie::tlp::ConfigType::Type0;
-    match &tlp.kind {
-        TlpKind::MemoryRead(r) if r.header_len() == 16 => "MRd(64)",
-        TlpKind::MemoryRead(_) => "MRd(32)",
-        TlpKind::MemoryWrite(r) if r.header_len() == 16 => "MWr(64)",
-        TlpKind::MemoryWrite(_) => "MWr(32)",
-        TlpKind::IoRead(_) => "IORd",
-        TlpKind::IoWrite(_) => "IOWr",
-        TlpKind::ConfigRead(r) if r.config_type == Type0 => "CfgRd0",
-        TlpKind::ConfigRead(_) => "CfgRd1",
-        TlpKind::ConfigWrite(r) if r.config_type == Type0 => "CfgWr0",
-        TlpKind::ConfigWrite(_) => "CfgWr1",
-        TlpKind::Message(m) if m.length_dw > 0 => "MsgD",
-        TlpKind::Message(_) => "Msg",
-        TlpKind::Completion(_) => "Cpl",
-        TlpKind::CompletionData(_) => "CplD",
     }
 }

@@ -1,0 +1,44 @@
+//! What is recorded, and what was.
+
+use hardware::link::{LinkId, Passed};
+use units::Duration;
+use wire::pcie::{Generation, Width};
+
+use super::filter::Filter;
+
+/// What to record.
+#[derive(Clone, Debug, Default)]
+pub struct Span {
+    /// Delay after the start of the observed program.
+    pub from: Duration,
+    /// Number of packets to show; 0 shows all.
+    pub packets: usize,
+    /// Types to show. Other packets are recorded too, for numbering and the summary.
+    pub filter: Filter,
+}
+
+/// A link whose packets were recorded.
+#[derive(Clone, Debug)]
+pub struct LinkInfo {
+    /// The link in the fabric.
+    pub id: LinkId,
+    /// Its name: the slot.
+    pub name: String,
+    /// Negotiated generation.
+    pub generation: Generation,
+    /// Negotiated width.
+    pub width: Width,
+}
+
+/// Packets recorded on the tapped links.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    /// The tapped links.
+    pub links: Vec<LinkInfo>,
+    /// The requested span.
+    pub span: Span,
+    /// Packets in the order in which they left their senders.
+    pub packets: Vec<Passed>,
+    /// Number of packets before the recording, and the time from the start to the last of them.
+    pub early: Option<(usize, Duration)>,
+}
