@@ -17,7 +17,7 @@ use crate::packet::PacketId;
 
 /// Why a TLP is not forwarded.
 #[derive(Clone, Copy)]
-enum Refusal {
+enum BridgeRefusal {
     Unmapped,
     UnknownRequester,
     Unreachable,
@@ -49,7 +49,7 @@ impl Crossing {
                 let requester = bridge.tables.borrow().remote.get(ntb::place_of(header.requester));
                 let own = Bdf::new_ari(bridge.params.node, 0);
                 requester
-                    .ok_or(Refusal::UnknownRequester)
+                    .ok_or(BridgeRefusal::UnknownRequester)
                     .map(|(node, index)| (node, with_parties(tlp, header, own, Bdf::new_ari(node, index))))
             }
             _ => return false,
@@ -58,7 +58,7 @@ impl Crossing {
         let way = rewritten.and_then(|(node, rewritten)| {
             let cable = bridge.routes.get(&node).copied();
             let cable = cable.filter(|&cable| is_up(&bridge.cables[cable]));
-            cable.map(|cable| (cable, rewritten)).ok_or(Refusal::Unreachable)
+            cable.map(|cable| (cable, rewritten)).ok_or(BridgeRefusal::Unreachable)
         });
         match way {
             Ok((cable, rewritten)) => {
@@ -102,21 +102,21 @@ impl Crossing {
                     means.cx.scheduler.at(at, means.core.event(event));
                     return;
                 }
-                own.filter(|_| is_open).ok_or(Refusal::Unreachable).and_then(|own| {
-                    let place = bridge.remote_place(from).ok_or(Refusal::UnknownRequester)?;
+                own.filter(|_| is_open).ok_or(BridgeRefusal::Unreachable).and_then(|own| {
+                    let place = bridge.remote_place(from).ok_or(BridgeRefusal::UnknownRequester)?;
                     let requester = ntb::alias(own.bus(), place);
                     Ok(with_request(&tlp, MemoryRequest { requester, address: at.address, ..*request }))
                 })
             }
             TlpKind::Completion(header) | TlpKind::CompletionData(header) => {
-                own.ok_or(Refusal::Unreachable).and_then(|own| {
+                own.ok_or(BridgeRefusal::Unreachable).and_then(|own| {
                     let place = header.requester.ari_function();
                     let requester = bridge.tables.borrow().local.get(place);
-                    let requester = requester.ok_or(Refusal::UnknownRequester)?;
+                    let requester = requester.ok_or(BridgeRefusal::UnknownRequester)?;
                     Ok(with_parties(&tlp, header, own, requester))
                 })
             }
-            _ => Err(Refusal::Unreachable),
+            _ => Err(BridgeRefusal::Unreachable),
         };
         match rewritten {
             Ok(rewritten) => {
@@ -141,12 +141,12 @@ impl Crossing {
         Bdf::new_ari(self.bridge.params.node, 0)
     }
 
-    fn count(&mut self, why: Refusal) {
+    fn count(&mut self, why: BridgeRefusal) {
         let bridge = &mut self.bridge;
         match why {
-            Refusal::Unmapped => bridge.counters.unmapped += 1,
-            Refusal::UnknownRequester => bridge.counters.unknown_requesters += 1,
-            Refusal::Unreachable => bridge.counters.unreachable += 1,
+            BridgeRefusal::Unmapped => bridge.counters.unmapped += 1,
+            BridgeRefusal::UnknownRequester => bridge.counters.unknown_requesters += 1,
+            BridgeRefusal::Unreachable => bridge.counters.unreachable += 1,
         }
     }
 
@@ -157,7 +157,7 @@ impl Crossing {
         ingress: LinkEnd,
         packet: PacketId,
         tlp: &Tlp,
-        why: Refusal,
+        why: BridgeRefusal,
     ) {
         self.count(why);
         match &tlp.kind {
@@ -205,7 +205,7 @@ impl Crossing {
                     self.answer_cable(means, cable, header, data);
                 }
                 (TlpKind::MemoryRead(_), false) => {
-                    self.count(Refusal::Unmapped);
+                    self.count(BridgeRefusal::Unmapped);
                     let answer = unsupported(self.cable_id(), &request);
                     self.answer_cable(means, cable, answer, &[]);
                 }
@@ -222,7 +222,7 @@ impl Crossing {
                         means.with_device(|device, bus| device.bar_write(bus, at, bytes));
                     }
                 }
-                (_, false) => self.count(Refusal::Unmapped),
+                (_, false) => self.count(BridgeRefusal::Unmapped),
             }
         }
         let now = means.cx.now();
@@ -271,12 +271,12 @@ fn out_request(
     request: &MemoryRequest,
     offset: u64,
     length: u32,
-) -> Result<(u8, MemoryRequest), Refusal> {
-    let to = bridge.translate(offset, length).ok_or(Refusal::Unmapped)?;
+) -> Result<(u8, MemoryRequest), BridgeRefusal> {
+    let to = bridge.translate(offset, length).ok_or(BridgeRefusal::Unmapped)?;
     if !bridge.is_open(to.node) {
-        return Err(Refusal::Unreachable);
+        return Err(BridgeRefusal::Unreachable);
     }
-    let place = bridge.local_place(request.requester).ok_or(Refusal::UnknownRequester)?;
+    let place = bridge.local_place(request.requester).ok_or(BridgeRefusal::UnknownRequester)?;
     let (address, _) = request.byte_range();
     let requester = Bdf::new_ari(bridge.params.node, place);
     let address = to.bits() - (address - request.address);

@@ -6,7 +6,7 @@ use wire::pcie::{FlowClass, Generation, Width};
 use super::counters::DirectionCounters;
 use super::errors;
 use super::instruments::{self, Instruments};
-use super::on_wire::{Crossing, Wire, WireBytes};
+use super::on_wire::{Wire, WireBytes, WireTimes};
 use super::params::{Credits, LinkParams};
 use super::plans::{Planned, Plans};
 use super::queues::Queues;
@@ -188,7 +188,7 @@ impl Direction {
         instruments: &mut Instruments,
         packet: PacketId,
         sequence: u16,
-        Crossing { start, end, arrival }: Crossing,
+        WireTimes { start, end, arrival }: WireTimes,
         is_first: bool,
     ) -> Time {
         self.counters.busy += end - start;

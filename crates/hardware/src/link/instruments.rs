@@ -4,11 +4,11 @@ use super::errors::ErrorInjector;
 use super::tap::Tap;
 
 /// Instruments attached to a link, if any.
-pub type Instruments = Option<Box<Attached>>;
+pub type Instruments = Option<Box<InstrumentSet>>;
 
 /// At least one instrument.
 #[derive(Default)]
-pub struct Attached {
+pub struct InstrumentSet {
     pub injector: Option<ErrorInjector>,
     pub tap: Option<Tap>,
 }
@@ -24,7 +24,7 @@ pub fn tap(instruments: &mut Instruments) -> Option<&mut Tap> {
 }
 
 /// Attaches or removes instruments.
-pub fn change(instruments: &mut Instruments, change: impl FnOnce(&mut Attached)) {
+pub fn change(instruments: &mut Instruments, change: impl FnOnce(&mut InstrumentSet)) {
     let attached = instruments.get_or_insert_default();
     change(attached);
     if attached.injector.is_none() && attached.tap.is_none() {

@@ -19,7 +19,7 @@ pub struct WireBytes {
 
 /// A TLP's way over a wire.
 #[derive(Clone, Copy, Debug)]
-pub struct Crossing {
+pub struct WireTimes {
     /// When its first byte is sent.
     pub start: Time,
     /// When the wire is free again.
@@ -131,13 +131,13 @@ impl Wire {
 
     /// When a TLP that starts at `start` ends on the wire, and when it is delivered.
     #[inline(always)]
-    pub fn crossing(&self, bytes: WireBytes, start: Time) -> Crossing {
+    pub fn crossing(&self, bytes: WireBytes, start: Time) -> WireTimes {
         let end = start + self.tlp_time(bytes.tlp + bytes.padding);
         let routed = match self.cut_through {
             true => start + self.time_for(HEADER_BYTES_TO_ROUTE.min(bytes.tlp)),
             false => end,
         };
-        Crossing { start, end, arrival: routed + self.latency }
+        WireTimes { start, end, arrival: routed + self.latency }
     }
 
     /// From delivery of a TLP of `bytes`, without framing, until its last byte arrives.
@@ -169,7 +169,7 @@ impl Wire {
     /// Sends a TLP that is ready at `at`, behind scheduled ones and pending SKP ordered sets. `expected` is its way if
     /// nothing delays it, if known.
     #[inline(always)]
-    pub fn carry(&mut self, at: Time, bytes: WireBytes, expected: Option<Crossing>) -> Crossing {
+    pub fn carry(&mut self, at: Time, bytes: WireBytes, expected: Option<WireTimes>) -> WireTimes {
         let start = self.begin(at);
         let crossing = match expected {
             Some(crossing) if crossing.start == start => crossing,

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use engine::EventKey;
 use units::Time;
 
-use super::on_wire::Crossing;
+use super::on_wire::WireTimes;
 use crate::packet::PacketId;
 
 /// A TLP that will leave later. Its credits have been consumed.
@@ -20,7 +20,7 @@ pub struct Planned {
     pub at: Time,
     pub packet: PacketId,
     /// Its way over the link if nothing else comes before it.
-    pub expected: Crossing,
+    pub expected: WireTimes,
     /// Event of its delivery in that case.
     pub delivery: EventKey,
 }

@@ -20,7 +20,7 @@ pub(super) struct Dram {
     /// Consecutive lines on a channel before the next channel follows.
     interleave: u64,
     channels: Vec<Turns>,
-    writes: Vec<Writes>,
+    writes: Vec<WriteBatch>,
     /// Banks of all ranks.
     banks: Vec<Bank>,
     times: RowTimes,
@@ -34,7 +34,7 @@ pub(super) struct Dram {
 
 /// Writes to a channel. They wait for a full batch, since each bus turnaround between reads and writes costs time.
 #[derive(Clone, Debug)]
-struct Writes {
+struct WriteBatch {
     waiting: u16,
     /// Rows of the waiting writes, each once, with their banks.
     rows: Vec<(usize, u64)>,
@@ -44,7 +44,7 @@ struct Writes {
     waits: Duration,
 }
 
-impl Writes {
+impl WriteBatch {
     fn new(batch: u16) -> Self {
         Self { waiting: 0, rows: Vec::with_capacity(batch.into()), begins: Time::ZERO, waits: Duration::ZERO }
     }
@@ -76,7 +76,7 @@ impl Refresh {
 }
 
 /// Parts of an address as decoded by the DRAM controller.
-struct Place {
+struct DramPlace {
     channel: usize,
     /// Index of the rank among all ranks of the node.
     rank: usize,
@@ -96,7 +96,7 @@ impl Dram {
             write_backlog: service * u64::from(params.write_queue),
             interleave: params.interleave.get() / LINE,
             channels: vec![Turns::default(); usize::from(params.channels)],
-            writes: (0..params.channels).map(|_| Writes::new(params.write_batch)).collect(),
+            writes: (0..params.channels).map(|_| WriteBatch::new(params.write_batch)).collect(),
             banks: (0..units * usize::from(params.banks)).map(|_| Bank::default()).collect(),
             times: RowTimes {
                 cycle: params.row_cycle,
@@ -168,7 +168,7 @@ impl Dram {
     /// Channel, rank and bank of a line. Upper address bits are folded in, as controllers do, so that power-of-two
     /// strides use all channels.
     #[inline]
-    fn place(&self, line: u64) -> Place {
+    fn place(&self, line: u64) -> DramPlace {
         let block = if self.interleave.is_power_of_two() {
             line >> self.interleave.trailing_zeros()
         } else {
@@ -179,7 +179,11 @@ impl Dram {
         let rank = fold(line >> 6) % ranks as u32;
         let rank = (channel * ranks as u32 + rank) as usize;
         let banks = usize::from(self.params.banks);
-        Place { channel: channel as usize, rank, bank: rank * banks + bank(line, self.params.banks) as usize }
+        DramPlace {
+            channel: channel as usize,
+            rank,
+            bank: rank * banks + bank(line, self.params.banks) as usize,
+        }
     }
 
     /// `at`, or the end of the refresh of `rank` in progress at `at`.

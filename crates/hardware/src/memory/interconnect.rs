@@ -8,7 +8,7 @@ use units::{ByteRate, Bytes, Duration, Time};
 
 /// One direction of a link.
 #[derive(Clone, Debug)]
-struct Direction {
+struct LinkDirection {
     to: u8,
     bandwidth: ByteRate,
     latency: Duration,
@@ -24,7 +24,7 @@ pub(super) struct Interconnect {
     nodes: usize,
     header: u64,
     data_header: u64,
-    directions: Vec<Direction>,
+    directions: Vec<LinkDirection>,
     /// First hop, indexed by source times number of nodes plus destination.
     next: Vec<u8>,
 }
@@ -37,7 +37,7 @@ impl Interconnect {
         for link in &params.links {
             for (a, b) in [link.between, (link.between.1, link.between.0)] {
                 from.push(a);
-                directions.push(Direction {
+                directions.push(LinkDirection {
                     to: b,
                     bandwidth: link.bandwidth,
                     latency: link.latency,
@@ -133,7 +133,7 @@ impl Interconnect {
         cause: Cause,
         bytes: u64,
         counters: &mut MemoryCounters,
-        time: impl Fn(&Direction) -> Duration,
+        time: impl Fn(&LinkDirection) -> Duration,
     ) -> Time {
         let mut here = from.index();
         while here != to.index() {
@@ -150,7 +150,7 @@ impl Interconnect {
 }
 
 /// Routes with the fewest links; ties go to the link listed first.
-fn routes(nodes: usize, from: &[u8], directions: &[Direction]) -> Vec<u8> {
+fn routes(nodes: usize, from: &[u8], directions: &[LinkDirection]) -> Vec<u8> {
     let mut next = vec![u8::MAX; nodes * nodes];
     for to in 0..nodes {
         let mut reached = vec![false; nodes];

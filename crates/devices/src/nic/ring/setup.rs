@@ -34,7 +34,7 @@ pub(super) enum CompletionMode {
 
 /// Configuration registers.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Registers {
+pub(super) struct RingRegisters {
     pub ring: u64,
     pub log2: u8,
     pub vector: u32,
@@ -52,7 +52,7 @@ pub(super) struct Setup {
     pub id: QueueId,
     pub nic: Rc<NicParams>,
     pub handle: NicHandle,
-    pub registers: Registers,
+    pub registers: RingRegisters,
     /// Changes whenever the queue starts or stops.
     pub life: u16,
     pub is_running: bool,
@@ -61,7 +61,7 @@ pub(super) struct Setup {
 
 impl Setup {
     pub fn new(id: QueueId, nic: &Rc<NicParams>, handle: &NicHandle, life: u16) -> Self {
-        let registers = Registers { vector: NO_VECTOR, ..Registers::default() };
+        let registers = RingRegisters { vector: NO_VECTOR, ..RingRegisters::default() };
         let (nic, handle) = (Rc::clone(nic), handle.clone());
         Self { id, nic, handle, registers, life, is_running: false, has_failed: false }
     }

@@ -28,14 +28,14 @@ use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::wires::{Context, Wires};
 pub use counters::RequesterCounters;
-use port::Port;
+use port::RequesterPort;
 pub use reads::{Arrived, Finished};
-use reads::{Fault, Reads};
+use reads::{ReadFault, Reads};
 use writes::Writes;
 
 /// Requester side of one port of a device, with the device's data mover.
 pub struct Requester {
-    port: Port,
+    port: RequesterPort,
     reads: Reads,
     writes: Writes,
     lives: Lives,
@@ -44,7 +44,7 @@ pub struct Requester {
 impl Requester {
     /// Creates an idle requester with all tags free.
     pub fn new(id: EndpointId, port: PortIndex, params: EndpointParams, mover: Box<dyn DataMover>) -> Self {
-        let port = Port::new(id, PortLife { port, number: 0 }, params, mover);
+        let port = RequesterPort::new(id, PortLife { port, number: 0 }, params, mover);
         Self { reads: Reads::new(&port), writes: Writes::default(), lives: Lives::default(), port }
     }
 
@@ -138,7 +138,7 @@ impl Requester {
         wires: &Wires,
         scheduler: &mut Scheduler<Event>,
         arrived: Arrived<'_>,
-    ) -> (Time, Fault) {
+    ) -> (Time, ReadFault) {
         self.reads.completion(wires, scheduler, &mut self.port, arrived)
     }
 

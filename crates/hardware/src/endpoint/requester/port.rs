@@ -13,7 +13,7 @@ use crate::endpoint::{EndpointEvent, EndpointId};
 use crate::event::Event;
 
 /// A port as requester, shared by the parts of its [`Requester`](super::Requester).
-pub(super) struct Port {
+pub(super) struct RequesterPort {
     endpoint: EndpointId,
     /// Current life of the port. Events of an earlier one are dropped.
     pub life: PortLife,
@@ -29,7 +29,7 @@ pub(super) struct Port {
     pub counters: RequesterCounters,
 }
 
-impl Port {
+impl RequesterPort {
     /// A port with the settings after a reset.
     pub fn new(
         endpoint: EndpointId,

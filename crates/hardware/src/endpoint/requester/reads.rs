@@ -10,8 +10,8 @@ use wire::pcie::split::split_read;
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::port::Port;
-use super::tags::{Lack, Request, Tags};
+use super::port::RequesterPort;
+use super::tags::{Lack, TaggedRead, Tags};
 use crate::detected::Detected;
 use crate::endpoint::EndpointEvent;
 use crate::event::Event;
@@ -67,7 +67,7 @@ pub struct Arrived<'a> {
 }
 
 /// Error of a completion, and the function whose request it belongs to.
-pub type Fault = Option<(FunctionIndex, Detected)>;
+pub type ReadFault = Option<(FunctionIndex, Detected)>;
 
 /// Reads of a port.
 pub(super) struct Reads {
@@ -88,7 +88,7 @@ pub(super) struct Reads {
 
 impl Reads {
     /// No reads, and all tags free that the host allows.
-    pub fn new(port: &Port) -> Self {
+    pub fn new(port: &RequesterPort) -> Self {
         let mut new = Self {
             reads: Vec::new(),
             free: Vec::new(),
@@ -109,7 +109,7 @@ impl Reads {
     }
 
     /// The host's settings may have changed.
-    pub fn heed_allowance(&mut self, port: &Port) {
+    pub fn heed_allowance(&mut self, port: &RequesterPort) {
         let allowed = &port.allowance().tags;
         self.tags.allow(allowed.start..allowed.end.min(allowed.start + port.params.tags));
     }
@@ -126,7 +126,7 @@ impl Reads {
     pub fn begin(
         &mut self,
         cx: &mut Context<'_>,
-        port: &mut Port,
+        port: &mut RequesterPort,
         (end, requester): (LinkEnd, Bdf),
         dma: Dma,
         ready: Time,
@@ -147,7 +147,7 @@ impl Reads {
     }
 
     /// Reports a failed read to the device without sending a TLP.
-    pub fn refuse(&mut self, scheduler: &mut Scheduler<Event>, port: &Port, dma: Dma) {
+    pub fn refuse(&mut self, scheduler: &mut Scheduler<Event>, port: &RequesterPort, dma: Dma) {
         let index = self.allocate();
         let data = std::mem::take(&mut self.reads[index as usize].data);
         let failed = Some(DmaError::NotAllowed);
@@ -157,7 +157,7 @@ impl Reads {
     }
 
     /// The oldest read waits for `lack`, since `since` unless it already did.
-    fn starve(&mut self, port: &mut Port, since: Time, lack: Lack) {
+    fn starve(&mut self, port: &mut RequesterPort, since: Time, lack: Lack) {
         if self.starved.is_none_or(|(_, other)| other != lack) {
             self.fed(port, since);
             self.starved = Some((since, lack));
@@ -166,7 +166,7 @@ impl Reads {
 
     /// The oldest read no longer waits.
     #[inline]
-    fn fed(&mut self, port: &mut Port, now: Time) {
+    fn fed(&mut self, port: &mut RequesterPort, now: Time) {
         match self.starved.take() {
             Some((since, Lack::Tag)) => port.counters.waited_for_tags += now.since(since),
             Some((since, Lack::Buffer)) => port.counters.waited_for_buffer += now.since(since),
@@ -176,7 +176,7 @@ impl Reads {
 
     /// Sends read requests while tags are free.
     #[inline(never)]
-    pub fn issue(&mut self, cx: &mut Context<'_>, port: &mut Port) {
+    pub fn issue(&mut self, cx: &mut Context<'_>, port: &mut RequesterPort) {
         let now = cx.now();
         if self.issue_wake.is_some_and(|at| at <= now) {
             self.issue_wake = None;
@@ -205,7 +205,7 @@ impl Reads {
     /// Sends the next request of a read.
     // Out of line, as a loop around it would load all that it uses before.
     #[inline(never)]
-    fn send_request(&mut self, cx: &mut Context<'_>, port: &mut Port, index: u32, tag: u16) {
+    fn send_request(&mut self, cx: &mut Context<'_>, port: &mut RequesterPort, index: u32, tag: u16) {
         let now = cx.now();
         let read = &mut self.reads[index as usize];
         // A zero-length read is a request with all byte enables clear (a flush of earlier writes).
@@ -218,7 +218,7 @@ impl Reads {
         let tlp = Tlp { common: port.common(dma.attributes), kind: TlpKind::MemoryRead(request) };
         let offset = dma.length - read.left;
         let request =
-            Request { read: index, offset, length, left: length, answered: false, largest: 0, deadline };
+            TaggedRead { read: index, offset, length, left: length, answered: false, largest: 0, deadline };
         self.tags.assign(tag, request);
         read.next = address + u64::from(length);
         read.left -= length;
@@ -241,9 +241,9 @@ impl Reads {
         &mut self,
         wires: &Wires,
         scheduler: &mut Scheduler<Event>,
-        port: &mut Port,
+        port: &mut RequesterPort,
         Arrived { end, header, poisoned, padding, payload }: Arrived<'_>,
-    ) -> (Time, Fault) {
+    ) -> (Time, ReadFault) {
         let now = scheduler.now();
         let Some(request) = self.tags.outstanding(header.tag) else { return unexpected(port, now) };
         let read = &mut self.reads[request.read as usize];
@@ -302,14 +302,14 @@ impl Reads {
 
     /// A tag's data has been processed: the tag is free again.
     #[inline]
-    pub fn tag_free(&mut self, cx: &mut Context<'_>, port: &mut Port, tag: u16) {
+    pub fn tag_free(&mut self, cx: &mut Context<'_>, port: &mut RequesterPort, tag: u16) {
         self.tags.free(tag);
         self.issue(cx, port);
     }
 
     /// Takes the outcome of a finished read.
     #[inline]
-    pub fn take_finished(&mut self, port: &Port, read: u32) -> Option<Finished> {
+    pub fn take_finished(&mut self, port: &RequesterPort, read: u32) -> Option<Finished> {
         let slot = &mut self.reads[read as usize];
         let token = slot.dma.take()?.token;
         if slot.forgotten {
@@ -322,7 +322,7 @@ impl Reads {
 
     /// Recycles a finished read's index and buffer.
     #[inline]
-    pub fn recycle(&mut self, port: &Port, finished: Finished) {
+    pub fn recycle(&mut self, port: &RequesterPort, finished: Finished) {
         // After a reset the index is no longer valid.
         if finished.number == port.life.number {
             self.reads[finished.read as usize].data = finished.data;
@@ -332,7 +332,7 @@ impl Reads {
 
     /// Schedules a completion timeout check at `at`.
     #[inline]
-    fn check_timeouts_at(&mut self, scheduler: &mut Scheduler<Event>, port: &Port, at: Time) {
+    fn check_timeouts_at(&mut self, scheduler: &mut Scheduler<Event>, port: &RequesterPort, at: Time) {
         if at < self.timeout_check {
             self.timeout_check = at;
             scheduler.at(at, port.event(EndpointEvent::CheckTimeouts { of: port.life }));
@@ -346,7 +346,7 @@ impl Reads {
     pub fn check_timeouts(
         &mut self,
         scheduler: &mut Scheduler<Event>,
-        port: &mut Port,
+        port: &mut RequesterPort,
     ) -> Vec<FunctionIndex> {
         let mut late = Vec::new();
         let now = scheduler.now();
@@ -399,7 +399,7 @@ impl Reads {
 
 /// A completion matches no request.
 #[cold]
-fn unexpected(port: &mut Port, now: Time) -> (Time, Fault) {
+fn unexpected(port: &mut RequesterPort, now: Time) -> (Time, ReadFault) {
     port.counters.unexpected_completions += 1;
     (now, Some((FunctionIndex(0), Detected::UnexpectedCompletion)))
 }
@@ -410,8 +410,8 @@ fn answered(
     read: &mut Read,
     to_issue: &mut VecDeque<u32>,
     scheduler: &mut Scheduler<Event>,
-    port: &mut Port,
-    request: &Request,
+    port: &mut RequesterPort,
+    request: &TaggedRead,
     drained: Time,
 ) -> Time {
     let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
@@ -431,6 +431,6 @@ fn answered(
 
 /// Schedules the release of a tag, which starts at `at`.
 #[inline(always)]
-fn free_tag_at(scheduler: &mut Scheduler<Event>, port: &Port, tag: u16, at: Time) {
+fn free_tag_at(scheduler: &mut Scheduler<Event>, port: &RequesterPort, tag: u16, at: Time) {
     scheduler.at(at + port.params.tag_release, port.event(EndpointEvent::TagFree { tag, of: port.life }));
 }

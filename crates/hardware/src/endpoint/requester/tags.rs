@@ -18,7 +18,7 @@ pub(super) enum Lack {
 
 /// A non-posted request with a tag.
 #[derive(Clone, Copy)]
-pub(super) struct Request {
+pub(super) struct TaggedRead {
     /// The read that it belongs to.
     pub read: u32,
     /// Offset of the request's bytes in the read's data.
@@ -36,7 +36,7 @@ pub(super) struct Request {
     pub deadline: Time,
 }
 
-impl Request {
+impl TaggedRead {
     /// Whether a completion is the next one of this request, sent by `requester` for `dma` (base spec 2.3.2).
     #[inline(always)]
     pub fn is_answered_by(&self, requester: Bdf, dma: &Dma, header: &CompletionHeader) -> bool {
@@ -66,7 +66,7 @@ impl Request {
 #[derive(Default)]
 pub(super) struct Tags {
     /// By tag; `None` if it is free.
-    requests: Vec<Option<Request>>,
+    requests: Vec<Option<TaggedRead>>,
     free: VecDeque<u16>,
     /// Tags usable under the host's settings.
     usable: Range<u16>,
@@ -115,7 +115,7 @@ impl Tags {
 
     /// Assigns a tag that has been taken.
     #[inline(always)]
-    pub fn assign(&mut self, tag: u16, request: Request) {
+    pub fn assign(&mut self, tag: u16, request: TaggedRead) {
         self.in_use += 1;
         self.buffered += request.length;
         self.requests[usize::from(tag)] = Some(request);
@@ -123,12 +123,12 @@ impl Tags {
 
     /// The request with a tag, if completions may still come for it.
     #[inline(always)]
-    pub fn outstanding(&mut self, tag: u16) -> Option<&mut Request> {
+    pub fn outstanding(&mut self, tag: u16) -> Option<&mut TaggedRead> {
         self.requests.get_mut(usize::from(tag))?.as_mut().filter(|request| !request.answered)
     }
 
     /// All tags with requests for which completions may still come.
-    pub fn all_outstanding(&mut self) -> impl Iterator<Item = (u16, &mut Request)> {
+    pub fn all_outstanding(&mut self) -> impl Iterator<Item = (u16, &mut TaggedRead)> {
         let all = (0..).zip(&mut self.requests);
         all.filter_map(|(tag, request)| Some((tag, request.as_mut().filter(|request| !request.answered)?)))
     }

@@ -9,7 +9,7 @@ use wire::pcie::split::split_aligned;
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::port::Port;
+use super::port::RequesterPort;
 use crate::endpoint::EndpointEvent;
 use crate::endpoint::life::Lives;
 use crate::link::LinkEnd;
@@ -76,7 +76,7 @@ impl Writes {
     }
 
     /// Lets idle engines start the next writes, up to a flush, which is returned. The caller starts it and asks again.
-    pub fn start(&mut self, cx: &mut Context<'_>, port: &mut Port, lives: &Lives) -> Option<Flush> {
+    pub fn start(&mut self, cx: &mut Context<'_>, port: &mut RequesterPort, lives: &Lives) -> Option<Flush> {
         let now = cx.now();
         self.wake.take_if(|at| *at <= now);
         while self.in_hand < port.params.writes_in_hand.max(1) {
@@ -103,7 +103,7 @@ impl Writes {
     }
 
     /// Fetches a write's data, and sends its TLPs as they pass the pipeline stages.
-    fn start_one(&mut self, cx: &mut Context<'_>, port: &mut Port, lives: &Lives, write: Write) {
+    fn start_one(&mut self, cx: &mut Context<'_>, port: &mut RequesterPort, lives: &Lives, write: Write) {
         let now = cx.now();
         let length = write.data.len() as u64;
         let fetched = port.mover.fetch(now, &write.dma);
@@ -154,7 +154,7 @@ impl Writes {
     pub fn send_message(
         &mut self,
         cx: &mut Context<'_>,
-        port: &mut Port,
+        port: &mut RequesterPort,
         end: LinkEnd,
         tlp: &Tlp,
         data: &[u8],
@@ -173,7 +173,7 @@ impl Writes {
     }
 
     /// Passes a posted TLP to the link at `at`, behind earlier ones.
-    fn post(&mut self, cx: &mut Context<'_>, port: &Port, end: LinkEnd, packet: PacketId, at: Time) {
+    fn post(&mut self, cx: &mut Context<'_>, port: &RequesterPort, end: LinkEnd, packet: PacketId, at: Time) {
         let at = at.max(self.last_posted);
         self.last_posted = at;
         if at == cx.now() {
