@@ -29,7 +29,6 @@ const FOR_OTHERS: &[(&str, &[&str])] = &[
         &[
             "check_coherence",
             "check_conservation",
-            "credits_in_all_places",
             "dma_counters",
             "dma_faults",
             "is_abandoned",
@@ -38,6 +37,7 @@ const FOR_OTHERS: &[(&str, &[&str])] = &[
             "pci_errors",
             "pci_text",
             "read_completion_boundary",
+            "requests_under_way",
             "resident",
             "switch_counters",
             "tags_in_use",
