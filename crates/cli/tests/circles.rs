@@ -91,7 +91,7 @@ fn collect(folder: &Path, module: &Module, into: &mut BTreeMap<Module, Vec<Named
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let own = match name.as_str() {
             "mod" | "lib" | "main" => module.clone(),
-            _ => [module.as_slice(), &[name.clone()]].concat(),
+            _ => [module.as_slice(), std::slice::from_ref(&name)].concat(),
         };
         if path.is_dir() {
             collect(&path, &own, into);
