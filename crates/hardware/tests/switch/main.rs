@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod hops;
 mod random;
 mod tree;
 mod ways;

@@ -9,6 +9,7 @@ use units::{Duration, Time};
 use wire::pcie::config::{acs, header};
 use wire::pcie::{Generation, Width};
 
+use super::hops::Analysers;
 use super::tree::{Leaf, MEMORY, Node, Tree};
 use super::ways::Sent;
 use super::{link, read_latency, reflecting, switch, write_latency};
@@ -310,6 +311,24 @@ proptest! {
                 prop_assert_eq!(of, sent);
             }
         }
+    }
+
+    /// On every hop, no TLP is sent without credits, lost, doubled, or passes one that it must not pass.
+    #[test]
+    fn credits_and_order_hold_on_every_hop(
+        roots in any_tree(narrow()),
+        what in transfers(60),
+        services in any_services(),
+    ) {
+        let tree = Tree::new(&roots);
+        tree.control(&services);
+        tree.run_for(Duration::from_us(100));
+        let analysers = Analysers::connect(&tree);
+        start(&tree, &what);
+        tree.run_for(Duration::from_ms(40));
+        tree.check_clean();
+        analysers.check_credits(&tree)?;
+        analysers.check_switches(&tree)?;
     }
 
     /// Pulling a cable under load leaks no credit, tag or buffer, and traffic that does not cross it continues.
