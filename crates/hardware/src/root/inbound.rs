@@ -187,7 +187,7 @@ impl Inbound {
         means.counters.device_read_bytes += u64::from(length);
         // A read within a line needs no lists of lines and pieces.
         if address % LINE + u64::from(length) <= LINE {
-            let ready = start.max(read.line_ready(means.memory, port, 0, target.get()));
+            let ready = start.max(read.line_ready(means.memory, port, target.get()));
             note_read(&mut self.power, means.iommus, means.cx.wires, port, ready, (length, 1));
             let whole = Piece { address, length: length.max(1), first: 0, last: 0 };
             read.complete(means.cx, means.memory, port, &whole, length, ready);
@@ -327,16 +327,14 @@ struct MemoryRead<'a> {
 }
 
 impl MemoryRead<'_> {
-    /// When the data of its line number `index`, at `line`, is available. The lines of a request are looked up
-    /// sequentially.
+    /// When the data of its line at `line` is available.
     #[inline(always)]
-    fn line_ready(&self, memory: &mut MemorySystem, port: &mut RootPort, index: u64, line: u64) -> Time {
+    fn line_ready(&self, memory: &mut MemorySystem, port: &mut RootPort, line: u64) -> Time {
         let line = line / LINE * LINE;
-        let at = self.start + port.params.line_interval * index;
         let (node, place) = (port.params.node, HostPhysical::new(line));
         let there = match self.home {
-            Some(home) => memory.dma_read_from(at, node, home, place),
-            None => memory.dma_read(at, node, place),
+            Some(home) => memory.dma_read_from(self.start, node, home, place),
+            None => memory.dma_read(self.start, node, place),
         };
         port.intake.line_read(line, self.start, there.ready, port.params.same_line_wait)
     }
@@ -354,8 +352,8 @@ impl MemoryRead<'_> {
         ready.clear();
         memory.announce(Agent::Device(port.params.node), self.target, Bytes::new(length.into()));
         let mut latest = self.start;
-        for (index, line) in (0..).zip(lines_of(self.target.get(), length)) {
-            latest = latest.max(self.line_ready(memory, port, index, line));
+        for line in lines_of(self.target.get(), length) {
+            latest = latest.max(self.line_ready(memory, port, line));
             ready.push(latest);
         }
         let combining = if port.intake.ordered() > now {
@@ -365,8 +363,7 @@ impl MemoryRead<'_> {
         } else {
             Combining::Large
         };
-        let (interval, max_payload) = (port.params.line_interval, port.params.max_payload);
-        port.params.split.cut(address, length, ready, combining, interval, max_payload, pieces);
+        port.params.split.cut(address, length, ready, combining, port.params.max_payload, pieces);
     }
 
     /// [`complete`](Self::complete) for one of several pieces.

@@ -23,8 +23,6 @@ pub struct RootPortParams {
     pub split: CompletionSplit,
     /// Bytes of a read covered by one place in the IOMMU's translation stage.
     pub translation_unit: u32,
-    /// Minimum interval between lookups of the lines of one request.
-    pub line_interval: Duration,
     /// Time to merge a partial line of a write. The partial lines of one write are merged one after another.
     pub partial_line: Duration,
     /// Delay of a line whose earlier read is still in flight.
@@ -70,7 +68,6 @@ impl RootPortParams {
             completion_latency: Duration::ZERO,
             split: CompletionSplit::simple(256),
             translation_unit: 4096,
-            line_interval: Duration::ZERO,
             partial_line: Duration::ZERO,
             same_line_wait: Duration::ZERO,
             completions_in_order: true,

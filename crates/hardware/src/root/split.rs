@@ -117,9 +117,7 @@ impl CompletionSplit {
 
     /// Splits a request of `length` bytes at `address` whose lines are available at `ready`.
     ///
-    /// `combining` says what may be combined beyond `large`. `lone_line` is the interval between successive lines. No
-    /// piece exceeds `max_payload`.
-    #[allow(clippy::too_many_arguments)]
+    /// `combining` says what may be combined beyond `large`. No piece exceeds `max_payload`.
     #[inline]
     pub fn cut(
         &self,
@@ -127,7 +125,6 @@ impl CompletionSplit {
         length: u32,
         ready: &[Time],
         combining: Combining,
-        lone_line: Duration,
         max_payload: u32,
         pieces: &mut Vec<Piece>,
     ) {
@@ -136,19 +133,17 @@ impl CompletionSplit {
             // Fast path for small transfers.
             pieces.push(Piece { address, length: length.max(1), first: 0, last: 0 });
         } else {
-            self.cut_lines(address, length, ready, combining, lone_line, max_payload, pieces);
+            self.cut_lines(address, length, ready, combining, max_payload, pieces);
         }
     }
 
     /// [`cut`](Self::cut) for a request that spans several lines.
-    #[allow(clippy::too_many_arguments)]
     fn cut_lines(
         &self,
         address: u64,
         length: u32,
         ready: &[Time],
         combining: Combining,
-        lone_line: Duration,
         max_payload: u32,
         pieces: &mut Vec<Piece>,
     ) {
@@ -184,8 +179,7 @@ impl CompletionSplit {
                 if self.splits_partial && !largest && (!is_full(end_line) || !is_full(end_line + 1)) {
                     break;
                 }
-                let apart = lone_line * (end_line + 1 - line) + self.combine_window;
-                if is_hasty && arrival(end_line + 1).since(arrival(line)) > apart {
+                if is_hasty && arrival(end_line + 1).since(arrival(line)) > self.combine_window {
                     break;
                 }
                 end_line += 1;
@@ -210,7 +204,7 @@ mod tests {
 
     fn lengths(split: &CompletionSplit, address: u64, length: u32) -> Vec<u32> {
         let mut pieces = Vec::new();
-        split.cut(address, length, &[Time::ZERO; 65], Combining::Waiting, Duration::ZERO, 256, &mut pieces);
+        split.cut(address, length, &[Time::ZERO; 65], Combining::Waiting, 256, &mut pieces);
         pieces.iter().map(|piece| piece.length).collect()
     }
 
@@ -247,10 +241,10 @@ mod tests {
         ready[2] = Time::from_ps(20_000);
         ready[3] = Time::from_ps(20_000);
         let mut pieces = Vec::new();
-        split.cut(0, 256, &ready, Combining::Waiting, Duration::ZERO, 256, &mut pieces);
+        split.cut(0, 256, &ready, Combining::Waiting, 256, &mut pieces);
         assert_eq!(pieces.iter().map(|p| p.length).collect::<Vec<_>>(), [256]);
         ready[1] = Time::from_ps(20_000);
-        split.cut(0, 256, &ready, Combining::Waiting, Duration::ZERO, 128, &mut pieces);
+        split.cut(0, 256, &ready, Combining::Waiting, 128, &mut pieces);
         assert_eq!(pieces.iter().map(|p| p.length).collect::<Vec<_>>(), [64, 64, 128]);
     }
 
@@ -266,7 +260,7 @@ mod tests {
             };
             let max = 128 << payload;
             let mut pieces = Vec::new();
-            split.cut(offset, length, &[Time::ZERO; 65], Combining::Waiting, Duration::ZERO, max, &mut pieces);
+            split.cut(offset, length, &[Time::ZERO; 65], Combining::Waiting, max, &mut pieces);
             let mut at = offset;
             for piece in &pieces {
                 prop_assert_eq!(piece.address, at);

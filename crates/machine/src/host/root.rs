@@ -101,8 +101,6 @@ record! {
         intake_per_line: Figure<Duration>,
         /// Time from a request's intake until its address lookup.
         request_latency: Figure<Duration>,
-        /// Minimum interval between lookups of a request's lines.
-        line_interval: Figure<Duration>,
         /// Time to merge a partial line of a write; partial lines of one write wait for each other.
         partial_line: Figure<Duration>,
         /// Delay of a request while another one to the same line is in progress.

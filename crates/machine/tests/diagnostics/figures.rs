@@ -135,9 +135,9 @@ fn impossible_width() {
         r#"width = { value = 3, source = "measured: x" }"#,
         expect![[r#"
             error: `width` cannot be 3
-               --> my.toml:149:19
+               --> my.toml:148:19
                 |
-            149 | width = { value = 3, source = "measured: x" }
+            148 | width = { value = 3, source = "measured: x" }
                 |                   ^ not a link width
                 |
                 = help: a link width is one of [1, 2, 4, 8, 12, 16, 32]"#]],
@@ -152,9 +152,9 @@ fn odd_mps() {
         r#"mps_bytes = { value = 300, source = "measured: x" }"#,
         expect![[r#"
             error: `mps_bytes` cannot be 300
-               --> my.toml:150:23
+               --> my.toml:149:23
                 |
-            150 | mps_bytes = { value = 300, source = "measured: x" }
+            149 | mps_bytes = { value = 300, source = "measured: x" }
                 |                       ^^^ not a payload or request limit in bytes
                 |
                 = help: a payload or request limit in bytes is one of [128, 256, 512, 1024, 2048, 4096]"#]],
@@ -220,9 +220,9 @@ fn none_of_something() {
         r#"walkers = { value = 0, source = "fitted: x" }"#,
         expect![[r#"
             error: `walkers` cannot be 0
-               --> my.toml:198:21
+               --> my.toml:197:21
                 |
-            198 | walkers = { value = 0, source = "fitted: x" }
+            197 | walkers = { value = 0, source = "fitted: x" }
                 |                     ^
                 |
                 = help: from 1 to 4294967295"#]],
@@ -296,9 +296,9 @@ fn credits_for_less_than_a_payload() {
         "pd = 8",
         expect![[r#"
             error: `pd`: 8 credits do not hold a payload of 256 B
-               --> my.toml:161:6
+               --> my.toml:160:6
                 |
-            161 | pd = 8
+            160 | pd = 8
                 |      ^
                 |
                 = help: at least 16 (`mps_bytes` / 16)"#]],
@@ -380,9 +380,9 @@ fn half_of_a_pair() {
 largest = { value = "256 B", source = "fitted: x" }"#,
         expect![[r#"
             error: `largest`: only one of `largest` and `largest_from` is given
-               --> my.toml:137:21
+               --> my.toml:136:21
                 |
-            137 | largest = { value = "256 B", source = "fitted: x" }
+            136 | largest = { value = "256 B", source = "fitted: x" }
                 |                     ^^^^^^^
                 |
                 = help: both, or neither: no request is very large then"#]],

@@ -65,7 +65,6 @@ pub const TARGETS: &[Target] = &[
     target("host.llc.acquire", COLD_WRITES.from(4 * MIB).local()),
     target("host.llc.ddio_ways", DDIO_EDGE),
     target("host.llc.device_reads_allocate", COLD_READS),
-    target("host.root_complex.line_interval", LATENCY_SIZES),
     target("host.root_complex.intake_per_line", LATENCY_SIZES),
     target("host.root_complex.same_line_wait", READ_WINDOWS.caches(HOST_WARM).up_to(16 * KIB)),
     target("host.interconnect.latency", REMOTE_READS.from(64 * KIB)),

@@ -34,7 +34,6 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         completion_latency: root.completion_latency.value,
         split: completion_split(&root.completion_split, port.rcb_bytes.value.get()),
         translation_unit: host.iommu.as_ref().map_or(4096, |iommu| narrow(iommu.read_unit.value.get())),
-        line_interval: root.line_interval.value,
         partial_line: root.partial_line.value,
         same_line_wait: root.same_line_wait.value,
         completions_in_order: root.completion_order.value == CompletionOrder::InOrder,
