@@ -184,14 +184,24 @@ impl Coherence {
 
     /// Writes back the lines evicted from the LLC of a socket, on account of `user`. Returns when the last one was
     /// accepted, if any was dirty.
-    #[inline]
+    #[inline(always)]
     pub(super) fn settle<const TIMED: bool>(
         &mut self,
         at: Time,
         node: NodeId,
         user: CacheUser,
     ) -> Option<Time> {
-        let (lines, dirty) = self.sockets[node.index()].count_evicted()?;
+        let evicted = self.sockets[node.index()].count_evicted()?;
+        self.settle_all::<TIMED>(at, node, user, evicted)
+    }
+
+    fn settle_all<const TIMED: bool>(
+        &mut self,
+        at: Time,
+        node: NodeId,
+        user: CacheUser,
+        (lines, dirty): (u64, u64),
+    ) -> Option<Time> {
         if TIMED {
             let uses = &mut self.uses[node.index()][user as usize];
             uses.evictions += lines;

@@ -51,7 +51,7 @@ impl PrivateCaches {
 
     /// An access of the core: the line's use is recorded, and an L2 hit is filled into the L1. Returns the hit, or the
     /// result of the L2 lookup.
-    #[inline]
+    #[inline(always)]
     pub(super) fn access(&mut self, line: u64) -> Result<PrivateHit, Probe> {
         let l2 = self.l2.probe(line);
         let Some(slot) = l2.slot() else { return Err(l2) };

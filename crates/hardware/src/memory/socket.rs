@@ -81,7 +81,7 @@ impl Socket {
     }
 
     /// A core's access to its private caches: see [`PrivateCaches::access`].
-    #[inline]
+    #[inline(always)]
     pub(super) fn access_private(&mut self, core: usize, line: u64) -> Result<PrivateHit, Probe> {
         self.cores[core].access(line)
     }
@@ -121,7 +121,7 @@ impl Socket {
 
     /// A device's write to the line at `slot` of the LLC, which `probe` looked up. The line also goes to memory unless
     /// it gets `dirty`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn overwrite(&mut self, probe: Probe, slot: Slot, dirty: bool) {
         let (set, clear) = if dirty { (flag::DIRTY, 0) } else { (0, flag::DIRTY) };
         self.llc.change(slot, flag::EXCLUSIVE | set, clear);
@@ -136,7 +136,7 @@ impl Socket {
 
     /// Number of lines evicted from the LLC since the last call, and how many of them [have to be written
     /// back](Self::next_evicted); `None` if there are none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn count_evicted(&mut self) -> Option<(u64, u64)> {
         let lines = core::mem::take(&mut self.evicted.lines);
         (lines != 0).then_some((lines, self.evicted.dirty.len() as u64))
