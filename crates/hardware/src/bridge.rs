@@ -33,6 +33,20 @@ pub(crate) fn forbids(config: &ConfigSpace, is_from_below: impl Fn() -> bool, tl
         || services & acs::TRANSLATION_BLOCKING != 0 && tlp.common.address_type != AddressType::Untranslated
 }
 
+/// Whether the port lets its link train: its secondary bus is not held in reset (base spec 7.5.1.3.13), nor its link
+/// disabled (7.5.3.7).
+pub(crate) fn lets_train(config: &ConfigSpace) -> bool {
+    let disable = u32::from(pcie_cap::LINK_CONTROL_DISABLE);
+    let is_disabled =
+        config.pcie_offset().is_some_and(|at| config.dword(at + pcie_cap::LINK_CONTROL) & disable != 0);
+    !is_disabled && !holds_reset(config)
+}
+
+/// Whether the port holds everything below it in reset.
+pub(crate) fn holds_reset(config: &ConfigSpace) -> bool {
+    config.dword(header::INTERRUPT_LINE) & u32::from(header::BRIDGE_SECONDARY_RESET) << 16 != 0
+}
+
 /// Updates the link active bit of the port.
 pub fn show_link(config: &mut ConfigSpace, active: bool) {
     let Some(pcie) = config.pcie_offset() else { return };

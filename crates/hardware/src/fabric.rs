@@ -418,13 +418,11 @@ impl Fabric {
         match self.attached[usize::from(link.0)][Side::Upstream as usize] {
             Attached::RootPort(host, port) => {
                 let port = self.hosts[usize::from(host.0)].port_mut(port);
-                port.link_back(&mut Context::new(&mut self.wires, scheduler));
-                port.set_present(scheduler, true);
+                port.plug(&mut Context::new(&mut self.wires, scheduler));
             }
             Attached::SwitchPort(switch, port) => {
                 let switch = &mut self.switches[usize::from(switch.0)];
-                switch.link_back(&mut Context::new(&mut self.wires, scheduler), port);
-                switch.set_present(&mut Context::new(&mut self.wires, scheduler), port, true);
+                switch.plug(&mut Context::new(&mut self.wires, scheduler), port);
             }
             _ => {}
         }
@@ -436,12 +434,11 @@ impl Fabric {
             Attached::RootPort(host, port) => {
                 let host = &mut self.hosts[usize::from(host.0)];
                 host.link_lost(&mut Context::new(&mut self.wires, scheduler), port);
-                host.port_mut(port).set_present(scheduler, false);
+                host.port_mut(port).pull(scheduler);
             }
             Attached::SwitchPort(switch, port) => {
                 let switch = &mut self.switches[usize::from(switch.0)];
-                switch.link_lost(&mut Context::new(&mut self.wires, scheduler), port);
-                switch.set_present(&mut Context::new(&mut self.wires, scheduler), port, false);
+                switch.pull(&mut Context::new(&mut self.wires, scheduler), port);
             }
             _ => {}
         }

@@ -170,7 +170,7 @@ proptest! {
             let link = fabric.wires.link(rig.link);
             let requester = fabric.endpoint(rig.device).core.requester(platform::device::PortIndex(0));
             (
-                host.memory.counters().clone(),
+                host.memory.counters(),
                 host.counters().clone(),
                 link.counters(Side::Downstream).clone(),
                 link.counters(Side::Upstream).clone(),

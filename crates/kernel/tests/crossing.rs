@@ -26,7 +26,7 @@ fn way(bytes: u64) -> Duration {
 }
 
 fn counters(machine: &Machine) -> MemoryCounters {
-    machine.simulation.with(|fabric, _| fabric.host(machine.host).memory.counters().clone())
+    machine.simulation.with(|fabric, _| fabric.host(machine.host).memory.counters())
 }
 
 /// Bytes for a cause from the core's socket to the device's, and back.
@@ -157,7 +157,7 @@ fn an_interrupt_crosses_to_the_core_that_it_is_for() {
         let machine = common::Machine::booted(kernel::DmaMode::Strict);
         let copier = machine.copier(usize::from(node));
         let counters = |machine: &common::Machine| {
-            machine.simulation.with(|fabric, _| fabric.host(machine.host).memory.counters().clone())
+            machine.simulation.with(|fabric, _| fabric.host(machine.host).memory.counters())
         };
         let moved = machine.kernel.set_irq_affinity(copier.irqs[0], CpuId(core));
         machine.simulation.block_on(moved).unwrap().unwrap();

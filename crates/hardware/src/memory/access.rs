@@ -24,6 +24,33 @@ impl CoreId {
     }
 }
 
+/// A line of installed memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    /// Its address in lines.
+    pub(super) number: u64,
+    /// The node whose DRAM holds it.
+    pub(super) home: NodeId,
+}
+
+impl Line {
+    /// Its DRAM as the source of an access from `node`.
+    pub(super) fn memory_from(self, node: NodeId) -> Source {
+        if node == self.home { Source::Dram } else { Source::RemoteDram }
+    }
+}
+
+/// What the requester wants to do with the line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Intent {
+    /// Read it once: no line state changes.
+    Observe,
+    /// Keep it for reading: owners lose write permission.
+    Share,
+    /// Write it: no other cache keeps it.
+    Own,
+}
+
 /// The originator of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Agent {

@@ -1,21 +1,37 @@
-//! Misses of a socket: the home node, its DRAM, and snoops of the other sockets.
+//! What sockets ask of each other and of the memory's home nodes: fetching lines, ownership, snoops, writes to memory.
+//!
+//! A line's home node orders its requests. Time and traffic are only modelled if `TIMED`.
 
-use super::access::{NodeId, Source};
-use super::counters::Cause;
-use super::params::{RemoteHit, SnoopMode};
-use super::socket::Held;
-use super::system::MemorySystem;
-use units::Time;
+use super::LINE_SHIFT;
+use super::access::{Coverage, Intent, Line, NodeId, Source};
+use super::cache::{Probe, Slot};
+use super::counters::{CacheCounters, CacheUser, Cause, MemoryCounters};
+use super::dram::Dram;
+use super::home::{Directory, Home};
+use super::interconnect::Interconnect;
+use super::params::{LlcParams, MemoryParams, RemoteHit};
+use super::physical::MemoryMap;
+use super::socket::{Held, Socket};
+use engine::Seed;
+use units::{Bytes, Duration, HostPhysical, Time};
 
-/// What the requester wants to do with the line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Intent {
-    /// Read it once: no line state changes.
-    Observe,
-    /// Keep it for reading: owners lose write permission.
-    Share,
-    /// Write it: no other cache keeps it.
-    Own,
+/// Cache state without its host: set up once, it can initialise any number of hosts. Lines in the caches of a host,
+/// with their states and order of use.
+#[derive(Clone, Debug)]
+pub struct CacheState {
+    sockets: Vec<Socket>,
+    /// By node: directory of its memory.
+    directories: Vec<Directory>,
+}
+
+impl CacheState {
+    pub(super) fn empty(params: &MemoryParams) -> Self {
+        let numbered = params.sockets.iter().enumerate();
+        Self {
+            sockets: numbered.map(|(n, s)| Socket::new(s, params.seed ^ (n as u64 + 1) << 32)).collect(),
+            directories: vec![Directory::default(); params.sockets.len()],
+        }
+    }
 }
 
 /// A line that arrived at the requesting socket.
@@ -27,81 +43,212 @@ pub(super) struct Fetched {
     pub(super) source: Source,
     /// Whether another socket still has it.
     pub(super) shared: bool,
-    /// Whether it differs from DRAM; the requester is then responsible for write-back.
-    pub(super) dirty: bool,
     /// Whether DRAM was read.
     pub(super) memory_read: bool,
 }
 
-/// Combined snoop responses of other sockets.
+/// A line that was written to memory past the caches.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Snooped {
-    /// When the last response was at the home node.
-    pub(super) at: Time,
-    /// The socket that can supply the data, and when; a socket with a dirty copy if there is one.
-    pub(super) holder: Option<(usize, Time)>,
-    /// Whether another socket still has the line.
-    pub(super) shared: bool,
-    /// Whether another socket had it dirty.
-    pub(super) dirty: bool,
+pub(super) struct Streamed {
+    /// When the data was at the home node.
+    pub(super) there: Time,
+    /// When all other sockets had responded.
+    pub(super) snooped: Time,
+    /// When DRAM accepted it.
+    pub(super) accepted: Time,
 }
 
-impl MemorySystem {
-    /// Fetches a line that socket `to` does not have.
-    ///
-    /// `at` is when the miss was detected there. Time and traffic are only modelled if `TIMED`.
+/// Combined snoop responses of other sockets.
+#[derive(Clone, Copy, Debug)]
+struct Snooped {
+    /// When the last response was at the home node.
+    at: Time,
+    /// The socket that can supply the data, and when; a socket with a dirty copy if there is one.
+    holder: Option<(NodeId, Time)>,
+    /// Whether another socket still has the line.
+    shared: bool,
+    /// Whether another socket had it dirty.
+    dirty: bool,
+}
+
+/// The sockets' caches, the homes of memory, and the interconnect between them.
+#[derive(Debug)]
+pub(super) struct Coherence {
+    map: MemoryMap,
+    sockets: Vec<Socket>,
+    homes: Vec<Home>,
+    net: Interconnect,
+    /// Latencies by socket.
+    llc: Vec<LlcParams>,
+    home_agent: Duration,
+    remote_hit: RemoteHit,
+    /// By socket and user.
+    uses: Vec<[CacheCounters; 3]>,
+    /// Dirty lines written back to DRAM, for any reason.
+    written_back: u64,
+    /// All lines written back.
+    #[cfg(test)]
+    pub(super) log: Vec<u64>,
+}
+
+impl Coherence {
+    pub(super) fn new(params: &MemoryParams, caches: CacheState, map: MemoryMap) -> Self {
+        let (seed, interconnect) = (Seed::new(params.seed), &params.interconnect);
+        let home = |(n, directory): (usize, _)| {
+            let dram = Dram::new(&params.sockets[n].dram, seed.component(&format!("dram{n}")));
+            Home::new(interconnect, dram, directory)
+        };
+        Self {
+            map,
+            sockets: caches.sockets,
+            homes: caches.directories.into_iter().enumerate().map(home).collect(),
+            net: Interconnect::new(interconnect, params.sockets.len()),
+            llc: params.sockets.iter().map(|s| s.llc).collect(),
+            home_agent: interconnect.home_agent,
+            remote_hit: params.remote_hit,
+            uses: vec![Default::default(); params.sockets.len()],
+            written_back: 0,
+            #[cfg(test)]
+            log: Vec::new(),
+        }
+    }
+
+    pub(super) fn into_cache_state(self) -> CacheState {
+        let directories = self.homes.into_iter().map(Home::into_directory).collect();
+        CacheState { sockets: self.sockets, directories }
+    }
+
+    /// Empties all caches without write-back.
+    pub(super) fn clear(&mut self) {
+        self.sockets.iter_mut().for_each(Socket::clear);
+        self.homes.iter_mut().for_each(Home::clear);
+    }
+
+    /// Discards state that only matters before `clock`.
+    pub(super) fn pass(&mut self, clock: Time) {
+        self.homes.iter_mut().for_each(|home| home.pass(clock));
+        self.net.pass(clock);
+    }
+
+    /// Adds what it has counted.
+    pub(super) fn count_into(&self, counters: &mut MemoryCounters) {
+        for ((node, home), uses) in counters.nodes.iter_mut().zip(&self.homes).zip(&self.uses) {
+            (node.dram_read, node.dram_written) = home.traffic();
+            node.llc = *uses;
+        }
+        (counters.links, counters.sent) = (self.net.links(), self.net.sent());
+        counters.written_back = self.written_back;
+    }
+
+    /// A line, by number; `None` where no memory is installed.
+    #[inline]
+    pub(super) fn line(&self, number: u64) -> Option<Line> {
+        self.map.node_of(HostPhysical::new(number << LINE_SHIFT)).map(|home| Line { number, home })
+    }
+
+    /// Line states in the caches of a socket. Lines that leave them have to be [settled](Self::settle).
+    #[inline]
+    pub(super) fn socket(&mut self, node: NodeId) -> &mut Socket {
+        &mut self.sockets[node.index()]
+    }
+
+    /// Reads the host memory that accesses to `lines` will need: see [`Socket::warm`].
+    pub(super) fn warm(&self, node: NodeId, core: Option<usize>, lines: std::ops::Range<u64>) -> u32 {
+        let socket = &self.sockets[node.index()];
+        lines.fold(0, |read, line| read ^ socket.warm(core, line))
+    }
+
+    /// Counts a hit or miss in the LLC of a socket.
+    #[inline]
+    pub(super) fn count<const TIMED: bool>(&mut self, node: NodeId, user: CacheUser, hit: bool) {
+        if TIMED {
+            let uses = &mut self.uses[node.index()][user as usize];
+            uses.hits += u64::from(hit);
+            uses.misses += u64::from(!hit);
+        }
+    }
+
+    /// Allocates a line that `absent` did not find in the LLC of a socket, in one of `ways`.
+    #[inline]
+    pub(super) fn allocate<const TIMED: bool>(
+        &mut self,
+        node: NodeId,
+        user: CacheUser,
+        (line, absent): (Line, Probe),
+        ways: u32,
+        state: u32,
+    ) -> Slot {
+        self.uses[node.index()][user as usize].allocations += u64::from(TIMED);
+        self.sockets[node.index()].insert_at(line.number, absent, ways, state)
+    }
+
+    /// Writes back the lines evicted from the LLC of a socket, on account of `user`. Returns when the last one was
+    /// accepted, if any was dirty.
+    #[inline(always)]
+    pub(super) fn settle<const TIMED: bool>(
+        &mut self,
+        at: Time,
+        node: NodeId,
+        user: CacheUser,
+    ) -> Option<Time> {
+        let evicted = self.sockets[node.index()].count_evicted()?;
+        self.settle_all::<TIMED>(at, node, user, evicted)
+    }
+
+    fn settle_all<const TIMED: bool>(
+        &mut self,
+        at: Time,
+        node: NodeId,
+        user: CacheUser,
+        (lines, dirty): (u64, u64),
+    ) -> Option<Time> {
+        if TIMED {
+            let uses = &mut self.uses[node.index()][user as usize];
+            uses.evictions += lines;
+            uses.dirty_evictions += dirty;
+        }
+        let mut accepted = None;
+        while let Some(line) = self.sockets[node.index()].next_evicted() {
+            let line = self.line(line).expect("cached lines are installed");
+            accepted = accepted.max(Some(self.write_back::<TIMED>(at, node, line)));
+        }
+        accepted
+    }
+
+    /// Fetches a line that socket `to` does not have. `at` is when the miss was detected there.
     pub(super) fn fetch<const TIMED: bool>(
         &mut self,
         at: Time,
         to: NodeId,
-        home: NodeId,
-        line: u64,
+        line: Line,
         cause: Cause,
         intent: Intent,
     ) -> Fetched {
-        let remote = to != home;
-        let mut home_at = at;
+        let (remote, h) = (to != line.home, line.home.index());
+        let mut home_at = self.ask_home::<TIMED>(at, to, line.home, cause);
         if TIMED {
-            if remote {
-                home_at = self.ask_home(at, to, home, cause);
-            }
-            home_at = self.homes[home.index()].admit(home_at, line);
+            home_at = self.homes[h].admit(home_at, line.number);
         }
-        let snooped = self.snoop::<TIMED>(home_at, to, home, line, intent);
-        let from_cache = snooped.holder.is_some() && self.params.remote_hit == RemoteHit::FromCache;
-        let memory_read = !from_cache;
-        let source = if snooped.dirty || from_cache {
-            Source::RemoteLlc
-        } else if remote {
-            Source::RemoteDram
-        } else {
-            Source::Dram
-        };
-        // A line that is only observed remains the holder's responsibility.
-        let dirty = snooped.dirty && intent == Intent::Own;
-        let mut fetched = Fetched { at, source, shared: snooped.shared, dirty, memory_read };
+        let snooped = self.snoop::<TIMED>(home_at, to, line, intent);
+        let from_cache = snooped.holder.is_some() && self.remote_hit == RemoteHit::FromCache;
+        let source = if snooped.dirty || from_cache { Source::RemoteLlc } else { line.memory_from(to) };
+        let mut fetched = Fetched { at, source, shared: snooped.shared, memory_read: !from_cache };
         if !TIMED {
-            self.keep_directory::<false>(at, to, home, line, intent);
+            self.homes[h].keep_directory::<false>(at, line.number, remote, intent);
             return fetched;
         }
-        let home_node = home.index();
         fetched.at = match snooped.holder {
-            Some((holder, ready)) if from_cache => {
-                let way = (NodeId(holder as u8), to);
-                self.net.line(ready, way, cause, &mut self.counters)
-            }
+            Some((holder, ready)) if from_cache => self.net.line(ready, (holder, to), cause),
             holder => {
-                let memory = self.dram[home_node].read(home_at, line);
-                self.counters.nodes[home_node].dram_read.add(cause, super::LINE);
+                let memory = self.homes[h].read(home_at, line.number, cause);
                 let mut ready = memory.max(snooped.at);
                 if let Some((holder, found)) = holder.filter(|_| snooped.dirty) {
                     // The newer data goes to the home node, which responds.
-                    let way = (NodeId(holder as u8), home);
-                    ready = ready.max(self.net.line(found, way, cause, &mut self.counters));
+                    ready = ready.max(self.net.line(found, (holder, line.home), cause));
                 }
-                self.homes[home_node].work_on(line, home_at, ready);
-                self.keep_directory::<true>(memory, to, home, line, intent);
-                if remote { self.net.line(ready, (home, to), cause, &mut self.counters) } else { ready }
+                self.homes[h].work_on(line.number, home_at, ready);
+                self.homes[h].keep_directory::<true>(memory, line.number, remote, intent);
+                if remote { self.net.line(ready, (line.home, to), cause) } else { ready }
             }
         };
         fetched
@@ -110,105 +257,191 @@ impl MemorySystem {
     /// Invalidates a line in all sockets except `from`. Returns when `from` may write it.
     ///
     /// A remote `home` is asked in any case.
-    pub(super) fn take_ownership<const TIMED: bool>(
+    pub(super) fn take_ownership<const TIMED: bool>(&mut self, at: Time, from: NodeId, line: Line) -> Time {
+        let (remote, h) = (from != line.home, line.home.index());
+        let home_at = self.ask_home::<TIMED>(at, from, line.home, Cause::Snoop);
+        let mut at = self.snoop::<TIMED>(home_at, from, line, Intent::Own).at;
+        if TIMED && remote && !self.homes[h].may_be_changed(line.number) {
+            // The directory bits have to be read; they are written with the line's data.
+            at = at.max(self.homes[h].read(home_at, line.number, Cause::Directory));
+        }
+        self.homes[h].keep_directory::<TIMED>(at, line.number, remote, Intent::Own);
+        self.answer::<TIMED>(at, line.home, from, Cause::Snoop)
+    }
+
+    /// A core's store of a full line past the caches: no cache keeps a copy.
+    pub(super) fn stream<const TIMED: bool>(&mut self, at: Time, from: NodeId, line: Line) -> Streamed {
+        self.invalidate(from, line.number);
+        let there = if TIMED { self.net.line(at, (from, line.home), Cause::Core) } else { at };
+        let snooped = self.snoop::<TIMED>(there, from, line, Intent::Own).at;
+        let accepted = self.homes[line.home.index()].write::<TIMED>(snooped, line.number, Cause::Core);
+        Streamed { there, snooped, accepted }
+    }
+
+    /// Writes a line back if it is dirty anywhere, and invalidates it everywhere. Returns when socket `from` knows.
+    pub(super) fn flush<const TIMED: bool>(&mut self, at: Time, from: NodeId, line: Line) -> Time {
+        let was_dirty = self.invalidate(from, line.number);
+        let asked = self.ask_home::<TIMED>(at, from, line.home, Cause::Snoop);
+        let snooped = self.snoop::<TIMED>(asked, from, line, Intent::Own);
+        let mut ready = snooped.at;
+        if let Some(holder) = snooped.dirty_holder().or(was_dirty.then_some(from)) {
+            ready = self.write_back::<TIMED>(ready, holder, line);
+        }
+        self.answer::<TIMED>(ready, line.home, from, Cause::Snoop)
+    }
+
+    /// A device's write of a line or part of it to memory; no cache keeps a copy. Returns when DRAM has accepted it,
+    /// and whether the rest was read from there.
+    pub(super) fn write_memory<const TIMED: bool>(
+        &mut self,
+        mut at: Time,
+        from: NodeId,
+        line: Line,
+        coverage: Coverage,
+    ) -> (Time, bool) {
+        let socket = &mut self.sockets[from.index()];
+        let held = socket.locate(line.number);
+        if TIMED && socket.owned(held, None) {
+            at += self.llc[from.index()].core_snoop;
+        }
+        let was_dirty = socket.invalidate(line.number, held);
+        // The data serves as the request: the home node gets no separate one.
+        let there = self.line_to_home::<TIMED>(at, from, line.home);
+        let snooped = self.snoop::<TIMED>(there, from, line, Intent::Own);
+        let (mut at, mut is_merged) = (snooped.at, false);
+        if coverage == Coverage::Partial {
+            // DRAM writes whole lines: the rest is merged from the dirty copy or from DRAM.
+            match snooped.dirty_holder().or(was_dirty.then_some(from)) {
+                Some(holder) => at = self.write_back::<TIMED>(at, holder, line),
+                None if TIMED => {
+                    at = self.homes[line.home.index()].read(at, line.number, Cause::Dma);
+                    is_merged = true;
+                }
+                None => {}
+            }
+        }
+        (self.homes[line.home.index()].write::<TIMED>(at, line.number, Cause::Dma), is_merged)
+    }
+
+    /// Grants a device of socket `from` ownership of a line or part of it that it will [write](Self::write_granted) to
+    /// another node's memory. The home takes `grant` for that. Returns when `from` knows, and whether the rest was read
+    /// from DRAM.
+    ///
+    /// The home node grants ownership without reading its directory: its I/O directory cache tracks the line until the
+    /// data arrives with the directory's state. Only if no entry is free, the directory is read first, and written.
+    pub(super) fn grant<const TIMED: bool>(
         &mut self,
         at: Time,
         from: NodeId,
-        home: NodeId,
-        line: u64,
-    ) -> Time {
-        let remote = from != home;
-        let home_at = if TIMED && remote { self.ask_home(at, from, home, Cause::Snoop) } else { at };
-        let snooped = self.snoop::<TIMED>(home_at, from, home, line, Intent::Own);
-        let mut at = snooped.at;
-        if TIMED
-            && remote
-            && self.has_directory()
-            && !self.sockets[home.index()].directory.may_be_changed(line)
-        {
-            // The directory bits have to be read; they are written with the line's data.
-            at = at.max(self.dram[home.index()].read(home_at, line));
-            self.counters.nodes[home.index()].dram_read.add(Cause::Directory, super::LINE);
+        line: Line,
+        coverage: Coverage,
+        grant: Duration,
+    ) -> (Time, bool) {
+        let home_at = self.ask_home::<TIMED>(at, from, line.home, Cause::Dma);
+        let mut at = self.snoop::<TIMED>(home_at, from, line, Intent::Own).at;
+        if !TIMED {
+            return (at, false);
         }
-        self.keep_directory::<TIMED>(at, from, home, line, Intent::Own);
-        if TIMED && remote {
-            at = self.net.message(at, (home, from), Cause::Snoop, &mut self.counters);
+        let is_merged = coverage == Coverage::Partial;
+        let memory = &mut self.homes[line.home.index()];
+        if is_merged {
+            at = at.max(memory.read(home_at, line.number, Cause::Dma));
+        } else if !memory.tracks_io_write(home_at) {
+            at = at.max(memory.read(home_at, line.number, Cause::Directory));
+            memory.write::<TIMED>(at, line.number, Cause::Directory);
         }
-        at
+        (self.net.message(at + grant, (line.home, from), Cause::Dma), is_merged)
     }
 
-    /// Whether home nodes keep a directory.
-    pub(super) fn has_directory(&self) -> bool {
-        self.params.interconnect.snoop == SnoopMode::Directory
-    }
-
-    /// Writes the directory state of a line that socket `to` obtained at `at`, if it has changed.
-    ///
-    /// A line that another socket may write is marked, even if it was only read, since the only reader gets it
-    /// exclusively. The mark is cleared when the home's own socket has snooped all others, which also writes the whole
-    /// line.
-    fn keep_directory<const TIMED: bool>(
+    /// Writes a line that a device of socket `from` has been granted at `granted`, and of which `from` keeps a copy, to
+    /// another node's memory. Returns when `from` knows that DRAM has accepted it.
+    pub(super) fn write_granted<const TIMED: bool>(
         &mut self,
-        at: Time,
-        to: NodeId,
-        home: NodeId,
-        line: u64,
-        intent: Intent,
-    ) {
-        if !self.has_directory() || intent == Intent::Observe {
-            return;
+        granted: Time,
+        from: NodeId,
+        line: Line,
+    ) -> Time {
+        let memory = &mut self.homes[line.home.index()];
+        memory.set_changed(line.number, true);
+        if !TIMED {
+            return granted;
         }
-        if self.sockets[home.index()].directory.set_changed(line, to != home) && TIMED {
-            self.counters.nodes[home.index()].dram_written.add(Cause::Directory, super::LINE);
-            self.dram[home.index()].write(at, line);
+        let arrives = self.net.line(granted, (from, line.home), Cause::Dma);
+        let accepted = memory.write_granted(granted, arrives, line.number);
+        self.net.message(accepted, (line.home, from), Cause::Dma)
+    }
+
+    /// Sends a device's line to its home node, where it serves as a request. Returns when its processing starts there.
+    pub(super) fn line_to_home<const TIMED: bool>(&mut self, at: Time, from: NodeId, home: NodeId) -> Time {
+        match TIMED && from != home {
+            true => self.net.line(at, (from, home), Cause::Dma) + self.home_agent,
+            false => at,
         }
     }
 
     /// Sends a request to the home node. Returns when its processing starts there.
-    pub(super) fn ask_home(&mut self, at: Time, from: NodeId, home: NodeId, cause: Cause) -> Time {
-        self.net.message(at, (from, home), cause, &mut self.counters) + self.params.interconnect.home_agent
+    fn ask_home<const TIMED: bool>(&mut self, at: Time, from: NodeId, home: NodeId, cause: Cause) -> Time {
+        match TIMED && from != home {
+            true => self.net.message(at, (from, home), cause) + self.home_agent,
+            false => at,
+        }
+    }
+
+    /// Answers a request without data. Returns when socket `to` knows.
+    pub(super) fn answer<const TIMED: bool>(
+        &mut self,
+        at: Time,
+        home: NodeId,
+        to: NodeId,
+        cause: Cause,
+    ) -> Time {
+        if TIMED && home != to { self.net.message(at, (home, to), cause) } else { at }
+    }
+
+    /// Sends `bytes` and a header between nodes. Returns when they arrive.
+    pub(super) fn send(&mut self, at: Time, way: (NodeId, NodeId), cause: Cause, bytes: Bytes) -> Time {
+        self.net.bytes(at, way, cause, bytes)
+    }
+
+    /// Latency of a message without data over idle links.
+    pub(super) fn latency(&self, from: NodeId, to: NodeId) -> Duration {
+        self.net.latency(from, to)
+    }
+
+    /// Invalidates a line in a socket. Returns whether it was dirty.
+    fn invalidate(&mut self, node: NodeId, line: u64) -> bool {
+        let socket = &mut self.sockets[node.index()];
+        let held = socket.locate(line);
+        socket.invalidate(line, held)
     }
 
     /// Snoops all sockets except `to` for a line on behalf of its home node.
-    pub(super) fn snoop<const TIMED: bool>(
-        &mut self,
-        home_at: Time,
-        to: NodeId,
-        home: NodeId,
-        line: u64,
-        intent: Intent,
-    ) -> Snooped {
+    fn snoop<const TIMED: bool>(&mut self, home_at: Time, to: NodeId, line: Line, intent: Intent) -> Snooped {
         let mut result = Snooped { at: home_at, holder: None, shared: false, dirty: false };
-        let all = TIMED
-            && match self.params.interconnect.snoop {
-                SnoopMode::Broadcast => true,
-                SnoopMode::Directory => self.sockets[home.index()].directory.may_be_changed(line),
-            };
+        let all = TIMED && self.homes[line.home.index()].may_be_changed(line.number);
         for n in 0..self.sockets.len() {
             if n == to.index() {
                 continue;
             }
-            let held = self.sockets[n].locate(line);
+            let held = self.sockets[n].locate(line.number);
             if !held.any() && !all {
                 continue;
             }
-            let mut found = home_at;
+            let (node, mut found) = (NodeId(n as u8), home_at);
             if TIMED {
-                let node = NodeId(n as u8);
-                found = self.net.message(found, (home, node), Cause::Snoop, &mut self.counters)
-                    + self.params.sockets[n].llc.snoop_lookup;
+                found = self.net.message(found, (line.home, node), Cause::Snoop) + self.llc[n].snoop_lookup;
                 if self.sockets[n].owned(held, None) {
-                    found += self.params.sockets[n].llc.core_snoop;
+                    found += self.llc[n].core_snoop;
                 }
-                let answered = self.net.message(found, (node, home), Cause::Snoop, &mut self.counters);
+                let answered = self.net.message(found, (node, line.home), Cause::Snoop);
                 result.at = result.at.max(answered);
             }
             if held.any() {
-                let dirty = self.apply::<TIMED>(found, n, home, line, held, intent);
+                let dirty = self.apply::<TIMED>(found, node, line, held, intent);
                 result.dirty |= dirty;
                 result.shared |= intent != Intent::Own;
                 if dirty || result.holder.is_none() {
-                    result.holder = Some((n, found));
+                    result.holder = Some((node, found));
                 }
             }
         }
@@ -219,51 +452,76 @@ impl MemorySystem {
     fn apply<const TIMED: bool>(
         &mut self,
         at: Time,
-        n: usize,
-        home: NodeId,
-        line: u64,
+        node: NodeId,
+        line: Line,
         held: Held,
         intent: Intent,
     ) -> bool {
+        let socket = &mut self.sockets[node.index()];
         match intent {
-            Intent::Observe => self.sockets[n].dirty(line, held),
-            Intent::Own => self.sockets[n].invalidate(line, held),
+            Intent::Observe => socket.dirty(line.number, held),
+            Intent::Own => socket.invalidate(line.number, held),
             Intent::Share => {
-                let held = self.sockets[n].downgrade(line, held);
-                let dirty = self.sockets[n].dirty(line, held);
-                self.sockets[n].set_exclusive(held, false);
+                let held = socket.downgrade(line.number, held);
+                let dirty = socket.dirty(line.number, held);
+                socket.set_exclusive(held, false);
                 if dirty {
                     // There is no owned state, so a line that becomes shared is written back.
-                    self.sockets[n].cleaned(held);
-                    self.write_back::<TIMED>(at, n, home, line);
+                    socket.cleaned(held);
+                    self.write_back::<TIMED>(at, node, line);
                 }
-                self.settle::<TIMED>(at, n, None);
+                self.settle::<TIMED>(at, node, CacheUser::Core);
                 dirty
             }
         }
     }
 
     /// Writes a dirty line of socket `from` back to its home's DRAM. Returns when it has been accepted there.
-    pub(super) fn write_back<const TIMED: bool>(
-        &mut self,
-        at: Time,
-        from: usize,
-        home: NodeId,
-        line: u64,
-    ) -> Time {
+    fn write_back<const TIMED: bool>(&mut self, at: Time, from: NodeId, line: Line) -> Time {
         #[cfg(test)]
-        self.log.push(line);
-        if self.has_directory() {
-            // The write of the line includes its directory state.
-            self.sockets[home.index()].directory.set_changed(line, false);
-        }
+        self.log.push(line.number);
+        // The write of the line includes its directory state.
+        self.homes[line.home.index()].set_changed(line.number, false);
         if !TIMED {
             return at;
         }
-        let way = (NodeId(from as u8), home);
-        let at = self.net.line_or_nothing(at, way, Cause::WriteBack, &mut self.counters);
-        self.counters.written_back += 1;
-        self.counters.nodes[home.index()].dram_written.add(Cause::WriteBack, super::LINE);
-        self.dram[home.index()].write(at, line)
+        self.written_back += 1;
+        let at = self.net.line(at, (from, line.home), Cause::WriteBack);
+        self.homes[line.home.index()].write::<true>(at, line.number, Cause::WriteBack)
+    }
+
+    /// Checks the coherence invariants over all caches. Slow: looks at every line.
+    ///
+    /// # Errors
+    /// Names the first line that violates an invariant, and how.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let mut dirty: Vec<u64> = Vec::new();
+        for (n, socket) in self.sockets.iter().enumerate() {
+            socket.check().map_err(|e| format!("node {n}: {e}"))?;
+            for line in socket.exclusive_lines() {
+                let mut others = self.sockets.iter().enumerate().filter(|(other, _)| *other != n);
+                if others.any(|(_, s)| s.locate(line).any()) {
+                    return Err(format!("node {n} has line {line:#x} for itself, yet so has another"));
+                }
+            }
+            dirty.extend(socket.dirty_lines());
+        }
+        dirty.sort_unstable();
+        match dirty.windows(2).find(|p| p[0] == p[1]) {
+            Some(pair) => Err(format!("line {:#x} is dirty in two sockets", pair[0])),
+            None => Ok(()),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn sockets(&self) -> &[Socket] {
+        &self.sockets
+    }
+}
+
+impl Snooped {
+    /// The socket that had the line dirty.
+    fn dirty_holder(&self) -> Option<NodeId> {
+        self.holder.filter(|_| self.dirty).map(|(holder, _)| holder)
     }
 }

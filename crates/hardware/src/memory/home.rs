@@ -1,11 +1,16 @@
-//! Home agent of a node: serialises requests for a line, and keeps a directory of lines that other sockets may have
-//! modified.
+//! Home of one node's memory: serialises requests for a line, reads and writes its DRAM, and keeps a directory of lines
+//! that other sockets may have modified.
 //!
 //! The directory is that of Xeon E5 from v2 on: two bits beside each line's ECC, read and written with the line
 //! (McCalpin, "Memory directories in Intel processors", 2023). Only one of its states matters and is modelled, "another
 //! socket may have changed it"; sharers of a clean line are found in the caches themselves. The mark can outlive the
 //! copy, as dropping a clean line is silent.
 
+use super::LINE;
+use super::access::Intent;
+use super::counters::{ByCause, Cause};
+use super::dram::Dram;
+use super::params::{InterconnectParams, SnoopMode};
 use super::slots::Slots;
 use rustc_hash::FxHashMap;
 use units::Time;
@@ -22,22 +27,33 @@ struct Tracked {
     until: Time,
 }
 
-/// The home agent of one node.
-#[derive(Clone, Debug)]
-pub(super) struct HomeAgent {
+/// The home agent of one node, with its DRAM.
+#[derive(Debug)]
+pub(super) struct Home {
+    dram: Dram,
     /// Indexed by a hash of the line. An evicted line is forgotten, which only loses its wait.
     tracker: Vec<Tracked>,
     /// I/O directory cache: devices' writes from another socket that have obtained ownership and have not come back
     /// yet.
-    pub(super) io_writes: Slots,
+    io_writes: Slots,
+    directory: Directory,
+    /// Without a directory, any line may be elsewhere.
+    keeps_directory: bool,
+    /// Bytes read from DRAM, and written.
+    read: ByCause,
+    written: ByCause,
 }
 
-impl HomeAgent {
-    /// Creates a home agent with `io_directory_cache` entries.
-    pub(super) fn new(io_directory_cache: u16) -> Self {
+impl Home {
+    pub(super) fn new(params: &InterconnectParams, dram: Dram, directory: Directory) -> Self {
         Self {
+            dram,
             tracker: vec![Tracked { line: u64::MAX, from: Time::ZERO, until: Time::ZERO }; TRACKED],
-            io_writes: Slots::new(io_directory_cache.into()),
+            io_writes: Slots::new(params.io_directory_cache.into()),
+            directory,
+            keeps_directory: params.snoop == SnoopMode::Directory,
+            read: ByCause::default(),
+            written: ByCause::default(),
         }
     }
 
@@ -60,8 +76,86 @@ impl HomeAgent {
     fn place(line: u64) -> usize {
         (line ^ line >> 7) as usize % TRACKED
     }
-}
 
+    /// Reads a line from DRAM. Returns when it is there.
+    #[inline]
+    pub(super) fn read(&mut self, at: Time, line: u64, cause: Cause) -> Time {
+        self.read.add(cause, LINE);
+        self.dram.read(at, line)
+    }
+
+    /// Writes a line to DRAM. Returns when it has been accepted.
+    #[inline]
+    pub(super) fn write<const TIMED: bool>(&mut self, at: Time, line: u64, cause: Cause) -> Time {
+        if !TIMED {
+            return at;
+        }
+        self.written.add(cause, LINE);
+        self.dram.write(at, line)
+    }
+
+    /// Whether an entry of the I/O directory cache is free at `at`.
+    pub(super) fn tracks_io_write(&self, at: Time) -> bool {
+        self.io_writes.free_at(at) == at
+    }
+
+    /// Writes a device's line, whose ownership was granted at `granted`, to DRAM. Returns when it has been accepted.
+    pub(super) fn write_granted(&mut self, granted: Time, at: Time, line: u64) -> Time {
+        let accepted = self.write::<true>(at, line, Cause::Dma);
+        self.io_writes.occupy(granted, accepted);
+        accepted
+    }
+
+    /// Whether another socket may have modified `line`, as far as the home knows.
+    #[inline]
+    pub(super) fn may_be_changed(&self, line: u64) -> bool {
+        !self.keeps_directory || self.directory.may_be_changed(line)
+    }
+
+    /// Records whether another socket may have modified `line`. Returns whether directory state has changed.
+    #[inline]
+    pub(super) fn set_changed(&mut self, line: u64, may_be: bool) -> bool {
+        self.keeps_directory && self.directory.set_changed(line, may_be)
+    }
+
+    /// Writes the directory state of a line that was obtained at `at`, by another socket if `is_remote`, if it has
+    /// changed.
+    ///
+    /// A line that another socket may write is marked, even if it was only read, since the only reader gets it
+    /// exclusively. The mark is cleared when the home's own socket has snooped all others, which also writes the whole
+    /// line.
+    #[inline]
+    pub(super) fn keep_directory<const TIMED: bool>(
+        &mut self,
+        at: Time,
+        line: u64,
+        is_remote: bool,
+        intent: Intent,
+    ) {
+        if intent != Intent::Observe && self.set_changed(line, is_remote) {
+            self.write::<TIMED>(at, line, Cause::Directory);
+        }
+    }
+
+    /// Forgets which lines other sockets may have modified: their caches are empty.
+    pub(super) fn clear(&mut self) {
+        self.directory = Directory::default();
+    }
+
+    pub(super) fn into_directory(self) -> Directory {
+        self.directory
+    }
+
+    /// Bytes read from DRAM, and written.
+    pub(super) fn traffic(&self) -> (ByCause, ByCause) {
+        (self.read, self.written)
+    }
+
+    /// Discards state that only matters before `now`.
+    pub(super) fn pass(&mut self, now: Time) {
+        self.dram.pass(now);
+    }
+}
 /// Lines of a node that other sockets may have modified.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
@@ -101,12 +195,16 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
+    use super::super::params::MemoryParams;
     use super::*;
+    use engine::Seed;
 
     #[test]
     fn a_line_is_worked_on_by_one_request_at_a_time() {
         let at = |ns: u64| Time::from_ps(ns * 1000);
-        let mut home = HomeAgent::new(64);
+        let params = MemoryParams::example();
+        let dram = Dram::new(&params.sockets[0].dram, Seed::new(1).component("dram"));
+        let mut home = Home::new(&params.interconnect, dram, Directory::default());
         assert_eq!(home.admit(at(10), 7), at(10));
         home.work_on(7, at(10), at(80));
         assert_eq!(home.admit(at(20), 7), at(80));

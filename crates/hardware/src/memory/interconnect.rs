@@ -1,7 +1,7 @@
 //! Inter-socket links and routes.
 
 use super::access::NodeId;
-use super::counters::{Cause, LinkCounters, MemoryCounters};
+use super::counters::{ByCause, Cause, LinkCounters};
 use super::params::InterconnectParams;
 use super::turns::Turns;
 use units::{ByteRate, Bytes, Duration, Time};
@@ -9,6 +9,7 @@ use units::{ByteRate, Bytes, Duration, Time};
 /// One direction of a link.
 #[derive(Clone, Debug)]
 struct LinkDirection {
+    from: u8,
     to: u8,
     bandwidth: ByteRate,
     latency: Duration,
@@ -16,6 +17,8 @@ struct LinkDirection {
     header_time: Duration,
     line_time: Duration,
     server: Turns,
+    /// Bytes sent, headers included.
+    bytes: ByCause,
 }
 
 /// Inter-socket network of a host.
@@ -27,28 +30,31 @@ pub(super) struct Interconnect {
     directions: Vec<LinkDirection>,
     /// First hop, indexed by source times number of nodes plus destination.
     next: Vec<u8>,
+    /// Bytes sent, times the number of links crossed.
+    sent: ByCause,
 }
 
 impl Interconnect {
     pub(super) fn new(params: &InterconnectParams, nodes: usize) -> Self {
         let header = params.header;
         let mut directions = Vec::new();
-        let mut from = Vec::new();
         for link in &params.links {
             for (a, b) in [link.between, (link.between.1, link.between.0)] {
-                from.push(a);
                 directions.push(LinkDirection {
+                    from: a,
                     to: b,
                     bandwidth: link.bandwidth,
                     latency: link.latency,
                     header_time: link.bandwidth.time_for(header),
                     line_time: link.bandwidth.time_for(params.data_header + Bytes::new(super::LINE)),
                     server: Turns::default(),
+                    bytes: ByCause::default(),
                 });
             }
         }
-        let next = routes(nodes, &from, &directions);
-        Self { nodes, header: header.get(), data_header: params.data_header.get(), directions, next }
+        let next = routes(nodes, &directions);
+        let (header, data_header) = (header.get(), params.data_header.get());
+        Self { nodes, header, data_header, directions, next, sent: ByCause::default() }
     }
 
     /// Discards state that only matters before `now`.
@@ -56,62 +62,36 @@ impl Interconnect {
         self.directions.iter_mut().for_each(|direction| direction.server.pass(now));
     }
 
-    /// Counters for each direction, all zero.
-    pub(super) fn counters(&self, params: &InterconnectParams) -> Vec<LinkCounters> {
-        let both = params.links.iter().flat_map(|l| [l.between, (l.between.1, l.between.0)]);
-        both.map(|(from, to)| LinkCounters { from: NodeId(from), to: NodeId(to), bytes: Default::default() })
-            .collect()
+    /// Bytes sent in each direction of each link.
+    pub(super) fn links(&self) -> Vec<LinkCounters> {
+        let counters =
+            |d: &LinkDirection| LinkCounters { from: NodeId(d.from), to: NodeId(d.to), bytes: d.bytes };
+        self.directions.iter().map(counters).collect()
     }
 
-    /// Sends a message without data. Returns when it arrives.
+    /// Bytes sent, times the number of links crossed.
+    pub(super) fn sent(&self) -> ByCause {
+        self.sent
+    }
+
+    /// Sends a message without data. Returns when it arrives, which is at once if it stays.
     #[inline]
-    pub(super) fn message(
-        &mut self,
-        at: Time,
-        way: (NodeId, NodeId),
-        cause: Cause,
-        c: &mut MemoryCounters,
-    ) -> Time {
+    pub(super) fn message(&mut self, at: Time, way: (NodeId, NodeId), cause: Cause) -> Time {
         let header = self.header;
-        self.send(at, way, cause, header, c, |d| d.header_time)
+        self.send(at, way, cause, header, |d| d.header_time)
     }
 
     /// Sends a line. Returns when it arrives.
     #[inline]
-    pub(super) fn line(
-        &mut self,
-        at: Time,
-        way: (NodeId, NodeId),
-        cause: Cause,
-        c: &mut MemoryCounters,
-    ) -> Time {
+    pub(super) fn line(&mut self, at: Time, way: (NodeId, NodeId), cause: Cause) -> Time {
         let bytes = self.data_header + super::LINE;
-        self.send(at, way, cause, bytes, c, |d| d.line_time)
-    }
-
-    /// Like [`line`](Self::line), but the line may already be at home.
-    #[inline]
-    pub(super) fn line_or_nothing(
-        &mut self,
-        at: Time,
-        way: (NodeId, NodeId),
-        cause: Cause,
-        c: &mut MemoryCounters,
-    ) -> Time {
-        if way.0 == way.1 { at } else { self.line(at, way, cause, c) }
+        self.send(at, way, cause, bytes, |d| d.line_time)
     }
 
     /// Sends any number of bytes and a header. Returns when the last one arrives.
-    pub(super) fn bytes(
-        &mut self,
-        at: Time,
-        way: (NodeId, NodeId),
-        cause: Cause,
-        bytes: Bytes,
-        c: &mut MemoryCounters,
-    ) -> Time {
+    pub(super) fn bytes(&mut self, at: Time, way: (NodeId, NodeId), cause: Cause, bytes: Bytes) -> Time {
         let all = bytes.get() + self.header;
-        self.send(at, way, cause, all, c, |d| d.bandwidth.time_for(Bytes::new(all)))
+        self.send(at, way, cause, all, |d| d.bandwidth.time_for(Bytes::new(all)))
     }
 
     /// Latency of a message without data over idle links.
@@ -132,25 +112,24 @@ impl Interconnect {
         (from, to): (NodeId, NodeId),
         cause: Cause,
         bytes: u64,
-        counters: &mut MemoryCounters,
         time: impl Fn(&LinkDirection) -> Duration,
     ) -> Time {
         let mut here = from.index();
         while here != to.index() {
-            let taken = usize::from(self.next[here * self.nodes + to.index()]);
-            let direction = &mut self.directions[taken];
+            let taken = self.next[here * self.nodes + to.index()];
+            let direction = &mut self.directions[usize::from(taken)];
             let service = time(direction);
             at = direction.server.reserve(at, service) + service + direction.latency;
             here = usize::from(direction.to);
-            counters.links[taken].bytes.add(cause, bytes);
-            counters.sent.add(cause, bytes);
+            direction.bytes.add(cause, bytes);
+            self.sent.add(cause, bytes);
         }
         at
     }
 }
 
 /// Routes with the fewest links; ties go to the link listed first.
-fn routes(nodes: usize, from: &[u8], directions: &[LinkDirection]) -> Vec<u8> {
+fn routes(nodes: usize, directions: &[LinkDirection]) -> Vec<u8> {
     let mut next = vec![u8::MAX; nodes * nodes];
     for to in 0..nodes {
         let mut reached = vec![false; nodes];
@@ -160,9 +139,8 @@ fn routes(nodes: usize, from: &[u8], directions: &[LinkDirection]) -> Vec<u8> {
             let found: Vec<(usize, usize)> = (0..nodes)
                 .filter(|&n| !reached[n])
                 .filter_map(|n| {
-                    let leads =
-                        |d: &usize| usize::from(from[*d]) == n && reached[usize::from(directions[*d].to)];
-                    (0..directions.len()).find(leads).map(|d| (n, d))
+                    let leads = |d: &LinkDirection| usize::from(d.from) == n && reached[usize::from(d.to)];
+                    directions.iter().position(leads).map(|d| (n, d))
                 })
                 .collect();
             if found.is_empty() {
@@ -182,7 +160,7 @@ mod tests {
     use super::super::params::InterconnectLink;
     use super::*;
 
-    fn ring_of_four() -> (Interconnect, MemoryCounters) {
+    fn ring_of_four() -> Interconnect {
         let link = |a, b| InterconnectLink {
             between: (a, b),
             bandwidth: ByteRate::gb_per_s(8),
@@ -196,26 +174,24 @@ mod tests {
             snoop: super::super::params::SnoopMode::Directory,
             io_directory_cache: 64,
         };
-        let net = Interconnect::new(&params, 4);
-        let counters = MemoryCounters { links: net.counters(&params), ..Default::default() };
-        (net, counters)
+        Interconnect::new(&params, 4)
     }
 
     #[test]
     fn messages_take_the_shortest_way_and_are_counted_on_each_link() {
-        let (mut net, mut counters) = ring_of_four();
-        let arrives = net.line(Time::ZERO, (NodeId(0), NodeId(2)), Cause::Dma, &mut counters);
+        let mut net = ring_of_four();
+        let arrives = net.line(Time::ZERO, (NodeId(0), NodeId(2)), Cause::Dma);
         assert_eq!(arrives, Time::from_ps(2 * (10_000 + 30_000)));
-        let used: Vec<_> = counters.links.iter().map(|l| l.bytes.of(Cause::Dma).get()).collect();
+        let used: Vec<_> = net.links().iter().map(|l| l.bytes.of(Cause::Dma).get()).collect();
         assert_eq!(used, [80, 0, 80, 0, 0, 0, 0, 0]);
-        counters.check_conservation().unwrap();
+        assert_eq!(net.sent().of(Cause::Dma), Bytes::new(160));
     }
 
     #[test]
     fn directions_do_not_disturb_each_other_and_one_direction_queues() {
-        let (mut net, mut counters) = ring_of_four();
+        let mut net = ring_of_four();
         let (there, back) = ((NodeId(0), NodeId(1)), (NodeId(1), NodeId(0)));
-        let mut line = |way| net.line(Time::ZERO, way, Cause::Core, &mut counters).as_ps();
+        let mut line = |way| net.line(Time::ZERO, way, Cause::Core).as_ps();
         assert_eq!(line(there), 40_000);
         assert_eq!(line(back), 40_000);
         assert_eq!(line(there), 50_000);

@@ -9,18 +9,18 @@
 //! | `params` | memory parameters of a machine file |
 //! | `access` | agents, operations, replies |
 //! | `system` | the memory system: interface to agents |
-//! | `device` | accesses of devices and page walkers; DDIO |
-//! | `core_access` | accesses of cores |
-//! | `coherence` | misses of a socket: home node, snoops |
-//! | `snapshot` | cache state without its host |
+//! | `devices` | accesses of devices and page walkers; DDIO |
+//! | `cores` | accesses of cores |
+//! | `coherence` | what sockets ask of each other and of home nodes |
 //! | `socket` | line states in a socket's caches; ownership, inclusion |
+//! | `private` | line states in a core's caches |
 //! | `cache`, `set_index`, `replacement` | sets and ways |
 //! | `prefetch` | fills in flight to a core: super queue, prefetchers |
 //! | `presence` | cores that may have a line |
 //! | `regions` | parts of memory that a socket never cached |
 //! | `dram` | channels, refresh, write queues |
 //! | `bank` | row activations of a bank |
-//! | `home` | home agents: serialisation per line; directory, I/O directory cache |
+//! | `home` | a node's memory: serialisation per line; DRAM; directory, I/O directory cache |
 //! | `interconnect` | inter-socket links and routes |
 //! | `slots` | places held by requests for a time |
 //! | `server` | a resource that serves one request at a time |
@@ -35,9 +35,9 @@ mod access;
 mod bank;
 mod cache;
 mod coherence;
-mod core_access;
+mod cores;
 mod counters;
-mod device;
+mod devices;
 mod dram;
 mod home;
 mod interconnect;
@@ -45,12 +45,12 @@ mod params;
 mod physical;
 mod prefetch;
 mod presence;
+mod private;
 mod regions;
 mod replacement;
 mod server;
 mod set_index;
 mod slots;
-mod snapshot;
 mod socket;
 mod system;
 #[cfg(test)]
@@ -58,6 +58,7 @@ mod tests;
 mod turns;
 
 pub use access::{AccessReply, Agent, CoreId, CoreOp, Coverage, NodeId, Source, WriteReply};
+pub use coherence::CacheState;
 pub use counters::{
     ByCause, CacheCounters, CacheUser, Cause, DeviceCounters, Imbalance, LinkCounters, MemoryCounters,
     NodeCounters,
@@ -68,8 +69,9 @@ pub use params::{
     RemoteHit, RemoteWrite, ReplacementPolicy, RowBufferParams, SetIndex, SliceFold, SnoopMode, SocketParams,
 };
 pub use physical::{MemoryFault, PhysicalMemory};
-pub use snapshot::CacheState;
 pub use system::MemorySystem;
 
 /// Bytes in a cache line.
 pub const LINE: u64 = 64;
+/// log2 of that.
+const LINE_SHIFT: u32 = LINE.trailing_zeros();

@@ -24,17 +24,45 @@ pub struct MemoryFault {
 }
 
 /// One range of installed DRAM.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Range {
     node: NodeId,
     base: u64,
     size: u64,
 }
 
+/// Where DRAM is installed. Hosts have few ranges, so a scan is faster than a search.
+#[derive(Clone, Debug)]
+pub(super) struct MemoryMap(Vec<Range>);
+
+impl MemoryMap {
+    pub(super) fn new(ranges: &[(NodeId, MemoryRange)]) -> Self {
+        let mut ranges: Vec<Range> =
+            ranges.iter().map(|&(node, r)| Range { node, base: r.base.get(), size: r.size.get() }).collect();
+        ranges.sort_by_key(|r| r.base);
+        Self(ranges)
+    }
+
+    /// The node whose DRAM holds `address`; `None` where none is installed.
+    #[inline]
+    pub(super) fn node_of(&self, address: HostPhysical) -> Option<NodeId> {
+        self.locate(address.get()).map(|(range, _)| range.node)
+    }
+
+    /// The range that contains `at`, and the offset in it.
+    #[inline]
+    fn locate(&self, at: u64) -> Option<(&Range, u64)> {
+        self.0.iter().find_map(|range| {
+            let offset = at.wrapping_sub(range.base);
+            (offset < range.size).then_some((range, offset))
+        })
+    }
+}
+
 /// Contents of one host's DRAM: zero until written, allocated in units of 4 KiB.
 #[derive(Debug)]
 pub struct PhysicalMemory {
-    ranges: Vec<Range>,
+    map: MemoryMap,
     /// By chunk address: its index in `chunks` plus one, or zero if it has never been written.
     pages: Vec<Option<Box<[u32; PAGE]>>>,
     chunks: Vec<Box<[u8]>>,
@@ -43,16 +71,17 @@ pub struct PhysicalMemory {
 impl PhysicalMemory {
     /// Creates memory installed in `ranges`, each with its node.
     pub fn new(ranges: &[(NodeId, MemoryRange)]) -> Self {
-        let mut ranges: Vec<Range> =
-            ranges.iter().map(|&(node, r)| Range { node, base: r.base.get(), size: r.size.get() }).collect();
-        ranges.sort_by_key(|r| r.base);
-        Self { ranges, pages: Vec::new(), chunks: Vec::new() }
+        Self::at(MemoryMap::new(ranges))
+    }
+
+    pub(super) fn at(map: MemoryMap) -> Self {
+        Self { map, pages: Vec::new(), chunks: Vec::new() }
     }
 
     /// The node whose DRAM holds `address`; `None` where none is installed.
     #[inline]
     pub fn node_of(&self, address: HostPhysical) -> Option<NodeId> {
-        self.locate(address.get()).map(|(r, _)| self.ranges[r].node)
+        self.map.node_of(address)
     }
 
     /// The node of the range that holds all `length` bytes from `address`, if one does.
@@ -62,12 +91,12 @@ impl PhysicalMemory {
             let offset = address.get().wrapping_sub(r.base);
             offset < r.size && length as u64 <= r.size - offset
         };
-        self.ranges.iter().find(holds_all).map(|r| r.node)
+        self.map.0.iter().find(holds_all).map(|r| r.node)
     }
 
     /// DRAM installed in the whole host.
     pub fn installed(&self) -> Bytes {
-        Bytes::new(self.ranges.iter().map(|r| r.size).sum())
+        Bytes::new(self.map.0.iter().map(|r| r.size).sum())
     }
 
     /// Memory of the machine running the simulation that backs this.
@@ -177,22 +206,12 @@ impl PhysicalMemory {
         let mut rest = length as u64;
         while rest > 0 {
             let fault = MemoryFault { address: HostPhysical::new(at), length: Bytes::new(length as u64) };
-            let (range, offset) = self.locate(at).ok_or(fault)?;
-            let take = rest.min(self.ranges[range].size - offset);
+            let (range, offset) = self.map.locate(at).ok_or(fault)?;
+            let take = rest.min(range.size - offset);
             rest -= take;
             at = at.wrapping_add(take);
         }
         Ok(())
-    }
-
-    /// The range that contains `at`, and the offset in it.
-    #[inline]
-    fn locate(&self, at: u64) -> Option<(usize, u64)> {
-        // Hosts have few ranges, so a scan is faster than a search.
-        self.ranges.iter().enumerate().find_map(|(i, r)| {
-            let offset = at.wrapping_sub(r.base);
-            (offset < r.size).then_some((i, offset))
-        })
     }
 
     /// The chunk that contains `at`, if it has been written.

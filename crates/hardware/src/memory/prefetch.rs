@@ -30,7 +30,7 @@ struct Stream {
 #[derive(Clone, Debug)]
 pub(super) struct Prefetcher {
     params: PrefetchParams,
-    pub(super) queue: Slots,
+    queue: Slots,
     streams: Vec<Stream>,
     /// Page of each stream.
     pages: Vec<u64>,
@@ -74,6 +74,23 @@ impl Prefetcher {
             recent: 0,
             next: 0,
         }
+    }
+
+    /// When a line that the L2 missed at `now` can be requested, given the places of the super queue.
+    #[inline]
+    pub(super) fn free_at(&self, now: Time) -> Time {
+        self.queue.free_at(now)
+    }
+
+    /// A line requested at `asked` arrives at `ready`.
+    #[inline]
+    pub(super) fn occupy(&mut self, asked: Time, ready: Time) {
+        self.queue.occupy(asked, ready);
+    }
+
+    /// Frees the places of lines requested after `now`.
+    pub(super) fn put_off(&mut self, now: Time) {
+        self.queue.put_off(now);
     }
 
     /// The core accessed `line` in its L2 at `now`; `missed` if it missed. Returns the lines to prefetch.

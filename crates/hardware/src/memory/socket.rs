@@ -6,19 +6,10 @@
 //! a line.
 
 use super::cache::{Probe, Slot, TagArray, Victim, flag};
-use super::home::Directory;
 use super::params::{EvictionNotice, Inclusion, SocketParams};
-use super::presence::{self, Presence};
+use super::presence::Presence;
+use super::private::{PrivateCaches, PrivateHit};
 use super::regions::Regions;
-
-/// Caches of one core. The L2 includes the L1 and holds the state of both.
-#[derive(Clone, Debug)]
-pub(super) struct PrivateCaches {
-    pub(super) l1: TagArray,
-    pub(super) l2: TagArray,
-    /// By L2 slot: the line's slot in an inclusive LLC, which is fixed while the L2 has the line.
-    places: Vec<Slot>,
-}
 
 /// Where a socket holds a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,27 +29,25 @@ impl Held {
 
 /// Lines evicted from the LLC during an operation.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Evicted {
+struct Evicted {
     /// Number of evicted lines.
-    pub(super) lines: u64,
+    lines: u64,
     /// Lines that have to be written back to DRAM.
-    pub(super) dirty: Vec<u64>,
+    dirty: Vec<u64>,
 }
 
 /// The caches of one socket.
 #[derive(Clone, Debug)]
 pub(super) struct Socket {
-    pub(super) llc: TagArray,
+    llc: TagArray,
     filter: Option<TagArray>,
     /// By directory slot: the cores that may have the line.
     presence: Presence,
     /// Regions of the lines in LLC and directory.
     regions: Regions,
-    pub(super) cores: Vec<PrivateCaches>,
+    cores: Vec<PrivateCaches>,
     notice: EvictionNotice,
-    pub(super) evicted: Evicted,
-    /// Directory of the node's memory.
-    pub(super) directory: Directory,
+    evicted: Evicted,
 }
 
 impl Socket {
@@ -68,23 +57,16 @@ impl Socket {
             Inclusion::Inclusive => None,
             Inclusion::NonInclusive { snoop_filter } => Some(TagArray::new(snoop_filter, seed ^ 1)),
         };
-        let private = |core: u64| {
-            let l2 = TagArray::new(&params.private.l2, seed ^ (core << 8 | 3));
-            PrivateCaches {
-                l1: TagArray::new(&params.private.l1, seed ^ (core << 8 | 2)),
-                places: Vec::new(),
-                l2,
-            }
-        };
         Self {
             presence: Presence::new(params.cores),
             llc,
             filter,
             regions: Regions::default(),
-            cores: (0..u64::from(params.cores)).map(private).collect(),
+            cores: (0..u64::from(params.cores))
+                .map(|core| PrivateCaches::new(&params.private, seed, core))
+                .collect(),
             notice: params.llc.eviction_notice,
             evicted: Evicted::default(),
-            directory: Directory::default(),
         }
     }
 
@@ -92,14 +74,78 @@ impl Socket {
     pub(super) fn clear(&mut self) {
         self.llc.clear();
         self.regions.clear();
-        self.directory = Directory::default();
         if let Some(filter) = &mut self.filter {
             filter.clear();
         }
-        for core in &mut self.cores {
-            core.l1.clear();
-            core.l2.clear();
+        self.cores.iter_mut().for_each(PrivateCaches::clear);
+    }
+
+    /// A core's access to its private caches: see [`PrivateCaches::access`].
+    #[inline(always)]
+    pub(super) fn access_private(&mut self, core: usize, line: u64) -> Result<PrivateHit, Probe> {
+        self.cores[core].access(line)
+    }
+
+    /// Looks a line up in a core's L2.
+    #[inline]
+    pub(super) fn probe_l2(&self, core: usize, line: u64) -> Probe {
+        self.cores[core].probe(line)
+    }
+
+    /// Fills a line from a core's L2 into its L1.
+    pub(super) fn fill_l1(&mut self, core: usize, line: u64) {
+        self.cores[core].fill_l1(line);
+    }
+
+    /// Looks a line up in the LLC and the directory.
+    #[inline(always)]
+    pub(super) fn look_up(&self, line: u64) -> (Probe, Held) {
+        let probe = self.llc.probe(line);
+        (probe, self.held_at(probe.slot(), line))
+    }
+
+    /// Records a use of the line that `probe` looked up, if the LLC has it.
+    #[inline(always)]
+    pub(super) fn used(&mut self, probe: Probe, held: Held) {
+        if let Some(slot) = held.llc {
+            self.llc.used_at(probe, slot);
         }
+    }
+
+    /// A use that changes only the LLC's replacement order.
+    pub(super) fn touch(&mut self, line: u64) {
+        if let Some(slot) = self.llc.find(line) {
+            self.llc.used(slot);
+        }
+    }
+
+    /// A device's write to the line at `slot` of the LLC, which `probe` looked up. The line also goes to memory unless
+    /// it gets `dirty`.
+    #[inline(always)]
+    pub(super) fn overwrite(&mut self, probe: Probe, slot: Slot, dirty: bool) {
+        let (set, clear) = if dirty { (flag::DIRTY, 0) } else { (0, flag::DIRTY) };
+        self.llc.change(slot, flag::EXCLUSIVE | set, clear);
+        self.llc.used_at(probe, slot);
+    }
+
+    /// All ways of the LLC.
+    #[inline]
+    pub(super) fn all_ways(&self) -> u32 {
+        self.llc.all_ways()
+    }
+
+    /// Number of lines evicted from the LLC since the last call, and how many of them [have to be written
+    /// back](Self::next_evicted); `None` if there are none.
+    #[inline(always)]
+    pub(super) fn count_evicted(&mut self) -> Option<(u64, u64)> {
+        let lines = core::mem::take(&mut self.evicted.lines);
+        (lines != 0).then_some((lines, self.evicted.dirty.len() as u64))
+    }
+
+    /// Takes a line evicted from the LLC that has to be written back.
+    #[inline]
+    pub(super) fn next_evicted(&mut self) -> Option<u64> {
+        self.evicted.dirty.pop()
     }
 
     /// Where the socket holds the line.
@@ -115,7 +161,7 @@ impl Socket {
     /// returns a value derived from it (see [`TagArray::warm`]).
     #[inline]
     pub(super) fn warm(&self, core: Option<usize>, line: u64) -> u32 {
-        if core.is_some_and(|core| self.cores[core].l2.find(line).is_some()) {
+        if core.is_some_and(|core| self.cores[core].have(line)) {
             return 0;
         }
         let (read, places) = self.llc.warm(line);
@@ -138,7 +184,7 @@ impl Socket {
     #[inline]
     pub(super) fn held_by(&self, core: usize, slot: Slot, line: u64) -> Held {
         match self.filter {
-            None => self.held_at(Some(self.cores[core].places[slot.index()]), line),
+            None => self.held_at(Some(self.cores[core].place(slot)), line),
             Some(_) => self.locate(line),
         }
     }
@@ -241,8 +287,7 @@ impl Socket {
         }
         let mut left = self.others(held, None);
         while left != 0 {
-            let l2 = &self.cores[left.trailing_zeros() as usize].l2;
-            if l2.find(line).is_some_and(|slot| l2.flags(slot) & flag::DIRTY != 0) {
+            if self.cores[left.trailing_zeros() as usize].is_dirty(line) {
                 return true;
             }
             left &= left - 1;
@@ -318,22 +363,15 @@ impl Socket {
                 self.track(core, line, owned | if socket_exclusive { flag::EXCLUSIVE } else { 0 });
             }
         }
-        let caches = &mut self.cores[core];
-        let all = caches.l2.all_ways();
-        let (slot, victim) = caches.l2.insert(absent, all, state);
-        let place =
-            core::mem::replace(presence::at(&mut caches.places, slot.index()), held.llc.unwrap_or_default());
-        if let Some(victim) = victim {
-            if let Some(slot) = caches.l1.find(victim.line) {
-                caches.l1.remove(slot);
-            }
+        let place = held.llc.unwrap_or_default();
+        if let Some((victim, place)) = self.cores[core].fill(absent, state, place) {
             self.evicted_from_l2(core, victim, place);
         }
     }
 
     /// Grants write permission to the core that has the line at `slot` of its L2, and marks it dirty.
     pub(super) fn own(&mut self, core: usize, slot: Slot, held: Held) {
-        self.cores[core].l2.change(slot, flag::EXCLUSIVE | flag::DIRTY, 0);
+        self.cores[core].own(slot);
         if let Some(slot) = held.llc {
             if self.filter.is_some() {
                 self.llc.remove(slot);
@@ -418,6 +456,11 @@ impl Socket {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn llc(&self) -> &TagArray {
+        &self.llc
+    }
+
     /// Lines that no other socket has according to this one, for checks.
     pub(super) fn exclusive_lines(&self) -> Vec<u64> {
         let filter = self.filter.iter().flat_map(|f| f.lines());
@@ -426,9 +469,10 @@ impl Socket {
 
     /// Lines that are dirty anywhere in the socket, one entry for each copy, for checks.
     pub(super) fn dirty_lines(&self) -> Vec<u64> {
-        let private = self.cores.iter().flat_map(|c| c.l2.lines());
+        let private = self.cores.iter().flat_map(PrivateCaches::lines);
+        let shared = self.llc.lines().map(|(line, _, flags)| (line, flags));
         let mut lines: Vec<u64> =
-            self.llc.lines().chain(private).filter(|l| l.2 & flag::DIRTY != 0).map(|l| l.0).collect();
+            shared.chain(private).filter(|l| l.1 & flag::DIRTY != 0).map(|l| l.0).collect();
         lines.sort_unstable();
         lines
     }
@@ -442,10 +486,10 @@ impl Socket {
             return Err(format!("line {:#x} is dirty in two places", pair[0]));
         }
         for (core, caches) in self.cores.iter().enumerate() {
-            if let Some((line, ..)) = caches.l1.lines().find(|l| caches.l2.find(l.0).is_none()) {
+            if let Some(line) = caches.not_included() {
                 return Err(format!("line {line:#x} is in core {core}'s L1 but not in its L2"));
             }
-            for (line, _, flags) in caches.l2.lines() {
+            for (line, flags) in caches.lines() {
                 let held = self.locate(line);
                 let rule = if flags & flag::DIRTY != 0 && flags & flag::EXCLUSIVE == 0 {
                     "is dirty without the right to write"
@@ -458,7 +502,7 @@ impl Socket {
                 } else if flags & flag::EXCLUSIVE != 0 && self.directory_flags(held) & flag::OWNED == 0 {
                     "may be written without the directory's knowledge"
                 } else if flags & flag::EXCLUSIVE != 0
-                    && self.cores.iter().filter(|c| c.l2.find(line).is_some()).count() > 1
+                    && self.cores.iter().filter(|c| c.have(line)).count() > 1
                 {
                     "may be written while another core has it"
                 } else {
@@ -468,32 +512,5 @@ impl Socket {
             }
         }
         Ok(())
-    }
-}
-
-impl PrivateCaches {
-    /// Removes a line. Returns whether it was dirty.
-    fn drop_line(&mut self, line: u64) -> bool {
-        if let Some(slot) = self.l1.find(line) {
-            self.l1.remove(slot);
-        }
-        self.l2.find(line).is_some_and(|slot| self.l2.remove(slot) & flag::DIRTY != 0)
-    }
-
-    /// Revokes write permission. Returns whether the line was dirty.
-    fn downgrade(&mut self, line: u64) -> bool {
-        let Some(slot) = self.l2.find(line) else { return false };
-        let dirty = self.l2.flags(slot) & flag::DIRTY != 0;
-        self.l2.change(slot, 0, flag::EXCLUSIVE | flag::DIRTY);
-        dirty
-    }
-
-    /// Fills a line from the L2 into the L1.
-    pub(super) fn fill_l1(&mut self, line: u64) {
-        let probe = self.l1.probe(line);
-        if probe.slot().is_none() {
-            let all = self.l1.all_ways();
-            self.l1.insert(probe, all, 0);
-        }
     }
 }

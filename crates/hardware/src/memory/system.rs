@@ -1,21 +1,14 @@
 //! The memory system: interface to devices, page walkers and cores.
 
-use super::access::{AccessReply, Agent, CoreId, CoreOp, Coverage, NodeId, Source, WriteReply};
-use super::counters::{CacheUser, Cause, MemoryCounters, NodeCounters};
-use super::dram::Dram;
-use super::home::HomeAgent;
-use super::interconnect::Interconnect;
+use super::access::{AccessReply, Agent, CoreId, CoreOp, Coverage, Line, NodeId, Source, WriteReply};
+use super::coherence::{CacheState, Coherence};
+use super::cores::Cores;
+use super::counters::{Cause, MemoryCounters, NodeCounters};
+use super::devices::Devices;
 use super::params::MemoryParams;
-use super::physical::PhysicalMemory;
-use super::prefetch::{Arrivals, Prefetcher};
-use super::server::Server;
-use super::snapshot::CacheState;
-use super::socket::Socket;
-use engine::Seed;
+use super::physical::{MemoryMap, PhysicalMemory};
+use super::{LINE, LINE_SHIFT};
 use units::{Bytes, Duration, HostPhysical, Time};
-
-/// log2 of the line size in bytes.
-const LINE_SHIFT: u32 = super::LINE.trailing_zeros();
 
 /// How often past state is discarded: rarely enough to cost nothing.
 const PASSES: Duration = Duration::from_us(5);
@@ -25,31 +18,15 @@ const PASSES: Duration = Duration::from_us(5);
 /// Calls need not come with increasing `now`: a request reserves everything it needs when it is issued.
 #[derive(Debug)]
 pub struct MemorySystem {
-    pub(super) params: MemoryParams,
-    pub(super) sockets: Vec<Socket>,
-    pub(super) dram: Vec<Dram>,
-    /// Home agent of each node.
-    pub(super) homes: Vec<HomeAgent>,
-    /// By socket: the root complex's port into the LLC.
-    pub(super) ports: Vec<Server>,
-    pub(super) net: Interconnect,
-    /// By core number: the node, and the core's index within it.
-    pub(super) places: Vec<(u8, u8)>,
-    /// By node: number of its first core.
-    pub(super) first_core: Vec<usize>,
-    /// By core number: the L2's prefetchers, if the machine has them.
-    pub(super) prefetchers: Vec<Option<Prefetcher>>,
-    /// By core number: occupancy of the L2 by passing lines.
-    pub(super) paths: Vec<Server>,
-    /// By node: lines in flight to its caches.
-    pub(super) arrivals: Vec<Arrivals>,
-    pub(super) counters: MemoryCounters,
+    params: MemoryParams,
+    caches: Coherence,
+    cores: Cores,
+    devices: Devices,
     bytes: PhysicalMemory,
+    /// Accesses to addresses without memory.
+    unmapped: u64,
     /// When past state is discarded next.
     next_pass: Time,
-    /// All lines written back, for tests.
-    #[cfg(test)]
-    pub(super) log: Vec<u64>,
 }
 
 impl MemorySystem {
@@ -63,7 +40,7 @@ impl MemorySystem {
 
     /// Takes the state of all caches and drops the host.
     pub fn into_cache_state(self) -> CacheState {
-        CacheState(self.sockets)
+        self.caches.into_cache_state()
     }
 
     /// Creates a memory system with zeroed memory and the cache state of a host with identical caches.
@@ -74,41 +51,18 @@ impl MemorySystem {
         if let Err(error) = params.validate() {
             panic!("{error}");
         }
-        let seed = Seed::new(params.seed);
-        let numbered = || params.sockets.iter().enumerate();
+        let numbered = params.sockets.iter().zip(0..);
         let ranges: Vec<_> =
-            numbered().flat_map(|(n, s)| s.memory.iter().map(move |&r| (NodeId(n as u8), r))).collect();
-        let net = Interconnect::new(&params.interconnect, params.sockets.len());
-        let counters = MemoryCounters {
-            nodes: vec![NodeCounters::default(); params.sockets.len()],
-            links: net.counters(&params.interconnect),
-            ..MemoryCounters::default()
-        };
+            numbered.flat_map(|(s, n)| s.memory.iter().map(move |&range| (NodeId(n), range))).collect();
+        let map = MemoryMap::new(&ranges);
         Self {
-            sockets: caches.0,
-            dram: numbered().map(|(n, s)| Dram::new(&s.dram, seed.component(&format!("dram{n}")))).collect(),
-            homes: vec![HomeAgent::new(params.interconnect.io_directory_cache); params.sockets.len()],
-            ports: vec![Server::default(); params.sockets.len()],
-            places: numbered()
-                .flat_map(|(n, s)| (0..s.cores).map(move |core| (n as u8, core as u8)))
-                .collect(),
-            first_core: (0..params.sockets.len())
-                .map(|n| params.sockets[..n].iter().map(|socket| usize::from(socket.cores)).sum())
-                .collect(),
-            prefetchers: params
-                .sockets
-                .iter()
-                .flat_map(|s| (0..s.cores).map(|_| s.private.prefetch.as_ref().map(Prefetcher::new)))
-                .collect(),
-            paths: vec![Server::default(); params.sockets.iter().map(|s| usize::from(s.cores)).sum()],
-            arrivals: vec![Arrivals::new(); params.sockets.len()],
             params: params.clone(),
-            net,
-            counters,
-            bytes: PhysicalMemory::new(&ranges),
+            caches: Coherence::new(params, caches, map.clone()),
+            cores: Cores::new(params),
+            devices: Devices::new(params),
+            bytes: PhysicalMemory::at(map),
+            unmapped: 0,
             next_pass: Time::ZERO,
-            #[cfg(test)]
-            log: Vec::new(),
         }
     }
 
@@ -130,7 +84,8 @@ impl MemorySystem {
         home: NodeId,
         address: HostPhysical,
     ) -> AccessReply {
-        self.device_read::<true>(now, node, home, address.get() >> LINE_SHIFT)
+        let line = Line { number: address.get() >> LINE_SHIFT, home };
+        self.devices.read::<true>(&mut self.caches, now, node, line)
     }
 
     /// Writes a line or part of it for a device below a root port of `node`.
@@ -142,16 +97,16 @@ impl MemorySystem {
         address: HostPhysical,
         coverage: Coverage,
     ) -> WriteReply {
-        match self.node_of(address) {
-            Some(home) => self.device_write::<true>(now, node, home, address.get() >> LINE_SHIFT, coverage),
+        match self.line(address) {
+            Some(line) => self.devices.write::<true>(&mut self.caches, now, node, line, coverage),
             None => WriteReply::at(now, self.unmapped(now).source),
         }
     }
 
     /// Reads a line or part of it for the page walker of `node`'s IOMMU.
     pub fn walk_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> AccessReply {
-        match self.node_of(address) {
-            Some(home) => self.walker_read::<true>(now, node, home, address.get() >> LINE_SHIFT),
+        match self.line(address) {
+            Some(line) => self.devices.walk::<true>(&mut self.caches, now, node, line),
             None => self.unmapped(now),
         }
     }
@@ -161,8 +116,8 @@ impl MemorySystem {
     /// # Panics
     /// If there is no such core.
     pub fn core(&mut self, now: Time, core: CoreId, address: HostPhysical, op: CoreOp) -> AccessReply {
-        match self.node_of(address) {
-            Some(home) => self.core_access::<true>(now, core, home, address.get() >> LINE_SHIFT, op),
+        match self.line(address) {
+            Some(line) => self.cores.access::<true>(&mut self.caches, now, core, line, op),
             None => self.unmapped(now),
         }
     }
@@ -174,11 +129,7 @@ impl MemorySystem {
     /// If there is no such core.
     #[cold]
     pub fn interrupt(&mut self, core: CoreId, now: Time) {
-        let (n, local) = self.places[core.index()];
-        if let Some(prefetcher) = &mut self.prefetchers[self.first_core[usize::from(n)] + usize::from(local)]
-        {
-            prefetcher.queue.put_off(now);
-        }
+        self.cores.put_off(core, now);
     }
 
     /// Advances the clock: no later request starts before it. Callers that compute ahead of the clock have to call this
@@ -193,9 +144,9 @@ impl MemorySystem {
     #[cold]
     fn forget(&mut self, clock: Time) {
         self.next_pass = clock + PASSES;
-        self.dram.iter_mut().for_each(|dram| dram.pass(clock));
-        self.net.pass(clock);
-        self.ports.iter_mut().chain(&mut self.paths).for_each(|server| server.pass(clock));
+        self.caches.pass(clock);
+        self.cores.pass(clock);
+        self.devices.pass(clock);
     }
 
     /// Lines that one [`announce`](Self::announce) covers.
@@ -209,11 +160,10 @@ impl MemorySystem {
     #[inline]
     pub fn announce(&self, agent: Agent, address: HostPhysical, length: Bytes) {
         // No gain for one or two lines.
-        if length.get() <= super::LINE {
+        if length.get() <= LINE {
             return;
         }
-        let (first, end) =
-            (address.get() >> LINE_SHIFT, (address.get() + length.get()).div_ceil(super::LINE));
+        let (first, end) = (address.get() >> LINE_SHIFT, (address.get() + length.get()).div_ceil(LINE));
         if end - first >= 3 {
             self.warm(agent, first..end.min(first + Self::ANNOUNCED as u64));
         }
@@ -221,14 +171,13 @@ impl MemorySystem {
 
     fn warm(&self, agent: Agent, lines: std::ops::Range<u64>) {
         let (node, core) = match agent {
-            Agent::Device(node) | Agent::Walker(node) => (node.index(), None),
+            Agent::Device(node) | Agent::Walker(node) => (node, None),
             Agent::Core(core) => {
-                let (node, local) = self.places[core.index()];
-                (usize::from(node), Some(usize::from(local)))
+                let (node, local) = self.cores.place(core).expect("an access is of an existing core");
+                (node, Some(local))
             }
         };
-        let socket = &self.sockets[node];
-        core::hint::black_box(lines.fold(0, |read, line| read ^ socket.warm(core, line)));
+        core::hint::black_box(self.caches.warm(node, core, lines));
     }
 
     /// Brings the caches into the state after an access, without time or traffic.
@@ -236,29 +185,24 @@ impl MemorySystem {
     /// # Panics
     /// If there is no such core.
     pub fn touch(&mut self, agent: Agent, address: HostPhysical, write: bool) {
-        let Some(home) = self.node_of(address) else { return };
-        let line = address.get() >> LINE_SHIFT;
+        let Some(line) = self.line(address) else { return };
+        let caches = &mut self.caches;
         match agent {
             Agent::Core(core) => {
                 let op = if write { CoreOp::Store } else { CoreOp::Load };
-                self.core_access::<false>(Time::ZERO, core, home, line, op);
+                self.cores.access::<false>(caches, Time::ZERO, core, line, op);
             }
             Agent::Device(node) if write => {
-                self.device_write::<false>(Time::ZERO, node, home, line, Coverage::FullLine);
+                self.devices.write::<false>(caches, Time::ZERO, node, line, Coverage::FullLine);
             }
             Agent::Walker(node) => {
-                self.walker_read::<false>(Time::ZERO, node, home, line);
+                self.devices.walk::<false>(caches, Time::ZERO, node, line);
             }
             Agent::Device(node) if self.params.sockets[node.index()].llc.device_reads_allocate => {
-                self.device_read::<false>(Time::ZERO, node, home, line);
+                self.devices.read::<false>(caches, Time::ZERO, node, line);
             }
             // Otherwise the read changes only the replacement order.
-            Agent::Device(node) => {
-                let llc = &mut self.sockets[node.index()].llc;
-                if let Some(slot) = llc.find(line) {
-                    llc.used(slot);
-                }
-            }
+            Agent::Device(node) => caches.socket(node).touch(line.number),
         }
     }
 
@@ -269,9 +213,7 @@ impl MemorySystem {
 
     /// Empties all caches, without time or traffic.
     pub fn flush_all(&mut self) {
-        for socket in &mut self.sockets {
-            socket.clear();
-        }
+        self.caches.clear();
     }
 
     /// Sends a message other than a memory access (an interrupt, a doorbell) of `bytes` between nodes. Returns when it
@@ -284,12 +226,12 @@ impl MemorySystem {
         to: NodeId,
         bytes: Bytes,
     ) -> Time {
-        self.net.bytes(now, (from, to), cause, bytes, &mut self.counters)
+        self.caches.send(now, (from, to), cause, bytes)
     }
 
     /// Round-trip time to another node over idle links.
     pub fn way_and_back(&self, node: NodeId, other: NodeId) -> Duration {
-        self.net.latency(node, other) + self.net.latency(other, node)
+        self.caches.latency(node, other) + self.caches.latency(other, node)
     }
 
     /// Contents of installed memory.
@@ -310,12 +252,20 @@ impl MemorySystem {
 
     /// The node that a core belongs to.
     pub fn node_of_core(&self, core: CoreId) -> Option<NodeId> {
-        self.places.get(core.index()).map(|&(n, _)| NodeId(n))
+        self.cores.place(core).map(|(node, _)| node)
     }
 
     /// Traffic counters so far.
-    pub fn counters(&self) -> &MemoryCounters {
-        &self.counters
+    pub fn counters(&self) -> MemoryCounters {
+        let mut counters = MemoryCounters {
+            nodes: vec![NodeCounters::default(); self.params.sockets.len()],
+            unmapped: self.unmapped,
+            ..MemoryCounters::default()
+        };
+        self.caches.count_into(&mut counters);
+        self.cores.count_into(&mut counters);
+        self.devices.count_into(&mut counters);
+        counters
     }
 
     /// What it was created with.
@@ -328,50 +278,21 @@ impl MemorySystem {
     /// # Errors
     /// Names the first line that violates an invariant, and how.
     pub fn check_coherence(&self) -> Result<(), String> {
-        let mut dirty: Vec<u64> = Vec::new();
-        for (n, socket) in self.sockets.iter().enumerate() {
-            socket.check().map_err(|e| format!("node {n}: {e}"))?;
-            for line in socket.exclusive_lines() {
-                let others = self.sockets.iter().enumerate().filter(|(other, _)| *other != n);
-                if others.into_iter().any(|(_, s)| s.locate(line).any()) {
-                    return Err(format!("node {n} has line {line:#x} for itself, yet so has another"));
-                }
-            }
-            dirty.extend(socket.dirty_lines());
-        }
-        dirty.sort_unstable();
-        match dirty.windows(2).find(|p| p[0] == p[1]) {
-            Some(pair) => Err(format!("line {:#x} is dirty in two sockets", pair[0])),
-            None => Ok(()),
-        }
+        self.caches.check()
     }
 
-    /// Writes back the lines evicted from the LLC of socket `n`, on account of `user`. Returns when the last one was
-    /// accepted.
     #[inline]
-    pub(super) fn settle<const TIMED: bool>(&mut self, at: Time, n: usize, user: Option<CacheUser>) -> Time {
-        let evicted = &mut self.sockets[n].evicted;
-        if evicted.lines == 0 && evicted.dirty.is_empty() {
-            return at;
-        }
-        let lines = core::mem::take(&mut evicted.lines);
-        let dirty = evicted.dirty.len() as u64;
-        if TIMED {
-            let counters = &mut self.counters.nodes[n].llc[user.unwrap_or(CacheUser::Core) as usize];
-            counters.evictions += lines;
-            counters.dirty_evictions += dirty;
-        }
-        let mut accepted = at;
-        while let Some(line) = self.sockets[n].evicted.dirty.pop() {
-            let home =
-                self.node_of(HostPhysical::new(line << LINE_SHIFT)).expect("cached lines are installed");
-            accepted = accepted.max(self.write_back::<TIMED>(at, n, home, line));
-        }
-        accepted
+    fn line(&self, address: HostPhysical) -> Option<Line> {
+        self.node_of(address).map(|home| Line { number: address.get() >> LINE_SHIFT, home })
     }
 
     fn unmapped(&mut self, now: Time) -> AccessReply {
-        self.counters.unmapped += 1;
+        self.unmapped += 1;
         AccessReply { ready: now, source: Source::Unmapped }
+    }
+
+    #[cfg(test)]
+    pub(super) fn caches(&mut self) -> &mut Coherence {
+        &mut self.caches
     }
 }

@@ -146,7 +146,7 @@ proptest! {
         for (step, line, far, pause) in steps {
             now += Duration::from_ns(pause);
             let address = at(line * 64 + if far { NODE_1 } else { 0 });
-            memory.log.clear();
+            memory.caches().log.clear();
             let access = run(&mut memory, step, now, address);
             if let Some(access) = access {
                 prop_assert!(access.ready >= now);
@@ -156,8 +156,8 @@ proptest! {
             }
             memory.counters().check_conservation().map_err(|e| TestCaseError::fail(e.to_string()))?;
             let line = address.get() >> 6;
-            let dirty: BTreeSet<u64> = memory.sockets.iter().flat_map(|s| s.dirty_lines()).collect();
-            for written in &memory.log {
+            let dirty: BTreeSet<u64> = memory.caches().sockets().iter().flat_map(|s| s.dirty_lines()).collect();
+            for written in &memory.caches().log {
                 prop_assert!(newer_than_dram.contains(written) || *written == line, "a clean line was written back");
                 newer_than_dram.remove(written);
             }
@@ -186,7 +186,7 @@ proptest! {
             } else {
                 memory.dma_read(Time::ZERO, NodeId(0), at(line * 64));
             }
-            let llc = &memory.sockets[0].llc;
+            let llc = &memory.caches().sockets()[0].llc();
             prop_assert!(llc.lines().all(|(_, slot, _)| ways & (1 << llc.way(slot)) != 0));
         }
     }
@@ -239,8 +239,8 @@ proptest! {
                 let op = if write { CoreOp::Store } else { CoreOp::Load };
                 accessed.core(Time::ZERO, CoreId(who), address, op);
             }
-            for (a, b) in touched.sockets.iter().zip(&accessed.sockets) {
-                prop_assert!(a.llc.lines().eq(b.llc.lines()));
+            for (a, b) in touched.caches().sockets().iter().zip(accessed.caches().sockets()) {
+                prop_assert!(a.llc().lines().eq(b.llc().lines()));
                 prop_assert_eq!(a.dirty_lines(), b.dirty_lines());
             }
         }
@@ -413,7 +413,7 @@ fn a_window_written_by_a_device_stays_up_to_the_ddio_capacity() {
         for line in (0..2 * lines).map(|l| l % lines) {
             memory.touch(Agent::Device(NodeId(0)), at(line * 64), true);
         }
-        let hits = memory.sockets[0].llc.occupied();
+        let hits = memory.caches().sockets()[0].llc().occupied();
         let share = f64::from(hits) / lines as f64;
         assert!((share - resident).abs() < 0.001, "{mib} MiB: {share} of {resident}");
     }

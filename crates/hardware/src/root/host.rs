@@ -478,26 +478,22 @@ impl Host {
                 port.buses = secondary.max(1)..=subordinate;
             }
             ConfigEffect::WindowMoved | ConfigEffect::MemoryEnable(_) => self.ports.heed_windows(number),
-            ConfigEffect::LinkDisable(true) => {
-                self.link_lost(cx, number);
-                // A device whose link goes down is reset (base spec 5.2, 6.6.1).
-                self.ports[number].reset_below(cx.scheduler);
-            }
+            ConfigEffect::LinkDisable(true) => self.drop_link(cx, number),
+            ConfigEffect::SecondaryBusReset(true) if port.is_up(cx.wires) => self.drop_link(cx, number),
+            ConfigEffect::LinkDisable(false) | ConfigEffect::SecondaryBusReset(false) => port.train(cx),
             ConfigEffect::ErrorReporting => cx.wires.set_protected(port.end, port.config.generates_ecrc()),
             ConfigEffect::RetrainLink => port.retrain(cx),
-            ConfigEffect::LinkDisable(false) => port.link_back(cx),
-            ConfigEffect::SecondaryBusReset(on) => {
-                let begins = port.set_in_reset(cx, on);
-                if begins {
-                    self.link_lost(cx, number);
-                    self.ports[number].reset_below(cx.scheduler);
-                }
-            }
             ConfigEffect::SlotCommand { .. } => {
                 port.slot_status(cx.scheduler, 0, slot::STATUS_COMMAND_COMPLETED);
             }
             _ => {}
         }
+    }
+
+    /// A port takes its link down. A device whose link goes down is reset (base spec 5.2, 6.6.1).
+    fn drop_link(&mut self, cx: &mut Context<'_>, number: u8) {
+        self.link_lost(cx, number);
+        self.ports[number].reset_below(cx.scheduler);
     }
 
     /// The link below a port went down; everything in flight on it is lost.

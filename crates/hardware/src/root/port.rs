@@ -50,8 +50,8 @@ pub struct RootPort {
     pub(super) places: PostedPlaces,
     /// Legacy interrupt lines that are active according to the last messages from below.
     pub(super) lines: IntxLines,
-    /// Whether the hierarchy below is in reset.
-    in_reset: bool,
+    /// Whether something is in the slot.
+    is_present: bool,
     /// Highest speed and width that both ends support.
     negotiated: (Generation, Width),
 }
@@ -117,7 +117,7 @@ impl RootPort {
             last_to_peer: Time::ZERO,
             places: PostedPlaces::default(),
             lines: IntxLines::default(),
-            in_reset: false,
+            is_present: false,
             negotiated: link,
         }
     }
@@ -168,13 +168,25 @@ impl RootPort {
 
     /// A device was present at power-on.
     pub(crate) fn attach(&mut self) {
+        self.is_present = true;
         bridge::show_link(&mut self.config, true);
         bridge::change_slot_status(&mut self.config, 0, slot::STATUS_PRESENT);
     }
 
-    /// A device was inserted into the slot or removed.
-    pub(crate) fn set_present(&mut self, scheduler: &mut Scheduler<Event>, present: bool) {
-        self.in_reset = false;
+    /// A device was inserted into the slot.
+    pub(crate) fn plug(&mut self, cx: &mut Context<'_>) {
+        self.is_present = true;
+        self.train(cx);
+        self.show_present(cx.scheduler, true);
+    }
+
+    /// The device was removed from the slot, whose link has gone down.
+    pub(crate) fn pull(&mut self, scheduler: &mut Scheduler<Event>) {
+        self.is_present = false;
+        self.show_present(scheduler, false);
+    }
+
+    fn show_present(&mut self, scheduler: &mut Scheduler<Event>, present: bool) {
         let (clear, set) = if present { (0, slot::STATUS_PRESENT) } else { (slot::STATUS_PRESENT, 0) };
         self.slot_status(scheduler, clear, set | slot::STATUS_PRESENCE_CHANGED);
     }
@@ -203,8 +215,11 @@ impl RootPort {
         self.set_link_active(scheduler, false);
     }
 
-    /// The link came up again.
-    pub(crate) fn link_back(&mut self, cx: &mut Context<'_>) {
+    /// Trains the link if there is something in the slot and the port lets it.
+    pub(super) fn train(&mut self, cx: &mut Context<'_>) {
+        if !self.is_present || !bridge::lets_train(&self.config) {
+            return;
+        }
         cx.with(self.end.link, |link, cx| link.bring_up(cx));
         self.set_link_active(cx.scheduler, true);
     }
@@ -212,18 +227,6 @@ impl RootPort {
     /// Resets the hierarchy below, which takes the link down.
     pub(super) fn reset_below(&self, scheduler: &mut Scheduler<Event>) {
         self.at(scheduler, scheduler.now(), RootEvent::HotReset { port: self.number });
-    }
-
-    /// Writes the secondary bus reset bit (base spec 7.5.1.3.13). Returns whether a reset begins. When it ends, the
-    /// link trains.
-    pub(super) fn set_in_reset(&mut self, cx: &mut Context<'_>, on: bool) -> bool {
-        let begins = on && self.is_up(cx.wires);
-        if begins {
-            self.in_reset = true;
-        } else if !on && std::mem::take(&mut self.in_reset) {
-            self.link_back(cx);
-        }
-        begins
     }
 
     /// Retrains the link at the target speed of Link Control 2 if both ends support it (base spec 7.5.3.7, 7.5.3.19).

@@ -52,9 +52,8 @@ pub struct SwitchPort {
     last: Vec<Time>,
     /// Active legacy interrupt lines: as received from below at a downstream port, as sent at the upstream port.
     lines: IntxLines,
+    /// Whether something is in the slot.
     is_present: bool,
-    /// Whether everything below is held in reset.
-    in_reset: bool,
     /// Highest speed and width that both ends of the link support.
     negotiated: (Generation, Width),
 }
@@ -117,7 +116,6 @@ impl Switch {
             last: Vec::new(),
             lines: IntxLines::default(),
             is_present: is_upstream,
-            in_reset: false,
             negotiated: link,
         });
         self.ports.iter_mut().for_each(|port| port.last.resize(count, Time::ZERO));

@@ -85,14 +85,18 @@ impl Switch {
                 let state = &self.ports[port];
                 cx.wires.set_protected(state.end, state.config.generates_ecrc());
             }
-            ConfigEffect::LinkDisable(true) if is_down => {
-                self.link_lost(cx, number);
-                self.reset_below(cx.scheduler, number);
+            ConfigEffect::LinkDisable(true) if is_down => self.drop_link(cx, number),
+            ConfigEffect::SecondaryBusReset(true) if is_down && self.is_up(cx.wires, port) => {
+                self.drop_link(cx, number);
             }
-            ConfigEffect::LinkDisable(false) if is_down => self.link_back(cx, number),
+            ConfigEffect::LinkDisable(false) | ConfigEffect::SecondaryBusReset(false) if is_down => {
+                self.train(cx, number);
+            }
             ConfigEffect::RetrainLink if is_down => self.retrain(cx, port),
-            ConfigEffect::SecondaryBusReset(on) if is_down => self.hot_reset(cx, port, on),
-            ConfigEffect::SecondaryBusReset(on) => self.reset_all_below(cx, on),
+            ConfigEffect::SecondaryBusReset(true) if !is_down => self.reset_below(cx.scheduler, number),
+            ConfigEffect::SecondaryBusReset(false) => {
+                (1..self.ports.len() as u8).for_each(|port| self.train(cx, port));
+            }
             ConfigEffect::SlotCommand { .. } if is_down => {
                 self.slot_status(cx, port, 0, slot::STATUS_COMMAND_COMPLETED);
             }
@@ -105,29 +109,10 @@ impl Switch {
         scheduler.at(scheduler.now(), Event::Switch(self.id, SwitchEvent::HotReset { port }));
     }
 
-    /// Holds the hierarchy below a port in reset while its bit is set (base spec 7.5.1.3.13); then the link trains.
-    fn hot_reset(&mut self, cx: &mut Context<'_>, port: usize, on: bool) {
-        let is_up = self.is_up(cx.wires, port);
-        if on && is_up {
-            self.ports[port].in_reset = true;
-            self.link_lost(cx, port as u8);
-            self.reset_below(cx.scheduler, port as u8);
-        } else if !on && std::mem::take(&mut self.ports[port].in_reset) {
-            self.link_back(cx, port as u8);
-        }
-    }
-
-    /// Holds everything below the upstream port in reset while its bit is set.
-    fn reset_all_below(&mut self, cx: &mut Context<'_>, on: bool) {
-        self.ports[UPSTREAM].in_reset = on;
-        if on {
-            return self.reset_below(cx.scheduler, UPSTREAM as u8);
-        }
-        for port in 1..self.ports.len() {
-            if self.ports[port].is_present {
-                self.link_back(cx, port as u8);
-            }
-        }
+    /// A downstream port takes its link down, which resets what is below.
+    fn drop_link(&mut self, cx: &mut Context<'_>, port: u8) {
+        self.link_lost(cx, port);
+        self.reset_below(cx.scheduler, port);
     }
 
     fn is_up(&self, wires: &Wires, port: usize) -> bool {
@@ -155,7 +140,7 @@ impl Switch {
     }
 
     /// The link below a port went down; everything in flight on it is lost.
-    pub(crate) fn link_lost(&mut self, cx: &mut Context<'_>, port: u8) {
+    fn link_lost(&mut self, cx: &mut Context<'_>, port: u8) {
         let link = self.ports[usize::from(port)].end.link;
         cx.with(link, |link, cx| link.take_down(cx));
         self.ports[usize::from(port)].lines = IntxLines::default();
@@ -163,12 +148,15 @@ impl Switch {
         self.set_link_active(cx, port, false);
     }
 
-    /// The link below a port came up again, unless all ports are in reset.
-    pub(crate) fn link_back(&mut self, cx: &mut Context<'_>, port: u8) {
-        if self.ports[UPSTREAM].in_reset {
+    /// Trains the link below a port if there is something in its slot, and the port and the upstream port let it.
+    fn train(&mut self, cx: &mut Context<'_>, port: u8) {
+        let state = &self.ports[usize::from(port)];
+        let lets_train =
+            bridge::lets_train(&state.config) && !bridge::holds_reset(&self.ports[UPSTREAM].config);
+        if !state.is_present || !lets_train {
             return;
         }
-        let link = self.ports[usize::from(port)].end.link;
+        let link = state.end.link;
         cx.with(link, |link, cx| link.bring_up(cx));
         self.set_link_active(cx, port, true);
     }
@@ -186,12 +174,18 @@ impl Switch {
         bridge::change_slot_status(&mut state.config, 0, slot::STATUS_PRESENT);
     }
 
-    /// Something was inserted into the slot below a port, or removed.
-    pub(crate) fn set_present(&mut self, cx: &mut Context<'_>, port: u8, present: bool) {
-        let state = &mut self.ports[usize::from(port)];
-        (state.in_reset, state.is_present) = (false, present);
-        let (clear, set) = if present { (0, slot::STATUS_PRESENT) } else { (slot::STATUS_PRESENT, 0) };
-        self.slot_status(cx, port.into(), clear, set | slot::STATUS_PRESENCE_CHANGED);
+    /// Something was inserted into the slot below a port.
+    pub(crate) fn plug(&mut self, cx: &mut Context<'_>, port: u8) {
+        self.ports[usize::from(port)].is_present = true;
+        self.train(cx, port);
+        self.slot_status(cx, port.into(), 0, slot::STATUS_PRESENT | slot::STATUS_PRESENCE_CHANGED);
+    }
+
+    /// What was in the slot below a port was removed.
+    pub(crate) fn pull(&mut self, cx: &mut Context<'_>, port: u8) {
+        self.link_lost(cx, port);
+        self.ports[usize::from(port)].is_present = false;
+        self.slot_status(cx, port.into(), slot::STATUS_PRESENT, slot::STATUS_PRESENCE_CHANGED);
     }
 
     /// Updates the slot status, and sends the port's interrupt if enabled.
@@ -218,11 +212,10 @@ impl Switch {
     /// below have gone down, and come up again where something is attached and the upstream port allows it.
     pub(crate) fn reset(&mut self, cx: &mut Context<'_>, all: bool) {
         let first = if all { UPSTREAM } else { UPSTREAM + 1 };
-        let stays_in_reset = !all && self.ports[UPSTREAM].in_reset;
+        let stays_in_reset = !all && bridge::holds_reset(&self.ports[UPSTREAM].config);
         for port in first..self.ports.len() {
             let state = &mut self.ports[port];
             state.config.reset(ResetKind::Hot);
-            state.in_reset = false;
             // Those above have cleared the upstream port's lines with its link.
             state.lines = IntxLines::default();
             cx.wires.set_protected(state.end, false);

@@ -78,7 +78,7 @@ impl Switch {
                 Route::Nowhere
             };
         }
-        if self.ports[UPSTREAM].in_reset {
+        if bridge::holds_reset(&self.ports[UPSTREAM].config) {
             return Route::Nowhere;
         }
         if target.bus() == self.ports[UPSTREAM].buses.0 {

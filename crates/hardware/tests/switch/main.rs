@@ -14,8 +14,8 @@ use hardware::switch::SwitchParams;
 use tree::{BAR, MEMORY, Node, Tree};
 use units::{Bytes, Duration};
 use ways::Sent;
-use wire::pcie::config::{acs, header};
-use wire::pcie::{FlowClass, Generation, Width};
+use wire::pcie::config::{acs, caps, header, pcie_cap};
+use wire::pcie::{Bdf, FlowClass, Generation, Width};
 
 /// A device with few tags.
 const DEVICE: Node = Node::Device { tags: 8 };
@@ -258,4 +258,55 @@ fn what_leads_nowhere_is_answered() {
 
 fn hardware_bdf(bus: u8, device: u8) -> wire::pcie::Bdf {
     wire::pcie::Bdf::new(bus, device, 0)
+}
+
+/// A card that is plugged in while its port holds its bus in reset, or has its link disabled, gets a link when the port
+/// lets go, not before.
+#[test]
+fn the_link_of_a_port_in_reset_stays_down_whatever_is_plugged_in() {
+    let tree = Tree::new(&[
+        (reflecting(), plain(), DEVICE),
+        (reflecting(), plain(), Node::Switch(switch(100, true), below(vec![DEVICE]))),
+    ]);
+    let pull = |link| tree.simulation.with(|fabric, scheduler| fabric.pull(scheduler, link));
+    let plug = |link| tree.simulation.with(|fabric, scheduler| fabric.plug(scheduler, link));
+    for (leaf, port) in tree.leaves.iter().zip([Bdf::new(0, 1, 0), tree.ports[0]]) {
+        let link = *leaf.links.last().unwrap();
+        let read = |at: u16| tree.read(port, at);
+        let pcie = caps::find(&read, caps::id::PCI_EXPRESS).expect("a port has it");
+        let reset = (header::INTERRUPT_LINE, u32::from(header::BRIDGE_SECONDARY_RESET) << 16);
+        let disable = (pcie + pcie_cap::LINK_CONTROL, u32::from(pcie_cap::LINK_CONTROL_DISABLE));
+        let set = |(register, bit): (u16, u32), on| {
+            let others = tree.read(port, register) & !bit;
+            tree.write(port, register, if on { others | bit } else { others });
+            tree.run_for(Duration::from_us(10));
+        };
+        for (held, other) in [(reset, disable), (disable, reset)] {
+            // It was there before.
+            set(held, true);
+            assert!(tree.is_down(link), "{port}");
+            pull(link);
+            plug(link);
+            assert!(tree.is_down(link), "{port}: exchanged in reset");
+            set(held, false);
+            assert!(!tree.is_down(link), "{port}: the reset is over");
+            // It comes into an empty slot.
+            pull(link);
+            set(held, true);
+            plug(link);
+            assert!(tree.is_down(link), "{port}: plugged in in reset");
+            set(other, true);
+            set(held, false);
+            assert!(tree.is_down(link), "{port}: held down by the other bit");
+            set(other, false);
+            assert!(!tree.is_down(link), "{port}: nothing holds it");
+            // It goes.
+            set(held, true);
+            pull(link);
+            set(held, false);
+            assert!(tree.is_down(link), "{port}: an empty slot");
+            plug(link);
+            assert!(!tree.is_down(link), "{port}: plugged in");
+        }
+    }
 }
