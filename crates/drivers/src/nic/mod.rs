@@ -57,7 +57,7 @@ use wire::nic::registers::{INLINE_BAR, KPIO_BAR, feature};
 use wire::nic::{CLASS, DEVICE, VENDOR};
 
 pub use counters::{Count, Counters};
-pub use kpio::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
+pub use kpio::{Ending, Flow, KpioCosts, KpioParams, PacketSelect, Stores};
 pub use params::{HeldParams, InlineParams, Loads, NicCosts, NicDriverParams};
 
 use adapter::Adapter;
@@ -81,7 +81,7 @@ impl NicDriver {
 
     /// Changes which packets go by programmed I/O, on all functions that can. No packet is lost, and the packets of a
     /// connection stay in order.
-    pub fn set_select(&self, cpu: &Cpu, select: Select) {
+    pub fn set_select(&self, cpu: &Cpu, select: PacketSelect) {
         for bound in self.bound.borrow().iter().filter_map(Weak::upgrade) {
             // A function without kPIO queues keeps using its rings.
             if let Some(kpio) = &bound.0.kpio {

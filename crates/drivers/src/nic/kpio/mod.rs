@@ -27,7 +27,7 @@ use wire::ip::{Flow as Connection, protocol};
 use wire::nic::registers::{KPIO_BAR, counter};
 
 use params::KpioLimits;
-pub use params::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
+pub use params::{Ending, Flow, KpioCosts, KpioParams, PacketSelect, Stores};
 
 use super::channel::Channel;
 use super::channels::Channels;
@@ -50,7 +50,7 @@ pub struct Kpio {
     dma: Rc<dyn DmaOps>,
     registers: Mmio,
     window: Mmio,
-    select: Cell<Select>,
+    select: Cell<PacketSelect>,
     /// The setting has changed: packets wait until both paths are empty.
     holds: Cell<bool>,
     /// Set once a packet was too long for lines. From then on, the last path of each connection is recorded.
@@ -121,7 +121,7 @@ impl Kpio {
     }
 
     /// Changes which packets go by programmed I/O. Packets in flight leave first.
-    pub fn set_select(&self, cpu: &Cpu, channels: &[Rc<Channel>], select: Select) {
+    pub fn set_select(&self, cpu: &Cpu, channels: &[Rc<Channel>], select: PacketSelect) {
         if self.select.replace(select) != select {
             self.holds.set(true);
             self.mixes.set(false);
@@ -189,7 +189,7 @@ impl Kpio {
         counters: &Counters,
     ) -> ByLines {
         let Some(queue) = self.queue(channel) else {
-            counters.tx_no_queue.add(u64::from(self.select.get() != Select::None));
+            counters.tx_no_queue.add(u64::from(self.select.get() != PacketSelect::None));
             return ByLines::Not(packet);
         };
         // The rest of a packet takes the same path as its beginning.
@@ -223,14 +223,14 @@ impl Kpio {
         let frame = u32::from(packet.headers) + u32::from(packet.segment);
         let fits = match select {
             // Packets that need segmentation are large.
-            Select::UpTo(_) => packet.segment == 0 && packet.length() <= queue.longest(),
+            PacketSelect::UpTo(_) => packet.segment == 0 && packet.length() <= queue.longest(),
             _ if packet.segment > 0 => frame <= queue.longest(),
             _ => packet.length() <= queue.longest(),
         };
-        if let Select::None = select {
+        if let PacketSelect::None = select {
             return Some(Path::Ring);
         }
-        let by_size = matches!(select, Select::UpTo(_));
+        let by_size = matches!(select, PacketSelect::UpTo(_));
         if !fits && !by_size && !self.mixes.replace(true) {
             // Paths were not recorded so far, so let everything in flight leave first.
             self.holds.set(true);
@@ -239,7 +239,7 @@ impl Kpio {
                 return None;
             }
         }
-        if matches!(select, Select::All) && !self.mixes.get() {
+        if matches!(select, PacketSelect::All) && !self.mixes.get() {
             return Some(Path::Lines);
         }
         cpu.work(self.params.costs.select);
@@ -247,16 +247,16 @@ impl Kpio {
         let length = packet.load(cpu, &mut bytes);
         let flow = Connection::of_headers(&bytes[..length]);
         let wanted = match select {
-            Select::TcpPorts { first, last } => flow.is_some_and(|flow| {
+            PacketSelect::TcpPorts { first, last } => flow.is_some_and(|flow| {
                 let ours = |port| (first..=last).contains(&port);
                 let is_tcp = flow.protocol == protocol::TCP;
                 is_tcp && flow.ports.is_some_and(|(from, to)| ours(from) || ours(to))
             }),
-            Select::UpTo(most) => packet.length() <= most,
-            Select::All => true,
-            Select::None => false,
+            PacketSelect::UpTo(most) => packet.length() <= most,
+            PacketSelect::All => true,
+            PacketSelect::None => false,
         };
-        if let Select::TcpPorts { .. } = select
+        if let PacketSelect::TcpPorts { .. } = select
             && !(wanted && self.mixes.get())
         {
             // With this setting, all packets of a connection take the same path.

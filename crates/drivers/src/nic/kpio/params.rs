@@ -1,7 +1,7 @@
 //! Settings of transmit by programmed I/O.
 
 use platform::costs;
-pub use settings::Stores;
+pub use settings::{PacketSelect, Stores};
 
 /// How the last, partly filled line of a frame leaves its write-combining buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,25 +24,6 @@ pub enum Flow {
     Link,
 }
 
-/// Which packets go by programmed I/O, if they are short enough.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Select {
-    /// None: all packets go by descriptors.
-    #[default]
-    None,
-    /// All packets.
-    All,
-    /// Packets of TCP connections with one port in this range.
-    TcpPorts {
-        /// First port of the range.
-        first: u16,
-        /// Last port of the range, inclusive.
-        last: u16,
-    },
-    /// Packets of at most so many bytes.
-    UpTo(u32),
-}
-
 costs! {
     /// Cycles that the driver computes to send by lines, on top of its stores.
     KpioCosts in "kpio_cost" {
@@ -61,7 +42,7 @@ costs! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KpioParams {
     /// Which packets take this path. Can be changed while the device runs.
-    pub select: Select,
+    pub select: PacketSelect,
     /// Frames carry length and checksum, rather than the paper's signature.
     pub framed: bool,
     /// The kind of store that writes lines.
@@ -87,7 +68,7 @@ impl Default for KpioParams {
     /// All packets, with length and checksum, through all buffers, without fences.
     fn default() -> Self {
         Self {
-            select: Select::All,
+            select: PacketSelect::All,
             framed: true,
             stores: Stores::Combining,
             ending: Ending::Stuffed,
