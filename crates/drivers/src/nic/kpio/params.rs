@@ -94,22 +94,3 @@ impl KpioParams {
         Self { stores: Stores::Uncached, ..Self::default() }
     }
 }
-
-/// Sizes of the device's kPIO queues.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KpioLimits {
-    pub queues: u16,
-    /// Log2 of the lines that a queue can hold.
-    pub log2_lines: u8,
-    /// Log2 of the positions in a queue's window.
-    pub log2_positions: u8,
-}
-
-impl KpioLimits {
-    /// Decodes the register; `None` if there are no queues or the value is invalid.
-    pub fn of(register: u32) -> Option<Self> {
-        let [queues, log2_lines, log2_positions, _] = register.to_le_bytes();
-        let is_sane = queues > 0 && (1..=log2_positions).contains(&log2_lines) && log2_positions <= 16;
-        is_sane.then_some(Self { queues: queues.into(), log2_lines, log2_positions })
-    }
-}
