@@ -43,3 +43,44 @@ impl Patience {
         end
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_us(20);
+
+    fn us(us: u64) -> Time {
+        Time::ZERO + Duration::from_us(us)
+    }
+
+    #[test]
+    fn the_wait_begins_when_a_line_is_missed() {
+        let mut patience = Patience::default();
+        assert!(!patience.look(us(1), true, false), "nothing is missing");
+        assert!(patience.look(us(2), false, true));
+        assert!(!patience.look(us(5), false, true), "the timer runs already");
+        // It came, and another one is missing.
+        assert!(!patience.look(us(7), true, true));
+        assert_eq!(patience.ends(us(22), true, Time::ZERO, PATIENCE), Some(us(27)));
+        assert!(!patience.look(us(23), false, true), "the timer was set again");
+        assert_eq!(patience.ends(us(27), true, Time::ZERO, PATIENCE), Some(us(27)));
+        assert!(patience.look(us(28), false, true), "the next one");
+    }
+
+    #[test]
+    fn a_line_without_credits_is_not_missed() {
+        let mut patience = Patience::default();
+        assert!(patience.look(us(2), false, true));
+        assert_eq!(patience.ends(us(22), true, us(10), PATIENCE), Some(us(30)));
+        assert_eq!(patience.ends(us(30), true, us(10), PATIENCE), Some(us(30)));
+    }
+
+    #[test]
+    fn what_arrives_in_time_is_not_given_up() {
+        let mut patience = Patience::default();
+        assert!(patience.look(us(2), false, true));
+        assert_eq!(patience.ends(us(22), false, Time::ZERO, PATIENCE), None);
+        assert!(patience.look(us(30), false, true), "the timer does not run");
+    }
+}
