@@ -17,7 +17,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("hardware", &["units", "settings", "wire", "engine", "platform"]),
     ("devices", &["units", "wire", "engine", "platform"]),
     ("drivers", &["units", "settings", "wire", "platform"]),
-    ("workloads", &["units", "wire", "platform"]),
+    ("workloads", &["units", "settings", "wire", "platform"]),
     ("inet", &["units", "settings", "wire"]),
     ("tester", &["units", "settings", "wire", "engine", "platform", "inet"]),
     ("kernel", &["units", "settings", "wire", "engine", "inet", "platform", "hardware"]),

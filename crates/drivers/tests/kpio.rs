@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
 use devices::nic::{KpioParams as Parts, NicParams};
-use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, Select, Stores};
+use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, PacketSelect, Stores};
 use engine::Trace;
 use hardware::core::{EvictionOrder, LinePassed, StoreParams};
 use hardware::link::{Credits, LinkParams};
@@ -210,7 +210,7 @@ fn no_line_starves_behind_those_of_four_cores_on_a_slow_link() {
 fn lines_of_one_core_do_not_pass_those_of_another_that_stalls() {
     for framed in [true, false] {
         for shared in [false, true] {
-            let way = KpioParams { framed, shared, select: Select::None, ..KpioParams::papers() };
+            let way = KpioParams { framed, shared, select: PacketSelect::None, ..KpioParams::papers() };
             let pair = Pair::up(&Setup { rate: BitRate::gbit_per_s(10), ..setup(way) });
             let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
             let buffers = Buffers::new(&pair.hosts[0].kernel);
@@ -224,7 +224,10 @@ fn lines_of_one_core_do_not_pass_those_of_another_that_stalls() {
                             device.send(&cpu, packet, false).unwrap();
                             cpu.sleep(Duration::from_ns(1_500)).await;
                             if core == 0 && n % 20 == 10 {
-                                driver.set_select(&cpu, if n == 30 { Select::None } else { Select::All });
+                                driver.set_select(
+                                    &cpu,
+                                    if n == 30 { PacketSelect::None } else { PacketSelect::All },
+                                );
                             }
                         }
                     })
@@ -264,7 +267,7 @@ fn a_slow_wire_lets_the_driver_wait_and_nothing_is_lost() {
 #[test]
 fn by_size_both_paths_are_taken_and_none_passes_another() {
     for most_stays in [0, 6] {
-        let way = KpioParams { select: Select::UpTo(256), most_stays, ..KpioParams::default() };
+        let way = KpioParams { select: PacketSelect::UpTo(256), most_stays, ..KpioParams::default() };
         let pair = Pair::up(&setup(way));
         let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
         // Large ones first, so that small ones could pass them.
@@ -283,8 +286,14 @@ fn the_choice_changes_while_frames_flow() {
     let pair = Pair::up(&setup(KpioParams::default()));
     let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
     let driver = Rc::clone(&pair.hosts[0].driver);
-    let choices =
-        [Select::None, Select::All, Select::UpTo(500), Select::None, Select::UpTo(1000), Select::All];
+    let choices = [
+        PacketSelect::None,
+        PacketSelect::All,
+        PacketSelect::UpTo(500),
+        PacketSelect::None,
+        PacketSelect::UpTo(1000),
+        PacketSelect::All,
+    ];
     send(&pair, 0, (0..300).map(|n| 60 + n * 37 % 1400).collect(), 0, move |cpu, n| {
         if n % 37 == 36 {
             driver.set_select(cpu, choices[n / 37 % choices.len()]);
@@ -328,7 +337,7 @@ fn segment(port: u16, length: usize) -> Vec<u8> {
 
 #[test]
 fn connections_are_chosen_by_their_ports() {
-    let select = Select::TcpPorts { first: 5000, last: 5999 };
+    let select = PacketSelect::TcpPorts { first: 5000, last: 5999 };
     let pair = Pair::up(&setup(KpioParams { select, ..KpioParams::default() }));
     let device = pair.device(0);
     let buffers = Buffers::new(&pair.hosts[0].kernel);

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use common::{Buffers, Pair, Setup, bytes_of};
 use devices::nic::KpioParams as Parts;
-use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, Select, Stores};
+use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, PacketSelect, Stores};
 use hardware::core::{EvictionOrder, StoreParams};
 use hardware::link::{Credits, LinkParams};
 use hardware::root::RootPortParams;
@@ -91,9 +91,14 @@ fn with_papers_window_and_short_patience(nic: &mut devices::nic::NicParams) {
     nic.kpio = nic.kpio.map(|kpio| Parts { patience: Duration::from_us(3), ..kpio });
 }
 
-fn select() -> impl Strategy<Value = Select> {
-    let ports = (0u16..4).prop_map(|n| Select::TcpPorts { first: PORT, last: PORT + n });
-    prop_oneof![Just(Select::All), Just(Select::None), (60u32..1514).prop_map(Select::UpTo), ports]
+fn select() -> impl Strategy<Value = PacketSelect> {
+    let ports = (0u16..4).prop_map(|n| PacketSelect::TcpPorts { first: PORT, last: PORT + n });
+    prop_oneof![
+        Just(PacketSelect::All),
+        Just(PacketSelect::None),
+        (60u32..1514).prop_map(PacketSelect::UpTo),
+        ports
+    ]
 }
 
 /// Cores that store at once or as those of a Sandy Bridge do (machines/hosts/dell-t620-sandy.toml), in either order,
@@ -213,7 +218,7 @@ proptest! {
                 expected.insert(number);
                 pair.run(0, core, move |cpu| {
                     Box::pin(async move {
-                        driver.set_select(&cpu, Select::All);
+                        driver.set_select(&cpu, PacketSelect::All);
                         let packet = buffers.packet(&cpu, &segment(core, 200, number), 1000);
                         assert!(device.send(&cpu, packet, false).is_ok());
                     })

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
 use devices::nic::{KpioParams as Parts, NicParams};
-use drivers::nic::{Flow, KpioParams, NicDriverParams, Select};
+use drivers::nic::{Flow, KpioParams, NicDriverParams, PacketSelect};
 use hardware::core::{EvictionOrder, StoreParams};
 use hardware::link::{Credits, LinkId, LinkParams};
 use hardware::root::RootPortParams;
@@ -163,7 +163,7 @@ fn after_a_lost_link_the_driver_goes_on_without_a_reset() {
                     pair.run_for(Duration::from_ms(5_010));
                     let before = received(&pair, &listener);
                     // By the other path, when what was sent by lines has left or is given up; and back.
-                    for (first, select) in [(2_000, Select::None), (3_000, Select::All)] {
+                    for (first, select) in [(2_000, PacketSelect::None), (3_000, PacketSelect::All)] {
                         let driver = Rc::clone(&pair.hosts[0].driver);
                         pair.run(0, 0, move |cpu| Box::pin(async move { driver.set_select(&cpu, select) }));
                         send(&pair, 1, first, 3, 200);
@@ -188,7 +188,7 @@ fn after_a_lost_link_the_driver_goes_on_without_a_reset() {
 /// A ring that is stuck beside lines that nobody waits for is no lost interrupt: the device does not send, and is reset.
 #[test]
 fn a_stuck_ring_beside_idle_lines_is_reset() {
-    for select in [Select::None, Select::UpTo(100)] {
+    for select in [PacketSelect::None, PacketSelect::UpTo(100)] {
         let pair = Pair::up(&setup(
             KpioParams { select, ..KpioParams::default() },
             1,

@@ -6,12 +6,13 @@ use crate::cluster::{ClusterSetup, NtbCableSetup};
 use crate::computer::{HostSetup, HypervisorSetup, Placement};
 use crate::diagnostic::Diagnostic;
 use crate::network::{NetworkSetup, Stations, SwitchEntry};
-use crate::nic_driver::KpioChoice;
+use crate::nic_driver::packets;
 use crate::placed::Placed;
 use crate::program::{MemoryPolicy, ProgramSetup, cores_help, cpu_list};
 use crate::read::{Check, record};
 use crate::scalar::names;
 use crate::suggest;
+use settings::{PacketSelect, is_disk};
 use units::Duration;
 
 names! {
@@ -241,7 +242,7 @@ pub enum Setting {
     /// Memory policy of a program and its children.
     Memory(usize, MemoryPolicy),
     /// Which packets a host's NIC driver sends by programmed I/O: a parameter of its module.
-    Kpio(usize, KpioChoice),
+    Packets(usize, PacketSelect),
     /// Placement policy of a host's hypervisor, never [`Placement::Fixed`].
     Placement(usize, Placement),
 }
@@ -588,7 +589,7 @@ impl<'a> Surroundings<'a> {
             return Ok(Setting::Memory(program, policy));
         }
         if let Some((host, "nic_driver")) = owner.split_once(':').filter(|_| setting == "kpio") {
-            return self.kpio(what, host, value);
+            return self.packets(what, host, value);
         }
         if let Some((host, "hypervisor")) = owner.split_once(':').filter(|_| setting == "placement") {
             return self.placement(what, host, value);
@@ -627,7 +628,7 @@ impl<'a> Surroundings<'a> {
     }
 
     /// Parses the value of `host:nic_driver.kpio`.
-    fn kpio<'p>(
+    fn packets<'p>(
         &self,
         what: &'p Placed<String>,
         host: &str,
@@ -639,8 +640,8 @@ impl<'a> Surroundings<'a> {
             let help = "give the host `[host.nic_driver]` with `kpio = \"off\"`, so that its queues exist";
             return Err((what, ("its driver is loaded without programmed I/O".to_owned(), help.to_owned())));
         }
-        match KpioChoice::parse(&value.value) {
-            Some(choice) => Ok(Setting::Kpio(host, choice)),
+        match packets(&value.value) {
+            Some(select) => Ok(Setting::Packets(host, select)),
             None => {
                 let help = "`off`, `all`, `tcp-ports 5001-5010` or `up-to 256 B`";
                 Err((value, (format!("`kpio` cannot be `{}`", value.value), help.to_owned())))
@@ -723,17 +724,16 @@ fn named(host: &HostSetup, name: &str) -> Option<usize> {
 /// A network or block device of a host by its kernel name or, below `disk/by-id`, by its drive's number; a namespace
 /// stands for its drive.
 fn device(host: &HostSetup, name: &str) -> Result<String, NotFound> {
-    let id = name.strip_prefix("disk/by-id/");
-    if let Some(disk) = host.disks.iter().find(|disk| id.is_some() && disk.id.as_deref() == id) {
+    if let Some(disk) = host.disks.iter().find(|disk| is_disk(name, &disk.name, disk.id.as_deref())) {
         return Ok(disk.name.clone());
+    }
+    if host.interfaces.iter().any(|interface| interface.name == name) {
+        return Ok(name.to_owned());
     }
     let names = || {
         let net = host.interfaces.iter().map(|interface| interface.name.as_str());
         net.chain(host.disks.iter().map(|disk| disk.name.as_str()))
     };
-    if names().any(|own| own == name) {
-        return Ok(name.to_owned());
-    }
     let near = suggest::nearest(name, names());
     let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
     Err((format!("there is no device `{name}`"), format!("{near}the host's are {}", suggest::list(names()))))

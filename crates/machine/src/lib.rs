@@ -76,7 +76,7 @@ pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, Payloa
 pub use measured::{MeasuredNames, Nearness, find_card, find_joined, find_machine, find_relative};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
 pub use nic::{Nic, NicController, NicDefaults, NicKpio, NicPath, NicVirtual};
-pub use nic_driver::{KpioChoice, KpioFormat, KpioSelect, NicDriverEntry, RingPlace};
+pub use nic_driver::{KpioFormat, KpioSelect, NicDriverEntry, RingPlace};
 pub use ntb::{ClusterSwitch, Ntb};
 pub use nvme_driver::NvmeDriverEntry;
 pub use part::*;

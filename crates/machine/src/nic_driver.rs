@@ -4,7 +4,7 @@ use crate::nic::RINGS;
 use crate::placed::{Placed, Several};
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
-use settings::{Loads, Stores};
+use settings::{Loads, PacketSelect, Stores};
 use units::{Bytes, Duration};
 
 names! {
@@ -21,48 +21,34 @@ names! {
     }
 }
 
-/// Which packets use programmed I/O, with its bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KpioChoice {
-    /// None.
-    Off,
-    /// All that fit.
-    All,
-    /// Those of TCP connections with a port from the first to the last.
-    TcpPorts(u16, u16),
-    /// Those up to a size in bytes.
-    UpTo(u32),
-}
-
-impl KpioChoice {
-    /// Reads `off`, `all`, `tcp-ports 5001-5010`, `up-to 256 B`.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        match text.split_once(' ').unwrap_or((text, "")) {
-            ("off", "") => Some(Self::Off),
-            ("all", "") => Some(Self::All),
-            ("tcp-ports", ports) => {
-                let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
-                let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-                (first <= last).then_some(Self::TcpPorts(first, last))
-            }
-            ("up-to", size) => Some(Self::UpTo(u32::try_from(size.parse::<Bytes>().ok()?.get()).ok()?)),
-            _ => None,
+/// Reads `off`, `all`, `tcp-ports 5001-5010`, `up-to 256 B`.
+pub(crate) fn packets(text: &str) -> Option<PacketSelect> {
+    match text.split_once(' ').unwrap_or((text, "")) {
+        ("off", "") => Some(PacketSelect::None),
+        ("all", "") => Some(PacketSelect::All),
+        ("tcp-ports", ports) => {
+            let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+            let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+            (first <= last).then_some(PacketSelect::TcpPorts { first, last })
         }
+        ("up-to", size) => Some(PacketSelect::UpTo(u32::try_from(size.parse::<Bytes>().ok()?.get()).ok()?)),
+        _ => None,
     }
 }
 
 impl NicDriverEntry {
     /// Which packets use programmed I/O when the driver is loaded; `None` if it is loaded without.
-    pub fn kpio_choice(&self) -> Option<KpioChoice> {
+    pub fn packets(&self) -> Option<PacketSelect> {
         let port = |port: Option<u32>, otherwise: u16| port.map_or(otherwise, |port| port as u16);
         Some(match self.kpio.as_ref()?.value {
-            KpioSelect::Off => KpioChoice::Off,
-            KpioSelect::All => KpioChoice::All,
-            KpioSelect::TcpPorts => {
-                KpioChoice::TcpPorts(port(self.kpio_first_port, 0), port(self.kpio_last_port, u16::MAX))
-            }
+            KpioSelect::Off => PacketSelect::None,
+            KpioSelect::All => PacketSelect::All,
+            KpioSelect::TcpPorts => PacketSelect::TcpPorts {
+                first: port(self.kpio_first_port, 0),
+                last: port(self.kpio_last_port, u16::MAX),
+            },
             KpioSelect::UpTo => {
-                KpioChoice::UpTo(self.kpio_up_to.map_or(u32::MAX, |bytes| bytes.get() as u32))
+                PacketSelect::UpTo(self.kpio_up_to.map_or(u32::MAX, |bytes| bytes.get() as u32))
             }
         })
     }
@@ -250,19 +236,19 @@ mod tests {
     #[test]
     fn choices_are_read_as_they_are_spelt() {
         let good = [
-            ("off", KpioChoice::Off),
-            ("all", KpioChoice::All),
-            ("tcp-ports 80", KpioChoice::TcpPorts(80, 80)),
-            ("tcp-ports 5001-5010", KpioChoice::TcpPorts(5001, 5010)),
-            ("up-to 256 B", KpioChoice::UpTo(256)),
+            ("off", PacketSelect::None),
+            ("all", PacketSelect::All),
+            ("tcp-ports 80", PacketSelect::TcpPorts { first: 80, last: 80 }),
+            ("tcp-ports 5001-5010", PacketSelect::TcpPorts { first: 5001, last: 5010 }),
+            ("up-to 256 B", PacketSelect::UpTo(256)),
         ];
         for (text, choice) in good {
-            assert_eq!(KpioChoice::parse(text), Some(choice), "{text}");
+            assert_eq!(packets(text), Some(choice), "{text}");
         }
         for text in
             ["", "on", "off 1", "tcp-ports", "tcp-ports 9-8", "tcp-ports 70000", "up-to", "up-to 5 GiB"]
         {
-            assert_eq!(KpioChoice::parse(text), None, "{text}");
+            assert_eq!(packets(text), None, "{text}");
         }
     }
 }

@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for path in paths.iter().filter(|p| p.is_dir()) {
         evidence.add_measured(&read_directory(path)?);
     }
-    let file = ClaimFile::pcie_bench();
+    let file = ClaimFile::of("pcie-bench");
     let mut report = Report::of_claims("pcie-bench, judged by its own measurements", &file, &evidence);
     report.sections.push(Section {
         title: "What the machine files assume".into(),

@@ -7,7 +7,7 @@
 //! use results::claims::{ClaimFile, Evidence, Outcome};
 //! use results::report::Report;
 //!
-//! let file = ClaimFile::pcie_bench();
+//! let file = ClaimFile::of("pcie-bench");
 //! let mut evidence = Evidence::default();
 //! for experiment in file.experiments() {
 //!     // Here, simulating the experiment would give latencies or a goodput.

@@ -6,7 +6,7 @@ use results::report::Report;
 
 #[test]
 fn claims_are_well_formed() {
-    let file = ClaimFile::device_lending();
+    let file = ClaimFile::of("device-lending");
     for claim in &file.claims {
         assert!(claim.text.ends_with('.'), "{}: a sentence ends with a full stop", claim.id);
         let place = claim.id.split('/').nth(1).unwrap();
@@ -31,7 +31,7 @@ fn claims_are_well_formed() {
 
 #[test]
 fn ids_of_claims_and_points_are_unique() {
-    let results = ClaimFile::device_lending().judge(&Evidence::default());
+    let results = ClaimFile::of("device-lending").judge(&Evidence::default());
     let ids: std::collections::BTreeSet<&str> = results.iter().map(|r| r.id.as_str()).collect();
     assert_eq!(ids.len(), results.len());
     assert!(results.iter().all(|r| r.verdict == Verdict::NotModelled));
@@ -50,7 +50,7 @@ fn ids_of_claims_and_points_are_unique() {
 /// numbers are within every tolerance.
 #[test]
 fn the_papers_own_numbers_hold_together() {
-    let file = ClaimFile::device_lending();
+    let file = ClaimFile::of("device-lending");
     let mut evidence = Evidence::default();
     for figure in &file.figures {
         for line in &figure.line {
@@ -76,7 +76,7 @@ fn the_papers_own_numbers_hold_together() {
 /// What the paper does not say is in its file, with a source, and in the report.
 #[test]
 fn what_is_assumed_is_told() {
-    let file = ClaimFile::device_lending();
+    let file = ClaimFile::of("device-lending");
     assert!(file.assumptions.len() >= 7);
     let report = Report::of_claims("Lending", &file, &Evidence::default());
     let tables = report.sections.iter().flat_map(|section| &section.tables);

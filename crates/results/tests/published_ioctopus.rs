@@ -4,7 +4,7 @@ use results::claims::{ClaimFile, Evidence, Role, Verdict};
 
 #[test]
 fn claims_are_well_formed() {
-    let file = ClaimFile::ioctopus();
+    let file = ClaimFile::of("ioctopus");
     for claim in &file.claims {
         assert!(claim.text.ends_with('.'), "{}: a sentence ends with a full stop", claim.id);
         assert!(claim.published.is_some(), "{}", claim.id);
@@ -22,7 +22,7 @@ fn claims_are_well_formed() {
 
 #[test]
 fn ids_of_claims_and_points_are_unique() {
-    let results = ClaimFile::ioctopus().judge(&Evidence::default());
+    let results = ClaimFile::of("ioctopus").judge(&Evidence::default());
     let ids: std::collections::BTreeSet<&str> = results.iter().map(|r| r.id.as_str()).collect();
     assert_eq!(ids.len(), results.len());
     assert!(results.iter().all(|r| r.verdict == Verdict::NotModelled));
@@ -31,7 +31,7 @@ fn ids_of_claims_and_points_are_unique() {
 /// The paper's own numbers, observed, are within every tolerance.
 #[test]
 fn the_papers_own_numbers_hold_together() {
-    let file = ClaimFile::ioctopus();
+    let file = ClaimFile::of("ioctopus");
     let mut evidence = Evidence::default();
     let values = [
         ("tx-gbit/local/65536", 47.0),
@@ -61,7 +61,7 @@ fn the_page_on_accuracy_is_about_these_claims() {
     let (_, section) = page.split_once("## One NIC and two sockets\n").expect("a section");
     let (section, _) = section.split_once("\n## ").expect("another one");
     let text = section.split_whitespace().collect::<Vec<_>>().join(" ");
-    let file = ClaimFile::ioctopus();
+    let file = ClaimFile::of("ioctopus");
     assert!(text.contains(&format!("compares {} statements", file.claims.len())), "{}", file.claims.len());
 
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));

@@ -4,7 +4,7 @@ use results::claims::{ClaimFile, Evidence, Role, Verdict};
 
 #[test]
 fn claims_are_well_formed() {
-    let file = ClaimFile::kpio_wc();
+    let file = ClaimFile::of("kpio-wc");
     for claim in &file.claims {
         assert!(claim.text.ends_with('.'), "{}: a sentence ends with a full stop", claim.id);
         assert!(claim.published.is_some() || claim.role == Role::Prediction, "{}", claim.id);
@@ -19,7 +19,7 @@ fn claims_are_well_formed() {
 
 #[test]
 fn why_nothing_was_observed_is_said() {
-    let file = ClaimFile::kpio_wc();
+    let file = ClaimFile::of("kpio-wc");
     let mut evidence = Evidence::default();
     for key in file.observed() {
         evidence.observed.insert(key, Err("no card".into()));
@@ -36,7 +36,7 @@ fn why_nothing_was_observed_is_said() {
 /// The paper's own numbers, observed, are within every tolerance.
 #[test]
 fn the_papers_own_numbers_hold_together() {
-    let file = ClaimFile::kpio_wc();
+    let file = ClaimFile::of("kpio-wc");
     let mut evidence = Evidence::default();
     let values = [
         ("dma-ping/payload", 1736.0),

@@ -17,7 +17,7 @@ fn evidence() -> Evidence {
 /// Judged by the measured files, the paper is right except where a note says otherwise.
 fn the_measurement_agrees_with_the_paper() {
     let evidence = evidence();
-    let results = ClaimFile::pcie_bench().judge_claims(&evidence);
+    let results = ClaimFile::of("pcie-bench").judge_claims(&evidence);
     println!("{}\n{}", claims_table(&results, None), count_line(&results));
     for result in &results {
         if result.verdict == Verdict::Outside {
@@ -33,7 +33,7 @@ fn the_measurement_agrees_with_the_paper() {
 /// The figures' values are those of the measured files.
 fn values_of_figures_are_the_measured_ones() {
     let evidence = evidence();
-    let file = ClaimFile::pcie_bench();
+    let file = ClaimFile::of("pcie-bench");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../published/pcie-bench-figures.csv");
     let text = file.values_csv(&evidence);
     if std::env::var_os("UPDATE_PUBLISHED").is_some() {

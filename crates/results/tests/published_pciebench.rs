@@ -4,7 +4,7 @@ use results::claims::{ClaimFile, Evidence, Role, Verdict};
 
 #[test]
 fn claims_are_well_formed() {
-    let file = ClaimFile::pcie_bench();
+    let file = ClaimFile::of("pcie-bench");
     assert!(file.claims.len() > 50);
     for claim in &file.claims {
         assert!(claim.text.ends_with('.'), "{}: a sentence ends with a full stop", claim.id);
@@ -23,7 +23,7 @@ fn claims_are_well_formed() {
 
 #[test]
 fn nothing_known_is_nothing_modelled() {
-    let results = ClaimFile::pcie_bench().judge(&Evidence::default());
+    let results = ClaimFile::of("pcie-bench").judge(&Evidence::default());
     let ids: std::collections::BTreeSet<&str> = results.iter().map(|r| r.id.as_str()).collect();
     assert_eq!(ids.len(), results.len(), "ids are unique");
     assert!(results.iter().all(|r| r.id.split('/').count() == 4));
@@ -33,7 +33,7 @@ fn nothing_known_is_nothing_modelled() {
 /// The exact fields that scripts rely on.
 #[test]
 fn json_has_the_promised_fields() {
-    let results = ClaimFile::pcie_bench().judge(&Evidence::default());
+    let results = ClaimFile::of("pcie-bench").judge(&Evidence::default());
     let json = serde_json::to_value(&results[0]).unwrap();
     let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
     let mut wanted = vec![

@@ -1,4 +1,9 @@
-//! Named settings: plain types used by both machine and scenario files and the models.
+//! Named settings: plain types used by both machine and scenario files and the models, and the names that both give to
+//! block devices.
+
+mod disk;
+
+pub use disk::{BY_ID, disk_id, is_disk};
 
 /// An enumeration whose variants have one spelling in files and messages.
 #[macro_export]
@@ -185,4 +190,23 @@ choices! {
         /// Members are links of one channel to a switch (IEEE 802.3ad), over which flows are distributed by hash.
         Bond = "bond-802.3ad",
     }
+}
+
+/// Which packets a NIC's driver sends by programmed I/O rather than by descriptors, if they are short enough.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PacketSelect {
+    /// None.
+    #[default]
+    None,
+    /// All packets.
+    All,
+    /// Packets of TCP connections with one port in this range.
+    TcpPorts {
+        /// First port of the range.
+        first: u16,
+        /// Last port of the range, inclusive.
+        last: u16,
+    },
+    /// Packets of at most so many bytes.
+    UpTo(u32),
 }

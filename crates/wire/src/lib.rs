@@ -26,3 +26,6 @@ pub mod pcie;
 pub mod virtio;
 
 pub use malformed::Malformed;
+
+/// Bytes of a line: a write-combining buffer of x86 cores.
+pub const LINE: usize = 64;

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use settings::{BY_ID, is_disk};
+
 use crate::program::Failure;
 
 /// Why a command line is rejected.
@@ -93,13 +95,12 @@ impl Premises {
     /// The block device with this name, `/dev/` path or path below `/dev/disk/by-id`.
     pub(crate) fn disk(&self, program: &str, path: &str) -> Result<&Disk, Refused> {
         let name = path.strip_prefix("/dev/").unwrap_or(path);
-        let id = name.strip_prefix("disk/by-id/");
-        let known = self.disks.iter().map(|disk| match disk.id.as_ref().filter(|_| id.is_some()) {
-            Some(own) => format!("/dev/disk/by-id/{own}"),
-            None => format!("/dev/{}", disk.name),
-        });
-        let found =
-            self.disks.iter().find(|disk| disk.name == name || (id.is_some() && disk.id.as_deref() == id));
+        let known =
+            self.disks.iter().map(|disk| match disk.id.as_ref().filter(|_| name.starts_with(BY_ID)) {
+                Some(own) => format!("/dev/{BY_ID}{own}"),
+                None => format!("/dev/{}", disk.name),
+            });
+        let found = self.disks.iter().find(|disk| is_disk(name, &disk.name, disk.id.as_deref()));
         found
             .ok_or_else(|| missing(&format!("{program}: there is no block device `{path}`"), known.collect()))
     }

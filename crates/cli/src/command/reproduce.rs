@@ -141,13 +141,7 @@ mod tests {
         let documented = std::fs::read_to_string(documented).expect("the published values' description");
         let mut ids = BTreeSet::new();
         // Without evidence, nothing is simulated, but the rows have the same shape.
-        for file in [
-            ClaimFile::pcie_bench(),
-            ClaimFile::ioctopus(),
-            ClaimFile::kpio_wc(),
-            ClaimFile::numa_io(),
-            ClaimFile::device_lending(),
-        ] {
+        for file in SEEDS.map(ClaimFile::of) {
             let nothing = Evidence::default();
             let (claims, points) = (file.judge_claims(&nothing), file.judge_figures(&nothing));
             let rows = rows(claims.clone().into_iter(), points.into_iter())

@@ -2,7 +2,9 @@
 
 use wire::ethernet::MacAddr;
 use wire::nic::CLASS;
-use wire::nic::registers::{BAR_BYTES, INLINE_BAR, INLINE_PAGE, KPIO_BAR, MSIX_PENDING, MSIX_TABLE, feature};
+use wire::nic::registers::{
+    BAR_BYTES, INLINE_BAR, INLINE_PAGE, MSIX_PENDING, MSIX_TABLE, WINDOW_BAR, feature,
+};
 use wire::pcie::config::msix::MsixLayout;
 use wire::pcie::config::{BarKind, ConfigError, ConfigSpace, SriovParams};
 
@@ -29,9 +31,8 @@ pub fn physical(params: &NicParams, number: u8) -> Result<ConfigSpace, ConfigErr
         config = config.multi_function();
     }
     config = config.bar64(0, BAR_BYTES, false);
-    if let Some(kpio) = &params.kpio {
-        let windows = u64::from(kpio.queues) * kpio.window();
-        config = config.bar64(KPIO_BAR, windows.next_power_of_two(), true);
+    if let Some(bytes) = params.windows().bar() {
+        config = config.bar64(WINDOW_BAR, bytes, true);
     }
     if params.features & feature::INLINE != 0 {
         let pages = u64::from(params.tx_queues) * INLINE_PAGE;

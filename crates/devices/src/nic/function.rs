@@ -14,7 +14,7 @@ use wire::pcie::config::ConfigSpace;
 
 use super::handle::NicHandle;
 use super::interrupts::Interrupts;
-use super::params::{NicFunctionParams, NicParams};
+use super::params::{NicFunctionParams, NicParams, PHYSICAL_ONLY};
 use super::ring::{QueueId, Ring};
 use super::rules::Rules;
 use super::rx::queue::RxQueue;
@@ -162,11 +162,9 @@ impl NicFunction {
         tx.chain(self.rx.iter().map(|queue| &queue.ring)).for_each(Ring::show);
     }
 
-    /// The device's features that this function has. A virtual function has no kPIO or inline doorbells, which need a
-    /// further BAR, and no promiscuous mode.
+    /// The device's features that this function has.
     pub fn features(&self) -> u32 {
-        let withheld = feature::KPIO | feature::INLINE | feature::PROMISCUOUS;
-        self.nic.features & if self.physical.is_some() { !withheld } else { u32::MAX }
+        self.nic.features & if self.physical.is_some() { !PHYSICAL_ONLY } else { u32::MAX }
     }
 
     pub fn has(&self, feature: u32) -> bool {

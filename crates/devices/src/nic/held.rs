@@ -1,8 +1,7 @@
-//! Received frames that stay in the device until the driver fetches them: kPIO on the receive side (kPIO+WC, section V,
-//! leaves it to the future).
+//! Received frames that stay in the device until the driver fetches them: programmed I/O on the receive side.
 //!
 //! Such a frame has a completion like any other, but its buffer stays empty: the frame is in the receive window, which
-//! is read through the window of the kPIO queue with the same number. Its slot is free again when the driver posts a
+//! is read through the queue's window in `WINDOW_BAR`. Its slot is free again when the driver posts a
 //! buffer in place of the one that the frame was meant for.
 
 use wire::nic::registers::HELD_BYTES;

@@ -4,7 +4,7 @@
 //! The ring in memory has the same content. If the device cannot use the inline data, because earlier descriptors come
 //! first, an inline doorbell acts as a plain one.
 
-use wire::kpio::LINE;
+use wire::LINE;
 use wire::nic::TxDescriptor;
 use wire::nic::descriptor::{INLINE, LEN, of_inline_address};
 use wire::nic::registers::INLINE_BYTES;

@@ -5,7 +5,7 @@
 //! RSS hash ([`steering`]), buffers ([`rx`]). Completions are written in batches and signalled by coalesced interrupts
 //! ([`function`]).
 //!
-//! Besides the rings, there may be queues for transmit by programmed I/O ([`kpio`]). The [`ports`] merge both paths
+//! Besides the rings, there may be queues for transmit by programmed I/O ([`kpio`]). The [`ports`] merge both sources
 //! with a multiplexer ([`mux`]) in front of the wire, or of a loopback inside the device ([`around`]). Received frames
 //! may be held in the device for programmed I/O ([`held`]).
 //!
@@ -50,7 +50,7 @@ use platform::ethernet::{EthernetPort, EthernetPortInfo};
 use platform::mover::{DataMover, Direct};
 use units::Duration;
 use wire::ethernet::{FCS_LEN, LEAST_FRAME, fcs_is_right};
-use wire::nic::registers::{INLINE_BAR, KPIO_BAR, counter, event, feature};
+use wire::nic::registers::{INLINE_BAR, WINDOW_BAR, counter, event};
 use wire::pcie::config::{ConfigEffect, ConfigError};
 
 pub use handle::NicHandle;
@@ -81,16 +81,7 @@ impl Nic {
     /// # Errors
     /// If the capabilities do not fit together.
     pub fn new(mut params: NicParams) -> Result<(Self, NicHandle), ConfigError> {
-        if params.kpio.is_some() {
-            params.features |= feature::KPIO;
-        }
-        let shares = |one: &NicFunctionParams, other: &NicFunctionParams| {
-            one.is_same_station(other) && one.pcie_port != other.pcie_port
-        };
-        let functions_share = |one| params.functions.iter().any(|other| shares(one, other));
-        if params.flow_rules > 0 && params.functions.iter().any(functions_share) {
-            params.features |= feature::STATION;
-        }
+        params.features = params.all_features();
         // Parameters of each function and, for virtual ones, the physical function.
         let mut wanted = Vec::new();
         for (number, &function) in (0..).zip(&params.functions) {
@@ -193,7 +184,7 @@ impl Device for Nic {
                 word.copy_from_slice(&value.to_le_bytes());
             }
         }
-        if at.bar == KPIO_BAR && usize::from(at.function.0) < self.functions.len() {
+        if at.bar == WINDOW_BAR && usize::from(at.function.0) < self.functions.len() {
             self.functions[usize::from(at.function.0)].read_held(offset, data);
         }
         self.params.register_latency
@@ -203,7 +194,7 @@ impl Device for Nic {
         let offset = at.offset.get();
         let is_whole = offset % 4 == 0 && data.len() % 4 == 0;
         let is_ours = usize::from(at.function.0) < self.functions.len() && !self.handle.is_hung();
-        if at.bar == KPIO_BAR && is_ours {
+        if at.bar == WINDOW_BAR && is_ours {
             self.ports.write(bus, &mut self.functions, at.function.0, offset, data);
             return;
         }
@@ -222,7 +213,8 @@ impl Device for Nic {
     }
 
     fn bar_write_holds(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, _length: u32) -> Duration {
-        if at.bar == KPIO_BAR && usize::from(at.function.0) < self.functions.len() && !self.handle.is_hung() {
+        if at.bar == WINDOW_BAR && usize::from(at.function.0) < self.functions.len() && !self.handle.is_hung()
+        {
             self.ports.holds(bus.now(), &self.functions[usize::from(at.function.0)], at.offset.get())
         } else {
             Duration::ZERO
@@ -265,7 +257,7 @@ impl Device for Nic {
             Kind::TxPump => sender.pump(bus, functions, ports),
             Kind::RxPump => receiver.pump(bus, functions),
             Kind::Vector => of.vector_due(bus, note.first.into()),
-            Kind::KpioPatience | Kind::KpioReport => ports.kpio_due(bus, functions, note),
+            Kind::MissingLine | Kind::FreedLines => ports.line_due(bus, functions, note),
             Kind::Mux => {
                 ports.due(bus, functions, EthernetPort(note.first as u8));
                 sender.pump(bus, functions, ports);

@@ -1,9 +1,9 @@
-//! The multiplexer in front of a port (kPIO+WC, Figure 2): frames from DMA and frames from programmed I/O alternate one
-//! by one. Frames of different kPIO queues leave in the order in which they became complete, so a flow stays in order
-//! when its sender moves to another core and hence to another queue.
+//! The multiplexer in front of a port (Larsen and Lee, Figure 2): frames from DMA and frames from programmed I/O alternate
+//! one by one. Frames of different queues for programmed I/O leave in the order in which they became complete, so a flow
+//! stays in order when its sender moves to another core and hence to another queue.
 //!
-//! It is used only while a function of the port has a running kPIO queue, or with flow control, as a pause stops all
-//! frames not yet handed to the wire. Then a frame is handed to the wire when the one before it has left, and DMA
+//! It is used only while such a queue of the port runs, or with flow control, as a pause stops all frames not yet handed
+//! to the wire. Then a frame is handed to the wire when the one before it has left, and DMA
 //! completions wait until their frame has been handed over.
 
 use std::collections::VecDeque;
@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use units::{Duration, Time};
 
 use super::function::Sent;
+use super::params::Window;
 
 /// What DMA has queued for the wire, in order.
 pub enum FromDma {
@@ -23,11 +24,8 @@ pub enum FromDma {
 /// What the multiplexer hands out next.
 pub enum Turn {
     Dma(FromDma),
-    /// The oldest frame of a kPIO queue.
-    Kpio {
-        function: u8,
-        queue: u8,
-    },
+    /// The oldest frame in this window.
+    Written(Window),
     /// Nothing until this time; then it has to be asked again.
     Wake(Time),
 }
@@ -36,11 +34,9 @@ pub enum Turn {
 #[derive(Default)]
 pub struct Mux {
     dma: VecDeque<FromDma>,
-    /// Complete frames in kPIO queues, as (function, queue).
-    kpio: VecDeque<(u8, u8)>,
-    kpio_was_last: bool,
-    /// Number of running kPIO queues.
-    queues: usize,
+    /// Complete frames from programmed I/O, by window.
+    written: VecDeque<Window>,
+    written_was_last: bool,
     /// When the wire can take the next frame.
     free: Time,
     /// The link partner's pause lasts until then.
@@ -49,14 +45,9 @@ pub struct Mux {
 }
 
 impl Mux {
-    /// Whether frames have to pass through the multiplexer because of programmed I/O.
-    pub fn is_needed(&self) -> bool {
-        self.queues > 0 || !self.dma.is_empty()
-    }
-
-    /// Sets the number of running kPIO queues at the port.
-    pub fn set_queues(&mut self, queues: usize) {
-        self.queues = queues;
+    /// Whether frames or completions from DMA wait.
+    pub fn holds_dma(&self) -> bool {
+        !self.dma.is_empty()
     }
 
     /// When the wire can take the next frame.
@@ -79,9 +70,9 @@ impl Mux {
         self.dma.push_back(what);
     }
 
-    /// Queues a complete frame of a kPIO queue.
-    pub fn list_kpio(&mut self, function: u8, queue: u8) {
-        self.kpio.push_back((function, queue));
+    /// Queues so many complete frames in a window.
+    pub fn list_written(&mut self, of: Window, frames: u64) {
+        self.written.extend((0..frames).map(|_| of));
     }
 
     /// What can be handed on now.
@@ -89,7 +80,7 @@ impl Mux {
         if let Some(FromDma::Sent(_)) = self.dma.front() {
             return self.dma.pop_front().map(Turn::Dma);
         }
-        if self.dma.is_empty() && self.kpio.is_empty() {
+        if self.dma.is_empty() && self.written.is_empty() {
             return None;
         }
         let at = self.free.max(self.paused);
@@ -97,9 +88,9 @@ impl Mux {
             let is_set = self.wake.is_some_and(|set| set <= at && set > now);
             return (!is_set).then(|| Turn::Wake(*self.wake.insert(at)));
         }
-        self.kpio_was_last = !self.kpio.is_empty() && (self.dma.is_empty() || !self.kpio_was_last);
-        if self.kpio_was_last {
-            self.kpio.pop_front().map(|(function, queue)| Turn::Kpio { function, queue })
+        self.written_was_last = !self.written.is_empty() && (self.dma.is_empty() || !self.written_was_last);
+        if self.written_was_last {
+            self.written.pop_front().map(Turn::Written)
         } else {
             self.dma.pop_front().map(Turn::Dma)
         }

@@ -3,6 +3,7 @@
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
 use units::{BitRate, Duration};
+use wire::LINE;
 use wire::ethernet::MacAddr;
 use wire::nic::registers::feature;
 use wire::pcie::config::PcieParams;
@@ -165,10 +166,37 @@ impl KpioParams {
             report_delay: Duration::from_us(2),
         }
     }
+}
 
-    /// Size of a queue's window in bytes.
-    pub const fn window(&self) -> u64 {
-        128 << self.log2_positions
+/// The window of a queue.
+#[derive(Clone, Copy)]
+pub(super) struct Window {
+    pub function: u8,
+    pub queue: u8,
+}
+
+/// The windows of a physical function's queues in [`WINDOW_BAR`](wire::nic::registers::WINDOW_BAR), one after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Windows {
+    count: u16,
+    /// Size of a window in bytes.
+    bytes: u64,
+}
+
+impl Windows {
+    /// Size of the BAR in bytes; `None` if there are no windows.
+    pub fn bar(&self) -> Option<u64> {
+        (self.count > 0).then(|| (u64::from(self.count) * self.bytes).next_power_of_two())
+    }
+
+    /// Size of a queue's window in bytes; `None` if it has none.
+    pub fn of(&self, queue: u8) -> Option<u64> {
+        (u16::from(queue) < self.count).then_some(self.bytes)
+    }
+
+    /// Splits an offset in the BAR into a queue and the offset in its window. There may be no such queue.
+    pub fn split(&self, at: u64) -> (usize, u64) {
+        ((at / self.bytes) as usize, at % self.bytes)
     }
 }
 
@@ -180,7 +208,33 @@ const ALL_FEATURES: u32 = feature::RX_CHECKSUM
     | feature::PROMISCUOUS
     | feature::ALL_GROUPS;
 
+/// Features that virtual functions do not have: those that need a further BAR, and promiscuous mode.
+pub(super) const PHYSICAL_ONLY: u32 = feature::KPIO | feature::INLINE | feature::PROMISCUOUS;
+
 impl NicParams {
+    /// The windows of a function's queues.
+    pub(super) fn windows(&self) -> Windows {
+        let (count, positions) = self.kpio.map_or((0, 0), |kpio| (kpio.queues, kpio.log2_positions));
+        // Each position is there twice, see `wire::kpio`.
+        Windows { count, bytes: (2 * LINE as u64) << positions }
+    }
+
+    /// The supported features, with those that follow from other parameters.
+    pub(super) fn all_features(&self) -> u32 {
+        let mut features = self.features;
+        if self.kpio.is_some() {
+            features |= feature::KPIO;
+        }
+        let shares = |one: &NicFunctionParams, other: &NicFunctionParams| {
+            one.is_same_station(other) && one.pcie_port != other.pcie_port
+        };
+        let functions_share = |one| self.functions.iter().any(|other| shares(one, other));
+        if self.flow_rules > 0 && self.functions.iter().any(functions_share) {
+            features |= feature::STATION;
+        }
+        features
+    }
+
     /// A batching 40 Gbit/s NIC on Gen3 x8, with pcie-bench's figures for a modern NIC (section 3: Intel 82599 with
     /// ixgbe's defaults): TX descriptors are fetched 40 at a time and written back 8 at a time, RX descriptors one at a
     /// time. Packet memory as in the 82599 (512 KiB for RX, 160 KiB for TX; datasheet, section 1.2).

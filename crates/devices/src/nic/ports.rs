@@ -15,9 +15,9 @@ use wire::nic::registers::counter;
 use super::NicHandle;
 use super::around::Around;
 use super::function::{NicFunction, Sent};
-use super::kpio::{Due, Kpio};
+use super::kpio::Kpio;
 use super::mux::{FromDma, Mux, Turn};
-use super::params::NicParams;
+use super::params::{NicParams, Window};
 use super::spare::Spare;
 use super::switch::Switch;
 use super::token::{Kind, Note};
@@ -67,8 +67,8 @@ pub struct Ports {
     nic: Rc<NicParams>,
     pub memory: PacketMemory,
     pub switch: Switch,
-    /// Queues for programmed I/O.
-    pub kpio: Option<Kpio>,
+    /// Frames from programmed I/O.
+    written: Kpio,
     /// Multiplexers, by port.
     muxes: Vec<Mux>,
     /// Loopback that replaces the wire.
@@ -82,8 +82,7 @@ impl Ports {
             nic: Rc::clone(nic),
             memory: PacketMemory::default(),
             switch: Switch::new(nic, functions),
-            // Virtual functions have higher numbers and no kPIO queues.
-            kpio: nic.kpio.map(|kpio| Kpio::new(kpio, nic.functions.len(), nic.max_frame, handle.clone())),
+            written: Kpio::new(nic, handle),
             muxes: (0..nic.ports).map(|_| Mux::default()).collect(),
             around: Around::new(nic),
             spare: Spare::default(),
@@ -100,10 +99,7 @@ impl Ports {
 
     /// Resets a function.
     pub fn reset_function(&mut self, functions: &[NicFunction], function: u8) {
-        if let Some(kpio) = &mut self.kpio {
-            kpio.reset(function);
-            self.count_queues(functions);
-        }
+        self.written.reset(function);
         let is_virtual = functions[usize::from(function)].physical.is_some();
         self.switch.rules.forget(function, is_virtual);
     }
@@ -114,7 +110,9 @@ impl Ports {
 
     /// Whether a port's frames go through its multiplexer.
     fn is_muxed(&self, port: EthernetPort) -> bool {
-        self.nic.flow_control.is_some() || self.muxes[usize::from(port.0)].is_needed()
+        self.nic.flow_control.is_some()
+            || self.written.runs_at(port)
+            || self.muxes[usize::from(port.0)].holds_dma()
     }
 
     /// Sends a complete frame that occupies `held` bytes of packet memory, at once or through the multiplexer.
@@ -215,17 +213,13 @@ impl Ports {
                     self.taken(port, now, left);
                     self.spare.put(bytes);
                 }
-                Turn::Kpio { function, queue } => {
-                    let frame = self.kpio.as_mut().and_then(|kpio| kpio.take_frame(function, queue));
-                    let Some(frame) = frame else { continue };
-                    let left = self.hand_on(bus, functions, function, &frame.bytes, frame.at, 0);
-                    functions[usize::from(function)].count(counter::KPIO_FRAMES, left.is_some().into());
+                Turn::Written(of) => {
+                    let Some(frame) = self.written.take(of) else { continue };
+                    let left = self.hand_on(bus, functions, of.function, &frame.bytes, frame.at, 0);
                     self.taken(port, now, left);
-                    if let Some(kpio) = &mut self.kpio {
-                        kpio.frame_left(function, queue, frame);
-                    }
+                    self.written.left(of, frame, left.is_some());
                     // Makes room for writes that wait in the port, and may end the wait for a missing line.
-                    self.drain(bus, functions, function, queue);
+                    self.drain(bus, functions, of);
                 }
                 Turn::Wake(at) => {
                     let note = Note::new(Kind::Mux, 0, 0, 0).with(port.0.into(), 0);
@@ -251,15 +245,20 @@ impl Ports {
         at: u64,
         data: &[u8],
     ) {
-        if let Some(queue) = self.kpio.as_mut().and_then(|kpio| kpio.write(function, at, data)) {
-            self.drain(bus, functions, function, queue);
+        if let Some(of) = self.written.write(function, at, data) {
+            self.drain(bus, functions, of);
         }
     }
 
     /// How long a write to the windows waits in the PCIe port.
     pub fn holds(&mut self, now: Time, of: &NicFunction, at: u64) -> Duration {
         let (free, rate) = (self.mux(of.port()).free(), self.nic.rate);
-        self.kpio.as_mut().map_or(Duration::ZERO, |kpio| kpio.holds(of.number, at, now, free, rate))
+        self.written.holds(of.number, at, now, free, rate)
+    }
+
+    /// Reads a register if it belongs to programmed I/O.
+    pub fn register(&self, function: u8, at: u64) -> Option<u32> {
+        self.written.register(function, at)
     }
 
     /// Writes a register if it belongs to programmed I/O. Returns whether it did.
@@ -271,43 +270,31 @@ impl Ports {
         at: u64,
         value: u32,
     ) -> bool {
-        let Some(due) = self.kpio.as_mut().and_then(|kpio| kpio.set_register(function, at, value)) else {
-            return false;
-        };
-        match due {
-            Due::Count => self.count_queues(functions),
-            Due::Drain(queue) => self.drain(bus, functions, function, queue),
-            Due::Nothing => {}
+        let Some((of, has_work)) = self.written.set_register(function, at, value) else { return false };
+        if has_work {
+            self.drain(bus, functions, of);
         }
         true
     }
 
-    /// A timer of a programmed I/O queue expired.
-    pub fn kpio_due(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], note: Note) {
-        if self.kpio.as_mut().is_some_and(|kpio| kpio.due(bus, note)) {
-            self.drain(bus, functions, note.function, note.queue);
+    /// A timer of programmed I/O expired.
+    pub fn line_due(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], note: Note) {
+        if let Some(of) = self.written.due(bus, note) {
+            self.drain(bus, functions, of);
         }
     }
 
-    /// Decodes a programmed I/O queue's lines and passes complete frames to the multiplexer.
-    fn drain(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], function: u8, queue: u8) {
-        let frames = self.kpio.as_mut().map_or(0, |kpio| kpio.drain(bus, function, queue));
+    /// Passes the frames that are complete in a window to the multiplexer, and tells the driver of lines that are free.
+    fn drain(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], of: Window) {
+        let frames = self.written.drain(bus, of);
+        let function = usize::from(of.function);
         if frames > 0 {
-            let port = functions[usize::from(function)].port();
-            (0..frames).for_each(|_| self.mux(port).list_kpio(function, queue));
+            let port = functions[function].port();
+            self.mux(port).list_written(of, frames);
             self.pump(bus, functions, port);
         }
-        if let Some(vector) = self.kpio.as_mut().and_then(|kpio| kpio.report(bus, function, queue)) {
-            functions[usize::from(function)].interrupts.raise(bus, vector);
-        }
-    }
-
-    /// Updates the number of running programmed I/O queues at each port.
-    fn count_queues(&mut self, functions: &[NicFunction]) {
-        let Some(kpio) = &self.kpio else { return };
-        for (port, mux) in self.muxes.iter_mut().enumerate() {
-            let here = functions.iter().filter(|function| usize::from(function.port().0) == port);
-            mux.set_queues(here.map(|function| kpio.running(function.number)).sum());
+        if let Some(vector) = self.written.report(bus, of) {
+            functions[function].interrupts.raise(bus, vector);
         }
     }
 }

@@ -16,7 +16,7 @@ impl Nic {
         let params = &self.params;
         let state = &mut self.functions[usize::from(function)];
         let features = state.features();
-        if let Some(value) = self.ports.kpio.as_ref().and_then(|kpio| kpio.register(function, at)) {
+        if let Some(value) = self.ports.register(function, at) {
             return value;
         }
         if let Some((queue, register)) = block(at, regs::TX_QUEUES, regs::QUEUE_STRIDE, state.tx.len()) {

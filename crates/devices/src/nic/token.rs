@@ -30,10 +30,10 @@ pub enum Kind {
     RxPump,
     /// Timer: coalescing of a vector expired (`queue` is the lower half of its number).
     Vector,
-    /// Timer: a kPIO queue has waited long enough for a line.
-    KpioPatience,
-    /// Timer: report a kPIO queue's freed lines to the driver.
-    KpioReport,
+    /// Timer: a queue for programmed I/O has waited long enough for a line.
+    MissingLine,
+    /// Timer or write: report freed lines of such a queue to the driver.
+    FreedLines,
     /// Timer: a port's multiplexer can hand on a frame.
     Mux,
     /// Timer: a frame has passed the loopback.
@@ -55,8 +55,8 @@ const KINDS: [Kind; 17] = [
     Kind::TxPump,
     Kind::RxPump,
     Kind::Vector,
-    Kind::KpioPatience,
-    Kind::KpioReport,
+    Kind::MissingLine,
+    Kind::FreedLines,
     Kind::Mux,
     Kind::Loopback,
     Kind::Event,

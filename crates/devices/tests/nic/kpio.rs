@@ -42,7 +42,7 @@ pub struct Writer {
 
 impl Writer {
     pub fn start(bench: &mut Bench, queue: u8, format: Format, control: u32) -> Self {
-        let limits = bench.read32(0, 0, regs::KPIO);
+        let limits = bench.read32(0, 0, regs::WINDOWS);
         assert!(u32::from(queue) < limits & 0xff);
         let writer = Self {
             queue,
@@ -94,7 +94,7 @@ impl Writer {
 
     pub fn send(&mut self, bench: &mut Bench, frame: &[u8]) {
         for (at, line) in self.lines(frame) {
-            bench.write_bar(0, 0, regs::KPIO_BAR, at, &line);
+            bench.write_bar(0, 0, regs::WINDOW_BAR, at, &line);
         }
     }
 }
@@ -149,7 +149,7 @@ fn lines_in_any_order_and_in_pieces() {
         }
         shuffle(&mut rng, &mut pieces);
         for (at, piece) in pieces {
-            bench.write_bar(0, 0, regs::KPIO_BAR, at, &piece);
+            bench.write_bar(0, 0, regs::WINDOW_BAR, at, &piece);
         }
         expected.push(frame);
         bench.run_for(Duration::from_us(1));
@@ -176,7 +176,7 @@ fn a_short_last_line_is_enough_where_that_is_agreed() {
             // As written by uncached stores of eight bytes.
             let wanted = left.min(LINE);
             for (n, word) in line[..wanted].chunks(8).enumerate() {
-                bench.write_bar(0, 0, regs::KPIO_BAR, at + 8 * n as u64, word);
+                bench.write_bar(0, 0, regs::WINDOW_BAR, at + 8 * n as u64, word);
             }
             left -= wanted;
         }
@@ -237,11 +237,11 @@ fn writes_wait_in_the_port_for_room() {
             for (at, line) in writer.lines(frame) {
                 let access = platform::device::BarAccess {
                     function: F0,
-                    bar: regs::KPIO_BAR,
+                    bar: regs::WINDOW_BAR,
                     offset: units::BarOffset::new(at),
                 };
                 held = held.max(bench.with(0, |device, bus| device.bar_write_holds(bus, access, 64)));
-                bench.write_bar(0, 0, regs::KPIO_BAR, at, &line);
+                bench.write_bar(0, 0, regs::WINDOW_BAR, at, &line);
             }
         }
         assert!(held > Duration::from_us(2), "{held:?}");
@@ -261,7 +261,7 @@ fn checksums_are_filled_in_where_the_header_asks() {
     open[40..42].fill(0);
     let header = framed::Header { network_checksum: true, transport_checksum: true, ..Default::default() };
     for (at, line) in writer.lines_with(header, &open) {
-        bench.write_bar(0, 0, regs::KPIO_BAR, at, &line);
+        bench.write_bar(0, 0, regs::WINDOW_BAR, at, &line);
     }
     bench.run_for(Duration::from_us(1));
     assert!(sent(&bench) == [whole]);
@@ -351,7 +351,7 @@ proptest! {
                     let mut lines = writer.lines(&frame);
                     shuffle(&mut rng, &mut lines);
                     for (at, line) in lines {
-                        bench.write_bar(0, 0, regs::KPIO_BAR, at, &line);
+                        bench.write_bar(0, 0, regs::WINDOW_BAR, at, &line);
                     }
                 }
                 None => {
@@ -387,7 +387,7 @@ proptest! {
         let writer = Writer::start(&mut bench, 0, if papers { PAPERS } else { Format::Framed }, control);
         let span = 1u64 << 17;
         for (at, length, fill) in writes {
-            bench.write_bar(0, 0, regs::KPIO_BAR, u64::from(at) % span, &vec![fill; length]);
+            bench.write_bar(0, 0, regs::WINDOW_BAR, u64::from(at) % span, &vec![fill; length]);
             if fill % 16 == 0 {
                 bench.run_for(Duration::from_us(9));
             }

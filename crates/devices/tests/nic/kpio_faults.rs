@@ -53,7 +53,7 @@ fn length(rng: &mut Rng) -> usize {
 
 fn write(bench: &mut Bench, lines: &[(u64, Vec<u8>)]) {
     for (at, line) in lines {
-        bench.write_bar(0, 0, regs::KPIO_BAR, *at, line);
+        bench.write_bar(0, 0, regs::WINDOW_BAR, *at, line);
     }
 }
 
@@ -124,7 +124,7 @@ fn try_fault(fault: Fault, format: Format, seed: u64) -> Outcome {
                 while queues.iter().any(|queue| !queue.is_empty()) {
                     let n = rng.below(2) as usize;
                     if let Some((at, piece)) = queues[n].pop_front() {
-                        bench.write_bar(0, 0, regs::KPIO_BAR, at, &piece);
+                        bench.write_bar(0, 0, regs::WINDOW_BAR, at, &piece);
                     }
                 }
                 // The last writer of the shared state wins.

@@ -13,7 +13,6 @@ use platform::net::NetCore;
 use platform::pci::PciDevice;
 use platform::sync::Semaphore;
 use units::Duration;
-use wire::kpio::LINE;
 use wire::nic::completion::LEN;
 use wire::nic::registers::{self as regs, HELD_BYTES, control, event, feature, queue, status, vector};
 
@@ -24,7 +23,7 @@ use super::counters::Counters;
 use super::events::EventQueue;
 use super::features::Features;
 use super::inline::Inline;
-use super::kpio::{Kpio, silent_counters};
+use super::kpio::{self, Kpio};
 use super::limits::Limits;
 use super::params::NicDriverParams;
 use super::pool::Pool;
@@ -58,8 +57,8 @@ pub(super) struct Adapter {
     core: RefCell<Option<Rc<dyn NetCore>>>,
     state: Shown,
     pub steering: Steering,
-    /// Transmit by programmed I/O, beside the rings.
-    pub kpio: Option<Kpio>,
+    /// The transmit path beside the rings.
+    pub beside: Option<Kpio>,
     /// Functions that share this one's Ethernet address.
     pub station: Rc<Station>,
     pub features: Features,
@@ -76,7 +75,8 @@ impl Adapter {
         (registers, pages, held): (Mmio, Option<Mmio>, Option<Mmio>),
         limits: Limits,
         params: NicDriverParams,
-        kpio: Option<Kpio>,
+        counters: Rc<Counters>,
+        beside: Option<Kpio>,
     ) -> Rc<Self> {
         let station = limits.tells_switch().then_some(limits.function);
         let state = Shown::new(Cell::new(AdapterState::Down));
@@ -90,19 +90,16 @@ impl Adapter {
             device,
             features: Features::new(registers.clone(), limits),
             steering: Steering::new(registers.clone(), &limits, station),
-            counted: Counted::new(
-                registers.clone(),
-                silent_counters(kpio.as_ref().and(params.kpio.as_ref())),
-            ),
+            counted: Counted::new(registers.clone(), kpio::silent(beside.as_ref())),
             registers,
             pages,
             held,
             params,
             limits,
-            counters: Rc::default(),
+            counters,
             core: RefCell::new(None),
             state,
-            kpio,
+            beside,
             recovering: Cell::new(false),
             change: Semaphore::new(1),
             service: Service::new(),
@@ -188,13 +185,8 @@ impl Adapter {
         }
         self.registers.write_u32(cpu, regs::CONTROL, control::ENABLE);
         self.state.set(AdapterState::Up);
-        if let Some(without) = self.kpio.as_ref().map(|kpio| channels.len() - kpio.reach())
-            && without > 0
-        {
-            let (name, all) = (self.name(), channels.len());
-            self.kernel.log(format!(
-                "{name}: {without} of {all} queues send by descriptors alone: no kPIO queue is left"
-            ));
+        if let Some(beside) = &self.beside {
+            beside.log_reach(&self.name(), channels.len());
         }
         for channel in &channels {
             if let Some(napi) = channel.napi() {
@@ -256,8 +248,8 @@ impl Adapter {
         if self.limits.features & feature::GLOBAL_RULES != 0 {
             rx.ring.set_number(cpu, self.limits.first_queue() + channel.number);
         }
-        if let Some(kpio) = &self.kpio {
-            kpio.start(cpu, channel.number, node)?;
+        if let Some(beside) = &self.beside {
+            beside.start(cpu, channel.number, node)?;
         }
         Ok(())
     }
@@ -286,15 +278,15 @@ impl Adapter {
 
     /// Where a queue's frames are while they stay in the device.
     fn fetch_of(&self, queue: u16) -> Option<Fetch> {
-        let (window, params, limits) = (self.held.clone()?, self.params.held?, self.limits.kpio?);
-        let length = 2 * LINE as u64 * (1 << limits.log2_positions);
+        let (window, params, windows) = (self.held.clone()?, self.params.held?, self.limits.windows?);
+        let length = windows.length();
         let fetch = || Fetch {
             window,
             begin: u64::from(queue) * length,
             places: length / HELD_BYTES,
             loads: params.loads,
         };
-        (queue < limits.queues && length >= HELD_BYTES).then(fetch)
+        (queue < windows.count && length >= HELD_BYTES).then(fetch)
     }
 
     /// Writes the wanted interrupt moderation of a channel to the device.
@@ -350,8 +342,8 @@ impl Adapter {
                 core.poll_end(cpu, channel.number, true);
             }
         }
-        if let Some(kpio) = &self.kpio {
-            kpio.free(cpu);
+        if let Some(beside) = &self.beside {
+            beside.free(cpu);
         }
     }
 
@@ -368,8 +360,8 @@ impl Adapter {
             if let Some(rx) = &*channel.rx.borrow() {
                 rx.ring.stop(cpu);
             }
-            if let Some(kpio) = &self.kpio {
-                kpio.stop(cpu, channel.number);
+            if let Some(beside) = &self.beside {
+                beside.stop(cpu, channel.number);
             }
             if let Some(events) = &*channel.events.borrow() {
                 events.stop(cpu);
@@ -386,8 +378,8 @@ impl Adapter {
             self.device.set_master(cpu, false).await;
         }
         // Save the counters, as a reset clears them.
-        self.counted.keep(cpu, SENDING).await;
-        self.counted.keep(cpu, OTHERS).await;
+        self.counted.keep(cpu, &[&SENDING[..], &kpio::SENDING].concat()).await;
+        self.counted.keep(cpu, &[&OTHERS[..], &kpio::OTHERS].concat()).await;
     }
 
     /// Starts the function if it is not running.
@@ -522,8 +514,8 @@ impl Owner for Adapter {
     }
 
     fn poll_beside<'a>(&'a self, cpu: &'a Cpu, channel: u16, core: &'a dyn NetCore) -> Option<Async<'a, ()>> {
-        let kpio = self.kpio.as_ref()?;
-        Some(Box::pin(kpio.poll(cpu, &self.channels, channel, core, &self.counters)))
+        let beside = self.beside.as_ref()?;
+        Some(Box::pin(beside.poll(cpu, &self.channels, channel, core)))
     }
 
     fn has_worked(&self) {

@@ -7,22 +7,15 @@ use platform::mmio::Mmio;
 use wire::nic::registers::{self as regs, counter};
 
 /// Counters of the outcome of each transmit.
-pub const SENDING: [usize; 5] = [
-    counter::TX_FRAMES,
-    counter::TX_ERRORS,
-    counter::TX_NO_CARRIER,
-    counter::KPIO_DROPPED,
-    counter::KPIO_MISSING,
-];
+pub const SENDING: [usize; 3] = [counter::TX_FRAMES, counter::TX_ERRORS, counter::TX_NO_CARRIER];
 /// Other counters that are reported.
-pub const OTHERS: [usize; 7] = [
+pub const OTHERS: [usize; 6] = [
     counter::RX_NO_BUFFER,
     counter::RX_OVERFLOW,
     counter::RX_FCS_ERRORS,
     counter::RX_LENGTH_ERRORS,
     counter::RX_FILTERED,
     counter::RX_NO_QUEUE,
-    counter::KPIO_WAITS,
 ];
 
 /// The device's counters, plus their sums before each reset.
@@ -40,33 +33,33 @@ impl Counted {
     }
 
     /// Saves counters that a reset is about to clear.
-    pub async fn keep<const N: usize>(&self, cpu: &Cpu, places: [usize; N]) {
-        let counted = self.read(cpu, places).await;
+    pub async fn keep(&self, cpu: &Cpu, places: &[usize]) {
+        let mut counted = Vec::new();
+        for &place in places {
+            counted.push(self.read(cpu, place).await);
+        }
         let mut kept = self.kept.borrow_mut();
-        places.into_iter().zip(counted).for_each(|(place, more)| kept[place] += more);
+        places.iter().zip(counted).for_each(|(&place, more)| kept[place] += more);
     }
 
     /// Totals since the driver was loaded. The device is not read if it is down, since nothing has changed.
     pub async fn sums<const N: usize>(&self, cpu: &Cpu, is_up: bool, places: [usize; N]) -> [u64; N] {
         let mut sums = places.map(|place| self.kept.borrow()[place]);
         if is_up {
-            let now = self.read(cpu, places).await;
-            sums.iter_mut().zip(now).for_each(|(sum, now)| *sum += now);
+            for (sum, place) in sums.iter_mut().zip(places) {
+                *sum += self.read(cpu, place).await;
+            }
         }
         sums
     }
 
-    /// Totals since the device was last reset.
-    async fn read<const N: usize>(&self, cpu: &Cpu, places: [usize; N]) -> [u64; N] {
-        let mut counted = [0; N];
-        for (counted, place) in counted.iter_mut().zip(places) {
-            if self.silent.contains(&place) {
-                continue;
-            }
-            let value = self.registers.read_u64(cpu, regs::COUNTERS + 8 * place as u64).await;
-            // All ones: the device does not answer.
-            *counted = if value == u64::MAX { 0 } else { value };
+    /// Total since the device was last reset.
+    async fn read(&self, cpu: &Cpu, place: usize) -> u64 {
+        if self.silent.contains(&place) {
+            return 0;
         }
-        counted
+        let value = self.registers.read_u64(cpu, regs::COUNTERS + 8 * place as u64).await;
+        // All ones: the device does not answer.
+        if value == u64::MAX { 0 } else { value }
     }
 }

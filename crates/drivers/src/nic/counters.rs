@@ -28,15 +28,16 @@ pub struct Counters {
     pub tx_map_errors: Count,
     /// Packets sent by programmed I/O.
     pub tx_lines: Count,
-    /// Packets meant for programmed I/O that went by descriptor because their channel has no kPIO queue: the device
-    /// has fewer queues than there are channels.
+    /// Packets meant for programmed I/O that went by descriptor because their channel has no queue for it: the
+    /// device has fewer than there are channels.
     pub tx_no_queue: Count,
-    /// Packets meant for programmed I/O that went by descriptor because they are too long for a kPIO queue. Packets
-    /// that wait are counted at every attempt.
+    /// Packets meant for programmed I/O that went by descriptor because they are too long for it. Packets that wait are
+    /// counted at every attempt.
     pub tx_too_long: Count,
-    /// Packets that waited for earlier ones on the other path, or for room in a kPIO queue.
+    /// Packets that waited for earlier ones on the other path, or for room on that of programmed I/O.
     pub tx_held: Count,
-    /// Times that the driver's position in a kPIO queue differed from the device's, because a line came too late.
+    /// Times that the driver's position in a queue for programmed I/O differed from the device's, because a line came
+    /// too late.
     pub tx_places_lost: Count,
     /// Packets that were in the device when it was stopped or reset.
     pub tx_lost: Count,

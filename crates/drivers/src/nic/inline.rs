@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use platform::cpu::Cpu;
 use platform::mmio::Mmio;
 use platform::net::Packet;
-use wire::kpio::LINE;
+use wire::LINE;
 use wire::nic::TxDescriptor;
 use wire::nic::descriptor::{INLINE, LEN, inline_address, inline_entries};
 use wire::nic::registers::INLINE_BYTES;

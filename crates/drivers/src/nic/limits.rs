@@ -4,9 +4,32 @@ use platform::Error;
 use platform::cpu::Cpu;
 use platform::mmio::Mmio;
 use platform::net::MacAddr;
+use wire::LINE;
 use wire::nic::registers::{self as regs, feature};
 
-use super::kpio::params::KpioLimits;
+/// Windows of the device's queues for programmed I/O, one after the other in a BAR of their own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Windows {
+    pub count: u16,
+    /// Log2 of the lines that a queue can hold.
+    pub log2_lines: u8,
+    /// Log2 of the positions in a queue's window.
+    pub log2_positions: u8,
+}
+
+impl Windows {
+    /// Decodes the register; `None` if there are no windows or the value is invalid.
+    fn of(register: u32) -> Option<Self> {
+        let [count, log2_lines, log2_positions, _] = register.to_le_bytes();
+        let is_sane = count > 0 && (1..=log2_positions).contains(&log2_lines) && log2_positions <= 16;
+        is_sane.then_some(Self { count: count.into(), log2_lines, log2_positions })
+    }
+
+    /// Length of a window in bytes: each position is there twice.
+    pub fn length(self) -> u64 {
+        2 * LINE as u64 * (1 << self.log2_positions)
+    }
+}
 
 /// Capabilities read from the device.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +46,7 @@ pub(super) struct Limits {
     pub max_frame: u16,
     pub tso_max: u32,
     pub mbit: u32,
-    pub kpio: Option<KpioLimits>,
+    pub windows: Option<Windows>,
     /// Number of this function within the device.
     pub function: u8,
     /// Functions that share its address, itself included.
@@ -70,7 +93,7 @@ impl Limits {
             max_frame: registers.read_u32(cpu, regs::MAX_FRAME).await as u16,
             tso_max: registers.read_u32(cpu, regs::TSO_MAX).await,
             mbit: registers.read_u32(cpu, regs::SPEED).await,
-            kpio: KpioLimits::of(registers.read_u32(cpu, regs::KPIO).await),
+            windows: Windows::of(registers.read_u32(cpu, regs::WINDOWS).await),
             function: function as u8,
             sharing: (function >> 16) as u8,
         };

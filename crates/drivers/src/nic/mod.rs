@@ -15,6 +15,7 @@
 //! | `events` | event queues of interrupts |
 //! | `pool` | receive buffers |
 //! | `inline` | doorbells that carry packet and descriptor |
+//! | `path` | what transmit paths have in common |
 //! | `kpio` | transmit by programmed I/O |
 //! | `steering` | receive hash and flow rules |
 //! | `station` | functions that share an address |
@@ -36,6 +37,7 @@ mod kpio;
 mod limits;
 mod netdev;
 mod params;
+mod path;
 mod pool;
 mod ring;
 mod rx;
@@ -53,11 +55,11 @@ use platform::cpu::{Async, Cpu};
 use platform::mmio::MemoryType;
 use platform::net::NetDriver;
 use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
-use wire::nic::registers::{INLINE_BAR, KPIO_BAR, feature};
+use wire::nic::registers::{INLINE_BAR, WINDOW_BAR, feature};
 use wire::nic::{CLASS, DEVICE, VENDOR};
 
 pub use counters::{Count, Counters};
-pub use kpio::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
+pub use kpio::{Ending, Flow, KpioCosts, KpioParams, PacketSelect, Stores};
 pub use params::{HeldParams, InlineParams, Loads, NicCosts, NicDriverParams};
 
 use adapter::Adapter;
@@ -81,11 +83,11 @@ impl NicDriver {
 
     /// Changes which packets go by programmed I/O, on all functions that can. No packet is lost, and the packets of a
     /// connection stay in order.
-    pub fn set_select(&self, cpu: &Cpu, select: Select) {
+    pub fn set_select(&self, cpu: &Cpu, select: PacketSelect) {
         for bound in self.bound.borrow().iter().filter_map(Weak::upgrade) {
-            // A function without kPIO queues keeps using its rings.
-            if let Some(kpio) = &bound.0.kpio {
-                kpio.set_select(cpu, &bound.0.channels.all(), select);
+            // A function without the queues for it keeps using its rings.
+            if let Some(beside) = &bound.0.beside {
+                beside.set_select(cpu, &bound.0.channels.all(), select);
             }
         }
     }
@@ -132,9 +134,11 @@ impl PciDriver for NicDriver {
             let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
             let limits = Limits::read(cpu, &registers).await?;
             device.dma().set_mask(64)?;
-            let kpio = self.params.kpio.zip(limits.kpio);
-            let kpio =
-                kpio.map(|(params, limits)| Kpio::new(&device, &registers, params, limits)).transpose()?;
+            let counters = Rc::default();
+            let beside = self.params.kpio.zip(limits.windows);
+            let beside = beside
+                .map(|(params, windows)| Kpio::new(&device, &registers, params, windows, &counters))
+                .transpose()?;
             let pages = match self.params.inline {
                 Some(_) if limits.features & feature::INLINE != 0 => {
                     Some(device.ioremap_bar(INLINE_BAR, MemoryType::WriteCombining)?)
@@ -142,16 +146,17 @@ impl PciDriver for NicDriver {
                 _ => None,
             };
             let held = match self.params.held {
-                Some(held) if limits.kpio.is_some() => {
+                Some(held) if limits.windows.is_some() => {
                     let kind = match held.loads {
                         Loads::Streaming => MemoryType::WriteCombining,
                         Loads::Uncached => MemoryType::Uncached,
                     };
-                    Some(device.ioremap_bar(KPIO_BAR, kind)?)
+                    Some(device.ioremap_bar(WINDOW_BAR, kind)?)
                 }
                 _ => None,
             };
-            let adapter = Adapter::new(device, (registers, pages, held), limits, self.params.clone(), kpio);
+            let bars = (registers, pages, held);
+            let adapter = Adapter::new(device, bars, limits, self.params.clone(), counters, beside);
             adapter.prepare_channels(cpu).await?;
             self.register(cpu, &adapter).await;
             let bound = Rc::new(NicBinding(adapter));

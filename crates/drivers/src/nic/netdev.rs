@@ -14,7 +14,7 @@ use wire::pcie::FunctionAddress;
 
 use super::adapter::Adapter;
 use super::counted::{OTHERS, SENDING};
-use super::kpio::ByLines;
+use super::kpio::{self, Offered};
 use super::tx::Put;
 
 impl NetDriver for Adapter {
@@ -53,26 +53,23 @@ impl NetDriver for Adapter {
         // During a reset, report the queue as full.
         let Some(tx) = tx.filter(|_| self.is_up()) else { return Err(packet) };
         self.service.notice_activity();
-        let counters = &self.counters;
-        let by_lines = match &self.kpio {
-            Some(kpio) => kpio.send(cpu, &self.channels.all(), queue, packet, counters),
-            None => ByLines::Not(packet),
+        let offered = match &self.beside {
+            Some(beside) => beside.offer(cpu, &self.channels.all(), queue, packet),
+            None => Offered::Declined(packet),
         };
-        let gone = match by_lines {
-            ByLines::Sent(bytes) => {
-                counters.tx_lines.add(1);
+        let gone = match offered {
+            Offered::Sent(bytes) => {
                 if !more {
                     // Earlier packets may be in the ring unannounced, as they were sent with `more`.
                     tx.flush(cpu);
                 }
                 bytes
             }
-            ByLines::NotYet(packet) => {
-                counters.tx_held.add(1);
+            Offered::NotYet(packet) => {
                 tx.flush(cpu);
                 return Err(packet);
             }
-            ByLines::Not(packet) => match tx.send(cpu, packet, more, counters) {
+            Offered::Declined(packet) => match tx.send(cpu, packet, more, &self.counters) {
                 Put::InRing => return Ok(()),
                 Put::Refused(bytes) => bytes,
                 Put::Full(packet) => return Err(packet),
@@ -98,11 +95,11 @@ impl NetDriver for Adapter {
                 return;
             };
             // Perhaps only the interrupt, or the request for it, was lost.
-            let lines_left = match &self.kpio {
-                Some(kpio) => kpio.ask_again(cpu, queue).await,
+            let can_go_on = match &self.beside {
+                Some(beside) => beside.ask_again(cpu, queue).await,
                 None => false,
             };
-            if tx.has_news(cpu) || lines_left {
+            if tx.has_news(cpu) || can_go_on {
                 self.counters.lost_interrupts.add(1);
                 if let Some(channel) = self.channels.get(queue) {
                     channel.kick(cpu);
@@ -116,9 +113,9 @@ impl NetDriver for Adapter {
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            let [frames, failed, no_carrier, dropped, missing] =
-                self.counted.sums(cpu, self.is_up(), SENDING).await;
-            let driver = &self.counters;
+            let (is_up, driver) = (self.is_up(), &self.counters);
+            let [frames, failed, no_carrier] = self.counted.sums(cpu, is_up, SENDING).await;
+            let (dropped, own) = kpio::tx_statistics(cpu, &self.counted, is_up, driver).await;
             TxStatistics {
                 frames,
                 failed,
@@ -126,15 +123,8 @@ impl NetDriver for Adapter {
                 lost: driver.tx_lost.get(),
                 refused: driver.tx_refused.get() + driver.tx_map_errors.get(),
                 resets: driver.resets.get(),
-                // Most dropped packets also leave a gap in the sequence numbers.
-                dropped: dropped.max(missing),
-                own: vec![
-                    ("tx_kpio", driver.tx_lines.get()),
-                    ("tx_kpio_no_queue", driver.tx_no_queue.get()),
-                    ("tx_kpio_too_long", driver.tx_too_long.get()),
-                    ("tx_kpio_dropped", dropped),
-                    ("tx_kpio_missing", missing),
-                ],
+                dropped,
+                own,
             }
         })
     }
@@ -142,8 +132,9 @@ impl NetDriver for Adapter {
     fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            let [rx_no_buffer, rx_overflow, rx_damaged, rx_length_errors, rx_filtered, rx_no_queue, waits] =
-                self.counted.sums(cpu, self.is_up(), OTHERS).await;
+            let is_up = self.is_up();
+            let [rx_no_buffer, rx_overflow, rx_damaged, rx_length_errors, rx_filtered, rx_no_queue] =
+                self.counted.sums(cpu, is_up, OTHERS).await;
             DeviceStatistics {
                 rx_no_buffer,
                 rx_overflow,
@@ -151,7 +142,7 @@ impl NetDriver for Adapter {
                 rx_length_errors,
                 rx_filtered,
                 rx_no_queue,
-                own: vec![("tx_kpio_waits", waits)],
+                own: kpio::statistics(cpu, &self.counted, is_up).await,
             }
         })
     }

@@ -14,6 +14,7 @@ use wire::nic::descriptor::{END, LEN, REPORT, THROUGH_FUNCTION, TRANSPORT_CHECKS
 use super::counters::{Count, Counters};
 use super::inline::Inline;
 use super::params::NicCosts;
+use super::path::TxPath;
 use super::ring::Broken;
 use super::ring::Ring;
 use super::station::{Hand, Station};
@@ -98,32 +99,8 @@ impl TxQueue {
     }
 
     /// Descriptors that the device has not finished.
-    pub fn outstanding(&self) -> u16 {
+    fn outstanding(&self) -> u16 {
         self.tail.get().wrapping_sub(self.done.get())
-    }
-
-    /// The descriptor count at which a packet sent now is done.
-    pub fn mark_behind(&self, packet: &Packet) -> u32 {
-        self.tail.get().wrapping_add(self.pieces(packet) as u16).into()
-    }
-
-    /// Whether the packet with this mark is done, even if its completion has not been handled yet.
-    pub fn is_past(&self, cpu: &Cpu, mark: u32) -> bool {
-        // The mark may be beyond the tail: the packet it was recorded for may have found no room.
-        let tail = self.tail.get();
-        let mark = if tail.wrapping_sub(mark as u16) < 1 << 15 { mark as u16 } else { tail };
-        let is_past = |done: u16| done.wrapping_sub(mark) < 1 << 15;
-        let (mut seen, mut done) = self.looked.get();
-        if self.seen.get().wrapping_sub(seen) < 1 << 15 {
-            (seen, done) = (self.seen.get(), self.done.get());
-        }
-        while !is_past(done)
-            && let Some(completion) = self.ring.completion(cpu, seen)
-        {
-            (seen, done) = (seen.wrapping_add(1), completion.count);
-        }
-        self.looked.set((seen, done));
-        is_past(done)
     }
 
     fn free(&self) -> u16 {
@@ -385,6 +362,34 @@ impl TxQueue {
             left = (left.0 + packets, left.1 + bytes);
         }
         left
+    }
+}
+
+/// Marks are counts of descriptors.
+impl TxPath for TxQueue {
+    fn mark_behind(&self, packet: &Packet) -> u32 {
+        self.tail.get().wrapping_add(self.pieces(packet) as u16).into()
+    }
+
+    fn is_past(&self, cpu: &Cpu, mark: u32) -> bool {
+        let tail = self.tail.get();
+        let mark = if tail.wrapping_sub(mark as u16) < 1 << 15 { mark as u16 } else { tail };
+        let is_past = |done: u16| done.wrapping_sub(mark) < 1 << 15;
+        let (mut seen, mut done) = self.looked.get();
+        if self.seen.get().wrapping_sub(seen) < 1 << 15 {
+            (seen, done) = (self.seen.get(), self.done.get());
+        }
+        while !is_past(done)
+            && let Some(completion) = self.ring.completion(cpu, seen)
+        {
+            (seen, done) = (seen.wrapping_add(1), completion.count);
+        }
+        self.looked.set((seen, done));
+        is_past(done)
+    }
+
+    fn is_empty(&self, _: &Cpu) -> bool {
+        self.outstanding() == 0
     }
 }
 

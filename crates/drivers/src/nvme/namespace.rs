@@ -8,6 +8,7 @@ use platform::block::{BlockDriver, BlockLimits, BlockRequest, SECTOR};
 use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::kernel::Kernel;
 use platform::tags::TagSet;
+use settings::disk_id;
 use wire::nvme::{Command, IdentifyNamespace};
 use wire::pcie::FunctionAddress;
 
@@ -15,14 +16,6 @@ use super::admin::Abilities;
 use super::controller::Controller;
 use super::data::MAX_SEGMENTS;
 use super::multipath::Heads;
-
-/// What a namespace is called below `/dev/disk/by-id` (udev: `nvme-MODEL_SERIAL_NAMESPACE`, here without the model).
-fn id_of(serial: &str, namespace: u32) -> String {
-    match namespace {
-        1 => format!("nvme-{serial}"),
-        other => format!("nvme-{serial}_{other}"),
-    }
-}
 
 /// A namespace of a controller.
 pub(super) struct Namespace {
@@ -51,7 +44,7 @@ impl Namespace {
         let shift = says.current_format().block_shift;
         let limits = BlockLimits {
             name: format!("nvme{}n{id}", controller.instance()),
-            id: Some(id_of(&abilities.serial, id)),
+            id: Some(disk_id(&abilities.serial, id)),
             sectors: (says.size << shift) / SECTOR,
             block_bytes: 1 << shift,
             max_bytes: abilities.max_bytes,

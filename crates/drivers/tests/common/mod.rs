@@ -30,7 +30,7 @@ use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use platform::sync::Completion;
 use units::{BitRate, Bytes, Duration};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
-use wire::nic::registers::{KPIO_BAR, feature};
+use wire::nic::registers::{WINDOW_BAR, feature};
 use wire::pcie::{Generation, Width};
 
 use crate::ground::board::{self, Board};
@@ -131,7 +131,7 @@ impl PciDriver for Beside {
         cpu: &'a Cpu,
         device: PciDevice,
     ) -> Async<'a, Result<Rc<dyn PciBinding>, platform::Error>> {
-        *self.window.borrow_mut() = device.ioremap_bar(KPIO_BAR, MemoryType::WriteCombining).ok();
+        *self.window.borrow_mut() = device.ioremap_bar(WINDOW_BAR, MemoryType::WriteCombining).ok();
         self.driver.probe(cpu, device)
     }
 }

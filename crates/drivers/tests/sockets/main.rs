@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 use common::streams::{bytes, receive, send};
 use common::{ADDRESSES, Pair, Setup};
-use drivers::nic::{KpioParams, NicDriverParams, Select};
+use drivers::nic::{KpioParams, NicDriverParams, PacketSelect};
 use engine::Seed;
 use hardware::ethernet::FaultParams;
 use kernel::{DmaMode, SteeringParams};
@@ -297,7 +297,7 @@ fn large_segments_are_cut_on_their_way_into_lines() {
         KpioParams::default(),
         KpioParams::papers(),
         KpioParams { shared: true, ..KpioParams::default() },
-        KpioParams { select: Select::TcpPorts { first: PORT, last: PORT }, ..KpioParams::default() },
+        KpioParams { select: PacketSelect::TcpPorts { first: PORT, last: PORT }, ..KpioParams::default() },
     ] {
         let pair = connected(&by_lines(kpio));
         exchange(&pair, bytes(300_000, 21), bytes(100_000, 22), (10_000, 20_000));

@@ -17,6 +17,7 @@ use std::rc::Rc;
 
 use platform::block::BlockDriver;
 use platform::costs::linux;
+use settings::is_disk;
 use units::Bytes;
 
 pub use device::BlockDevice;
@@ -69,11 +70,7 @@ impl Block {
     /// Finds a device by name or by its name below `disk/by-id`, with or without `/dev/`.
     pub fn device(&self, name: &str) -> Option<Rc<BlockDevice>> {
         let name = name.strip_prefix("/dev/").unwrap_or(name);
-        let id = name.strip_prefix("disk/by-id/");
-        let is_it = |device: &&Rc<BlockDevice>| match id {
-            Some(_) => device.limits().id.as_deref() == id,
-            None => device.name() == name,
-        };
+        let is_it = |device: &&Rc<BlockDevice>| is_disk(name, device.name(), device.limits().id.as_deref());
         self.devices.borrow().iter().find(is_it).cloned()
     }
 

@@ -214,11 +214,20 @@ impl DeviceEntry {
 }
 
 impl DeviceSetup {
-    /// Loads the entry's file.
-    pub(super) fn load(library: &Library, entry: &DeviceEntry) -> Result<Self, Diagnostics> {
+    /// Loads the file of a host's device `number`. The host is given by number and name.
+    pub(super) fn load(
+        library: &Library,
+        entry: &DeviceEntry,
+        host: (usize, &str),
+        number: usize,
+    ) -> Result<Self, Diagnostics> {
         let changes = entry.change.as_ref();
         let kind = match (&entry.drive, &entry.nic, &entry.gpu, &entry.card, &entry.ntb) {
-            (Some(name), ..) => DeviceFile::Drive(Box::new(drive(file(library, name, changes)?, entry)?)),
+            (Some(name), ..) => {
+                let file: Drive = file(library, name, changes)?;
+                let serial = serial(&file, entry, host, number);
+                DeviceFile::Drive(Box::new(drive(file, entry, serial)?))
+            }
             (_, Some(name), ..) => DeviceFile::Nic(Box::new(file(library, name, changes)?)),
             (_, _, Some(name), ..) => DeviceFile::Gpu(Box::new(file(library, name, changes)?)),
             (.., Some(name), _) => DeviceFile::Card(Box::new(file(library, name, changes)?)),
@@ -282,7 +291,7 @@ fn virtual_functions(kind: &DeviceFile, vfs: &Placed<u32>) -> Result<u16, Diagno
 }
 
 /// Creates a drive and checks that its capacity holds the namespaces.
-fn drive(file: Drive, entry: &DeviceEntry) -> Result<DriveSetup, Diagnostics> {
+fn drive(file: Drive, entry: &DeviceEntry, serial: String) -> Result<DriveSetup, Diagnostics> {
     let (capacity, block) = (file.controller.capacity.value, file.controller.block.value);
     let namespaces = match &entry.namespaces {
         None => vec![capacity],
@@ -311,34 +320,19 @@ fn drive(file: Drive, entry: &DeviceEntry) -> Result<DriveSetup, Diagnostics> {
             given.complaint(message, Some("only a drive whose file has a table `media.flash`".into()))
         );
     }
-    Ok(DriveSetup { file, backing: entry.backing.clone(), namespaces, serial: String::new(), worn_in })
+    Ok(DriveSetup { file, backing: entry.backing.clone(), namespaces, serial, worn_in })
 }
 
-impl DriveSetup {
-    /// Characters of a serial number (NVM Express Base 1.4, 5.15.2.2).
-    const SERIAL: usize = 20;
+/// Characters of a serial number (NVM Express Base 1.4, 5.15.2.2).
+const SERIAL: usize = 20;
 
-    /// What the kernel calls a namespace below `/dev/disk/by-id`.
-    pub fn id(&self, namespace: usize) -> String {
-        match namespace {
-            0 => format!("nvme-{}", self.serial),
-            other => format!("nvme-{}_{}", self.serial, other + 1),
-        }
-    }
-}
-
-/// Numbers the drives: no two have one serial number, as it is part of their subsystem's name. A drive with a name has
-/// it as its number, `b:ssd`, so that programs can tell drives apart whenever they appear.
-pub(super) fn number_drives(hosts: &mut [HostSetup]) {
-    for (number, host) in hosts.iter_mut().enumerate() {
-        for (place, device) in host.devices.iter_mut().enumerate() {
-            let DeviceFile::Drive(drive) = &mut device.kind else { continue };
-            let named = device.name.as_ref().map(|name| format!("{}:{name}", host.name));
-            drive.serial = named
-                .filter(|name| name.is_ascii() && name.len() <= DriveSetup::SERIAL)
-                .unwrap_or_else(|| format!("{:.12}-{number}-{place}", drive.file.name.to_uppercase()));
-        }
-    }
+/// Serial number of a host's device `number`. No two drives have the same, as it is part of their subsystem's name. A
+/// drive with a name has it as its number, `b:ssd`, so that programs can tell drives apart whenever they appear.
+fn serial(file: &Drive, entry: &DeviceEntry, (host, host_name): (usize, &str), number: usize) -> String {
+    let named = entry.name.as_ref().map(|name| format!("{host_name}:{}", name.value));
+    named
+        .filter(|name| name.is_ascii() && name.len() <= SERIAL)
+        .unwrap_or_else(|| format!("{:.12}-{host}-{number}", file.name.to_uppercase()))
 }
 
 /// Reports files used for two drives.

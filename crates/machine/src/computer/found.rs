@@ -44,7 +44,7 @@ pub struct InterfaceSetup {
 pub struct DiskSetup {
     /// Kernel name, such as `nvme0n1`.
     pub name: String,
-    /// Name below `/dev/disk/by-id`, by the drive's serial number, whenever the drive is found.
+    /// Name below `/dev/disk/by-id`, see [`settings::disk_id`].
     pub id: Option<String>,
     /// Capacity.
     pub size: Bytes,
@@ -134,7 +134,7 @@ pub(super) fn disks(controllers: &[((usize, usize), &DriveSetup)], as_one: bool)
         let block = drive.file.controller.block.value;
         let named = move |(id, &size): (usize, &Bytes)| DiskSetup {
             name: format!("nvme{controller}n{}", id + 1),
-            id: Some(drive.id(id)),
+            id: Some(settings::disk_id(&drive.serial, id as u32 + 1)),
             size,
             block,
         };

@@ -270,13 +270,12 @@ impl ComputerSetup {
         let (mut wrong, mut doubts) = (Vec::new(), Vec::new());
         riser::resolve(&mut scenario.host, &mut wrong);
         let mut hosts: Vec<HostSetup> =
-            scenario.host.iter().map(|entry| host(library, entry)).collect::<Result<_, _>>()?;
+            (0..).zip(&scenario.host).map(|(n, entry)| host(library, n, entry)).collect::<Result<_, _>>()?;
         slot::place(&scenario.host, &mut hosts, &mut wrong);
         if !wrong.is_empty() {
             return Err(Diagnostics::new(wrong));
         }
         device::shared_backings(&hosts, &mut wrong);
-        device::number_drives(&mut hosts);
         let cluster = (&scenario.cluster_switch[..], &scenario.ntb_cable[..], &scenario.borrow[..]);
         vm::find(&scenario.host, &mut hosts, &mut wrong);
         let cluster = ClusterSetup::find(library, &hosts, cluster, &mut wrong)?;
@@ -408,7 +407,7 @@ fn file<T: Kindred>(
     doc.read()
 }
 
-fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> {
+fn host(library: &Library, number: usize, entry: &HostEntry) -> Result<HostSetup, Diagnostics> {
     let machine: Machine = file(library, &entry.machine, entry.change.as_ref())?;
     let linux = Placed { value: "linux".to_owned(), place: entry.machine.place.clone() };
     let kernel = file(library, entry.kernel.as_ref().unwrap_or(&linux), entry.change_kernel.as_ref())?;
@@ -432,7 +431,8 @@ fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> 
         let help = format!("at most {MOST}");
         return Err(Diagnostics::new(vec![Diagnostic::new(first_too_many.place(), message).help(help)]));
     }
-    let devices = entry.device.iter().map(|entry| DeviceSetup::load(library, entry));
+    let host = (number, entry.name.value.as_str());
+    let devices = (0..).zip(&entry.device).map(|(n, entry)| DeviceSetup::load(library, entry, host, n));
     let devices: Vec<DeviceSetup> = devices.collect::<Result<_, _>>()?;
     let switches = entry.switch.iter().map(|entry| PcieSwitchSetup::load(library, entry));
     let switches = switches.collect::<Result<_, _>>()?;

@@ -24,7 +24,6 @@ use workloads::{Failure, Report};
 
 use super::connections::{self, Medium};
 use super::counting::reading;
-use super::device::select;
 use super::finished::{Ended, FinishedProgram};
 use super::{ComputerError, Computers, vms};
 
@@ -409,9 +408,9 @@ impl<'a> Events<'a> {
                 let time = *time;
                 self.coalesce(n, computers, (*host, device), move |now| Coalescing { time, ..now });
             }
-            Setting::Kpio(host, choice) => {
+            Setting::Packets(host, select) => {
                 let host = &computers.hosts()[*host];
-                let (driver, select) = (host.nic_driver.clone(), select(*choice));
+                let (driver, select) = (host.nic_driver.clone(), *select);
                 let set = host.kernel.run(TaskParams::named("sysfs"), async move |cpu: Cpu| {
                     driver.ok_or(Error::NoDevice)?.set_select(&cpu, select);
                     cpu.sync().await;

@@ -81,7 +81,7 @@ pub enum ClaimFileError {
 /// First line of a file with values of figures; `low` and `high` may be empty.
 pub const VALUES_HEADER: &str = "figure,line,x,y,low,high";
 
-/// The claims files of each paper: short name, path in the repository, text.
+/// The claims files of each paper: short name, path in the repository, text. Values of figures follow the claims.
 const FILES: [(&str, &str, &str); 7] = [
     ("pcie-bench", "published/pcie-bench.toml", include_str!("../../published/pcie-bench.toml")),
     (
@@ -106,44 +106,15 @@ impl ClaimFile {
         FILES.into_iter().filter(move |(of, ..)| *of == seed).map(|(_, path, text)| (path, text))
     }
 
-    /// pcie-bench's claims, from `published/pcie-bench.toml` and `published/pcie-bench-figures.csv`.
+    /// A paper's claims, with the values of its figures if they are known.
     ///
     /// # Panics
-    /// If these built-in files are malformed.
-    pub fn pcie_bench() -> Self {
-        Self::parse(FILES[0].2, FILES[1].2).expect("published/pcie-bench.* are well-formed")
-    }
-
-    /// kPIO+WC's claims, from `published/kpio-wc.toml`. The values of its figures are unknown.
-    ///
-    /// # Panics
-    /// If this built-in file is malformed.
-    pub fn kpio_wc() -> Self {
-        Self::parse(FILES[3].2, VALUES_HEADER).expect("published/kpio-wc.toml is well-formed")
-    }
-
-    /// The claims of the NUMA I/O slides, from `published/numa-io.toml`. The values of their figures are unknown.
-    ///
-    /// # Panics
-    /// If this built-in file is malformed.
-    pub fn numa_io() -> Self {
-        Self::parse(FILES[6].2, VALUES_HEADER).expect("published/numa-io.toml is well-formed")
-    }
-
-    /// IOctopus's claims, from `published/ioctopus.toml`. The values of its figures are unknown.
-    ///
-    /// # Panics
-    /// If this built-in file is malformed.
-    pub fn ioctopus() -> Self {
-        Self::parse(FILES[2].2, VALUES_HEADER).expect("published/ioctopus.toml is well-formed")
-    }
-
-    /// Device Lending's claims, from `published/device-lending.toml` and `published/device-lending-figures.csv`.
-    ///
-    /// # Panics
-    /// If these built-in files are malformed.
-    pub fn device_lending() -> Self {
-        Self::parse(FILES[4].2, FILES[5].2).expect("published/device-lending.* are well-formed")
+    /// If there is no such paper, or a built-in file is malformed.
+    pub fn of(seed: &str) -> Self {
+        let mut texts = Self::files(seed).map(|(_, text)| text);
+        let claims = texts.next().unwrap_or_else(|| panic!("`{seed}` is not among the papers"));
+        let file = Self::parse(claims, texts.next().unwrap_or(VALUES_HEADER));
+        file.unwrap_or_else(|error| panic!("the claims of {seed}: {error}"))
     }
 
     /// All observed values that its claims and figures use.

@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn the_page_needs_nothing_else() {
-        let report = Report::of_claims("Test <1>", &ClaimFile::pcie_bench(), &Evidence::default());
+        let report = Report::of_claims("Test <1>", &ClaimFile::of("pcie-bench"), &Evidence::default());
         let page = report.to_html();
         assert!(page.contains("Test &lt;1&gt;"));
         for outside in ["http://", "https://", "<script", "<link", "@import", "url("] {

@@ -23,8 +23,7 @@ pub mod signature;
 
 use core::fmt;
 
-/// Bytes per line, equal to a write-combining buffer of x86 cores.
-pub const LINE: usize = 64;
+pub use crate::LINE;
 
 /// Format of frames in the lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -38,12 +38,12 @@ pub const EVENT_VECTOR: u64 = 0x34;
 pub const FUNCTION: u64 = 0x38;
 /// Maximum bytes of a packet to be segmented (TSO), headers included (read only).
 pub const TSO_MAX: u64 = 0x3c;
-/// Number of kPIO queues in bits 7 to 0, log2 of the lines of memory per queue in bits 15 to 8, log2 of the positions
-/// in a window in bits 23 to 16 (read only). The paper's format only uses as many positions as there are lines. 0 if
-/// there are no kPIO queues.
-pub const KPIO: u64 = 0x40;
+/// Number of windows in [`WINDOW_BAR`] in bits 7 to 0, log2 of the lines of memory per window in bits 15 to 8, log2 of
+/// the positions in a window in bits 23 to 16 (read only). The paper's format only uses as many positions as there are
+/// lines. 0 if there are no windows.
+pub const WINDOWS: u64 = 0x40;
 /// Longest frame that stays in the device for the driver to fetch; 0 for none. RX queues with the number of a kPIO
-/// queue have a receive window, which is read through that queue's window in [`KPIO_BAR`]. The frame for the buffer
+/// queue have a receive window, which is read through that queue's window in [`WINDOW_BAR`]. The frame for the buffer
 /// with index `count` is at `count` times [`HELD_BYTES`], modulo the window. Its slot is taken until the descriptor
 /// that replaces the buffer in the ring has been posted; meanwhile, further frames for the slot go to memory.
 pub const RX_HELD: u64 = 0x44;
@@ -142,8 +142,9 @@ pub const VECTOR_STRIDE: u64 = 0x20;
 pub const KPIO_QUEUES: u64 = 0x3_8000;
 /// Distance of the kPIO queues' registers in bytes.
 pub const KPIO_STRIDE: u64 = 0x40;
-/// The BAR with the windows of all kPIO queues, one after the other: see [`crate::kpio`].
-pub const KPIO_BAR: u8 = 2;
+/// The BAR with a window for each queue for programmed I/O, one after the other: written as [`crate::kpio`] says, read as
+/// [`RX_HELD`] says.
+pub const WINDOW_BAR: u8 = 2;
 /// The BAR of inline doorbells: a page of [`INLINE_PAGE`] for each TX queue.
 pub const INLINE_BAR: u8 = 4;
 /// Bytes of a queue's inline doorbell page: two buffers used alternately, so that one can be written while the other is

@@ -1,240 +1,254 @@
-//! One queue: lines written, lines missing, and completed frames.
+//! One queue: registers, and what its lines, the port, the driver and a missing line ask for.
 
-use std::collections::VecDeque;
+use platform::device::DeviceBus;
+use units::{BitRate, Bytes, Duration, Time};
+use wire::kpio::{Format, LINE, signature};
+use wire::nic::registers::{counter, kpio as register};
 
-use units::Time;
-use wire::kpio::{Decoder, Format, LINE, signature};
-use wire::nic::registers::{NO_VECTOR, counter, kpio as register};
+use super::backlog::Backlog;
+use super::frames::{Frames, Ready};
+use super::lines::Written;
+use super::patience::Patience;
+use super::reports::Reports;
+use crate::nic::NicHandle;
+use crate::nic::fields::{with_high, with_low};
+use crate::nic::params::{KpioParams, Window};
+use crate::nic::spare::Spare;
+use crate::nic::token::{Kind, LIVES, Note};
 
-use super::super::NicHandle;
-use super::super::params::KpioParams;
-use super::super::spare::Spare;
-use super::super::token::LIVES;
-use super::lines::{Lines, Written};
+/// The upper half of [`register::SIGNATURE`].
+const SIGNATURE_HIGH: u64 = register::SIGNATURE + 4;
 
-/// A complete frame, with check sequence, that waits for its turn.
-pub struct Ready {
-    pub bytes: Vec<u8>,
-    /// Earliest time at which it can leave.
-    pub at: Time,
-    /// Position of the next frame. When this one has left, line memory is free up to there.
-    pub(super) end: u32,
+/// A queue of a physical function.
+pub struct Queue {
+    of: Window,
+    handle: NicHandle,
+    params: KpioParams,
+    /// Bytes of the longest frame that fits into it.
+    longest: usize,
+    control: u32,
+    signature: u64,
+    is_running: bool,
+    life: u16,
+    frames: Frames,
+    backlog: Backlog,
+    reports: Reports,
+    patience: Patience,
+    /// Dropped and missing frames that have been added to the NIC's counters.
+    counted: (u64, u64),
 }
 
-/// A kPIO queue.
-pub struct KpioQueue {
-    pub(super) control: u32,
-    pub(super) signature: u64,
-    pub(super) report_at: u64,
-    pub(super) report_every: u32,
-    pub running: bool,
-    pub(super) life: u16,
-    pub(super) lines: Lines,
-    pub(super) decoder: Decoder,
-    /// Values of the decoder's counters that have been added to the NIC's.
-    pub(super) told: (u64, u64),
-    pub ready: VecDeque<Ready>,
-    /// Writes that wait in the port for room, in order.
-    pub(super) held: VecDeque<(u64, Vec<u8>)>,
-    /// Frames that began where they had no place, or of which only a piece of the first line arrived.
-    pub(super) unplaced: u64,
-    /// Log2 of the window's positions in the second format; the paper's format has one per line.
-    pub(super) log2_positions: u8,
-    /// When the port returns the last credits that it withholds.
-    pub(super) credits_back: Time,
-    /// Since when a missing line has held up others.
-    pub(super) stuck: Option<Time>,
-    pub(super) waits: bool,
-    pub(super) reported: u32,
-    pub(super) reports: bool,
-    pub(super) vector: u32,
-    /// Free-line count at which the driver wants an interrupt.
-    pub(super) armed: Option<u32>,
-}
-
-impl KpioQueue {
-    pub fn new(params: &KpioParams) -> Self {
+impl Queue {
+    /// A stopped queue, for frames of at most `longest` bytes.
+    pub fn new(of: Window, handle: &NicHandle, params: KpioParams, longest: usize) -> Self {
         Self {
+            of,
+            handle: handle.clone(),
+            params,
+            longest,
             control: 0,
             signature: signature::EOP,
-            report_at: 0,
-            report_every: 1,
-            running: false,
+            is_running: false,
             life: 0,
-            lines: Lines::new(params.log2_lines),
-            decoder: Decoder::new(Format::Framed, 0),
-            told: (0, 0),
-            ready: VecDeque::new(),
-            held: VecDeque::new(),
-            unplaced: 0,
-            log2_positions: params.log2_positions,
-            credits_back: Time::ZERO,
-            stuck: None,
-            waits: false,
-            reported: 0,
-            reports: false,
-            vector: NO_VECTOR,
-            armed: None,
+            frames: Frames::new(params.log2_lines),
+            backlog: Backlog::default(),
+            reports: Reports::default(),
+            patience: Patience::default(),
+            counted: (0, 0),
         }
     }
 
-    pub(super) fn restart(&mut self, running: bool, longest: usize) {
-        let format = if self.control & register::FRAMED != 0 {
-            Format::Framed
-        } else {
-            Format::Signature(self.signature)
+    pub fn is_running(&self) -> bool {
+        self.is_running
+    }
+
+    fn restart(&mut self, is_running: bool) {
+        let has = |mode| self.control & mode != 0;
+        let (format, log2_positions) = match has(register::FRAMED) {
+            true => (Format::Framed, self.params.log2_positions),
+            false => (Format::Signature(self.signature), 0),
         };
-        self.running = running;
+        self.frames.restart(format, has(register::SHORT_LINES), log2_positions, self.longest);
+        self.backlog.clear();
+        self.reports.restart();
+        self.patience = Patience::default();
+        self.counted = (0, 0);
         self.life = (self.life + 1) & LIVES;
-        self.lines.restart(if format == Format::Framed { self.log2_positions } else { 0 });
-        self.decoder = Decoder::new(format, longest);
-        self.told = (0, 0);
-        self.ready.clear();
-        self.held.clear();
-        (self.unplaced, self.stuck, self.armed) = (0, None, None);
-        (self.waits, self.reports, self.reported) = (false, false, 0);
+        self.is_running = is_running;
     }
 
-    pub(super) fn has_short_lines(&self) -> bool {
-        self.control & register::SHORT_LINES != 0
+    /// Stops it and clears the driver's settings.
+    pub fn reset(&mut self) {
+        (self.control, self.signature, self.reports) = (0, signature::EOP, Reports::default());
+        self.restart(false);
     }
 
-    pub(super) fn dropped(&self) -> u64 {
-        self.unplaced + self.decoder.dropped().frames()
-    }
-
-    /// Lines known to be missing. The paper's format cannot detect them.
-    pub(super) fn missing(&self) -> u64 {
-        match &self.decoder {
-            Decoder::Framed(decoder) => decoder.missing(),
-            Decoder::Signature(_) => 0,
+    /// Reads a register.
+    pub fn register(&self, at: u64) -> u32 {
+        match at {
+            register::CONTROL => self.control,
+            register::STATUS if self.is_running => register::RUNNING,
+            register::FREED => self.frames.freed(),
+            register::NEXT => self.frames.head(),
+            register::SIGNATURE => self.signature as u32,
+            SIGNATURE_HIGH => (self.signature >> 32) as u32,
+            register::DROPPED => self.frames.dropped() as u32,
+            register::MISSING => self.frames.missing() as u32,
+            _ => self.reports.register(at).unwrap_or(0),
         }
     }
 
-    /// Takes a write that stays inside a line.
-    pub(super) fn write(&mut self, handle: &NicHandle, function: u8, at: u64, piece: &[u8]) {
-        if self.control & register::HOLD != 0 && self.lines.wants_freed(at).is_some() {
-            self.make_room(at);
+    /// Writes a register. Returns whether that gives the queue work.
+    pub fn set_register(&mut self, at: u64, value: u32) -> bool {
+        match at {
+            register::CONTROL => {
+                let is_on = value & register::ENABLE != 0;
+                if is_on != self.is_running {
+                    self.control = value;
+                    self.restart(is_on);
+                }
+            }
+            register::NEXT if self.is_running => {
+                self.frames.settle();
+                return true;
+            }
+            register::SIGNATURE if !self.is_running => self.signature = with_low(self.signature, value),
+            SIGNATURE_HIGH if !self.is_running => self.signature = with_high(self.signature, value),
+            _ => self.reports.set_register(at, value, self.is_running),
         }
-        let what = self.lines.write(at, piece);
-        let count = |which| handle.add(function, which, 1);
-        if piece.len() < LINE {
-            count(counter::KPIO_PIECES);
-        }
-        match what {
-            Written::Wanted { is_ahead: false } => {}
-            Written::Wanted { is_ahead: true } => count(counter::KPIO_AHEAD),
-            Written::Twice { .. } => count(counter::KPIO_TWICE),
-            Written::Outside { .. } => count(counter::KPIO_OUTSIDE),
-        }
-        // Of two frames in one place, the decoder will drop one.
-        if let Written::Twice { begins: true } | Written::Outside { begins: true } = what {
-            self.unplaced += 1;
+        at == register::ARM_AT
+    }
+
+    /// Takes a write to the window.
+    pub fn write(&mut self, mut at: u64, mut data: &[u8], spare: &mut Spare) {
+        while !data.is_empty() {
+            let (piece, behind) = data.split_at(data.len().min(LINE - at as usize % LINE));
+            if self.must_wait(at) {
+                self.backlog.push(at, piece, spare);
+            } else {
+                self.store(at, piece);
+            }
+            at += piece.len() as u64;
+            data = behind;
         }
     }
 
     /// Whether a write has to wait in the port: others wait already, or there is no room until frames leave.
-    pub(super) fn holds(&self, at: u64) -> bool {
-        let may = self.control & register::HOLD != 0;
-        may && (!self.held.is_empty() || self.waits_for_frames(at))
+    fn must_wait(&self, at: u64) -> bool {
+        self.may_wait() && (!self.backlog.is_empty() || self.frames.are_in_the_way(at))
     }
 
-    fn waits_for_frames(&self, at: u64) -> bool {
-        !self.ready.is_empty() && self.lines.wants_freed(at).is_some()
+    fn may_wait(&self) -> bool {
+        self.control & register::HOLD != 0
     }
 
-    /// Called when there is no room for a write and no frame that could leave to make some: a line is missing, which
-    /// can only arrive behind this write.
-    fn make_room(&mut self, at: u64) {
-        // Lines that have been decoded are kept in the decoder.
-        self.lines.free(self.lines.head());
-        if self.lines.wants_freed(at).is_none() || self.lines.has_more() {
-            return;
+    /// Stores a write that stays inside a line.
+    fn store(&mut self, at: u64, piece: &[u8]) {
+        if self.may_wait() {
+            self.frames.make_room(at);
         }
-        match &mut self.decoder {
-            // The write is late, or the beginning of its frame is lost.
-            Decoder::Framed(_) if !self.lines.is_first(at) => return,
-            Decoder::Framed(decoder) => decoder.give_up(),
-            Decoder::Signature(_) => {}
+        if piece.len() < LINE {
+            self.count(counter::KPIO_PIECES, 1);
         }
-        self.lines.jump(at);
+        match self.frames.write(at, piece) {
+            Written::Wanted { is_ahead } => self.count(counter::KPIO_AHEAD, is_ahead.into()),
+            Written::Twice { .. } => self.count(counter::KPIO_TWICE, 1),
+            Written::Outside { .. } => self.count(counter::KPIO_OUTSIDE, 1),
+        }
     }
 
-    /// Takes the first write waiting in the port if it has room. Returns whether it did; it may complete a frame, for
-    /// which the next write then waits.
-    pub(super) fn take_held(&mut self, handle: &NicHandle, function: u8, spare: &mut Spare) -> bool {
-        let Some((at, bytes)) = self.held.pop_front() else { return false };
-        if self.waits_for_frames(at) {
-            self.held.push_front((at, bytes));
+    fn count(&self, which: usize, amount: u64) {
+        self.handle.add(self.of.function, which, amount);
+    }
+
+    fn note(&self, kind: Kind) -> Note {
+        Note::new(kind, self.life, self.of.function, self.of.queue)
+    }
+
+    /// Decodes the lines that have arrived, and takes waiting writes that now have room. Returns how many frames were
+    /// completed.
+    pub fn drain(&mut self, bus: &mut dyn DeviceBus, spare: &mut Spare) -> u64 {
+        let ready_at = bus.now() + self.params.latency;
+        let (mut lines, mut frames) = (0, 0);
+        loop {
+            let (more_lines, more_frames) = self.frames.decode(ready_at, spare);
+            (lines, frames) = (lines + more_lines, frames + more_frames);
+            // It may complete a frame, for which the next write then waits.
+            let Some((at, bytes)) = self.backlog.take(|at| self.frames.are_in_the_way(at)) else { break };
+            self.store(at, &bytes);
+            spare.put(bytes);
+        }
+        self.count(counter::KPIO_LINES, lines);
+        let now = (self.frames.dropped(), self.frames.missing());
+        let before = std::mem::replace(&mut self.counted, now);
+        self.count(counter::KPIO_DROPPED, now.0 - before.0);
+        self.count(counter::KPIO_MISSING, now.1 - before.1);
+        let lacks_line = self.lacks_line();
+        if self.patience.look(bus.now(), lines > 0, lacks_line) {
+            bus.wake_at(bus.now() + self.params.patience, self.note(Kind::MissingLine).token());
+        }
+        frames
+    }
+
+    /// The count that the driver waits for: it has written that many lines.
+    fn promised(&self) -> Option<u32> {
+        self.reports.awaited(self.frames.freed())
+    }
+
+    /// Whether a line is missing that is not behind the writes that wait in the port.
+    fn lacks_line(&self) -> bool {
+        self.is_running && self.backlog.is_empty() && self.frames.lacks_line(self.promised())
+    }
+
+    /// A timer expired. Returns whether that gives the queue work.
+    pub fn due(&mut self, bus: &mut dyn DeviceBus, note: Note) -> bool {
+        if note.life != self.life {
             return false;
         }
-        self.write(handle, function, at, &bytes);
-        spare.put(bytes);
+        if note.kind == Kind::FreedLines {
+            self.reports.due(bus, note, self.frames.freed());
+            return false;
+        }
+        let (lacks_line, credits_back) = (self.lacks_line(), self.backlog.credits_back());
+        let end = self.patience.ends(bus.now(), lacks_line, credits_back, self.params.patience);
+        let Some(end) = end else { return false };
+        if end > bus.now() {
+            bus.wake_at(end, note.token());
+            return false;
+        }
+        self.frames.give_up(self.promised());
+        self.count(counter::KPIO_WAITS, 1);
         true
     }
 
-    /// Whether as many lines are free as the driver waits for.
-    pub(super) fn is_due(&self) -> bool {
-        self.armed.is_some_and(|at| self.lines.freed().wrapping_sub(at) < 1 << 31)
+    /// Takes the oldest complete frame; `None` if the queue was stopped in the meantime.
+    pub fn take(&mut self) -> Option<Ready> {
+        self.frames.take()
     }
 
-    /// Whether a line is missing: later lines have arrived, or the driver waits for lines while no frame is left to
-    /// send. It may still be behind the writes that wait in the port.
-    pub(super) fn is_missing(&self) -> bool {
-        let is_promised = self.ready.is_empty() && self.armed.is_some() && !self.is_due();
-        self.running && (self.lines.has_more() || is_promised) && self.held.is_empty()
+    /// That frame has been handed to the wire, which took it or not.
+    pub fn left(&mut self, frame: &Ready, was_sent: bool) {
+        self.frames.left(frame);
+        self.count(counter::KPIO_FRAMES, was_sent.into());
     }
 
-    /// Gives up the missing line.
-    pub(super) fn give_up(&mut self) {
-        if !self.lines.has_more() {
-            // None of the lines that the driver waits for arrived, or only part of the last frame.
-            if let Decoder::Framed(decoder) = &mut self.decoder {
-                decoder.give_up();
-            }
-            if let Some(at) = self.armed.filter(|&at| self.lines.is_before(at)) {
-                self.lines.skip_to(at);
-            }
-            return;
+    /// How long a write arriving at `now` waits in the port: until the frames in its way have left, if the wire is free
+    /// at `free` with `rate` and nothing else takes its turns.
+    pub fn holds(&mut self, at: u64, now: Time, free: Time, rate: BitRate) -> Duration {
+        if !self.is_running || !self.must_wait(at) {
+            return Duration::ZERO;
         }
-        let lines = &mut self.lines;
-        match &mut self.decoder {
-            Decoder::Framed(decoder) => {
-                // The rest of a frame up to its expected end, or a first line that never became complete.
-                let mut left = if decoder.is_inside() { decoder.lines_left() } else { 1 };
-                let was_inside = decoder.is_inside();
-                decoder.give_up();
-                self.unplaced += u64::from(!was_inside && lines.is_begun());
-                while left > 0 && !(was_inside && lines.is_at_first()) {
-                    lines.advance();
-                    left -= 1;
-                }
-                while lines.has_more() && !lines.is_at_first() {
-                    lines.advance();
-                }
-            }
-            Decoder::Signature(_) => {
-                // Skips the line.
-                lines.advance();
-                while lines.has_more() && lines.is_at_nothing() {
-                    lines.advance();
-                }
-            }
-        }
+        // Writes that wait ahead of it also have to pass through the queue.
+        let waiting = rate.time_for(Bytes::new(self.backlog.bytes()));
+        let back = self.frames.leave_the_way(at, free.max(now), rate) + waiting;
+        self.backlog.withhold(back);
+        back.since(now)
     }
 
-    /// The driver has lost its position: lines received out of order are useless.
-    pub(super) fn settle(&mut self) {
-        if let Decoder::Framed(decoder) = &mut self.decoder {
-            decoder.give_up();
-        }
-        self.lines.forget();
-    }
-
-    /// Frees lines that belong to no pending frame.
-    pub(super) fn free_idle_lines(&mut self) {
-        if self.ready.is_empty() && !self.decoder.is_inside() {
-            self.lines.free(self.lines.head());
-        }
+    /// Reports freed lines to the driver now if there are enough, else later. Returns the vector of the interrupt if one
+    /// is due; it must follow the report.
+    pub fn report(&mut self, bus: &mut dyn DeviceBus) -> Option<u32> {
+        let (note, freed) = (self.note(Kind::FreedLines), self.frames.freed());
+        self.reports.report(bus, note, freed, self.params.report_delay)
     }
 }

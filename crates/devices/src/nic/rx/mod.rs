@@ -414,12 +414,13 @@ impl Receiver {
 impl NicFunction {
     /// Holds a frame in the device for buffer `count` of a queue, if the driver wants that and its slot is free.
     fn hold_frame(&mut self, queue: u8, count: u16, frame: &[u8]) -> bool {
-        let Some(kpio) = self.nic().kpio.filter(|kpio| u16::from(queue) < kpio.queues) else { return false };
         let most = self.longest_held.min(HELD_BYTES as u16);
+        if frame.len() > usize::from(most) || self.physical.is_some() {
+            return false;
+        }
+        let Some(window) = self.nic().windows().of(queue) else { return false };
         let RxQueue { held, ring, .. } = &mut self.rx[usize::from(queue)];
-        let is_kept = frame.len() <= usize::from(most)
-            && self.physical.is_none()
-            && held.put(ring, kpio.window(), count, frame);
+        let is_kept = held.put(ring, window, count, frame);
         self.count(counter::RX_HELD, is_kept.into());
         is_kept
     }
@@ -427,9 +428,8 @@ impl NicFunction {
     /// Reads the receive windows; zeros where no frame has been.
     pub fn read_held(&self, at: u64, into: &mut [u8]) {
         into.fill(0);
-        let Some(kpio) = self.nic().kpio else { return };
-        let (queue, at) = ((at / kpio.window()) as usize, (at % kpio.window()) as usize);
-        if let Some(bytes) = self.rx.get(queue).and_then(|rx| rx.held.get(at, into.len())) {
+        let (queue, at) = self.nic().windows().split(at);
+        if let Some(bytes) = self.rx.get(queue).and_then(|rx| rx.held.get(at as usize, into.len())) {
             into.copy_from_slice(bytes);
         }
     }

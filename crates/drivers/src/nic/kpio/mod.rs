@@ -24,15 +24,16 @@ use platform::net::{NetCore, Packet};
 use platform::pci::PciDevice;
 use units::Duration;
 use wire::ip::{Flow as Connection, protocol};
-use wire::nic::registers::{KPIO_BAR, counter};
+use wire::nic::registers::{WINDOW_BAR, counter};
 
-use params::KpioLimits;
-pub use params::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
+pub use params::{Ending, Flow, KpioCosts, KpioParams, PacketSelect, Stores};
 
 use super::channel::Channel;
 use super::channels::Channels;
+use super::counted::Counted;
 use super::counters::Counters;
-use super::tx::TxQueue;
+use super::limits::Windows;
+use super::path::TxPath;
 use flows::{FlowCache, Last, Path};
 use queue::KpioQueue;
 
@@ -45,12 +46,13 @@ const TO_GIVE_UP: Duration = Duration::from_ms(1);
 /// A function's programmed I/O path.
 pub struct Kpio {
     params: KpioParams,
-    limits: KpioLimits,
+    windows: Windows,
+    counters: Rc<Counters>,
     kernel: Rc<dyn Kernel>,
     dma: Rc<dyn DmaOps>,
     registers: Mmio,
     window: Mmio,
-    select: Cell<Select>,
+    select: Cell<PacketSelect>,
     /// The setting has changed: packets wait until both paths are empty.
     holds: Cell<bool>,
     /// Set once a packet was too long for lines. From then on, the last path of each connection is recorded.
@@ -62,12 +64,12 @@ pub struct Kpio {
     waiting: RefCell<Vec<u16>>,
 }
 
-/// Outcome of an attempt to send by lines.
-pub enum ByLines {
+/// Outcome of an attempt to send by this path.
+pub enum Offered {
     /// Sent, with so many bytes.
     Sent(u64),
     /// Has to go through the ring.
-    Not(Packet),
+    Declined(Packet),
     /// Cannot go yet; its channel is woken when it can.
     NotYet(Packet),
 }
@@ -75,14 +77,42 @@ pub enum ByLines {
 /// The path that a packet takes; `None` while it has to wait for earlier packets on the other path.
 type Way = Option<Path>;
 
-/// Device counters that stay zero with these settings.
-pub fn silent_counters(params: Option<&KpioParams>) -> &'static [usize] {
-    match params {
+/// The device's counters of the outcome of each transmit by this path.
+pub const SENDING: [usize; 2] = [counter::KPIO_DROPPED, counter::KPIO_MISSING];
+/// Other counters of the device that are reported.
+pub const OTHERS: [usize; 1] = [counter::KPIO_WAITS];
+
+/// Those that stay zero.
+pub fn silent(path: Option<&Kpio>) -> &'static [usize] {
+    match path {
         None => &[counter::KPIO_DROPPED, counter::KPIO_WAITS, counter::KPIO_MISSING],
         // Frames of the other format carry no sequence numbers.
-        Some(params) if !params.framed => &[counter::KPIO_MISSING],
+        Some(path) if !path.params.framed => &[counter::KPIO_MISSING],
         Some(_) => &[],
     }
+}
+
+/// Named values of a function, for `ethtool -S`.
+type Named = Vec<(&'static str, u64)>;
+
+/// Frames that the device has dropped, and all values about transmits.
+pub async fn tx_statistics(cpu: &Cpu, counted: &Counted, is_up: bool, driver: &Counters) -> (u64, Named) {
+    let [dropped, missing] = counted.sums(cpu, is_up, SENDING).await;
+    let named = vec![
+        ("tx_kpio", driver.tx_lines.get()),
+        ("tx_kpio_no_queue", driver.tx_no_queue.get()),
+        ("tx_kpio_too_long", driver.tx_too_long.get()),
+        ("tx_kpio_dropped", dropped),
+        ("tx_kpio_missing", missing),
+    ];
+    // Most dropped packets also leave a gap in the sequence numbers.
+    (dropped.max(missing), named)
+}
+
+/// Other values.
+pub async fn statistics(cpu: &Cpu, counted: &Counted, is_up: bool) -> Named {
+    let [waits] = counted.sums(cpu, is_up, OTHERS).await;
+    vec![("tx_kpio_waits", waits)]
 }
 
 impl Kpio {
@@ -94,7 +124,8 @@ impl Kpio {
         device: &PciDevice,
         registers: &Mmio,
         params: KpioParams,
-        limits: KpioLimits,
+        windows: Windows,
+        counters: &Rc<Counters>,
     ) -> Result<Self, Error> {
         let kind = match params.stores {
             Stores::Uncached => MemoryType::Uncached,
@@ -103,11 +134,12 @@ impl Kpio {
         Ok(Self {
             select: Cell::new(params.select),
             params,
-            limits,
+            windows,
+            counters: Rc::clone(counters),
             kernel: device.kernel(),
             dma: device.dma(),
             registers: registers.clone(),
-            window: device.ioremap_bar(KPIO_BAR, kind)?,
+            window: device.ioremap_bar(WINDOW_BAR, kind)?,
             holds: Cell::new(false),
             mixes: Cell::new(false),
             flows: RefCell::new(None),
@@ -121,7 +153,7 @@ impl Kpio {
     }
 
     /// Changes which packets go by programmed I/O. Packets in flight leave first.
-    pub fn set_select(&self, cpu: &Cpu, channels: &[Rc<Channel>], select: Select) {
+    pub fn set_select(&self, cpu: &Cpu, channels: &[Rc<Channel>], select: PacketSelect) {
         if self.select.replace(select) != select {
             self.holds.set(true);
             self.mixes.set(false);
@@ -138,7 +170,7 @@ impl Kpio {
             *self.flows.borrow_mut() = Some(FlowCache::new(cpu, &self.kernel)?);
         }
         let shared = self.queue(0).filter(|_| self.params.shared);
-        if shared.is_none() && channel >= self.limits.queues {
+        if shared.is_none() && channel >= self.windows.count {
             return Ok(());
         }
         let queue = match shared {
@@ -146,7 +178,7 @@ impl Kpio {
             None => {
                 let places = (&self.registers, &self.window);
                 let queue =
-                    KpioQueue::new(cpu, &self.dma, places, (channel, self.limits), self.params, node)?;
+                    KpioQueue::new(cpu, &self.dma, places, (channel, self.windows), self.params, node)?;
                 queue.start(cpu, channel);
                 queue
             }
@@ -155,9 +187,14 @@ impl Kpio {
         Ok(())
     }
 
-    /// Number of channels for which the device has a queue.
-    pub fn reach(&self) -> usize {
-        self.queues.borrow().len()
+    /// Tells the user if the device has no queue for some of the function's channels.
+    pub fn log_reach(&self, name: &str, channels: usize) {
+        let without = channels - self.queues.borrow().len();
+        if without > 0 {
+            self.kernel.log(format!(
+                "{name}: {without} of {channels} queues send by descriptors alone: no kPIO queue is left"
+            ));
+        }
     }
 
     /// Stops a channel's queue.
@@ -180,17 +217,10 @@ impl Kpio {
     }
 
     /// Sends a packet by lines if it is to take that path.
-    pub fn send(
-        &self,
-        cpu: &Cpu,
-        channels: &[Rc<Channel>],
-        channel: u16,
-        packet: Packet,
-        counters: &Counters,
-    ) -> ByLines {
+    pub fn offer(&self, cpu: &Cpu, channels: &[Rc<Channel>], channel: u16, packet: Packet) -> Offered {
         let Some(queue) = self.queue(channel) else {
-            counters.tx_no_queue.add(u64::from(self.select.get() != Select::None));
-            return ByLines::Not(packet);
+            self.counters.tx_no_queue.add(u64::from(self.select.get() != PacketSelect::None));
+            return Offered::Declined(packet);
         };
         // The rest of a packet takes the same path as its beginning.
         let way = match queue.is_cutting(channel) {
@@ -199,15 +229,22 @@ impl Kpio {
                 self.wait_for_paths(cpu, channel);
                 None
             }
-            false => self.way(cpu, channels, (channel, &queue), &packet, counters),
+            false => self.way(cpu, channels, (channel, &queue), &packet),
         };
-        match way {
-            None => ByLines::NotYet(packet),
-            Some(Path::Ring) => ByLines::Not(packet),
-            Some(Path::Lines) => match queue.send(cpu, channel, packet) {
-                Ok(bytes) => ByLines::Sent(bytes),
-                Err(packet) => ByLines::NotYet(packet),
-            },
+        let sent = match way {
+            None => Err(packet),
+            Some(Path::Ring) => return Offered::Declined(packet),
+            Some(Path::Lines) => queue.send(cpu, channel, packet),
+        };
+        match sent {
+            Ok(bytes) => {
+                self.counters.tx_lines.add(1);
+                Offered::Sent(bytes)
+            }
+            Err(packet) => {
+                self.counters.tx_held.add(1);
+                Offered::NotYet(packet)
+            }
         }
     }
 
@@ -217,20 +254,19 @@ impl Kpio {
         channels: &[Rc<Channel>],
         (channel, queue): (u16, &KpioQueue),
         packet: &Packet,
-        counters: &Counters,
     ) -> Way {
         let select = self.select.get();
         let frame = u32::from(packet.headers) + u32::from(packet.segment);
         let fits = match select {
             // Packets that need segmentation are large.
-            Select::UpTo(_) => packet.segment == 0 && packet.length() <= queue.longest(),
+            PacketSelect::UpTo(_) => packet.segment == 0 && packet.length() <= queue.longest(),
             _ if packet.segment > 0 => frame <= queue.longest(),
             _ => packet.length() <= queue.longest(),
         };
-        if let Select::None = select {
+        if let PacketSelect::None = select {
             return Some(Path::Ring);
         }
-        let by_size = matches!(select, Select::UpTo(_));
+        let by_size = matches!(select, PacketSelect::UpTo(_));
         if !fits && !by_size && !self.mixes.replace(true) {
             // Paths were not recorded so far, so let everything in flight leave first.
             self.holds.set(true);
@@ -239,7 +275,7 @@ impl Kpio {
                 return None;
             }
         }
-        if matches!(select, Select::All) && !self.mixes.get() {
+        if matches!(select, PacketSelect::All) && !self.mixes.get() {
             return Some(Path::Lines);
         }
         cpu.work(self.params.costs.select);
@@ -247,16 +283,16 @@ impl Kpio {
         let length = packet.load(cpu, &mut bytes);
         let flow = Connection::of_headers(&bytes[..length]);
         let wanted = match select {
-            Select::TcpPorts { first, last } => flow.is_some_and(|flow| {
+            PacketSelect::TcpPorts { first, last } => flow.is_some_and(|flow| {
                 let ours = |port| (first..=last).contains(&port);
                 let is_tcp = flow.protocol == protocol::TCP;
                 is_tcp && flow.ports.is_some_and(|(from, to)| ours(from) || ours(to))
             }),
-            Select::UpTo(most) => packet.length() <= most,
-            Select::All => true,
-            Select::None => false,
+            PacketSelect::UpTo(most) => packet.length() <= most,
+            PacketSelect::All => true,
+            PacketSelect::None => false,
         };
-        if let Select::TcpPorts { .. } = select
+        if let PacketSelect::TcpPorts { .. } = select
             && !(wanted && self.mixes.get())
         {
             // With this setting, all packets of a connection take the same path.
@@ -265,7 +301,7 @@ impl Kpio {
         let flows = self.flows.borrow();
         let Some(flows) = &*flows else { return Some(Path::Ring) };
         let place = FlowCache::place(flow.as_ref());
-        counters.tx_too_long.add(u64::from(wanted && !fits && !by_size));
+        self.counters.tx_too_long.add(u64::from(wanted && !fits && !by_size));
         let wanted = if wanted && fits { Path::Lines } else { Path::Ring };
         let last = flows.get(cpu, place);
         let (path, stays) = match last {
@@ -279,22 +315,22 @@ impl Kpio {
             }
             _ => (wanted, 0),
         };
-        let mark = match path {
-            Path::Lines => queue.written().wrapping_add(queue.lines_of(packet.length())),
-            Path::Ring => ring_of(channels, channel).map_or(0, |tx| tx.mark_behind(packet)),
-        };
+        let mark = self.path(channels, path, channel).map_or(0, |path| path.mark_behind(packet));
         flows.set(cpu, place, Last { path, channel, mark, stays });
         Some(path)
     }
 
+    /// A channel's queue of a path.
+    fn path(&self, channels: &[Rc<Channel>], path: Path, channel: u16) -> Option<Rc<dyn TxPath>> {
+        match path {
+            Path::Ring => Some(channels.get(usize::from(channel))?.tx.borrow().clone()?),
+            Path::Lines => Some(self.queue(channel)?),
+        }
+    }
+
     /// Whether the connection's last packet has left.
     fn has_left(&self, cpu: &Cpu, channels: &[Rc<Channel>], last: Last) -> bool {
-        match last.path {
-            Path::Ring => ring_of(channels, last.channel).is_none_or(|tx| tx.is_past(cpu, last.mark)),
-            Path::Lines => self
-                .queue(last.channel)
-                .is_none_or(|queue| queue.is_past(cpu, queue.within_written(last.mark))),
-        }
+        self.path(channels, last.path, last.channel).is_none_or(|path| path.is_past(cpu, last.mark))
     }
 
     /// Wakes a channel when that packet has left.
@@ -303,7 +339,7 @@ impl Kpio {
             Path::Ring => self.waiting.borrow_mut().push(channel),
             Path::Lines => {
                 if let Some(queue) = self.queue(last.channel) {
-                    queue.wait(cpu, channel, queue.within_written(last.mark));
+                    queue.wait_past(cpu, channel, last.mark);
                 }
             }
         }
@@ -314,9 +350,9 @@ impl Kpio {
         if !self.holds.get() {
             return true;
         }
-        let is_empty = (0..).zip(channels).all(|(number, channel)| {
-            channel.tx.borrow().as_ref().is_none_or(|tx| tx.outstanding() == 0)
-                && self.queue(number).is_none_or(|queue| queue.is_past(cpu, queue.written()))
+        let is_empty = (0..channels.len() as u16).all(|channel| {
+            let is_empty = |path| self.path(channels, path, channel).is_none_or(|path| path.is_empty(cpu));
+            is_empty(Path::Ring) && is_empty(Path::Lines)
         });
         if is_empty {
             self.holds.set(false);
@@ -331,25 +367,16 @@ impl Kpio {
     fn wait_for_paths(&self, cpu: &Cpu, channel: u16) {
         self.waiting.borrow_mut().push(channel);
         for queue in &*self.queues.borrow() {
-            if !queue.is_past(cpu, queue.written()) {
-                queue.wait(cpu, channel, queue.written());
-            }
+            queue.wait_until_empty(cpu, channel);
         }
     }
 
     /// Wakes channels whose packets can go now. Called after a channel has polled its ring; polls its kPIO queue as
     /// well.
-    pub async fn poll(
-        &self,
-        cpu: &Cpu,
-        channels: &Channels,
-        channel: u16,
-        core: &dyn NetCore,
-        counters: &Counters,
-    ) {
+    pub async fn poll(&self, cpu: &Cpu, channels: &Channels, channel: u16, core: &dyn NetCore) {
         if let Some(queue) = self.queue(channel) {
             let was_lost = queue.poll(cpu, core).await;
-            counters.tx_places_lost.add(was_lost.into());
+            self.counters.tx_places_lost.add(was_lost.into());
         }
         if !self.waiting.borrow().is_empty() {
             self.end_hold(cpu, &channels.all());
@@ -369,8 +396,4 @@ impl Kpio {
         cpu.sleep(TO_GIVE_UP).await;
         !queue.is_waited_for() || queue.has_news(cpu)
     }
-}
-
-fn ring_of(channels: &[Rc<Channel>], channel: u16) -> Option<Rc<TxQueue>> {
-    channels.get(usize::from(channel))?.tx.borrow().clone()
 }

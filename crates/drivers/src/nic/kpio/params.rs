@@ -1,7 +1,7 @@
 //! Settings of transmit by programmed I/O.
 
 use platform::costs;
-pub use settings::Stores;
+pub use settings::{PacketSelect, Stores};
 
 /// How the last, partly filled line of a frame leaves its write-combining buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,25 +24,6 @@ pub enum Flow {
     Link,
 }
 
-/// Which packets go by programmed I/O, if they are short enough.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Select {
-    /// None: all packets go by descriptors.
-    #[default]
-    None,
-    /// All packets.
-    All,
-    /// Packets of TCP connections with one port in this range.
-    TcpPorts {
-        /// First port of the range.
-        first: u16,
-        /// Last port of the range, inclusive.
-        last: u16,
-    },
-    /// Packets of at most so many bytes.
-    UpTo(u32),
-}
-
 costs! {
     /// Cycles that the driver computes to send by lines, on top of its stores.
     KpioCosts in "kpio_cost" {
@@ -61,7 +42,7 @@ costs! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KpioParams {
     /// Which packets take this path. Can be changed while the device runs.
-    pub select: Select,
+    pub select: PacketSelect,
     /// Frames carry length and checksum, rather than the paper's signature.
     pub framed: bool,
     /// The kind of store that writes lines.
@@ -87,7 +68,7 @@ impl Default for KpioParams {
     /// All packets, with length and checksum, through all buffers, without fences.
     fn default() -> Self {
         Self {
-            select: Select::All,
+            select: PacketSelect::All,
             framed: true,
             stores: Stores::Combining,
             ending: Ending::Stuffed,
@@ -111,24 +92,5 @@ impl KpioParams {
     /// Plain programmed I/O: uncached stores of eight bytes.
     pub fn uncached() -> Self {
         Self { stores: Stores::Uncached, ..Self::default() }
-    }
-}
-
-/// Sizes of the device's kPIO queues.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KpioLimits {
-    pub queues: u16,
-    /// Log2 of the lines that a queue can hold.
-    pub log2_lines: u8,
-    /// Log2 of the positions in a queue's window.
-    pub log2_positions: u8,
-}
-
-impl KpioLimits {
-    /// Decodes the register; `None` if there are no queues or the value is invalid.
-    pub fn of(register: u32) -> Option<Self> {
-        let [queues, log2_lines, log2_positions, _] = register.to_le_bytes();
-        let is_sane = queues > 0 && (1..=log2_positions).contains(&log2_lines) && log2_positions <= 16;
-        is_sane.then_some(Self { queues: queues.into(), log2_lines, log2_positions })
     }
 }

@@ -15,7 +15,9 @@ use wire::ip::{Cutter, Dissection};
 use wire::kpio::{Format, LINE, framed, signature};
 use wire::nic::registers::{self as regs, kpio};
 
-use super::params::{Ending, Flow, KpioLimits, KpioParams, Stores};
+use super::params::{Ending, Flow, KpioParams, Stores};
+use crate::nic::limits::Windows;
+use crate::nic::path::TxPath;
 
 /// Result of a register read that nothing answers.
 const ABSENT: u32 = u32::MAX;
@@ -29,7 +31,7 @@ const HEADERS: usize = 14 + 60 + 60;
 pub struct KpioQueue {
     pub number: u16,
     params: KpioParams,
-    limits: KpioLimits,
+    windows: Windows,
     format: Format,
     registers: Mmio,
     window: Mmio,
@@ -75,7 +77,7 @@ impl KpioQueue {
         cpu: &Cpu,
         dma: &Rc<dyn DmaOps>,
         (registers, window): (&Mmio, &Mmio),
-        (number, limits): (u16, KpioLimits),
+        (number, windows): (u16, Windows),
         params: KpioParams,
         node: Node,
     ) -> Result<Rc<Self>, Error> {
@@ -83,7 +85,7 @@ impl KpioQueue {
         Ok(Rc::new(Self {
             number,
             params,
-            limits,
+            windows,
             format: if params.framed { Format::Framed } else { Format::Signature(signature::EOP) },
             registers: registers.clone(),
             window: window.clone(),
@@ -138,21 +140,11 @@ impl KpioQueue {
 
     /// Longest frame (bytes) that the queue takes.
     pub fn longest(&self) -> u32 {
-        (((1usize << self.limits.log2_lines) - 1) * LINE).min(framed::LONGEST) as u32
-    }
-
-    /// Lines that a packet of `length` bytes takes.
-    pub fn lines_of(&self, length: u32) -> u32 {
-        self.format.lines(length as usize) as u32
-    }
-
-    /// Count of lines written.
-    pub fn written(&self) -> u32 {
-        self.line.get()
+        (((1usize << self.windows.log2_lines) - 1) * LINE).min(framed::LONGEST) as u32
     }
 
     /// Whether all lines up to a count are free, so that their frames have left.
-    pub fn is_past(&self, cpu: &Cpu, line: u32) -> bool {
+    fn are_free(&self, cpu: &Cpu, line: u32) -> bool {
         is_past(self.freed.get(), line) || is_past(self.load_freed(cpu), line)
     }
 
@@ -183,13 +175,25 @@ impl KpioQueue {
         self.is_lost.set(false);
     }
 
-    /// Limits a recorded count to the lines written: the packet it was recorded for may have found no room.
-    pub fn within_written(&self, line: u32) -> u32 {
-        if is_past(self.line.get(), line) { line } else { self.line.get() }
+    /// Limits a mark to the lines written.
+    fn within_written(&self, mark: u32) -> u32 {
+        if is_past(self.line.get(), mark) { mark } else { self.line.get() }
+    }
+
+    /// Wakes a channel when the packet with this mark has left.
+    pub fn wait_past(&self, cpu: &Cpu, channel: u16, mark: u32) {
+        self.wait(cpu, channel, self.within_written(mark));
+    }
+
+    /// Wakes a channel when all packets have left, unless they have.
+    pub fn wait_until_empty(&self, cpu: &Cpu, channel: u16) {
+        if !self.is_empty(cpu) {
+            self.wait(cpu, channel, self.line.get());
+        }
     }
 
     /// Registers a channel to be woken when lines up to a count are free.
-    pub fn wait(&self, cpu: &Cpu, channel: u16, line: u32) {
+    fn wait(&self, cpu: &Cpu, channel: u16, line: u32) {
         // The device takes the awaited lines as written. They may come from another core whose clock is ahead.
         self.writer.get().iter().for_each(|last| cpu.observe(last));
         self.waiting.borrow_mut().push(Waiter { channel, line, since: cpu.now() });
@@ -239,7 +243,7 @@ impl KpioQueue {
     /// Whether a channel waits although it has room: an interrupt was lost.
     pub fn has_news(&self, cpu: &Cpu) -> bool {
         let first = self.waiting.borrow().first().copied();
-        first.is_some_and(|waiter| self.is_past(cpu, waiter.line))
+        first.is_some_and(|waiter| self.are_free(cpu, waiter.line))
     }
 
     /// Whether a channel's packet has been sent in part.
@@ -303,15 +307,15 @@ impl KpioQueue {
         let (needs, has_room) = match self.params.flow {
             Flow::Counted => {
                 let end = self.line.get().wrapping_add(self.format.lines(length) as u32);
-                let needs = end.wrapping_sub(1 << self.limits.log2_lines);
-                (needs, self.is_past(cpu, needs))
+                let needs = end.wrapping_sub(1 << self.windows.log2_lines);
+                (needs, self.are_free(cpu, needs))
             }
             // This core's lines must not overtake lines that another core still holds. They would block the port
             // until the device has room, which it only gets once those lines have arrived.
             Flow::Link => {
                 let is_mine =
                     self.params.shared || self.writer.get().is_none_or(|last| last.core == cpu.id());
-                (self.line.get(), is_mine || self.is_past(cpu, self.line.get()))
+                (self.line.get(), is_mine || self.are_free(cpu, self.line.get()))
             }
         };
         let has_room = has_room && !self.is_lost.get();
@@ -362,7 +366,7 @@ impl KpioQueue {
     /// that would make room: lines leave a core in any order. The device always has room for all lines since the last
     /// fence or since the last free one.
     fn keep_apart(&self, cpu: &Cpu, end: u32) {
-        let depth = 1 << self.limits.log2_lines;
+        let depth = 1 << self.windows.log2_lines;
         let fits = |from: u32| end.wrapping_sub(from) <= depth;
         let orders = self.params.stores == Stores::Uncached;
         if orders || fits(self.fenced.get()) || fits(self.freed.get()) {
@@ -394,9 +398,9 @@ impl KpioQueue {
         lines.clear();
         self.format.encode(header, frame, &mut lines);
         let used = if self.is_short() { frame.len() + framed::OVERHEAD } else { lines.len() };
-        let positions = 1u64 << self.limits.log2_positions;
+        let positions = 1u64 << self.windows.log2_positions;
         let window = u64::from(self.number) * 2 * positions;
-        let mask = if self.params.framed { positions } else { 1 << self.limits.log2_lines } - 1;
+        let mask = if self.params.framed { positions } else { 1 << self.windows.log2_lines } - 1;
         for (n, line) in lines[..used].chunks(LINE).enumerate() {
             let position = u64::from(self.line.get().wrapping_add(n as u32)) & mask;
             let half = if n == 0 && self.params.framed { positions } else { 0 };
@@ -414,6 +418,21 @@ impl KpioQueue {
         if self.params.ending == Ending::Fenced && self.params.stores != Stores::Uncached {
             cpu.sfence();
         }
+    }
+}
+
+/// Marks are counts of lines.
+impl TxPath for KpioQueue {
+    fn mark_behind(&self, packet: &Packet) -> u32 {
+        self.line.get().wrapping_add(self.format.lines(packet.length() as usize) as u32)
+    }
+
+    fn is_past(&self, cpu: &Cpu, mark: u32) -> bool {
+        self.are_free(cpu, self.within_written(mark))
+    }
+
+    fn is_empty(&self, cpu: &Cpu) -> bool {
+        self.are_free(cpu, self.line.get())
     }
 }
 

@@ -191,8 +191,6 @@ pub fn teams(host: &HostSetup) -> Result<Vec<TeamParams>, ComputerError> {
     Ok(host.teams.iter().map(team).collect())
 }
 
-pub use nic::select;
-
 /// How a scenario has the NIC's driver loaded.
 pub fn nic_driver_params(host: &HostSetup) -> NicDriverParams {
     let mut nics = host.devices.iter().filter_map(|device| match &device.kind {

@@ -3,12 +3,12 @@
 use devices::nic::{
     FlowControl, KpioParams, NicFunctionParams, NicHandle, NicParams, PathParams, VirtualParams,
 };
-use drivers::nic::{Ending, Flow, HeldParams, InlineParams, NicDriverParams, Select};
+use drivers::nic::{Ending, Flow, HeldParams, InlineParams, NicDriverParams};
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::root::HostId;
 use machine::{
-    Count, Figure, KpioChoice, KpioFormat, Nic, NicDefaults, NicDriverEntry, NicKpio, NicPath, NicVirtual,
-    Placed, PortAddress, RingPlace,
+    Count, Figure, KpioFormat, Nic, NicDefaults, NicDriverEntry, NicKpio, NicPath, NicVirtual, Placed,
+    PortAddress, RingPlace,
 };
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
@@ -198,19 +198,9 @@ pub fn driver_params(entry: Option<&NicDriverEntry>, of_nic: Option<&NicDefaults
     }
 }
 
-/// Which packets the driver sends by programmed I/O.
-pub fn select(choice: KpioChoice) -> Select {
-    match choice {
-        KpioChoice::Off => Select::None,
-        KpioChoice::All => Select::All,
-        KpioChoice::TcpPorts(first, last) => Select::TcpPorts { first, last },
-        KpioChoice::UpTo(bytes) => Select::UpTo(bytes),
-    }
-}
-
 fn driver_kpio(entry: &NicDriverEntry) -> Option<drivers::nic::KpioParams> {
     let usual = drivers::nic::KpioParams::default();
-    let select = select(entry.kpio_choice()?);
+    let select = entry.packets()?;
     let framed = entry.kpio_format.is_none_or(|format| format == KpioFormat::Framed);
     Some(drivers::nic::KpioParams {
         select,

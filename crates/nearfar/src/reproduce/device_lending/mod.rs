@@ -64,7 +64,7 @@ fn runs(file: &ClaimFile) -> Vec<NamedRun<Options>> {
 /// # Errors
 /// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
-    let file = ClaimFile::device_lending();
+    let file = ClaimFile::of("device-lending");
     let mut runs = runs(&file);
     runs.retain(|run| options.wants(&run.name));
     let made = all::make("device-lending", &runs, progress, |run| &run.name, |run| (run.run)(options));
@@ -96,7 +96,7 @@ mod tests {
     /// Every value used by a claim is produced by a run.
     #[test]
     fn claims_name_what_runs_give() {
-        let file = ClaimFile::device_lending();
+        let file = ClaimFile::of("device-lending");
         let names: Vec<String> = runs(&file).into_iter().map(|run| run.name).collect();
         assert!(names.iter().collect::<std::collections::BTreeSet<_>>().len() == names.len());
         let starts = ["copy/", "bandwidth/", "ping-pong/", "reads/", "one-way/", "drive/", "training/"];

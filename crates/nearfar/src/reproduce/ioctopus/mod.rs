@@ -124,7 +124,7 @@ fn runs() -> Vec<NamedRun<ServerBench>> {
     }
     let at_device = |bench: &ServerBench| packets::ring_at_device(bench);
     add("pktgen ring at the device".into(), Box::new(at_device));
-    add("trend of cores and NICs".into(), Box::new(|_| Ok(trends::lines(&ClaimFile::ioctopus()))));
+    add("trend of cores and NICs".into(), Box::new(|_| Ok(trends::lines(&ClaimFile::of("ioctopus")))));
     for organisation in [DdioOff, RemoteDdioDevice, RemoteDdioHome] {
         let name = organisation.name();
         let run = move |bench: &ServerBench| {
@@ -159,7 +159,7 @@ fn made_of(
     wants: impl Fn(&str) -> bool,
     progress: &dyn Progress,
 ) -> Result<Reproduction, Diagnostics> {
-    let file = ClaimFile::ioctopus();
+    let file = ClaimFile::of("ioctopus");
     let mut runs = runs();
     runs.retain(|run| wants(&run.name));
     let bench = ServerBench::new(options);
@@ -185,7 +185,7 @@ mod tests {
     /// Every value used by a claim is produced by a run.
     #[test]
     fn claims_name_what_runs_give() {
-        let file = ClaimFile::ioctopus();
+        let file = ClaimFile::of("ioctopus");
         let names: Vec<String> = runs().into_iter().map(|run| run.name).collect();
         let starts = [
             "rx-",

@@ -66,7 +66,7 @@ const MEASUREMENTS: [Measurement; 15] = [
 /// # Errors
 /// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
-    let file = ClaimFile::kpio_wc();
+    let file = ClaimFile::of("kpio-wc");
     let made = all::make("kpio-wc", &MEASUREMENTS, progress, |run| run.name, |run| (run.run)(options));
     let mut evidence = Evidence::default();
     for key in file.observed() {

@@ -1,7 +1,7 @@
 //! Beyond the paper: the variants of programmed I/O and related techniques side by side, and the cost of choosing a
 //! path.
 
-use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, Select, Stores};
+use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, PacketSelect, Stores};
 use units::Time;
 
 use super::Values;
@@ -86,10 +86,13 @@ pub fn selection(options: &Options) -> Result<Values, String> {
         let ((begin, end), _) = send(&rig, frame())?;
         Ok(end.since(begin).as_ns_f64() * GHZ)
     };
-    let all = cycles(Select::All)?;
+    let all = cycles(PacketSelect::All)?;
     let mut values = Values::new();
-    values.insert("selection/by-port".into(), cycles(Select::TcpPorts { first: 5001, last: 5001 })? - all);
-    values.insert("selection/by-size".into(), cycles(Select::UpTo(2048))? - all);
+    values.insert(
+        "selection/by-port".into(),
+        cycles(PacketSelect::TcpPorts { first: 5001, last: 5001 })? - all,
+    );
+    values.insert("selection/by-size".into(), cycles(PacketSelect::UpTo(2048))? - all);
     Ok(values)
 }
 

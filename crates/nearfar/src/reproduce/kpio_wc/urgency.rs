@@ -4,7 +4,7 @@
 //! arrives, which the core sends before further large ones. Measured is the latency until the message is on the
 //! card's other side.
 
-use drivers::nic::{Flow, KpioParams, NicDriverParams, Select};
+use drivers::nic::{Flow, KpioParams, NicDriverParams, PacketSelect};
 use units::Duration;
 
 use super::Values;
@@ -23,14 +23,14 @@ const LOADS: [u32; 6] = [0, 10, 25, 50, 75, MOST];
 /// Message sizes whose last fragment differs from a completion on the link: see [`latency`].
 const SIZES: [u32; 6] = [16, 64, 128, 256, 512, 1024];
 
-const BY_PORT: Select = Select::TcpPorts { first: PORTS.0, last: PORTS.0 };
+const BY_PORT: PacketSelect = PacketSelect::TcpPorts { first: PORTS.0, last: PORTS.0 };
 /// What uses the line path: nothing, the urgent message, or everything; and whether one doorbell covers all large
 /// messages.
-const WAYS: [(&str, Select, bool); 4] = [
-    ("ring", Select::None, false),
+const WAYS: [(&str, PacketSelect, bool); 4] = [
+    ("ring", PacketSelect::None, false),
     ("lines", BY_PORT, false),
     ("lines-one-doorbell", BY_PORT, true),
-    ("all-lines", Select::All, false),
+    ("all-lines", PacketSelect::All, false),
 ];
 
 /// Time from the arrival of the urgent message until its last fragment is written to memory, in microseconds.

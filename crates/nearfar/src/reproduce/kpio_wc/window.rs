@@ -8,7 +8,7 @@ use platform::cpu::{Async, Cpu};
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use wire::nic::CLASS;
-use wire::nic::registers::KPIO_BAR;
+use wire::nic::registers::WINDOW_BAR;
 
 use super::analyser::Watched;
 
@@ -75,7 +75,7 @@ impl PciDriver for WindowDriver {
         Box::pin(async move {
             // Only that of the first function.
             if self.mapped.borrow().is_none() {
-                let window = device.ioremap_bar(KPIO_BAR, self.kind)?;
+                let window = device.ioremap_bar(WINDOW_BAR, self.kind)?;
                 let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
                 *self.mapped.borrow_mut() = Some((window, registers));
             }

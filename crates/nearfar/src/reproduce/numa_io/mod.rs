@@ -656,7 +656,7 @@ fn charts(phases: &[Phase]) -> Vec<Chart> {
 /// # Errors
 /// If a machine, part or scenario file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
-    let file = ClaimFile::numa_io();
+    let file = ClaimFile::of("numa-io");
     let run = |run: &PointRun| {
         let rates = guests::measure(options, run.point, &run.layout, run.more)?;
         Ok(values(&run.name, &rates))

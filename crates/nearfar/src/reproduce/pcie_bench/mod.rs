@@ -29,7 +29,7 @@ const SAMPLES_OF_A_TAIL: u64 = 20_000;
 /// # Errors
 /// If a machine or part file is invalid.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
-    let file = ClaimFile::pcie_bench();
+    let file = ClaimFile::of("pcie-bench");
     let card = Doc::<Part>::load(&options.library, CARD)?.read()?;
     let machines = machines_by_cpu(&options.library)?;
     let mut read = BTreeMap::new();
