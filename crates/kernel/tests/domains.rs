@@ -6,16 +6,16 @@ mod common;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use common::behind::Behind;
 use common::{DEVICE, Machine, VENDOR, machine, reg};
-use kernel::{Backend, DmaMode, IommuDomain, Message};
+use kernel::{DmaMode, IommuDomain};
 use platform::Error;
 use platform::cpu::{Async, Cpu, Node};
-use platform::dma::{Direction, DmaOps};
+use platform::dma::Direction;
 use platform::memory::{PAGE, Pages, Policy};
 use platform::mmio::{MemoryType, Mmio};
-use platform::pci::{BarRange, PciBinding, PciDevice, PciDriver, PciMatch};
+use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use units::{Duration, Iova};
-use wire::pcie::config::ConfigSpace;
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
 /// Passes a function on to who asks, as a driver for guests does: it maps nothing.
@@ -169,54 +169,14 @@ fn addresses_are_whole_pages_that_are_free_and_no_interrupts() {
     assert_eq!(passed_on(DmaMode::Off).0.kernel.iommu().domain(Node(0)).err(), Some(Error::NotSupported));
 }
 
-/// Functions behind a bridge that gives all their requests its own requester ID.
-struct BehindBridge;
-
 const BRIDGE: Bdf = Bdf::new(0x40, 0, 0);
-
-impl Backend for BehindBridge {
-    fn config_read<'a>(&'a self, _: &'a Cpu, register: u16) -> Async<'a, u32> {
-        let config = ConfigSpace::endpoint(VENDOR, DEVICE + 7, 0x08_8000).build().unwrap();
-        Box::pin(async move { config.dword(register) })
-    }
-
-    fn config_write<'a>(&'a self, _: &'a Cpu, _: u16, _: u32, _: u8) -> Async<'a, ()> {
-        Box::pin(async {})
-    }
-
-    fn map_bar(&self, _: u8, range: BarRange) -> Result<BarRange, Error> {
-        Ok(range)
-    }
-
-    fn requester(&self) -> Bdf {
-        BRIDGE
-    }
-
-    fn root_port(&self) -> Bdf {
-        Bdf::new(0, 1, 0)
-    }
-
-    fn virtual_function(&self, _: Bdf) -> Option<Rc<dyn Backend>> {
-        None
-    }
-
-    fn dma(&self, own: Rc<dyn DmaOps>) -> Rc<dyn DmaOps> {
-        own
-    }
-
-    fn message(&self, _: u16, message: Message) -> Result<Message, Error> {
-        Ok(message)
-    }
-
-    fn close(&self) {}
-}
 
 #[test]
 fn functions_of_one_requester_id_share_a_domain() {
     let (machine, _) = passed_on(DmaMode::Strict);
     let at = |n| FunctionAddress { segment: Segment(1), bdf: Bdf::new(n, 0, 0) };
     for n in 1..=3 {
-        let added = machine.kernel.add_function(at(n), Rc::new(BehindBridge));
+        let added = machine.kernel.add_function(at(n), Rc::new(Behind(BRIDGE)));
         assert_eq!(machine.simulation.block_on(added).unwrap(), Ok(()));
     }
     let domain = || machine.kernel.iommu().domain(Node(0)).unwrap();

@@ -1,9 +1,12 @@
 //! Interrupt remapping: entries of the IOMMU's table, and the messages that refer to them.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use platform::Error;
 use platform::cpu::{Cpu, Node, Part};
+use platform::irq::Irq;
 use platform::memory::{Pages, PhysAddr};
 use wire::pcie::Bdf;
 
@@ -13,7 +16,7 @@ use crate::ground::convert;
 use crate::ground::formats::{
     Delivery, DeliveryMode, Descriptor, Interrupt, InterruptEntry, MsiMessage, PostedInterrupt, SourceCheck,
 };
-use crate::irq::{Line, Remapped};
+use crate::irq::Line;
 
 /// The remapping table of an IOMMU, with its free entries.
 pub(super) struct InterruptEntries {
@@ -45,14 +48,34 @@ pub(crate) struct MessageSource {
     pub requester: Bdf,
 }
 
+/// The remapping entry of an interrupt.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Index of its IOMMU.
+    unit: usize,
+    index: u16,
+    /// Where it is posted in a guest: the core's descriptor and the vector.
+    posted: Option<(PhysAddr, u8)>,
+}
+
 /// Interrupt remapping by all IOMMUs.
 pub(crate) struct Remapping {
     units: Rc<Units>,
+    entries: RefCell<BTreeMap<Irq, Entry>>,
 }
 
 impl Remapping {
     pub(super) fn new(units: Rc<Units>) -> Self {
-        Self { units }
+        Self { units, entries: RefCell::default() }
+    }
+
+    fn entry(&self, line: &Line) -> Option<Entry> {
+        self.entries.borrow().get(&line.irq).copied()
+    }
+
+    /// Whether a line has a remapping entry: then its message stays the same, wherever it goes.
+    pub fn has_entry(&self, line: &Line) -> bool {
+        self.entry(line).is_some()
     }
 
     /// Points a line's remapping entry at its core and vector, if interrupts are remapped.
@@ -63,11 +86,12 @@ impl Remapping {
         let Some(unit) = self.units.of(from.node) else { return Ok(()) };
         let Some(entries) = &unit.interrupts else { return Ok(()) };
         let _part = cpu.book(Part::Irq);
-        let index = match line.remapped.get() {
-            Some(known) => known.index,
-            None => entries.taken.take()?,
+        let own = match self.entry(line) {
+            Some(known) => known,
+            None => Entry { unit: unit.index, index: entries.taken.take()?, posted: None },
         };
-        let delivery = match line.posted.get() {
+        self.entries.borrow_mut().insert(line.irq, own);
+        let delivery = match own.posted {
             Some((descriptor, vector)) => Delivery::Posted(PostedInterrupt {
                 descriptor: convert::physical(descriptor),
                 vector,
@@ -88,8 +112,7 @@ impl Remapping {
             source: SourceCheck::Function { source: from.requester, ignored: 0 },
             fault_processing_disabled: false,
         };
-        entries.write(cpu, &unit, index, entry.encode(true));
-        line.remapped.set(Some(Remapped { unit: unit.index, index }));
+        entries.write(cpu, &unit, own.index, entry.encode(true));
         Ok(())
     }
 
@@ -106,18 +129,17 @@ impl Remapping {
         to: Option<(PhysAddr, u8)>,
     ) -> Result<(), Error> {
         let posts = self.units.of(from.node).is_some_and(|unit| unit.features.posts_interrupts);
-        if !posts || line.remapped.get().is_none() {
-            return Err(Error::NotSupported);
-        }
-        if line.posted.replace(to) == to {
-            return Ok(());
+        match self.entries.borrow_mut().get_mut(&line.irq).filter(|_| posts) {
+            None => return Err(Error::NotSupported),
+            Some(entry) if entry.posted == to => return Ok(()),
+            Some(entry) => entry.posted = to,
         }
         self.remap_line(cpu, line, from)
     }
 
     /// Frees a line's remapping entry.
     pub fn unmap_line(&self, cpu: &Cpu, line: &Line) {
-        let Some(Remapped { unit, index }) = line.remapped.take() else { return };
+        let Some(Entry { unit, index, .. }) = self.entries.borrow_mut().remove(&line.irq) else { return };
         let unit = self.units.get(unit);
         if let Some(unit) = unit
             && let Some(entries) = &unit.interrupts
@@ -128,9 +150,9 @@ impl Remapping {
     }
 
     /// Message that a function has to send for a line: address and data.
-    pub fn message_for(line: &Line) -> (u64, u32) {
-        match line.remapped.get() {
-            Some(Remapped { index, .. }) => {
+    pub fn message_for(&self, line: &Line) -> (u64, u32) {
+        match self.entry(line) {
+            Some(Entry { index, .. }) => {
                 let message = MsiMessage::remappable(index, false);
                 (message.address, message.data)
             }

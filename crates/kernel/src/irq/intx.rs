@@ -55,7 +55,7 @@ impl Intx {
 
     /// Unmasks the line unless a handler thread still has to run.
     pub(super) fn end_if_done(&self, cpu: &Cpu) {
-        if self.serving.get() && !self.members.borrow().iter().any(|member| member.in_thread.get()) {
+        if self.serving.get() && !self.members.borrow().iter().any(|member| member.is_in_thread()) {
             self.serving.set(false);
             self.cores.ground.end_line(cpu.id(), self.line);
         }

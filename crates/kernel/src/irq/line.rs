@@ -3,73 +3,61 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use platform::cpu::{Cpu, CpuId};
-use platform::irq::{Irq, IrqHandler, IrqMoved};
-use platform::kernel::{IrqState, TaskId};
-use platform::memory::PhysAddr;
+use platform::Error;
+use platform::cpu::{Cpu, CpuId, Part};
+use platform::irq::{Irq, IrqHandler, IrqMoved, IrqReturn, IrqThread};
+use platform::kernel::{IrqState, Priority, TaskId, TaskParams};
 use platform::sync::WaitQueue;
 
 use super::{FIRST_VECTOR, IPI_VECTOR, Intx};
+use crate::tasks::Tasks;
 
-/// An interrupt: its destination and its handler.
+/// An interrupt: its destination, its handler and the handler's thread.
 pub(crate) struct Line {
     pub irq: Irq,
-    pub(super) name: RefCell<String>,
-    pub(super) cpu: Cell<CpuId>,
-    pub(super) vector: Cell<u8>,
+    name: RefCell<String>,
+    to: Cell<Destination>,
     /// Previous destinations: messages in flight still go there.
-    pub(super) before: RefCell<Vec<(CpuId, u8)>>,
-    pub(super) handler: RefCell<Option<IrqHandler>>,
-    pub(super) thread: RefCell<Option<Rc<WaitQueue>>>,
-    /// Task of the handler thread.
-    pub(super) task: Cell<Option<TaskId>>,
+    before: RefCell<Vec<Destination>>,
+    handler: RefCell<Option<IrqHandler>>,
     /// Called when the destination changes.
-    pub(super) moved: RefCell<Option<IrqMoved>>,
-    pub(super) wanted: Cell<bool>,
-    pub(super) count: Cell<u64>,
-    /// Its interrupt remapping entry, set by `dma`.
-    pub remapped: Cell<Option<Remapped>>,
+    observer: RefCell<Option<IrqMoved>>,
+    thread: RefCell<Option<Rc<WaitQueue>>>,
+    /// Task of the handler thread.
+    task: Cell<Option<TaskId>>,
+    /// Whether the handler asked for its thread, which has not begun.
+    wanted: Cell<bool>,
     /// Whether its handler thread is due or running.
-    pub(super) in_thread: Cell<bool>,
+    in_thread: Cell<bool>,
+    count: Cell<u64>,
     /// The legacy line, for a function's INTx interrupt.
     intx: Option<Rc<Intx>>,
-    /// Where it is posted in a guest: the core's descriptor and the vector.
-    pub posted: Cell<Option<(PhysAddr, u8)>>,
 }
 
-/// An entry of an interrupt remapping table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Remapped {
-    /// Index of the IOMMU.
-    pub unit: usize,
-    pub index: u16,
-}
+/// Core and vector.
+pub(super) type Destination = (CpuId, u8);
 
 impl Line {
-    pub fn new(irq: Irq, cpu: CpuId, vector: u8) -> Self {
+    pub(super) fn new(irq: Irq, to: Destination) -> Self {
         Self {
             irq,
             name: RefCell::default(),
-            cpu: Cell::new(cpu),
-            vector: Cell::new(vector),
+            to: Cell::new(to),
             before: RefCell::default(),
             handler: RefCell::new(None),
+            observer: RefCell::new(None),
             thread: RefCell::new(None),
             task: Cell::new(None),
-            moved: RefCell::new(None),
             wanted: Cell::new(false),
-            count: Cell::new(0),
-            remapped: Cell::new(None),
             in_thread: Cell::new(false),
+            count: Cell::new(0),
             intx: None,
-            posted: Cell::new(None),
         }
     }
 
     /// The INTx interrupt of a function on a line.
-    pub fn on(intx: &Rc<Intx>, irq: Irq) -> Self {
-        let (cpu, vector) = intx.own.arrives_at();
-        Self { intx: Some(Rc::clone(intx)), ..Self::new(irq, cpu, vector) }
+    pub(super) fn on(intx: &Rc<Intx>, irq: Irq) -> Self {
+        Self { intx: Some(Rc::clone(intx)), ..Self::new(irq, intx.own.arrives_at()) }
     }
 
     /// The legacy line, for a function's INTx interrupt.
@@ -77,29 +65,147 @@ impl Line {
         self.intx.clone()
     }
 
+    /// Core and vector of its destination.
+    pub fn arrives_at(&self) -> Destination {
+        self.to.get()
+    }
+
+    /// State for display.
+    pub fn state(&self) -> IrqState {
+        let Self { irq, name, to, count, .. } = self;
+        IrqState { irq: *irq, name: name.borrow().clone(), cpu: to.get().0, count: count.get() }
+    }
+
+    /// Messages go to another destination from now on.
+    pub(super) fn redirect(&self, to: Destination) {
+        self.before.borrow_mut().push(self.to.replace(to));
+    }
+
+    /// The legacy line's interrupt goes to this core from now on.
+    pub(super) fn follow(&self, cpu: CpuId) {
+        self.to.set((cpu, self.to.get().1));
+    }
+
+    /// Forgets the previous destinations at which no message may be pending.
+    pub(super) fn settle(&self, may_be_pending: impl FnMut(&Destination) -> bool) {
+        self.before.borrow_mut().retain(may_be_pending);
+    }
+
+    /// All destinations, when it ends.
+    pub(super) fn take_destinations(&self) -> impl Iterator<Item = Destination> {
+        self.before.take().into_iter().chain([self.to.get()])
+    }
+
+    /// Sets the function called when the destination changes.
+    pub fn on_moved(&self, observer: IrqMoved) {
+        *self.observer.borrow_mut() = Some(observer);
+    }
+
+    /// Tells the observer where it goes.
+    pub(super) fn tell_moved(&self) {
+        let observer = self.observer.borrow().clone();
+        if let Some(observer) = observer {
+            observer(self.to.get().0);
+        }
+    }
+
+    /// Sets the handler.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if it has one.
+    pub(super) fn set_handler(&self, name: &str, handler: IrqHandler) -> Result<(), Error> {
+        if self.handler.borrow().is_some() {
+            return Err(Error::Busy);
+        }
+        name.clone_into(&mut self.name.borrow_mut());
+        *self.handler.borrow_mut() = Some(handler);
+        Ok(())
+    }
+
+    /// Removes the handler.
+    pub(super) fn free(&self) {
+        *self.handler.borrow_mut() = None;
+        *self.observer.borrow_mut() = None;
+        if let Some(thread) = self.thread.borrow_mut().take() {
+            thread.wake_all();
+        }
+    }
+
+    /// Calls the handler and starts its thread if requested. Returns whether there was work.
+    pub(super) fn call(&self, cpu: &Cpu) -> bool {
+        self.count.set(self.count.get() + 1);
+        let handler = self.handler.borrow().clone();
+        let outcome = handler.map_or(IrqReturn::None, |handler| {
+            let _driver = cpu.book(Part::Driver);
+            handler(cpu)
+        });
+        if outcome == IrqReturn::WakeThread
+            && let Some(thread) = &*self.thread.borrow()
+        {
+            self.in_thread.set(true);
+            self.wanted.set(true);
+            thread.wake_all();
+        }
+        outcome != IrqReturn::None
+    }
+
+    /// Task of the handler thread.
+    pub(super) fn task(&self) -> Option<TaskId> {
+        self.task.get()
+    }
+
+    /// Whether its handler thread is due or running.
+    pub(super) fn is_in_thread(&self) -> bool {
+        self.in_thread.get()
+    }
+
+    /// Starts the handler thread, for the slow part of a handler.
+    pub(super) fn start_thread(self: &Rc<Self>, tasks: &Tasks, thread: IrqThread) {
+        let queue = Rc::new(WaitQueue::new());
+        *self.thread.borrow_mut() = Some(Rc::clone(&queue));
+        let params = TaskParams {
+            name: format!("irq/{}-{}", self.irq.0, self.name.borrow()),
+            priority: Priority::RealTime(50),
+            cpus: vec![self.to.get().0],
+            ..TaskParams::default()
+        };
+        let line = Rc::downgrade(self);
+        let task = tasks.spawn(
+            params,
+            Box::new(move |cpu| {
+                Box::pin(async move {
+                    loop {
+                        let asked = queue
+                            .wait_for(|| match line.upgrade() {
+                                Some(line) if line.handler.borrow().is_some() => {
+                                    line.wanted.replace(false).then_some(true)
+                                }
+                                _ => Some(false),
+                            })
+                            .await;
+                        if asked {
+                            thread(cpu.clone()).await;
+                        }
+                        if let Some(line) = line.upgrade() {
+                            line.thread_ended(&cpu).await;
+                        }
+                        if !asked {
+                            return;
+                        }
+                    }
+                })
+            }),
+        );
+        self.task.set(Some(task));
+    }
+
     /// The handler thread has finished.
-    pub(super) async fn thread_ended(&self, cpu: &Cpu) {
+    async fn thread_ended(&self, cpu: &Cpu) {
         self.in_thread.set(false);
         if let Some(intx) = &self.intx {
             cpu.sync().await;
             intx.end_if_done(cpu);
         }
-    }
-
-    /// Core and vector of its destination.
-    pub fn arrives_at(&self) -> (CpuId, u8) {
-        (self.cpu.get(), self.vector.get())
-    }
-
-    /// State for display.
-    pub fn state(&self) -> IrqState {
-        let Self { irq, name, cpu, count, .. } = self;
-        IrqState { irq: *irq, name: name.borrow().clone(), cpu: cpu.get(), count: count.get() }
-    }
-
-    /// Sets the function called when the destination changes.
-    pub fn on_moved(&self, moved: IrqMoved) {
-        *self.moved.borrow_mut() = Some(moved);
     }
 }
 

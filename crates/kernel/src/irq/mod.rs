@@ -15,15 +15,13 @@ use std::rc::Rc;
 
 use platform::Error;
 use platform::cpu::{Barrier, Cpu, CpuId, CpuOps as _, Part};
-use platform::irq::{Irq, IrqHandler, IrqReturn, IrqThread};
-use platform::kernel::TaskParams;
-use platform::sync::WaitQueue;
+use platform::irq::{Irq, IrqHandler, IrqThread};
 use wire::pcie::IntxLine;
 
 pub(crate) use apic::Apics;
 pub use guest::{GuestMode, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
 pub(crate) use intx::Intx;
-pub(crate) use line::{Line, Remapped};
+pub(crate) use line::Line;
 pub(crate) use softirq::{NapiState, Softirqs};
 
 use line::Vectors;
@@ -106,8 +104,11 @@ impl Irqs {
 
     fn take(&self, cpu: CpuId) -> Result<Rc<Line>, Error> {
         let irq = self.number();
-        let vector = self.vectors.borrow_mut()[usize::from(cpu.0)].take(irq).ok_or(Error::NoSpace)?;
-        Ok(Rc::new(Line::new(irq, cpu, vector)))
+        Ok(Rc::new(Line::new(irq, (cpu, self.take_vector(irq, cpu)?))))
+    }
+
+    fn take_vector(&self, irq: Irq, cpu: CpuId) -> Result<u8, Error> {
+        self.vectors.borrow_mut()[usize::from(cpu.0)].take(irq).ok_or(Error::NoSpace)
     }
 
     /// Allocates an interrupt for a function on a legacy line. For the first function, the line gets a vector on
@@ -142,7 +143,7 @@ impl Irqs {
 
     fn give_vectors(&self, line: &Line) {
         let mut vectors = self.vectors.borrow_mut();
-        for (cpu, vector) in line.before.take().into_iter().chain([line.arrives_at()]) {
+        for (cpu, vector) in line.take_destinations() {
             vectors[usize::from(cpu.0)].give(vector);
         }
     }
@@ -150,29 +151,21 @@ impl Irqs {
     /// Gives an interrupt a vector on another core. The caller changes the message, and then calls
     /// [`moved`](Self::moved).
     pub fn move_line(&self, line: &Line, cpu: CpuId) -> Result<(), Error> {
-        let mut vectors = self.vectors.borrow_mut();
-        let vector = vectors[usize::from(cpu.0)].take(line.irq).ok_or(Error::NoSpace)?;
-        line.before.borrow_mut().push(line.arrives_at());
-        line.cpu.set(cpu);
-        line.vector.set(vector);
+        line.redirect((cpu, self.take_vector(line.irq, cpu)?));
         Ok(())
     }
 
     /// The interrupt goes to another core from now on. Moves its handler thread and calls the observer.
     pub fn moved(&self, line: &Line) {
-        let to = line.cpu.get();
-        if let Some(task) = line.task.get().and_then(|task| self.tasks.get(task)) {
-            self.cores.scheduler().set_affinity(&task, vec![to]);
+        if let Some(task) = line.task().and_then(|task| self.tasks.get(task)) {
+            self.cores.scheduler().set_affinity(&task, vec![line.arrives_at().0]);
         }
-        let moved = line.moved.borrow().clone();
-        if let Some(moved) = moved {
-            moved(to);
-        }
+        line.tell_moved();
     }
 
     /// Like [`moved`](Self::moved), for a function on a legacy line.
     pub fn move_member(&self, line: &Line, cpu: CpuId) {
-        line.cpu.set(cpu);
+        line.follow(cpu);
         self.moved(line);
     }
 
@@ -182,7 +175,7 @@ impl Irqs {
         if line.arrives_at() != (cpu, vector) {
             return;
         }
-        line.before.borrow_mut().retain(|&(cpu, vector)| {
+        line.settle(|&(cpu, vector)| {
             let waits = self.apics.holds(cpu, vector);
             if !waits {
                 self.vectors.borrow_mut()[usize::from(cpu.0)].give(vector);
@@ -228,66 +221,17 @@ impl Irqs {
         thread: Option<IrqThread>,
     ) -> Result<(), Error> {
         let line = self.line(irq).ok_or(Error::Invalid)?;
-        if line.handler.borrow().is_some() {
-            return Err(Error::Busy);
-        }
-        name.clone_into(&mut line.name.borrow_mut());
-        *line.handler.borrow_mut() = Some(handler);
+        line.set_handler(name, handler)?;
         if let Some(thread) = thread {
-            self.start_thread(&line, thread);
+            line.start_thread(&self.tasks, thread);
         }
         Ok(())
-    }
-
-    /// Starts the handler thread, for the slow part of a handler.
-    fn start_thread(&self, line: &Rc<Line>, thread: IrqThread) {
-        let queue = Rc::new(WaitQueue::new());
-        *line.thread.borrow_mut() = Some(Rc::clone(&queue));
-        let params = TaskParams {
-            name: format!("irq/{}-{}", line.irq.0, line.name.borrow()),
-            priority: platform::kernel::Priority::RealTime(50),
-            cpus: vec![line.cpu.get()],
-            ..TaskParams::default()
-        };
-        let of = Rc::clone(line);
-        let line = Rc::downgrade(line);
-        let task = self.tasks.spawn(
-            params,
-            Box::new(move |cpu| {
-                Box::pin(async move {
-                    loop {
-                        let asked = queue
-                            .wait_for(|| match line.upgrade() {
-                                Some(line) if line.handler.borrow().is_some() => {
-                                    line.wanted.replace(false).then_some(true)
-                                }
-                                _ => Some(false),
-                            })
-                            .await;
-                        if asked {
-                            thread(cpu.clone()).await;
-                        }
-                        if let Some(line) = line.upgrade() {
-                            line.thread_ended(&cpu).await;
-                        }
-                        if !asked {
-                            return;
-                        }
-                    }
-                })
-            }),
-        );
-        of.task.set(Some(task));
     }
 
     /// Removes the handler of `irq`.
     pub fn free(&self, irq: Irq) {
         if let Some(line) = self.line(irq) {
-            *line.handler.borrow_mut() = None;
-            *line.moved.borrow_mut() = None;
-            if let Some(thread) = line.thread.borrow_mut().take() {
-                thread.wake_all();
-            }
+            line.free();
         }
     }
 
@@ -367,34 +311,16 @@ impl Irqs {
         };
         self.settle(&line, id, vector);
         let is_handled = match &intx {
-            None => self.call(cpu, &line),
+            None => line.call(cpu),
             // Each handler finds out whether its function has a cause.
             Some(intx) => {
                 intx.begin();
                 let mut is_handled = false;
-                intx.members().iter().for_each(|member| is_handled |= self.call(cpu, member));
+                intx.members().iter().for_each(|member| is_handled |= member.call(cpu));
                 is_handled
             }
         };
         self.count(|c| if is_handled { c.handled += 1 } else { c.unhandled += 1 });
         intx
-    }
-
-    /// Calls a handler and starts its thread if requested. Returns whether there was work.
-    fn call(&self, cpu: &Cpu, line: &Line) -> bool {
-        line.count.set(line.count.get() + 1);
-        let handler = line.handler.borrow().clone();
-        let outcome = handler.map_or(IrqReturn::None, |handler| {
-            let _driver = cpu.book(Part::Driver);
-            handler(cpu)
-        });
-        if outcome == IrqReturn::WakeThread
-            && let Some(thread) = &*line.thread.borrow()
-        {
-            line.in_thread.set(true);
-            line.wanted.set(true);
-            thread.wake_all();
-        }
-        outcome != IrqReturn::None
     }
 }

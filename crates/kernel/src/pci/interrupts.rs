@@ -17,7 +17,7 @@ use super::backend::Message;
 use super::base::PciBase;
 use super::function::Function;
 use super::topology::Topology;
-use crate::dma::{MessageSource, Remapping};
+use crate::dma::MessageSource;
 use crate::irq::{Intx, Line};
 
 /// Interrupts of a function.
@@ -194,7 +194,7 @@ impl Interrupts {
         // The controller belongs to the first socket.
         let requester = ground.line_source().ok_or(Error::NotSupported)?;
         self.base.dma.remapping.remap_line(cpu, &intx.own, MessageSource { node: Node(0), requester })?;
-        ground.set_line(cpu.id(), intx.line, Some(Remapping::message_for(&intx.own)));
+        ground.set_line(cpu.id(), intx.line, Some(self.base.dma.remapping.message_for(&intx.own)));
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl Interrupts {
 
     /// Programs the message of a function's `n`-th vector.
     async fn program(&self, cpu: &Cpu, function: &Function, n: u16, line: &Line) {
-        let (address, data) = Remapping::message_for(line);
+        let (address, data) = self.base.dma.remapping.message_for(line);
         let Ok(Message { address, data }) = function.backend.message(n, Message { address, data }) else {
             return self.base.log.write(format!("{}: no window for interrupt {n}", function.at()));
         };
@@ -321,7 +321,7 @@ impl Interrupts {
         let (function, n) = self.owner_of(irq).ok_or(Error::Invalid)?;
         self.base.irqs.move_line(&line, to)?;
         self.base.dma.remapping.remap_line(cpu, &line, function.message_source())?;
-        if line.remapped.get().is_none() {
+        if !self.base.dma.remapping.has_entry(&line) {
             self.program(cpu, &function, n, &line).await;
         }
         self.base.irqs.moved(&line);

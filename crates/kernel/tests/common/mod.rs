@@ -1,6 +1,7 @@
 //! A two-socket host with a device that copies memory, and its driver.
 #![allow(dead_code)]
 
+pub mod behind;
 pub mod sink;
 
 use std::cell::{Cell, RefCell};

@@ -2,38 +2,33 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use platform::cpu::Cpu;
-use platform::irq::Pollers;
+use platform::irq::{NapiHandle, Pollers};
 use platform::kernel::{Kernel, TaskId};
-use platform::memory::{PAGE, Pages, Policy};
-use platform::net::{Fragment, Packet, PacketOwner};
+use platform::net::{Packet, PacketDevice};
 
+use super::buffers::Buffers;
 use super::vnic::Vnic;
-
-/// Most pages for packets of an I/O thread: as many as a TX ring has descriptors.
-const MOST: usize = 512;
-/// Pages of the largest packet.
-const LARGEST: usize = 17;
+use crate::costs::VhostCosts;
 
 /// An I/O thread.
 pub struct Context {
     /// Its number, and that of its queue pair.
     pub number: usize,
-    pub(super) task: Cell<Option<TaskId>>,
+    task: Cell<Option<TaskId>>,
     /// Queues to poll.
-    pub(super) pollers: Rc<Pollers>,
+    pollers: Rc<Pollers>,
     /// Virtual NICs with packets to send.
-    pub(super) kicked: RefCell<VecDeque<Rc<Vnic>>>,
+    kicked: RefCell<VecDeque<Rc<Vnic>>>,
     /// Virtual NICs that got packets and were not notified yet.
-    pub(super) given: RefCell<Vec<Rc<Vnic>>>,
-    /// Packets received on its queue.
-    pub(super) received: Cell<u64>,
+    given: RefCell<Vec<Rc<Vnic>>>,
+    received: Cell<u64>,
     /// A packet that found the TX queue full, while that is still so.
-    pub(super) stuck: RefCell<Option<Packet>>,
-    pub(super) full: Cell<bool>,
-    pub(super) buffers: Rc<Buffers>,
+    stuck: RefCell<Option<Packet>>,
+    full: Cell<bool>,
+    buffers: Rc<Buffers>,
 }
 
 impl Context {
@@ -51,14 +46,84 @@ impl Context {
         }
     }
 
+    /// Its queue pair.
+    pub(super) fn queue(&self) -> u16 {
+        self.number as u16
+    }
+
     /// Packets received on its queue.
     pub fn received(&self) -> u64 {
         self.received.get()
     }
 
-    pub(super) fn has_work(&self) -> bool {
-        let may_send = || self.stuck.borrow().is_some() || !self.kicked.borrow().is_empty();
+    pub(super) fn note_received(&self) {
+        self.received.set(self.received.get() + 1);
+    }
+
+    /// Its task, once it runs.
+    pub(super) fn task(&self) -> Option<TaskId> {
+        self.task.get()
+    }
+
+    /// Runs as this task, which polls the queue in place of interrupts.
+    pub(super) fn run_as(&self, task: TaskId) {
+        self.task.set(Some(task));
+    }
+
+    /// Polls a queue from now on.
+    pub(super) fn poll_for(&self, queue: &NapiHandle) {
+        queue.set_thread(&self.pollers);
+    }
+
+    /// Buffers for packets of guests.
+    pub(super) fn buffers(&self) -> &Rc<Buffers> {
+        &self.buffers
+    }
+
+    fn has_work(&self) -> bool {
+        let may_send = || self.is_stuck() || !self.kicked.borrow().is_empty();
         !self.pollers.is_empty() || !self.full.get() && may_send()
+    }
+
+    /// Waits for something to poll or to send.
+    pub(super) async fn work(&self) {
+        self.pollers.arrived.wait_for(|| self.has_work().then_some(())).await;
+    }
+
+    /// Polls the next queue that has asked for it.
+    pub(super) async fn poll(&self, cpu: &Cpu) {
+        if let Some(queue) = self.pollers.take() {
+            queue.poll(cpu).await;
+        }
+    }
+
+    /// Sends a packet through the uplink; it waits if there is no room.
+    pub(super) fn send(&self, cpu: &Cpu, uplink: &dyn PacketDevice, packet: Packet) {
+        if let Err(packet) = uplink.send_directly(cpu, self.queue(), packet, true) {
+            if uplink.has_carrier() {
+                self.full.set(true);
+                *self.stuck.borrow_mut() = Some(packet);
+            } else {
+                packet.release(cpu);
+            }
+        }
+    }
+
+    /// Sends the packet that waits, unless the queue is still full. Returns whether others can follow.
+    pub(super) fn send_stuck(&self, cpu: &Cpu, uplink: &dyn PacketDevice) -> bool {
+        if self.full.get() {
+            return false;
+        }
+        let stuck = self.stuck.borrow_mut().take();
+        if let Some(packet) = stuck {
+            self.send(cpu, uplink, packet);
+        }
+        !self.is_stuck()
+    }
+
+    /// Whether a packet waits for room.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.borrow().is_some()
     }
 
     /// The TX queue may have room again.
@@ -73,6 +138,16 @@ impl Context {
         self.pollers.arrived.wake_one();
     }
 
+    /// Number of virtual NICs with packets to send.
+    pub(super) fn kicked(&self) -> usize {
+        self.kicked.borrow().len()
+    }
+
+    /// Takes the first of them.
+    pub(super) fn take_kicked(&self) -> Option<Rc<Vnic>> {
+        self.kicked.borrow_mut().pop_front()
+    }
+
     /// A virtual NIC got a packet.
     pub(super) fn note_given(&self, vnic: &Rc<Vnic>) {
         let mut given = self.given.borrow_mut();
@@ -80,72 +155,10 @@ impl Context {
             given.push(Rc::clone(vnic));
         }
     }
-}
 
-/// Pages for packets sent by guests, on the thread's node.
-pub struct Buffers {
-    me: Weak<Self>,
-    kernel: Rc<dyn Kernel>,
-    free: RefCell<Vec<Pages>>,
-    out: Cell<usize>,
-    lists: RefCell<Vec<Vec<Fragment>>>,
-}
-
-impl Buffers {
-    fn new(kernel: Rc<dyn Kernel>) -> Rc<Self> {
-        Rc::new_cyclic(|me| Self {
-            me: me.clone(),
-            kernel,
-            free: RefCell::default(),
-            out: Cell::new(0),
-            lists: RefCell::default(),
-        })
-    }
-
-    /// Whether there is room for the largest packet.
-    pub fn has_room(&self) -> bool {
-        self.out.get() + LARGEST <= MOST
-    }
-
-    /// Allocates a packet of `length` bytes with undefined content; `None` if memory has run out.
-    pub fn packet(&self, cpu: &Cpu, length: u32) -> Option<Packet> {
-        let mut fragments = self.lists.borrow_mut().pop().unwrap_or_default();
-        let mut left = u64::from(length);
-        while left > 0 {
-            let kept = self.free.borrow_mut().pop();
-            let fresh = || self.kernel.alloc_pages(cpu, 0, Policy::Local).ok();
-            let Some(pages) = kept.or_else(fresh) else {
-                self.take_back(cpu, fragments);
-                return None;
-            };
-            self.out.set(self.out.get() + 1);
-            let here = left.min(PAGE);
-            fragments.push(Fragment { pages: Some(pages), at: pages.start, length: here as u32 });
-            left -= here;
-        }
-        let owner = self.me.upgrade().map(|own| own as Rc<dyn PacketOwner>);
-        Some(Packet { fragments, owner, ..Packet::default() })
-    }
-}
-
-impl PacketOwner for Buffers {
-    fn released(&self, cpu: &Cpu, packet: &mut Packet) {
-        self.take_back(cpu, core::mem::take(&mut packet.fragments));
-    }
-}
-
-impl Buffers {
-    fn take_back(&self, cpu: &Cpu, mut list: Vec<Fragment>) {
-        for fragment in list.drain(..) {
-            self.out.set(self.out.get() - 1);
-            let Some(pages) = fragment.pages else { continue };
-            // Free pages of the previous node if the thread has moved.
-            if self.kernel.node_of_address(pages.start) == Some(cpu.node()) {
-                self.free.borrow_mut().push(pages);
-            } else {
-                self.kernel.free_pages(cpu, pages);
-            }
-        }
-        self.lists.borrow_mut().push(list);
+    /// Notifies all that got packets.
+    pub(super) fn tell_given(&self, cpu: &Cpu, costs: &VhostCosts) {
+        let given = self.given.take();
+        given.iter().for_each(|vnic| vnic.tell(cpu, costs));
     }
 }

@@ -3,7 +3,8 @@
 //! | file | subject |
 //! |---|---|
 //! | `mod` | the switch between uplink and virtual NICs |
-//! | `context` | an I/O thread and its buffers |
+//! | `context` | an I/O thread: what it polls, and what waits for it |
+//! | `buffers` | memory for packets that guests send |
 //! | `vnic` | a virtual NIC: copies, notifications, interrupts |
 //!
 //! The uplink is a host NIC with a queue pair per I/O thread. It sorts frames by Ethernet address (VMDq), so that the
@@ -15,6 +16,7 @@
 //! can have held then. This is safe because the NIC reports the old queue's packets first. Packets sent by the guest
 //! wait until those in the old queue have left.
 
+mod buffers;
 mod context;
 mod vnic;
 
@@ -85,8 +87,8 @@ impl Network {
         });
         device.set_upper(Rc::downgrade(&network) as Weak<dyn NetUpper>)?;
         for context in &network.contexts {
-            if let Some(napi) = driver.poll_of(context.number as u16) {
-                napi.set_thread(&context.pollers);
+            if let Some(queue) = driver.poll_of(context.queue()) {
+                context.poll_for(&queue);
             }
             let (own, number) = (network.me.clone(), context.number);
             let task = TaskParams::named(format!("io-{uplink}-{number}"));
@@ -97,7 +99,7 @@ impl Network {
                     }
                 })
             });
-            context.task.set(Some(task));
+            context.run_as(task);
         }
         Ok(network)
     }
@@ -109,7 +111,7 @@ impl Network {
 
     /// CPU time of an I/O thread.
     pub fn busy(&self, context: usize) -> Duration {
-        let task = self.contexts[context].task.get();
+        let task = self.contexts[context].task();
         task.zip(self.kernel.upgrade()).map_or(Duration::ZERO, |(task, kernel)| kernel.task_busy(task))
     }
 
@@ -153,7 +155,7 @@ impl Network {
     /// first queue.
     fn sort(&self, cpu: &Cpu, vnic: &Vnic) {
         if let Some(driver) = self.driver()
-            && driver.set_address(cpu, vnic.mac, Some(vnic.context.get() as u16)).is_err()
+            && driver.set_address(cpu, vnic.mac, Some(vnic.context() as u16)).is_err()
         {
             self.uplink.set_promiscuous(cpu, true);
         }
@@ -174,7 +176,7 @@ impl Network {
         if vnic.is_moving(cpu.now()) {
             return Err(Error::Busy);
         }
-        let old = vnic.context.replace(context);
+        let old = vnic.serve_by(context);
         if old != context && self.vnics.borrow().contains_key(&vnic.mac) {
             vnic.left_queue(old as u16, cpu.now());
             self.sort(cpu, vnic);
@@ -189,7 +191,7 @@ impl Network {
     pub async fn pin(&self, cpu: &Cpu, context: usize, cpus: &[CpuId]) -> Result<(), Error> {
         let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
         let face = kernel.face();
-        let task = self.contexts[context].task.get().ok_or(Error::Invalid)?;
+        let task = self.contexts[context].task().ok_or(Error::Invalid)?;
         face.set_affinity(task, cpus)?;
         let irq = self.driver().and_then(|driver| driver.interrupt_of(context as u16));
         match (irq, cpus.get(context % cpus.len().max(1))) {
@@ -205,9 +207,9 @@ impl Network {
     }
 
     fn list(&self, vnic: &Rc<Vnic>, cpu: &Cpu) {
-        if !vnic.listed.replace(true) {
+        if vnic.list() {
             vnic.set_notify(cpu, false);
-            self.contexts[vnic.context.get()].put(Rc::clone(vnic));
+            self.contexts[vnic.context()].put(Rc::clone(vnic));
         }
     }
 
@@ -216,11 +218,9 @@ impl Network {
         let context = &self.contexts[number];
         let _part = cpu.book(Part::Virt);
         loop {
-            context.pollers.arrived.wait_for(|| context.has_work().then_some(())).await;
+            context.work().await;
             cpu.work(self.costs.turn);
-            if let Some(napi) = context.pollers.take() {
-                napi.poll(&cpu).await;
-            }
+            context.poll(&cpu).await;
             self.serve(context, &cpu).await;
             cpu.sync().await;
         }
@@ -228,30 +228,25 @@ impl Network {
 
     /// Sends packets of guests, some of each guest in turn.
     async fn serve(&self, context: &Context, cpu: &Cpu) {
-        if context.full.get() {
+        if !context.send_stuck(cpu, &*self.uplink) {
             return;
         }
-        let stuck = context.stuck.borrow_mut().take();
-        if let Some(packet) = stuck {
-            self.send(context, cpu, packet);
-        }
-        let waiting = context.kicked.borrow().len();
-        for _ in 0..waiting {
-            if context.stuck.borrow().is_some() {
+        for _ in 0..context.kicked() {
+            if context.is_stuck() {
                 return;
             }
-            let Some(vnic) = context.kicked.borrow_mut().pop_front() else { return };
-            vnic.listed.set(false);
-            if vnic.context.get() != context.number || vnic.is_behind(context.number as u16) {
+            let Some(vnic) = context.take_kicked() else { return };
+            vnic.unlist();
+            if vnic.context() != context.number || vnic.is_behind(context.queue()) {
                 self.pass_on(&vnic, cpu);
                 continue;
             }
             let mut taken = 0;
-            while taken < BUDGET && context.stuck.borrow().is_none() {
-                let Some(packet) = vnic.next(cpu, &context.buffers, &self.costs) else { break };
+            while taken < BUDGET && !context.is_stuck() {
+                let Some(packet) = vnic.next(cpu, context.buffers(), &self.costs) else { break };
                 taken += 1;
                 if let Some(packet) = packet {
-                    vnic.sends_by(context.number as u16);
+                    vnic.sends_by(context.queue());
                     self.forward(context, cpu, vnic.mac, packet);
                 }
                 if taken % TURN == 0 {
@@ -259,10 +254,10 @@ impl Network {
                 }
             }
             if let Some(driver) = self.driver() {
-                driver.flush(cpu, context.number as u16);
+                driver.flush(cpu, context.queue());
             }
             vnic.tell(cpu, &self.costs);
-            self.tell_given(context, cpu);
+            context.tell_given(cpu, &self.costs);
             cpu.sync().await;
             let mut more = vnic.has_more(cpu);
             if !more {
@@ -278,9 +273,7 @@ impl Network {
 
     /// Defers a virtual NIC that has moved to another thread, or waits for packets in another queue.
     fn pass_on(&self, vnic: &Rc<Vnic>, cpu: &Cpu) {
-        if vnic.is_behind(vnic.context.get() as u16) {
-            vnic.waits.set(true);
-        } else {
+        if !vnic.waits_for_other_queue() {
             self.list(vnic, cpu);
         }
     }
@@ -299,19 +292,7 @@ impl Network {
         if MacAddr(to).is_broadcast() {
             self.broadcast(context, cpu, &packet, Some(from));
         }
-        self.send(context, cpu, packet);
-    }
-
-    /// Sends a packet through the uplink; it waits if there is no room.
-    fn send(&self, context: &Context, cpu: &Cpu, packet: Packet) {
-        if let Err(packet) = self.uplink.send_directly(cpu, context.number as u16, packet, true) {
-            if self.uplink.has_carrier() {
-                context.full.set(true);
-                *context.stuck.borrow_mut() = Some(packet);
-            } else {
-                packet.release(cpu);
-            }
-        }
+        context.send(cpu, &*self.uplink, packet);
     }
 
     /// Copies a packet to all guests except its sender.
@@ -320,11 +301,6 @@ impl Network {
             vnic.put(cpu, packet, &self.costs);
             context.note_given(vnic);
         }
-    }
-
-    fn tell_given(&self, context: &Context, cpu: &Cpu) {
-        let given = context.given.take();
-        given.iter().for_each(|vnic| vnic.tell(cpu, &self.costs));
     }
 }
 
@@ -341,7 +317,7 @@ impl IoThreads for Network {
     }
 
     fn threads(&self) -> Vec<(TaskId, Node)> {
-        let tasks = self.contexts.iter().filter_map(|context| context.task.get());
+        let tasks = self.contexts.iter().filter_map(Context::task);
         tasks.zip(self.rings.iter().copied()).collect()
     }
 
@@ -360,7 +336,7 @@ pub struct ServedNic {
 
 impl Client for ServedNic {
     fn thread(&self) -> usize {
-        self.vnic.context.get()
+        self.vnic.context()
     }
 
     fn passed(&self) -> u64 {
@@ -377,7 +353,7 @@ impl NetUpper for Network {
     fn receive(&self, cpu: &Cpu, _: &NapiHandle, queue: u16, packet: Packet) {
         let _part = cpu.book(Part::Virt);
         let context = &self.contexts[usize::from(queue)];
-        context.received.set(context.received.get() + 1);
+        context.note_received();
         cpu.work(self.costs.switch);
         let mut to = [0; 6];
         packet.load(cpu, &mut to);
@@ -391,7 +367,7 @@ impl NetUpper for Network {
         let first_of_new = vnic.deliver(cpu, Some(queue), packet, &self.costs);
         if let Some((old, driver)) = first_of_new.zip(self.driver()) {
             if let Some(there) = driver.rx_outstanding(old) {
-                vnic.is_through_at(self.contexts[usize::from(old)].received.get() + u64::from(there));
+                vnic.is_through_at(self.contexts[usize::from(old)].received() + u64::from(there));
             }
             if let Some(napi) = driver.poll_of(old) {
                 napi.schedule(cpu);
@@ -404,11 +380,11 @@ impl NetUpper for Network {
         let _part = cpu.book(Part::Virt);
         let context = &self.contexts[usize::from(queue)];
         for vnic in self.vnics.borrow().values() {
-            if vnic.queue_polled(cpu, queue, emptied, context.received.get(), &self.costs) {
+            if vnic.queue_polled(cpu, queue, emptied, context.received(), &self.costs) {
                 context.note_given(vnic);
             }
         }
-        self.tell_given(context, cpu);
+        context.tell_given(cpu, &self.costs);
     }
 
     fn sent(&self, cpu: &Cpu, queue: u16, _: u32, _: u64) {

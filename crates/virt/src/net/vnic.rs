@@ -13,7 +13,7 @@ use units::{Duration, Time};
 use wire::virtio::{NetHeader, Ring};
 
 use super::Network;
-use super::context::Buffers;
+use super::buffers::Buffers;
 use crate::costs::VhostCosts;
 use crate::exits::Exit;
 use crate::ring::{Chain, DeviceRing};
@@ -106,9 +106,9 @@ pub struct Vnic {
     /// Core and vector of the guest's interrupt.
     vector: Cell<Option<(usize, u8)>>,
     /// The I/O thread that serves it.
-    pub(super) context: Cell<usize>,
+    context: Cell<usize>,
     /// Whether it is queued for that thread.
-    pub(super) listed: Cell<bool>,
+    listed: Cell<bool>,
     /// Whether it got packets that the guest was not notified of.
     untold: Cell<bool>,
     /// The previous queue, while packets may still arrive there. Packets on the new queue wait until that is empty or
@@ -120,7 +120,7 @@ pub struct Vnic {
     sent_by: Cell<Option<u16>>,
     flow: Rc<TxFlow>,
     /// Whether packets to send wait for those.
-    pub(super) waits: Cell<bool>,
+    waits: Cell<bool>,
     held: RefCell<VecDeque<Packet>>,
     left_at: Cell<Time>,
     counters: Cell<VnicCounters>,
@@ -162,6 +162,26 @@ impl Vnic {
 
     fn count_malformed(&self) {
         self.malformed.set(self.malformed.get() + 1);
+    }
+
+    /// The I/O thread that serves it.
+    pub(super) fn context(&self) -> usize {
+        self.context.get()
+    }
+
+    /// Another I/O thread serves it from now on. Returns the one before.
+    pub(super) fn serve_by(&self, context: usize) -> usize {
+        self.context.replace(context)
+    }
+
+    /// Queues it for its thread. Returns whether it was not queued.
+    pub(super) fn list(&self) -> bool {
+        !self.listed.replace(true)
+    }
+
+    /// It is no longer queued.
+    pub(super) fn unlist(&self) {
+        self.listed.set(false);
     }
 
     /// It has moved away from queue `old`, whose packets go first.
@@ -233,6 +253,14 @@ impl Vnic {
     /// Whether packets that it sent are in flight in another queue.
     pub(super) fn is_behind(&self, queue: u16) -> bool {
         self.sent_by.get().is_some_and(|by| by != queue) && self.flow.outstanding.get() > 0
+    }
+
+    /// Whether its packets have to wait for those in another queue than its thread's. Then
+    /// [`may_go_on`](Self::may_go_on) says when they can go.
+    pub(super) fn waits_for_other_queue(&self) -> bool {
+        let waits = self.is_behind(self.context.get() as u16);
+        self.waits.set(self.waits.get() || waits);
+        waits
     }
 
     pub(super) fn sends_by(&self, queue: u16) {

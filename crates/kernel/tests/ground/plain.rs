@@ -1,44 +1,41 @@
-//! A ground without any fabric: plain memory that takes no time, and a copier that is a few lines. The kernel, its PCI core, its
-//! interrupts and an unmodified driver work on it as on a host.
-
-mod common;
+//! Plain memory that takes no time, and a copier that is a few lines.
 
 use std::cell::RefCell;
-use std::path::Path;
 use std::rc::Rc;
 
-use common::{CopierDriver, DEVICE, MAGIC, VENDOR, reg};
-use engine::{Completion as Answer, Handle, Simulation, oneshot};
+use engine::{Completion as Answer, Handle, oneshot};
 use hardware::Fabric;
+use hardware::iommu::Features;
+use hardware::memory::{MemoryRange, NodeId, PhysicalMemory};
 use kernel::{
-    DeviceGround, DmaMode, Ground, InterruptSink, Inventory, IommuGround, Kernel, LineGround, MemoryGround,
+    DeviceGround, Ground, InterruptSink, Inventory, IommuGround, IommuTables, LineGround, MemoryGround,
     Store, StoreMark, Swept,
 };
 use platform::cpu::{CpuId, Node, Sweep};
-use platform::irq::Affinity;
-use platform::kernel::TaskParams;
 use platform::memory::PhysAddr;
-use platform::sync::Completion;
-use units::{Duration, Time};
-use wire::pcie::Bdf;
+use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::config::msix::MsixLayout;
 use wire::pcie::config::{ConfigSpace, PcieParams};
-use wire::pcie::{Generation, Width};
+use wire::pcie::{Bdf, Generation, Width};
+
+use crate::common::{DEVICE, MAGIC, VENDOR, reg};
+use crate::iommu::{FEATURES, Iommu};
 
 /// What an access to memory takes here.
 const ACCESS: Duration = Duration::from_ns(10);
 /// What a copy by the device takes.
-const COPY: Duration = Duration::from_us(1);
-const MEMORY: usize = 64 << 20;
-const COPIER: Bdf = Bdf::new(0, 3, 0);
+pub const COPY: Duration = Duration::from_us(1);
+const MEMORY: u64 = 64 << 20;
+pub const COPIER: Bdf = Bdf::new(0, 3, 0);
 const TABLE: u64 = 0x2000;
 
-struct Board {
-    memory: Vec<u8>,
+pub struct Board {
+    memory: PhysicalMemory,
+    iommu: Option<Iommu>,
     config: ConfigSpace,
     /// The copier's first BAR, with its MSI-X table.
     registers: Vec<u8>,
-    sink: Option<InterruptSink>,
+    pub sink: Option<InterruptSink>,
 }
 
 impl Board {
@@ -46,25 +43,52 @@ impl Board {
         u64::from_le_bytes(self.registers[at as usize..][..8].try_into().unwrap())
     }
 
-    /// Copies, and sends what the table says of a vector.
+    /// A function accesses memory, byte by byte. `false` if it may not.
+    fn dma(&mut self, from: Bdf, at: u64, bytes: &mut [u8], writes: bool) -> bool {
+        for (at, byte) in (at..).zip(bytes) {
+            let place = match &mut self.iommu {
+                Some(iommu) => iommu.translate(&self.memory, from, at, writes),
+                None => Some(at),
+            };
+            let Some(place) = place.map(HostPhysical::new) else { return false };
+            let byte = std::slice::from_mut(byte);
+            let done = if writes { self.memory.write(place, byte) } else { self.memory.read(place, byte) };
+            done.expect("it is memory");
+        }
+        true
+    }
+
+    /// A function reads as many bytes as there are in `N`; `None` if it may not.
+    pub fn dma_read<const N: usize>(&mut self, from: Bdf, at: Iova) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        self.dma(from, at.get(), &mut bytes, false).then_some(bytes)
+    }
+
+    /// Copies, and sends what the table says of the vector, or of vector 7 if the copier may not.
     fn copy(&mut self, vector: u64) {
-        let [source, target, length] =
-            [reg::SOURCE, reg::TARGET, reg::LENGTH].map(|at| self.register(at) as usize);
-        self.memory.copy_within(source..source + length, target);
+        let [source, target, length] = [reg::SOURCE, reg::TARGET, reg::LENGTH].map(|at| self.register(at));
+        let mut bytes = vec![0; length as usize];
+        let copied =
+            self.dma(COPIER, source, &mut bytes, false) && self.dma(COPIER, target, &mut bytes, true);
+        let vector = if copied { vector } else { 7 };
         let (address, data) = (self.register(TABLE + 16 * vector), self.register(TABLE + 16 * vector + 8));
-        if let Some(sink) = &mut self.sink {
-            sink((address >> 12 & 0xff) as u32, data as u8);
+        let to = match &self.iommu {
+            Some(iommu) => iommu.interrupt(&self.memory, address, data),
+            None => Some(((address >> 12 & 0xff) as u32, data as u8)),
+        };
+        if let (Some(sink), Some((core, vector))) = (&mut self.sink, to) {
+            sink(core, vector);
         }
     }
 }
 
-struct Plain {
+pub struct Plain {
     hw: Handle<Fabric>,
-    board: Rc<RefCell<Board>>,
+    pub board: Rc<RefCell<Board>>,
 }
 
 impl Plain {
-    fn new(hw: Handle<Fabric>) -> Self {
+    pub fn new(hw: Handle<Fabric>, iommu: Option<Iommu>) -> Self {
         let layout = MsixLayout {
             vectors: 8,
             table_bar: 0,
@@ -80,7 +104,9 @@ impl Plain {
             .unwrap();
         let mut registers = vec![0; 16 << 10];
         registers[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        let board = Board { memory: vec![0; MEMORY], config, registers, sink: None };
+        let range = MemoryRange { base: HostPhysical::new(0), size: Bytes::new(MEMORY) };
+        let memory = PhysicalMemory::new(&[(NodeId(0), range)]);
+        let board = Board { memory, iommu, config, registers, sink: None };
         Self { hw, board: Rc::new(RefCell::new(board)) }
     }
 
@@ -93,7 +119,7 @@ impl Plain {
 
 impl Ground for Plain {
     fn inventory(&self) -> Inventory {
-        Inventory { cores: vec![Node(0); 2], memory: vec![vec![(PhysAddr(0), MEMORY as u64)]] }
+        Inventory { cores: vec![Node(0); 2], memory: vec![vec![(PhysAddr(0), MEMORY)]] }
     }
 
     fn connect_interrupts(&self, sink: Option<InterruptSink>) {
@@ -134,23 +160,15 @@ impl MemoryGround for Plain {
     }
 
     fn is_memory(&self, at: PhysAddr, length: u64) -> bool {
-        at.0 + length <= MEMORY as u64
+        at.0 + length <= MEMORY
     }
 
     fn peek(&self, at: PhysAddr, into: &mut [u8]) -> bool {
-        let is_memory = self.is_memory(at, into.len() as u64);
-        if is_memory {
-            into.copy_from_slice(&self.board.borrow().memory[at.0 as usize..][..into.len()]);
-        }
-        is_memory
+        self.board.borrow().memory.read(HostPhysical::new(at.0), into).is_ok()
     }
 
     fn poke(&self, at: PhysAddr, from: &[u8]) -> bool {
-        let is_memory = self.is_memory(at, from.len() as u64);
-        if is_memory {
-            self.board.borrow_mut().memory[at.0 as usize..][..from.len()].copy_from_slice(from);
-        }
-        is_memory
+        self.board.borrow_mut().memory.write(HostPhysical::new(at.0), from).is_ok()
     }
 }
 
@@ -232,65 +250,31 @@ impl DeviceGround for Plain {
 
 impl LineGround for Plain {}
 
-impl IommuGround for Plain {}
-
-#[test]
-fn a_kernel_boots_and_drives_a_device_on_another_ground() {
-    let simulation = Simulation::new(Fabric::new());
-    let ground = Rc::new(Plain::new(simulation.handle()));
-    let kernel = Kernel::on(&simulation.handle(), Rc::clone(&ground) as _, common::params(DmaMode::Off));
-    let driver = Rc::new(CopierDriver::default());
-    *driver.affinity.borrow_mut() = Affinity::Spread;
-    kernel.add_driver(Rc::clone(&driver) as _);
-    simulation.block_on(kernel.boot()).expect("the kernel boots");
-    assert_eq!(kernel.pci().len(), 1, "{}", kernel.pci_text());
-    let copier = Rc::clone(&driver.bound.borrow()[0]);
-    let (done, ended) = (Completion::new(), Completion::new());
-    let told = done.clone();
-    kernel.spawn(TaskParams::named("test").on(CpuId(1)), move |cpu| {
-        Box::pin(async move {
-            let memory = copier.memory;
-            cpu.store(memory.cpu, b"from one ground to another");
-            cpu.sync().await;
-            let began = cpu.now();
-            let core = copier.copy(&cpu, memory.bus, memory.bus + 4096, 26, 1).await.unwrap();
-            let mut bytes = [0; 26];
-            cpu.load(memory.cpu + 4096, &mut bytes);
-            cpu.sync().await;
-            assert_eq!(&bytes, b"from one ground to another");
-            told.complete((core, cpu.now().since(began)));
-        })
-    });
-    let waits = done.clone();
-    let end = ended.clone();
-    simulation.spawn(async move { end.complete(waits.wait().await) });
-    let (core, took) = simulation.block_on(async move { ended.wait().await }).expect("the task ends");
-    assert!(core.0 < 2 && (COPY..COPY * 10).contains(&took), "{core:?}, {took}");
-    assert_eq!(kernel.irq_counters().handled, 1);
-    assert!(kernel.busy() > Duration::ZERO);
-    kernel.halt();
-    assert!(ground.board.borrow().sink.is_none(), "a kernel that has stopped takes no interrupts");
-}
-
-/// What a kernel does to hardware goes through its ground: no other file names any, but for the simulation that all are part of.
-#[test]
-fn nothing_but_the_ground_names_hardware() {
-    fn look(folder: &Path, found: &mut Vec<String>) {
-        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            if entry.is_dir() {
-                if entry.file_name().unwrap() != "ground" {
-                    look(&entry, found);
-                }
-                continue;
-            }
-            let text = std::fs::read_to_string(&entry).unwrap();
-            let names = |line: &&str| line.contains("hardware::") && !line.trim_start().starts_with("//");
-            let simulation = ["use hardware::Fabric;", "use hardware::root::HostId;"];
-            let all = text.lines().filter(names).filter(|line| !simulation.contains(line));
-            found.extend(all.map(|line| format!("{}: {line}", entry.display())));
-        }
+impl IommuGround for Plain {
+    fn iommus(&self) -> usize {
+        self.board.borrow().iommu.iter().len()
     }
-    let mut found = Vec::new();
-    look(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
-    assert!(found.is_empty(), "{found:#?}");
+
+    fn iommu_features(&self, _: usize) -> Features {
+        FEATURES
+    }
+
+    fn set_iommu(&self, _: usize, translates: bool, tables: Option<IommuTables>) {
+        self.board.borrow_mut().iommu.as_mut().unwrap().set(translates, tables);
+    }
+
+    fn invalidate(&self, _: usize, now: Time, tail: u64) -> Option<Time> {
+        let Board { iommu, memory, .. } = &mut *self.board.borrow_mut();
+        iommu.as_mut().unwrap().invalidate(memory, tail);
+        Some(now)
+    }
+
+    fn iommu_faults(&self) -> Vec<(Bdf, u64)> {
+        let board = self.board.borrow();
+        board.iommu.iter().flat_map(|iommu| &iommu.faults).map(|(&from, &count)| (from, count)).collect()
+    }
+
+    fn edit_tables(&self, edit: &mut dyn FnMut(&mut PhysicalMemory)) {
+        edit(&mut self.board.borrow_mut().memory);
+    }
 }
