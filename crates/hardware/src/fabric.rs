@@ -459,7 +459,7 @@ impl Fabric {
 
     /// Resets everything below a switch, and its own registers: all, or those of its downstream ports.
     fn reset_switch(&mut self, scheduler: &mut Scheduler<Event>, id: SwitchId, all: bool) {
-        let below: Vec<LinkId> = self.switch(id).downstream_ports().map(|(_, end)| end.link).collect();
+        let below: Vec<LinkId> = self.switch(id).ports()[1..].iter().map(|port| port.end().link).collect();
         for &link in &below {
             self.context(scheduler).with(link, |link, cx| link.take_down(cx));
             self.reset_below(scheduler, link);
@@ -614,7 +614,7 @@ impl Fabric {
                 self.reset_switch(scheduler, id, false);
             }
             Event::Switch(id, SwitchEvent::HotReset { port }) => {
-                let link = self.switch(id).ports()[usize::from(port)].end.link;
+                let link = self.switch(id).ports()[usize::from(port)].end().link;
                 self.reset_below(scheduler, link);
             }
             Event::Switch(id, event) => {

@@ -54,7 +54,7 @@ fn access_is_controlled_where_an_iommu_judges_it() {
         computers.simulation().with(|fabric, _| {
             for &(switch, _) in &computers.hosts()[0].switches {
                 for port in &fabric.switch(switch).ports()[1..] {
-                    assert_eq!(port.config.acs_control(), services, "{iommu}");
+                    assert_eq!(port.config().acs_control(), services, "{iommu}");
                 }
             }
         });

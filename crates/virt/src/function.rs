@@ -66,11 +66,6 @@ impl GuestFunction {
         self.table.borrow_mut().fill(Entry::RESET);
     }
 
-    /// Whether bus mastering is enabled.
-    pub fn is_master(&self) -> bool {
-        self.config.borrow().bus_master_enabled()
-    }
-
     /// Guest address and size of a memory BAR; `None` while memory decoding is off.
     pub fn bar(&self, bar: u8) -> Option<(PhysAddr, u64)> {
         let config = self.config.borrow();

@@ -7,56 +7,34 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod` | ports and forwarding |
+//! | `mod` | forwarding, requests to the ports, what happens to several |
+//! | `port` | a port: registers, link, slot |
 //! | `route` | routing |
-//! | `registers` | configuration spaces of the ports and effects of writes |
 //! | `params` | parameters |
 
 mod event;
 mod params;
-mod registers;
+mod port;
 mod route;
 
-use units::Time;
-use wire::pcie::config::ConfigSpace;
-use wire::pcie::config::header::Window;
-use wire::pcie::tlp::{CompletionHeader, CompletionStatus, Message};
+use wire::pcie::config::ConfigEffect;
+use wire::pcie::config::msi::MsiState;
+use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest, Message};
 use wire::pcie::{Bdf, Generation, IntxLines, Tlp, TlpKind, Width};
 
 pub use params::SwitchParams;
+pub use port::SwitchPort;
 
+use crate::bridge;
 use crate::detected::Detected;
-use crate::event::Event;
 use crate::link::{LinkEnd, LinkState};
 use crate::packet::PacketId;
 use crate::wires::Context;
 pub use event::{SwitchEvent, SwitchId};
-use route::Route;
+use route::{Route, Routing};
 
 /// The port towards the root.
 pub const UPSTREAM: usize = 0;
-
-/// A port of a switch: a PCI-to-PCI bridge with a link.
-pub struct SwitchPort {
-    /// The end of the link that is at this port.
-    pub end: LinkEnd,
-    /// Registers of the port's bridge.
-    pub config: ConfigSpace,
-    /// Downstream port: its device number on the internal bus.
-    number: u8,
-    /// Its secondary and subordinate bus numbers.
-    buses: (u8, u8),
-    /// Address windows; a closed one contains no address.
-    windows: [Window; 2],
-    /// By egress port: when the last TLP that arrived here is forwarded.
-    last: Vec<Time>,
-    /// Active legacy interrupt lines: as received from below at a downstream port, as sent at the upstream port.
-    lines: IntxLines,
-    /// Whether something is in the slot.
-    is_present: bool,
-    /// Highest speed and width that both ends of the link support.
-    negotiated: (Generation, Width),
-}
 
 /// What a switch has done with the TLPs that it received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,17 +55,17 @@ pub struct SwitchCounters {
 pub struct Switch {
     id: SwitchId,
     params: SwitchParams,
-    /// Bus of the upstream port, captured from the last configuration write.
-    bus: u8,
     /// The upstream port first.
     ports: Vec<SwitchPort>,
+    /// Bus of the upstream port, captured from the last configuration write.
+    bus: u8,
     counters: SwitchCounters,
 }
 
 impl Switch {
     /// Creates a switch with its upstream port at `end`.
     pub fn new(id: SwitchId, params: SwitchParams, end: LinkEnd, link: (Generation, Width)) -> Self {
-        let mut switch = Self { id, params, bus: 0, ports: Vec::new(), counters: SwitchCounters::default() };
+        let mut switch = Self { id, params, ports: Vec::new(), bus: 0, counters: SwitchCounters::default() };
         switch.add(end, 0, link);
         switch
     }
@@ -98,27 +76,14 @@ impl Switch {
     /// If the number is in use.
     pub fn add_port(&mut self, end: LinkEnd, number: u8, link: (Generation, Width)) -> u8 {
         let mut others = self.ports.iter().skip(1);
-        assert!(others.all(|port| port.number != number), "a switch has each port once");
+        assert!(others.all(|port| port.number() != number), "a switch has each port once");
         self.add(end, number, link);
         self.ports.len() as u8 - 1
     }
 
     fn add(&mut self, end: LinkEnd, number: u8, link: (Generation, Width)) {
-        let is_upstream = self.ports.is_empty();
-        let config = registers::port(&self.params, is_upstream, number, link);
-        let count = self.ports.len() + 1;
-        self.ports.push(SwitchPort {
-            end,
-            config,
-            number,
-            buses: (0, 0),
-            windows: [SHUT; 2],
-            last: Vec::new(),
-            lines: IntxLines::default(),
-            is_present: is_upstream,
-            negotiated: link,
-        });
-        self.ports.iter_mut().for_each(|port| port.last.resize(count, Time::ZERO));
+        let index = self.ports.len() as u8;
+        self.ports.push(SwitchPort::new((self.id, index), &self.params, end, number, link));
     }
 
     /// What it was created with.
@@ -140,7 +105,7 @@ impl Switch {
     pub fn id(&self, port: usize) -> Bdf {
         match port {
             UPSTREAM => Bdf::new(self.bus, 0, 0),
-            port => Bdf::new(self.ports[UPSTREAM].buses.0, self.ports[port].number, 0),
+            port => Bdf::new(self.ports[UPSTREAM].secondary(), self.ports[port].number(), 0),
         }
     }
 
@@ -152,17 +117,17 @@ impl Switch {
             self.report(cx, from, Detected::Malformed, Some(packet));
             return self.drop(cx, from, packet);
         };
-        if cx.wires.is_damaged(&tlp, packet) && self.ports[from].config.checks_ecrc() {
+        if cx.wires.is_damaged(&tlp, packet) && self.ports[from].config().checks_ecrc() {
             // It is forwarded nevertheless; its receiver handles the error (base spec 2.7.1).
             self.report(cx, from, Detected::Ecrc, Some(packet));
         }
-        match self.route(from, &tlp) {
+        match Routing(&self.ports).route(from, &tlp) {
             Route::To(to) => self.pass(cx, (from, to), packet, &tlp),
             Route::Here(port) => self.configure(cx, from, port, packet, &tlp),
             Route::Nowhere => self.refuse(cx, from, packet, &tlp, CompletionStatus::UnsupportedRequest),
             Route::Forbidden => self.refuse(cx, from, packet, &tlp, CompletionStatus::CompleterAbort),
             Route::Line(line, active) => {
-                self.ports[from].lines.set(line, active);
+                self.ports[from].set_line(line, active);
                 self.drive_lines(cx);
                 self.drop(cx, from, packet);
             }
@@ -172,36 +137,29 @@ impl Switch {
 
     /// Forwards a TLP to another port, if the link there is up.
     fn pass(&mut self, cx: &mut Context<'_>, (from, to): (usize, usize), packet: PacketId, tlp: &Tlp) {
-        let (ingress, egress) = (self.ports[from].end, self.ports[to].end);
-        if cx.wires.link(egress.link).state() == LinkState::Down {
+        let (ingress, egress) = (self.ports[from].end(), self.ports[to].end());
+        if self.ports[to].link_state(cx.wires) == LinkState::Down {
             return self.refuse(cx, from, packet, tlp, CompletionStatus::UnsupportedRequest);
         }
-        if let Some(request) = route::as_type_0(tlp, self.ports[to].buses.0, to != UPSTREAM) {
+        if let Some(request) = route::as_type_0(tlp, self.ports[to].secondary(), to != UPSTREAM) {
             cx.wires.packets.rewrite(packet, &request);
         }
         // A faster egress link would run dry, so the TLP is stored first.
         let [came, goes] = [ingress, egress].map(|end| cx.wires.link(end.link).wire_time_per_byte_ps());
         let is_stored = !self.params.cut_through || goes < came;
         let there = cx.now() + cx.wires.tail(ingress, packet) * u64::from(is_stored);
-        let at = (there + self.params.latency).max(self.ports[from].last[to]);
-        self.ports[from].last[to] = at;
+        let at = self.ports[from].in_order(to, there + self.params.latency);
         self.counters.forwarded += 1;
         self.counters.peer_to_peer += u64::from(from != UPSTREAM && to != UPSTREAM);
         // Padding and LCRC belong to the ingress link.
         let hop = cx.wires.packets.hop_mut(packet);
         (hop.padding, hop.lcrc) = (0, None);
-        self.send_at(cx, to, packet, at);
-    }
-
-    fn send_at(&self, cx: &mut Context<'_>, port: usize, packet: PacketId, at: Time) {
-        cx.wires.tie(self.ports[port].end, packet);
-        let event = SwitchEvent::Send { port: port as u8, packet };
-        cx.scheduler.at(at, Event::Switch(self.id, event));
+        self.ports[to].send_at(cx, packet, at);
     }
 
     /// Drops a TLP; its buffer is released once all of it has arrived.
     fn drop(&self, cx: &mut Context<'_>, from: usize, packet: PacketId) {
-        let whole = cx.now() + cx.wires.tail(self.ports[from].end, packet);
+        let whole = cx.now() + cx.wires.tail(self.ports[from].end(), packet);
         cx.consume(packet, whole);
     }
 
@@ -251,7 +209,7 @@ impl Switch {
         };
         let packet = cx.wires.packets.encode(&Tlp::new(kind), data);
         let at = cx.now() + self.params.config_latency;
-        self.send_at(cx, port, packet, at);
+        self.ports[port].send_at(cx, packet, at);
     }
 
     /// Logs an error in a port's registers, and reports it to the root complex if enabled.
@@ -263,38 +221,151 @@ impl Switch {
         packet: Option<PacketId>,
     ) {
         let tlp = packet.map(|packet| cx.wires.packets.bytes(packet));
-        let Some(code) = error.record(&mut self.ports[port].config, tlp) else { return };
+        let Some(code) = self.ports[port].record(error, tlp) else { return };
         let message = Tlp::new(TlpKind::Message(Message::error(self.id(port), code)));
         let packet = cx.wires.packets.encode(&message, &[]);
-        self.send_at(cx, UPSTREAM, packet, cx.now());
+        self.ports[UPSTREAM].send_at(cx, packet, cx.now());
     }
 
     /// Signals changed legacy interrupt lines upstream. Lines of downstream ports are swizzled.
     fn drive_lines(&mut self, cx: &mut Context<'_>) {
-        let now = IntxLines::above(self.ports.iter().skip(1).map(|port| (port.number, port.lines)));
-        let before = std::mem::replace(&mut self.ports[UPSTREAM].lines, now);
+        let now = IntxLines::above(self.ports.iter().skip(1).map(SwitchPort::lines));
+        let before = self.ports[UPSTREAM].replace_lines(now);
         for (line, active) in now.changes(before) {
             let message = Message::intx(self.id(UPSTREAM), line, active);
             let packet = cx.wires.packets.encode(&Tlp::new(TlpKind::Message(message)), &[]);
             // Behind writes from any port that are being forwarded.
-            let passing = self.ports.iter().map(|port| port.last[UPSTREAM]).max().unwrap_or_default();
+            let passing = self.ports.iter().map(SwitchPort::last_upstream).max().unwrap_or_default();
             let at = (cx.now() + self.params.latency).max(passing);
-            self.send_at(cx, UPSTREAM, packet, at);
+            self.ports[UPSTREAM].send_at(cx, packet, at);
         }
+    }
+
+    /// Handles a configuration request for one of the ports.
+    fn configure(&mut self, cx: &mut Context<'_>, from: usize, port: usize, packet: PacketId, tlp: &Tlp) {
+        let answer = |switch: &mut Self, cx: &mut Context<'_>, data: &[u8]| {
+            let length_dw = (data.len() / 4) as u16;
+            let (requester, tag) = (tlp.requester(), tlp.tag());
+            let good = CompletionStatus::Successful;
+            let header = CompletionHeader::for_register(switch.id(port), requester, tag, good, length_dw);
+            switch.answer(cx, from, header, data);
+        };
+        match &tlp.kind {
+            TlpKind::ConfigRead(request) => {
+                let value = self.ports[port].config().dword(request.register);
+                answer(self, cx, &value.to_le_bytes());
+            }
+            TlpKind::ConfigWrite(request) => {
+                if port == UPSTREAM {
+                    self.bus = request.target.bus();
+                }
+                let payload = cx.wires.packets.decode(packet);
+                let value = payload.and_then(|(_, payload)| payload.first_chunk::<4>().copied());
+                let value = u32::from_le_bytes(value.unwrap_or_default());
+                answer(self, cx, &[]);
+                let effects = self.ports[port].write(request.register, value, request.first_be);
+                for effect in effects {
+                    self.effect(cx, port, effect);
+                }
+            }
+            _ => unreachable!("only configuration requests are for a port itself"),
+        }
+        self.drop(cx, from, packet);
+    }
+
+    fn effect(&mut self, cx: &mut Context<'_>, port: usize, effect: ConfigEffect) {
+        let is_down = port != UPSTREAM;
+        match effect {
+            ConfigEffect::LinkDisable(true) if is_down => self.drop_link(cx, port),
+            ConfigEffect::SecondaryBusReset(true) if !is_down => self.ports[port].reset_below(cx),
+            ConfigEffect::SecondaryBusReset(true)
+                if self.ports[port].link_state(cx.wires) == LinkState::Up =>
+            {
+                self.drop_link(cx, port);
+            }
+            ConfigEffect::LinkDisable(false) | ConfigEffect::SecondaryBusReset(false) if is_down => {
+                self.train(cx, port);
+            }
+            ConfigEffect::SecondaryBusReset(false) => {
+                (1..self.ports.len()).for_each(|port| self.train(cx, port));
+            }
+            effect => {
+                let interrupt = self.ports[port].heed(cx, effect);
+                self.interrupt(cx, port, interrupt);
+            }
+        }
+    }
+
+    /// A downstream port takes its link down, which resets what is below.
+    fn drop_link(&mut self, cx: &mut Context<'_>, port: usize) {
+        self.lose_link(cx, port);
+        self.ports[port].reset_below(cx);
+    }
+
+    /// The link below a port went down.
+    fn lose_link(&mut self, cx: &mut Context<'_>, port: usize) {
+        self.ports[port].take_link_down(cx);
+        self.drive_lines(cx);
+        let interrupt = self.ports[port].show_link(false);
+        self.interrupt(cx, port, interrupt);
+    }
+
+    /// Trains the link below a port, unless all are held in reset.
+    fn train(&mut self, cx: &mut Context<'_>, port: usize) {
+        if !bridge::holds_reset(self.ports[UPSTREAM].config()) {
+            let interrupt = self.ports[port].train(cx);
+            self.interrupt(cx, port, interrupt);
+        }
+    }
+
+    /// Sends a port's interrupt, if there is one.
+    fn interrupt(&self, cx: &mut Context<'_>, port: usize, interrupt: Option<MsiState>) {
+        let Some(msi) = interrupt else { return };
+        let request = MemoryRequest::for_bytes(self.id(port), 0, msi.address, 4);
+        let data = u32::from(msi.data).to_le_bytes();
+        let packet = cx.wires.packets.encode(&Tlp::new(TlpKind::MemoryWrite(request)), &data);
+        self.ports[UPSTREAM].send_at(cx, packet, cx.now());
+    }
+
+    /// Something was attached below a port at power-on.
+    pub(crate) fn attach(&mut self, port: u8) {
+        self.ports[usize::from(port)].attach();
+    }
+
+    /// Something was inserted into the slot below a port.
+    pub(crate) fn plug(&mut self, cx: &mut Context<'_>, port: u8) {
+        let port = usize::from(port);
+        let interrupt = self.ports[port].set_present(true);
+        self.train(cx, port);
+        self.interrupt(cx, port, interrupt);
+    }
+
+    /// What was in the slot below a port was removed.
+    pub(crate) fn pull(&mut self, cx: &mut Context<'_>, port: u8) {
+        let port = usize::from(port);
+        self.lose_link(cx, port);
+        let interrupt = self.ports[port].set_present(false);
+        self.interrupt(cx, port, interrupt);
+    }
+
+    /// Resets the registers of the downstream ports and, if `all` of the switch is reset, of the upstream port. Links
+    /// below have gone down, and come up again where something is attached and the upstream port allows it.
+    pub(crate) fn reset(&mut self, cx: &mut Context<'_>, all: bool) {
+        let trains = all || !bridge::holds_reset(self.ports[UPSTREAM].config());
+        let first = if all { UPSTREAM } else { UPSTREAM + 1 };
+        self.ports[first..].iter_mut().for_each(|port| port.reset(cx, trains));
+        self.drive_lines(cx);
     }
 
     /// Handles an event inside the switch.
     pub fn handle(&mut self, cx: &mut Context<'_>, event: SwitchEvent) {
         match event {
             SwitchEvent::Send { port, packet } => {
-                cx.send_tied(self.ports[usize::from(port)].end, packet);
+                cx.send_tied(self.ports[usize::from(port)].end(), packet);
             }
-            SwitchEvent::Trained { port } => self.link_trained(port),
+            SwitchEvent::Trained { port } => self.ports[usize::from(port)].trained(),
             // Handled by the fabric, which knows the topology below.
             SwitchEvent::HotReset { .. } => {}
         }
     }
 }
-
-/// A closed window.
-const SHUT: Window = Window { base: u64::MAX, limit: 0 };

@@ -1,10 +1,10 @@
 //! Routing of TLPs by ingress port (base spec 2.2.4, 6.12).
 
-use wire::pcie::config::{acs, header};
+use wire::pcie::config::acs;
 use wire::pcie::tlp::{AddressType, ConfigType};
 use wire::pcie::{Bdf, IntxLine, Tlp, TlpKind};
 
-use super::{Switch, SwitchPort, UPSTREAM};
+use super::{SwitchPort, UPSTREAM};
 use crate::bridge;
 
 /// Destination of a TLP.
@@ -24,21 +24,10 @@ pub(super) enum Route {
     Ends,
 }
 
-impl SwitchPort {
-    pub(super) fn leads_to(&self, bus: u8) -> bool {
-        self.buses.0 != 0 && (self.buses.0..=self.buses.1).contains(&bus)
-    }
+/// The ports of a switch, the upstream port first.
+pub(super) struct Routing<'a>(pub(super) &'a [SwitchPort]);
 
-    fn holds(&self, address: u64) -> bool {
-        self.windows.iter().any(|window| window.contains(address))
-    }
-
-    fn controls(&self, service: u16) -> bool {
-        self.config.acs_control() & service != 0
-    }
-}
-
-impl Switch {
+impl Routing<'_> {
     /// Routes a TLP that arrived through port `from`.
     pub(super) fn route(&self, from: usize, tlp: &Tlp) -> Route {
         match (&tlp.kind, from) {
@@ -67,7 +56,7 @@ impl Switch {
 
     /// The first downstream port that satisfies `is_it`.
     fn downstream(&self, is_it: impl Fn(&SwitchPort) -> bool) -> Option<usize> {
-        self.ports.iter().skip(1).position(is_it).map(|place| place + 1)
+        self.0.iter().skip(1).position(is_it).map(|place| place + 1)
     }
 
     fn route_config(&self, kind: ConfigType, target: Bdf) -> Route {
@@ -78,18 +67,18 @@ impl Switch {
                 Route::Nowhere
             };
         }
-        if bridge::holds_reset(&self.ports[UPSTREAM].config) {
+        if bridge::holds_reset(self.0[UPSTREAM].config()) {
             return Route::Nowhere;
         }
-        if target.bus() == self.ports[UPSTREAM].buses.0 {
-            let port = self.downstream(|port| port.number == target.device() && target.function() == 0);
+        if target.bus() == self.0[UPSTREAM].secondary() {
+            let port = self.downstream(|port| port.number() == target.device() && target.function() == 0);
             return port.map_or(Route::Nowhere, Route::Here);
         }
         let Some(port) = self.downstream(|port| port.leads_to(target.bus())) else { return Route::Nowhere };
-        let state = &self.ports[port];
+        let state = &self.0[port];
         // A link leads to device 0 only (base spec 7.3.1).
-        let is_next = target.bus() == state.buses.0;
-        if is_next && target.device() != 0 && !bridge::forwards_ari(&state.config) {
+        let is_next = target.bus() == state.secondary();
+        if is_next && target.device() != 0 && !bridge::forwards_ari(state.config()) {
             return Route::Nowhere;
         }
         Route::To(port)
@@ -97,18 +86,18 @@ impl Switch {
 
     fn route_down(&self, (address, _): (u64, u32)) -> Route {
         match self.downstream(|port| port.holds(address)) {
-            Some(port) if self.ports[UPSTREAM].holds(address) => Route::To(port),
+            Some(port) if self.0[UPSTREAM].holds(address) => Route::To(port),
             _ => Route::Nowhere,
         }
     }
 
     fn route_up(&self, from: usize, tlp: &Tlp, (address, _): (u64, u32)) -> Route {
-        let port = &self.ports[from];
-        if bridge::forbids(&port.config, || port.leads_to(tlp.requester().bus()), tlp) {
+        let port = &self.0[from];
+        if port.forbids(tlp) {
             return Route::Forbidden;
         }
         let is_translated = tlp.common.address_type != AddressType::Untranslated;
-        if !port.config.bus_master_enabled() {
+        if !port.config().bus_master_enabled() {
             return Route::Nowhere;
         }
         let to = self.downstream(|port| port.holds(address));
@@ -121,14 +110,14 @@ impl Switch {
             },
             Some(_) if port.controls(acs::REQUEST_REDIRECT) && !is_direct => self.upstream(),
             Some(to) => Route::To(to),
-            None if self.ports[UPSTREAM].holds(address) => Route::Nowhere,
+            None if self.0[UPSTREAM].holds(address) => Route::Nowhere,
             None => self.upstream(),
         }
     }
 
     /// Upstream, if the upstream port may send requests.
     fn upstream(&self) -> Route {
-        if self.ports[UPSTREAM].config.bus_master_enabled() { Route::To(UPSTREAM) } else { Route::Nowhere }
+        if self.0[UPSTREAM].config().bus_master_enabled() { Route::To(UPSTREAM) } else { Route::Nowhere }
     }
 
     fn route_completion(&self, from: usize, tlp: &Tlp, requester: Bdf) -> Route {
@@ -137,10 +126,9 @@ impl Switch {
             return to.map_or(Route::Nowhere, Route::To);
         }
         // Completions that may be reordered are not redirected (base spec 6.12.1.1).
-        let is_redirected =
-            self.ports[from].controls(acs::COMPLETION_REDIRECT) && !tlp.common.relaxed_ordering;
+        let is_redirected = self.0[from].controls(acs::COMPLETION_REDIRECT) && !tlp.common.relaxed_ordering;
         match to {
-            Some(to) if to == from => match self.ports[from].controls(acs::UPSTREAM_FORWARDING) {
+            Some(to) if to == from => match self.0[from].controls(acs::UPSTREAM_FORWARDING) {
                 true => Route::To(UPSTREAM),
                 false => Route::Nowhere,
             },
@@ -161,15 +149,5 @@ pub(super) fn as_type_0(tlp: &Tlp, bus: u8, is_down: bool) -> Option<Tlp> {
             Some(below)
         }
         _ => None,
-    }
-}
-
-/// Updates a port's bus and address ranges from its registers.
-pub(super) fn reach(port: &mut SwitchPort) {
-    let numbers = port.config.dword(header::BUS_NUMBERS);
-    port.buses = ((numbers >> 8) as u8, (numbers >> 16) as u8);
-    port.windows = [super::SHUT; 2];
-    for (place, window) in port.windows.iter_mut().zip(bridge::windows(&port.config)) {
-        *place = window;
     }
 }

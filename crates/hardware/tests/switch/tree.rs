@@ -260,8 +260,8 @@ impl Tree {
     pub fn services(&self, leaf: &Leaf, level: usize) -> u16 {
         self.simulation.with(|fabric, _| {
             let mut ports = fabric.switch(leaf.switches[level - 1]).ports().iter();
-            let port = ports.find(|port| port.end.link == leaf.links[level]);
-            port.expect("the link is below the switch").config.acs_control()
+            let port = ports.find(|port| port.end().link == leaf.links[level]);
+            port.expect("the link is below the switch").config().acs_control()
         })
     }
 
