@@ -11,9 +11,10 @@ use crate::placed::Placed;
 use crate::program::{MemoryPolicy, ProgramSetup, cores_help, cpu_list};
 use crate::read::{Check, record};
 use crate::scalar::names;
+use crate::setting::{self, NetSetting};
 use crate::suggest;
 use settings::{PacketSelect, is_disk};
-use units::Duration;
+use units::{Bytes, Duration};
 
 names! {
     /// Kinds of events.
@@ -233,12 +234,12 @@ pub enum LinkPlace {
 /// A setting and its new value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Setting {
-    /// Maximum delay from a packet to its interrupt, for all receive queues of a host's network device.
-    Coalescing(usize, String, Duration),
-    /// Number of packets that triggers an interrupt immediately.
-    CoalescingPackets(usize, String, u32),
-    /// MTU of the device.
-    Mtu(usize, String, u16),
+    /// A setting of a host's network device, by name.
+    Net(usize, String, NetSetting),
+    /// Timeout of requests to a host's block device, by name (Linux: `queue/io_timeout`).
+    IoTimeout(usize, String, Duration),
+    /// Minimum average segment size for SGLs (bytes): a parameter of a host's NVMe driver.
+    SglThreshold(usize, u32),
     /// Memory policy of a program and its children.
     Memory(usize, MemoryPolicy),
     /// Which packets a host's NIC driver sends by programmed I/O: a parameter of its module.
@@ -574,60 +575,88 @@ impl<'a> Surroundings<'a> {
 
     /// Parses `host:device.setting` or `program.setting`.
     fn setting<'p>(&self, what: &'p Placed<String>, value: &'p Placed<String>) -> Result<Setting, Wrong<'p>> {
-        let known = "`a:eth0.coalescing`, `a:eth0.coalescing_packets`, `a:eth0.mtu`, `a:netperf.memory`, \
-                     `a:nic_driver.kpio`, `a:hypervisor.placement`";
-        let refused = |message: String| (what, (message, format!("settings are spelt as in {known}")));
-        let (owner, setting) = what
+        let (owner, name) = what
             .value
             .rsplit_once('.')
-            .ok_or_else(|| refused(format!("`{}` is not a setting", what.value)))?;
-        if setting == "memory" {
-            let program = self.program(owner).map_err(|why| (what, why))?;
-            let nodes = self.stations.hosts[self.programs[program].host].machine.host.memory_nodes();
-            let policy = MemoryPolicy::parse(&value.value, nodes)
-                .map_err(|message| (value, (message, MemoryPolicy::help(nodes))))?;
-            return Ok(Setting::Memory(program, policy));
+            .ok_or_else(|| (what, (format!("`{}` is not a setting", what.value), setting::known())))?;
+        match (owner.split_once(':'), name) {
+            (Some((host, "nic_driver")), "kpio") => self.packets(what, host, value),
+            (Some((host, "nic_driver")), _) => Err((what, setting::of_nic_driver(host, name))),
+            (Some((host, "nvme_driver")), "sgl_threshold") => self.sgl_threshold(what, host, value),
+            (Some((host, "nvme_driver")), _) => Err((what, setting::of_nvme_driver(host, name))),
+            (Some((host, "hypervisor")), "placement") => self.placement(what, host, value),
+            (_, "memory") => self.memory(what, owner, value),
+            (_, "io_timeout") => self.io_timeout(what, owner, value),
+            _ if setting::NET.contains(&name) => self.of_net(what, (owner, name), value),
+            _ => Err((what, (format!("there is no setting `{name}`"), setting::known()))),
         }
-        if let Some((host, "nic_driver")) = owner.split_once(':').filter(|_| setting == "kpio") {
-            return self.packets(what, host, value);
-        }
-        if let Some((host, "hypervisor")) = owner.split_once(':').filter(|_| setting == "placement") {
-            return self.placement(what, host, value);
-        }
-        if !["coalescing", "coalescing_packets", "mtu"].contains(&setting) {
-            return Err(refused(format!("there is no setting `{setting}`")));
-        }
+    }
+
+    fn of_net<'p>(
+        &self,
+        what: &'p Placed<String>,
+        (owner, setting): (&str, &str),
+        value: &'p Placed<String>,
+    ) -> Result<Setting, Wrong<'p>> {
         let (host, name) = self.on_host(owner, "a:eth0.mtu").map_err(|why| (what, why))?;
         let interfaces = &self.stations.hosts[host].interfaces;
         let Some(interface) = interfaces.iter().find(|interface| interface.name == name) else {
-            return Err((
-                what,
-                (format!("there is no network device `{name}`"), crate::route::known(interfaces)),
-            ));
+            let message = format!("there is no network device `{name}`");
+            return Err((what, (message, crate::route::known(interfaces))));
         };
-        let name = name.to_owned();
-        let wrong =
-            |help: &str| (value, (format!("`{setting}` cannot be `{}`", value.value), help.to_owned()));
-        match setting {
-            "coalescing" => match value.value.parse() {
-                Ok(time) if time <= Duration::from_ms(10) => Ok(Setting::Coalescing(host, name, time)),
-                _ => Err(wrong("a time up to 10 ms, such as `20 us`")),
-            },
-            "coalescing_packets" => match value.value.parse() {
-                Ok(packets) => Ok(Setting::CoalescingPackets(host, name, packets)),
-                Err(_) => Err(wrong("a number of packets; 0 for no limit")),
-            },
+        NetSetting::parse(setting, &value.value, interface.max_frame.get())
+            .map(|setting| Setting::Net(host, name.to_owned(), setting))
+            .map_err(|help| (value, (cannot_be(setting, value), help)))
+    }
+
+    fn memory<'p>(
+        &self,
+        what: &'p Placed<String>,
+        program: &str,
+        value: &'p Placed<String>,
+    ) -> Result<Setting, Wrong<'p>> {
+        let program = self.program(program).map_err(|why| (what, why))?;
+        let nodes = self.stations.hosts[self.programs[program].host].machine.host.memory_nodes();
+        MemoryPolicy::parse(&value.value, nodes)
+            .map(|policy| Setting::Memory(program, policy))
+            .map_err(|message| (value, (message, MemoryPolicy::help(nodes))))
+    }
+
+    fn io_timeout<'p>(
+        &self,
+        what: &'p Placed<String>,
+        owner: &str,
+        value: &'p Placed<String>,
+    ) -> Result<Setting, Wrong<'p>> {
+        let (host, name) = self.on_host(owner, "a:nvme0n1.io_timeout").map_err(|why| (what, why))?;
+        let disks = &self.stations.hosts[host].disks;
+        if !disks.iter().any(|disk| disk.name == name) {
+            let all = suggest::list(disks.iter().map(|disk| disk.name.as_str()));
+            let message = format!("there is no block device `{name}`");
+            return Err((what, (message, format!("the host's block devices are {all}"))));
+        }
+        match value.value.parse() {
+            Ok(time) if time > Duration::ZERO => Ok(Setting::IoTimeout(host, name.to_owned(), time)),
+            _ => Err((value, (cannot_be("io_timeout", value), "a time, such as `30 s`".to_owned()))),
+        }
+    }
+
+    fn sgl_threshold<'p>(
+        &self,
+        what: &'p Placed<String>,
+        host: &str,
+        value: &'p Placed<String>,
+    ) -> Result<Setting, Wrong<'p>> {
+        let host = self.host(what, host)?;
+        match value.value.parse::<Bytes>() {
+            Ok(bytes) if bytes.get() <= 1 << 30 => Ok(Setting::SglThreshold(host, bytes.get() as u32)),
             _ => {
-                let most = interface.max_frame.get().saturating_sub(14);
-                match value.value.parse::<u16>() {
-                    Ok(mtu) if (68..=most).contains(&mtu.into()) => Ok(Setting::Mtu(host, name, mtu)),
-                    _ => Err(wrong(&format!("from 68 to {most}"))),
-                }
+                let help = "up to 1 GiB, such as `32 KiB`; `0 B` for never".to_owned();
+                Err((value, (cannot_be("sgl_threshold", value), help)))
             }
         }
     }
 
-    /// Parses the value of `host:nic_driver.kpio`.
     fn packets<'p>(
         &self,
         what: &'p Placed<String>,
@@ -644,12 +673,11 @@ impl<'a> Surroundings<'a> {
             Some(select) => Ok(Setting::Packets(host, select)),
             None => {
                 let help = "`off`, `all`, `tcp-ports 5001-5010` or `up-to 256 B`";
-                Err((value, (format!("`kpio` cannot be `{}`", value.value), help.to_owned())))
+                Err((value, (cannot_be("kpio", value), help.to_owned())))
             }
         }
     }
 
-    /// Parses the value of `host:hypervisor.placement`.
     fn placement<'p>(
         &self,
         what: &'p Placed<String>,
@@ -667,7 +695,7 @@ impl<'a> Surroundings<'a> {
             Some((_, choice)) => Ok(Setting::Placement(host, *choice)),
             None => {
                 let help = format!("one of {}", suggest::list(choices().map(|(spelt, _)| *spelt)));
-                Err((value, (format!("`placement` cannot be `{}`", value.value), help)))
+                Err((value, (cannot_be("placement", value), help)))
             }
         }
     }
@@ -737,4 +765,8 @@ fn device(host: &HostSetup, name: &str) -> Result<String, NotFound> {
     let near = suggest::nearest(name, names());
     let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
     Err((format!("there is no device `{name}`"), format!("{near}the host's are {}", suggest::list(names()))))
+}
+
+fn cannot_be(setting: &str, value: &Placed<String>) -> String {
+    format!("`{setting}` cannot be `{}`", value.value)
 }

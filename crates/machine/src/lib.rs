@@ -44,6 +44,7 @@ mod residuals;
 mod route;
 mod scalar;
 mod scenario;
+mod setting;
 mod shape;
 mod source;
 mod suggest;
@@ -93,6 +94,7 @@ pub use scenario::{
     slot_of,
 };
 
+pub use setting::NetSetting;
 pub use shape::{Key, Shape, Single};
 pub use suggest::nearest;
 pub use traffic::{GeneratorEntry, GeneratorSetup, SinkEntry, SinkSetup, SourceEntry, SourceSetup};

@@ -1,7 +1,8 @@
 //! Scenarios with computers: what is wrong with one is said at its place.
 
 use machine::{
-    Action, ComputerScenario, ComputerSetup, DeviceFile, Doc, Library, LinkPlace, MemoryPolicy, Trigger,
+    Action, ComputerScenario, ComputerSetup, DeviceFile, Doc, Library, LinkPlace, MemoryPolicy,
+    NicDriverEntry, NvmeDriverEntry, Read as _, Shape, Trigger,
 };
 
 const GOOD: &str = r#"
@@ -281,13 +282,53 @@ fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
         (
             "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.color\"\nvalue = \"9\"",
             "x.toml:31:",
-            "settings are spelt as",
+            "network devices have `coalescing`",
         ),
         ("at = \"1 ms\"\ndo = \"set\"\nwhat = \"server.memory\"\nvalue = \"node7\"", "x.toml:32:", "node0"),
         (
             "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:nic_driver.kpio\"\nvalue = \"all\"",
             "x.toml:31:",
             "with `kpio = \"off\"`",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:nic_driver.kpio_up_to\"\nvalue = \"64 B\"",
+            "x.toml:31:",
+            "set `a:nic_driver.kpio`, to",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:nic_driver.adaptive\"\nvalue = \"false\"",
+            "x.toml:31:",
+            "as in `a:eth0.adaptive`",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:nvme_driver.io_timeout\"\nvalue = \"1 s\"",
+            "x.toml:31:",
+            "as in `a:nvme0n1.io_timeout`",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:nvme_driver.sgl_treshold\"\nvalue = \"0 B\"",
+            "x.toml:31:",
+            "did you mean `sgl_threshold`",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.adaptive\"\nvalue = \"on\"",
+            "x.toml:32:",
+            "`true` or",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.tx_ring\"\nvalue = \"100\"",
+            "x.toml:32:",
+            "a power of two",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.rss\"\nvalue = \"0-3\"",
+            "x.toml:32:",
+            "such as `0,2`",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:nvme0n1.io_timeout\"\nvalue = \"1 s\"",
+            "x.toml:31:",
+            "there is no block device `nvme0n1`",
         ),
         (
             "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:hypervisor.placement\"\nvalue = \"numa\"",
@@ -314,6 +355,28 @@ fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
         let said = event(lines);
         assert!(said.contains(place) && said.contains(words), "{lines}: {said}");
     }
+}
+
+/// A parameter of a driver changes under way, or is refused with where it is set.
+#[test]
+fn parameters_that_are_read_at_load_say_so() {
+    let mut others = Vec::new();
+    for (driver, shape) in
+        [("nic_driver", NicDriverEntry::shape()), ("nvme_driver", NvmeDriverEntry::shape())]
+    {
+        let Shape::Table(keys) = shape else { panic!("parameters are a table") };
+        for key in keys {
+            let what = format!("a:{driver}.{}", key.name);
+            let event = format!("at = \"1 ms\"\ndo = \"set\"\nwhat = \"{what}\"\nvalue = \"nothing\"");
+            let said = with_event(&event).expect_err("there is no such value");
+            if !said.contains(&format!("set it in `[host.{driver}]`")) {
+                others.push(key.name);
+            }
+        }
+    }
+    let ethtool = ["tx_ring", "rx_ring", "coalescing", "adaptive", "coalescing_packets", "rss"];
+    let kpio = ["kpio", "kpio_first_port", "kpio_last_port", "kpio_up_to"];
+    assert_eq!(others, [&ethtool[..], &kpio, &["sgl_threshold", "io_timeout"]].concat());
 }
 
 /// A host with a drive of a name, and a virtual machine with these lines.

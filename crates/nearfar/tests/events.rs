@@ -10,7 +10,7 @@ use nearfar::computer::{Computers, FinishedProgram, run_watched};
 use nearfar::progress::Silent;
 use platform::cpu::{CpuId, Node};
 use platform::device::FunctionIndex;
-use platform::net::PacketDevice;
+use platform::net::{Coalescing, PacketDevice};
 use scenario::{AtEnd, HEAD, cable, host, loaded, program};
 use units::Duration;
 use virt::placement::IoThreads;
@@ -229,21 +229,98 @@ fn settings_change_under_way() {
     let events = [
         event("100 us", "set", "b:eth0.coalescing", "value = \"77 us\""),
         event("100 us", "set", "b:eth0.coalescing_packets", "value = \"9\""),
+        event("100 us", "set", "b:eth0.adaptive", "value = \"false\""),
         event("100 us", "set", "a:eth0.mtu", "value = \"1400\""),
         event("100 us", "set", "a:netperf.memory", "value = \"node1\""),
     ];
     let seen = RefCell::new(None);
     let done = run(STREAM, &events.concat(), |computers| {
         let device = |host: usize| computers.hosts()[host].kernel.net().device("eth0").unwrap();
-        let coalescing = PacketDevice::coalescing(&*device(1), 3).unwrap();
-        *seen.borrow_mut() = Some((coalescing.time, coalescing.packets, device(0).mtu()));
+        *seen.borrow_mut() = Some((PacketDevice::coalescing(&*device(1), 3).unwrap(), device(0).mtu()));
     });
-    assert_eq!(
-        done.iter().filter(|done| done.run.starts_with("set ") && done.outcome.is_ok()).count(),
-        4,
-        "{done:?}"
-    );
-    assert_eq!(seen.take(), Some((Duration::from_us(77), 9, 1400)));
+    assert_eq!(done.iter().filter(|done| done.run.starts_with("set ") && done.outcome.is_ok()).count(), 5);
+    let coalescing = Coalescing { time: Duration::from_us(77), packets: 9, adaptive: false };
+    assert_eq!(seen.take(), Some((coalescing, 1400)));
+}
+
+/// Packets that a stream's sender gives to its NIC, per MB.
+fn packets_per_mb(event: &str) -> f64 {
+    let counted = Cell::new(0.0);
+    let done = run(STREAM, event, |computers| {
+        let counters = computers.hosts()[0].kernel.net().device("eth0").unwrap().counters();
+        counted.set(counters.tx_packets as f64 / counters.tx_bytes as f64 * 1e6);
+    });
+    assert!(done.iter().all(|done| done.outcome.is_ok()), "{done:?}");
+    counted.get()
+}
+
+#[test]
+fn segmentation_offload_ends_at_its_event() {
+    let at = |time: &str| packets_per_mb(&event(time, "set", "a:eth0.tso", "value = \"false\""));
+    let (never, late, soon) = (packets_per_mb(""), at("900 us"), at("500 us"));
+    assert!(never < late && late < soon, "{never}, {late}, {soon}");
+}
+
+/// Interrupts of the queues where echoes are asked for: they come to another one from the event on.
+#[test]
+fn packets_take_the_queue_of_the_table_from_an_event_on() {
+    let interrupts = |events: &str| {
+        let counts = RefCell::new(Vec::new());
+        let done = run(PING, events, |computers| {
+            let all = computers.hosts()[1].kernel.interrupts().into_iter();
+            counts.replace(all.filter(|irq| irq.1.starts_with("nic-")).map(|irq| irq.3).collect());
+        });
+        assert!(done.iter().all(|done| done.outcome.is_ok()), "{done:?}");
+        counts.take()
+    };
+    let before = interrupts("");
+    let idle = before.iter().position(|&count| count == 0).expect("echoes do not take all queues");
+    let at = |time: &str| interrupts(&event(time, "set", "b:eth0.rss", &format!("value = \"{idle}\"")))[idle];
+    let (late, soon) = (at("1500 us"), at("500 us"));
+    assert!(0 < late && late < soon, "{late}, {soon}");
+}
+
+#[test]
+fn a_stream_outlives_rings_of_another_size() {
+    let events = [
+        event("400 us", "set", "b:eth0.rx_ring", "value = \"64\""),
+        event("400 us", "set", "b:eth0.tx_ring", "value = \"4096\""),
+    ];
+    let held = |events: &str| {
+        let held = Cell::new((None, 0));
+        let done = run("netperf -H 10.0.0.2 -t TCP_STREAM -l 0.003", events, |computers| {
+            let device = computers.hosts()[1].kernel.net().device("eth0").unwrap();
+            held.set((device.driver().unwrap().rx_outstanding(3), device.counters().rx_bytes));
+        });
+        assert!(done.iter().all(|done| done.outcome.is_ok()), "{done:?}");
+        held.get()
+    };
+    let (rings, (small, bytes)) = (held("").0, held(&events.concat()));
+    assert!(small <= Some(64) && Some(256) < rings, "{small:?}, {rings:?}");
+    // About 100 kB had come before the restart.
+    assert!(bytes > 200_000, "{bytes} B");
+}
+
+/// Reads of a slow drive are overdue from the event on, and only then.
+#[test]
+fn requests_are_overdue_by_the_timeout_that_was_set() {
+    let disk =
+        host("a", "dell-t430", "[[host.device]]\ndrive = \"optane-900p\"\nchange.media.read = \"100 us\"");
+    let read = program("a", "0", "dd if=/dev/nvme0n1 of=/dev/null bs=4k count=40 iflag=direct");
+    let timeouts = |events: &str| {
+        let counted = Cell::new(0);
+        let mut look = AtEnd(|computers: &Computers| {
+            let device = computers.hosts()[0].kernel.block().device("nvme0n1").unwrap();
+            counted.set(device.counters().timeouts);
+        });
+        let done = run_watched(&loaded(&[HEAD, &disk, &read, events].concat()), &Silent, &mut look);
+        let done = done.unwrap_or_else(|error| panic!("{error}"));
+        assert!(done.iter().all(|done| done.outcome.is_ok()), "{done:?}");
+        counted.get()
+    };
+    let at = |time: &str| timeouts(&event(time, "set", "a:nvme0n1.io_timeout", "value = \"70 us\""));
+    let (never, late, soon) = (timeouts(""), at("3 ms"), at("1 ms"));
+    assert!(never == 0 && 0 < late && late < soon, "{never}, {late}, {soon}");
 }
 
 /// A parameter of the NIC driver's module: from then on, packets are written into the device.

@@ -188,6 +188,15 @@ pub struct Coalescing {
     pub adaptive: bool,
 }
 
+/// Descriptors of a queue pair's rings (`ethtool -G`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rings {
+    /// Of the TX ring.
+    pub tx: u32,
+    /// Of the RX ring.
+    pub rx: u32,
+}
+
 /// A flow in a steering table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FlowKey {
@@ -337,6 +346,21 @@ pub trait NetDriver {
     /// Interrupt moderation of a queue pair; `None` if unknown.
     fn coalescing(&self, queue: u16) -> Option<Coalescing> {
         let _ = queue;
+        None
+    }
+
+    /// Sets the sizes of all rings. A device that is open restarts, and loses the packets in its rings. Survives resets.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if the device cannot, [`Error::Invalid`] if it has no such rings, [`Error::Io`] if it
+    /// does not start again.
+    fn set_rings<'a>(&'a self, cpu: &'a Cpu, wanted: Rings) -> Async<'a, Result<(), Error>> {
+        let _ = (cpu, wanted);
+        Box::pin(async { Err(Error::NotSupported) })
+    }
+
+    /// Sizes of the rings; `None` if unknown.
+    fn rings(&self) -> Option<Rings> {
         None
     }
 

@@ -9,7 +9,7 @@ use platform::dma::DmaOps;
 use platform::kernel::{Kernel, Priority, TaskParams};
 use platform::memory::PAGE;
 use platform::mmio::Mmio;
-use platform::net::NetCore;
+use platform::net::{NetCore, Rings};
 use platform::pci::PciDevice;
 use platform::sync::Semaphore;
 use units::Duration;
@@ -52,6 +52,7 @@ pub(super) struct Adapter {
     held: Option<Mmio>,
     pub params: NicDriverParams,
     pub limits: Limits,
+    rings: Cell<Rings>,
     pub counters: Rc<Counters>,
     pub channels: Channels,
     core: RefCell<Option<Rc<dyn NetCore>>>,
@@ -94,6 +95,7 @@ impl Adapter {
             registers,
             pages,
             held,
+            rings: Cell::new(params.rings(limits.log2_ring)),
             params,
             limits,
             counters,
@@ -212,10 +214,10 @@ impl Adapter {
     }
 
     fn start_channel(&self, cpu: &Cpu, channel: &Channel) -> Result<(), Error> {
-        let (p, most) = (&self.params, self.limits.log2_ring);
+        let (p, rings) = (&self.params, self.rings.get());
         let node = self.kernel.node_of(channel.cpu.get());
-        let ring = |cpu: &Cpu, first, log2: u8, stride| {
-            let sizes = (log2.min(most), stride);
+        let ring = |cpu: &Cpu, first, entries: u32, stride| {
+            let sizes = (entries.ilog2() as u8, stride);
             let nodes = [node, if p.completions_at_device { self.device.node() } else { node }];
             Ring::new(cpu, &self.dma, &self.registers, (first, channel.number), sizes, nodes)
         };
@@ -223,7 +225,7 @@ impl Adapter {
         let plain = if are_wide { regs::WIDE_STRIDE } else { LEN.ilog2() as u8 };
         let has_slots = self.limits.features & feature::INLINE != 0;
         let slots = p.rx_slot.filter(|slot| has_slots && (5..=8).contains(slot)).unwrap_or(plain);
-        let tx = ring(cpu, regs::TX_QUEUES, p.log2_tx, plain)?;
+        let tx = ring(cpu, regs::TX_QUEUES, rings.tx, plain)?;
         let inline = p
             .inline
             .zip(self.pages.clone())
@@ -231,7 +233,7 @@ impl Adapter {
         let (reach, most) = ((Rc::clone(&self.dma), Rc::clone(&self.station)), self.limits.max_fragments);
         let tx = Rc::new(TxQueue::new(tx, reach, p.costs, p.report_every, most, inline));
         *channel.tx.borrow_mut() = Some(Rc::clone(&tx));
-        let rx = ring(cpu, regs::RX_QUEUES, p.log2_rx, slots)?;
+        let rx = ring(cpu, regs::RX_QUEUES, rings.rx, slots)?;
         let most_free = usize::from(rx.entries()) * usize::from(p.buffer) / PAGE as usize;
         let (kernel, dma) = (Rc::clone(&self.kernel), Rc::clone(&self.dma));
         let pool = Pool::new(kernel, dma, p.buffer.min(PAGE as u16), most_free, p.costs.pool);
@@ -438,6 +440,7 @@ impl Adapter {
                 if let Some(me) = me.upgrade() {
                     me.change.acquire().await;
                     if me.is_up() {
+                        me.counters.resets.add(1);
                         me.restart(&cpu).await;
                     }
                     me.change.release();
@@ -447,6 +450,27 @@ impl Adapter {
         };
         // Any core will do (Linux: mlx5's work queue is unbound): the one that noticed may be busy for long.
         self.kernel.spawn(TaskParams::named(format!("nic/{}-reset", self.name())), Box::new(work));
+    }
+
+    /// Sizes of its rings.
+    pub fn rings(&self) -> Rings {
+        self.rings.get()
+    }
+
+    /// Changes the sizes of its rings. If it is up, it restarts.
+    pub async fn set_rings(&self, cpu: &Cpu, wanted: Rings) -> Result<(), Error> {
+        let fits =
+            |entries: u32| entries.is_power_of_two() && entries.ilog2() <= self.limits.log2_ring.into();
+        if !fits(wanted.tx) || !fits(wanted.rx) {
+            return Err(Error::Invalid);
+        }
+        self.change.acquire().await;
+        let restarts = self.rings.replace(wanted) != wanted && self.is_up();
+        if restarts {
+            self.restart(cpu).await;
+        }
+        self.change.release();
+        if restarts && !self.is_up() { Err(Error::Io) } else { Ok(()) }
     }
 
     /// Takes the carrier down, so that another function with this one's address stands in (Linux: `netif_carrier_off`,
@@ -462,7 +486,6 @@ impl Adapter {
 
     async fn restart(&self, cpu: &Cpu) {
         self.give_way();
-        self.counters.resets.add(1);
         self.halt(cpu).await;
         if self.state.get() == AdapterState::Broken && self.device.is_present() {
             // Its firmware does not respond, so reset the function over the bus.

@@ -19,7 +19,7 @@ use platform::irq::{Irq, NapiHandle};
 use platform::kernel::{Kernel, TaskParams};
 use platform::net::{
     Coalescing, DeviceStatistics, FlowKey, MacAddr, NetCore, NetDriver, NetFeatures, NetLimits, Packet,
-    RuleId, TxStatistics,
+    Rings, RuleId, TxStatistics,
 };
 use wire::pcie::FunctionAddress;
 
@@ -76,6 +76,7 @@ struct Settings {
     promiscuous: bool,
     indirection: Vec<u16>,
     coalescing: BTreeMap<u16, Coalescing>,
+    rings: Option<Rings>,
     addresses: BTreeMap<MacAddr, u16>,
 }
 
@@ -144,6 +145,11 @@ impl Combined {
                 // It may have come back with fewer queues.
                 let _ = adapter.set_coalescing(cpu, queue - slot.first, coalescing);
             }
+        }
+        let rings = self.settings.borrow().rings;
+        if let Some(rings) = rings {
+            // One that cannot keeps its own.
+            let _ = adapter.set_rings(cpu, rings).await;
         }
         if !self.is_open.get() {
             return;
@@ -401,6 +407,20 @@ impl NetDriver for Combined {
     fn coalescing(&self, queue: u16) -> Option<Coalescing> {
         let (driver, own) = members::receiver(&self.slots, queue)?;
         driver.coalescing(own)
+    }
+
+    fn set_rings<'a>(&'a self, cpu: &'a Cpu, wanted: Rings) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            for adapter in self.adapters() {
+                adapter.set_rings(cpu, wanted).await?;
+            }
+            self.settings.borrow_mut().rings = Some(wanted);
+            Ok(())
+        })
+    }
+
+    fn rings(&self) -> Option<Rings> {
+        Some(self.adapters().first()?.rings())
     }
 
     fn function(&self) -> Option<FunctionAddress> {

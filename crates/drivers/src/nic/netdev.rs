@@ -4,7 +4,7 @@ use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Node, Part};
 use platform::irq::{Irq, NapiHandle};
 use platform::net::{
-    Coalescing, DeviceStatistics, FlowKey, MacAddr, NetDriver, NetFeatures, NetLimits, Packet, RuleId,
+    Coalescing, DeviceStatistics, FlowKey, MacAddr, NetDriver, NetFeatures, NetLimits, Packet, Rings, RuleId,
     TxStatistics,
 };
 use units::BitRate;
@@ -235,6 +235,17 @@ impl NetDriver for Adapter {
 
     fn coalescing(&self, queue: u16) -> Option<Coalescing> {
         Some(self.channels.get(queue)?.coalescing.get())
+    }
+
+    fn set_rings<'a>(&'a self, cpu: &'a Cpu, wanted: Rings) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Driver);
+            self.set_rings(cpu, wanted).await
+        })
+    }
+
+    fn rings(&self) -> Option<Rings> {
+        Some(self.rings())
     }
 
     fn function(&self) -> Option<FunctionAddress> {

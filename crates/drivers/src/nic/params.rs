@@ -1,7 +1,7 @@
 //! Driver settings and CPU costs.
 
 use platform::costs;
-use platform::net::Coalescing;
+use platform::net::{Coalescing, Rings};
 pub use settings::Loads;
 use units::Duration;
 
@@ -132,5 +132,10 @@ impl NicDriverParams {
     /// Interrupt moderation at start.
     pub(super) const fn coalescing(&self) -> Coalescing {
         Coalescing { time: self.coalescing, packets: self.coalescing_packets, adaptive: self.adaptive }
+    }
+
+    /// Sizes of rings at start, on a device with at most 2^`most` descriptors.
+    pub(super) fn rings(&self, most: u8) -> Rings {
+        Rings { tx: 1 << self.log2_tx.min(most), rx: 1 << self.log2_rx.min(most) }
     }
 }

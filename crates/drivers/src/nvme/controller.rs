@@ -77,6 +77,7 @@ impl Controller {
             kernel: device.kernel(),
             device,
             registers,
+            sgl_threshold: Cell::new(options.sgl_threshold),
             options,
             counters: Cell::default(),
         });
@@ -180,6 +181,10 @@ impl Controller {
 
     pub(super) fn instance(&self) -> u32 {
         self.instance
+    }
+
+    pub(super) fn set_sgl_threshold(&self, bytes: u32) {
+        self.means.sgl_threshold.set(bytes);
     }
 
     pub(super) fn options(&self) -> &NvmeOptions {

@@ -297,7 +297,7 @@ impl IoQueues {
             return Err(Error::Invalid);
         }
         let mapped = Mapped::new(cpu, dma, request)?;
-        let sgl = namespace.takes_sgls().then_some(self.means.options.sgl_threshold);
+        let sgl = namespace.takes_sgls().then(|| self.means.sgl_threshold.get());
         match mapped.pointer(cpu, sgl, list) {
             Ok(pointer) => Ok((command.command(0, id).with_data(pointer), mapped)),
             Err(error) => {

@@ -20,6 +20,8 @@ pub(super) struct Means {
     pub kernel: Rc<dyn Kernel>,
     pub registers: Registers,
     pub options: NvmeOptions,
+    /// Average segment size (bytes) from which SGLs are used; 0 for never.
+    pub sgl_threshold: Cell<u32>,
     pub counters: Cell<NvmeCounters>,
 }
 

@@ -56,6 +56,12 @@ impl NvmeDriver {
         Self { options: Cell::new(options), ..Self::default() }
     }
 
+    /// Changes the average segment size (bytes) from which requests use SGLs (Linux: the module's `sgl_threshold`).
+    pub fn set_sgl_threshold(&self, bytes: u32) {
+        self.options.set(NvmeOptions { sgl_threshold: bytes, ..self.options.get() });
+        self.controllers().iter().for_each(|controller| controller.set_sgl_threshold(bytes));
+    }
+
     /// The bound controllers.
     pub fn controllers(&self) -> Vec<Rc<Controller>> {
         self.controllers.borrow().iter().filter_map(Weak::upgrade).collect()

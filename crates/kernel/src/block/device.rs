@@ -9,6 +9,7 @@ use platform::cpu::Cpu;
 use platform::kernel::TaskParams;
 use platform::storage::{BlockCounters, BlockFile};
 use platform::tags::TagSet;
+use units::Duration;
 
 use super::BlockParams;
 use super::cache::Cache;
@@ -61,6 +62,11 @@ impl BlockDevice {
     /// Limits set by the driver: size, blocks, queues, largest request.
     pub fn limits(&self) -> &BlockLimits {
         self.requests.limits()
+    }
+
+    /// Changes the timeout of requests that start from now on (Linux: `queue/io_timeout`).
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.requests.set_timeout(timeout);
     }
 
     /// Tags of its hardware queues.

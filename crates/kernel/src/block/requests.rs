@@ -10,7 +10,7 @@ use platform::cpu::{Cpu, Part};
 use platform::kernel::TaskParams;
 use platform::storage::BlockCounters;
 use platform::tags::TagSet;
-use units::Time;
+use units::{Duration, Time};
 
 use super::split::{SplitRequest, split};
 use crate::base::Base;
@@ -67,8 +67,10 @@ pub(super) struct Requests {
     tags: Rc<TagSet>,
     queues: Vec<RefCell<HwQueue>>,
     counters: Cell<BlockCounters>,
-    /// Whether the timeout task is running.
-    watched: Cell<bool>,
+    /// Time until a request is overdue; zero for ever.
+    timeout: Cell<Duration>,
+    /// When the timeout task looks next, if it runs.
+    looks_at: Cell<Option<Time>>,
 }
 
 impl Requests {
@@ -84,14 +86,20 @@ impl Requests {
             driver: RefCell::new(Some(driver)),
             queues: (0..tags.queues()).map(|_| queue()).collect(),
             tags,
+            timeout: Cell::new(limits.timeout),
             limits,
             counters: Cell::default(),
-            watched: Cell::new(false),
+            looks_at: Cell::new(None),
         })
     }
 
     pub fn limits(&self) -> &BlockLimits {
         &self.limits
+    }
+
+    /// Changes the time until a request is overdue, for requests that start from now on.
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.timeout.set(timeout);
     }
 
     pub fn tags(&self) -> &TagSet {
@@ -241,7 +249,7 @@ impl Requests {
                 }
                 let Some(tag) = self.tags.take(number) else { break };
                 let Some(bio) = queue.waiting.pop_front() else { break };
-                queue.deadlines[usize::from(tag)] = Some(cpu.now() + self.limits.timeout);
+                queue.deadlines[usize::from(tag)] = Some(cpu.now() + self.timeout.get());
                 (bio, tag)
             };
             let Bio { piece, parents } = bio;
@@ -340,7 +348,7 @@ impl Requests {
                 let Some(deadline) = slot else { continue };
                 if *deadline <= now {
                     late.push((number, tag));
-                    *deadline = now + self.limits.timeout;
+                    *deadline = now + self.timeout.get();
                 }
                 next = Some(next.map_or(*deadline, |next: Time| next.min(*deadline)));
             }
@@ -348,11 +356,13 @@ impl Requests {
         (late, next)
     }
 
-    /// Starts the timeout task if there are requests and it is not running.
+    /// Starts the timeout task if there are requests, unless one runs that looks in time. Another one then ends.
     fn watch(&self, cpu: &Cpu) {
-        if self.limits.timeout.is_zero() || self.watched.replace(true) {
+        let timeout = self.timeout.get();
+        if timeout.is_zero() || self.looks_at.get().is_some_and(|at| at <= cpu.now() + timeout) {
             return;
         }
+        self.looks_at.set(Some(cpu.now()));
         let me = self.me.clone();
         self.base.tasks.spawn(
             TaskParams::named("kblockd").on(cpu.id()),
@@ -369,12 +379,13 @@ impl Requests {
                                 Rc::clone(&driver).timed_out(&cpu, queue, tag);
                             }
                         }
-                        let Some(next) = next else {
-                            requests.watched.set(false);
-                            return;
-                        };
+                        requests.looks_at.set(next);
                         drop(requests);
+                        let Some(next) = next else { return };
                         cpu.sleep_until(next).await;
+                        if me.upgrade().is_none_or(|requests| requests.looks_at.get() != Some(next)) {
+                            return;
+                        }
                     }
                 })
             }),

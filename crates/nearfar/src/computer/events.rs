@@ -15,17 +15,16 @@ use machine::{
     ProgramSetup, Setting, Trigger,
 };
 use platform::Error;
-use platform::cpu::{Async, Cpu, CpuId, Node};
-use platform::kernel::{TaskId, TaskParams};
+use platform::cpu::{Async, CpuId, Node};
+use platform::kernel::TaskId;
 use platform::memory::Policy;
-use platform::net::{Coalescing, PacketDevice};
 use units::{Duration, Time};
 use workloads::{Failure, Report};
 
 use super::connections::{self, Medium};
 use super::counting::reading;
 use super::finished::{Ended, FinishedProgram};
-use super::{ComputerError, Computers, vms};
+use super::{ComputerError, Computers, settings};
 
 /// Interval between checks of counters: as fast as a script could react.
 const LOOK: Duration = Duration::from_us(1);
@@ -393,67 +392,10 @@ impl<'a> Events<'a> {
     }
 
     fn set(&self, n: usize, computers: &Computers, setting: &Setting) {
-        match setting {
-            Setting::Memory(program, memory) => {
-                let kernel = self.kernel_of(*program, computers);
-                let set = kernel.set_process_policy(self.tasks[*program], policy(*memory));
-                self.tell(n, computers, async move { set.map_err(|_| has_ended()) });
-            }
-            Setting::Mtu(host, device, mtu) => {
-                let device = computers.hosts()[*host].kernel.net().device(device);
-                let set = device.ok_or(Error::NoDevice).and_then(|device| device.set_mtu(*mtu));
-                self.tell(n, computers, async move { set.map_err(Failure::from) });
-            }
-            Setting::Coalescing(host, device, time) => {
-                let time = *time;
-                self.coalesce(n, computers, (*host, device), move |now| Coalescing { time, ..now });
-            }
-            Setting::Packets(host, select) => {
-                let host = &computers.hosts()[*host];
-                let (driver, select) = (host.nic_driver.clone(), *select);
-                let set = host.kernel.run(TaskParams::named("sysfs"), async move |cpu: Cpu| {
-                    driver.ok_or(Error::NoDevice)?.set_select(&cpu, select);
-                    cpu.sync().await;
-                    Ok(())
-                });
-                self.tell(n, computers, async move {
-                    set.wait().await.map_err(|error: Error| Failure::from(error))
-                });
-            }
-            Setting::Placement(host, placement) => {
-                let manager = computers.hosts()[*host].manager().zip(vms::policy(*placement));
-                let set = manager.ok_or(Error::NoDevice).map(|(manager, policy)| manager.set_policy(policy));
-                self.tell(n, computers, async move { set.map_err(Failure::from) });
-            }
-            Setting::CoalescingPackets(host, device, packets) => {
-                let packets = *packets;
-                self.coalesce(n, computers, (*host, device), move |now| Coalescing { packets, ..now });
-            }
-        }
-    }
-
-    /// Changes the interrupt moderation of a network device, like `ethtool -C`.
-    fn coalesce(
-        &self,
-        n: usize,
-        computers: &Computers,
-        (host, device): (usize, &str),
-        change: impl Fn(Coalescing) -> Coalescing + 'static,
-    ) {
-        let kernel = &computers.hosts()[host].kernel;
-        let Some(device) = kernel.net().device(device) else {
-            return self.tell(n, computers, async { Err(Failure::from(Error::NoDevice)) });
-        };
-        let set = kernel.run(TaskParams::named("ethtool"), async move |cpu: Cpu| {
-            let set = |queue| match device.coalescing(queue) {
-                Some(now) => PacketDevice::set_coalescing(&*device, &cpu, queue, change(now)),
-                None => Ok(()),
-            };
-            let set = (0..device.limits().rx_queues).try_for_each(set);
-            cpu.sync().await;
-            set
+        let set = settings::set(computers.hosts(), setting, |program| {
+            (self.kernel_of(program, computers), self.tasks[program])
         });
-        self.tell(n, computers, async move { set.wait().await.map_err(Failure::from) });
+        self.tell(n, computers, set);
     }
 
     fn set_error_rate(&self, computers: &Computers, link: LinkPlace, rate: f64, n: usize) {
@@ -534,6 +476,6 @@ pub(super) fn policy(memory: MemoryPolicy) -> Policy {
     }
 }
 
-fn has_ended() -> Failure {
+pub(super) fn has_ended() -> Failure {
     Failure("the program has ended".to_owned())
 }

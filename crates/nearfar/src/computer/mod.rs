@@ -43,6 +43,7 @@ mod packets;
 mod programs;
 mod rules;
 mod run;
+mod settings;
 mod traffic;
 mod tree;
 mod vms;
@@ -57,6 +58,7 @@ use ::kernel::Kernel;
 use connections::Connections;
 use devices::nic::NicHandle;
 use drivers::nic::NicDriver;
+use drivers::nvme::NvmeDriver;
 use drivers::team::{Team, TeamParams};
 use engine::{Seed, Simulation};
 use hardware::Fabric;
@@ -189,6 +191,8 @@ pub struct Computer {
     pub nics: Vec<(EndpointId, NicHandle)>,
     /// The driver of the NICs, unless another one was loaded.
     nic_driver: Option<Rc<NicDriver>>,
+    /// The driver of the NVMe drives.
+    nvme_driver: Option<Rc<NvmeDriver>>,
     /// The lending part, if it has an NTB adapter.
     lending: Option<Rc<cluster::Lending>>,
     /// Its virtual machines.
@@ -229,8 +233,8 @@ fn boot(
     Ok((kernel, namespaces, rules))
 }
 
-/// The driver of the NICs among a host's drivers.
-fn nic_driver_of(drivers: &[Rc<dyn PciDriver>]) -> Option<Rc<NicDriver>> {
+/// The driver of a type among a host's drivers.
+fn driver_of<D: PciDriver>(drivers: &[Rc<dyn PciDriver>]) -> Option<Rc<D>> {
     drivers.iter().find_map(|driver| (Rc::clone(driver) as Rc<dyn Any>).downcast().ok())
 }
 
@@ -489,7 +493,7 @@ impl Computers {
         )| {
             let endpoint = |host: usize, device: usize| all[host][device];
             let drivers = drivers(host);
-            let nic_driver = nic_driver_of(&drivers);
+            let (nic_driver, nvme_driver) = (driver_of(&drivers), driver_of(&drivers));
             let (vms, drivers) = passing(host, &simulation, &all[number], drivers);
             let (lending, drivers) = lending(setup, number, &simulation, &all[number], drivers);
             let fresh = self::boot(setup, number, &simulation, (id, drivers), endpoint)?;
@@ -506,6 +510,7 @@ impl Computers {
                 slots,
                 nics,
                 nic_driver,
+                nvme_driver,
                 lending,
                 vms,
                 teams: device::teams(host)?,
@@ -545,7 +550,7 @@ impl Computers {
         let id = self.hosts[number].host;
         self.simulation.with(|fabric, _| fabric.host_mut(id).reset());
         let drivers = device::drivers(&setup.hosts[number]);
-        let nic_driver = nic_driver_of(&drivers);
+        let (nic_driver, nvme_driver) = (driver_of(&drivers), driver_of(&drivers));
         let endpoint = |host: usize, device: usize| self.hosts[host].devices[device];
         let own = &self.hosts[number].devices;
         // Its virtual machines are not restarted, and keep their functions.
@@ -555,7 +560,7 @@ impl Computers {
         let host = &mut self.hosts[number];
         host.lending.clone_from(&lending);
         host.vms = vms;
-        host.nic_driver = nic_driver;
+        (host.nic_driver, host.nvme_driver) = (nic_driver, nvme_driver);
         (host.kernel, host.namespaces, host.rules) = fresh;
         let (booted, rules, teams) = (host.kernel.boot(), Rc::clone(&host.rules), host.teams.clone());
         let (init, vfs, hw) = (host.init(), host.vfs.clone(), self.simulation.handle());

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::common::{Buffers, Pair, Setup};
 use platform::Error;
 use platform::cpu::CpuId;
-use platform::net::Coalescing;
+use platform::net::{Coalescing, Rings};
 use units::Duration;
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
 use wire::ip::{Ipv4Header, UdpHeader, protocol};
@@ -113,6 +113,29 @@ fn a_driver_begins_with_the_table_it_is_told() {
     setup.driver.rss = vec![3, 1];
     let pair = Pair::up(&setup);
     assert_eq!(woken(&pair, 1, || send(&pair, 0, 0..64)), [1, 3]);
+}
+
+#[test]
+fn rings_have_the_size_that_was_set_and_after_a_reset() {
+    let pair = pair();
+    let driver = pair.device(1).driver().unwrap();
+    assert!(driver.rx_outstanding(0) > Some(400), "{:?}", driver.rx_outstanding(0));
+    let (own, small) = (Rc::clone(&driver), Rings { tx: 64, rx: 128 });
+    let set = pair.run(1, 0, move |cpu| {
+        Box::pin(async move {
+            let none = own.set_rings(&cpu, Rings { tx: 48, ..small }).await;
+            let too_large = own.set_rings(&cpu, Rings { rx: 1 << 16, ..small }).await;
+            (none, too_large, own.set_rings(&cpu, small).await)
+        })
+    });
+    assert_eq!(set, (Err(Error::Invalid), Err(Error::Invalid), Ok(())));
+    assert_eq!((driver.rings(), pair.counters(1).resets.get()), (Some(small), 0));
+    for round in 0..2 {
+        let held = driver.rx_outstanding(0);
+        assert!((Some(100)..=Some(128)).contains(&held), "{held:?} in round {round}");
+        assert_eq!(woken(&pair, 1, || send(&pair, 0, 0..64)), [0, 1, 2, 3], "round {round}");
+        reset(&pair, 1);
+    }
 }
 
 #[test]

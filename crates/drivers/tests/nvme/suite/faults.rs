@@ -71,6 +71,33 @@ fn a_slow_command_survives_the_attempt_to_abort_it() {
 }
 
 #[test]
+fn a_changed_timeout_holds_for_what_starts_later() {
+    let setup = Setup { drive: |drive| drive.media.read = Duration::from_us(150), ..Setup::default() };
+    let machine = Machine::new(&setup);
+    let (at, file) = (machine.memory(1, 0), machine.file());
+    let device = machine.kernel.block().device("nvme0n1").unwrap();
+    let timeouts = machine.run(0, move |cpu| {
+        Box::pin(async move {
+            let completions = IoCompletions::new();
+            let read = || {
+                let memory = vec![Segment { at, length: 512 }];
+                let request = IoRequest { op: BlockOp::Read, offset: 0, length: 512, memory, token: 0 };
+                file.submit(&cpu, vec![request], &completions);
+            };
+            read();
+            cpu.sleep(Duration::from_us(20)).await;
+            device.set_timeout(Duration::from_us(100));
+            assert_eq!(completions.next().await.result, Ok(()));
+            let first = device.counters().timeouts;
+            read();
+            assert_eq!(completions.next().await.result, Ok(()));
+            (first, device.counters().timeouts)
+        })
+    });
+    assert_eq!(timeouts, (0, 1));
+}
+
+#[test]
 fn what_an_abort_does_not_help_a_reset_does() {
     for kind in [
         FaultKind::Hang,

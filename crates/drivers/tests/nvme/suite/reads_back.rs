@@ -1,5 +1,6 @@
 //! What was written reads back, however it went, and nothing stays mapped.
 
+use hardware::link::Side;
 use kernel::DmaMode;
 use platform::Error;
 use platform::block::{BlockOp, Segment};
@@ -73,6 +74,34 @@ fn cores_that_share_a_queue_ring_its_doorbell_in_turn() {
     let counters = machine.controller().counters();
     assert_eq!((counters.unknown_completions, counters.wrong_heads, counters.errors), (0, 0, 0));
     assert_eq!((counters.resets, counters.retries), (0, 0), "{counters:?}");
+}
+
+/// A list of PRPs is in memory, where the drive has to fetch it; an SGL of one segment is in the command.
+#[test]
+fn requests_use_sgls_as_soon_as_the_threshold_says_so() {
+    let mut setup = Setup::default();
+    setup.options.sgl_threshold = 0;
+    let machine = Machine::new(&setup);
+    let at = machine.memory(16, 0);
+    let asked = || {
+        machine.simulation.with(|fabric, _| {
+            let link = fabric.endpoint(machine.drive).links().next().unwrap();
+            let link = fabric.wires.link(link);
+            // Non-posted, of both directions.
+            link.counters(Side::Upstream).tlps[1] + link.counters(Side::Downstream).tlps[1]
+        })
+    };
+    let requests = || {
+        let before = asked();
+        let memory = vec![Segment { at, length: 64 << 10 }];
+        machine.direct(0, BlockOp::Read, 0, memory, 64 << 10).unwrap();
+        asked() - before
+    };
+    let with_list = requests();
+    machine.driver.set_sgl_threshold(32 << 10);
+    assert!(requests() < with_list);
+    machine.driver.set_sgl_threshold(1 << 20);
+    assert_eq!(requests(), with_list);
 }
 
 proptest! {
