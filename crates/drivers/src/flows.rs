@@ -20,7 +20,7 @@ const MOST: usize = 8192;
 
 /// A flow that the stack has asked to steer.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct RequestedFlow {
     flow: FlowKey,
     /// Member and queue that should receive it.
     wanted: (usize, u16),
@@ -42,7 +42,7 @@ struct Rule {
 /// Flows, indexed by the rule IDs that the stack sees, and what the worker has to do.
 #[derive(Default)]
 struct Table {
-    entries: RefCell<Vec<Option<Entry>>>,
+    entries: RefCell<Vec<Option<RequestedFlow>>>,
     free: RefCell<Vec<u32>>,
     /// Used only for lookups: iteration order is not deterministic.
     by_flow: RefCell<FxHashMap<FlowKey, u32>>,
@@ -75,8 +75,12 @@ impl Table {
             None => return Err(Error::NoSpace),
         };
         self.by_flow.borrow_mut().insert(flow, number);
-        let entry =
-            entries[number as usize].get_or_insert(Entry { flow, wanted: to, has: None, waits: false });
+        let entry = entries[number as usize].get_or_insert(RequestedFlow {
+            flow,
+            wanted: to,
+            has: None,
+            waits: false,
+        });
         entry.wanted = to;
         if !std::mem::replace(&mut entry.waits, true) {
             self.to_steer.borrow_mut().push_back(number);
@@ -116,7 +120,7 @@ impl Table {
     }
 
     /// The next flow to steer. It no longer counts as refused: it may have moved to a member with room.
-    fn next(&self) -> Option<(u32, Entry)> {
+    fn next(&self) -> Option<(u32, RequestedFlow)> {
         loop {
             let number = self.to_steer.borrow_mut().pop_front()?;
             self.refused.borrow_mut().retain(|&other| other != number);

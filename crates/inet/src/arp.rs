@@ -19,7 +19,7 @@ const FAILED: Duration = Duration::from_ms(3_000);
 const MOST: usize = 1_024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Entry {
+enum Neighbour {
     Asked { tries: u8, again: Time },
     Known { mac: MacAddr, until: Time },
     Failed { until: Time },
@@ -41,19 +41,19 @@ pub enum Resolution {
 /// The cache. Its owner keeps the packets that wait for an answer.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
-    entries: BTreeMap<Ipv4Addr, Entry>,
+    entries: BTreeMap<Ipv4Addr, Neighbour>,
 }
 
 impl Neighbours {
     /// The address of `neighbour`, or what to do.
     pub fn resolve(&mut self, now: Time, neighbour: Ipv4Addr) -> Resolution {
         match self.entries.get(&neighbour) {
-            Some(&Entry::Known { mac, until }) if now < until => Resolution::Known(mac),
-            Some(Entry::Asked { .. }) => Resolution::Wait,
-            Some(&Entry::Failed { until }) if now < until => Resolution::Failed,
+            Some(&Neighbour::Known { mac, until }) if now < until => Resolution::Known(mac),
+            Some(Neighbour::Asked { .. }) => Resolution::Wait,
+            Some(&Neighbour::Failed { until }) if now < until => Resolution::Failed,
             _ => {
                 self.make_room(now, neighbour);
-                self.entries.insert(neighbour, Entry::Asked { tries: 1, again: now + RETRY });
+                self.entries.insert(neighbour, Neighbour::Asked { tries: 1, again: now + RETRY });
                 Resolution::Ask
             }
         }
@@ -66,7 +66,7 @@ impl Neighbours {
             return false;
         }
         self.make_room(now, neighbour);
-        self.entries.insert(neighbour, Entry::Known { mac, until: now + REACHABLE });
+        self.entries.insert(neighbour, Neighbour::Known { mac, until: now + REACHABLE });
         true
     }
 
@@ -76,9 +76,9 @@ impl Neighbours {
         if self.entries.len() < MOST || self.entries.contains_key(&other) {
             return;
         }
-        let until = |entry: &Entry| match entry {
-            Entry::Asked { .. } => None,
-            Entry::Known { until, .. } | Entry::Failed { until } => Some(*until),
+        let until = |entry: &Neighbour| match entry {
+            Neighbour::Asked { .. } => None,
+            Neighbour::Known { until, .. } | Neighbour::Failed { until } => Some(*until),
         };
         self.entries.retain(|_, entry| until(entry).is_none_or(|until| until > now));
         if self.entries.len() < MOST {
@@ -95,7 +95,7 @@ impl Neighbours {
         self.entries
             .values()
             .filter_map(|entry| match entry {
-                Entry::Asked { again, .. } => Some(*again),
+                Neighbour::Asked { again, .. } => Some(*again),
                 _ => None,
             })
             .min()
@@ -105,12 +105,12 @@ impl Neighbours {
     pub fn timer(&mut self, now: Time) -> (Vec<Ipv4Addr>, Vec<Ipv4Addr>) {
         let (mut ask, mut lost) = (Vec::new(), Vec::new());
         for (&neighbour, entry) in &mut self.entries {
-            let Entry::Asked { tries, again } = entry else { continue };
+            let Neighbour::Asked { tries, again } = entry else { continue };
             if *again > now {
                 continue;
             }
             if *tries >= TRIES {
-                *entry = Entry::Failed { until: now + FAILED };
+                *entry = Neighbour::Failed { until: now + FAILED };
                 lost.push(neighbour);
             } else {
                 *tries += 1;

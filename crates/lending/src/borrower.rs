@@ -11,10 +11,10 @@ use platform::cpu::Cpu;
 use platform::sync::Semaphore;
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
+use crate::backend::{BorrowedBackend, PeerBar, Peers};
 use crate::lender::LENDER;
 use crate::message::{Bars, Peer, Reply, Request, Terms};
 use crate::service::Service;
-use crate::way::{PeerBar, Peers, Way};
 
 /// A borrowed function.
 #[derive(Clone)]
@@ -173,7 +173,7 @@ impl Borrower {
             }
         }
         let own = adapter.address();
-        let way = Way {
+        let way = BorrowedBackend {
             service: Rc::downgrade(service),
             node,
             function,

@@ -150,7 +150,7 @@ enum State {
 }
 
 /// A function claimed for lending.
-struct Held {
+struct LentFunction {
     device: PciDevice,
     state: RefCell<State>,
     /// BAR registers as the borrower sees them; the real addresses stay with the lender.
@@ -160,7 +160,7 @@ struct Held {
 /// The functions that this host lends.
 #[derive(Default)]
 pub(crate) struct Lender {
-    held: RefCell<BTreeMap<Bdf, Rc<Held>>>,
+    held: RefCell<BTreeMap<Bdf, Rc<LentFunction>>>,
 }
 
 /// Claims functions for lending.
@@ -197,7 +197,8 @@ impl PciDriver for LenderDriver {
             if at.segment != FunctionAddress::default().segment || !(self.offers)(at) {
                 return Err(Error::NotSupported);
             }
-            let held = Rc::new(Held { device, state: RefCell::new(State::Free), bars: RefCell::default() });
+            let held =
+                Rc::new(LentFunction { device, state: RefCell::new(State::Free), bars: RefCell::default() });
             self.lender.held.borrow_mut().insert(at.bdf, held);
             let (lender, service) = (Rc::clone(&self.lender), Rc::clone(&self.service));
             Ok(Rc::new(Hold { function: at.bdf, lender, service }) as Rc<dyn PciBinding>)
@@ -229,7 +230,7 @@ impl PciBinding for Hold {
 }
 
 impl Lender {
-    fn held(&self, function: Bdf) -> Result<Rc<Held>, Error> {
+    fn held(&self, function: Bdf) -> Result<Rc<LentFunction>, Error> {
         self.held.borrow().get(&function).cloned().ok_or(Error::NoDevice)
     }
 
@@ -253,14 +254,13 @@ impl Lender {
 
     /// Number of lent functions with an IOMMU domain of their own.
     pub fn isolated(&self) -> usize {
-        let is =
-            |held: &&Rc<Held>| matches!(&*held.state.borrow(), State::Lent(lease) if lease.domain.is_some());
+        let is = |held: &&Rc<LentFunction>| matches!(&*held.state.borrow(), State::Lent(lease) if lease.domain.is_some());
         self.held.borrow().values().filter(is).count()
     }
 
     /// Pairs of functions of this `node`, both lent, of which the first can access the second.
     pub fn joined(&self, node: u8) -> usize {
-        let of = |held: &Rc<Held>| match &*held.state.borrow() {
+        let of = |held: &Rc<LentFunction>| match &*held.state.borrow() {
             State::Lent(lease) => lease.peers.keys().filter(|peer| peer.node == node).count(),
             _ => 0,
         };
@@ -516,7 +516,7 @@ impl Lender {
         (to, function): (u8, Bdf),
         last: Peer,
     ) -> Result<(), Error> {
-        let of = |held: &Rc<Held>| match &*held.state.borrow() {
+        let of = |held: &Rc<LentFunction>| match &*held.state.borrow() {
             State::Lent(lease) => lease.peers.values().flatten().map(Joined::segments).sum(),
             _ => 0,
         };
@@ -677,7 +677,7 @@ fn bar_number(register: u16) -> Option<usize> {
     (number < 6).then_some(number)
 }
 
-impl Held {
+impl LentFunction {
     fn to(&self) -> Option<u8> {
         match &*self.state.borrow() {
             State::Lent(lease) => Some(lease.to),
@@ -764,7 +764,7 @@ impl Lease {
     async fn new(
         cpu: &Cpu,
         service: &Service,
-        held: &Held,
+        held: &LentFunction,
         to: u8,
         (window, payload): (Option<u64>, u16),
     ) -> Result<(Self, Terms), Error> {

@@ -18,6 +18,7 @@
 //! | `doorbell` | doorbell bits for guests' interrupts |
 //! | `way` | access to a borrowed function, for the kernel and the driver's DMA API |
 
+mod backend;
 mod borrower;
 mod doorbell;
 mod lender;
@@ -25,7 +26,6 @@ mod mail;
 mod mediated;
 mod message;
 mod service;
-mod way;
 
 pub use lender::{LenderDriver, Offers};
 pub use mediated::Mediated;

@@ -15,21 +15,21 @@ pub struct SpinLock(Cell<Published>);
 
 /// A held lock, released on drop.
 #[must_use = "the lock is held until this is dropped"]
-pub struct Held<'a> {
+pub struct SpinLockGuard<'a> {
     lock: &'a SpinLock,
     cpu: &'a Cpu,
 }
 
 impl SpinLock {
     /// Waits for the lock and takes it. The holder may take it again.
-    pub fn lock<'a>(&'a self, cpu: &'a Cpu) -> Held<'a> {
+    pub fn lock<'a>(&'a self, cpu: &'a Cpu) -> SpinLockGuard<'a> {
         cpu.barrier(Barrier::Locked);
         cpu.observe(&self.0.get());
-        Held { lock: self, cpu }
+        SpinLockGuard { lock: self, cpu }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for SpinLockGuard<'_> {
     fn drop(&mut self) {
         let (now, before) = (self.cpu.publish(), self.lock.0.get());
         // An interrupt on another core may have been ahead of this one.

@@ -19,12 +19,12 @@ pub struct WaitQueue {
 }
 
 /// Removes a waiter from the queue if it gives up.
-struct Place<'a> {
+struct WaiterTicket<'a> {
     queue: &'a WaitQueue,
     ticket: Option<u64>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaiterTicket<'_> {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
         let place = self.queue.waiting.borrow().iter().position(|(t, _)| *t == ticket);
@@ -63,7 +63,7 @@ impl WaitQueue {
 
     /// Waits until `ready` returns a value; it is called at once and after each wake-up.
     pub async fn wait_for<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
-        let mut place = Place { queue: self, ticket: None };
+        let mut place = WaiterTicket { queue: self, ticket: None };
         poll_fn(|context| {
             if let Some(value) = ready() {
                 let mine = place.ticket.take();

@@ -54,7 +54,7 @@ impl Payload for Length {
 }
 
 /// Aggregated segments.
-struct Held {
+struct Aggregate {
     header: TcpHeader,
     length: u32,
     segments: u16,
@@ -65,7 +65,7 @@ struct Held {
 struct Stream {
     connection: Connection<Length>,
     mac: MacAddr,
-    held: Option<Held>,
+    held: Option<Aggregate>,
 }
 
 /// Identifies a connection: remote address, remote port and local port.
@@ -111,7 +111,7 @@ impl Sink {
         if !stream.joins(header, length) {
             stream.go_up(now);
             let until = now + MODERATION;
-            stream.held = Some(Held { header: *header, length, segments: 1, until });
+            stream.held = Some(Aggregate { header: *header, length, segments: 1, until });
         }
         let plain = header.flags == TcpFlags::ACK && length > 0;
         if !plain || stream.held.as_ref().is_some_and(|held| held.length >= MOST - u32::from(self.params.mtu))

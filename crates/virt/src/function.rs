@@ -20,14 +20,14 @@ pub struct GuestMessage {
 
 /// An MSI-X table entry.
 #[derive(Clone, Copy)]
-struct Entry {
+struct MsixEntry {
     /// Address, data and control.
     words: [u32; 4],
     /// An interrupt is pending while masked.
     waits: bool,
 }
 
-impl Entry {
+impl MsixEntry {
     const RESET: Self = Self { words: [0, 0, 0, ENTRY_MASKED], waits: false };
 
     fn is_masked(&self) -> bool {
@@ -39,7 +39,7 @@ impl Entry {
 pub struct GuestFunction {
     config: RefCell<ConfigSpace>,
     layout: Option<MsixLayout>,
-    table: RefCell<Vec<Entry>>,
+    table: RefCell<Vec<MsixEntry>>,
 }
 
 impl GuestFunction {
@@ -47,7 +47,11 @@ impl GuestFunction {
     pub fn new(config: ConfigSpace) -> Self {
         let layout = config.msix_layout();
         let vectors = layout.map_or(0, |layout| layout.vectors);
-        Self { config: RefCell::new(config), layout, table: RefCell::new(vec![Entry::RESET; vectors.into()]) }
+        Self {
+            config: RefCell::new(config),
+            layout,
+            table: RefCell::new(vec![MsixEntry::RESET; vectors.into()]),
+        }
     }
 
     /// Reads configuration space.
@@ -63,7 +67,7 @@ impl GuestFunction {
     /// Resets configuration space and table.
     pub fn reset(&self, kind: ResetKind) {
         self.config.borrow_mut().reset(kind);
-        self.table.borrow_mut().fill(Entry::RESET);
+        self.table.borrow_mut().fill(MsixEntry::RESET);
     }
 
     /// Guest address and size of a memory BAR; `None` while memory decoding is off.
@@ -173,7 +177,7 @@ impl GuestFunction {
         match config.msix_enabled() {
             (true, unmasked) => {
                 let table = self.table.borrow();
-                !unmasked || table.get(usize::from(number)).is_none_or(Entry::is_masked)
+                !unmasked || table.get(usize::from(number)).is_none_or(MsixEntry::is_masked)
             }
             _ => config.msi().is_some_and(|msi| msi.mask >> number.min(31) & 1 != 0),
         }

@@ -29,5 +29,5 @@ pub mod sockperf;
 pub mod stream;
 
 pub use premises::{Disk, Link, Premises, Refused};
-pub use program::{Environment, Failure, Program, Reading, Report, Way};
+pub use program::{Environment, Failure, Program, Reading, Report, TrafficKind};
 pub use registry::{Command, PROGRAMS, parse};

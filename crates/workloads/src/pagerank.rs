@@ -69,7 +69,7 @@ impl Array {
 }
 
 /// A thread's data: incoming edges of its nodes, and their ranks in two rounds.
-struct Part {
+struct ThreadData {
     edges: Array,
     ranks: [Array; 2],
 }
@@ -142,7 +142,7 @@ impl Graph {
 struct Shared {
     graph: Graph,
     threads: u32,
-    parts: RefCell<Vec<Option<Rc<Part>>>>,
+    parts: RefCell<Vec<Option<Rc<ThreadData>>>>,
     /// Time of each step of each iteration, all threads together, in microseconds.
     steps: RefCell<Vec<f64>>,
 }
@@ -154,7 +154,7 @@ impl Shared {
     }
 
     /// Address of a node's contribution to its neighbours in a round.
-    fn place(&self, parts: &[Rc<Part>], node: u32, round: u32) -> PhysAddr {
+    fn place(&self, parts: &[Rc<ThreadData>], node: u32, round: u32) -> PhysAddr {
         let thread = (u64::from(node) * u64::from(self.threads) / u64::from(self.graph.nodes)) as u32;
         // Rounding may have picked the previous thread.
         let thread = if self.nodes_of(thread).contains(&node) { thread } else { thread + 1 };
@@ -168,7 +168,7 @@ impl Shared {
         let edges =
             self.graph.begins[nodes.start as usize] as usize..self.graph.begins[nodes.end as usize] as usize;
         let bytes = 4 * u64::from(nodes.end - nodes.start);
-        let part = Part {
+        let part = ThreadData {
             edges: Array::take(kernel, cpu, 4 * edges.len() as u64)?,
             ranks: [Array::take(kernel, cpu, bytes)?, Array::take(kernel, cpu, bytes)?],
         };
@@ -190,7 +190,7 @@ impl Shared {
     }
 
     /// Computes a thread's part of an iteration.
-    async fn iterate(&self, cpu: &Cpu, parts: &[Rc<Part>], thread: u32, round: u32) {
+    async fn iterate(&self, cpu: &Cpu, parts: &[Rc<ThreadData>], thread: u32, round: u32) {
         let nodes = self.nodes_of(thread);
         let (own, base) = (&parts[thread as usize], (1.0 - DAMPING) / self.graph.nodes as f32);
         let next = &own.ranks[((round + 1) & 1) as usize];
@@ -275,7 +275,7 @@ impl Program for PageRank {
                 Box::pin(async move { shared.fill(&cpu, &*face, thread).await })
             };
             on_all(&cpu, &kernel, &cpus, fill).await.map_err(fail)?;
-            let parts: Vec<Rc<Part>> = shared.parts.borrow().iter().flatten().cloned().collect();
+            let parts: Vec<Rc<ThreadData>> = shared.parts.borrow().iter().flatten().cloned().collect();
             let parts = Rc::new(parts);
             let began = cpu.now();
             for round in 0..self.iterations {

@@ -31,12 +31,12 @@ pub struct Reading {
     /// The value in `unit`.
     pub value: f64,
     /// Direction and origin, for link traffic.
-    pub way: Option<Way>,
+    pub way: Option<TrafficKind>,
 }
 
 /// Direction and origin of a reading of link traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Way {
+pub struct TrafficKind {
     /// The direction, such as `from the NIC`.
     pub direction: &'static str,
     /// Computed by an analytic model rather than measured.
@@ -53,8 +53,10 @@ impl Reading {
     pub fn name(&self) -> String {
         match self.way {
             None => self.quantity.clone(),
-            Some(Way { direction, is_model: false }) => format!("{}, {direction}", self.quantity),
-            Some(Way { direction, is_model: true }) => format!("{}, {direction}, model", self.quantity),
+            Some(TrafficKind { direction, is_model: false }) => format!("{}, {direction}", self.quantity),
+            Some(TrafficKind { direction, is_model: true }) => {
+                format!("{}, {direction}, model", self.quantity)
+            }
         }
     }
 }
@@ -78,7 +80,7 @@ impl Report {
     }
 
     /// Adds a reading of link traffic.
-    pub fn add_way(&mut self, quantity: &str, way: Way, unit: &'static str, value: f64) {
+    pub fn add_way(&mut self, quantity: &str, way: TrafficKind, unit: &'static str, value: f64) {
         self.readings.push(Reading { way: Some(way), ..Reading::new(quantity, unit, value) });
     }
 

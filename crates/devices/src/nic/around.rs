@@ -18,12 +18,12 @@ pub struct Around {
     latency: Duration,
     between_subnets: bool,
     /// Frames in flight, by destination port.
-    ways: [Way; 2],
+    ways: [PortQueue; 2],
     spare: Spare,
 }
 
 #[derive(Default)]
-struct Way {
+struct PortQueue {
     frames: VecDeque<(Time, Vec<u8>)>,
     /// When the last byte of the last frame has left.
     free: Time,

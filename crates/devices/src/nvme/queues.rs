@@ -74,7 +74,7 @@ pub(super) struct Fetch {
 }
 
 /// A place for a completion entry, and what the entry says of its queues.
-pub(super) struct Place {
+pub(super) struct CompletionSlot {
     pub address: u64,
     pub phase: bool,
     /// Head of the submission queue.
@@ -169,12 +169,12 @@ impl Queues {
     }
 
     /// Allocates a place for a completion of `submission`. `None` while there is no room.
-    pub fn take_place(&mut self, submission: u16) -> Option<Place> {
+    pub fn take_place(&mut self, submission: u16) -> Option<CompletionSlot> {
         let submission = self.submission.get(&submission)?;
         let (queue, head) = (submission.completion_queue, submission.head as u16);
         let completion = self.completion.get_mut(&queue)?;
         let (address, phase) = completion.take()?;
-        Some(Place { address, phase, head, queue, vector: completion.vector })
+        Some(CompletionSlot { address, phase, head, queue, vector: completion.vector })
     }
 
     pub fn has_submission(&self, queue: u16) -> bool {

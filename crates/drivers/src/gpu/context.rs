@@ -34,7 +34,7 @@ enum Behind {
 }
 
 /// Memory of an open channel.
-struct Held {
+struct ChannelMemory {
     memory: Coherent,
     fault: Cell<Option<Fault>>,
 }
@@ -43,7 +43,7 @@ pub(super) struct Context {
     gpu: Rc<Gpu>,
     number: u16,
     windows: RefCell<BTreeMap<u16, Behind>>,
-    channels: RefCell<BTreeMap<u16, Held>>,
+    channels: RefCell<BTreeMap<u16, ChannelMemory>>,
     closed: Cell<bool>,
 }
 
@@ -174,7 +174,7 @@ impl GpuContext for Context {
         registers.write_u32(cpu, regs::CHANNEL_CONTEXT, self.number.into());
         registers.write_u64(cpu, regs::CHANNEL_NOTIFIER, memory.bus.get() + NOTIFIER);
         registers.write_u32(cpu, regs::CHANNEL_ENABLE, 1);
-        self.channels.borrow_mut().insert(number, Held { memory, fault: Cell::new(None) });
+        self.channels.borrow_mut().insert(number, ChannelMemory { memory, fault: Cell::new(None) });
         let place = |offset| Place { window, offset };
         Ok(GpuChannel {
             number,

@@ -64,7 +64,7 @@ struct TeamMember {
     first_tx: u16,
     first_rx: u16,
     /// The member's upper device, which passes packets to the team.
-    port: Rc<Port>,
+    port: Rc<UpperDevice>,
 }
 
 impl TeamMember {
@@ -96,7 +96,7 @@ impl members::Member for TeamMember {
 }
 
 /// Upper device of a member.
-struct Port {
+struct UpperDevice {
     team: Weak<Team>,
     number: usize,
     /// Hash of the last packet in this poll.
@@ -128,7 +128,7 @@ impl Team {
         let team = Rc::new_cyclic(|me: &Weak<Self>| {
             let (mut tx, mut rx) = (0, 0);
             let member = |(number, device): (usize, Rc<dyn PacketDevice>)| {
-                let port = Rc::new(Port { team: me.clone(), number, last: Cell::new(None) });
+                let port = Rc::new(UpperDevice { team: me.clone(), number, last: Cell::new(None) });
                 taken = taken.and_then(|()| device.set_upper(port.as_upper()));
                 let limits = device.limits();
                 let member =
@@ -415,14 +415,14 @@ impl NetDriver for Team {
     }
 }
 
-impl Port {
+impl UpperDevice {
     fn as_upper(self: &Rc<Self>) -> Weak<dyn NetUpper> {
         let port: Weak<Self> = Rc::downgrade(self);
         port
     }
 }
 
-impl NetUpper for Port {
+impl NetUpper for UpperDevice {
     fn receive(&self, cpu: &Cpu, napi: &NapiHandle, queue: u16, packet: Packet) {
         let team = self.team.upgrade().and_then(|team| Some((team.core()?, team)));
         let Some((core, team)) = team.filter(|(_, team)| team.is_open.get()) else {

@@ -56,7 +56,7 @@ pub struct PassedFrame {
 }
 
 #[derive(Default)]
-struct Way {
+struct SendingEnd {
     /// When the next frame can start.
     free: Time,
     faults: Option<Faults>,
@@ -75,14 +75,16 @@ pub struct Cable {
     /// Picoseconds per byte, if an integer, as for all standard rates.
     ps_per_byte: Option<u64>,
     /// By sending end.
-    ways: [Way; 2],
+    ways: [SendingEnd; 2],
 }
 
 impl Cable {
     pub fn new(ends: [Plug; 2], params: CableParams) -> Self {
         let bits = params.rate.bits_per_s();
-        let way =
-            |end: u8| Way { faults: params.faults.as_ref().map(|f| Faults::new(f, end)), ..Way::default() };
+        let way = |end: u8| SendingEnd {
+            faults: params.faults.as_ref().map(|f| Faults::new(f, end)),
+            ..SendingEnd::default()
+        };
         Self {
             ends,
             taps: [None, None],

@@ -106,7 +106,7 @@ impl Analysers {
         for &switch in &tree.switches {
             let ends: Vec<LinkEnd> = tree
                 .simulation
-                .with(|fabric, _| fabric.switch(switch).ports().iter().map(|port| port.end).collect());
+                .with(|fabric, _| fabric.switch(switch).ports().iter().map(|port| port.end()).collect());
             let left: Vec<Vec<Seen>> = ends.iter().map(|&end| self.sent(end)).collect();
             // Where each TLP left, the first of equal ones first.
             let mut exits: HashMap<&[u8], Vec<(usize, usize)>> = HashMap::new();

@@ -10,10 +10,10 @@ use drivers::nic::NicDriverParams;
 use machine::{HostSetup, NicDriverEntry};
 use units::Bytes;
 use wire::nic::registers::counter;
-use workloads::{Report, Way};
+use workloads::{Report, TrafficKind};
 
 use super::finished::FinishedProgram;
-use super::packets::{Direction, NicCounts};
+use super::packets::{DirectionTraffic, NicCounts};
 
 /// Bytes of data of a message-signalled interrupt.
 const MSI: f64 = 4.0;
@@ -28,7 +28,7 @@ struct BudgetRow {
 /// Differences of the counters over a run.
 struct Carried {
     /// From the NIC and to it.
-    directions: [Direction; 2],
+    directions: [DirectionTraffic; 2],
     nic: Vec<f64>,
     interrupts: f64,
 }
@@ -139,8 +139,8 @@ pub(super) fn report(
     let path = host.nic_driver.as_ref().and_then(NicDriverEntry::other_path);
     let rows = carried.rows(&model, link, path.is_some());
     for (n, direction) in ["from the NIC", "to the NIC"].into_iter().enumerate() {
-        let measured = Way { direction, is_model: false };
-        let modelled = Way { direction, is_model: true };
+        let measured = TrafficKind { direction, is_model: false };
+        let modelled = TrafficKind { direction, is_model: true };
         for row in &rows {
             totals[n] = [totals[n][0] + row.simulated[n], totals[n][1] + row.model[n]];
             if row.simulated[n] > 0.0 || row.model[n] > 0.0 {

@@ -7,7 +7,7 @@ use machine::{ComputerSetup, DeviceFile};
 use serde::{Deserialize, Serialize};
 use units::Duration;
 use wire::pcie::{Generation, Width};
-use workloads::{Reading, Report, Way};
+use workloads::{Reading, Report, TrafficKind};
 
 use super::{Account, Arrival, Counted, Counts, FinishedProgram};
 use crate::cache;
@@ -157,7 +157,9 @@ impl Kept {
             quantity: kept.quantity,
             unit: interned(&kept.unit),
             value: kept.value,
-            way: kept.way.map(|(direction, is_model)| Way { direction: interned(&direction), is_model }),
+            way: kept
+                .way
+                .map(|(direction, is_model)| TrafficKind { direction: interned(&direction), is_model }),
         };
         let done = |kept: KeptDone| FinishedProgram {
             number: kept.number,

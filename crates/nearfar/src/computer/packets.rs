@@ -33,7 +33,7 @@ pub struct PacketCost {
 }
 
 impl PacketCost {
-    fn of(carried: &Direction, packets: f64) -> Self {
+    fn of(carried: &DirectionTraffic, packets: f64) -> Self {
         Self {
             // Posted and non-posted requests.
             requests: (carried.tlps[0] + carried.tlps[1]) / packets,
@@ -53,7 +53,7 @@ impl PacketCost {
 /// Traffic of a NIC's links in one direction: TLPs and their bytes by class (posted, non-posted, completions), and
 /// the rest.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Direction {
+pub(super) struct DirectionTraffic {
     pub tlps: [f64; 3],
     pub bytes: [f64; 3],
     /// Bytes of DLLPs.
@@ -62,7 +62,7 @@ pub(super) struct Direction {
     pub busy: f64,
 }
 
-impl Direction {
+impl DirectionTraffic {
     fn add(&mut self, counters: &DirectionCounters, ps_per_byte: f64) {
         for class in 0..3 {
             self.tlps[class] += counters.tlps[class] as f64;
@@ -93,7 +93,7 @@ impl Direction {
 #[derive(Clone, Default)]
 pub(super) struct NicCounts {
     /// From the NIC and to it.
-    pub directions: [Direction; 2],
+    pub directions: [DirectionTraffic; 2],
     pub links: usize,
     pub interrupts: u64,
     /// Time per byte of a link.
@@ -106,7 +106,7 @@ pub(super) struct NicCounts {
 
 impl NicCounts {
     /// Difference of each direction to an earlier reading.
-    pub fn since(&self, before: &Self) -> [Direction; 2] {
+    pub fn since(&self, before: &Self) -> [DirectionTraffic; 2] {
         [0, 1].map(|way| self.directions[way].since(&before.directions[way]))
     }
 }

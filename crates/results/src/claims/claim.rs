@@ -204,7 +204,7 @@ pub struct ClaimResult {
 
 /// A category of the tally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum TallyGroup {
     /// Predictions on a machine with its own parameters.
     Predictions,
     /// Predictions that use parameters of a related machine.
@@ -215,14 +215,14 @@ pub enum Part {
     Following,
 }
 
-impl Part {
+impl TallyGroup {
     /// All categories, in order of display.
     pub const ALL: [Self; 4] = [Self::Predictions, Self::OnRelatives, Self::Calibration, Self::Following];
 }
 
 /// For the claims of a category with a published value: numbers within tolerance, outside tolerance, and not
 /// simulated.
-pub fn tally(results: &[ClaimResult], part: Part) -> [usize; 3] {
+pub fn tally(results: &[ClaimResult], part: TallyGroup) -> [usize; 3] {
     [Verdict::Within, Verdict::Outside, Verdict::NotModelled].map(|verdict| {
         let is_of = |r: &&ClaimResult| r.published.is_some() && r.verdict == verdict && r.part() == part;
         results.iter().filter(is_of).count()
@@ -231,12 +231,12 @@ pub fn tally(results: &[ClaimResult], part: Part) -> [usize; 3] {
 
 impl ClaimResult {
     /// The category.
-    pub fn part(&self) -> Part {
+    pub fn part(&self) -> TallyGroup {
         match self.role {
-            Role::Prediction if self.relative_figures == 0 => Part::Predictions,
-            Role::Prediction => Part::OnRelatives,
-            Role::Calibration => Part::Calibration,
-            Role::Follows => Part::Following,
+            Role::Prediction if self.relative_figures == 0 => TallyGroup::Predictions,
+            Role::Prediction => TallyGroup::OnRelatives,
+            Role::Calibration => TallyGroup::Calibration,
+            Role::Follows => TallyGroup::Following,
         }
     }
 

@@ -11,7 +11,7 @@ mod point;
 mod table;
 pub(crate) mod words;
 
-pub use claim::{Bound, Claim, ClaimResult, Part, Role, Verdict, tally};
+pub use claim::{Bound, Claim, ClaimResult, Role, TallyGroup, Verdict, tally};
 pub use figure::{Axis, Figure, FigureLine, ObservedLine, Reference, Sample};
 pub use file::{Assumption, ClaimFile, ClaimFileError, VALUES_HEADER};
 pub use measure::Measure;

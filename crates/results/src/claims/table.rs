@@ -1,6 +1,6 @@
 //! Verdicts for the terminal.
 
-use super::{ClaimResult, Part, Verdict, tally, words};
+use super::{ClaimResult, TallyGroup, Verdict, tally, words};
 use crate::table::{Fit, TextTable};
 
 /// One line per claim, in one table per verdict that fits `width`, misses first; ids omit the paper's name.
@@ -24,7 +24,7 @@ fn table(results: &[&ClaimResult], width: Option<usize>) -> String {
             words::error(r),
             words::tolerance(r),
             match r.part() {
-                Part::OnRelatives => "prediction, relative's figures".into(),
+                TallyGroup::OnRelatives => "prediction, relative's figures".into(),
                 _ => r.role.to_string(),
             },
         ]);
@@ -38,15 +38,15 @@ pub fn count_line(results: &[ClaimResult]) -> String {
         let [within, outside, missing] = tally(results, part);
         let all = within + outside + missing;
         let name = match part {
-            Part::Predictions => "predictions",
-            Part::OnRelatives => "predictions on a relative's figures",
-            Part::Calibration => "calibration",
-            Part::Following => "following from others or from arithmetic",
+            TallyGroup::Predictions => "predictions",
+            TallyGroup::OnRelatives => "predictions on a relative's figures",
+            TallyGroup::Calibration => "calibration",
+            TallyGroup::Following => "following from others or from arithmetic",
         };
         // Predictions are always shown, being the most important.
-        (all > 0 || part == Part::Predictions).then(|| format!("{name}: {within} of {all} within"))
+        (all > 0 || part == TallyGroup::Predictions).then(|| format!("{name}: {within} of {all} within"))
     };
-    Part::ALL.into_iter().filter_map(line).collect::<Vec<_>>().join("; ")
+    TallyGroup::ALL.into_iter().filter_map(line).collect::<Vec<_>>().join("; ")
 }
 
 /// A number with a suitable number of digits.

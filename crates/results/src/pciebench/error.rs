@@ -5,7 +5,7 @@ use thiserror::Error;
 
 /// Why a result file or directory is invalid, with location and remedy.
 #[derive(Debug, Error)]
-#[error("{}{}: {problem}", file.display(), Place(*row))]
+#[error("{}{}: {problem}", file.display(), AtRow(*row))]
 pub struct ReadError {
     /// The file or directory.
     pub file: PathBuf,
@@ -21,9 +21,9 @@ impl ReadError {
     }
 }
 
-struct Place(Option<usize>);
+struct AtRow(Option<usize>);
 
-impl core::fmt::Display for Place {
+impl core::fmt::Display for AtRow {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.0 {
             Some(row) => write!(f, ", row {row} (line {})", row + 1),

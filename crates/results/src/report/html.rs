@@ -3,7 +3,7 @@
 use super::panel::Panel;
 use super::{Chart, DataTable, Report, Section};
 use crate::Provenance;
-use crate::claims::{ClaimResult, Part, Verdict, tally, words};
+use crate::claims::{ClaimResult, TallyGroup, Verdict, tally, words};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
@@ -99,14 +99,14 @@ fn tiles(report: &Report) -> Markup {
         (within + outside > 0).then(|| format!("{within} of {}", within + outside))
     };
     let label = |part| match part {
-        Part::Predictions => "predictions within their tolerance",
-        Part::OnRelatives => "predictions on a related machine's figures within theirs",
-        Part::Calibration => "statements used in calibration within theirs",
-        Part::Following => "statements that follow from others or from arithmetic within theirs",
+        TallyGroup::Predictions => "predictions within their tolerance",
+        TallyGroup::OnRelatives => "predictions on a related machine's figures within theirs",
+        TallyGroup::Calibration => "statements used in calibration within theirs",
+        TallyGroup::Following => "statements that follow from others or from arithmetic within theirs",
     };
     html! {
         div class="tiles" {
-            @for part in Part::ALL {
+            @for part in TallyGroup::ALL {
                 @if let Some(value) = share(part) {
                     div class="tile" { b { (value) } span { (label(part)) } }
                 }
@@ -128,18 +128,20 @@ fn badge(verdict: Verdict) -> Markup {
     html! { span class={ "badge " (class) } { (sign) " " (verdict) } }
 }
 
-fn role(part: Part) -> Markup {
+fn role(part: TallyGroup) -> Markup {
     let (class, why, text) = match part {
-        Part::Predictions => ("prediction", "no parameter has seen this value", "prediction"),
-        Part::OnRelatives => (
+        TallyGroup::Predictions => ("prediction", "no parameter has seen this value", "prediction"),
+        TallyGroup::OnRelatives => (
             "prediction",
             "no parameter has seen this value, and some of the machine's figures are a related machine's",
             "prediction, relative's figures",
         ),
-        Part::Calibration => {
+        TallyGroup::Calibration => {
             ("calibration", "the machine files were fitted to data that contain this value", "calibration")
         }
-        Part::Following => ("calibration", "follows from other statements, or from arithmetic", "follows"),
+        TallyGroup::Following => {
+            ("calibration", "follows from other statements, or from arithmetic", "follows")
+        }
     };
     html! { span class={ "badge " (class) } title=(why) { (text) } }
 }
@@ -204,8 +206,8 @@ fn claims(claims: &[ClaimResult]) -> Markup {
         section id="claims" {
             h2 { "All statements" }
             p {
-                "What the paper says, in plain words, and what the simulation says. A " (role(Part::Predictions))
-                " is a value that no parameter was fitted to; a " (role(Part::Calibration))
+                "What the paper says, in plain words, and what the simulation says. A " (role(TallyGroup::Predictions))
+                " is a value that no parameter was fitted to; a " (role(TallyGroup::Calibration))
                 " is contained in data that fixed one, so that agreement there shows only that one machine file can "
                 "hold all of them at once. What \"follows\" is such a value over again, or arithmetic: it is judged, "
                 "and counted apart, as are predictions for machines some of whose figures are a related machine's. Changes in percent are compared in percentage points."

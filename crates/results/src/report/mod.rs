@@ -12,7 +12,7 @@ pub use chart::{Chart, Curve};
 pub use picture::picture;
 
 use crate::Provenance;
-use crate::claims::{Assumption, ClaimFile, ClaimResult, Evidence, Part, Verdict, tally};
+use crate::claims::{Assumption, ClaimFile, ClaimResult, Evidence, TallyGroup, Verdict, tally};
 use std::collections::BTreeSet;
 
 /// What a page shows, in the order of the page.
@@ -149,17 +149,17 @@ impl Report {
         };
         let text = format!(
             "{}; {}.",
-            part(of(Part::Predictions), "on which no parameter was fitted"),
-            part(of(Part::Calibration), "that helped to fit one")
+            part(of(TallyGroup::Predictions), "on which no parameter was fitted"),
+            part(of(TallyGroup::Calibration), "that helped to fit one")
         );
-        let text = match of(Part::OnRelatives) {
+        let text = match of(TallyGroup::OnRelatives) {
             (_, 0) => text,
             (within, all) => format!(
                 "{text} {all} more predictions are of machines some of whose figures are a related machine's; {within} of them \
                  came out within theirs."
             ),
         };
-        let text = match of(Part::Following) {
+        let text = match of(TallyGroup::Following) {
             (_, 0) => text,
             (within, all) => format!(
                 "{text} {all} more repeat these or follow by arithmetic, and are not counted again; {within} of \

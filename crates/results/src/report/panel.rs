@@ -52,7 +52,7 @@ struct Line<'a> {
 }
 
 /// A legend entry.
-pub(super) struct Entry {
+pub(super) struct LegendEntry {
     pub label: String,
     /// Index of its colour.
     pub colour: usize,
@@ -116,7 +116,7 @@ impl<'a> Panel<'a> {
     }
 
     /// What stands below the panel: a label per line, with how far its curves are apart; empty but in the first panel.
-    pub fn legend(&self) -> Vec<Entry> {
+    pub fn legend(&self) -> Vec<LegendEntry> {
         let unit = self.unit();
         let entry = |(n, line): (usize, &Line<'_>)| {
             let label = match (line.curves.len(), line.spread()) {
@@ -124,7 +124,7 @@ impl<'a> Panel<'a> {
                 (_, spread) if short(spread) == short(0.0) => format!("{}: the same", line.names()),
                 (_, spread) => format!("{}: {} {unit} apart at most", line.names(), short(spread)),
             };
-            Entry { label, colour: n % COLOURS, breaks: line.breaks }
+            LegendEntry { label, colour: n % COLOURS, breaks: line.breaks }
         };
         self.lines.iter().enumerate().filter(|_| self.is_first).map(entry).collect()
     }

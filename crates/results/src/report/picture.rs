@@ -1,7 +1,7 @@
 //! Charts as a stand-alone picture that supports light and dark themes.
 
 use super::chart::Chart;
-use super::panel::{Entry, WIDTH, escaped};
+use super::panel::{LegendEntry, WIDTH, escaped};
 use crate::table::wrapped;
 
 /// The page's style sheet, which starts with the theme's colours.
@@ -51,7 +51,7 @@ pub fn picture(charts: &[Chart]) -> Option<String> {
 }
 
 /// A line of the legend.
-fn told(entry: &Entry, y: &mut u32) -> String {
+fn told(entry: &LegendEntry, y: &mut u32) -> String {
     let dashes = ["", "stroke-dasharray=\"8 5\"", "stroke-dasharray=\"3 4\""][entry.breaks.min(2)];
     let (left, end, text) = (MARGIN, MARGIN + 22, MARGIN + 30);
     let mut parts = format!(

@@ -15,7 +15,7 @@ pub use params::{
     BusParams, DrainParams, EngineParams, Linear, LocalMemoryParams, MoverParams, TransmitParams,
     WriteOutParams,
 };
-use stages::{Bus, Direction, Drain, Memory, Transmit};
+use stages::{Bus, BusDirection, Drain, Memory, Transmit};
 
 /// Header, sequence number, LCRC and framing of a completion, in bytes.
 const COMPLETION_OVERHEAD: u64 = 20;
@@ -85,7 +85,7 @@ impl DataMover for Mover {
             return out;
         };
         write_out(memory, now, read, arrival);
-        self.bus.pass(now, Direction::In, arrival.bytes).max(out)
+        self.bus.pass(now, BusDirection::In, arrival.bytes).max(out)
     }
 
     fn answered(
@@ -123,7 +123,7 @@ impl DataMover for Mover {
         let Some(memory) = &engine.memory else { return now };
         let length = u64::from(dma.length);
         self.drain.give_way(now, length);
-        let passed = self.bus.pass(now, Direction::Out, length);
+        let passed = self.bus.pass(now, BusDirection::Out, length);
         passed.max(self.memory.read(now, memory, local, length))
     }
 

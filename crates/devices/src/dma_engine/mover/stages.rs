@@ -8,7 +8,7 @@ use super::params::{BusParams, DrainParams, LocalMemoryParams, TransmitParams};
 
 /// Direction of data on the card's bus.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
+pub enum BusDirection {
     /// Completions to the card's memory.
     In,
     /// Write data to the core.
@@ -23,7 +23,7 @@ pub enum Direction {
 pub struct Bus {
     params: BusParams,
     free: Time,
-    last: Direction,
+    last: BusDirection,
     /// Accumulated busy time.
     pub busy: Duration,
 }
@@ -31,13 +31,13 @@ pub struct Bus {
 impl Bus {
     /// An idle bus.
     pub fn new(params: BusParams) -> Self {
-        Self { params, free: Time::ZERO, last: Direction::Out, busy: Duration::ZERO }
+        Self { params, free: Time::ZERO, last: BusDirection::Out, busy: Duration::ZERO }
     }
 
     /// Moves `bytes`: an incoming completion, or the data of a whole write. Returns when the transfer ends.
-    pub fn pass(&mut self, now: Time, direction: Direction, bytes: u64) -> Time {
+    pub fn pass(&mut self, now: Time, direction: BusDirection, bytes: u64) -> Time {
         let mut time = Duration::from_ps(bytes * u64::from(self.params.ps_per_byte));
-        if direction == Direction::Out && self.last == Direction::In {
+        if direction == BusDirection::Out && self.last == BusDirection::In {
             let both_ways = self.params.turn.as_ps() * 2;
             let burst = u64::from(self.params.burst.max(1));
             let is_interrupted = bytes > burst && bytes <= u64::from(self.params.longest_interrupted);
@@ -211,10 +211,10 @@ mod tests {
         let params =
             BusParams { ps_per_byte: 100, turn: Duration::from_ns(5), burst: 256, longest_interrupted: 1024 };
         let mut bus = Bus::new(params);
-        assert_eq!(bus.pass(Time::ZERO, Direction::Out, 256), Time::from_ps(25_600));
-        assert_eq!(bus.pass(Time::ZERO, Direction::In, 256), Time::from_ps(51_200));
-        assert_eq!(bus.pass(Time::ZERO, Direction::Out, 512), Time::from_ps(51_200 + 51_200 + 20_000));
-        let done = bus.pass(Time::ZERO, Direction::In, 256);
-        assert_eq!(bus.pass(Time::ZERO, Direction::Out, 2048).since(done).as_ps(), 204_800 + 10_000);
+        assert_eq!(bus.pass(Time::ZERO, BusDirection::Out, 256), Time::from_ps(25_600));
+        assert_eq!(bus.pass(Time::ZERO, BusDirection::In, 256), Time::from_ps(51_200));
+        assert_eq!(bus.pass(Time::ZERO, BusDirection::Out, 512), Time::from_ps(51_200 + 51_200 + 20_000));
+        let done = bus.pass(Time::ZERO, BusDirection::In, 256);
+        assert_eq!(bus.pass(Time::ZERO, BusDirection::Out, 2048).since(done).as_ps(), 204_800 + 10_000);
     }
 }

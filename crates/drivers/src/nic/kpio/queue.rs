@@ -7,7 +7,7 @@ use std::rc::Rc;
 use platform::Error;
 use platform::cpu::{Barrier, Cpu, Node, Published};
 use platform::dma::{Coherent, DmaOps};
-use platform::lock::{Held, SpinLock};
+use platform::lock::{SpinLock, SpinLockGuard};
 use platform::mmio::Mmio;
 use platform::net::{Checksum, NetCore, Packet};
 use units::Time;
@@ -385,7 +385,7 @@ impl KpioQueue {
     }
 
     /// Takes the lock: waits for the holder and fetches its cache line.
-    fn lock<'a>(&'a self, cpu: &'a Cpu) -> Held<'a> {
+    fn lock<'a>(&'a self, cpu: &'a Cpu) -> SpinLockGuard<'a> {
         // A locked instruction drains the write-combining buffers.
         cpu.barrier(Barrier::Locked);
         cpu.store_u32(self.shared.cpu + APART, 1);

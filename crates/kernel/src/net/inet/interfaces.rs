@@ -14,7 +14,7 @@ use wire::ethernet::MacAddr;
 use crate::net::NetDevice;
 
 /// A resolved route: interface (out of range for this host itself), source address, next hop.
-pub type Way = (usize, Ipv4Addr, Ipv4Addr);
+pub type ResolvedRoute = (usize, Ipv4Addr, Ipv4Addr);
 
 /// Whether a socket bound to `bound` gets packets for `address`.
 pub fn is_for(bound: Ipv4Addr, address: Ipv4Addr) -> bool {
@@ -136,7 +136,7 @@ impl Interfaces {
     }
 
     /// Looks up the route to a destination.
-    pub fn way(&self, to: Ipv4Addr) -> Option<Way> {
+    pub fn way(&self, to: Ipv4Addr) -> Option<ResolvedRoute> {
         if self.is_own(to) {
             return Some((usize::MAX, to, to));
         }

@@ -15,7 +15,7 @@ use wire::ip::ipv4::HEADER_LEN as IPV4;
 use wire::ip::{Ipv4Header, ecn, protocol, tcp, udp};
 
 use super::buffers::{Heads, Hold, Made, Sender};
-use super::interfaces::{Interfaces, Way};
+use super::interfaces::{Interfaces, ResolvedRoute};
 use super::loopback::Loopback;
 use super::means::Means;
 use super::resolver::Resolver;
@@ -149,7 +149,7 @@ impl Output {
     }
 
     /// Adds headers to a packet and passes it to its device.
-    fn send_packet(&self, cpu: &Cpu, way: Way, what: Wrapped<'_>) -> Result<(), Error> {
+    fn send_packet(&self, cpu: &Cpu, way: ResolvedRoute, what: Wrapped<'_>) -> Result<(), Error> {
         cpu.work(self.means.costs().ip_output);
         let (interface, _, hop) = way;
         let device = self.interfaces.device(interface);
@@ -220,7 +220,7 @@ impl Output {
     fn send_fragments(
         &self,
         cpu: &Cpu,
-        way: Way,
+        way: ResolvedRoute,
         ip: Ipv4Header,
         transport: &[u8],
         what: Outgoing<'_>,

@@ -15,13 +15,13 @@ const LINE_GBIT: f64 = 100.0 * 1448.0 / 1538.0;
 
 /// What the streams of all cores do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum Streams {
     Receive,
     Send,
     SendWithoutTso,
 }
 
-impl Way {
+impl Streams {
     pub const ALL: [Self; 3] = [Self::Receive, Self::Send, Self::SendWithoutTso];
 
     pub const fn name(self) -> &'static str {
@@ -50,7 +50,7 @@ fn addresses(organisation: Organisation, socket: u16, number: u16) -> [String; 2
 fn streams(
     bench: &ServerBench,
     organisation: Organisation,
-    way: Way,
+    way: Streams,
     cores: &[(u16, u16)],
 ) -> Result<SteadyRun, String> {
     let mut text = bench.host("server", organisation, DRIVER);
@@ -67,7 +67,7 @@ fn streams(
         text += &format!("[[cable]]\nends = [\"t{number}\", \"switch\"]\n");
     }
     let rig = bench.boot(&text)?;
-    if way == Way::SendWithoutTso {
+    if way == Streams::SendWithoutTso {
         organisation.devices().iter().try_for_each(|device| Server(&rig).without_tso(0, device))?;
     }
     for (number, &(core, socket)) in (0..).zip(cores) {
@@ -92,7 +92,7 @@ fn settled(rig: &Rig, cores: &[(u16, u16)]) -> SteadyRun {
 
 /// A stream on every core: through the local or remote function of a card with two network devices, or through an
 /// octoNIC.
-pub fn all(bench: &ServerBench, way: Way, organisation: Organisation) -> Result<Values, String> {
+pub fn all(bench: &ServerBench, way: Streams, organisation: Organisation) -> Result<Values, String> {
     let (wired, is_far) = match organisation {
         Organisation::Octo => (Organisation::Octo, false),
         other => (Organisation::TwoNetdevs, other == Organisation::Remote),
@@ -117,7 +117,7 @@ pub fn all(bench: &ServerBench, way: Way, organisation: Organisation) -> Result<
 /// All cores of one socket receive through an octoNIC.
 pub fn one_socket(bench: &ServerBench, organisation: Organisation, name: &str) -> Result<Values, String> {
     let cores: Vec<(u16, u16)> = (0..bench.cores).map(|n| (bench.core(0, n), 0)).collect();
-    let run = streams(bench, organisation, Way::Receive, &cores)?;
+    let run = streams(bench, organisation, Streams::Receive, &cores)?;
     let each = run.each([("gbit", |rates| rates.gbit), ("dma", |rates| rates.written)]);
     Ok(named(name, "one-socket", each.into_iter().chain(run.each(COSTS))))
 }

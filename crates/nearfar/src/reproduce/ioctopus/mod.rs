@@ -56,7 +56,7 @@ fn runs() -> Vec<NamedRun<ServerBench>> {
             let run = move |bench: &ServerBench| colocated::store(bench, organisation, set);
             add(format!("memcached {name} {set}"), Box::new(run));
         }
-        for way in cores::Way::ALL {
+        for way in cores::Streams::ALL {
             let run = move |bench: &ServerBench| cores::all(bench, way, organisation);
             add(format!("all cores {name} {}", way.name()), Box::new(run));
         }

@@ -65,7 +65,7 @@ fn in_driver(host: &Computer) -> Duration {
 
 /// Addresses of a queue's rings.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct RingAddresses {
     descriptors: u64,
     completions: u64,
     entries: u64,
@@ -88,7 +88,7 @@ fn is_steady(mean: Mean) -> bool {
 /// The rings of both directions, by register address of their queue. Each function of the card has its own.
 #[derive(Default)]
 struct Rings {
-    places: BTreeMap<u64, Place>,
+    places: BTreeMap<u64, RingAddresses>,
     /// Outstanding reads by tag: data (`Some(true)`) or descriptors; `None` for receive.
     reads: BTreeMap<u16, Option<bool>>,
 }

@@ -18,7 +18,7 @@ use crate::message::{Peer, Reply, Request};
 use crate::service::Service;
 
 /// A borrowed function's backend: configuration accesses by messages, everything else through windows.
-pub(crate) struct Way {
+pub(crate) struct BorrowedBackend {
     pub service: Weak<Service>,
     /// The lender, and the function's BDF there.
     pub node: u8,
@@ -52,7 +52,7 @@ pub(crate) struct PeerBar {
     pub there: u64,
 }
 
-impl Way {
+impl BorrowedBackend {
     async fn ask(&self, cpu: &Cpu, request: Request) -> Result<Reply, Error> {
         match self.service.upgrade().filter(|service| !service.is_lost(self.node, self.function)) {
             Some(service) => service.ask(cpu, self.node, request).await,
@@ -61,7 +61,7 @@ impl Way {
     }
 }
 
-impl Backend for Way {
+impl Backend for BorrowedBackend {
     fn config_read<'a>(&'a self, cpu: &'a Cpu, register: u16) -> Async<'a, u32> {
         Box::pin(async move {
             let request = Request::ConfigRead { function: self.function, register: register & !3 };
