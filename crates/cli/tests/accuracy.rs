@@ -26,8 +26,7 @@ const UNSTEADY: &str = "hsw-Xeon-E3-1226v3_fujitsu-tx1310";
 /// Targets of docs/accuracy.md for rows that figures were fitted to: median and 90th percentile.
 const TARGETS: [(&str, f64, f64); 2] = [("median", 1.5, 4.0), ("bandwidth", 2.0, 8.0)];
 /// Families of these directories that are outside over all rows: another one is a step back, one fewer belongs here.
-const OUTSIDE: [(&str, &str); 7] = [
-    ("bdw-Xeon-E5-2630v4-dell-t430-s0-s0-s0-iommu-nosp", "bw_dma_win_sweep_*"),
+const OUTSIDE: [(&str, &str); 6] = [
     ("ib-Xeon-E5-2620v2_dell-t620-s0-s1-s1", "bw_dma_off_*"),
     ("ib-Xeon-E5-2620v2_dell-t620-s0-s1-s1", "bw_dma_win_sweep_*"),
     ("snb-Xeon-E5-2630_dell-t620", "lat_cmd_sweep_*"),
