@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use units::{Duration, Time};
 
 use super::function::Sent;
-use super::params::Window;
+use super::params::QueueWindow;
 
 /// What DMA has queued for the wire, in order.
 pub enum FromDma {
@@ -25,7 +25,7 @@ pub enum FromDma {
 pub enum Turn {
     Dma(FromDma),
     /// The oldest frame in this window.
-    Written(Window),
+    Written(QueueWindow),
     /// Nothing until this time; then it has to be asked again.
     Wake(Time),
 }
@@ -35,7 +35,7 @@ pub enum Turn {
 pub struct Mux {
     dma: VecDeque<FromDma>,
     /// Complete frames from programmed I/O, by window.
-    written: VecDeque<Window>,
+    written: VecDeque<QueueWindow>,
     written_was_last: bool,
     /// When the wire can take the next frame.
     free: Time,
@@ -71,7 +71,7 @@ impl Mux {
     }
 
     /// Queues so many complete frames in a window.
-    pub fn list_written(&mut self, of: Window, frames: u64) {
+    pub fn list_written(&mut self, of: QueueWindow, frames: u64) {
         self.written.extend((0..frames).map(|_| of));
     }
 

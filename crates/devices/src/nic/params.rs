@@ -170,7 +170,7 @@ impl KpioParams {
 
 /// The window of a queue.
 #[derive(Clone, Copy)]
-pub(super) struct Window {
+pub(super) struct QueueWindow {
     pub function: u8,
     pub queue: u8,
 }

@@ -17,7 +17,7 @@ use super::around::Around;
 use super::function::{NicFunction, Sent};
 use super::kpio::Kpio;
 use super::mux::{FromDma, Mux, Turn};
-use super::params::{NicParams, Window};
+use super::params::{NicParams, QueueWindow};
 use super::spare::Spare;
 use super::switch::Switch;
 use super::token::{Kind, Note};
@@ -285,7 +285,7 @@ impl Ports {
     }
 
     /// Passes the frames that are complete in a window to the multiplexer, and tells the driver of lines that are free.
-    fn drain(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], of: Window) {
+    fn drain(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], of: QueueWindow) {
         let frames = self.written.drain(bus, of);
         let function = usize::from(of.function);
         if frames > 0 {

@@ -8,7 +8,7 @@ use super::invalidation::Scope;
 use super::iotlb::{Iotlb, Leaf};
 use super::memory::{TableReader, WalkMemory};
 use super::params::{Geometry, IommuParams};
-use super::pipeline::{Pipeline, Place};
+use super::pipeline::{Pipeline, PipelinePlace};
 use super::request::DmaRequest;
 use super::structures::StructureCaches;
 use super::walkers::{PendingWalk, PendingWalks, Walkers};
@@ -53,7 +53,7 @@ impl Pages {
     #[inline]
     pub fn resolve<M: WalkMemory>(
         &mut self,
-        (place, from): (Place, Time),
+        (place, from): (PipelinePlace, Time),
         entry: &ContextEntry,
         request: &DmaRequest,
         walkers: &mut Walkers,
@@ -85,7 +85,7 @@ impl Pages {
     #[inline(never)]
     fn miss<M: WalkMemory>(
         &mut self,
-        (place, at): (Place, Time),
+        (place, at): (PipelinePlace, Time),
         entry: &ContextEntry,
         request: &DmaRequest,
         walkers: &mut Walkers,

@@ -71,7 +71,7 @@ pub(crate) struct Pipeline {
 
 /// The place of a request, from its entry until it leaves.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct PipelinePlace {
     /// When it has it.
     pub at: Time,
     /// Whether it shares its predecessor's place.
@@ -111,25 +111,25 @@ impl Pipeline {
 
     /// The place of a request for `page` that arrives at `now`.
     #[inline]
-    pub(crate) fn enter(&mut self, now: Time, access: Access, page: u64) -> Place {
+    pub(crate) fn enter(&mut self, now: Time, access: Access, page: u64) -> PipelinePlace {
         let lane = &mut self.lanes[access as usize];
         let shares = self.pages_share && lane.follows(page);
         let at = if shares { now } else { lane.enter(now) };
         self.queueing += at.since(now);
-        Place { at, shares }
+        PipelinePlace { at, shares }
     }
 
     /// The place of another piece of the last request.
     #[inline]
-    pub(crate) fn enter_piece(&mut self, now: Time, access: Access) -> Place {
+    pub(crate) fn enter_piece(&mut self, now: Time, access: Access) -> PipelinePlace {
         let shares = self.pages_share;
-        Place { at: if shares { now } else { self.lanes[access as usize].enter(now) }, shares }
+        PipelinePlace { at: if shares { now } else { self.lanes[access as usize].enter(now) }, shares }
     }
 
     /// A place of its own, for any other operation.
     #[inline]
-    pub(crate) fn enter_alone(&mut self, now: Time, access: Access) -> Place {
-        Place { at: self.lanes[access as usize].enter(now), shares: false }
+    pub(crate) fn enter_alone(&mut self, now: Time, access: Access) -> PipelinePlace {
+        PipelinePlace { at: self.lanes[access as usize].enter(now), shares: false }
     }
 
     /// When a request that has had a place since `at` is looked up.
@@ -172,7 +172,7 @@ impl Pipeline {
 
     /// A request that was looked up at `now` waits until `until`, and needs a lookup for each of its `pieces`.
     #[inline]
-    pub(crate) fn waits(&mut self, place: Place, now: Time, until: Time, pieces: u32) {
+    pub(crate) fn waits(&mut self, place: PipelinePlace, now: Time, until: Time, pieces: u32) {
         // Without overlapping misses nobody reads the list.
         if self.waiting.len() == self.waiting.capacity() {
             self.forget(now);
@@ -182,7 +182,7 @@ impl Pipeline {
 
     /// When a request leaves its place, given that its translation is available at `ready`.
     #[inline]
-    pub(crate) fn leave(&mut self, place: Place, ready: Time, access: Access) -> Time {
+    pub(crate) fn leave(&mut self, place: PipelinePlace, ready: Time, access: Access) -> Time {
         let at = match self.order {
             PipelineOrder::Unordered => ready,
             PipelineOrder::PerDirection => ready.max(self.lanes[access as usize].last_leave),

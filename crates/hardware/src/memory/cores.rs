@@ -14,14 +14,14 @@ use units::{Duration, Time};
 /// What the cores have under way.
 #[derive(Debug)]
 pub(super) struct Cores {
-    cores: Vec<Core>,
+    cores: Vec<CoreState>,
     /// By node.
     sockets: Vec<CoresOfSocket>,
 }
 
 /// Place of a core.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct CorePlace {
     /// Its number in the host.
     core: CoreId,
     node: NodeId,
@@ -30,8 +30,8 @@ struct Place {
 }
 
 #[derive(Debug)]
-struct Core {
-    place: Place,
+struct CoreState {
+    place: CorePlace,
     /// Occupancy of the L2 by passing lines.
     l2: Server,
     /// The L2's prefetchers, if the machine has them.
@@ -55,7 +55,7 @@ struct Missed {
     held: Held,
 }
 
-impl Place {
+impl CorePlace {
     fn local(self) -> usize {
         self.local.into()
     }
@@ -66,8 +66,12 @@ impl Cores {
         let (mut cores, mut sockets) = (Vec::new(), Vec::new());
         for (node, socket) in (0..).zip(&params.sockets) {
             for local in 0..socket.cores {
-                cores.push(Core {
-                    place: Place { core: CoreId(cores.len() as u16), node: NodeId(node), local: local as u8 },
+                cores.push(CoreState {
+                    place: CorePlace {
+                        core: CoreId(cores.len() as u16),
+                        node: NodeId(node),
+                        local: local as u8,
+                    },
                     l2: Server::default(),
                     prefetcher: socket.private.prefetch.as_ref().map(Prefetcher::new),
                 });
@@ -128,7 +132,7 @@ impl Cores {
 
     /// Passes lines through a core's L2 from `at` on. Returns when they start.
     #[inline]
-    fn through_l2<const TIMED: bool>(&mut self, at: Time, place: Place, takes: Duration) -> Time {
+    fn through_l2<const TIMED: bool>(&mut self, at: Time, place: CorePlace, takes: Duration) -> Time {
         if TIMED && !takes.is_zero() { self.cores[place.core.index()].l2.reserve(at, takes) } else { at }
     }
 
@@ -139,7 +143,7 @@ impl Cores {
         &mut self,
         caches: &mut Coherence,
         now: Time,
-        place: Place,
+        place: CorePlace,
         line: u64,
         writes: bool,
     ) -> Result<(PrivateHit, Time), Probe> {
@@ -165,7 +169,7 @@ impl Cores {
 
     /// When a line missed by the core's L2 at `now` can be requested, given the places of its super queue.
     #[inline]
-    fn queued<const TIMED: bool>(&self, now: Time, place: Place) -> Time {
+    fn queued<const TIMED: bool>(&self, now: Time, place: CorePlace) -> Time {
         match &self.cores[place.core.index()].prefetcher {
             Some(prefetcher) if TIMED => prefetcher.free_at(now),
             _ => now,
@@ -174,7 +178,7 @@ impl Cores {
 
     /// Records that a line requested by a core's L2 at `asked` arrives there at `ready`.
     #[inline]
-    fn arrives<const TIMED: bool>(&mut self, asked: Time, place: Place, line: u64, ready: Time) {
+    fn arrives<const TIMED: bool>(&mut self, asked: Time, place: CorePlace, line: u64, ready: Time) {
         if !TIMED {
             return;
         }
@@ -190,7 +194,7 @@ impl Cores {
         &mut self,
         caches: &mut Coherence,
         at: Time,
-        place: Place,
+        place: CorePlace,
         line: u64,
         missed: bool,
     ) {
@@ -224,7 +228,7 @@ impl Cores {
         &mut self,
         caches: &mut Coherence,
         now: Time,
-        place: Place,
+        place: CorePlace,
         line: Line,
         cause: Cause,
     ) -> AccessReply {
@@ -254,7 +258,7 @@ impl Cores {
         &self,
         caches: &mut Coherence,
         now: Time,
-        place: Place,
+        place: CorePlace,
         missed: Missed,
         cause: Cause,
     ) -> AccessReply {
@@ -292,7 +296,7 @@ impl Cores {
         &mut self,
         caches: &mut Coherence,
         now: Time,
-        place: Place,
+        place: CorePlace,
         line: Line,
     ) -> AccessReply {
         let (node, core) = (place.node, place.local());

@@ -38,7 +38,7 @@ fn tiny() -> MemoryParams {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum AnyStep {
     Core(u16, CoreOp),
     Read(u8),
     Write(u8, Coverage),
@@ -46,7 +46,7 @@ enum Step {
     Touch(Agent, bool),
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = AnyStep> {
     let op = prop::sample::select(vec![
         CoreOp::Load,
         CoreOp::Store,
@@ -60,11 +60,11 @@ fn any_step() -> impl Strategy<Value = Step> {
         (0u8..2).prop_map(|n| Agent::Device(NodeId(n)))
     ];
     prop_oneof![
-        4 => (0u16..4, op).prop_map(|(core, op)| Step::Core(core, op)),
-        1 => (0u8..2).prop_map(Step::Read),
-        3 => (0u8..2, coverage).prop_map(|(node, coverage)| Step::Write(node, coverage)),
-        1 => (0u8..2).prop_map(Step::Walk),
-        1 => (agent, any::<bool>()).prop_map(|(agent, write)| Step::Touch(agent, write)),
+        4 => (0u16..4, op).prop_map(|(core, op)| AnyStep::Core(core, op)),
+        1 => (0u8..2).prop_map(AnyStep::Read),
+        3 => (0u8..2, coverage).prop_map(|(node, coverage)| AnyStep::Write(node, coverage)),
+        1 => (0u8..2).prop_map(AnyStep::Walk),
+        1 => (agent, any::<bool>()).prop_map(|(agent, write)| AnyStep::Touch(agent, write)),
     ]
 }
 
@@ -108,13 +108,13 @@ fn any_params() -> impl Strategy<Value = MemoryParams> {
     )
 }
 
-fn run(memory: &mut MemorySystem, step: Step, now: Time, address: HostPhysical) -> Option<AccessReply> {
+fn run(memory: &mut MemorySystem, step: AnyStep, now: Time, address: HostPhysical) -> Option<AccessReply> {
     Some(match step {
-        Step::Core(core, op) => memory.core(now, CoreId(core), address, op),
-        Step::Read(node) => memory.dma_read(now, NodeId(node), address),
-        Step::Write(node, coverage) => memory.dma_write(now, NodeId(node), address, coverage).into(),
-        Step::Walk(node) => memory.walk_read(now, NodeId(node), address),
-        Step::Touch(agent, write) => {
+        AnyStep::Core(core, op) => memory.core(now, CoreId(core), address, op),
+        AnyStep::Read(node) => memory.dma_read(now, NodeId(node), address),
+        AnyStep::Write(node, coverage) => memory.dma_write(now, NodeId(node), address, coverage).into(),
+        AnyStep::Walk(node) => memory.walk_read(now, NodeId(node), address),
+        AnyStep::Touch(agent, write) => {
             memory.touch(agent, address, write);
             return None;
         }
@@ -122,10 +122,10 @@ fn run(memory: &mut MemorySystem, step: Step, now: Time, address: HostPhysical) 
 }
 
 /// Whether a step leaves the latest data of its line in DRAM.
-fn writes_memory(step: Step, access: Option<AccessReply>) -> bool {
+fn writes_memory(step: AnyStep, access: Option<AccessReply>) -> bool {
     match (step, access) {
-        (Step::Core(_, CoreOp::StreamingStore), _) => true,
-        (Step::Write(..), Some(a)) => matches!(a.source, Source::Dram | Source::RemoteDram),
+        (AnyStep::Core(_, CoreOp::StreamingStore), _) => true,
+        (AnyStep::Write(..), Some(a)) => matches!(a.source, Source::Dram | Source::RemoteDram),
         _ => false,
     }
 }
@@ -161,7 +161,7 @@ proptest! {
                 prop_assert!(newer_than_dram.contains(written) || *written == line, "a clean line was written back");
                 newer_than_dram.remove(written);
             }
-            if writes_memory(step, access) || matches!(step, Step::Touch(..)) && !dirty.contains(&line) {
+            if writes_memory(step, access) || matches!(step, AnyStep::Touch(..)) && !dirty.contains(&line) {
                 newer_than_dram.remove(&line);
             }
             let lost: Vec<_> = newer_than_dram.difference(&dirty).collect();
@@ -201,7 +201,7 @@ proptest! {
         let prepared = || {
             let mut memory = MemorySystem::new(&params);
             for &(step, line, far) in &before {
-                if let Step::Touch(..) = step {
+                if let AnyStep::Touch(..) = step {
                     run(&mut memory, step, Time::ZERO, at(line * 64 + if far { NODE_1 } else { 0 }));
                 }
             }

@@ -24,7 +24,7 @@ use wire::nic::registers as regs;
 
 use super::NicHandle;
 use super::fields::block;
-use super::params::{NicParams, Window, Windows};
+use super::params::{NicParams, QueueWindow, Windows};
 use super::spare::Spare;
 use super::token::Note;
 use frames::Ready;
@@ -54,7 +54,8 @@ impl Kpio {
             limits = u32::from(params.queues) | lines << 8 | positions << 16;
             let most = ((LINE << params.log2_lines) - LINE).min(framed::LONGEST);
             let longest = usize::from(nic.max_frame).min(most);
-            let queue = |function, queue| Queue::new(Window { function, queue }, handle, params, longest);
+            let queue =
+                |function, queue| Queue::new(QueueWindow { function, queue }, handle, params, longest);
             let queues = |function| (0..params.queues).map(|n| queue(function, n as u8)).collect();
             functions = (0..nic.functions.len() as u8).map(queues).collect();
         }
@@ -86,7 +87,7 @@ impl Kpio {
         self.running[usize::from(port.0)] > 0
     }
 
-    fn queue(&mut self, of: Window) -> &mut Queue {
+    fn queue(&mut self, of: QueueWindow) -> &mut Queue {
         &mut self.functions[usize::from(of.function)][usize::from(of.queue)]
     }
 
@@ -101,7 +102,7 @@ impl Kpio {
     }
 
     /// Writes a function's register if it belongs to a queue. Returns that queue, and whether it has work to do.
-    pub fn set_register(&mut self, function: u8, at: u64, value: u32) -> Option<(Window, bool)> {
+    pub fn set_register(&mut self, function: u8, at: u64, value: u32) -> Option<(QueueWindow, bool)> {
         let queues = self.functions.get_mut(usize::from(function))?;
         let (number, at) = block(at, regs::KPIO_QUEUES, regs::KPIO_STRIDE, queues.len())?;
         let queue = &mut queues[number];
@@ -110,18 +111,18 @@ impl Kpio {
         if queue.is_running() != was_running {
             self.count_running();
         }
-        Some((Window { function, queue: number as u8 }, has_work))
+        Some((QueueWindow { function, queue: number as u8 }, has_work))
     }
 
     /// The running queue to whose window a function's access goes, and the offset in the window.
-    fn at(&mut self, function: u8, at: u64) -> Option<(Window, u64)> {
+    fn at(&mut self, function: u8, at: u64) -> Option<(QueueWindow, u64)> {
         let (number, at) = self.windows.split(at);
         let queue = self.functions.get(usize::from(function))?.get(number)?;
-        queue.is_running().then_some((Window { function, queue: number as u8 }, at))
+        queue.is_running().then_some((QueueWindow { function, queue: number as u8 }, at))
     }
 
     /// Takes a write to a function's windows. Returns the queue that now has work to do.
-    pub fn write(&mut self, function: u8, at: u64, data: &[u8]) -> Option<Window> {
+    pub fn write(&mut self, function: u8, at: u64, data: &[u8]) -> Option<QueueWindow> {
         let (of, at) = self.at(function, at)?;
         self.functions[usize::from(function)][usize::from(of.queue)].write(at, data, &mut self.spare);
         Some(of)
@@ -135,30 +136,30 @@ impl Kpio {
     }
 
     /// A timer of a queue expired. Returns the queue if it has work to do.
-    pub fn due(&mut self, bus: &mut dyn DeviceBus, note: Note) -> Option<Window> {
-        let of = Window { function: note.function, queue: note.queue };
+    pub fn due(&mut self, bus: &mut dyn DeviceBus, note: Note) -> Option<QueueWindow> {
+        let of = QueueWindow { function: note.function, queue: note.queue };
         self.queue(of).due(bus, note).then_some(of)
     }
 
     /// Decodes a queue's lines. Returns how many frames are now complete that were not.
-    pub fn drain(&mut self, bus: &mut dyn DeviceBus, of: Window) -> u64 {
+    pub fn drain(&mut self, bus: &mut dyn DeviceBus, of: QueueWindow) -> u64 {
         self.functions[usize::from(of.function)][usize::from(of.queue)].drain(bus, &mut self.spare)
     }
 
     /// Takes a queue's oldest frame; `None` if the queue was stopped in the meantime.
-    pub fn take(&mut self, of: Window) -> Option<Ready> {
+    pub fn take(&mut self, of: QueueWindow) -> Option<Ready> {
         self.queue(of).take()
     }
 
     /// That frame has been handed to the wire, which took it or not. The queue has work to do, as its lines are free.
-    pub fn left(&mut self, of: Window, frame: Ready, was_sent: bool) {
+    pub fn left(&mut self, of: QueueWindow, frame: Ready, was_sent: bool) {
         self.queue(of).left(&frame, was_sent);
         self.spare.put(frame.bytes);
     }
 
     /// Reports a queue's freed lines to the driver. Returns the vector of the interrupt if one is due, which must
     /// follow.
-    pub fn report(&mut self, bus: &mut dyn DeviceBus, of: Window) -> Option<u32> {
+    pub fn report(&mut self, bus: &mut dyn DeviceBus, of: QueueWindow) -> Option<u32> {
         self.queue(of).report(bus)
     }
 }

@@ -12,7 +12,7 @@ use super::patience::Patience;
 use super::reports::Reports;
 use crate::nic::NicHandle;
 use crate::nic::fields::{with_high, with_low};
-use crate::nic::params::{KpioParams, Window};
+use crate::nic::params::{KpioParams, QueueWindow};
 use crate::nic::spare::Spare;
 use crate::nic::token::{Kind, LIVES, Note};
 
@@ -21,7 +21,7 @@ const SIGNATURE_HIGH: u64 = register::SIGNATURE + 4;
 
 /// A queue of a physical function.
 pub struct Queue {
-    of: Window,
+    of: QueueWindow,
     handle: NicHandle,
     params: KpioParams,
     /// Bytes of the longest frame that fits into it.
@@ -40,7 +40,7 @@ pub struct Queue {
 
 impl Queue {
     /// A stopped queue, for frames of at most `longest` bytes.
-    pub fn new(of: Window, handle: &NicHandle, params: KpioParams, longest: usize) -> Self {
+    pub fn new(of: QueueWindow, handle: &NicHandle, params: KpioParams, longest: usize) -> Self {
         Self {
             of,
             handle: handle.clone(),
