@@ -356,6 +356,22 @@ fn connections_are_chosen_by_their_ports() {
 }
 
 #[test]
+fn a_nic_that_is_plugged_in_later_sends_as_was_set_last() {
+    let pair = Pair::up(&setup(KpioParams { select: PacketSelect::None, ..KpioParams::default() }));
+    let (nic, driver) = (pair.hosts[0].nic, Rc::clone(&pair.hosts[0].driver));
+    pair.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, nic));
+    pair.run_for(Duration::from_ms(1_000));
+    pair.run(0, 0, move |cpu| Box::pin(async move { driver.set_select(&cpu, PacketSelect::All) }));
+    pair.plug(0);
+    pair.run_for(Duration::from_ms(1_000));
+    let device = pair.device(0);
+    pair.run(0, 0, move |cpu| Box::pin(async move { device.open(&cpu).await })).unwrap();
+    send(&pair, 0, vec![100; 20], 0, |_, _| {});
+    pair.run_for(Duration::from_ms(1));
+    assert_eq!(pair.counters(0).tx_lines.get(), 20);
+}
+
+#[test]
 fn doorbells_bring_short_packets_with_them() {
     for direct in [false, true] {
         let inline = Some(InlineParams { up_to: 240, direct });

@@ -47,7 +47,7 @@ mod station;
 mod steering;
 mod tx;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use platform::Error;
@@ -71,6 +71,8 @@ use limits::Limits;
 #[derive(Default)]
 pub struct NicDriver {
     params: NicDriverParams,
+    /// As `params` has it, with the selection that was set last: functions that are bound later get it, too.
+    kpio: Cell<Option<KpioParams>>,
     bound: RefCell<Vec<Weak<NicBinding>>>,
     combined: RefCell<Vec<Weak<Combined>>>,
 }
@@ -78,12 +80,13 @@ pub struct NicDriver {
 impl NicDriver {
     /// A driver with these settings for all its functions.
     pub fn new(params: NicDriverParams) -> Rc<Self> {
-        Rc::new(Self { params, ..Self::default() })
+        Rc::new(Self { kpio: Cell::new(params.kpio), params, ..Self::default() })
     }
 
-    /// Changes which packets go by programmed I/O, on all functions that can. No packet is lost, and the packets of a
-    /// connection stay in order.
+    /// Changes which packets go by programmed I/O, on all functions that can, now and later. No packet is lost, and the
+    /// packets of a connection stay in order.
     pub fn set_select(&self, cpu: &Cpu, select: PacketSelect) {
+        self.kpio.set(self.kpio.get().map(|kpio| KpioParams { select, ..kpio }));
         for bound in self.bound.borrow().iter().filter_map(Weak::upgrade) {
             // A function without the queues for it keeps using its rings.
             if let Some(beside) = &bound.0.beside {
@@ -135,7 +138,7 @@ impl PciDriver for NicDriver {
             let limits = Limits::read(cpu, &registers).await?;
             device.dma().set_mask(64)?;
             let counters = Rc::default();
-            let beside = self.params.kpio.zip(limits.windows);
+            let beside = self.kpio.get().zip(limits.windows);
             let beside = beside
                 .map(|(params, windows)| Kpio::new(&device, &registers, params, windows, &counters))
                 .transpose()?;
