@@ -1,5 +1,6 @@
 //! An IOMMU without a model of time: the kernel's tables as VT-d lays them out, four levels and small pages only. It remembers every
-//! translation until a descriptor says otherwise, so that a kernel that forgets to invalidate is found out.
+//! translation of a page until a descriptor says otherwise, so that a kernel that forgets to invalidate is found out. Contexts and
+//! interrupt entries are read anew each time.
 
 use std::collections::BTreeMap;
 
