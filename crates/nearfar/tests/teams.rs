@@ -60,7 +60,8 @@ fn a_storm_of_moves_costs_a_part_of_the_throughput() {
     });
     assert_eq!(calm.1[1], 0);
     assert!(storm.1.iter().all(|&bytes| bytes > 1_000_000), "{storm:?}");
-    assert!(storm.0 > 0.9 * calm.0 && storm.0 < 1.02 * calm.0, "{storm:?} {calm:?}");
+    // Within 4 ms, receive buffers may grow earlier in one of the two.
+    assert!(storm.0 > 0.9 * calm.0 && storm.0 < 1.08 * calm.0, "{storm:?} {calm:?}");
 }
 
 /// A programmable switch gives one function to the other socket and back: what its socket's cores receive crosses between the sockets
