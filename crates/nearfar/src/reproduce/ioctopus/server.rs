@@ -327,6 +327,18 @@ impl Server<'_> {
         self.0.computers.simulation().with(|fabric, _| fabric.host_mut(id).memory.flush_all());
     }
 
+    /// Repeats a program on a core of a host until the first host has received as many packets as the receive ring of a
+    /// network device has buffers. Until then, each buffer is in the caches or not as the device's start has left it, and
+    /// a round trip of 64 B takes 1 % longer.
+    pub fn wrap_ring(self, name: &str, (host, core): (usize, u16), line: &str) -> Result<(), String> {
+        let device = self.0.host(0).kernel.net().device(name).ok_or(format!("the host has no {name}"))?;
+        let buffers = device.driver().and_then(|driver| driver.rings()).map_or(0, |rings| rings.rx.into());
+        while device.counters().rx_packets < buffers {
+            self.0.report(&self.0.start(host, &[core], line)?)?;
+        }
+        Ok(())
+    }
+
     /// A counter of the first host's two network functions: of one NIC, or of two with one each.
     pub fn of_functions(self, which: usize) -> [u64; 2] {
         let nics = &self.0.host(0).nics;
