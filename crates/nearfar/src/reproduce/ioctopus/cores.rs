@@ -70,6 +70,16 @@ fn streams(
     if way == Streams::SendWithoutTso {
         organisation.devices().iter().try_for_each(|device| Server(&rig).without_tso(0, device))?;
     }
+    if way.sends() {
+        // A SYN that waits for its neighbour is sent by the core that receives the neighbour's answer. The stream would
+        // keep that core's queue as long as it never pauses, and share it with others.
+        let ping = |(number, &(core, socket))| {
+            let [_, other] = addresses(organisation, socket, number);
+            rig.start(0, &[core], &format!("ping -c 1 {other}"))
+        };
+        let pings: Vec<_> = (0..).zip(cores).map(ping).collect::<Result<_, _>>()?;
+        pings.iter().try_for_each(|ping| rig.report(ping).map(drop))?;
+    }
     for (number, &(core, socket)) in (0..).zip(cores) {
         let [_, other] = addresses(organisation, socket, number);
         let line = match way.sends() {
