@@ -196,8 +196,6 @@ record! {
         per_ragged_chunk: Figure<Duration>,
         /// Time per byte to write a read's data to memory. Several reads overlap.
         write_out_per_byte: Figure<Duration>,
-        /// Reduction per byte that a first piece lacks of 64, which need not be waited for.
-        write_out_first_per_byte: Figure<Duration>,
         /// Time per completion after the first.
         write_out_per_completion: Figure<Duration>,
         /// Time per completion whose data start within the first chunk.
@@ -211,7 +209,6 @@ record! {
     }
     check |memory: &DeviceMemory, check: &mut Check<'_>| {
         check.require_per_byte("write_out_per_byte", memory.write_out_per_byte.value);
-        check.require_per_byte("write_out_first_per_byte", memory.write_out_first_per_byte.value);
         for (key, figure) in [("chunk", &memory.chunk), ("word", &memory.word)] {
             check.require(
                 figure.value.get().is_power_of_two() && figure.value.get() <= 4096,

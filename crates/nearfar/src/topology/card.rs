@@ -139,7 +139,6 @@ fn local_memory(memory: &DeviceMemory) -> LocalMemoryParams {
         per_ragged_chunk: memory.per_ragged_chunk.value,
         write_out: WriteOutParams {
             ps_per_byte: per_byte(memory.write_out_per_byte.value),
-            first_ps_per_byte: per_byte(memory.write_out_first_per_byte.value),
             per_completion: memory.write_out_per_completion.value,
             within_chunk: memory.write_out_within_chunk.value,
             short_chunk: memory.write_out_short_chunk.value,

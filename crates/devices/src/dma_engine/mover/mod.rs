@@ -178,13 +178,8 @@ fn write_out(memory: &LocalMemoryParams, now: Time, read: &mut Progress, arrival
         let piece = left.min(chunk);
         left -= piece;
         arrived = if left == 0 { now } else { arrived + byte_time(piece) };
-        let mut time =
-            Duration::from_ps(piece.max(if read.pieces == 0 { 64 } else { 0 }) * u64::from(out.ps_per_byte));
-        if read.pieces == 0 {
-            // The first piece waits for a whole line, minus the part that is known to be missing.
-            let missing = 64u64.saturating_sub(piece) * u64::from(out.first_ps_per_byte);
-            time = time.saturating_sub(Duration::from_ps(missing));
-        } else if first_of_completion {
+        let mut time = Duration::from_ps(piece * u64::from(out.ps_per_byte));
+        if read.pieces > 0 && first_of_completion {
             // The first chunk is rewritten; data for later chunks is gathered behind it.
             time += if arrival.offset < chunk { out.within_chunk } else { out.per_completion };
         }

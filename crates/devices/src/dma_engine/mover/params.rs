@@ -114,8 +114,6 @@ pub struct LocalMemoryParams {
 pub struct WriteOutParams {
     /// Picoseconds per byte.
     pub ps_per_byte: u32,
-    /// Picoseconds per byte of a first piece shorter than 64 bytes that need not be waited for.
-    pub first_ps_per_byte: u32,
     /// Time per completion after the first.
     pub per_completion: Duration,
     /// The same for a completion whose data begins within the first chunk, which has to be rewritten.
@@ -213,7 +211,6 @@ mod tests {
         per_ragged_chunk: Duration::ZERO,
         write_out: WriteOutParams {
             ps_per_byte: 0,
-            first_ps_per_byte: 0,
             per_completion: Duration::ZERO,
             within_chunk: Duration::ZERO,
             short_chunk: Duration::ZERO,
