@@ -178,21 +178,22 @@ impl Reads {
         }
         while let Some(index) = self.to_issue.first() {
             let read = &self.reads[index];
+            if self.tags.are_used_up() {
+                // The next tag to become free triggers a retry.
+                let since = read.ready.max(now);
+                return self.starve(port, since, Lack::Tag);
+            }
             let due = read.ready.max(self.next_issue);
             if due > now {
-                if self.tags.are_used_up() {
-                    // The next tag to become free triggers a retry.
-                    let since = read.ready.max(now);
-                    self.starve(port, since, Lack::Tag);
-                } else if self.issue_wake.is_none_or(|at| at > due) {
+                if self.issue_wake.is_none_or(|at| at > due) {
                     self.issue_wake = Some(due);
                     cx.scheduler.at(due, port.event(EndpointEvent::IssueReads { of: port.life }));
                 }
                 return;
             }
             match self.tags.take(read.left.min(port.largest_read), port.params.read_buffer) {
-                Ok(tag) => self.send_request(cx, port, index, tag),
-                Err(lack) => return self.starve(port, now, lack),
+                Some(tag) => self.send_request(cx, port, index, tag),
+                None => return self.starve(port, now, Lack::Buffer),
             }
         }
     }
@@ -287,12 +288,13 @@ impl Reads {
             offset: offset.into(),
             bytes: here.into(),
         };
-        let drained = port.mover.completion(now, dma, &mut read.progress, &arrival);
-        if request.answered {
-            let free = answered(&mut self.reads, &mut self.to_issue, scheduler, port, request, drained);
-            free_tag_at(scheduler, port, header.tag, free);
+        if !request.answered {
+            return (port.mover.completion(now, dma, &mut read.progress, &arrival), fault);
         }
-        (drained, fault)
+        let last = port.mover.last_completion(now, dma, &mut read.progress, &arrival, &request.as_answered());
+        answered(&mut self.reads, &mut self.to_issue, scheduler, port, request, last.known);
+        free_tag_at(scheduler, port, header.tag, last.tag_free);
+        (last.drained, fault)
     }
 
     /// A tag's data has been processed: the tag is free again.
@@ -361,10 +363,12 @@ impl Reads {
             request.answered = true;
             let read = &mut reads[request.read];
             read.failed = Some(DmaError::Timeout);
-            let function = read.dma.expect("a read with a tag has been asked for").function;
-            late.push(function);
-            let free = answered(reads, to_issue, scheduler, port, request, now);
-            let quarantine = port.timeout(function).unwrap_or(port.params.completion_timeout);
+            let dma = read.dma.expect("a read with a tag has been asked for");
+            late.push(dma.function);
+            let whole = request.as_answered();
+            let (free, known) = port.mover.answered(now, &dma, &read.progress, &whole, now);
+            answered(reads, to_issue, scheduler, port, request, known);
+            let quarantine = port.timeout(dma.function).unwrap_or(port.params.completion_timeout);
             free_tag_at(scheduler, port, tag, free + quarantine);
         }
         self.check_timeouts_at(scheduler, port, next);
@@ -396,21 +400,19 @@ fn unexpected(port: &mut RequesterPort, now: Time) -> (Time, ReadFault) {
     (now, Some((FunctionIndex(0), Detected::UnexpectedCompletion)))
 }
 
-/// All completions of a request have arrived, or it has been given up. Returns when its data has been processed.
+/// All completions of a request have arrived, or it has been given up. The device learns at `known` of the end of the
+/// read, if this was its last request.
 #[inline(always)]
 fn answered(
     reads: &mut Table<Read>,
     to_issue: &mut Queue,
     scheduler: &mut Scheduler<Event>,
-    port: &mut RequesterPort,
+    port: &RequesterPort,
     request: &TaggedRead,
-    drained: Time,
-) -> Time {
+    known: Time,
+) {
     let read = &mut reads[request.read];
-    let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
     read.outstanding -= 1;
-    let (free, known) =
-        port.mover.answered(scheduler.now(), dma, &read.progress, &request.as_answered(), drained);
     if read.outstanding == 0 && (read.left == 0 || read.failed.is_some()) {
         if read.left > 0 {
             // The rest of a failed read is not requested.
@@ -419,7 +421,6 @@ fn answered(
         }
         scheduler.at(known, port.event(EndpointEvent::ReadDone { read: request.read, of: port.life }));
     }
-    free
 }
 
 /// Schedules the release of a tag, which starts at `at`.

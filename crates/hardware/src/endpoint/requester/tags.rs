@@ -109,15 +109,15 @@ impl Tags {
         self.free.is_empty()
     }
 
-    /// Takes a tag for a request of `length` bytes, if there is one and `buffer` bytes are room for the data. A single
-    /// request may be larger than the buffer.
+    /// Takes a tag, of which there is one, for a request of `length` bytes, if `buffer` bytes are room for the data. A
+    /// single request may be larger than the buffer.
     #[inline(always)]
-    pub fn take(&mut self, length: u32, buffer: u32) -> Result<u16, Lack> {
+    pub fn take(&mut self, length: u32, buffer: u32) -> Option<u16> {
         let has_room = self.buffered == 0 || self.buffered + length <= buffer;
-        if has_room && let Some(tag) = self.requests.pop(&mut self.free) {
-            return Ok(tag as u16);
+        if !has_room {
+            return None;
         }
-        Err(if self.free.is_empty() { Lack::Tag } else { Lack::Buffer })
+        self.requests.pop(&mut self.free).map(|tag| tag as u16)
     }
 
     /// Assigns a tag that has been taken.
