@@ -361,7 +361,7 @@ impl<T> Wheel<T> {
             let ahead = bits.trailing_zeros();
             return Some(((start + ahead as usize) & MASK as usize, self.base + u64::from(ahead)));
         }
-        let slot = self.near_occupied.first_from(start)?;
+        let slot = self.near_occupied.first_from(start)? & MASK as usize;
         Some((slot, self.base + (slot.wrapping_sub(start) as u64 & MASK)))
     }
 
