@@ -13,8 +13,8 @@ pub(crate) enum Entry<E> {
     Wake(Wakeup),
 }
 
-/// Identifies an event that can be cancelled. Stale, and harmless, once the event has been handled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Identifies an event that can be cancelled. Stale, and harmless, once the event has been handled; the default is of none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventKey(pub(crate) Key);
 
 /// A simulation's clock and its pending events.

@@ -53,6 +53,12 @@ pub(crate) struct Key {
     stamp: u32,
 }
 
+impl Default for Key {
+    fn default() -> Self {
+        Self { node: NIL, stamp: 0 }
+    }
+}
+
 /// A priority queue of `T` by time in picoseconds, FIFO among equals.
 pub(crate) struct Wheel<T> {
     nodes: Vec<Node<T>>,
@@ -110,16 +116,16 @@ impl<T> Wheel<T> {
     /// A node without a value, linked in at `time`.
     #[inline(never)]
     fn place(&mut self, time: u64) -> (u32, &mut Node<T>) {
-        if self.free == NIL {
-            self.grow();
-        }
         let index = self.free;
         let tick = time >> TICK_SHIFT;
         debug_assert!(tick >= self.base, "time must not run backwards");
         let slot = (tick & MASK) as usize;
-        let is_near = tick - self.base < SLOTS as u64;
-        if !is_near || self.near[slot] != NIL {
-            return self.place_among_others(tick, time, is_near);
+        // What is rare is a tail call, so that nothing has to be saved here.
+        if index == NIL {
+            return self.place_in_a_new_node(time);
+        }
+        if tick - self.base >= SLOTS as u64 || self.near[slot] != NIL {
+            return self.place_among_others(time);
         }
         self.near[slot] = index;
         self.near_occupied.set(slot);
@@ -129,9 +135,19 @@ impl<T> Wheel<T> {
         (index, node)
     }
 
+    /// [`place`](Self::place) while no node is free.
+    #[cold]
+    #[inline(never)]
+    fn place_in_a_new_node(&mut self, time: u64) -> (u32, &mut Node<T>) {
+        self.grow();
+        self.place(time)
+    }
+
     /// [`place`](Self::place) for a bucket that is not empty, or beyond the near wheel.
     #[inline(never)]
-    fn place_among_others(&mut self, tick: u64, time: u64, is_near: bool) -> (u32, &mut Node<T>) {
+    fn place_among_others(&mut self, time: u64) -> (u32, &mut Node<T>) {
+        let tick = time >> TICK_SHIFT;
+        let is_near = tick - self.base < SLOTS as u64;
         let index = self.free;
         let node = &mut self.nodes[index as usize];
         self.free = node.next;
@@ -345,7 +361,7 @@ impl<T> Wheel<T> {
             let ahead = bits.trailing_zeros();
             return Some(((start + ahead as usize) & MASK as usize, self.base + u64::from(ahead)));
         }
-        let slot = self.near_occupied.first_from(start)?;
+        let slot = self.near_occupied.first_from(start)? & MASK as usize;
         Some((slot, self.base + (slot.wrapping_sub(start) as u64 & MASK)))
     }
 

@@ -18,6 +18,7 @@ pub mod ntb;
 pub mod packet;
 pub mod root;
 pub mod switch;
+mod table;
 pub mod wires;
 pub use detected::Detected;
 pub use event::Event;

@@ -5,11 +5,13 @@
 
 use std::ops::Range;
 
+use units::Time;
 use wire::pcie::crc::{ecrc_is_right, write_ecrc};
 use wire::pcie::tlp::{Common, DIGEST_LEN};
 use wire::pcie::{FlowClass, OrderingKey, Tlp};
 
-use crate::link::{Credits, ReceiveSpace};
+use crate::link::{Credits, Planned, ReceiveSpace};
+use crate::table::{Queue, Table};
 
 /// A TLP in flight, owned by the holder of its ID.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +78,8 @@ struct PacketSlot {
     tlp: Option<Tlp>,
     summary: Summary,
     hop: Hop,
+    /// When it leaves and arrives, if it is planned for later.
+    planned: Planned,
 }
 
 impl PacketSlot {
@@ -89,6 +93,7 @@ impl PacketSlot {
             tlp: None,
             summary,
             hop: Hop::default(),
+            planned: Planned::default(),
         }
     }
 
@@ -139,6 +144,20 @@ impl PacketSlot {
         }
         &mut self.bytes[PAYLOAD..PAYLOAD + payload]
     }
+
+    /// Makes `tlp` the header, and lets `fill` write the payload.
+    #[inline(always)]
+    fn encode_with(&mut self, tlp: &Tlp, fill: impl FnOnce(&mut [u8])) {
+        let room = self.encode(tlp);
+        // Do not leak bytes of an earlier packet where the caller leaves bytes out.
+        if let Some(first) = room.first_chunk_mut::<4>() {
+            *first = [0; 4];
+        }
+        if let Some(last) = room.last_chunk_mut::<4>() {
+            *last = [0; 4];
+        }
+        fill(room);
+    }
 }
 
 /// All TLPs in flight of a simulation.
@@ -147,8 +166,7 @@ impl PacketSlot {
 /// reached. The decoded header is kept beside the bytes, so that no hop has to decode it again.
 #[derive(Default)]
 pub struct PacketPool {
-    slots: Vec<PacketSlot>,
-    free: Vec<u32>,
+    slots: Table<PacketSlot>,
 }
 
 impl PacketPool {
@@ -178,25 +196,24 @@ impl PacketPool {
     #[inline(always)]
     pub fn encode_with(&mut self, tlp: &Tlp, fill: impl FnOnce(&mut [u8])) -> PacketId {
         let (id, slot) = self.allocate();
-        let room = slot.encode(tlp);
-        // Do not leak bytes of an earlier packet where the caller leaves bytes out.
-        if let Some(first) = room.first_chunk_mut::<4>() {
-            *first = [0; 4];
-        }
-        if let Some(last) = room.last_chunk_mut::<4>() {
-            *last = [0; 4];
-        }
-        fill(room);
+        slot.encode_with(tlp, fill);
         id
+    }
+
+    /// Makes a request, whose receive buffer has been released, its last completion, with `padding` bytes of its
+    /// sender; otherwise like [`encode_with`](Self::encode_with). It is lost if the link has gone down since the request.
+    #[inline(always)]
+    pub fn answer(&mut self, request: PacketId, tlp: &Tlp, padding: u16, fill: impl FnOnce(&mut [u8])) {
+        let slot = &mut self.slots[request.0];
+        slot.hop = Hop { epoch: slot.hop.epoch, padding, ..Hop::default() };
+        slot.encode_with(tlp, fill);
     }
 
     /// Copies a packet for a replay buffer.
     pub fn duplicate(&mut self, id: PacketId) -> PacketId {
         let (copy, _) = self.allocate();
-        let (from, to) = (id.0 as usize, copy.0 as usize);
-        let Ok([from, to]) = self.slots.get_disjoint_mut([from, to]) else {
-            unreachable!("a packet in flight and a fresh one are two");
-        };
+        let pair = self.slots.pair_mut(id.0, copy.0);
+        let [from, to] = pair.expect("a packet in flight and a fresh one are two");
         to.bytes.clone_from(&from.bytes);
         (to.behind, to.header, to.is_written) = (from.behind, from.header, from.is_written);
         (to.tlp, to.summary) = (from.tlp, from.summary);
@@ -205,33 +222,32 @@ impl PacketPool {
 
     #[inline]
     fn allocate(&mut self) -> (PacketId, &mut PacketSlot) {
-        let index = self.free.pop().unwrap_or_else(|| self.grow());
-        let slot = &mut self.slots[index as usize];
+        let index = self.slots.take().unwrap_or_else(|| self.grow());
+        let slot = &mut self.slots[index];
         slot.hop = Hop::default();
         (PacketId(index), slot)
     }
 
     #[cold]
     fn grow(&mut self) -> u32 {
-        self.slots.push(PacketSlot::new());
-        self.slots.len() as u32 - 1
+        self.slots.add(PacketSlot::new())
     }
 
     /// Frees the packet's slot. The ID must not be used afterwards.
     pub fn free(&mut self, id: PacketId) {
-        self.free.push(id.0);
+        self.slots.free(id.0);
     }
 
     /// The packet's header; `None` if its bytes are no valid TLP, as after an injected error that no CRC detected.
     #[inline]
     pub fn header(&self, id: PacketId) -> Option<&Tlp> {
-        self.slots[id.0 as usize].tlp.as_ref()
+        self.slots[id.0].tlp.as_ref()
     }
 
     /// The packet's header and payload; `None` if its bytes are no valid TLP.
     #[inline]
     pub fn decode(&self, id: PacketId) -> Option<(&Tlp, &[u8])> {
-        let slot = &self.slots[id.0 as usize];
+        let slot = &self.slots[id.0];
         let tlp = slot.tlp.as_ref()?;
         let digest = if tlp.common.digest { DIGEST_LEN } else { 0 };
         let payload = (slot.behind as usize).saturating_sub(digest);
@@ -241,7 +257,7 @@ impl PacketPool {
     /// Appends an ECRC to a TLP without one.
     #[cold]
     pub fn protect(&mut self, id: PacketId) {
-        let slot = &mut self.slots[id.0 as usize];
+        let slot = &mut self.slots[id.0];
         if let Some(mut tlp) = slot.tlp.filter(|tlp| !tlp.common.digest) {
             tlp.common.digest = true;
             slot.behind += DIGEST_LEN as u32;
@@ -257,7 +273,7 @@ impl PacketPool {
     /// # Panics
     /// If the data length changes.
     pub fn rewrite(&mut self, id: PacketId, tlp: &Tlp) {
-        let slot = &mut self.slots[id.0 as usize];
+        let slot = &mut self.slots[id.0];
         let header = tlp.header_len();
         assert_eq!(tlp.packet_len() - header, slot.behind as usize, "a TLP that is rewritten keeps its data");
         (slot.header, slot.tlp, slot.is_written) = (header as u32, Some(*tlp), false);
@@ -270,14 +286,14 @@ impl PacketPool {
     #[cold]
     pub fn ecrc_is_right(&self, id: PacketId) -> bool {
         // A header with a digest has been written, for its ECRC.
-        let slot = &self.slots[id.0 as usize];
+        let slot = &self.slots[id.0];
         ecrc_is_right(&slot.bytes[slot.place()])
     }
 
     /// The packet's summary.
     #[inline]
     pub fn summary(&self, id: PacketId) -> Summary {
-        self.slots[id.0 as usize].summary
+        self.slots[id.0].summary
     }
 
     /// The packet's key for the ordering rules; `None` if its bytes are no valid TLP any more.
@@ -287,13 +303,13 @@ impl PacketPool {
 
     /// Header, payload and digest as on the wire, without framing.
     pub fn bytes(&mut self, id: PacketId) -> &[u8] {
-        self.slots[id.0 as usize].written()
+        self.slots[id.0].written()
     }
 
     /// Lets `act` corrupt or poison the bytes.
     #[cold]
     pub fn change_bytes<R>(&mut self, id: PacketId, act: impl FnOnce(&mut [u8]) -> R) -> R {
-        let slot = &mut self.slots[id.0 as usize];
+        let slot = &mut self.slots[id.0];
         let bytes = slot.written();
         let result = act(bytes);
         let parsed = Tlp::parse(bytes).ok();
@@ -305,28 +321,53 @@ impl PacketPool {
     /// Length of the packet on the wire in bytes, without framing.
     #[inline]
     pub fn length(&self, id: PacketId) -> usize {
-        self.slots[id.0 as usize].length()
+        self.slots[id.0].length()
     }
 
     /// What a link has to know of the packet.
     #[inline(always)]
     pub fn on_link(&mut self, id: PacketId) -> OnLink<'_> {
-        let slot = &mut self.slots[id.0 as usize];
+        let slot = &mut self.slots[id.0];
         OnLink { needs: slot.summary, length: slot.length(), hop: &mut slot.hop }
     }
 
     /// The packet's link layer state.
     pub fn hop(&self, id: PacketId) -> &Hop {
-        &self.slots[id.0 as usize].hop
+        &self.slots[id.0].hop
     }
 
     /// The packet's link layer state, mutably.
     pub fn hop_mut(&mut self, id: PacketId) -> &mut Hop {
-        &mut self.slots[id.0 as usize].hop
+        &mut self.slots[id.0].hop
     }
 
     /// Number of packets in flight.
     pub fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.in_use()
+    }
+
+    /// Plans a TLP behind the others of `queue`.
+    #[inline(always)]
+    pub(crate) fn plan(&mut self, queue: &mut Queue, id: PacketId, planned: Planned) {
+        self.slots[id.0].planned = planned;
+        self.slots.append(queue, id.0);
+    }
+
+    /// Takes the first TLP from a queue of planned ones.
+    #[inline(always)]
+    pub(crate) fn pop_planned(&mut self, queue: &mut Queue) -> Option<(PacketId, Planned)> {
+        let id = self.slots.pop(queue)?;
+        Some((PacketId(id), self.slots[id].planned))
+    }
+
+    /// When the first TLP of a queue of planned ones leaves; [`Time::NEVER`] if there is none.
+    #[inline(always)]
+    pub(crate) fn first_planned(&self, queue: &Queue) -> Time {
+        queue.first().map_or(Time::NEVER, |id| self.slots[id].planned.at)
+    }
+
+    /// The TLPs of a queue of planned ones.
+    pub(crate) fn planned(&self, queue: &Queue) -> impl Iterator<Item = PacketId> {
+        self.slots.queued(queue).map(PacketId)
     }
 }

@@ -47,6 +47,17 @@ pub struct Answered {
     pub largest: u32,
 }
 
+/// When the last completion of a request has been processed.
+#[derive(Clone, Copy, Debug)]
+pub struct Processed {
+    /// When it has left the receive buffer.
+    pub drained: Time,
+    /// When the request's tag is free.
+    pub tag_free: Time,
+    /// When the device learns that the read is complete, if this was the last request.
+    pub known: Time,
+}
+
 /// A posted TLP to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing {
@@ -102,6 +113,20 @@ pub trait DataMover {
         drained: Time,
     ) -> (Time, Time) {
         (drained, now)
+    }
+
+    /// The last completion of a request has arrived: [`completion`](Self::completion) and [`answered`](Self::answered).
+    fn last_completion(
+        &mut self,
+        now: Time,
+        dma: &Dma,
+        read: &mut Progress,
+        arrival: &Arrival,
+        request: &Answered,
+    ) -> Processed {
+        let drained = self.completion(now, dma, read, arrival);
+        let (tag_free, known) = self.answered(now, dma, read, request, drained);
+        Processed { drained, tag_free, known }
     }
 
     /// When the data of a write that starts at `now` has been fetched.

@@ -12,10 +12,9 @@ pub struct Addresses {
     unit: u64,
     units: u64,
     host_offset: u64,
-    transfer: u64,
     random: Option<u64>,
-    /// Whether transfers may cross a 4 KiB boundary.
-    crosses: bool,
+    /// Last offset in a page of 4 KiB at which a transfer may start.
+    last_in_page: u64,
     /// Number of units drawn, including skipped ones.
     drawn: u64,
 }
@@ -27,26 +26,39 @@ impl Addresses {
     pub fn new(window: u64, transfer: u64, host_offset: u64, random: Option<u64>) -> Self {
         let unit = (transfer + host_offset).next_multiple_of(64).max(64);
         // The first unit starts at a page boundary: if it does not cross one, the search for such a unit always ends.
-        let crosses = host_offset + transfer > PAGE;
-        Self { unit, units: (window / unit).max(1), host_offset, transfer, random, crosses, drawn: 0 }
+        let last_in_page = if host_offset + transfer > PAGE { PAGE } else { PAGE - transfer };
+        Self { unit, units: (window / unit).max(1), host_offset, random, last_in_page, drawn: 0 }
     }
 
     /// Offset of the next transaction in the window.
+    #[inline]
     pub fn next_offset(&mut self) -> u64 {
+        let offset = self.draw();
+        if offset % PAGE <= self.last_in_page { offset } else { self.next_that_fits() }
+    }
+
+    /// The next offset from which a transfer crosses no boundary.
+    #[inline(never)]
+    fn next_that_fits(&mut self) -> u64 {
         loop {
-            let number = match self.random {
-                // SplitMix64's n-th number, without the ones before it.
-                Some(seed) => scramble(seed.wrapping_add(self.drawn).wrapping_mul(SPLIT_MIX_STEP)),
-                None => self.drawn,
-            };
-            self.drawn += 1;
-            let unit =
-                if self.units.is_power_of_two() { number & (self.units - 1) } else { number % self.units };
-            let offset = unit * self.unit + self.host_offset;
-            if self.crosses || offset % PAGE + self.transfer <= PAGE {
+            let offset = self.draw();
+            if offset % PAGE <= self.last_in_page {
                 return offset;
             }
         }
+    }
+
+    /// Offset of the next unit.
+    #[inline(always)]
+    fn draw(&mut self) -> u64 {
+        let number = match self.random {
+            // SplitMix64's n-th number, without the ones before it.
+            Some(seed) => scramble(seed.wrapping_add(self.drawn).wrapping_mul(SPLIT_MIX_STEP)),
+            None => self.drawn,
+        };
+        self.drawn += 1;
+        let unit = if self.units.is_power_of_two() { number & (self.units - 1) } else { number % self.units };
+        unit * self.unit + self.host_offset
     }
 }
 

@@ -23,7 +23,7 @@ use wire::dma_engine::{self as regs, Test};
 use wire::pcie::config::{ConfigError, ConfigSpace, PcieParams};
 
 pub use addresses::Addresses;
-pub use journal::Journal;
+pub use journal::{Journal, TestProgress};
 pub use mover::{
     BusParams, DrainParams, EngineParams, Linear, LocalMemoryParams, MoverParams, TransmitParams,
     WriteOutParams,
@@ -155,11 +155,11 @@ impl DmaEngine {
         let is_command = self.register(regs::INTERFACE) == 1;
         let test = Test::from_number(self.register(regs::TEST));
         let batch = (transactions / BATCHES).clamp(1, LONGEST_BATCH);
-        *self.journal.borrow_mut() = Journal { started: bus.now(), batch, ..Journal::default() };
+        self.journal.borrow_mut().begin(bus.now(), batch);
         let most = if is_command { self.params.command_largest } else { 4096 };
         let fits = (1..=most).contains(&transfer) && u64::from(transfer) + host_offset <= window;
         let (Some(test), true, true) = (test, fits, transactions > 0) else {
-            self.journal.borrow_mut().done = true;
+            self.journal.borrow_mut().end(Time::ZERO);
             self.set_status(2);
             return;
         };
@@ -194,9 +194,7 @@ impl DmaEngine {
 
     fn finish(&mut self, now: Time) {
         self.run = None;
-        let mut journal = self.journal.borrow_mut();
-        (journal.ended, journal.done) = (now, true);
-        drop(journal);
+        self.journal.borrow_mut().end(now);
         self.set_status(2);
     }
 
@@ -254,7 +252,7 @@ impl DmaEngine {
     }
 
     /// Starts the next transaction of a bandwidth test.
-    #[inline]
+    #[inline(always)]
     fn next_transaction(&mut self, bus: &mut dyn DeviceBus) {
         let Some(run) = &mut self.run else { return };
         if run.left == 0 {
@@ -282,13 +280,7 @@ impl DmaEngine {
         let Some(run) = &mut self.run else { return };
         run.open -= 1;
         let over = run.left == 0 && run.open == 0;
-        {
-            let mut journal = self.journal.borrow_mut();
-            journal.transactions += 1;
-            if journal.transactions == journal.batch * (journal.batch_ends.len() as u64 + 1) {
-                journal.batch_ends.push(bus.now());
-            }
-        }
+        self.journal.borrow_mut().record_transaction(|| bus.now());
         if over {
             self.finish(bus.now());
         } else {
@@ -365,18 +357,12 @@ impl Device for DmaEngine {
     fn read_done(&mut self, bus: &mut dyn DeviceBus, _token: Token, outcome: Result<&[u8], DmaError>) {
         let Some(run) = &self.run else { return };
         let is_latency = run.test.is_latency();
-        {
-            let mut journal = self.journal.borrow_mut();
-            match outcome {
-                Err(error) => {
-                    journal.failed += 1;
-                    journal.timed_out += u64::from(error == DmaError::Timeout);
-                }
-                Ok(bytes) if run.test == Test::LatencyWriteRead && bytes != self.pattern => {
-                    journal.corrupt += 1
-                }
-                Ok(_) => {}
+        match outcome {
+            Err(error) => self.journal.borrow_mut().record_failure(error),
+            Ok(bytes) if run.test == Test::LatencyWriteRead && bytes != self.pattern => {
+                self.journal.borrow_mut().corrupt += 1;
             }
+            Ok(_) => {}
         }
         if is_latency {
             self.sample_done(bus);

@@ -96,8 +96,8 @@ on_both_back_ends! { card;
                     start(host, test as u32, 64, 300);
                     wait(host);
                     let journal = parts.journal.borrow();
-                    assert!(journal.done, "{test:?}");
-                    assert_eq!((journal.transactions, journal.failed, journal.corrupt), (300, 0, 0), "{test:?}");
+                    assert!(journal.progress.is_done(), "{test:?}");
+                    assert_eq!((journal.progress.transactions(), journal.failed, journal.corrupt), (300, 0, 0), "{test:?}");
                     assert_eq!(journal.samples(), if test.is_latency() { 300 } else { 0 });
                 }
             }
@@ -122,7 +122,7 @@ on_both_back_ends! { card;
         for (test, transfer, count) in [(9, 64, 10), (0, 0, 10), (0, 5000, 10), (0, 64, 0)] {
             start(host, test, transfer, count);
             assert_eq!(host.register_read(0, 0, regs::STATUS), 2);
-            assert_eq!(parts.journal.borrow().transactions, 0);
+            assert_eq!(parts.journal.borrow().progress.transactions(), 0);
         }
     }
 
@@ -135,7 +135,7 @@ on_both_back_ends! { card;
         set(host, regs::TRANSACTIONS, 20);
         set(host, regs::CONTROL, START);
         wait(host);
-        assert_eq!((parts.journal.borrow().failed, parts.journal.borrow().transactions), (20, 20));
+        assert_eq!((parts.journal.borrow().failed, parts.journal.borrow().progress.transactions()), (20, 20));
     }
 
     fn a_reset_ends_what_runs(host, parts) {
@@ -144,11 +144,11 @@ on_both_back_ends! { card;
         assert_eq!(host.register_read(0, 0, regs::STATUS), 1);
         host.restart(0);
         assert_eq!(host.register_read(0, 0, regs::STATUS), 0);
-        let before = parts.journal.borrow().transactions;
+        let before = parts.journal.borrow().progress.transactions();
         host.pass(Duration::from_us(20));
-        assert_eq!(parts.journal.borrow().transactions, before);
+        assert_eq!(parts.journal.borrow().progress.transactions(), before);
         start(host, Test::LatencyRead as u32, 8, 10);
         wait(host);
-        assert_eq!(parts.journal.borrow().transactions, 10);
+        assert_eq!(parts.journal.borrow().progress.transactions(), 10);
     }
 }

@@ -222,10 +222,39 @@ impl Endpoint {
     }
 
     /// Handles an event inside the endpoint.
-    #[inline(never)]
+    // Events of every read come first; others are out of line.
+    #[inline(always)]
     pub fn handle(&mut self, cx: &mut Context<'_>, event: EndpointEvent) {
+        match event {
+            EndpointEvent::TagFree { tag, of } => self.tag_free(cx, tag, of),
+            EndpointEvent::ReadDone { read, of } => self.read_done(cx, read, of),
+            other => self.handle_other(cx, other),
+        }
+    }
+
+    /// The data of a tag has been processed.
+    #[inline(never)]
+    fn tag_free(&mut self, cx: &mut Context<'_>, tag: u16, of: PortLife) {
+        if let Some(requester) = self.core.current(of) {
+            requester.tag_free(cx, tag);
+        }
+    }
+
+    /// Reports the end of a read to the device.
+    #[inline(never)]
+    fn read_done(&mut self, cx: &mut Context<'_>, read: u32, of: PortLife) {
+        if let Some(read) = self.core.current(of).and_then(|requester| requester.take_finished(read)) {
+            let outcome = read.failed.map_or(Ok(&read.data[..]), Err);
+            self.with_device(cx, |device, bus| device.read_done(bus, read.token, outcome));
+            self.core.requester_mut(of.port).recycle(read);
+        }
+    }
+
+    #[inline(never)]
+    fn handle_other(&mut self, cx: &mut Context<'_>, event: EndpointEvent) {
         // Events from before a reset are dropped.
         match event {
+            EndpointEvent::TagFree { .. } | EndpointEvent::ReadDone { .. } => unreachable!("handled before"),
             EndpointEvent::Transmit { end, packet, of } | EndpointEvent::Answer { end, packet, of } => {
                 match self.core.current(of) {
                     Some(_) => cx.send(end, packet),
@@ -245,19 +274,6 @@ impl Endpoint {
             EndpointEvent::WriteFetched { of } => {
                 if let Some(requester) = self.core.current(of) {
                     requester.write_fetched(cx);
-                }
-            }
-            EndpointEvent::TagFree { tag, of } => {
-                if let Some(requester) = self.core.current(of) {
-                    requester.tag_free(cx, tag);
-                }
-            }
-            EndpointEvent::ReadDone { read, of } => {
-                if let Some(read) = self.core.current(of).and_then(|requester| requester.take_finished(read))
-                {
-                    let outcome = read.failed.map_or(Ok(&read.data[..]), Err);
-                    self.with_device(cx, |device, bus| device.read_done(bus, read.token, outcome));
-                    self.core.requester_mut(of.port).recycle(read);
                 }
             }
             EndpointEvent::WriteDone { token, of, function } => {

@@ -238,7 +238,7 @@ impl Direction {
     /// `is_plain`.
     #[inline(always)]
     pub fn plan(&mut self, cx: &mut LinkContext<'_>, packet: PacketId, at: Time, is_plain: bool) -> bool {
-        let OnLink { needs, length, hop } = cx.packets.on_link(packet);
+        let needs = cx.packets.summary(packet);
         let now = cx.scheduler.now();
         let can_plan = is_plain
             && self.plans.accept(now, at)
@@ -248,12 +248,19 @@ impl Direction {
             self.plans.refuse(at);
             return false;
         }
+        self.expect(cx, packet, at);
+        true
+    }
+
+    /// Schedules the delivery of a TLP planned to leave at `at`, if nothing else comes before it.
+    #[inline(always)]
+    fn expect(&mut self, cx: &mut LinkContext<'_>, packet: PacketId, at: Time) {
+        let OnLink { length, hop, .. } = cx.packets.on_link(packet);
         let start = at.max(self.plans.wire_free(self.wire.free()));
         let expected = self.wire.crossing(self.wire.bytes(length, hop.padding), start);
         let event = Event::Deliver { end: self.to, packet };
         let delivery = cx.scheduler.at_cancellable(expected.arrival, event);
-        self.plans.push(Planned { at, packet, expected, delivery });
-        true
+        self.plans.push(cx.packets, packet, Planned { at, expected, delivery });
     }
 
     /// When the first planned TLP leaves; [`Time::NEVER`] if there is none.
@@ -265,7 +272,8 @@ impl Direction {
     /// Sends the first planned TLP, which is due.
     #[inline(always)]
     pub fn launch_planned(&mut self, cx: &mut LinkContext<'_>, instruments: &mut Instruments) {
-        let Some(Planned { at, packet, expected, delivery }) = self.plans.pop() else { return };
+        let Some((packet, planned)) = self.plans.pop(cx.packets) else { return };
+        let Planned { at, expected, delivery } = planned;
         let tlp = cx.packets.on_link(packet);
         if self.queues.is_waiting() || !self.replay.has_room(0) {
             // Others wait by now, so it has to queue behind them.
@@ -285,7 +293,7 @@ impl Direction {
 
     /// Withdraws the planned TLPs that have not been sent.
     pub fn recall(&mut self, cx: &mut LinkContext<'_>) {
-        while let Some(Planned { packet, delivery, .. }) = self.plans.pop() {
+        while let Some((packet, Planned { delivery, .. })) = self.plans.pop(cx.packets) {
             self.queues.refund(cx.packets.summary(packet));
             cx.scheduler.cancel(delivery);
             cx.packets.free(packet);
@@ -533,21 +541,17 @@ impl Direction {
         self.wire.set_speed(speed);
         self.wire.pause(cx.scheduler.now(), time);
         self.counters.retrains += 1;
-        let &mut Self { ref mut plans, ref wire, to: end, .. } = self;
-        plans.expect(wire.free(), |planned, start| {
-            let packet = planned.packet;
-            let OnLink { length, hop, .. } = cx.packets.on_link(packet);
-            planned.expected = wire.crossing(wire.bytes(length, hop.padding), start);
-            cx.scheduler.cancel(planned.delivery);
-            let event = Event::Deliver { end, packet };
-            planned.delivery = cx.scheduler.at_cancellable(planned.expected.arrival, event);
-        });
+        // What is planned takes its way at the new speed.
+        for (packet, Planned { at, delivery, .. }) in self.plans.take(cx.packets) {
+            cx.scheduler.cancel(delivery);
+            self.expect(cx, packet, at);
+        }
     }
 
     /// Credits of `class` that the transmitter has available, that are in flight to it, or that the receiver holds or
     /// has freed.
     pub fn credits_in_all_places(&self, packets: &PacketPool, class: FlowClass) -> Option<Credits> {
-        let planned = self.plans.packets().map(|packet| packets.summary(packet));
+        let planned = self.plans.packets(packets).map(|packet| packets.summary(packet));
         let planned: Credits = planned.filter(|needs| needs.class == class).map(|needs| needs.credits).sum();
         let own = self.queues.outstanding(class)? + planned;
         Some(own + self.receiver.occupied(class) + self.receiver.unannounced(class))

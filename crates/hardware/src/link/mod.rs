@@ -52,6 +52,7 @@ pub use ends::{LinkEnd, LinkId, ReceiveSpace, Side};
 pub use errors::ErrorInjector;
 use instruments::Instruments;
 pub use params::{CreditLimits, Credits, LinkParams, ReceiverParams};
+pub(crate) use plans::Planned;
 use receiver::Dllp;
 use tap::Tap;
 pub use tap::{Packet, Passed};
@@ -273,12 +274,9 @@ impl Link {
     /// Sends the planned TLPs of both ends that are due by `now`, each at its own time.
     #[inline(never)]
     fn launch_planned(&mut self, cx: &mut LinkContext<'_>, now: Time) {
-        loop {
+        while self.next_planned() <= now {
             let [up, down] = self.directions.each_ref().map(Direction::next_planned);
             let (side, at) = if up <= down { (Side::Upstream, up) } else { (Side::Downstream, down) };
-            if at > now {
-                return;
-            }
             self.hear(cx, side, at);
             self.directions[side as usize].launch_planned(cx, &mut self.instruments);
         }

@@ -18,7 +18,7 @@ pub struct WireBytes {
 }
 
 /// A TLP's way over a wire.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct WireTimes {
     /// When its first byte is sent.
     pub start: Time,

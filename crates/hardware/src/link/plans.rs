@@ -5,30 +5,29 @@
 //! link first sends the planned TLPs that are due, each at its own time, and postpones the deliveries that turn out to
 //! be later.
 
-use std::collections::VecDeque;
-
 use engine::EventKey;
 use units::Time;
 
 use super::on_wire::WireTimes;
-use crate::packet::PacketId;
+use crate::packet::{PacketId, PacketPool};
+use crate::table::Queue;
 
 /// A TLP that will leave later. Its credits have been consumed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Planned {
     /// When it leaves.
     pub at: Time,
-    pub packet: PacketId,
     /// Its way over the link if nothing else comes before it.
     pub expected: WireTimes,
     /// Event of its delivery in that case.
     pub delivery: EventKey,
 }
 
-/// Planned TLPs of a direction, in time order.
+/// Planned TLPs of a direction, in time order. The pool of TLPs keeps when each leaves.
 #[derive(Debug)]
 pub struct Plans {
-    queue: VecDeque<Planned>,
+    queue: Queue,
+    length: usize,
     /// When the first one leaves; [`Time::NEVER`] if there is none.
     first: Time,
     /// When the last one leaves, and when the wire is free after it.
@@ -40,7 +39,8 @@ pub struct Plans {
 impl Default for Plans {
     fn default() -> Self {
         Self {
-            queue: VecDeque::new(),
+            queue: Queue::default(),
+            length: 0,
             first: Time::NEVER,
             last: (Time::ZERO, Time::ZERO),
             refused_until: Time::ZERO,
@@ -58,7 +58,7 @@ impl Plans {
     /// Number of planned TLPs.
     #[inline]
     pub fn len(&self) -> usize {
-        self.queue.len()
+        self.length
     }
 
     /// Whether another TLP can be planned for `at` behind the last one. Refused TLPs come first, also for credits.
@@ -80,33 +80,31 @@ impl Plans {
 
     /// Appends one.
     #[inline]
-    pub fn push(&mut self, planned: Planned) {
+    pub fn push(&mut self, packets: &mut PacketPool, packet: PacketId, planned: Planned) {
         if self.queue.is_empty() {
             self.first = planned.at;
         }
         self.last = (planned.at, planned.expected.end);
-        self.queue.push_back(planned);
+        self.length += 1;
+        packets.plan(&mut self.queue, packet, planned);
     }
 
     /// Takes the first one.
     #[inline]
-    pub fn pop(&mut self) -> Option<Planned> {
-        let planned = self.queue.pop_front();
-        self.first = self.queue.front().map_or(Time::NEVER, |planned| planned.at);
-        planned
+    pub fn pop(&mut self, packets: &mut PacketPool) -> Option<(PacketId, Planned)> {
+        let taken = packets.pop_planned(&mut self.queue)?;
+        self.length -= 1;
+        self.first = packets.first_planned(&self.queue);
+        Some(taken)
     }
 
-    /// Lets `expect` find each one's way and delivery anew, from when the wire is free before it.
-    pub fn expect(&mut self, mut free: Time, mut expect: impl FnMut(&mut Planned, Time)) {
-        for planned in &mut self.queue {
-            expect(planned, planned.at.max(free));
-            free = planned.expected.end;
-        }
-        self.last.1 = free;
+    /// All of them.
+    pub fn packets(&self, packets: &PacketPool) -> impl Iterator<Item = PacketId> {
+        packets.planned(&self.queue)
     }
 
-    /// The packets of all.
-    pub fn packets(&self) -> impl Iterator<Item = PacketId> {
-        self.queue.iter().map(|planned| planned.packet)
+    /// Takes all of them, to be planned again.
+    pub fn take(&mut self, packets: &mut PacketPool) -> Vec<(PacketId, Planned)> {
+        std::iter::from_fn(|| self.pop(packets)).collect()
     }
 }

@@ -59,6 +59,36 @@ impl Node {
     }
 }
 
+impl Node {
+    /// A device's read of a line that the socket does not have.
+    #[inline(never)]
+    fn read_beyond<const TIMED: bool>(
+        &mut self,
+        caches: &mut Coherence,
+        known: Time,
+        node: NodeId,
+        line: Line,
+        absent: Probe,
+    ) -> AccessReply {
+        let ways = self.llc.device_reads_allocate.then(|| match self.llc.ddio.ways {
+            0 => caches.socket(node).all_ways(),
+            ways => ways,
+        });
+        let (user, cause) = (CacheUser::Device, Cause::Dma);
+        let fetched = fetch::<TIMED>(caches, known, node, (line, absent), (user, cause), ways);
+        caches.count::<TIMED>(node, user, false);
+        if TIMED {
+            if fetched.source == Source::RemoteLlc {
+                self.counters.reads_remote_cache += 1;
+                self.counters.overtaken += u64::from(fetched.memory_read);
+            } else {
+                self.counters.reads_memory += 1;
+            }
+        }
+        AccessReply { ready: fetched.at + self.llc.device_return, source: fetched.source }
+    }
+}
+
 impl Devices {
     pub(super) fn new(params: &MemoryParams) -> Self {
         let node = |llc| Node { llc, port: Server::default(), counters: DeviceCounters::default() };
@@ -95,37 +125,17 @@ impl Devices {
         let here = &mut self.nodes[node.index()];
         let known = if TIMED { here.looked_up(now) } else { now };
         here.counters.reads += u64::from(TIMED);
-        let absent = match here.read_in_socket(caches, known, node, line) {
+        match here.read_in_socket(caches, known, node, line) {
             Ok(hit) => {
                 caches.count::<TIMED>(node, CacheUser::Device, true);
                 if TIMED {
                     here.counters.reads_llc += 1;
                     here.counters.reads_snooped += u64::from(hit.source == Source::LlcOwnedByCore);
                 }
-                return hit;
+                hit
             }
-            Err(absent) => absent,
-        };
-        let keeps = here.llc.device_reads_allocate;
-        let intent = if keeps { Intent::Share } else { Intent::Observe };
-        let fetched = caches.fetch::<TIMED>(known, node, line, Cause::Dma, intent);
-        if keeps {
-            let ways = match here.llc.ddio.ways {
-                0 => caches.socket(node).all_ways(),
-                ways => ways,
-            };
-            keep::<TIMED>(caches, &fetched, node, CacheUser::Device, (line, absent), ways);
+            Err(absent) => here.read_beyond::<TIMED>(caches, known, node, line, absent),
         }
-        caches.count::<TIMED>(node, CacheUser::Device, false);
-        if TIMED {
-            if fetched.source == Source::RemoteLlc {
-                here.counters.reads_remote_cache += 1;
-                here.counters.overtaken += u64::from(fetched.memory_read);
-            } else {
-                here.counters.reads_memory += 1;
-            }
-        }
-        AccessReply { ready: fetched.at + here.llc.device_return, source: fetched.source }
     }
 
     /// A page walker's read of a line.
@@ -145,14 +155,10 @@ impl Devices {
             Ok(hit) => return hit,
             Err(absent) => absent,
         };
-        let keeps = here.llc.walks_allocate;
-        let intent = if keeps { Intent::Share } else { Intent::Observe };
-        let fetched = caches.fetch::<TIMED>(known, node, line, Cause::Walk, intent);
+        let ways = here.llc.walks_allocate.then(|| caches.socket(node).all_ways());
+        let (user, cause) = (CacheUser::Walker, Cause::Walk);
+        let fetched = fetch::<TIMED>(caches, known, node, (line, absent), (user, cause), ways);
         self.walk_reads_memory += u64::from(fetched.memory_read);
-        if keeps {
-            let all = caches.socket(node).all_ways();
-            keep::<TIMED>(caches, &fetched, node, CacheUser::Walker, (line, absent), all);
-        }
         AccessReply { ready: fetched.at + here.llc.device_return, source: fetched.source }
     }
 
@@ -301,18 +307,24 @@ impl Node {
     }
 }
 
-/// Allocates a line that a read has fetched in the LLC of its socket.
-fn keep<const TIMED: bool>(
+/// Fetches a line that a socket does not have for a read, and allocates it in one of these ways of its LLC, if any.
+#[inline(always)]
+fn fetch<const TIMED: bool>(
     caches: &mut Coherence,
-    fetched: &Fetched,
+    known: Time,
     node: NodeId,
-    user: CacheUser,
-    absent: (Line, Probe),
-    ways: u32,
-) {
-    let state = if fetched.shared { 0 } else { flag::EXCLUSIVE };
-    caches.allocate::<TIMED>(node, user, absent, ways, state);
-    caches.settle::<TIMED>(fetched.at, node, user);
+    (line, absent): (Line, Probe),
+    (user, cause): (CacheUser, Cause),
+    ways: Option<u32>,
+) -> Fetched {
+    let intent = if ways.is_some() { Intent::Share } else { Intent::Observe };
+    let fetched = caches.fetch::<TIMED>(known, node, line, cause, intent);
+    if let Some(ways) = ways {
+        let state = if fetched.shared { 0 } else { flag::EXCLUSIVE };
+        caches.allocate::<TIMED>(node, user, (line, absent), ways, state);
+        caches.settle::<TIMED>(fetched.at, node, user);
+    }
+    fetched
 }
 
 /// Invalidates a line in all other sockets for a device's write. Returns when the write may proceed.

@@ -162,35 +162,37 @@ impl Inbound {
         let in_memory = what.target.filter(|&target| home.is_some() || installed(target, length as usize));
         if in_memory.is_none()
             && what.target.is_some_and(|target| !installed(target, 1))
-            && self.peers.forward(means, &what, tlp, request, start.max(ordered))
+            && self.peers.forward(means, what, tlp, request, start.max(ordered))
         {
             means.cx.wires.packets.free(what.packet);
             return;
         }
         let epoch = means.cx.wires.packets.hop(what.packet).epoch;
-        means.cx.wires.packets.free(what.packet);
         let port = &mut means.ports[what.port];
         if epoch != means.cx.wires.link(port.end.link).epoch() {
             // The requester is gone, or was reset and has forgotten the request.
+            means.cx.wires.packets.free(what.packet);
             return;
         }
         // A read must not pass earlier writes: it waits in the intake until they are globally ordered.
         let start = start.max(port.intake.ordered() + port.params.request_latency);
         let Some(target) = in_memory else {
+            means.cx.wires.packets.free(what.packet);
             means.counters.unsupported_requests += 1;
             let answer =
                 CompletionHeader::for_read_error(port.id, request, CompletionStatus::UnsupportedRequest);
             answer_without_data(means, what.port, tlp, answer, start);
             return;
         };
-        let read = MemoryRead { tlp, request, range: what.range, target, home, start, epoch };
+        let packet = what.packet;
+        let read = MemoryRead { tlp, request, packet, range: what.range, target, home, start, epoch };
         means.counters.device_read_bytes += u64::from(length);
         // A read within a line needs no lists of lines and pieces.
         if address % LINE + u64::from(length) <= LINE {
             let ready = start.max(read.line_ready(means.memory, port, target.get()));
             note_read(&mut self.power, means.iommus, means.cx.wires, port, ready, (length, 1));
             let whole = Piece { address, length: length.max(1), first: 0, last: 0 };
-            read.complete(means.cx, means.memory, port, &whole, length, ready);
+            read.complete(means.cx, means.memory, port, &whole, (length, true), ready);
             return;
         }
         read.cut(means.memory, port, self, means.cx.now());
@@ -199,8 +201,10 @@ impl Inbound {
         note_read(power, means.iommus, means.cx.wires, port, latest, (length, pieces.len()));
         let mut done = 0;
         for piece in &*pieces {
-            read.complete_next(means.cx, means.memory, port, piece, length - done, ready[piece.last]);
+            let remaining = length - done;
             done += piece.length;
+            let last = (remaining, done == length);
+            read.complete_next(means.cx, means.memory, port, piece, last, ready[piece.last]);
         }
     }
 
@@ -220,7 +224,7 @@ impl Inbound {
         let is_elsewhere = |target: HostPhysical| means.memory.bytes().check(target, 1).is_err();
         if !INTERRUPT_RANGE.contains(&address)
             && what.target.is_some_and(is_elsewhere)
-            && self.peers.forward(means, &what, tlp, request, ordered)
+            && self.peers.forward(means, what, tlp, request, ordered)
         {
             means.ports[what.port].intake.set_ordered(ordered);
             means.translation_in_use(what.port, ordered);
@@ -316,6 +320,7 @@ fn note_read(
 struct MemoryRead<'a> {
     tlp: &'a Tlp,
     request: &'a MemoryRequest,
+    packet: PacketId,
     range: (u64, u32),
     target: HostPhysical,
     /// The node whose memory holds all of it, if one range does.
@@ -374,13 +379,14 @@ impl MemoryRead<'_> {
         memory: &MemorySystem,
         port: &mut RootPort,
         piece: &Piece,
-        remaining: u32,
+        last: (u32, bool),
         ready: Time,
     ) {
-        self.complete(cx, memory, port, piece, remaining, ready);
+        self.complete(cx, memory, port, piece, last, ready);
     }
 
     /// Sends the completion with a `piece` of the data once it is `ready`. `remaining` bytes have not been sent before.
+    /// The request becomes the last completion.
     #[inline(always)]
     fn complete(
         &self,
@@ -388,7 +394,7 @@ impl MemoryRead<'_> {
         memory: &MemorySystem,
         port: &mut RootPort,
         piece: &Piece,
-        remaining: u32,
+        (remaining, is_last): (u32, bool),
         ready: Time,
     ) {
         let answer =
@@ -396,11 +402,19 @@ impl MemoryRead<'_> {
         let lead = (piece.address & 3) as usize;
         let from = self.target + (piece.address - self.range.0);
         let answer = answer_tlp(self.tlp, TlpKind::CompletionData(answer));
-        let packet = cx.wires.packets.encode_with(&answer, |payload| {
+        let fill = |payload: &mut [u8]| {
             memory.bytes().read_installed(from, &mut payload[lead..lead + piece.length as usize]);
-        });
-        let hop = cx.wires.packets.hop_mut(packet);
-        (hop.padding, hop.epoch) = (port.params.split.padding(piece), self.epoch);
+        };
+        let (packets, padding) = (&mut cx.wires.packets, port.params.split.padding(piece));
+        let packet = if is_last {
+            packets.answer(self.packet, &answer, padding, fill);
+            self.packet
+        } else {
+            let packet = packets.encode_with(&answer, fill);
+            let hop = packets.hop_mut(packet);
+            (hop.padding, hop.epoch) = (padding, self.epoch);
+            packet
+        };
         port.queue_completion(cx, ready, packet);
     }
 }

@@ -101,7 +101,7 @@ impl Peers {
     pub fn forward(
         &mut self,
         means: &mut Means<'_, '_>,
-        what: &Deferred,
+        what: Deferred,
         tlp: &Tlp,
         request: &MemoryRequest,
         start: Time,

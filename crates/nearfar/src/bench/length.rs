@@ -4,6 +4,7 @@
 //! the simulation stops there. So nothing is simulated twice.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use devices::dma_engine::Journal;
 use engine::Simulation;
@@ -87,12 +88,9 @@ impl Plan {
 
     /// Runs `simulation` for as long as the card's `journal` shows to be needed.
     pub(super) fn watch(&self, simulation: &Simulation<Fabric>, journal: &RefCell<Journal>, run: &Run) {
-        let until = |enough: u64| {
-            simulation.run_while(|_| {
-                let journal = journal.borrow();
-                !journal.done && journal.transactions < enough
-            })
-        };
+        let progress = Rc::clone(&journal.borrow().progress);
+        let until =
+            |enough: u64| simulation.run_while(|_| !progress.is_done() && progress.transactions() < enough);
         let first = match self.look {
             Look::Never => u64::MAX,
             Look::WhetherSteady(first) | Look::AtThePace(first, _) => first,

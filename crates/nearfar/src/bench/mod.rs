@@ -293,13 +293,13 @@ impl Bench {
             Moment::new(now, vec![(self.machine.name.clone(), reading)])
         };
         let began = count(&simulation);
-        let done = journal.clone();
+        let progress = Rc::clone(&journal.borrow().progress);
         if let Some(recorder) = recorder {
             // The last register write starts the test.
             recorder.borrow_mut().start(simulation.now() - REGISTER_INTERVAL);
-            simulation.run_while(|_| !done.borrow().done && !recorder.borrow().is_full());
+            simulation.run_while(|_| !progress.is_done() && !recorder.borrow().is_full());
             simulation.with(|fabric, scheduler| fabric.context(scheduler).report_dllps());
-            if !done.borrow().done {
+            if !progress.is_done() {
                 return Ok(None);
             }
         }
@@ -312,7 +312,7 @@ impl Bench {
                 .map(|&side| link.counters(side).tlps.iter().sum::<u64>())
                 .sum()
         });
-        let ended = if journal.borrow().done { journal.borrow().ended } else { simulation.now() };
+        let ended = if progress.is_done() { journal.borrow().ended } else { simulation.now() };
         let window = began.until(&count(&simulation));
         let work = Work { tlps, events: simulation.processed(), ended, window };
         self.outcome(run, &journal, work).map(Some)

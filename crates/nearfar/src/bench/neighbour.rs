@@ -82,8 +82,8 @@ pub fn run_beside(
         effort,
         address_seed,
     )?;
-    let done = journal.clone();
-    simulation.run_while(|_| !done.borrow().done);
+    let progress = Rc::clone(&journal.borrow().progress);
+    simulation.run_while(|_| !progress.is_done());
     let ended = journal.borrow().ended;
     bench.outcome(run, &journal, Work { tlps: 0, events: 0, ended, window: Window::default() })
 }

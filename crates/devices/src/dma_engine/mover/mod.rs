@@ -77,6 +77,7 @@ impl DataMover for Mover {
         self.params.engine(dma).0.start_latency
     }
 
+    #[inline(always)]
     fn completion(&mut self, now: Time, dma: &Dma, read: &mut Progress, arrival: &Arrival) -> Time {
         let out = self.drain.take(now, arrival.wire_bytes, arrival.first);
         let (engine, _) = self.params.engine(dma);
@@ -88,6 +89,7 @@ impl DataMover for Mover {
         self.bus.pass(now, BusDirection::In, arrival.bytes).max(out)
     }
 
+    #[inline(always)]
     fn answered(
         &mut self,
         now: Time,
@@ -165,6 +167,7 @@ fn hand_over(engine: &EngineParams, now: Time, read: &mut Progress, arrival: &Ar
 }
 
 /// Writes a completion's data to the card's memory, piece by piece as it arrives.
+#[inline(always)]
 fn write_out(memory: &LocalMemoryParams, now: Time, read: &mut Progress, arrival: &Arrival) {
     let out = &memory.write_out;
     let chunk = u64::from(memory.chunk);

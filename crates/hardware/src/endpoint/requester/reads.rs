@@ -1,7 +1,5 @@
 //! DMA reads: split into requests of the size that the host allows, and put together from completions.
 
-use std::collections::VecDeque;
-
 use engine::Scheduler;
 use platform::device::{Dma, DmaError, FunctionIndex, Token};
 use platform::mover::{Arrival, Progress};
@@ -16,6 +14,7 @@ use crate::detected::Detected;
 use crate::endpoint::EndpointEvent;
 use crate::event::Event;
 use crate::link::LinkEnd;
+use crate::table::{Queue, Table};
 use crate::wires::{Context, Wires};
 
 /// A DMA read in progress.
@@ -71,10 +70,9 @@ pub type ReadFault = Option<(FunctionIndex, Detected)>;
 
 /// Reads of a port.
 pub(super) struct Reads {
-    reads: Vec<Read>,
-    free: Vec<u32>,
+    reads: Table<Read>,
     /// Reads not fully requested yet, oldest first.
-    to_issue: VecDeque<u32>,
+    to_issue: Queue,
     tags: Tags,
     /// When the next read request can be sent.
     next_issue: Time,
@@ -90,9 +88,8 @@ impl Reads {
     /// No reads, and all tags free that the host allows.
     pub fn new(port: &RequesterPort) -> Self {
         let mut new = Self {
-            reads: Vec::new(),
-            free: Vec::new(),
-            to_issue: VecDeque::new(),
+            reads: Table::default(),
+            to_issue: Queue::default(),
             tags: Tags::default(),
             next_issue: Time::ZERO,
             issue_wake: None,
@@ -115,10 +112,7 @@ impl Reads {
     }
 
     fn allocate(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.reads.push(Read::default());
-            self.reads.len() as u32 - 1
-        })
+        self.reads.take().unwrap_or_else(|| self.reads.add(Read::default()))
     }
 
     /// Starts a read from `end` with the ID `requester`, whose engine is `ready` at that time.
@@ -132,16 +126,17 @@ impl Reads {
         ready: Time,
     ) {
         let index = self.allocate();
-        let read = &mut self.reads[index as usize];
+        let read = &mut self.reads[index];
         // Stale bytes in the buffer are never visible: all are overwritten, or the read fails.
         read.data.resize(dma.length as usize, 0);
         (read.dma, read.end, read.requester, read.ready) = (Some(dma), Some(end), requester, ready);
         (read.next, read.left, read.outstanding) = (dma.address.get(), dma.length, 0);
         (read.progress, read.failed, read.forgotten) = (Progress::default(), None, false);
         port.counters.bytes_read += u64::from(dma.length);
-        self.to_issue.push_back(index);
         // A read behind others waits for the same thing as they do.
-        if self.to_issue.len() == 1 {
+        let is_alone = self.to_issue.is_empty();
+        self.reads.append(&mut self.to_issue, index);
+        if is_alone {
             self.issue(cx, port);
         }
     }
@@ -149,9 +144,9 @@ impl Reads {
     /// Reports a failed read to the device without sending a TLP.
     pub fn refuse(&mut self, scheduler: &mut Scheduler<Event>, port: &RequesterPort, dma: Dma) {
         let index = self.allocate();
-        let data = std::mem::take(&mut self.reads[index as usize].data);
+        let data = std::mem::take(&mut self.reads[index].data);
         let failed = Some(DmaError::NotAllowed);
-        self.reads[index as usize] = Read { dma: Some(dma), data, failed, ..Read::default() };
+        self.reads[index] = Read { dma: Some(dma), data, failed, ..Read::default() };
         let event = port.event(EndpointEvent::ReadDone { read: index, of: port.life });
         scheduler.at(scheduler.now(), event);
     }
@@ -181,23 +176,24 @@ impl Reads {
         if self.issue_wake.is_some_and(|at| at <= now) {
             self.issue_wake = None;
         }
-        while let Some(&index) = self.to_issue.front() {
-            let read = &self.reads[index as usize];
+        while let Some(index) = self.to_issue.first() {
+            let read = &self.reads[index];
+            if self.tags.are_used_up() {
+                // The next tag to become free triggers a retry.
+                let since = read.ready.max(now);
+                return self.starve(port, since, Lack::Tag);
+            }
             let due = read.ready.max(self.next_issue);
             if due > now {
-                if self.tags.are_used_up() {
-                    // The next tag to become free triggers a retry.
-                    let since = read.ready.max(now);
-                    self.starve(port, since, Lack::Tag);
-                } else if self.issue_wake.is_none_or(|at| at > due) {
+                if self.issue_wake.is_none_or(|at| at > due) {
                     self.issue_wake = Some(due);
                     cx.scheduler.at(due, port.event(EndpointEvent::IssueReads { of: port.life }));
                 }
                 return;
             }
             match self.tags.take(read.left.min(port.largest_read), port.params.read_buffer) {
-                Ok(tag) => self.send_request(cx, port, index, tag),
-                Err(lack) => return self.starve(port, now, lack),
+                Some(tag) => self.send_request(cx, port, index, tag),
+                None => return self.starve(port, now, Lack::Buffer),
             }
         }
     }
@@ -207,7 +203,7 @@ impl Reads {
     #[inline(never)]
     fn send_request(&mut self, cx: &mut Context<'_>, port: &mut RequesterPort, index: u32, tag: u16) {
         let now = cx.now();
-        let read = &mut self.reads[index as usize];
+        let read = &mut self.reads[index];
         // A zero-length read is a request with all byte enables clear (a flush of earlier writes).
         let mut pieces = split_read(read.next, u64::from(read.left), port.largest_read);
         let (address, length) = pieces.next().unwrap_or((read.next, 0));
@@ -224,7 +220,7 @@ impl Reads {
         read.left -= length;
         read.outstanding += 1;
         if read.left == 0 {
-            self.to_issue.pop_front();
+            self.reads.pop(&mut self.to_issue);
         }
         self.next_issue = now + port.params.issue_interval;
         port.counters.read_requests += 1;
@@ -246,7 +242,7 @@ impl Reads {
     ) -> (Time, ReadFault) {
         let now = scheduler.now();
         let Some(request) = self.tags.outstanding(header.tag) else { return unexpected(port, now) };
-        let read = &mut self.reads[request.read as usize];
+        let read = &mut self.reads[request.read];
         let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
         if !request.is_answered_by(read.requester, dma, header) {
             return unexpected(port, now);
@@ -292,12 +288,13 @@ impl Reads {
             offset: offset.into(),
             bytes: here.into(),
         };
-        let drained = port.mover.completion(now, dma, &mut read.progress, &arrival);
-        if request.answered {
-            let free = answered(read, &mut self.to_issue, scheduler, port, request, drained);
-            free_tag_at(scheduler, port, header.tag, free);
+        if !request.answered {
+            return (port.mover.completion(now, dma, &mut read.progress, &arrival), fault);
         }
-        (drained, fault)
+        let last = port.mover.last_completion(now, dma, &mut read.progress, &arrival, &request.as_answered());
+        answered(&mut self.reads, &mut self.to_issue, scheduler, port, request, last.known);
+        free_tag_at(scheduler, port, header.tag, last.tag_free);
+        (last.drained, fault)
     }
 
     /// A tag's data has been processed: the tag is free again.
@@ -310,10 +307,10 @@ impl Reads {
     /// Takes the outcome of a finished read.
     #[inline]
     pub fn take_finished(&mut self, port: &RequesterPort, read: u32) -> Option<Finished> {
-        let slot = &mut self.reads[read as usize];
+        let slot = &mut self.reads[read];
         let token = slot.dma.take()?.token;
         if slot.forgotten {
-            self.free.push(read);
+            self.reads.free(read);
             return None;
         }
         let data = std::mem::take(&mut slot.data);
@@ -325,8 +322,8 @@ impl Reads {
     pub fn recycle(&mut self, port: &RequesterPort, finished: Finished) {
         // After a reset the index is no longer valid.
         if finished.number == port.life.number {
-            self.reads[finished.read as usize].data = finished.data;
-            self.free.push(finished.read);
+            self.reads[finished.read].data = finished.data;
+            self.reads.free(finished.read);
         }
     }
 
@@ -364,12 +361,14 @@ impl Reads {
             }
             port.counters.timeouts += 1;
             request.answered = true;
-            let read = &mut reads[request.read as usize];
+            let read = &mut reads[request.read];
             read.failed = Some(DmaError::Timeout);
-            let function = read.dma.expect("a read with a tag has been asked for").function;
-            late.push(function);
-            let free = answered(read, to_issue, scheduler, port, request, now);
-            let quarantine = port.timeout(function).unwrap_or(port.params.completion_timeout);
+            let dma = read.dma.expect("a read with a tag has been asked for");
+            late.push(dma.function);
+            let whole = request.as_answered();
+            let (free, known) = port.mover.answered(now, &dma, &read.progress, &whole, now);
+            answered(reads, to_issue, scheduler, port, request, known);
+            let quarantine = port.timeout(dma.function).unwrap_or(port.params.completion_timeout);
             free_tag_at(scheduler, port, tag, free + quarantine);
         }
         self.check_timeouts_at(scheduler, port, next);
@@ -379,19 +378,16 @@ impl Reads {
     /// Drops what one function has in progress. Tags are shared, so those of its outstanding requests stay in use until
     /// completed; the data is dropped (base spec 6.6.2).
     pub fn forget(&mut self, function: FunctionIndex) {
-        let Self { reads, to_issue, free, .. } = self;
-        for (number, read) in (0..).zip(reads) {
+        for number in 0..self.reads.len() as u32 {
+            let read = &mut self.reads[number];
             if read.dma.is_none_or(|dma| dma.function != function) {
                 continue;
             }
-            read.forgotten = true;
+            (read.forgotten, read.left) = (true, 0);
             // Reads not requested yet are dropped.
-            let waiting = to_issue.len();
-            to_issue.retain(|&other| other != number);
-            read.left = 0;
-            if read.outstanding == 0 && to_issue.len() < waiting {
-                read.dma = None;
-                free.push(number);
+            if self.reads.remove(&mut self.to_issue, number) && self.reads[number].outstanding == 0 {
+                self.reads[number].dma = None;
+                self.reads.free(number);
             }
         }
     }
@@ -404,29 +400,27 @@ fn unexpected(port: &mut RequesterPort, now: Time) -> (Time, ReadFault) {
     (now, Some((FunctionIndex(0), Detected::UnexpectedCompletion)))
 }
 
-/// All completions of a request have arrived, or it has been given up. Returns when its data has been processed.
+/// All completions of a request have arrived, or it has been given up. The device learns at `known` of the end of the
+/// read, if this was its last request.
 #[inline(always)]
 fn answered(
-    read: &mut Read,
-    to_issue: &mut VecDeque<u32>,
+    reads: &mut Table<Read>,
+    to_issue: &mut Queue,
     scheduler: &mut Scheduler<Event>,
-    port: &mut RequesterPort,
+    port: &RequesterPort,
     request: &TaggedRead,
-    drained: Time,
-) -> Time {
-    let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
+    known: Time,
+) {
+    let read = &mut reads[request.read];
     read.outstanding -= 1;
-    let (free, known) =
-        port.mover.answered(scheduler.now(), dma, &read.progress, &request.as_answered(), drained);
     if read.outstanding == 0 && (read.left == 0 || read.failed.is_some()) {
         if read.left > 0 {
             // The rest of a failed read is not requested.
             read.left = 0;
-            to_issue.retain(|&waiting| waiting != request.read);
+            reads.remove(to_issue, request.read);
         }
         scheduler.at(known, port.event(EndpointEvent::ReadDone { read: request.read, of: port.life }));
     }
-    free
 }
 
 /// Schedules the release of a tag, which starts at `at`.

@@ -1,6 +1,5 @@
 //! Tags of a port, and the outstanding requests that use them.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
 use platform::device::Dma;
@@ -8,6 +7,8 @@ use platform::mover::Answered;
 use units::Time;
 use wire::pcie::Bdf;
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus};
+
+use crate::table::{Queue, Table};
 
 /// What a request waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,8 +67,8 @@ impl TaggedRead {
 #[derive(Default)]
 pub(super) struct Tags {
     /// By tag; `None` if it is free.
-    requests: Vec<Option<TaggedRead>>,
-    free: VecDeque<u16>,
+    requests: Table<Option<TaggedRead>>,
+    free: Queue,
     /// Tags usable under the host's settings.
     usable: Range<u16>,
     in_use: u16,
@@ -78,10 +79,16 @@ pub(super) struct Tags {
 impl Tags {
     /// Sets which tags can be used; outstanding requests keep theirs.
     pub fn allow(&mut self, usable: Range<u16>) {
-        self.requests.resize(self.requests.len().max(usize::from(usable.end)), None);
+        while self.requests.len() < usize::from(usable.end) {
+            self.requests.add(None);
+        }
         if usable != self.usable || self.free.is_empty() {
-            let is_free = |&tag: &u16| self.requests[usize::from(tag)].is_none();
-            self.free = usable.clone().filter(is_free).collect();
+            self.free = Queue::default();
+            for tag in usable.clone().map(u32::from) {
+                if self.requests[tag].is_none() {
+                    self.requests.append(&mut self.free, tag);
+                }
+            }
         }
         self.usable = usable;
     }
@@ -102,15 +109,15 @@ impl Tags {
         self.free.is_empty()
     }
 
-    /// Takes a tag for a request of `length` bytes, if there is one and `buffer` bytes are room for the data. A single
-    /// request may be larger than the buffer.
+    /// Takes a tag, of which there is one, for a request of `length` bytes, if `buffer` bytes are room for the data. A
+    /// single request may be larger than the buffer.
     #[inline(always)]
-    pub fn take(&mut self, length: u32, buffer: u32) -> Result<u16, Lack> {
+    pub fn take(&mut self, length: u32, buffer: u32) -> Option<u16> {
         let has_room = self.buffered == 0 || self.buffered + length <= buffer;
-        if has_room && let Some(tag) = self.free.pop_front() {
-            return Ok(tag);
+        if !has_room {
+            return None;
         }
-        Err(if self.free.is_empty() { Lack::Tag } else { Lack::Buffer })
+        self.requests.pop(&mut self.free).map(|tag| tag as u16)
     }
 
     /// Assigns a tag that has been taken.
@@ -118,30 +125,31 @@ impl Tags {
     pub fn assign(&mut self, tag: u16, request: TaggedRead) {
         self.in_use += 1;
         self.buffered += request.length;
-        self.requests[usize::from(tag)] = Some(request);
+        self.requests[tag.into()] = Some(request);
     }
 
     /// The request with a tag, if completions may still come for it.
     #[inline(always)]
     pub fn outstanding(&mut self, tag: u16) -> Option<&mut TaggedRead> {
-        self.requests.get_mut(usize::from(tag))?.as_mut().filter(|request| !request.answered)
+        self.requests.get_mut(tag.into())?.as_mut().filter(|request| !request.answered)
     }
 
     /// All tags with requests for which completions may still come.
     pub fn all_outstanding(&mut self) -> impl Iterator<Item = (u16, &mut TaggedRead)> {
-        let all = (0..).zip(&mut self.requests);
-        all.filter_map(|(tag, request)| Some((tag, request.as_mut().filter(|request| !request.answered)?)))
+        self.requests.iter_mut().filter_map(|(tag, request)| {
+            Some((tag as u16, request.as_mut().filter(|request| !request.answered)?))
+        })
     }
 
     /// Frees a tag.
     #[inline(always)]
     pub fn free(&mut self, tag: u16) {
-        let request = self.requests[usize::from(tag)].take().expect("a tag in use has a request");
+        let request = self.requests[tag.into()].take().expect("a tag in use has a request");
         self.buffered -= request.length;
         self.in_use -= 1;
         // The host may have reduced the number of tags meanwhile.
         if self.usable.contains(&tag) {
-            self.free.push_back(tag);
+            self.requests.append(&mut self.free, tag.into());
         }
     }
 }
