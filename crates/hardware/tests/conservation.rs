@@ -87,7 +87,8 @@ struct Rig {
 impl Rig {
     /// A device below socket 1, so that accesses of socket 0's cores cross the interconnect.
     fn new(remote_write: RemoteWrite) -> Self {
-        let mut params = MemoryParams { remote_write, ..MemoryParams::example() };
+        let mut params = MemoryParams::example();
+        params.remote_write.to = remote_write;
         for socket in &mut params.sockets {
             // Small, so that lines are evicted.
             socket.llc.geometry.size = units::Bytes::kib(32);
@@ -160,7 +161,7 @@ proptest! {
         mode in 0..3usize,
     ) {
         let modes = [
-            RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::ZERO },
+            RemoteWrite::AllocateAtDeviceSocket,
             RemoteWrite::AllocateAtHomeSocket,
             RemoteWrite::ToHomeMemory,
         ];

@@ -16,8 +16,8 @@ use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable};
 use hardware::iommu::{
-    ContextEntry, DomainId, Geometry, Iommu, IommuParams, PageSize, Permissions, PipelineOrder, Replacement,
-    TranslationType,
+    ContextEntry, DomainId, Geometry, Iommu, IommuParams, IotlbReplacement, PageSize, Permissions,
+    PipelineOrder, TranslationType,
 };
 use hardware::link::{CreditLimits, Credits, ErrorInjector, LinkId, LinkParams, ReceiverParams, Side};
 use hardware::memory::{CoreId, DeviceCounters, LINE, MemoryParams, MemorySystem, NodeId};
@@ -262,7 +262,7 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
     let journal = Rc::new(RefCell::new(Journal::default()));
     let mut fabric = Fabric::new();
     let iommu = setting.iommu.map(|order| {
-        let iotlb = Geometry::fully_associative(1, Replacement::Lru);
+        let iotlb = Geometry::fully_associative(1, IotlbReplacement::Lru);
         let params = IommuParams { iotlb, order, ..IommuParams::default() };
         Iommu::new(params, NodeId(0), Seed::new(setting.seed)).unwrap()
     });

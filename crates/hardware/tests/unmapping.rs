@@ -14,8 +14,8 @@ use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable};
 use hardware::iommu::{
-    ContextEntry, Descriptor, DomainId, Geometry, Iommu, IommuParams, PageSize, Permissions, PipelineOrder,
-    QueueAction, Replacement, Scope, TranslationType,
+    ContextEntry, Descriptor, DomainId, Geometry, Iommu, IommuParams, IotlbReplacement, PageSize,
+    Permissions, PipelineOrder, QueueAction, Scope, TranslationType,
 };
 use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
@@ -211,7 +211,7 @@ proptest! {
         ]),
         walkers in 1..6usize,
     ) {
-        let iotlb = Geometry::fully_associative(1, Replacement::Lru);
+        let iotlb = Geometry::fully_associative(1, IotlbReplacement::Lru);
         let params = IommuParams { iotlb, order, walkers, ..IommuParams::default() };
         let kept = run(script, pauses, params, RootPortParams::ideal());
         prop_assert_eq!(kept.len() as u64, PAGES);
