@@ -4,15 +4,14 @@ mod common;
 
 use common::{config, dma, function};
 use engine::Simulation;
-use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{LinkId, LinkParams, Side};
 use hardware::memory::{Cause, CoreId, LINE, MemoryParams, MemorySystem, NodeId, RemoteWrite};
 use hardware::root::{HostId, RootPortParams};
+use hardware::{Fabric, Firmware};
 use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, Reset, Token};
 use proptest::prelude::*;
 use units::{Duration, HostPhysical, Time};
-use wire::pcie::config::header;
 use wire::pcie::{Bdf, Generation, Width};
 
 const BAR: u64 = 0xe000_0000;
@@ -102,13 +101,10 @@ impl Rig {
         let device = fabric.add_endpoint(EndpointParams::ideal(32), &[link], Box::new(Told));
         fabric.host_mut(host).add_window(HostPhysical::new(BAR), 4096, 0);
         let rig = Self { simulation: Simulation::new(fabric), host, device, link };
-        for (register, value) in [(header::BAR0, BAR as u32), (header::BAR0 + 4, 0), (header::COMMAND, 6)] {
-            let written = rig.simulation.with(|fabric, scheduler| {
-                let (host, mut cx) = fabric.host_in(rig.host, scheduler);
-                host.config_write(&mut cx, CORE, DEVICE, register, value, 0xf)
-            });
-            rig.simulation.block_on(written.data).unwrap().unwrap();
-        }
+        let firmware = Firmware::new(rig.simulation.handle(), rig.host, CORE);
+        rig.simulation
+            .block_on(async move { firmware.enable(DEVICE, &[(0, HostPhysical::new(BAR))]).await })
+            .unwrap();
         rig
     }
 
