@@ -1,6 +1,7 @@
 //! Address pattern of a test: the part of the window that each transaction accesses.
 
-use engine::rng::{SPLIT_MIX_STEP, scramble};
+use engine::rng::scramble;
+use units::hash::spread;
 
 /// Sequence of offsets that a test accesses.
 ///
@@ -36,7 +37,7 @@ impl Addresses {
         loop {
             let number = match self.random {
                 // SplitMix64's n-th number, without the ones before it.
-                Some(seed) => scramble(seed.wrapping_add(self.drawn).wrapping_mul(SPLIT_MIX_STEP)),
+                Some(seed) => scramble(spread(seed.wrapping_add(self.drawn))),
                 None => self.drawn,
             };
             self.drawn += 1;

@@ -6,6 +6,7 @@
 
 use super::params::{Geometry, IotlbReplacement};
 use engine::Rng;
+use units::hash::spread;
 
 /// End of a list, or an empty index entry.
 const NONE: u16 = u16::MAX;
@@ -87,7 +88,7 @@ impl<V: Copy> TaggedCache<V> {
     }
 
     fn home(&self, tag: u64) -> usize {
-        (tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.index_shift) as usize
+        (spread(tag) >> self.index_shift) as usize
     }
 
     /// The set of `slot`; avoids the division for caches with one set.
