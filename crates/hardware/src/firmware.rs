@@ -11,13 +11,13 @@ use crate::root::HostId;
 
 /// What configures a host's functions before its programs run, with one access after the other.
 #[derive(Clone)]
-pub struct Firmware {
+pub struct HostFirmware {
     fabric: Handle<Fabric>,
     host: HostId,
     core: CoreId,
 }
 
-impl Firmware {
+impl HostFirmware {
     /// The firmware of `host`, on one of its cores.
     pub const fn new(fabric: Handle<Fabric>, host: HostId, core: CoreId) -> Self {
         Self { fabric, host, core }

@@ -23,4 +23,4 @@ pub mod wires;
 pub use detected::Detected;
 pub use event::Event;
 pub use fabric::Fabric;
-pub use firmware::Firmware;
+pub use firmware::HostFirmware;

@@ -8,7 +8,7 @@ use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{LinkId, LinkParams, Side};
 use hardware::memory::{Cause, CoreId, LINE, MemoryParams, MemorySystem, NodeId, RemoteWrite};
 use hardware::root::{HostId, RootPortParams};
-use hardware::{Fabric, Firmware};
+use hardware::{Fabric, HostFirmware};
 use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, Reset, Token};
 use proptest::prelude::*;
 use units::{Duration, HostPhysical, Time};
@@ -101,7 +101,7 @@ impl Rig {
         let device = fabric.add_endpoint(EndpointParams::ideal(32), &[link], Box::new(Told));
         fabric.host_mut(host).add_window(HostPhysical::new(BAR), 4096, 0);
         let rig = Self { simulation: Simulation::new(fabric), host, device, link };
-        let firmware = Firmware::new(rig.simulation.handle(), rig.host, CORE);
+        let firmware = HostFirmware::new(rig.simulation.handle(), rig.host, CORE);
         rig.simulation
             .block_on(async move { firmware.enable(DEVICE, &[(0, HostPhysical::new(BAR))]).await })
             .unwrap();

@@ -11,7 +11,7 @@ use hardware::endpoint::EndpointParams;
 use hardware::link::{LinkEnd, LinkParams, Side};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::RootPortParams;
-use hardware::{Fabric, Firmware};
+use hardware::{Fabric, HostFirmware};
 use platform::device::{BarAccess, Device, DeviceBus, Function, Reset};
 use units::HostPhysical;
 use wire::pcie::tlp::MemoryRequest;
@@ -43,7 +43,7 @@ fn runs_of_enabled_bytes_are_written_where_they_are() {
     let link = fabric.add_root_port(host, RootPortParams::ideal(), link, 1..=1);
     fabric.add_endpoint(EndpointParams::ideal(8), &[link], Box::new(Slate(Rc::clone(&written))));
     let simulation = Simulation::new(fabric);
-    let firmware = Firmware::new(simulation.handle(), host, CoreId(0));
+    let firmware = HostFirmware::new(simulation.handle(), host, CoreId(0));
     let bar = [(0, HostPhysical::new(BAR))];
     simulation.block_on(async move { firmware.enable(Bdf::new(1, 0, 0), &bar).await }).unwrap();
     let data: Vec<u8> = (1..=8).collect();

@@ -11,7 +11,7 @@ use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{CreditLimits, Credits, LinkId, LinkParams, Side};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
-use hardware::{Fabric, Firmware};
+use hardware::{Fabric, HostFirmware};
 use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, Function, PortIndex, Reset, Token};
 use proptest::prelude::*;
 use units::{Duration, HostPhysical};
@@ -148,7 +148,7 @@ impl Rig {
 
     /// Firmware's configuration of the device after each reset.
     fn enumerate(&self) {
-        let firmware = Firmware::new(self.simulation.handle(), self.host, CoreId(0));
+        let firmware = HostFirmware::new(self.simulation.handle(), self.host, CoreId(0));
         self.simulation
             .block_on(async move { firmware.enable(DEVICE, &[(0, HostPhysical::new(BAR))]).await })
             .unwrap();

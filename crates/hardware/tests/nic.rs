@@ -7,7 +7,7 @@ use hardware::ethernet::CableParams;
 use hardware::link::LinkParams;
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
-use hardware::{Fabric, Firmware};
+use hardware::{Fabric, HostFirmware};
 use platform::device::FunctionIndex;
 use platform::ethernet::EthernetPort;
 use units::{BitRate, Duration, HostPhysical, Time};
@@ -72,7 +72,7 @@ impl Pair {
             fabric.endpoint(EndpointId(host.0)).core.registers.config(F0).pcie_offset().unwrap()
         });
         let control = 1 << 5 | 2 << 12 | u32::from(CONTROL_EXTENDED_TAGS);
-        let firmware = Firmware::new(self.simulation.handle(), host, CoreId(0));
+        let firmware = HostFirmware::new(self.simulation.handle(), host, CoreId(0));
         let configured = async move {
             firmware.enable(CARD, &[(0, HostPhysical::new(BAR0))]).await;
             firmware.write(CARD, capability + DEVICE_CONTROL, control).await;

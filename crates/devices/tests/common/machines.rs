@@ -10,7 +10,7 @@ use hardware::link::LinkParams;
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{Host, HostId, InterruptMessage, InterruptSink, RootPortParams};
 use hardware::wires::Context;
-use hardware::{Fabric, Firmware};
+use hardware::{Fabric, HostFirmware};
 use platform::device::{Device, Reset};
 use platform::ethernet::EthernetPort;
 use units::{BitRate, Duration, HostPhysical};
@@ -91,7 +91,7 @@ impl Machines {
 
     /// Setup by firmware and kernel: BARs, bus mastering, MSI-X.
     fn boot(&mut self, host: usize) {
-        let firmware = Firmware::new(self.simulation.handle(), self.hosts[host].0, CoreId(0));
+        let firmware = HostFirmware::new(self.simulation.handle(), self.hosts[host].0, CoreId(0));
         let bars = [0, 1, 2].map(|n| (2 * n, HostPhysical::new(BARS + u64::from(n) * BAR)));
         self.simulation.block_on(async move { firmware.enable(DEVICE, &bars).await }).unwrap();
         let mut at = self.config_read(host, 0x34) as u16 & 0xff;

@@ -9,7 +9,7 @@ use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{CreditLimits, LinkParams, ReceiverParams};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, InterruptMessage, InterruptSink, RootPortParams};
-use hardware::{Fabric, Firmware};
+use hardware::{Fabric, HostFirmware};
 use platform::device::Reset;
 use units::{Duration, HostPhysical};
 use wire::pcie::{Bdf, Generation, Width};
@@ -95,7 +95,7 @@ impl OnFabric {
 
     /// Sets up BARs, bus mastering and MSI-X.
     fn boot(&mut self) {
-        let firmware = Firmware::new(self.simulation.handle(), self.host, CoreId(0));
+        let firmware = HostFirmware::new(self.simulation.handle(), self.host, CoreId(0));
         let bars = [0, 2].map(|bar| (bar, HostPhysical::new(BARS + (u64::from(bar) << 20))));
         self.simulation.block_on(async move { firmware.enable(DRIVE, &bars).await }).unwrap();
         for vector in 0..u64::from(self.vectors) {

@@ -3,7 +3,7 @@
 use engine::Simulation;
 use hardware::endpoint::EndpointId;
 use hardware::root::HostId;
-use hardware::{Fabric, Firmware};
+use hardware::{Fabric, HostFirmware};
 use platform::device::FunctionIndex;
 use results::pciebench::{Pattern, Run, Test};
 use units::{Duration, HostPhysical};
@@ -58,7 +58,7 @@ pub(super) fn start(
     });
     let registers = registers(buffer, run, effort, seed);
     simulation.block_on(async move {
-        let firmware = Firmware::new(handle.clone(), host, core);
+        let firmware = HostFirmware::new(handle.clone(), host, core);
         firmware.enable(place.card, &[(0, bar0)]).await;
         for (register, value) in settings {
             firmware.write(place.card, register, value).await;
