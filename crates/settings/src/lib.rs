@@ -55,6 +55,22 @@ choices! {
 }
 
 choices! {
+    /// IOMMU mode of a run of pcie-bench.
+    #[derive(Default, serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum IommuMode {
+        /// Off.
+        #[default]
+        Off = "off",
+        /// On, with 4 KiB pages only (`intel_iommu=on,sp_off`).
+        #[serde(rename = "4k")]
+        Pages4k = "4k",
+        /// On, with the largest pages that the IOMMU supports (`intel_iommu=on`).
+        Superpages = "superpages",
+    }
+}
+
+choices! {
     /// Order in which pending lines leave write-combining buffers.
     #[derive(Default)]
     pub enum EvictionOrder {
