@@ -187,16 +187,11 @@ fn sockets(spelt: &str) -> Result<Sockets, Failure> {
 }
 
 fn iommu(spelt: &str) -> Result<machine::IommuMode, Failure> {
-    match spelt {
-        "off" => Ok(machine::IommuMode::Off),
-        "4k" => Ok(machine::IommuMode::Pages4k),
-        "superpages" => Ok(machine::IommuMode::Superpages),
-        other => Err(Failure::argument(
-            "iommu",
-            format!("`{other}` is not an IOMMU mode"),
-            "one of off, 4k, superpages",
-        )),
-    }
+    let named = machine::IommuMode::ALL.iter().find(|(name, _)| *name == spelt);
+    named.map(|&(_, mode)| mode).ok_or_else(|| {
+        let problem = format!("`{spelt}` is not an IOMMU mode");
+        Failure::argument("iommu", problem, "one of off, 4k, superpages")
+    })
 }
 
 /// Runs pcie-bench on a machine: every row, what it was made from, and what the card could not do.

@@ -116,12 +116,8 @@ pub fn sockets(text: &str) -> Result<Sockets, String> {
 
 /// `off`, `4k` or `superpages`.
 pub fn iommu(text: &str) -> Result<IommuMode, String> {
-    match text {
-        "off" => Ok(IommuMode::Off),
-        "4k" => Ok(IommuMode::Pages4k),
-        "superpages" => Ok(IommuMode::Superpages),
-        _ => Err("one of off, 4k, superpages".into()),
-    }
+    let named = IommuMode::ALL.iter().find(|(name, _)| *name == text);
+    named.map(|&(_, mode)| mode).ok_or_else(|| "one of off, 4k, superpages".into())
 }
 
 /// Where to look for files by name.

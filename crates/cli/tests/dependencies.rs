@@ -27,7 +27,7 @@ const MAY: &[(&str, &[&str])] = &[
         &["units", "settings", "wire", "engine", "inet", "platform", "hardware", "drivers", "kernel", "virt"],
     ),
     ("machine", &["units", "settings", "files"]),
-    ("results", &["units", "files"]),
+    ("results", &["units", "settings", "files"]),
     ("analytic", &["units"]),
     ("needs", &[]),
     ("files", &[]),

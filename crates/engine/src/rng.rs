@@ -5,6 +5,7 @@
 
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use units::hash::GOLDEN;
 
 /// Seed from which all random numbers of a simulation derive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,11 +47,8 @@ const fn hash(name: &str) -> u64 {
 
 /// SplitMix64's step.
 const fn mix(x: u64) -> u64 {
-    scramble(x.wrapping_add(SPLIT_MIX_STEP))
+    scramble(x.wrapping_add(GOLDEN))
 }
-
-/// Increment of SplitMix64's state: 2^64 divided by the golden ratio.
-pub const SPLIT_MIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// SplitMix64's finaliser (Steele et al. 2014): flipping an input bit flips half of the output bits on average.
 pub const fn scramble(x: u64) -> u64 {

@@ -5,11 +5,8 @@
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use engine::Seed;
-use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable};
-use hardware::iommu::{
-    Access, ContextEntry, DmaRequest, DomainId, Iommu, IommuParams, PageSize, Permissions, Translation,
-    TranslationType, WalkMemory, WalkRead,
-};
+use hardware::iommu::tables::FixedDomains;
+use hardware::iommu::{Access, DmaRequest, Iommu, IommuParams, PageSize, Translation, WalkMemory, WalkRead};
 use hardware::memory::{MemoryRange, NodeId, PhysicalMemory};
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::Bdf;
@@ -36,37 +33,15 @@ impl WalkMemory for FlatMemory {
     }
 }
 
-struct Frames(u64);
-
-impl FrameAllocator for Frames {
-    fn allocate_frame(&mut self) -> Option<HostPhysical> {
-        self.0 += 0x1000;
-        Some(HostPhysical::new(self.0))
-    }
-}
-
 /// An IOMMU whose one function reaches 64 MiB in pages of 4 KiB.
 fn machine() -> (Iommu, FlatMemory) {
     let range = MemoryRange { base: HostPhysical::new(0), size: Bytes::mib(128) };
     let mut bytes = PhysicalMemory::new(&[(NodeId(0), range)]);
-    let mut frames = Frames(0x10_0000);
     let mut iommu = Iommu::new(IommuParams::default(), NodeId(0), Seed::new(1)).unwrap();
-    let contexts = ContextTables::new(&mut bytes, &mut frames).unwrap();
-    let table = PageTable::new(&mut bytes, &mut frames, 4, iommu.features()).unwrap();
-    let (frame, size) = (HostPhysical::new(64 << 20), Bytes::mib(64));
-    let largest = PageSize::Size4KiB;
-    let permissions = Permissions::READ_WRITE;
-    table.map(&mut bytes, &mut frames, Iova::new(0), frame, size, permissions, largest).unwrap();
-    let entry = ContextEntry {
-        domain: DomainId(1),
-        translation: TranslationType::Untranslated,
-        levels: 4,
-        page_table: table.root(),
-        fault_processing_disabled: false,
-    };
-    contexts.set(&mut bytes, &mut frames, NIC, entry).unwrap();
-    iommu.set_root_table(contexts.root());
-    iommu.set_enabled(true);
+    let mut domains = FixedDomains::new(&mut bytes, HostPhysical::new(0x10_1000)).unwrap();
+    let range = (Iova::new(0), HostPhysical::new(64 << 20), Bytes::mib(64));
+    domains.add(&mut bytes, iommu.features(), &[NIC], [range], PageSize::Size4KiB).unwrap();
+    domains.enable(&mut iommu);
     (iommu, FlatMemory(bytes))
 }
 

@@ -4,15 +4,14 @@ mod common;
 
 use common::{config, dma, function};
 use engine::Simulation;
-use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{LinkId, LinkParams, Side};
 use hardware::memory::{Cause, CoreId, LINE, MemoryParams, MemorySystem, NodeId, RemoteWrite};
 use hardware::root::{HostId, RootPortParams};
+use hardware::{Fabric, HostFirmware};
 use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, Reset, Token};
 use proptest::prelude::*;
 use units::{Duration, HostPhysical, Time};
-use wire::pcie::config::header;
 use wire::pcie::{Bdf, Generation, Width};
 
 const BAR: u64 = 0xe000_0000;
@@ -87,7 +86,8 @@ struct Rig {
 impl Rig {
     /// A device below socket 1, so that accesses of socket 0's cores cross the interconnect.
     fn new(remote_write: RemoteWrite) -> Self {
-        let mut params = MemoryParams { remote_write, ..MemoryParams::example() };
+        let mut params = MemoryParams::example();
+        params.remote_write.to = remote_write;
         for socket in &mut params.sockets {
             // Small, so that lines are evicted.
             socket.llc.geometry.size = units::Bytes::kib(32);
@@ -101,13 +101,10 @@ impl Rig {
         let device = fabric.add_endpoint(EndpointParams::ideal(32), &[link], Box::new(Told));
         fabric.host_mut(host).add_window(HostPhysical::new(BAR), 4096, 0);
         let rig = Self { simulation: Simulation::new(fabric), host, device, link };
-        for (register, value) in [(header::BAR0, BAR as u32), (header::BAR0 + 4, 0), (header::COMMAND, 6)] {
-            let written = rig.simulation.with(|fabric, scheduler| {
-                let (host, mut cx) = fabric.host_in(rig.host, scheduler);
-                host.config_write(&mut cx, CORE, DEVICE, register, value, 0xf)
-            });
-            rig.simulation.block_on(written.data).unwrap().unwrap();
-        }
+        let firmware = HostFirmware::new(rig.simulation.handle(), rig.host, CORE);
+        rig.simulation
+            .block_on(async move { firmware.enable(DEVICE, &[(0, HostPhysical::new(BAR))]).await })
+            .unwrap();
         rig
     }
 
@@ -160,7 +157,7 @@ proptest! {
         mode in 0..3usize,
     ) {
         let modes = [
-            RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::ZERO },
+            RemoteWrite::AllocateAtDeviceSocket,
             RemoteWrite::AllocateAtHomeSocket,
             RemoteWrite::ToHomeMemory,
         ];

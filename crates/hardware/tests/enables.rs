@@ -7,12 +7,13 @@ use std::rc::Rc;
 
 use common::{config, function};
 use engine::Simulation;
-use hardware::Fabric;
 use hardware::endpoint::EndpointParams;
 use hardware::link::{LinkEnd, LinkParams, Side};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::RootPortParams;
+use hardware::{Fabric, HostFirmware};
 use platform::device::{BarAccess, Device, DeviceBus, Function, Reset};
+use units::HostPhysical;
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{Bdf, Generation, Tlp, TlpKind, Width};
 
@@ -42,13 +43,9 @@ fn runs_of_enabled_bytes_are_written_where_they_are() {
     let link = fabric.add_root_port(host, RootPortParams::ideal(), link, 1..=1);
     fabric.add_endpoint(EndpointParams::ideal(8), &[link], Box::new(Slate(Rc::clone(&written))));
     let simulation = Simulation::new(fabric);
-    for (register, value) in [(0x10, BAR as u32), (0x14, 0), (4, 6)] {
-        let access = simulation.with(|fabric, scheduler| {
-            let (host, mut cx) = fabric.host_in(host, scheduler);
-            host.config_write(&mut cx, CoreId(0), Bdf::new(1, 0, 0), register, value, 0xf)
-        });
-        simulation.block_on(access.data).unwrap().unwrap();
-    }
+    let firmware = HostFirmware::new(simulation.handle(), host, CoreId(0));
+    let bar = [(0, HostPhysical::new(BAR))];
+    simulation.block_on(async move { firmware.enable(Bdf::new(1, 0, 0), &bar).await }).unwrap();
     let data: Vec<u8> = (1..=8).collect();
     for (enables, expected) in [
         ((0xf, 0xf), vec![(0x20, vec![1, 2, 3, 4, 5, 6, 7, 8])]),

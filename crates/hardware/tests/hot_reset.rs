@@ -7,11 +7,11 @@ use std::rc::Rc;
 
 use common::{config, dma, function};
 use engine::{Completion, Simulation};
-use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{CreditLimits, Credits, LinkId, LinkParams, Side};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
+use hardware::{Fabric, HostFirmware};
 use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, Function, PortIndex, Reset, Token};
 use proptest::prelude::*;
 use units::{Duration, HostPhysical};
@@ -148,9 +148,10 @@ impl Rig {
 
     /// Firmware's configuration of the device after each reset.
     fn enumerate(&self) {
-        self.config(DEVICE, header::BAR0, BAR as u32, 0xf);
-        self.config(DEVICE, header::BAR0 + 4, 0, 0xf);
-        self.config(DEVICE, header::COMMAND, 6, 0b0011);
+        let firmware = HostFirmware::new(self.simulation.handle(), self.host, CoreId(0));
+        self.simulation
+            .block_on(async move { firmware.enable(DEVICE, &[(0, HostPhysical::new(BAR))]).await })
+            .unwrap();
     }
 
     fn start(&self, value: u32) {

@@ -14,11 +14,8 @@ use common::{F0, config, dma, function};
 use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable};
-use hardware::iommu::{
-    ContextEntry, DomainId, Geometry, Iommu, IommuParams, PageSize, Permissions, PipelineOrder, Replacement,
-    TranslationType,
-};
+use hardware::iommu::tables::FixedDomains;
+use hardware::iommu::{Geometry, Iommu, IommuParams, IotlbReplacement, PageSize, PipelineOrder};
 use hardware::link::{CreditLimits, Credits, ErrorInjector, LinkId, LinkParams, ReceiverParams, Side};
 use hardware::memory::{CoreId, DeviceCounters, LINE, MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
@@ -178,37 +175,16 @@ struct Setting {
 
 /// Maps the regions for both devices with pages of 4 KiB.
 fn map(fabric: &mut Fabric, host: HostId) {
-    struct Frames(HostPhysical);
-    impl FrameAllocator for Frames {
-        fn allocate_frame(&mut self) -> Option<HostPhysical> {
-            self.0 = self.0 + 4096;
-            Some(self.0)
-        }
-    }
     let host = fabric.host_mut(host);
-    let memory = host.memory.bytes_mut();
-    let mut frames = Frames(HostPhysical::new(0x100_0000));
-    let contexts = ContextTables::new(memory, &mut frames).unwrap();
-    let iommu = &mut host.iommus[0];
-    let table = PageTable::new(memory, &mut frames, 4, iommu.features()).unwrap();
-    for region in REGIONS {
+    let (memory, iommu) = (host.memory.bytes_mut(), &mut host.iommus[0]);
+    let mut domains = FixedDomains::new(memory, HostPhysical::new(0x100_0000)).unwrap();
+    let ranges = REGIONS.map(|region| {
         let page = HostPhysical::new(region).align_down(4096);
-        let iova = Iova::new(IOVA + page.get());
-        let (bytes, both) = (Bytes::kib(8), Permissions::READ_WRITE);
-        table.map(memory, &mut frames, iova, page, bytes, both, PageSize::Size4KiB).unwrap();
-    }
-    let entry = ContextEntry {
-        domain: DomainId(1),
-        translation: TranslationType::Untranslated,
-        levels: table.levels(),
-        page_table: table.root(),
-        fault_processing_disabled: false,
-    };
-    for bus in [1, 2] {
-        contexts.set(memory, &mut frames, Bdf::new(bus, 0, 0), entry).unwrap();
-    }
-    iommu.set_root_table(contexts.root());
-    iommu.set_enabled(true);
+        (Iova::new(IOVA + page.get()), page, Bytes::kib(8))
+    });
+    let devices = [1, 2].map(|bus| Bdf::new(bus, 0, 0));
+    domains.add(memory, iommu.features(), &devices, ranges, PageSize::Size4KiB).unwrap();
+    domains.enable(iommu);
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -262,7 +238,7 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
     let journal = Rc::new(RefCell::new(Journal::default()));
     let mut fabric = Fabric::new();
     let iommu = setting.iommu.map(|order| {
-        let iotlb = Geometry::fully_associative(1, Replacement::Lru);
+        let iotlb = Geometry::fully_associative(1, IotlbReplacement::Lru);
         let params = IommuParams { iotlb, order, ..IommuParams::default() };
         Iommu::new(params, NodeId(0), Seed::new(setting.seed)).unwrap()
     });

@@ -2,12 +2,12 @@
 
 use devices::nic::{Nic, NicHandle, NicParams};
 use engine::Simulation;
-use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::ethernet::CableParams;
 use hardware::link::LinkParams;
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
+use hardware::{Fabric, HostFirmware};
 use platform::device::FunctionIndex;
 use platform::ethernet::EthernetPort;
 use units::{BitRate, Duration, HostPhysical, Time};
@@ -71,20 +71,13 @@ impl Pair {
         let capability = self.simulation.with(|fabric, _| {
             fabric.endpoint(EndpointId(host.0)).core.registers.config(F0).pcie_offset().unwrap()
         });
-        let handle = self.simulation.handle();
         let control = 1 << 5 | 2 << 12 | u32::from(CONTROL_EXTENDED_TAGS);
-        let writes = [(0x10, BAR0 as u32), (0x14, 0), (capability + DEVICE_CONTROL, control), (4, 6)];
-        self.simulation
-            .block_on(async move {
-                for (register, value) in writes {
-                    let written = handle.with(|fabric, scheduler| {
-                        let (host, mut cx) = fabric.host_in(host, scheduler);
-                        host.config_write(&mut cx, CoreId(0), CARD, register, value, 0xf)
-                    });
-                    let _ = written.data.await;
-                }
-            })
-            .unwrap();
+        let firmware = HostFirmware::new(self.simulation.handle(), host, CoreId(0));
+        let configured = async move {
+            firmware.enable(CARD, &[(0, HostPhysical::new(BAR0))]).await;
+            firmware.write(CARD, capability + DEVICE_CONTROL, control).await;
+        };
+        self.simulation.block_on(configured).unwrap();
     }
 
     fn write(&self, host: usize, at: u64, data: &[u8]) {

@@ -12,10 +12,10 @@ use common::{config, dma, function, write_registers};
 use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable};
+use hardware::iommu::tables::{ConsecutiveFrames, FixedDomains, PageTable};
 use hardware::iommu::{
-    ContextEntry, Descriptor, DomainId, Geometry, Iommu, IommuParams, PageSize, Permissions, PipelineOrder,
-    QueueAction, Replacement, Scope, TranslationType,
+    Descriptor, DomainId, Geometry, Iommu, IommuParams, IotlbReplacement, PageSize, PipelineOrder,
+    QueueAction, Scope,
 };
 use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
@@ -75,36 +75,14 @@ impl Device for Scribbler {
     fn read_done(&mut self, _: &mut dyn DeviceBus, _: Token, _: Result<&[u8], DmaError>) {}
 }
 
-struct Frames(HostPhysical);
-
-impl FrameAllocator for Frames {
-    fn allocate_frame(&mut self) -> Option<HostPhysical> {
-        self.0 = self.0 + PAGE;
-        Some(self.0)
-    }
-}
-
-fn map(fabric: &mut Fabric, host: HostId, frames: &mut Frames) -> PageTable {
+fn map(fabric: &mut Fabric, host: HostId) -> PageTable {
     let host = fabric.host_mut(host);
-    let memory = host.memory.bytes_mut();
-    let contexts = ContextTables::new(memory, frames).unwrap();
-    let iommu = &mut host.iommus[0];
-    let table = PageTable::new(memory, frames, 4, iommu.features()).unwrap();
-    let (length, both) = (Bytes::new(PAGES * PAGE), Permissions::READ_WRITE);
-    table
-        .map(memory, frames, Iova::new(IOVA), HostPhysical::new(FRAMES), length, both, PageSize::Size4KiB)
-        .unwrap();
-    let entry = ContextEntry {
-        domain: DOMAIN,
-        translation: TranslationType::Untranslated,
-        levels: table.levels(),
-        page_table: table.root(),
-        fault_processing_disabled: false,
-    };
-    contexts.set(memory, frames, ID, entry).unwrap();
-    iommu.set_root_table(contexts.root());
+    let (memory, iommu) = (host.memory.bytes_mut(), &mut host.iommus[0]);
+    let mut domains = FixedDomains::new(memory, HostPhysical::new(0x100_0000)).unwrap();
+    let range = (Iova::new(IOVA), HostPhysical::new(FRAMES), Bytes::new(PAGES * PAGE));
+    let table = domains.add(memory, iommu.features(), &[ID], [range], PageSize::Size4KiB).unwrap();
     iommu.set_invalidation_queue(QUEUE, 0);
-    iommu.set_enabled(true);
+    domains.enable(iommu);
     table
 }
 
@@ -123,7 +101,6 @@ async fn unmap(
     fabric: Handle<Fabric>,
     host: HostId,
     table: PageTable,
-    mut frames: Frames,
     pauses: Vec<(u64, bool)>,
     kept: Rc<RefCell<Vec<Kept>>>,
 ) {
@@ -132,6 +109,8 @@ async fn unmap(
         let done = fabric.with(|fabric, scheduler| {
             let host = fabric.host_mut(host);
             let address = Iova::new(IOVA + page * PAGE);
+            // None is needed: no page of 2 MiB is split.
+            let mut frames = ConsecutiveFrames::new(HostPhysical::new(0));
             table.unmap(host.memory.bytes_mut(), &mut frames, address, Bytes::new(PAGE)).unwrap();
             let scope = Scope::Pages { domain: DOMAIN, address, mask: 0 };
             let forget = Descriptor::Iotlb { scope, drain_reads, drain_writes: true, leaf_only: false };
@@ -175,15 +154,14 @@ fn run(
     let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), vec![iommu]);
     let link = fabric.add_root_port(host, port, LinkParams::example(Generation::Gen3, Width::X8), 1..=1);
     fabric.add_endpoint(EndpointParams::ideal(32), &[link], Box::new(Scribbler { script }));
-    let mut frames = Frames(HostPhysical::new(0x100_0000));
-    let table = map(&mut fabric, host, &mut frames);
+    let table = map(&mut fabric, host);
     write_registers(&mut fabric.endpoint_mut(EndpointId(0)).core.registers, &[(4, 6)]);
     let simulation = Simulation::new(fabric);
     simulation.with(|fabric, scheduler| {
         fabric.with_device(scheduler, EndpointId(0), |_, bus| bus.wake_at(Time::ZERO, Token(0)));
     });
     let kept = Rc::new(RefCell::new(Vec::new()));
-    simulation.spawn(unmap(simulation.handle(), host, table, frames, pauses, Rc::clone(&kept)));
+    simulation.spawn(unmap(simulation.handle(), host, table, pauses, Rc::clone(&kept)));
     simulation.run();
     let at_end = |page| simulation.with(|fabric, _| contents(fabric, host, page));
     kept.take().into_iter().zip(0..).map(|(kept, page)| (kept, at_end(page))).collect()
@@ -211,7 +189,7 @@ proptest! {
         ]),
         walkers in 1..6usize,
     ) {
-        let iotlb = Geometry::fully_associative(1, Replacement::Lru);
+        let iotlb = Geometry::fully_associative(1, IotlbReplacement::Lru);
         let params = IommuParams { iotlb, order, walkers, ..IommuParams::default() };
         let kept = run(script, pauses, params, RootPortParams::ideal());
         prop_assert_eq!(kept.len() as u64, PAGES);

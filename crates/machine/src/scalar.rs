@@ -5,8 +5,8 @@ use crate::read::{Complaints, Read};
 use crate::shape::{Shape, Single};
 use crate::tree::{Entry, Node, Value};
 use settings::{
-    DmaMode, EcnMode, EvictionNotice, EvictionOrder, Loads, PipelineOrder, RemoteHit, ReplacementPolicy,
-    SliceFold, SnoopMode, Stores, TeamMode,
+    DmaMode, EcnMode, EvictionNotice, EvictionOrder, IommuMode, IotlbReplacement, Loads, PipelineOrder,
+    RemoteHit, RemoteWrite, ReplacementPolicy, SliceFold, SnoopMode, Stores, TeamMode,
 };
 use std::fmt;
 use std::num::NonZeroU32;
@@ -409,9 +409,12 @@ read_by_name!(
     EcnMode,
     EvictionNotice,
     EvictionOrder,
+    IommuMode,
+    IotlbReplacement,
     Loads,
     PipelineOrder,
     RemoteHit,
+    RemoteWrite,
     ReplacementPolicy,
     SliceFold,
     SnoopMode,

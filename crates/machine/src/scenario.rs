@@ -11,6 +11,7 @@ use crate::scalar::names;
 use crate::shape::Shape;
 use crate::source::Place;
 use crate::tree::{Entry, Value};
+pub use settings::IommuMode;
 use units::Bytes;
 
 record! {
@@ -96,18 +97,6 @@ names! {
         DeviceWarm = "device-warm",
         /// The device has written other data.
         DeviceThrash = "device-thrash",
-    }
-}
-
-names! {
-    /// How the machine's IOMMU translates the card's addresses.
-    pub enum IommuMode {
-        /// No translation.
-        Off = "off",
-        /// With pages of 4 KiB.
-        Pages4k = "4k",
-        /// With the largest supported pages up to 2 MiB.
-        Superpages = "superpages",
     }
 }
 

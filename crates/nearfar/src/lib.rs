@@ -75,6 +75,7 @@ pub mod counters;
 pub mod experiment;
 pub mod fit;
 mod links;
+mod plain;
 pub mod progress;
 pub mod prototype;
 pub mod records;

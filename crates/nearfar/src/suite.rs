@@ -213,7 +213,7 @@ mod tests {
         let setup = results::pciebench::Setup::parse(&directory_name(&bench)).unwrap();
         assert_eq!((setup.generation.as_str(), setup.cpu.as_str()), ("bdw", "Xeon-E5-2630v4"));
         assert_eq!((setup.chassis.as_str(), setup.sockets.to_string().as_str()), ("dell-t430", "s0-s1-s1"));
-        assert_eq!((setup.iommu, setup.doubts.len()), (results::pciebench::IommuMode::SmallPages, 0));
+        assert_eq!((setup.iommu, setup.doubts.len()), (IommuMode::Pages4k, 0));
     }
 
     /// Same seed, same bytes, on one thread and on several.

@@ -55,6 +55,22 @@ choices! {
 }
 
 choices! {
+    /// IOMMU mode of a run of pcie-bench.
+    #[derive(Default, serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum IommuMode {
+        /// Off.
+        #[default]
+        Off = "off",
+        /// On, with 4 KiB pages only (`intel_iommu=on,sp_off`).
+        #[serde(rename = "4k")]
+        Pages4k = "4k",
+        /// On, with the largest pages that the IOMMU supports (`intel_iommu=on`).
+        Superpages = "superpages",
+    }
+}
+
+choices! {
     /// Order in which pending lines leave write-combining buffers.
     #[derive(Default)]
     pub enum EvictionOrder {
@@ -78,6 +94,20 @@ choices! {
         /// The line that a binary tree of last directions points to.
         TreePlru = "tree-plru",
         /// A random line.
+        Random = "random",
+    }
+}
+
+choices! {
+    /// Replacement policy within a set of a translation cache.
+    #[derive(Default)]
+    pub enum IotlbReplacement {
+        /// The least recently used entry.
+        #[default]
+        Lru = "lru",
+        /// The entry that a binary tree of last directions points to.
+        TreePlru = "tree-plru",
+        /// A random entry.
         Random = "random",
     }
 }
@@ -124,6 +154,22 @@ choices! {
         /// The home node reads DRAM while it snoops the cache, and answers when both are done, so a remote hit costs as
         /// much as remote DRAM.
         AsMemory = "as-memory",
+    }
+}
+
+choices! {
+    /// Destination of a device's writes to another socket's memory.
+    pub enum RemoteWrite {
+        /// The LLC of the device's socket, as for local writes, after requesting ownership from the home node.
+        AllocateAtDeviceSocket = "allocate-at-device-socket",
+        /// Ownership is requested from the home node, which records it in its I/O directory cache. The line then goes
+        /// to the home node's DRAM, with the directory state, and a clean copy stays in the LLC of the device's socket
+        /// (US patent 9,170,946).
+        WriteHomeKeepCopy = "write-home-keep-copy",
+        /// The LLC of the home socket, across the interconnect.
+        AllocateAtHomeSocket = "allocate-at-home-socket",
+        /// DRAM, across the interconnect; cached copies are invalidated ("DDIO does not work remotely").
+        ToHomeMemory = "to-home-memory",
     }
 }
 

@@ -10,6 +10,7 @@
 //! files spell them.
 
 mod address;
+pub mod hash;
 mod parse;
 mod rate;
 mod size;

@@ -2,6 +2,7 @@
 
 use rand_core::{RngCore as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use units::hash::spread;
 
 /// A program's generator.
 #[derive(Clone, Debug)]
@@ -10,7 +11,7 @@ pub(crate) struct Random(Xoshiro256PlusPlus);
 impl Random {
     /// The generator of part `part` of a program.
     pub fn new(seed: u64, part: u64) -> Self {
-        Self(Xoshiro256PlusPlus::seed_from_u64(seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed ^ spread(part)))
     }
 
     /// A number below `n`; `n` must not be zero.

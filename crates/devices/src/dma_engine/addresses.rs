@@ -1,6 +1,7 @@
 //! Address pattern of a test: the part of the window that each transaction accesses.
 
-use engine::rng::{SPLIT_MIX_STEP, scramble};
+use engine::rng::scramble;
+use units::hash::spread;
 
 /// Sequence of offsets that a test accesses.
 ///
@@ -53,7 +54,7 @@ impl Addresses {
     fn draw(&mut self) -> u64 {
         let number = match self.random {
             // SplitMix64's n-th number, without the ones before it.
-            Some(seed) => scramble(seed.wrapping_add(self.drawn).wrapping_mul(SPLIT_MIX_STEP)),
+            Some(seed) => scramble(spread(seed.wrapping_add(self.drawn))),
             None => self.drawn,
         };
         self.drawn += 1;

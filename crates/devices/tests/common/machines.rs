@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use engine::Simulation;
-use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::ethernet::CableParams;
 use hardware::link::LinkParams;
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{Host, HostId, InterruptMessage, InterruptSink, RootPortParams};
 use hardware::wires::Context;
+use hardware::{Fabric, HostFirmware};
 use platform::device::{Device, Reset};
 use platform::ethernet::EthernetPort;
 use units::{BitRate, Duration, HostPhysical};
@@ -91,11 +91,9 @@ impl Machines {
 
     /// Setup by firmware and kernel: BARs, bus mastering, MSI-X.
     fn boot(&mut self, host: usize) {
-        for n in 0..3u16 {
-            self.config_write(host, 0x10 + 8 * n, (BARS + u64::from(n) * BAR) as u32);
-            self.config_write(host, 0x14 + 8 * n, 0);
-        }
-        self.config_write(host, 4, 6);
+        let firmware = HostFirmware::new(self.simulation.handle(), self.hosts[host].0, CoreId(0));
+        let bars = [0, 1, 2].map(|n| (2 * n, HostPhysical::new(BARS + u64::from(n) * BAR)));
+        self.simulation.block_on(async move { firmware.enable(DEVICE, &bars).await }).unwrap();
         let mut at = self.config_read(host, 0x34) as u16 & 0xff;
         while at != 0 {
             let header = self.config_read(host, at);

@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use devices::nvme::Nvme;
 use engine::Simulation;
-use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{CreditLimits, LinkParams, ReceiverParams};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, InterruptMessage, InterruptSink, RootPortParams};
+use hardware::{Fabric, HostFirmware};
 use platform::device::Reset;
 use units::{Duration, HostPhysical};
 use wire::pcie::{Bdf, Generation, Width};
@@ -95,11 +95,9 @@ impl OnFabric {
 
     /// Sets up BARs, bus mastering and MSI-X.
     fn boot(&mut self) {
-        for bar in [0u16, 2] {
-            self.config_write(0x10 + 4 * bar, (BARS + (u64::from(bar) << 20)) as u32);
-            self.config_write(0x14 + 4 * bar, 0);
-        }
-        self.config_write(4, 6);
+        let firmware = HostFirmware::new(self.simulation.handle(), self.host, CoreId(0));
+        let bars = [0, 2].map(|bar| (bar, HostPhysical::new(BARS + (u64::from(bar) << 20))));
+        self.simulation.block_on(async move { firmware.enable(DRIVE, &bars).await }).unwrap();
         for vector in 0..u64::from(self.vectors) {
             let words = [0xfee0_0000, 0, vector as u32 + u32::from(FIRST_VECTOR), 0];
             for (n, word) in words.iter().enumerate() {

@@ -4,8 +4,9 @@
 //! Lookups use a hash index for any geometry, so that a fully associative cache of 128 entries costs the simulator no
 //! more than a direct-mapped one; sets and ways only determine evictions.
 
-use super::params::{Geometry, Replacement};
+use super::params::{Geometry, IotlbReplacement};
 use engine::Rng;
+use units::hash::spread;
 
 /// End of a list, or an empty index entry.
 const NONE: u16 = u16::MAX;
@@ -15,7 +16,7 @@ const NONE: u16 = u16::MAX;
 pub(crate) struct TaggedCache<V> {
     ways: usize,
     set_mask: u64,
-    replacement: Replacement,
+    replacement: IotlbReplacement,
     /// Tag and value of each slot; the slots of a set are adjacent.
     slots: Vec<Option<(u64, V)>>,
     /// Number of occupied slots in each set.
@@ -68,7 +69,7 @@ impl<V: Copy> TaggedCache<V> {
         let sets = if entries == 0 { 0 } else { prev_power_of_two(entries / ways) };
         let entries = sets * ways;
         let index_len = (entries * 4).next_power_of_two().max(8);
-        let lru = geometry.replacement == Replacement::Lru;
+        let lru = geometry.replacement == IotlbReplacement::Lru;
         Self {
             ways,
             set_mask: (sets as u64).saturating_sub(1),
@@ -81,13 +82,13 @@ impl<V: Copy> TaggedCache<V> {
                 links: vec![(NONE, NONE); if lru { entries } else { 0 }],
                 ends: vec![(NONE, NONE); if lru { sets } else { 0 }],
             },
-            tree: vec![0; if geometry.replacement == Replacement::TreePlru { entries } else { 0 }],
+            tree: vec![0; if geometry.replacement == IotlbReplacement::TreePlru { entries } else { 0 }],
             random,
         }
     }
 
     fn home(&self, tag: u64) -> usize {
-        (tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.index_shift) as usize
+        (spread(tag) >> self.index_shift) as usize
     }
 
     /// The set of `slot`; avoids the division for caches with one set.
@@ -128,15 +129,15 @@ impl<V: Copy> TaggedCache<V> {
     #[inline]
     fn touch(&mut self, slot: usize) {
         match self.replacement {
-            Replacement::Random => {}
-            Replacement::Lru => {
+            IotlbReplacement::Random => {}
+            IotlbReplacement::Lru => {
                 let set = self.set_of(slot);
                 if self.recency.ends[set].0 != slot as u16 {
                     self.recency.unlink(set, slot as u16);
                     self.recency.push_front(set, slot as u16);
                 }
             }
-            Replacement::TreePlru => {
+            IotlbReplacement::TreePlru => {
                 let base = self.set_of(slot) * self.ways;
                 let mut node = slot - base + self.ways;
                 while node > 1 {
@@ -178,7 +179,7 @@ impl<V: Copy> TaggedCache<V> {
             place = (place + 1) & mask;
         }
         self.index[place] = slot as u16;
-        if self.replacement == Replacement::Lru {
+        if self.replacement == IotlbReplacement::Lru {
             self.recency.push_front(set, slot as u16);
         } else {
             self.touch(slot);
@@ -190,15 +191,15 @@ impl<V: Copy> TaggedCache<V> {
     fn victim(&mut self, set: usize) -> usize {
         let base = set * self.ways;
         match self.replacement {
-            Replacement::Lru => self.recency.ends[set].1 as usize,
-            Replacement::TreePlru => {
+            IotlbReplacement::Lru => self.recency.ends[set].1 as usize,
+            IotlbReplacement::TreePlru => {
                 let mut node = 1;
                 while node < self.ways {
                     node = 2 * node + self.tree[base + node] as usize;
                 }
                 base + node - self.ways
             }
-            Replacement::Random => base + self.random.below(self.ways as u64) as usize,
+            IotlbReplacement::Random => base + self.random.below(self.ways as u64) as usize,
         }
     }
 
@@ -208,7 +209,7 @@ impl<V: Copy> TaggedCache<V> {
         self.slots[slot] = None;
         let set = self.set_of(slot);
         self.taken[set] -= 1;
-        if self.replacement == Replacement::Lru {
+        if self.replacement == IotlbReplacement::Lru {
             self.recency.unlink(set, slot as u16);
         }
         // Close the gap, so that no probe sequence is cut short.
@@ -261,13 +262,13 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    fn cache(entries: usize, ways: usize, replacement: Replacement) -> TaggedCache<u64> {
+    fn cache(entries: usize, ways: usize, replacement: IotlbReplacement) -> TaggedCache<u64> {
         TaggedCache::new(Geometry { entries, ways, replacement }, Seed::new(1).component("cache"))
     }
 
     #[test]
     fn lru_evicts_the_least_recently_used() {
-        let mut c = cache(3, 3, Replacement::Lru);
+        let mut c = cache(3, 3, IotlbReplacement::Lru);
         for tag in 1..=3 {
             c.insert(tag, 0, tag);
         }
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn plru_never_evicts_the_last_used() {
-        let mut c = cache(8, 8, Replacement::TreePlru);
+        let mut c = cache(8, 8, IotlbReplacement::TreePlru);
         for tag in 0..8 {
             c.insert(tag, 0, tag);
         }
@@ -291,7 +292,7 @@ mod tests {
     #[test]
     fn random_replacement_hits_in_proportion() {
         // With random addresses over twice the entries, a full cache hits half the time under any policy.
-        let mut c = cache(128, 0, Replacement::Random);
+        let mut c = cache(128, 0, IotlbReplacement::Random);
         let mut state = 7u64;
         let mut hits = 0;
         for i in 0..40_000 {
@@ -308,7 +309,7 @@ mod tests {
 
     #[test]
     fn sets_compete_only_with_themselves() {
-        let mut c = cache(16, 4, Replacement::Lru);
+        let mut c = cache(16, 4, IotlbReplacement::Lru);
         for n in 0..5 {
             c.insert(n * 4, n * 4, n);
         }
@@ -320,7 +321,7 @@ mod tests {
 
     #[test]
     fn without_entries_nothing_is_held() {
-        let mut c = cache(0, 0, Replacement::Lru);
+        let mut c = cache(0, 0, IotlbReplacement::Lru);
         assert_eq!(c.insert(1, 1, 1), None);
         assert_eq!(c.lookup(1), None);
     }
@@ -330,7 +331,7 @@ mod tests {
         fn never_answers_what_was_not_stored(
             ops in prop::collection::vec((0u8..4, 0u64..40, any::<u64>()), 1..400),
             ways in prop::sample::select(vec![0usize, 1, 2, 4]),
-            replacement in prop::sample::select(vec![Replacement::Lru, Replacement::TreePlru, Replacement::Random]),
+            replacement in prop::sample::select(vec![IotlbReplacement::Lru, IotlbReplacement::TreePlru, IotlbReplacement::Random]),
         ) {
             let mut c = cache(16, ways, replacement);
             let mut truth = BTreeMap::new();

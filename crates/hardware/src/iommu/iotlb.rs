@@ -113,7 +113,7 @@ impl Iotlb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::iommu::params::Replacement;
+    use crate::iommu::params::IotlbReplacement;
     use engine::Seed;
 
     fn leaf(frame: u64, size: PageSize) -> Leaf {
@@ -122,8 +122,10 @@ mod tests {
 
     #[test]
     fn sizes_and_domains_share_the_entries() {
-        let mut tlb =
-            Iotlb::new(Geometry::fully_associative(4, Replacement::Lru), Seed::new(0).component("iotlb"));
+        let mut tlb = Iotlb::new(
+            Geometry::fully_associative(4, IotlbReplacement::Lru),
+            Seed::new(0).component("iotlb"),
+        );
         let (a, b) = (DomainId(1), DomainId(2));
         tlb.insert(a, Iova::new(0x20_0000), leaf(0x4000_0000, PageSize::Size2MiB));
         tlb.insert(b, Iova::new(0x20_1000), leaf(0x5000, PageSize::Size4KiB));
@@ -142,8 +144,10 @@ mod tests {
 
     #[test]
     fn a_page_invalidation_takes_the_superpage_around_it() {
-        let mut tlb =
-            Iotlb::new(Geometry::fully_associative(8, Replacement::Lru), Seed::new(0).component("iotlb"));
+        let mut tlb = Iotlb::new(
+            Geometry::fully_associative(8, IotlbReplacement::Lru),
+            Seed::new(0).component("iotlb"),
+        );
         let d = DomainId(1);
         for mask in [0, 3] {
             tlb.insert(d, Iova::new(0x20_0000), leaf(0, PageSize::Size2MiB));

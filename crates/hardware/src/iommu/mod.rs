@@ -53,7 +53,9 @@ pub use interrupt::{
 };
 pub use invalidation::{ContextScope, Descriptor, Scope};
 pub use memory::{WalkMemory, WalkRead};
-pub use params::{Geometry, IommuParams, PagingStructureCaches, ParamsError, PipelineOrder, Replacement};
+pub use params::{
+    Geometry, IommuParams, IotlbReplacement, PagingStructureCaches, ParamsError, PipelineOrder,
+};
 pub use queue::QueueAction;
 pub use remapper::{InterruptOutcome, InterruptTable};
 pub use request::DmaRequest;

@@ -1,20 +1,8 @@
 //! IOMMU parameters.
 
-pub use settings::PipelineOrder;
+pub use settings::{IotlbReplacement, PipelineOrder};
 use thiserror::Error;
 use units::{Bytes, Duration};
-
-/// Replacement policy of a set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Replacement {
-    /// Least recently used.
-    #[default]
-    Lru,
-    /// Binary-tree pseudo-LRU; the number of ways must be a power of two.
-    TreePlru,
-    /// Random, from the component's seeded generator.
-    Random,
-}
 
 /// Size, associativity and replacement of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,7 +12,7 @@ pub struct Geometry {
     /// Entries per set; 0 for fully associative.
     pub ways: usize,
     /// Replacement policy of a set.
-    pub replacement: Replacement,
+    pub replacement: IotlbReplacement,
 }
 
 impl Geometry {
@@ -32,7 +20,7 @@ impl Geometry {
     pub const MAX_ENTRIES: usize = 1 << 14;
 
     /// A fully associative cache.
-    pub const fn fully_associative(entries: usize, replacement: Replacement) -> Self {
+    pub const fn fully_associative(entries: usize, replacement: IotlbReplacement) -> Self {
         Self { entries, ways: 0, replacement }
     }
 
@@ -54,7 +42,7 @@ impl Geometry {
         if entries % ways != 0 || !(entries / ways).is_power_of_two() {
             return wrong("entries / ways is not a power of two");
         }
-        if replacement == Replacement::TreePlru && !ways.is_power_of_two() {
+        if replacement == IotlbReplacement::TreePlru && !ways.is_power_of_two() {
             return wrong("pseudo-LRU needs a power of two of ways");
         }
         Ok(())
@@ -176,11 +164,11 @@ impl Default for IommuParams {
     /// bandwidths and latencies over window size of `../shared/measured`; the rest is assumed.
     fn default() -> Self {
         Self {
-            iotlb: Geometry::fully_associative(128, Replacement::Random),
+            iotlb: Geometry::fully_associative(128, IotlbReplacement::Random),
             iotlb_reserved: 0,
             paging_structure_caches: PagingStructureCaches { level1: 64, level2: 16, level3: 8, level4: 4 },
-            context_cache: Geometry { entries: 64, ways: 8, replacement: Replacement::Lru },
-            interrupt_entry_cache: Geometry { entries: 128, ways: 8, replacement: Replacement::Lru },
+            context_cache: Geometry { entries: 64, ways: 8, replacement: IotlbReplacement::Lru },
+            interrupt_entry_cache: Geometry { entries: 128, ways: 8, replacement: IotlbReplacement::Lru },
             hit_latency: Duration::from_ps(2_800),
             lookup_interval: Duration::ZERO,
             read_depth: 10,

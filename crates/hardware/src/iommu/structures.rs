@@ -4,7 +4,7 @@ use super::cache::TaggedCache;
 use super::format::level_shift;
 use super::ids::{DomainId, Permissions};
 use super::invalidation::Scope;
-use super::params::{Geometry, PagingStructureCaches, Replacement};
+use super::params::{Geometry, IotlbReplacement, PagingStructureCaches};
 use engine::Seed;
 use units::{HostPhysical, Iova, Time};
 
@@ -31,7 +31,7 @@ impl StructureCaches {
         // Replacement is not random, so the generator is never asked.
         let random = Seed::new(0).component("paging-structure caches");
         let cache = |entries| {
-            TaggedCache::new(Geometry::fully_associative(entries, Replacement::Lru), random.clone())
+            TaggedCache::new(Geometry::fully_associative(entries, IotlbReplacement::Lru), random.clone())
         };
         Self([cache(sizes.level1), cache(sizes.level2), cache(sizes.level3), cache(sizes.level4)])
     }

@@ -4,7 +4,7 @@ use super::access::{AccessReply, Coverage, Intent, Line, NodeId, Source, WriteRe
 use super::cache::{Probe, flag};
 use super::coherence::{Coherence, Fetched};
 use super::counters::{CacheUser, Cause, DeviceCounters, MemoryCounters};
-use super::params::{LlcParams, MemoryParams, RemoteWrite};
+use super::params::{LlcParams, MemoryParams, RemoteWrite, RemoteWriteParams};
 use super::server::Server;
 use units::{Duration, Time};
 
@@ -12,7 +12,7 @@ use units::{Duration, Time};
 #[derive(Debug)]
 pub(super) struct Devices {
     nodes: Vec<Node>,
-    remote_write: RemoteWrite,
+    remote_write: RemoteWriteParams,
     walk_reads: u64,
     walk_reads_memory: u64,
 }
@@ -174,12 +174,13 @@ impl Devices {
         let here = &mut self.nodes[node.index()];
         let known = if TIMED { here.looked_up(now) } else { now };
         here.counters.writes += u64::from(TIMED);
-        let target = match self.remote_write {
+        let target = match self.remote_write.to {
             _ if node == line.home => Some(node),
-            RemoteWrite::WriteHomeKeepCopy { grant } => {
+            RemoteWrite::WriteHomeKeepCopy => {
+                let grant = self.remote_write.grant;
                 return here.write_home_keep_copy::<TIMED>(caches, known, node, line, coverage, grant);
             }
-            RemoteWrite::AllocateAtDeviceSocket { .. } => Some(node),
+            RemoteWrite::AllocateAtDeviceSocket => Some(node),
             RemoteWrite::AllocateAtHomeSocket => Some(line.home),
             RemoteWrite::ToHomeMemory => None,
         };
@@ -330,20 +331,17 @@ fn fetch<const TIMED: bool>(
 /// Invalidates a line in all other sockets for a device's write. Returns when the write may proceed.
 fn claim<const TIMED: bool>(
     caches: &mut Coherence,
-    remote_write: RemoteWrite,
+    remote_write: RemoteWriteParams,
     at: Time,
     target: NodeId,
     line: Line,
 ) -> Time {
     let granted = caches.take_ownership::<TIMED>(at, target, line);
-    match remote_write {
-        RemoteWrite::AllocateAtDeviceSocket { waits_for_home, grant } if target != line.home => {
-            if waits_for_home {
-                granted + grant
-            } else {
-                at
-            }
-        }
+    match remote_write.to {
+        RemoteWrite::AllocateAtDeviceSocket if target != line.home => match remote_write.waits_for_home {
+            true => granted + remote_write.grant,
+            false => at,
+        },
         _ => granted,
     }
 }

@@ -5,6 +5,7 @@ use super::bank::{Bank, RowTimes};
 use super::params::DramParams;
 use super::turns::Turns;
 use engine::Rng;
+use units::hash::spread;
 use units::{Bytes, Duration, Time};
 
 /// DRAM of one node.
@@ -69,7 +70,7 @@ const PUT_OFF: u64 = 8;
 impl Refresh {
     /// The `number`th refresh of `rank`, due at `due`.
     fn new(due: u64, number: u64, interval: u64, rank: u64) -> Self {
-        let mixed = (number ^ rank << 32).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = spread((number ^ rank << 32).wrapping_add(1));
         let put_off = (interval / PUT_OFF).max(1);
         Self { due, begins: due + (mixed ^ mixed >> 29) % put_off, rank }
     }

@@ -64,9 +64,10 @@ pub use counters::{
     NodeCounters,
 };
 pub use params::{
-    CacheGeometry, DdioParams, DramParams, EvictionNotice, Inclusion, InterconnectLink, InterconnectParams,
-    LlcParams, MemoryParams, MemoryRange, ParamError, PrefetchParams, PrivateParams, RefreshParams,
-    RemoteHit, RemoteWrite, ReplacementPolicy, RowBufferParams, SetIndex, SliceFold, SnoopMode, SocketParams,
+    CacheGeometry, DdioParams, DramParams, EvictionNotice, InterconnectLink, InterconnectParams, LlcParams,
+    MemoryParams, MemoryRange, ParamError, PrefetchParams, PrivateParams, RefreshParams, RemoteHit,
+    RemoteWrite, RemoteWriteParams, ReplacementPolicy, RowBufferParams, SetIndex, SliceFold, SnoopMode,
+    SocketParams,
 };
 pub use physical::{MemoryFault, PhysicalMemory};
 pub use system::MemorySystem;

@@ -6,7 +6,7 @@
 //! a line.
 
 use super::cache::{Probe, Slot, TagArray, Victim, flag};
-use super::params::{EvictionNotice, Inclusion, SocketParams};
+use super::params::{EvictionNotice, SocketParams};
 use super::presence::Presence;
 use super::private::{PrivateCaches, PrivateHit};
 use super::regions::Regions;
@@ -53,10 +53,7 @@ pub(super) struct Socket {
 impl Socket {
     pub(super) fn new(params: &SocketParams, seed: u64) -> Self {
         let llc = TagArray::new(&params.llc.geometry, seed);
-        let filter = match &params.llc.inclusion {
-            Inclusion::Inclusive => None,
-            Inclusion::NonInclusive { snoop_filter } => Some(TagArray::new(snoop_filter, seed ^ 1)),
-        };
+        let filter = params.llc.snoop_filter.map(|filter| TagArray::new(&filter, seed ^ 1));
         Self {
             presence: Presence::new(params.cores),
             llc,

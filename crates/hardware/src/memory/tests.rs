@@ -70,11 +70,11 @@ fn any_step() -> impl Strategy<Value = AnyStep> {
 
 fn any_params() -> impl Strategy<Value = MemoryParams> {
     let remote_write = prop::sample::select(vec![
-        RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::from_ns(10) },
-        RemoteWrite::AllocateAtDeviceSocket { waits_for_home: false, grant: Duration::ZERO },
-        RemoteWrite::WriteHomeKeepCopy { grant: Duration::from_ns(10) },
-        RemoteWrite::AllocateAtHomeSocket,
-        RemoteWrite::ToHomeMemory,
+        (RemoteWrite::AllocateAtDeviceSocket, true, Duration::from_ns(10)),
+        (RemoteWrite::AllocateAtDeviceSocket, false, Duration::ZERO),
+        (RemoteWrite::WriteHomeKeepCopy, true, Duration::from_ns(10)),
+        (RemoteWrite::AllocateAtHomeSocket, true, Duration::ZERO),
+        (RemoteWrite::ToHomeMemory, true, Duration::ZERO),
     ]);
     let notice =
         prop::sample::select(vec![EvictionNotice::Silent, EvictionNotice::Dirty, EvictionNotice::Always]);
@@ -87,9 +87,15 @@ fn any_params() -> impl Strategy<Value = MemoryParams> {
     let ways = prop::sample::select(vec![0u32, 1, 3]);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     (remote_write, notice, policy, ways, flags).prop_map(
-        |(remote_write, notice, policy, ways, (inclusive, broadcast, from_cache, reads_allocate))| {
+        |(
+            (to, waits_for_home, grant),
+            notice,
+            policy,
+            ways,
+            (inclusive, broadcast, from_cache, reads_allocate),
+        )| {
             let mut params = tiny();
-            params.remote_write = remote_write;
+            params.remote_write = RemoteWriteParams { to, waits_for_home, grant };
             params.remote_hit = if from_cache { RemoteHit::FromCache } else { RemoteHit::AsMemory };
             params.interconnect.snoop = if broadcast { SnoopMode::Broadcast } else { SnoopMode::Directory };
             for socket in &mut params.sockets {
@@ -98,9 +104,8 @@ fn any_params() -> impl Strategy<Value = MemoryParams> {
                 socket.llc.ddio.ways = ways;
                 socket.llc.device_reads_allocate = reads_allocate;
                 if !inclusive {
-                    let snoop_filter =
-                        CacheGeometry { size: Bytes::new(64 * 6), ways: 2, ..socket.llc.geometry };
-                    socket.llc.inclusion = Inclusion::NonInclusive { snoop_filter };
+                    socket.llc.snoop_filter =
+                        Some(CacheGeometry { size: Bytes::new(64 * 6), ways: 2, ..socket.llc.geometry });
                 }
             }
             params
@@ -383,16 +388,14 @@ fn without_ddio_writes_go_to_memory() {
 fn remote_writes_go_where_the_policy_says() {
     let bytes_on_link = |remote_write| {
         let mut params = still();
-        params.remote_write = remote_write;
+        params.remote_write.to = remote_write;
         let mut memory = MemorySystem::new(&params);
         let access = memory.dma_write(Time::ZERO, NodeId(0), at(NODE_1), Coverage::FullLine);
         let there = memory.core(access.ready, CoreId(8), at(NODE_1), CoreOp::Load).source;
         (access.source, there, memory.counters().links[0].bytes.of(Cause::Dma).get())
     };
-    let at_device = RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::ZERO };
-    assert_eq!(bytes_on_link(at_device), (Source::Llc, Source::RemoteLlc, 0));
-    let to_home = RemoteWrite::WriteHomeKeepCopy { grant: Duration::ZERO };
-    assert_eq!(bytes_on_link(to_home), (Source::RemoteDram, Source::Dram, 8 + 72));
+    assert_eq!(bytes_on_link(RemoteWrite::AllocateAtDeviceSocket), (Source::Llc, Source::RemoteLlc, 0));
+    assert_eq!(bytes_on_link(RemoteWrite::WriteHomeKeepCopy), (Source::RemoteDram, Source::Dram, 8 + 72));
     assert_eq!(bytes_on_link(RemoteWrite::AllocateAtHomeSocket), (Source::RemoteLlc, Source::Llc, 72));
     assert_eq!(bytes_on_link(RemoteWrite::ToHomeMemory), (Source::RemoteDram, Source::Dram, 72));
 }
@@ -456,7 +459,7 @@ fn remote_device_bandwidth_ends_at_the_link() {
 /// a core of the home node then reads (receive), or the other way round (send).
 fn home_traffic(remote_write: RemoteWrite, snoop: SnoopMode, receives: bool) -> (u64, u64) {
     let mut params = MemoryParams::example();
-    params.remote_write = remote_write;
+    params.remote_write.to = remote_write;
     params.interconnect.snoop = snoop;
     let mut memory = MemorySystem::new(&params);
     let lines = 256;
@@ -492,8 +495,7 @@ fn home_traffic(remote_write: RemoteWrite, snoop: SnoopMode, receives: bool) -> 
 /// measured three times the network's bandwidth on receive and once on send.
 #[test]
 fn remote_buffers_cost_the_home_what_the_policy_says() {
-    let keeps_dirty = RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::ZERO };
-    let writes_home = RemoteWrite::WriteHomeKeepCopy { grant: Duration::ZERO };
+    let (keeps_dirty, writes_home) = (RemoteWrite::AllocateAtDeviceSocket, RemoteWrite::WriteHomeKeepCopy);
     let hypotheses = [
         (writes_home, SnoopMode::Directory, "`write-home-keep-copy`, `directory`", (1, 2)),
         (keeps_dirty, SnoopMode::Directory, "`allocate-at-device-socket`, `directory`", (2, 2)),

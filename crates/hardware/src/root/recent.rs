@@ -1,6 +1,7 @@
 //! Lines with reads in flight.
 
 use units::Time;
+use units::hash::spread;
 
 /// Table size: several times the reads that a device has outstanding.
 const PLACES: usize = 1024;
@@ -32,6 +33,6 @@ impl RecentLines {
     }
 
     fn place(line: u64) -> usize {
-        (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize
+        (spread(line) >> 54) as usize
     }
 }

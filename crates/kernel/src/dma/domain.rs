@@ -13,7 +13,7 @@ use super::base::{DmaBase, DmaMode};
 use super::iova::IovaSpace;
 use super::unit::Unit;
 use crate::ground::convert;
-use crate::ground::formats::{ContextEntry, DomainId, PageSize, PageTable, Permissions, TranslationType};
+use crate::ground::formats::{ContextEntry, DomainId, PageSize, PageTable, Permissions};
 
 /// Bytes of a page table entry.
 const ENTRY: u64 = 8;
@@ -89,13 +89,7 @@ impl Domain {
 
     /// Context entry that points a function at this domain.
     pub fn entry(&self) -> ContextEntry {
-        ContextEntry {
-            domain: self.id,
-            translation: TranslationType::Untranslated,
-            levels: self.table.levels(),
-            page_table: self.table.root(),
-            fault_processing_disabled: false,
-        }
+        self.table.context_entry(self.id)
     }
 
     /// Maps `length` bytes from `at` to an address below `2^bits`.

@@ -4,7 +4,7 @@ use crate::figure::Figure;
 use crate::link::PAGE_BYTES;
 use crate::read::{Check, record};
 use crate::scalar::Count;
-use settings::{PipelineOrder, ReplacementPolicy};
+use settings::{IotlbReplacement, PipelineOrder};
 use units::{Bytes, Duration};
 
 record! {
@@ -15,7 +15,7 @@ record! {
         /// Ways per set; equal to `entries` if fully associative.
         ways: Figure<Count>,
         /// Which entry of a full set makes room for a new one.
-        replacement: Figure<ReplacementPolicy>,
+        replacement: Figure<IotlbReplacement>,
         /// Entries occupied by translations of other functions, even if these are idle.
         held_by_others: Figure<u32>,
     }
@@ -38,7 +38,7 @@ record! {
             format!("from 0 to {}", entries - 1),
         );
         check.require(
-            iotlb.replacement.value != ReplacementPolicy::TreePlru || ways.is_power_of_two(),
+            iotlb.replacement.value != IotlbReplacement::TreePlru || ways.is_power_of_two(),
             "replacement",
             format!("a tree cannot have {ways} leaves"),
             "with `tree-plru` the ways are a power of two",

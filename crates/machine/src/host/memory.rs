@@ -2,8 +2,8 @@
 
 use crate::figure::Figure;
 use crate::read::{Check, record};
-use crate::scalar::{Count, names};
-use settings::{RemoteHit, SnoopMode};
+use crate::scalar::Count;
+use settings::{RemoteHit, RemoteWrite, SnoopMode};
 use units::{ByteRate, Bytes, Duration};
 
 record! {
@@ -122,20 +122,6 @@ fn check_dram(dram: &Dram, check: &mut Check<'_>) {
         "open rows are described in part",
         "give `row`, `row_activate`, `row_precharge` and `row_idle`, or none of them",
     );
-}
-
-names! {
-    /// Destination of a device's writes to another socket's memory.
-    pub enum RemoteWrite {
-        /// The LLC of the device's socket, as for local writes, after requesting ownership from the home node.
-        AllocateAtDeviceSocket = "allocate-at-device-socket",
-        /// The home node's DRAM, after requesting ownership; a clean copy stays in the LLC of the device's socket.
-        WriteHomeKeepCopy = "write-home-keep-copy",
-        /// The LLC of the home socket, across the interconnect.
-        AllocateAtHomeSocket = "allocate-at-home-socket",
-        /// DRAM, across the interconnect; cached copies are invalidated.
-        ToHomeMemory = "to-home-memory",
-    }
 }
 
 record! {

@@ -8,7 +8,7 @@ mod root;
 
 pub use cache::{CacheGeometry, Core, Inclusion, Llc, Prefetch, PrivateCache};
 pub use iommu::{Iommu, Iotlb, StructureCaches};
-pub use memory::{Dram, Interconnect, RemoteWrite};
+pub use memory::{Dram, Interconnect};
 pub use power::{IdleState, PackageController, Power};
 pub use root::{CompletionOrder, CompletionSplit, Credits, RootComplex, RootPort};
 

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use hardware::Fabric;
-use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable, TableError};
-use hardware::iommu::{ContextEntry, DomainId, PageSize, Permissions, TranslationType};
+use hardware::iommu::PageSize;
+use hardware::iommu::tables::{FixedDomains, TableError};
 use hardware::memory::{MemoryRange, NodeId};
 use hardware::root::HostId;
 use units::{Bytes, HostPhysical, Iova};
@@ -28,8 +28,6 @@ const LENGTH: u64 = CHUNK_BYTES * CHUNKS as u64;
 pub const LEAST_MEMORY: Bytes = Bytes::new((LENGTH + FRAMES_FROM).next_multiple_of(LENGTH) * 2);
 /// First I/O virtual address of the buffer. Linux allocates below 4 GiB from the top down.
 pub const FIRST_IOVA: Iova = Iova::new(0xfa00_0000);
-/// Levels of the page tables: 48 address bits.
-const LEVELS: u8 = 4;
 
 impl Buffer {
     /// Places a buffer in the second half of the last of `ranges` with enough room, where a machine that has been
@@ -75,43 +73,18 @@ pub fn map(
     let host = fabric.host_mut(host);
     let Some(iommu) = host.iommus.get_mut(node.index()) else { return Ok(()) };
     let memory = host.memory.bytes_mut();
-    let mut frames = TableFrames { next: ranges[0].base + FRAMES_FROM };
-    let contexts = ContextTables::new(memory, &mut frames)?;
-    for (domain, (card, buffer)) in (1..).map(DomainId).zip(cards) {
-        let table = PageTable::new(memory, &mut frames, LEVELS, iommu.features())?;
-        for (index, chunk) in buffer.chunks.iter().enumerate() {
-            let iova = first + index as u64 * CHUNK_BYTES;
-            let bytes = Bytes::new(CHUNK_BYTES);
-            table.map(memory, &mut frames, iova, *chunk, bytes, Permissions::READ_WRITE, largest)?;
-            buffer.addresses[index] = iova;
-        }
-        let entry = ContextEntry {
-            domain,
-            translation: TranslationType::Untranslated,
-            levels: table.levels(),
-            page_table: table.root(),
-            fault_processing_disabled: false,
-        };
-        contexts.set(memory, &mut frames, *card, entry)?;
-        buffer.tables = (ranges[0].base + FRAMES_FROM).get()..frames.next.get();
+    let start = ranges[0].base + FRAMES_FROM;
+    let mut domains = FixedDomains::new(memory, start)?;
+    for (card, buffer) in cards {
+        buffer.addresses = std::array::from_fn(|index| first + index as u64 * CHUNK_BYTES);
+        let chunks = std::iter::zip(buffer.addresses, buffer.chunks);
+        let ranges = chunks.map(|(iova, chunk)| (iova, chunk, Bytes::new(CHUNK_BYTES)));
+        domains.add(memory, iommu.features(), &[*card], ranges, largest)?;
+        buffer.tables = start.get()..domains.end().get();
     }
-    iommu.set_root_table(contexts.root());
-    iommu.set_enabled(true);
+    domains.enable(iommu);
     Ok(())
 }
 
 /// Start of the page tables in a node's memory, clear of all other data of a run.
 const FRAMES_FROM: u64 = 64 << 20;
-
-/// Hands out consecutive frames.
-struct TableFrames {
-    next: HostPhysical,
-}
-
-impl FrameAllocator for TableFrames {
-    fn allocate_frame(&mut self) -> Option<HostPhysical> {
-        let frame = self.next;
-        self.next = frame.checked_add(4096)?;
-        Some(frame)
-    }
-}

@@ -36,7 +36,7 @@ pub use caches::{Beginning, caches};
 pub use length::Length;
 use length::Plan;
 pub use neighbour::run_beside;
-use start::{BAR0, CardPlace, FIRST_SLOT, REGISTER_INTERVAL, Setup, start};
+use start::{BAR0, CardPlace, FIRST_SLOT, REGISTER_INTERVAL, start};
 use steady::Steady;
 
 /// A machine with a card, and its configuration.
@@ -283,9 +283,8 @@ impl Bench {
         let begin =
             simulation.with(|fabric, _| warm_translations(fabric, host, node, &buffer, run, address_seed));
         simulation.run_until(begin);
-        let setup = simulation.with(|fabric, _| Setup::of(fabric, host, card, port, FIRST_SLOT));
         let plan = Plan::new(self.controller_period(), run, length);
-        start(&simulation, host, FIRST_SLOT, setup, &buffer, run, plan.told, address_seed)?;
+        start(&simulation, host, (card, FIRST_SLOT), port, &buffer, run, plan.told, address_seed)?;
         let count = |simulation: &Simulation<Fabric>| {
             let now = simulation.now();
             let place = CountedDevice { name: "card0", endpoint: card, nic: None };

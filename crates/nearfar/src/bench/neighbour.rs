@@ -49,7 +49,6 @@ pub fn run_beside(
     let preparation = Preparation::new(bench)?;
     preparation.settle(&mut fabric.host_mut(host).memory, &first_buffer, run, address_seed);
     let simulation = Simulation::new(fabric);
-    let setup_of = |card, place| simulation.with(|fabric, _| Setup::of(fabric, host, card, port, place));
     let noise = Run {
         test: aggressor.test,
         pattern: Pattern::Random,
@@ -60,28 +59,10 @@ pub fn run_beside(
         transfer: Bytes::new(aggressor.transfer_bytes),
     };
     let noise_seed = seed.component("neighbour's addresses").u64();
-    start(
-        &simulation,
-        host,
-        SECOND_SLOT,
-        setup_of(second, SECOND_SLOT),
-        &second_buffer,
-        &noise,
-        ENDLESS,
-        noise_seed,
-    )?;
+    start(&simulation, host, (second, SECOND_SLOT), port, &second_buffer, &noise, ENDLESS, noise_seed)?;
     let head_start = simulation.now() + HEAD_START;
     simulation.run_until(head_start);
-    start(
-        &simulation,
-        host,
-        FIRST_SLOT,
-        setup_of(card, FIRST_SLOT),
-        &first_buffer,
-        run,
-        effort,
-        address_seed,
-    )?;
+    start(&simulation, host, (card, FIRST_SLOT), port, &first_buffer, run, effort, address_seed)?;
     let progress = Rc::clone(&journal.borrow().progress);
     simulation.run_while(|_| !progress.is_done());
     let ended = journal.borrow().ended;

@@ -1,9 +1,9 @@
 //! Configures a card through registers, as firmware, kernel and the benchmark's driver do.
 
 use engine::Simulation;
-use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::root::HostId;
+use hardware::{Fabric, HostFirmware};
 use platform::device::FunctionIndex;
 use results::pciebench::{Pattern, Run, Test};
 use units::{Duration, HostPhysical};
@@ -16,53 +16,6 @@ use super::{BenchError, CARD, Effort};
 
 /// BAR 0 of the card, as firmware assigns it.
 pub(super) const BAR0: u64 = 0xe000_0000;
-/// Settings in the card's configuration space.
-#[derive(Clone, Copy)]
-pub(super) struct Setup {
-    /// Offset of the card's PCI Express capability.
-    pub capability: u16,
-    /// Max payload size (bytes).
-    pub payload: u32,
-    /// Max read request size (bytes).
-    pub read_request: u32,
-    /// Whether the card may use 8-bit tags.
-    pub extended_tags: bool,
-    /// Whether it may use 10-bit tags, which it and the root port support.
-    pub ten_bit_tags: bool,
-}
-
-impl Setup {
-    /// Settings of `card` in a slot described by `port`, below root port `place.port`.
-    pub fn of(
-        fabric: &Fabric,
-        host: HostId,
-        card: EndpointId,
-        port: &machine::RootPort,
-        place: CardPlace,
-    ) -> Self {
-        let own = fabric.endpoint(card).core.registers.config(FunctionIndex(0));
-        let root = &fabric.host(host).port(place.port).config;
-        let capabilities =
-            |config: &ConfigSpace, which| config.pcie_offset().map_or(0, |at| config.dword(at + which));
-        let requester = capabilities(own, pcie_cap::DEVICE_CAPABILITIES_2);
-        let completer = capabilities(root, pcie_cap::DEVICE_CAPABILITIES_2);
-        Self {
-            capability: own.pcie_offset().unwrap_or(0),
-            // The smaller of both limits. The lowest three bits of Device Capabilities are log2 of the size in 128 B.
-            payload: port
-                .mps_bytes
-                .value
-                .get()
-                .min(128 << (capabilities(own, pcie_cap::DEVICE_CAPABILITIES) & 0b111)),
-            read_request: port.mrrs_bytes.value.get(),
-            extended_tags: capabilities(own, pcie_cap::DEVICE_CAPABILITIES)
-                & pcie_cap::CAPABILITIES_EXTENDED_TAGS
-                != 0,
-            ten_bit_tags: requester & pcie_cap::CAPABILITIES_2_TEN_BIT_REQUESTER != 0
-                && completer & pcie_cap::CAPABILITIES_2_TEN_BIT_COMPLETER != 0,
-        }
-    }
-}
 
 /// Location of a card.
 #[derive(Clone, Copy)]
@@ -81,40 +34,39 @@ pub(super) const FIRST_SLOT: CardPlace = CardPlace { card: CARD, bar0: BAR0, por
 /// Interval between two register writes of the driver.
 pub(super) const REGISTER_INTERVAL: Duration = Duration::from_ns(20);
 
-/// Configures a card as firmware, kernel and the benchmark's driver would, and starts the test.
+/// Configures a card in a slot described by `port` as firmware, kernel and the benchmark's driver would, and starts the
+/// test.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn start(
     simulation: &Simulation<Fabric>,
     host: HostId,
-    place: CardPlace,
-    setup: Setup,
+    (card, place): (EndpointId, CardPlace),
+    port: &machine::RootPort,
     buffer: &Buffer,
     run: &Run,
     effort: Effort,
     seed: u64,
 ) -> Result<(), BenchError> {
     let handle = simulation.handle();
+    let bar0 = HostPhysical::new(place.bar0);
     // The driver runs on the card's socket.
-    let core = simulation.with(|fabric, _| {
+    let (core, settings) = simulation.with(|fabric, _| {
+        let settings = settings(fabric, host, card, port, place);
         let host = fabric.host_mut(host);
-        host.add_window(HostPhysical::new(place.bar0), regs::BAR_BYTES, place.port);
-        host.core_near(place.port)
+        host.add_window(bar0, regs::BAR_BYTES, place.port);
+        (host.core_near(place.port), settings)
     });
-    let config = configuration(place, setup);
     let registers = registers(buffer, run, effort, seed);
     simulation.block_on(async move {
-        for (register, value) in config {
-            let written = handle.with(|fabric, scheduler| {
-                let (host, mut cx) = fabric.host_in(host, scheduler);
-                host.config_write(&mut cx, core, place.card, register, value, 0xf)
-            });
-            let _ = written.data.await;
+        let firmware = HostFirmware::new(handle.clone(), host, core);
+        firmware.enable(place.card, &[(0, bar0)]).await;
+        for (register, value) in settings {
+            firmware.write(place.card, register, value).await;
         }
         for (register, value) in registers {
             let sent = handle.with(|fabric, scheduler| {
                 let (host, mut cx) = fabric.host_in(host, scheduler);
-                let at = HostPhysical::new(place.bar0 + register);
-                host.mmio_write(&mut cx, core, at, &value.to_le_bytes())
+                host.mmio_write(&mut cx, core, bar0 + register, &value.to_le_bytes())
             });
             debug_assert!(sent.is_ok(), "the BAR's window was added");
             // One at a time: the writes are posted and must not be reordered.
@@ -124,26 +76,34 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Configuration writes: BAR 0, memory decoding and bus mastering, payload and read request sizes, tags.
-fn configuration(place: CardPlace, setup: Setup) -> Vec<(u16, u32)> {
-    const COMMAND: u16 = 0x04;
-    const BASE_ADDRESS_0: u16 = 0x10;
-    const BASE_ADDRESS_1: u16 = 0x14;
-    const MEMORY_SPACE_AND_BUS_MASTER: u32 = 0b110;
-    let size = |bytes: u32| bytes.max(128).ilog2() - 7;
-    let bit = |on: bool, bit: u16| if on { u32::from(bit) } else { 0 };
-    let device_control = size(setup.payload) << 5
-        | size(setup.read_request) << 12
-        | bit(setup.extended_tags, pcie_cap::CONTROL_EXTENDED_TAGS);
-    let mut writes = vec![
-        (BASE_ADDRESS_0, place.bar0 as u32),
-        (BASE_ADDRESS_1, (place.bar0 >> 32) as u32),
-        (setup.capability + pcie_cap::DEVICE_CONTROL, device_control),
-        (COMMAND, MEMORY_SPACE_AND_BUS_MASTER),
-    ];
-    if setup.ten_bit_tags {
-        let place = setup.capability + pcie_cap::DEVICE_CONTROL_2;
-        writes.push((place, pcie_cap::CONTROL_2_TEN_BIT_TAGS.into()));
+/// Configuration writes: payload and read request sizes, tags.
+fn settings(
+    fabric: &Fabric,
+    host: HostId,
+    card: EndpointId,
+    port: &machine::RootPort,
+    place: CardPlace,
+) -> Vec<(u16, u32)> {
+    let own = fabric.endpoint(card).core.registers.config(FunctionIndex(0));
+    let root = &fabric.host(host).port(place.port).config;
+    let read = |config: &ConfigSpace, which| config.pcie_offset().map_or(0, |at| config.dword(at + which));
+    let capabilities = read(own, pcie_cap::DEVICE_CAPABILITIES);
+    let payload = port.mps_bytes.value.get().min(pcie_cap::size_bytes(capabilities as u16));
+    let size = |bytes| pcie_cap::size_code(bytes).unwrap_or(0);
+    let mut control = size(payload) << 5 | size(port.mrrs_bytes.value.get()) << 12;
+    if capabilities & pcie_cap::CAPABILITIES_EXTENDED_TAGS != 0 {
+        control |= pcie_cap::CONTROL_EXTENDED_TAGS;
+    }
+    let capability = own.pcie_offset().unwrap_or(0);
+    let mut writes = vec![(capability + pcie_cap::DEVICE_CONTROL, control.into())];
+    let requester = read(own, pcie_cap::DEVICE_CAPABILITIES_2);
+    let completer = read(root, pcie_cap::DEVICE_CAPABILITIES_2);
+    // Both must support 10-bit tags.
+    if requester & pcie_cap::CAPABILITIES_2_TEN_BIT_REQUESTER != 0
+        && completer & pcie_cap::CAPABILITIES_2_TEN_BIT_COMPLETER != 0
+    {
+        let register = capability + pcie_cap::DEVICE_CONTROL_2;
+        writes.push((register, pcie_cap::CONTROL_2_TEN_BIT_TAGS.into()));
     }
     writes
 }

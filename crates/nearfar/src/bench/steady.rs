@@ -47,6 +47,9 @@ pub(super) fn latency_half_width(journal: &Journal) -> Option<f64> {
 }
 
 /// Relative half-width of the 95 % confidence interval of the mean of batches.
+///
+/// It takes batches for independent, as [`engine::steady::half_width`] does not. It also decides how long a run is, and
+/// machine files were fitted to runs of that length.
 fn relative_half_width(batches: &[f64]) -> Option<f64> {
     let n = batches.len() as f64;
     let mean = batches.iter().sum::<f64>() / n;

@@ -10,7 +10,7 @@ use machine::{
     Count, Diagnostics, Doc, Figure, IommuMode, Kind, Listed, Machine, MeasuredNames, Nearness, Part,
     Provenance, Sockets, find_card, find_joined, find_machine, find_relative, slot_of,
 };
-use results::pciebench::{self, HostFacts, Setup};
+use results::pciebench::{HostFacts, Setup};
 
 use super::{CompareOptions, MachineSource, apply};
 use crate::bench::Bench;
@@ -69,11 +69,7 @@ pub fn choose(path: &Path, options: &CompareOptions) -> Result<Chosen, Diagnosti
     fit_memory(&mut machine, count, &facts, &mut notes)?;
     apply(&mut machine, "--set", &options.set)?;
     apply(&mut card, "--card-set", &options.card_set)?;
-    let iommu = options.iommu.unwrap_or(match setup.as_ref().map(|setup| setup.iommu).unwrap_or_default() {
-        pciebench::IommuMode::Off => IommuMode::Off,
-        pciebench::IommuMode::SmallPages => IommuMode::Pages4k,
-        pciebench::IommuMode::Superpages => IommuMode::Superpages,
-    });
+    let iommu = options.iommu.or(setup.as_ref().map(|setup| setup.iommu)).unwrap_or_default();
     let mut machine = machine.read()?;
     if let (Some(setup), None) = (&setup, &options.machine) {
         join(&mut machine, count, setup, options, &mut notes)?;
@@ -278,16 +274,11 @@ pub fn check(name: &str, bench: &Bench) -> Result<(), Diagnostics> {
 
 /// Adds notes on what the host reported about itself that contradicts the bench.
 fn contradictions(bench: &Bench, facts: &HostFacts, notes: &mut Vec<String>) {
-    let mode = match bench.iommu {
-        IommuMode::Off => pciebench::IommuMode::Off,
-        IommuMode::Pages4k => pciebench::IommuMode::SmallPages,
-        IommuMode::Superpages => pciebench::IommuMode::Superpages,
-    };
-    if let Some(measured) = facts.iommu.filter(|measured| *measured != mode) {
+    if let Some(measured) = facts.iommu.filter(|measured| *measured != bench.iommu) {
         let word = match measured {
-            pciebench::IommuMode::Off => "off",
-            pciebench::IommuMode::SmallPages => "on with 4 KiB pages",
-            pciebench::IommuMode::Superpages => "on with superpages",
+            IommuMode::Off => "off",
+            IommuMode::Pages4k => "on with 4 KiB pages",
+            IommuMode::Superpages => "on with superpages",
         };
         notes.push(format!("sys-kernel-cmdline.txt has the IOMMU {word}; simulated is {}", describe(bench)));
     }

@@ -15,7 +15,7 @@ use machine::{Diagnostics, Figure, HostSetup, KernelFile};
 use units::Cycles;
 use virt::{VhostCosts, VirtCosts};
 
-use crate::topology::narrow;
+use crate::plain::{Plain, plain};
 
 /// Kernel parameters of a host.
 ///
@@ -23,59 +23,39 @@ use crate::topology::narrow;
 /// If the kernel's file lacks a cost or has an unknown one.
 pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
     let (core, file) = (&host.machine.host.core, &host.kernel);
+    let KernelFile { scheduler, pci, block, dma, .. } = file;
     Ok(KernelParams {
-        core: CoreParams {
-            frequency: core.frequency.value,
-            fill_buffers: narrow(core.line_fill_buffers.value.get()),
-            store_buffer: narrow(core.store_buffer.value.get()),
+        core: plain!(core => CoreParams {
+            frequency,
+            fill_buffers: core.line_fill_buffers.plain(),
+            store_buffer,
             issue: core.access_interval.value,
-            store_interval: core.store_interval.value,
-        },
+            store_interval
+        }),
         costs: costs(host)?,
-        sched: SchedParams {
-            latency: file.scheduler.latency.value,
-            granularity: file.scheduler.granularity.value,
-            wakeup_granularity: file.scheduler.wakeup_granularity.value,
-            cores: host.cores() as usize,
-        },
+        sched: plain!(scheduler => SchedParams {
+            latency, granularity, wakeup_granularity,
+            cores: host.cores() as usize
+        }),
         pci: PciParams {
-            max_read_request: file.max_read_request.value.get(),
-            spare_buses: file.pci.hpbussize.value as u8,
-            spare_memory: file.pci.hpmmiosize.value.get(),
-            spare_prefetchable: file.pci.hpmmioprefsize.value.get(),
+            max_read_request: file.max_read_request.plain(),
+            spare_buses: pci.hpbussize.plain(),
+            spare_memory: pci.hpmmiosize.plain(),
+            spare_prefetchable: pci.hpmmioprefsize.plain(),
         },
-        block: BlockParams {
-            read_ahead: file.block.read_ahead.value,
-            dirty_limit: file.block.dirty_limit.value,
-            cache_limit: file.block.cache_limit.value,
-        },
+        block: plain!(block => BlockParams { read_ahead, dirty_limit, cache_limit }),
         inet: inet(file),
-        dma: DmaParams {
-            flush_entries: file.dma.flush_entries.value.get() as usize,
-            flush_time: file.dma.flush_time.value,
-            low_first: file.dma.low_first.value,
-            ..DmaParams::linux(host.iommu)
-        },
+        dma: plain!(dma => DmaParams { flush_entries, flush_time, low_first, ..DmaParams::linux(host.iommu) }),
     })
 }
 
 fn inet(file: &KernelFile) -> InetParams {
     let KernelFile { inet, steering, .. } = file;
-    InetParams {
-        ecn: inet.ecn.value,
-        autocorking: inet.autocorking.value,
-        fragments: FragmentParams {
-            memory: inet.fragment_memory.value.get(),
-            time: inet.fragment_time.value,
-        },
-        steering: SteeringParams {
-            entries: steering.entries.value.get(),
-            rfs: steering.rfs.value,
-            arfs: steering.arfs.value,
-            idle: steering.idle.value,
-            scan: steering.scan.value,
-        },
-    }
+    plain!(inet => InetParams {
+        ecn, autocorking,
+        fragments: FragmentParams { memory: inet.fragment_memory.plain(), time: inet.fragment_time.value },
+        steering: plain!(steering => SteeringParams { entries, rfs, arfs, idle, scan })
+    })
 }
 
 fn costs(host: &HostSetup) -> Result<KernelCosts, Diagnostics> {

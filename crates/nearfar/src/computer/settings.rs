@@ -28,13 +28,8 @@ pub fn set(
         Setting::Net(host, name, setting) => {
             let kernel = &hosts[*host].kernel;
             let Some(device) = kernel.net().device(name) else { return now(Err(Error::NoDevice.into())) };
-            match setting {
-                NetSetting::Mtu(mtu) => now(device.set_mtu(*mtu).map_err(Failure::from)),
-                setting => {
-                    let setting = setting.clone();
-                    run(kernel, "ethtool", async move |cpu| set_device(cpu, &device, setting).await)
-                }
-            }
+            let setting = setting.clone();
+            run(kernel, "ethtool", async move |cpu| set_device(cpu, &device, setting).await)
         }
         Setting::IoTimeout(host, name, time) => {
             let device = hosts[*host].kernel.block().device(name).ok_or(Error::NoDevice);

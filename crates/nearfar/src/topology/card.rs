@@ -18,15 +18,16 @@ use units::Duration;
 use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
 
+use super::TopologyError;
 use super::root::COMPLETION_TIMEOUT;
-use super::{TopologyError, given, narrow};
+use crate::plain::{Plain, given, narrow, plain};
 
 /// Time to answer a configuration request, for cards whose file does not state it.
 const CONFIG_LATENCY: Duration = Duration::from_ns(100);
 
 /// Picoseconds per byte.
-fn per_byte(time: Duration) -> u32 {
-    narrow(time.as_ps())
+fn per_byte(figure: &Figure<Duration>) -> u32 {
+    narrow(figure.value.as_ps())
 }
 
 /// The card's completion timeout for reads.
@@ -69,83 +70,64 @@ pub fn card_params(
 /// Parameters of a card's PCIe core.
 pub fn endpoint_params(part: &Part) -> EndpointParams {
     let engine = &part.dma_engine;
-    EndpointParams {
-        tags: narrow(engine.tags.value.get()),
-        read_buffer: narrow(engine.read_buffer.value.get()),
-        max_read_request: engine.max_read_request.value.get(),
-        issue_interval: engine.issue_interval.value,
-        tag_release: engine.tag_release.value,
-        writes_in_hand: narrow(engine.writes_in_hand.value.get()),
+    plain!(engine => EndpointParams {
+        tags, read_buffer, max_read_request, issue_interval, tag_release, writes_in_hand,
         completion_timeout: completion_timeout(part),
-        config_latency: given(&engine.config_latency, CONFIG_LATENCY),
-    }
+        config_latency: given(&engine.config_latency, CONFIG_LATENCY)
+    })
 }
 
 /// Parameters of the card's data mover, on a link that takes `ps_per_wire_byte` per byte.
 fn mover_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: u64) -> MoverParams {
     let engine = &part.dma_engine;
     let (drain, transmit, bus) = (&engine.drain, &engine.transmit, &engine.bus);
-    let overhead: u32 = narrow(transmit.overhead.value.get());
-    let on_path = per_byte(transmit.per_byte.value);
+    let overhead: u32 = transmit.overhead.plain();
+    let on_path = per_byte(&transmit.per_byte);
     MoverParams {
-        drain: DrainParams {
-            per_request: drain.per_request.value,
-            per_completion: drain.per_completion.value,
-            ps_per_byte: per_byte(drain.per_byte.value),
-            ps_per_written_byte: per_byte(drain.per_written_byte.value),
-            granule: narrow(drain.granule.value.get()),
-        },
-        transmit: TransmitParams {
+        drain: plain!(drain => DrainParams {
+            per_request, per_completion,
+            ps_per_byte: per_byte(&drain.per_byte),
+            ps_per_written_byte: per_byte(&drain.per_written_byte),
+            granule
+        }),
+        transmit: plain!(transmit => TransmitParams {
             // A path without its own rate runs at wire speed.
             ps_per_byte: if on_path == 0 { ps_per_wire_byte.round() as u32 } else { on_path },
             overhead,
             long_overhead: overhead + narrow::<u32>(long_header_penalty),
-            beat: narrow(transmit.beat.value.get()),
-        },
-        bus: BusParams {
-            ps_per_byte: per_byte(bus.per_byte.value),
-            turn: bus.turn.value,
-            burst: narrow(bus.burst.value.get()),
-            longest_interrupted: narrow(bus.longest_interrupted.value.get()),
-        },
+            beat
+        }),
+        bus: plain!(bus => BusParams { ps_per_byte: per_byte(&bus.per_byte), turn, burst, longest_interrupted }),
         dma: interface(&engine.dma, Some(local_memory(&engine.memory))),
         command: engine.command.as_ref().map_or(EngineParams::default(), |c| interface(&c.timing, None)),
     }
 }
 
 fn interface(timing: &InterfaceTiming, memory: Option<LocalMemoryParams>) -> EngineParams {
-    EngineParams {
-        start_latency: timing.start_latency.value,
-        read_done_latency: timing.read_done_latency.value,
-        hand_over_ps_per_byte: per_byte(timing.hand_over_per_byte.value),
-        hand_over_per_completion: timing.hand_over_per_completion.value,
+    let linear = |base: &Figure<Duration>, slope| Linear { base: base.value, ps_per_byte: per_byte(slope) };
+    plain!(timing => EngineParams {
+        start_latency, read_done_latency,
+        hand_over_ps_per_byte: per_byte(&timing.hand_over_per_byte),
+        hand_over_per_completion,
         write_done: [
-            Linear { base: timing.write_done.value, ps_per_byte: per_byte(timing.write_done_per_byte.value) },
-            Linear {
-                base: timing.write_drained.value,
-                ps_per_byte: per_byte(timing.write_drained_per_byte.value),
-            },
+            linear(&timing.write_done, &timing.write_done_per_byte),
+            linear(&timing.write_drained, &timing.write_drained_per_byte),
         ],
-        memory,
-    }
+        memory: memory
+    })
 }
 
 fn local_memory(memory: &DeviceMemory) -> LocalMemoryParams {
-    LocalMemoryParams {
-        chunk: narrow(memory.chunk.value.get()),
-        word: narrow(memory.word.value.get()),
-        per_transfer: memory.per_transfer.value,
-        per_operation: memory.per_operation.value,
-        per_ragged_chunk: memory.per_ragged_chunk.value,
-        write_out: WriteOutParams {
-            ps_per_byte: per_byte(memory.write_out_per_byte.value),
+    plain!(memory => LocalMemoryParams {
+        chunk, word, per_transfer, per_operation, per_ragged_chunk,
+        write_out: plain!(memory => WriteOutParams {
+            ps_per_byte: per_byte(&memory.write_out_per_byte),
             per_completion: memory.write_out_per_completion.value,
             within_chunk: memory.write_out_within_chunk.value,
             short_chunk: memory.write_out_short_chunk.value,
-            unaligned_head: memory.unaligned_head.value,
-            unaligned_tail: memory.unaligned_tail.value,
-        },
-    }
+            unaligned_head, unaligned_tail
+        })
+    })
 }
 
 /// Timing of the card's firmware, and its port's capabilities.
@@ -154,12 +136,12 @@ fn firmware_params(part: &Part, mover: MoverParams, generation: Generation, widt
     let command = engine.command.as_ref();
     DmaEngineParams {
         tick: engine.timestamp_tick.value,
-        workers: engine.firmware.workers.value.get(),
+        workers: engine.firmware.workers.plain(),
         sample_gap: engine.firmware.sample_gap.value,
         command_write_then_read: command.map_or(Duration::ZERO, |c| c.timing.write_done.value),
-        command_largest: command.map_or(0, |c| narrow(c.largest.value.get())),
-        command_granule: command.map_or(1, |c| narrow(c.address_granule.value.get())),
-        command_address_bits: command.map_or(64, |c| c.address_bits.value.get()),
+        command_largest: command.map_or(0, |c| c.largest.plain()),
+        command_granule: command.map_or(1, |c| c.address_granule.plain()),
+        command_address_bits: command.map_or(64, |c| c.address_bits.plain()),
         command_window_change: command.map_or(Duration::ZERO, |c| c.window_change.value),
         register_latency: engine.firmware.register_latency.value,
         mover,
@@ -171,13 +153,13 @@ fn firmware_params(part: &Part, mover: MoverParams, generation: Generation, widt
 
 /// PCIe capability registers of an endpoint's port.
 pub fn endpoint_port(link: &LinkCapability, generation: Generation, width: Width) -> PcieParams {
-    let advertises = |given: &Option<Figure<bool>>| given.as_ref().is_some_and(|own| own.value);
+    let access_control: bool = link.access_control.plain();
     PcieParams {
-        max_payload: link.mps_bytes.value.get(),
+        max_payload: link.mps_bytes.plain(),
         extended_tags: link.tag_bits.value.get() >= 8,
         ten_bit_tags: link.tag_bits.value.get() == 10,
-        access_control: advertises(&link.access_control).then_some(0),
-        translation_queue: link.translation_queue.as_ref().map(|depth| narrow(depth.value.get())),
+        access_control: access_control.then_some(0),
+        translation_queue: link.translation_queue.plain(),
         ..PcieParams::endpoint(generation, width)
     }
 }

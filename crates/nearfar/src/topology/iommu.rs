@@ -1,12 +1,11 @@
-//! Builds IOMMUs, and the page tables of a run, from a machine file.
+//! Builds IOMMUs from a machine file.
 
 use engine::Seed;
-use hardware::iommu::{Geometry, Iommu, IommuParams, PagingStructureCaches, ParamsError, Replacement};
+use hardware::iommu::{Geometry, Iommu, IommuParams, IotlbReplacement, PagingStructureCaches, ParamsError};
 use hardware::memory::NodeId;
-use hardware::memory::ReplacementPolicy;
-use units::{Bytes, Duration};
+use units::Bytes;
 
-use super::narrow;
+use crate::plain::{Plain, given, plain};
 
 /// The IOMMU of one socket.
 ///
@@ -17,57 +16,32 @@ pub fn iommu(params: &machine::Iommu, node: NodeId, seed: Seed) -> Result<Iommu,
 }
 
 /// The parameters of the IOMMU of one socket.
-pub fn iommu_params(params: &machine::Iommu) -> IommuParams {
-    let pages = &params.page_sizes.value;
-    let caches = &params.structure_caches;
-    let ways = params.iotlb.ways.value.get() as usize;
-    let entries = params.iotlb.entries.value.get() as usize;
-    IommuParams {
-        iotlb: Geometry {
+pub fn iommu_params(file: &machine::Iommu) -> IommuParams {
+    let pages = &file.page_sizes.value;
+    let (iotlb, caches) = (&file.iotlb, &file.structure_caches);
+    let lru = |entries| Geometry::fully_associative(entries, IotlbReplacement::Lru);
+    plain!(file => IommuParams {
+        iotlb: plain!(iotlb => Geometry {
             entries,
             // The IOMMU model encodes "fully associative" as zero ways.
-            ways: if ways == entries { 0 } else { ways },
-            replacement: match params.iotlb.replacement.value {
-                ReplacementPolicy::Random => Replacement::Random,
-                ReplacementPolicy::TreePlru => Replacement::TreePlru,
-                _ => Replacement::Lru,
-            },
-        },
-        iotlb_reserved: params.iotlb.held_by_others.value as usize,
-        paging_structure_caches: PagingStructureCaches {
-            level1: caches.level1.value as usize,
-            level2: caches.level2.value as usize,
-            level3: caches.level3.value as usize,
-            level4: caches.level4.value as usize,
-        },
-        context_cache: Geometry::fully_associative(
-            params.context_entries.value.get() as usize,
-            Replacement::Lru,
-        ),
-        interrupt_entry_cache: Geometry::fully_associative(
-            params.interrupt_entries.value.get() as usize,
-            Replacement::Lru,
-        ),
-        hit_latency: params.hit_latency.value,
-        lookup_interval: params.lookup_interval.value,
-        same_page_shares_place: params.same_page_shares_place.as_ref().is_some_and(|shares| shares.value),
-        read_depth: params.read_depth.value.get() as usize,
-        write_depth: params.write_depth.value.get() as usize,
-        order: params.order.value,
-        walkers: params.walkers.value.get() as usize,
-        walk_overhead: params.walk_overhead.value,
-        walker_hold_read: params.walker_hold_read.as_ref().map_or(Duration::ZERO, |held| held.value),
-        replay_latency: params.replay.value,
-        retry_interval: params.retry_interval.as_ref().unwrap_or(&params.lookup_interval).value,
-        walks_begin_in_order: params.walks_begin_in_order.value,
-        serialised_walk_region: params.serialised_walk_region.as_ref().map(|region| region.value),
-        posts_interrupts: params.posts_interrupts.as_ref().is_some_and(|posts| posts.value),
+            ways: if iotlb.ways.value == iotlb.entries.value { 0 } else { iotlb.ways.plain() },
+            replacement
+        }),
+        iotlb_reserved: iotlb.held_by_others.plain(),
+        paging_structure_caches: plain!(caches => PagingStructureCaches { level1, level2, level3, level4 }),
+        context_cache: lru(file.context_entries.plain()),
+        interrupt_entry_cache: lru(file.interrupt_entries.plain()),
+        hit_latency, lookup_interval, same_page_shares_place, read_depth, write_depth, order, walkers,
+        walk_overhead, walker_hold_read,
+        replay_latency: file.replay.value,
+        retry_interval: given(&file.retry_interval, file.lookup_interval.value),
+        walks_begin_in_order, serialised_walk_region, posts_interrupts,
         pages_2mib: pages.contains(&Bytes::mib(2)),
         pages_1gib: pages.contains(&Bytes::gib(1)),
-        host_address_bits: narrow(params.address_bits.value.get()),
-        fault_records: params.fault_records.value.get() as usize,
-        invalidation_time: params.invalidation_latency.value,
-        status_write_latency: params.status_write_latency.value,
+        host_address_bits: file.address_bits.plain(),
+        fault_records,
+        invalidation_time: file.invalidation_latency.value,
+        status_write_latency,
         ..IommuParams::default()
-    }
+    })
 }

@@ -1,14 +1,14 @@
 //! Builds the memory system from a machine file.
 
 use hardware::memory::{
-    CacheGeometry, DdioParams, DramParams, Inclusion, InterconnectLink, InterconnectParams, LlcParams,
-    MemoryParams, MemoryRange, PrefetchParams, PrivateParams, RefreshParams, RemoteHit, RemoteWrite,
+    CacheGeometry, DdioParams, DramParams, InterconnectLink, InterconnectParams, LlcParams, MemoryParams,
+    MemoryRange, PrefetchParams, PrivateParams, RefreshParams, RemoteHit, RemoteWrite, RemoteWriteParams,
     ReplacementPolicy, RowBufferParams, SetIndex, SnoopMode, SocketParams,
 };
 use machine::Host;
-use units::{ByteRate, Bytes, Duration, HostPhysical};
+use units::{Bytes, Duration, HostPhysical};
 
-use super::narrow;
+use crate::plain::{Plain, given, narrow, plain};
 
 /// Memory below this address, as far as the node has that much.
 const LOW_MEMORY: Bytes = Bytes::gib(2);
@@ -48,122 +48,79 @@ pub fn memory_ranges(host: &Host, node: u32) -> Vec<MemoryRange> {
 }
 
 fn private(cache: &machine::PrivateCache) -> CacheGeometry {
-    CacheGeometry {
-        size: cache.size.value,
-        ways: narrow(cache.ways.value.get()),
-        index: SetIndex::Plain,
-        replacement: cache.replacement.value,
-    }
-}
-
-fn transfer(cache: &machine::PrivateCache) -> Duration {
-    cache.transfer.as_ref().map_or(Duration::ZERO, |figure| figure.value)
+    plain!(cache => CacheGeometry { size, ways, index: SetIndex::Plain, replacement })
 }
 
 fn socket(host: &Host, node: u32) -> SocketParams {
     SocketParams {
-        cores: narrow(host.core.count.value.get()),
+        cores: host.core.count.plain(),
         private: PrivateParams {
             l1: private(&host.l1),
             l1_hit: host.l1.hit.value,
             l2: private(&host.l2),
             l2_hit: host.l2.hit.value,
-            l1_transfer: transfer(&host.l1),
-            l2_transfer: transfer(&host.l2),
-            prefetch: host.prefetch.as_ref().map(|prefetch| PrefetchParams {
-                super_queue: narrow(prefetch.super_queue.value.get()),
-                streams: narrow(prefetch.streams.value.get()),
-                distance: narrow(prefetch.distance.value.get()),
-                degree: narrow(prefetch.degree.value.get()),
-                adjacent_line: prefetch.adjacent_line.value,
-                next_page: prefetch.next_page.value,
+            l1_transfer: host.l1.transfer.plain(),
+            l2_transfer: host.l2.transfer.plain(),
+            prefetch: host.prefetch.as_ref().map(|prefetch| {
+                plain!(prefetch => PrefetchParams {
+                    super_queue, streams, distance, degree, adjacent_line, next_page
+                })
             }),
         },
-        llc: llc(host),
+        llc: llc(&host.llc),
         dram: dram(&host.dram),
         memory: memory_ranges(host, node),
     }
 }
 
-fn llc(host: &Host) -> LlcParams {
-    let llc = &host.llc;
+fn llc(llc: &machine::Llc) -> LlcParams {
     let index = match llc.slices.value.get() {
         1 => SetIndex::Hashed,
         slices => SetIndex::Sliced { slices: narrow(slices), fold: llc.slice_fold.value },
     };
-    LlcParams {
-        geometry: CacheGeometry {
-            size: llc.size.value,
-            ways: narrow(llc.ways.value.get()),
-            index,
-            replacement: llc.replacement.value,
-        },
-        inclusion: match (llc.inclusion.value, &llc.snoop_filter_size, &llc.snoop_filter_ways) {
-            (machine::Inclusion::NonInclusive, Some(size), Some(ways)) => Inclusion::NonInclusive {
-                snoop_filter: CacheGeometry {
-                    size: size.value,
-                    ways: narrow(ways.value.get()),
-                    index: SetIndex::Hashed,
-                    replacement: ReplacementPolicy::Lru,
-                },
-            },
-            _ => Inclusion::Inclusive,
-        },
-        eviction_notice: llc.eviction_notice.value,
-        core_hit: llc.core_hit.value,
-        device_lookup: llc.device_lookup.value,
-        device_return: llc.device_return.value,
-        device_commit: llc.device_commit.value,
-        device_service: llc.device_service.value,
-        core_snoop: llc.core_snoop.value,
-        streaming_waits: llc.streaming_waits.as_ref().is_some_and(|waits| waits.value),
-        snoop_lookup: llc.snoop_lookup.value,
-        remote_home_hit: llc.remote_home_hit.value,
-        ddio: DdioParams {
+    let snoop_filter = llc.snoop_filter_size.as_ref().zip(llc.snoop_filter_ways.as_ref());
+    plain!(llc => LlcParams {
+        geometry: plain!(llc => CacheGeometry { size, ways, index: index, replacement }),
+        snoop_filter: snoop_filter.map(|(size, ways)| CacheGeometry {
+            size: size.value,
+            ways: ways.plain(),
+            index: SetIndex::Hashed,
+            replacement: ReplacementPolicy::Lru,
+        }),
+        eviction_notice, core_hit, device_lookup, device_return, device_commit, device_service, core_snoop,
+        streaming_waits, snoop_lookup, remote_home_hit,
+        ddio: plain!(llc => DdioParams {
             ways: if llc.ddio_ways.value == 0 { 0 } else { u32::MAX >> (32 - llc.ddio_ways.value.min(32)) },
-            acquire: llc.acquire.value,
-            dirty_eviction: llc.dirty_eviction.value,
-        },
-        device_reads_allocate: llc.device_reads_allocate.value,
-        walks_allocate: llc.walks_allocate.value,
-    }
+            acquire, dirty_eviction
+        }),
+        device_reads_allocate, walks_allocate
+    })
 }
 
 fn dram(dram: &machine::Dram) -> DramParams {
-    DramParams {
-        channels: narrow(dram.channels.value.get()),
-        ranks: narrow(dram.ranks.value.get()),
-        interleave: dram.interleave.value,
-        channel_bandwidth: dram.channel_bandwidth.value,
-        access: dram.access.value,
-        access_spread: dram.access_spread.value,
-        banks: narrow(dram.banks.value.get()),
-        row_cycle: dram.row_cycle.value,
-        refresh: match (&dram.refresh_interval, &dram.refresh_duration) {
-            (Some(interval), Some(duration)) => Some(RefreshParams {
-                interval: interval.value,
-                duration: duration.value,
-                staggered: dram.refresh_staggered.as_ref().is_none_or(|staggered| staggered.value),
-            }),
-            _ => None,
-        },
-        row_buffer: match (&dram.row, &dram.row_activate, &dram.row_precharge, &dram.row_idle) {
-            (Some(row), Some(activate), Some(precharge), Some(idle)) => Some(RowBufferParams {
-                row: row.value,
-                activate: activate.value,
-                precharge: precharge.value,
-                idle: idle.value,
-            }),
-            _ => None,
-        },
-        write_queue: narrow(dram.write_queue.value.get()),
-        write_batch: dram.write_batch.as_ref().map_or(1, |batch| narrow(batch.value.get())),
-        write_turnaround: dram.write_turnaround.as_ref().map_or(Duration::ZERO, |figure| figure.value),
-    }
+    let refresh = dram.refresh_interval.as_ref().zip(dram.refresh_duration.as_ref());
+    plain!(dram => DramParams {
+        channels, ranks, interleave, channel_bandwidth, access, access_spread, banks, row_cycle,
+        refresh: refresh.map(|(interval, duration)| RefreshParams {
+            interval: interval.value,
+            duration: duration.value,
+            staggered: given(&dram.refresh_staggered, true),
+        }),
+        // The file's reader requires all of these or none.
+        row_buffer: dram.row.as_ref().map(|row| RowBufferParams {
+            row: row.value,
+            activate: dram.row_activate.plain(),
+            precharge: dram.row_precharge.plain(),
+            idle: dram.row_idle.plain(),
+        }),
+        write_queue,
+        write_batch: given(&dram.write_batch, 1),
+        write_turnaround
+    })
 }
 
 fn interconnect(host: &Host) -> InterconnectParams {
-    let Some(params) = &host.interconnect else {
+    let Some(file) = &host.interconnect else {
         return InterconnectParams {
             links: Vec::new(),
             header: Bytes::new(8),
@@ -173,35 +130,24 @@ fn interconnect(host: &Host) -> InterconnectParams {
             io_directory_cache: 0,
         };
     };
-    let link = |pair: &Vec<u32>| InterconnectLink {
-        between: (narrow(pair[0]), narrow(pair[1])),
-        bandwidth: ByteRate::from_bytes_per_s(params.bandwidth.value.bytes_per_s()),
-        latency: params.latency.value,
-    };
-    InterconnectParams {
-        links: params.links.value.iter().map(link).collect(),
-        header: params.header.value,
-        data_header: params.data_header.as_ref().unwrap_or(&params.header).value,
-        home_agent: params.home_agent.value,
-        io_directory_cache: params
-            .io_directory_cache
-            .as_ref()
-            .map_or(64, |entries| narrow(entries.value.get())),
-        snoop: params.snoop.value,
-    }
+    let link = |pair: &Vec<u32>| plain!(file => InterconnectLink { between: (narrow(pair[0]), narrow(pair[1])), bandwidth, latency });
+    plain!(file => InterconnectParams {
+        links: file.links.value.iter().map(link).collect(),
+        header,
+        data_header: given(&file.data_header, file.header.value),
+        home_agent, snoop,
+        io_directory_cache: given(&file.io_directory_cache, 64)
+    })
 }
 
-fn remote_write(host: &Host) -> RemoteWrite {
-    let Some(interconnect) = &host.interconnect else { return RemoteWrite::AllocateAtHomeSocket };
-    match interconnect.remote_write.value {
-        machine::RemoteWrite::AllocateAtDeviceSocket => RemoteWrite::AllocateAtDeviceSocket {
-            waits_for_home: interconnect.remote_write_waits.value,
-            grant: interconnect.remote_write_grant.value,
-        },
-        machine::RemoteWrite::WriteHomeKeepCopy => {
-            RemoteWrite::WriteHomeKeepCopy { grant: interconnect.remote_write_grant.value }
-        }
-        machine::RemoteWrite::AllocateAtHomeSocket => RemoteWrite::AllocateAtHomeSocket,
-        machine::RemoteWrite::ToHomeMemory => RemoteWrite::ToHomeMemory,
+fn remote_write(host: &Host) -> RemoteWriteParams {
+    let Some(file) = &host.interconnect else {
+        let to = RemoteWrite::AllocateAtHomeSocket;
+        return RemoteWriteParams { to, waits_for_home: false, grant: Duration::ZERO };
+    };
+    RemoteWriteParams {
+        to: file.remote_write.value,
+        waits_for_home: file.remote_write_waits.value,
+        grant: file.remote_write_grant.value,
     }
 }

@@ -19,7 +19,7 @@ use hardware::endpoint::EndpointId;
 use hardware::link::LinkId;
 use hardware::memory::{CacheState, MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, Power};
-use machine::{Figure, Host, LinkCapability, Machine, Part, RootPort};
+use machine::{Host, LinkCapability, Machine, Part, RootPort};
 use thiserror::Error;
 use wire::pcie::{Generation, Width};
 
@@ -33,6 +33,8 @@ pub use ntb::{cluster_switch_params, ntb_cable_params, ntb_core, ntb_params};
 pub use power::power_params;
 pub use root::{link_params, root_port_params, store_params};
 pub use switch::{add_switch_slot, switch_params};
+
+use crate::plain::narrow;
 
 /// Why a machine cannot be assembled.
 #[derive(Debug, Error)]
@@ -78,20 +80,6 @@ pub struct Assembled {
 
 /// All lanes of device and slot.
 pub const ALL_LANES: u32 = 32;
-
-/// Converts a number from a file to the model's narrower type.
-///
-/// # Panics
-/// If it does not fit: the file's reader must reject such numbers.
-pub(crate) fn narrow<T: TryFrom<u64>>(number: impl Into<u64>) -> T {
-    let number = number.into();
-    T::try_from(number).unwrap_or_else(|_| panic!("{number} is a number that the file's reader refuses"))
-}
-
-/// The file's value, or the default `usual`.
-fn given<T: Copy>(figure: &Option<Figure<T>>, usual: T) -> T {
-    figure.as_ref().map_or(usual, |figure| figure.value)
-}
 
 /// Plugs `part` into `slot` of `machine`, with the IOMMU on or off and the caches in state `caches`.
 ///

@@ -3,30 +3,23 @@
 use hardware::endpoint::EndpointParams;
 use hardware::link::{LinkParams, ReceiverParams};
 use hardware::ntb::{ClusterSwitchParams, NtbParams};
-use machine::{ClusterSwitch, Figure, Ntb};
+use machine::{ClusterSwitch, LinkCapability, Ntb};
 use units::Duration;
 use wire::pcie::{Generation, Width};
 
 use super::card::endpoint_port;
-use super::narrow;
 use super::root::{RETRAIN_TIME, credit_limits};
+use crate::plain::{Plain, pci_id, plain};
 
 /// Parameters of an adapter with cluster node number `node`, on a link of `generation` and `width`.
 pub fn ntb_params(ntb: &Ntb, node: u8, (generation, width): (Generation, Width)) -> NtbParams {
-    // Validated by the file's reader.
-    let id = |text: &str| u16::from_str_radix(text, 16).unwrap_or(u16::MAX);
-    let (vendor, device) = ntb.pci_id.value.split_once(':').unwrap_or_default();
-    NtbParams {
-        ids: (id(vendor), id(device)),
-        node,
-        window: ntb.window.value.get(),
-        segments: ntb.segments.value.get(),
-        requesters: ntb.requesters.value.get(),
-        latency: ntb.latency.value,
-        cut_through: ntb.cut_through.value,
+    plain!(ntb => NtbParams {
+        ids: pci_id(&ntb.pci_id),
+        node: node,
+        window, segments, requesters, latency, cut_through,
         register_latency: ntb.register_read.value,
-        pcie: endpoint_port(&ntb.link, generation, width),
-    }
+        pcie: endpoint_port(&ntb.link, generation, width)
+    })
 }
 
 /// The PCIe core of an adapter, whose only requests are interrupts.
@@ -36,7 +29,7 @@ pub fn ntb_core(ntb: &Ntb) -> EndpointParams {
 
 /// Parameters of a switch between cables.
 pub fn cluster_switch_params(switch: &ClusterSwitch) -> ClusterSwitchParams {
-    ClusterSwitchParams { latency: switch.latency.value, cut_through: switch.cut_through.value }
+    plain!(switch => ClusterSwitchParams { latency, cut_through })
 }
 
 /// Parameters of a cable between two adapters, or an adapter and a cluster switch, whose ports equal the adapter's.
@@ -44,12 +37,12 @@ pub fn ntb_cable_params(ends: [&Ntb; 2], lanes: u32, propagation: Duration) -> L
     let [first, second] = ends.map(|ntb| &ntb.cable);
     let number = first.generation.value.get().min(second.generation.value.get());
     let lanes = lanes.min(first.width.value.get()).min(second.width.value.get());
-    let given = |figure: &Option<Figure<Duration>>| figure.as_ref().map_or(Duration::ZERO, |f| f.value);
+    let latency = |cable: &LinkCapability| -> Duration { cable.latency.plain() };
     let receiver = |ntb: &Ntb| ReceiverParams {
         credits: credit_limits(&ntb.cable.credits),
-        ack_delay: given(&ntb.cable.ack_delay),
-        credit_update_delay: given(&ntb.cable.credit_update_delay),
-        replay_tlps: narrow(ntb.replay_tlps.value.get()),
+        ack_delay: ntb.cable.ack_delay.plain(),
+        credit_update_delay: ntb.cable.credit_update_delay.plain(),
+        replay_tlps: ntb.replay_tlps.plain(),
         // Set by the adapter.
         cut_through: false,
     };
@@ -57,7 +50,7 @@ pub fn ntb_cable_params(ends: [&Ntb; 2], lanes: u32, propagation: Duration) -> L
         generation: Generation::from_number(number as u8)
             .expect("a generation that the file's reader allows"),
         width: Width::from_lanes(lanes as u8).expect("a width that the file's reader allows"),
-        latency: given(&first.latency).max(given(&second.latency)) + propagation,
+        latency: latency(first).max(latency(second)) + propagation,
         beats: [1, 1],
         receivers: ends.map(receiver),
         retrain_time: RETRAIN_TIME,

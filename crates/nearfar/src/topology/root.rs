@@ -8,7 +8,7 @@ use machine::{CompletionOrder, Figure, Host, LinkCapability, RootPort};
 use units::{Bytes, Duration};
 use wire::pcie::{Generation, Width};
 
-use super::{given, narrow};
+use crate::plain::{Plain, given, narrow, plain};
 
 /// Data path width of a root port's transmitter; completions occupy whole beats (fitted: 288 wire bytes for 256).
 const ROOT_PORT_BEAT: u32 = 16;
@@ -26,52 +26,44 @@ pub(super) const RETRAIN_TIME: Duration = Duration::from_us(10);
 /// Parameters of a root port from the files of its host.
 pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootPortParams {
     let root = &host.root_complex;
-    RootPortParams {
+    plain!(root => RootPortParams {
         node: NodeId(narrow(port.socket.value)),
-        intake_per_request: root.intake_per_request.value,
-        intake_per_line: root.intake_per_line.value,
-        request_latency: root.request_latency.value,
-        completion_latency: root.completion_latency.value,
+        intake_per_request, intake_per_line, request_latency, completion_latency,
         split: completion_split(&root.completion_split, port.rcb_bytes.value.get()),
-        translation_unit: host.iommu.as_ref().map_or(4096, |iommu| narrow(iommu.read_unit.value.get())),
-        partial_line: root.partial_line.value,
-        same_line_wait: root.same_line_wait.value,
+        translation_unit: host.iommu.as_ref().map_or(4096, |iommu| iommu.read_unit.plain()),
+        partial_line, same_line_wait,
         completions_in_order: root.completion_order.value == CompletionOrder::InOrder,
-        max_payload,
+        max_payload: max_payload,
         stack: root.stack_writes.as_ref().map(|writes| StackParams {
             lanes: STACK_LANES,
             own_lanes: port.width.value.get(),
-            write_places: writes.value.get() as usize,
+            write_places: writes.plain(),
         }),
-        posted_release_latency: root.posted_release_latency.value,
-        outbound_latency: root.outbound_latency.value,
-        posted_places: root.posted_places.value.get(),
-        inbound_completion_latency: root.inbound_completion_latency.value,
-        access_control: root.access_control.as_ref().is_some_and(|own| own.value),
-        reflects_peers: root.reflects_peers.as_ref().is_some_and(|reflects| reflects.value),
+        posted_release_latency, outbound_latency, posted_places, inbound_completion_latency, access_control,
+        reflects_peers,
         peer_reads: piece(&root.peer_read).map(|largest| PeerReads {
             largest,
-            places: root.peer_reads.as_ref().map_or(32, |places| narrow(places.value.get())),
+            places: given(&root.peer_reads, 32),
         }),
-        peer_latency: root.peer_latency.as_ref().unwrap_or(&root.outbound_latency).value,
-        peer_write_interval: root.peer_write_interval.as_ref().map_or(Duration::ZERO, |own| own.value),
+        peer_latency: given(&root.peer_latency, root.outbound_latency.value),
+        peer_write_interval,
         peer_writes: piece(&root.peer_write),
-        completion_timeout: given(&root.completion_timeout, COMPLETION_TIMEOUT),
-    }
+        completion_timeout: given(&root.completion_timeout, COMPLETION_TIMEOUT)
+    })
 }
 
 /// Size of the pieces into which requests are split, if they are.
 fn piece(largest: &Option<Figure<Bytes>>) -> Option<u32> {
-    largest.as_ref().map(|largest| narrow(largest.value.get())).filter(|&largest| largest > 0)
+    largest.as_ref().map(Plain::plain).filter(|&largest| largest > 0)
 }
 
 /// Store parameters of `host`'s cores.
 pub fn store_params(host: &Host) -> StoreParams {
     let core = &host.core;
     StoreParams {
-        fill_buffers: narrow(core.line_fill_buffers.value.get()),
-        combining_buffers: narrow(core.write_combining_buffers.value.get()),
-        partial_chunk: narrow(core.combining_chunk.value.get()),
+        fill_buffers: core.line_fill_buffers.plain(),
+        combining_buffers: core.write_combining_buffers.plain(),
+        partial_chunk: core.combining_chunk.plain(),
         eviction_order: core.combining_order.value,
         accept_latency: host.root_complex.outbound_accept.value,
         uncached_latency: host.root_complex.uncached_accept.value,
@@ -80,24 +72,14 @@ pub fn store_params(host: &Host) -> StoreParams {
 }
 
 fn completion_split(split: &machine::CompletionSplit, boundary: u32) -> CompletionSplit {
-    let bytes = |figure: &machine::Figure<units::Bytes>| narrow(figure.value.get());
-    let given =
-        |figure: &Option<machine::Figure<units::Bytes>>, otherwise| figure.as_ref().map_or(otherwise, bytes);
-    CompletionSplit {
-        boundary,
-        tiny: bytes(&split.tiny),
-        small: bytes(&split.small),
-        small_up_to: bytes(&split.small_up_to),
-        large: bytes(&split.large),
+    plain!(split => CompletionSplit {
+        boundary: boundary,
+        tiny, small, small_up_to, large,
         largest_from: given(&split.largest_from, u32::MAX),
-        largest: given(&split.largest, bytes(&split.large)),
+        largest: given(&split.largest, split.large.plain()),
         odd_multiple_as_largest: given(&split.odd_multiple_as_largest, 0),
-        combine_window: split.combine_window.value,
-        busy_hold: split.busy_hold.value,
-        splits_last: split.splits_last.value,
-        splits_partial: split.splits_partial.value,
-        granule: bytes(&split.granule),
-    }
+        combine_window, busy_hold, splits_last, splits_partial, granule
+    })
 }
 
 /// Parameters of the link between a root port and a device.
@@ -112,7 +94,7 @@ pub fn link_params(
             credits: credit_limits(credits),
             ack_delay: ack_delay.value,
             credit_update_delay: credit_update_delay.value,
-            replay_tlps: port.replay_tlps.value.get() as usize,
+            replay_tlps: port.replay_tlps.plain(),
             cut_through: false,
         };
     let device_acks = device.ack_delay.as_ref().unwrap_or(&port.ack_delay);
@@ -120,7 +102,7 @@ pub fn link_params(
     LinkParams {
         generation,
         width,
-        latency: device.latency.as_ref().unwrap_or(&port.link_latency).value,
+        latency: given(&device.latency, port.link_latency.value),
         // The card's own transmitter is part of its core.
         beats: [ROOT_PORT_BEAT, 1],
         receivers: [

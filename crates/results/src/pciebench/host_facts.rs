@@ -50,7 +50,7 @@ fn iommu(command_line: &str) -> Option<IommuMode> {
     let options: Vec<&str> = options.flat_map(|list| list.split(',')).collect();
     Some(match (options.contains(&"on"), options.contains(&"sp_off")) {
         (false, _) => IommuMode::Off,
-        (true, true) => IommuMode::SmallPages,
+        (true, true) => IommuMode::Pages4k,
         (true, false) => IommuMode::Superpages,
     })
 }
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(iommu(""), None);
         assert_eq!(iommu("ro quiet"), Some(IommuMode::Off));
         assert_eq!(iommu("ro intel_iommu=on single"), Some(IommuMode::Superpages));
-        assert_eq!(iommu("ro intel_iommu=on,sp_off"), Some(IommuMode::SmallPages));
+        assert_eq!(iommu("ro intel_iommu=on,sp_off"), Some(IommuMode::Pages4k));
         assert_eq!(iommu("intel_iommu=off"), Some(IommuMode::Off));
     }
 

@@ -3,19 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 use serde::{Deserialize, Serialize};
-
-/// IOMMU mode of the measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum IommuMode {
-    /// No IOMMU.
-    #[default]
-    Off,
-    /// Superpages, if the CPU supports them (`intel_iommu=on`).
-    Superpages,
-    /// 4 KiB pages only (`intel_iommu=on,sp_off`).
-    SmallPages,
-}
+pub use settings::IommuMode;
 
 /// The sockets of one experiment, as in `s0-s1-s1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -183,7 +171,7 @@ fn marks(words: &[&str], doubts: &mut Vec<String>) -> (Sockets, IommuMode) {
     }
     let iommu = match (iommu || small || superpages, small) {
         (false, _) => IommuMode::Off,
-        (true, true) => IommuMode::SmallPages,
+        (true, true) => IommuMode::Pages4k,
         (true, false) => IommuMode::Superpages,
     };
     (sockets, iommu)
@@ -255,7 +243,7 @@ mod tests {
     fn both_forms_of_name_are_understood() {
         assert_eq!(
             read("nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t430-s0-s1-s1-iommu-nosp"),
-            "bdw Xeon-E5-2630v4 dell-t430 s0-s1-s1 SmallPages 0"
+            "bdw Xeon-E5-2630v4 dell-t430 s0-s1-s1 Pages4k 0"
         );
         assert_eq!(
             read("nfp6000-1.2GHz_hsw-Xeon-E5-2620v3_dell-t630-iommu"),
@@ -277,7 +265,7 @@ mod tests {
         );
         assert_eq!(
             read(&format!("{card}_BDW_E5-2630V4_dell-t430_s0_s1_s1_nosp_iommu")),
-            format!("{plain} SmallPages 0")
+            format!("{plain} Pages4k 0")
         );
         assert_eq!(
             read(&format!("{card}_Xeon-E5-2630v4_dell-t430-s0-s1-s1-iommu-sp")),

@@ -6,9 +6,11 @@
 
 mod context;
 mod edit;
+mod fixed;
 mod page;
 
 pub use context::ContextTables;
+pub use fixed::{ConsecutiveFrames, FixedDomains};
 pub use page::{Mapping, PageTable, Unmapped};
 
 use crate::memory::{MemoryFault, PhysicalMemory};

@@ -1,7 +1,7 @@
 //! The second-level page table of a domain: creation and lookup.
 
-use super::super::format::{Features, PageEntry, entry_offset, level_shift};
-use super::super::ids::{PageSize, Permissions};
+use super::super::format::{ContextEntry, Features, PageEntry, TranslationType, entry_offset, level_shift};
+use super::super::ids::{DomainId, PageSize, Permissions};
 use super::{FrameAllocator, TableError, new_table};
 use crate::memory::PhysicalMemory;
 use units::{Bytes, HostPhysical, Iova};
@@ -68,6 +68,16 @@ impl PageTable {
     /// Number of levels.
     pub const fn levels(&self) -> u8 {
         self.levels
+    }
+    /// The context entry that assigns a function to `domain`, of which this is the table.
+    pub const fn context_entry(&self, domain: DomainId) -> ContextEntry {
+        ContextEntry {
+            domain,
+            translation: TranslationType::Untranslated,
+            levels: self.levels,
+            page_table: self.root,
+            fault_processing_disabled: false,
+        }
     }
     /// Address width in bits.
     pub const fn address_bits(&self) -> u32 {

@@ -48,8 +48,11 @@ fn step() -> impl Strategy<Value = IommuStep> {
 }
 
 fn params() -> impl Strategy<Value = IommuParams> {
-    let replacement =
-        prop::sample::select(vec![Replacement::Lru, Replacement::TreePlru, Replacement::Random]);
+    let replacement = prop::sample::select(vec![
+        IotlbReplacement::Lru,
+        IotlbReplacement::TreePlru,
+        IotlbReplacement::Random,
+    ]);
     let order = prop::sample::select(vec![
         PipelineOrder::Unordered,
         PipelineOrder::PerDirection,
@@ -67,7 +70,11 @@ fn params() -> impl Strategy<Value = IommuParams> {
                         level3: structures,
                         level4: 0,
                     },
-                    context_cache: Geometry { entries: structures, ways: 1, replacement: Replacement::Lru },
+                    context_cache: Geometry {
+                        entries: structures,
+                        ways: 1,
+                        replacement: IotlbReplacement::Lru,
+                    },
                     walkers,
                     read_depth: depth,
                     write_depth: depth,

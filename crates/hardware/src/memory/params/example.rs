@@ -23,7 +23,7 @@ impl MemoryParams {
             },
             llc: LlcParams {
                 geometry: cache(Bytes::mib(4), 16, SetIndex::Hashed),
-                inclusion: Inclusion::Inclusive,
+                snoop_filter: None,
                 eviction_notice: EvictionNotice::Dirty,
                 core_hit: Duration::from_ns(20),
                 device_lookup: Duration::from_ns(30),
@@ -77,7 +77,11 @@ impl MemoryParams {
                 snoop: SnoopMode::Directory,
                 io_directory_cache: 64,
             },
-            remote_write: RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::ZERO },
+            remote_write: RemoteWriteParams {
+                to: RemoteWrite::AllocateAtDeviceSocket,
+                waits_for_home: true,
+                grant: Duration::ZERO,
+            },
             remote_hit: RemoteHit::AsMemory,
             seed: 1,
         }

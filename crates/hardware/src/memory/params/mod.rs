@@ -6,7 +6,7 @@
 mod example;
 mod validate;
 
-pub use settings::{EvictionNotice, RemoteHit, ReplacementPolicy, SliceFold, SnoopMode};
+pub use settings::{EvictionNotice, RemoteHit, RemoteWrite, ReplacementPolicy, SliceFold, SnoopMode};
 use units::{ByteRate, Bytes, Duration, HostPhysical};
 
 pub use validate::ParamError;
@@ -18,8 +18,8 @@ pub struct MemoryParams {
     pub sockets: Vec<SocketParams>,
     /// The links between sockets.
     pub interconnect: InterconnectParams,
-    /// Destination of a device's writes to another socket's memory.
-    pub remote_write: RemoteWrite,
+    /// Device writes to another socket's memory.
+    pub remote_write: RemoteWriteParams,
     /// Cost of a read whose line is in another socket's cache.
     pub remote_hit: RemoteHit,
     /// Seed of the random replacement policies.
@@ -118,27 +118,16 @@ pub struct PrefetchParams {
     pub next_page: bool,
 }
 
-/// Whether the LLC includes the private caches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inclusion {
-    /// Inclusive: evicting a line from the LLC evicts it from the private caches, whose copies the core-valid bits
-    /// locate (Intel up to Broadwell).
-    Inclusive,
-    /// Non-inclusive: lines fill the private caches only and enter the LLC when evicted from there; a snoop filter
-    /// locates private copies (Intel from Skylake-SP).
-    NonInclusive {
-        /// The snoop filter; its size counts 64 bytes for each tracked line.
-        snoop_filter: CacheGeometry,
-    },
-}
-
 /// The last-level cache of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LlcParams {
     /// Size, ways, index and replacement.
     pub geometry: CacheGeometry,
-    /// Inclusion policy.
-    pub inclusion: Inclusion,
+    /// The snoop filter, whose size counts 64 bytes for each tracked line. With one, the LLC is not inclusive: lines fill
+    /// the private caches only and enter the LLC when evicted from there (Intel from Skylake-SP). Without one, the
+    /// LLC's core-valid bits locate private copies, and evicting a line from the LLC evicts it from the private caches
+    /// (Intel up to Broadwell).
+    pub snoop_filter: Option<CacheGeometry>,
     /// Which evictions private caches report.
     pub eviction_notice: EvictionNotice,
     /// Load-to-use latency of a core's load that hits.
@@ -268,27 +257,14 @@ pub struct InterconnectLink {
     pub latency: Duration,
 }
 
-/// Destination of a device's writes to another socket's memory.
+/// What a device's write to another socket's memory does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RemoteWrite {
-    /// The LLC of the device's socket, as for a local write, after ownership was requested from the home node.
-    AllocateAtDeviceSocket {
-        /// Whether the write is ordered only after the home node's response. Otherwise it may be read back earlier.
-        waits_for_home: bool,
-        /// Latency of granting ownership at the home node, in addition to the snoops and
-        /// [`InterconnectParams::home_agent`].
-        grant: Duration,
-    },
-    /// Ownership is requested from the home node, which records it in its I/O directory cache. The line then goes to
-    /// the home node's DRAM, with the directory state, and a clean copy stays in the LLC of the device's socket (US
-    /// patent 9,170,946).
-    WriteHomeKeepCopy {
-        /// Latency of granting ownership at the home node, in addition to the snoops and
-        /// [`InterconnectParams::home_agent`].
-        grant: Duration,
-    },
-    /// The LLC of the home socket, over the interconnect.
-    AllocateAtHomeSocket,
-    /// DRAM, over the interconnect; cached copies are invalidated ("DDIO does not work remotely").
-    ToHomeMemory,
+pub struct RemoteWriteParams {
+    /// Where the line goes.
+    pub to: RemoteWrite,
+    /// Whether a write to the LLC of the device's socket is ordered only after the home node's response. Otherwise it may
+    /// be read back earlier.
+    pub waits_for_home: bool,
+    /// Latency of granting ownership at the home node, in addition to the snoops and [`InterconnectParams::home_agent`].
+    pub grant: Duration,
 }

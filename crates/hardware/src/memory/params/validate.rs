@@ -3,8 +3,7 @@
 use thiserror::Error;
 
 use super::{
-    CacheGeometry, DramParams, Inclusion, InterconnectParams, MemoryParams, ReplacementPolicy, SetIndex,
-    SocketParams,
+    CacheGeometry, DramParams, InterconnectParams, MemoryParams, ReplacementPolicy, SetIndex, SocketParams,
 };
 use crate::memory::LINE;
 use crate::memory::cache::TAG_BITS;
@@ -87,10 +86,7 @@ impl MemoryParams {
 impl SocketParams {
     /// All caches, by name.
     fn caches(&self) -> impl Iterator<Item = (&'static str, &CacheGeometry)> {
-        let filter = match &self.llc.inclusion {
-            Inclusion::Inclusive => None,
-            Inclusion::NonInclusive { snoop_filter } => Some(("llc.snoop_filter", snoop_filter)),
-        };
+        let filter = self.llc.snoop_filter.as_ref().map(|filter| ("llc.snoop_filter", filter));
         [("private.l1", &self.private.l1), ("private.l2", &self.private.l2), ("llc", &self.llc.geometry)]
             .into_iter()
             .chain(filter)

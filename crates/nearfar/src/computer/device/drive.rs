@@ -10,6 +10,7 @@ use wire::pcie::{Generation, Width};
 
 use super::Slot;
 use crate::computer::ComputerError;
+use crate::plain::{Plain, given, pci_id, plain};
 use crate::topology::{TopologyError, endpoint_port};
 
 /// Bytes that a power cut does not tear (assumed: a page, as enterprise drives have it; AWUPF of the P4800X is not known).
@@ -89,21 +90,20 @@ pub fn options(entry: Option<&NvmeDriverEntry>) -> NvmeOptions {
 pub fn nvme_params(drive: &Drive, generation: Generation, width: Width, seed: u64) -> NvmeParams {
     let (controller, media) = (&drive.controller, &drive.media);
     let block = controller.block.value.get();
-    let count = |figure: &machine::Figure<machine::Count>| figure.value.get();
-    NvmeParams {
-        ids: pci_id(&controller.pci_id.value),
+    let pairs: u16 = controller.queue_pairs.plain();
+    plain!(controller => NvmeParams {
+        ids: pci_id(&controller.pci_id),
         serial: drive.name.to_uppercase().chars().take(20).collect(),
         model: drive.summary.chars().take(40).collect(),
         firmware: "1".into(),
         pcie: endpoint_port(&drive.link, generation, width),
-        ports: count(&controller.ports) as u8,
-        queue_entries: count(&controller.queue_entries),
-        io_queues: count(&controller.queue_pairs) as u16,
+        ports, queue_entries,
+        io_queues: pairs,
         // One for each I/O queue pair and one for the admin queue.
-        vectors: count(&controller.queue_pairs) as u16 + 1,
+        vectors: pairs + 1,
         doorbell_stride: 0,
         max_transfer_shift: (controller.max_transfer.value.get() / 4096).max(1).ilog2() as u8,
-        memory_buffer: controller.memory_buffer.as_ref().map_or(0, |buffer| buffer.value.get()),
+        memory_buffer: given(&controller.memory_buffer, 0),
         namespaces: vec![controller.capacity.value],
         block_shift: block.ilog2() as u8,
         atomic_blocks: (ATOMIC / block).max(1) as u16 - 1,
@@ -111,35 +111,19 @@ pub fn nvme_params(drive: &Drive, generation: Generation, width: Width, seed: u6
         // What Linux's driver meets in most drives: four of each.
         aborts: 4,
         event_requests: 4,
-        timing: ControllerTiming {
+        timing: plain!(controller => ControllerTiming {
             register: controller.register_read.value,
-            fetch: controller.fetch.value,
-            fetches: count(&controller.fetches) as u8,
-            decode: controller.decode.value,
-            command_interval: controller.command_interval.value,
-            completion: controller.completion.value,
-            data_path: controller.data_path.value,
-            commands_in_hand: count(&controller.commands_in_hand) as u16,
-            enable: controller.enable.value,
-        },
-        media: MediaTiming {
-            channels: count(&media.channels) as u16,
-            dies: count(&media.dies_per_channel) as u16,
-            unit: media.unit.value,
-            read: media.read.value,
-            program: media.program.value,
+            fetch, fetches, decode, command_interval, completion, data_path, commands_in_hand, enable
+        }),
+        media: plain!(media => MediaTiming {
+            channels,
+            dies: media.dies_per_channel.plain(),
+            unit, read, program,
             channel: media.channel_rate.value,
-            channel_write: media.channel_write_rate.as_ref().unwrap_or(&media.channel_rate).value,
-            write_buffer: media.write_buffer.value,
-            flash: None,
-        },
-        seed,
-    }
-}
-
-/// `8086:2700`, as reading the file has checked.
-pub(super) fn pci_id(text: &str) -> (u16, u16) {
-    let number = |text: &str| u16::from_str_radix(text, 16).unwrap_or(0xffff);
-    let (vendor, device) = text.split_once(':').unwrap_or((text, ""));
-    (number(vendor), number(device))
+            channel_write: given(&media.channel_write_rate, media.channel_rate.value),
+            write_buffer,
+            flash: None
+        }),
+        seed: seed
+    })
 }

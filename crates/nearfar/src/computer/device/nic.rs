@@ -12,13 +12,12 @@ use machine::{
 };
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
-use units::Duration;
 use wire::ethernet::MacAddr;
 use wire::nic::registers::feature;
 use wire::pcie::{Generation, Width};
 
 use super::Slot;
-use super::drive::pci_id;
+use crate::plain::{Plain, given, pci_id, plain};
 use crate::topology::{TopologyError, endpoint_port};
 
 pub fn plug(
@@ -28,7 +27,7 @@ pub fn plug(
 ) -> Result<(EndpointId, NicHandle), TopologyError> {
     let (links, generation, width) = slot.links(&nic.link);
     let (host, number) = (slot.host, slot.number);
-    let shared = nic.controller.shared_address.as_ref().is_some_and(|shared| shared.value);
+    let shared: bool = nic.controller.shared_address.plain();
     let of_link = nic.controller.ports.value.get();
     // Functions that share an address use that of the first link.
     let whose = |function| if shared { (function - 1) % of_link + 1 } else { function };
@@ -59,127 +58,108 @@ pub fn nic_params(
     address: impl Fn(u32) -> MacAddr,
 ) -> NicParams {
     let controller = &nic.controller;
-    let count = |figure: &Figure<Count>| figure.value.get();
-    let ports = count(&controller.ports) as u8;
+    let ports: u8 = controller.ports.plain();
     let function = |n: u8| NicFunctionParams {
         pcie_port: PortIndex(n / ports),
         port: EthernetPort(n % ports),
         mac: address(u32::from(n) + 1),
     };
-    let rules = controller.flow_rules.value as u16;
+    let rules = controller.flow_rules.plain();
+    let has = |given: &Option<Figure<bool>>| -> bool { given.plain() };
     let mut features = feature::RX_CHECKSUM
         | feature::TX_CHECKSUM
         | feature::TSO
         | feature::RSS
         | feature::PROMISCUOUS
         | feature::ALL_GROUPS;
-    if controller.inline.as_ref().is_some_and(|inline| inline.value) {
+    if has(&controller.inline) {
         features |= feature::INLINE;
     }
     if controller.completion.as_ref().is_some_and(|entry| entry.value.get() > 16) {
         features |= feature::WIDE_COMPLETIONS;
     }
-    if controller.event_queues.as_ref().is_some_and(|queues| queues.value) {
+    if has(&controller.event_queues) {
         features |= feature::EVENT_QUEUES;
     }
     if rules > 0 {
         features |= feature::FLOW_RULES;
-        if controller.global_rules.as_ref().is_some_and(|global| global.value) {
+        if has(&controller.global_rules) {
             features |= feature::GLOBAL_RULES;
         }
     }
-    NicParams {
+    plain!(controller => NicParams {
         functions: (0..ports * links).map(function).collect(),
-        ports,
-        rate: controller.rate.value,
-        tx_queues: count(&controller.tx_queues) as u16,
-        rx_queues: count(&controller.rx_queues) as u16,
-        vectors: count(&controller.vectors) as u16,
+        ports, rate, tx_queues, rx_queues, vectors,
         messages: true,
-        log2_ring: count(&controller.ring_entries).ilog2() as u8,
-        max_frame: controller.max_frame.value.get() as u16,
-        max_fragments: count(&controller.max_fragments) as u8,
-        tso_max: controller.tso_max.value.get() as u32,
-        features,
-        rss_entries: count(&controller.rss_entries) as u16,
+        log2_ring: log2(controller.ring_entries.value),
+        max_frame, max_fragments, tso_max,
+        features: features,
+        rss_entries,
         flow_rules: rules,
         switch_rules: rules,
-        flow_control: nic.flow_control.as_ref().map(|own| FlowControl {
-            stop: own.stop.value.get() as u32,
-            go_on: own.go_on.value.get() as u32,
-        }),
-        addresses: controller.addresses.as_ref().map_or(0, |addresses| addresses.value as u16),
+        flow_control: nic.flow_control.as_ref().map(|own| plain!(own => FlowControl { stop, go_on })),
+        addresses: given(&controller.addresses, 0),
         tx: path(&nic.tx),
         rx: path(&nic.rx),
-        read_chunk: controller.read_chunk.value.get() as u32,
-        write_chunk: controller.write_chunk.as_ref().map_or(u32::MAX, |chunk| chunk.value.get() as u32),
-        read_use: controller.read_use.as_ref().map_or(Duration::ZERO, |latency| latency.value),
+        read_chunk,
+        write_chunk: given(&controller.write_chunk, u32::MAX),
+        read_use,
         doorbell_latency: controller.doorbell.value,
         register_latency: controller.register_read.value,
-        ids: pci_id(&controller.pci_id.value),
+        ids: pci_id(&controller.pci_id),
         pcie: endpoint_port(&nic.link, generation, width),
         kpio: nic.kpio.as_ref().map(kpio),
         virtual_functions: nic.virtual_functions.as_ref().map(virtual_functions),
-        loopback: controller.loopback.as_ref().filter(|_| nic.is_looped()).map(|latency| latency.value),
-        loop_subnets: controller.loop_subnets.as_ref().is_some_and(|swapped| swapped.value),
-    }
+        loopback: controller.loopback.as_ref().filter(|_| nic.is_looped()).map(Plain::plain),
+        loop_subnets
+    })
+}
+
+fn log2(entries: Count) -> u8 {
+    entries.get().ilog2() as u8
 }
 
 fn path(path: &NicPath) -> PathParams {
-    let count = |figure: &Figure<Count>| figure.value.get() as u16;
-    PathParams {
-        fetch: count(&path.fetch),
-        cache: count(&path.cache),
-        write_back: count(&path.write_back),
-        write_back_delay: path.write_back_delay.value,
+    plain!(path => PathParams {
+        fetch, cache, write_back, write_back_delay,
         packet_time: path.packet_interval.value,
-        memory: path.memory.value.get() as u32,
-        latency: path.latency.value,
-    }
+        memory, latency
+    })
 }
 
 fn virtual_functions(own: &NicVirtual) -> VirtualParams {
-    VirtualParams {
-        count: own.count.value.get() as u8,
-        queues: own.queue_pairs.value.get() as u16,
-        vectors: own.vectors.value.get() as u16,
-        device: pci_id(&own.pci_id.value).1,
-    }
+    let (_, device) = pci_id(&own.pci_id);
+    plain!(own => VirtualParams { count, queues: own.queue_pairs.plain(), vectors, device: device })
 }
 
 fn kpio(kpio: &NicKpio) -> KpioParams {
-    let log2 = |figure: &Figure<Count>| figure.value.get().ilog2() as u8;
-    KpioParams {
-        queues: kpio.queues.value.get() as u16,
-        log2_lines: log2(&kpio.lines),
-        log2_positions: log2(&kpio.positions),
-        latency: kpio.latency.value,
-        patience: kpio.patience.value,
-        report_delay: kpio.report_delay.value,
-    }
+    plain!(kpio => KpioParams {
+        queues,
+        log2_lines: log2(kpio.lines.value),
+        log2_positions: log2(kpio.positions.value),
+        latency, patience, report_delay
+    })
 }
 
 /// Driver settings: from the scenario, or else from the NIC's file.
 pub fn driver_params(entry: Option<&NicDriverEntry>, of_nic: Option<&NicDefaults>) -> NicDriverParams {
     let ixgbe = NicDriverParams::default();
     let usual = of_nic.map_or(ixgbe.clone(), |own| NicDriverParams {
-        log2_tx: own.tx_ring.value.get().ilog2() as u8,
-        log2_rx: own.rx_ring.value.get().ilog2() as u8,
+        log2_tx: log2(own.tx_ring.value),
+        log2_rx: log2(own.rx_ring.value),
         coalescing: own.coalescing.value,
         coalescing_packets: own.coalescing_packets.value,
         ..ixgbe
     });
     let Some(entry) = entry else { return usual };
-    let log2 = |ring: &Option<Placed<Count>>, usual| {
-        ring.as_ref().map_or(usual, |ring| ring.value.get().ilog2() as u8)
-    };
+    let ring = |ring: &Option<Placed<Count>>, usual| ring.as_ref().map_or(usual, |ring| log2(ring.value));
     NicDriverParams {
         channels: entry.channels.as_ref().map(|channels| channels.value.get() as u16),
         legacy_interrupt: entry.legacy_interrupt.unwrap_or(false),
         multi_pf: entry.multi_pf.as_ref().is_some_and(|multi_pf| multi_pf.value),
         over_nodes: entry.over_nodes.unwrap_or(false),
-        log2_tx: log2(&entry.tx_ring, usual.log2_tx),
-        log2_rx: log2(&entry.rx_ring, usual.log2_rx),
+        log2_tx: ring(&entry.tx_ring, usual.log2_tx),
+        log2_rx: ring(&entry.rx_ring, usual.log2_rx),
         coalescing: entry.coalescing.unwrap_or(usual.coalescing),
         adaptive: entry.adaptive.unwrap_or(usual.adaptive),
         coalescing_packets: entry.coalescing_packets.unwrap_or(usual.coalescing_packets),

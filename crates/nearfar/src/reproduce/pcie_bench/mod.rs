@@ -100,7 +100,7 @@ fn relative_figures(experiment: &Experiment, machine: &Machine) -> usize {
         let of = |begins: &[&str]| begins.iter().any(|begin| path.starts_with(begin));
         match path {
             _ if of(&["host.port."]) => slot.as_ref().is_some_and(|slot| path.starts_with(slot)),
-            _ if of(&["host.iommu."]) => experiment.iommu != results::pciebench::IommuMode::Off,
+            _ if of(&["host.iommu."]) => experiment.iommu != IommuMode::Off,
             _ if of(&["host.interconnect."]) => experiment.sockets.remote_memory(),
             _ if of(&["host.root_complex.outbound", "host.root_complex.uncached"]) => false,
             _ => of(&["host.llc.", "host.dram.", "host.root_complex."]),
@@ -165,11 +165,7 @@ fn simulate(
         machine: machine.clone(),
         card: card.clone(),
         sockets: Sockets { device: sockets.device, memory: sockets.memory, warming: sockets.program },
-        iommu: match experiment.iommu {
-            results::pciebench::IommuMode::Off => IommuMode::Off,
-            results::pciebench::IommuMode::SmallPages => IommuMode::Pages4k,
-            results::pciebench::IommuMode::Superpages => IommuMode::Superpages,
-        },
+        iommu: experiment.iommu,
         seed,
     };
     let effort = match tail {
