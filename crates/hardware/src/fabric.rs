@@ -607,7 +607,7 @@ impl Fabric {
                 ClusterSwitch::handle(&mut Context::new(&mut self.wires, scheduler), send)
             }
             Event::Root(host, RootEvent::HotReset { port }) => {
-                let end = self.hosts[usize::from(host.0)].port(port).end;
+                let end = self.hosts[usize::from(host.0)].port(port).end();
                 self.reset_below(scheduler, end.link);
             }
             Event::Switch(id, SwitchEvent::HotReset { port }) if usize::from(port) == UPSTREAM => {

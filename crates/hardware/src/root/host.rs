@@ -2,8 +2,8 @@
 
 use engine::{Completion, Scheduler, oneshot};
 use units::{HostPhysical, Time};
-use wire::pcie::config::{ConfigEffect, slot};
-use wire::pcie::tlp::{CompletionHeader, ConfigRequest, ConfigType, MemoryRequest};
+use wire::pcie::config::ConfigEffect;
+use wire::pcie::tlp::{CompletionHeader, ConfigRequest, MemoryRequest};
 use wire::pcie::{Bdf, Generation, Tlp, TlpKind, Width};
 
 use super::inbound::{self, Inbound};
@@ -13,7 +13,6 @@ use super::requests::Requests;
 use super::{
     HostId, Interrupts, OutboundError, Power, RootCounters, RootEvent, RootPort, RootPortParams, Stores,
 };
-use crate::bridge;
 use crate::core::{Store, StoreMark, StoreParams};
 use crate::detected::Detected;
 use crate::event::Event;
@@ -101,7 +100,7 @@ impl Host {
     /// # Panics
     /// If the socket has no cores.
     pub fn core_near(&self, number: u8) -> CoreId {
-        let node = self.ports[number].params.node;
+        let node = self.ports[number].params().node;
         let mut cores = (0..).map(CoreId);
         cores
             .find(|&core| self.memory.node_of_core(core).is_none_or(|of| of == node))
@@ -171,7 +170,7 @@ impl Host {
             means.cx.consume(packet, now);
             return;
         };
-        if means.cx.wires.is_damaged(&tlp, packet) && state.config.checks_ecrc() {
+        if means.cx.wires.is_damaged(&tlp, packet) && state.config().checks_ecrc() {
             means.counters.damaged += 1;
             let bytes = means.cx.wires.packets.bytes(packet);
             state.detect(means.cx.scheduler, Detected::Ecrc, Some(bytes));
@@ -180,8 +179,7 @@ impl Host {
         }
         match &tlp.kind {
             TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
-                let is_from_below = || state.buses.contains(&request.requester.bus());
-                if bridge::forbids(&state.config, is_from_below, &tlp) {
+                if state.forbids(&tlp) {
                     inbound::forbid(means, port, packet, &tlp);
                 } else {
                     inbound.memory_request(means, port, packet, &tlp, request);
@@ -235,7 +233,7 @@ impl Host {
 
     /// Resumes a completion that was held behind earlier posted writes.
     fn held_completion(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId) {
-        let link = cx.wires.link(self.ports[port].end.link);
+        let link = cx.wires.link(self.ports[port].end().link);
         if cx.wires.packets.hop(packet).epoch != link.epoch() {
             // The access was given up with the link, and its tag may have been reused.
             cx.consume(packet, cx.now());
@@ -256,7 +254,7 @@ impl Host {
         match event {
             RootEvent::Access { slot } => inbound.deferred_access(means, slot),
             RootEvent::Completion { port, packet } => self.held_completion(cx, port, packet),
-            RootEvent::Send { port, packet } => means.cx.send_tied(means.ports[port].end, packet),
+            RootEvent::Send { port, packet } => means.cx.send_tied(means.ports[port].end(), packet),
             RootEvent::Trained { port } => means.ports[port].trained(),
             RootEvent::Interrupt { requester, address, data } => {
                 interrupts.message(means, requester, MsiMessage { address, data });
@@ -335,7 +333,7 @@ impl Host {
         if !self.ports[port].is_up(cx.wires) {
             return Ok(CoreAccess::unanswered(length));
         }
-        let request = MemoryRequest::for_bytes(self.ports[port].id, 0, address.get(), length as u32);
+        let request = MemoryRequest::for_bytes(self.ports[port].id(), 0, address.get(), length as u32);
         Ok(self.ask(cx, (core, port), TlpKind::MemoryRead(request), None))
     }
 
@@ -370,14 +368,14 @@ impl Host {
         let means = &mut Means { cx, ports, memory, iommus, counters };
         let arrives = stores.reach_port(means, core, port, Cause::MmioDoorbell, data.len());
         let state = &mut means.ports[port];
-        let request = MemoryRequest::for_bytes(state.id, 0, address.get(), data.len() as u32);
+        let request = MemoryRequest::for_bytes(state.id(), 0, address.get(), data.len() as u32);
         let lead = (address.get() & 3) as usize;
         let tlp = Tlp::new(TlpKind::MemoryWrite(request));
         let packet = means.cx.wires.packets.encode_with(&tlp, |payload| {
             payload[lead..lead + data.len()].copy_from_slice(data);
         });
         state.send_posted(means.cx, arrives, packet);
-        Ok(arrives + state.params.outbound_latency)
+        Ok(arrives + state.params().outbound_latency)
     }
 
     /// Reads a doubleword of a function's configuration space for a core; all ones if nothing answers.
@@ -424,19 +422,14 @@ impl Host {
             return CoreAccess::unanswered(4);
         };
         let state = &self.ports[port];
-        // The bus directly below the port is addressed with type 0, buses beyond it with type 1.
-        let is_next_bus = *state.buses.start() == target.bus();
-        if is_next_bus && target.device() != 0 && !bridge::forwards_ari(&state.config) {
-            // A link leads to device 0 only (base spec 7.3.1).
-            return CoreAccess::unanswered(4);
-        }
+        let Some(config_type) = state.way_to(target) else { return CoreAccess::unanswered(4) };
         let request = ConfigRequest {
-            requester: state.id,
+            requester: state.id(),
             tag: 0,
             target,
             register,
             first_be: write.map_or(0xf, |(_, enables)| enables),
-            config_type: if is_next_bus { ConfigType::Type0 } else { ConfigType::Type1 },
+            config_type,
         };
         let kind = match write {
             Some(_) => TlpKind::ConfigWrite(request),
@@ -453,10 +446,10 @@ impl Host {
         register: u16,
         write: Option<(u32, u8)>,
     ) -> CoreAccess {
-        let config = &mut self.ports[port].config;
-        let value = config.dword(register).to_le_bytes().to_vec();
+        let own = &mut self.ports[port];
+        let value = own.config().dword(register).to_le_bytes().to_vec();
         if let Some((value, enables)) = write {
-            for effect in config.write(register, value, enables) {
+            for effect in own.write(register, value, enables) {
                 self.root_port_effect(cx, port, effect);
             }
         }
@@ -464,7 +457,7 @@ impl Host {
         let means = &mut Means { cx, ports, memory, iommus, counters };
         let bytes = if write.is_some() { 4 } else { 0 };
         let there = stores.reach_port(means, core, port, Cause::MmioRegister, bytes);
-        let done = there + means.ports[port].params.outbound_latency;
+        let done = there + means.ports[port].params().outbound_latency;
         let back = means.reach_core(core, done, port, value.len());
         let (completer, data) = oneshot();
         requests.deliver(means, back, completer, value);
@@ -474,19 +467,10 @@ impl Host {
     fn root_port_effect(&mut self, cx: &mut Context<'_>, number: u8, effect: ConfigEffect) {
         let port = &mut self.ports[number];
         match effect {
-            ConfigEffect::BusNumbers { secondary, subordinate, .. } => {
-                port.buses = secondary.max(1)..=subordinate;
-            }
             ConfigEffect::WindowMoved | ConfigEffect::MemoryEnable(_) => self.ports.heed_windows(number),
             ConfigEffect::LinkDisable(true) => self.drop_link(cx, number),
             ConfigEffect::SecondaryBusReset(true) if port.is_up(cx.wires) => self.drop_link(cx, number),
-            ConfigEffect::LinkDisable(false) | ConfigEffect::SecondaryBusReset(false) => port.train(cx),
-            ConfigEffect::ErrorReporting => cx.wires.set_protected(port.end, port.config.generates_ecrc()),
-            ConfigEffect::RetrainLink => port.retrain(cx),
-            ConfigEffect::SlotCommand { .. } => {
-                port.slot_status(cx.scheduler, 0, slot::STATUS_COMMAND_COMPLETED);
-            }
-            _ => {}
+            _ => port.heed(cx, effect),
         }
     }
 

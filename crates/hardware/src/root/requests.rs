@@ -184,7 +184,7 @@ impl Requests {
         at: Time,
     ) {
         let (cx, state) = (&mut *means.cx, &mut means.ports[port]);
-        let entry = self.tags.get_mut(usize::from(header.tag)).filter(|_| header.requester == state.id);
+        let entry = self.tags.get_mut(usize::from(header.tag)).filter(|_| header.requester == state.id());
         let answers =
             |(to, outstanding): &mut (u8, Outstanding)| *to == port && outstanding.is_answered_by(header);
         match entry
@@ -202,7 +202,7 @@ impl Requests {
                 if outstanding.receive(header, cx.wires.packets.decode(packet)) {
                     entry.outstanding = Some((port, outstanding));
                 } else {
-                    let leaves = at + state.params.inbound_completion_latency;
+                    let leaves = at + state.params().inbound_completion_latency;
                     let Outstanding { core, completer, data, .. } = outstanding;
                     let there = means.reach_core(core, leaves, port, data.len());
                     if there == means.cx.now() {
@@ -269,7 +269,7 @@ impl Requests {
 /// Schedules the outstanding requests to be retried then.
 fn quarantine(means: &mut Means<'_, '_>, port: u8) -> Time {
     let port = &means.ports[port];
-    let timeout = port.completion_timeout().unwrap_or(port.params.completion_timeout);
+    let timeout = port.completion_timeout().unwrap_or(port.params().completion_timeout);
     let until = means.cx.now() + timeout;
     means.at(until, RootEvent::TagsFree);
     until

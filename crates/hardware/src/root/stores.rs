@@ -29,13 +29,13 @@ impl WayOut for FromCore<'_> {
     }
 
     fn cross(&mut self, port: u8, cause: Cause, bytes: u64) -> Option<Time> {
-        let to = self.ports[port].params.node;
+        let to = self.ports[port].params().node;
         (to != self.node)
             .then(|| self.memory.charge_interconnect(self.now, cause, self.node, to, Bytes::new(bytes)))
     }
 
     fn answer(&mut self, port: u8, cause: Cause, arrived: Time) -> Time {
-        let from = self.ports[port].params.node;
+        let from = self.ports[port].params().node;
         self.memory.charge_interconnect(arrived, cause, from, self.node, Bytes::ZERO)
     }
 }
@@ -138,7 +138,7 @@ impl Stores {
         mark: StoreMark,
     ) -> Time {
         let node = memory.node_of_core(core).expect("stores are made by cores of the host");
-        self.of(core).accepted_before(mark, |port| memory.way_and_back(node, ports[port].params.node))
+        self.of(core).accepted_before(mark, |port| memory.way_and_back(node, ports[port].params().node))
     }
 
     /// Lets a core's later stores follow those of another core before a mark, if the other core still holds some.
@@ -165,7 +165,7 @@ impl Stores {
         cause: Cause,
         bytes: usize,
     ) -> Time {
-        let (now, from, to) = (means.cx.now(), means.node_of(core), means.ports[port].params.node);
+        let (now, from, to) = (means.cx.now(), means.node_of(core), means.ports[port].params().node);
         if from == to {
             return now;
         }
@@ -216,15 +216,8 @@ impl Stores {
     /// Resumes cores that wait for a place in a port, while there are free places.
     pub(super) fn places_freed(&mut self, means: &mut Means<'_, '_>, port: u8) {
         let now = means.cx.now();
-        let places = &mut means.ports[port].places;
-        places.wake.take_if(|wake| *wake <= now);
-        let asked = places.waiting.len();
-        for _ in 0..asked {
-            let state = &mut means.ports[port];
-            if !state.has_place(now) {
-                break;
-            }
-            let Some(core) = state.places.waiting.pop_front() else { break };
+        for _ in 0..means.ports[port].waiting(now) {
+            let Some(core) = means.ports[port].next_waiting(now) else { break };
             self.run(means, core);
         }
         means.ports[port].arrange_look(means.cx.scheduler);
@@ -241,7 +234,7 @@ impl Stores {
 
 fn leave(means: &mut Means<'_, '_>, departure: Departure) {
     let port = &mut means.ports[departure.port];
-    let request = MemoryRequest { requester: port.id, ..departure.request };
+    let request = MemoryRequest { requester: port.id(), ..departure.request };
     let tlp = Tlp::new(TlpKind::MemoryWrite(request));
     let packet = means.cx.wires.packets.encode(&tlp, departure.payload());
     port.send_posted(means.cx, departure.arrives, packet);

@@ -151,8 +151,8 @@ impl DeviceGround for HostGround {
 
     fn node_of_port(&self, port: Bdf) -> Option<Node> {
         self.with(|host, _| {
-            let port = host.ports().iter().find(|own| own.id == port)?;
-            Some(convert::node(port.params.node))
+            let port = host.ports().iter().find(|own| own.id() == port)?;
+            Some(convert::node(port.params().node))
         })
     }
 

@@ -41,7 +41,7 @@ impl Setup {
         place: CardPlace,
     ) -> Self {
         let own = fabric.endpoint(card).core.registers.config(FunctionIndex(0));
-        let root = &fabric.host(host).port(place.port).config;
+        let root = fabric.host(host).port(place.port).config();
         let capabilities =
             |config: &ConfigSpace, which| config.pcie_offset().map_or(0, |at| config.dword(at + which));
         let requester = capabilities(own, pcie_cap::DEVICE_CAPABILITIES_2);
