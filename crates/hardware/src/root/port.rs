@@ -135,6 +135,7 @@ impl RootPort {
     }
 
     /// Its own requester ID: root ports are functions of bus 0.
+    #[inline(always)]
     pub fn id(&self) -> Bdf {
         Bdf::new(0, self.number + 1, 0)
     }
@@ -145,6 +146,7 @@ impl RootPort {
     }
 
     /// Its I/O stack, if it limits devices' writes.
+    #[inline(always)]
     pub(super) fn stack(&self) -> Option<usize> {
         self.stack
     }
@@ -165,6 +167,7 @@ impl RootPort {
     }
 
     /// Whether the port's access control blocks a request from below.
+    #[inline(always)]
     pub(super) fn forbids(&self, tlp: &Tlp) -> bool {
         bridge::forbids(&self.config, || self.leads_to(tlp.requester().bus()), tlp)
     }

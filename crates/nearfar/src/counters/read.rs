@@ -150,8 +150,11 @@ impl Reading {
             for endpoint in devices.iter().map(|place| fabric.endpoint(place.endpoint)) {
                 for (own, link) in (0..).map(PortIndex).zip(endpoint.links()) {
                     let counters = endpoint.core.requester(own).counters();
-                    bytes +=
-                        if link == port.end().link { counters.bytes_read + counters.bytes_written } else { 0 };
+                    bytes += if link == port.end().link {
+                        counters.bytes_read + counters.bytes_written
+                    } else {
+                        0
+                    };
                 }
             }
             let busy = params.intake_per_request * requests + params.intake_per_line * (bytes / LINE);
