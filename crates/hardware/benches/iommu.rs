@@ -5,14 +5,12 @@
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use engine::Seed;
-use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable};
-use hardware::iommu::{
-    Access, ContextEntry, DmaRequest, DomainId, Iommu, IommuParams, PageSize, Permissions, Translation,
-    TranslationType, WalkMemory, WalkRead,
-};
+use hardware::iommu::{DmaRequest, Iommu, IommuParams, Translation, WalkMemory, WalkRead};
 use hardware::memory::{MemoryRange, NodeId, PhysicalMemory};
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::Bdf;
+use wire::vtd::tables::{ContextTables, FrameAllocator, PageTable};
+use wire::vtd::{Access, ContextEntry, DomainId, PageSize, Permissions, TranslationType};
 
 /// Requests in one iteration.
 const BATCH: u64 = 10_000;

@@ -14,11 +14,7 @@ use common::{F0, config, dma, function};
 use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable};
-use hardware::iommu::{
-    ContextEntry, DomainId, Geometry, Iommu, IommuParams, PageSize, Permissions, PipelineOrder, Replacement,
-    TranslationType,
-};
+use hardware::iommu::{Geometry, Iommu, IommuParams, PipelineOrder, Replacement};
 use hardware::link::{CreditLimits, Credits, ErrorInjector, LinkId, LinkParams, ReceiverParams, Side};
 use hardware::memory::{CoreId, DeviceCounters, LINE, MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
@@ -27,6 +23,8 @@ use proptest::prelude::*;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{ConfigRequest, ConfigType};
 use wire::pcie::{Bdf, FlowClass, Generation, Width};
+use wire::vtd::tables::{ContextTables, FrameAllocator, PageTable};
+use wire::vtd::{ContextEntry, DomainId, PageSize, Permissions, TranslationType};
 
 /// Each device writes its own region; both are read.
 const REGIONS: [u64; 2] = [0x10_0000, 0x20_0f00];

@@ -12,11 +12,7 @@ use common::{config, dma, function, write_registers};
 use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable};
-use hardware::iommu::{
-    ContextEntry, Descriptor, DomainId, Geometry, Iommu, IommuParams, PageSize, Permissions, PipelineOrder,
-    QueueAction, Replacement, Scope, TranslationType,
-};
+use hardware::iommu::{Geometry, Iommu, IommuParams, PipelineOrder, QueueAction, Replacement};
 use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
@@ -24,6 +20,10 @@ use platform::device::{Device, DeviceBus, DmaError, Function, Reset, Token};
 use proptest::prelude::*;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::{Bdf, Generation, Width};
+use wire::vtd::tables::{ContextTables, FrameAllocator, PageTable};
+use wire::vtd::{
+    ContextEntry, DomainId, InvalidationDescriptor, PageSize, Permissions, Scope, TranslationType,
+};
 
 const ID: Bdf = Bdf::new(1, 0, 0);
 const DOMAIN: DomainId = DomainId(1);
@@ -134,8 +134,9 @@ async fn unmap(
             let address = Iova::new(IOVA + page * PAGE);
             table.unmap(host.memory.bytes_mut(), &mut frames, address, Bytes::new(PAGE)).unwrap();
             let scope = Scope::Pages { domain: DOMAIN, address, mask: 0 };
-            let forget = Descriptor::Iotlb { scope, drain_reads, drain_writes: true, leaf_only: false };
-            let ring = [forget, Descriptor::wait(STATUS, 1)];
+            let forget =
+                InvalidationDescriptor::Iotlb { scope, drain_reads, drain_writes: true, leaf_only: false };
+            let ring = [forget, InvalidationDescriptor::wait(STATUS, 1)];
             for (place, descriptor) in (page * 32..).step_by(16).zip(ring) {
                 let [low, high] = descriptor.encode();
                 host.memory.bytes_mut().write_u64(QUEUE + place, low).unwrap();

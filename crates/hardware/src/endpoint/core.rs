@@ -4,11 +4,11 @@ use platform::device::{Device, FunctionIndex, PortIndex, Reset};
 use units::Duration;
 use wire::pcie::tlp::{MemoryRequest, Message};
 use wire::pcie::{Bdf, IntxLines, Tlp, TlpKind};
+use wire::vtd::MsiMessage;
 
 use super::{EndpointEvent, EndpointId, EndpointParams, PortLife, Registers, Requester};
 use crate::detected::Detected;
 use crate::event::Event;
-use crate::iommu::MsiMessage;
 use crate::link::{LinkEnd, LinkId};
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};

@@ -1,10 +1,13 @@
 //! A host as the fabric and its cores see it: passes TLPs, events and accesses to its parts.
 
 use engine::{Completion, Scheduler, oneshot};
+use platform::cpu::StoreMark;
+use platform::mmio::Store;
 use units::{HostPhysical, Time};
 use wire::pcie::config::ConfigEffect;
 use wire::pcie::tlp::{CompletionHeader, ConfigRequest, MemoryRequest};
 use wire::pcie::{Bdf, Generation, Tlp, TlpKind, Width};
+use wire::vtd::MsiMessage;
 
 use super::inbound::{self, Inbound};
 use super::means::Means;
@@ -13,10 +16,10 @@ use super::requests::Requests;
 use super::{
     HostId, Interrupts, OutboundError, Power, RootCounters, RootEvent, RootPort, RootPortParams, Stores,
 };
-use crate::core::{Store, StoreMark, StoreParams};
+use crate::core::StoreParams;
 use crate::detected::Detected;
 use crate::event::Event;
-use crate::iommu::{Iommu, MsiMessage};
+use crate::iommu::Iommu;
 use crate::link::LinkEnd;
 use crate::memory::{Cause, CoreId, MemorySystem};
 use crate::packet::PacketId;

@@ -3,6 +3,7 @@
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
+use wire::vtd::Access;
 
 use super::deferred::{Deferred, answer_tlp};
 use super::means::Means;
@@ -12,7 +13,7 @@ use super::stack::{Stack, WritePlaces};
 use super::{Power, RootEvent, RootPort, RootPortParams};
 use crate::detected::Detected;
 use crate::enables::{enables, has_gaps};
-use crate::iommu::{Access, DmaRequest, Iommu};
+use crate::iommu::{DmaRequest, Iommu};
 use crate::memory::{Agent, Coverage, LINE, MemorySystem, NodeId};
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};

@@ -3,12 +3,12 @@
 use engine::Scheduler;
 use units::{Bytes, Time};
 use wire::pcie::{Bdf, IntxLine, IntxLines};
+use wire::vtd::{Delivery, Interrupt, MsiMessage, PostedDescriptor, PostedInterrupt};
 
 use super::lines::LineController;
 use super::means::Means;
 use super::{HostId, RootEvent};
 use crate::event::Event;
-use crate::iommu::{Delivery, Interrupt, MsiMessage, PostedDescriptor, PostedInterrupt};
 use crate::memory::{Cause, CoreId, Coverage, MemorySystem, NodeId};
 
 /// Payload of an interrupt message (base spec 6.1.4: a write of one doubleword).

@@ -20,6 +20,7 @@ mod stack;
 mod stores;
 
 use wire::pcie::{Bdf, IntxLine};
+use wire::vtd::Interrupt;
 
 pub use host::{CoreAccess, Host};
 pub use inbound::INTERRUPT_RANGE;
@@ -33,7 +34,6 @@ pub use split::CompletionSplit;
 pub use stack::StackParams;
 pub use stores::Stores;
 
-use crate::iommu::Interrupt;
 use crate::memory::CoreId;
 use crate::packet::PacketId;
 

@@ -1,6 +1,8 @@
 //! Stores of cores to devices: from a core's buffers through a root port to the link.
 
 use engine::{Completion, Scheduler, Seed, Trace};
+use platform::cpu::StoreMark;
+use platform::mmio::Store;
 use units::{Bytes, HostPhysical, Time};
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{Tlp, TlpKind};
@@ -8,9 +10,7 @@ use wire::pcie::{Tlp, TlpKind};
 use super::means::Means;
 use super::ports::Ports;
 use super::{HostId, OutboundError, RootEvent};
-use crate::core::{
-    Departure, FillBuffers, LINE, LinePassed, Step, Store, StoreMark, StoreParams, StoreUnit, WayOut,
-};
+use crate::core::{Departure, FillBuffers, LINE, LinePassed, Step, StoreParams, StoreUnit, WayOut};
 use crate::event::Event;
 use crate::memory::{Cause, CoreId, MemorySystem, NodeId};
 use crate::packet::PacketId;

@@ -12,7 +12,7 @@ use platform::memory::PhysAddr;
 use units::{Bytes, Duration, HostPhysical, Time};
 
 use super::convert;
-use super::host::HostGround;
+use super::host::{HostGround, core_id};
 use super::store_buffer::StoreBuffer;
 use super::{MemoryGround, Swept};
 
@@ -99,7 +99,7 @@ impl HostGround {
         let stores = &self.stores[usize::from(core.0)];
         self.with(|host, cx| {
             host.memory.pass(cx.now());
-            let id = convert::core(core);
+            let id = core_id(core);
             if stores.borrow_mut().begin(now) {
                 host.memory.interrupt(id, now);
             }
@@ -190,7 +190,7 @@ impl MemoryGround for HostGround {
     }
 
     fn prefetch(&self, core: CpuId, mut now: Time, at: PhysAddr, length: u64) -> Time {
-        let core = convert::core(core);
+        let core = core_id(core);
         self.with(|host, cx| {
             for line in lines(at, length) {
                 // The core does not wait for the fill buffer.
@@ -206,7 +206,7 @@ impl MemoryGround for HostGround {
     }
 
     fn flush(&self, core: CpuId, now: Time, at: PhysAddr) -> bool {
-        let (core, at) = (convert::core(core), convert::physical(at));
+        let (core, at) = (core_id(core), convert::physical(at));
         let access = self.with(|host, _| host.memory.core(now, core, at, CoreOp::FlushLine));
         access.source != Source::Unmapped
     }

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use hardware::Fabric;
-use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable, TableError};
-use hardware::iommu::{ContextEntry, DomainId, PageSize, Permissions, TranslationType};
 use hardware::memory::{MemoryRange, NodeId};
 use hardware::root::HostId;
 use units::{Bytes, HostPhysical, Iova};
 use wire::dma_engine::{CHUNK_BYTES, CHUNKS};
 use wire::pcie::Bdf;
+use wire::vtd::tables::{ContextTables, FrameAllocator, PageTable, TableError};
+use wire::vtd::{ContextEntry, DomainId, PageSize, Permissions, TranslationType};
 
 /// The buffer of one run.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use platform::cpu::Cpu;
 use platform::memory::PhysAddr;
 
 /// Counts of lines, which wrap. The device writes to memory how many are free.
-pub struct Count {
+pub struct LineCount {
     free: PhysAddr,
     /// Whether no line is written before there is room for it.
     is_exact: bool,
@@ -16,7 +16,7 @@ pub struct Count {
     is_lost: Cell<bool>,
 }
 
-impl Count {
+impl LineCount {
     /// No lines yet. The device writes the free ones to memory at `free`; `is_exact` says that none is written before there
     /// is room for it.
     pub fn new(free: PhysAddr, is_exact: bool) -> Self {

@@ -11,7 +11,7 @@ use wire::ip::Dissection;
 use wire::kpio::signature;
 use wire::nic::registers::{self as regs, kpio};
 
-use super::count::Count;
+use super::count::LineCount;
 use super::frames::{Frames, Sink};
 use super::lines::Lines;
 use super::order::Order;
@@ -29,24 +29,24 @@ const APART: u64 = 64;
 /// A running queue.
 pub struct KpioQueue {
     params: KpioParams,
-    registers: Registers,
+    registers: KpioRegisters,
     dma: Rc<dyn DmaOps>,
     /// Memory to which the device writes the count of free lines, followed by the lock.
     shared: Coherent,
     frames: Frames,
-    count: Count,
+    count: LineCount,
     waiters: Waiters,
     order: Order,
     lines: Lines,
 }
 
 /// The device's registers of one queue.
-struct Registers {
+struct KpioRegisters {
     all: Mmio,
     base: u64,
 }
 
-impl Registers {
+impl KpioRegisters {
     fn write(&self, cpu: &Cpu, register: u64, value: u32) {
         self.all.write_u32(cpu, self.base + register, value);
     }
@@ -77,11 +77,11 @@ impl KpioQueue {
         let base = regs::KPIO_QUEUES + u64::from(number) * regs::KPIO_STRIDE;
         Ok(Rc::new(Self {
             params,
-            registers: Registers { all: registers.clone(), base },
+            registers: KpioRegisters { all: registers.clone(), base },
             dma: Rc::clone(dma),
             shared,
             frames: Frames::default(),
-            count: Count::new(shared.cpu, params.flow == Flow::Counted),
+            count: LineCount::new(shared.cpu, params.flow == Flow::Counted),
             waiters: Waiters::default(),
             order: Order::new(shared.cpu + APART),
             lines: Lines::new(window, number, windows, params),
@@ -143,7 +143,7 @@ impl KpioQueue {
         }
     }
 
-    /// Registers a channel to be woken when lines up to a count are free.
+    /// KpioRegisters a channel to be woken when lines up to a count are free.
     fn wait(&self, cpu: &Cpu, channel: u16, line: u32) {
         // The device takes the awaited lines as written. They may come from another core whose clock is ahead.
         self.order.observe(cpu);

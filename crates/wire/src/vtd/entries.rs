@@ -9,7 +9,6 @@
 
 use super::fault::FaultReason;
 use super::ids::{DomainId, PageSize, Permissions};
-use super::params::IommuParams;
 use units::{HostPhysical, Iova};
 
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
@@ -50,13 +49,6 @@ impl Features {
             3 => self.pages_1gib,
             _ => false,
         }
-    }
-}
-
-impl From<&IommuParams> for Features {
-    fn from(p: &IommuParams) -> Self {
-        let IommuParams { host_address_bits, five_level, pages_2mib, pages_1gib, posts_interrupts, .. } = *p;
-        Self { host_address_bits, five_level, pages_2mib, pages_1gib, posts_interrupts }
     }
 }
 

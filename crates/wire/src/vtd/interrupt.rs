@@ -1,8 +1,8 @@
 //! Formats of interrupts: messages, remapping table entries, posted-interrupt descriptors.
 
 use super::fault::FaultReason;
+use crate::pcie::Bdf;
 use units::HostPhysical;
-use wire::pcie::Bdf;
 
 /// A message-signalled interrupt, as a memory write.
 ///
@@ -64,7 +64,7 @@ impl MsiMessage {
     }
 
     /// Fault information if it is refused: its index in bits 63:48, or its address if it has none.
-    pub(super) fn fault_information(self) -> u64 {
+    pub fn fault_information(self) -> u64 {
         match self.index() {
             Ok(Some(index)) => u64::from(index as u16) << 48,
             _ => self.address,
@@ -154,7 +154,8 @@ pub enum SourceCheck {
 }
 
 impl SourceCheck {
-    pub(super) const fn allows(self, requester: Bdf) -> bool {
+    /// Whether a requester may use the entry.
+    pub const fn allows(self, requester: Bdf) -> bool {
         match self {
             Self::None => true,
             Self::Function { source, ignored } => {
@@ -374,6 +375,19 @@ impl InterruptEntry {
         };
         Ok(Self { delivery, source, fault_processing_disabled: low & 2 != 0 })
     }
+}
+
+/// Location of the interrupt remapping table (interrupt remapping table address register).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InterruptTable {
+    /// 4 KiB-aligned table of 16-byte entries.
+    pub base: HostPhysical,
+    /// The table has 2^(`order` + 1) entries; 0 to 15.
+    pub order: u8,
+    /// Destinations are 32-bit x2APIC IDs (EIME).
+    pub x2apic: bool,
+    /// Compatibility-format messages pass unremapped (CFIS); never with x2APIC.
+    pub allow_compatibility: bool,
 }
 
 #[cfg(test)]
