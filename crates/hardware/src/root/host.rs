@@ -1,6 +1,6 @@
 //! A host as the fabric and its cores see it: passes TLPs, events and accesses to its parts.
 
-use engine::{Completion, Scheduler, oneshot};
+use engine::{Completion, oneshot};
 use platform::cpu::StoreMark;
 use platform::mmio::Store;
 use units::{HostPhysical, Time};
@@ -18,7 +18,6 @@ use super::{
 };
 use crate::core::StoreParams;
 use crate::detected::Detected;
-use crate::event::Event;
 use crate::iommu::Iommu;
 use crate::link::LinkEnd;
 use crate::memory::{Cause, CoreId, MemorySystem};
@@ -168,15 +167,13 @@ impl Host {
         let (now, state) = (means.cx.now(), &mut means.ports[port]);
         let Some(&tlp) = means.cx.wires.packets.header(packet) else {
             means.counters.malformed += 1;
-            let bytes = means.cx.wires.packets.bytes(packet);
-            state.detect(means.cx.scheduler, Detected::Malformed, Some(bytes));
+            state.detect(means.cx, Detected::Malformed, Some(packet));
             means.cx.consume(packet, now);
             return;
         };
         if means.cx.wires.is_damaged(&tlp, packet) && state.config().checks_ecrc() {
             means.counters.damaged += 1;
-            let bytes = means.cx.wires.packets.bytes(packet);
-            state.detect(means.cx.scheduler, Detected::Ecrc, Some(bytes));
+            state.detect(means.cx, Detected::Ecrc, Some(packet));
             means.cx.consume(packet, now);
             return;
         }
@@ -197,8 +194,8 @@ impl Host {
             }
             TlpKind::Message(message) => {
                 match message.line() {
-                    Some((line, active)) => state.line_message(means.cx.scheduler, line, active),
-                    None => state.report(means.cx.scheduler, message.requester, message.code),
+                    Some((line, active)) => state.line_message(means.cx, line, active),
+                    None => state.report(means.cx, message.requester, message.code),
                 }
                 means.cx.consume(packet, now);
             }
@@ -263,8 +260,8 @@ impl Host {
                 interrupts.message(means, requester, MsiMessage { address, data });
             }
             RootEvent::Line { port, line, active } => {
-                if means.ports[port].line_due(means.cx.scheduler, line, active) {
-                    interrupts.set_active(means.cx.scheduler, means.ports.lines());
+                if means.ports[port].line_due(means.cx, line, active) {
+                    interrupts.set_active(means.cx, means.ports.lines());
                 }
             }
             RootEvent::CoreInterrupt { requester, interrupt } => {
@@ -276,9 +273,9 @@ impl Host {
             // Handled by the fabric, which knows the topology below.
             RootEvent::HotReset { .. } => {}
             RootEvent::CoreHasData { slot } => requests.delivered(slot),
-            RootEvent::PeerTimeout { place, generation } => inbound.peers.timeout(means, place, generation),
+            RootEvent::PeerTimeout { place, epoch } => inbound.peers.timeout(means, place, epoch),
             RootEvent::TagsFree => requests.issue(means),
-            RootEvent::Timeout { tag, generation } => requests.timeout(means, tag, generation),
+            RootEvent::Timeout { tag, epoch } => requests.timeout(means, tag, epoch),
         }
     }
 
@@ -293,7 +290,7 @@ impl Host {
         when: Time,
         store: Store<'_>,
     ) -> Result<(), OutboundError> {
-        self.stores.store(cx.scheduler, &self.ports, core, when, store)
+        self.stores.store(cx, &self.ports, core, when, store)
     }
 
     /// When a core's uncached stores and fences so far have been accepted, as far as known, but not before `when`.
@@ -308,7 +305,7 @@ impl Host {
     /// accepted, and later stores of this core follow them. Returns when they have been accepted, as far as known.
     pub fn follow_stores(
         &mut self,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         core: CoreId,
         when: Time,
         (other, mark): (CoreId, StoreMark),
@@ -317,7 +314,7 @@ impl Host {
             return when;
         }
         let seen = self.stores.accepted_before(&self.ports, &self.memory, other, mark).max(when);
-        self.stores.follow(scheduler, core, when, (other, mark));
+        self.stores.follow(cx, core, when, (other, mark));
         seen
     }
 
@@ -480,7 +477,7 @@ impl Host {
     /// A port takes its link down. A device whose link goes down is reset (base spec 5.2, 6.6.1).
     fn drop_link(&mut self, cx: &mut Context<'_>, number: u8) {
         self.link_lost(cx, number);
-        self.ports[number].reset_below(cx.scheduler);
+        self.ports[number].reset_below(cx);
     }
 
     /// The link below a port went down; everything in flight on it is lost.
@@ -491,8 +488,8 @@ impl Host {
         requests.abandon(means, port);
         inbound.peers.abandon(means, port);
         stores.link_drained(means, port);
-        interrupts.set_active(means.cx.scheduler, means.ports.lines());
-        means.ports[port].show_link_lost(means.cx.scheduler);
+        interrupts.set_active(means.cx, means.ports.lines());
+        means.ports[port].show_link_lost(means.cx);
     }
 
     /// A port's link may have sent or lost waiting packets.

@@ -1,5 +1,6 @@
 //! Inbound requests from devices to memory: intake, translation, cache lines, completions.
 
+use engine::Epoch;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
@@ -252,8 +253,7 @@ impl Inbound {
         }
         means.translation_in_use(what.port, ordered);
         if tlp.common.poisoned {
-            let bytes = means.cx.wires.packets.bytes(what.packet);
-            means.ports[what.port].detect(means.cx.scheduler, Detected::Poisoned, Some(bytes));
+            means.ports[what.port].detect(means.cx, Detected::Poisoned, Some(what.packet));
         }
         means.cx.consume(what.packet, ordered + release);
     }
@@ -263,7 +263,7 @@ impl Inbound {
 pub(super) fn refuse(means: &mut Means<'_, '_>, port: u8, tlp: &Tlp, (requester, tag): (Bdf, u16)) {
     means.counters.unsupported_requests += 1;
     let state = &mut means.ports[port];
-    state.detect(means.cx.scheduler, Detected::UnsupportedNonPosted, None);
+    state.detect(means.cx, Detected::UnsupportedNonPosted, None);
     let status = CompletionStatus::UnsupportedRequest;
     let answer = CompletionHeader::for_register(state.id(), requester, tag, status, 0);
     answer_without_data(means, port, tlp, answer, means.cx.now());
@@ -273,8 +273,7 @@ pub(super) fn refuse(means: &mut Means<'_, '_>, port: u8, tlp: &Tlp, (requester,
 pub(super) fn forbid(means: &mut Means<'_, '_>, port: u8, packet: PacketId, tlp: &Tlp) {
     means.counters.acs_violations += 1;
     let (now, state) = (means.cx.now(), &mut means.ports[port]);
-    let bytes = means.cx.wires.packets.bytes(packet);
-    state.detect(means.cx.scheduler, Detected::AcsViolation, Some(bytes));
+    state.detect(means.cx, Detected::AcsViolation, Some(packet));
     if let TlpKind::MemoryRead(request) = &tlp.kind {
         let answer = CompletionHeader::for_read_error(state.id(), request, CompletionStatus::CompleterAbort);
         answer_without_data(means, port, tlp, answer, now);
@@ -323,7 +322,7 @@ struct MemoryRead<'a> {
     /// When its first line is looked up.
     start: Time,
     /// Link epoch in which it arrived.
-    epoch: u32,
+    epoch: Epoch,
 }
 
 impl MemoryRead<'_> {

@@ -41,7 +41,7 @@ impl Means<'_, '_> {
     pub fn send(&mut self, when: Time, port: u8, packet: PacketId) {
         let port = &self.ports[port];
         self.cx.wires.tie(port.end(), packet);
-        port.send(self.cx.scheduler, when + port.params().outbound_latency, packet);
+        port.send(self.cx, when + port.params().outbound_latency, packet);
     }
 
     /// Tells the IOMMU above a port that it has translated a request which is served only at `until`.

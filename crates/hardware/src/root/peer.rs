@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 
+use engine::Epoch;
 use units::{Bytes, Time};
 use wire::pcie::tlp::{AddressType, Common, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Tlp, TlpKind};
@@ -26,7 +27,7 @@ struct SplitRead {
     from: u8,
     to: u8,
     /// Link epoch at the requester; completions are only valid within it.
-    epoch: u32,
+    epoch: Epoch,
     common: Common,
     /// The request as received.
     request: MemoryRequest,
@@ -53,8 +54,8 @@ struct PeerPiece {
     offset: u32,
     length: u32,
     received: u32,
-    /// Generation of its place, to detect reuse.
-    generation: u32,
+    /// Epoch of the table when it was requested.
+    epoch: Epoch,
 }
 
 /// Table of peer-to-peer reads.
@@ -65,7 +66,8 @@ pub(super) struct Peers {
     waiting: VecDeque<u32>,
     places: Vec<Option<PeerPiece>>,
     free: VecDeque<u16>,
-    generation: u32,
+    /// Each piece is one.
+    epoch: Epoch,
     /// Reused, so that a copy allocates nothing.
     payload: Vec<u8>,
 }
@@ -224,7 +226,7 @@ impl Peers {
         self.payload = bytes;
         let state = &means.ports[to];
         means.cx.wires.tie(state.end(), packet);
-        state.send(means.cx.scheduler, start + state.params().peer_latency, packet);
+        state.send(means.cx, start + state.params().peer_latency, packet);
         packet
     }
 
@@ -247,21 +249,21 @@ impl Peers {
                 .encode(&Tlp { common: read.common, kind: TlpKind::MemoryRead(request) }, &[]);
             means.cx.wires.tie(port.end(), packet);
             let leaves = read.start.max(now) + port.params().peer_latency;
-            let generation = self.generation.wrapping_add(1);
-            self.generation = generation;
+            self.epoch.end();
+            let epoch = self.epoch;
             let number = read.first_piece + read.pieces.len() as u32;
             let offset = read.asked;
             self.places[usize::from(place)] =
-                Some(PeerPiece { read: index, number, offset, length, received: 0, generation });
+                Some(PeerPiece { read: index, number, offset, length, received: 0, epoch });
             read.pieces.push_back(0);
             read.asked += length;
             read.under_way += 1;
             let timeout = port.params().completion_timeout;
-            port.send(means.cx.scheduler, leaves, packet);
+            port.send(means.cx, leaves, packet);
             if read.asked == read.length {
                 self.waiting.pop_front();
             }
-            means.at(leaves + timeout, RootEvent::PeerTimeout { place, generation });
+            means.at(leaves + timeout, RootEvent::PeerTimeout { place, epoch });
         }
     }
 
@@ -345,9 +347,9 @@ impl Peers {
     }
 
     /// Times a piece out if it is still outstanding.
-    pub fn timeout(&mut self, means: &mut Means<'_, '_>, place: u16, generation: u32) {
+    pub fn timeout(&mut self, means: &mut Means<'_, '_>, place: u16, epoch: Epoch) {
         if let Some(&Some(piece)) = self.places.get(usize::from(place))
-            && piece.generation == generation
+            && piece.epoch == epoch
         {
             self.end_piece(means, place, piece, false, means.cx.now());
         }
@@ -388,5 +390,5 @@ fn answer(means: &mut Means<'_, '_>, read: &SplitRead, kind: TlpKind, bytes: &[u
     means.cx.wires.packets.hop_mut(packet).epoch = read.epoch;
     let there = cross(means, (read.to, read.from), at.max(means.cx.now()), bytes.len() as u64);
     let port = &means.ports[read.from];
-    port.send(means.cx.scheduler, there + port.params().peer_latency, packet);
+    port.send(means.cx, there + port.params().peer_latency, packet);
 }

@@ -2,7 +2,6 @@
 
 use std::ops::RangeInclusive;
 
-use engine::Scheduler;
 use units::{Duration, Time};
 use wire::pcie::config::{
     ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, acs, aer, header, pcie_cap, slot,
@@ -194,7 +193,7 @@ impl RootPort {
             }
             ConfigEffect::RetrainLink => self.retrain(cx),
             ConfigEffect::SlotCommand { .. } => {
-                self.slot_status(cx.scheduler, 0, slot::STATUS_COMMAND_COMPLETED);
+                self.slot_status(cx, 0, slot::STATUS_COMMAND_COMPLETED);
             }
             _ => {}
         }
@@ -207,8 +206,8 @@ impl RootPort {
         self.config = registers(self.number, &self.params, self.negotiated, &self.buses);
     }
 
-    fn at(&self, scheduler: &mut Scheduler<Event>, at: Time, event: RootEvent) {
-        scheduler.at(at, Event::Root(self.host, event));
+    fn at(&self, cx: &mut Context<'_>, at: Time, event: RootEvent) {
+        cx.scheduler.at(at, Event::Root(self.host, event));
     }
 
     /// Whether a request to it can be sent at all.
@@ -217,8 +216,8 @@ impl RootPort {
     }
 
     /// Sends a TLP, tied to the link, at `at`.
-    pub(super) fn send(&self, scheduler: &mut Scheduler<Event>, at: Time, packet: PacketId) {
-        self.at(scheduler, at, RootEvent::Send { port: self.number, packet });
+    pub(super) fn send(&self, cx: &mut Context<'_>, at: Time, packet: PacketId) {
+        self.at(cx, at, RootEvent::Send { port: self.number, packet });
     }
 
     /// Sends a completion, tied to the link, once its data is available and earlier completions have left.
@@ -230,7 +229,7 @@ impl RootPort {
             self.last_completion = at;
         }
         if !cx.plan(self.end, packet, at) {
-            self.send(cx.scheduler, at, packet);
+            self.send(cx, at, packet);
         }
     }
 
@@ -255,30 +254,30 @@ impl RootPort {
     pub(crate) fn plug(&mut self, cx: &mut Context<'_>) {
         self.is_present = true;
         self.train(cx);
-        self.show_present(cx.scheduler, true);
+        self.show_present(cx, true);
     }
 
     /// The device was removed from the slot, whose link has gone down.
-    pub(crate) fn pull(&mut self, scheduler: &mut Scheduler<Event>) {
+    pub(crate) fn pull(&mut self, cx: &mut Context<'_>) {
         self.is_present = false;
-        self.show_present(scheduler, false);
+        self.show_present(cx, false);
     }
 
-    fn show_present(&mut self, scheduler: &mut Scheduler<Event>, present: bool) {
+    fn show_present(&mut self, cx: &mut Context<'_>, present: bool) {
         let (clear, set) = if present { (0, slot::STATUS_PRESENT) } else { (slot::STATUS_PRESENT, 0) };
-        self.slot_status(scheduler, clear, set | slot::STATUS_PRESENCE_CHANGED);
+        self.slot_status(cx, clear, set | slot::STATUS_PRESENCE_CHANGED);
     }
 
     /// Updates the slot status and sends the interrupt if enabled.
-    fn slot_status(&mut self, scheduler: &mut Scheduler<Event>, clear: u16, set: u16) {
+    fn slot_status(&mut self, cx: &mut Context<'_>, clear: u16, set: u16) {
         if bridge::change_slot_status(&mut self.config, clear, set) {
-            self.interrupt(scheduler);
+            self.interrupt(cx);
         }
     }
 
-    fn set_link_active(&mut self, scheduler: &mut Scheduler<Event>, active: bool) {
+    fn set_link_active(&mut self, cx: &mut Context<'_>, active: bool) {
         bridge::show_link(&mut self.config, active);
-        self.slot_status(scheduler, 0, slot::STATUS_LINK_CHANGED);
+        self.slot_status(cx, 0, slot::STATUS_LINK_CHANGED);
     }
 
     /// Takes the link down; everything in flight on it is lost.
@@ -289,8 +288,8 @@ impl RootPort {
     }
 
     /// Reports in its registers that the link went down.
-    pub(super) fn show_link_lost(&mut self, scheduler: &mut Scheduler<Event>) {
-        self.set_link_active(scheduler, false);
+    pub(super) fn show_link_lost(&mut self, cx: &mut Context<'_>) {
+        self.set_link_active(cx, false);
     }
 
     /// Trains the link if there is something in the slot and the port lets it.
@@ -299,17 +298,17 @@ impl RootPort {
             return;
         }
         cx.with(self.end.link, |link, cx| link.bring_up(cx));
-        self.set_link_active(cx.scheduler, true);
+        self.set_link_active(cx, true);
     }
 
     /// Resets the hierarchy below, which takes the link down.
-    pub(super) fn reset_below(&self, scheduler: &mut Scheduler<Event>) {
-        self.at(scheduler, scheduler.now(), RootEvent::HotReset { port: self.number });
+    pub(super) fn reset_below(&self, cx: &mut Context<'_>) {
+        self.at(cx, cx.now(), RootEvent::HotReset { port: self.number });
     }
 
     fn retrain(&mut self, cx: &mut Context<'_>) {
         if let Some(trained) = bridge::retrain(&mut self.config, cx, self.end.link, self.negotiated) {
-            self.at(cx.scheduler, trained, RootEvent::Trained { port: self.number });
+            self.at(cx, trained, RootEvent::Trained { port: self.number });
         }
     }
 
@@ -319,30 +318,25 @@ impl RootPort {
     }
 
     /// Handles a legacy line message. It takes effect behind earlier posted writes, the last of which may be waiting.
-    pub(super) fn line_message(&self, scheduler: &mut Scheduler<Event>, line: IntxLine, active: bool) {
-        let at = self.intake.writes_done().max(scheduler.now());
-        self.at(scheduler, at, RootEvent::Line { port: self.number, line, active });
+    pub(super) fn line_message(&self, cx: &mut Context<'_>, line: IntxLine, active: bool) {
+        let at = self.intake.writes_done().max(cx.now());
+        self.at(cx, at, RootEvent::Line { port: self.number, line, active });
     }
 
     /// A line message is due. Returns whether it takes effect now, which it does not if earlier writes have been
     /// delayed.
-    pub(super) fn line_due(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        line: IntxLine,
-        active: bool,
-    ) -> bool {
-        let is_due = self.intake.writes_done() <= scheduler.now();
+    pub(super) fn line_due(&mut self, cx: &mut Context<'_>, line: IntxLine, active: bool) -> bool {
+        let is_due = self.intake.writes_done() <= cx.now();
         match is_due {
             true => self.lines.set(line, active),
-            false => self.line_message(scheduler, line, active),
+            false => self.line_message(cx, line, active),
         }
         is_due
     }
 
     /// Handles an error message: records its source and sends the port's interrupt if enabled (base spec 7.8.4.9 to
     /// 7.8.4.11).
-    pub fn report(&mut self, scheduler: &mut Scheduler<Event>, source: Bdf, code: MessageCode) {
+    pub fn report(&mut self, cx: &mut Context<'_>, source: Bdf, code: MessageCode) {
         let Some(aer) = self.config.aer_offset() else { return };
         let before = self.config.dword(aer + aer::ROOT_STATUS);
         let correctable = code == MessageCode::ERR_COR;
@@ -361,23 +355,24 @@ impl RootPort {
             self.config.update(aer + aer::ROOT_STATUS, 0, first << 1 | kinds & !(1 << 4));
         }
         if self.config.dword(aer + aer::ROOT_COMMAND) & enable != 0 {
-            self.interrupt(scheduler);
+            self.interrupt(cx);
         }
     }
 
-    /// The port itself detected an error and reports it to itself.
-    pub(crate) fn detect(&mut self, scheduler: &mut Scheduler<Event>, error: Detected, tlp: Option<&[u8]>) {
+    /// The port itself detected an error, in a TLP that it received or without one, and reports it to itself.
+    pub(crate) fn detect(&mut self, cx: &mut Context<'_>, error: Detected, packet: Option<PacketId>) {
+        let tlp = packet.map(|packet| cx.wires.packets.bytes(packet));
         if let Some(code) = error.record(&mut self.config, tlp) {
-            self.report(scheduler, self.id(), code);
+            self.report(cx, self.id(), code);
         }
     }
 
     /// Sends the port's own interrupt, if enabled.
-    fn interrupt(&self, scheduler: &mut Scheduler<Event>) {
+    fn interrupt(&self, cx: &mut Context<'_>) {
         let Some(msi) = self.config.msi().filter(|msi| msi.enabled) else { return };
         let event =
             RootEvent::Interrupt { requester: self.id(), address: msi.address, data: msi.data.into() };
-        self.at(scheduler, scheduler.now(), event);
+        self.at(cx, cx.now(), event);
     }
 
     /// When a TLP for a peer that could leave at `at` follows those before it.
@@ -401,27 +396,27 @@ impl RootPort {
         cx.wires.tie(self.end, packet);
         self.places.grant();
         let at = when + self.params.outbound_latency;
-        self.at(cx.scheduler, at, RootEvent::SendPosted { port: self.number, packet });
+        self.at(cx, at, RootEvent::SendPosted { port: self.number, packet });
     }
 
     /// A core's posted write has reached the port.
     pub(super) fn posted_arrived(&mut self, cx: &mut Context<'_>, packet: PacketId) {
         cx.send_tied(self.end, packet);
         self.places.handed_over();
-        self.count_places(cx.wires);
+        self.count_places(cx);
     }
 
     /// The link may have sent or lost waiting TLPs.
-    pub(super) fn count_places(&mut self, wires: &Wires) {
-        let link = wires.link(self.end.link);
+    pub(super) fn count_places(&mut self, cx: &Context<'_>) {
+        let link = cx.wires.link(self.end.link);
         let starved = link.waiting_of(Side::Upstream, FlowClass::Posted);
         self.places.starved(starved, link.wire_free(Side::Upstream));
     }
 
     /// A core's stores wait for a place.
-    pub(super) fn wait_for_place(&mut self, scheduler: &mut Scheduler<Event>, core: CoreId) {
+    pub(super) fn wait_for_place(&mut self, cx: &mut Context<'_>, core: CoreId) {
         self.places.wait(core);
-        self.arrange_look(scheduler);
+        self.arrange_look(cx);
     }
 
     /// The number of cores that wait for a place. Whoever asks lets them [go on](Self::next_waiting), and then
@@ -436,10 +431,10 @@ impl RootPort {
     }
 
     /// Schedules a look at the port when its next TLP has left, if a core waits for that.
-    pub(super) fn arrange_look(&mut self, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn arrange_look(&mut self, cx: &mut Context<'_>) {
         // Without a known departure, this is called again by the link or when a TLP reaches it.
-        if let Some(at) = self.places.next_look(scheduler.now()) {
-            self.at(scheduler, at, RootEvent::PlaceFree { port: self.number });
+        if let Some(at) = self.places.next_look(cx.now()) {
+            self.at(cx, at, RootEvent::PlaceFree { port: self.number });
         }
     }
 }

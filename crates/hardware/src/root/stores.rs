@@ -1,6 +1,6 @@
 //! Stores of cores to devices: from a core's buffers through a root port to the link.
 
-use engine::{Completion, Scheduler, Seed, Trace};
+use engine::{Completion, Seed, Trace};
 use platform::cpu::StoreMark;
 use platform::mmio::Store;
 use units::{Bytes, HostPhysical, Time};
@@ -14,6 +14,7 @@ use crate::core::{Departure, FillBuffers, LINE, LinePassed, Step, StoreParams, S
 use crate::event::Event;
 use crate::memory::{Cause, CoreId, MemorySystem, NodeId};
 use crate::packet::PacketId;
+use crate::wires::Context;
 
 /// Paths from one core to all ports at a given time.
 struct FromCore<'a> {
@@ -77,15 +78,10 @@ impl Stores {
 
     /// When each of a core's fill buffers is available to a miss at `when`. Write combining holds the others; if it
     /// holds all of them, a line is evicted.
-    pub fn fill_buffers(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        core: CoreId,
-        when: Time,
-    ) -> FillBuffers {
+    pub fn fill_buffers(&mut self, cx: &mut Context<'_>, core: CoreId, when: Time) -> FillBuffers {
         let buffers = self.units[core.index()].fill_buffers(when);
         if buffers.free_at() > when {
-            self.look_again(scheduler, core, scheduler.now());
+            self.look_again(cx, core, cx.now());
         }
         buffers
     }
@@ -98,7 +94,7 @@ impl Stores {
     /// See [`Host::store`](super::Host::store).
     pub(super) fn store(
         &mut self,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         ports: &Ports,
         core: CoreId,
         when: Time,
@@ -125,7 +121,7 @@ impl Stores {
             }
         };
         unit.push(when, port, store);
-        self.look_again(scheduler, core, when);
+        self.look_again(cx, core, when);
         Ok(())
     }
 
@@ -144,7 +140,7 @@ impl Stores {
     /// Lets a core's later stores follow those of another core before a mark, if the other core still holds some.
     pub(super) fn follow(
         &mut self,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         core: CoreId,
         when: Time,
         (other, mark): (CoreId, StoreMark),
@@ -152,7 +148,7 @@ impl Stores {
         if self.of(other).holds_before(mark) {
             let number = self.units[core.index()].follow(when);
             self.units[other.index()].add_follower(mark, core, number);
-            self.look_again(scheduler, core, when);
+            self.look_again(cx, core, when);
         }
     }
 
@@ -187,17 +183,17 @@ impl Stores {
             }
         };
         if let Some(until) = until {
-            self.look_again(means.cx.scheduler, core, until);
+            self.look_again(means.cx, core, until);
         }
         let unit = &mut self.units[core.index()];
         if blocked {
             for port in unit.wanted_ports() {
-                means.ports[port].wait_for_place(means.cx.scheduler, core);
+                means.ports[port].wait_for_place(means.cx, core);
             }
         }
         for (follower, number) in unit.take_followers() {
             self.units[follower.index()].go_on(number);
-            self.look_again(means.cx.scheduler, follower, now);
+            self.look_again(means.cx, follower, now);
         }
     }
 
@@ -209,7 +205,7 @@ impl Stores {
 
     /// A port's link may have sent or lost waiting packets.
     pub(super) fn link_drained(&mut self, means: &mut Means<'_, '_>, port: u8) {
-        means.ports[port].count_places(means.cx.wires);
+        means.ports[port].count_places(means.cx);
         self.places_freed(means, port);
     }
 
@@ -220,14 +216,14 @@ impl Stores {
             let Some(core) = means.ports[port].next_waiting(now) else { break };
             self.run(means, core);
         }
-        means.ports[port].arrange_look(means.cx.scheduler);
+        means.ports[port].arrange_look(means.cx);
     }
 
-    fn look_again(&mut self, scheduler: &mut Scheduler<Event>, core: CoreId, at: Time) {
+    fn look_again(&mut self, cx: &mut Context<'_>, core: CoreId, at: Time) {
         let unit = &mut self.units[core.index()];
         if unit.wake.is_none_or(|wake| wake > at) {
             unit.wake = Some(at);
-            scheduler.at(at.max(scheduler.now()), Event::Root(self.host, RootEvent::Stores { core }));
+            cx.scheduler.at(at.max(cx.now()), Event::Root(self.host, RootEvent::Stores { core }));
         }
     }
 }

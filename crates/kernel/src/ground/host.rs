@@ -116,7 +116,7 @@ impl DeviceGround for HostGround {
 
     fn follow_stores(&self, core: CpuId, when: Time, (other, mark): (CpuId, StoreMark)) -> Time {
         let (core, other) = (core_id(core), core_id(other));
-        self.with(|host, cx| host.follow_stores(cx.scheduler, core, when, (other, mark)))
+        self.with(|host, cx| host.follow_stores(cx, core, when, (other, mark)))
     }
 
     fn stores_pending_at_most(&self, core: CpuId, most: usize) -> Option<Completion<()>> {
@@ -131,7 +131,7 @@ impl DeviceGround for HostGround {
     }
 
     fn free_fill_buffers(&self, core: CpuId, when: Time) -> usize {
-        let buffers = self.with(|host, cx| host.stores.fill_buffers(cx.scheduler, core_id(core), when));
+        let buffers = self.with(|host, cx| host.stores.fill_buffers(cx, core_id(core), when));
         buffers.free_by(when)
     }
 
@@ -178,11 +178,11 @@ impl LineGround for HostGround {
 
     fn set_line(&self, _: CpuId, line: IntxLine, message: Option<(u64, u32)>) {
         let message = message.map(|(address, data)| MsiMessage { address, data });
-        self.with(|host, cx| host.interrupts.program_line(cx.scheduler, line, message));
+        self.with(|host, cx| host.interrupts.program_line(cx, line, message));
     }
 
     fn end_line(&self, _: CpuId, line: IntxLine) {
-        self.with(|host, cx| host.interrupts.end_line(cx.scheduler, line));
+        self.with(|host, cx| host.interrupts.end_line(cx, line));
     }
 }
 

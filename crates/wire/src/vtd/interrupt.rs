@@ -32,6 +32,7 @@ impl MsiMessage {
     ///
     /// # Errors
     /// If its delivery mode is undefined.
+    #[inline]
     pub fn unremapped(self) -> Result<Interrupt, FaultReason> {
         let Self { address, data } = self;
         let delivery = DeliveryMode::decode(u64::from(data) >> 8).ok_or(FaultReason::InterruptReserved)?;
@@ -49,6 +50,7 @@ impl MsiMessage {
     ///
     /// # Errors
     /// If reserved bits are set.
+    #[inline]
     pub const fn index(self) -> Result<Option<u32>, FaultReason> {
         if self.address & 1 << 4 == 0 {
             return Ok(None);
@@ -155,6 +157,7 @@ pub enum SourceCheck {
 
 impl SourceCheck {
     /// Whether a requester may use the entry.
+    #[inline]
     pub const fn allows(self, requester: Bdf) -> bool {
         match self {
             Self::None => true,
@@ -232,6 +235,7 @@ impl PostedDescriptor {
     }
 
     /// Decodes a descriptor.
+    #[inline]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |n: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * n + byte]));
         Self {
@@ -332,6 +336,7 @@ impl InterruptEntry {
     ///
     /// # Errors
     /// The fault of a message that uses this entry.
+    #[inline]
     pub const fn decode([low, high]: [u64; 2], x2apic: bool, posts: bool) -> Result<Self, FaultReason> {
         if low & 1 == 0 {
             return Err(FaultReason::InterruptNotPresent);

@@ -34,11 +34,13 @@ pub trait TableMemory {
 }
 
 /// The little-endian word at an address.
+#[inline]
 fn word(memory: &(impl TableMemory + ?Sized), at: HostPhysical) -> Result<u64, TableError> {
     let mut bytes = [0; 8];
     memory.read(at, &mut bytes).then(|| u64::from_le_bytes(bytes)).ok_or(TableError::NotMemory { at })
 }
 
+#[inline]
 fn set_word(memory: &mut (impl TableMemory + ?Sized), at: HostPhysical, word: u64) -> Result<(), TableError> {
     memory.write(at, &word.to_le_bytes()).then_some(()).ok_or(TableError::NotMemory { at })
 }
