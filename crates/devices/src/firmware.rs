@@ -4,7 +4,7 @@
 //! [run](Firmware::run), which forwards the tasks' requests to the bus. The clock is that of the bus.
 
 use core::future::Future;
-use engine::{Completer, Completion, Handle, JoinHandle, Scheduler, Simulation, World, oneshot};
+use engine::{Completer, Completion, Epoch, Handle, JoinHandle, Scheduler, Simulation, World, oneshot};
 use platform::device::{DeviceBus, Dma, DmaError, FunctionIndex, Token};
 use units::Time;
 
@@ -28,8 +28,8 @@ enum Pending {
 /// Slot of a request in flight.
 struct RequestSlot {
     pending: Pending,
-    /// Use count, which tells completions from before a reset from those after it.
-    uses: u32,
+    /// Each use is one: a completion from before a reset is of an earlier one.
+    epoch: Epoch,
 }
 
 /// State shared by tasks and bus.
@@ -52,19 +52,22 @@ impl World for TaskPorts {
 impl TaskPorts {
     fn token(&mut self, pending: Pending) -> Token {
         let number = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(RequestSlot { pending: Pending::Free, uses: 0 });
+            self.slots.push(RequestSlot { pending: Pending::Free, epoch: Epoch::default() });
             self.slots.len() - 1
         });
         let slot = &mut self.slots[number];
         slot.pending = pending;
-        slot.uses = slot.uses.wrapping_add(1);
-        Token(u64::from(slot.uses) << 32 | (number as u64 + 1))
+        slot.epoch.end();
+        Token(u64::from(slot.epoch.number()) << 32 | (number as u64 + 1))
     }
 
     fn take(&mut self, token: Token) -> Pending {
         let Some(number) = (token.0 as u32 as usize).checked_sub(1) else { return Pending::Free };
         match self.slots.get_mut(number) {
-            Some(slot) if slot.uses == (token.0 >> 32) as u32 && !matches!(slot.pending, Pending::Free) => {
+            Some(slot)
+                if slot.epoch.number() == (token.0 >> 32) as u32
+                    && !matches!(slot.pending, Pending::Free) =>
+            {
                 self.free.push(number);
                 core::mem::replace(&mut slot.pending, Pending::Free)
             }

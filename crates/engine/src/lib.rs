@@ -56,6 +56,7 @@
 //! (`tests/allocation.rs` checks this). A separate [`oneshot`] is one allocation; starting a task is four. `benches/`
 //! measures times.
 
+mod epoch;
 mod notify;
 mod oneshot;
 mod queue;
@@ -67,6 +68,7 @@ pub mod rng;
 pub mod steady;
 pub mod trace;
 
+pub use epoch::Epoch;
 pub use notify::Notify;
 pub use oneshot::{Completer, Completion, Oneshots, oneshot};
 pub use queue::{EventKey, Scheduler};

@@ -5,11 +5,11 @@
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use engine::Seed;
-use hardware::iommu::tables::FixedDomains;
-use hardware::iommu::{Access, DmaRequest, Iommu, IommuParams, PageSize, Translation, WalkMemory, WalkRead};
+use hardware::iommu::{DmaRequest, FixedDomains, Iommu, IommuParams, Translation, WalkMemory, WalkRead};
 use hardware::memory::{MemoryRange, NodeId, PhysicalMemory};
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::Bdf;
+use wire::vtd::{Access, PageSize};
 
 /// Requests in one iteration.
 const BATCH: u64 = 10_000;

@@ -1,9 +1,13 @@
 //! Bridge registers whose effects root ports and switch ports share.
 
+use units::Time;
 use wire::pcie::config::header::{self, Window};
 use wire::pcie::config::{ConfigSpace, acs, pcie_cap, slot};
 use wire::pcie::tlp::AddressType;
 use wire::pcie::{Generation, Tlp, Width};
+
+use crate::link::{LinkId, LinkState, Side};
+use crate::wires::Context;
 
 /// Windows opened by a bridge's registers.
 pub(crate) fn windows(config: &ConfigSpace) -> impl Iterator<Item = Window> + use<> {
@@ -61,18 +65,27 @@ pub(crate) fn show_training(config: &mut ConfigSpace, on: bool) {
     config.update(pcie + pcie_cap::LINK_CONTROL, bit, if on { bit } else { 0 });
 }
 
-/// Updates the negotiated speed and width of the port.
-pub(crate) fn show_speed(config: &mut ConfigSpace, generation: Generation, width: Width) {
-    let Some(pcie) = config.pcie_offset() else { return };
+/// Retrains the link below a port at the target speed of Link Control 2, limited to what both ends support (base spec
+/// 7.5.3.7, 7.5.3.19). Returns when it carries TLPs again, which ends the [training](show_training) that the port
+/// shows; `None` if the link is down.
+pub(crate) fn retrain(
+    config: &mut ConfigSpace,
+    cx: &mut Context<'_>,
+    link: LinkId,
+    (fastest, width): (Generation, Width),
+) -> Option<Time> {
+    let pcie = config.pcie_offset()?;
+    if cx.wires.link(link).state() != LinkState::Up {
+        return None;
+    }
+    let target = config.dword(pcie + pcie_cap::LINK_CONTROL_2) as u8 & 0xf;
+    let generation = Generation::from_number(target).unwrap_or(fastest).min(fastest);
+    show_training(config, true);
+    cx.with(link, |link, cx| link.retrain_to(cx, generation, width));
     let speed = u32::from(generation.number()) | u32::from(width.lanes()) << 4;
     config.update(pcie + pcie_cap::LINK_CONTROL, 0x3ff << 16, speed << 16);
-}
-
-/// Target speed of Link Control 2, limited to what both ends support (base spec 7.5.3.19).
-pub(crate) fn target_speed(config: &ConfigSpace, fastest: Generation) -> Generation {
-    let target =
-        config.pcie_offset().map_or(0, |at| (config.dword(at + pcie_cap::LINK_CONTROL_2) & 0xf) as u8);
-    Generation::from_number(target).unwrap_or(fastest).min(fastest)
+    let link = cx.wires.link(link);
+    Some(link.wire_free(Side::Upstream).max(link.wire_free(Side::Downstream)))
 }
 
 /// Updates the slot status. Returns whether the slot has to interrupt (base spec 6.7.3.4).

@@ -415,14 +415,15 @@ impl Fabric {
 
     /// Reinserts what was below a link.
     pub fn plug(&mut self, scheduler: &mut Scheduler<Event>, link: LinkId) {
+        let cx = &mut Context::new(&mut self.wires, scheduler);
         match self.attached[usize::from(link.0)][Side::Upstream as usize] {
             Attached::RootPort(host, port) => {
                 let port = self.hosts[usize::from(host.0)].port_mut(port);
-                port.plug(&mut Context::new(&mut self.wires, scheduler));
+                port.plug(cx);
             }
             Attached::SwitchPort(switch, port) => {
                 let switch = &mut self.switches[usize::from(switch.0)];
-                switch.plug(&mut Context::new(&mut self.wires, scheduler), port);
+                switch.plug(cx, port);
             }
             _ => {}
         }
@@ -430,15 +431,16 @@ impl Fabric {
 
     /// Notifies the port above a link that its slot is empty.
     fn lose(&mut self, scheduler: &mut Scheduler<Event>, link: LinkId) {
+        let cx = &mut Context::new(&mut self.wires, scheduler);
         match self.attached[usize::from(link.0)][Side::Upstream as usize] {
             Attached::RootPort(host, port) => {
                 let host = &mut self.hosts[usize::from(host.0)];
-                host.link_lost(&mut Context::new(&mut self.wires, scheduler), port);
-                host.port_mut(port).pull(scheduler);
+                host.link_lost(cx, port);
+                host.port_mut(port).pull(cx);
             }
             Attached::SwitchPort(switch, port) => {
                 let switch = &mut self.switches[usize::from(switch.0)];
-                switch.pull(&mut Context::new(&mut self.wires, scheduler), port);
+                switch.pull(cx, port);
             }
             _ => {}
         }
@@ -488,20 +490,17 @@ impl Fabric {
 
     /// Lets the component at an end of a link record and report a link layer error.
     fn link_error(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, error: Detected) {
+        let cx = &mut Context::new(&mut self.wires, scheduler);
         match self.attached[usize::from(end.link.0)][end.side as usize] {
             Attached::RootPort(host, port) => {
-                self.hosts[usize::from(host.0)].port_mut(port).detect(scheduler, error, None);
+                self.hosts[usize::from(host.0)].port_mut(port).detect(cx, error, None);
             }
             Attached::Endpoint(id) => {
-                self.endpoints[usize::from(id.0)].link_error(
-                    &mut Context::new(&mut self.wires, scheduler),
-                    end,
-                    error,
-                );
+                self.endpoints[usize::from(id.0)].link_error(cx, end, error);
             }
             Attached::SwitchPort(id, port) => {
                 let switch = &mut self.switches[usize::from(id.0)];
-                switch.report(&mut Context::new(&mut self.wires, scheduler), port.into(), error, None);
+                switch.report(cx, port.into(), error, None);
             }
             Attached::Bridge(_) | Attached::ClusterSwitch(_) | Attached::Nothing => {}
         }
@@ -509,48 +508,29 @@ impl Fabric {
 
     #[inline(never)]
     fn deliver(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) {
-        if !self.context(scheduler).receive(end, packet) {
+        let cx = &mut Context::new(&mut self.wires, scheduler);
+        if !cx.receive(end, packet) {
             return;
         }
         match self.attached[usize::from(end.link.0)][end.side as usize] {
             Attached::RootPort(host, port) => {
-                self.hosts[usize::from(host.0)].deliver(
-                    &mut Context::new(&mut self.wires, scheduler),
-                    port,
-                    packet,
-                );
+                self.hosts[usize::from(host.0)].deliver(cx, port, packet);
             }
             Attached::Endpoint(id) => {
-                self.endpoints[usize::from(id.0)].deliver(
-                    &mut Context::new(&mut self.wires, scheduler),
-                    end,
-                    packet,
-                );
+                self.endpoints[usize::from(id.0)].deliver(cx, end, packet);
             }
             Attached::SwitchPort(id, port) => {
-                self.switches[usize::from(id.0)].deliver(
-                    &mut Context::new(&mut self.wires, scheduler),
-                    port,
-                    packet,
-                );
+                self.switches[usize::from(id.0)].deliver(cx, port, packet);
             }
             Attached::Bridge(id) => {
-                self.endpoints[usize::from(id.0)].deliver_from_cable(
-                    &mut Context::new(&mut self.wires, scheduler),
-                    end,
-                    packet,
-                );
+                self.endpoints[usize::from(id.0)].deliver_from_cable(cx, end, packet);
             }
             Attached::ClusterSwitch(id) => {
-                self.cluster_switches[usize::from(id.0)].deliver(
-                    &mut Context::new(&mut self.wires, scheduler),
-                    end,
-                    packet,
-                );
+                self.cluster_switches[usize::from(id.0)].deliver(cx, end, packet);
             }
             Attached::Nothing => {
-                let now = scheduler.now();
-                self.context(scheduler).consume(packet, now);
+                let now = cx.now();
+                cx.consume(packet, now);
             }
         }
     }
@@ -607,7 +587,7 @@ impl Fabric {
                 ClusterSwitch::handle(&mut Context::new(&mut self.wires, scheduler), send)
             }
             Event::Root(host, RootEvent::HotReset { port }) => {
-                let end = self.hosts[usize::from(host.0)].port(port).end;
+                let end = self.hosts[usize::from(host.0)].port(port).end();
                 self.reset_below(scheduler, end.link);
             }
             Event::Switch(id, SwitchEvent::HotReset { port }) if usize::from(port) == UPSTREAM => {

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use engine::Epoch;
 use units::Time;
 use wire::pcie::crc::{ecrc_is_right, write_ecrc};
 use wire::pcie::tlp::{Common, DIGEST_LEN};
@@ -41,7 +42,7 @@ pub struct Hop {
     /// Sequence number assigned by the transmitter of this hop.
     pub sequence: u16,
     /// Link epoch in which the TLP was sent. A TLP of an earlier epoch is lost.
-    pub epoch: u32,
+    pub epoch: Epoch,
     /// Padding bytes of the sender, if it moves data in units larger than a doubleword.
     pub padding: u16,
     /// Whether the scheduled delivery event is early and another one follows.

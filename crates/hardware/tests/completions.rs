@@ -141,7 +141,7 @@ proptest! {
         bench.simulation.run();
         let pieces = bench.completions(Side::Upstream, address);
         check(&pieces, address, length, boundary.into(), max_payload.into())?;
-        let shown = bench.simulation.with(|fabric, _| fabric.host(bench.host).port(0).config.read_completion_boundary());
+        let shown = bench.simulation.with(|fabric, _| fabric.host(bench.host).port(0).config().read_completion_boundary());
         prop_assert_eq!(shown, boundary);
     }
 

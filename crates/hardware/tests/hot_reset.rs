@@ -208,7 +208,7 @@ enum How {
 impl Rig {
     fn link(&self, how: How, up: bool) {
         let link_control = self.simulation.with(|fabric, _| {
-            fabric.host(self.host).port(0).config.pcie_offset().unwrap() + pcie_cap::LINK_CONTROL
+            fabric.host(self.host).port(0).config().pcie_offset().unwrap() + pcie_cap::LINK_CONTROL
         });
         match how {
             How::SecondaryBusReset => {
@@ -294,7 +294,7 @@ fn software_retrains_a_link_under_load() {
     rig.enumerate();
     let at = rig
         .simulation
-        .with(|fabric, _| fabric.host(rig.host).port(0).config.pcie_offset().expect("a root port has one"));
+        .with(|fabric, _| fabric.host(rig.host).port(0).config().pcie_offset().expect("a root port has one"));
     for (round, speed) in [1u32, 2, 3, 5].into_iter().enumerate() {
         rig.start(round as u32);
         rig.pause(700);

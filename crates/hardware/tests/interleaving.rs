@@ -14,8 +14,7 @@ use common::{F0, config, dma, function};
 use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use hardware::iommu::tables::FixedDomains;
-use hardware::iommu::{Geometry, Iommu, IommuParams, IotlbReplacement, PageSize, PipelineOrder};
+use hardware::iommu::{FixedDomains, Geometry, Iommu, IommuParams, IotlbReplacement, PipelineOrder};
 use hardware::link::{CreditLimits, Credits, ErrorInjector, LinkId, LinkParams, ReceiverParams, Side};
 use hardware::memory::{CoreId, DeviceCounters, LINE, MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
@@ -24,6 +23,7 @@ use proptest::prelude::*;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{ConfigRequest, ConfigType};
 use wire::pcie::{Bdf, FlowClass, Generation, Width};
+use wire::vtd::PageSize;
 
 /// Each device writes its own region; both are read.
 const REGIONS: [u64; 2] = [0x10_0000, 0x20_0f00];

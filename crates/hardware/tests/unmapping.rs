@@ -12,10 +12,9 @@ use common::{config, dma, function, write_registers};
 use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use hardware::iommu::tables::{ConsecutiveFrames, FixedDomains, PageTable};
 use hardware::iommu::{
-    Descriptor, DomainId, Geometry, Iommu, IommuParams, IotlbReplacement, PageSize, PipelineOrder,
-    QueueAction, Scope,
+    ConsecutiveFrames, FixedDomains, Geometry, Iommu, IommuParams, IotlbReplacement, PipelineOrder,
+    QueueAction,
 };
 use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
@@ -24,6 +23,8 @@ use platform::device::{Device, DeviceBus, DmaError, Function, Reset, Token};
 use proptest::prelude::*;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::{Bdf, Generation, Width};
+use wire::vtd::tables::PageTable;
+use wire::vtd::{DomainId, InvalidationDescriptor, PageSize, Scope};
 
 const ID: Bdf = Bdf::new(1, 0, 0);
 const DOMAIN: DomainId = DomainId(1);
@@ -113,8 +114,9 @@ async fn unmap(
             let mut frames = ConsecutiveFrames::new(HostPhysical::new(0));
             table.unmap(host.memory.bytes_mut(), &mut frames, address, Bytes::new(PAGE)).unwrap();
             let scope = Scope::Pages { domain: DOMAIN, address, mask: 0 };
-            let forget = Descriptor::Iotlb { scope, drain_reads, drain_writes: true, leaf_only: false };
-            let ring = [forget, Descriptor::wait(STATUS, 1)];
+            let forget =
+                InvalidationDescriptor::Iotlb { scope, drain_reads, drain_writes: true, leaf_only: false };
+            let ring = [forget, InvalidationDescriptor::wait(STATUS, 1)];
             for (place, descriptor) in (page * 32..).step_by(16).zip(ring) {
                 let [low, high] = descriptor.encode();
                 host.memory.bytes_mut().write_u64(QUEUE + place, low).unwrap();

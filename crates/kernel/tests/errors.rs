@@ -164,7 +164,8 @@ fn report_both(machine: &Machine, register: u16, bits: u32, code: MessageCode) {
             let config = fabric.endpoint_mut(device).core.registers.config_mut(FunctionIndex(n));
             let at = config.aer_offset().unwrap();
             config.update(at + register, 0, bits);
-            fabric.host_mut(machine.host).port_mut(0).report(scheduler, Bdf::new(1, 0, n), code);
+            let (host, mut cx) = fabric.host_in(machine.host, scheduler);
+            host.port_mut(0).report(&mut cx, Bdf::new(1, 0, n), code);
         }
     });
     machine.simulation.run();
@@ -209,8 +210,8 @@ fn a_frozen_function_is_not_reached() {
                 let config = fabric.endpoint_mut(device).core.registers.config_mut(FunctionIndex(0));
                 let at = config.aer_offset().unwrap();
                 config.update(at + aer::UNCORRECTABLE_STATUS, 0, uncorrectable::MALFORMED);
-                let host = fabric.host_mut(host);
-                host.port_mut(0).report(scheduler, Bdf::new(1, 0, 0), MessageCode::ERR_FATAL);
+                let (host, mut cx) = fabric.host_in(host, scheduler);
+                host.port_mut(0).report(&mut cx, Bdf::new(1, 0, 0), MessageCode::ERR_FATAL);
             });
             let mut seen = Vec::new();
             for _ in 0..60 {

@@ -100,9 +100,18 @@ pub struct Published {
     pub at: Time,
     /// The core that stored.
     pub core: CpuId,
-    /// The core's position in its sequence of device stores: its number, and its time. An interrupt handler's position
-    /// is not behind stores of later times, which the task that it interrupted has computed ahead of the clock.
-    pub stores: (u64, Time),
+    /// The core's position in its sequence of device stores.
+    pub stores: StoreMark,
+}
+
+/// A position in a core's program order: behind those of its first `number` device stores that are not for later than `until`.
+/// An interrupt handler's position is before what the task that it interrupted has computed ahead of the clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoreMark {
+    /// Stores, flushes and barriers so far.
+    pub number: u64,
+    /// Time of the position.
+    pub until: Time,
 }
 
 /// Bytes that a long copy handles between syncs: a page, about a microsecond from DRAM.

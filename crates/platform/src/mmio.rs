@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use wire::LINE;
+
 use crate::cpu::{Async, Cpu};
 use crate::error::Error;
 use crate::memory::PhysAddr;
@@ -22,6 +24,28 @@ pub enum MemoryType {
     WriteBack,
 }
 
+/// An operation of a core on device memory, as hardware sees it. Addresses are host-physical; bytes lie within one line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Store<'a> {
+    /// An uncached store of at most 8 bytes.
+    Uncached(u64, &'a [u8]),
+    /// Write-combining stores of `width` bytes each.
+    Combining {
+        /// Address of the first byte.
+        address: u64,
+        /// Data of the whole access.
+        bytes: &'a [u8],
+        /// Bytes of one store instruction.
+        width: u8,
+    },
+    /// A direct store of a whole line, which leaves as one TLP.
+    Direct(u64, &'a [u8; LINE]),
+    /// Evicts the line that contains an address.
+    Flush(u64),
+    /// Evicts all lines; later stores wait until they are accepted.
+    Barrier,
+}
+
 /// Implemented by kernels for [`Mmio`].
 pub trait MmioOps {
     /// Its length in bytes.
@@ -37,7 +61,7 @@ pub trait MmioOps {
     /// Posted write with non-temporal stores of 16 bytes.
     fn stream(&self, cpu: &Cpu, offset: u64, from: &[u8]);
     /// Posted write of an aligned line as one TLP.
-    fn write_direct(&self, cpu: &Cpu, offset: u64, line: &[u8; 64]);
+    fn write_direct(&self, cpu: &Cpu, offset: u64, line: &[u8; LINE]);
 }
 
 /// A driver's mapping of a BAR or a part of it.
@@ -109,7 +133,7 @@ impl Mmio {
 
     /// Posted write of a line as exactly one TLP (`movdir64b`). `offset` must be a multiple of 64. Not ordered with
     /// other stores without a barrier.
-    pub fn write_direct(&self, cpu: &Cpu, offset: u64, line: &[u8; 64]) {
+    pub fn write_direct(&self, cpu: &Cpu, offset: u64, line: &[u8; LINE]) {
         self.0.write_direct(cpu, offset, line);
     }
 

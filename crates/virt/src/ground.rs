@@ -3,16 +3,16 @@
 use std::rc::Rc;
 
 use engine::{Completion, oneshot};
-use hardware::iommu::MsiMessage;
 use hardware::root::IO_APIC;
 use kernel::{
-    CoreClocks, DeviceGround, Ground, InterruptSink, Inventory, IommuGround, LineGround, MemoryGround, Store,
-    StoreMark, Swept,
+    CoreClocks, DeviceGround, Ground, InterruptSink, Inventory, IommuGround, LineGround, MemoryGround, Swept,
 };
-use platform::cpu::{Async, Cpu, CpuId, Node, Sweep};
+use platform::cpu::{Async, Cpu, CpuId, Node, StoreMark, Sweep};
 use platform::memory::PhysAddr;
+use platform::mmio::Store;
 use units::{Duration, Time};
 use wire::pcie::{Bdf, IntxLine};
+use wire::vtd::MsiMessage;
 
 use crate::bus::{Found, Target};
 use crate::exits::Exit;

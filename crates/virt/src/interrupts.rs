@@ -3,13 +3,13 @@
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
-use hardware::iommu::PostedDescriptor;
 use kernel::Ground;
 use platform::cpu::Cpu;
 use platform::memory::PhysAddr;
 
 use crate::function::GuestMessage;
 use crate::vm::Machine;
+use wire::vtd::PostedDescriptor;
 
 /// Hardware support for guests' interrupts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]

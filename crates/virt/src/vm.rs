@@ -6,7 +6,6 @@ use std::rc::{Rc, Weak};
 
 use engine::Handle;
 use hardware::Fabric;
-use hardware::iommu::{MsiMessage, PostedDescriptor};
 use hardware::root::LineController;
 use kernel::{Ground, GuestMode, InterruptSink, Kernel, KernelParams};
 use platform::Error;
@@ -17,6 +16,7 @@ use platform::pci::PciDevice;
 use platform::sync::Completion;
 use units::{Bytes, Cycles, Duration, Frequency, Time};
 use wire::pcie::{FunctionAddress, IntxLine};
+use wire::vtd::{MsiMessage, PostedDescriptor};
 
 use crate::bus::{Bus, GuestDevice};
 use crate::costs::VirtCosts;

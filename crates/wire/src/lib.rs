@@ -7,7 +7,7 @@
 //! * [`nvme`]: registers, queue entries, data pointers, identify data and logs of NVM Express;
 //! * [`ethernet`], [`ip`]: frames and packets of networks; [`pcap`]: captures of them;
 //! * [`gpu`]: registers, rings and commands of the GPU;
-//! * [`virtio`]: rings that guests share with their hypervisor;
+//! * [`virtio`]: rings that guests share with their hypervisor; [`vtd`]: tables and queue entries of IOMMUs;
 //! * [`nic`]: registers, descriptors and completions of the NIC; [`kpio`]: frames in its programmed-I/O queues.
 
 #![forbid(unsafe_code)]
@@ -24,6 +24,7 @@ pub mod nvme;
 pub mod pcap;
 pub mod pcie;
 pub mod virtio;
+pub mod vtd;
 
 pub use malformed::Malformed;
 

@@ -34,7 +34,7 @@ use units::Duration;
 
 pub use fills::FillBuffers;
 pub use pieces::LINE;
-pub use stores::{Departure, LinePassed, Store, StoreMark, StoreUnit};
+pub use stores::{Departure, LinePassed, StoreUnit};
 pub(crate) use stores::{Step, WayOut};
 
 /// Parameters of a core's stores to devices.

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 
 use engine::{Completer, Completion, Rng, Trace, oneshot};
+use platform::cpu::StoreMark;
+use platform::mmio::Store;
 use units::{Duration, Time};
 
 use super::buffers::{BufferState, Buffers};
@@ -11,28 +13,6 @@ use super::pieces::{LINE, request, span};
 use super::{StoreCounters, StoreParams};
 use crate::memory::{Cause, CoreId};
 use wire::pcie::tlp::MemoryRequest;
-
-/// An operation of a core on device memory. Addresses are host-physical; bytes lie within one line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Store<'a> {
-    /// An uncached store of at most 8 bytes.
-    Uncached(u64, &'a [u8]),
-    /// Write-combining stores of `width` bytes each.
-    Combining {
-        /// Address of the first byte.
-        address: u64,
-        /// Data of the whole access.
-        bytes: &'a [u8],
-        /// Bytes of one store instruction.
-        width: u8,
-    },
-    /// A direct store of a whole line, which leaves as one TLP.
-    Direct(u64, &'a [u8; LINE as usize]),
-    /// Evicts the line that contains an address.
-    Flush(u64),
-    /// Evicts all lines; later stores wait until they are accepted.
-    Barrier,
-}
 
 /// Life of a line in a write-combining buffer, for traces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,16 +65,6 @@ impl StoreEntry {
     fn is_before(&self, mark: StoreMark) -> bool {
         self.orders() && self.number < mark.number && self.when <= mark.until
     }
-}
-
-/// A position in a core's program order: behind those of its first `number` stores that are not for later than `until`.
-/// An interrupt handler's position is before what the task that it interrupted has computed ahead of the clock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct StoreMark {
-    /// Stores, flushes and barriers so far.
-    pub number: u64,
-    /// Time of the position.
-    pub until: Time,
 }
 
 /// A TLP that leaves a core.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use engine::Seed;
+use platform::mmio::Store;
 use proptest::prelude::*;
 use units::{Duration, Time};
 
 use super::stores::{Step, WayOut};
-use super::{EvictionOrder, LINE, Store, StoreParams, StoreUnit};
+use super::{EvictionOrder, LINE, StoreParams, StoreUnit};
 use crate::enables::enables;
 use crate::memory::Cause;
 

@@ -1,14 +1,15 @@
 //! The PCIe core of a device: registers, requesters, errors, interrupts of all functions.
 
+use engine::Epoch;
 use platform::device::{Device, FunctionIndex, PortIndex, Reset};
 use units::Duration;
 use wire::pcie::tlp::{MemoryRequest, Message};
 use wire::pcie::{Bdf, IntxLines, Tlp, TlpKind};
+use wire::vtd::MsiMessage;
 
 use super::{EndpointEvent, EndpointId, EndpointParams, PortLife, Registers, Requester};
 use crate::detected::Detected;
 use crate::event::Event;
-use crate::iommu::MsiMessage;
 use crate::link::{LinkEnd, LinkId};
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
@@ -25,7 +26,7 @@ pub struct Core {
     /// By port: active legacy interrupt lines, as last signalled to the link partner.
     lines: Vec<IntxLines>,
     /// Counts resets of the whole device. Timers of an earlier epoch are dropped.
-    epoch: u16,
+    epoch: Epoch,
     /// Unsupported requests from the host: malformed, or to an address that nothing decodes.
     pub unsupported_requests: u64,
 }
@@ -48,7 +49,7 @@ impl Core {
             registers,
             requesters: (0..ports).map(|port| requester(PortIndex(port))).collect(),
             lines: vec![IntxLines::default(); ports.into()],
-            epoch: 0,
+            epoch: Epoch::default(),
             unsupported_requests: 0,
         }
     }
@@ -96,7 +97,7 @@ impl Core {
     }
 
     /// Number of resets of the whole device, which the device's timers carry.
-    pub(super) fn epoch(&self) -> u16 {
+    pub(super) fn epoch(&self) -> Epoch {
         self.epoch
     }
 
@@ -110,7 +111,7 @@ impl Core {
                 self.requesters.iter_mut().for_each(Requester::reset);
                 // The link partners have cleared them with the link (base spec 2.2.8.1).
                 self.lines.fill(IntxLines::default());
-                self.epoch = self.epoch.wrapping_add(1);
+                self.epoch.end();
             }
         }
         self.registers.reset(reset);

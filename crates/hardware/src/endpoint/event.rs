@@ -1,5 +1,6 @@
 //! Events inside an endpoint.
 
+use engine::Epoch;
 use platform::device::Token;
 
 use super::life::{Life, PortLife};
@@ -61,7 +62,7 @@ pub enum EndpointEvent {
         /// The device's token for it.
         token: Token,
         /// Epoch of the device when the timer was set.
-        epoch: u16,
+        epoch: Epoch,
     },
     /// A completion of the device for the host is ready.
     Answer {

@@ -7,8 +7,7 @@ use wire::pcie::config::msix::{self, MsixLayout};
 use wire::pcie::config::{CompletionTimeout, ConfigEffect, ConfigSpace, ResetKind, pcie_cap};
 use wire::pcie::tlp::ConfigRequest;
 use wire::pcie::{Bdf, IntxLines};
-
-use crate::iommu::MsiMessage;
+use wire::vtd::MsiMessage;
 
 /// Bytes of an MSI-X table entry: address, data, vector control.
 const VECTOR_BYTES: usize = msix::ENTRY_LEN as usize;

@@ -1,6 +1,6 @@
 //! A cable: two directions with a rate and a propagation delay.
 
-use engine::{Scheduler, Seed, Trace};
+use engine::{Epoch, Scheduler, Seed, Trace};
 use units::{BitRate, Bytes, Duration, Time};
 use wire::ethernet::BETWEEN_FRAMES;
 use wire::pcap::Direction;
@@ -71,7 +71,7 @@ pub struct Cable {
     pub trace: Trace<PassedFrame>,
     pub is_up: bool,
     /// Counts changes of `is_up`.
-    pub life: u32,
+    pub epoch: Epoch,
     /// Picoseconds per byte, if an integer, as for all standard rates.
     ps_per_byte: Option<u64>,
     /// By sending end.
@@ -90,7 +90,7 @@ impl Cable {
             taps: [None, None],
             trace: Trace::off(),
             is_up: true,
-            life: 0,
+            epoch: Epoch::default(),
             ps_per_byte: (8_000_000_000_000 % bits == 0).then_some(8_000_000_000_000 / bits),
             ways: [way(0), way(1)],
             params,
@@ -145,7 +145,7 @@ impl Cable {
             Plug::Switch(..) => Duration::ZERO,
         };
         let mut arrival = left + self.params.propagation + latency;
-        let frame = frames.put(bytes, self.life);
+        let frame = frames.put(bytes, self.epoch);
         let arrive = |frame| Event::Ethernet(EthernetEvent::Arrive { at: to, frame });
         if let Some(faults) = &mut way.faults {
             match faults.next(bytes.len()) {
@@ -162,7 +162,7 @@ impl Cable {
                 }
                 Fate::Duplicated => {
                     way.counters.duplicated += 1;
-                    let copy = frames.put(bytes, self.life);
+                    let copy = frames.put(bytes, self.epoch);
                     scheduler.at(arrival + busy, arrive(copy));
                 }
                 Fate::Delayed(by) => {

@@ -1,5 +1,7 @@
 //! Frames in flight, in a pool of reused buffers.
 
+use engine::Epoch;
+
 /// A frame in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameId(u32);
@@ -7,8 +9,8 @@ pub struct FrameId(u32);
 #[derive(Default)]
 struct FrameSlot {
     bytes: Vec<u8>,
-    /// Life of its cable when it was sent. A frame of an earlier life is lost.
-    life: u32,
+    /// Epoch of its cable when it was sent. A frame of an earlier one is lost.
+    epoch: Epoch,
 }
 
 /// All frames in flight.
@@ -20,8 +22,8 @@ pub struct FramePool {
 }
 
 impl FramePool {
-    /// Stores a copy of `bytes`, sent in the given life of the cable.
-    pub fn put(&mut self, bytes: &[u8], life: u32) -> FrameId {
+    /// Stores a copy of `bytes`, sent in this epoch of the cable.
+    pub fn put(&mut self, bytes: &[u8], epoch: Epoch) -> FrameId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(FrameSlot::default());
             self.slots.len() as u32 - 1
@@ -30,7 +32,7 @@ impl FramePool {
         slot.bytes = self.spare.pop().unwrap_or_default();
         slot.bytes.clear();
         slot.bytes.extend_from_slice(bytes);
-        slot.life = life;
+        slot.epoch = epoch;
         FrameId(index)
     }
 
@@ -39,11 +41,11 @@ impl FramePool {
         &mut self.slots[id.0 as usize].bytes
     }
 
-    /// Removes a frame. Returns its bytes, which should be returned with [`Self::recycle`], and its life.
-    pub fn take(&mut self, id: FrameId) -> (Vec<u8>, u32) {
+    /// Removes a frame. Returns its bytes, which should be returned with [`Self::recycle`], and its epoch.
+    pub fn take(&mut self, id: FrameId) -> (Vec<u8>, Epoch) {
         let slot = &mut self.slots[id.0 as usize];
         self.free.push(id.0);
-        (std::mem::take(&mut slot.bytes), slot.life)
+        (std::mem::take(&mut slot.bytes), slot.epoch)
     }
 
     /// Takes a buffer back for reuse.

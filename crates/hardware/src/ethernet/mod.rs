@@ -108,7 +108,7 @@ impl Ethernet {
             return Vec::new();
         }
         cable.is_up = up;
-        cable.life += 1;
+        cable.epoch.end();
         let device = |plug: &Plug| match *plug {
             Plug::Device(device, port, _) => Some((device, port)),
             Plug::Switch(..) => None,
@@ -178,9 +178,9 @@ impl Ethernet {
     /// Handles an event. Returns the frame if it is for a device.
     pub fn handle(&mut self, scheduler: &mut Scheduler<Event>, event: EthernetEvent) -> Option<ArrivedFrame> {
         let EthernetEvent::Arrive { at, frame } = event;
-        let (mut bytes, life) = self.frames.take(frame);
+        let (mut bytes, epoch) = self.frames.take(frame);
         let cable = &self.cables[usize::from(at.cable.0)];
-        if !cable.is_up || cable.life != life {
+        if !cable.is_up || cable.epoch != epoch {
             self.frames.recycle(bytes);
             return None;
         }

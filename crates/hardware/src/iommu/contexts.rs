@@ -1,16 +1,13 @@
 //! Context entries: which domain a function belongs to, from the context cache or the tables in memory.
 
 use super::cache::TaggedCache;
-use super::fault::FaultReason;
-use super::format::{ContextEntry, Features, RootEntry};
-use super::ids::Access;
-use super::invalidation::ContextScope;
 use super::memory::{TableReader, WalkMemory};
 use super::params::IommuParams;
 use super::walkers::Walkers;
 use engine::Rng;
 use units::{HostPhysical, Time};
 use wire::pcie::Bdf;
+use wire::vtd::{Access, ContextEntry, ContextScope, FaultReason, Features, RootEntry};
 
 /// A cached context entry.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,10 @@
 //! IOTLB: translations of pages of any size, tagged by domain.
 
 use super::cache::TaggedCache;
-use super::ids::{DomainId, PageSize, Permissions};
-use super::invalidation::Scope;
 use super::params::Geometry;
 use engine::Rng;
 use units::{HostPhysical, Iova, Time};
+use wire::vtd::{DomainId, PageSize, Permissions, Scope};
 
 /// Result of a walk: a page and its permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

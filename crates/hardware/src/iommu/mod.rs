@@ -1,6 +1,6 @@
 //! An IOMMU modelled on Intel's VT-d: DMA remapping, interrupt remapping, invalidation queue.
 //!
-//! All tables are real: bytes in simulated memory, in the specification's formats, read by timed walks. There are no
+//! All tables are real: bytes in simulated memory, in the specification's formats ([`wire::vtd`]), read by timed walks. There are no
 //! events: every call computes its times at once by reserving walkers and pipeline places. Section numbers refer to the
 //! *Intel Virtualization Technology for Directed I/O Architecture Specification*, legacy mode.
 //!
@@ -11,21 +11,17 @@
 //! | `request`, `translator` | DMA requests: `contexts` of functions, then `pages` of domains |
 //! | `pipeline`, `walkers` | limits and ordering on that path |
 //! | `cache`, `iotlb`, `structures` | caches |
-//! | `remapper`, `interrupt` | interrupt remapping and its formats |
-//! | `queue`, `invalidation` | execution of invalidation descriptors in order, and their formats |
-//! | `format` | root, context and page table entries |
-//! | `tables` | software's side: building and editing the tables |
-//! | `fault` | fault reasons, recording registers, counters |
-//! | `memory`, `ids`, `counters` | memory interface, identifiers, counters |
+//! | `remapper` | interrupt remapping |
+//! | `queue` | execution of invalidation descriptors in order |
+//! | `fault` | fault recording registers, counters |
+//! | `fixed` | domains of a host without a kernel |
+//! | `memory`, `counters` | memory interface, counters |
 
 mod cache;
 mod contexts;
 mod counters;
 mod fault;
-mod format;
-mod ids;
-mod interrupt;
-mod invalidation;
+mod fixed;
 mod iotlb;
 mod memory;
 mod pages;
@@ -35,7 +31,6 @@ mod queue;
 mod remapper;
 mod request;
 mod structures;
-pub mod tables;
 mod translator;
 mod unit;
 mod walkers;
@@ -44,20 +39,14 @@ mod walkers;
 mod tests;
 
 pub use counters::{IommuCounters, PageCounters};
-pub use fault::{Fault, FaultLog, FaultReason};
-pub use format::{ContextEntry, Features, PageEntry, RootEntry, TranslationType};
-pub use ids::{Access, DomainId, PageSize, Permissions};
-pub use interrupt::{
-    Delivery, DeliveryMode, Interrupt, InterruptEntry, MsiMessage, PostedDescriptor, PostedInterrupt,
-    SourceCheck,
-};
-pub use invalidation::{ContextScope, Descriptor, Scope};
+pub use fault::{Fault, FaultLog};
+pub use fixed::{ConsecutiveFrames, FixedDomains};
 pub use memory::{WalkMemory, WalkRead};
 pub use params::{
     Geometry, IommuParams, IotlbReplacement, PagingStructureCaches, ParamsError, PipelineOrder,
 };
 pub use queue::QueueAction;
-pub use remapper::{InterruptOutcome, InterruptTable};
+pub use remapper::InterruptOutcome;
 pub use request::DmaRequest;
 pub use translator::{Translated, Translation};
 pub use unit::Iommu;

@@ -1,10 +1,6 @@
 //! Pages of domains: from the IOTLB, a walk in progress, or a new walk of the page tables.
 
 use super::PageCounters;
-use super::fault::FaultReason;
-use super::format::{ContextEntry, Features, PageEntry, entry_offset};
-use super::ids::Permissions;
-use super::invalidation::Scope;
 use super::iotlb::{Iotlb, Leaf};
 use super::memory::{TableReader, WalkMemory};
 use super::params::{Geometry, IommuParams};
@@ -14,6 +10,7 @@ use super::structures::StructureCaches;
 use super::walkers::{PendingWalk, PendingWalks, Walkers};
 use engine::Rng;
 use units::{Duration, Time};
+use wire::vtd::{ContextEntry, FaultReason, Features, PageEntry, Permissions, Scope, entry_offset};
 
 /// The caches of pages and page tables, and the walks that fill them.
 #[derive(Debug, Clone)]

@@ -3,6 +3,7 @@
 pub use settings::{IotlbReplacement, PipelineOrder};
 use thiserror::Error;
 use units::{Bytes, Duration};
+use wire::vtd::Features;
 
 /// Size, associativity and replacement of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -157,6 +158,13 @@ pub struct IommuParams {
     pub interrupt_hit_latency: Duration,
     /// Whether interrupts can be posted to guests (capability PI; Broadwell and later Xeon E5 and Scalable).
     pub posts_interrupts: bool,
+}
+
+impl From<&IommuParams> for Features {
+    fn from(p: &IommuParams) -> Self {
+        let IommuParams { host_address_bits, five_level, pages_2mib, pages_1gib, posts_interrupts, .. } = *p;
+        Self { host_address_bits, five_level, pages_2mib, pages_1gib, posts_interrupts }
+    }
 }
 
 impl Default for IommuParams {

@@ -1,8 +1,8 @@
 //! Pipeline of requests in the IOMMU: limited depth, in order if the part is.
 
-use super::ids::Access;
 use super::params::{IommuParams, PipelineOrder};
 use units::{Duration, Time};
+use wire::vtd::Access;
 
 /// Places of one direction: each request takes the place of the one `depth` before it.
 #[derive(Debug, Clone)]

@@ -1,13 +1,12 @@
 //! The invalidation queue: a ring of descriptors in memory, executed in order.
 
-use super::ids::Access;
-use super::invalidation::Descriptor;
 use super::memory::{TableReader, WalkMemory};
 use super::params::IommuParams;
 use super::pipeline::Pipeline;
 use super::remapper::InterruptRemapper;
 use super::translator::Translator;
 use units::{Duration, HostPhysical, Time};
+use wire::vtd::{Access, InvalidationDescriptor};
 
 /// Actions for the platform after executing descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,7 +99,7 @@ impl InvalidationQueue {
         self.free = self.free.max(now);
         while self.head != tail && !self.has_error {
             let (ready, words) = reader.pair(self.free, self.base, self.head);
-            match words.and_then(Descriptor::decode) {
+            match words.and_then(InvalidationDescriptor::decode) {
                 Some(descriptor) => {
                     self.free = self.execute(ready, descriptor, targets, actions);
                     self.head = (self.head + DESCRIPTOR) % self.size;
@@ -114,14 +113,14 @@ impl InvalidationQueue {
     fn execute(
         &self,
         at: Time,
-        descriptor: Descriptor,
+        descriptor: InvalidationDescriptor,
         Targets { pipeline, translator, interrupts }: &mut Targets<'_>,
         actions: &mut Vec<QueueAction>,
     ) -> Time {
         let mut done = at + self.invalidation_time;
         match descriptor {
-            Descriptor::Context(scope) => translator.invalidate_contexts(scope),
-            Descriptor::Iotlb { scope, drain_reads, drain_writes, leaf_only } => {
+            InvalidationDescriptor::Context(scope) => translator.invalidate_contexts(scope),
+            InvalidationDescriptor::Iotlb { scope, drain_reads, drain_writes, leaf_only } => {
                 translator.invalidate_pages(scope, !leaf_only);
                 for (drain, access) in [(drain_reads, Access::Read), (drain_writes, Access::Write)] {
                     if drain {
@@ -129,8 +128,8 @@ impl InvalidationQueue {
                     }
                 }
             }
-            Descriptor::InterruptEntry { index } => interrupts.invalidate(index),
-            Descriptor::Wait { status, interrupt } => {
+            InvalidationDescriptor::InterruptEntry { index } => interrupts.invalidate(index),
+            InvalidationDescriptor::Wait { status, interrupt } => {
                 let due = at + self.status_write_latency;
                 if let Some((address, value)) = status {
                     actions.push(QueueAction::WriteStatus { at: due, address, value });

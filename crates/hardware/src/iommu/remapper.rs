@@ -2,27 +2,14 @@
 //! kernel, and the entry alone determines core and vector.
 
 use super::cache::TaggedCache;
-use super::fault::{Fault, FaultReason, Refusal};
-use super::interrupt::{Delivery, InterruptEntry, MsiMessage};
+use super::fault::{Fault, Refusal};
 use super::memory::{TableReader, WalkMemory};
 use super::params::IommuParams;
 use super::translator::is_interrupt_address;
 use engine::Seed;
-use units::{Duration, HostPhysical, Time};
+use units::{Duration, Time};
 use wire::pcie::Bdf;
-
-/// Location of the interrupt remapping table (interrupt remapping table address register).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct InterruptTable {
-    /// 4 KiB-aligned table of 16-byte entries.
-    pub base: HostPhysical,
-    /// The table has 2^(`order` + 1) entries; 0 to 15.
-    pub order: u8,
-    /// Destinations are 32-bit x2APIC IDs (EIME).
-    pub x2apic: bool,
-    /// Compatibility-format messages pass unremapped (CFIS); never with x2APIC.
-    pub allow_compatibility: bool,
-}
+use wire::vtd::{Delivery, FaultReason, InterruptEntry, InterruptTable, MsiMessage};
 
 /// Result of an interrupt request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,8 @@
 //! Memory requests of functions.
 
-use super::ids::Access;
 use units::Iova;
 use wire::pcie::Bdf;
+use wire::vtd::Access;
 
 /// A memory request of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

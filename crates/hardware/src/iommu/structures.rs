@@ -1,12 +1,10 @@
 //! Paging-structure caches: pointers to page tables, which shorten walks.
 
 use super::cache::TaggedCache;
-use super::format::level_shift;
-use super::ids::{DomainId, Permissions};
-use super::invalidation::Scope;
 use super::params::{Geometry, IotlbReplacement, PagingStructureCaches};
 use engine::Seed;
 use units::{HostPhysical, Iova, Time};
+use wire::vtd::{DomainId, Permissions, Scope, level_shift};
 
 /// A page table and the permissions of the levels above it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,10 +2,7 @@
 
 use super::IommuCounters;
 use super::contexts::Contexts;
-use super::fault::{Fault, FaultReason, Refusal};
-use super::format::{ContextEntry, TranslationType};
-use super::ids::PageSize;
-use super::invalidation::{ContextScope, Scope};
+use super::fault::{Fault, Refusal};
 use super::memory::{TableReader, WalkMemory};
 use super::pages::Pages;
 use super::params::IommuParams;
@@ -14,6 +11,7 @@ use super::request::DmaRequest;
 use super::walkers::Walkers;
 use engine::Seed;
 use units::{Duration, HostPhysical, Iova, Time};
+use wire::vtd::{ContextEntry, ContextScope, FaultReason, PageSize, Scope, TranslationType};
 
 /// A translated address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

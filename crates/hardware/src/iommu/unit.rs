@@ -1,20 +1,19 @@
 //! A remapping unit: passes requests, interrupts and register writes to its parts.
 
+use super::IommuCounters;
 use super::fault::FaultLog;
-use super::format::Features;
-use super::interrupt::MsiMessage;
 use super::memory::{TableReader, WalkMemory};
 use super::params::{IommuParams, ParamsError};
 use super::pipeline::Pipeline;
 use super::queue::{InvalidationQueue, QueueAction, Targets};
-use super::remapper::{InterruptOutcome, InterruptRemapper, InterruptTable};
+use super::remapper::{InterruptOutcome, InterruptRemapper};
 use super::request::DmaRequest;
 use super::translator::{Translation, Translator};
-use super::{Access, IommuCounters};
 use crate::memory::NodeId;
 use engine::Seed;
 use units::{HostPhysical, Time};
 use wire::pcie::Bdf;
+use wire::vtd::{Access, Features, InterruptTable, MsiMessage};
 
 /// An IOMMU, shared by all functions below its root ports.
 #[derive(Debug, Clone)]

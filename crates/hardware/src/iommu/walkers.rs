@@ -1,11 +1,10 @@
 //! Page walkers: a limited number, when they are free, and the walks in progress.
 
-use super::ids::{Access, DomainId};
-use super::invalidation::Scope;
 use super::iotlb::Leaf;
 use super::params::IommuParams;
 use std::collections::VecDeque;
 use units::{Duration, Iova, Time};
+use wire::vtd::{Access, DomainId, Scope};
 
 /// When each walker, and each region being walked, is free again.
 #[derive(Debug, Clone)]

@@ -1,5 +1,6 @@
 //! One direction of a link: from handing a TLP to its transmitter until the receiver has freed its buffer.
 
+use engine::Epoch;
 use units::{Duration, Time};
 use wire::pcie::{FlowClass, Generation, Width};
 
@@ -23,7 +24,7 @@ pub struct Direction {
     from: LinkEnd,
     to: LinkEnd,
     /// Counts losses and trainings of the link. TLPs and buffer space of an earlier epoch are lost.
-    epoch: u32,
+    epoch: Epoch,
     /// TLPs that wait, and credits.
     queues: Queues,
     /// TLPs to be sent later.
@@ -45,7 +46,7 @@ impl Direction {
         Self {
             from,
             to: from.opposite(),
-            epoch: 0,
+            epoch: Epoch::default(),
             queues: Queues::new(&receiver.credits),
             plans: Plans::default(),
             replay: ReplayBuffer::new(receiver.replay_tlps),
@@ -77,7 +78,7 @@ impl Direction {
     }
 
     /// Current epoch; both directions of a link have the same.
-    pub fn epoch(&self) -> u32 {
+    pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
@@ -513,7 +514,7 @@ impl Direction {
 
     /// The link goes down: discards everything in flight and waiting.
     pub fn clear(&mut self, cx: &mut LinkContext<'_>) {
-        self.epoch += 1;
+        self.epoch.end();
         let LinkContext { packets, released, .. } = cx;
         let mut free = |packet| {
             released.extend(packets.hop(packet).held);
@@ -527,7 +528,7 @@ impl Direction {
 
     /// Carries TLPs from `ready` on, as the link has trained.
     pub fn start(&mut self, ready: Time) {
-        self.epoch += 1;
+        self.epoch.end();
         self.wire.start(ready);
     }
 

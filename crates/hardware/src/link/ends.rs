@@ -1,5 +1,6 @@
 //! Names of links and of their ends, and what a TLP holds at one of them.
 
+use engine::Epoch;
 use wire::pcie::FlowClass;
 
 use super::params::Credits;
@@ -56,5 +57,5 @@ pub struct ReceiveSpace {
     /// Credits held.
     pub credits: Credits,
     /// Link epoch: space of an earlier epoch was discarded when the link went down.
-    pub epoch: u32,
+    pub epoch: Epoch,
 }

@@ -42,7 +42,7 @@ mod tap;
 #[cfg(test)]
 mod tests;
 
-use engine::{Scheduler, Trace};
+use engine::{Epoch, Scheduler, Trace};
 use units::{Duration, Time};
 use wire::pcie::{FlowClass, Generation, Width};
 
@@ -113,7 +113,7 @@ impl Link {
     }
 
     /// Current epoch. Buffer space of another epoch was discarded when the link went down.
-    pub fn epoch(&self) -> u32 {
+    pub fn epoch(&self) -> Epoch {
         self.sent_by(Side::Upstream).epoch()
     }
 

@@ -4,6 +4,7 @@ use super::access::NodeId;
 use super::params::MemoryRange;
 use thiserror::Error;
 use units::{Bytes, HostPhysical};
+use wire::vtd::tables::TableMemory;
 
 /// Allocation unit in bytes; allocated on first write.
 const CHUNK: u64 = 4 << 10;
@@ -244,6 +245,16 @@ impl PhysicalMemory {
             *slot = u32::try_from(self.chunks.len()).expect("fewer than 2^32 chunks fit into any machine");
         }
         &mut self.chunks[*slot as usize - 1]
+    }
+}
+
+impl TableMemory for PhysicalMemory {
+    fn read(&self, at: HostPhysical, into: &mut [u8]) -> bool {
+        self.read(at, into).is_ok()
+    }
+
+    fn write(&mut self, at: HostPhysical, from: &[u8]) -> bool {
+        self.write(at, from).is_ok()
     }
 }
 

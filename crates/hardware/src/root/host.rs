@@ -1,10 +1,13 @@
 //! A host as the fabric and its cores see it: passes TLPs, events and accesses to its parts.
 
-use engine::{Completion, Scheduler, oneshot};
+use engine::{Completion, oneshot};
+use platform::cpu::StoreMark;
+use platform::mmio::Store;
 use units::{HostPhysical, Time};
-use wire::pcie::config::{ConfigEffect, slot};
-use wire::pcie::tlp::{CompletionHeader, ConfigRequest, ConfigType, MemoryRequest};
+use wire::pcie::config::ConfigEffect;
+use wire::pcie::tlp::{CompletionHeader, ConfigRequest, MemoryRequest};
 use wire::pcie::{Bdf, Generation, Tlp, TlpKind, Width};
+use wire::vtd::MsiMessage;
 
 use super::inbound::{self, Inbound};
 use super::means::Means;
@@ -13,11 +16,9 @@ use super::requests::Requests;
 use super::{
     HostId, Interrupts, OutboundError, Power, RootCounters, RootEvent, RootPort, RootPortParams, Stores,
 };
-use crate::bridge;
-use crate::core::{Store, StoreMark, StoreParams};
+use crate::core::StoreParams;
 use crate::detected::Detected;
-use crate::event::Event;
-use crate::iommu::{Iommu, MsiMessage};
+use crate::iommu::Iommu;
 use crate::link::LinkEnd;
 use crate::memory::{Cause, CoreId, MemorySystem};
 use crate::packet::PacketId;
@@ -101,7 +102,7 @@ impl Host {
     /// # Panics
     /// If the socket has no cores.
     pub fn core_near(&self, number: u8) -> CoreId {
-        let node = self.ports[number].params.node;
+        let node = self.ports[number].params().node;
         let mut cores = (0..).map(CoreId);
         cores
             .find(|&core| self.memory.node_of_core(core).is_none_or(|of| of == node))
@@ -166,22 +167,19 @@ impl Host {
         let (now, state) = (means.cx.now(), &mut means.ports[port]);
         let Some(&tlp) = means.cx.wires.packets.header(packet) else {
             means.counters.malformed += 1;
-            let bytes = means.cx.wires.packets.bytes(packet);
-            state.detect(means.cx.scheduler, Detected::Malformed, Some(bytes));
+            state.detect(means.cx, Detected::Malformed, Some(packet));
             means.cx.consume(packet, now);
             return;
         };
-        if means.cx.wires.is_damaged(&tlp, packet) && state.config.checks_ecrc() {
+        if means.cx.wires.is_damaged(&tlp, packet) && state.config().checks_ecrc() {
             means.counters.damaged += 1;
-            let bytes = means.cx.wires.packets.bytes(packet);
-            state.detect(means.cx.scheduler, Detected::Ecrc, Some(bytes));
+            state.detect(means.cx, Detected::Ecrc, Some(packet));
             means.cx.consume(packet, now);
             return;
         }
         match &tlp.kind {
             TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
-                let is_from_below = || state.buses.contains(&request.requester.bus());
-                if bridge::forbids(&state.config, is_from_below, &tlp) {
+                if state.forbids(&tlp) {
                     inbound::forbid(means, port, packet, &tlp);
                 } else {
                     inbound.memory_request(means, port, packet, &tlp, request);
@@ -196,8 +194,8 @@ impl Host {
             }
             TlpKind::Message(message) => {
                 match message.line() {
-                    Some((line, active)) => state.line_message(means.cx.scheduler, line, active),
-                    None => state.report(means.cx.scheduler, message.requester, message.code),
+                    Some((line, active)) => state.line_message(means.cx, line, active),
+                    None => state.report(means.cx, message.requester, message.code),
                 }
                 means.cx.consume(packet, now);
             }
@@ -235,7 +233,7 @@ impl Host {
 
     /// Resumes a completion that was held behind earlier posted writes.
     fn held_completion(&mut self, cx: &mut Context<'_>, port: u8, packet: PacketId) {
-        let link = cx.wires.link(self.ports[port].end.link);
+        let link = cx.wires.link(self.ports[port].end().link);
         if cx.wires.packets.hop(packet).epoch != link.epoch() {
             // The access was given up with the link, and its tag may have been reused.
             cx.consume(packet, cx.now());
@@ -256,14 +254,14 @@ impl Host {
         match event {
             RootEvent::Access { slot } => inbound.deferred_access(means, slot),
             RootEvent::Completion { port, packet } => self.held_completion(cx, port, packet),
-            RootEvent::Send { port, packet } => means.cx.send_tied(means.ports[port].end, packet),
+            RootEvent::Send { port, packet } => means.cx.send_tied(means.ports[port].end(), packet),
             RootEvent::Trained { port } => means.ports[port].trained(),
             RootEvent::Interrupt { requester, address, data } => {
                 interrupts.message(means, requester, MsiMessage { address, data });
             }
             RootEvent::Line { port, line, active } => {
-                if means.ports[port].line_due(means.cx.scheduler, line, active) {
-                    interrupts.set_active(means.cx.scheduler, means.ports.lines());
+                if means.ports[port].line_due(means.cx, line, active) {
+                    interrupts.set_active(means.cx, means.ports.lines());
                 }
             }
             RootEvent::CoreInterrupt { requester, interrupt } => {
@@ -275,9 +273,9 @@ impl Host {
             // Handled by the fabric, which knows the topology below.
             RootEvent::HotReset { .. } => {}
             RootEvent::CoreHasData { slot } => requests.delivered(slot),
-            RootEvent::PeerTimeout { place, generation } => inbound.peers.timeout(means, place, generation),
+            RootEvent::PeerTimeout { place, epoch } => inbound.peers.timeout(means, place, epoch),
             RootEvent::TagsFree => requests.issue(means),
-            RootEvent::Timeout { tag, generation } => requests.timeout(means, tag, generation),
+            RootEvent::Timeout { tag, epoch } => requests.timeout(means, tag, epoch),
         }
     }
 
@@ -292,7 +290,7 @@ impl Host {
         when: Time,
         store: Store<'_>,
     ) -> Result<(), OutboundError> {
-        self.stores.store(cx.scheduler, &self.ports, core, when, store)
+        self.stores.store(cx, &self.ports, core, when, store)
     }
 
     /// When a core's uncached stores and fences so far have been accepted, as far as known, but not before `when`.
@@ -307,7 +305,7 @@ impl Host {
     /// accepted, and later stores of this core follow them. Returns when they have been accepted, as far as known.
     pub fn follow_stores(
         &mut self,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         core: CoreId,
         when: Time,
         (other, mark): (CoreId, StoreMark),
@@ -316,7 +314,7 @@ impl Host {
             return when;
         }
         let seen = self.stores.accepted_before(&self.ports, &self.memory, other, mark).max(when);
-        self.stores.follow(scheduler, core, when, (other, mark));
+        self.stores.follow(cx, core, when, (other, mark));
         seen
     }
 
@@ -335,7 +333,7 @@ impl Host {
         if !self.ports[port].is_up(cx.wires) {
             return Ok(CoreAccess::unanswered(length));
         }
-        let request = MemoryRequest::for_bytes(self.ports[port].id, 0, address.get(), length as u32);
+        let request = MemoryRequest::for_bytes(self.ports[port].id(), 0, address.get(), length as u32);
         Ok(self.ask(cx, (core, port), TlpKind::MemoryRead(request), None))
     }
 
@@ -370,14 +368,14 @@ impl Host {
         let means = &mut Means { cx, ports, memory, iommus, counters };
         let arrives = stores.reach_port(means, core, port, Cause::MmioDoorbell, data.len());
         let state = &mut means.ports[port];
-        let request = MemoryRequest::for_bytes(state.id, 0, address.get(), data.len() as u32);
+        let request = MemoryRequest::for_bytes(state.id(), 0, address.get(), data.len() as u32);
         let lead = (address.get() & 3) as usize;
         let tlp = Tlp::new(TlpKind::MemoryWrite(request));
         let packet = means.cx.wires.packets.encode_with(&tlp, |payload| {
             payload[lead..lead + data.len()].copy_from_slice(data);
         });
         state.send_posted(means.cx, arrives, packet);
-        Ok(arrives + state.params.outbound_latency)
+        Ok(arrives + state.params().outbound_latency)
     }
 
     /// Reads a doubleword of a function's configuration space for a core; all ones if nothing answers.
@@ -424,19 +422,14 @@ impl Host {
             return CoreAccess::unanswered(4);
         };
         let state = &self.ports[port];
-        // The bus directly below the port is addressed with type 0, buses beyond it with type 1.
-        let is_next_bus = *state.buses.start() == target.bus();
-        if is_next_bus && target.device() != 0 && !bridge::forwards_ari(&state.config) {
-            // A link leads to device 0 only (base spec 7.3.1).
-            return CoreAccess::unanswered(4);
-        }
+        let Some(config_type) = state.way_to(target) else { return CoreAccess::unanswered(4) };
         let request = ConfigRequest {
-            requester: state.id,
+            requester: state.id(),
             tag: 0,
             target,
             register,
             first_be: write.map_or(0xf, |(_, enables)| enables),
-            config_type: if is_next_bus { ConfigType::Type0 } else { ConfigType::Type1 },
+            config_type,
         };
         let kind = match write {
             Some(_) => TlpKind::ConfigWrite(request),
@@ -453,10 +446,10 @@ impl Host {
         register: u16,
         write: Option<(u32, u8)>,
     ) -> CoreAccess {
-        let config = &mut self.ports[port].config;
-        let value = config.dword(register).to_le_bytes().to_vec();
+        let own = &mut self.ports[port];
+        let value = own.config().dword(register).to_le_bytes().to_vec();
         if let Some((value, enables)) = write {
-            for effect in config.write(register, value, enables) {
+            for effect in own.write(register, value, enables) {
                 self.root_port_effect(cx, port, effect);
             }
         }
@@ -464,7 +457,7 @@ impl Host {
         let means = &mut Means { cx, ports, memory, iommus, counters };
         let bytes = if write.is_some() { 4 } else { 0 };
         let there = stores.reach_port(means, core, port, Cause::MmioRegister, bytes);
-        let done = there + means.ports[port].params.outbound_latency;
+        let done = there + means.ports[port].params().outbound_latency;
         let back = means.reach_core(core, done, port, value.len());
         let (completer, data) = oneshot();
         requests.deliver(means, back, completer, value);
@@ -474,26 +467,17 @@ impl Host {
     fn root_port_effect(&mut self, cx: &mut Context<'_>, number: u8, effect: ConfigEffect) {
         let port = &mut self.ports[number];
         match effect {
-            ConfigEffect::BusNumbers { secondary, subordinate, .. } => {
-                port.buses = secondary.max(1)..=subordinate;
-            }
             ConfigEffect::WindowMoved | ConfigEffect::MemoryEnable(_) => self.ports.heed_windows(number),
             ConfigEffect::LinkDisable(true) => self.drop_link(cx, number),
             ConfigEffect::SecondaryBusReset(true) if port.is_up(cx.wires) => self.drop_link(cx, number),
-            ConfigEffect::LinkDisable(false) | ConfigEffect::SecondaryBusReset(false) => port.train(cx),
-            ConfigEffect::ErrorReporting => cx.wires.set_protected(port.end, port.config.generates_ecrc()),
-            ConfigEffect::RetrainLink => port.retrain(cx),
-            ConfigEffect::SlotCommand { .. } => {
-                port.slot_status(cx.scheduler, 0, slot::STATUS_COMMAND_COMPLETED);
-            }
-            _ => {}
+            _ => port.heed(cx, effect),
         }
     }
 
     /// A port takes its link down. A device whose link goes down is reset (base spec 5.2, 6.6.1).
     fn drop_link(&mut self, cx: &mut Context<'_>, number: u8) {
         self.link_lost(cx, number);
-        self.ports[number].reset_below(cx.scheduler);
+        self.ports[number].reset_below(cx);
     }
 
     /// The link below a port went down; everything in flight on it is lost.
@@ -504,8 +488,8 @@ impl Host {
         requests.abandon(means, port);
         inbound.peers.abandon(means, port);
         stores.link_drained(means, port);
-        interrupts.set_active(means.cx.scheduler, means.ports.lines());
-        means.ports[port].show_link_lost(means.cx.scheduler);
+        interrupts.set_active(means.cx, means.ports.lines());
+        means.ports[port].show_link_lost(means.cx);
     }
 
     /// A port's link may have sent or lost waiting packets.

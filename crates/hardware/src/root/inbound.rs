@@ -1,8 +1,10 @@
 //! Inbound requests from devices to memory: intake, translation, cache lines, completions.
 
+use engine::Epoch;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
+use wire::vtd::Access;
 
 use super::deferred::{Deferred, answer_tlp};
 use super::means::Means;
@@ -12,7 +14,7 @@ use super::stack::{Stack, WritePlaces};
 use super::{Power, RootEvent, RootPort, RootPortParams};
 use crate::detected::Detected;
 use crate::enables::{enables, has_gaps};
-use crate::iommu::{Access, DmaRequest, Iommu};
+use crate::iommu::{DmaRequest, Iommu};
 use crate::memory::{Agent, Coverage, LINE, MemorySystem, NodeId};
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
@@ -83,19 +85,18 @@ impl Inbound {
             None => means.cx.now(),
         };
         let state = &mut means.ports[port];
-        let time = state.params.intake_per_request + state.params.intake_per_line * lines;
-        let through = state.intake.take(now, time);
-        let start = through + state.params.request_latency;
+        let through = state.intake.take(now, lines);
+        let start = through + state.params().request_latency;
         if !is_write {
             means.cx.consume_credits(packet, through);
         }
-        let node = state.params.node;
+        let node = state.params().node;
         let interrupt = is_write && INTERRUPT_RANGE.contains(&address);
         let (ready, target) = match means.iommus.get_mut(node.index()) {
             Some(iommu) if !interrupt => {
                 // A small read is looked up once per completion, a large one as a whole.
-                let split = &state.params.split;
-                let unit = state.params.translation_unit.max(split.most(length));
+                let split = &state.params().split;
+                let unit = state.params().translation_unit.max(split.most(length));
                 let is_small = !is_write && length <= split.small_up_to;
                 let wanted = DmaRequest {
                     requester: request.requester,
@@ -169,18 +170,18 @@ impl Inbound {
         }
         let epoch = means.cx.wires.packets.hop(what.packet).epoch;
         let port = &mut means.ports[what.port];
-        if epoch != means.cx.wires.link(port.end.link).epoch() {
+        if epoch != means.cx.wires.link(port.end().link).epoch() {
             // The requester is gone, or was reset and has forgotten the request.
             means.cx.wires.packets.free(what.packet);
             return;
         }
         // A read must not pass earlier writes: it waits in the intake until they are globally ordered.
-        let start = start.max(port.intake.ordered() + port.params.request_latency);
+        let start = start.max(port.intake.ordered() + port.params().request_latency);
         let Some(target) = in_memory else {
             means.cx.wires.packets.free(what.packet);
             means.counters.unsupported_requests += 1;
             let answer =
-                CompletionHeader::for_read_error(port.id, request, CompletionStatus::UnsupportedRequest);
+                CompletionHeader::for_read_error(port.id(), request, CompletionStatus::UnsupportedRequest);
             answer_without_data(means, what.port, tlp, answer, start);
             return;
         };
@@ -220,7 +221,7 @@ impl Inbound {
         let (address, length) = what.range;
         let port = &means.ports[what.port];
         let mut ordered = start.max(port.intake.ordered());
-        let release = port.params.posted_release_latency;
+        let release = port.params().posted_release_latency;
         let is_elsewhere = |target: HostPhysical| means.memory.bytes().check(target, 1).is_err();
         if !INTERRUPT_RANGE.contains(&address)
             && what.target.is_some_and(is_elsewhere)
@@ -242,8 +243,8 @@ impl Inbound {
         {
             if let Some((_, payload)) = means.cx.wires.packets.decode(what.packet) {
                 let port = &means.ports[what.port];
-                let places = port.stack.map(|number| &mut self.stacks[number].writes);
-                let there = write_lines(means.memory, places, &port.params, start, target, request, payload);
+                let places = port.stack().map(|number| &mut self.stacks[number].writes);
+                let there = write_lines(means.memory, places, port.params(), start, target, request, payload);
                 ordered = ordered.max(there);
             }
             means.counters.device_write_bytes += u64::from(length);
@@ -256,8 +257,7 @@ impl Inbound {
         }
         means.translation_in_use(what.port, ordered);
         if tlp.common.poisoned {
-            let bytes = means.cx.wires.packets.bytes(what.packet);
-            means.ports[what.port].detect(means.cx.scheduler, Detected::Poisoned, Some(bytes));
+            means.ports[what.port].detect(means.cx, Detected::Poisoned, Some(what.packet));
         }
         means.cx.consume(what.packet, ordered + release);
     }
@@ -267,9 +267,9 @@ impl Inbound {
 pub(super) fn refuse(means: &mut Means<'_, '_>, port: u8, tlp: &Tlp, (requester, tag): (Bdf, u16)) {
     means.counters.unsupported_requests += 1;
     let state = &mut means.ports[port];
-    state.detect(means.cx.scheduler, Detected::UnsupportedNonPosted, None);
+    state.detect(means.cx, Detected::UnsupportedNonPosted, None);
     let status = CompletionStatus::UnsupportedRequest;
-    let answer = CompletionHeader::for_register(state.id, requester, tag, status, 0);
+    let answer = CompletionHeader::for_register(state.id(), requester, tag, status, 0);
     answer_without_data(means, port, tlp, answer, means.cx.now());
 }
 
@@ -277,10 +277,9 @@ pub(super) fn refuse(means: &mut Means<'_, '_>, port: u8, tlp: &Tlp, (requester,
 pub(super) fn forbid(means: &mut Means<'_, '_>, port: u8, packet: PacketId, tlp: &Tlp) {
     means.counters.acs_violations += 1;
     let (now, state) = (means.cx.now(), &mut means.ports[port]);
-    let bytes = means.cx.wires.packets.bytes(packet);
-    state.detect(means.cx.scheduler, Detected::AcsViolation, Some(bytes));
+    state.detect(means.cx, Detected::AcsViolation, Some(packet));
     if let TlpKind::MemoryRead(request) = &tlp.kind {
-        let answer = CompletionHeader::for_read_error(state.id, request, CompletionStatus::CompleterAbort);
+        let answer = CompletionHeader::for_read_error(state.id(), request, CompletionStatus::CompleterAbort);
         answer_without_data(means, port, tlp, answer, now);
     }
     means.cx.consume(packet, now);
@@ -289,7 +288,7 @@ pub(super) fn forbid(means: &mut Means<'_, '_>, port: u8, packet: PacketId, tlp:
 fn answer_without_data(means: &mut Means<'_, '_>, port: u8, tlp: &Tlp, answer: CompletionHeader, at: Time) {
     let packet = means.cx.wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
     let port = &mut means.ports[port];
-    means.cx.wires.tie(port.end, packet);
+    means.cx.wires.tie(port.end(), packet);
     port.queue_completion(means.cx, at, packet);
 }
 
@@ -305,12 +304,12 @@ fn note_read(
     (length, count): (u32, usize),
 ) {
     if let Some(power) = power {
-        let link = wires.link(port.end.link);
+        let link = wires.link(port.end().link);
         let wire_bytes = u64::from(length) + (link.framing_bytes() + 12) * count as u64;
-        let on_wire = link.wire_time(port.end.side, wire_bytes);
-        power.read_until(latest, latest + port.params.completion_latency, on_wire);
+        let on_wire = link.wire_time(port.end().side, wire_bytes);
+        power.read_until(latest, latest + port.params().completion_latency, on_wire);
     }
-    if let Some(iommu) = iommus.get_mut(port.params.node.index()) {
+    if let Some(iommu) = iommus.get_mut(port.params().node.index()) {
         iommu.in_use_until(latest);
     }
 }
@@ -328,7 +327,7 @@ struct MemoryRead<'a> {
     /// When its first line is looked up.
     start: Time,
     /// Link epoch in which it arrived.
-    epoch: u32,
+    epoch: Epoch,
 }
 
 impl MemoryRead<'_> {
@@ -336,12 +335,12 @@ impl MemoryRead<'_> {
     #[inline(always)]
     fn line_ready(&self, memory: &mut MemorySystem, port: &mut RootPort, line: u64) -> Time {
         let line = line / LINE * LINE;
-        let (node, place) = (port.params.node, HostPhysical::new(line));
+        let (node, place) = (port.params().node, HostPhysical::new(line));
         let there = match self.home {
             Some(home) => memory.dma_read_from(self.start, node, home, place),
             None => memory.dma_read(self.start, node, place),
         };
-        port.intake.line_read(line, self.start, there.ready, port.params.same_line_wait)
+        port.intake.line_read(line, self.start, there.ready)
     }
 
     /// Looks all lines up, and cuts the data into completions.
@@ -355,7 +354,7 @@ impl MemoryRead<'_> {
     ) {
         let (address, length) = self.range;
         ready.clear();
-        memory.announce(Agent::Device(port.params.node), self.target, Bytes::new(length.into()));
+        memory.announce(Agent::Device(port.params().node), self.target, Bytes::new(length.into()));
         let mut latest = self.start;
         for line in lines_of(self.target.get(), length) {
             latest = latest.max(self.line_ready(memory, port, line));
@@ -368,7 +367,7 @@ impl MemoryRead<'_> {
         } else {
             Combining::Large
         };
-        port.params.split.cut(address, length, ready, combining, port.params.max_payload, pieces);
+        port.params().split.cut(address, length, ready, combining, port.params().max_payload, pieces);
     }
 
     /// [`complete`](Self::complete) for one of several pieces.
@@ -398,14 +397,14 @@ impl MemoryRead<'_> {
         ready: Time,
     ) {
         let answer =
-            CompletionHeader::with_data(port.id, self.request, piece.address, piece.length, remaining);
+            CompletionHeader::with_data(port.id(), self.request, piece.address, piece.length, remaining);
         let lead = (piece.address & 3) as usize;
         let from = self.target + (piece.address - self.range.0);
         let answer = answer_tlp(self.tlp, TlpKind::CompletionData(answer));
         let fill = |payload: &mut [u8]| {
             memory.bytes().read_installed(from, &mut payload[lead..lead + piece.length as usize]);
         };
-        let (packets, padding) = (&mut cx.wires.packets, port.params.split.padding(piece));
+        let (packets, padding) = (&mut cx.wires.packets, port.params().split.padding(piece));
         let packet = if is_last {
             packets.answer(self.packet, &answer, padding, fill);
             self.packet

@@ -2,6 +2,7 @@
 
 use units::{Duration, Time};
 
+use super::RootPortParams;
 use super::recent::RecentLines;
 
 /// Granularity of the order of memory accesses. A request whose translation takes longer accesses memory in a separate
@@ -10,8 +11,11 @@ use super::recent::RecentLines;
 const AT_ONCE: Duration = Duration::from_ns(20);
 
 /// Progress of the requests of a port.
-#[derive(Default)]
 pub(super) struct Intake {
+    per_request: Duration,
+    per_line: Duration,
+    /// Delay of a line whose earlier read is still in flight.
+    same_line_wait: Duration,
     free: Time,
     /// When all writes received so far are globally ordered.
     ordered: Time,
@@ -26,9 +30,24 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Occupies the intake for `time` with a request that arrived at `now`. Returns when it leaves the intake.
-    pub fn take(&mut self, now: Time, time: Duration) -> Time {
-        self.free = self.free.max(now) + time;
+    /// An empty intake of a port.
+    pub fn new(params: &RootPortParams) -> Self {
+        Self {
+            per_request: params.intake_per_request,
+            per_line: params.intake_per_line,
+            same_line_wait: params.same_line_wait,
+            free: Time::ZERO,
+            ordered: Time::ZERO,
+            translated: Time::ZERO,
+            waiting: 0,
+            writes_waiting: Time::ZERO,
+            recent: RecentLines::default(),
+        }
+    }
+
+    /// Occupies the intake with a request for `lines` that arrived at `now`. Returns when it leaves the intake.
+    pub fn take(&mut self, now: Time, lines: u64) -> Time {
+        self.free = self.free.max(now) + (self.per_request + self.per_line * lines);
         self.free
     }
 
@@ -71,13 +90,14 @@ impl Intake {
         (self.waiting > 0 && self.writes_waiting >= now).then_some(self.writes_waiting)
     }
 
-    /// Records a read of a line from `start` to `ready`. Returns when its data is available, given that an earlier read
-    /// of the same line still in flight costs `wait`.
-    pub fn line_read(&mut self, line: u64, start: Time, ready: Time, wait: Duration) -> Time {
-        if wait.is_zero() {
+    /// Records a read of a line from `start` to `ready`. Returns when its data is available, which an earlier read of the
+    /// same line still in flight delays.
+    pub fn line_read(&mut self, line: u64, start: Time, ready: Time) -> Time {
+        if self.same_line_wait.is_zero() {
             return ready;
         }
-        let there = if self.recent.is_under_way(line, start) { ready + wait } else { ready };
+        let is_late = self.recent.is_under_way(line, start);
+        let there = if is_late { ready + self.same_line_wait } else { ready };
         self.recent.replace(line, there);
         there
     }

@@ -1,15 +1,15 @@
 //! Interrupt messages from a root port to a core: remapped, posted to guests, or delivered.
 
-use engine::Scheduler;
 use units::{Bytes, Time};
 use wire::pcie::{Bdf, IntxLine, IntxLines};
+use wire::vtd::{Delivery, Interrupt, MsiMessage, PostedDescriptor, PostedInterrupt};
 
 use super::lines::LineController;
 use super::means::Means;
 use super::{HostId, RootEvent};
 use crate::event::Event;
-use crate::iommu::{Delivery, Interrupt, MsiMessage, PostedDescriptor, PostedInterrupt};
 use crate::memory::{Cause, CoreId, Coverage, MemorySystem, NodeId};
+use crate::wires::Context;
 
 /// Payload of an interrupt message (base spec 6.1.4: a write of one doubleword).
 const MESSAGE: Bytes = Bytes::new(4);
@@ -142,34 +142,29 @@ impl Interrupts {
     }
 
     /// Sets the legacy lines that are active from now on.
-    pub(super) fn set_active(&mut self, scheduler: &mut Scheduler<Event>, active: IntxLines) {
+    pub(super) fn set_active(&mut self, cx: &mut Context<'_>, active: IntxLines) {
         for message in self.lines.set_active(active) {
-            self.send_line(scheduler, message);
+            self.send_line(cx, message);
         }
     }
 
     /// Sets the message that a line sends while active, if any. In legacy routing, a root port's line is swizzled by
     /// its device number on the bus above.
-    pub fn program_line(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        line: IntxLine,
-        message: Option<MsiMessage>,
-    ) {
+    pub fn program_line(&mut self, cx: &mut Context<'_>, line: IntxLine, message: Option<MsiMessage>) {
         if let Some(message) = self.lines.program(line, message) {
-            self.send_line(scheduler, message);
+            self.send_line(cx, message);
         }
     }
 
     /// End of interrupt: a core has served a line's interrupt.
-    pub fn end_line(&mut self, scheduler: &mut Scheduler<Event>, line: IntxLine) {
+    pub fn end_line(&mut self, cx: &mut Context<'_>, line: IntxLine) {
         if let Some(message) = self.lines.end(line) {
-            self.send_line(scheduler, message);
+            self.send_line(cx, message);
         }
     }
 
-    fn send_line(&self, scheduler: &mut Scheduler<Event>, MsiMessage { address, data }: MsiMessage) {
+    fn send_line(&self, cx: &mut Context<'_>, MsiMessage { address, data }: MsiMessage) {
         let event = RootEvent::Interrupt { requester: IO_APIC, address, data };
-        scheduler.at(scheduler.now(), Event::Root(self.host, event));
+        cx.scheduler.at(cx.now(), Event::Root(self.host, event));
     }
 }

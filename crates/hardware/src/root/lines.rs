@@ -1,8 +1,7 @@
 //! Legacy interrupt lines at the root complex: inputs of an I/O APIC.
 
 use wire::pcie::{IntxLine, IntxLines};
-
-use crate::iommu::MsiMessage;
+use wire::vtd::MsiMessage;
 
 /// State of one of the inputs.
 #[derive(Clone, Copy, Default)]

@@ -33,20 +33,20 @@ impl Means<'_, '_> {
 
     /// When a core receives the data of an access that leaves the port's socket at `at`.
     pub fn reach_core(&mut self, core: CoreId, at: Time, port: u8, bytes: usize) -> Time {
-        let (from, to) = (self.ports[port].params.node, self.node_of(core));
+        let (from, to) = (self.ports[port].params().node, self.node_of(core));
         self.memory.charge_interconnect(at, Cause::MmioRegister, from, to, Bytes::new(bytes as u64))
     }
 
     /// Sends a TLP for a core through a port at `when`.
     pub fn send(&mut self, when: Time, port: u8, packet: PacketId) {
         let port = &self.ports[port];
-        self.cx.wires.tie(port.end, packet);
-        port.send(self.cx.scheduler, when + port.params.outbound_latency, packet);
+        self.cx.wires.tie(port.end(), packet);
+        port.send(self.cx, when + port.params().outbound_latency, packet);
     }
 
     /// Tells the IOMMU above a port that it has translated a request which is served only at `until`.
     pub fn translation_in_use(&mut self, port: u8, until: Time) {
-        if let Some(iommu) = self.iommus.get_mut(self.ports[port].params.node.index()) {
+        if let Some(iommu) = self.iommus.get_mut(self.ports[port].params().node.index()) {
             iommu.in_use_until(until);
         }
     }

@@ -19,7 +19,9 @@ mod split;
 mod stack;
 mod stores;
 
+use engine::Epoch;
 use wire::pcie::{Bdf, IntxLine};
+use wire::vtd::Interrupt;
 
 pub use host::{CoreAccess, Host};
 pub use inbound::INTERRUPT_RANGE;
@@ -33,7 +35,6 @@ pub use split::CompletionSplit;
 pub use stack::StackParams;
 pub use stores::Stores;
 
-use crate::iommu::Interrupt;
 use crate::memory::CoreId;
 use crate::packet::PacketId;
 
@@ -124,8 +125,8 @@ pub enum RootEvent {
     PeerTimeout {
         /// Its entry in the table of peer reads.
         place: u16,
-        /// Generation of the entry, to detect reuse.
-        generation: u32,
+        /// Epoch of the table when it was requested.
+        epoch: Epoch,
     },
     /// Quarantined tags of requests that timed out are free again.
     TagsFree,
@@ -133,8 +134,8 @@ pub enum RootEvent {
     Timeout {
         /// Tag of the request.
         tag: u16,
-        /// Generation of the tag, to detect reuse.
-        generation: u32,
+        /// The use of the tag.
+        epoch: Epoch,
     },
 }
 

@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 
+use engine::Epoch;
 use units::{Bytes, Time};
 use wire::pcie::tlp::{AddressType, Common, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Tlp, TlpKind};
@@ -26,7 +27,7 @@ struct SplitRead {
     from: u8,
     to: u8,
     /// Link epoch at the requester; completions are only valid within it.
-    epoch: u32,
+    epoch: Epoch,
     common: Common,
     /// The request as received.
     request: MemoryRequest,
@@ -53,8 +54,8 @@ struct PeerPiece {
     offset: u32,
     length: u32,
     received: u32,
-    /// Generation of its place, to detect reuse.
-    generation: u32,
+    /// Epoch of the table when it was requested.
+    epoch: Epoch,
 }
 
 /// Table of peer-to-peer reads.
@@ -65,7 +66,8 @@ pub(super) struct Peers {
     waiting: VecDeque<u32>,
     places: Vec<Option<PeerPiece>>,
     free: VecDeque<u16>,
-    generation: u32,
+    /// Each piece is one.
+    epoch: Epoch,
     /// Reused, so that a copy allocates nothing.
     payload: Vec<u8>,
 }
@@ -112,7 +114,7 @@ impl Peers {
         let Some(to) = to.filter(|&to| means.ports[to].is_up(means.cx.wires)) else { return false };
         let mut common = tlp.common;
         common.address_type = AddressType::Untranslated;
-        let cuts = means.ports[what.port].params.peer_reads.is_some();
+        let cuts = means.ports[what.port].params().peer_reads.is_some();
         if matches!(tlp.kind, TlpKind::MemoryRead(_)) && cuts && length > 0 {
             let start = cross(means, (what.port, to), start, 0);
             let read = SplitRead {
@@ -144,7 +146,7 @@ impl Peers {
             return true;
         };
         // A write of at most two doublewords may have disabled bytes, and is forwarded unchanged.
-        let largest = means.ports[what.port].params.peer_writes.filter(|_| length > 8);
+        let largest = means.ports[what.port].params().peer_writes.filter(|_| length > 8);
         let from = target.get();
         let mut done = 0;
         while done < length || length == 0 {
@@ -167,8 +169,7 @@ impl Peers {
                 let held = means.cx.wires.packets.hop_mut(what.packet).held.take();
                 means.cx.wires.packets.hop_mut(copy).held = held;
             }
-            let own = &mut means.ports[what.port];
-            own.last_to_peer += own.params.peer_write_interval;
+            means.ports[what.port].space_peer_writes();
             if length == 0 {
                 break;
             }
@@ -185,7 +186,7 @@ impl Peers {
         header: &CompletionHeader,
         start: Time,
     ) -> bool {
-        if means.ports[port].id == header.requester {
+        if means.ports[port].id() == header.requester {
             return self.piece_answered(means, port, packet, header, start);
         }
         let to = means.ports.of_bus(header.requester.bus());
@@ -224,8 +225,8 @@ impl Peers {
         let start = cross(means, (from, to), start.max(means.cx.now()), bytes.len() as u64);
         self.payload = bytes;
         let state = &means.ports[to];
-        means.cx.wires.tie(state.end, packet);
-        state.send(means.cx.scheduler, start + state.params.peer_latency, packet);
+        means.cx.wires.tie(state.end(), packet);
+        state.send(means.cx, start + state.params().peer_latency, packet);
         packet
     }
 
@@ -235,34 +236,34 @@ impl Peers {
         while let Some(&index) = self.waiting.front() {
             let Some(place) = self.free.pop_front() else { return };
             let read = self.reads[index as usize].as_mut().expect("a read that waits is not over");
-            let largest = means.ports[read.from].params.peer_reads.map_or(u32::MAX, |own| own.largest);
+            let largest = means.ports[read.from].params().peer_reads.map_or(u32::MAX, |own| own.largest);
             let at = read.target + u64::from(read.asked);
             let to_boundary = u64::from(largest) - at % u64::from(largest);
             let length = to_boundary.min(u64::from(read.length - read.asked)) as u32;
             let port = &means.ports[read.to];
-            let request = MemoryRequest::for_bytes(port.id, LAST_TAG - place, at, length);
+            let request = MemoryRequest::for_bytes(port.id(), LAST_TAG - place, at, length);
             let packet = means
                 .cx
                 .wires
                 .packets
                 .encode(&Tlp { common: read.common, kind: TlpKind::MemoryRead(request) }, &[]);
-            means.cx.wires.tie(port.end, packet);
-            let leaves = read.start.max(now) + port.params.peer_latency;
-            let generation = self.generation.wrapping_add(1);
-            self.generation = generation;
+            means.cx.wires.tie(port.end(), packet);
+            let leaves = read.start.max(now) + port.params().peer_latency;
+            self.epoch.end();
+            let epoch = self.epoch;
             let number = read.first_piece + read.pieces.len() as u32;
             let offset = read.asked;
             self.places[usize::from(place)] =
-                Some(PeerPiece { read: index, number, offset, length, received: 0, generation });
+                Some(PeerPiece { read: index, number, offset, length, received: 0, epoch });
             read.pieces.push_back(0);
             read.asked += length;
             read.under_way += 1;
-            let timeout = port.params.completion_timeout;
-            port.send(means.cx.scheduler, leaves, packet);
+            let timeout = port.params().completion_timeout;
+            port.send(means.cx, leaves, packet);
             if read.asked == read.length {
                 self.waiting.pop_front();
             }
-            means.at(leaves + timeout, RootEvent::PeerTimeout { place, generation });
+            means.at(leaves + timeout, RootEvent::PeerTimeout { place, epoch });
         }
     }
 
@@ -320,7 +321,7 @@ impl Peers {
             read.failed = true;
             read.asked = read.length;
             self.waiting.retain(|&other| other != piece.read);
-            let completer = means.ports[read.to].id;
+            let completer = means.ports[read.to].id();
             let status = CompletionStatus::CompleterAbort;
             let error = CompletionHeader::for_read_error(completer, &read.request, status);
             answer(means, &read, TlpKind::Completion(error), &[], at);
@@ -328,7 +329,7 @@ impl Peers {
         if !read.failed {
             read.pieces[(piece.number - read.first_piece) as usize] = piece.length;
             while let Some(&length) = read.pieces.front().filter(|&&length| length > 0) {
-                let completer = means.ports[read.to].id;
+                let completer = means.ports[read.to].id();
                 let from = read.request.byte_range().0 + u64::from(read.given);
                 let left = read.length - read.given;
                 let header = CompletionHeader::with_data(completer, &read.request, from, length, left);
@@ -346,9 +347,9 @@ impl Peers {
     }
 
     /// Times a piece out if it is still outstanding.
-    pub fn timeout(&mut self, means: &mut Means<'_, '_>, place: u16, generation: u32) {
+    pub fn timeout(&mut self, means: &mut Means<'_, '_>, place: u16, epoch: Epoch) {
         if let Some(&Some(piece)) = self.places.get(usize::from(place))
-            && piece.generation == generation
+            && piece.epoch == epoch
         {
             self.end_piece(means, place, piece, false, means.cx.now());
         }
@@ -368,14 +369,12 @@ impl Peers {
 
 /// When `bytes` that leave one port at `at` reach another, behind earlier traffic between the two.
 fn cross(means: &mut Means<'_, '_>, (from, to): (u8, u8), at: Time, bytes: u64) -> Time {
-    let [from_node, to_node] = [from, to].map(|port| means.ports[port].params.node);
+    let [from_node, to_node] = [from, to].map(|port| means.ports[port].params().node);
     let there = match from_node == to_node {
         true => at,
         false => means.memory.charge_interconnect(at, Cause::Dma, from_node, to_node, Bytes::new(bytes)),
     };
-    let last = &mut means.ports[from].last_to_peer;
-    *last = there.max(*last);
-    *last
+    means.ports[from].in_order_to_peer(there)
 }
 
 /// Sends a completion of the root complex to the requester of a read.
@@ -391,5 +390,5 @@ fn answer(means: &mut Means<'_, '_>, read: &SplitRead, kind: TlpKind, bytes: &[u
     means.cx.wires.packets.hop_mut(packet).epoch = read.epoch;
     let there = cross(means, (read.to, read.from), at.max(means.cx.now()), bytes.len() as u64);
     let port = &means.ports[read.from];
-    port.send(means.cx.scheduler, there + port.params.peer_latency, packet);
+    port.send(means.cx, there + port.params().peer_latency, packet);
 }

@@ -1,10 +1,13 @@
 //! A root port: registers, slot, and outbound TLPs.
 
-use engine::Scheduler;
+use std::ops::RangeInclusive;
+
 use units::{Duration, Time};
-use wire::pcie::config::{ConfigSpace, PcieParams, PortType, SlotParams, acs, aer, header, pcie_cap, slot};
-use wire::pcie::tlp::MessageCode;
-use wire::pcie::{Bdf, FlowClass, Generation, IntxLine, IntxLines, Width};
+use wire::pcie::config::{
+    ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, acs, aer, header, pcie_cap, slot,
+};
+use wire::pcie::tlp::{ConfigType, MessageCode};
+use wire::pcie::{Bdf, FlowClass, Generation, IntxLine, IntxLines, Tlp, Width};
 
 use super::intake::Intake;
 use super::posted::PostedPlaces;
@@ -24,36 +27,32 @@ const IDS: (u16, u16) = (0x8086, 0x6f04);
 /// that comes upstream, so requests are always redirected.
 const SERVICES: u16 = acs::USUAL & !acs::DIRECT_TRANSLATED;
 
-/// A root port and the state of its stages.
+/// A root port.
 pub struct RootPort {
-    /// What the port was created with, from the machine file.
-    pub params: RootPortParams,
-    /// The link's upstream end, which is this port's.
-    pub end: LinkEnd,
-    /// Its own requester ID: root ports are functions of bus 0.
-    pub id: Bdf,
-    /// Buses below it.
-    pub buses: std::ops::RangeInclusive<u8>,
-    /// Registers of the port as a PCI-to-PCI bridge.
-    pub config: ConfigSpace,
     host: HostId,
     /// Number in the machine file's order.
     number: u8,
+    params: RootPortParams,
     /// Its I/O stack.
-    pub(super) stack: Option<usize>,
+    stack: Option<usize>,
+    /// Its end of the link.
+    end: LinkEnd,
+    /// Highest speed and width that both ends support.
+    negotiated: (Generation, Width),
+    config: ConfigSpace,
+    /// Buses below it.
+    buses: RangeInclusive<u8>,
+    /// Legacy interrupt lines that are active according to the last messages from below.
+    lines: IntxLines,
+    /// Whether something is in the slot.
+    is_present: bool,
     /// Requests of devices on their way to memory.
     pub(super) intake: Intake,
     last_completion: Time,
     /// When the last TLP forwarded to a peer leaves.
-    pub(super) last_to_peer: Time,
+    last_to_peer: Time,
     /// Places for posted writes of cores.
-    pub(super) places: PostedPlaces,
-    /// Legacy interrupt lines that are active according to the last messages from below.
-    pub(super) lines: IntxLines,
-    /// Whether something is in the slot.
-    is_present: bool,
-    /// Highest speed and width that both ends support.
-    negotiated: (Generation, Width),
+    places: PostedPlaces,
 }
 
 /// Configuration space of root port `number`, which forwards to `buses`.
@@ -61,7 +60,7 @@ fn registers(
     number: u8,
     params: &RootPortParams,
     link: (Generation, Width),
-    buses: &std::ops::RangeInclusive<u8>,
+    buses: &RangeInclusive<u8>,
 ) -> ConfigSpace {
     let mut port = PcieParams::port(PortType::RootPort, link.0, link.1);
     port.max_payload = params.max_payload;
@@ -94,31 +93,109 @@ fn registers(
 }
 
 impl RootPort {
-    /// Creates port `number` of `host` at `end`, which forwards to `buses`.
+    /// Creates port `number` of `host` at `end`, which forwards to `buses`, a member of an I/O `stack`.
     pub(super) fn new(
         (host, number): (HostId, u8),
         params: RootPortParams,
+        stack: Option<usize>,
         end: LinkEnd,
         link: (Generation, Width),
-        buses: std::ops::RangeInclusive<u8>,
+        buses: RangeInclusive<u8>,
     ) -> Self {
         let config = registers(number, &params, link, &buses);
         Self {
-            params,
-            end,
-            id: Bdf::new(0, number + 1, 0),
-            buses,
-            config,
             host,
             number,
-            stack: None,
-            intake: Intake::default(),
-            last_completion: Time::ZERO,
-            last_to_peer: Time::ZERO,
-            places: PostedPlaces::default(),
+            stack,
+            end,
+            negotiated: link,
+            config,
+            buses,
             lines: IntxLines::default(),
             is_present: false,
-            negotiated: link,
+            intake: Intake::new(&params),
+            last_completion: Time::ZERO,
+            last_to_peer: Time::ZERO,
+            places: PostedPlaces::new(params.posted_places),
+            params,
+        }
+    }
+
+    /// What the port was created with, from the machine file.
+    #[inline(always)]
+    pub fn params(&self) -> &RootPortParams {
+        &self.params
+    }
+
+    /// Its end of the link, the upstream one.
+    #[inline(always)]
+    pub fn end(&self) -> LinkEnd {
+        self.end
+    }
+
+    /// Its own requester ID: root ports are functions of bus 0.
+    #[inline(always)]
+    pub fn id(&self) -> Bdf {
+        Bdf::new(0, self.number + 1, 0)
+    }
+
+    /// Registers of the port as a PCI-to-PCI bridge.
+    pub fn config(&self) -> &ConfigSpace {
+        &self.config
+    }
+
+    /// Its I/O stack, if it limits devices' writes.
+    #[inline(always)]
+    pub(super) fn stack(&self) -> Option<usize> {
+        self.stack
+    }
+
+    /// Whether a bus is below the port.
+    pub(super) fn leads_to(&self, bus: u8) -> bool {
+        self.buses.contains(&bus)
+    }
+
+    /// How a function is addressed through the port; `None` if there cannot be one.
+    pub(super) fn way_to(&self, target: Bdf) -> Option<ConfigType> {
+        // The bus directly below the port is addressed with type 0, buses beyond it with type 1.
+        if *self.buses.start() != target.bus() {
+            return Some(ConfigType::Type1);
+        }
+        // A link leads to device 0 only (base spec 7.3.1).
+        (target.device() == 0 || bridge::forwards_ari(&self.config)).then_some(ConfigType::Type0)
+    }
+
+    /// Whether the port's access control blocks a request from below.
+    #[inline(always)]
+    pub(super) fn forbids(&self, tlp: &Tlp) -> bool {
+        bridge::forbids(&self.config, || self.leads_to(tlp.requester().bus()), tlp)
+    }
+
+    /// Its active legacy interrupt lines, with the device number by which they are swizzled.
+    pub(super) fn lines(&self) -> (u8, IntxLines) {
+        (self.id().device(), self.lines)
+    }
+
+    /// Writes a register. Returns the effects.
+    pub(super) fn write(&mut self, register: u16, value: u32, enables: u8) -> Vec<ConfigEffect> {
+        self.config.write(register, value, enables)
+    }
+
+    /// An effect that concerns this port only.
+    pub(super) fn heed(&mut self, cx: &mut Context<'_>, effect: ConfigEffect) {
+        match effect {
+            ConfigEffect::BusNumbers { secondary, subordinate, .. } => {
+                self.buses = secondary.max(1)..=subordinate;
+            }
+            ConfigEffect::LinkDisable(false) | ConfigEffect::SecondaryBusReset(false) => self.train(cx),
+            ConfigEffect::ErrorReporting => {
+                cx.wires.set_protected(self.end, self.config.generates_ecrc());
+            }
+            ConfigEffect::RetrainLink => self.retrain(cx),
+            ConfigEffect::SlotCommand { .. } => {
+                self.slot_status(cx, 0, slot::STATUS_COMMAND_COMPLETED);
+            }
+            _ => {}
         }
     }
 
@@ -129,8 +206,8 @@ impl RootPort {
         self.config = registers(self.number, &self.params, self.negotiated, &self.buses);
     }
 
-    fn at(&self, scheduler: &mut Scheduler<Event>, at: Time, event: RootEvent) {
-        scheduler.at(at, Event::Root(self.host, event));
+    fn at(&self, cx: &mut Context<'_>, at: Time, event: RootEvent) {
+        cx.scheduler.at(at, Event::Root(self.host, event));
     }
 
     /// Whether a request to it can be sent at all.
@@ -139,8 +216,8 @@ impl RootPort {
     }
 
     /// Sends a TLP, tied to the link, at `at`.
-    pub(super) fn send(&self, scheduler: &mut Scheduler<Event>, at: Time, packet: PacketId) {
-        self.at(scheduler, at, RootEvent::Send { port: self.number, packet });
+    pub(super) fn send(&self, cx: &mut Context<'_>, at: Time, packet: PacketId) {
+        self.at(cx, at, RootEvent::Send { port: self.number, packet });
     }
 
     /// Sends a completion, tied to the link, once its data is available and earlier completions have left.
@@ -152,7 +229,7 @@ impl RootPort {
             self.last_completion = at;
         }
         if !cx.plan(self.end, packet, at) {
-            self.send(cx.scheduler, at, packet);
+            self.send(cx, at, packet);
         }
     }
 
@@ -177,30 +254,30 @@ impl RootPort {
     pub(crate) fn plug(&mut self, cx: &mut Context<'_>) {
         self.is_present = true;
         self.train(cx);
-        self.show_present(cx.scheduler, true);
+        self.show_present(cx, true);
     }
 
     /// The device was removed from the slot, whose link has gone down.
-    pub(crate) fn pull(&mut self, scheduler: &mut Scheduler<Event>) {
+    pub(crate) fn pull(&mut self, cx: &mut Context<'_>) {
         self.is_present = false;
-        self.show_present(scheduler, false);
+        self.show_present(cx, false);
     }
 
-    fn show_present(&mut self, scheduler: &mut Scheduler<Event>, present: bool) {
+    fn show_present(&mut self, cx: &mut Context<'_>, present: bool) {
         let (clear, set) = if present { (0, slot::STATUS_PRESENT) } else { (slot::STATUS_PRESENT, 0) };
-        self.slot_status(scheduler, clear, set | slot::STATUS_PRESENCE_CHANGED);
+        self.slot_status(cx, clear, set | slot::STATUS_PRESENCE_CHANGED);
     }
 
     /// Updates the slot status and sends the interrupt if enabled.
-    pub(super) fn slot_status(&mut self, scheduler: &mut Scheduler<Event>, clear: u16, set: u16) {
+    fn slot_status(&mut self, cx: &mut Context<'_>, clear: u16, set: u16) {
         if bridge::change_slot_status(&mut self.config, clear, set) {
-            self.interrupt(scheduler);
+            self.interrupt(cx);
         }
     }
 
-    fn set_link_active(&mut self, scheduler: &mut Scheduler<Event>, active: bool) {
+    fn set_link_active(&mut self, cx: &mut Context<'_>, active: bool) {
         bridge::show_link(&mut self.config, active);
-        self.slot_status(scheduler, 0, slot::STATUS_LINK_CHANGED);
+        self.slot_status(cx, 0, slot::STATUS_LINK_CHANGED);
     }
 
     /// Takes the link down; everything in flight on it is lost.
@@ -211,37 +288,28 @@ impl RootPort {
     }
 
     /// Reports in its registers that the link went down.
-    pub(super) fn show_link_lost(&mut self, scheduler: &mut Scheduler<Event>) {
-        self.set_link_active(scheduler, false);
+    pub(super) fn show_link_lost(&mut self, cx: &mut Context<'_>) {
+        self.set_link_active(cx, false);
     }
 
     /// Trains the link if there is something in the slot and the port lets it.
-    pub(super) fn train(&mut self, cx: &mut Context<'_>) {
+    fn train(&mut self, cx: &mut Context<'_>) {
         if !self.is_present || !bridge::lets_train(&self.config) {
             return;
         }
         cx.with(self.end.link, |link, cx| link.bring_up(cx));
-        self.set_link_active(cx.scheduler, true);
+        self.set_link_active(cx, true);
     }
 
     /// Resets the hierarchy below, which takes the link down.
-    pub(super) fn reset_below(&self, scheduler: &mut Scheduler<Event>) {
-        self.at(scheduler, scheduler.now(), RootEvent::HotReset { port: self.number });
+    pub(super) fn reset_below(&self, cx: &mut Context<'_>) {
+        self.at(cx, cx.now(), RootEvent::HotReset { port: self.number });
     }
 
-    /// Retrains the link at the target speed of Link Control 2 if both ends support it (base spec 7.5.3.7, 7.5.3.19).
-    pub(super) fn retrain(&mut self, cx: &mut Context<'_>) {
-        if !self.is_up(cx.wires) {
-            return;
+    fn retrain(&mut self, cx: &mut Context<'_>) {
+        if let Some(trained) = bridge::retrain(&mut self.config, cx, self.end.link, self.negotiated) {
+            self.at(cx, trained, RootEvent::Trained { port: self.number });
         }
-        let (fastest, width) = self.negotiated;
-        let generation = bridge::target_speed(&self.config, fastest);
-        bridge::show_training(&mut self.config, true);
-        cx.with(self.end.link, |link, cx| link.retrain_to(cx, generation, width));
-        bridge::show_speed(&mut self.config, generation, width);
-        let link = cx.wires.link(self.end.link);
-        let trained = link.wire_free(Side::Upstream).max(link.wire_free(Side::Downstream));
-        self.at(cx.scheduler, trained, RootEvent::Trained { port: self.number });
     }
 
     /// The link carries TLPs again.
@@ -250,30 +318,25 @@ impl RootPort {
     }
 
     /// Handles a legacy line message. It takes effect behind earlier posted writes, the last of which may be waiting.
-    pub(super) fn line_message(&self, scheduler: &mut Scheduler<Event>, line: IntxLine, active: bool) {
-        let at = self.intake.writes_done().max(scheduler.now());
-        self.at(scheduler, at, RootEvent::Line { port: self.number, line, active });
+    pub(super) fn line_message(&self, cx: &mut Context<'_>, line: IntxLine, active: bool) {
+        let at = self.intake.writes_done().max(cx.now());
+        self.at(cx, at, RootEvent::Line { port: self.number, line, active });
     }
 
     /// A line message is due. Returns whether it takes effect now, which it does not if earlier writes have been
     /// delayed.
-    pub(super) fn line_due(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        line: IntxLine,
-        active: bool,
-    ) -> bool {
-        let is_due = self.intake.writes_done() <= scheduler.now();
+    pub(super) fn line_due(&mut self, cx: &mut Context<'_>, line: IntxLine, active: bool) -> bool {
+        let is_due = self.intake.writes_done() <= cx.now();
         match is_due {
             true => self.lines.set(line, active),
-            false => self.line_message(scheduler, line, active),
+            false => self.line_message(cx, line, active),
         }
         is_due
     }
 
     /// Handles an error message: records its source and sends the port's interrupt if enabled (base spec 7.8.4.9 to
     /// 7.8.4.11).
-    pub fn report(&mut self, scheduler: &mut Scheduler<Event>, source: Bdf, code: MessageCode) {
+    pub fn report(&mut self, cx: &mut Context<'_>, source: Bdf, code: MessageCode) {
         let Some(aer) = self.config.aer_offset() else { return };
         let before = self.config.dword(aer + aer::ROOT_STATUS);
         let correctable = code == MessageCode::ERR_COR;
@@ -292,27 +355,40 @@ impl RootPort {
             self.config.update(aer + aer::ROOT_STATUS, 0, first << 1 | kinds & !(1 << 4));
         }
         if self.config.dword(aer + aer::ROOT_COMMAND) & enable != 0 {
-            self.interrupt(scheduler);
+            self.interrupt(cx);
         }
     }
 
-    /// The port itself detected an error and reports it to itself.
-    pub(crate) fn detect(&mut self, scheduler: &mut Scheduler<Event>, error: Detected, tlp: Option<&[u8]>) {
+    /// The port itself detected an error, in a TLP that it received or without one, and reports it to itself.
+    pub(crate) fn detect(&mut self, cx: &mut Context<'_>, error: Detected, packet: Option<PacketId>) {
+        let tlp = packet.map(|packet| cx.wires.packets.bytes(packet));
         if let Some(code) = error.record(&mut self.config, tlp) {
-            self.report(scheduler, self.id, code);
+            self.report(cx, self.id(), code);
         }
     }
 
     /// Sends the port's own interrupt, if enabled.
-    fn interrupt(&self, scheduler: &mut Scheduler<Event>) {
+    fn interrupt(&self, cx: &mut Context<'_>) {
         let Some(msi) = self.config.msi().filter(|msi| msi.enabled) else { return };
-        let event = RootEvent::Interrupt { requester: self.id, address: msi.address, data: msi.data.into() };
-        self.at(scheduler, scheduler.now(), event);
+        let event =
+            RootEvent::Interrupt { requester: self.id(), address: msi.address, data: msi.data.into() };
+        self.at(cx, cx.now(), event);
+    }
+
+    /// When a TLP for a peer that could leave at `at` follows those before it.
+    pub(super) fn in_order_to_peer(&mut self, at: Time) -> Time {
+        self.last_to_peer = at.max(self.last_to_peer);
+        self.last_to_peer
+    }
+
+    /// Lets time pass between the pieces of writes to peers.
+    pub(super) fn space_peer_writes(&mut self) {
+        self.last_to_peer += self.params.peer_write_interval;
     }
 
     /// Whether it has room for another posted write of a core.
     pub(super) fn has_place(&mut self, now: Time) -> bool {
-        self.places.taken(now) < self.params.posted_places
+        self.places.has_free(now)
     }
 
     /// Sends a posted write that reaches the port at `when`. It has held a place since its core requested one.
@@ -320,43 +396,45 @@ impl RootPort {
         cx.wires.tie(self.end, packet);
         self.places.grant();
         let at = when + self.params.outbound_latency;
-        self.at(cx.scheduler, at, RootEvent::SendPosted { port: self.number, packet });
+        self.at(cx, at, RootEvent::SendPosted { port: self.number, packet });
     }
 
     /// A core's posted write has reached the port.
     pub(super) fn posted_arrived(&mut self, cx: &mut Context<'_>, packet: PacketId) {
         cx.send_tied(self.end, packet);
         self.places.handed_over();
-        self.count_places(cx.wires);
+        self.count_places(cx);
     }
 
     /// The link may have sent or lost waiting TLPs.
-    pub(super) fn count_places(&mut self, wires: &Wires) {
-        let link = wires.link(self.end.link);
+    pub(super) fn count_places(&mut self, cx: &Context<'_>) {
+        let link = cx.wires.link(self.end.link);
         let starved = link.waiting_of(Side::Upstream, FlowClass::Posted);
         self.places.starved(starved, link.wire_free(Side::Upstream));
     }
 
     /// A core's stores wait for a place.
-    pub(super) fn wait_for_place(&mut self, scheduler: &mut Scheduler<Event>, core: CoreId) {
-        let waiting = &mut self.places.waiting;
-        if !waiting.contains(&core) {
-            waiting.push_back(core);
-        }
-        self.arrange_look(scheduler);
+    pub(super) fn wait_for_place(&mut self, cx: &mut Context<'_>, core: CoreId) {
+        self.places.wait(core);
+        self.arrange_look(cx);
+    }
+
+    /// The number of cores that wait for a place. Whoever asks lets them [go on](Self::next_waiting), and then
+    /// [arranges](Self::arrange_look) to be called again.
+    pub(super) fn waiting(&mut self, now: Time) -> usize {
+        self.places.waiting(now)
+    }
+
+    /// The next core that waited for a place, if there is one now.
+    pub(super) fn next_waiting(&mut self, now: Time) -> Option<CoreId> {
+        self.places.next_waiting(now)
     }
 
     /// Schedules a look at the port when its next TLP has left, if a core waits for that.
-    pub(super) fn arrange_look(&mut self, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
-        if self.places.waiting.is_empty() {
-            return;
-        }
+    pub(super) fn arrange_look(&mut self, cx: &mut Context<'_>) {
         // Without a known departure, this is called again by the link or when a TLP reaches it.
-        let Some(at) = self.places.next_departure().filter(|&at| at > now) else { return };
-        if self.places.wake.is_none_or(|wake| wake > at) {
-            self.places.wake = Some(at);
-            self.at(scheduler, at, RootEvent::PlaceFree { port: self.number });
+        if let Some(at) = self.places.next_look(cx.now()) {
+            self.at(cx, at, RootEvent::PlaceFree { port: self.number });
         }
     }
 }

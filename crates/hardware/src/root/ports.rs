@@ -67,9 +67,7 @@ impl Ports {
         buses: RangeInclusive<u8>,
     ) -> u8 {
         let number = self.ports.len() as u8;
-        let mut port = RootPort::new((self.host, number), params, end, link, buses);
-        port.stack = stack;
-        self.ports.push(port);
+        self.ports.push(RootPort::new((self.host, number), params, stack, end, link, buses));
         number
     }
 
@@ -93,7 +91,7 @@ impl Ports {
     /// Forwards what a port's bridge registers say.
     pub fn heed_windows(&mut self, port: u8) {
         self.windows.retain(|window| !(window.by_bridge && window.port == port));
-        let opened = bridge::windows(&self.ports[usize::from(port)].config);
+        let opened = bridge::windows(self[port].config());
         self.windows.extend(opened.map(|w| Window { base: w.base, end: w.limit + 1, port, by_bridge: true }));
     }
 
@@ -116,23 +114,23 @@ impl Ports {
 
     /// The port with a requester ID.
     pub fn of_id(&self, id: Bdf) -> Option<u8> {
-        self.ports.iter().position(|port| port.id == id).map(|number| number as u8)
+        self.ports.iter().position(|port| port.id() == id).map(|number| number as u8)
     }
 
     /// The port above a bus.
     pub fn of_bus(&self, bus: u8) -> Option<u8> {
-        self.ports.iter().position(|port| port.buses.contains(&bus)).map(|number| number as u8)
+        self.ports.iter().position(|port| port.leads_to(bus)).map(|number| number as u8)
     }
 
     /// The socket at which messages of a function enter.
     pub fn entrance_of(&self, requester: Bdf) -> NodeId {
-        let is_its = |port: &&RootPort| port.id == requester || port.buses.contains(&requester.bus());
-        self.ports.iter().find(is_its).map_or(NodeId(0), |port| port.params.node)
+        let is_its = |port: &&RootPort| port.id() == requester || port.leads_to(requester.bus());
+        self.ports.iter().find(is_its).map_or(NodeId(0), |port| port.params().node)
     }
 
     /// Legacy interrupt lines that are active.
     pub fn lines(&self) -> IntxLines {
-        IntxLines::above(self.ports.iter().map(|port| (port.id.device(), port.lines)))
+        IntxLines::above(self.ports.iter().map(RootPort::lines))
     }
 
     /// The port that forwards all of a range.
@@ -144,7 +142,7 @@ impl Ports {
 
     /// Whether TLPs that arrive at one port can leave through another.
     pub fn joins(&self, from: u8, to: u8) -> bool {
-        from != to || self[from].params.reflects_peers
+        from != to || self[from].params().reflects_peers
     }
 }
 

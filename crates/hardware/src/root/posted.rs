@@ -7,8 +7,9 @@ use units::Time;
 use crate::memory::CoreId;
 
 /// Places of a root port, held from the core's request until the TLP has left on the wire.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PostedPlaces {
+    most: u32,
     /// Places granted for TLPs that have not reached the link.
     on_the_way: u32,
     /// When TLPs on the wire, or scheduled for it, will have left.
@@ -16,18 +17,24 @@ pub(super) struct PostedPlaces {
     /// TLPs that lacked credits when last checked.
     starved: usize,
     /// Cores that wait for a place, in request order.
-    pub waiting: VecDeque<CoreId>,
+    waiting: VecDeque<CoreId>,
     /// When the port is next checked for them.
-    pub wake: Option<Time>,
+    look: Option<Time>,
 }
 
 impl PostedPlaces {
-    /// Places taken at `now`.
-    pub fn taken(&mut self, now: Time) -> u32 {
+    /// `most` free places.
+    pub fn new(most: u32) -> Self {
+        let (leaving, waiting) = (VecDeque::new(), VecDeque::new());
+        Self { most, on_the_way: 0, leaving, starved: 0, waiting, look: None }
+    }
+
+    /// Whether a place is free at `now`.
+    pub fn has_free(&mut self, now: Time) -> bool {
         while self.leaving.front().is_some_and(|&at| at <= now) {
             self.leaving.pop_front();
         }
-        self.on_the_way + (self.leaving.len() + self.starved) as u32
+        self.on_the_way + ((self.leaving.len() + self.starved) as u32) < self.most
     }
 
     /// Takes a place.
@@ -49,8 +56,31 @@ impl PostedPlaces {
         self.starved = now_starved;
     }
 
-    /// When the next TLP will have left, if known.
-    pub fn next_departure(&self) -> Option<Time> {
-        self.leaving.front().copied()
+    /// A core waits for a place.
+    pub fn wait(&mut self, core: CoreId) {
+        if !self.waiting.contains(&core) {
+            self.waiting.push_back(core);
+        }
+    }
+
+    /// Number of cores that wait for a place, which is now checked for them.
+    pub fn waiting(&mut self, now: Time) -> usize {
+        self.look.take_if(|look| *look <= now);
+        self.waiting.len()
+    }
+
+    /// The next core that waited, if a place is free.
+    pub fn next_waiting(&mut self, now: Time) -> Option<CoreId> {
+        if self.has_free(now) { self.waiting.pop_front() } else { None }
+    }
+
+    /// When a core that waits has to be checked for, if that is known and earlier than what was returned before.
+    pub fn next_look(&mut self, now: Time) -> Option<Time> {
+        let next = self.leaving.front().copied().filter(|&at| at > now && !self.waiting.is_empty())?;
+        if self.look.is_some_and(|look| look <= next) {
+            return None;
+        }
+        self.look = Some(next);
+        self.look
     }
 }

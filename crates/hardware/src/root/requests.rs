@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use engine::{Completer, Completion, oneshot};
+use engine::{Completer, Completion, Epoch, oneshot};
 use units::Time;
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus};
 use wire::pcie::{Tlp, TlpKind};
@@ -78,8 +78,8 @@ impl Outstanding {
 #[derive(Default)]
 struct Tag {
     outstanding: Option<(u8, Outstanding)>,
-    /// Number of uses of the tag.
-    generation: u32,
+    /// Each use of the tag is one.
+    epoch: Epoch,
     /// Until when a late completion of an earlier request may arrive.
     unsafe_until: Time,
 }
@@ -159,7 +159,7 @@ impl Requests {
                 _ => unreachable!("cores ask for memory and configuration space"),
             }
             let entry = &mut self.tags[tag];
-            entry.generation = entry.generation.wrapping_add(1);
+            entry.epoch.end();
             entry.outstanding = Some((port, outstanding));
             let packets = &mut means.cx.wires.packets;
             let packet = match value {
@@ -168,7 +168,7 @@ impl Requests {
             };
             means.send(now.max(arrives), port, packet);
             if let Some(timeout) = means.ports[port].completion_timeout() {
-                let event = RootEvent::Timeout { tag: tag as u16, generation: entry.generation };
+                let event = RootEvent::Timeout { tag: tag as u16, epoch: entry.epoch };
                 means.at(now + timeout, event);
             }
         }
@@ -184,7 +184,7 @@ impl Requests {
         at: Time,
     ) {
         let (cx, state) = (&mut *means.cx, &mut means.ports[port]);
-        let entry = self.tags.get_mut(usize::from(header.tag)).filter(|_| header.requester == state.id);
+        let entry = self.tags.get_mut(usize::from(header.tag)).filter(|_| header.requester == state.id());
         let answers =
             |(to, outstanding): &mut (u8, Outstanding)| *to == port && outstanding.is_answered_by(header);
         match entry
@@ -192,17 +192,13 @@ impl Requests {
         {
             None => {
                 means.counters.unexpected_completions += 1;
-                state.detect(
-                    cx.scheduler,
-                    Detected::UnexpectedCompletion,
-                    Some(cx.wires.packets.bytes(packet)),
-                );
+                state.detect(cx, Detected::UnexpectedCompletion, Some(packet));
             }
             Some((entry, mut outstanding)) => {
                 if outstanding.receive(header, cx.wires.packets.decode(packet)) {
                     entry.outstanding = Some((port, outstanding));
                 } else {
-                    let leaves = at + state.params.inbound_completion_latency;
+                    let leaves = at + state.params().inbound_completion_latency;
                     let Outstanding { core, completer, data, .. } = outstanding;
                     let there = means.reach_core(core, leaves, port, data.len());
                     if there == means.cx.now() {
@@ -236,8 +232,8 @@ impl Requests {
     }
 
     /// A request timed out: it reads all ones, as from a removed device, and its tag is quarantined.
-    pub fn timeout(&mut self, means: &mut Means<'_, '_>, tag: u16, generation: u32) {
-        let entry = self.tags.get_mut(usize::from(tag)).filter(|entry| entry.generation == generation);
+    pub fn timeout(&mut self, means: &mut Means<'_, '_>, tag: u16, epoch: Epoch) {
+        let entry = self.tags.get_mut(usize::from(tag)).filter(|entry| entry.epoch == epoch);
         let Some((entry, (port, outstanding))) =
             entry.and_then(|entry| entry.outstanding.take().map(|was| (entry, was)))
         else {
@@ -246,7 +242,7 @@ impl Requests {
         entry.unsafe_until = quarantine(means, port);
         outstanding.give_up();
         means.counters.timeouts += 1;
-        means.ports[port].detect(means.cx.scheduler, Detected::CompletionTimeout, None);
+        means.ports[port].detect(means.cx, Detected::CompletionTimeout, None);
     }
 
     /// No completion will come through a port any more: outstanding accesses read all ones.
@@ -269,7 +265,7 @@ impl Requests {
 /// Schedules the outstanding requests to be retried then.
 fn quarantine(means: &mut Means<'_, '_>, port: u8) -> Time {
     let port = &means.ports[port];
-    let timeout = port.completion_timeout().unwrap_or(port.params.completion_timeout);
+    let timeout = port.completion_timeout().unwrap_or(port.params().completion_timeout);
     let until = means.cx.now() + timeout;
     means.at(until, RootEvent::TagsFree);
     until

@@ -1,6 +1,8 @@
 //! Stores of cores to devices: from a core's buffers through a root port to the link.
 
-use engine::{Completion, Scheduler, Seed, Trace};
+use engine::{Completion, Seed, Trace};
+use platform::cpu::StoreMark;
+use platform::mmio::Store;
 use units::{Bytes, HostPhysical, Time};
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{Tlp, TlpKind};
@@ -8,12 +10,11 @@ use wire::pcie::{Tlp, TlpKind};
 use super::means::Means;
 use super::ports::Ports;
 use super::{HostId, OutboundError, RootEvent};
-use crate::core::{
-    Departure, FillBuffers, LINE, LinePassed, Step, Store, StoreMark, StoreParams, StoreUnit, WayOut,
-};
+use crate::core::{Departure, FillBuffers, LINE, LinePassed, Step, StoreParams, StoreUnit, WayOut};
 use crate::event::Event;
 use crate::memory::{Cause, CoreId, MemorySystem, NodeId};
 use crate::packet::PacketId;
+use crate::wires::Context;
 
 /// Paths from one core to all ports at a given time.
 struct FromCore<'a> {
@@ -29,13 +30,13 @@ impl WayOut for FromCore<'_> {
     }
 
     fn cross(&mut self, port: u8, cause: Cause, bytes: u64) -> Option<Time> {
-        let to = self.ports[port].params.node;
+        let to = self.ports[port].params().node;
         (to != self.node)
             .then(|| self.memory.charge_interconnect(self.now, cause, self.node, to, Bytes::new(bytes)))
     }
 
     fn answer(&mut self, port: u8, cause: Cause, arrived: Time) -> Time {
-        let from = self.ports[port].params.node;
+        let from = self.ports[port].params().node;
         self.memory.charge_interconnect(arrived, cause, from, self.node, Bytes::ZERO)
     }
 }
@@ -77,15 +78,10 @@ impl Stores {
 
     /// When each of a core's fill buffers is available to a miss at `when`. Write combining holds the others; if it
     /// holds all of them, a line is evicted.
-    pub fn fill_buffers(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        core: CoreId,
-        when: Time,
-    ) -> FillBuffers {
+    pub fn fill_buffers(&mut self, cx: &mut Context<'_>, core: CoreId, when: Time) -> FillBuffers {
         let buffers = self.units[core.index()].fill_buffers(when);
         if buffers.free_at() > when {
-            self.look_again(scheduler, core, scheduler.now());
+            self.look_again(cx, core, cx.now());
         }
         buffers
     }
@@ -98,7 +94,7 @@ impl Stores {
     /// See [`Host::store`](super::Host::store).
     pub(super) fn store(
         &mut self,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         ports: &Ports,
         core: CoreId,
         when: Time,
@@ -125,7 +121,7 @@ impl Stores {
             }
         };
         unit.push(when, port, store);
-        self.look_again(scheduler, core, when);
+        self.look_again(cx, core, when);
         Ok(())
     }
 
@@ -138,13 +134,13 @@ impl Stores {
         mark: StoreMark,
     ) -> Time {
         let node = memory.node_of_core(core).expect("stores are made by cores of the host");
-        self.of(core).accepted_before(mark, |port| memory.way_and_back(node, ports[port].params.node))
+        self.of(core).accepted_before(mark, |port| memory.way_and_back(node, ports[port].params().node))
     }
 
     /// Lets a core's later stores follow those of another core before a mark, if the other core still holds some.
     pub(super) fn follow(
         &mut self,
-        scheduler: &mut Scheduler<Event>,
+        cx: &mut Context<'_>,
         core: CoreId,
         when: Time,
         (other, mark): (CoreId, StoreMark),
@@ -152,7 +148,7 @@ impl Stores {
         if self.of(other).holds_before(mark) {
             let number = self.units[core.index()].follow(when);
             self.units[other.index()].add_follower(mark, core, number);
-            self.look_again(scheduler, core, when);
+            self.look_again(cx, core, when);
         }
     }
 
@@ -165,7 +161,7 @@ impl Stores {
         cause: Cause,
         bytes: usize,
     ) -> Time {
-        let (now, from, to) = (means.cx.now(), means.node_of(core), means.ports[port].params.node);
+        let (now, from, to) = (means.cx.now(), means.node_of(core), means.ports[port].params().node);
         if from == to {
             return now;
         }
@@ -187,17 +183,17 @@ impl Stores {
             }
         };
         if let Some(until) = until {
-            self.look_again(means.cx.scheduler, core, until);
+            self.look_again(means.cx, core, until);
         }
         let unit = &mut self.units[core.index()];
         if blocked {
             for port in unit.wanted_ports() {
-                means.ports[port].wait_for_place(means.cx.scheduler, core);
+                means.ports[port].wait_for_place(means.cx, core);
             }
         }
         for (follower, number) in unit.take_followers() {
             self.units[follower.index()].go_on(number);
-            self.look_again(means.cx.scheduler, follower, now);
+            self.look_again(means.cx, follower, now);
         }
     }
 
@@ -209,39 +205,32 @@ impl Stores {
 
     /// A port's link may have sent or lost waiting packets.
     pub(super) fn link_drained(&mut self, means: &mut Means<'_, '_>, port: u8) {
-        means.ports[port].count_places(means.cx.wires);
+        means.ports[port].count_places(means.cx);
         self.places_freed(means, port);
     }
 
     /// Resumes cores that wait for a place in a port, while there are free places.
     pub(super) fn places_freed(&mut self, means: &mut Means<'_, '_>, port: u8) {
         let now = means.cx.now();
-        let places = &mut means.ports[port].places;
-        places.wake.take_if(|wake| *wake <= now);
-        let asked = places.waiting.len();
-        for _ in 0..asked {
-            let state = &mut means.ports[port];
-            if !state.has_place(now) {
-                break;
-            }
-            let Some(core) = state.places.waiting.pop_front() else { break };
+        for _ in 0..means.ports[port].waiting(now) {
+            let Some(core) = means.ports[port].next_waiting(now) else { break };
             self.run(means, core);
         }
-        means.ports[port].arrange_look(means.cx.scheduler);
+        means.ports[port].arrange_look(means.cx);
     }
 
-    fn look_again(&mut self, scheduler: &mut Scheduler<Event>, core: CoreId, at: Time) {
+    fn look_again(&mut self, cx: &mut Context<'_>, core: CoreId, at: Time) {
         let unit = &mut self.units[core.index()];
         if unit.wake.is_none_or(|wake| wake > at) {
             unit.wake = Some(at);
-            scheduler.at(at.max(scheduler.now()), Event::Root(self.host, RootEvent::Stores { core }));
+            cx.scheduler.at(at.max(cx.now()), Event::Root(self.host, RootEvent::Stores { core }));
         }
     }
 }
 
 fn leave(means: &mut Means<'_, '_>, departure: Departure) {
     let port = &mut means.ports[departure.port];
-    let request = MemoryRequest { requester: port.id, ..departure.request };
+    let request = MemoryRequest { requester: port.id(), ..departure.request };
     let tlp = Tlp::new(TlpKind::MemoryWrite(request));
     let packet = means.cx.wires.packets.encode(&tlp, departure.payload());
     port.send_posted(means.cx, departure.arrives, packet);

@@ -11,7 +11,7 @@ use super::{SwitchEvent, SwitchId, SwitchParams};
 use crate::bridge;
 use crate::detected::Detected;
 use crate::event::Event;
-use crate::link::{LinkEnd, LinkState, Side};
+use crate::link::{LinkEnd, LinkState};
 use crate::packet::PacketId;
 use crate::wires::{Context, Wires};
 
@@ -212,17 +212,9 @@ impl SwitchPort {
     }
 
     fn retrain(&mut self, cx: &mut Context<'_>) {
-        if self.link_state(cx.wires) != LinkState::Up {
-            return;
+        if let Some(trained) = bridge::retrain(&mut self.config, cx, self.end.link, self.negotiated) {
+            self.at(cx, trained, SwitchEvent::Trained { port: self.index });
         }
-        let (fastest, width) = self.negotiated;
-        let generation = bridge::target_speed(&self.config, fastest);
-        bridge::show_training(&mut self.config, true);
-        cx.with(self.end.link, |link, cx| link.retrain_to(cx, generation, width));
-        bridge::show_speed(&mut self.config, generation, width);
-        let link = cx.wires.link(self.end.link);
-        let trained = link.wire_free(Side::Upstream).max(link.wire_free(Side::Downstream));
-        self.at(cx, trained, SwitchEvent::Trained { port: self.index });
     }
 
     /// The link has been retrained.

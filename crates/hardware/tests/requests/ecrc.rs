@@ -17,7 +17,7 @@ use super::{Bench, CARD, ID, LINK, Setup, bench, pattern};
 fn protect(bench: &Bench, check: bool) {
     let at = |config: &ConfigSpace| config.aer_offset().unwrap() + aer::CONTROL;
     let (root, card) = bench.simulation.with(|fabric, _| {
-        (at(&fabric.host(bench.host).port(0).config), at(fabric.endpoint(CARD).core.registers.config(F0)))
+        (at(fabric.host(bench.host).port(0).config()), at(fabric.endpoint(CARD).core.registers.config(F0)))
     });
     let bits = aer::ECRC_GENERATION_ENABLE | if check { aer::ECRC_CHECK_ENABLE } else { 0 };
     bench.config_write(ID, card, bits);
@@ -28,7 +28,7 @@ fn protect(bench: &Bench, check: bool) {
 fn uncorrectable_errors(bench: &Bench) -> (u32, u32) {
     let of = |config: &ConfigSpace| config.dword(config.aer_offset().unwrap() + aer::UNCORRECTABLE_STATUS);
     bench.simulation.with(|fabric, _| {
-        (of(fabric.endpoint(CARD).core.registers.config(F0)), of(&fabric.host(bench.host).port(0).config))
+        (of(fabric.endpoint(CARD).core.registers.config(F0)), of(fabric.host(bench.host).port(0).config()))
     })
 }
 
@@ -93,7 +93,7 @@ fn data_damaged_where_no_link_sees_it_is_found_by_ecrc() {
         let mut there = [0; 64];
         host.memory.bytes().read(HostPhysical::new(0x5000), &mut there).unwrap();
         assert_eq!(there[0], pattern(0x5000), "memory is as it was");
-        let port = &host.port(0).config;
+        let port = host.port(0).config();
         let at = port.aer_offset().unwrap();
         let logged = fabric.endpoint(CARD).core.registers.config(F0);
         let first = logged.dword(logged.aer_offset().unwrap() + aer::HEADER_LOG);

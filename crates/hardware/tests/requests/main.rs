@@ -264,7 +264,7 @@ fn a_core_never_gets_the_answer_to_another_read() {
     assert_eq!(bench.register(), [0xff; 4]);
     let (counters, errors) = bench.simulation.with(|fabric, _| {
         let host = fabric.host(bench.host);
-        let config = &host.port(0).config;
+        let config = host.port(0).config();
         (host.counters().clone(), config.dword(config.aer_offset().unwrap() + aer::UNCORRECTABLE_STATUS))
     });
     assert_eq!(counters.timeouts, 1);
@@ -307,7 +307,8 @@ fn the_root_port_waits_as_long_as_its_register_says() {
         for (took, in_time) in [(limit * 2, control == 0x10), (limit * 9 / 10, true)] {
             let bench = bench(Setup { answers: vec![took], ..Setup::default() });
             let port = Bdf::new(0, 1, 0);
-            let pcie = bench.simulation.with(|f, _| f.host(bench.host).port(0).config.pcie_offset().unwrap());
+            let pcie =
+                bench.simulation.with(|f, _| f.host(bench.host).port(0).config().pcie_offset().unwrap());
             bench.config_write(port, pcie + pcie_cap::DEVICE_CONTROL_2, control.into());
             let expected = if in_time { [1; 4] } else { [0xff; 4] };
             assert_eq!(bench.register(), expected, "{control:#x}, answered after {took}");

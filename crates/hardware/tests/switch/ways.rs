@@ -104,7 +104,7 @@ impl Tree {
     pub fn ways_of_read(&self, from: &Leaf, to: &Leaf, bytes: u64) -> [Way; 2] {
         let request = self.way(from, to, Sent::Read);
         let reader = request.root_ports().filter(|&(port, _)| {
-            self.simulation.with(|fabric, _| fabric.host(self.host).port(port).params.peer_reads.is_some())
+            self.simulation.with(|fabric, _| fabric.host(self.host).port(port).params().peer_reads.is_some())
         });
         let completion = match reader {
             Some(_) => self.way_below(to, from, Sent::Completion(bytes), 0),
@@ -219,7 +219,7 @@ impl Parts<'_> {
     /// What the root complex adds to the arrival of a TLP that it forwards.
     fn root(&self, sent: Sent, (from, to): (u8, u8)) -> Duration {
         let host = self.fabric.host(self.host);
-        let (ingress, egress) = (&host.port(from).params, &host.port(to).params);
+        let (ingress, egress) = (host.port(from).params(), host.port(to).params());
         let intake = match sent {
             Sent::Completion(_) => Duration::ZERO,
             _ => self.intake(sent, from) + ingress.request_latency,
@@ -230,7 +230,7 @@ impl Parts<'_> {
 
     /// How long a request occupies a root port.
     fn intake(&self, sent: Sent, port: u8) -> Duration {
-        let port = &self.fabric.host(self.host).port(port).params;
+        let port = self.fabric.host(self.host).port(port).params();
         port.intake_per_request + port.intake_per_line * sent.payload().max(1).div_ceil(64)
     }
 
@@ -239,7 +239,7 @@ impl Parts<'_> {
         let host = self.fabric.host(self.host);
         let own = &host.memory.params().interconnect;
         let time = own.links[0].bandwidth.time_for(Bytes::new(sent.payload()) + own.header);
-        (host.port(from).params.node != host.port(to).params.node).then_some((time, own.links[0].latency))
+        (host.port(from).params().node != host.port(to).params().node).then_some((time, own.links[0].latency))
     }
 
     /// The sum of the latencies of some hops.
@@ -340,14 +340,14 @@ impl Parts<'_> {
         }];
         let host = self.fabric.host(self.host);
         if let Some((from, to)) = request.root_ports()
-            && let Some(own) = host.port(from).params.peer_reads
+            && let Some(own) = host.port(from).params().peer_reads
         {
             // A piece is under way from this root complex to the device and back.
             let down = request.hops.iter().position(Hop::is_to_root).expect("it goes by the root") + 1;
             let up = completion.hops.iter().position(Hop::is_to_root).expect("it goes back to the root");
             let (least, most) = both([down..request.hops.len(), 0..up + 1]);
             let back = self.root(completion.sent, (to, from));
-            let asks = host.port(to).params.peer_latency;
+            let asks = host.port(to).params().peer_latency;
             windows
                 .push(Window { tokens: own.places.into(), times: (asks + least - back, asks + most - back) });
         }

@@ -10,11 +10,12 @@ use engine::{Completion, Sleep};
 use hardware::Fabric;
 use platform::cpu::{Async, Barrier, Cpu, CpuId, CpuOps, Node, Part, Published, Sweep};
 use platform::memory::{PhysAddr, Policy};
+use platform::mmio::Store;
 use units::{Cycles, Duration, Time};
 
 use super::{Cores, Level, Timer};
 use crate::account::Ran;
-use crate::ground::{Store, StoreMark, Swept};
+use crate::ground::Swept;
 use crate::sched::Task;
 
 /// State of a context between two syncs.
@@ -408,15 +409,13 @@ impl CpuOps for Context {
 
     fn publish(&self) -> Published {
         let (core, at) = (self.core.get(), self.now());
-        let StoreMark { number, until } = self.cores.ground.store_mark(core, at);
-        Published { at, core, stores: (number, until) }
+        Published { at, core, stores: self.cores.ground.store_mark(core, at) }
     }
 
     fn observe(&self, what: &Published) {
         let mut seen = what.at.max(self.now());
         if what.core != self.core.get() {
-            let (number, until) = what.stores;
-            let behind = (what.core, StoreMark { number, until });
+            let behind = (what.core, what.stores);
             seen = self.cores.ground.follow_stores(self.core.get(), seen, behind);
         }
         self.advance_to(seen);

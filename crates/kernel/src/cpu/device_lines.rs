@@ -8,14 +8,16 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use platform::cpu::CpuId;
+use platform::mmio::Store;
 use units::Time;
+use wire::LINE;
 
-use crate::ground::{Ground, LINE, Store};
+use crate::ground::Ground;
 
 /// Lines kept, as many as in a 32 KiB L1.
 const CAPACITY: usize = 512;
 
-type Bytes = [u8; LINE as usize];
+type Bytes = [u8; LINE];
 
 #[derive(Clone)]
 struct CachedLine {
@@ -41,7 +43,7 @@ impl DeviceLines {
 
     /// Reads bytes of one line; `false` if not all are valid.
     pub fn read(&self, at: u64, into: &mut [u8]) -> bool {
-        let start = (at % LINE) as usize;
+        let start = at as usize % LINE;
         let mut lines = self.lines.borrow_mut();
         let Some(line) = lines.get_mut(&(at - start as u64)) else { return false };
         if !(start..start + into.len()).all(|n| line.valid >> n & 1 == 1) {
@@ -67,11 +69,11 @@ impl DeviceLines {
 
     /// Writes bytes to a line if it is cached, or always with `allocate`. `dirty` bytes are written back later.
     pub fn write(&self, at: u64, from: &[u8], allocate: bool, dirty: bool) {
-        let start = (at % LINE) as usize;
+        let start = at as usize % LINE;
         let used = self.next_use();
         let mut lines = self.lines.borrow_mut();
         if allocate {
-            let empty = CachedLine { bytes: [0; LINE as usize], valid: 0, dirty: 0, used };
+            let empty = CachedLine { bytes: [0; LINE], valid: 0, dirty: 0, used };
             lines.entry(at - start as u64).or_insert(empty);
         }
         let Some(line) = lines.get_mut(&(at - start as u64)) else { return };

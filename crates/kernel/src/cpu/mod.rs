@@ -14,6 +14,7 @@ use std::rc::{Rc, Weak};
 use engine::{Handle, Trace};
 use hardware::Fabric;
 use platform::cpu::{CpuId, Node, Part};
+use platform::mmio::Store;
 use units::{Duration, Time};
 
 pub(crate) use context::Context;
@@ -21,7 +22,7 @@ pub(crate) use timers::{CoreTimers, Expiry, Timer};
 
 use crate::account::{Ran, Times};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};
-use crate::ground::{Ground, Store};
+use crate::ground::Ground;
 use crate::sched::{CoreTasks, Scheduler};
 
 /// Priority of a context: it preempts those with a lower level.

@@ -8,10 +8,10 @@ use units::Duration;
 
 use super::numbers::Numbers;
 use crate::cpu::Cores;
-use crate::ground::formats::PageTable;
 use crate::log::Log;
 use crate::mm::Memory;
 use crate::tasks::Tasks;
+use wire::vtd::tables::PageTable;
 
 /// Parameters of the DMA API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,7 +13,8 @@ use super::base::{DmaBase, DmaMode};
 use super::iova::IovaSpace;
 use super::unit::Unit;
 use crate::ground::convert;
-use crate::ground::formats::{ContextEntry, DomainId, PageSize, PageTable, Permissions};
+use wire::vtd::tables::PageTable;
+use wire::vtd::{ContextEntry, DomainId, PageSize, Permissions, entry_offset};
 
 /// Bytes of a page table entry.
 const ENTRY: u64 = 8;
@@ -304,17 +305,8 @@ impl Domain {
 
     /// The lowest page table on the path to an address.
     fn leaf_table(&self, iova: Iova) -> Option<PhysAddr> {
-        self.base.cores.ground.edit(|memory| {
-            let mut table = self.table.root();
-            for level in (2..=self.table.levels()).rev() {
-                let entry = memory.read_u64(table + entry_offset(iova, level)).ok()?;
-                if entry & 3 == 0 || entry & 1 << 7 != 0 {
-                    return None;
-                }
-                table = HostPhysical::new(entry & 0x000f_ffff_ffff_f000);
-            }
-            Some(convert::address(table))
-        })
+        let table = self.base.cores.ground.edit(|memory| self.table.leaf_table(memory, iova));
+        table.ok().flatten().map(convert::address)
     }
 
     /// The physical page that an address maps to.
@@ -341,9 +333,4 @@ impl Domain {
         self.base.domains.give(self.id.0);
         self.base.free_table(&self.table);
     }
-}
-
-/// Byte offset of an address's entry in a table of `level` (VT-d specification, 3.7).
-fn entry_offset(iova: Iova, level: u8) -> u64 {
-    (iova.get() >> (12 + 9 * (u32::from(level) - 1)) & 0x1ff) * ENTRY
 }

@@ -17,8 +17,8 @@ use super::Dma;
 use super::base::DmaBase;
 use super::domain::Domain;
 use super::group::{Group, Member};
-use crate::ground::formats::Permissions;
 use crate::mm::Pool;
+use wire::vtd::Permissions;
 
 /// An active mapping.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -12,7 +12,7 @@ use wire::pcie::Bdf;
 use super::base::{DmaBase, DmaMode};
 use super::domain::Domain;
 use super::unit::{Unit, pass_through};
-use crate::ground::formats::{ContextEntry, DomainId};
+use wire::vtd::{ContextEntry, DomainId};
 
 /// What a group is attached to.
 #[derive(Clone)]

@@ -13,10 +13,11 @@ use wire::pcie::Bdf;
 use super::numbers::Numbers;
 use super::unit::{ENTRY, Unit, Units};
 use crate::ground::convert;
-use crate::ground::formats::{
-    Delivery, DeliveryMode, Descriptor, Interrupt, InterruptEntry, MsiMessage, PostedInterrupt, SourceCheck,
-};
 use crate::irq::Line;
+use wire::vtd::{
+    Delivery, DeliveryMode, Interrupt, InterruptEntry, InvalidationDescriptor, MsiMessage, PostedInterrupt,
+    SourceCheck,
+};
 
 /// The remapping table of an IOMMU, with its free entries.
 pub(super) struct InterruptEntries {
@@ -34,7 +35,7 @@ impl InterruptEntries {
         let at = self.table.start + u64::from(index) * ENTRY;
         cpu.store_u64(at + 8, high);
         cpu.store_u64(at, low);
-        let flush = Descriptor::InterruptEntry { index: Some((index, 0)) };
+        let flush = InvalidationDescriptor::InterruptEntry { index: Some((index, 0)) };
         unit.invalidate(cpu, &[flush]);
     }
 }

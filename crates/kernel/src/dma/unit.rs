@@ -14,8 +14,9 @@ use super::base::{DmaBase, DmaMode};
 use super::remapping::InterruptEntries;
 use crate::ground::IommuTables;
 use crate::ground::convert;
-use crate::ground::formats::{
-    ContextEntry, ContextScope, ContextTables, Descriptor, DomainId, Features, InterruptTable, Scope,
+use wire::vtd::tables::ContextTables;
+use wire::vtd::{
+    ContextEntry, ContextScope, DomainId, Features, InterruptTable, InvalidationDescriptor, Scope,
     TranslationType,
 };
 
@@ -87,11 +88,11 @@ impl Unit {
     }
 
     /// Queues descriptors followed by a wait descriptor, and spins until that is done.
-    pub fn invalidate(&self, cpu: &Cpu, descriptors: &[Descriptor]) {
+    pub fn invalidate(&self, cpu: &Cpu, descriptors: &[InvalidationDescriptor]) {
         // One core at a time; others spin on the lock.
         let _lock = self.lock.lock(cpu);
         let ticket = self.ticket.replace(self.ticket.get().wrapping_add(1)).wrapping_add(1);
-        let wait = Descriptor::wait(convert::physical(self.status.start), ticket);
+        let wait = InvalidationDescriptor::wait(convert::physical(self.status.start), ticket);
         for descriptor in descriptors.iter().chain([&wait]) {
             let at = self.queue.start + self.tail.get();
             let [low, high] = descriptor.encode();
@@ -119,12 +120,12 @@ impl Unit {
             mask += 1;
         }
         let address = Iova::new(page >> mask << mask << 12);
-        self.invalidate(cpu, &[Descriptor::iotlb(Scope::Pages { domain, address, mask })]);
+        self.invalidate(cpu, &[InvalidationDescriptor::iotlb(Scope::Pages { domain, address, mask })]);
     }
 
     /// Invalidates all translations of a domain.
     pub fn flush_domain(&self, cpu: &Cpu, domain: DomainId) {
-        self.invalidate(cpu, &[Descriptor::iotlb(Scope::Domain(domain))]);
+        self.invalidate(cpu, &[InvalidationDescriptor::iotlb(Scope::Domain(domain))]);
     }
 
     /// Attaches an unattached function to a domain.
@@ -154,7 +155,10 @@ impl Unit {
         cpu.work(self.base.cores.costs.page_table_edit);
         if let Some(old) = old {
             let scope = ContextScope::Device { domain: old.domain, source: function, function_mask: 0 };
-            let flush = [Descriptor::Context(scope), Descriptor::iotlb(Scope::Domain(old.domain))];
+            let flush = [
+                InvalidationDescriptor::Context(scope),
+                InvalidationDescriptor::iotlb(Scope::Domain(old.domain)),
+            ];
             self.invalidate(cpu, &flush);
         }
     }

@@ -2,17 +2,16 @@
 
 use std::cell::RefCell;
 
-use engine::Scheduler;
-use hardware::Event;
 use hardware::core::FillBuffers;
 use hardware::memory::{Agent, CoreId, CoreOp, LINE, MemorySystem, Source};
 use hardware::root::Host;
+use hardware::wires::Context;
 use platform::cpu::{CpuId, Sweep};
 use platform::memory::PhysAddr;
 use units::{Bytes, Duration, HostPhysical, Time};
 
 use super::convert;
-use super::host::HostGround;
+use super::host::{HostGround, core_id};
 use super::store_buffer::StoreBuffer;
 use super::{MemoryGround, Swept};
 
@@ -36,9 +35,9 @@ fn announce(memory: &MemorySystem, core: CoreId, n: usize, line: HostPhysical, e
 }
 
 /// A core's memory accesses from one point in time on, overlapping as far as its buffers allow.
-struct Accesses<'a> {
+struct Accesses<'a, 'w> {
     host: &'a mut Host,
-    scheduler: &'a mut Scheduler<Event>,
+    cx: &'a mut Context<'w>,
     stores: &'a RefCell<StoreBuffer>,
     id: CoreId,
     /// Latency of a hit in the core's own caches, which needs no fill buffer.
@@ -52,7 +51,7 @@ struct Accesses<'a> {
     loaded: Time,
 }
 
-impl Accesses<'_> {
+impl Accesses<'_, '_> {
     /// Loads a line as soon as a fill buffer is free.
     #[inline]
     fn load(&mut self, line: HostPhysical) {
@@ -60,7 +59,7 @@ impl Accesses<'_> {
         let access = self.host.memory.core(begin, self.id, line, CoreOp::Load);
         let mut ready = access.ready;
         if access.source != Source::OwnCache || ready > begin + self.own {
-            fetch(&mut self.misses, self.host, self.scheduler, self.id, begin, &mut ready);
+            ready = self.fetch(begin, ready);
         }
         self.loaded = self.loaded.max(ready);
         self.now = begin;
@@ -70,17 +69,32 @@ impl Accesses<'_> {
     /// interval later.
     #[inline]
     fn store(&mut self, line: HostPhysical, bytes: u64, op: CoreOp, data: Time) {
-        let mut stores = self.stores.borrow_mut();
+        let stores = self.stores;
+        let mut stores = stores.borrow_mut();
         let places = stores.places_for(bytes);
         self.now = stores.make_room(self.now, places);
         let begin = self.misses.as_ref().map_or(self.now, |buffers| self.now.max(buffers.free_at()));
         let access = self.host.memory.core(begin, self.id, line, op);
         let mut done = access.ready;
         if access.source != Source::OwnCache || done > begin + self.own {
-            fetch(&mut self.misses, self.host, self.scheduler, self.id, begin, &mut done);
+            done = self.fetch(begin, done);
         }
         stores.enter(self.now, places, done.max(data));
         self.now += self.issue;
+    }
+
+    /// Takes a fill buffer for a line that missed at `begin` and arrives at `ready`. The first miss reads which buffers
+    /// are free, and may have to wait. Returns when the line arrives.
+    fn fetch(&mut self, mut begin: Time, mut ready: Time) -> Time {
+        let buffers = self.misses.get_or_insert_with(|| {
+            let buffers = self.host.stores.fill_buffers(self.cx, self.id, begin);
+            let wait = buffers.free_at().since(begin);
+            begin += wait;
+            ready += wait;
+            buffers
+        });
+        buffers.fetch(begin, ready);
+        ready
     }
 
     /// Tells the combining buffers which fill buffers are in use, since both share the pool.
@@ -94,18 +108,18 @@ impl Accesses<'_> {
 impl HostGround {
     /// Runs a core's accesses from `now` on.
     #[inline]
-    fn access<R>(&self, core: CpuId, now: Time, run: impl FnOnce(&mut Accesses<'_>) -> R) -> R {
+    fn access<R>(&self, core: CpuId, now: Time, run: impl FnOnce(&mut Accesses<'_, '_>) -> R) -> R {
         let (own, issue) = (self.own_hit, self.issue);
         let stores = &self.stores[usize::from(core.0)];
         self.with(|host, cx| {
             host.memory.pass(cx.now());
-            let id = convert::core(core);
+            let id = core_id(core);
             if stores.borrow_mut().begin(now) {
                 host.memory.interrupt(id, now);
             }
             let misses = None;
             let loaded = now;
-            run(&mut Accesses { host, scheduler: cx.scheduler, stores, id, own, issue, misses, now, loaded })
+            run(&mut Accesses { host, cx, stores, id, own, issue, misses, now, loaded })
         })
     }
 
@@ -190,11 +204,11 @@ impl MemoryGround for HostGround {
     }
 
     fn prefetch(&self, core: CpuId, mut now: Time, at: PhysAddr, length: u64) -> Time {
-        let core = convert::core(core);
+        let core = core_id(core);
         self.with(|host, cx| {
             for line in lines(at, length) {
                 // The core does not wait for the fill buffer.
-                let from = host.stores.fill_buffers(cx.scheduler, core, now).free_at();
+                let from = host.stores.fill_buffers(cx, core, now).free_at();
                 let access = host.memory.core(from, core, line, CoreOp::Prefetch);
                 if access.source != Source::OwnCache {
                     host.stores.line_fill(core, from, access.ready);
@@ -206,7 +220,7 @@ impl MemoryGround for HostGround {
     }
 
     fn flush(&self, core: CpuId, now: Time, at: PhysAddr) -> bool {
-        let (core, at) = (convert::core(core), convert::physical(at));
+        let (core, at) = (core_id(core), convert::physical(at));
         let access = self.with(|host, _| host.memory.core(now, core, at, CoreOp::FlushLine));
         access.source != Source::Unmapped
     }
@@ -222,24 +236,4 @@ impl MemoryGround for HostGround {
     fn poke(&self, at: PhysAddr, from: &[u8]) -> bool {
         self.with(|host, _| host.memory.bytes_mut().write(convert::physical(at), from).is_ok())
     }
-}
-
-/// Takes a fill buffer for a line that missed at `begin` and arrives at `ready`. The first miss reads which buffers
-/// are free, and may have to wait.
-fn fetch(
-    misses: &mut Option<FillBuffers>,
-    host: &mut Host,
-    scheduler: &mut Scheduler<Event>,
-    core: CoreId,
-    mut begin: Time,
-    ready: &mut Time,
-) {
-    let buffers = misses.get_or_insert_with(|| {
-        let buffers = host.stores.fill_buffers(scheduler, core, begin);
-        let wait = buffers.free_at().since(begin);
-        begin += wait;
-        *ready += wait;
-        buffers
-    });
-    buffers.fetch(begin, *ready);
 }

@@ -1,17 +1,7 @@
-//! Conversions between the platform's and the hardware's types.
+//! Addresses of memory, as programs and as tables have them.
 
-use hardware::memory::{CoreId, NodeId};
-use platform::cpu::{CpuId, Node};
 use platform::memory::PhysAddr;
 use units::HostPhysical;
-
-pub(crate) const fn core(cpu: CpuId) -> CoreId {
-    CoreId(cpu.0)
-}
-
-pub(crate) const fn node(node: NodeId) -> Node {
-    Node(node.0)
-}
 
 pub(crate) const fn physical(at: PhysAddr) -> HostPhysical {
     HostPhysical::new(at.0)

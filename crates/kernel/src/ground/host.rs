@@ -4,15 +4,17 @@ use std::cell::RefCell;
 
 use engine::{Completion, Handle};
 use hardware::Fabric;
-use hardware::core::{Store, StoreMark};
-use hardware::iommu::{Features, MsiMessage, QueueAction};
-use hardware::memory::{CoreId, PhysicalMemory};
+use hardware::iommu::QueueAction;
+use hardware::memory::{CoreId, NodeId};
 use hardware::root::{Host, HostId, IO_APIC, InterruptMessage};
 use hardware::wires::Context;
-use platform::cpu::{CpuId, Node};
+use platform::cpu::{CpuId, Node, StoreMark};
 use platform::memory::PhysAddr;
+use platform::mmio::Store;
 use units::{Duration, Time};
 use wire::pcie::{Bdf, IntxLine};
+use wire::vtd::tables::TableMemory;
+use wire::vtd::{Features, MsiMessage};
 
 use super::convert;
 use super::store_buffer::StoreBuffer;
@@ -59,6 +61,14 @@ impl HostGround {
     }
 }
 
+pub(super) const fn core_id(cpu: CpuId) -> CoreId {
+    CoreId(cpu.0)
+}
+
+const fn node_of(node: NodeId) -> Node {
+    Node(node.0)
+}
+
 /// Forwards interrupts that reach the cores.
 struct Sink(Option<InterruptSink>);
 
@@ -79,7 +89,7 @@ impl Ground for HostGround {
                 socket.memory.iter().map(|range| (convert::address(range.base), range.size.get())).collect()
             };
             Inventory {
-                cores: nodes.map(convert::node).collect(),
+                cores: nodes.map(node_of).collect(),
                 memory: memory.params().sockets.iter().map(ranges).collect(),
             }
         })
@@ -92,47 +102,47 @@ impl Ground for HostGround {
 
 impl DeviceGround for HostGround {
     fn store_to_device(&self, core: CpuId, when: Time, store: Store<'_>) {
-        let core = convert::core(core);
+        let core = core_id(core);
         let _ = self.with(|host, cx| host.store(cx, core, when, store));
     }
 
     fn store_mark(&self, core: CpuId, when: Time) -> StoreMark {
-        self.with(|host, _| host.stores.of(convert::core(core)).mark(when))
+        self.with(|host, _| host.stores.of(core_id(core)).mark(when))
     }
 
     fn uncached_accepted_by(&self, core: CpuId, when: Time) -> Time {
-        self.with(|host, _| host.uncached_accepted_by(convert::core(core), when))
+        self.with(|host, _| host.uncached_accepted_by(core_id(core), when))
     }
 
     fn follow_stores(&self, core: CpuId, when: Time, (other, mark): (CpuId, StoreMark)) -> Time {
-        let (core, other) = (convert::core(core), convert::core(other));
-        self.with(|host, cx| host.follow_stores(cx.scheduler, core, when, (other, mark)))
+        let (core, other) = (core_id(core), core_id(other));
+        self.with(|host, cx| host.follow_stores(cx, core, when, (other, mark)))
     }
 
     fn stores_pending_at_most(&self, core: CpuId, most: usize) -> Option<Completion<()>> {
-        let core = convert::core(core);
+        let core = core_id(core);
         self.with(|host, _| {
             (host.stores.of(core).pending() > most).then(|| host.stores.pending_at_most(core, most))
         })
     }
 
     fn holds_stores(&self, core: CpuId) -> bool {
-        self.with(|host, _| !host.stores.of(convert::core(core)).is_empty())
+        self.with(|host, _| !host.stores.of(core_id(core)).is_empty())
     }
 
     fn free_fill_buffers(&self, core: CpuId, when: Time) -> usize {
-        let buffers = self.with(|host, cx| host.stores.fill_buffers(cx.scheduler, convert::core(core), when));
+        let buffers = self.with(|host, cx| host.stores.fill_buffers(cx, core_id(core), when));
         buffers.free_by(when)
     }
 
     fn read_device(&self, core: CpuId, at: PhysAddr, length: usize) -> Option<Completion<Vec<u8>>> {
-        let (core, at) = (convert::core(core), convert::physical(at));
+        let (core, at) = (core_id(core), convert::physical(at));
         let access = self.with(|host, cx| host.mmio_read(cx, core, at, length));
         access.ok().map(|access| access.data)
     }
 
     fn config_read(&self, core: CpuId, function: Bdf, register: u16) -> Completion<Vec<u8>> {
-        let core = convert::core(core);
+        let core = core_id(core);
         self.with(|host, cx| host.config_read(cx, core, function, register)).data
     }
 
@@ -144,15 +154,15 @@ impl DeviceGround for HostGround {
         value: u32,
         enables: u8,
     ) -> Completion<Vec<u8>> {
-        let core = convert::core(core);
+        let core = core_id(core);
         let access = self.with(|host, cx| host.config_write(cx, core, function, register, value, enables));
         access.data
     }
 
     fn node_of_port(&self, port: Bdf) -> Option<Node> {
         self.with(|host, _| {
-            let port = host.ports().iter().find(|own| own.id == port)?;
-            Some(convert::node(port.params.node))
+            let port = host.ports().iter().find(|own| own.id() == port)?;
+            Some(node_of(port.params().node))
         })
     }
 
@@ -168,11 +178,11 @@ impl LineGround for HostGround {
 
     fn set_line(&self, _: CpuId, line: IntxLine, message: Option<(u64, u32)>) {
         let message = message.map(|(address, data)| MsiMessage { address, data });
-        self.with(|host, cx| host.interrupts.program_line(cx.scheduler, line, message));
+        self.with(|host, cx| host.interrupts.program_line(cx, line, message));
     }
 
     fn end_line(&self, _: CpuId, line: IntxLine) {
-        self.with(|host, cx| host.interrupts.end_line(cx.scheduler, line));
+        self.with(|host, cx| host.interrupts.end_line(cx, line));
     }
 }
 
@@ -217,7 +227,7 @@ impl IommuGround for HostGround {
         })
     }
 
-    fn edit_tables(&self, edit: &mut dyn FnMut(&mut PhysicalMemory)) {
+    fn edit_tables(&self, edit: &mut dyn FnMut(&mut dyn TableMemory)) {
         self.with(|host, _| edit(host.memory.bytes_mut()));
     }
 }

@@ -1,9 +1,8 @@
 //! The ground: the machine that a kernel runs on. Cores that load and store, memory, devices, interrupts and IOMMUs.
 //!
 //! A kernel accesses hardware only through [`Ground`]. A host of the fabric is one implementation ([`HostGround`]); a
-//! hypervisor provides another for its guests. Nothing else in this crate names hardware, except for formats shared
-//! by hardware and kernel ([`formats`]). Scheduling in simulated time is done by the simulation's tasks and clock,
-//! which all kernels share.
+//! hypervisor provides another for its guests. Nothing else in this crate names hardware. Scheduling in simulated time is
+//! done by the simulation's tasks and clock, which all kernels share.
 //!
 //! A program runs ahead of the clock. So each access takes the program's time as `now`, and returns when it can go
 //! on.
@@ -14,26 +13,15 @@ mod host;
 mod store_buffer;
 
 use engine::Completion;
-use platform::cpu::{CpuId, Node, Sweep};
+use platform::cpu::{CpuId, Node, StoreMark, Sweep};
 use platform::memory::PhysAddr;
+use platform::mmio::Store;
 use units::{Duration, Time};
 use wire::pcie::{Bdf, IntxLine};
+use wire::vtd::tables::TableMemory;
+use wire::vtd::{Features, InterruptTable};
 
-pub use hardware::core::{LINE, Store, StoreMark};
 pub use host::HostGround;
-
-/// Formats of tables, queues and registers that hardware reads and the kernel writes.
-pub(crate) mod formats {
-    pub use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable};
-    pub use hardware::iommu::{
-        ContextEntry, ContextScope, Delivery, DeliveryMode, Descriptor, DomainId, Features, Interrupt,
-        InterruptEntry, InterruptTable, MsiMessage, PageSize, Permissions, PostedInterrupt, Scope,
-        SourceCheck, TranslationType,
-    };
-}
-
-pub use hardware::iommu::{Features, InterruptTable};
-pub use hardware::memory::PhysicalMemory;
 
 /// What firmware reports about a machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -215,14 +203,14 @@ pub trait IommuGround {
     }
 
     /// Lets `edit` change tables that hardware walks.
-    fn edit_tables(&self, _edit: &mut dyn FnMut(&mut PhysicalMemory)) {
+    fn edit_tables(&self, _edit: &mut dyn FnMut(&mut dyn TableMemory)) {
         unreachable!("nothing walks tables without an IOMMU")
     }
 }
 
 impl dyn Ground + '_ {
     /// As [`edit_tables`](IommuGround::edit_tables), with a return value.
-    pub(crate) fn edit<R>(&self, edit: impl FnOnce(&mut PhysicalMemory) -> R) -> R {
+    pub(crate) fn edit<R>(&self, edit: impl FnOnce(&mut dyn TableMemory) -> R) -> R {
         let (mut edit, mut result) = (Some(edit), None);
         self.edit_tables(&mut |memory| result = edit.take().map(|edit| edit(memory)));
         result.expect("it is called once")

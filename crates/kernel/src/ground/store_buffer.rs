@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use units::Time;
 
-use hardware::memory::LINE;
-
 use crate::costs::CoreParams;
+
+/// Bytes of a cache line.
+const LINE: u64 = wire::LINE as u64;
 
 /// Stores to one line.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,8 @@ use units::HostPhysical;
 
 use super::pages::{Frames, NodeMemory, PageAllocator};
 use crate::cpu::Cores;
-use crate::ground::{Inventory, PhysicalMemory};
+use crate::ground::Inventory;
+use wire::vtd::tables::TableMemory;
 
 /// The pages of a host.
 pub(crate) struct Memory {
@@ -84,7 +85,7 @@ impl Memory {
     pub fn edit_tables<R>(
         &self,
         node: Node,
-        edit: impl FnOnce(&mut PhysicalMemory, &mut Frames<'_>) -> R,
+        edit: impl FnOnce(&mut dyn TableMemory, &mut Frames<'_>) -> R,
     ) -> R {
         self.cores.ground.edit(|memory| edit(memory, &mut self.pages.borrow_mut().frames(node)))
     }

@@ -7,7 +7,7 @@ use units::{Bytes, HostPhysical};
 
 use super::buddy::Buddy;
 use crate::ground::Inventory;
-use crate::ground::formats::FrameAllocator;
+use wire::vtd::tables::FrameAllocator;
 
 /// Pages moved between a core's list and its node at a time (Linux: `pcp` batches).
 const BATCH: usize = 63;

@@ -7,11 +7,12 @@ use std::rc::Rc;
 use engine::Completion;
 use platform::cpu::{Async, Cpu};
 use platform::memory::PhysAddr;
-use platform::mmio::{MemoryType, MmioOps};
+use platform::mmio::{MemoryType, MmioOps, Store};
 
 use crate::cpu::Cores;
-use crate::ground::{LINE, Store};
 
+/// Bytes of a cache line.
+const LINE: u64 = wire::LINE as u64;
 /// Largest uncached access: a general-purpose register (bytes).
 const WORD: u64 = 8;
 

@@ -458,7 +458,8 @@ pub fn report(machine: &Machine, register: u16, bits: u32, code: MessageCode) {
         let config = fabric.endpoint_mut(device).core.registers.config_mut(FunctionIndex(0));
         let at = config.aer_offset().unwrap();
         config.update(at + register, 0, bits);
-        fabric.host_mut(machine.host).port_mut(0).report(scheduler, Bdf::new(1, 0, 0), code);
+        let (host, mut cx) = fabric.host_in(machine.host, scheduler);
+        host.port_mut(0).report(&mut cx, Bdf::new(1, 0, 0), code);
     });
     machine.simulation.run();
 }

@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use hardware::iommu::Features;
-use hardware::memory::PhysicalMemory;
 use kernel::IommuTables;
 use units::HostPhysical;
 use wire::pcie::Bdf;
+use wire::vtd::Features;
+use wire::vtd::tables::TableMemory;
+
+use crate::plain::Memory;
 
 pub const FEATURES: Features = Features {
     host_address_bits: 46,
@@ -39,11 +41,13 @@ const fn table(entry: u64) -> u64 {
     entry & 0x000f_ffff_ffff_f000
 }
 
-fn word(memory: &PhysicalMemory, at: u64) -> u64 {
-    memory.read_u64(HostPhysical::new(at)).unwrap()
+fn word(memory: &Memory, at: u64) -> u64 {
+    let mut bytes = [0; 8];
+    assert!(memory.read(HostPhysical::new(at), &mut bytes));
+    u64::from_le_bytes(bytes)
 }
 
-fn words(memory: &PhysicalMemory, at: u64) -> [u64; 2] {
+fn words(memory: &Memory, at: u64) -> [u64; 2] {
     [word(memory, at), word(memory, at + 8)]
 }
 
@@ -53,7 +57,7 @@ impl Iommu {
     }
 
     /// Where a request goes; `None`, and a fault counted, if it may not.
-    pub fn translate(&mut self, memory: &PhysicalMemory, from: Bdf, at: u64, writes: bool) -> Option<u64> {
+    pub fn translate(&mut self, memory: &Memory, from: Bdf, at: u64, writes: bool) -> Option<u64> {
         if !self.translates {
             return Some(at);
         }
@@ -65,7 +69,7 @@ impl Iommu {
         Some(table(entry?) | at & 0xfff)
     }
 
-    fn entry(&mut self, memory: &PhysicalMemory, from: Bdf, at: u64) -> Option<u64> {
+    fn entry(&mut self, memory: &Memory, from: Bdf, at: u64) -> Option<u64> {
         let present = |[low, high]: [u64; 2]| (low & 1 != 0).then_some([low, high]);
         let [buses, _] = present(words(memory, self.tables?.root.0 + 16 * u64::from(from.bus())))?;
         let [top, tag] = present(words(memory, table(buses) + 16 * u64::from(from.ari_function())))?;
@@ -86,7 +90,7 @@ impl Iommu {
     }
 
     /// Core and vector of a message: those of its entry in the remapping table, if it names one.
-    pub fn interrupt(&self, memory: &PhysicalMemory, address: u64, data: u64) -> Option<(u32, u8)> {
+    pub fn interrupt(&self, memory: &Memory, address: u64, data: u64) -> Option<(u32, u8)> {
         if address & 1 << 4 == 0 {
             return Some(((address >> 12 & 0xff) as u32, data as u8));
         }
@@ -96,7 +100,7 @@ impl Iommu {
     }
 
     /// Executes descriptors up to byte `tail` of the queue.
-    pub fn invalidate(&mut self, memory: &PhysicalMemory, tail: u64) {
+    pub fn invalidate(&mut self, memory: &Memory, tail: u64) {
         while self.head != tail {
             let queue = self.tables.expect("it is on").queue.0;
             let [low, high] = words(memory, queue + self.head);

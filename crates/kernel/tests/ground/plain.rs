@@ -5,18 +5,18 @@ use std::rc::Rc;
 
 use engine::{Completion as Answer, Handle, oneshot};
 use hardware::Fabric;
-use hardware::iommu::Features;
-use hardware::memory::{MemoryRange, NodeId, PhysicalMemory};
 use kernel::{
-    DeviceGround, Ground, InterruptSink, Inventory, IommuGround, IommuTables, LineGround, MemoryGround,
-    Store, StoreMark, Swept,
+    DeviceGround, Ground, InterruptSink, Inventory, IommuGround, IommuTables, LineGround, MemoryGround, Swept,
 };
-use platform::cpu::{CpuId, Node, Sweep};
+use platform::cpu::{CpuId, Node, StoreMark, Sweep};
 use platform::memory::PhysAddr;
-use units::{Bytes, Duration, HostPhysical, Iova, Time};
+use platform::mmio::Store;
+use units::{Duration, HostPhysical, Iova, Time};
 use wire::pcie::config::msix::MsixLayout;
 use wire::pcie::config::{ConfigSpace, PcieParams};
 use wire::pcie::{Bdf, Generation, Width};
+use wire::vtd::Features;
+use wire::vtd::tables::TableMemory;
 
 use crate::common::{DEVICE, MAGIC, VENDOR, reg};
 use crate::iommu::{FEATURES, Iommu};
@@ -29,8 +29,23 @@ const MEMORY: u64 = 64 << 20;
 pub const COPIER: Bdf = Bdf::new(0, 3, 0);
 const TABLE: u64 = 0x2000;
 
+/// Memory from address 0.
+pub struct Memory(Vec<u8>);
+
+impl TableMemory for Memory {
+    fn read(&self, at: HostPhysical, into: &mut [u8]) -> bool {
+        let found = self.0.get(at.get() as usize..).and_then(|bytes| bytes.get(..into.len()));
+        found.map(|bytes| into.copy_from_slice(bytes)).is_some()
+    }
+
+    fn write(&mut self, at: HostPhysical, from: &[u8]) -> bool {
+        let place = self.0.get_mut(at.get() as usize..).and_then(|bytes| bytes.get_mut(..from.len()));
+        place.map(|bytes| bytes.copy_from_slice(from)).is_some()
+    }
+}
+
 pub struct Board {
-    memory: PhysicalMemory,
+    memory: Memory,
     iommu: Option<Iommu>,
     config: ConfigSpace,
     /// The copier's first BAR, with its MSI-X table.
@@ -53,7 +68,7 @@ impl Board {
             let Some(place) = place.map(HostPhysical::new) else { return false };
             let byte = std::slice::from_mut(byte);
             let done = if writes { self.memory.write(place, byte) } else { self.memory.read(place, byte) };
-            done.expect("it is memory");
+            assert!(done, "it is memory");
         }
         true
     }
@@ -104,8 +119,7 @@ impl Plain {
             .unwrap();
         let mut registers = vec![0; 16 << 10];
         registers[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        let range = MemoryRange { base: HostPhysical::new(0), size: Bytes::new(MEMORY) };
-        let memory = PhysicalMemory::new(&[(NodeId(0), range)]);
+        let memory = Memory(vec![0; MEMORY as usize]);
         let board = Board { memory, iommu, config, registers, sink: None };
         Self { hw, board: Rc::new(RefCell::new(board)) }
     }
@@ -164,11 +178,11 @@ impl MemoryGround for Plain {
     }
 
     fn peek(&self, at: PhysAddr, into: &mut [u8]) -> bool {
-        self.board.borrow().memory.read(HostPhysical::new(at.0), into).is_ok()
+        self.board.borrow().memory.read(HostPhysical::new(at.0), into)
     }
 
     fn poke(&self, at: PhysAddr, from: &[u8]) -> bool {
-        self.board.borrow_mut().memory.write(HostPhysical::new(at.0), from).is_ok()
+        self.board.borrow_mut().memory.write(HostPhysical::new(at.0), from)
     }
 }
 
@@ -274,7 +288,7 @@ impl IommuGround for Plain {
         board.iommu.iter().flat_map(|iommu| &iommu.faults).map(|(&from, &count)| (from, count)).collect()
     }
 
-    fn edit_tables(&self, edit: &mut dyn FnMut(&mut PhysicalMemory)) {
+    fn edit_tables(&self, edit: &mut dyn FnMut(&mut dyn TableMemory)) {
         edit(&mut self.board.borrow_mut().memory);
     }
 }

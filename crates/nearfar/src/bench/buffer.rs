@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use hardware::Fabric;
-use hardware::iommu::PageSize;
-use hardware::iommu::tables::{FixedDomains, TableError};
+use hardware::iommu::FixedDomains;
 use hardware::memory::{MemoryRange, NodeId};
 use hardware::root::HostId;
 use units::{Bytes, HostPhysical, Iova};
 use wire::dma_engine::{CHUNK_BYTES, CHUNKS};
 use wire::pcie::Bdf;
+use wire::vtd::PageSize;
+use wire::vtd::tables::TableError;
 
 /// The buffer of one run.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use devices::dma_engine::{Addresses, Journal};
 use engine::{Deadlock, Seed, Simulation};
 use hardware::Fabric;
-use hardware::iommu::{Access, DmaRequest, PageSize};
+use hardware::iommu::DmaRequest;
 use hardware::memory::{CacheState, NodeId};
 use hardware::root::HostId;
 use machine::{IommuMode, Machine, Part, Sockets};
@@ -26,6 +26,7 @@ use thiserror::Error;
 use units::{Bytes, Duration, Frequency, Iova, Time};
 use wire::dma_engine as regs;
 use wire::pcie::Bdf;
+use wire::vtd::{Access, PageSize};
 
 use crate::counters::{CountedDevice, Moment, Reading, Window};
 use crate::topology::{self, Assembled, TopologyError, memory_ranges};

@@ -85,7 +85,7 @@ fn settings(
     place: CardPlace,
 ) -> Vec<(u16, u32)> {
     let own = fabric.endpoint(card).core.registers.config(FunctionIndex(0));
-    let root = &fabric.host(host).port(place.port).config;
+    let root = fabric.host(host).port(place.port).config();
     let read = |config: &ConfigSpace, which| config.pcie_offset().map_or(0, |at| config.dword(at + which));
     let capabilities = read(own, pcie_cap::DEVICE_CAPABILITIES);
     let payload = port.mps_bytes.value.get().min(pcie_cap::size_bytes(capabilities as u16));

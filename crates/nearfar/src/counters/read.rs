@@ -144,14 +144,17 @@ impl Reading {
         }
         // A root port's intake processes each request and each cache line of it.
         for (number, port) in host.ports().iter().enumerate() {
-            let up = fabric.wires.link(port.end.link).counters(Side::Downstream);
-            let (requests, params) = (up.tlps[0] + up.tlps[1], &port.params);
+            let up = fabric.wires.link(port.end().link).counters(Side::Downstream);
+            let (requests, params) = (up.tlps[0] + up.tlps[1], port.params());
             let mut bytes = 0;
             for endpoint in devices.iter().map(|place| fabric.endpoint(place.endpoint)) {
                 for (own, link) in (0..).map(PortIndex).zip(endpoint.links()) {
                     let counters = endpoint.core.requester(own).counters();
-                    bytes +=
-                        if link == port.end.link { counters.bytes_read + counters.bytes_written } else { 0 };
+                    bytes += if link == port.end().link {
+                        counters.bytes_read + counters.bytes_written
+                    } else {
+                        0
+                    };
                 }
             }
             let busy = params.intake_per_request * requests + params.intake_per_line * (bytes / LINE);

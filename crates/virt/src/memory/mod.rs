@@ -9,13 +9,13 @@ mod tlb;
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::{Rc, Weak};
 
-use hardware::iommu::tables::{FrameAllocator, PageTable};
-use hardware::iommu::{Features, PageSize, Permissions};
 use kernel::{Ground, Kernel};
 use platform::Error;
 use platform::cpu::{Cpu, CpuId, Node};
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
 use units::{Bytes, HostPhysical, Iova, Time};
+use wire::vtd::tables::{FrameAllocator, PageTable};
+use wire::vtd::{Features, PageSize, Permissions};
 
 use tlb::Tlb;
 

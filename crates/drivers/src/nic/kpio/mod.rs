@@ -8,9 +8,14 @@
 //!
 //! Lines carry frames, so the driver segments larger packets itself.
 
+mod count;
 mod flows;
+mod frames;
+mod lines;
+mod order;
 pub(super) mod params;
 mod queue;
+mod waiters;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -284,7 +284,8 @@ proptest! {
                     let at = config.aer_offset().unwrap();
                     config.update(at + aer::UNCORRECTABLE_STATUS, 0, uncorrectable::MALFORMED);
                     let from = Bdf::new(1, 0, 0);
-                    fabric.host_mut(host).port_mut(0).report(scheduler, from, MessageCode::ERR_FATAL);
+                    let (host, mut cx) = fabric.host_in(host, scheduler);
+                    host.port_mut(0).report(&mut cx, from, MessageCode::ERR_FATAL);
                 });
             });
         }

@@ -58,7 +58,7 @@ fn functions_without_a_context_are_blocked() {
     // Cached until it is invalidated.
     assert!(ask(&mut m, NIC).outcome.is_ok());
     let scope = ContextScope::Device { domain: DOMAIN, source: NIC, function_mask: 0 };
-    m.submit(us(1), &[Descriptor::Context(scope)]);
+    m.submit(us(1), &[InvalidationDescriptor::Context(scope)]);
     assert_eq!(reason(ask(&mut m, NIC)), FaultReason::ContextNotPresent);
 }
 
@@ -78,7 +78,7 @@ fn tables_outside_memory_are_faults() {
     assert_eq!(m.iommu.faults().records().len(), 0, "counted, but not recorded");
     assert_eq!(m.iommu.faults().total(), 1);
     m.iommu.set_root_table(nowhere);
-    m.submit(us(1), &[Descriptor::Context(ContextScope::Global)]);
+    m.submit(us(1), &[InvalidationDescriptor::Context(ContextScope::Global)]);
     assert_eq!(reason(m.translate(us(2), 0x1000, Access::Read)), FaultReason::RootTableUnreachable);
 }
 

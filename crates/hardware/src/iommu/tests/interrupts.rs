@@ -1,7 +1,6 @@
 //! Interrupt remapping.
 
 use super::*;
-use crate::iommu::interrupt::{InterruptEntry, SourceCheck};
 
 const TABLE: HostPhysical = HostPhysical::new(0xa_0000);
 
@@ -38,7 +37,7 @@ fn an_entry_says_where_an_interrupt_goes() {
     assert_eq!(send(&mut m, us(2), NIC, message).ready, us(2), "cached");
     set(&mut m, 9, InterruptEntry::ABSENT);
     assert!(send(&mut m, us(3), NIC, message).outcome.is_ok());
-    m.submit(us(4), &[Descriptor::InterruptEntry { index: Some((8, 1)) }]);
+    m.submit(us(4), &[InvalidationDescriptor::InterruptEntry { index: Some((8, 1)) }]);
     let refused = send(&mut m, us(5), NIC, message).outcome.unwrap_err();
     assert_eq!(refused.reason, FaultReason::InterruptNotPresent);
     assert_eq!(refused.address, 9 << 48);

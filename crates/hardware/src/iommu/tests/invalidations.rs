@@ -44,7 +44,10 @@ fn a_hint_keeps_the_paging_structure_caches() {
     m.latency(us(1), 0x1000);
     let scope = Scope::Pages { domain: DOMAIN, address: Iova::new(0x1000), mask: 0 };
     for (leaf_only, steps) in [(true, 1), (false, 4)] {
-        m.submit(us(2), &[Descriptor::Iotlb { scope, drain_reads: true, drain_writes: true, leaf_only }]);
+        m.submit(
+            us(2),
+            &[InvalidationDescriptor::Iotlb { scope, drain_reads: true, drain_writes: true, leaf_only }],
+        );
         assert_eq!(m.latency(us(3), 0x1000), READ * steps);
     }
 }
@@ -54,11 +57,11 @@ fn what_is_no_descriptor_stops_the_queue() {
     let mut m = Machine::new(bare());
     m.memory.bytes.write_u64(QUEUE, 0xf).unwrap();
     m.tail = 16;
-    m.submit(us(1), &[Descriptor::iotlb(Scope::Global)]);
+    m.submit(us(1), &[InvalidationDescriptor::iotlb(Scope::Global)]);
     assert!(m.iommu.invalidation_queue_error());
     assert_eq!((m.iommu.invalidation_queue_head(), m.iommu.counters().pages.invalidations), (0, 0));
     // Software repairs the descriptor, clears the error and continues.
-    m.memory.bytes.write_u64(QUEUE, Descriptor::iotlb(Scope::Global).encode()[0]).unwrap();
+    m.memory.bytes.write_u64(QUEUE, InvalidationDescriptor::iotlb(Scope::Global).encode()[0]).unwrap();
     m.iommu.clear_invalidation_queue_error();
     m.submit(us(2), &[]);
     assert!(!m.iommu.invalidation_queue_error());

@@ -7,12 +7,13 @@ mod invalidations;
 mod properties;
 mod timing;
 
-use super::tables::{ContextTables, FrameAllocator, PageTable};
 use super::*;
 use crate::memory::{MemoryRange, NodeId, PhysicalMemory};
 use engine::Seed;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::Bdf;
+use wire::vtd::tables::{ContextTables, FrameAllocator, PageTable};
+use wire::vtd::*;
 
 /// Latency of every table read.
 const READ: Duration = Duration::from_ns(80);
@@ -110,7 +111,7 @@ impl Machine {
     }
 
     /// Adds descriptors to the queue and rings the doorbell.
-    fn submit(&mut self, now: Time, descriptors: &[Descriptor]) {
+    fn submit(&mut self, now: Time, descriptors: &[InvalidationDescriptor]) {
         for d in descriptors {
             let [low, high] = d.encode();
             self.memory.bytes.write_u64(QUEUE + self.tail, low).unwrap();
@@ -123,7 +124,13 @@ impl Machine {
     /// Invalidates a range of pages; returns when the following wait descriptor completes.
     fn invalidate(&mut self, now: Time, scope: Scope) -> Time {
         self.actions.clear();
-        self.submit(now, &[Descriptor::iotlb(scope), Descriptor::wait(HostPhysical::new(0x9000), 1)]);
+        self.submit(
+            now,
+            &[
+                InvalidationDescriptor::iotlb(scope),
+                InvalidationDescriptor::wait(HostPhysical::new(0x9000), 1),
+            ],
+        );
         match self.actions[..] {
             [QueueAction::WriteStatus { at, address, value: 1 }] if address.get() == 0x9000 => at,
             ref other => panic!("expected one status write, got {other:?}"),

@@ -1,8 +1,8 @@
 //! Formats of interrupts: messages, remapping table entries, posted-interrupt descriptors.
 
 use super::fault::FaultReason;
+use crate::pcie::Bdf;
 use units::HostPhysical;
-use wire::pcie::Bdf;
 
 /// A message-signalled interrupt, as a memory write.
 ///
@@ -32,6 +32,7 @@ impl MsiMessage {
     ///
     /// # Errors
     /// If its delivery mode is undefined.
+    #[inline]
     pub fn unremapped(self) -> Result<Interrupt, FaultReason> {
         let Self { address, data } = self;
         let delivery = DeliveryMode::decode(u64::from(data) >> 8).ok_or(FaultReason::InterruptReserved)?;
@@ -49,6 +50,7 @@ impl MsiMessage {
     ///
     /// # Errors
     /// If reserved bits are set.
+    #[inline]
     pub const fn index(self) -> Result<Option<u32>, FaultReason> {
         if self.address & 1 << 4 == 0 {
             return Ok(None);
@@ -64,7 +66,7 @@ impl MsiMessage {
     }
 
     /// Fault information if it is refused: its index in bits 63:48, or its address if it has none.
-    pub(super) fn fault_information(self) -> u64 {
+    pub fn fault_information(self) -> u64 {
         match self.index() {
             Ok(Some(index)) => u64::from(index as u16) << 48,
             _ => self.address,
@@ -154,7 +156,9 @@ pub enum SourceCheck {
 }
 
 impl SourceCheck {
-    pub(super) const fn allows(self, requester: Bdf) -> bool {
+    /// Whether a requester may use the entry.
+    #[inline]
+    pub const fn allows(self, requester: Bdf) -> bool {
         match self {
             Self::None => true,
             Self::Function { source, ignored } => {
@@ -231,6 +235,7 @@ impl PostedDescriptor {
     }
 
     /// Decodes a descriptor.
+    #[inline]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |n: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * n + byte]));
         Self {
@@ -331,6 +336,7 @@ impl InterruptEntry {
     ///
     /// # Errors
     /// The fault of a message that uses this entry.
+    #[inline]
     pub const fn decode([low, high]: [u64; 2], x2apic: bool, posts: bool) -> Result<Self, FaultReason> {
         if low & 1 == 0 {
             return Err(FaultReason::InterruptNotPresent);
@@ -374,6 +380,19 @@ impl InterruptEntry {
         };
         Ok(Self { delivery, source, fault_processing_disabled: low & 2 != 0 })
     }
+}
+
+/// Location of the interrupt remapping table (interrupt remapping table address register).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InterruptTable {
+    /// 4 KiB-aligned table of 16-byte entries.
+    pub base: HostPhysical,
+    /// The table has 2^(`order` + 1) entries; 0 to 15.
+    pub order: u8,
+    /// Destinations are 32-bit x2APIC IDs (EIME).
+    pub x2apic: bool,
+    /// Compatibility-format messages pass unremapped (CFIS); never with x2APIC.
+    pub allow_compatibility: bool,
 }
 
 #[cfg(test)]

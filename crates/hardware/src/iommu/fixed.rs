@@ -1,12 +1,11 @@
 //! Domains of a host without a kernel.
 
-use super::super::Iommu;
-use super::super::format::Features;
-use super::super::ids::{DomainId, PageSize, Permissions};
-use super::{ContextTables, FrameAllocator, PageTable, TABLE_BYTES, TableError};
+use super::Iommu;
 use crate::memory::PhysicalMemory;
 use units::{Bytes, HostPhysical, Iova};
 use wire::pcie::Bdf;
+use wire::vtd::tables::{ContextTables, FrameAllocator, PageTable, TABLE_BYTES, TableError};
+use wire::vtd::{DomainId, Features, PageSize, Permissions};
 
 /// Hands out one frame after the other.
 #[derive(Debug)]

@@ -1,10 +1,9 @@
 //! Mapping and unmapping.
 
-use super::super::format::{PageEntry, entry_offset, level_shift};
+use super::super::entries::{PageEntry, entry_offset, level_shift};
 use super::super::ids::{PageSize, Permissions};
 use super::page::{PageTable, Unmapped};
-use super::{FrameAllocator, TABLE_BYTES, TableError, new_table};
-use crate::memory::PhysicalMemory;
+use super::{FrameAllocator, TABLE_BYTES, TableError, TableMemory, new_table, set_word};
 use units::{Bytes, HostPhysical, Iova};
 
 impl PageTable {
@@ -17,7 +16,7 @@ impl PageTable {
     #[allow(clippy::too_many_arguments)]
     pub fn map(
         &self,
-        memory: &mut PhysicalMemory,
+        memory: &mut (impl TableMemory + ?Sized),
         frames: &mut (impl FrameAllocator + ?Sized),
         iova: Iova,
         frame: HostPhysical,
@@ -51,7 +50,7 @@ impl PageTable {
     /// If the range is invalid, or there is no memory to split a superpage.
     pub fn unmap(
         &self,
-        memory: &mut PhysicalMemory,
+        memory: &mut (impl TableMemory + ?Sized),
         frames: &mut (impl FrameAllocator + ?Sized),
         iova: Iova,
         length: Bytes,
@@ -75,7 +74,7 @@ impl PageTable {
 
     fn first_mapped(
         &self,
-        memory: &PhysicalMemory,
+        memory: &(impl TableMemory + ?Sized),
         table: HostPhysical,
         level: u8,
         start: u64,
@@ -94,9 +93,9 @@ impl PageTable {
         Ok(None)
     }
 
-    fn map_in<F: FrameAllocator + ?Sized>(
+    fn map_in(
         &self,
-        run: &mut Run<'_, F>,
+        run: &mut Run<'_, impl TableMemory + ?Sized, impl FrameAllocator + ?Sized>,
         table: HostPhysical,
         level: u8,
         start: u64,
@@ -113,13 +112,13 @@ impl PageTable {
                 (PageEntry::Absent, Some(size)) => {
                     let frame = HostPhysical::new(frame);
                     let word = PageEntry::Leaf { frame, size, permissions: run.permissions }.encode();
-                    run.memory.write_u64(place, word)?;
+                    set_word(run.memory, place, word)?;
                     run.written += 1;
                 }
                 (PageEntry::Absent, None) => {
                     let below = new_table(run.memory, run.frames)?;
                     let entry = PageEntry::Table { table: below, permissions: Permissions::READ_WRITE };
-                    run.memory.write_u64(place, entry.encode())?;
+                    set_word(run.memory, place, entry.encode())?;
                     run.written += 1;
                     self.map_in(run, below, level - 1, at, stop, frame)?;
                 }
@@ -137,7 +136,7 @@ impl PageTable {
     #[allow(clippy::too_many_arguments)]
     fn unmap_in(
         &self,
-        memory: &mut PhysicalMemory,
+        memory: &mut (impl TableMemory + ?Sized),
         frames: &mut (impl FrameAllocator + ?Sized),
         table: HostPhysical,
         level: u8,
@@ -151,21 +150,21 @@ impl PageTable {
             match self.entry(memory, table, level, at)? {
                 PageEntry::Absent => {}
                 PageEntry::Leaf { size, .. } if whole => {
-                    memory.write_u64(place, PageEntry::Absent.encode())?;
+                    set_word(memory, place, PageEntry::Absent.encode())?;
                     done.bytes += size.bytes();
                     done.entries_written += 1;
                 }
                 PageEntry::Leaf { frame, permissions, .. } => {
                     let below = self.split(memory, frames, level - 1, frame, permissions)?;
                     let entry = PageEntry::Table { table: below, permissions: Permissions::READ_WRITE };
-                    memory.write_u64(place, entry.encode())?;
+                    set_word(memory, place, entry.encode())?;
                     done.entries_written += 513;
                     self.unmap_in(memory, frames, below, level - 1, at, stop, done)?;
                 }
                 PageEntry::Table { table: below, .. } => {
                     self.unmap_in(memory, frames, below, level - 1, at, stop, done)?;
                     if whole && !done.keep_tables {
-                        memory.write_u64(place, PageEntry::Absent.encode())?;
+                        set_word(memory, place, PageEntry::Absent.encode())?;
                         done.entries_written += 1;
                         done.tables.push(below);
                     }
@@ -178,7 +177,7 @@ impl PageTable {
     /// Creates a table of `level` whose leaves map the same range as one leaf of the level above.
     fn split(
         &self,
-        memory: &mut PhysicalMemory,
+        memory: &mut (impl TableMemory + ?Sized),
         frames: &mut (impl FrameAllocator + ?Sized),
         level: u8,
         frame: HostPhysical,
@@ -188,15 +187,15 @@ impl PageTable {
         let size = if level == 1 { PageSize::Size4KiB } else { PageSize::Size2MiB };
         for n in 0..512 {
             let leaf = PageEntry::Leaf { frame: frame + n * size.get(), size, permissions };
-            memory.write_u64(table + n * 8, leaf.encode())?;
+            set_word(memory, table + n * 8, leaf.encode())?;
         }
         Ok(table)
     }
 }
 
 /// Arguments that stay constant during one call of [`PageTable::map`].
-struct Run<'a, F: ?Sized> {
-    memory: &'a mut PhysicalMemory,
+struct Run<'a, M: ?Sized, F: ?Sized> {
+    memory: &'a mut M,
     frames: &'a mut F,
     permissions: Permissions,
     largest: PageSize,

@@ -1,9 +1,8 @@
 //! The second-level page table of a domain: creation and lookup.
 
-use super::super::format::{ContextEntry, Features, PageEntry, TranslationType, entry_offset, level_shift};
+use super::super::entries::{ContextEntry, Features, PageEntry, TranslationType, entry_offset, level_shift};
 use super::super::ids::{DomainId, PageSize, Permissions};
-use super::{FrameAllocator, TableError, new_table};
-use crate::memory::PhysicalMemory;
+use super::{FrameAllocator, TableError, TableMemory, new_table, word};
 use units::{Bytes, HostPhysical, Iova};
 
 /// Result of a software walk.
@@ -53,7 +52,7 @@ impl PageTable {
     /// # Errors
     /// If there is no memory for the top-level table.
     pub fn new(
-        memory: &mut PhysicalMemory,
+        memory: &mut (impl TableMemory + ?Sized),
         frames: &mut (impl FrameAllocator + ?Sized),
         levels: u8,
         features: Features,
@@ -97,7 +96,7 @@ impl PageTable {
     ///
     /// # Errors
     /// If a table is invalid.
-    pub fn tables(&self, memory: &PhysicalMemory) -> Result<Vec<HostPhysical>, TableError> {
+    pub fn tables(&self, memory: &(impl TableMemory + ?Sized)) -> Result<Vec<HostPhysical>, TableError> {
         let mut tables = vec![self.root];
         self.collect_tables(memory, self.root, self.levels, 0, &mut tables)?;
         Ok(tables)
@@ -107,7 +106,11 @@ impl PageTable {
     ///
     /// # Errors
     /// If a table is invalid.
-    pub fn lookup(&self, memory: &PhysicalMemory, iova: Iova) -> Result<Option<Mapping>, TableError> {
+    pub fn lookup(
+        &self,
+        memory: &(impl TableMemory + ?Sized),
+        iova: Iova,
+    ) -> Result<Option<Mapping>, TableError> {
         if iova.get() >> self.address_bits() != 0 {
             return Ok(None);
         }
@@ -127,11 +130,30 @@ impl PageTable {
         Ok(None)
     }
 
+    /// The table with the 4 KiB leaf for `iova`, if there is one.
+    ///
+    /// # Errors
+    /// If a table is invalid.
+    pub fn leaf_table(
+        &self,
+        memory: &(impl TableMemory + ?Sized),
+        iova: Iova,
+    ) -> Result<Option<HostPhysical>, TableError> {
+        let mut at = self.root;
+        for level in (2..=self.levels).rev() {
+            let PageEntry::Table { table, .. } = self.entry(memory, at, level, iova.get())? else {
+                return Ok(None);
+            };
+            at = table;
+        }
+        Ok(Some(at))
+    }
+
     /// All mappings by address, for inspection.
     ///
     /// # Errors
     /// If a table is invalid.
-    pub fn mappings(&self, memory: &PhysicalMemory) -> Result<Vec<Mapping>, TableError> {
+    pub fn mappings(&self, memory: &(impl TableMemory + ?Sized)) -> Result<Vec<Mapping>, TableError> {
         let mut found = Vec::new();
         self.collect(memory, self.root, self.levels, 0, Permissions::READ_WRITE, &mut found)?;
         Ok(found)
@@ -139,19 +161,19 @@ impl PageTable {
 
     pub(super) fn entry(
         &self,
-        memory: &PhysicalMemory,
+        memory: &(impl TableMemory + ?Sized),
         table: HostPhysical,
         level: u8,
         at: u64,
     ) -> Result<PageEntry, TableError> {
         let iova = Iova::new(at);
-        let word = memory.read_u64(table + entry_offset(iova, level))?;
+        let word = word(memory, table + entry_offset(iova, level))?;
         PageEntry::decode(word, level, self.features).map_err(|_| TableError::Corrupt { iova, level })
     }
 
     fn collect(
         &self,
-        memory: &PhysicalMemory,
+        memory: &(impl TableMemory + ?Sized),
         table: HostPhysical,
         level: u8,
         base: u64,
@@ -176,7 +198,7 @@ impl PageTable {
 
     fn collect_tables(
         &self,
-        memory: &PhysicalMemory,
+        memory: &(impl TableMemory + ?Sized),
         table: HostPhysical,
         level: u8,
         base: u64,

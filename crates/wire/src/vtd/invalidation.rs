@@ -13,8 +13,8 @@
 //! bit of a wait descriptor says nothing new.
 
 use super::ids::DomainId;
+use crate::pcie::Bdf;
 use units::{HostPhysical, Iova};
-use wire::pcie::Bdf;
 
 /// Scope of an IOTLB invalidation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -84,7 +84,7 @@ impl ContextScope {
 
 /// One entry of the invalidation queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Descriptor {
+pub enum InvalidationDescriptor {
     /// Invalidates context entries.
     Context(ContextScope),
     /// Invalidates translations.
@@ -112,7 +112,7 @@ pub enum Descriptor {
     },
 }
 
-impl Descriptor {
+impl InvalidationDescriptor {
     /// An IOTLB invalidation that drains reads and writes, as operating systems use it.
     pub const fn iotlb(scope: Scope) -> Self {
         Self::Iotlb { scope, drain_reads: true, drain_writes: true, leaf_only: false }
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_page_invalidation_has_the_specified_layout() {
         let scope = Scope::Pages { domain: DomainId(7), address: Iova::new(0x1234_5000), mask: 3 };
-        assert_eq!(Descriptor::iotlb(scope).encode(), [0x0007_00f2, 0x1234_5003]);
+        assert_eq!(InvalidationDescriptor::iotlb(scope).encode(), [0x0007_00f2, 0x1234_5003]);
     }
 
     #[test]
@@ -229,8 +229,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_decodes_encodes_to_the_same_meaning(low: u64, high: u64) {
-            if let Some(d) = Descriptor::decode([low, high]) {
-                prop_assert_eq!(Descriptor::decode(d.encode()), Some(d));
+            if let Some(d) = InvalidationDescriptor::decode([low, high]) {
+                prop_assert_eq!(InvalidationDescriptor::decode(d.encode()), Some(d));
             }
         }
 

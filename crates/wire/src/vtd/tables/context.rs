@@ -1,10 +1,9 @@
 //! Assignment of functions to domains: root table and context tables.
 
-use super::super::format::{ContextEntry, Features, RootEntry};
-use super::{FrameAllocator, TableError, new_table};
-use crate::memory::PhysicalMemory;
+use super::super::entries::{ContextEntry, Features, RootEntry};
+use super::{FrameAllocator, TableError, TableMemory, new_table, set_word, word};
+use crate::pcie::Bdf;
 use units::HostPhysical;
-use wire::pcie::Bdf;
 
 /// Root table and context tables, which assign functions to domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +17,7 @@ impl ContextTables {
     /// # Errors
     /// If there is no memory for the root table.
     pub fn new(
-        memory: &mut PhysicalMemory,
+        memory: &mut (impl TableMemory + ?Sized),
         frames: &mut (impl FrameAllocator + ?Sized),
     ) -> Result<Self, TableError> {
         Ok(Self { root: new_table(memory, frames)? })
@@ -36,7 +35,7 @@ impl ContextTables {
     /// If there is no memory for the context table.
     pub fn set(
         &self,
-        memory: &mut PhysicalMemory,
+        memory: &mut (impl TableMemory + ?Sized),
         frames: &mut (impl FrameAllocator + ?Sized),
         function: Bdf,
         entry: ContextEntry,
@@ -47,15 +46,15 @@ impl ContextTables {
                 let context_table = new_table(memory, frames)?;
                 let root = self.root + u64::from(function.bus()) * 16;
                 let [low, high] = RootEntry { context_table }.encode();
-                memory.write_u64(root + 8, high)?;
-                memory.write_u64(root, low)?;
+                set_word(memory, root + 8, high)?;
+                set_word(memory, root, low)?;
                 context_table
             }
         };
         let [low, high] = entry.encode();
         let place = table + u64::from(function.bits() & 0xff) * 16;
-        memory.write_u64(place + 8, high)?;
-        memory.write_u64(place, low)?;
+        set_word(memory, place + 8, high)?;
+        set_word(memory, place, low)?;
         Ok(())
     }
 
@@ -65,15 +64,15 @@ impl ContextTables {
     /// If a table is outside memory.
     pub fn block(
         &self,
-        memory: &mut PhysicalMemory,
+        memory: &mut (impl TableMemory + ?Sized),
         function: Bdf,
     ) -> Result<Option<ContextEntry>, TableError> {
         let old = self.get(memory, function)?;
         if let Some(table) = self.context_table(memory, function)? {
             let place = table + u64::from(function.bits() & 0xff) * 16;
             let [low, high] = ContextEntry::BLOCKED;
-            memory.write_u64(place, low)?;
-            memory.write_u64(place + 8, high)?;
+            set_word(memory, place, low)?;
+            set_word(memory, place + 8, high)?;
         }
         Ok(old)
     }
@@ -82,20 +81,24 @@ impl ContextTables {
     ///
     /// # Errors
     /// If a table is outside memory.
-    pub fn get(&self, memory: &PhysicalMemory, function: Bdf) -> Result<Option<ContextEntry>, TableError> {
+    pub fn get(
+        &self,
+        memory: &(impl TableMemory + ?Sized),
+        function: Bdf,
+    ) -> Result<Option<ContextEntry>, TableError> {
         let Some(table) = self.context_table(memory, function)? else { return Ok(None) };
         let place = table + u64::from(function.bits() & 0xff) * 16;
-        let words = [memory.read_u64(place)?, memory.read_u64(place + 8)?];
+        let words = [word(memory, place)?, word(memory, place + 8)?];
         Ok(ContextEntry::decode(words, Features::ALL).ok())
     }
 
     fn context_table(
         &self,
-        memory: &PhysicalMemory,
+        memory: &(impl TableMemory + ?Sized),
         function: Bdf,
     ) -> Result<Option<HostPhysical>, TableError> {
         let root = self.root + u64::from(function.bus()) * 16;
-        let words = [memory.read_u64(root)?, memory.read_u64(root + 8)?];
+        let words = [word(memory, root)?, word(memory, root + 8)?];
         Ok(RootEntry::decode(words, Features::ALL).ok().map(|r| r.context_table))
     }
 }

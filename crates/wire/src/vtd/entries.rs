@@ -9,7 +9,6 @@
 
 use super::fault::FaultReason;
 use super::ids::{DomainId, PageSize, Permissions};
-use super::params::IommuParams;
 use units::{HostPhysical, Iova};
 
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
@@ -53,19 +52,14 @@ impl Features {
     }
 }
 
-impl From<&IommuParams> for Features {
-    fn from(p: &IommuParams) -> Self {
-        let IommuParams { host_address_bits, five_level, pages_2mib, pages_1gib, posts_interrupts, .. } = *p;
-        Self { host_address_bits, five_level, pages_2mib, pages_1gib, posts_interrupts }
-    }
-}
-
 /// Number of address bits translated below `level`.
+#[inline]
 pub const fn level_shift(level: u8) -> u32 {
     12 + 9 * (level as u32 - 1)
 }
 
 /// Byte offset of the entry for `address` in its table of `level`.
+#[inline]
 pub const fn entry_offset(address: Iova, level: u8) -> u64 {
     (address.get() >> level_shift(level) & 0x1ff) * 8
 }
@@ -79,6 +73,7 @@ pub struct RootEntry {
 
 impl RootEntry {
     /// Encodes the entry as two words, low first.
+    #[inline]
     pub const fn encode(self) -> [u64; 2] {
         [self.context_table.get() & !0xfff | 1, 0]
     }
@@ -87,6 +82,7 @@ impl RootEntry {
     ///
     /// # Errors
     /// The fault of a request that uses this entry.
+    #[inline]
     pub const fn decode([low, high]: [u64; 2], features: Features) -> Result<Self, FaultReason> {
         if low & 1 == 0 {
             return Err(FaultReason::RootNotPresent);
@@ -129,6 +125,7 @@ impl ContextEntry {
     pub const BLOCKED: [u64; 2] = [0, 0];
 
     /// Encodes the entry as two words, low first.
+    #[inline]
     pub const fn encode(self) -> [u64; 2] {
         let kind = match self.translation {
             TranslationType::Untranslated => 0,
@@ -144,6 +141,7 @@ impl ContextEntry {
     ///
     /// # Errors
     /// The fault of a request that uses this entry.
+    #[inline]
     pub const fn decode([low, high]: [u64; 2], features: Features) -> Result<Self, FaultReason> {
         if low & 1 == 0 {
             return Err(FaultReason::ContextNotPresent);
@@ -173,6 +171,7 @@ impl ContextEntry {
     }
 
     /// Whether `address` is within the domain's address width.
+    #[inline]
     pub const fn spans(&self, address: Iova) -> bool {
         address.get() >> level_shift(self.levels + 1) == 0
     }
@@ -203,6 +202,7 @@ pub enum PageEntry {
 
 impl PageEntry {
     /// Encodes the entry.
+    #[inline]
     pub const fn encode(self) -> u64 {
         const fn bits(p: Permissions) -> u64 {
             p.read as u64 | (p.write as u64) << 1
@@ -221,6 +221,7 @@ impl PageEntry {
     ///
     /// # Errors
     /// [`FaultReason::PageTableReserved`] if a reserved bit is set.
+    #[inline]
     pub const fn decode(word: u64, level: u8, features: Features) -> Result<Self, FaultReason> {
         let permissions = Permissions { read: word & 1 != 0, write: word & 2 != 0 };
         if permissions.is_none() {
