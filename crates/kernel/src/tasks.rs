@@ -46,13 +46,13 @@ impl TaskInfo {
             id: task.id,
             name: task.name.clone(),
             cpu: task.context.core.get(),
-            priority: task.priority.get(),
-            cpus: task.cpus.borrow().clone(),
+            priority: task.priority(),
+            cpus: task.cpus(),
             policy: task.context.policy(),
-            times: *task.times.borrow(),
-            switches: task.switches.get(),
-            migrations: task.migrations.get(),
-            ended: task.state.get() == State::Ended,
+            times: task.times(),
+            switches: task.turns.switches(),
+            migrations: task.turns.migrations(),
+            ended: task.turns.state() == State::Ended,
         }
     }
 
@@ -115,7 +115,7 @@ impl Tasks {
         let id = TaskId(self.last.get());
         let parent = self.current().filter(|_| params.is_child);
         let cpus = match &parent {
-            Some(parent) if params.cpus.is_empty() => parent.cpus.borrow().clone(),
+            Some(parent) if params.cpus.is_empty() => parent.cpus(),
             _ => params.cpus,
         };
         let process = parent.map_or(id, |parent| parent.process);

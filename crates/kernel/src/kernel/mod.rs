@@ -289,7 +289,7 @@ impl Kernel {
     pub fn task_time(&self, task: TaskId, part: Part) -> Duration {
         let Some(task) = self.inner.tasks.get(task) else { return Duration::ZERO };
         task.context.settle_account();
-        task.times.borrow().of(part)
+        task.times().of(part)
     }
 
     /// CPU time of a running task.
@@ -299,7 +299,7 @@ impl Kernel {
 
     /// Time that a running task spent runnable without a core.
     pub fn task_waited(&self, task: TaskId) -> Duration {
-        self.inner.tasks.get(task).map_or(Duration::ZERO, |task| task.waited(self.inner.cores.now()))
+        self.inner.tasks.get(task).map_or(Duration::ZERO, |task| task.turns.waited(self.inner.cores.now()))
     }
 
     /// Core on which a running task runs or last ran.
@@ -467,7 +467,7 @@ impl Kernel {
     /// Reports when a task gets and loses a core.
     pub fn watch_task(&self, task: TaskId, watcher: Rc<dyn TaskWatcher>) {
         if let Some(task) = self.inner.tasks.get(task) {
-            *task.watcher.borrow_mut() = Some(watcher);
+            task.watch(watcher);
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod queue;
 mod task;
+mod turns;
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
@@ -19,7 +20,8 @@ use units::Time;
 
 use queue::RunQueue;
 pub use task::TaskWatcher;
-pub(crate) use task::{State, Task, TaskFuture};
+pub(crate) use task::{Task, TaskFuture};
+pub(crate) use turns::State;
 
 use crate::cpu::{Context, Core, Cores, Level};
 
@@ -52,7 +54,7 @@ impl CoreTasks {
     /// Whether the current task has to yield, or was scheduled on the idle core after `since` (Linux: `need_resched`).
     pub fn is_to_switch(&self, since: Time) -> bool {
         let current = self.current.borrow();
-        current.as_ref().is_some_and(|task| task.resched.get() || task.turn_began.get() >= since)
+        current.as_ref().is_some_and(|task| task.turns.is_cut() || task.turns.began() >= since)
     }
 }
 
@@ -71,7 +73,7 @@ impl Scheduler<'_> {
         self.raise_floor(core);
         let floor = core.tasks.queue.borrow().floor();
         let before = task.context.core.get();
-        if task.state.get() == State::New {
+        if task.turns.state() == State::New {
             task.begin(floor);
         } else {
             if before != id {
@@ -81,7 +83,7 @@ impl Scheduler<'_> {
         }
         self.cores.leave_idle(core, &task.context, Part::Scheduler);
         task.context.core.set(id);
-        task.wait(self.cores.now());
+        task.turns.wait(self.cores.now());
         core.tasks.queue.borrow_mut().insert(Rc::clone(task));
         task.tell(|watcher, _| watcher.waits());
         self.look_at(core, task);
@@ -92,7 +94,7 @@ impl Scheduler<'_> {
     fn raise_floor(self, core: &Core) {
         let running = core.tasks.current.borrow().as_ref().filter(|task| task.is_fair()).map(|task| {
             task.context.settle_account();
-            task.vruntime.get()
+            task.vruntime()
         });
         core.tasks.queue.borrow_mut().raise_floor(running);
     }
@@ -108,7 +110,7 @@ impl Scheduler<'_> {
         if let Some(current) = current {
             current.context.settle_account();
             if task.preempts(&current, self.cores.sched.wakeup_granularity) {
-                current.resched.set(true);
+                current.turns.cut();
             }
             // The current task may have relied on being alone.
             current.context.wake();
@@ -122,7 +124,7 @@ impl Scheduler<'_> {
         let allowed = |core: &&Core| task.may_run_on(core.id);
         let idle = |core: &&Core| core.is_idle();
         let cores = || self.cores.all.iter().filter(allowed);
-        let fresh = task.state.get() == State::New;
+        let fresh = task.turns.state() == State::New;
         if task.is_real_time() {
             return self.place_real_time(task);
         }
@@ -183,16 +185,15 @@ impl Scheduler<'_> {
             self.cores.note_busy(core);
             return;
         };
-        next.begin_turn(self.cores.now());
-        next.resched.set(false);
+        next.turns.begin(self.cores.now());
         if core.tasks.last.replace(Some(next.id)) != Some(next.id) {
-            next.switches.set(next.switches.get() + 1);
+            next.turns.switched();
             next.context.cycles(Part::Scheduler, self.cores.costs.context_switch);
         }
         *core.tasks.current.borrow_mut() = Some(Rc::clone(&next));
         next.tell(|watcher, cpu| watcher.runs(cpu));
         self.cores.note_busy(core);
-        if !next.polled.get() {
+        if !next.is_polled() {
             next.context.wake();
         }
     }
@@ -214,7 +215,7 @@ impl Scheduler<'_> {
     fn move_to(self, task: &Task, from: &Core, to: &Core) {
         task.move_floor(from.tasks.queue.borrow().floor(), to.tasks.queue.borrow().floor());
         task.context.core.set(to.id);
-        task.migrations.set(task.migrations.get() + 1);
+        task.turns.migrated();
     }
 
     /// The core for a task at the end of its time slice: the same one, unless it may not stay or others have much
@@ -241,18 +242,18 @@ impl Scheduler<'_> {
         let core = self.cores.get(task.context.core.get());
         self.raise_floor(core);
         task.tell(|watcher, cpu| watcher.stops(cpu, false));
-        task.state.set(state);
+        task.turns.end(state);
         *core.tasks.current.borrow_mut() = None;
         self.dispatch(core);
     }
 
     /// Whether another task should get this task's core.
     pub fn turn_is_over(self, task: &Task) -> bool {
-        if task.state.get() != State::Running {
+        if task.turns.state() != State::Running {
             return false;
         }
         let core = self.cores.get(task.context.core.get());
-        task.resched.get() || self.turn_ends(core) <= self.cores.now()
+        task.turns.is_cut() || self.turn_ends(core) <= self.cores.now()
     }
 
     /// End of the current task's time slice; never, while no equally urgent task waits.
@@ -264,7 +265,7 @@ impl Scheduler<'_> {
             return Time::NEVER;
         }
         let turn = (self.cores.sched.latency / (queue.len() as u64 + 1)).max(self.cores.sched.granularity);
-        current.turn_began.get() + turn
+        current.turns.began() + turn
     }
 
     /// Reschedules the core of `context`'s task if its time slice is over.
@@ -278,7 +279,7 @@ impl Scheduler<'_> {
         self.raise_floor(core);
         task.tell(|watcher, cpu| watcher.stops(cpu, true));
         *core.tasks.current.borrow_mut() = None;
-        task.wait(self.cores.now());
+        task.turns.wait(self.cores.now());
         let target = self.cores.get(self.place_after_turn(&task, core));
         if target.id != core.id {
             self.raise_floor(target);
@@ -286,11 +287,11 @@ impl Scheduler<'_> {
         }
         target.tasks.queue.borrow_mut().insert(Rc::clone(&task));
         self.dispatch(core);
-        if target.id != core.id && task.state.get() == State::Runnable {
+        if target.id != core.id && task.turns.state() == State::Runnable {
             self.look_at(target, &task);
         }
         // The task may have got the core back at once.
-        task.state.get() != State::Running
+        task.turns.state() != State::Running
     }
 
     /// Changes a task's priority.
@@ -298,15 +299,8 @@ impl Scheduler<'_> {
         task.context.settle_account();
         let core = self.cores.get(task.context.core.get());
         self.raise_floor(core);
-        let set = || {
-            let was_fair = task.is_fair();
-            task.priority.set(priority);
-            if was_fair != task.is_fair() {
-                // Runtime in the old class does not count in the new one.
-                task.vruntime.set(core.tasks.queue.borrow().floor());
-            }
-        };
-        match task.state.get() {
+        let set = || task.set_priority(priority, core.tasks.queue.borrow().floor());
+        match task.turns.state() {
             // Its position in the queue changes.
             State::Runnable => {
                 core.tasks.queue.borrow_mut().remove(task);
@@ -316,7 +310,7 @@ impl Scheduler<'_> {
             State::Running => {
                 set();
                 // A waiting task may go first now.
-                task.resched.set(true);
+                task.turns.cut();
                 task.context.wake();
             }
             _ => set(),
@@ -325,21 +319,21 @@ impl Scheduler<'_> {
 
     /// Changes the cores that a task may run on.
     pub fn set_affinity(self, task: &Rc<Task>, cpus: Vec<CpuId>) {
-        *task.cpus.borrow_mut() = cpus;
+        task.set_cpus(cpus);
         let core = self.cores.get(task.context.core.get());
         // A waiting real-time task may start on another core now.
-        let waits = task.is_real_time() && task.state.get() == State::Runnable;
+        let waits = task.is_real_time() && task.turns.state() == State::Runnable;
         if task.may_run_on(core.id) && !waits {
             return;
         }
-        match task.state.get() {
+        match task.turns.state() {
             State::Running => {
-                task.resched.set(true);
+                task.turns.cut();
                 task.context.wake();
             }
             State::Runnable => {
                 core.tasks.queue.borrow_mut().remove(task);
-                task.migrations.set(task.migrations.get() + 1);
+                task.turns.migrated();
                 self.enqueue(task);
             }
             _ => {}

@@ -8,24 +8,12 @@ use std::task::{Context as PollContext, Poll};
 
 use platform::cpu::{Async, Cpu, CpuId, CpuOps, Part};
 use platform::kernel::{Priority, TaskId};
-use units::{Duration, Time};
+use units::Duration;
 
 use super::queue::{Urgency, urgency};
+use super::turns::{State, TaskTurns};
 use crate::account::Times;
 use crate::cpu::Context;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
-    /// Never run.
-    New,
-    /// Waiting for an event.
-    Blocked,
-    /// Waiting for a core.
-    Runnable,
-    /// On a core.
-    Running,
-    Ended,
-}
 
 /// Told when a task gets and loses a core (Linux: `preempt_notifier`).
 pub trait TaskWatcher {
@@ -42,23 +30,16 @@ pub(crate) struct Task {
     /// First task of its process.
     pub process: TaskId,
     pub name: String,
-    pub priority: Cell<Priority>,
-    pub cpus: RefCell<Vec<CpuId>>,
     pub context: Rc<Context>,
-    pub state: Cell<State>,
+    pub turns: TaskTurns,
+    priority: Cell<Priority>,
+    cpus: RefCell<Vec<CpuId>>,
     /// Virtual runtime: picoseconds at nice 0.
-    pub vruntime: Cell<u64>,
-    pub turn_began: Cell<Time>,
-    /// Since when it has waited for a core, if it does, and its earlier waiting time.
-    waits_since: Cell<Option<Time>>,
-    waited: Cell<Duration>,
-    pub resched: Cell<bool>,
+    vruntime: Cell<u64>,
     /// It is being polled, so it will notice by itself that it got a core.
-    pub polled: Cell<bool>,
-    pub times: RefCell<Times>,
-    pub switches: Cell<u64>,
-    pub migrations: Cell<u64>,
-    pub watcher: RefCell<Option<Rc<dyn TaskWatcher>>>,
+    polled: Cell<bool>,
+    times: RefCell<Times>,
+    watcher: RefCell<Option<Rc<dyn TaskWatcher>>>,
 }
 
 /// Each nice level is a quarter more or a fifth less of a core's time (sched(7)).
@@ -79,43 +60,59 @@ impl Task {
             id,
             process,
             name,
+            context,
+            turns: TaskTurns::default(),
             priority: Cell::new(priority),
             cpus: RefCell::new(cpus),
-            context,
-            state: Cell::new(State::New),
             vruntime: Cell::new(0),
-            turn_began: Cell::new(Time::ZERO),
-            waits_since: Cell::new(None),
-            waited: Cell::new(Duration::ZERO),
-            resched: Cell::new(false),
             polled: Cell::new(false),
             times: RefCell::default(),
-            switches: Cell::new(0),
-            migrations: Cell::new(0),
             watcher: RefCell::new(None),
         });
         *task.context.task.borrow_mut() = Rc::downgrade(&task);
         task
     }
 
-    /// Starts to wait for a core.
-    pub fn wait(&self, now: Time) {
-        self.state.set(State::Runnable);
-        self.waited.set(self.waited(now));
-        self.waits_since.set(Some(now));
+    pub fn priority(&self) -> Priority {
+        self.priority.get()
     }
 
-    /// Gets a core.
-    pub fn begin_turn(&self, now: Time) {
-        self.state.set(State::Running);
-        self.waited.set(self.waited(now));
-        self.waits_since.set(None);
-        self.turn_began.set(now);
+    /// Changes its priority. Runtime in an old class does not count in a new one, in which it starts at the `floor`.
+    pub fn set_priority(&self, priority: Priority, floor: u64) {
+        let was_fair = self.is_fair();
+        self.priority.set(priority);
+        if was_fair != self.is_fair() {
+            self.vruntime.set(floor);
+        }
     }
 
-    /// Total time waited for a core (Linux: the second number of /proc/PID/schedstat).
-    pub fn waited(&self, now: Time) -> Duration {
-        self.waited.get() + self.waits_since.get().map_or(Duration::ZERO, |since| now.since(since))
+    /// Cores that it may run on; all if there are none.
+    pub fn cpus(&self) -> Vec<CpuId> {
+        self.cpus.borrow().clone()
+    }
+
+    pub fn set_cpus(&self, cpus: Vec<CpuId>) {
+        *self.cpus.borrow_mut() = cpus;
+    }
+
+    /// Virtual runtime: picoseconds at nice 0.
+    pub fn vruntime(&self) -> u64 {
+        self.vruntime.get()
+    }
+
+    /// Whether it is being polled, so that it will notice by itself that it got a core.
+    pub fn is_polled(&self) -> bool {
+        self.polled.get()
+    }
+
+    /// CPU time by part.
+    pub fn times(&self) -> Times {
+        *self.times.borrow()
+    }
+
+    /// Reports when it gets and loses a core.
+    pub fn watch(&self, watcher: Rc<dyn TaskWatcher>) {
+        *self.watcher.borrow_mut() = Some(watcher);
     }
 
     /// Calls its watcher.
@@ -162,7 +159,7 @@ impl Task {
             _ => time.as_ps(),
         };
         // The key must not change while the task is in a queue.
-        if self.state.get() != State::Runnable {
+        if self.turns.state() != State::Runnable {
             self.vruntime.set(self.vruntime.get() + share);
         }
     }
@@ -228,11 +225,11 @@ impl TaskFuture {
         let cores = Rc::clone(&context.cores);
         loop {
             context.remember(cx);
-            match task.state.get() {
+            match task.turns.state() {
                 State::New | State::Blocked => {
                     context.cycles(Part::Scheduler, cores.costs.wake_up);
                     cores.scheduler().enqueue(&task);
-                    if task.state.get() != State::Running {
+                    if task.turns.state() != State::Running {
                         return Poll::Pending;
                     }
                 }
@@ -261,7 +258,7 @@ impl TaskFuture {
             } else if ended {
                 cores.scheduler().release(&task, State::Ended);
                 return Poll::Ready(());
-            } else if task.state.get() == State::Running && !context.keeps_core() {
+            } else if task.turns.state() == State::Running && !context.keeps_core() {
                 cores.scheduler().release(&task, State::Blocked);
                 return Poll::Pending;
             } else {
