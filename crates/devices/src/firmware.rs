@@ -28,7 +28,7 @@ enum Pending {
 /// Slot of a request in flight.
 struct RequestSlot {
     pending: Pending,
-    /// Each use is one: a completion from before a reset is of an earlier one.
+    /// Ends with each use, so that a completion from before a reset finds nothing.
     epoch: Epoch,
 }
 

@@ -115,7 +115,7 @@ pub trait DataMover {
         (drained, now)
     }
 
-    /// The last completion of a request has arrived: [`completion`](Self::completion) and [`answered`](Self::answered).
+    /// The last completion of a request has arrived. One dynamic call asks what two would; movers implement those two.
     fn last_completion(
         &mut self,
         now: Time,

@@ -135,8 +135,7 @@ impl Iommu {
 
     /// Handles a write of 4 bytes to the interrupt range, behind earlier writes.
     ///
-    /// A `message` elsewhere is refused as an [`FaultReason::InterruptRange`](super::FaultReason::InterruptRange)
-    /// fault.
+    /// A `message` elsewhere is refused as an [`InterruptRange`](wire::vtd::FaultReason::InterruptRange) fault.
     pub fn remap_interrupt<M: WalkMemory>(
         &mut self,
         now: Time,

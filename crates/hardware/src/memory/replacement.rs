@@ -25,7 +25,7 @@ impl ReplacementState {
     /// Creates state for one set, whose lines take `stride` places.
     pub(super) fn new(policy: ReplacementPolicy, ways: usize, stride: usize, seed: u64) -> Self {
         let policy = match policy {
-            ReplacementPolicy::Lru => Policy::Lru(LastUses { ways, stride, now: 0, last: vec![0; stride] }),
+            ReplacementPolicy::Lru => Policy::Lru(LastUses::new(ways)),
             ReplacementPolicy::NotRecentlyUsed => Policy::NotRecentlyUsed(vec![0]),
             ReplacementPolicy::TreePlru => Policy::TreePlru(Trees::new(ways)),
             ReplacementPolicy::Random => Policy::Random(seed | 1),
@@ -36,7 +36,7 @@ impl ReplacementState {
     /// Appends a set.
     pub(super) fn add_set(&mut self) {
         match &mut self.policy {
-            Policy::Lru(uses) => uses.last.resize(uses.last.len() + uses.stride, 0),
+            Policy::Lru(uses) => uses.add_set(),
             Policy::NotRecentlyUsed(bits) | Policy::TreePlru(Trees { bits, .. }) => bits.push(0),
             Policy::Random(_) => {}
         }
@@ -45,7 +45,7 @@ impl ReplacementState {
     /// Discards all uses. The random policy's sequence continues.
     pub(super) fn reset(&mut self) {
         match &mut self.policy {
-            Policy::Lru(uses) => uses.last.fill(0),
+            Policy::Lru(uses) => uses.sets.fill(0),
             Policy::NotRecentlyUsed(bits) | Policy::TreePlru(Trees { bits, .. }) => bits.fill(0),
             Policy::Random(_) => {}
         }
@@ -54,16 +54,18 @@ impl ReplacementState {
     /// Records a use of `place`, counted through all sets; `set` is the one that has it.
     #[inline(always)]
     pub(super) fn used(&mut self, place: usize, set: impl FnOnce() -> usize) {
+        if matches!(self.policy, Policy::Random(_)) {
+            return;
+        }
+        let set = set();
+        let way = place - set * self.stride;
         match &mut self.policy {
-            Policy::Lru(uses) => uses.used(place),
-            _ => {
-                let set = set();
-                self.used_way(set, place - set * self.stride);
-            }
+            Policy::Lru(uses) => uses.used(set, way),
+            _ => self.used_way(set, way),
         }
     }
 
-    /// Records a use where policies keep state by set.
+    /// Records a use where a set's state is a word of bits.
     #[inline]
     fn used_way(&mut self, set: usize, way: usize) {
         match &mut self.policy {
@@ -109,45 +111,59 @@ impl ReplacementState {
     }
 }
 
-/// Least recently used: time of each line's last use, counted in uses of the cache.
+/// Least recently used: time of each line's last use, counted in uses of its set.
 ///
-/// A use only writes a number, so it has no data dependencies; the victim is only searched for on replacement.
+/// A use writes two bytes that are together; the victim is only searched for on replacement.
 #[derive(Clone, Debug)]
 struct LastUses {
     ways: usize,
-    stride: usize,
-    now: u32,
-    /// By place.
-    last: Vec<u32>,
+    /// Bytes of a set.
+    pitch: usize,
+    /// By set: how often it was used, and each way's last use.
+    sets: Vec<u8>,
 }
 
 impl LastUses {
-    #[inline]
-    fn used(&mut self, place: usize) {
-        if self.now == u32::MAX {
-            self.begin_anew();
-        }
-        self.now += 1;
-        self.last[place] = self.now;
+    /// Creates state for one set.
+    fn new(ways: usize) -> Self {
+        let pitch = (1 + ways).next_multiple_of(4);
+        Self { ways, pitch, sets: vec![0; pitch] }
     }
 
-    /// Renumbers the last uses of each set with the smallest numbers that keep their order.
-    #[cold]
-    fn begin_anew(&mut self) {
-        let mut order: Vec<usize> = (0..self.ways).collect();
-        for set in self.last.chunks_exact_mut(self.stride) {
-            order.sort_by_key(|&way| set[way]);
-            for (rank, &way) in (0..).zip(&order) {
-                set[way] = rank;
-            }
+    fn add_set(&mut self) {
+        if self.sets.len() == self.sets.capacity() {
+            let more = (self.sets.len() / self.pitch / 8).max(16);
+            self.sets.reserve_exact(more * self.pitch);
         }
-        self.now = self.ways as u32;
+        self.sets.resize(self.sets.len() + self.pitch, 0);
+    }
+
+    #[inline]
+    fn used(&mut self, set: usize, way: usize) {
+        let set = &mut self.sets[set * self.pitch..(set + 1) * self.pitch];
+        if set[0] == u8::MAX {
+            Self::begin_anew(set, self.ways);
+        }
+        set[0] += 1;
+        set[1 + way] = set[0];
+    }
+
+    /// Renumbers the last uses of a set with the smallest numbers that keep their order.
+    #[cold]
+    fn begin_anew(set: &mut [u8], ways: usize) {
+        let mut order: [u8; 32] = std::array::from_fn(|way| way as u8);
+        let order = &mut order[..ways];
+        order.sort_unstable_by_key(|&way| (set[1 + usize::from(way)], way));
+        for (rank, &way) in (0..).zip(&*order) {
+            set[1 + usize::from(way)] = rank;
+        }
+        set[0] = ways as u8;
     }
 
     #[inline]
     fn oldest(&self, set: usize, allowed: u32) -> usize {
-        let last = &self.last[set * self.stride..(set + 1) * self.stride];
-        let (mut oldest, mut left) = ((u32::MAX, 0), allowed);
+        let last = &self.sets[set * self.pitch + 1..(set + 1) * self.pitch];
+        let (mut oldest, mut left) = ((u8::MAX, 0), allowed);
         while left != 0 {
             let way = left.trailing_zeros() as usize;
             oldest = oldest.min((last[way], way));
@@ -231,22 +247,24 @@ mod tests {
         ReplacementPolicy::Random,
     ];
 
-    /// The use counter wraps after some minutes of simulation, without visible effect.
-    #[test]
-    fn the_order_of_uses_outlives_their_numbers() {
-        let mut uses = LastUses { ways: 4, stride: 4, now: 0, last: vec![0; 8] };
-        uses.now = u32::MAX - 3;
-        for way in [2, 0, 3, 1, 2] {
-            uses.used(4 + way);
+    proptest! {
+        /// However often a set is used, its victim is what a list of its lines in the order of their uses says.
+        #[test]
+        fn the_order_of_uses_outlives_their_numbers(
+            uses in prop::collection::vec(0usize..20, 0..2_000), allowed in 1u32..0x10_0000,
+        ) {
+            let mut last = LastUses::new(20);
+            last.add_set();
+            // Of lines that were never used, the first goes first.
+            let mut order: Vec<usize> = (0..20).collect();
+            for way in uses {
+                last.used(1, way);
+                order.retain(|&other| other != way);
+                order.push(way);
+            }
+            prop_assert_eq!(Some(last.oldest(1, allowed)), order.into_iter().find(|way| allowed >> way & 1 != 0));
+            prop_assert_eq!(last.oldest(0, allowed), allowed.trailing_zeros() as usize, "another set");
         }
-        let mut order = Vec::new();
-        for _ in 0..4 {
-            let way = uses.oldest(1, 0b1111);
-            order.push(way);
-            uses.used(4 + way);
-        }
-        assert_eq!(order, [0, 3, 1, 2]);
-        assert!(uses.now < 20, "they have begun anew");
     }
 
     proptest! {

@@ -125,7 +125,7 @@ pub enum RootEvent {
     PeerTimeout {
         /// Its entry in the table of peer reads.
         place: u16,
-        /// Epoch of the table when it was requested.
+        /// Set when the part was requested.
         epoch: Epoch,
     },
     /// Quarantined tags of requests that timed out are free again.

@@ -54,7 +54,7 @@ struct PeerPiece {
     offset: u32,
     length: u32,
     received: u32,
-    /// Epoch of the table when it was requested.
+    /// Set when it was requested.
     epoch: Epoch,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Peers {
     waiting: VecDeque<u32>,
     places: Vec<Option<PeerPiece>>,
     free: VecDeque<u16>,
-    /// Each piece is one.
+    /// Ends with each piece requested, so that a timeout finds its own piece only.
     epoch: Epoch,
     /// Reused, so that a copy allocates nothing.
     payload: Vec<u8>,

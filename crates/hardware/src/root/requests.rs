@@ -78,7 +78,7 @@ impl Outstanding {
 #[derive(Default)]
 struct Tag {
     outstanding: Option<(u8, Outstanding)>,
-    /// Each use of the tag is one.
+    /// Ends with each use of the tag, so that a timeout finds its own request only.
     epoch: Epoch,
     /// Until when a late completion of an earlier request may arrive.
     unsafe_until: Time,

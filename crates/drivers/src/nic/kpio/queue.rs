@@ -143,7 +143,7 @@ impl KpioQueue {
         }
     }
 
-    /// KpioRegisters a channel to be woken when lines up to a count are free.
+    /// Registers a channel to be woken when lines up to a count are free.
     fn wait(&self, cpu: &Cpu, channel: u16, line: u32) {
         // The device takes the awaited lines as written. They may come from another core whose clock is ahead.
         self.order.observe(cpu);

@@ -68,7 +68,7 @@ pub fn latency(bench: &ServerBench, organisation: Organisation, instances: u16) 
     load_interconnect(bench, &rig, instances)?;
     rig.pass(Duration::from_us(300));
     let line = |seconds| format!("sockperf ping-pong -i 10.0.0.1 -m 64 -t {seconds}");
-    Server(&rig).wrap_ring(organisation.device(), (1, CORE), &line(FIRST.as_s_f64()))?;
+    Server(&rig).wrap_ring(organisation, (1, CORE), &line(FIRST.as_s_f64()))?;
     let latency = rig.latency((1, CORE), line, FIRST, MOST)?;
     let costs = Server(&rig).measure_while((1, CORE), &line(1.0))?.each(COSTS);
     let each = [("us", latency.mean), ("p90", latency.p90), ("p99", latency.p99)];

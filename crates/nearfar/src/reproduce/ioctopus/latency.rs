@@ -19,7 +19,7 @@ pub fn run(bench: &ServerBench, organisation: Organisation, bytes: u32) -> Resul
     let rig = bench.boot(&format!("{}[[cable]]\nends = [\"server\", \"client\"]\n", hosts.concat()))?;
     rig.start(1, &[CORE], "netserver")?;
     let line = |seconds| format!("netperf -H 10.0.0.2 -t TCP_RR -l {seconds} -- -r {bytes},{bytes}");
-    Server(&rig).wrap_ring(organisation.device(), (0, CORE), &line(FIRST.as_s_f64()))?;
+    Server(&rig).wrap_ring(organisation, (0, CORE), &line(FIRST.as_s_f64()))?;
     let latency = rig.latency((0, CORE), line, FIRST, MOST)?;
     let costs = Server(&rig).measure_while((0, CORE), &line(1.0))?.each(COSTS);
     let (us, half) = latency.mean;

@@ -327,13 +327,22 @@ impl Server<'_> {
         self.0.computers.simulation().with(|fabric, _| fabric.host_mut(id).memory.flush_all());
     }
 
-    /// Repeats a program on a core of a host until the first host has received as many packets as the receive ring of a
-    /// network device has buffers. Until then, each buffer is in the caches or not as the device's start has left it, and
-    /// a round trip of 64 B takes 1 % longer.
-    pub fn wrap_ring(self, name: &str, (host, core): (usize, u16), line: &str) -> Result<(), String> {
-        let device = self.0.host(0).kernel.net().device(name).ok_or(format!("the host has no {name}"))?;
-        let buffers = device.driver().and_then(|driver| driver.rings()).map_or(0, |rings| rings.rx.into());
-        while device.counters().rx_packets < buffers {
+    /// Repeats a program on a core of a host until the first host has received as many packets as a receive ring of its
+    /// NIC has buffers. Until then, each buffer is in the caches or not as the NIC's start has left it, and a round trip
+    /// of 64 B takes 1 % longer.
+    pub fn wrap_ring(
+        self,
+        organisation: Organisation,
+        (host, core): (usize, u16),
+        line: &str,
+    ) -> Result<(), String> {
+        let net = self.0.host(0).kernel.net();
+        let device = |name| net.device(name).ok_or(format!("the host has no {name}"));
+        // A team has no rings of its own.
+        let nic = device("eth0")?.driver().and_then(|driver| driver.rings());
+        let buffers = nic.ok_or("eth0 does not tell the size of its rings")?.rx.into();
+        let received = device(organisation.device())?;
+        while received.counters().rx_packets < buffers {
             self.0.report(&self.0.start(host, &[core], line)?)?;
         }
         Ok(())
