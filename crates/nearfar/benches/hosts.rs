@@ -14,9 +14,9 @@ mod scenario;
 use computers::{Run, forget_peak, peak, run};
 use scenario::{HEAD, program};
 
-fn host(name: &str, address: &str) -> String {
+fn host(name: &str, address: &str, iommu: &str) -> String {
     format!(
-        "[[host]]\nname = \"{name}\"\nmachine = \"dell-t430\"\n[[host.device]]\nnic = \"modern\"\naddress = \"{address}/24\"\n"
+        "[[host]]\nname = \"{name}\"\nmachine = \"dell-t430\"\niommu = \"{iommu}\"\n[[host.device]]\nnic = \"modern\"\naddress = \"{address}/24\"\n"
     )
 }
 
@@ -24,8 +24,8 @@ fn host(name: &str, address: &str) -> String {
 fn pairs(count: usize, seconds: f64) -> String {
     let hosts = (0..count).map(|n| {
         let ends = format!("[[cable]]\nends = [\"a{n}\", \"b{n}\"]\n");
-        [host(&format!("a{n}"), &format!("10.{n}.0.1")), host(&format!("b{n}"), &format!("10.{n}.0.2")), ends]
-            .concat()
+        let side = |side, number| host(&format!("{side}{n}"), &format!("10.{n}.0.{number}"), "off");
+        [side("a", 1), side("b", 2), ends].concat()
     });
     let streams = (0..count).map(|n| {
         let client = format!("netperf -H 10.{n}.0.2 -t TCP_STREAM -l {seconds}");
@@ -35,8 +35,8 @@ fn pairs(count: usize, seconds: f64) -> String {
 }
 
 /// So many hosts that do nothing, but for one ping.
-fn at_rest(count: usize) -> String {
-    let hosts = (0..count).map(|n| host(&format!("a{n}"), &format!("10.{n}.0.1"))).collect::<String>();
+fn at_rest(count: usize, iommu: &str) -> String {
+    let hosts = (0..count).map(|n| host(&format!("a{n}"), &format!("10.{n}.0.1"), iommu)).collect::<String>();
     HEAD.to_owned() + &hosts + &program("a0", "0", "ping -c 1 10.0.0.1")
 }
 
@@ -49,15 +49,20 @@ fn seconds_a_pair(count: usize) -> f64 {
 fn main() {
     let quick = std::env::args().any(|argument| argument == "QUICK");
     let many = if quick { 16 } else { 64 };
-    let memory = |count: usize| {
-        forget_peak();
-        let Run { .. } = run(&at_rest(count));
-        peak().unwrap_or_default() as f64
-    };
     // Before all else and fewer first, as memory that was had once stays.
     let (few, all) = (2, many);
-    let (few_kb, all_kb) = (memory(few), memory(all));
-    println!("a host at rest: {:.1} MB (aim: 4)", (all_kb - few_kb) / 1e3 / (all - few) as f64);
+    let iommus = ["off", "strict"];
+    let [few_kb, all_kb] = [few, all].map(|count| {
+        iommus.map(|iommu| {
+            forget_peak();
+            let Run { .. } = run(&at_rest(count, iommu));
+            peak().unwrap_or_default() as f64
+        })
+    });
+    for (iommu, (few_kb, all_kb)) in iommus.iter().zip(few_kb.into_iter().zip(all_kb)) {
+        let mb = (all_kb - few_kb) / 1e3 / (all - few) as f64;
+        println!("a host at rest, IOMMU {iommu}: {mb:.2} MB (aim: 4)");
+    }
     // The first run of all finds neither memory nor caches ready.
     run(&pairs(1, 0.001));
     let alone = seconds_a_pair(1);
