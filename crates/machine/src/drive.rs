@@ -24,6 +24,7 @@ record! {
         media: DriveMedia,
     }
     check |drive: &Drive, check: &mut Check<'_>| {
+        check.at("controller").require_pci_id(&drive.controller.pci_id.value);
         let unit = drive.media.unit.value.get();
         check.at("media").require(
             unit.is_power_of_two() && (512..=1 << 20).contains(&unit),

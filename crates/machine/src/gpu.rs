@@ -26,6 +26,7 @@ record! {
     check |gpu: &Gpu, check: &mut Check<'_>| {
         let (memory, aperture) = (gpu.controller.memory.value, gpu.controller.aperture.value);
         let mut within = check.at("controller");
+        within.require_pci_id(&gpu.controller.pci_id.value);
         within.require(
             memory.get() % (1 << 20) == 0 && (1 << 20..=1 << 40).contains(&memory.get()),
             "memory",

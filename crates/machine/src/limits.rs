@@ -49,6 +49,18 @@ impl Check<'_> {
         let holds = (least..=most).contains(&number);
         self.require(holds, key, format!("{number} {what}"), format!("from {least} to {most}"));
     }
+
+    /// Reports a `pci_id` that is not vendor and device ID.
+    pub(crate) fn require_pci_id(&mut self, id: &str) {
+        let is_hex = |part: &str| part.len() == 4 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let holds = id.split_once(':').is_some_and(|(vendor, device)| is_hex(vendor) && is_hex(device));
+        self.require(
+            holds,
+            "pci_id",
+            format!("`{id}` is not an ID"),
+            "vendor and device, such as `10b5:8733`",
+        );
+    }
 }
 
 /// Reports a name that would be ambiguous in cables, options or reports.

@@ -34,6 +34,7 @@ record! {
         driver: Option<NicDefaults>,
     }
     check |nic: &Nic, check: &mut Check<'_>| {
+        check.at("controller").require_pci_id(&nic.controller.pci_id.value);
         let completion = nic.controller.completion.as_ref().map_or(16, |entry| entry.value.get());
         check.at("controller").require(
             completion == 16 || completion == 64,
@@ -52,6 +53,7 @@ record! {
         if let Some(own) = &nic.virtual_functions {
             let (count, ports) = (own.count.value.get(), nic.controller.ports.value.get());
             let of = &mut check.at("virtual_functions");
+            of.require_pci_id(&own.pci_id.value);
             of.require_within("queue_pairs", own.queue_pairs.value.get().into(), (1, 256), "cannot be told apart");
             of.require_within("vectors", own.vectors.value.get().into(), (2, 1024), "are not possible");
             of.require(

@@ -52,14 +52,7 @@ record! {
         check.require(bytes >= 1 << 20, "segments", format!("a segment would have {bytes} B"), "1 MiB at least: a window for interrupts has that much");
         check.require_within("requesters", ntb.requesters.value.get().into(), (2, 256), "requesters are not possible");
         check.require_within("replay_tlps", ntb.replay_tlps.value.get().into(), (1, 2048), "TLPs cannot be told apart");
-        let text = &ntb.pci_id.value;
-        let is_hex = |part: &str| part.len() == 4 && u16::from_str_radix(part, 16).is_ok();
-        check.require(
-            text.split_once(':').is_some_and(|(vendor, device)| is_hex(vendor) && is_hex(device)),
-            "pci_id",
-            format!("`{text}` is not an ID"),
-            "vendor and device, such as `10b5:87b0`",
-        );
+        check.require_pci_id(&ntb.pci_id.value);
         for (key, given) in [
             ("latency", ntb.cable.latency.is_some()),
             ("ack_delay", ntb.cable.ack_delay.is_some()),

@@ -40,14 +40,7 @@ record! {
         check.require_within("ports", switch.ports.value.get().into(), (2, 32), "ports are not possible");
         check.require_within("lanes", switch.lanes.value.get().into(), (2, 256), "lanes are not possible");
         check.require_within("replay_tlps", switch.replay_tlps.value.get().into(), (1, 2048), "TLPs cannot be told apart");
-        let text = &switch.pci_id.value;
-        let is_hex = |part: &str| part.len() == 4 && u16::from_str_radix(part, 16).is_ok();
-        check.require(
-            text.split_once(':').is_some_and(|(vendor, device)| is_hex(vendor) && is_hex(device)),
-            "pci_id",
-            format!("`{text}` is not an ID"),
-            "vendor and device, such as `10b5:8733`",
-        );
+        check.require_pci_id(&switch.pci_id.value);
         for (key, given) in [
             ("latency", switch.link.latency.is_some()),
             ("ack_delay", switch.link.ack_delay.is_some()),

@@ -98,6 +98,17 @@ fn cables_are_no_faster_than_their_ends() {
 }
 
 #[test]
+fn a_device_has_vendor_and_device_id() {
+    let nic = "nic = \"modern\"";
+    for id in ["hello", "8086", "zz:zz", "+086:1572", "8086:15720"] {
+        for device in [nic, "drive = \"optane-900p\"", "gpu = \"k420\""] {
+            let changed = format!("{device}\nchange.controller.pci_id = \"{id}\"");
+            refuse(&[(nic, &changed, &format!("`{id}` is not an ID"))]);
+        }
+    }
+}
+
+#[test]
 fn cables_switches_and_sources_are_possible() {
     let cable = "rate = \"10 Gbit/s\"";
     let switch = "rate = \"100 Gbit/s\"";
