@@ -89,9 +89,10 @@ impl Nic {
         }
         for (of, &owner) in (0..).zip(&params.functions) {
             let Some(virtuals) = params.virtual_functions else { break };
+            let config = virtual_function(&params)?;
             for number in 0..virtuals.count {
                 let function = NicFunctionParams { mac: virtual_mac(owner.mac, number), ..owner };
-                wanted.push((function, Some(of), virtual_function(&params)?));
+                wanted.push((function, Some(of), config.clone()));
             }
         }
         let (params, handle) = (Rc::new(params), NicHandle::new(wanted.len()));

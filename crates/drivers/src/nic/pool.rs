@@ -4,7 +4,6 @@
 //! another node, as after the interrupt has moved, are freed.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use platform::Error;
@@ -23,10 +22,11 @@ pub(super) struct RxBuffer {
 }
 
 struct Page {
-    /// Bus address of the page; `None` once the pool is closed.
-    bus: Option<Iova>,
+    start: PhysAddr,
+    /// Bus address of the page, which is unmapped when the pool is closed.
+    bus: Iova,
     node: Node,
-    /// Buffers in use. The page that is being cut counts as one more.
+    /// Buffers in use.
     out: u16,
 }
 
@@ -36,7 +36,8 @@ pub(super) struct Pool {
     dma: Rc<dyn DmaOps>,
     size: u16,
     cost: u64,
-    pages: RefCell<BTreeMap<PhysAddr, Page>>,
+    /// In order of address: most hosts of a large cluster hold thousands, and never need them.
+    pages: RefCell<Vec<Page>>,
     /// Pages with no buffer in use; the most recently used is last.
     free: RefCell<Vec<PhysAddr>>,
     /// Most free pages to keep.
@@ -85,10 +86,11 @@ impl Pool {
             Some(rest) => rest,
             None => (self.take_page(cpu, node)?, 0),
         };
-        let mut pages = self.pages.borrow_mut();
-        let state = pages.get_mut(&page).ok_or(Error::Invalid)?;
-        let bus = state.bus.ok_or(Error::NoDevice)?;
-        state.out += 1;
+        let bus = self.with(page, |page| {
+            page.out += 1;
+            page.bus
+        });
+        let bus = bus.ok_or(Error::Invalid)?;
         let next = offset + self.size;
         if u64::from(next) + u64::from(self.size) <= PAGE {
             self.rest.set(Some((page, next)));
@@ -107,36 +109,51 @@ impl Pool {
         let bus = self.dma.map(cpu, pages.start, PAGE, Direction::FromDevice).inspect_err(|_| {
             self.kernel.free_pages(cpu, pages);
         })?;
-        let page = Page { bus: Some(bus), node, out: 0 };
-        self.pages.borrow_mut().insert(pages.start, page);
-        Ok(pages.start)
+        let page = Page { start: pages.start, bus, node, out: 0 };
+        let mut pages = self.pages.borrow_mut();
+        let at = pages.partition_point(|other| other.start < page.start);
+        let start = page.start;
+        pages.insert(at, page);
+        Ok(start)
+    }
+
+    /// Calls `f` with the page at `start`, if it is of the pool.
+    fn with<R>(&self, start: PhysAddr, f: impl FnOnce(&mut Page) -> R) -> Option<R> {
+        let mut pages = self.pages.borrow_mut();
+        let at = pages.binary_search_by_key(&start, |page| page.start).ok()?;
+        Some(f(&mut pages[at]))
     }
 
     /// Returns a buffer.
     pub fn give(&self, cpu: &Cpu, at: PhysAddr) {
         cpu.work(self.cost);
         let start = at.align_down(PAGE);
-        let (is_back, is_here) = {
-            let mut pages = self.pages.borrow_mut();
-            let Some(page) = pages.get_mut(&start) else { return };
+        let given = self.with(start, |page| {
             page.out = page.out.saturating_sub(1);
             (page.out == 0, page.node == cpu.node())
-        };
+        });
+        let Some((is_back, is_here)) = given else { return };
         if !is_back || self.rest.get().is_some_and(|(rest, _)| rest == start) {
             return;
         }
-        if self.closed.get() || !is_here || self.free.borrow().len() >= self.most_free {
+        if self.closed.get() {
+            self.drop_page(cpu, start);
+        } else if !is_here || self.free.borrow().len() >= self.most_free {
+            let bus = self.with(start, |page| page.bus);
+            bus.into_iter().for_each(|bus| self.unmap(cpu, bus));
             self.drop_page(cpu, start);
         } else {
             self.free.borrow_mut().push(start);
         }
     }
 
+    fn unmap(&self, cpu: &Cpu, bus: Iova) {
+        self.dma.unmap(cpu, bus, PAGE, Direction::FromDevice);
+    }
+
+    /// Frees a page that is not mapped any more.
     fn drop_page(&self, cpu: &Cpu, start: PhysAddr) {
-        let Some(page) = self.pages.borrow_mut().remove(&start) else { return };
-        if let Some(bus) = page.bus {
-            self.dma.unmap(cpu, bus, PAGE, Direction::FromDevice);
-        }
+        self.pages.borrow_mut().retain(|page| page.start != start);
         self.kernel.free_pages(cpu, Pages { start, order: 0 });
     }
 
@@ -145,19 +162,15 @@ impl Pool {
         self.closed.set(true);
         self.rest.set(None);
         self.free.borrow_mut().clear();
-        let starts: Vec<PhysAddr> = self.pages.borrow().keys().copied().collect();
-        for start in starts {
-            let (bus, is_back) = match self.pages.borrow_mut().get_mut(&start) {
-                Some(page) => (page.bus.take(), page.out == 0),
-                None => continue,
-            };
-            if let Some(bus) = bus {
-                self.dma.unmap(cpu, bus, PAGE, Direction::FromDevice);
+        let mut pages = self.pages.take();
+        pages.retain(|page| {
+            self.unmap(cpu, page.bus);
+            if page.out == 0 {
+                self.kernel.free_pages(cpu, Pages { start: page.start, order: 0 });
             }
-            if is_back {
-                self.drop_page(cpu, start);
-            }
-        }
+            page.out > 0
+        });
+        self.pages.replace(pages);
     }
 
     /// An empty fragment list.

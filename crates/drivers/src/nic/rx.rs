@@ -15,7 +15,7 @@ use wire::nic::registers::HELD_BYTES;
 
 use super::counters::Counters;
 use super::params::{Loads, NicCosts};
-use super::pool::{Pool, RxBuffer};
+use super::pool::Pool;
 use super::ring::Broken;
 use super::ring::Ring;
 
@@ -41,7 +41,8 @@ pub(super) struct RxQueue {
     costs: NicCosts,
     refill: u16,
     fetch: Option<Fetch>,
-    buffers: RefCell<Vec<Option<RxBuffer>>>,
+    /// By place in the ring: the buffer that the device holds there, if it holds one.
+    buffers: RefCell<Vec<PhysAddr>>,
     /// Counts of buffers posted and returned. Each buffer has one completion.
     tail: Cell<u16>,
     done: Cell<u16>,
@@ -51,7 +52,7 @@ pub(super) struct RxQueue {
 
 impl RxQueue {
     pub fn new(ring: Ring, pool: Rc<Pool>, costs: NicCosts, refill: u16, fetch: Option<Fetch>) -> Self {
-        let buffers = vec![None; usize::from(ring.entries())];
+        let buffers = vec![PhysAddr::default(); usize::from(ring.entries())];
         // Posting a buffer frees the slot of a fetched frame, so there may be no more buffers than slots.
         let most = fetch.as_ref().map_or(ring.entries(), |fetch| ring.entries().min(fetch.places as u16));
         Self {
@@ -87,7 +88,7 @@ impl RxQueue {
             cpu.work(self.costs.refill);
             let descriptor = RxDescriptor { address: buffer.bus.get(), length: self.pool.size() };
             let index = self.ring.index(self.tail.get());
-            self.buffers.borrow_mut()[index] = Some(buffer);
+            self.buffers.borrow_mut()[index] = buffer.at;
             bytes.extend_from_slice(&descriptor.emit());
             self.tail.set(self.tail.get().wrapping_add(1));
         }
@@ -151,29 +152,28 @@ impl RxQueue {
         while self.given() > 0 {
             let count = self.done.get();
             let Some(completion) = self.ring.completion(cpu, count) else { return Ok(None) };
-            let buffer = self.buffers.borrow_mut()[self.ring.index(count)].take();
             let makes_sense = completion.kind == Kind::Received
                 && completion.count == count
                 && completion.length <= self.pool.size();
-            let Some(buffer) = buffer.filter(|_| makes_sense) else {
-                self.buffers.borrow_mut()[self.ring.index(count)] = buffer;
+            if !makes_sense {
                 return Err(Broken);
-            };
+            }
+            let buffer = self.buffers.borrow()[self.ring.index(count)];
             if completion.has(INLINE) {
                 if completion.length > self.ring.inline_room() {
                     return Err(Broken);
                 }
                 let from = self.ring.inline_frame(count, completion.length);
-                cpu.copy(buffer.at, from, completion.length.into());
+                cpu.copy(buffer, from, completion.length.into());
             }
             if completion.has(HELD) {
-                self.fetch(cpu, count, completion.length, buffer.at).await?;
+                self.fetch(cpu, count, completion.length, buffer).await?;
                 counters.rx_fetched.add(1);
             }
             self.done.set(count.wrapping_add(1));
             let mut partial = self.partial.borrow_mut();
             if partial.is_none() {
-                cpu.prefetch(buffer.at, u64::from(completion.length).min(HEADERS));
+                cpu.prefetch(buffer, u64::from(completion.length).min(HEADERS));
             }
             let packet = partial.get_or_insert_with(|| Packet {
                 fragments: self.pool.list(),
@@ -182,7 +182,7 @@ impl RxQueue {
                 ..Packet::default()
             });
             let length = u32::from(completion.length);
-            packet.fragments.push(Fragment { pages: None, at: buffer.at, length });
+            packet.fragments.push(Fragment { pages: None, at: buffer, length });
             if completion.has(TRANSPORT_RIGHT) && !completion.has(NETWORK_WRONG) {
                 packet.checksum = Checksum::Good;
             }
@@ -223,8 +223,10 @@ impl RxQueue {
         if let Some(packet) = self.partial.borrow_mut().take() {
             packet.release(cpu);
         }
-        for buffer in self.buffers.borrow_mut().iter_mut().filter_map(Option::take) {
-            self.pool.give(cpu, buffer.at);
+        while self.given() > 0 {
+            let done = self.done.get();
+            self.pool.give(cpu, self.buffers.borrow()[self.ring.index(done)]);
+            self.done.set(done.wrapping_add(1));
         }
         self.pool.close(cpu);
     }

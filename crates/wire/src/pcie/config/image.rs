@@ -1,7 +1,5 @@
 //! Reset values and write masks of a configuration space.
 
-use super::SIZE;
-
 /// Reset values and write masks of a function's registers. Each vector extends only as far as it was set and is zero
 /// beyond, since most functions use some hundred of the 4 KiB.
 #[derive(Clone, Default)]
@@ -19,10 +17,13 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// All registers after reset.
-    pub fn all(&self) -> Box<[u8; SIZE]> {
-        let mut all = Box::new([0; SIZE]);
-        all[..self.value.len()].copy_from_slice(&self.value);
+    /// All registers after reset, as far as there are any.
+    pub fn all(&self) -> Vec<u8> {
+        let masks = [&self.rw, &self.rw1c, &self.trigger, &self.sticky];
+        let len = masks.into_iter().map(Vec::len).fold(self.value.len(), usize::max);
+        let mut all = Vec::with_capacity(len);
+        all.extend_from_slice(&self.value);
+        all.resize(len, 0);
         all
     }
 
@@ -82,7 +83,8 @@ impl Image {
     }
 }
 
-fn put<const N: usize>(registers: &mut Vec<u8>, at: u16, bytes: &[u8; N]) {
+/// Writes registers, with zeros up to them if there were none.
+pub(super) fn put<const N: usize>(registers: &mut Vec<u8>, at: u16, bytes: &[u8; N]) {
     let at = usize::from(at);
     if registers.len() < at + N {
         registers.resize((at + N).next_multiple_of(4), 0);

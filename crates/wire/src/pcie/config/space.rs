@@ -1,6 +1,6 @@
 //! A function's configuration space as implemented by its hardware.
 
-use super::image::{Image, word};
+use super::image::{Image, put, word};
 use super::msi::MsiState;
 use super::msix::{self, MsixLayout};
 use super::pcie_cap::CompletionTimeout;
@@ -43,7 +43,8 @@ pub enum ResetKind {
 /// The 4096 bytes of a configuration space, with write masks.
 #[derive(Clone)]
 pub struct ConfigSpace {
-    bytes: Box<[u8; SIZE]>,
+    /// Registers as far as there are any: all beyond read as zero.
+    registers: Vec<u8>,
     image: Arc<Image>,
     bars: [Option<Bar>; 6],
     pub(super) offsets: Offsets,
@@ -69,12 +70,12 @@ impl ConfigSpace {
     }
 
     pub(super) fn from_parts(image: Image, bars: [Option<Bar>; 6], offsets: Offsets) -> Self {
-        Self { bytes: image.all(), image: Arc::new(image), bars, offsets }
+        Self { registers: image.all(), image: Arc::new(image), bars, offsets }
     }
 
     /// The doubleword that contains `offset`; all ones beyond the end.
     pub fn dword(&self, offset: u16) -> u32 {
-        if usize::from(offset) < SIZE { word(&*self.bytes, offset) } else { u32::MAX }
+        if usize::from(offset) < SIZE { word(&self.registers, offset) } else { u32::MAX }
     }
 
     /// `len` (1, 2 or 4) bytes at `offset` as a little-endian number; all ones beyond the end or across a doubleword.
@@ -84,11 +85,6 @@ impl ConfigSpace {
             return ones;
         }
         self.dword(offset) >> (8 * (offset & 3)) & ones
-    }
-
-    /// All registers as the host reads them, in order of address.
-    pub fn bytes(&self) -> &[u8; SIZE] {
-        &self.bytes
     }
 
     /// Writes the doubleword that contains `offset`, as the host does; bit n of `byte_enables` enables byte n of
@@ -101,7 +97,7 @@ impl ConfigSpace {
         let lanes = (0..4).filter(|n| byte_enables >> n & 1 == 1).fold(0u32, |m, n| m | 0xff << (8 * n));
         let value_in = value & lanes;
         let mut rw = word(&self.image.rw, at) & lanes;
-        let old = word(&*self.bytes, at);
+        let old = word(&self.registers, at);
         if self.offsets.power_management.is_some_and(|pm| pm + power_management::CONTROL == at)
             && matches!(PowerState::from_bits(value), PowerState::D1 | PowerState::D2)
         {
@@ -122,15 +118,16 @@ impl ConfigSpace {
     }
 
     fn store(&mut self, at: u16, value: u32) {
-        let at = usize::from(at & 0xffc);
-        self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        if value != word(&self.registers, at) {
+            put(&mut self.registers, at & 0xffc, &value.to_le_bytes());
+        }
     }
 
     /// Hardware update of the doubleword that contains `offset`: clears the bits of `clear`, then sets those of `set`.
     /// Masks do not apply.
     pub fn update(&mut self, offset: u16, clear: u32, set: u32) {
         if usize::from(offset) < SIZE {
-            self.store(offset, word(&*self.bytes, offset) & !clear | set);
+            self.store(offset, word(&self.registers, offset) & !clear | set);
         }
     }
 
@@ -488,11 +485,10 @@ impl fmt::Debug for ConfigSpace {
 impl fmt::Display for ConfigSpace {
     /// Formats the dump that `lspci -xxxx` prints and `lspci -F` reads, without the line that names the slot.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, row) in self.bytes.chunks(16).enumerate() {
-            write!(f, "{:02x}:", i * 16)?;
-            row.iter().try_for_each(|b| write!(f, " {b:02x}"))?;
-            writeln!(f)?;
-        }
-        Ok(())
+        (0..SIZE as u16).step_by(16).try_for_each(|row| {
+            write!(f, "{row:02x}:")?;
+            (row..row + 16).try_for_each(|at| write!(f, " {:02x}", self.read(at, 1)))?;
+            writeln!(f)
+        })
     }
 }
