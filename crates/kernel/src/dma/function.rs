@@ -20,12 +20,22 @@ use super::group::{Group, Member};
 use crate::mm::Pool;
 use wire::vtd::Permissions;
 
-/// An active mapping.
+/// An active mapping. A function has thousands, so it is no larger than it has to be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Live {
     at: Iova,
-    length: u64,
-    direction: u8,
+    /// Length, above two bits of the direction.
+    extent: u64,
+}
+
+impl Live {
+    fn new(at: Iova, length: u64, direction: Direction) -> Self {
+        Self { at, extent: length << 2 | direction as u64 }
+    }
+
+    fn length(self) -> u64 {
+        self.extent >> 2
+    }
 }
 
 /// Finds the owner of a BAR address.
@@ -214,13 +224,13 @@ impl FunctionDma {
 
     fn remember(&self, at: Iova, length: u64, direction: Direction) {
         self.count(|c| c.maps += 1);
-        let live = Live { at, length, direction: direction as u8 };
+        let live = Live::new(at, length, direction);
         *self.live.borrow_mut().entry(live).or_default() += 1;
     }
 
     /// Removes a mapping. Returns whether it existed.
     fn forget(&self, at: Iova, length: u64, direction: Direction) -> bool {
-        let key = Live { at, length, direction: direction as u8 };
+        let key = Live::new(at, length, direction);
         let known = {
             let mut live = self.live.borrow_mut();
             let count = live.get_mut(&key).map(|count| {
@@ -312,7 +322,7 @@ impl FunctionDma {
         live.sort_unstable();
         for (mapping, count) in live {
             for _ in 0..count {
-                self.unreach(cpu, mapping.at, mapping.length);
+                self.unreach(cpu, mapping.at, mapping.length());
             }
         }
         self.peers.borrow_mut().clear();
@@ -343,9 +353,10 @@ impl FunctionDma {
         let domain = self.domain.borrow();
         // Order does not matter: one match is enough.
         self.live.borrow().keys().any(|mapping| match &*domain {
-            None => meets(mapping.at.get(), mapping.length),
+            None => meets(mapping.at.get(), mapping.length()),
             Some(domain) => {
-                let (first, last) = (mapping.at.get() / PAGE, (mapping.at.get() + mapping.length - 1) / PAGE);
+                let (first, last) =
+                    (mapping.at.get() / PAGE, (mapping.at.get() + mapping.length() - 1) / PAGE);
                 (first..=last).any(|page| {
                     domain.frame(Iova::new(page * PAGE)).is_some_and(|frame| meets(frame.0, PAGE))
                 })
