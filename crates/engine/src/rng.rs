@@ -5,7 +5,7 @@
 
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use units::hash::GOLDEN;
+use units::hash::spread;
 
 /// Seed from which all random numbers of a simulation derive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +31,7 @@ impl Seed {
     /// A derived seed for a part of the simulation: `seed.part("host0").component("llc")`.
     #[must_use]
     pub const fn part(self, name: &str) -> Self {
-        Self(mix(self.0 ^ mix(hash(name))))
+        Self(splitmix64(self.0 ^ splitmix64(hash(name), 1), 1))
     }
 }
 
@@ -45,13 +45,10 @@ const fn hash(name: &str) -> u64 {
     hash
 }
 
-/// SplitMix64's step.
-const fn mix(x: u64) -> u64 {
-    scramble(x.wrapping_add(GOLDEN))
-}
-
-/// SplitMix64's finaliser (Steele et al. 2014): flipping an input bit flips half of the output bits on average.
-pub const fn scramble(x: u64) -> u64 {
+/// SplitMix64's `n`-th number from a state (Steele et al. 2014), without the ones before it.
+#[inline]
+pub const fn splitmix64(state: u64, n: u64) -> u64 {
+    let x = state.wrapping_add(spread(n));
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
@@ -137,6 +134,9 @@ mod tests {
         // If this fails, all published results change for every seed.
         let mut rng = Seed::new(1).component("host0/llc");
         assert_eq!([rng.u64(), rng.u64()], [5_722_663_841_694_187_700, 11_166_009_635_216_064_791]);
+        // The first numbers of Steele et al.'s own generator from the state zero.
+        let numbers = [1, 2].map(|n| splitmix64(0, n));
+        assert_eq!(numbers, [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4]);
         assert_eq!(hash("foobar"), 0x8594_4171_f739_67e8, "FNV-1a's own test vector");
     }
 

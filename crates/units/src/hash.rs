@@ -1,7 +1,7 @@
 //! Hashing of integers.
 
 /// 2^64 divided by the golden ratio.
-pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A multiplicative hash (Knuth, The Art of Computer Programming 3, 6.4): numbers in a row spread evenly over the upper bits.
 #[inline]

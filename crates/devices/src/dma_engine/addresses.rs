@@ -1,7 +1,6 @@
 //! Address pattern of a test: the part of the window that each transaction accesses.
 
-use engine::rng::scramble;
-use units::hash::spread;
+use engine::rng::splitmix64;
 
 /// Sequence of offsets that a test accesses.
 ///
@@ -53,8 +52,7 @@ impl Addresses {
     #[inline(always)]
     fn draw(&mut self) -> u64 {
         let number = match self.random {
-            // SplitMix64's n-th number, without the ones before it.
-            Some(seed) => scramble(spread(seed.wrapping_add(self.drawn))),
+            Some(seed) => splitmix64(0, seed.wrapping_add(self.drawn)),
             None => self.drawn,
         };
         self.drawn += 1;

@@ -1,5 +1,6 @@
 //! Set-associative tag arrays: line places and states.
 
+use super::growth::lengthen;
 use super::params::CacheGeometry;
 use super::replacement::ReplacementState;
 use super::set_index::Index;
@@ -123,14 +124,11 @@ impl TagArray {
     /// Allocates a block for a set that gets its first line.
     #[cold]
     fn add_block(&mut self, set: u32) {
-        if self.words.len() == self.words.capacity() {
-            let more = (self.sets.len() / 8).max(16);
-            self.words.reserve_exact(more * self.stride);
-            self.sets.reserve_exact(more);
-        }
-        self.blocks[set as usize] = self.sets.len() as u32;
-        self.sets.push(set);
-        self.words.resize(self.words.len() + self.stride, 0);
+        let block = self.sets.len();
+        self.blocks[set as usize] = block as u32;
+        lengthen(&mut self.sets, 1);
+        self.sets[block] = set;
+        lengthen(&mut self.words, self.stride);
         self.replacement.add_set();
     }
 

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::growth::at;
+
 /// A set of cores for each place of a directory. It is as narrow as the number of cores allows, since every LLC lookup
 /// reads it and it should fit into real caches.
 #[derive(Clone, Debug)]
@@ -41,21 +43,4 @@ impl Presence {
             Self::Many(sets) => core::mem::replace(at(sets, place), cores),
         }
     }
-}
-
-/// Item `place` of a list that grows on demand.
-#[inline]
-pub(super) fn at<T: Copy + Default>(list: &mut Vec<T>, place: usize) -> &mut T {
-    if place >= list.len() {
-        lengthen(list, place);
-    }
-    &mut list[place]
-}
-
-#[cold]
-fn lengthen<T: Copy + Default>(list: &mut Vec<T>, place: usize) {
-    if place >= list.capacity() {
-        list.reserve_exact((place + 1 - list.len()).max(list.len() / 8));
-    }
-    list.resize(place + 1, T::default());
 }

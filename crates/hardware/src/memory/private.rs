@@ -1,8 +1,8 @@
 //! Private caches of one core: line states, without timing.
 
 use super::cache::{Probe, Slot, TagArray, Victim, flag};
+use super::growth;
 use super::params::PrivateParams;
-use super::presence;
 
 /// L1 and L2 of one core. The L2 includes the L1 and holds the state of both.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ impl PrivateCaches {
     pub(super) fn fill(&mut self, absent: Probe, state: u32, place: Slot) -> Option<(Victim, Slot)> {
         let all = self.l2.all_ways();
         let (slot, victim) = self.l2.insert(absent, all, state);
-        let before = core::mem::replace(presence::at(&mut self.places, slot.index()), place);
+        let before = core::mem::replace(growth::at(&mut self.places, slot.index()), place);
         let victim = victim?;
         if let Some(slot) = self.l1.find(victim.line) {
             self.l1.remove(slot);

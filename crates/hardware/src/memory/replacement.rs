@@ -1,11 +1,11 @@
 //! Replacement policies: select the victim in a set.
 
+use super::growth::lengthen;
 use super::params::ReplacementPolicy;
 
 /// State of a replacement policy for the sets of a cache.
 #[derive(Clone, Debug)]
 pub(super) struct ReplacementState {
-    ways: usize,
     /// Places of a set.
     stride: usize,
     policy: Policy,
@@ -14,8 +14,7 @@ pub(super) struct ReplacementState {
 #[derive(Clone, Debug)]
 enum Policy {
     Lru(LastUses),
-    /// One bit for each way of each set.
-    NotRecentlyUsed(Vec<u32>),
+    NotRecentlyUsed(Marks),
     TreePlru(Trees),
     /// xorshift64: one generator for each cache, seeded by the machine file.
     Random(u64),
@@ -26,18 +25,20 @@ impl ReplacementState {
     pub(super) fn new(policy: ReplacementPolicy, ways: usize, stride: usize, seed: u64) -> Self {
         let policy = match policy {
             ReplacementPolicy::Lru => Policy::Lru(LastUses::new(ways)),
-            ReplacementPolicy::NotRecentlyUsed => Policy::NotRecentlyUsed(vec![0]),
+            ReplacementPolicy::NotRecentlyUsed => Policy::NotRecentlyUsed(Marks::new(ways)),
             ReplacementPolicy::TreePlru => Policy::TreePlru(Trees::new(ways)),
             ReplacementPolicy::Random => Policy::Random(seed | 1),
         };
-        Self { ways, stride, policy }
+        Self { stride, policy }
     }
 
     /// Appends a set.
     pub(super) fn add_set(&mut self) {
         match &mut self.policy {
             Policy::Lru(uses) => uses.add_set(),
-            Policy::NotRecentlyUsed(bits) | Policy::TreePlru(Trees { bits, .. }) => bits.push(0),
+            Policy::NotRecentlyUsed(Marks { bits, .. }) | Policy::TreePlru(Trees { bits, .. }) => {
+                bits.push(0)
+            }
             Policy::Random(_) => {}
         }
     }
@@ -46,7 +47,9 @@ impl ReplacementState {
     pub(super) fn reset(&mut self) {
         match &mut self.policy {
             Policy::Lru(uses) => uses.sets.fill(0),
-            Policy::NotRecentlyUsed(bits) | Policy::TreePlru(Trees { bits, .. }) => bits.fill(0),
+            Policy::NotRecentlyUsed(Marks { bits, .. }) | Policy::TreePlru(Trees { bits, .. }) => {
+                bits.fill(0)
+            }
             Policy::Random(_) => {}
         }
     }
@@ -54,31 +57,16 @@ impl ReplacementState {
     /// Records a use of `place`, counted through all sets; `set` is the one that has it.
     #[inline(always)]
     pub(super) fn used(&mut self, place: usize, set: impl FnOnce() -> usize) {
-        if matches!(self.policy, Policy::Random(_)) {
-            return;
-        }
-        let set = set();
-        let way = place - set * self.stride;
+        let stride = self.stride;
+        let located = || {
+            let set = set();
+            (set, place - set * stride)
+        };
         match &mut self.policy {
-            Policy::Lru(uses) => uses.used(set, way),
-            _ => self.used_way(set, way),
-        }
-    }
-
-    /// Records a use where a set's state is a word of bits.
-    #[inline]
-    fn used_way(&mut self, set: usize, way: usize) {
-        match &mut self.policy {
-            Policy::NotRecentlyUsed(bits) => {
-                let all = u32::MAX >> (32 - self.ways);
-                let bits = &mut bits[set];
-                *bits |= 1 << way;
-                if *bits == all {
-                    *bits = 1 << way;
-                }
-            }
-            Policy::TreePlru(trees) => trees.used(set, way),
-            Policy::Lru(_) | Policy::Random(_) => {}
+            Policy::Lru(uses) => uses.used(located()),
+            Policy::NotRecentlyUsed(marks) => marks.used(located()),
+            Policy::TreePlru(trees) => trees.used(located()),
+            Policy::Random(_) => {}
         }
     }
 
@@ -87,14 +75,7 @@ impl ReplacementState {
     pub(super) fn victim(&mut self, set: usize, allowed: u32) -> usize {
         match &mut self.policy {
             Policy::Lru(uses) => uses.oldest(set, allowed),
-            Policy::NotRecentlyUsed(bits) => {
-                let bits = &mut bits[set];
-                if allowed & !*bits == 0 {
-                    // All candidates were used: start a new round.
-                    *bits &= !allowed;
-                }
-                (allowed & !*bits).trailing_zeros() as usize
-            }
+            Policy::NotRecentlyUsed(marks) => marks.victim(set, allowed),
             Policy::TreePlru(trees) => trees.victim(set, allowed),
             Policy::Random(random) => {
                 *random ^= *random << 13;
@@ -131,15 +112,11 @@ impl LastUses {
     }
 
     fn add_set(&mut self) {
-        if self.sets.len() == self.sets.capacity() {
-            let more = (self.sets.len() / self.pitch / 8).max(16);
-            self.sets.reserve_exact(more * self.pitch);
-        }
-        self.sets.resize(self.sets.len() + self.pitch, 0);
+        lengthen(&mut self.sets, self.pitch);
     }
 
     #[inline]
-    fn used(&mut self, set: usize, way: usize) {
+    fn used(&mut self, (set, way): (usize, usize)) {
         let set = &mut self.sets[set * self.pitch..(set + 1) * self.pitch];
         if set[0] == u8::MAX {
             Self::begin_anew(set, self.ways);
@@ -173,6 +150,41 @@ impl LastUses {
     }
 }
 
+/// Not recently used: which ways of each set were.
+#[derive(Clone, Debug)]
+struct Marks {
+    ways: usize,
+    /// By set: one bit for each way.
+    bits: Vec<u32>,
+}
+
+impl Marks {
+    /// Creates state for one set.
+    fn new(ways: usize) -> Self {
+        Self { ways, bits: vec![0] }
+    }
+
+    #[inline]
+    fn used(&mut self, (set, way): (usize, usize)) {
+        let all = u32::MAX >> (32 - self.ways);
+        let bits = &mut self.bits[set];
+        *bits |= 1 << way;
+        if *bits == all {
+            *bits = 1 << way;
+        }
+    }
+
+    #[inline]
+    fn victim(&mut self, set: usize, allowed: u32) -> usize {
+        let bits = &mut self.bits[set];
+        if allowed & !*bits == 0 {
+            // All candidates were used: start a new round.
+            *bits &= !allowed;
+        }
+        (allowed & !*bits).trailing_zeros() as usize
+    }
+}
+
 /// A binary tree over the ways of each set. Every inner node points away from the line used last below it.
 #[derive(Clone, Debug)]
 struct Trees {
@@ -200,7 +212,7 @@ impl Trees {
     }
 
     #[inline]
-    fn used(&mut self, set: usize, way: usize) {
+    fn used(&mut self, (set, way): (usize, usize)) {
         let (all, away) = self.paths[way];
         let bits = &mut self.bits[set];
         *bits = *bits & !all | away;
@@ -258,7 +270,7 @@ mod tests {
             // Of lines that were never used, the first goes first.
             let mut order: Vec<usize> = (0..20).collect();
             for way in uses {
-                last.used(1, way);
+                last.used((1, way));
                 order.retain(|&other| other != way);
                 order.push(way);
             }
@@ -274,7 +286,7 @@ mod tests {
             let ways = 1 << depth;
             let mut trees = Trees::new(ways);
             for way in uses {
-                trees.used(0, way % ways);
+                trees.used((0, way % ways));
                 let victim = trees.victim(0, u32::MAX >> (32 - ways));
                 // With all ways allowed one at a time, the victim must be the same.
                 let toward = (0..ways).filter(|&other| trees.victim(0, 1 << other | 1 << victim) == victim);

@@ -1,0 +1,20 @@
+//! Lists that grow with what of a cache is in use, by an eighth where they have to move: they are long, and doubling would leave up
+//! to half of their memory unused.
+
+/// Appends `more` items.
+#[cold]
+pub(super) fn lengthen<T: Copy + Default>(list: &mut Vec<T>, more: usize) {
+    if more > list.capacity() - list.len() {
+        list.reserve_exact(more.max(list.len() / 8));
+    }
+    list.resize(list.len() + more, T::default());
+}
+
+/// Item `place` of a list that is made long enough for it.
+#[inline]
+pub(super) fn at<T: Copy + Default>(list: &mut Vec<T>, place: usize) -> &mut T {
+    if place >= list.len() {
+        lengthen(list, place + 1 - list.len());
+    }
+    &mut list[place]
+}
