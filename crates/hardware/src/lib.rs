@@ -12,6 +12,7 @@ pub mod ethernet;
 mod event;
 mod fabric;
 mod firmware;
+mod growth;
 pub mod iommu;
 pub mod link;
 pub mod memory;

@@ -2,6 +2,8 @@
 
 use std::ops::{Index, IndexMut};
 
+use crate::growth::make_room;
+
 /// Instead of a number: none.
 const NONE: u32 = u32::MAX;
 
@@ -60,6 +62,7 @@ impl<T> Table<T> {
 
     /// Adds a place, which is not free. Returns its number.
     pub fn add(&mut self, record: T) -> u32 {
+        make_room(&mut self.places, 1);
         self.places.push(Place { record, next: NONE });
         self.places.len() as u32 - 1
     }

@@ -1,9 +1,9 @@
 //! Set-associative tag arrays: line places and states.
 
-use super::growth::lengthen;
 use super::params::CacheGeometry;
 use super::replacement::ReplacementState;
 use super::set_index::Index;
+use crate::growth::lengthen;
 use std::ops::Range;
 
 /// State bits below the tag in each line's word. Except for [`VALID`], their meaning is up to the cache's owner.

@@ -15,7 +15,6 @@
 //! | `socket` | line states in a socket's caches; ownership, inclusion |
 //! | `private` | line states in a core's caches |
 //! | `cache`, `set_index`, `replacement` | sets and ways |
-//! | `growth` | lists that grow with what of a cache is in use |
 //! | `prefetch` | fills in flight to a core: super queue, prefetchers |
 //! | `presence` | cores that may have a line |
 //! | `regions` | parts of memory that a socket never cached |
@@ -40,7 +39,6 @@ mod cores;
 mod counters;
 mod devices;
 mod dram;
-mod growth;
 mod home;
 mod interconnect;
 mod params;

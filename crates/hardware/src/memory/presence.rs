@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::growth::at;
+use crate::growth::at;
 
 /// A set of cores for each place of a directory. It is as narrow as the number of cores allows, since every LLC lookup
 /// reads it and it should fit into real caches.

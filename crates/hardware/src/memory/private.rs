@@ -1,8 +1,8 @@
 //! Private caches of one core: line states, without timing.
 
 use super::cache::{Probe, Slot, TagArray, Victim, flag};
-use super::growth;
 use super::params::PrivateParams;
+use crate::growth;
 
 /// L1 and L2 of one core. The L2 includes the L1 and holds the state of both.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Replacement policies: select the victim in a set.
 
-use super::growth::lengthen;
 use super::params::ReplacementPolicy;
+use crate::growth::lengthen;
 
 /// State of a replacement policy for the sets of a cache.
 #[derive(Clone, Debug)]
