@@ -217,10 +217,10 @@ fn datagrams(read: bool) -> f64 {
                 }
             });
         }
-        fn began(&mut self, _: usize, computers: &Computers) {
+        fn began(&mut self, _: &[usize], computers: &Computers) {
             self.began = Some((computers.simulation().now(), self.count(&computers.hosts()[1])));
         }
-        fn done(&mut self, _: usize, computers: &Computers) {
+        fn done(&mut self, _: &[usize], computers: &Computers) {
             let (since, before) = self.began.expect("it began");
             let time = computers.simulation().now().since(since);
             self.rate = (self.count(&computers.hosts()[1]) - before) as f64 / time.as_ns_f64() * 1e3;

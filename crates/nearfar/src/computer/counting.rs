@@ -1,6 +1,7 @@
 //! Counters of computers while programs run on them, and where the programs' interrupts went.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use hardware::Fabric;
 use machine::{ComputerSetup, DeviceFile, HostSetup};
@@ -156,10 +157,17 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
 /// How often each interrupt of each host has arrived.
 type Arrivals = Vec<BTreeMap<Irq, u64>>;
 
+/// What all hosts have counted at one time.
+struct Counts {
+    moment: Moment,
+    arrivals: Arrivals,
+}
+
 /// Counts from when each program starts to when it has ended.
 pub struct Counting<'a> {
     setup: &'a ComputerSetup,
-    began: BTreeMap<usize, (Moment, Arrivals)>,
+    /// When each program began; many begin together.
+    began: BTreeMap<usize, Rc<Counts>>,
     counted: Vec<Counted>,
 }
 
@@ -175,7 +183,8 @@ impl<'a> Counting<'a> {
         self.counted
     }
 
-    fn moment(&self, computers: &Computers) -> (Moment, Arrivals) {
+    /// What all hosts have counted so far.
+    fn counts(&self, computers: &Computers) -> Counts {
         let (hosts, now) = (computers.hosts().iter().zip(&self.setup.hosts), computers.simulation().now());
         let readings = computers.simulation().with(|fabric, _| {
             hosts.map(|(host, setup)| (host.name.clone(), reading(fabric, now, host, setup))).collect()
@@ -184,7 +193,7 @@ impl<'a> Counting<'a> {
         let arrivals = |host: &Computer| {
             host.kernel.interrupts().into_iter().map(|(irq, _, _, count)| (irq, count)).collect()
         };
-        (moment, computers.hosts().iter().map(arrivals).collect())
+        Counts { moment, arrivals: computers.hosts().iter().map(arrivals).collect() }
     }
 
     fn arrivals(&self, computers: &Computers, before: &Arrivals) -> Vec<Arrival> {
@@ -219,16 +228,19 @@ impl<'a> Counting<'a> {
 impl Observer for Counting<'_> {
     fn booted(&mut self, _: &Computers) {}
 
-    fn began(&mut self, program: usize, computers: &Computers) {
-        let moment = self.moment(computers);
-        self.began.insert(program, moment);
+    fn began(&mut self, programs: &[usize], computers: &Computers) {
+        let counts = Rc::new(self.counts(computers));
+        self.began.extend(programs.iter().map(|&program| (program, Rc::clone(&counts))));
     }
 
-    fn done(&mut self, program: usize, computers: &Computers) {
-        let Some((before, arrivals)) = self.began.remove(&program) else { return };
-        let window = before.until(&self.moment(computers).0);
-        let arrivals = self.arrivals(computers, &arrivals);
-        self.counted.push(Counted { program, window, arrivals });
+    fn done(&mut self, programs: &[usize], computers: &Computers) {
+        let now = self.counts(computers);
+        for &program in programs {
+            let Some(before) = self.began.remove(&program) else { continue };
+            let window = before.moment.until(&now.moment);
+            let arrivals = self.arrivals(computers, &before.arrivals);
+            self.counted.push(Counted { program, window, arrivals });
+        }
     }
 
     fn has_enough(&self) -> bool {

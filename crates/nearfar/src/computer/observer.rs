@@ -6,11 +6,11 @@ use super::Computers;
 pub trait Observer {
     /// All hosts have booted; no program has started.
     fn booted(&mut self, computers: &Computers);
-    /// A program starts, by its number in the scenario; not called for servers. Traffic sources follow after the
+    /// Programs start, by their numbers in the scenario; not called for servers. Traffic sources follow after the
     /// programs.
-    fn began(&mut self, _program: usize, _computers: &Computers) {}
-    /// The program has ended.
-    fn done(&mut self, _program: usize, _computers: &Computers) {}
+    fn began(&mut self, _programs: &[usize], _computers: &Computers) {}
+    /// The programs have ended.
+    fn done(&mut self, _programs: &[usize], _computers: &Computers) {}
     /// Whether to stop the run; called after each event.
     fn has_enough(&self) -> bool;
     /// The programs have ended, or the run was stopped.
@@ -24,14 +24,14 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
         self.1.booted(computers);
     }
 
-    fn began(&mut self, program: usize, computers: &Computers) {
-        self.0.began(program, computers);
-        self.1.began(program, computers);
+    fn began(&mut self, programs: &[usize], computers: &Computers) {
+        self.0.began(programs, computers);
+        self.1.began(programs, computers);
     }
 
-    fn done(&mut self, program: usize, computers: &Computers) {
-        self.0.done(program, computers);
-        self.1.done(program, computers);
+    fn done(&mut self, programs: &[usize], computers: &Computers) {
+        self.0.done(programs, computers);
+        self.1.done(programs, computers);
     }
 
     fn has_enough(&self) -> bool {

@@ -124,13 +124,17 @@ pub fn run_watched(
         .collect();
     starts.sort_by_key(|&start| std::cmp::Reverse(start));
     loop {
-        while let Some((_, n)) = starts.pop_if(|(at, _)| *at <= computers.simulation().now()) {
-            observer.began(n, &computers);
+        let due = |(at, _): &mut (Time, usize)| *at <= computers.simulation().now();
+        let beginning: Vec<usize> =
+            std::iter::from_fn(|| starts.pop_if(due)).map(|(_, program)| program).collect();
+        if !beginning.is_empty() {
+            observer.began(&beginning, &computers);
         }
         let done = ended.done.borrow();
-        for (n, done) in &done[seen..] {
-            progress.step(&done.run);
-            observer.done(*n, &computers);
+        let ending: Vec<usize> = done[seen..].iter().map(|(program, _)| *program).collect();
+        if !ending.is_empty() {
+            done[seen..].iter().for_each(|(_, done)| progress.step(&done.run));
+            observer.done(&ending, &computers);
         }
         seen = done.len();
         let all = 0..programs.len() + setup.sources.len();

@@ -123,7 +123,12 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    pub(crate) fn new(at: Time, hosts: Vec<(String, Reading)>) -> Self {
+    /// Counters of zero, which most are, are not kept: they have not changed.
+    pub(crate) fn new(at: Time, mut hosts: Vec<(String, Reading)>) -> Self {
+        for (_, reading) in &mut hosts {
+            reading.counters.retain(|counter| counter.value > 0);
+            reading.counters.shrink_to_fit();
+        }
         Self { at, hosts }
     }
 
