@@ -12,6 +12,7 @@ use machine::{
 };
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
+use units::Duration;
 use wire::ethernet::MacAddr;
 use wire::nic::registers::feature;
 use wire::pcie::{Generation, Width};
@@ -27,7 +28,7 @@ pub fn plug(
 ) -> Result<(EndpointId, NicHandle), TopologyError> {
     let (links, generation, width) = slot.links(&nic.link);
     let (host, number) = (slot.host, slot.number);
-    let shared: bool = nic.controller.shared_address.plain();
+    let shared = given(&nic.controller.shared_address, false);
     let of_link = nic.controller.ports.value.get();
     // Functions that share an address use that of the first link.
     let whose = |function| if shared { (function - 1) % of_link + 1 } else { function };
@@ -65,7 +66,7 @@ pub fn nic_params(
         mac: address(u32::from(n) + 1),
     };
     let rules = controller.flow_rules.plain();
-    let has = |given: &Option<Figure<bool>>| -> bool { given.plain() };
+    let has = |key: &Option<Figure<bool>>| given(key, false);
     let mut features = feature::RX_CHECKSUM
         | feature::TX_CHECKSUM
         | feature::TSO
@@ -103,7 +104,7 @@ pub fn nic_params(
         rx: path(&nic.rx),
         read_chunk,
         write_chunk: given(&controller.write_chunk, u32::MAX),
-        read_use,
+        read_use: given(&controller.read_use, Duration::ZERO),
         doorbell_latency: controller.doorbell.value,
         register_latency: controller.register_read.value,
         ids: pci_id(&controller.pci_id),
@@ -111,7 +112,7 @@ pub fn nic_params(
         kpio: nic.kpio.as_ref().map(kpio),
         virtual_functions: nic.virtual_functions.as_ref().map(virtual_functions),
         loopback: controller.loopback.as_ref().filter(|_| nic.is_looped()).map(Plain::plain),
-        loop_subnets
+        loop_subnets: given(&controller.loop_subnets, false)
     })
 }
 
