@@ -32,8 +32,8 @@ impl DeviceBus for Bus<'_, '_> {
             let port = self.core.requester_of(request.function);
             let event = EndpointEvent::WriteDone {
                 token: request.token,
-                of: port.life(),
-                function: port.function_life(request.function),
+                port: port.life().port,
+                of: port.function_life(request.function),
             };
             self.cx.scheduler.at(self.cx.scheduler.now(), self.core.event(event));
             return;

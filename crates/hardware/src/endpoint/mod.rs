@@ -276,9 +276,8 @@ impl Endpoint {
                     requester.write_fetched(cx);
                 }
             }
-            EndpointEvent::WriteDone { token, of, function } => {
-                let is_current = |port: &mut Requester| function == port.function_life(function.function);
-                if self.core.current(of).is_some_and(is_current) {
+            EndpointEvent::WriteDone { token, port, of } => {
+                if self.core.requester(port).function_life(of.function) == of {
                     self.with_device(cx, |device, bus| device.write_done(bus, token));
                 }
             }

@@ -13,7 +13,7 @@ mod reads;
 mod tags;
 mod writes;
 
-use engine::Scheduler;
+use engine::{Epoch, Scheduler};
 use platform::device::{Dma, FunctionIndex, PortIndex};
 use platform::mover::{DataMover, MoverBusy};
 use units::{Duration, Time};
@@ -44,7 +44,7 @@ pub struct Requester {
 impl Requester {
     /// Creates an idle requester with all tags free.
     pub fn new(id: EndpointId, port: PortIndex, params: EndpointParams, mover: Box<dyn DataMover>) -> Self {
-        let port = RequesterPort::new(id, PortLife { port, number: 0 }, params, mover);
+        let port = RequesterPort::new(id, PortLife { port, epoch: Epoch::default() }, params, mover);
         Self { reads: Reads::new(&port), writes: Writes::default(), lives: Lives::default(), port }
     }
 
@@ -72,7 +72,7 @@ impl Requester {
         self.port.life
     }
 
-    /// Current life of a function, since its last reset.
+    /// Current life of a function, since its last reset or the port's.
     pub fn function_life(&self, function: FunctionIndex) -> Life {
         self.lives.of(function)
     }
@@ -202,6 +202,7 @@ impl Requester {
     pub fn reset(&mut self) {
         self.port.reset();
         self.reads = Reads::new(&self.port);
-        (self.writes, self.lives) = (Writes::default(), Lives::default());
+        self.writes = Writes::default();
+        self.lives.end_all();
     }
 }

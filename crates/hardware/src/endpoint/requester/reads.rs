@@ -11,7 +11,7 @@ use wire::pcie::{Bdf, Tlp, TlpKind};
 use super::port::RequesterPort;
 use super::tags::{Lack, TaggedRead, Tags};
 use crate::detected::Detected;
-use crate::endpoint::EndpointEvent;
+use crate::endpoint::{EndpointEvent, PortLife};
 use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::table::{Queue, Table};
@@ -42,7 +42,7 @@ struct Read {
 pub struct Finished {
     read: u32,
     /// Life of the port in which it was asked for.
-    number: u16,
+    of: PortLife,
     /// The device's token.
     pub token: Token,
     /// The data; return it with [`Requester::recycle`](super::Requester::recycle).
@@ -314,14 +314,14 @@ impl Reads {
             return None;
         }
         let data = std::mem::take(&mut slot.data);
-        Some(Finished { read, number: port.life.number, token, data, failed: slot.failed })
+        Some(Finished { read, of: port.life, token, data, failed: slot.failed })
     }
 
     /// Recycles a finished read's index and buffer.
     #[inline]
     pub fn recycle(&mut self, port: &RequesterPort, finished: Finished) {
         // After a reset the index is no longer valid.
-        if finished.number == port.life.number {
+        if finished.of == port.life {
             self.reads[finished.read].data = finished.data;
             self.reads.free(finished.read);
         }
