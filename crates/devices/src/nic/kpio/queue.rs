@@ -9,11 +9,12 @@ use wire::nic::registers::{counter, kpio as register};
 use super::backlog::Backlog;
 use super::frames::{Frames, Ready};
 use super::lines::Written;
+use super::params::KpioParams;
 use super::patience::Patience;
 use super::reports::Reports;
 use crate::nic::NicHandle;
 use crate::nic::fields::{with_high, with_low};
-use crate::nic::params::{KpioParams, QueueWindow};
+use crate::nic::params::QueueWindow;
 use crate::nic::spare::Spare;
 use crate::nic::token::{Kind, Note};
 
