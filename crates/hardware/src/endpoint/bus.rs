@@ -22,7 +22,7 @@ impl DeviceBus for Bus<'_, '_> {
     fn read(&mut self, request: Dma) {
         match self.core.master(request.function) {
             Some((port, end, requester)) => port.read(self.cx, end, requester, request),
-            None => self.core.requester_of(request.function).refuse_read(self.cx.scheduler, request),
+            None => self.core.requester_of(request.function).refuse_read(self.cx, request),
         }
     }
 
