@@ -359,7 +359,7 @@ fn connections_are_chosen_by_their_ports() {
 fn a_nic_that_is_plugged_in_later_sends_as_was_set_last() {
     let pair = Pair::up(&setup(KpioParams { select: PacketSelect::None, ..KpioParams::default() }));
     let (nic, driver) = (pair.hosts[0].nic, Rc::clone(&pair.hosts[0].driver));
-    pair.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, nic));
+    pair.simulation.with(|fabric, scheduler| fabric.running(scheduler).remove_device(nic));
     pair.run_for(Duration::from_ms(1_000));
     pair.run(0, 0, move |cpu| Box::pin(async move { driver.set_select(&cpu, PacketSelect::All) }));
     pair.plug(0);

@@ -259,7 +259,7 @@ fn a_virtual_function_reaches_its_own_memory_alone() {
             attributes: DmaAttributes::default(),
         };
         pair.simulation.handle().with(|fabric, scheduler| {
-            fabric.with_device(scheduler, nic, |_, bus| bus.write(dma, &[byte; 64]));
+            fabric.running(scheduler).with_device(nic, |_, bus| bus.write(dma, &[byte; 64]));
         });
         pair.run_for(Duration::from_us(10));
     };

@@ -17,4 +17,10 @@ impl Epoch {
     pub const fn number(self) -> u32 {
         self.0
     }
+
+    /// The lowest bits of its number, for tokens that have no room for more: they tell apart 2^`bits` epochs in a row.
+    #[inline]
+    pub const fn low(self, bits: u32) -> u16 {
+        (self.0 & ((1 << bits) - 1)) as u16
+    }
 }

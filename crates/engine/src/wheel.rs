@@ -18,6 +18,8 @@
 use core::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use crate::Epoch;
+
 /// log2 of a tick in picoseconds: a near bucket spans 1.024 ns.
 const TICK_SHIFT: u32 = 10;
 /// log2 of the number of buckets per wheel: the near wheel spans 4.2 us, the far wheel 17 ms.
@@ -32,8 +34,8 @@ const NIL: u32 = u32::MAX;
 struct Node<T> {
     time: u64,
     next: u32,
-    /// Use count of this node, to recognise stale keys.
-    stamp: u32,
+    /// Ends with each use, so that a key of an earlier one is stale.
+    epoch: Epoch,
     value: Option<T>,
 }
 
@@ -41,7 +43,7 @@ impl<T> Node<T> {
     /// Makes this node, number `index`, the first free one.
     #[inline(always)]
     fn release(&mut self, free: &mut u32, index: u32) {
-        self.stamp = self.stamp.wrapping_add(1);
+        self.epoch.end();
         self.next = core::mem::replace(free, index);
     }
 }
@@ -50,12 +52,12 @@ impl<T> Node<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     node: u32,
-    stamp: u32,
+    epoch: Epoch,
 }
 
 impl Default for Key {
     fn default() -> Self {
-        Self { node: NIL, stamp: 0 }
+        Self { node: NIL, epoch: Epoch::default() }
     }
 }
 
@@ -110,7 +112,7 @@ impl<T> Wheel<T> {
         let (index, node) = self.place(time);
         // A free node holds no value; this says so to the compiler, which then does not look for one to drop.
         core::mem::forget(node.value.replace(value));
-        Key { node: index, stamp: node.stamp }
+        Key { node: index, epoch: node.epoch }
     }
 
     /// A node without a value, linked in at `time`.
@@ -259,7 +261,7 @@ impl<T> Wheel<T> {
     /// Removes the entry of `key` if it is still pending.
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         let node = self.nodes.get(key.node as usize)?;
-        if node.stamp != key.stamp || node.value.is_none() {
+        if node.epoch != key.epoch || node.value.is_none() {
             return None;
         }
         let time = node.time;
@@ -347,7 +349,7 @@ impl<T> Wheel<T> {
             .ok()
             .filter(|&i| i != NIL)
             .expect("fewer than 2^32 pending events");
-        self.nodes.push(Node { time: 0, next: NIL, stamp: 0, value: None });
+        self.nodes.push(Node { time: 0, next: NIL, epoch: Epoch::default(), value: None });
         self.free = index;
     }
 

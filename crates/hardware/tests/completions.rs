@@ -136,7 +136,7 @@ proptest! {
         let boundary = split.boundary;
         let bench = bench(split, max_payload, (address, length));
         bench.simulation.with(|fabric, scheduler| {
-            fabric.with_device(scheduler, CARD, |_, bus| bus.wake_at(Time::ZERO, Token(0)));
+            fabric.running(scheduler).with_device(CARD, |_, bus| bus.wake_at(Time::ZERO, Token(0)));
         });
         bench.simulation.run();
         let pieces = bench.completions(Side::Upstream, address);

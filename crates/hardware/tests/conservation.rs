@@ -112,12 +112,12 @@ impl Rig {
         let at = |remote: bool, line: u64| (if remote { 0 } else { NODE_1 }) + 0x10_0000 + line * LINE;
         self.simulation.with(|fabric, scheduler| match step {
             Step::Read { remote, line, offset, length } => {
-                fabric.with_device(scheduler, self.device, |_, bus| {
+                fabric.running(scheduler).with_device(self.device, |_, bus| {
                     bus.read(dma(at(remote, line) + offset, length, 0));
                 })
             }
             Step::Write { remote, line, offset, length } => {
-                fabric.with_device(scheduler, self.device, |_, bus| {
+                fabric.running(scheduler).with_device(self.device, |_, bus| {
                     bus.write(dma(at(remote, line) + offset, length, 0), &vec![1; length as usize]);
                 });
             }

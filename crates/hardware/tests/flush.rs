@@ -68,7 +68,7 @@ fn run(length: u32) -> (Vec<bool>, Vec<Time>) {
     fabric.wires.tap(LinkId(0), trace);
     let simulation = Simulation::new(fabric);
     simulation.with(|fabric, scheduler| {
-        fabric.with_device(scheduler, CARD, |_, bus| bus.wake_at(Time::ZERO, Token(0)));
+        fabric.running(scheduler).with_device(CARD, |_, bus| bus.wake_at(Time::ZERO, Token(0)));
     });
     simulation.run_until(Time::ZERO + Duration::from_ms(1));
     let from_card = passed.borrow();

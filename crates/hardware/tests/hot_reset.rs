@@ -220,8 +220,8 @@ impl Rig {
                 self.config(ROOT, link_control, value, 0b0011);
             }
             How::Removal => self.simulation.with(|fabric, scheduler| match up {
-                false => fabric.remove_device(scheduler, EndpointId(0)),
-                true => fabric.insert_device(scheduler, EndpointId(0)),
+                false => fabric.running(scheduler).remove_device(EndpointId(0)),
+                true => fabric.running(scheduler).insert_device(EndpointId(0)),
             }),
         }
     }

@@ -282,7 +282,9 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
                 let id = LinkId(device);
                 fabric.context(scheduler).with(id, |link, _| link.inject_errors(Some(injector)));
             }
-            fabric.with_device(scheduler, EndpointId(device), |_, bus| bus.wake_at(Time::ZERO, Token(0)));
+            fabric
+                .running(scheduler)
+                .with_device(EndpointId(device), |_, bus| bus.wake_at(Time::ZERO, Token(0)));
         }
     });
     simulation.spawn(read_registers(simulation.handle(), host, setting.core.clone(), Rc::clone(&journal)));

@@ -220,7 +220,8 @@ impl Cluster {
     }
 
     fn cut(&self, cable: usize, up: bool) {
-        self.simulation.with(|fabric, scheduler| fabric.set_ntb_cable_up(scheduler, self.cables[cable], up));
+        self.simulation
+            .with(|fabric, scheduler| fabric.running(scheduler).set_ntb_cable_up(self.cables[cable], up));
     }
 
     /// Nothing is in flight: no tag, credit or buffer is in use.
@@ -397,7 +398,7 @@ proptest! {
                     let (length, at) = if what == 2 { (8, at) } else { (256, 0x8000 + 256 * n as u64) };
                     let address = WINDOW + to as u64 * SEGMENT + at;
                     cluster.simulation.with(|fabric, scheduler| {
-                        fabric.with_device(scheduler, cluster.devices[from], |_, bus| {
+                        fabric.running(scheduler).with_device(cluster.devices[from], |_, bus| {
                             let request = common::dma(address, length, n as u64);
                             bus.write(request, &data[..length as usize]);
                             bus.read(common::dma(address, length, 1000 + n as u64));

@@ -106,7 +106,7 @@ impl Rig {
     /// Starts `count` transfers of a function.
     fn transfer(&self, function: u8, count: u64, write: bool) {
         self.simulation.with(|fabric, scheduler| {
-            fabric.with_device(scheduler, DEVICE, |_, bus| {
+            fabric.running(scheduler).with_device(DEVICE, |_, bus| {
                 for n in 0..count {
                     let at = SOURCE + u64::from(function) * REGION + n * u64::from(PIECE);
                     let dma = Dma { function: FunctionIndex(function), ..dma(at, PIECE, function.into()) };
@@ -181,7 +181,7 @@ fn a_path_that_is_pulled_leaves_nothing_behind_and_the_other_does_not_notice() {
             rig.transfer(port, 24, true);
         }
         rig.simulation.run_until(rig.simulation.now() + Duration::from_ns(after));
-        rig.simulation.with(|fabric, scheduler| fabric.remove_path(scheduler, DEVICE, PortIndex(0)));
+        rig.simulation.with(|fabric, scheduler| fabric.running(scheduler).remove_path(DEVICE, PortIndex(0)));
         rig.run();
         assert_eq!(rig.times(1, Time::ZERO).len(), 48, "after {after} ns");
         rig.simulation.with(|fabric, _| {
@@ -204,7 +204,7 @@ fn a_path_that_is_pulled_leaves_nothing_behind_and_the_other_does_not_notice() {
             }
         });
         // After it is reinserted, the port works again.
-        rig.simulation.with(|fabric, scheduler| fabric.insert_path(scheduler, DEVICE, PortIndex(0)));
+        rig.simulation.with(|fabric, scheduler| fabric.running(scheduler).insert_path(DEVICE, PortIndex(0)));
         rig.config(Bdf::new(1, 0, 0), header::COMMAND, header::COMMAND_BUS_MASTER.into());
         rig.outcomes.borrow_mut().clear();
         rig.transfer(0, 8, false);

@@ -160,7 +160,7 @@ fn run(
     write_registers(&mut fabric.endpoint_mut(EndpointId(0)).core.registers, &[(4, 6)]);
     let simulation = Simulation::new(fabric);
     simulation.with(|fabric, scheduler| {
-        fabric.with_device(scheduler, EndpointId(0), |_, bus| bus.wake_at(Time::ZERO, Token(0)));
+        fabric.running(scheduler).with_device(EndpointId(0), |_, bus| bus.wake_at(Time::ZERO, Token(0)));
     });
     let kept = Rc::new(RefCell::new(Vec::new()));
     simulation.spawn(unmap(simulation.handle(), host, table, pauses, Rc::clone(&kept)));

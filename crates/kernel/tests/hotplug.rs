@@ -19,7 +19,7 @@ fn surprise_removal_reads_ones_and_tells_the_driver() {
     let (before, after) = machine.run(0, move |cpu| {
         Box::pin(async move {
             let before = seen.magic(&cpu).await;
-            hw.with(|fabric, scheduler| fabric.remove_device(scheduler, device));
+            hw.with(|fabric, scheduler| fabric.running(scheduler).remove_device(device));
             (before, seen.magic(&cpu).await)
         })
     });
@@ -45,7 +45,7 @@ fn a_request_under_way_fails_when_its_device_goes() {
     let timer = hw.clone();
     machine.simulation.spawn(async move {
         timer.sleep(Duration::from_us(3)).await;
-        timer.with(|fabric, scheduler| fabric.remove_device(scheduler, device));
+        timer.with(|fabric, scheduler| fabric.running(scheduler).remove_device(device));
     });
     let outcome = machine.run(0, move |cpu| {
         Box::pin(async move {
@@ -90,9 +90,9 @@ fn a_slot_that_changes_often_ends_in_the_state_it_is_in() {
     let hw = machine.simulation.handle();
     machine.simulation.spawn(async move {
         for _ in 0..5 {
-            hw.with(|fabric, scheduler| fabric.remove_device(scheduler, device));
+            hw.with(|fabric, scheduler| fabric.running(scheduler).remove_device(device));
             hw.sleep(Duration::from_us(7)).await;
-            hw.with(|fabric, scheduler| fabric.insert_device(scheduler, device));
+            hw.with(|fabric, scheduler| fabric.running(scheduler).insert_device(device));
             hw.sleep(Duration::from_us(11)).await;
         }
     });

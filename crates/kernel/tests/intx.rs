@@ -297,10 +297,12 @@ fn a_masked_function_is_not_heard_and_neither_is_one_without_a_driver_nor_one_th
     for device in [host.devices[0], host.devices[2]] {
         let handle = host.simulation.handle();
         handle.with(|fabric, scheduler| {
-            fabric.with_device(scheduler, device, |_, bus| bus.set_interrupt_status(FunctionIndex(1), true));
+            fabric
+                .running(scheduler)
+                .with_device(device, |_, bus| bus.set_interrupt_status(FunctionIndex(1), true));
         });
         host.simulation.run_until(host.simulation.now() + Duration::from_us(1));
-        host.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, device));
+        host.simulation.with(|fabric, scheduler| fabric.running(scheduler).remove_device(device));
         host.simulation.run();
     }
     host.ring(&[2]);

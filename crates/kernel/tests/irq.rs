@@ -17,7 +17,7 @@ use units::{Duration, Iova, Time};
 /// Lets the n-th copier act as its firmware might.
 fn device(machine: &Machine, n: usize, act: impl FnOnce(&mut dyn DeviceBus)) {
     let id = machine.copiers[n];
-    machine.simulation.with(|fabric, scheduler| fabric.with_device(scheduler, id, |_, bus| act(bus)));
+    machine.simulation.with(|fabric, scheduler| fabric.running(scheduler).with_device(id, |_, bus| act(bus)));
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn no_interrupt_is_lost_while_it_moves() {
             for _ in 0..raised {
                 hw.sleep(Duration::from_ns(2_300)).await;
                 hw.with(|fabric, scheduler| {
-                    fabric.with_device(scheduler, id, |_, bus| bus.interrupt(FunctionIndex(0), 6));
+                    fabric.running(scheduler).with_device(id, |_, bus| bus.interrupt(FunctionIndex(0), 6));
                 });
             }
         });

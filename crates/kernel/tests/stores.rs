@@ -426,7 +426,7 @@ fn stores_to_a_device_that_goes_away_are_not_waited_for() {
     let start = machine.simulation.now();
     machine.simulation.run_until(start + Duration::from_us(50));
     machine.simulation.with(|fabric, scheduler| {
-        fabric.remove_device(scheduler, hardware::endpoint::EndpointId(0));
+        fabric.running(scheduler).remove_device(hardware::endpoint::EndpointId(0));
     });
     let ended = machine.simulation.block_on(async move { done.wait().await }).expect("the core goes on");
     assert!(ended.since(start) < Duration::from_us(200), "{}", ended.since(start));

@@ -60,12 +60,12 @@ fn host(params: KernelParams, model: Model, acs: u16) -> Host {
 
 impl Host {
     fn pull(&self) {
-        self.simulation.with(|fabric, scheduler| fabric.pull(scheduler, self.slot));
+        self.simulation.with(|fabric, scheduler| fabric.running(scheduler).pull(self.slot));
         self.simulation.run();
     }
 
     fn plug(&self) {
-        self.simulation.with(|fabric, scheduler| fabric.plug(scheduler, self.slot));
+        self.simulation.with(|fabric, scheduler| fabric.running(scheduler).plug(self.slot));
         self.simulation.run();
     }
 

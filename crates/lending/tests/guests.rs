@@ -381,7 +381,7 @@ fn misfortunes_leave_nothing_mapped() {
             }
             Removed => {
                 let device = cluster.hosts[1].copiers[0];
-                cluster.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, device));
+                cluster.simulation.with(|fabric, scheduler| fabric.running(scheduler).remove_device(device));
             }
             Killed => guest.kill(&cluster),
         }

@@ -139,7 +139,7 @@ fn a_cable_that_is_cut_takes_the_device_and_the_lender_has_it_back() {
             Box::pin(async move {
                 seen.start(&cpu, seen.memory.bus, seen.memory.bus, 4096, 3);
                 cpu.sync().await;
-                cut.with(|fabric, scheduler| fabric.set_ntb_cable_up(scheduler, cable, false));
+                cut.with(|fabric, scheduler| fabric.running(scheduler).set_ntb_cable_up(cable, false));
                 (seen.magic(&cpu).await, seen.done.wait().await.0)
             })
         });
@@ -186,7 +186,7 @@ fn a_device_that_is_pulled_out_of_the_lender_is_gone_for_the_borrower() {
     let cluster = Cluster::new(&[DmaMode::Strict, DmaMode::Strict], 1);
     cluster.borrow(0, 1, 0).unwrap();
     let (copier, device) = (cluster.copier(0), cluster.hosts[1].copiers[0]);
-    cluster.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, device));
+    cluster.simulation.with(|fabric, scheduler| fabric.running(scheduler).remove_device(device));
     cluster.run_for(Duration::from_ms(500));
     assert!(copier.gone.get() && copier.removed.get());
     assert_eq!((cluster.foreign(0), cluster.service(1).leases().len()), (0, 0));

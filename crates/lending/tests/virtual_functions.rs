@@ -34,7 +34,7 @@ fn cluster(shape: Hosts) -> Cluster {
         let params =
             CableParams { rate: BitRate::gbit_per_s(40), propagation: Duration::from_ns(10), faults: None };
         let cable = fabric.connect_ethernet(ends, params);
-        [false, true].into_iter().for_each(|up| fabric.set_ethernet_up(scheduler, cable, up));
+        [false, true].into_iter().for_each(|up| fabric.running(scheduler).set_ethernet_up(cable, up));
     });
     cluster
 }
@@ -103,7 +103,7 @@ fn two_of_one_nic_serve_two_hosts() {
                 attributes: DmaAttributes::default(),
             };
             cluster.simulation.with(|fabric, scheduler| {
-                fabric.with_device(scheduler, nic, |_, bus| bus.write(dma, &[0xee; 64]));
+                fabric.running(scheduler).with_device(nic, |_, bus| bus.write(dma, &[0xee; 64]));
             });
             cluster.run_for(Duration::from_us(1));
         }

@@ -5,8 +5,8 @@
 use crate::cluster::{ClusterSetup, NtbCableSetup};
 use crate::computer::{HostSetup, HypervisorSetup, Placement};
 use crate::diagnostic::Diagnostic;
+use crate::kpio::packets;
 use crate::network::{NetworkSetup, Stations, SwitchEntry};
-use crate::nic_driver::packets;
 use crate::placed::Placed;
 use crate::program::{MemoryPolicy, ProgramSetup, cores_help, cpu_list};
 use crate::read::{Check, record};

@@ -2,6 +2,7 @@
 
 use crate::doc::Kindred;
 use crate::figure::Figure;
+use crate::kpio::NicKpio;
 use crate::part::LinkCapability;
 use crate::read::{Check, record};
 use crate::scalar::Count;
@@ -265,37 +266,6 @@ record! {
 
 /// Allowed sizes of a ring.
 pub(crate) const RINGS: std::ops::RangeInclusive<u32> = 8..=32_768;
-
-record! {
-    /// A NIC's queues for frames written by cores (kPIO+WC).
-    pub struct NicKpio {
-        /// Queues per function.
-        queues: Figure<Count>,
-        /// Capacity of each queue in lines of 64 B.
-        lines: Figure<Count>,
-        /// Positions of lines in each queue's window, at least `lines`, for the format with length and checksum; the
-        /// paper's window has as many positions as lines.
-        positions: Figure<Count>,
-        /// Time from a line's arrival until the frame that it completes can be sent.
-        latency: Figure<Duration>,
-        /// How long a missing line is waited for after later ones have arrived.
-        patience: Figure<Duration>,
-        /// How long freed lines wait for others before they are reported to the driver.
-        report_delay: Figure<Duration>,
-    }
-    check |kpio: &NicKpio, check: &mut Check<'_>| {
-        let (lines, positions) = (kpio.lines.value.get(), kpio.positions.value.get());
-        check.require(kpio.queues.value.get() <= 64, "queues", format!("{} queues", kpio.queues.value), "at most 64");
-        for (name, count, least) in [("lines", lines, 2), ("positions", positions, lines)] {
-            check.require(
-                count.is_power_of_two() && count >= least && count <= 1 << 16,
-                name,
-                format!("there cannot be {count}"),
-                format!("a power of two from {least} to 65536"),
-            );
-        }
-    }
-}
 
 record! {
     /// One direction of a NIC.

@@ -1,68 +1,12 @@
 //! Parameters of the NIC's driver in a scenario.
 
+use crate::kpio::{self, KpioFormat, KpioSelect};
 use crate::nic::RINGS;
 use crate::placed::{Placed, Several};
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
-use settings::{Loads, PacketSelect, Stores};
+use settings::{Loads, Stores};
 use units::{Bytes, Duration};
-
-names! {
-    /// Which packets use programmed I/O.
-    pub enum KpioSelect {
-        /// None.
-        Off = "off",
-        /// All that fit.
-        All = "all",
-        /// Those of TCP connections in a range of ports.
-        TcpPorts = "tcp-ports",
-        /// Those up to a size.
-        UpTo = "up-to",
-    }
-}
-
-/// Reads `off`, `all`, `tcp-ports 5001-5010`, `up-to 256 B`.
-pub(crate) fn packets(text: &str) -> Option<PacketSelect> {
-    match text.split_once(' ').unwrap_or((text, "")) {
-        ("off", "") => Some(PacketSelect::None),
-        ("all", "") => Some(PacketSelect::All),
-        ("tcp-ports", ports) => {
-            let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
-            let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-            (first <= last).then_some(PacketSelect::TcpPorts { first, last })
-        }
-        ("up-to", size) => Some(PacketSelect::UpTo(u32::try_from(size.parse::<Bytes>().ok()?.get()).ok()?)),
-        _ => None,
-    }
-}
-
-impl NicDriverEntry {
-    /// Which packets use programmed I/O when the driver is loaded; `None` if it is loaded without.
-    pub fn packets(&self) -> Option<PacketSelect> {
-        let port = |port: Option<u32>, otherwise: u16| port.map_or(otherwise, |port| port as u16);
-        Some(match self.kpio.as_ref()?.value {
-            KpioSelect::Off => PacketSelect::None,
-            KpioSelect::All => PacketSelect::All,
-            KpioSelect::TcpPorts => PacketSelect::TcpPorts {
-                first: port(self.kpio_first_port, 0),
-                last: port(self.kpio_last_port, u16::MAX),
-            },
-            KpioSelect::UpTo => {
-                PacketSelect::UpTo(self.kpio_up_to.map_or(u32::MAX, |bytes| bytes.get() as u32))
-            }
-        })
-    }
-}
-
-names! {
-    /// How the end of a frame is marked.
-    pub enum KpioFormat {
-        /// By the paper's 64-bit signature.
-        Signature = "signature",
-        /// By a length, with a checksum.
-        Framed = "framed",
-    }
-}
 
 names! {
     /// Node of memory shared by a device and a core.
@@ -160,16 +104,6 @@ fn check(driver: &NicDriverEntry, check: &mut Check<'_>) {
             .is_none_or(|ring| ring.value.get().is_power_of_two() && RINGS.contains(&ring.value.get()));
         check.require(fits, key, "a ring cannot have as many descriptors", "a power of two from 8 to 32768");
     }
-    let port = |port: Option<u32>| port.is_none_or(|port| port <= 65535);
-    check.require(port(driver.kpio_first_port), "kpio_first_port", "there is no such port", "0 to 65535");
-    check.require(port(driver.kpio_last_port), "kpio_last_port", "there is no such port", "0 to 65535");
-    let ordered = driver.kpio_first_port.unwrap_or(0) <= driver.kpio_last_port.unwrap_or(65535);
-    let message = "it lies below `kpio_first_port`: no connection would be meant";
-    check.require(ordered, "kpio_last_port", message, "no less than it");
-    let short = driver.kpio_up_to.is_none_or(|size| size.get() <= 65_535);
-    check.require(short, "kpio_up_to", "no packet is as long", "up to 65535 B");
-    let seldom = driver.kpio_fence_every.is_none_or(|lines| lines <= 65_535);
-    check.require(seldom, "kpio_fence_every", "too many lines", "0 (never) to 65535");
     let soon = driver.coalescing.is_none_or(|time| time <= Duration::from_ms(1_000));
     check.require(soon, "coalescing", "no interrupt waits as long", "1 s at most");
     for (key, size, most) in
@@ -183,72 +117,11 @@ fn check(driver: &NicDriverEntry, check: &mut Check<'_>) {
             format!("1 to {most} B; without the key, none"),
         );
     }
-    check_dependent(driver, check);
-}
-
-/// Reports keys that refine a feature that is not used. An explicit `off` is accepted with them, since it may be one
-/// of a sweep's values.
-fn check_dependent(driver: &NicDriverEntry, check: &mut Check<'_>) {
-    let select = driver.kpio.as_ref().map(|kpio| kpio.value);
-    let (first, last) = (driver.kpio_first_port.is_some(), driver.kpio_last_port.is_some());
-    for (key, given, wanted) in [
-        ("kpio_first_port", first, KpioSelect::TcpPorts),
-        ("kpio_last_port", last, KpioSelect::TcpPorts),
-        ("kpio_up_to", driver.kpio_up_to.is_some(), KpioSelect::UpTo),
-    ] {
-        let holds = !given || select == Some(wanted) || select == Some(KpioSelect::Off);
-        check.require(
-            holds,
-            key,
-            "nothing asks for it",
-            format!("give `kpio = \"{wanted}\"`, or leave it out"),
-        );
-    }
-    let sized = select != Some(KpioSelect::UpTo) || driver.kpio_up_to.is_some();
-    check.require(sized, "kpio", "it does not say up to which size", "add `kpio_up_to`, such as `\"128 B\"`");
-    for (key, given) in [
-        ("kpio_format", driver.kpio_format.is_some()),
-        ("kpio_stores", driver.kpio_stores.is_some()),
-        ("kpio_fenced", driver.kpio_fenced.is_some()),
-        ("kpio_fence_every", driver.kpio_fence_every.is_some()),
-        ("kpio_shared", driver.kpio_shared.is_some()),
-        ("kpio_stalls", driver.kpio_stalls.is_some()),
-    ] {
-        check.require(
-            !given || select.is_some(),
-            key,
-            "nothing goes by programmed I/O",
-            "add `kpio`, such as `\"all\"`",
-        );
-    }
     for (key, given, other, asked) in [
         ("held_loads", driver.held_loads.is_some(), "held_up_to", driver.held_up_to.is_some()),
         ("inline_direct", driver.inline_direct.is_some(), "inline_up_to", driver.inline_up_to.is_some()),
     ] {
         check.require(!given || asked, key, "nothing asks for it", format!("add `{other}`, or leave it out"));
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn choices_are_read_as_they_are_spelt() {
-        let good = [
-            ("off", PacketSelect::None),
-            ("all", PacketSelect::All),
-            ("tcp-ports 80", PacketSelect::TcpPorts { first: 80, last: 80 }),
-            ("tcp-ports 5001-5010", PacketSelect::TcpPorts { first: 5001, last: 5010 }),
-            ("up-to 256 B", PacketSelect::UpTo(256)),
-        ];
-        for (text, choice) in good {
-            assert_eq!(packets(text), Some(choice), "{text}");
-        }
-        for text in
-            ["", "on", "off 1", "tcp-ports", "tcp-ports 9-8", "tcp-ports 70000", "up-to", "up-to 5 GiB"]
-        {
-            assert_eq!(packets(text), None, "{text}");
-        }
-    }
+    kpio::check(driver, check);
 }

@@ -18,13 +18,6 @@ impl<T: Clone> Plain<T> for Figure<T> {
     }
 }
 
-/// What a file does not give is zero, or false.
-impl<T: Clone + Default> Plain<T> for Option<Figure<T>> {
-    fn plain(&self) -> T {
-        self.as_ref().map(Plain::plain).unwrap_or_default()
-    }
-}
-
 impl<T: Clone> Plain<Option<T>> for Option<Figure<T>> {
     fn plain(&self) -> Option<T> {
         self.as_ref().map(Plain::plain)
@@ -64,11 +57,22 @@ pub fn narrow<T: TryFrom<u64>>(number: impl Into<u64>) -> T {
     T::try_from(number).unwrap_or_else(|_| panic!("{number} is a number that the file's reader refuses"))
 }
 
-/// Vendor and device ID in a file, `8086:2700`; its reader has checked them.
+/// Vendor and device ID in a file, `8086:2700`.
+///
+/// # Panics
+/// If it is none: the file's reader must reject such text.
 pub fn pci_id(figure: &Figure<String>) -> (u16, u16) {
-    let number = |text: &str| u16::from_str_radix(text, 16).unwrap_or(u16::MAX);
-    let (vendor, device) = figure.value.split_once(':').unwrap_or_default();
-    (number(vendor), number(device))
+    let number = |text: &str| u16::from_str_radix(text, 16).ok();
+    let ids = figure.value.split_once(':').and_then(|(vendor, device)| number(vendor).zip(number(device)));
+    ids.unwrap_or_else(|| panic!("{} is a vendor and device ID that the file's reader refuses", figure.value))
+}
+
+/// The value of a key without which the file's reader refuses this file, if not every one.
+///
+/// # Panics
+/// If the file lacks it.
+pub fn required<F: Plain<T>, T>(figure: &Option<F>) -> T {
+    figure.as_ref().expect("a key that the file's reader requires").plain()
 }
 
 /// The file's value, or the default `usual`.

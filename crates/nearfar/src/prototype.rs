@@ -236,8 +236,8 @@ impl Prototype {
         let card = computers.hosts()[0].devices[0];
         computers.simulation().with(|fabric: &mut Fabric, scheduler| {
             let spare = fabric.add_spare(topology::endpoint_params(&part), device);
-            fabric.exchange_device(scheduler, card, spare);
-            fabric.reset_device(scheduler, spare, Reset::Fundamental);
+            fabric.running(scheduler).exchange_device(card, spare);
+            fabric.running(scheduler).reset_device(spare, Reset::Fundamental);
         });
         computers.boot()?;
         let prototype = Self { computers, bound, has_failed };

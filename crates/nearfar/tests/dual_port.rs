@@ -74,7 +74,7 @@ fn write_while_a_port_goes(
             };
             file.submit(&cpu, pages.clone().map(request).collect(), &completions);
             cpu.sleep(Duration::from_us(10)).await;
-            remove.with(|fabric, scheduler| fabric.remove_path(scheduler, drive, PortIndex(0)));
+            remove.with(|fabric, scheduler| fabric.running(scheduler).remove_path(drive, PortIndex(0)));
             let mut failed = 0;
             for _ in pages {
                 failed += u32::from(completions.next().await.result.is_err());
@@ -172,7 +172,7 @@ fn a_path_that_goes_leaves_the_other_and_comes_back() {
     computers
         .simulation()
         .handle()
-        .with(|fabric, scheduler| fabric.insert_path(scheduler, drive, PortIndex(0)));
+        .with(|fabric, scheduler| fabric.running(scheduler).insert_path(drive, PortIndex(0)));
     let end = computers.simulation().now() + Duration::from_ms(2_000);
     computers.simulation().run_until(end);
     let again = ["nvme0n1", "nvme2n1"].into_iter().find(|name| host.kernel.face().open_block(name).is_some());
@@ -225,10 +225,10 @@ fn one_block_device_outlives_a_port() {
     let all = [write(3, 9), read(3)];
     assert_eq!(access_on(&computers, host, "nvme0n1", Some(0), all.into())[1], Ok(pattern(9)));
     let handle = computers.simulation().handle();
-    handle.with(|fabric, scheduler| fabric.insert_path(scheduler, drive, PortIndex(0)));
+    handle.with(|fabric, scheduler| fabric.running(scheduler).insert_path(drive, PortIndex(0)));
     let end = computers.simulation().now() + Duration::from_ms(2_000);
     computers.simulation().run_until(end);
-    handle.with(|fabric, scheduler| fabric.remove_path(scheduler, drive, PortIndex(1)));
+    handle.with(|fabric, scheduler| fabric.running(scheduler).remove_path(drive, PortIndex(1)));
     assert_eq!(access_on(&computers, host, "nvme0n1", Some(10), vec![read(3)]), [Ok(pattern(9))]);
 }
 

@@ -110,7 +110,7 @@ fn a_switch_that_is_pulled_takes_what_is_below_along() {
     computers.boot().unwrap();
     let host = &computers.hosts()[0];
     let (_, link) = host.switches[0];
-    computers.simulation().with(|fabric, scheduler| fabric.pull(scheduler, link));
+    computers.simulation().with(|fabric, scheduler| fabric.running(scheduler).pull(link));
     computers.simulation().run_until(computers.simulation().now() + Duration::from_ms(2_000));
     let open = |name: &str| host.face(None).open_block(name).is_some();
     let found = ["nvme0n1", "nvme1n1", "nvme2n1"].map(open);
@@ -119,7 +119,7 @@ fn a_switch_that_is_pulled_takes_what_is_below_along() {
     assert_eq!(left, 1, "{:?}", host.kernel.log());
     computers.simulation().with(|fabric, _| assert_eq!(fabric.wires.packets.in_flight(), 0));
     // Back again, its bridges are found as at boot, and so are the drives.
-    computers.simulation().with(|fabric, scheduler| fabric.plug(scheduler, link));
+    computers.simulation().with(|fabric, scheduler| fabric.running(scheduler).plug(link));
     computers.simulation().run_until(computers.simulation().now() + Duration::from_ms(2_000));
     let drives = host.kernel.pci().iter().filter(|function| function.identity.class == 0x01_0802).count();
     assert_eq!(drives, 3, "{:?}", host.kernel.log());

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use engine::Completer;
+use engine::{Completer, Epoch};
 use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, FunctionIndex, Stage, StageKind, Token};
 use units::{Duration, Iova, Time};
 
@@ -46,8 +46,8 @@ struct CopyJob {
 #[derive(Default)]
 struct Engine {
     job: Option<CopyJob>,
-    /// Job counter: results for earlier jobs are dropped.
-    number: u32,
+    /// Ends with each copy: results for earlier ones are dropped.
+    epoch: Epoch,
     /// Accumulated time that its copies have waited for tags.
     waited: Duration,
 }
@@ -102,7 +102,7 @@ impl CopyEngines {
         done: Completer<Result<(), DmaError>>,
     ) {
         let engine = &mut self.engines.borrow_mut()[engine];
-        engine.number = engine.number.wrapping_add(1) & 0xffff;
+        engine.epoch.end();
         engine.job =
             Some(CopyJob { from, to, bytes, begun: 0, open: 0, lacks_tag: None, failed: false, done });
     }
@@ -118,7 +118,7 @@ impl CopyEngines {
         let mut engines = self.engines.borrow_mut();
         let engine = &mut engines[index];
         let Some(job) = &mut engine.job else { return false };
-        let token = COPY | (index as u64) << 48 | u64::from(engine.number) << 32;
+        let token = COPY | (index as u64) << 48 | u64::from(engine.epoch.low(16)) << 32;
         engine.waited += job.lacks_tag.take().map_or(Duration::ZERO, |since| bus.now().since(since));
         while !job.failed && job.begun < job.bytes {
             let left = job.bytes - job.begun;
@@ -208,8 +208,8 @@ impl CopyEngines {
         let index = (token.0 >> 48) as usize & 0x3fff;
         let mut engines = self.engines.borrow_mut();
         let engine = engines.get_mut(index)?;
-        let number = engine.number;
-        let job = engine.job.as_mut().filter(|_| (token.0 >> 32) as u32 & 0xffff == number)?;
+        let is_current = (token.0 >> 32) as u16 == engine.epoch.low(16);
+        let job = engine.job.as_mut().filter(|_| is_current)?;
         then(job);
         Some(index)
     }

@@ -53,7 +53,7 @@ impl Around {
             subnets::swap(&mut bytes);
         }
         way.frames.push_back((arrives, bytes));
-        bus.wake_at(arrives, Note::new(Kind::Loopback, 0, 0, 0).with(to.into(), 0).token());
+        bus.wake_at(arrives, Note::of_device(Kind::Loopback).with(to.into(), 0).token());
         left
     }
 

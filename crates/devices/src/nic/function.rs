@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use engine::Epoch;
 use platform::device::DeviceBus;
 use platform::ethernet::EthernetPort;
 use units::Time;
@@ -27,7 +28,7 @@ use super::tx::queue::TxQueue;
 pub struct Sent {
     pub function: u8,
     pub queue: u8,
-    pub life: u16,
+    pub life: Epoch,
     pub descriptors: u16,
     pub failed: bool,
     pub report: bool,

@@ -4,6 +4,7 @@
 //! is read through the queue's window in `WINDOW_BAR`. Its slot is free again when the driver posts a
 //! buffer in place of the one that the frame was meant for.
 
+use engine::Epoch;
 use wire::nic::registers::HELD_BYTES;
 
 use super::ring::Ring;
@@ -15,7 +16,7 @@ pub struct ReceiveWindow {
     /// By slot: index of the buffer whose frame was stored there last.
     counts: Vec<Option<u16>>,
     /// Life of the ring that the indices belong to.
-    life: u16,
+    life: Epoch,
 }
 
 impl ReceiveWindow {

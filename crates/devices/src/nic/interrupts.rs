@@ -156,7 +156,7 @@ impl Interrupts {
         if vector.due.is_none() {
             let due = bus.now() + vector.current;
             vector.due = Some(due);
-            let note = Note::new(Kind::Vector, 0, self.function, 0).with(number as u16, 0);
+            let note = Note::of_function(Kind::Vector, self.function).with(number as u16, 0);
             bus.wake_at(due, note.token());
         }
         false
@@ -211,7 +211,7 @@ impl Interrupts {
             self.events |= event;
             self.drive_line(bus);
         } else if let Some((address, entry)) = events.next(EventEntry { vector }) {
-            let note = Note::new(Kind::Event, 0, self.function, 0).with(vector, 0);
+            let note = Note::of_function(Kind::Event, self.function).with(vector, 0);
             bus.write(request(self.function, address, entry.len() as u32, note), &entry);
         } else {
             bus.interrupt(FunctionIndex(self.function), vector);

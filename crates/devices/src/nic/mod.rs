@@ -54,7 +54,8 @@ use wire::nic::registers::{INLINE_BAR, WINDOW_BAR, counter, event};
 use wire::pcie::config::{ConfigEffect, ConfigError};
 
 pub use handle::NicHandle;
-pub use params::{FlowControl, KpioParams, NicFunctionParams, NicParams, PathParams, VirtualParams};
+pub use kpio::KpioParams;
+pub use params::{FlowControl, NicFunctionParams, NicParams, PathParams, VirtualParams};
 
 use config::{physical, virtual_function, virtual_mac};
 use flow_control::{Pauses, is_control};

@@ -222,7 +222,7 @@ impl Ports {
                     self.drain(bus, functions, of);
                 }
                 Turn::Wake(at) => {
-                    let note = Note::new(Kind::Mux, 0, 0, 0).with(port.0.into(), 0);
+                    let note = Note::of_device(Kind::Mux).with(port.0.into(), 0);
                     return bus.wake_at(at, note.token());
                 }
             }

@@ -156,7 +156,7 @@ impl Switch {
         if (0..functions.len()).any(|function| wants(functions, function, port, to, owner, Some(from))) {
             let arrives = bus.now() + self.latency;
             self.inside.push_back((arrives, from, self.spare.copy(frame)));
-            bus.wake_at(arrives, Note::new(Kind::Loopback, 0, 0, 0).with(0, INSIDE).token());
+            bus.wake_at(arrives, Note::of_device(Kind::Loopback).with(0, INSIDE).token());
         }
         owner.is_none_or(|owner| from == owner as u8)
     }

@@ -1,5 +1,6 @@
 //! Notes about DMA requests and timers, packed into their tokens.
 
+use engine::Epoch;
 use platform::device::{Dma, DmaAttributes, FunctionIndex, Token};
 use units::Iova;
 
@@ -62,15 +63,14 @@ const KINDS: [Kind; 17] = [
     Kind::Event,
 ];
 
-/// The generations of a queue that notes tell apart.
-pub const LIVES: u16 = 0x7ff;
+/// Bits of a token for the life of a queue.
+const LIFE_BITS: u32 = 11;
 
 /// Content of a token: `kind` 5 bits, `life` 11, `function` 8, `queue` 8, two numbers of 16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Note {
     pub kind: Kind,
-    /// Generation of the queue: notes of earlier lives are ignored.
-    pub life: u16,
+    life: u16,
     pub function: u8,
     pub queue: u8,
     pub first: u16,
@@ -78,8 +78,24 @@ pub struct Note {
 }
 
 impl Note {
-    pub fn new(kind: Kind, life: u16, function: u8, queue: u8) -> Self {
-        Self { kind, life: life & LIVES, function, queue, first: 0, second: 0 }
+    /// A note for a function's queue in this life; it is ignored in later ones.
+    pub fn new(kind: Kind, life: Epoch, function: u8, queue: u8) -> Self {
+        Self { kind, life: life.low(LIFE_BITS), function, queue, first: 0, second: 0 }
+    }
+
+    /// A note for a function's vectors.
+    pub fn of_function(kind: Kind, function: u8) -> Self {
+        Self { kind, life: 0, function, queue: 0, first: 0, second: 0 }
+    }
+
+    /// A note for what all functions share.
+    pub fn of_device(kind: Kind) -> Self {
+        Self::of_function(kind, 0)
+    }
+
+    /// Whether it was made in this life of its queue.
+    pub const fn is_of(self, life: Epoch) -> bool {
+        self.life == life.low(LIFE_BITS)
     }
 
     pub fn with(self, first: u16, second: u16) -> Self {
@@ -89,7 +105,7 @@ impl Note {
     pub fn token(self) -> Token {
         Token(
             (self.kind as u64) << 59
-                | u64::from(self.life & LIVES) << 48
+                | u64::from(self.life) << 48
                 | u64::from(self.function) << 40
                 | u64::from(self.queue) << 32
                 | u64::from(self.first) << 16
@@ -101,7 +117,7 @@ impl Note {
     pub fn of(Token(token): Token) -> Option<Self> {
         Some(Self {
             kind: *KINDS.get((token >> 59) as usize)?,
-            life: (token >> 48) as u16 & LIVES,
+            life: (token >> 48) as u16 & ((1 << LIFE_BITS) - 1),
             function: (token >> 40) as u8,
             queue: (token >> 32) as u8,
             first: (token >> 16) as u16,
@@ -123,7 +139,7 @@ mod tests {
     #[test]
     fn notes_come_back() {
         for kind in KINDS {
-            let note = Note::new(kind, 0x5bc, 3, 255).with(0xffff, 17);
+            let note = Note { kind, life: 0x5bc, function: 3, queue: 255, first: 0xffff, second: 17 };
             assert_eq!(Note::of(note.token()), Some(note));
         }
         assert_eq!(Note::of(Token(u64::MAX)), None);

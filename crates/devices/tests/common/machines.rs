@@ -148,7 +148,8 @@ impl Machines {
     /// A fundamental reset, followed by the host's setup.
     pub fn reset(&mut self, host: usize) {
         let device = self.hosts[host].1;
-        self.simulation.with(|fabric, scheduler| fabric.reset_device(scheduler, device, Reset::Fundamental));
+        self.simulation
+            .with(|fabric, scheduler| fabric.running(scheduler).reset_device(device, Reset::Fundamental));
         self.boot(host);
     }
 }

@@ -143,7 +143,8 @@ impl BackEnd for OnFabric {
     }
     fn reset(&mut self) {
         let drive = self.drive;
-        self.simulation.with(|fabric, scheduler| fabric.reset_device(scheduler, drive, Reset::Fundamental));
+        self.simulation
+            .with(|fabric, scheduler| fabric.running(scheduler).reset_device(drive, Reset::Fundamental));
         self.boot();
     }
 }

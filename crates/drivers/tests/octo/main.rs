@@ -197,8 +197,8 @@ fn dropped(pair: &Pair) -> u64 {
 fn set_link(pair: &Pair, port: u8, up: bool) {
     let nic = pair.hosts[1].nic;
     pair.simulation.with(|fabric, scheduler| match up {
-        true => fabric.insert_path(scheduler, nic, PortIndex(port)),
-        false => fabric.remove_path(scheduler, nic, PortIndex(port)),
+        true => fabric.running(scheduler).insert_path(nic, PortIndex(port)),
+        false => fabric.running(scheduler).remove_path(nic, PortIndex(port)),
     });
 }
 

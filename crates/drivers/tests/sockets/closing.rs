@@ -80,7 +80,7 @@ fn an_address_goes_with_its_device() {
     };
     assert_eq!(to_itself(), Err(Error::Refused), "it is there, and nobody listens");
     let nic = pair.hosts[1].nic;
-    pair.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, nic));
+    pair.simulation.with(|fabric, scheduler| fabric.running(scheduler).remove_device(nic));
     pair.run_for(Duration::from_ms(10));
     assert_eq!(to_itself(), Err(Error::Unreachable));
 }

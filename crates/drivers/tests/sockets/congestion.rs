@@ -114,7 +114,9 @@ fn a_peer_that_has_gone_is_noticed() {
     pair.run_for(Duration::from_ms(120));
     let gone = pair.simulation.now();
     let cable = pair.cable;
-    pair.simulation.handle().with(|fabric, scheduler| fabric.set_ethernet_up(scheduler, cable, false));
+    pair.simulation
+        .handle()
+        .with(|fabric, scheduler| fabric.running(scheduler).set_ethernet_up(cable, false));
     let (answer, at) = pair.simulation.block_on(async move { client.wait().await }).expect("it hears of it");
     assert_eq!(answer, Err(Error::TimedOut));
     assert!(at.since(gone) < Duration::from_ms(100), "{}", at.since(gone));

@@ -22,7 +22,7 @@ impl DeviceBus for Bus<'_, '_> {
     fn read(&mut self, request: Dma) {
         match self.core.master(request.function) {
             Some((port, end, requester)) => port.read(self.cx, end, requester, request),
-            None => self.core.requester_of(request.function).refuse_read(self.cx.scheduler, request),
+            None => self.core.requester_of(request.function).refuse_read(self.cx, request),
         }
     }
 
@@ -32,8 +32,8 @@ impl DeviceBus for Bus<'_, '_> {
             let port = self.core.requester_of(request.function);
             let event = EndpointEvent::WriteDone {
                 token: request.token,
-                of: port.life(),
-                function: port.function_life(request.function),
+                port: port.life().port,
+                of: port.function_life(request.function),
             };
             self.cx.scheduler.at(self.cx.scheduler.now(), self.core.event(event));
             return;

@@ -66,8 +66,7 @@ impl Crossing {
                 means.cx.wires.packets.rewrite(packet, &rewritten);
                 let timing = (bridge.params.latency, bridge.params.cut_through);
                 let last = &mut bridge.last_out[cable];
-                let now = means.cx.now();
-                let at = bridge::crossing_time(means.cx.wires, now, (ingress, egress), packet, timing, last);
+                let at = bridge::crossing_time(means.cx, (ingress, egress), packet, timing, last);
                 bridge.counters.sent += 1;
                 pass(means, egress, packet, at);
             }
@@ -84,7 +83,6 @@ impl Crossing {
         };
         let bridge = &mut self.bridge;
         let timing = (bridge.params.latency, bridge.params.cut_through);
-        let now = means.cx.now();
         let master = means.core.registers.master(FunctionIndex(0));
         let is_up = means.cx.wires.link(host.link).state() == LinkState::Up;
         let own = master.filter(|_| is_up).map(|(_, id)| id);
@@ -96,8 +94,7 @@ impl Crossing {
                 if at.registers && is_open {
                     // Keep order towards the host: an interrupt must follow the data that it signals.
                     let last = &mut bridge.last_in;
-                    let at =
-                        bridge::crossing_time(means.cx.wires, now, (ingress, host), packet, timing, last);
+                    let at = bridge::crossing_time(means.cx, (ingress, host), packet, timing, last);
                     let event = EndpointEvent::CableAccess { cable: ingress, packet };
                     means.cx.scheduler.at(at, means.core.event(event));
                     return;
@@ -122,7 +119,7 @@ impl Crossing {
             Ok(rewritten) => {
                 means.cx.wires.packets.rewrite(packet, &rewritten);
                 let last = &mut bridge.last_in;
-                let at = bridge::crossing_time(means.cx.wires, now, (ingress, host), packet, timing, last);
+                let at = bridge::crossing_time(means.cx, (ingress, host), packet, timing, last);
                 bridge.counters.received += 1;
                 pass(means, host, packet, at);
             }
@@ -285,7 +282,7 @@ fn out_request(
 
 /// Sends a TLP on through its egress port at `at`.
 fn pass(means: &mut Means<'_, '_>, egress: LinkEnd, packet: PacketId, at: Time) {
-    bridge::tie(means.cx.wires, egress, packet);
+    bridge::tie(means.cx, egress, packet);
     means.cx.scheduler.at(at, means.core.event(EndpointEvent::Pass { end: egress, packet }));
 }
 

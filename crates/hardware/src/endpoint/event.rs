@@ -1,7 +1,7 @@
 //! Events inside an endpoint.
 
 use engine::Epoch;
-use platform::device::Token;
+use platform::device::{PortIndex, Token};
 
 use super::life::{Life, PortLife};
 use crate::link::LinkEnd;
@@ -52,10 +52,10 @@ pub enum EndpointEvent {
     WriteDone {
         /// The device's token for it.
         token: Token,
-        /// Life of the port when this was scheduled.
-        of: PortLife,
+        /// Port through which it left.
+        port: PortIndex,
         /// Life of the function when it requested the write.
-        function: Life,
+        of: Life,
     },
     /// A timer of the device has expired.
     Timer {

@@ -1,17 +1,18 @@
 //! Which device, and between which of its resets.
 
+use engine::Epoch;
 use platform::device::{FunctionIndex, PortIndex};
 
 /// Number of a device in the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EndpointId(pub u16);
 
-/// A function between two of its own resets.
+/// A function between two resets: its own, or of its port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Life {
     /// The function.
     pub function: FunctionIndex,
-    pub(super) number: u16,
+    epoch: Epoch,
 }
 
 /// A port of a device between two resets.
@@ -19,23 +20,31 @@ pub struct Life {
 pub struct PortLife {
     /// The port.
     pub port: PortIndex,
-    pub(super) number: u16,
+    pub(super) epoch: Epoch,
 }
 
-/// Counts the resets of each function.
-#[derive(Default)]
-pub(super) struct Lives(Vec<u16>);
+/// The lives of all functions at a port.
+pub(super) struct Lives([Epoch; 256]);
+
+impl Default for Lives {
+    fn default() -> Self {
+        Self([Epoch::default(); 256])
+    }
+}
 
 impl Lives {
-    /// Current life of a function, since its last reset.
+    /// Current life of a function.
     pub fn of(&self, function: FunctionIndex) -> Life {
-        Life { function, number: self.0.get(usize::from(function.0)).copied().unwrap_or_default() }
+        Life { function, epoch: self.0[usize::from(function.0)] }
     }
 
     /// A function was reset.
     pub fn end(&mut self, function: FunctionIndex) {
-        let index = usize::from(function.0);
-        self.0.resize(self.0.len().max(index + 1), 0);
-        self.0[index] = self.0[index].wrapping_add(1);
+        self.0[usize::from(function.0)].end();
+    }
+
+    /// The port was reset.
+    pub fn end_all(&mut self) {
+        self.0.iter_mut().for_each(Epoch::end);
     }
 }

@@ -162,8 +162,9 @@ impl Endpoint {
                 let padding = cx.wires.packets.hop(packet).padding;
                 let port = self.core.port_at(end);
                 let requester = self.core.requester_mut(port);
-                let arrived = Arrived { end, header, poisoned, padding, payload };
-                let (at, fault) = requester.completion(cx.wires, cx.scheduler, arrived);
+                let (link, side) = (cx.wires.link(end.link), end.side);
+                let arrived = Arrived { link, side, header, poisoned, padding, payload };
+                let (at, fault) = requester.completion(cx.scheduler, arrived);
                 if let Some((function, error)) = fault {
                     self.core.report(cx, function, error, Some(packet));
                 }
@@ -276,9 +277,8 @@ impl Endpoint {
                     requester.write_fetched(cx);
                 }
             }
-            EndpointEvent::WriteDone { token, of, function } => {
-                let is_current = |port: &mut Requester| function == port.function_life(function.function);
-                if self.core.current(of).is_some_and(is_current) {
+            EndpointEvent::WriteDone { token, port, of } => {
+                if self.core.requester(port).function_life(of.function) == of {
                     self.with_device(cx, |device, bus| device.write_done(bus, token));
                 }
             }
@@ -295,7 +295,7 @@ impl Endpoint {
             }
             EndpointEvent::CheckTimeouts { of } => {
                 let Some(requester) = self.core.current(of) else { return };
-                for function in requester.check_timeouts(cx.scheduler) {
+                for function in requester.check_timeouts(cx) {
                     self.core.report(cx, function, Detected::CompletionTimeout, None);
                 }
             }

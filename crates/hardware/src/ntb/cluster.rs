@@ -78,10 +78,9 @@ impl ClusterSwitch {
         };
         let egress = self.cables[to];
         let timing = (self.params.latency, self.params.cut_through);
-        let now = cx.now();
-        let at = crossing_time(cx.wires, now, (ingress, egress), packet, timing, &mut self.last[from][to]);
+        let at = crossing_time(cx, (ingress, egress), packet, timing, &mut self.last[from][to]);
         self.forwarded += 1;
-        tie(cx.wires, egress, packet);
+        tie(cx, egress, packet);
         cx.scheduler.at(at, Event::Cluster(self.id, ClusterSend { end: egress, packet }));
     }
 

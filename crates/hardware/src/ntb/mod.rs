@@ -36,7 +36,7 @@ pub use registers::NtbDevice;
 use crate::endpoint::EndpointId;
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
-use crate::wires::{Context, Wires};
+use crate::wires::Context;
 
 /// Parameters of an adapter.
 #[derive(Clone, Debug)]
@@ -261,17 +261,16 @@ impl Bridge {
 /// When a TLP that arrived at `ingress` can leave at `egress`: `latency` after its header or its end, and behind the
 /// `last` one on this path.
 pub(crate) fn crossing_time(
-    wires: &Wires,
-    now: Time,
+    cx: &Context<'_>,
     (ingress, egress): (LinkEnd, LinkEnd),
     packet: PacketId,
     (latency, cut_through): (Duration, bool),
     last: &mut Time,
 ) -> Time {
     // A faster egress link would run dry, so the TLP is stored first.
-    let [came, goes] = [ingress, egress].map(|end| wires.link(end.link).wire_time_per_byte_ps());
+    let [came, goes] = [ingress, egress].map(|end| cx.wires.link(end.link).wire_time_per_byte_ps());
     let is_stored = !cut_through || goes < came;
-    let there = now + wires.tail(ingress, packet) * u64::from(is_stored);
+    let there = cx.now() + cx.wires.tail(ingress, packet) * u64::from(is_stored);
     let at = (there + latency).max(*last);
     *last = at;
     at
@@ -334,11 +333,11 @@ pub(crate) fn routes(
 }
 
 /// Ties a rewritten TLP to its egress link, so that it is lost if the link goes down before it leaves.
-pub(crate) fn tie(wires: &mut Wires, egress: LinkEnd, packet: PacketId) {
+pub(crate) fn tie(cx: &mut Context<'_>, egress: LinkEnd, packet: PacketId) {
     // Padding and LCRC belong to the ingress link.
-    let hop = wires.packets.hop_mut(packet);
+    let hop = cx.wires.packets.hop_mut(packet);
     (hop.padding, hop.lcrc) = (0, None);
-    wires.tie(egress, packet);
+    cx.wires.tie(egress, packet);
 }
 
 /// Drops a TLP; its buffer is released once all of it has arrived.

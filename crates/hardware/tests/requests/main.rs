@@ -132,7 +132,7 @@ impl Bench {
 
     fn start(&self) {
         self.simulation.with(|fabric, scheduler| {
-            fabric.with_device(scheduler, CARD, |_, bus| bus.wake_at(bus.now(), Token(0)));
+            fabric.running(scheduler).with_device(CARD, |_, bus| bus.wake_at(bus.now(), Token(0)));
         });
     }
 

@@ -179,7 +179,7 @@ fn reads_of_a_peer_that_is_pulled_end_at_once() {
     tree.run_for(Duration::from_ns(100));
     tree.simulation.with(|fabric, scheduler| {
         assert!(fabric.host(tree.host).requests_under_way() > 0, "pieces are under way");
-        fabric.pull(scheduler, tree.leaves[1].links[0]);
+        fabric.running(scheduler).pull(tree.leaves[1].links[0]);
     });
     tree.run_for(Duration::from_us(1));
     let outcomes: Vec<_> = tree.leaves[0].notes.borrow().outcomes.iter().map(|o| (o.0, o.1)).collect();
@@ -232,9 +232,9 @@ fn a_link_that_comes_back_is_as_fast_as_before() {
     let mut tree = row([100; 3]);
     let before = least(|| read_latency(&tree, 3, MEMORY, 64));
     for cable in (0..tree.simulation.with(|fabric, _| fabric.wires.len() as u16)).map(LinkId) {
-        tree.simulation.with(|fabric, scheduler| fabric.pull(scheduler, cable));
+        tree.simulation.with(|fabric, scheduler| fabric.running(scheduler).pull(cable));
         tree.run_for(Duration::from_ms(1_000));
-        tree.simulation.with(|fabric, scheduler| fabric.plug(scheduler, cable));
+        tree.simulation.with(|fabric, scheduler| fabric.running(scheduler).plug(cable));
         tree.run_for(Duration::from_us(10));
         tree.set_up();
         assert_eq!(least(|| read_latency(&tree, 3, MEMORY, 64)), before, "{cable:?}");
@@ -268,8 +268,8 @@ fn the_link_of_a_port_in_reset_stays_down_whatever_is_plugged_in() {
         (reflecting(), plain(), DEVICE),
         (reflecting(), plain(), Node::Switch(switch(100, true), below(vec![DEVICE]))),
     ]);
-    let pull = |link| tree.simulation.with(|fabric, scheduler| fabric.pull(scheduler, link));
-    let plug = |link| tree.simulation.with(|fabric, scheduler| fabric.plug(scheduler, link));
+    let pull = |link| tree.simulation.with(|fabric, scheduler| fabric.running(scheduler).pull(link));
+    let plug = |link| tree.simulation.with(|fabric, scheduler| fabric.running(scheduler).plug(link));
     for (leaf, port) in tree.leaves.iter().zip([Bdf::new(0, 1, 0), tree.ports[0]]) {
         let link = *leaf.links.last().unwrap();
         let read = |at: u16| tree.read(port, at);

@@ -347,10 +347,10 @@ proptest! {
         tree.run_for(Duration::from_ns(after_ns));
         let links = tree.simulation.with(|fabric, _| fabric.wires.len());
         let cable = LinkId((cable % links) as u16);
-        tree.simulation.with(|fabric, scheduler| fabric.pull(scheduler, cable));
+        tree.simulation.with(|fabric, scheduler| fabric.running(scheduler).pull(cable));
         let is_lost: Vec<_> = tree.leaves.iter().map(|leaf| leaf.links.contains(&cable)).collect();
         check_others(&tree, &all, reads, &is_lost)?;
-        tree.simulation.with(|fabric, scheduler| fabric.plug(scheduler, cable));
+        tree.simulation.with(|fabric, scheduler| fabric.running(scheduler).plug(cable));
         check_again(&mut tree, &services, &what)?;
     }
 

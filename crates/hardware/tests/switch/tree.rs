@@ -285,16 +285,16 @@ impl Tree {
     pub fn dma_write(&self, leaf: usize, number: u64, address: u64, data: &[u8]) {
         let request = Dma { address: Iova::new(address), ..dma(0, data.len() as u32, number) };
         self.simulation.with(|fabric, scheduler| {
-            fabric.with_device(scheduler, self.leaves[leaf].id, |_, bus| bus.write(request, data));
+            fabric.running(scheduler).with_device(self.leaves[leaf].id, |_, bus| bus.write(request, data));
         });
     }
 
     /// Starts a DMA read of a device.
     pub fn dma_read(&self, leaf: usize, number: u64, address: u64, length: u32) {
         self.simulation.with(|fabric, scheduler| {
-            fabric.with_device(scheduler, self.leaves[leaf].id, |_, bus| {
-                bus.read(dma(address, length, number))
-            });
+            fabric
+                .running(scheduler)
+                .with_device(self.leaves[leaf].id, |_, bus| bus.read(dma(address, length, number)));
         });
     }
 

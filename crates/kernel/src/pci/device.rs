@@ -53,7 +53,7 @@ impl PciOps for DriverFunction {
     }
 
     fn is_present(&self) -> bool {
-        self.function.present.get()
+        self.function.reach.is_present()
     }
 
     fn config_read<'a>(&'a self, cpu: &'a Cpu, offset: u16) -> Async<'a, u32> {

@@ -116,12 +116,12 @@ impl Drivers {
         }
         let drivers: Vec<Rc<dyn PciDriver>> = self.drivers.borrow().clone();
         for driver in drivers {
-            if !function.present.get() || !driver.ids().iter().any(|id| id.matches(&function.identity)) {
+            if !function.reach.is_present() || !driver.ids().iter().any(|id| id.matches(&function.identity)) {
                 continue;
             }
             match driver.probe(cpu, (self.device)(function)).await {
                 // Removed during probe, so the driver does not know yet.
-                Ok(binding) if !function.present.get() => {
+                Ok(binding) if !function.reach.is_present() => {
                     binding.error_detected(cpu, ChannelState::Gone);
                     binding.remove(cpu).await;
                 }
@@ -156,7 +156,7 @@ impl Drivers {
     /// Revokes what a driver may have left behind: interrupts, bus mastering and DMA mappings, which are logged.
     async fn let_go(&self, cpu: &Cpu, function: &Function, driver: &str) {
         self.interrupts.free(cpu, function).await;
-        if function.present.get() {
+        if function.reach.is_present() {
             let command = function.backend.read_u16(cpu, header::COMMAND).await;
             let command = command & !header::COMMAND_BUS_MASTER;
             function.backend.write_u16(cpu, header::COMMAND, command).await;
@@ -191,7 +191,7 @@ impl Drivers {
         let gone = self.iov.take_enabled(function);
         for virtual_function in &gone {
             self.unbind(cpu, virtual_function).await;
-            virtual_function.present.set(false);
+            virtual_function.reach.end();
             self.topology.remove(virtual_function);
         }
         if !gone.is_empty() {

@@ -69,7 +69,7 @@ impl Enumerator {
                 let at = FunctionAddress { segment: OWN_SEGMENT, bdf };
                 let found_here = self.discover(cpu, at, way, parent.map(|parent| parent.bdf)).await;
                 let Some(function) = found_here else { continue };
-                if function.multi_function {
+                if function.has_others_beside() {
                     functions = 8;
                 }
                 if let Some(parent) = parent.filter(|_| number == 0) {
@@ -95,16 +95,16 @@ impl Enumerator {
         let numbers =
             |last: u8| u32::from(bridge.bdf.bus()) | u32::from(secondary) << 8 | u32::from(last) << 16;
         bridge.backend.config_write(cpu, header::BUS_NUMBERS, numbers(buses.last), 7).await;
-        bridge.secondary.set(secondary);
+        bridge.forwards.begin_at(secondary);
         if bridge.link_is_active(cpu).await {
             Box::pin(self.scan_bus(cpu, secondary, Some(bridge), buses)).await;
         }
-        if bridge.slot {
+        if bridge.slot().is_some() {
             buses.leave_behind(secondary, self.base.params.spare_buses, others);
         }
         let last = buses.taken();
         bridge.backend.config_write(cpu, header::BUS_NUMBERS, numbers(last), 7).await;
-        bridge.subordinate.set(last);
+        bridge.forwards.end_at(last);
     }
 
     /// Adds a function, if there is one.
@@ -131,9 +131,11 @@ impl Enumerator {
     /// Scans below a port again after a hot-plug, and configures new functions in the space kept free. Returns
     /// everything below.
     pub async fn rescan(&self, cpu: &Cpu, bridge: &Rc<Function>) -> Vec<Rc<Function>> {
-        let buses =
-            Buses { next: Cell::new(u16::from(bridge.secondary.get()) + 1), last: bridge.subordinate.get() };
-        for function in &self.scan_bus(cpu, bridge.secondary.get(), Some(bridge), &buses).await {
+        let buses = Buses {
+            next: Cell::new(u16::from(bridge.forwards.secondary()) + 1),
+            last: bridge.forwards.subordinate(),
+        };
+        for function in &self.scan_bus(cpu, bridge.forwards.secondary(), Some(bridge), &buses).await {
             self.space.assign_hotplugged(cpu, bridge, function).await;
         }
         if let Some(root) = self.topology.function(bridge.beside(bridge.root)) {
@@ -147,8 +149,8 @@ impl Enumerator {
 
 /// Enables ARI forwarding in the port above a device if both support it.
 async fn forward_ari(cpu: &Cpu, function: &Function, parent: &Function) {
-    let has_ari = function.extended.iter().any(|c| c.id == extended_id::ARI);
-    let Some(at) = parent.pcie.filter(|_| has_ari) else { return };
+    let has_ari = function.extended_capability(extended_id::ARI).is_some();
+    let Some(at) = parent.pcie().filter(|_| has_ari) else { return };
     let capabilities = parent.backend.config_read(cpu, at + pcie_cap::DEVICE_CAPABILITIES_2).await;
     if capabilities & pcie_cap::CAPABILITIES_2_ARI_FORWARDING != 0 {
         let control = parent.backend.read_u16(cpu, at + pcie_cap::DEVICE_CONTROL_2).await;

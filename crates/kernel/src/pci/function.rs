@@ -9,19 +9,19 @@ use platform::cpu::{Cpu, Node};
 use platform::memory::PhysAddr;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::{BarRange, Identity};
-use wire::pcie::config::caps::{Found, extended_id};
+use wire::pcie::config::caps::extended_id;
 use wire::pcie::config::header::{self, Window};
 use wire::pcie::config::{Bar, BarKind, pcie_cap, slot};
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
+use super::addresses::{BaseAddresses, Forwards};
 use super::backend::{Backend, OWN_SEGMENT};
+use super::capabilities::CapabilityLists;
 use super::mmio::{Reach, Region};
 use super::resources::WINDOW;
 use crate::cpu::Cores;
 use crate::dma::{FunctionDma, MessageSource};
 
-/// Port types with a link below: root port, downstream port.
-const LINK_BELOW: [u16; 2] = [4, 6];
 /// Slot control: interrupt on presence and link changes (base spec 7.5.3.10: bits 3, 5, 12).
 pub(super) const SLOT_INTERRUPTS: u16 = 1 << 3 | 1 << 5 | 1 << 12;
 /// Slot status: event bits, cleared by writing ones (7.5.3.11).
@@ -59,9 +59,8 @@ impl ErrorTally {
 }
 
 /// What is known of a function: a record that all parts read. What can change is written by one or two of them: buses by
-/// `enumerate`, windows and BARs by `space` (those of virtual functions by `iov`), sizes, tags and isolation by `settings`
-/// (a size alone by `hotplug` and `iov`, too), its end by `drivers` and `hotplug`, `frozen` by `recovery`, `dma` by
-/// `drivers` and `topology`.
+/// `enumerate`, windows and BARs by `space`, sizes, tags and isolation by `settings` (a size alone by `hotplug` and `iov`,
+/// too), whether it can be reached by `drivers`, `hotplug` and `recovery`, `dma` by `drivers` and `topology`.
 pub(crate) struct Function {
     /// Access to the function, also for its driver.
     pub(super) backend: Rc<dyn Backend>,
@@ -71,78 +70,64 @@ pub(crate) struct Function {
     pub(super) root: Bdf,
     /// Bridge above it, in its own segment; `None` for a borrowed function.
     pub(super) parent: Option<Bdf>,
+    /// Physical function of a virtual one.
+    pub(super) physical: Option<Bdf>,
     pub(super) identity: Identity,
-    pub(super) header_type: u8,
-    pub(super) multi_function: bool,
+    header_type: u8,
     pub(super) node: Node,
-    pub(super) caps: Vec<Found>,
-    pub(super) extended: Vec<Found>,
-    pub(super) pcie: Option<u16>,
-    port_type: u16,
-    /// Whether it is a bridge with a hot-plug slot.
-    pub(super) slot: bool,
-    pub(super) bars: RefCell<[Option<Bar>; 6]>,
-    pub(super) secondary: Cell<u8>,
-    pub(super) subordinate: Cell<u8>,
-    /// Start and length of a bridge's windows.
-    pub(super) windows: RefCell<[Option<(u64, u64)>; 2]>,
+    pub(super) capabilities: CapabilityLists,
+    pub(super) bars: BaseAddresses,
+    pub(super) forwards: Forwards,
     pub(super) max_payload: Cell<u32>,
     /// Whether requests and completions from below only go upstream, and cannot reach neighbouring ports.
     pub(super) isolates: Cell<bool>,
     /// Whether all possible completers support 10-bit tags.
     pub(super) ten_bit_tags: Cell<bool>,
-    /// Cleared on removal. Shared with mappings of its BARs.
-    pub(super) present: Rc<Cell<bool>>,
-    /// Set during error recovery, when drivers' accesses are blocked. Shared with mappings of its BARs.
-    pub(super) frozen: Rc<Cell<bool>>,
+    pub(super) reach: Reach,
     /// Errors that it reported.
     pub(super) errors: ErrorTally,
     pub(super) dma: RefCell<Option<Rc<FunctionDma>>>,
-    /// Physical function of a virtual one.
-    pub(super) physical: Option<Bdf>,
 }
 
-/// A function under construction.
-pub(super) struct Draft(Function);
+/// What a function says of itself.
+pub(super) struct Probed {
+    pub identity: Identity,
+    /// As in the register.
+    pub header_type: u8,
+    pub capabilities: CapabilityLists,
+    pub bars: [Option<Bar>; 6],
+}
 
 impl Function {
-    pub(super) fn draft(
+    /// A function below `parent`; of a `physical` one if it is virtual.
+    pub(super) fn new(
         at: FunctionAddress,
         backend: Rc<dyn Backend>,
-        parent: Option<Bdf>,
-        identity: Identity,
-        header_type: u8,
+        (parent, physical): (Option<Bdf>, Option<Bdf>),
         node: Node,
-    ) -> Draft {
-        let root = backend.root_port();
-        Draft(Self {
-            backend,
+        probed: Probed,
+    ) -> Self {
+        let Probed { identity, header_type, capabilities, bars } = probed;
+        Self {
             segment: at.segment,
             bdf: at.bdf,
-            root,
+            root: backend.root_port(),
+            backend,
             parent,
+            physical,
             identity,
-            header_type: header_type & 0x7f,
-            multi_function: header_type & 0x80 != 0,
+            header_type,
             node,
-            caps: Vec::new(),
-            extended: Vec::new(),
-            pcie: None,
-            port_type: 0,
-            slot: false,
-            bars: RefCell::default(),
-            secondary: Cell::new(0),
-            subordinate: Cell::new(0),
-            windows: RefCell::default(),
+            capabilities,
+            bars: BaseAddresses::new(header::BAR0, bars),
+            forwards: Forwards::default(),
             max_payload: Cell::new(128),
             isolates: Cell::new(true),
             ten_bit_tags: Cell::new(false),
-            present: Rc::new(Cell::new(true)),
-            frozen: Rc::default(),
+            reach: Reach::default(),
             errors: ErrorTally::default(),
             dma: RefCell::new(None),
-            physical: None,
-        })
+        }
     }
 
     /// NUMA node of the function.
@@ -167,7 +152,7 @@ impl Function {
 
     /// Link capabilities and link status registers.
     pub async fn link(&self, cpu: &Cpu) -> Option<(u32, u32)> {
-        let at = self.pcie.filter(|_| self.physical.is_none())?;
+        let at = self.pcie().filter(|_| self.physical.is_none())?;
         let most = self.backend.config_read(cpu, at + pcie_cap::LINK_CAPABILITIES).await;
         let status = self.backend.config_read(cpu, at + pcie_cap::LINK_CONTROL).await >> 16;
         Some((most, status))
@@ -195,16 +180,21 @@ impl Function {
 
     /// Whether its bus is behind `bridge`.
     pub fn is_behind(&self, bridge: &Self) -> bool {
-        let buses = bridge.secondary.get()..=bridge.subordinate.get();
+        let buses = bridge.forwards.secondary()..=bridge.forwards.subordinate();
         self.segment == bridge.segment && self.bdf != bridge.bdf && buses.contains(&self.bdf.bus())
     }
 
     pub fn is_bridge(&self) -> bool {
-        self.header_type == 1
+        self.header_type & 0x7f == 1
+    }
+
+    /// Whether its device has other functions.
+    pub(super) fn has_others_beside(&self) -> bool {
+        self.header_type & 0x80 != 0
     }
 
     pub fn has_link_below(&self) -> bool {
-        self.is_bridge() && LINK_BELOW.contains(&self.port_type)
+        self.is_bridge() && self.capabilities.is_above_link()
     }
 
     /// Offset of the ACS capability.
@@ -219,7 +209,17 @@ impl Function {
 
     /// Whether drivers' accesses reach it.
     pub fn answers(&self) -> bool {
-        self.present.get() && !self.frozen.get()
+        self.reach.is_open()
+    }
+
+    /// Offset of the PCI Express capability.
+    pub(super) fn pcie(&self) -> Option<u16> {
+        self.capabilities.pcie()
+    }
+
+    /// The same, of a bridge with a hot-plug slot.
+    pub(super) fn slot(&self) -> Option<u16> {
+        self.capabilities.slot().filter(|_| self.is_bridge())
     }
 
     /// Offset of the SR-IOV capability.
@@ -229,12 +229,12 @@ impl Function {
 
     /// Offset of a capability.
     pub(super) fn capability(&self, id: u8) -> Option<u16> {
-        self.caps.iter().find(|c| c.id == u16::from(id)).map(|c| c.offset)
+        self.capabilities.offset(id)
     }
 
     /// Offset of an extended capability.
     pub(super) fn extended_capability(&self, id: u16) -> Option<u16> {
-        self.extended.iter().find(|c| c.id == id).map(|c| c.offset)
+        self.capabilities.extended_offset(id)
     }
 
     /// Sender of its messages.
@@ -244,7 +244,7 @@ impl Function {
 
     /// Address and size of a memory BAR.
     pub(super) fn bar(&self, bar: u8) -> Option<BarRange> {
-        let bar = (*self.bars.borrow().get(usize::from(bar))?)?;
+        let bar = self.bars.get(bar)?;
         let prefetchable = match bar.kind {
             BarKind::Io => return None,
             BarKind::Memory32 { prefetchable } | BarKind::Memory64 { prefetchable } => prefetchable,
@@ -266,23 +266,13 @@ impl Function {
             return Err(Error::Invalid);
         }
         let range = self.backend.map_bar(bar, range)?;
-        let reach = Reach { present: Rc::clone(&self.present), frozen: Rc::clone(&self.frozen) };
-        let region = Region::new(Rc::clone(cores), range.start + offset, length, kind, reach);
+        let region = Region::new(Rc::clone(cores), range.start + offset, length, kind, self.reach.clone());
         Ok(Mmio::new(Rc::new(region)))
     }
 
     /// Writes a BAR's address to its register, or registers if it has 64 bits.
     pub(super) async fn set_bar(&self, cpu: &Cpu, number: u8, address: u64) {
-        let at = header::BAR0 + 4 * u16::from(number);
-        let mut wide = false;
-        if let Some(bar) = &mut self.bars.borrow_mut()[usize::from(number)] {
-            bar.address = address;
-            wide = bar.kind.is_64();
-        }
-        self.backend.config_write(cpu, at, address as u32, 0xf).await;
-        if wide {
-            self.backend.config_write(cpu, at + 4, (address >> 32) as u32, 0xf).await;
-        }
+        self.bars.set(cpu, &*self.backend, number, address).await;
     }
 
     /// Writes the address range of a bridge's window; none with length 0.
@@ -304,14 +294,14 @@ impl Function {
 
     /// Whether the link below a port is up.
     pub(super) async fn link_is_active(&self, cpu: &Cpu) -> bool {
-        let Some(pcie) = self.pcie.filter(|_| self.has_link_below()) else { return true };
+        let Some(pcie) = self.pcie().filter(|_| self.has_link_below()) else { return true };
         let link = self.backend.config_read(cpu, pcie + pcie_cap::LINK_CONTROL).await;
         (link >> 16) as u16 & pcie_cap::LINK_STATUS_ACTIVE != 0
     }
 
     /// Clears a slot's pending events before its current state is read.
     pub(super) async fn forget_slot_events(&self, cpu: &Cpu) {
-        if let Some(pcie) = self.pcie.filter(|_| self.slot) {
+        if let Some(pcie) = self.slot() {
             self.backend.write_u16(cpu, pcie + slot::STATUS, SLOT_EVENTS).await;
         }
     }
@@ -322,37 +312,6 @@ impl Function {
         let disable = header::COMMAND_INTX_DISABLE;
         let command = if on { command & !disable } else { command | disable };
         self.backend.write_u16(cpu, header::COMMAND, command).await;
-    }
-}
-
-impl Draft {
-    pub fn with_capabilities(
-        mut self,
-        caps: Vec<Found>,
-        extended: Vec<Found>,
-        pcie: Option<u16>,
-        pcie_caps: u16,
-    ) -> Self {
-        self.0.caps = caps;
-        self.0.extended = extended;
-        self.0.pcie = pcie;
-        self.0.port_type = pcie_caps >> 4 & 0xf;
-        self.0.slot = self.0.header_type == 1 && pcie_caps & 1 << 8 != 0;
-        self
-    }
-
-    pub fn with_bars(self, bars: [Option<Bar>; 6]) -> Self {
-        *self.0.bars.borrow_mut() = bars;
-        self
-    }
-
-    pub fn part_of(mut self, physical: Bdf) -> Self {
-        self.0.physical = Some(physical);
-        self
-    }
-
-    pub fn finish(self) -> Rc<Function> {
-        Rc::new(self.0)
     }
 }
 

@@ -42,7 +42,7 @@ impl Ports {
 
     /// As [`start`](Self::start), for a port that supports either.
     async fn start_port(&self, cpu: &Cpu, bridge: &Rc<Function>) {
-        if !(bridge.slot || bridge.is_bridge() && bridge.aer().is_some()) {
+        if !(bridge.slot().is_some() || bridge.is_bridge() && bridge.aer().is_some()) {
             return;
         }
         let irqs = self.interrupts.alloc(cpu, bridge, 1, 1, &Default::default()).await;
@@ -66,7 +66,7 @@ impl Ports {
             return;
         }
         self.errors.start(cpu, bridge).await;
-        if let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) {
+        if let Some(pcie) = bridge.slot() {
             bridge.forget_slot_events(cpu).await;
             let before = bridge.backend.read_u16(cpu, pcie + slot::CONTROL).await;
             bridge.backend.write_u16(cpu, pcie + slot::CONTROL, before | SLOT_INTERRUPTS).await;
@@ -75,7 +75,7 @@ impl Ports {
 
     /// Handles an event of a slot.
     async fn slot_event(&self, cpu: &Cpu, bridge: &Rc<Function>) {
-        let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) else { return };
+        let Some(pcie) = bridge.slot() else { return };
         let status = bridge.backend.read_u16(cpu, pcie + slot::STATUS).await;
         bridge.backend.write_u16(cpu, pcie + slot::STATUS, status & SLOT_EVENTS).await;
         if status & (slot::STATUS_PRESENCE_CHANGED | slot::STATUS_LINK_CHANGED) == 0 {
@@ -115,8 +115,8 @@ impl Ports {
     /// Handles functions that were removed without notice.
     async fn lose(&self, cpu: &Cpu, gone: &[Rc<Function>]) {
         // Mark all first, so that no driver waits for another function that is gone, too.
-        gone.iter().for_each(|function| function.present.set(false));
-        let others: Vec<_> = self.topology.all().into_iter().filter(|f| f.present.get()).collect();
+        gone.iter().for_each(|function| function.reach.end());
+        let others: Vec<_> = self.topology.all().into_iter().filter(|f| f.reach.is_present()).collect();
         for function in gone {
             for other in &others {
                 let dma = other.dma.borrow().clone();
@@ -149,7 +149,7 @@ impl Ports {
             return Err(Error::Busy);
         }
         let function = self.enumerator.discover(cpu, at, way, None).await.ok_or(Error::NoDevice)?;
-        if let Some(pcie) = function.pcie {
+        if let Some(pcie) = function.pcie() {
             // The lender has set these sizes; remember them for after a reset.
             let control = function.backend.read_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL).await;
             function.max_payload.set(pcie_cap::size_bytes(control >> 5));

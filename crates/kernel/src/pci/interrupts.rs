@@ -276,9 +276,9 @@ impl Interrupts {
     pub async fn free(&self, cpu: &Cpu, function: &Function) {
         let own = self.allocated.borrow_mut().remove(&function.at());
         let Some(irqs) = own.map(|own| own.irqs).filter(|irqs| !irqs.is_empty()) else { return };
-        if function.present.get() && self.is_intx(irqs[0]) {
+        if function.reach.is_present() && self.is_intx(irqs[0]) {
             function.enable_intx(cpu, false).await;
-        } else if function.present.get() {
+        } else if function.reach.is_present() {
             let (at, bit) = message_control(function);
             let control = function.backend.read_u16(cpu, at).await;
             function.backend.write_u16(cpu, at, control & !bit).await;

@@ -12,10 +12,12 @@ use wire::pcie::config::VirtualFunctions as Enabled;
 use wire::pcie::config::{Bar, header, sriov};
 use wire::pcie::{Bdf, FunctionAddress};
 
+use super::addresses::BaseAddresses;
 use super::backend::Backend;
 use super::base::PciBase;
-use super::function::Function;
-use super::probe::{capabilities, size_bars_at};
+use super::capabilities::CapabilityLists;
+use super::function::{Function, Probed};
+use super::probe::size_bars_at;
 use super::topology::Topology;
 
 /// From setting VF Enable until virtual functions must answer (base spec 9.3.3.3.1).
@@ -32,7 +34,7 @@ struct Iov {
     /// Device ID of the virtual functions.
     device: u16,
     /// BARs of the first virtual function, followed by those of the others.
-    bars: RefCell<[Option<Bar>; 6]>,
+    bars: BaseAddresses,
     enabled: RefCell<Vec<Rc<Function>>>,
     /// The number of virtual functions is being changed.
     busy: Cell<bool>,
@@ -71,33 +73,22 @@ impl VirtualFunctions {
         }
         // Page size: 4 KiB, as the IOMMU's.
         function.backend.config_write(cpu, at + sriov::SYSTEM_PAGES, 1, 0xf).await;
-        let bars = size_bars_at(cpu, &*function.backend, at + sriov::BAR0, 6).await;
-        let (bars, enabled) = (RefCell::new(bars), RefCell::default());
-        let iov = Iov { at, total, device, bars, enabled, busy: Cell::new(false) };
+        let first = at + sriov::BAR0;
+        let bars = BaseAddresses::new(first, size_bars_at(cpu, &*function.backend, first, 6).await);
+        let iov = Iov { at, total, device, bars, enabled: RefCell::default(), busy: Cell::new(false) };
         self.iovs.borrow_mut().insert(function.at(), Rc::new(iov));
     }
 
     /// BARs of a function's virtual functions: number, first BAR, bytes of all.
     pub fn bars(&self, function: &Function) -> Vec<(u8, Bar, u64)> {
         let Some(iov) = self.of(function) else { return Vec::new() };
-        let bars = (0u8..).zip(*iov.bars.borrow()).filter_map(|(n, bar)| Some((n, bar?)));
-        bars.map(|(n, bar)| (n, bar, bar.size * u64::from(iov.total))).collect()
+        iov.bars.numbered().map(|(n, bar)| (n, bar, bar.size * u64::from(iov.total))).collect()
     }
 
     /// Sets a virtual-function BAR.
     pub async fn set_bar(&self, cpu: &Cpu, function: &Function, number: u8, address: u64) {
-        let Some(at) = function.sriov() else { return };
-        let mut wide = false;
-        if let Some(iov) = self.of(function)
-            && let Some(bar) = &mut iov.bars.borrow_mut()[usize::from(number)]
-        {
-            bar.address = address;
-            wide = bar.kind.is_64();
-        }
-        let at = at + sriov::BAR0 + 4 * u16::from(number);
-        function.backend.config_write(cpu, at, address as u32, 0xf).await;
-        if wide {
-            function.backend.config_write(cpu, at + 4, (address >> 32) as u32, 0xf).await;
+        if let Some(iov) = self.of(function) {
+            iov.bars.set(cpu, &*function.backend, number, address).await;
         }
     }
 
@@ -117,7 +108,7 @@ impl VirtualFunctions {
             return Err(Error::Busy);
         }
         iov.busy.set(true);
-        let bars = *iov.bars.borrow();
+        let bars = iov.bars.all();
         let outcome = match () {
             () if count == 0 || count > iov.total => Err(Error::Invalid),
             () if bars.iter().flatten().any(|bar| bar.address == 0) => Err(Error::NoSpace),
@@ -172,9 +163,10 @@ impl VirtualFunctions {
         bars: [Option<Bar>; 6],
     ) -> Rc<Function> {
         let node = self.base.node_of(&*way);
-        let draft = Function::draft(physical.beside(id), Rc::clone(&way), physical.parent, identity, 0, node);
-        let draft = capabilities(cpu, &*way, draft).await;
-        let function = draft.with_bars(bars).part_of(physical.bdf).finish();
+        let capabilities = CapabilityLists::read(cpu, &*way).await;
+        let probed = Probed { identity, header_type: 0, capabilities, bars };
+        let above = (physical.parent, Some(physical.bdf));
+        let function = Rc::new(Function::new(physical.beside(id), way, above, node, probed));
         function.max_payload.set(physical.max_payload.get());
         self.topology.add(&function);
         function
@@ -187,7 +179,7 @@ impl VirtualFunctions {
 
     /// Disables a function's virtual functions, which have been [taken](Self::take_enabled) and removed.
     pub async fn switch_off(&self, cpu: &Cpu, function: &Function) {
-        if let Some(at) = function.sriov().filter(|_| function.present.get()) {
+        if let Some(at) = function.sriov().filter(|_| function.reach.is_present()) {
             function.backend.write_u16(cpu, at + sriov::CONTROL, 0).await;
             cpu.sleep(AFTER_DISABLING).await;
             function.backend.write_u16(cpu, at + sriov::NUMBER, 0).await;
@@ -198,12 +190,10 @@ impl VirtualFunctions {
     /// Enables virtual functions again after a reset of their physical function, and returns them.
     pub async fn restore(&self, cpu: &Cpu, function: &Function) -> Vec<Rc<Function>> {
         let Some(iov) = self.of(function) else { return Vec::new() };
-        let (at, bars, enabled) = (iov.at, *iov.bars.borrow(), iov.enabled.borrow().clone());
+        let (at, enabled) = (iov.at, iov.enabled.borrow().clone());
         function.backend.config_write(cpu, at + sriov::SYSTEM_PAGES, 1, 0xf).await;
-        for (n, bar) in (0u8..).zip(bars) {
-            if let Some(bar) = bar {
-                self.set_bar(cpu, function, n, bar.address).await;
-            }
+        for (number, bar) in iov.bars.numbered() {
+            iov.bars.set(cpu, &*function.backend, number, bar.address).await;
         }
         if !enabled.is_empty() {
             function.backend.write_u16(cpu, at + sriov::NUMBER, enabled.len() as u16).await;

@@ -25,12 +25,38 @@ pub(super) struct Region {
     reach: Reach,
 }
 
-/// Whether accesses reach a function.
+/// Whether accesses reach a function, which its mappings share.
+#[derive(Clone)]
 pub(super) struct Reach {
-    /// Not removed.
-    pub present: Rc<Cell<bool>>,
-    /// In error recovery.
-    pub frozen: Rc<Cell<bool>>,
+    present: Rc<Cell<bool>>,
+    frozen: Rc<Cell<bool>>,
+}
+
+impl Default for Reach {
+    fn default() -> Self {
+        Self { present: Rc::new(Cell::new(true)), frozen: Rc::default() }
+    }
+}
+
+impl Reach {
+    /// Whether the function is there, as far as is known.
+    pub fn is_present(&self) -> bool {
+        self.present.get()
+    }
+
+    /// The function was removed.
+    pub fn end(&self) {
+        self.present.set(false);
+    }
+
+    /// Error recovery begins or ends; in between, drivers' accesses are blocked.
+    pub fn freeze(&self, on: bool) {
+        self.frozen.set(on);
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.present.get() && !self.frozen.get()
+    }
 }
 
 impl Region {
@@ -39,7 +65,7 @@ impl Region {
     }
 
     fn answers(&self) -> bool {
-        self.reach.present.get() && !self.reach.frozen.get()
+        self.reach.is_open()
     }
 
     fn inside(&self, offset: u64, length: usize) -> bool {

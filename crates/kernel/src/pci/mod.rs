@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `backend`, `mmio` | access to functions: configuration space, BARs |
 //! | `resources` | allocation and layout of address space |
+//! | `addresses`, `capabilities` | BARs, windows and capabilities of a function |
 //! | `function` | a function and its registers |
 //! | `probe` | reads what a function is |
 //! | `topology` | all functions: hierarchies, IOMMU groups |
@@ -20,9 +21,11 @@
 //! | `hotplug` | ports, and functions that come and go |
 //! | `device`, `tree` | the interfaces for drivers and for inspection |
 
+mod addresses;
 mod aer;
 mod backend;
 mod base;
+mod capabilities;
 mod device;
 mod drivers;
 mod enumerate;
@@ -262,9 +265,11 @@ impl Pci {
             parent: function.parent,
             physical: function.physical,
             identity: function.identity,
-            buses: function.is_bridge().then(|| (function.secondary.get(), function.subordinate.get())),
-            windows: *function.windows.borrow(),
-            bars: (0u8..).zip(*function.bars.borrow()).filter_map(|(n, bar)| Some((n, bar?))).collect(),
+            buses: function
+                .is_bridge()
+                .then(|| (function.forwards.secondary(), function.forwards.subordinate())),
+            windows: function.forwards.windows(),
+            bars: function.bars.numbered().collect(),
             node: function.node.0,
             max_payload: function.max_payload.get(),
             driver: self.drivers.name_of(function),
@@ -272,7 +277,7 @@ impl Pci {
             domain: dma.as_ref().and_then(|dma| dma.domain_id()),
             mapped_pages: dma.as_ref().map_or(0, |dma| dma.mapped_pages()),
             dma: dma.as_ref().map(|dma| dma.counters()).unwrap_or_default(),
-            present: function.present.get(),
+            present: function.reach.is_present(),
         }
     }
 }

@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use platform::cpu::{Cpu, Node};
 use platform::pci::Identity;
-use wire::pcie::config::caps::{Found, Walk, id};
 use wire::pcie::config::{Bar, bars, header};
 use wire::pcie::{Bdf, FunctionAddress};
 
 use super::backend::Backend;
-use super::function::{Draft, Function};
+use super::capabilities::CapabilityLists;
+use super::function::{Function, Probed};
 
 /// Reads the identity, capabilities and BARs of a function, if there is one.
 pub(super) async fn probe(
@@ -32,31 +32,10 @@ pub(super) async fn probe(
     };
     let identity = Identity::from_registers(ids, class, subsystem);
     let bars = if is_bridge { 2 } else { 6 };
-    let draft = Function::draft(at, Rc::clone(&way), parent, identity, kind, node);
-    let draft = capabilities(cpu, &*way, draft).await;
+    let capabilities = CapabilityLists::read(cpu, &*way).await;
     let bars = size_bars(cpu, &*way, bars).await;
-    Some(draft.with_bars(bars).finish())
-}
-
-/// Reads the capabilities of a function.
-pub(super) async fn capabilities(cpu: &Cpu, way: &dyn Backend, draft: Draft) -> Draft {
-    let caps = walk(cpu, way, Walk::standard()).await;
-    let extended = walk(cpu, way, Walk::extended()).await;
-    let pcie = caps.iter().find(|c| c.id == u16::from(id::PCI_EXPRESS)).map(|c| c.offset);
-    let pcie_caps = match pcie {
-        Some(at) => (way.config_read(cpu, at).await >> 16) as u16,
-        None => 0,
-    };
-    draft.with_capabilities(caps, extended, pcie, pcie_caps)
-}
-
-async fn walk(cpu: &Cpu, way: &dyn Backend, mut walk: Walk) -> Vec<Found> {
-    let mut found = Vec::new();
-    while let Some(register) = walk.wants() {
-        let value = way.config_read(cpu, register).await;
-        found.extend(walk.take(value));
-    }
-    found
+    let probed = Probed { identity, header_type: kind, capabilities, bars };
+    Some(Rc::new(Function::new(at, way, (parent, None), node, probed)))
 }
 
 /// Sizes the BARs with decoding disabled.

@@ -96,7 +96,7 @@ impl Recovery {
     /// Resets everything below a port.
     async fn recover_below(&self, cpu: &Cpu, port: &Rc<Function>) {
         let below = self.topology.behind(port);
-        below.iter().for_each(|function| function.frozen.set(true));
+        below.iter().for_each(|function| function.reach.freeze(true));
         let mut asked = Vec::new();
         for function in &below {
             if let Some(binding) = self.drivers.binding_of(function) {
@@ -105,7 +105,7 @@ impl Recovery {
             }
         }
         let is_back = self.reset_bus(cpu, port).await;
-        below.iter().for_each(|function| function.frozen.set(false));
+        below.iter().for_each(|function| function.reach.freeze(false));
         // Virtual functions are restored with their physical one.
         for function in below.iter().filter(|function| is_back && function.physical.is_none()) {
             self.restore(cpu, function).await;
@@ -129,20 +129,14 @@ impl Recovery {
             self.interrupts.restore(cpu, function).await;
             return;
         }
-        let bars = *function.bars.borrow();
-        for (n, bar) in (0u16..).zip(bars) {
-            let Some(bar) = bar else { continue };
-            let at = header::BAR0 + 4 * n;
-            function.backend.config_write(cpu, at, bar.address as u32, 0xf).await;
-            if bar.kind.is_64() {
-                function.backend.config_write(cpu, at + 4, (bar.address >> 32) as u32, 0xf).await;
-            }
+        for (number, bar) in function.bars.numbered() {
+            function.set_bar(cpu, number, bar.address).await;
         }
         if function.is_bridge() {
-            let buses = [function.bdf.bus(), function.secondary.get(), function.subordinate.get(), 0];
+            let buses =
+                [function.bdf.bus(), function.forwards.secondary(), function.forwards.subordinate(), 0];
             function.backend.config_write(cpu, header::BUS_NUMBERS, u32::from_le_bytes(buses), 7).await;
-            let windows = *function.windows.borrow();
-            for (number, window) in windows.into_iter().enumerate() {
+            for (number, window) in function.forwards.windows().into_iter().enumerate() {
                 let (start, length) = window.unwrap_or_default();
                 function.set_window(cpu, number, start, length).await;
             }
@@ -165,7 +159,7 @@ impl Recovery {
     /// # Errors
     /// [`Error::NoDevice`] if it was removed, and as of [`reset_by_bus`](Self::reset_by_bus).
     pub async fn reset(&self, cpu: &Cpu, function: &Function) -> Result<(), Error> {
-        let pcie = function.pcie.ok_or(Error::NotSupported)?;
+        let pcie = function.pcie().ok_or(Error::NotSupported)?;
         let way = &function.backend;
         let capabilities = way.config_read(cpu, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
         if capabilities & pcie_cap::CAPABLE_OF_FLR == 0 {
@@ -195,9 +189,9 @@ impl Recovery {
         if self.topology.behind(&port).len() > 1 {
             return Err(Error::NotSupported);
         }
-        function.frozen.set(true);
+        function.reach.freeze(true);
         let is_back = self.reset_bus(cpu, &port).await;
-        function.frozen.set(false);
+        function.reach.freeze(false);
         if !is_back {
             return Err(Error::Io);
         }
@@ -209,7 +203,7 @@ impl Recovery {
     async fn reset_bus(&self, cpu: &Cpu, port: &Function) -> bool {
         self.base.log.write(format!("pci {}: reset of the bus below", port));
         // The link goes down and up, which must not look like a removal (as pciehp's `reset_slot`).
-        let slot = port.pcie.filter(|_| port.slot);
+        let slot = port.slot();
         let mut control = 0;
         if let Some(pcie) = slot {
             control = port.backend.read_u16(cpu, pcie + slot::CONTROL).await;

@@ -37,7 +37,7 @@ impl Settings {
     pub async fn tune(&self, cpu: &Cpu, hierarchy: &[Rc<Function>]) {
         let mut payload = 4096;
         for function in hierarchy {
-            if let Some(pcie) = function.pcie {
+            if let Some(pcie) = function.pcie() {
                 let caps = function.backend.config_read(cpu, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
                 payload = payload.min(pcie_cap::size_bytes(caps as u16));
             }
@@ -55,7 +55,7 @@ impl Settings {
 
     /// Sets a function's payload and read request sizes, tags and error reporting.
     pub async fn set_sizes(&self, cpu: &Cpu, function: &Function, payload: u32) {
-        let Some(pcie) = function.pcie else { return };
+        let Some(pcie) = function.pcie() else { return };
         let at = pcie + pcie_cap::DEVICE_CONTROL;
         let code = |bytes| pcie_cap::size_code(bytes).unwrap_or(0);
         let capabilities = function.backend.config_read(cpu, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
@@ -78,7 +78,7 @@ impl Settings {
     /// Whether 10-bit tags may be used in a hierarchy: all possible completers must support them (base spec 2.2.6.2).
     async fn all_answer_ten_bits(&self, cpu: &Cpu, hierarchy: &[Rc<Function>]) -> bool {
         for function in hierarchy {
-            let Some(pcie) = function.pcie else { return false };
+            let Some(pcie) = function.pcie() else { return false };
             let at = pcie + pcie_cap::DEVICE_CAPABILITIES_2;
             let capabilities = function.backend.config_read(cpu, at).await;
             if capabilities & pcie_cap::CAPABILITIES_2_TEN_BIT_COMPLETER == 0 {

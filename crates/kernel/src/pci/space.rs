@@ -65,8 +65,8 @@ impl AddressSpace {
     fn layout(&self, bridge: &Function, window: usize, with_spare: bool) -> Layout<Need> {
         let mut layout = Layout::new();
         for child in self.topology.all().iter().filter(|f| f.is_below(bridge)) {
-            for (n, bar) in (0u8..).zip(child.bars.borrow().iter()) {
-                if let Some(bar) = bar.filter(|bar| window_of(bar.kind) == Some(window)) {
+            for (n, bar) in child.bars.numbered() {
+                if window_of(bar.kind) == Some(window) {
                     layout.add(bar.size, bar.size, Need::Bar(child.bdf, n));
                 }
             }
@@ -82,7 +82,7 @@ impl AddressSpace {
                 }
             }
         }
-        if bridge.slot && with_spare {
+        if bridge.slot().is_some() && with_spare {
             layout.add(self.spare(window), WINDOW, Need::Spare);
         }
         layout
@@ -108,7 +108,7 @@ impl AddressSpace {
         with_spare: bool,
     ) {
         let (placed, _, _) = self.layout(bridge, window, with_spare).place();
-        bridge.windows.borrow_mut()[window] = (length > 0).then_some((start, length));
+        bridge.forwards.set_window(window, start, length);
         for (offset, need) in placed {
             let at = start + offset;
             match need {
@@ -152,10 +152,7 @@ impl AddressSpace {
 
     /// Assigns addresses to a function that was plugged in below a slot, in the space kept free there.
     pub async fn assign_hotplugged(&self, cpu: &Cpu, slot: &Function, function: &Rc<Function>) {
-        let mut bars: Vec<(u8, Bar)> = {
-            let bars = function.bars.borrow();
-            (0u8..).zip(bars.iter()).filter_map(|(n, bar)| Some((n, (*bar)?))).collect()
-        };
+        let mut bars: Vec<(u8, Bar)> = function.bars.numbered().collect();
         bars.sort_by_key(|(n, bar)| (core::cmp::Reverse(bar.size), *n));
         for (number, bar) in bars {
             let Some(window) = window_of(bar.kind) else { continue };
@@ -163,7 +160,7 @@ impl AddressSpace {
                 Some(at) => function.set_bar(cpu, number, at).await,
                 None => {
                     self.base.log.write(format!("pci {}: no space for BAR {number}", function));
-                    function.bars.borrow_mut()[usize::from(number)] = None;
+                    function.bars.give_up(|lacking, _| lacking == number);
                 }
             }
         }
@@ -209,9 +206,7 @@ impl AddressSpace {
     /// Removes the addresses of functions behind a bridge in one of its windows.
     fn forget_bars(&self, bridge: &Function, window: usize) {
         for function in self.topology.behind(bridge) {
-            for bar in function.bars.borrow_mut().iter_mut() {
-                *bar = bar.filter(|bar| window_of(bar.kind) != Some(window));
-            }
+            function.bars.give_up(|_, bar| window_of(bar.kind) == Some(window));
         }
     }
 
@@ -238,20 +233,20 @@ impl AddressSpace {
     pub fn free(&self, slot: &Function, function: &Function) {
         let mut slots = self.slots.borrow_mut();
         let SlotSpace { free, kept } = slots.entry(slot.at()).or_default();
-        let own = (0u8..).zip(*function.bars.borrow()).filter_map(|(n, bar)| Some((n, bar?, bar?.size)));
+        let own = function.bars.numbered().map(|(n, bar)| (n, bar, bar.size));
         let virtual_bars = self.iov.bars(function).into_iter().map(|(n, bar, all)| (VIRTUAL + n, bar, all));
         for (n, bar, length) in own.chain(virtual_bars) {
             let Some(window) = window_of(bar.kind) else { continue };
             // A function that got no space has an address of its own choice.
-            let had_space = slot.windows.borrow()[window]
+            let had_space = slot.forwards.windows()[window]
                 .is_some_and(|(start, length)| (start..start + length).contains(&bar.address));
             if had_space {
                 kept.insert((function.bdf, n), (bar.address, length));
                 free[window].give(bar.address, length);
             }
         }
-        for (window, free) in function.windows.borrow().iter().zip(free.iter_mut()) {
-            if let Some((start, length)) = *window {
+        for (window, free) in function.forwards.windows().into_iter().zip(free.iter_mut()) {
+            if let Some((start, length)) = window {
                 free.give(start, length);
             }
         }

@@ -107,7 +107,7 @@ impl BarOwners for Topology {
     fn owner_of(&self, at: PhysAddr, length: u64) -> Option<FunctionAddress> {
         let end = at.0.checked_add(length)?;
         let functions = self.functions.borrow();
-        let all = functions.values().filter(|function| function.present.get() && !function.is_bridge());
+        let all = functions.values().filter(|function| function.reach.is_present() && !function.is_bridge());
         let bars = all.flat_map(|function| {
             let here = |bar| function.backend.map_bar(bar, function.bar(bar)?).ok();
             (0..6).filter_map(here).map(|range| (range, function.at())).collect::<Vec<_>>()

@@ -420,19 +420,19 @@ impl Machine {
 
     /// Takes a device out without notice and lets the kernel find out.
     pub fn unplug(&self, copier: EndpointId) {
-        self.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, copier));
+        self.simulation.with(|fabric, scheduler| fabric.running(scheduler).remove_device(copier));
         self.simulation.run();
     }
 
     /// Puts a device back and lets the kernel find out.
     pub fn plug(&self, copier: EndpointId) {
-        self.simulation.with(|fabric, scheduler| fabric.insert_device(scheduler, copier));
+        self.simulation.with(|fabric, scheduler| fabric.running(scheduler).insert_device(copier));
         self.simulation.run();
     }
 
     /// Puts another device into a slot in place of the one there, before the kernel can look.
     pub fn exchange(&self, out: EndpointId, into: EndpointId) {
-        self.simulation.with(|fabric, scheduler| fabric.exchange_device(scheduler, out, into));
+        self.simulation.with(|fabric, scheduler| fabric.running(scheduler).exchange_device(out, into));
         self.simulation.run();
     }
 

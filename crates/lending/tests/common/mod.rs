@@ -230,20 +230,20 @@ impl Cluster {
         let cables = self.cables.iter().filter(|(a, b, link)| (*a == host || *b == host) && is_up(*link));
         let cables: Vec<LinkId> = cables.map(|(.., link)| *link).collect();
         self.simulation.with(|fabric, scheduler| {
-            cables.iter().for_each(|&cable| fabric.set_ntb_cable_up(scheduler, cable, false));
-            own(self).into_iter().for_each(|device| fabric.remove_device(scheduler, device));
+            cables.iter().for_each(|&cable| fabric.running(scheduler).set_ntb_cable_up(cable, false));
+            own(self).into_iter().for_each(|device| fabric.running(scheduler).remove_device(device));
         });
         self.run_for(Duration::from_ms(100));
         let Side { host: id, mode, adapter, keeps, ref copiers, .. } = self.hosts[host];
         let copiers = copiers.clone();
         self.simulation.with(|fabric, scheduler| {
             fabric.host_mut(id).reset();
-            own(self).into_iter().for_each(|device| fabric.insert_device(scheduler, device));
+            own(self).into_iter().for_each(|device| fabric.running(scheduler).insert_device(device));
         });
         self.hosts[host] = side(&self.simulation, (id, mode), adapter, (copiers, keeps));
         self.boot(host);
         self.simulation.with(|fabric, scheduler| {
-            cables.iter().for_each(|&cable| fabric.set_ntb_cable_up(scheduler, cable, true));
+            cables.iter().for_each(|&cable| fabric.running(scheduler).set_ntb_cable_up(cable, true));
         });
         self.start(host).expect("the service starts again");
     }
@@ -339,7 +339,7 @@ impl Cluster {
         let device = self.hosts[host].copiers[n];
         let at = BarAccess { function: Default::default(), bar: 0, offset: BarOffset::new(reg::HANG) };
         self.simulation.with(|fabric, scheduler| {
-            fabric.with_device(scheduler, device, |device, bus| device.bar_write(bus, at, &[1; 8]));
+            fabric.running(scheduler).with_device(device, |device, bus| device.bar_write(bus, at, &[1; 8]));
         });
     }
 
@@ -347,8 +347,8 @@ impl Cluster {
     pub fn set_there(&self, host: usize, n: usize, there: bool) {
         let device = self.hosts[host].copiers[n];
         self.simulation.with(|fabric, scheduler| match there {
-            true => fabric.insert_device(scheduler, device),
-            false => fabric.remove_device(scheduler, device),
+            true => fabric.running(scheduler).insert_device(device),
+            false => fabric.running(scheduler).remove_device(device),
         });
     }
 
@@ -361,7 +361,7 @@ impl Cluster {
 
     pub fn set_cable(&self, a: usize, b: usize, up: bool) {
         let (.., cable) = self.cables.iter().find(|(x, y, _)| (*x, *y) == (a.min(b), a.max(b))).unwrap();
-        self.simulation.with(|fabric, scheduler| fabric.set_ntb_cable_up(scheduler, *cable, up));
+        self.simulation.with(|fabric, scheduler| fabric.running(scheduler).set_ntb_cable_up(*cable, up));
     }
 
     pub fn run_for(&self, time: Duration) {
@@ -383,7 +383,7 @@ impl Cluster {
     pub fn reaches_for(&self, host: usize, at: u64, writes: bool) {
         let device = self.hosts[host].copiers[0];
         self.simulation.with(|fabric, scheduler| {
-            fabric.with_device(scheduler, device, |_, bus| {
+            fabric.running(scheduler).with_device(device, |_, bus| {
                 let request = Dma {
                     function: Default::default(),
                     address: Iova::new(at),

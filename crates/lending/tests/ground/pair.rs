@@ -128,7 +128,7 @@ impl Pair {
 
     /// The lender has it again.
     pub fn insert(&self, simulation: &Simulation<Fabric>) {
-        simulation.with(|fabric, scheduler| fabric.insert_device(scheduler, self.device));
+        simulation.with(|fabric, scheduler| fabric.running(scheduler).insert_device(self.device));
         settle(simulation);
     }
 }

@@ -5,8 +5,9 @@ use super::found::most_channels;
 use super::{DeviceFile, HostEntry, HostSetup};
 use crate::diagnostic::Diagnostic;
 use crate::drive::Drive;
+use crate::kpio::KpioSelect;
 use crate::nic::Nic;
-use crate::nic_driver::{KpioSelect, NicDriverEntry};
+use crate::nic_driver::NicDriverEntry;
 use crate::nvme_driver::NvmeDriverEntry;
 use crate::placed::Placed;
 

@@ -141,14 +141,14 @@ impl Connections {
         simulation.with(|fabric, scheduler| {
             for &(place, is_up) in &changed {
                 match at(fabric, hosts, cables, place) {
-                    Medium::Cable(cable) => fabric.set_ethernet_up(scheduler, cable, is_up),
-                    Medium::NtbCable(cable) => fabric.set_ntb_cable_up(scheduler, cable, is_up),
-                    Medium::Link(link) if is_up => fabric.plug(scheduler, link),
-                    Medium::Link(link) => fabric.pull(scheduler, link),
+                    Medium::Cable(cable) => fabric.running(scheduler).set_ethernet_up(cable, is_up),
+                    Medium::NtbCable(cable) => fabric.running(scheduler).set_ntb_cable_up(cable, is_up),
+                    Medium::Link(link) if is_up => fabric.running(scheduler).plug(link),
+                    Medium::Link(link) => fabric.running(scheduler).pull(link),
                 }
             }
             for &(host, device) in dark.difference(&self.dark) {
-                fabric.reset_device(scheduler, hosts[host].devices[device], Reset::Fundamental);
+                fabric.running(scheduler).reset_device(hosts[host].devices[device], Reset::Fundamental);
             }
         });
         self.dark = dark;

@@ -595,7 +595,7 @@ impl Computers {
     pub fn boot(&self) -> Result<(), ComputerError> {
         self.simulation.with(|fabric, scheduler| {
             let slots = self.hosts.iter().flat_map(|host| host.slots.values());
-            slots.flat_map(|slots| &slots[1..]).for_each(|&empty| fabric.pull(scheduler, empty));
+            slots.flat_map(|slots| &slots[1..]).for_each(|&empty| fabric.running(scheduler).pull(empty));
         });
         self.settle();
         let booted: Vec<_> = self.hosts.iter().map(|host| host.kernel.boot()).collect();
@@ -646,7 +646,7 @@ impl Computers {
         // With a single slot, the link already leads there.
         let Some(&to) = of.slots.get(&(device, link)).and_then(|slots| slots.get(slot)) else { return };
         self.simulation.with(|fabric, scheduler| {
-            fabric.assign_path(scheduler, of.devices[device], PortIndex(link), to);
+            fabric.running(scheduler).assign_path(of.devices[device], PortIndex(link), to);
         });
     }
 

@@ -45,7 +45,7 @@ impl TrafficSource {
     /// Starts it at `when`.
     pub fn start(&self, simulation: &Simulation<Fabric>, when: Time) {
         simulation.with(|fabric, scheduler| {
-            fabric.with_device(scheduler, self.station, |_, bus| Source::start(bus, when));
+            fabric.running(scheduler).with_device(self.station, |_, bus| Source::start(bus, when));
         });
     }
 
@@ -100,7 +100,7 @@ impl PacketGenerator {
     pub fn start(&self, simulation: &Simulation<Fabric>) {
         self.handle.set_load(self.load);
         simulation.with(|fabric, scheduler| {
-            fabric.with_device(scheduler, self.station, |_, bus| Generator::start(bus));
+            fabric.running(scheduler).with_device(self.station, |_, bus| Generator::start(bus));
         });
     }
 }

@@ -153,12 +153,11 @@ fn firmware_params(part: &Part, mover: MoverParams, generation: Generation, widt
 
 /// PCIe capability registers of an endpoint's port.
 pub fn endpoint_port(link: &LinkCapability, generation: Generation, width: Width) -> PcieParams {
-    let access_control: bool = link.access_control.plain();
     PcieParams {
         max_payload: link.mps_bytes.plain(),
         extended_tags: link.tag_bits.value.get() >= 8,
         ten_bit_tags: link.tag_bits.value.get() == 10,
-        access_control: access_control.then_some(0),
+        access_control: given(&link.access_control, false).then_some(0),
         translation_queue: link.translation_queue.plain(),
         ..PcieParams::endpoint(generation, width)
     }

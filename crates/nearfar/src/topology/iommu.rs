@@ -3,7 +3,7 @@
 use engine::Seed;
 use hardware::iommu::{Geometry, Iommu, IommuParams, IotlbReplacement, PagingStructureCaches, ParamsError};
 use hardware::memory::NodeId;
-use units::Bytes;
+use units::{Bytes, Duration};
 
 use crate::plain::{Plain, given, plain};
 
@@ -31,11 +31,14 @@ pub fn iommu_params(file: &machine::Iommu) -> IommuParams {
         paging_structure_caches: plain!(caches => PagingStructureCaches { level1, level2, level3, level4 }),
         context_cache: lru(file.context_entries.plain()),
         interrupt_entry_cache: lru(file.interrupt_entries.plain()),
-        hit_latency, lookup_interval, same_page_shares_place, read_depth, write_depth, order, walkers,
-        walk_overhead, walker_hold_read,
+        hit_latency, lookup_interval,
+        same_page_shares_place: given(&file.same_page_shares_place, false),
+        read_depth, write_depth, order, walkers, walk_overhead,
+        walker_hold_read: given(&file.walker_hold_read, Duration::ZERO),
         replay_latency: file.replay.value,
         retry_interval: given(&file.retry_interval, file.lookup_interval.value),
-        walks_begin_in_order, serialised_walk_region, posts_interrupts,
+        walks_begin_in_order, serialised_walk_region,
+        posts_interrupts: given(&file.posts_interrupts, false),
         pages_2mib: pages.contains(&Bytes::mib(2)),
         pages_1gib: pages.contains(&Bytes::gib(1)),
         host_address_bits: file.address_bits.plain(),

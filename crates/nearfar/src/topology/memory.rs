@@ -8,7 +8,7 @@ use hardware::memory::{
 use machine::Host;
 use units::{Bytes, Duration, HostPhysical};
 
-use crate::plain::{Plain, given, narrow, plain};
+use crate::plain::{Plain, given, narrow, plain, required};
 
 /// Memory below this address, as far as the node has that much.
 const LOW_MEMORY: Bytes = Bytes::gib(2);
@@ -59,8 +59,8 @@ fn socket(host: &Host, node: u32) -> SocketParams {
             l1_hit: host.l1.hit.value,
             l2: private(&host.l2),
             l2_hit: host.l2.hit.value,
-            l1_transfer: host.l1.transfer.plain(),
-            l2_transfer: host.l2.transfer.plain(),
+            l1_transfer: given(&host.l1.transfer, Duration::ZERO),
+            l2_transfer: given(&host.l2.transfer, Duration::ZERO),
             prefetch: host.prefetch.as_ref().map(|prefetch| {
                 plain!(prefetch => PrefetchParams {
                     super_queue, streams, distance, degree, adjacent_line, next_page
@@ -88,7 +88,8 @@ fn llc(llc: &machine::Llc) -> LlcParams {
             replacement: ReplacementPolicy::Lru,
         }),
         eviction_notice, core_hit, device_lookup, device_return, device_commit, device_service, core_snoop,
-        streaming_waits, snoop_lookup, remote_home_hit,
+        streaming_waits: given(&llc.streaming_waits, false),
+        snoop_lookup, remote_home_hit,
         ddio: plain!(llc => DdioParams {
             ways: if llc.ddio_ways.value == 0 { 0 } else { u32::MAX >> (32 - llc.ddio_ways.value.min(32)) },
             acquire, dirty_eviction
@@ -109,13 +110,13 @@ fn dram(dram: &machine::Dram) -> DramParams {
         // The file's reader requires all of these or none.
         row_buffer: dram.row.as_ref().map(|row| RowBufferParams {
             row: row.value,
-            activate: dram.row_activate.plain(),
-            precharge: dram.row_precharge.plain(),
-            idle: dram.row_idle.plain(),
+            activate: required(&dram.row_activate),
+            precharge: required(&dram.row_precharge),
+            idle: required(&dram.row_idle),
         }),
         write_queue,
         write_batch: given(&dram.write_batch, 1),
-        write_turnaround
+        write_turnaround: given(&dram.write_turnaround, Duration::ZERO)
     })
 }
 

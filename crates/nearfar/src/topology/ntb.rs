@@ -3,13 +3,13 @@
 use hardware::endpoint::EndpointParams;
 use hardware::link::{LinkParams, ReceiverParams};
 use hardware::ntb::{ClusterSwitchParams, NtbParams};
-use machine::{ClusterSwitch, LinkCapability, Ntb};
+use machine::{ClusterSwitch, Ntb};
 use units::Duration;
 use wire::pcie::{Generation, Width};
 
 use super::card::endpoint_port;
 use super::root::{RETRAIN_TIME, credit_limits};
-use crate::plain::{Plain, pci_id, plain};
+use crate::plain::{Plain, pci_id, plain, required};
 
 /// Parameters of an adapter with cluster node number `node`, on a link of `generation` and `width`.
 pub fn ntb_params(ntb: &Ntb, node: u8, (generation, width): (Generation, Width)) -> NtbParams {
@@ -37,11 +37,10 @@ pub fn ntb_cable_params(ends: [&Ntb; 2], lanes: u32, propagation: Duration) -> L
     let [first, second] = ends.map(|ntb| &ntb.cable);
     let number = first.generation.value.get().min(second.generation.value.get());
     let lanes = lanes.min(first.width.value.get()).min(second.width.value.get());
-    let latency = |cable: &LinkCapability| -> Duration { cable.latency.plain() };
     let receiver = |ntb: &Ntb| ReceiverParams {
         credits: credit_limits(&ntb.cable.credits),
-        ack_delay: ntb.cable.ack_delay.plain(),
-        credit_update_delay: ntb.cable.credit_update_delay.plain(),
+        ack_delay: required(&ntb.cable.ack_delay),
+        credit_update_delay: required(&ntb.cable.credit_update_delay),
         replay_tlps: ntb.replay_tlps.plain(),
         // Set by the adapter.
         cut_through: false,
@@ -50,7 +49,7 @@ pub fn ntb_cable_params(ends: [&Ntb; 2], lanes: u32, propagation: Duration) -> L
         generation: Generation::from_number(number as u8)
             .expect("a generation that the file's reader allows"),
         width: Width::from_lanes(lanes as u8).expect("a width that the file's reader allows"),
-        latency: latency(first).max(latency(second)) + propagation,
+        latency: required::<_, Duration>(&first.latency).max(required(&second.latency)) + propagation,
         beats: [1, 1],
         receivers: ends.map(receiver),
         retrain_time: RETRAIN_TIME,

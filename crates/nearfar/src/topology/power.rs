@@ -2,7 +2,7 @@
 
 use hardware::root::{Entry, IdleState, PackageController, PowerParams};
 
-use crate::plain::{Plain, plain};
+use crate::plain::{Plain, given, plain, required};
 
 /// The parameters of a host's power management.
 pub fn power_params(power: &machine::Power) -> PowerParams {
@@ -22,11 +22,10 @@ fn idle_state(state: &machine::IdleState) -> IdleState {
     let entry = match &state.tick {
         Some(tick) => Entry::Tick {
             interval: tick.value,
-            jitter: state.tick_jitter.plain(),
+            jitter: given(&state.tick_jitter, 0.0),
             below: state.tick_below.plain(),
         },
-        // The file's reader requires one of the two.
-        None => Entry::After(state.after.plain()),
+        None => Entry::After(required(&state.after)),
     };
     IdleState { entry, exit: state.exit_latency.value }
 }

@@ -39,14 +39,15 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
             own_lanes: port.width.value.get(),
             write_places: writes.plain(),
         }),
-        posted_release_latency, outbound_latency, posted_places, inbound_completion_latency, access_control,
-        reflects_peers,
+        posted_release_latency, outbound_latency, posted_places, inbound_completion_latency,
+        access_control: given(&root.access_control, false),
+        reflects_peers: given(&root.reflects_peers, false),
         peer_reads: piece(&root.peer_read).map(|largest| PeerReads {
             largest,
             places: given(&root.peer_reads, 32),
         }),
         peer_latency: given(&root.peer_latency, root.outbound_latency.value),
-        peer_write_interval,
+        peer_write_interval: given(&root.peer_write_interval, Duration::ZERO),
         peer_writes: piece(&root.peer_write),
         completion_timeout: given(&root.completion_timeout, COMPLETION_TIMEOUT)
     })

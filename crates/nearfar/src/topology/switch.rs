@@ -9,7 +9,7 @@ use wire::pcie::config::acs;
 use wire::pcie::{Generation, Width};
 
 use super::root::{RETRAIN_TIME, credit_limits};
-use crate::plain::{Plain, given, pci_id, plain};
+use crate::plain::{Plain, given, pci_id, plain, required};
 
 /// Parameters of a switch from its file.
 pub fn switch_params(switch: &PcieSwitch) -> SwitchParams {
@@ -32,8 +32,7 @@ pub fn add_switch_slot(
     let port = &switch.link;
     let (generation, width) = super::card::agree(device, (port.generation.value, port.width.value), lanes);
     let time = |device: &Option<Figure<Duration>>, switch: &Option<Figure<Duration>>| {
-        // The switch's file always states its own.
-        given(device, switch.plain())
+        given(device, required(switch))
     };
     let receiver = |capability: &LinkCapability| ReceiverParams {
         credits: credit_limits(&capability.credits),

@@ -62,7 +62,7 @@ impl Computer {
 
     /// The device comes back to who had it.
     pub fn plug(&self, simulation: &Simulation<Fabric>) {
-        simulation.with(|fabric, scheduler| fabric.insert_device(scheduler, self.device));
+        simulation.with(|fabric, scheduler| fabric.running(scheduler).insert_device(self.device));
         settle(simulation);
     }
 }

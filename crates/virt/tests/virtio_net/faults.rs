@@ -223,7 +223,7 @@ fn the_uplink_goes_away() {
     machine.send(INSIDE, Place::Outside.mac(), 0, 2000, &[1514]);
     machine.run_for(MS);
     let nic = machine.pair.hosts[HOST].nic;
-    machine.pair.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, nic));
+    machine.pair.simulation.with(|fabric, scheduler| fabric.running(scheduler).remove_device(nic));
     machine.run_for(MS * 20);
     machine.send(INSIDE, Place::Guest(1).mac(), 0, 100, &[60]);
     machine.run_for(MS * 20);

@@ -12,6 +12,7 @@
 mod backlog;
 mod frames;
 mod lines;
+mod params;
 mod patience;
 mod queue;
 mod reports;
@@ -28,6 +29,7 @@ use super::params::{NicParams, QueueWindow, Windows};
 use super::spare::Spare;
 use super::token::Note;
 use frames::Ready;
+pub use params::KpioParams;
 use queue::Queue;
 
 /// All queues for programmed I/O of a NIC, which may have none. A queue that has work to do is named by the functions

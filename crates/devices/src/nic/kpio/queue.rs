@@ -1,5 +1,6 @@
 //! One queue: registers, and what its lines, the port, the driver and a missing line ask for.
 
+use engine::Epoch;
 use platform::device::DeviceBus;
 use units::{BitRate, Bytes, Duration, Time};
 use wire::kpio::{Format, LINE, signature};
@@ -8,13 +9,14 @@ use wire::nic::registers::{counter, kpio as register};
 use super::backlog::Backlog;
 use super::frames::{Frames, Ready};
 use super::lines::Written;
+use super::params::KpioParams;
 use super::patience::Patience;
 use super::reports::Reports;
 use crate::nic::NicHandle;
 use crate::nic::fields::{with_high, with_low};
-use crate::nic::params::{KpioParams, QueueWindow};
+use crate::nic::params::QueueWindow;
 use crate::nic::spare::Spare;
-use crate::nic::token::{Kind, LIVES, Note};
+use crate::nic::token::{Kind, Note};
 
 /// The upper half of [`register::SIGNATURE`].
 const SIGNATURE_HIGH: u64 = register::SIGNATURE + 4;
@@ -29,7 +31,7 @@ pub struct Queue {
     control: u32,
     signature: u64,
     is_running: bool,
-    life: u16,
+    life: Epoch,
     frames: Frames,
     backlog: Backlog,
     reports: Reports,
@@ -49,7 +51,7 @@ impl Queue {
             control: 0,
             signature: signature::EOP,
             is_running: false,
-            life: 0,
+            life: Epoch::default(),
             frames: Frames::new(params.log2_lines),
             backlog: Backlog::default(),
             reports: Reports::default(),
@@ -73,7 +75,7 @@ impl Queue {
         self.reports.restart();
         self.patience = Patience::default();
         self.counted = (0, 0);
-        self.life = (self.life + 1) & LIVES;
+        self.life.end();
         self.is_running = is_running;
     }
 
@@ -202,7 +204,7 @@ impl Queue {
 
     /// A timer expired. Returns whether that gives the queue work.
     pub fn due(&mut self, bus: &mut dyn DeviceBus, note: Note) -> bool {
-        if note.life != self.life {
+        if !note.is_of(self.life) {
             return false;
         }
         if note.kind == Kind::FreedLines {

@@ -5,6 +5,7 @@ mod setup;
 
 use std::rc::Rc;
 
+use engine::Epoch;
 use platform::device::DeviceBus;
 use units::Time;
 use wire::nic::Completion;
@@ -41,7 +42,7 @@ pub struct Ring {
 impl Ring {
     /// The ring of a queue that is stopped.
     pub fn new(id: QueueId, nic: &Rc<NicParams>, handle: &NicHandle) -> Self {
-        Self::with(Setup::new(id, nic, handle, 0), Rc::default())
+        Self::with(Setup::new(id, nic, handle, Epoch::default()), Rc::default())
     }
 
     fn with(setup: Setup, filled: Rc<Filled>) -> Self {
@@ -128,13 +129,13 @@ impl Ring {
         self.setup.is_running
     }
 
-    pub const fn life(&self) -> u16 {
+    pub const fn life(&self) -> Epoch {
         self.setup.life
     }
 
     /// Whether a note is of the queue's current life.
     pub const fn is_current(&self, note: Note) -> bool {
-        self.setup.life == note.life
+        note.is_of(self.setup.life)
     }
 
     /// A note of a request or timer for this queue.

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use engine::Epoch;
 use units::Duration;
 use wire::nic::registers::queue::{self, COMPLETION_MODE, IN_PLACE, TO_RING, TO_WORD};
 use wire::nic::registers::{NO_VECTOR, WIDE_STRIDE, feature};
@@ -9,7 +10,7 @@ use wire::nic::registers::{NO_VECTOR, WIDE_STRIDE, feature};
 use crate::nic::NicHandle;
 use crate::nic::fields::{with_high, with_low};
 use crate::nic::params::{NicParams, PathParams};
-use crate::nic::token::{Kind, LIVES, Note};
+use crate::nic::token::{Kind, Note};
 
 /// The upper halves of [`queue::RING`] and [`queue::COMPLETIONS`].
 const RING_HIGH: u64 = queue::RING + 4;
@@ -53,14 +54,14 @@ pub(super) struct Setup {
     pub nic: Rc<NicParams>,
     pub handle: NicHandle,
     pub registers: RingRegisters,
-    /// Changes whenever the queue starts or stops.
-    pub life: u16,
+    /// Ends whenever the queue starts or stops.
+    pub life: Epoch,
     pub is_running: bool,
     pub has_failed: bool,
 }
 
 impl Setup {
-    pub fn new(id: QueueId, nic: &Rc<NicParams>, handle: &NicHandle, life: u16) -> Self {
+    pub fn new(id: QueueId, nic: &Rc<NicParams>, handle: &NicHandle, life: Epoch) -> Self {
         let registers = RingRegisters { vector: NO_VECTOR, ..RingRegisters::default() };
         let (nic, handle) = (Rc::clone(nic), handle.clone());
         Self { id, nic, handle, registers, life, is_running: false, has_failed: false }
@@ -68,13 +69,15 @@ impl Setup {
 
     /// The same queue after a reset.
     pub fn after_reset(&self) -> Self {
-        Self::new(self.id, &self.nic, &self.handle, (self.life + 1) & LIVES)
+        let mut life = self.life;
+        life.end();
+        Self::new(self.id, &self.nic, &self.handle, life)
     }
 
     /// Starts or stops the queue, or stops it because of invalid input. Notes from before are ignored afterwards.
     pub fn change(&mut self, is_running: bool, has_failed: bool) {
         (self.is_running, self.has_failed) = (is_running, has_failed);
-        self.life = (self.life + 1) & LIVES;
+        self.life.end();
     }
 
     #[inline]

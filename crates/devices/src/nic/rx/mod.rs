@@ -219,7 +219,7 @@ impl Receiver {
         let at = self.free;
         if at > bus.now() && self.wake.is_none_or(|set| at < set) {
             self.wake = Some(at);
-            bus.wake_at(at, Note::new(Kind::RxPump, 0, 0, 0).token());
+            bus.wake_at(at, Note::of_device(Kind::RxPump).token());
         }
     }
 

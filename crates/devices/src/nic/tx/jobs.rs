@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use engine::Epoch;
 use platform::device::{DeviceBus, DmaError};
 use wire::ethernet::HEADER_LEN;
 use wire::ip::Cutter;
@@ -34,11 +35,12 @@ struct ReadPart {
 struct TxJob {
     function: u8,
     queue: u8,
-    life: u16,
+    life: Epoch,
     head: TxDescriptor,
     descriptors: u16,
     report: bool,
     bytes: Vec<u8>,
+    /// None if the job is unused.
     parts: Vec<ReadPart>,
     /// Parts that have arrived without a gap, and their bytes.
     whole_parts: usize,
@@ -51,9 +53,6 @@ struct TxJob {
     /// Packet memory occupied, in bytes.
     held: u32,
 }
-
-/// Life of an unused job; no queue has it.
-const NO_LIFE: u16 = u16::MAX;
 
 /// All packets being read.
 pub struct Jobs {
@@ -95,7 +94,6 @@ impl Jobs {
         (job.descriptors, job.held) = (entries, bytes);
         (job.whole_parts, job.whole_bytes, job.outstanding, job.segments) = (0, 0, 0, 0);
         (job.report, job.cutter) = (packet.report, None);
-        job.parts.clear();
         // Stale bytes are never visible: all are overwritten, or the packet fails.
         job.bytes.resize(bytes as usize, 0);
         ports.memory.take(bytes);
@@ -158,7 +156,7 @@ impl Jobs {
         outcome: Result<&[u8], DmaError>,
     ) -> bool {
         let Some(job) = self.table.get_mut(usize::from(note.first)) else { return false };
-        if (job.function, job.queue, job.life) != (note.function, note.queue, note.life) {
+        if (job.function, job.queue) != (note.function, note.queue) || !note.is_of(job.life) {
             // Its queue was stopped in the meantime.
             return false;
         }
@@ -184,7 +182,7 @@ impl Jobs {
 
     /// Reads in flight through a function on behalf of others.
     pub fn reads_through(&self, through: u8) -> Vec<Note> {
-        let others = |(_, job): &(u16, &TxJob)| job.life != NO_LIFE && job.function != through;
+        let others = |(_, job): &(u16, &TxJob)| job.function != through;
         let reads = (0u16..).zip(&self.table).filter(others).flat_map(|(index, job)| {
             let note = Note::new(Kind::TxData, job.life, job.function, job.queue);
             let parts = (0u16..).zip(&job.parts);
@@ -235,7 +233,7 @@ impl Jobs {
     /// Removes a packet that was handed to the ports, failed, or was dropped.
     pub fn end(&mut self, index: u16, memory: &mut PacketMemory) {
         let job = &mut self.table[usize::from(index)];
-        job.life = NO_LIFE;
+        job.parts.clear();
         // Memory that was not handed to the wire is freed at once.
         memory.free(std::mem::take(&mut job.held));
         self.free.push(index);

@@ -233,7 +233,7 @@ impl Sender {
     fn wake_at(&mut self, bus: &mut dyn DeviceBus, at: Time) {
         if self.wake.is_none_or(|set| at < set) {
             self.wake = Some(at);
-            bus.wake_at(at, Note::new(Kind::TxPump, 0, 0, 0).token());
+            bus.wake_at(at, Note::of_device(Kind::TxPump).token());
         }
     }
 

@@ -233,7 +233,7 @@ fn a_device_taken_out_under_load_leaves_nothing_behind() {
     });
     pair.run_for(Duration::from_us(300));
     let nic = pair.hosts[0].nic;
-    pair.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, nic));
+    pair.simulation.with(|fabric, scheduler| fabric.running(scheduler).remove_device(nic));
     pair.run_for(SECOND);
     let (number, error) = sender.try_take().expect("the sender is told");
     assert!(number > 50 && matches!(error, Error::NoDevice | Error::Io), "{number} {error:?}");
@@ -262,7 +262,7 @@ fn a_device_taken_out_while_it_is_probed_is_bound_to_nobody() {
         let (hw, nic) = (pair.simulation.handle(), pair.hosts[0].nic);
         pair.simulation.spawn(async move {
             hw.sleep(step * n).await;
-            hw.with(|fabric, scheduler| fabric.remove_device(scheduler, nic));
+            hw.with(|fabric, scheduler| fabric.running(scheduler).remove_device(nic));
         });
         pair.boot(0);
         pair.run_for(SECOND);
@@ -286,8 +286,9 @@ fn a_device_taken_out_while_it_is_probed_is_bound_to_nobody() {
 fn a_cable_that_goes_down_and_up_is_noticed() {
     let pair = Pair::up(&Setup::default());
     let (listener, buffers) = (listen(&pair), Buffers::new(&pair.hosts[0].kernel));
-    let cable =
-        |up| pair.simulation.with(|fabric, scheduler| fabric.set_ethernet_up(scheduler, pair.cable, up));
+    let cable = |up| {
+        pair.simulation.with(|fabric, scheduler| fabric.running(scheduler).set_ethernet_up(pair.cable, up))
+    };
     cable(false);
     pair.run_for(Duration::from_ms(1));
     assert!(!pair.device(0).has_carrier() && !pair.device(1).has_carrier());

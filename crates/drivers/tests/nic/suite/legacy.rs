@@ -85,7 +85,7 @@ fn the_line_tells_of_the_link_and_works_after_a_reset_and_a_new_start() {
     }
     let pair = Pair::up(&setups().next().expect("there are some"));
     let set_link = |up: bool| {
-        pair.simulation.with(|fabric, scheduler| fabric.set_ethernet_up(scheduler, pair.cable, up));
+        pair.simulation.with(|fabric, scheduler| fabric.running(scheduler).set_ethernet_up(pair.cable, up));
         pair.run_for(Duration::from_ms(1));
     };
     for up in [false, true] {

@@ -124,7 +124,7 @@ fn queues_follow_their_interrupts() {
     assert_eq!(network.counters().to_other_core, before, "the device sends them to core 12");
     assert_eq!(kernel.core_times(CpuId(1)).total(), busy);
     // The thread of the other interrupt follows, too.
-    pair.simulation.with(|fabric, scheduler| fabric.set_ethernet_up(scheduler, pair.cable, false));
+    pair.simulation.with(|fabric, scheduler| fabric.running(scheduler).set_ethernet_up(pair.cable, false));
     pair.run_for(Duration::from_ms(1));
     let thread = kernel.tasks().into_iter().find(|task| task.name.ends_with("-events")).unwrap();
     assert_eq!(thread.cpu, CpuId(13));

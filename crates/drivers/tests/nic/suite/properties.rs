@@ -163,7 +163,7 @@ proptest! {
         }
         prop_assert_eq!(buffers.out.get(), 0);
         for host in &pair.hosts {
-            pair.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, host.nic));
+            pair.simulation.with(|fabric, scheduler| fabric.running(scheduler).remove_device(host.nic));
         }
         pair.run_for(Duration::from_ms(100));
         for (n, host) in pair.hosts.iter().enumerate() {

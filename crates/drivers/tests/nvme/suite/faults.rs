@@ -178,7 +178,7 @@ fn a_drive_that_goes_fails_what_is_under_way_and_comes_back() {
             };
             file.submit(&cpu, (0..64).map(request).collect(), &completions);
             cpu.sleep(Duration::from_us(30)).await;
-            hw.with(|fabric, scheduler| fabric.remove_device(scheduler, drive));
+            hw.with(|fabric, scheduler| fabric.running(scheduler).remove_device(drive));
             let mut results = BTreeMap::new();
             for _ in 0..64 {
                 let done = completions.next().await;
@@ -293,7 +293,7 @@ proptest! {
             let hw = machine.simulation.handle();
             machine.simulation.spawn(async move {
                 hw.sleep(Duration::from_us(after)).await;
-                hw.with(|fabric, scheduler| fabric.remove_device(scheduler, drive));
+                hw.with(|fabric, scheduler| fabric.running(scheduler).remove_device(drive));
             });
         }
         let (at, file) = (machine.memory(16, 0), machine.file());
@@ -373,7 +373,7 @@ proptest! {
             let (hw, drive) = (machine.simulation.handle(), machine.drive);
             machine.simulation.spawn(async move {
                 hw.sleep(Duration::from_us(after)).await;
-                hw.with(|fabric, scheduler| fabric.remove_device(scheduler, drive));
+                hw.with(|fabric, scheduler| fabric.running(scheduler).remove_device(drive));
             });
         }
         let completions = IoCompletions::new();
@@ -423,7 +423,7 @@ fn a_reset_of_one_function_leaves_the_other_alone() {
                 for _ in 0..4 {
                     cpu.sleep(Duration::from_us(7)).await;
                     let reset = Reset::Function(FunctionIndex(0));
-                    hw.with(|fabric, scheduler| fabric.reset_device(scheduler, drive, reset));
+                    hw.with(|fabric, scheduler| fabric.running(scheduler).reset_device(drive, reset));
                 }
                 for _ in 0..64 {
                     assert_eq!(completions.next().await.result, Ok(()));

@@ -127,7 +127,7 @@ impl Machine {
         if into {
             return self.computer.plug(&self.simulation);
         }
-        self.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, self.drive));
+        self.simulation.with(|fabric, scheduler| fabric.running(scheduler).remove_device(self.drive));
         self.settle();
     }
 

@@ -89,7 +89,7 @@ fn a_drive_that_goes_while_it_is_probed_is_bound_to_nobody() {
         let (hw, drive) = (machine.simulation.handle(), machine.drive);
         machine.simulation.spawn(async move {
             hw.sleep(step * n).await;
-            hw.with(|fabric, scheduler| fabric.remove_device(scheduler, drive));
+            hw.with(|fabric, scheduler| fabric.running(scheduler).remove_device(drive));
         });
         machine.boot();
         machine.settle();

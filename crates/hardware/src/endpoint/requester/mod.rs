@@ -13,7 +13,7 @@ mod reads;
 mod tags;
 mod writes;
 
-use engine::Scheduler;
+use engine::{Epoch, Scheduler};
 use platform::device::{Dma, FunctionIndex, PortIndex};
 use platform::mover::{DataMover, MoverBusy};
 use units::{Duration, Time};
@@ -26,7 +26,7 @@ use super::params::EndpointParams;
 use super::registers::Allowance;
 use crate::event::Event;
 use crate::link::LinkEnd;
-use crate::wires::{Context, Wires};
+use crate::wires::Context;
 pub use counters::RequesterCounters;
 use port::RequesterPort;
 pub use reads::{Arrived, Finished};
@@ -44,7 +44,7 @@ pub struct Requester {
 impl Requester {
     /// Creates an idle requester with all tags free.
     pub fn new(id: EndpointId, port: PortIndex, params: EndpointParams, mover: Box<dyn DataMover>) -> Self {
-        let port = RequesterPort::new(id, PortLife { port, number: 0 }, params, mover);
+        let port = RequesterPort::new(id, PortLife { port, epoch: Epoch::default() }, params, mover);
         Self { reads: Reads::new(&port), writes: Writes::default(), lives: Lives::default(), port }
     }
 
@@ -72,7 +72,7 @@ impl Requester {
         self.port.life
     }
 
-    /// Current life of a function, since its last reset.
+    /// Current life of a function, since its last reset or the port's.
     pub fn function_life(&self, function: FunctionIndex) -> Life {
         self.lives.of(function)
     }
@@ -122,8 +122,8 @@ impl Requester {
     }
 
     /// Reports a failed read to the device without sending a TLP.
-    pub fn refuse_read(&mut self, scheduler: &mut Scheduler<Event>, dma: Dma) {
-        self.reads.refuse(scheduler, &self.port, dma);
+    pub fn refuse_read(&mut self, cx: &mut Context<'_>, dma: Dma) {
+        self.reads.refuse(cx, &self.port, dma);
     }
 
     /// Sends read requests while tags are free.
@@ -135,11 +135,10 @@ impl Requester {
     #[inline(always)]
     pub fn completion(
         &mut self,
-        wires: &Wires,
         scheduler: &mut Scheduler<Event>,
         arrived: Arrived<'_>,
     ) -> (Time, ReadFault) {
-        self.reads.completion(wires, scheduler, &mut self.port, arrived)
+        self.reads.completion(scheduler, &mut self.port, arrived)
     }
 
     /// A tag's data has been processed: the tag is free again.
@@ -161,8 +160,8 @@ impl Requester {
     }
 
     /// Ends requests that have timed out. Returns their functions, once for each request.
-    pub fn check_timeouts(&mut self, scheduler: &mut Scheduler<Event>) -> Vec<FunctionIndex> {
-        self.reads.check_timeouts(scheduler, &mut self.port)
+    pub fn check_timeouts(&mut self, cx: &mut Context<'_>) -> Vec<FunctionIndex> {
+        self.reads.check_timeouts(cx, &mut self.port)
     }
 
     /// Writes `data` through `end` with the ID `requester`.
@@ -202,6 +201,7 @@ impl Requester {
     pub fn reset(&mut self) {
         self.port.reset();
         self.reads = Reads::new(&self.port);
-        (self.writes, self.lives) = (Writes::default(), Lives::default());
+        self.writes = Writes::default();
+        self.lives.end_all();
     }
 }

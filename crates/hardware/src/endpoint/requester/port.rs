@@ -65,7 +65,7 @@ impl RequesterPort {
 
     /// The port was reset.
     pub fn reset(&mut self) {
-        self.life.number = self.life.number.wrapping_add(1);
+        self.life.epoch.end();
         self.allow(Allowance::default());
         self.timeouts.clear();
         self.mover.reset();

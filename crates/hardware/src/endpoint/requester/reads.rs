@@ -11,11 +11,11 @@ use wire::pcie::{Bdf, Tlp, TlpKind};
 use super::port::RequesterPort;
 use super::tags::{Lack, TaggedRead, Tags};
 use crate::detected::Detected;
-use crate::endpoint::EndpointEvent;
+use crate::endpoint::{EndpointEvent, PortLife};
 use crate::event::Event;
-use crate::link::LinkEnd;
+use crate::link::{Link, LinkEnd, Side};
 use crate::table::{Queue, Table};
-use crate::wires::{Context, Wires};
+use crate::wires::Context;
 
 /// A DMA read in progress.
 #[derive(Default)]
@@ -42,7 +42,7 @@ struct Read {
 pub struct Finished {
     read: u32,
     /// Life of the port in which it was asked for.
-    number: u16,
+    of: PortLife,
     /// The device's token.
     pub token: Token,
     /// The data; return it with [`Requester::recycle`](super::Requester::recycle).
@@ -53,8 +53,10 @@ pub struct Finished {
 
 /// A completion that arrived.
 pub struct Arrived<'a> {
-    /// Port through which it came.
-    pub end: LinkEnd,
+    /// The link by which it came.
+    pub link: &'a Link,
+    /// The port's side of it.
+    pub side: Side,
     /// Its header.
     pub header: &'a CompletionHeader,
     /// Whether its data is poisoned.
@@ -142,13 +144,13 @@ impl Reads {
     }
 
     /// Reports a failed read to the device without sending a TLP.
-    pub fn refuse(&mut self, scheduler: &mut Scheduler<Event>, port: &RequesterPort, dma: Dma) {
+    pub fn refuse(&mut self, cx: &mut Context<'_>, port: &RequesterPort, dma: Dma) {
         let index = self.allocate();
         let data = std::mem::take(&mut self.reads[index].data);
         let failed = Some(DmaError::NotAllowed);
         self.reads[index] = Read { dma: Some(dma), data, failed, ..Read::default() };
         let event = port.event(EndpointEvent::ReadDone { read: index, of: port.life });
-        scheduler.at(scheduler.now(), event);
+        cx.scheduler.at(cx.now(), event);
     }
 
     /// The oldest read waits for `lack`, since `since` unless it already did.
@@ -235,10 +237,9 @@ impl Reads {
     #[inline(always)]
     pub fn completion(
         &mut self,
-        wires: &Wires,
         scheduler: &mut Scheduler<Event>,
         port: &mut RequesterPort,
-        Arrived { end, header, poisoned, padding, payload }: Arrived<'_>,
+        Arrived { link, side, header, poisoned, padding, payload }: Arrived<'_>,
     ) -> (Time, ReadFault) {
         let now = scheduler.now();
         let Some(request) = self.tags.outstanding(header.tag) else { return unexpected(port, now) };
@@ -276,10 +277,9 @@ impl Reads {
             request.left -= here;
         }
         request.largest = request.largest.max(here.max(1));
-        let link = wires.link(end.link);
         let wire_bytes = link.framing_bytes() + 12 + u64::from(header.length_dw) * 4 + u64::from(padding);
         // The link may have become slower since it was sent.
-        let on_wire = link.wire_time(end.side.opposite(), wire_bytes);
+        let on_wire = link.wire_time(side.opposite(), wire_bytes);
         let arrival = Arrival {
             began: Time::from_ps(now.as_ps().saturating_sub(on_wire.as_ps())),
             wire_bytes,
@@ -314,14 +314,14 @@ impl Reads {
             return None;
         }
         let data = std::mem::take(&mut slot.data);
-        Some(Finished { read, number: port.life.number, token, data, failed: slot.failed })
+        Some(Finished { read, of: port.life, token, data, failed: slot.failed })
     }
 
     /// Recycles a finished read's index and buffer.
     #[inline]
     pub fn recycle(&mut self, port: &RequesterPort, finished: Finished) {
         // After a reset the index is no longer valid.
-        if finished.number == port.life.number {
+        if finished.of == port.life {
             self.reads[finished.read].data = finished.data;
             self.reads.free(finished.read);
         }
@@ -340,13 +340,9 @@ impl Reads {
     ///
     /// Their tags are quarantined for one more timeout, so that a late completion is not taken for that of another
     /// request.
-    pub fn check_timeouts(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        port: &mut RequesterPort,
-    ) -> Vec<FunctionIndex> {
+    pub fn check_timeouts(&mut self, cx: &mut Context<'_>, port: &mut RequesterPort) -> Vec<FunctionIndex> {
         let mut late = Vec::new();
-        let now = scheduler.now();
+        let now = cx.now();
         if self.timeout_check > now {
             return late;
         }
@@ -367,11 +363,11 @@ impl Reads {
             late.push(dma.function);
             let whole = request.as_answered();
             let (free, known) = port.mover.answered(now, &dma, &read.progress, &whole, now);
-            answered(reads, to_issue, scheduler, port, request, known);
+            answered(reads, to_issue, cx.scheduler, port, request, known);
             let quarantine = port.timeout(dma.function).unwrap_or(port.params.completion_timeout);
-            free_tag_at(scheduler, port, tag, free + quarantine);
+            free_tag_at(cx.scheduler, port, tag, free + quarantine);
         }
-        self.check_timeouts_at(scheduler, port, next);
+        self.check_timeouts_at(cx.scheduler, port, next);
         late
     }
 

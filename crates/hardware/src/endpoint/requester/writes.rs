@@ -138,8 +138,8 @@ impl Writes {
             self.post(cx, port, write.end, packet, start);
         }
         let known = port.mover.write_known(now, &write.dma, gone);
-        let function = lives.of(write.dma.function);
-        let event = EndpointEvent::WriteDone { token: write.dma.token, of: port.life, function };
+        let (token, of) = (write.dma.token, lives.of(write.dma.function));
+        let event = EndpointEvent::WriteDone { token, port: port.life.port, of };
         cx.scheduler.at(known, port.event(event));
         self.spare_buffers.push(write.data);
     }

@@ -3,6 +3,7 @@
 mod card;
 mod drive;
 mod gpu;
+mod kpio;
 mod nic;
 mod ntb;
 

@@ -1,22 +1,20 @@
 //! NICs.
 
-use devices::nic::{
-    FlowControl, KpioParams, NicFunctionParams, NicHandle, NicParams, PathParams, VirtualParams,
-};
-use drivers::nic::{Ending, Flow, HeldParams, InlineParams, NicDriverParams};
+use devices::nic::{FlowControl, NicFunctionParams, NicHandle, NicParams, PathParams, VirtualParams};
+use drivers::nic::{HeldParams, InlineParams, NicDriverParams};
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::root::HostId;
 use machine::{
-    Count, Figure, KpioFormat, Nic, NicDefaults, NicDriverEntry, NicKpio, NicPath, NicVirtual, Placed,
-    PortAddress, RingPlace,
+    Count, Figure, Nic, NicDefaults, NicDriverEntry, NicPath, NicVirtual, Placed, PortAddress, RingPlace,
 };
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
+use units::Duration;
 use wire::ethernet::MacAddr;
 use wire::nic::registers::feature;
 use wire::pcie::{Generation, Width};
 
-use super::Slot;
+use super::{Slot, kpio};
 use crate::plain::{Plain, given, pci_id, plain};
 use crate::topology::{TopologyError, endpoint_port};
 
@@ -27,7 +25,7 @@ pub fn plug(
 ) -> Result<(EndpointId, NicHandle), TopologyError> {
     let (links, generation, width) = slot.links(&nic.link);
     let (host, number) = (slot.host, slot.number);
-    let shared: bool = nic.controller.shared_address.plain();
+    let shared = given(&nic.controller.shared_address, false);
     let of_link = nic.controller.ports.value.get();
     // Functions that share an address use that of the first link.
     let whose = |function| if shared { (function - 1) % of_link + 1 } else { function };
@@ -65,7 +63,7 @@ pub fn nic_params(
         mac: address(u32::from(n) + 1),
     };
     let rules = controller.flow_rules.plain();
-    let has = |given: &Option<Figure<bool>>| -> bool { given.plain() };
+    let has = |key: &Option<Figure<bool>>| given(key, false);
     let mut features = feature::RX_CHECKSUM
         | feature::TX_CHECKSUM
         | feature::TSO
@@ -103,19 +101,19 @@ pub fn nic_params(
         rx: path(&nic.rx),
         read_chunk,
         write_chunk: given(&controller.write_chunk, u32::MAX),
-        read_use,
+        read_use: given(&controller.read_use, Duration::ZERO),
         doorbell_latency: controller.doorbell.value,
         register_latency: controller.register_read.value,
         ids: pci_id(&controller.pci_id),
         pcie: endpoint_port(&nic.link, generation, width),
-        kpio: nic.kpio.as_ref().map(kpio),
+        kpio: nic.kpio.as_ref().map(kpio::queues),
         virtual_functions: nic.virtual_functions.as_ref().map(virtual_functions),
         loopback: controller.loopback.as_ref().filter(|_| nic.is_looped()).map(Plain::plain),
-        loop_subnets
+        loop_subnets: given(&controller.loop_subnets, false)
     })
 }
 
-fn log2(entries: Count) -> u8 {
+pub(super) fn log2(entries: Count) -> u8 {
     entries.get().ilog2() as u8
 }
 
@@ -130,15 +128,6 @@ fn path(path: &NicPath) -> PathParams {
 fn virtual_functions(own: &NicVirtual) -> VirtualParams {
     let (_, device) = pci_id(&own.pci_id);
     plain!(own => VirtualParams { count, queues: own.queue_pairs.plain(), vectors, device: device })
-}
-
-fn kpio(kpio: &NicKpio) -> KpioParams {
-    plain!(kpio => KpioParams {
-        queues,
-        log2_lines: log2(kpio.lines.value),
-        log2_positions: log2(kpio.positions.value),
-        latency, patience, report_delay
-    })
 }
 
 /// Driver settings: from the scenario, or else from the NIC's file.
@@ -172,24 +161,8 @@ pub fn driver_params(entry: Option<&NicDriverEntry>, of_nic: Option<&NicDefaults
             up_to: bytes.value.get() as u16,
             loads: entry.held_loads.unwrap_or_default(),
         }),
-        kpio: driver_kpio(entry),
+        kpio: kpio::driver_params(entry),
         completions_at_device: entry.completions == Some(RingPlace::Device),
         ..usual
     }
-}
-
-fn driver_kpio(entry: &NicDriverEntry) -> Option<drivers::nic::KpioParams> {
-    let usual = drivers::nic::KpioParams::default();
-    let select = entry.packets()?;
-    let framed = entry.kpio_format.is_none_or(|format| format == KpioFormat::Framed);
-    Some(drivers::nic::KpioParams {
-        select,
-        framed,
-        flow: if entry.kpio_stalls.unwrap_or(!framed) { Flow::Link } else { Flow::Counted },
-        stores: entry.kpio_stores.unwrap_or_default(),
-        ending: if entry.kpio_fenced == Some(true) { Ending::Fenced } else { Ending::Stuffed },
-        fence_every: entry.kpio_fence_every.map_or(usual.fence_every, |lines| lines as u16),
-        shared: entry.kpio_shared.unwrap_or(usual.shared),
-        ..usual
-    })
 }

@@ -68,11 +68,13 @@ pub fn latency(bench: &ServerBench, organisation: Organisation, instances: u16) 
     load_interconnect(bench, &rig, instances)?;
     rig.pass(Duration::from_us(300));
     let line = |seconds| format!("sockperf ping-pong -i 10.0.0.1 -m 64 -t {seconds}");
-    Server(&rig).wrap_ring(organisation, (1, CORE), &line(FIRST.as_s_f64()))?;
-    let latency = rig.latency((1, CORE), line, FIRST, MOST)?;
-    let costs = Server(&rig).measure_while((1, CORE), &line(1.0))?.each(COSTS);
+    let (latency, run) = Server(&rig).round_trips(organisation, (1, CORE), line, (FIRST, MOST))?;
     let each = [("us", latency.mean), ("p90", latency.p90), ("p99", latency.p99)];
-    Ok(named("qpi-udp", &format!("{}/{instances}", organisation.name()), each.into_iter().chain(costs)))
+    Ok(named(
+        "qpi-udp",
+        &format!("{}/{instances}", organisation.name()),
+        each.into_iter().chain(run.each(COSTS)),
+    ))
 }
 
 /// Starts memcached on these cores of the server and its load on these cores of the client.

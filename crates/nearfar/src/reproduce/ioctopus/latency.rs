@@ -19,9 +19,7 @@ pub fn run(bench: &ServerBench, organisation: Organisation, bytes: u32) -> Resul
     let rig = bench.boot(&format!("{}[[cable]]\nends = [\"server\", \"client\"]\n", hosts.concat()))?;
     rig.start(1, &[CORE], "netserver")?;
     let line = |seconds| format!("netperf -H 10.0.0.2 -t TCP_RR -l {seconds} -- -r {bytes},{bytes}");
-    Server(&rig).wrap_ring(organisation, (0, CORE), &line(FIRST.as_s_f64()))?;
-    let latency = rig.latency((0, CORE), line, FIRST, MOST)?;
-    let costs = Server(&rig).measure_while((0, CORE), &line(1.0))?.each(COSTS);
+    let (latency, run) = Server(&rig).round_trips(organisation, (0, CORE), line, (FIRST, MOST))?;
     let (us, half) = latency.mean;
     let rate = ("rate", (1e3 / us, 1e3 * half / us.powi(2)));
     let name = match organisation {
@@ -31,5 +29,5 @@ pub fn run(bench: &ServerBench, organisation: Organisation, bytes: u32) -> Resul
         other => other.name(),
     };
     let each = [("us", latency.mean), ("p90", latency.p90), ("p99", latency.p99), rate];
-    Ok(named("rr", &format!("{name}/{bytes}"), each.into_iter().chain(costs)))
+    Ok(named("rr", &format!("{name}/{bytes}"), each.into_iter().chain(run.each(COSTS))))
 }

@@ -13,7 +13,7 @@ use wire::nic::registers::counter;
 use workloads::Report;
 
 use crate::reproduce::Options;
-use crate::reproduce::rig::{Rig, Running, SteadyBatches, Traffic};
+use crate::reproduce::rig::{Latency, Rig, Running, SteadyBatches, Traffic};
 use crate::reproduce::runs::Known;
 
 /// Model of the paper's two machines.
@@ -293,7 +293,6 @@ pub const HEADERS: u64 = 66;
 /// Bytes of a cache line.
 const LINE: f64 = 64.0;
 
-/// Operations of the experiments on the server, the first host.
 /// The first host of a rig, as the server of an experiment.
 #[derive(Clone, Copy)]
 pub struct Server<'a>(pub &'a Rig);
@@ -327,10 +326,24 @@ impl Server<'_> {
         self.0.computers.simulation().with(|fabric, _| fabric.host_mut(id).memory.flush_all());
     }
 
+    /// Latency of a program's round trips, and what they cost the server. `line` builds its command line for a duration in
+    /// seconds; it runs for `first` up to `most`.
+    pub fn round_trips(
+        self,
+        organisation: Organisation,
+        at: (usize, u16),
+        line: impl Fn(f64) -> String,
+        (first, most): (Duration, Duration),
+    ) -> Result<(Latency, SteadyRun), String> {
+        self.wrap_ring(organisation, at, &line(first.as_s_f64()))?;
+        let latency = self.0.latency(at, &line, first, most)?;
+        Ok((latency, self.measure_while(at, &line(1.0))?))
+    }
+
     /// Repeats a program on a core of a host until the first host has received as many packets as a receive ring of its
     /// NIC has buffers. Until then, each buffer is in the caches or not as the NIC's start has left it, and a round trip
     /// of 64 B takes 1 % longer.
-    pub fn wrap_ring(
+    fn wrap_ring(
         self,
         organisation: Organisation,
         (host, core): (usize, u16),
@@ -379,7 +392,7 @@ impl Server<'_> {
 
     /// The first host's rates while a long-running program runs on a host's core; CPU time is that of the first
     /// host's core of the same number. Excludes the program's first packets, before its flow has a steering rule.
-    pub fn measure_while(self, (host, core): (usize, u16), line: &str) -> Result<SteadyRun, String> {
+    fn measure_while(self, (host, core): (usize, u16), line: &str) -> Result<SteadyRun, String> {
         let running = self.0.start(host, &[core], line)?;
         self.0.pass(Duration::from_us(500));
         let run = self.measure(&[core], Duration::from_us(50), 60);
