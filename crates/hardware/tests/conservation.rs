@@ -154,12 +154,13 @@ proptest! {
     #[test]
     fn bytes_are_the_same_on_every_level(
         steps in prop::collection::vec(any_step(), 1..120),
-        mode in 0..3usize,
+        mode in 0..4usize,
     ) {
         let modes = [
             RemoteWrite::AllocateAtDeviceSocket,
             RemoteWrite::AllocateAtHomeSocket,
             RemoteWrite::ToHomeMemory,
+            RemoteWrite::WriteHomeKeepCopy,
         ];
         let rig = Rig::new(modes[mode]);
         let counted = |rig: &Rig| rig.simulation.with(|fabric, _| {

@@ -307,6 +307,39 @@ fn of_memory() {
     }
 }
 
+/// A core that waits for memory is busy, yet neither is it what binds nor does a faster one help.
+#[test]
+fn of_cores_that_wait_for_lines() {
+    let done = |(line, cores, memory): (&str, &str, &str), what: &str, change: &str| {
+        let a = host("a", "dell-r730", change);
+        let memory = format!("memory = \"{memory}\"\n");
+        run(&[scenario::HEAD, &a, &program("a", cores, line), &memory].concat(), what)
+    };
+    let stream = "stream --array-size 2000000 --ntimes 2";
+    let of = |key: &str, value: &str| change(&format!("change.host.{key}"), value);
+    let (dram, queue) = (of("dram.channel_bandwidth", "\"25.6 GB/s\""), of("prefetch.super_queue", "20"));
+    let faster = of("core.frequency", "\"3 GHz\"");
+    let cases = [
+        ("all cores", (stream, "0-13", "node0"), Kind::Dram, &dram),
+        ("one core", (stream, "0", "node0"), Kind::Lines, &queue),
+    ];
+    for (name, program, kind, more) in cases {
+        let (binds, before) = done(program, "triad", "");
+        assert_eq!(binds, Some(kind), "{name}");
+        let (_, after) = done(program, "triad", more);
+        assert!(after > FASTER * before, "{name}: {before:.0} MB/s, {after:.0} with more");
+        let (_, same) = done(program, "triad", &faster);
+        assert!(same < SAME * before, "{name}: {before:.0} MB/s, {same:.0} with faster cores");
+    }
+    let chase = ("lat_mem_rd -t 64 2048", "0", "node0");
+    let (binds, before) = done(chase, "latency", "");
+    assert_eq!(binds, Some(Kind::Lines), "loads that need the one before");
+    let (_, same) = done(chase, "latency", &faster);
+    assert!(same * SAME > before, "{before} ns, {same} with a faster core");
+    let (binds, _) = done(("lat_mem_rd 1 64", "0", "node0"), "latency", "");
+    assert_ne!(binds, Some(Kind::Lines), "what the core's own caches hold");
+}
+
 #[test]
 fn of_a_stream() {
     let text = |lines: &str| {

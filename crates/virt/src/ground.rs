@@ -159,6 +159,10 @@ impl MemoryGround for GuestGround {
         Swept { issued: pieces.0, loaded: loaded.max(pieces.0) }
     }
 
+    fn complete(&self, core: CpuId, swept: Swept) -> Time {
+        self.0.host.complete(self.vcpu(core).core(), swept)
+    }
+
     fn gather(&self, core: CpuId, now: Time, places: &[PhysAddr], step: Duration) -> Time {
         let own = self.vcpu(core).core();
         let mut when = now;

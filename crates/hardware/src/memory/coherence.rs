@@ -86,6 +86,8 @@ pub(super) struct Coherence {
     uses: Vec<[CacheCounters; 3]>,
     /// Dirty lines written back to DRAM, for any reason.
     written_back: u64,
+    /// Lines that cores and their prefetchers got from another socket's caches.
+    from_other_caches: u64,
     /// All lines written back.
     #[cfg(test)]
     pub(super) log: Vec<u64>,
@@ -108,6 +110,7 @@ impl Coherence {
             remote_hit: params.remote_hit,
             uses: vec![Default::default(); params.sockets.len()],
             written_back: 0,
+            from_other_caches: 0,
             #[cfg(test)]
             log: Vec::new(),
         }
@@ -138,6 +141,7 @@ impl Coherence {
         }
         (counters.links, counters.sent) = (self.net.links(), self.net.sent());
         counters.written_back = self.written_back;
+        counters.from_other_caches = self.from_other_caches;
     }
 
     /// A line, by number; `None` where no memory is installed.
@@ -238,7 +242,10 @@ impl Coherence {
             return fetched;
         }
         fetched.at = match snooped.holder {
-            Some((holder, ready)) if from_cache => self.net.line(ready, (holder, to), cause),
+            Some((holder, ready)) if from_cache => {
+                self.from_other_caches += u64::from(matches!(cause, Cause::Core | Cause::Prefetch));
+                self.net.line(ready, (holder, to), cause)
+            }
             holder => {
                 let memory = self.homes[h].read(home_at, line.number, cause);
                 let mut ready = memory.max(snooped.at);

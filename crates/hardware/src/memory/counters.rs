@@ -184,6 +184,8 @@ pub struct MemoryCounters {
     pub sent: ByCause,
     /// Dirty lines written back to DRAM, for any reason.
     pub written_back: u64,
+    /// Lines that cores and their prefetchers got from another socket's caches.
+    pub from_other_caches: u64,
     /// Lines that page walks read.
     pub walk_reads: u64,
     /// Page-walk lines read from DRAM.
@@ -215,6 +217,7 @@ impl MemoryCounters {
         };
         let mut device = DeviceCounters::default();
         let (mut dma_read, mut dma_written, mut walk_read, mut written_back) = (0, 0, 0, 0);
+        let (mut core_read, mut core_missed) = (0, 0);
         for node in &self.nodes {
             let d = &node.device;
             agree(
@@ -234,9 +237,13 @@ impl MemoryCounters {
             dma_written += node.dram_written.of(Cause::Dma).get();
             walk_read += node.dram_read.of(Cause::Walk).get();
             written_back += node.dram_written.of(Cause::WriteBack).get();
+            core_read += node.dram_read.of(Cause::Core).get() + node.dram_read.of(Cause::Prefetch).get();
+            core_missed += node.llc[CacheUser::Core as usize].misses;
         }
         agree("bytes of DRAM read for devices", dma_read, (device.reads_memory + device.merges) * LINE)?;
         agree("bytes of DRAM written by devices", dma_written, device.writes_to_memory * LINE)?;
+        let from_memory = core_missed - self.from_other_caches.min(core_missed);
+        agree("bytes of DRAM read for cores", core_read, from_memory * LINE)?;
         agree("bytes of DRAM read by page walks", walk_read, self.walk_reads_memory * LINE)?;
         agree("bytes of DRAM written back", written_back, self.written_back * LINE)?;
         for cause in Cause::ALL {

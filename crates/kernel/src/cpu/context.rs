@@ -354,8 +354,8 @@ impl CpuOps for Context {
     fn copy(&self, to: PhysAddr, from: PhysAddr, length: u64) {
         let step = self.cores.time_for(self.cores.costs.copy_line);
         let arrays = Sweep { to: Some(to), from: &[from], length, streaming: false };
-        let done = self.run_sweep(arrays, step, &mut |_| {}).loaded;
-        self.advance_to(done);
+        let swept = self.run_sweep(arrays, step, &mut |_| {});
+        self.advance_to(self.cores.ground.complete(self.core.get(), swept));
     }
 
     fn sweep(&self, arrays: Sweep<'_>, line: Cycles, compute: &mut dyn FnMut(&mut [u8])) {

@@ -49,6 +49,8 @@ struct Accesses<'a, 'w> {
     now: Time,
     /// When the last load is complete.
     loaded: Time,
+    /// How long it has waited for lines that its own caches did not have.
+    waited: Duration,
 }
 
 impl Accesses<'_, '_> {
@@ -62,7 +64,20 @@ impl Accesses<'_, '_> {
             ready = self.fetch(begin, ready);
         }
         self.loaded = self.loaded.max(ready);
-        self.now = begin;
+        self.go_on_at(begin);
+    }
+
+    /// Goes on once a line or a place for one is there.
+    #[inline]
+    fn go_on_at(&mut self, when: Time) {
+        self.waited += when.since(self.now);
+        self.now = when;
+    }
+
+    /// Counts the wait for the data of all loads, as far as it is longer than one for the core's own caches.
+    #[inline]
+    fn count_data(&mut self) {
+        self.waited += self.loaded.since(self.now + self.own);
     }
 
     /// Stores `bytes` of a line through the store buffer, with data that is ready at `data`. The next access is one
@@ -72,7 +87,8 @@ impl Accesses<'_, '_> {
         let stores = self.stores;
         let mut stores = stores.borrow_mut();
         let places = stores.places_for(bytes);
-        self.now = stores.make_room(self.now, places);
+        let room = stores.make_room(self.now, places);
+        self.go_on_at(room);
         let begin = self.misses.as_ref().map_or(self.now, |buffers| self.now.max(buffers.free_at()));
         let access = self.host.memory.core(begin, self.id, line, op);
         let mut done = access.ready;
@@ -117,10 +133,17 @@ impl HostGround {
             if stores.borrow_mut().begin(now) {
                 host.memory.interrupt(id, now);
             }
-            let misses = None;
-            let loaded = now;
-            run(&mut Accesses { host, cx, stores, id, own, issue, misses, now, loaded })
+            let (misses, loaded, waited) = (None, now, Duration::ZERO);
+            let mut accesses = Accesses { host, cx, stores, id, own, issue, misses, now, loaded, waited };
+            let done = run(&mut accesses);
+            self.count_wait(core, accesses.waited);
+            done
         })
+    }
+
+    fn count_wait(&self, core: CpuId, time: Duration) {
+        let waited = &self.waited[usize::from(core.0)];
+        waited.set(waited.get() + time);
     }
 
     fn write(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8], op: CoreOp) -> Time {
@@ -155,6 +178,7 @@ impl MemoryGround for HostGround {
                 accesses.now += accesses.issue;
             }
             accesses.note_fills();
+            accesses.count_data();
             if is_one { accesses.loaded } else { accesses.now.max(accesses.loaded) }
         })
     }
@@ -190,6 +214,15 @@ impl MemoryGround for HostGround {
             accesses.note_fills();
             Swept { issued: accesses.now, loaded: accesses.now.max(accesses.loaded) }
         })
+    }
+
+    fn complete(&self, core: CpuId, swept: Swept) -> Time {
+        self.count_wait(core, swept.loaded.since(swept.issued + self.own_hit));
+        swept.loaded
+    }
+
+    fn waited(&self, core: CpuId) -> Duration {
+        self.waited[usize::from(core.0)].get()
     }
 
     fn gather(&self, core: CpuId, now: Time, places: &[PhysAddr], step: Duration) -> Time {

@@ -1,6 +1,6 @@
 //! A host of the fabric as the kernel's ground.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use engine::{Completion, Handle};
 use hardware::Fabric;
@@ -27,6 +27,8 @@ pub struct HostGround {
     host: HostId,
     /// Store buffers, by core.
     pub(super) stores: Vec<RefCell<StoreBuffer>>,
+    /// By core: how long it has waited for lines.
+    pub(super) waited: Vec<Cell<Duration>>,
     /// Interval between accesses to consecutive lines.
     pub(super) issue: Duration,
     /// Longest hit latency of the core's own caches.
@@ -46,6 +48,7 @@ impl HostGround {
             hw,
             host,
             stores: vec![RefCell::new(StoreBuffer::new(core)); cores],
+            waited: vec![Cell::default(); cores],
             issue: core.frequency.time_for(core.issue),
             own_hit,
         }

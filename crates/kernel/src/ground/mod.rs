@@ -84,6 +84,16 @@ pub trait MemoryGround {
     /// A core runs a loop over arrays that takes at least `step` per line. Moves no bytes.
     fn sweep(&self, core: CpuId, now: Time, arrays: Sweep<'_>, step: Duration) -> Swept;
 
+    /// A core waits for all loads of a loop. Returns when they are complete.
+    fn complete(&self, _core: CpuId, swept: Swept) -> Time {
+        swept.loaded
+    }
+
+    /// How long a core has waited for lines that its own caches did not have.
+    fn waited(&self, _core: CpuId) -> Duration {
+        Duration::ZERO
+    }
+
     /// A core loads from independent addresses, at least `step` apart. Returns when it goes on. Moves no bytes.
     fn gather(&self, core: CpuId, now: Time, places: &[PhysAddr], step: Duration) -> Time;
 

@@ -317,6 +317,11 @@ impl Kernel {
         self.inner.cores.times(cpu)
     }
 
+    /// How long a core has waited for lines that its own caches did not have.
+    pub fn waited_for_lines(&self, cpu: CpuId) -> Duration {
+        self.inner.cores.ground.waited(cpu)
+    }
+
     /// Interrupts: number, name, core and count.
     pub fn interrupts(&self) -> Vec<(Irq, String, CpuId, u64)> {
         let states = self.inner.irqs.lines().into_iter().map(|line| line.state());

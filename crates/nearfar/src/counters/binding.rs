@@ -39,6 +39,9 @@ pub enum Kind {
     Tags,
     /// A descriptor ring.
     Ring,
+    /// Lines that a core waits for, which its own caches do not have: fill buffers and places of the super queue are
+    /// full, or each load needs the one before it.
+    Lines,
     /// A core's time, whatever it does.
     Core,
 }
@@ -59,13 +62,14 @@ impl Kind {
             Self::Buffer => "buffer",
             Self::Tags => "tags",
             Self::Ring => "ring",
+            Self::Lines => "lines",
             Self::Core => "core",
         }
     }
 
     /// Whether it is a server, rather than held or waited for.
     const fn is_server(self) -> bool {
-        !matches!(self, Self::Credits | Self::Buffer | Self::Tags | Self::Ring | Self::Core)
+        !matches!(self, Self::Credits | Self::Buffer | Self::Tags | Self::Ring | Self::Lines | Self::Core)
     }
 
     /// Share of a window from which it counts as full. Even a bottleneck has a start and an end and waits
@@ -73,9 +77,7 @@ impl Kind {
     const fn full(self) -> f64 {
         match self {
             // A share of time with waiters, or of used entries: drivers keep some free.
-            Self::Buffer | Self::Tags | Self::Ring | Self::Credits => 0.75,
-            // Row misses, refreshes and turnarounds take the rest.
-            Self::Dram => 0.8,
+            Self::Buffer | Self::Tags | Self::Ring | Self::Credits | Self::Lines => 0.75,
             // It sleeps between batches.
             Self::Core => 0.85,
             _ => 0.9,
@@ -129,6 +131,7 @@ impl Resource {
             Kind::Buffer => format!("the read buffer of {host}'s {device}"),
             Kind::Tags => format!("the tags of {host}'s {device}"),
             Kind::Ring => format!("{host}'s {device}, its {}", part.replace("-ring", " ring ")),
+            Kind::Lines => format!("the lines that {host}'s {device} needs"),
             Kind::Core => format!("{host}'s {device}"),
         }
     }
@@ -154,7 +157,7 @@ impl fmt::Display for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |share: f64| 100.0 * share.min(1.0);
         let verb = |resource: &Resource| match resource.kind {
-            Kind::Buffer | Kind::Tags | Kind::Credits => "waited for",
+            Kind::Buffer | Kind::Tags | Kind::Credits | Kind::Lines => "waited for",
             Kind::Ring => "full",
             _ => "busy",
         };
@@ -177,7 +180,13 @@ impl fmt::Display for Binding {
 pub(super) fn of(window: &Window, own: &str) -> Binding {
     let mut all: Vec<(String, Resource)> = Vec::new();
     for host in &window.hosts {
-        all.extend(host.resources.iter().map(|resource| (host.host.clone(), resource.clone())));
+        // A core that does nothing but wait for lines is busy, but a faster one would wait as long.
+        let waits = |core: &Resource| {
+            let lines = |other: &Resource| other.kind == Kind::Lines && other.place == core.place;
+            core.kind == Kind::Core && host.resources.iter().any(|other| lines(other) && other.is_full())
+        };
+        let works = host.resources.iter().filter(|resource| !waits(resource));
+        all.extend(works.map(|resource| (host.host.clone(), resource.clone())));
     }
     let full = all.iter().filter(|(_, resource)| resource.is_full());
     // Servers are ranked by their fullness; the others by their order.

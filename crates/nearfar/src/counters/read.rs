@@ -11,7 +11,7 @@ use kernel::Kernel;
 use platform::cpu::{CpuId, Part};
 use platform::device::{FunctionIndex, PortIndex, StageKind};
 use platform::ethernet::EthernetPort;
-use units::{Bytes, Duration, Time};
+use units::{Duration, Time};
 use virt::disk::Vdisk;
 use virt::net::{Network, Vnic};
 use virt::placement::Done;
@@ -185,6 +185,9 @@ impl Reading {
             // A polling core is idle.
             let works = times.total() - times.of(Part::Poll);
             self.used(Kind::Core, format!("core{core}"), 1, works.as_ps().into());
+            let waited = kernel.waited_for_lines(CpuId(core));
+            self.time(format!("core{core}/lines-waited"), waited);
+            self.used(Kind::Lines, format!("core{core}"), 1, waited.as_ps().into());
         }
         let irqs = kernel.irq_counters();
         self.add("kernel/interrupts/handled".into(), Unit::Events, irqs.handled);
@@ -303,10 +306,14 @@ impl Reading {
                 ("device-reads/memory", device.reads_memory),
             ];
             self.events(&place, fields);
-            let line = socket.dram.channel_bandwidth.time_for(Bytes::new(LINE)).as_ps();
-            let bytes = node.dram_read.total().get() + node.dram_written.total().get();
-            let busy = u128::from(bytes / LINE) * u128::from(line);
-            self.used(Kind::Dram, place.clone(), socket.dram.channels.into(), busy);
+            // A batch of writes includes the bus turnarounds around it.
+            let dram = &socket.dram;
+            let read = dram.channel_bandwidth.time_for(node.dram_read.total());
+            let turnarounds = node.dram_written.total().get() / LINE / u64::from(dram.write_batch);
+            let written = dram.channel_bandwidth.time_for(node.dram_written.total())
+                + dram.write_turnaround * turnarounds;
+            let busy = (read + written).as_ps().into();
+            self.used(Kind::Dram, place.clone(), dram.channels.into(), busy);
             let by_devices = node.llc[1].hits + node.llc[1].misses + node.llc[2].hits + node.llc[2].misses;
             self.used(Kind::Llc, place, 1, (socket.llc.device_service * by_devices).as_ps().into());
         }
