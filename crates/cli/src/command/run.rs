@@ -40,7 +40,8 @@ pub struct RunArgs {
     /// Write CPU times as folded stacks in nanoseconds, for flame graph tools.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     folded: Option<PathBuf>,
-    /// Show every counter with its place and cause, instead of a summary per host.
+    /// Show every counter with its place and cause, instead of a summary per host, and the traffic on the link to each
+    /// NIC by kind.
     #[arg(long)]
     counters: bool,
     #[command(flatten)]
@@ -125,7 +126,9 @@ fn on_computers(
             output::print(&output::prose(&format!("lent {}", borrow.reach(&setup.hosts))));
         }
         output::print("");
-        output::print(&output::program_table(&done));
+        // The reports of links, which no program leaves, are of use beside all counters.
+        let told = done.iter().filter(|done| arguments.counters || done.number.is_some());
+        output::print(&output::program_table(told));
         for of in &counted {
             if counted.len() > 1 {
                 let run = done.iter().find(|done| done.number == Some(of.program)).map(|done| &done.run);

@@ -163,6 +163,11 @@ impl Lines<'_> {
         format!("{:.2} GB/s", bytes as f64 / self.window.length.as_s_f64() / 1e9)
     }
 
+    /// Whether a number of bytes is more than nothing, as shown.
+    fn shows(&self, bytes: u64) -> bool {
+        bytes as f64 / self.window.length.as_s_f64() >= 0.005e9
+    }
+
     fn cores(&self) -> Vec<(String, String)> {
         let mut lines = Vec::new();
         for place in self.places("core") {
@@ -170,7 +175,13 @@ impl Lines<'_> {
             let busy = parts.iter().map(|&(_, ps)| ps).sum::<u64>();
             let share = 100.0 * busy as f64 / self.window.length.as_ps().max(1) as f64;
             if share >= 1.0 {
-                lines.push((place.to_owned(), format!("{share:.0} % busy: {}", Self::shares(&parts))));
+                let mut said = format!("{share:.0} % busy: {}", Self::shares(&parts));
+                let waited = self.host.of(&format!("{place}/lines-waited")) as f64;
+                let waited = 100.0 * waited / self.window.length.as_ps().max(1) as f64;
+                if waited >= 1.0 {
+                    said += &format!("; {waited:.0} % waiting for lines");
+                }
+                lines.push((place.to_owned(), said));
             }
         }
         lines
@@ -209,7 +220,7 @@ impl Lines<'_> {
             if place.contains('-') {
                 let parts = self.parts(place, "bytes");
                 let bytes = parts.iter().map(|&(_, bytes)| bytes).sum();
-                if bytes > 0 {
+                if self.shows(bytes) {
                     lines.push((
                         place.to_owned(),
                         format!("{}: {}", self.gb_per_s(bytes), Self::shares(&parts)),
@@ -231,14 +242,14 @@ impl Lines<'_> {
             let (read, written) = (self.parts(place, "dram-read"), self.parts(place, "dram-written"));
             let bytes = |parts: &[(&str, u64)]| parts.iter().map(|&(_, bytes)| bytes).sum::<u64>();
             let (r, w) = (bytes(&read), bytes(&written));
-            if r + w > 0 {
+            if self.shows(r.max(w)) {
                 let network = self.host.network_bytes();
                 let multiple = match network {
                     0 => String::new(),
                     network => format!("; {:.2}x the network's", (r + w) as f64 / network as f64),
                 };
                 let ways = [("read", r, read), ("written", w, written)];
-                let ways = ways.iter().filter(|(_, bytes, _)| *bytes > 0);
+                let ways = ways.iter().filter(|(_, bytes, _)| self.shows(*bytes));
                 let said = ways
                     .map(|(way, b, parts)| format!("{} {way} ({})", self.gb_per_s(*b), Self::shares(parts)));
                 let said = said.collect::<Vec<_>>().join(", ");

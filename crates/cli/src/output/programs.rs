@@ -9,7 +9,7 @@ use workloads::Reading;
 use super::{Fit, TextTable, prose, width};
 
 /// Results of a scenario's programs, one block per program.
-pub fn program_table(done: &[FinishedProgram]) -> String {
+pub fn program_table<'a>(done: impl Iterator<Item = &'a FinishedProgram>) -> String {
     let mut text = String::new();
     // Texts about a link are printed only once.
     let mut said = BTreeSet::new();
