@@ -117,7 +117,7 @@ record! {
         /// Time from the global ordering of a posted write until its receive buffer is free.
         posted_release_latency: Figure<Duration>,
         /// *Quirk*: additional wire bytes of a write with a 4 DW header (64-bit address), beyond the header's own 4;
-        /// zero if not given.
+        /// zero if not given. It was seen with the card of pcie-bench, and only that card pays it here.
         long_header_penalty: Option<Figure<Bytes>>,
         /// Time from a core's access leaving its socket's mesh or ring until its TLP can be sent.
         outbound_latency: Figure<Duration>,
