@@ -19,6 +19,9 @@ const TRUE: [(&str, f64, f64); 3] = [
 /// A choice of the machine that is measured, other than the base's.
 const CHOICE: (&str, &str) = ("host.root_complex.completion_split.small", "64 B");
 
+/// The file of the machine that is measured, beside the directory.
+const MEASURED: &str = "measured.toml";
+
 /// Simulates a few files of the suite on a T430 with the true figures; gives the directory.
 fn measured(folder: &str) -> PathBuf {
     let library = Library::built_in();
@@ -48,6 +51,7 @@ fn measured(folder: &str) -> PathBuf {
     for file in &files {
         write_file(&folder, file).unwrap();
     }
+    std::fs::write(folder.parent().unwrap().join(MEASURED), doc.to_text().unwrap()).unwrap();
     folder
 }
 
@@ -108,13 +112,13 @@ fn figures_that_nothing_shows_are_told_from_those_that_results_need() {
     std::fs::remove_file(&state).ok();
     let options = |figures: &[&str]| FitOptions {
         library: Library::built_in(),
-        base: Some("dell-t430".into()),
+        base: Some(folder.parent().unwrap().join(MEASURED).to_string_lossy().into_owned()),
         figures: figures.iter().map(|&path| path.to_owned()).collect(),
         keep: false,
         name: "less".into(),
         seed: 1,
     };
-    let paths = [folder];
+    let paths = [folder.clone()];
     let run =
         |figures: &[&str]| ablate(&paths, &options(figures), &[SUM.to_owned()], &state, &Silent).unwrap();
     let first = run(&[DEAD]);

@@ -246,24 +246,24 @@ pub fn compare(
     })
 }
 
-/// Files and row numbers of about `most` rows per family, spread without a period, since sizes, windows and cache
-/// states of the rows are periodic.
+/// Files and row numbers of about `most` rows per family.
 fn sample(directory: &ResultDirectory, most: usize) -> BTreeSet<(String, usize)> {
-    /// Fractional part of the golden ratio, whose multiples fill an interval most evenly.
-    const STEP: f64 = 0.618_033_988_749_895;
     let mut families: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
     for file in &directory.files {
         let rows = (1..=file.rows().len()).map(|row| (file.name.clone(), row));
         families.entry(family(&file.name)).or_default().extend(rows);
     }
-    let mut chosen = BTreeSet::new();
-    for rows in families.into_values() {
-        let share = most as f64 / rows.len() as f64;
-        let is_chosen = |index: usize| (index as f64 * STEP).fract() < share;
-        chosen
-            .extend(rows.into_iter().enumerate().filter(|(index, _)| is_chosen(*index)).map(|(_, row)| row));
-    }
-    chosen
+    families.into_values().flat_map(|rows| spread(rows, most)).collect()
+}
+
+/// About `most` of these rows, spread without a period, since sizes, windows and cache states of the rows are
+/// periodic.
+pub(crate) fn spread<T>(rows: Vec<T>, most: usize) -> impl Iterator<Item = T> {
+    /// Fractional part of the golden ratio, whose multiples fill an interval most evenly.
+    const STEP: f64 = 0.618_033_988_749_895;
+    let share = most as f64 / rows.len() as f64;
+    let is_chosen = move |index: usize| (index as f64 * STEP).fract() < share;
+    rows.into_iter().enumerate().filter(move |(index, _)| is_chosen(*index)).map(|(_, row)| row)
 }
 
 /// Latency rows of a directory in ns, each measured and simulated.

@@ -8,13 +8,13 @@
 use std::path::{Path, PathBuf};
 
 use machine::{Doc, Listed, Machine, figures};
-use results::compare::Summary;
 use serde_json::{Value, json};
 
 use super::measured::MeasuredDirectory;
 use super::plan::NEUTRAL;
 use super::search::Tried;
-use super::{FitError, FitOptions, WORSE_PCT, base_doc, rounds, same_machine, spelt, targets, worse};
+use super::worse::Errors;
+use super::{FitError, FitOptions, base_doc, rounds, same_machine, spelt, targets};
 use crate::progress::Progress;
 
 /// Result of ablating one parameter.
@@ -103,22 +103,20 @@ pub fn ablate(
     {
         return Err(FitError::NoFigure(unknown.clone()));
     }
-    let summaries = |machine: &Machine| -> Vec<Summary> {
-        directories.iter().map(|directory| directory.summary(machine, progress)).collect()
+    // Simulation results are noisy, too: another seed tells by how much.
+    let allowed = |directory: &MeasuredDirectory| {
+        let of_seed = |seed: u64| directory.errors(seed, &first, None, progress);
+        let (errors, again) = (of_seed(options.seed), of_seed(options.seed + 1));
+        let noise = |family: &str| directory.noise_pct(family).max(errors.apart(&again, family));
+        errors.clone().with_noise(noise)
     };
-    let at_first = summaries(&first);
-    let again: Vec<Summary> = directories
-        .iter()
-        .map(|directory| directory.summary_by(options.seed + 1, &first, progress))
-        .collect();
+    let allowed: Vec<Errors> = directories.iter().map(allowed).collect();
     let farther_off = |machine: &Machine| -> Vec<String> {
-        let after = summaries(machine);
         let mut found = Vec::new();
-        for (((directory, a), b), again) in directories.iter().zip(&at_first).zip(&after).zip(&again) {
-            let noise =
-                |family: &str| directory.noise_pct(family).max(apart(a, again, family)).max(WORSE_PCT);
+        for (directory, allowed) in directories.iter().zip(&allowed) {
+            let errors = directory.errors(options.seed, machine, None, progress);
             let name = directory.path.file_name().unwrap_or_default().to_string_lossy();
-            found.extend(worse(a, b, noise).into_iter().map(|family| format!("{family} of {name}")));
+            found.extend(errors.worse(allowed).into_iter().map(|family| format!("{family} of {name}")));
         }
         found
     };
@@ -163,13 +161,6 @@ pub fn ablate(
     }
     progress.end();
     Ok(Ablation { figures: done, untried, machine: tried.doc })
-}
-
-/// Difference between two runs of the same machine in a family, in percent: simulation results are noisy, too.
-fn apart(a: &Summary, b: &Summary, family: &str) -> f64 {
-    let pairs = a.families.iter().zip(&b.families).filter(|(a, _)| a.family == family);
-    let errors = pairs.flat_map(|(a, b)| [(a.median_pct, b.median_pct), (a.p90_pct, b.p90_pct)]);
-    errors.filter_map(|(a, b)| Some((a? - b?).abs())).fold(0.0, f64::max)
 }
 
 /// The parameter's neutral value; `None` if it has that already or none exists.

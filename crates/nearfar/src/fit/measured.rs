@@ -1,6 +1,6 @@
 //! A directory of measured results, for fitting: its rows in order of measurement, and the simulated value of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use machine::{IommuMode, Machine, Sockets};
@@ -9,18 +9,21 @@ use results::pciebench::{Row, Run, Setup, family, read_directory_lenient};
 
 use super::rows::{Circumstances, Informs};
 use super::search::SCATTER;
+use super::worse::Errors;
 use super::{FitError, FitOptions};
 use crate::batch::{Job, Length, run_all};
 use crate::bench::{Bench, Effort};
-use crate::compare::{self, choose};
+use crate::compare::{self, choose, spread};
 use crate::progress::Progress;
 
 /// Samples and transactions per run during fitting.
 pub const EFFORT: Effort = Effort { samples: 400, transactions: 2_500 };
-/// Maximum number of rows per parameter, spread evenly over the rows that inform it.
-const MOST_ROWS: usize = 18;
-/// Every `STEP`th row of a directory is used to check whether a family got worse.
-const STEP: usize = 5;
+/// Rows of each family of files, about, of those that inform a parameter.
+const FITTED_ROWS: usize = 18;
+/// Rows of each family, about, that tell whether it got worse.
+const CHECKED_ROWS: usize = 30;
+/// Least noise of bandwidths, in percent: the spread between other samples of the same runs.
+const NOISE_PCT: f64 = 0.05;
 
 /// A measured directory and its simulation setup.
 pub struct MeasuredDirectory {
@@ -33,6 +36,8 @@ pub struct MeasuredDirectory {
     sequence: Vec<Run>,
     /// Index of each row in that order.
     order: Vec<usize>,
+    /// Indices of the rows that tell whether a family got worse.
+    checked: Vec<usize>,
     /// Repeatability by family of files: difference between rows of one run, in percent.
     repeats: BTreeMap<String, Vec<f64>>,
 }
@@ -46,31 +51,42 @@ pub struct Sample<'a> {
     /// Runs of the same directory before it, which decide what is in the caches.
     pub before: &'a [Run],
     pub measured: f64,
-    /// Compare means rather than medians: medians jump from clock tick to clock tick, means change smoothly. Not for
-    /// means with a long tail.
+    /// Compare means rather than medians.
     pub by_mean: bool,
     pub file: &'a str,
 }
 
-/// The rows that inform a parameter, or an even selection of them.
+/// Whether to compare a row's means rather than its medians: medians jump from clock tick to clock tick, means change
+/// smoothly. Not for means with a long tail.
+fn shows_in_mean(measured: &Row) -> bool {
+    matches!(measured, Row::Latency(row) if row.ns.average < 1.1 * row.ns.median)
+}
+
+/// The value of a row that is compared.
+pub fn value(row: &Row, by_mean: bool) -> f64 {
+    match row {
+        Row::Latency(row) if by_mean => row.ns.average,
+        row => row.headline(),
+    }
+}
+
+/// The rows that inform a parameter, or a selection of them from each family of files.
 pub fn samples<'a>(directories: &'a [MeasuredDirectory], informs: &Informs) -> Vec<Sample<'a>> {
-    let mut all = Vec::new();
+    let mut families: BTreeMap<String, Vec<Sample<'a>>> = BTreeMap::new();
     for (number, directory) in directories.iter().enumerate() {
         for (index, ((compared, row), &place)) in directory.rows.iter().zip(&directory.order).enumerate() {
             if !informs.holds(compared, directory.circumstances) {
                 continue;
             }
-            let (measured, by_mean) = match row {
-                Row::Latency(row) if row.ns.average < 1.1 * row.ns.median => (row.ns.average, true),
-                row => (row.headline(), false),
-            };
+            let by_mean = shows_in_mean(row);
+            let measured = value(row, by_mean);
             let (run, before) = (*row.run(), &directory.sequence[..place]);
             let (key, file) = ((number, index), compared.file.as_str());
-            all.push(Sample { directory, key, run, before, measured, by_mean, file });
+            let sample = Sample { directory, key, run, before, measured, by_mean, file };
+            families.entry(compared.family()).or_default().push(sample);
         }
     }
-    let step = all.len().div_ceil(MOST_ROWS).max(1);
-    all.into_iter().step_by(step).collect()
+    families.into_values().flat_map(|rows| spread(rows, FITTED_ROWS)).collect()
 }
 
 impl MeasuredDirectory {
@@ -90,6 +106,7 @@ impl MeasuredDirectory {
         let mut seen: BTreeMap<Run, f64> = BTreeMap::new();
         let mut repeats: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         let (mut rows, mut order) = (Vec::new(), Vec::new());
+        let mut families: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         let sequence = directory.sequence();
         let places: BTreeMap<(&str, usize), usize> =
             sequence.iter().enumerate().map(|(index, &(file, row, _))| ((file, row), index)).collect();
@@ -106,6 +123,7 @@ impl MeasuredDirectory {
                     continue;
                 }
                 seen.insert(*row.run(), row.headline());
+                families.entry(family(&file.name)).or_default().push(rows.len());
                 order.push(places[&(file.name.as_str(), index + 1)]);
                 rows.push((compared, row));
             }
@@ -113,13 +131,26 @@ impl MeasuredDirectory {
         let Sockets { device, memory, .. } = bench.sockets;
         let circumstances = Circumstances { remote: device != memory, iommu: bench.iommu != IommuMode::Off };
         let sequence = sequence.into_iter().map(|(_, _, run)| run).collect();
-        Ok(Self { path: path.to_owned(), setup, bench, circumstances, rows, sequence, order, repeats })
+        let mut checked: Vec<usize> =
+            families.into_values().flat_map(|rows| spread(rows, CHECKED_ROWS)).collect();
+        checked.sort_unstable();
+        Ok(Self {
+            path: path.to_owned(),
+            setup,
+            bench,
+            circumstances,
+            rows,
+            sequence,
+            order,
+            checked,
+            repeats,
+        })
     }
 
     /// Median difference between rows of the same run in files of a family, in percent; over all families if this one
     /// has no repeated runs. For latencies, at least the scatter of the clock: rows that agree to the tick hide it.
     pub fn noise_pct(&self, family: &str) -> f64 {
-        let least = if family.starts_with("lat_") { 100.0 * SCATTER } else { 0.0 };
+        let least = if family.starts_with("lat_") { 100.0 * SCATTER } else { NOISE_PCT };
         let mut apart = match self.repeats.get(family) {
             Some(own) => own.clone(),
             None => self.repeats.values().flatten().copied().collect(),
@@ -128,32 +159,53 @@ impl MeasuredDirectory {
         median(&apart).unwrap_or(0.0).max(least)
     }
 
-    /// Errors by family, over a selection of the rows.
+    /// Errors by family as they are reported, over a selection of the rows.
     pub fn summary(&self, machine: &Machine, progress: &dyn Progress) -> Summary {
-        self.summary_by(self.bench.seed, machine, progress)
-    }
-
-    /// As [`summary`](Self::summary), with another seed.
-    pub fn summary_by(&self, seed: u64, machine: &Machine, progress: &dyn Progress) -> Summary {
-        let bench = Bench { machine: machine.clone(), seed, ..self.bench.clone() };
-        let some: Vec<(&(CompareRow, Row), &usize)> =
-            self.rows.iter().zip(&self.order).step_by(STEP).collect();
-        let jobs: Vec<Job<'_>> = some
+        let outcomes = self.simulated(self.bench.seed, machine, None, progress);
+        let rows: Vec<CompareRow> = outcomes
             .iter()
-            .map(|((_, row), place)| {
-                let (run, before) = (*row.run(), &self.sequence[..**place]);
-                Job { bench: &bench, run, before, effort: Length::Exactly(EFFORT) }
-            })
-            .collect();
-        let outcomes = run_all(&jobs, "families", progress);
-        let rows: Vec<CompareRow> = some
-            .iter()
-            .zip(outcomes)
-            .map(|(((compared, row), _), outcome)| {
-                CompareRow::new(&compared.file, compared.row, row, outcome.ok().map(|o| o.row).as_ref())
+            .map(|((compared, row), simulated)| {
+                CompareRow::new(&compared.file, compared.row, row, simulated.as_ref())
             })
             .collect();
         Summary::of(&rows, self.setup.as_ref(), &Rules::pcie_bench(), Goal::given)
+    }
+
+    /// Errors by family, of some families or all, that do not depend on single ticks; over the same rows.
+    pub fn errors(
+        &self,
+        seed: u64,
+        machine: &Machine,
+        only: Option<&BTreeSet<String>>,
+        progress: &dyn Progress,
+    ) -> Errors {
+        let error = |((compared, row), simulated): (&(CompareRow, Row), Option<Row>)| {
+            let by_mean = shows_in_mean(row);
+            let (simulated, measured) = (value(&simulated?, by_mean), value(row, by_mean));
+            Some((compared.family(), 100.0 * (simulated - measured) / measured))
+        };
+        Errors::of(self.simulated(seed, machine, only, progress).into_iter().filter_map(error))
+    }
+
+    /// The rows that tell whether a family got worse, each with its simulation.
+    fn simulated(
+        &self,
+        seed: u64,
+        machine: &Machine,
+        only: Option<&BTreeSet<String>>,
+        progress: &dyn Progress,
+    ) -> Vec<(&(CompareRow, Row), Option<Row>)> {
+        let bench = Bench { machine: machine.clone(), seed, ..self.bench.clone() };
+        let is_asked = |&index: &usize| only.is_none_or(|only| only.contains(&self.rows[index].0.family()));
+        let asked: Vec<usize> = self.checked.iter().copied().filter(is_asked).collect();
+        let job = |&index: &usize| {
+            let (run, before) = (*self.rows[index].1.run(), &self.sequence[..self.order[index]]);
+            Job { bench: &bench, run, before, effort: Length::Exactly(EFFORT) }
+        };
+        let jobs: Vec<Job<'_>> = asked.iter().map(job).collect();
+        let rows =
+            run_all(&jobs, "families", progress).into_iter().map(|outcome| outcome.ok().map(|o| o.row));
+        asked.iter().map(|&index| &self.rows[index]).zip(rows).collect()
     }
 }
 

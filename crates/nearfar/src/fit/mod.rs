@@ -8,8 +8,8 @@
 //!
 //! A parameter moves only if the rows determine it, and only by more than one standard deviation, so a well-fitted
 //! machine stays as it is. Each parameter gets a statement: how it was fitted, or that the rows do not determine it,
-//! or from which related machine its value comes. If a parameter's rows get worse in the end because of interactions,
-//! its old value is restored.
+//! or from which related machine its value comes. If a family of files is farther off in the end, since parameters
+//! interact, old values are restored one by one until none is ([`worse`]).
 
 mod ablate;
 mod leave_out;
@@ -18,13 +18,14 @@ mod plan;
 mod rows;
 mod search;
 mod statement;
+mod worse;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use machine::{Determined, Diagnostics, Doc, Kind, Library, Listed, Machine, figures};
 use results::compare::Summary;
-use results::pciebench::{ReadError, family};
+use results::pciebench::ReadError;
 use thiserror::Error;
 
 use crate::compare::{self, CompareError};
@@ -35,6 +36,7 @@ use measured::{MeasuredDirectory, compared_with, samples};
 use plan::TARGETS;
 use rows::Informs;
 use search::{FittedFigure, Tried};
+use worse::Errors;
 
 /// FitOptions of a fit.
 #[derive(Clone, Debug)]
@@ -162,14 +164,16 @@ pub fn fit(paths: &[PathBuf], options: &FitOptions, progress: &dyn Progress) -> 
     if !options.keep {
         figures = search(&directories, &mut tried, &before, options, progress)?;
     }
-    let at_first = give_back_what_is_worse(&directories, &mut figures, &mut tried, &before, progress);
+    give_back_what_is_worse(&directories, &mut figures, &mut tried, &before, progress);
     let set = figures.iter().filter(|f| f.after != f.before);
-    let set = set.map(|f| (f.path.clone(), f.after.clone())).collect();
+    let set: Vec<(String, String)> = set.map(|f| (f.path.clone(), f.after.clone())).collect();
+    let at_first = |directory: &MeasuredDirectory| directory.summary(&before, progress);
+    let at_first: Vec<Option<Summary>> =
+        directories.iter().map(|directory| (!set.is_empty()).then(|| at_first(directory))).collect();
     let with = compare::CompareOptions { set, ..compared_with(options) };
     let mut residuals = Vec::new();
-    for (index, directory) in directories.iter().enumerate() {
+    for (directory, before) in directories.iter().zip(at_first) {
         let after = compare::compare(&directory.path, &with, progress)?.summary;
-        let before = at_first.get(index).cloned();
         residuals.push(Residuals { directory: directory.path.clone(), before, after });
     }
     let mut machine = statement::write_down(base, &directories, &figures, options)?;
@@ -224,60 +228,28 @@ fn rounds(
     order.iter().filter_map(|path| fitted.remove(path)).collect()
 }
 
-/// Minimum increase of an error that counts as worse, in percent: the spread between other samples of the same runs.
-const WORSE_PCT: f64 = 0.05;
-
-/// Restores parameters as long as a family of files has a larger error than before the fit. Returns the errors before
-/// the fit by directory; `None` if no parameter changed.
+/// Restores parameters until no family of files has a larger error than before the fit.
 fn give_back_what_is_worse(
     directories: &[MeasuredDirectory],
     fitted: &mut [Fitted],
     tried: &mut Tried,
     before: &Machine,
     progress: &dyn Progress,
-) -> Vec<Summary> {
+) {
     if tried.machine == *before {
-        return Vec::new();
+        return;
     }
-    let summaries = |machine: &Machine| -> Vec<Summary> {
-        directories.iter().map(|d| d.summary(machine, progress)).collect()
+    let errors = |directory: &MeasuredDirectory, machine: &Machine, only: Option<&BTreeSet<String>>| {
+        directory.errors(directory.bench.seed, machine, only, progress)
     };
-    let at_first = summaries(before);
-    while fitted.iter().any(|f| f.after != f.before) {
-        let after = summaries(&tried.machine);
-        let pairs = at_first.iter().zip(&after);
-        let worse: BTreeSet<&str> = pairs.flat_map(|(a, b)| worse(a, b, |_| WORSE_PCT)).collect();
-        if worse.is_empty() {
-            break;
-        }
-        give_back(fitted, &worse, tried);
-    }
-    at_first
-}
-
-/// The families whose error in `after` exceeds that in `before` by more than the family's noise, in percent.
-fn worse<'a>(before: &'a Summary, after: &'a Summary, noise: impl Fn(&str) -> f64) -> Vec<&'a str> {
-    let pairs = before.families.iter().zip(&after.families);
-    let worse = pairs.filter(|(of, then)| {
-        let noise = noise(&of.family);
-        let more = |a: Option<f64>, b: Option<f64>| matches!((a, b), (Some(a), Some(b)) if b > a + noise);
-        more(of.median_pct, then.median_pct) || more(of.p90_pct, then.p90_pct)
+    let allowed = |directory: &MeasuredDirectory| {
+        errors(directory, before, None).with_noise(|family| directory.noise_pct(family))
+    };
+    let allowed: Vec<Errors> = directories.iter().map(allowed).collect();
+    worse::give_back(fitted, tried, &allowed, |machine, only| {
+        let of = |(index, directory)| errors(directory, machine, only.map(|only| &only[index]));
+        directories.iter().enumerate().map(of).collect()
     });
-    worse.map(|(a, _)| a.family.as_str()).collect()
-}
-
-/// Restores the parameters that were fitted to files of the families in `worse`, or all if none was.
-fn give_back(fitted: &mut [Fitted], worse: &BTreeSet<&str>, tried: &mut Tried) {
-    let changed = |f: &Fitted| f.after != f.before;
-    let of_families =
-        |f: &Fitted| f.files.iter().any(|file| worse.contains(family(&format!("{file}.csv")).as_str()));
-    let some = fitted.iter().any(|f| changed(f) && of_families(f));
-    for figure in fitted.iter_mut().filter(|f| changed(f) && (!some || of_families(f))) {
-        if let Some(back) = tried.with(&figure.path, &figure.before) {
-            *tried = back;
-        }
-        figure.given_back = Some(std::mem::replace(&mut figure.after, figure.before.clone()));
-    }
 }
 
 fn same_machine(directories: &[MeasuredDirectory]) -> Result<(), FitError> {

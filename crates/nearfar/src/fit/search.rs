@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use machine::{Determined, Doc, Machine, figures, set_number};
-use results::pciebench::Row;
 
-use super::measured::{EFFORT, Sample};
+use super::measured::{EFFORT, Sample, value};
 use super::spelt;
 use crate::batch::{Job, Length, run_all};
 use crate::bench::{Bench, Outcome};
@@ -138,11 +137,7 @@ fn errors(samples: &[&Sample<'_>], machine: &Machine) -> Vec<Option<f64>> {
         .collect();
     let error = |(sample, outcome): (&&Sample<'_>, Result<Outcome, _>)| {
         let outcome = outcome.ok()?;
-        let simulated = match &outcome.row {
-            Row::Latency(row) if sample.by_mean => row.ns.average,
-            row => row.headline(),
-        };
-        Some((simulated / sample.measured).ln())
+        Some((value(&outcome.row, sample.by_mean) / sample.measured).ln())
     };
     samples.iter().zip(run_all(&jobs, "", &Silent)).map(error).collect()
 }
