@@ -245,6 +245,8 @@ impl Cores {
 
     /// A core without a task switches to the idle loop. A vCPU halts at once: its host does not run it any longer.
     pub fn enter_idle(&self, core: &Core) {
+        // A task that took the core from the idle loop without an interrupt has left the last switch to be accounted.
+        self.settle_idle(core);
         if !self.has_clocks {
             let now = self.now();
             let end = now + self.time_for(self.costs.context_switch);

@@ -234,6 +234,9 @@ impl Observer for Counting<'_> {
     }
 
     fn done(&mut self, programs: &[usize], computers: &Computers) {
+        if !programs.iter().any(|program| self.began.contains_key(program)) {
+            return;
+        }
         let now = self.counts(computers);
         for &program in programs {
             let Some(before) = self.began.remove(&program) else { continue };
