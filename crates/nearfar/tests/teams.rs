@@ -187,6 +187,27 @@ fn impossible_teams_are_told_with_their_line() {
     }
 }
 
+/// Interrupts and the table of RX queues are the members', which events may name.
+#[test]
+fn events_of_what_a_team_lacks_are_told_with_their_line() {
+    let text = |event: &str| [HEAD, &octo(LINKS, "connectx4-octo", TEAM), event].concat();
+    let affinity = |what: &str| event("1 ms", "set-affinity", what, "to = \"1\"");
+    assert_told(&text(&affinity("a:team0")), "the team `team0` has no interrupts", "what");
+    let rss = event("1 ms", "set", "a:team0.rss", "value = \"0\"");
+    assert_told(&text(&rss), "the team `team0` has no table of RX queues", "what");
+    loaded(&text(&affinity("a:eth1")));
+}
+
+/// Slots to which a link can be moved are empty, and of that link alone.
+#[test]
+fn other_slots_that_are_taken_are_told_with_their_line() {
+    for others in ["\"slot-socket1\"", "\"slot.1\", \"slot.1\"", "\"slot\""] {
+        let first = format!("{{ slot = \"slot\", lanes = 8, other_slots = [{others}] }}");
+        let links = format!("{first}, {{ slot = \"slot-socket1\", lanes = 8 }}");
+        assert_told(&[HEAD, &octo(&links, "connectx4-octo", TEAM)].concat(), "is taken", "links");
+    }
+}
+
 /// Links to slots of one socket are possible, and told.
 #[test]
 fn a_team_at_one_socket_is_doubted_with_its_line() {
