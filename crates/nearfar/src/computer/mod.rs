@@ -16,6 +16,7 @@
 //! | `counting` | counters and interrupts while each program ran |
 //! | `tree` | the kernels' device trees, as in sysfs |
 //! | `nvme` | Identify and log pages of drives |
+//! | `processes` | the programs' processes, on kernels that events replace |
 //! | `programs` | checks of command lines against the hosts |
 //! | `rules` | names of network devices, and what happens when they appear |
 //! | `run` | running the programs |
@@ -40,6 +41,7 @@ mod network;
 mod nvme;
 mod observer;
 mod packets;
+mod processes;
 mod programs;
 mod rules;
 mod run;
@@ -306,11 +308,11 @@ impl Computer {
         self.vms.as_ref().map(|own| own.vdisks.borrow().clone()).unwrap_or_default()
     }
 
-    /// Kernel of one of its virtual machines, or its own.
-    pub fn kernel_of(&self, vm: Option<usize>) -> Rc<Kernel> {
-        match vm.and_then(|vm| self.vms().get(vm).cloned()) {
-            Some(vm) => vm.kernel(),
-            None => Rc::clone(&self.kernel),
+    /// Its own kernel, or that of one of its virtual machines; `None` if the host has not started that.
+    fn kernel_of(&self, vm: Option<usize>) -> Option<Rc<Kernel>> {
+        match vm {
+            Some(vm) => self.vms().get(vm).map(|vm| vm.kernel()),
+            None => Some(Rc::clone(&self.kernel)),
         }
     }
 
