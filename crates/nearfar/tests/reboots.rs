@@ -4,7 +4,7 @@ mod scenario;
 
 use nearfar::computer::{Computers, FinishedProgram, run_watched};
 use nearfar::progress::Silent;
-use scenario::{AtEnd, HEAD, event, host, loaded, program, two_hosts};
+use scenario::{AtEnd, HEAD, cable, event, host, host_with_nic, loaded, program, two_hosts};
 
 fn run(text: &str, look: impl FnMut(&Computers)) -> Vec<FinishedProgram> {
     run_watched(&loaded(text), &Silent, &mut AtEnd(look)).unwrap_or_else(|error| panic!("{error}"))
@@ -57,6 +57,17 @@ fn a_host_that_is_rebooted_again_boots_once() {
         let reboots: Vec<_> = done.iter().filter(|done| done.run.starts_with("reboot")).collect();
         assert!(reboots[0].was_stopped && reboots[1].outcome.is_ok(), "{second}: {reboots:?}");
     }
+}
+
+/// The link above a NIC with virtual functions is cut: its host boots with the other one.
+#[test]
+fn a_host_boots_without_what_is_behind_a_cut_link() {
+    let more =
+        "[[host.device]]\nnic = \"modern\"\n[[host.device]]\nname = \"more\"\nnic = \"82599\"\nvfs = 2";
+    let hosts = [HEAD, &host_with_nic("a"), &host("b", "dell-t430", more), &cable("a", "b:0", "")].concat();
+    let events = event("1 ms", "cut", "b:more", "") + &reboot("2 ms", "2 ms");
+    let done = run(&[hosts, ping(20), events].concat(), |_| {});
+    assert!(end_of(&done, "reboot").is_ok() && received(&done) > 10.0, "{done:?}");
 }
 
 #[test]

@@ -364,6 +364,11 @@ impl Init {
         move |problem| ComputerError::Network { host, device, problem }
     }
 
+    /// Whether the kernel has found a function.
+    fn finds(&self, bdf: Bdf) -> bool {
+        self.kernel.root_port_of(FunctionAddress { bdf, ..FunctionAddress::default() }).is_some()
+    }
+
     /// Enables virtual functions; starts at once.
     fn enable(&self, bdf: Bdf, count: u16) -> impl Future<Output = Result<(), ComputerError>> + use<> {
         let at = FunctionAddress { bdf, ..FunctionAddress::default() };
@@ -577,7 +582,9 @@ impl Computers {
             booted.await;
             for (device, link, count) in vfs.into_iter().filter(|(device, ..)| !absent.contains(device)) {
                 for function in hw.with(|fabric, _| functions(fabric, device, link)) {
-                    init.enable(function, count).await?;
+                    if !lacks_links || init.finds(function) {
+                        init.enable(function, count).await?;
+                    }
                 }
             }
             let teams = init.make(&teams)?;
