@@ -27,7 +27,7 @@ fn refuse(folder: &Path, line: &[&str], words: &str) {
 fn files_that_are_none() {
     let folder = folder("files-that-are-none");
     let long = format!("a = {}", "[".repeat(100_000));
-    let files: [(&str, &[u8], &str); 10] = [
+    let files: [(&str, &[u8], &str); 11] = [
         ("empty", b"", "`name` is missing"),
         ("binary", &[0, 159, 146, 150, 255], "it is not UTF-8 text"),
         ("utf16", b"\xff\xfen\0a\0", "it is not UTF-8 text"),
@@ -36,6 +36,7 @@ fn files_that_are_none() {
         ("deep", long.as_bytes(), "recurse"),
         ("circle", b"name = \"x\"\nextends = \"circle.toml\"\n", "goes in a circle"),
         ("machine", b"name = \"x\"\nsummary = \"x\"\nmachine = \"circle.toml\"\ncard = \"nfp6000\"\n", "`pcie_bench` is missing"),
+        ("hostless", b"name = \"x\"\nsummary = \"x\"\n[[program]]\nrun = \"ping 10.0.0.1\"\n", "there is no host"),
         ("nan", b"name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n[[cable]]\nends = [\"a\"]\nloss = nan\n", "`loss` cannot be NaN"),
         ("inf", b"name = \"x\"\nsummary = \"x\"\nseed = -1\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n", "inf.toml:3:8"),
     ];

@@ -348,7 +348,7 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// A program by name, or by host and first word of its command line.
+    /// A program by name, or by first word of its command line, behind its host or guest as in `a:fio` or `a/v:fio`.
     fn program(&self, what: &str) -> Result<usize, NotFound> {
         let named = |program: &&'a ProgramSetup| program.name.as_deref();
         if let Some(found) = self.programs.iter().position(|program| named(&program) == Some(what)) {
@@ -367,8 +367,12 @@ impl<'a> Surroundings<'a> {
             };
             return Err((format!("there is no program `{what}`"), help));
         };
-        let (number, _) = self.on_host(&format!("{host}:"), "a:netserver")?;
-        let here = || self.programs.iter().enumerate().filter(|(_, program)| program.host == number);
+        let (of, guest) = host.split_once('/').map_or((host, None), |(of, guest)| (of, Some(guest)));
+        let (number, _) = self.on_host(&format!("{of}:"), "a:netserver")?;
+        let vm = guest.map(|guest| self.stations.hosts[number].vm(guest)).transpose()?;
+        let is_here =
+            move |program: &ProgramSetup| program.host == number && (vm.is_none() || program.vm == vm);
+        let here = || self.programs.iter().enumerate().filter(move |(_, program)| is_here(program));
         let first =
             |program: &'a ProgramSetup| program.run.value.split_whitespace().next().unwrap_or_default();
         let mut such = here().filter(|(_, program)| first(program) == word);
@@ -419,7 +423,7 @@ impl<'a> Surroundings<'a> {
                     (name, Some(number.parse().map_err(refused)?))
                 }
             };
-            let device = device(&self.stations.hosts[host], name)?;
+            let device = with_interrupts(&self.stations.hosts[host], name)?;
             Ok((host, device, number))
         });
         let (host, device, number) = found.map_err(|why| (what, why))?;
@@ -549,7 +553,7 @@ impl<'a> Surroundings<'a> {
             let near = suggest::nearest(what, names());
             let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
             let help = match suggest::list(names()) {
-                names if names.is_empty() => "a `[[host.borrow]]` names what its host borrows".to_owned(),
+                names if names.is_empty() => "a `[[borrow]]` names what a host borrows".to_owned(),
                 names => format!("{near}there is borrowed: {names}"),
             };
             (format!("nobody borrows `{what}`"), help)
@@ -604,7 +608,13 @@ impl<'a> Surroundings<'a> {
             let message = format!("there is no network device `{name}`");
             return Err((what, (message, crate::route::known(interfaces))));
         };
-        NetSetting::parse(setting, &value.value, interface.max_frame.get())
+        let team = self.stations.hosts[host].teams.iter().find(|team| team.name == name);
+        if setting == "rss" && team.is_some() {
+            let message = format!("the team `{name}` has no table of RX queues");
+            return Err((what, (message, "its members have their own".to_owned())));
+        }
+        let most = (interface.max_frame.get(), interface.channels);
+        NetSetting::parse(setting, &value.value, most)
             .map(|setting| Setting::Net(host, name.to_owned(), setting))
             .map_err(|help| (value, (cannot_be(setting, value), help)))
     }
@@ -749,17 +759,22 @@ fn named(host: &HostSetup, name: &str) -> Option<usize> {
     host.devices.iter().position(|device| device.name.as_deref() == Some(name))
 }
 
-/// A network or block device of a host by its kernel name or, below `disk/by-id`, by its drive's number; a namespace
-/// stands for its drive.
-fn device(host: &HostSetup, name: &str) -> Result<String, NotFound> {
+/// A network or block device of a host, which has interrupts, by its kernel name or, below `disk/by-id`, by its drive's
+/// number; a namespace stands for its drive.
+fn with_interrupts(host: &HostSetup, name: &str) -> Result<String, NotFound> {
+    if let Some(team) = host.teams.iter().find(|team| team.name == name) {
+        let members = suggest::list(team.members.iter().map(|member| member.name.as_str()));
+        return Err((format!("the team `{name}` has no interrupts"), format!("its members have: {members}")));
+    }
     if let Some(disk) = host.disks.iter().find(|disk| is_disk(name, &disk.name, disk.id.as_deref())) {
         return Ok(disk.name.clone());
     }
-    if host.interfaces.iter().any(|interface| interface.name == name) {
+    let members = || host.teams.iter().flat_map(|team| &team.members);
+    if host.interfaces.iter().chain(members()).any(|interface| interface.name == name) {
         return Ok(name.to_owned());
     }
     let names = || {
-        let net = host.interfaces.iter().map(|interface| interface.name.as_str());
+        let net = host.interfaces.iter().chain(members()).map(|interface| interface.name.as_str());
         net.chain(host.disks.iter().map(|disk| disk.name.as_str()))
     };
     let near = suggest::nearest(name, names());

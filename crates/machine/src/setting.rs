@@ -44,11 +44,15 @@ pub(crate) fn known() -> String {
 }
 
 impl NetSetting {
-    /// Reads the value of a setting of a device with frames up to `max_frame` bytes.
+    /// Reads the value of a setting of a device with frames up to `max_frame` bytes and so many RX queues.
     ///
     /// # Errors
     /// What it can be.
-    pub(crate) fn parse(setting: &str, value: &str, max_frame: u64) -> Result<Self, String> {
+    pub(crate) fn parse(
+        setting: &str,
+        value: &str,
+        (max_frame, rx_queues): (u64, u32),
+    ) -> Result<Self, String> {
         fn of<T: std::str::FromStr>(value: &str) -> Option<T> {
             value.trim().parse().ok()
         }
@@ -67,8 +71,12 @@ impl NetSetting {
             "tx_ring" => (ring().map(Self::TxRing), "a power of two from 8 to 32768"),
             "rx_ring" => (ring().map(Self::RxRing), "a power of two from 8 to 32768"),
             "rss" => {
-                let queues: Option<_> = value.split(',').map(of).collect();
-                (queues.map(Self::Rss), "numbers of queues, such as `0,2`")
+                let is_queue = |queue: &u16| u32::from(*queue) < rx_queues;
+                let queues: Option<_> = value.split(',').map(|queue| of(queue).filter(is_queue)).collect();
+                return queues.map(Self::Rss).ok_or_else(|| match rx_queues {
+                    1 => "its only queue, `0`".to_owned(),
+                    queues => format!("numbers of queues, such as `0,{0}`, from 0 to {0}", queues - 1),
+                });
             }
             _ => {
                 let most = max_frame.saturating_sub(14);

@@ -280,6 +280,12 @@ fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
         ("at = \"1 ms\"\ndo = \"error-rate\"\nwhat = \"a\"", "x.toml:28:", "such as `rate = 1e-9`"),
         ("at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.mtu\"\nvalue = \"9\"", "x.toml:32:", "from 68 to"),
         (
+            "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.rss\"\nvalue = \"0,999\"",
+            "x.toml:32:",
+            "from 0 to 19",
+        ),
+        ("at = \"1 ms\"\ndo = \"revoke\"\nwhat = \"nic\"", "x.toml:31:", "a `[[borrow]]` names"),
+        (
             "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.color\"\nvalue = \"9\"",
             "x.toml:31:",
             "network devices have `coalescing`",
@@ -323,7 +329,7 @@ fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
         (
             "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.rss\"\nvalue = \"0-3\"",
             "x.toml:32:",
-            "such as `0,2`",
+            "such as `0,19`",
         ),
         (
             "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:nvme0n1.io_timeout\"\nvalue = \"1 s\"",

@@ -71,7 +71,9 @@ impl Experiment {
             return Err(Diagnostics::about(name, message, Some(help.into())).into());
         }
         let mut doc = Doc::<ComputerScenario>::load(library, name)?;
-        if doc.has("host")? {
+        // Computers without hosts are told so, rather than read as pcie-bench.
+        let of_computers = ["host", "program", "event", "cable"];
+        if of_computers.iter().try_fold(false, |is, key| Ok::<_, Diagnostics>(is || doc.has(key)?))? {
             changes.iter().try_for_each(|(path, value)| doc.set_by(option, None, path, value))?;
             let setup = ComputerSetup::load(library, &doc)?;
             computer::check(&setup)?;

@@ -11,7 +11,7 @@ use nearfar::progress::Silent;
 use platform::cpu::{CpuId, Node};
 use platform::device::FunctionIndex;
 use platform::net::{Coalescing, PacketDevice};
-use scenario::{AtEnd, HEAD, cable, host, loaded, program};
+use scenario::{AtEnd, HEAD, cable, event, host, loaded, program};
 use units::Duration;
 use virt::placement::IoThreads;
 use wire::nic::registers::counter;
@@ -23,11 +23,6 @@ fn run(client: &str, events: &str, look: impl FnMut(&Computers)) -> Vec<Finished
     let programs = [program("b", "0", "netserver"), program("a", "0", client)].concat();
     let setup = loaded(&[hosts, programs, events.to_owned()].concat());
     run_watched(&setup, &Silent, &mut AtEnd(look)).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// An event at a time, with other lines of it.
-fn event(at: &str, deed: &str, what: &str, lines: &str) -> String {
-    format!("[[event]]\nat = \"{at}\"\ndo = \"{deed}\"\nwhat = \"{what}\"\n{lines}\n")
 }
 
 /// What a program measured.

@@ -2,7 +2,7 @@
 
 mod scenario;
 
-use nearfar::computer::{run, run_counted};
+use nearfar::computer::{ComputerError, run, run_counted};
 use nearfar::progress::Silent;
 use scenario::{HEAD, host, loaded, program};
 
@@ -55,6 +55,27 @@ fn fio_in_a_guest_pays_for_its_exits() {
             assert!((counted - each).abs() < 0.1, "{machine}: {counted} {counter} for a request");
         }
     }
+}
+
+/// Two drives below a switch without access control are one group, of which the host's driver has one.
+#[test]
+fn a_device_of_a_group_in_use_is_told() {
+    let below = |part: &str| {
+        let switch =
+            format!("iommu = \"strict\"\n[[host.switch]]\nname = \"sw\"\npart = \"pex8733\"\n{part}\n");
+        let drive = |name: &str, port: u8| {
+            format!("[[host.device]]\nname = \"{name}\"\ndrive = \"optane-900p\"\nslot = \"sw:{port}\"\n")
+        };
+        let lines = [switch, drive("disk", 1), drive("own", 2), guest("\"disk\"")].concat();
+        run(&loaded(&[HEAD, &host("a", "dell-t430", &lines), &program("a/x", "0", FIO)].concat()), &Silent)
+    };
+    let refused = below("change.access_control = { value = false, source = \"assumed: test\" }");
+    let said = match refused.expect_err("the group is in use") {
+        ComputerError::Files(said) => said.render(false),
+        other => panic!("{other}"),
+    };
+    assert!(said.contains("its IOMMU group is in use") && said.contains("(nvme)"), "{said}");
+    below("").unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// A guest goes with its host, and a host keeps what it has not passed through.

@@ -4,8 +4,9 @@ mod scenario;
 
 use nearfar::computer::{self, Computers, FinishedProgram, run_watched};
 use nearfar::progress::Silent;
+use platform::cpu::Node;
 use scenario::octo::{LINKS, TEAM, multi_pf, octo};
-use scenario::{AtEnd, HEAD, cable, host, host_with_nic, load, loaded, program};
+use scenario::{AtEnd, HEAD, cable, event, host, host_with_nic, load, loaded, program};
 
 fn reading(done: &[FinishedProgram], program: &str, quantity: &str) -> f64 {
     let done = done.iter().find(|done| done.run.starts_with(program)).expect("it ran");
@@ -186,6 +187,27 @@ fn impossible_teams_are_told_with_their_line() {
     }
 }
 
+/// Interrupts and the table of RX queues are the members', which events may name.
+#[test]
+fn events_of_what_a_team_lacks_are_told_with_their_line() {
+    let text = |event: &str| [HEAD, &octo(LINKS, "connectx4-octo", TEAM), event].concat();
+    let affinity = |what: &str| event("1 ms", "set-affinity", what, "to = \"1\"");
+    assert_told(&text(&affinity("a:team0")), "the team `team0` has no interrupts", "what");
+    let rss = event("1 ms", "set", "a:team0.rss", "value = \"0\"");
+    assert_told(&text(&rss), "the team `team0` has no table of RX queues", "what");
+    loaded(&text(&affinity("a:eth1")));
+}
+
+/// Slots to which a link can be moved are empty, and of that link alone.
+#[test]
+fn other_slots_that_are_taken_are_told_with_their_line() {
+    for others in ["\"slot-socket1\"", "\"slot.1\", \"slot.1\"", "\"slot\""] {
+        let first = format!("{{ slot = \"slot\", lanes = 8, other_slots = [{others}] }}");
+        let links = format!("{first}, {{ slot = \"slot-socket1\", lanes = 8 }}");
+        assert_told(&[HEAD, &octo(&links, "connectx4-octo", TEAM)].concat(), "is taken", "links");
+    }
+}
+
 /// Links to slots of one socket are possible, and told.
 #[test]
 fn a_team_at_one_socket_is_doubted_with_its_line() {
@@ -254,5 +276,67 @@ fn impossible_channels_are_told_with_their_line() {
         ("lag = [[0, 1]]", BOND.replace("bond-802.3ad", "bond"), "bond-802.3ad", "mode"),
     ] {
         assert_told(&bonded(switch, &members), words, line);
+    }
+}
+
+/// A member that is absent when its host boots joins the team when it comes, and the team appears with the first one; each has the
+/// name of its place all the same.
+#[test]
+fn absent_members_join_their_team_later() {
+    let late = |device: &str| format!("[[host.device]]\nplugged = false\nname = \"{device}\"");
+    let present = |device: &str| format!("[[host.device]]\nname = \"{device}\"");
+    let bond = |absent: &[&str]| {
+        absent.iter().fold(BOND.to_owned(), |text, device| text.replace(&present(device), &late(device)))
+    };
+    let ping = program("b", "0", "ping -c 80 -i 0.004 -W 0.001 10.0.0.1");
+    // A slot waits a tenth of a second before what has come into it is used, and who asks for an address asks again after a second.
+    for (absent, start) in [(&["n0"][..], "0 ms"), (&["n1"], "0 ms"), (&["n0", "n1"], "160 ms")] {
+        let plugs = absent.iter().map(|device| event("20 ms", "plug", &format!("a:{device}"), ""));
+        let start = format!("start = \"{start}\"\n");
+        let text = [bonded("lag = [[0, 1]]", &bond(absent)), ping.clone(), start, plugs.collect()].concat();
+        let mut places = Vec::new();
+        let mut at_end = AtEnd(|computers: &Computers| {
+            let kernel = &computers.hosts()[0].kernel;
+            let irqs = |name| kernel.interrupts_of(name).len();
+            places = ["eth0", "eth1"]
+                .iter()
+                .map(|name| {
+                    let device = kernel.net().device(name).expect("it is there");
+                    (device.has_carrier(), irqs(name) > 1, device.driver().and_then(|own| own.node_of(0)))
+                })
+                .collect();
+        });
+        let done =
+            run_watched(&loaded(&text), &Silent, &mut at_end).unwrap_or_else(|error| panic!("{error}"));
+        assert!(reading(&done, "ping", "received") > 20.0, "{absent:?}: {done:?}");
+        assert_eq!(places, [(true, true, Some(Node(0))), (true, true, Some(Node(1)))], "{absent:?}");
+    }
+}
+
+/// A function behind a cut link, or a card that is out, does not keep a host from booting; its team is complete again later.
+#[test]
+fn a_host_boots_without_functions_of_its_team() {
+    let ping = program("b", "0", "ping -c 100 -i 0.004 -W 0.001 10.0.0.1");
+    for (gone, back, what) in [("cut", "mend", "a:octo:0"), ("remove", "plug", "a:octo")] {
+        let events = [
+            event("10 ms", gone, what, ""),
+            event("20 ms", "reboot", "a", "takes = \"1 ms\""),
+            event("60 ms", back, what, ""),
+        ];
+        let hosts = [HEAD, &octo(LINKS, "connectx4-octo", TEAM), &host_with_nic("b")].concat();
+        let text = [hosts, cable("a", "b", ""), ping.clone(), events.concat()].concat();
+        let mut usable = Vec::new();
+        let mut at_end = AtEnd(|computers: &Computers| {
+            let net = computers.hosts()[0].kernel.net();
+            usable = ["eth0", "eth1", "team0"]
+                .map(|name| net.device(name).is_some_and(|d| d.has_carrier()))
+                .to_vec();
+        });
+        let done =
+            run_watched(&loaded(&text), &Silent, &mut at_end).unwrap_or_else(|error| panic!("{error}"));
+        assert!(done.iter().all(|done| done.outcome.is_ok()), "{done:?}");
+        let least = if gone == "cut" { 70.0 } else { 30.0 };
+        assert!(reading(&done, "ping", "received") > least, "{what}: {done:?}");
+        assert_eq!(usable, [true; 3], "{what}");
     }
 }

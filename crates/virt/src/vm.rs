@@ -66,6 +66,9 @@ impl std::fmt::Display for VmError {
             Self::Function(at, Error::NotSupported) => {
                 write!(f, "{at} cannot be passed through: the host's IOMMU does not translate")
             }
+            Self::Function(at, Error::Busy) => {
+                write!(f, "{at} cannot be passed through: its IOMMU group is in use")
+            }
             Self::Function(at, error) => write!(f, "{at} cannot be passed through: {error}"),
         }
     }

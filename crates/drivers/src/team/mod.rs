@@ -57,9 +57,9 @@ pub struct TeamParams {
 
 /// A member, and the index of its first queues among the team's.
 struct TeamMember {
-    /// The device; keeps the last one if it is removed.
-    device: RefCell<Rc<dyn PacketDevice>>,
-    /// Its limits when the team was created.
+    /// The device, once it has been there; keeps the last one if it is removed.
+    device: RefCell<Option<Rc<dyn PacketDevice>>>,
+    /// Its limits when the team was created; those of another member if it was absent.
     limits: NetLimits,
     first_tx: u16,
     first_rx: u16,
@@ -68,18 +68,18 @@ struct TeamMember {
 }
 
 impl TeamMember {
-    fn device(&self) -> Rc<dyn PacketDevice> {
-        Rc::clone(&self.device.borrow())
+    fn device(&self) -> Option<Rc<dyn PacketDevice>> {
+        self.device.borrow().clone()
     }
 }
 
 impl members::Member for TeamMember {
     fn driver(&self) -> Option<Rc<dyn NetDriver>> {
-        self.device.borrow().driver()
+        self.device.borrow().as_ref()?.driver()
     }
 
     fn is_usable(&self) -> bool {
-        self.device.borrow().has_carrier() && self.driver().is_some()
+        self.device.borrow().as_ref().is_some_and(|device| device.has_carrier() && device.driver().is_some())
     }
 
     fn first_tx(&self) -> u16 {
@@ -115,29 +115,35 @@ pub struct Team {
 }
 
 impl Team {
-    /// Creates a team of existing devices and registers it.
+    /// Creates a team and registers it. Members may be absent, and [join](Self::take_back) it later; they are expected to
+    /// be like the first one that is there.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if a member does not exist, [`Error::Busy`] if one belongs to another team,
-    /// [`Error::Invalid`] if there are none, or if the members of an octo team have different addresses.
+    /// [`Error::NoDevice`] if no member exists, [`Error::Busy`] if one belongs to another team, [`Error::Invalid`] if the
+    /// members have different addresses.
     pub fn create(kernel: Rc<dyn Kernel>, params: TeamParams) -> Result<Rc<Self>, Error> {
-        let devices: Option<Vec<_>> = params.members.iter().map(|name| kernel.packet_device(name)).collect();
-        let devices = devices.ok_or(Error::NoDevice)?;
-        let limits = common(&params, &devices).ok_or(Error::Invalid)?;
+        let devices: Vec<_> = params.members.iter().map(|name| kernel.packet_device(name)).collect();
+        let usual = devices.iter().flatten().next().ok_or(Error::NoDevice)?.limits();
+        let of = |device: &Option<Rc<dyn PacketDevice>>| {
+            device.as_ref().map_or_else(|| usual.clone(), |device| device.limits())
+        };
+        let each: Vec<NetLimits> = devices.iter().map(of).collect();
+        let limits = common(&params, &each).ok_or(Error::Invalid)?;
         let mut taken = Ok(());
         let team = Rc::new_cyclic(|me: &Weak<Self>| {
             let (mut tx, mut rx) = (0, 0);
-            let member = |(number, device): (usize, Rc<dyn PacketDevice>)| {
+            let member = |(number, (device, limits)): (usize, (Option<Rc<dyn PacketDevice>>, NetLimits))| {
                 let port = Rc::new(UpperDevice { team: me.clone(), number, last: Cell::new(None) });
-                taken = taken.and_then(|()| device.set_upper(port.as_upper()));
-                let limits = device.limits();
+                if let Some(device) = &device {
+                    taken = taken.and_then(|()| device.set_upper(port.as_upper()));
+                }
                 let member =
                     TeamMember { first_tx: tx, first_rx: rx, device: RefCell::new(device), limits, port };
                 tx += member.limits.tx_queues;
                 rx += member.limits.rx_queues;
                 member
             };
-            let members = devices.into_iter().enumerate().map(member).collect();
+            let members = devices.into_iter().zip(each).enumerate().map(member).collect();
             let own = me.clone();
             let driver_of = Box::new(move |member: usize| own.upgrade()?.members[member].driver());
             Self {
@@ -156,17 +162,12 @@ impl Team {
         Ok(team)
     }
 
-    /// Whether a device of this name is, or was at creation, a member.
-    pub fn has_member(&self, name: &str) -> bool {
-        self.params.members.iter().any(|member| member == name)
-    }
-
-    /// Adds a member's device again after it was removed and came back. Opens it if the team is open; it gets its flow
-    /// rules again once it has a carrier.
+    /// Adds a member's device that was removed and came back, or that was absent when the team was created. Opens it if
+    /// the team is open; it gets its flow rules again once it has a carrier.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if there is no such device or member, [`Error::Invalid`] if it differs from the previous
-    /// device, [`Error::Busy`] if another team has it, or the error from opening it.
+    /// [`Error::NoDevice`] if there is no such device or member, [`Error::Invalid`] if it differs from the previous or
+    /// expected device, [`Error::Busy`] if a team has it, or the error from opening it.
     pub async fn take_back(&self, cpu: &Cpu, name: &str) -> Result<(), Error> {
         let number = self.params.members.iter().position(|member| member == name).ok_or(Error::NoDevice)?;
         let device = self.kernel.packet_device(name).ok_or(Error::NoDevice)?;
@@ -178,7 +179,7 @@ impl Team {
         }
         device.set_upper(member.port.as_upper())?;
         self.flows.lose(number);
-        member.device.replace(Rc::clone(&device));
+        member.device.replace(Some(Rc::clone(&device)));
         if self.is_open.get() {
             device.open(cpu).await?;
         }
@@ -187,6 +188,11 @@ impl Team {
 
     fn core(&self) -> Option<Rc<dyn NetCore>> {
         self.core.borrow().clone()
+    }
+
+    /// The members' devices, as far as they have been there.
+    fn devices(&self) -> impl Iterator<Item = Rc<dyn PacketDevice>> + '_ {
+        self.members.iter().filter_map(TeamMember::device)
     }
 
     /// The member that a packet's flow is sent by.
@@ -233,8 +239,7 @@ impl Team {
 }
 
 /// The combined limits of these members, if they can form a team.
-fn common(params: &TeamParams, members: &[Rc<dyn PacketDevice>]) -> Option<NetLimits> {
-    let all: Vec<NetLimits> = members.iter().map(|member| member.limits()).collect();
+fn common(params: &TeamParams, all: &[NetLimits]) -> Option<NetLimits> {
     let first = all.first()?;
     let is_octo = params.mode == TeamMode::Octo;
     if all.iter().any(|limits| limits.mac != first.mac) {
@@ -266,8 +271,8 @@ impl NetDriver for Team {
 
     fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            for member in &self.members {
-                member.device().open(cpu).await?;
+            for device in self.devices() {
+                device.open(cpu).await?;
             }
             self.is_open.set(true);
             if let Some(core) = self.core() {
@@ -280,8 +285,8 @@ impl NetDriver for Team {
     fn stop<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
             self.is_open.set(false);
-            for member in &self.members {
-                member.device().stop(cpu).await;
+            for device in self.devices() {
+                device.stop(cpu).await;
             }
             if let Some(core) = self.core() {
                 core.set_carrier(false);
@@ -292,7 +297,10 @@ impl NetDriver for Team {
     fn transmit(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet> {
         let _part = cpu.book(Part::Driver);
         cpu.work(self.params.costs.send);
-        let Some((member, own, is_usual)) = self.way(cpu, queue, &packet) else {
+        let way = self.way(cpu, queue, &packet);
+        let way =
+            way.and_then(|(member, own, is_usual)| Some((self.members[member].device()?, own, is_usual)));
+        let Some((device, own, is_usual)) = way else {
             let bytes = packet.length();
             packet.release(cpu);
             if let Some(core) = self.core() {
@@ -301,7 +309,7 @@ impl NetDriver for Team {
             return Ok(());
         };
         let bytes = packet.length();
-        self.members[member].device().send_directly(cpu, own, packet, more && is_usual)?;
+        device.send_directly(cpu, own, packet, more && is_usual)?;
         if !is_usual && let Some(core) = self.core() {
             // The completion is reported for another queue, which never saw this packet.
             core.sent(cpu, queue, 1, bytes.into());
@@ -327,8 +335,8 @@ impl NetDriver for Team {
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
         Box::pin(async move {
             let mut sum = TxStatistics::default();
-            for member in &self.members {
-                sum.add(&member.device().statistics(cpu).await);
+            for device in self.devices() {
+                sum.add(&device.statistics(cpu).await);
             }
             sum
         })
@@ -337,8 +345,8 @@ impl NetDriver for Team {
     fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
         Box::pin(async move {
             let mut sum = DeviceStatistics::default();
-            for member in &self.members {
-                sum.add(&member.device().device_statistics(cpu).await);
+            for device in self.devices() {
+                sum.add(&device.device_statistics(cpu).await);
             }
             sum
         })
@@ -390,17 +398,17 @@ impl NetDriver for Team {
     }
 
     fn set_promiscuous(&self, cpu: &Cpu, on: bool) {
-        self.members.iter().for_each(|member| member.device().set_promiscuous(cpu, on));
+        self.devices().for_each(|device| device.set_promiscuous(cpu, on));
     }
 
     fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error> {
         let (member, own) = members::rx_place(&self.members, queue);
-        self.members[member].device().set_coalescing(cpu, own, wanted)
+        self.members[member].device().ok_or(Error::NoDevice)?.set_coalescing(cpu, own, wanted)
     }
 
     fn coalescing(&self, queue: u16) -> Option<Coalescing> {
         let (member, own) = members::rx_place(&self.members, queue);
-        self.members[member].device().coalescing(own)
+        self.members[member].device()?.coalescing(own)
     }
 
     fn steer(&self, _: &Cpu, flow: FlowKey, queue: u16) -> Result<RuleId, Error> {

@@ -148,6 +148,8 @@ struct LinkRequest<'a> {
 struct Taken {
     lanes: u32,
     shares: bool,
+    /// Whether it is only a slot to which a link can be moved.
+    is_other: bool,
     place: Place,
 }
 
@@ -296,6 +298,12 @@ fn find(
         let help = format!("by what is in line {line}; another slot, or `links` with `lanes` for both");
         return Err(Diagnostic::new(place, message).help(help).into());
     }
+    if let Some(other) = others.iter().find(|other| want.is_other || other.is_other) {
+        let message = format!("slot `{}` is taken", which.name(hosts));
+        let (line, _) = other.place.line_and_column();
+        let help = format!("by what is in line {line}; `other_slots` are empty ones, each of one link");
+        return Err(Diagnostic::new(place, message).help(help).into());
+    }
     if let (Slot::Switch(..), Some(other)) = (&which.slot, others.first()) {
         let message = format!("port `{}` is taken", which.name(hosts));
         let (line, _) = other.place.line_and_column();
@@ -310,7 +318,8 @@ fn find(
         let help = format!("it has {has}, of which {used} are taken");
         return Err(Diagnostic::new(place, message).help(help).into());
     }
-    others.push(Taken { lanes, shares: want.lanes.is_some(), place: place.clone() });
+    let (shares, is_other) = (want.lanes.is_some(), want.is_other);
+    others.push(Taken { lanes, shares, is_other, place: place.clone() });
     Ok((which, want.lanes.map_or(want.most, |lanes| lanes.value.get()).min(has)))
 }
 

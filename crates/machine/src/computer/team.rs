@@ -34,8 +34,8 @@ pub struct TeamSetup {
     pub name: String,
     /// How it uses its members.
     pub mode: TeamMode,
-    /// Kernel names of its members.
-    pub members: Vec<String>,
+    /// Its members, which the host's programs do not see.
+    pub members: Vec<InterfaceSetup>,
     /// Their Ethernet ports: the first one of each member's device.
     ports: Vec<PortSetup>,
 }
@@ -69,9 +69,10 @@ pub(super) fn find(
                 let found: Vec<_> = team.members.iter().map(found).collect::<Vec<_>>();
                 let found = found.into_iter().collect::<Option<Vec<_>>>()?;
                 doubts.extend(at_one_socket(&hosts[number], team, &found));
-                let members = found.iter().map(|member| member.name.clone()).collect();
                 let ports = found.iter().map(|member| PortSetup::Host(number, member.device, 0)).collect();
-                Some((TeamSetup { name: team.name.value.clone(), mode, members, ports }, &team.name, found))
+                let team_setup =
+                    TeamSetup { name: team.name.value.clone(), mode, members: Vec::new(), ports };
+                Some((team_setup, &team.name, found))
             })
             .collect();
         let host = &mut hosts[number];
@@ -79,7 +80,7 @@ pub(super) fn find(
             if team.mode == TeamMode::Bond {
                 share_address(host, &found, [0x02, 0xb0, 0, number as u8, 0, count], name);
             }
-            join(host, team, name, wrong);
+            join(host, team, &found, name, wrong);
         }
     }
 }
@@ -168,13 +169,19 @@ fn share_address(host: &mut HostSetup, members: &[Member], otherwise: [u8; 6], n
 }
 
 /// Replaces members by their team.
-fn join(host: &mut HostSetup, team: TeamSetup, name: &Placed<String>, wrong: &mut Vec<Diagnostic>) {
-    let Some(at) = host.interfaces.iter().position(|interface| interface.name == team.members[0]) else {
-        return;
-    };
-    let own = InterfaceSetup { name: team.name.clone(), is_virtual: true, ..host.interfaces[at].clone() };
-    host.interfaces[at] = own;
-    host.interfaces.retain(|interface| !team.members.contains(&interface.name));
+fn join(
+    host: &mut HostSetup,
+    mut team: TeamSetup,
+    members: &[Member],
+    name: &Placed<String>,
+    wrong: &mut Vec<Diagnostic>,
+) {
+    let place = |member: &Member| host.interfaces.iter().position(|interface| interface.name == member.name);
+    let Some(places) = members.iter().map(place).collect::<Option<Vec<_>>>() else { return };
+    team.members = places.iter().map(|&at| host.interfaces[at].clone()).collect();
+    let own = InterfaceSetup { name: team.name.clone(), is_virtual: true, ..team.members[0].clone() };
+    host.interfaces[places[0]] = own;
+    host.interfaces.retain(|interface| team.members.iter().all(|member| member.name != interface.name));
     let others = host.interfaces.iter().filter(|interface| interface.name == team.name).count();
     if others > 1 || name.value.starts_with("eth") || name.value == "lo" {
         let message = format!("the kernel may call another device `{}`", name.value);

@@ -121,6 +121,11 @@ impl Connections {
         !self.off.contains(&device.0) && !self.out.contains(&device)
     }
 
+    /// Whether a PCIe link inside a host is cut, so that devices with power may be out of reach.
+    pub fn has_cut_slots(&self) -> bool {
+        self.cut.iter().any(|place| matches!(place, LinkPlace::Switch(..) | LinkPlace::Device(..)))
+    }
+
     /// Lets links go down and come up, and devices lose their power, as it follows from what is cut, out or off.
     pub fn settle(
         &mut self,

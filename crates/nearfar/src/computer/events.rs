@@ -6,24 +6,22 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use ::kernel::Kernel;
 use engine::Seed;
 use hardware::Fabric;
 use hardware::link::ErrorInjector;
 use machine::{
-    Action, ComputerSetup, Condition, EventCounter, LinkPlace, MemoryPolicy, NetCounter, Placed,
-    ProgramSetup, Setting, Trigger,
+    Action, ComputerSetup, Condition, EventCounter, LinkPlace, NetCounter, Placed, ProgramSetup, Setting,
+    Trigger,
 };
 use platform::Error;
-use platform::cpu::{Async, CpuId, Node};
-use platform::kernel::TaskId;
-use platform::memory::Policy;
+use platform::cpu::{Async, CpuId};
 use units::{Duration, Time};
 use workloads::{Failure, Report};
 
 use super::connections::{self, Medium};
 use super::counting::reading;
 use super::finished::{Ended, FinishedProgram};
+use super::processes::{Processes, has_ended};
 use super::{ComputerError, Computers, settings};
 
 /// Interval between checks of counters: as fast as a script could react.
@@ -32,12 +30,15 @@ const LOOK: Duration = Duration::from_us(1);
 /// Reported as the host of an event.
 const EVENT: &str = "event";
 
-#[derive(Clone, Copy)]
 enum Due {
     /// An event, by number.
     Event(usize),
     /// Power returns to a host, as part of an event.
     Power(usize, usize),
+    /// A host has booted again, as part of an event.
+    Booted(usize, usize, Result<(), ComputerError>),
+    /// A program starts whose host was stopped before.
+    Start(usize),
     /// A borrowing starts (`true`) or ends.
     Borrow(usize, bool),
 }
@@ -54,8 +55,7 @@ struct Waiting<'a> {
 /// The events of a scenario.
 pub(super) struct Events<'a> {
     setup: &'a ComputerSetup,
-    /// First task of each program.
-    tasks: Vec<TaskId>,
+    processes: Processes<'a>,
     started: Time,
     /// What has to happen now, in order.
     due: Rc<RefCell<Vec<Due>>>,
@@ -64,29 +64,32 @@ pub(super) struct Events<'a> {
     next_look: Cell<Time>,
     /// Start time of each event.
     began: Vec<Option<Time>>,
+    /// The event by which each host is rebooting now.
+    reboots: Vec<Option<usize>>,
     ended: Rc<Ended>,
 }
 
 impl<'a> Events<'a> {
-    /// Arms all events. Programs are identified by their first task.
+    /// Arms all events.
     ///
     /// # Errors
     /// If an event waits for a counter that its host does not have.
     pub fn new(
         setup: &'a ComputerSetup,
         computers: &Computers,
-        tasks: Vec<TaskId>,
+        processes: Processes<'a>,
         ended: &Rc<Ended>,
     ) -> Result<Self, ComputerError> {
         let started = computers.simulation().now();
         let events = Self {
             setup,
-            tasks,
+            processes,
             started,
             due: Rc::default(),
             conditions: RefCell::default(),
             next_look: Cell::new(started),
             began: vec![None; setup.events.len()],
+            reboots: vec![None; setup.hosts.len()],
             ended: Rc::clone(ended),
         };
         for (n, event) in setup.events.iter().enumerate() {
@@ -212,26 +215,89 @@ impl<'a> Events<'a> {
                     self.begin(n, computers);
                 }
                 Due::Borrow(n, begins) => self.lend(n, begins, computers),
-                Due::Power(n, host) => {
+                Due::Start(program) => {
+                    let host = self.setup.programs[program].host;
+                    if self.reboots[host].is_none() && computers.hosts()[host].kernel.is_halted() {
+                        let now = computers.simulation().now();
+                        self.processes.stop(|n, _| n == program, now, "host was off");
+                    }
+                }
+                Due::Power(n, host) if self.reboots[host] == Some(n) => {
                     computers.connections.get_mut().off.remove(&host);
                     let booted = computers.boot_again(self.setup, host)?;
                     computers.settle();
-                    self.tell(n, computers, async move {
-                        booted.await.map_err(|problem| Failure(format!("it does not boot again: {problem}")))
+                    let due = Rc::clone(&self.due);
+                    computers.simulation().spawn(async move {
+                        let booted = booted.await;
+                        due.borrow_mut().push(Due::Booted(n, host, booted));
                     });
                 }
+                Due::Booted(n, host, booted) if self.reboots[host] == Some(n) => {
+                    self.reboots[host] = None;
+                    match &booted {
+                        Ok(()) => self.processes.start_again(host, computers),
+                        Err(_) => {
+                            let (own, now) = (self.of_host(host), computers.simulation().now());
+                            self.processes.stop(own, now, "host did not boot again");
+                        }
+                    }
+                    self.tell(n, computers, async move {
+                        booted.map_err(|problem| Failure(format!("it does not boot again: {problem}")))
+                    });
+                }
+                // The host has been stopped in between.
+                Due::Power(..) | Due::Booted(..) => {}
             }
         }
         Ok(())
     }
 
+    /// Whether a host is rebooting.
+    pub fn are_rebooting(&self) -> bool {
+        self.reboots.iter().any(Option::is_some)
+    }
+
+    /// The host whose software carries out an action; `None` for actions on hardware, which need none.
+    fn actor(&self, action: &Action) -> Option<usize> {
+        match *action {
+            Action::MoveTask { program, .. } | Action::Set(Setting::Memory(program, _)) => {
+                Some(self.setup.programs[program].host)
+            }
+            Action::SetAffinity { host, .. }
+            | Action::PowerOffVm(host, _)
+            | Action::Set(
+                Setting::Net(host, ..)
+                | Setting::IoTimeout(host, ..)
+                | Setting::SglThreshold(host, _)
+                | Setting::Packets(host, _)
+                | Setting::Placement(host, _),
+            ) => Some(host),
+            Action::Link { .. }
+            | Action::Assign { .. }
+            | Action::ErrorRate { .. }
+            | Action::Device { .. }
+            | Action::Revoke(_)
+            | Action::Crash(_)
+            | Action::PowerOff(_)
+            | Action::Reboot(..) => None,
+        }
+    }
+
     fn begin(&mut self, n: usize, computers: &mut Computers) {
         let setup = self.setup;
+        let actor = self.actor(&setup.events[n].action);
+        if let Some(host) = actor.filter(|&host| computers.hosts()[host].kernel.is_halted()) {
+            let is_off = computers.connections.get_mut().off.contains(&host);
+            let why = if is_off { "its host is off" } else { "its host has crashed" };
+            return self.tell(n, computers, async { Err(Failure(why.to_owned())) });
+        }
         match &setup.events[n].action {
             Action::MoveTask { program, cpus } => {
-                let kernel = self.kernel_of(*program, computers);
-                let moved = kernel.move_process(self.tasks[*program], cores(cpus));
-                self.tell(n, computers, async move { moved.await.map_err(|_| has_ended()) });
+                let moved =
+                    self.processes.of(*program).map(|(kernel, task)| kernel.move_process(task, cores(cpus)));
+                self.tell(n, computers, async move {
+                    moved.ok_or_else(has_ended)?.await.map_err(|_| has_ended())
+                });
             }
             Action::SetAffinity { host, device, number, cpus } => {
                 self.set_affinity(n, computers, (*host, device), *number, &cores(cpus));
@@ -273,18 +339,18 @@ impl<'a> Events<'a> {
                 self.tell(n, computers, async { Ok(()) });
             }
             Action::PowerOffVm(host, vm) => {
-                let of = |entry: &ProgramSetup| entry.host == *host && entry.vm == Some(*vm);
-                self.stop_programs(computers, of, "virtual machine lost its power");
-                let ended = computers.hosts()[*host].vms().get(*vm).map(|vm| vm.kill());
+                let of = |_, entry: &ProgramSetup| entry.host == *host && entry.vm == Some(*vm);
+                self.processes.stop(of, computers.simulation().now(), "virtual machine lost its power");
+                let running = computers.hosts()[*host].vms().get(*vm).cloned();
+                let ended = running.filter(|vm| !vm.kernel().is_halted()).map(|vm| vm.kill());
                 self.tell(n, computers, async move {
-                    if let Some(ended) = ended {
-                        ended.await;
-                    }
+                    ended.ok_or_else(|| Failure("it is off already".to_owned()))?.await;
                     Ok(())
                 });
             }
             Action::Reboot(host, takes) => {
                 self.power_off(computers, *host, "rebooted");
+                self.reboots[*host] = Some(n);
                 self.wait(computers, computers.simulation().now() + *takes, Due::Power(n, *host));
             }
         }
@@ -317,43 +383,36 @@ impl<'a> Events<'a> {
         });
     }
 
-    fn kernel_of(&self, program: usize, computers: &Computers) -> Rc<Kernel> {
-        let entry = &self.setup.programs[program];
-        computers.hosts()[entry.host].kernel_of(entry.vm)
-    }
-
-    fn power_off(&self, computers: &mut Computers, host: usize, why: &str) {
+    fn power_off(&mut self, computers: &mut Computers, host: usize, why: &str) {
         self.stop(computers, host, why);
         computers.connections.get_mut().off.insert(host);
         computers.settle();
     }
 
-    /// Stops a host's cores, which ends its programs.
-    fn stop(&self, computers: &Computers, host: usize, why: &str) {
-        let stopped = &computers.hosts()[host];
-        if stopped.kernel.is_halted() {
-            return;
+    /// Stops a host's cores, which ends its programs and a reboot under way.
+    fn stop(&mut self, computers: &Computers, host: usize, why: &str) {
+        let (stopped, now) = (&computers.hosts()[host], computers.simulation().now());
+        let why = format!("host {why}");
+        if let Some(reboot) = self.reboots[host].take() {
+            let outcome = Err(Failure(format!("its {why} at {}", now.since(self.started))));
+            let took = now.since(self.began[reboot].expect("it has begun"));
+            let run = self.setup.events[reboot].text.clone();
+            let told = FinishedProgram::new(None, EVENT.to_owned(), run, took, outcome);
+            let told = FinishedProgram { was_stopped: true, ..told };
+            self.ended.done.borrow_mut().push((self.number(reboot), told));
         }
-        stopped.halt();
-        self.stop_programs(computers, |entry| entry.host == host, &format!("host {why}"));
+        if !stopped.kernel.is_halted() {
+            stopped.halt();
+        }
+        self.processes.stop(self.of_host(host), now, &why);
+        for program in self.processes.to_come(host, now) {
+            self.wait(computers, self.processes.start_of(program), Due::Start(program));
+        }
     }
 
-    /// Ends the programs that match `such`.
-    fn stop_programs(&self, computers: &Computers, such: impl Fn(&ProgramSetup) -> bool, why: &str) {
-        let now = computers.simulation().now();
-        let mut done = self.ended.done.borrow_mut();
-        for (n, entry) in self.setup.programs.iter().enumerate().filter(|(_, entry)| such(entry)) {
-            if done.iter().any(|(ended, _)| *ended == n) {
-                continue;
-            }
-            let took = now.since((self.started + entry.start).min(now));
-            let outcome = Err(Failure(format!("its {why} at {}", now.since(self.started))));
-            let (host, run) = (computers.hosts()[entry.host].name.clone(), entry.run.value.clone());
-            done.push((
-                n,
-                FinishedProgram { was_stopped: true, ..FinishedProgram::new(None, host, run, took, outcome) },
-            ));
-        }
+    /// Selects the programs of a host and its guests.
+    fn of_host(&self, host: usize) -> impl Fn(usize, &ProgramSetup) -> bool + use<> {
+        move |_, entry| entry.host == host
     }
 
     /// Moves one or all interrupts of a device to the cores, in turn.
@@ -392,9 +451,7 @@ impl<'a> Events<'a> {
     }
 
     fn set(&self, n: usize, computers: &Computers, setting: &Setting) {
-        let set = settings::set(computers.hosts(), setting, |program| {
-            (self.kernel_of(program, computers), self.tasks[program])
-        });
+        let set = settings::set(computers.hosts(), setting, |program| self.processes.of(program));
         self.tell(n, computers, set);
     }
 
@@ -464,18 +521,4 @@ impl<'a> Events<'a> {
 
 fn cores(cpus: &[u16]) -> Vec<CpuId> {
     cpus.iter().copied().map(CpuId).collect()
-}
-
-/// Converts a scenario's memory policy.
-pub(super) fn policy(memory: MemoryPolicy) -> Policy {
-    match memory {
-        MemoryPolicy::Local => Policy::Local,
-        MemoryPolicy::Bind(node) => Policy::Bind(Node(node)),
-        MemoryPolicy::Preferred(node) => Policy::Preferred(Node(node)),
-        MemoryPolicy::Interleave => Policy::Interleave,
-    }
-}
-
-pub(super) fn has_ended() -> Failure {
-    Failure("the program has ended".to_owned())
 }

@@ -16,6 +16,7 @@
 //! | `counting` | counters and interrupts while each program ran |
 //! | `tree` | the kernels' device trees, as in sysfs |
 //! | `nvme` | Identify and log pages of drives |
+//! | `processes` | the programs' processes, on kernels that events replace |
 //! | `programs` | checks of command lines against the hosts |
 //! | `rules` | names of network devices, and what happens when they appear |
 //! | `run` | running the programs |
@@ -40,6 +41,7 @@ mod network;
 mod nvme;
 mod observer;
 mod packets;
+mod processes;
 mod programs;
 mod rules;
 mod run;
@@ -59,7 +61,7 @@ use connections::Connections;
 use devices::nic::NicHandle;
 use drivers::nic::NicDriver;
 use drivers::nvme::NvmeDriver;
-use drivers::team::{Team, TeamParams};
+use drivers::team::TeamParams;
 use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
@@ -74,7 +76,7 @@ use platform::kernel::{Kernel as KernelFace, TaskParams};
 use platform::pci::PciDriver;
 use platform::socket::{Network, Route};
 use platform::sync::Completion;
-use rules::Rules;
+use rules::{OwnTeam, Rules};
 use thiserror::Error;
 use traffic::{PacketGenerator, TrafficSource};
 use virt::Vm;
@@ -227,8 +229,7 @@ fn boot(
     let namespaces = names.map(|name| (name.value.clone(), kernel.namespace())).collect();
     drivers.into_iter().for_each(|driver| kernel.add_driver(driver));
     let kernel = Rc::new(kernel);
-    let interfaces = &setup.hosts[number].interfaces;
-    let rules = Rules::new(simulation.handle(), &kernel, interfaces, &namespaces, endpoint);
+    let rules = Rules::new(simulation.handle(), &kernel, &setup.hosts[number], &namespaces, endpoint);
     kernel.net().set_rules(Rc::clone(&rules) as _);
     Ok((kernel, namespaces, rules))
 }
@@ -307,11 +308,11 @@ impl Computer {
         self.vms.as_ref().map(|own| own.vdisks.borrow().clone()).unwrap_or_default()
     }
 
-    /// Kernel of one of its virtual machines, or its own.
-    pub fn kernel_of(&self, vm: Option<usize>) -> Rc<Kernel> {
-        match vm.and_then(|vm| self.vms().get(vm).cloned()) {
-            Some(vm) => vm.kernel(),
-            None => Rc::clone(&self.kernel),
+    /// Its own kernel, or that of one of its virtual machines; `None` if the host has not started that.
+    fn kernel_of(&self, vm: Option<usize>) -> Option<Rc<Kernel>> {
+        match vm {
+            Some(vm) => self.vms().get(vm).map(|vm| vm.kernel()),
+            None => Some(Rc::clone(&self.kernel)),
         }
     }
 
@@ -363,6 +364,11 @@ impl Init {
         move |problem| ComputerError::Network { host, device, problem }
     }
 
+    /// Whether the kernel has found a function.
+    fn finds(&self, bdf: Bdf) -> bool {
+        self.kernel.root_port_of(FunctionAddress { bdf, ..FunctionAddress::default() }).is_some()
+    }
+
     /// Enables virtual functions; starts at once.
     fn enable(&self, bdf: Bdf, count: u16) -> impl Future<Output = Result<(), ComputerError>> + use<> {
         let at = FunctionAddress { bdf, ..FunctionAddress::default() };
@@ -370,9 +376,10 @@ impl Init {
         async move { enabled.await.map_err(problem) }
     }
 
-    /// Creates a team.
-    fn make(&self, team: &TeamParams) -> Result<Rc<Team>, ComputerError> {
-        Team::create(self.face(None), team.clone()).map_err(self.problem(&team.name))
+    /// Creates the teams that have a member.
+    fn make(&self, teams: &[TeamParams]) -> Result<Vec<OwnTeam>, ComputerError> {
+        let make = |team: &TeamParams| OwnTeam::make(self.face(None), team).map_err(self.problem(&team.name));
+        teams.iter().map(make).collect()
     }
 
     /// Starts a network device; starts at once.
@@ -395,6 +402,11 @@ impl Init {
             })
         })
     }
+}
+
+/// Whether a network device is that of a team that has no member yet.
+fn is_awaited(teams: &[OwnTeam], interface: &InterfaceSetup) -> bool {
+    teams.iter().any(|team| team.is_awaited(&interface.name))
 }
 
 /// Starts a network device.
@@ -565,16 +577,22 @@ impl Computers {
         let (booted, rules, teams) = (host.kernel.boot(), Rc::clone(&host.rules), host.teams.clone());
         let (init, vfs, hw) = (host.init(), host.vfs.clone(), self.simulation.handle());
         let (absent, interfaces) = (self.absent(), self.present(&self.hosts[number]));
+        let lacks_links = self.connections.borrow().has_cut_slots();
         Ok(async move {
             booted.await;
             for (device, link, count) in vfs.into_iter().filter(|(device, ..)| !absent.contains(device)) {
                 for function in hw.with(|fabric, _| functions(fabric, device, link)) {
-                    init.enable(function, count).await?;
+                    if !lacks_links || init.finds(function) {
+                        init.enable(function, count).await?;
+                    }
                 }
             }
-            let teams = teams.iter().map(|team| init.make(team)).collect::<Result<_, _>>()?;
-            for interface in &interfaces {
-                init.start(interface).await?;
+            let teams = init.make(&teams)?;
+            for interface in interfaces {
+                let is_there = init.kernel.net().device(&interface.name).is_some();
+                if is_there || !(lacks_links || is_awaited(&teams, &interface)) {
+                    init.start(&interface).await?;
+                }
             }
             init.add_routes()?;
             rules.run(teams);
@@ -614,9 +632,9 @@ impl Computers {
         }
         for host in &self.hosts {
             let init = host.init();
-            let teams = host.teams.iter().map(|team| init.make(team)).collect::<Result<_, _>>()?;
-            for interface in self.present(host) {
-                self.simulation.block_on(init.start(&interface))??;
+            let teams = init.make(&host.teams)?;
+            for interface in self.present(host).iter().filter(|own| !is_awaited(&teams, own)) {
+                self.simulation.block_on(init.start(interface))??;
             }
             init.add_routes()?;
             host.rules.run(teams);
@@ -659,12 +677,13 @@ impl Computers {
         all.filter(|(device, _)| !connections.has_power(*device)).map(|(_, id)| id).collect()
     }
 
-    /// Network devices of a host whose hardware is present.
+    /// Network devices of a host whose hardware is present, and teams, whose members may be.
     fn present(&self, host: &Computer) -> Vec<InterfaceSetup> {
         let connections = self.connections.borrow();
         let is_there = |interface: &&InterfaceSetup| {
+            let is_team = host.teams.iter().any(|team| team.name == interface.name);
             // Borrowed devices are started when they appear.
-            interface.segment == 0 && connections.has_power((interface.port.0, interface.port.1))
+            interface.segment == 0 && (is_team || connections.has_power((interface.port.0, interface.port.1)))
         };
         host.interfaces.iter().filter(is_there).cloned().collect()
     }

@@ -3,18 +3,16 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use engine::Seed;
-use machine::{ComputerSetup, DeviceFile, HostSetup, ProgramSetup, SourceSetup};
-use platform::cpu::CpuId;
-use platform::kernel::{TaskId, TaskParams};
+use machine::{ComputerSetup, DeviceFile, HostSetup, SourceSetup};
 use rayon::prelude::*;
 use units::{Duration, Time};
-use workloads::{Environment, Failure, Program};
+use workloads::{Failure, Program};
 
-use super::events::{Events, policy};
+use super::events::Events;
 use super::finished::{Counts, Ended, FinishedProgram};
 use super::kept;
 use super::observer::Observer;
+use super::processes::{Processes, place};
 use super::programs::programs;
 use super::traffic::TrafficSource;
 use super::{Accounting, Computer, ComputerError, Computers, Counted, Counting, PacketCosts};
@@ -24,7 +22,8 @@ use crate::progress::{Part, Progress};
 /// Simulation events between progress updates: less than a tenth of a second.
 const EVENTS_A_LOOK: u32 = 1 << 16;
 
-/// Runs the programs of a scenario to their end. Servers run as long as other programs do.
+/// Runs the programs of a scenario to their end. Servers run as long as other programs do; a reboot under way is
+/// completed.
 ///
 /// # Errors
 /// If a command line is invalid, or the computers cannot be assembled. A program that waits forever is reported as
@@ -99,13 +98,9 @@ pub fn run_watched(
     progress.step("booted");
     observer.booted(&computers);
     let ended = Rc::new(Ended::default());
-    let tasks = programs
-        .iter()
-        .enumerate()
-        .map(|(n, program)| start(setup, n, program, &computers, &ended))
-        .collect();
+    let processes = Processes::start(setup, &programs, &computers, &ended);
     computers.generators.iter().for_each(|generator| generator.start(computers.simulation()));
-    let mut events = Events::new(setup, &computers, tasks, &ended)?;
+    let mut events = Events::new(setup, &computers, processes, &ended)?;
     for (n, source) in (programs.len()..).zip(&setup.sources) {
         start_source(n, source, &computers.sources[n - programs.len()], &computers, &ended);
     }
@@ -138,7 +133,8 @@ pub fn run_watched(
         }
         seen = done.len();
         let all = 0..programs.len() + setup.sources.len();
-        if all.into_iter().all(|n| serves(n) || done.iter().any(|(ended, _)| *ended == n)) {
+        let has_ended = |n: usize| serves(n) || done.iter().any(|(ended, _)| *ended == n);
+        if all.into_iter().all(has_ended) && !events.are_rebooting() {
             break;
         }
         drop(done);
@@ -216,45 +212,12 @@ fn give_up(
         }
         let why = format!("it hangs: it waits, and nothing is left to happen after {at}");
         let took = at.since(started + entry.start);
-        let host = computers.hosts()[entry.host].name.clone();
         let outcome = Err(Failure(why));
-        done.push((n, FinishedProgram::new(Some(n), host, entry.run.value.clone(), took, outcome)));
+        done.push((
+            n,
+            FinishedProgram::new(Some(n), place(setup, entry), entry.run.value.clone(), took, outcome),
+        ));
     }
-}
-
-/// Starts the scenario's `n`th program as a task, and returns the task's ID.
-fn start(
-    setup: &ComputerSetup,
-    n: usize,
-    program: &Rc<dyn Program>,
-    computers: &Computers,
-    ended: &Rc<Ended>,
-) -> TaskId {
-    let entry = &setup.programs[n];
-    let host = &computers.hosts()[entry.host];
-    let at = computers.simulation().now() + entry.start;
-    let environment = environment(host, entry, Seed::new(setup.seed).part(&format!("program{n}")).get());
-    let run = entry.run.value.clone();
-    let name = run.split_whitespace().next().unwrap_or_default();
-    let policy = policy(entry.memory);
-    let params = TaskParams { cpus: environment.cpus.clone(), policy, ..TaskParams::named(name) };
-    let host_name = match entry.vm {
-        None => host.name.clone(),
-        Some(vm) => format!("{}/{}", host.name, setup.hosts[entry.host].vms[vm].name),
-    };
-    let (program, ended) = (Rc::clone(program), Rc::clone(ended));
-    host.kernel_of(entry.vm).spawn(params, move |cpu| {
-        Box::pin(async move {
-            if cpu.now() < at {
-                cpu.sleep_until(at).await;
-            }
-            let began: Time = cpu.now();
-            let outcome = program.run(cpu.clone(), environment).await;
-            cpu.sync().await;
-            let took = cpu.now().since(began);
-            ended.done.borrow_mut().push((n, FinishedProgram::new(Some(n), host_name, run, took, outcome)));
-        })
-    })
 }
 
 /// Starts a traffic source, which is number `n` after the programs.
@@ -274,17 +237,4 @@ fn start_source(
         let took = clock.now().since(at);
         ended.done.borrow_mut().push((n, FinishedProgram::new(Some(n), host, run, took, outcome)));
     });
-}
-
-/// What the program of an entry gets: its kernel, a guest's or a namespace's if the entry says so, and its cores.
-fn environment(host: &Computer, entry: &ProgramSetup, seed: u64) -> Environment {
-    let kernel = match entry.vm {
-        None => host.face(entry.namespace.as_ref().map(|name| name.value.as_str())),
-        vm => host.kernel_of(vm).face(),
-    };
-    let cpus = match entry.cpus.is_empty() {
-        true => (0..kernel.cpus()).map(CpuId).collect(),
-        false => entry.cpus.iter().copied().map(CpuId).collect(),
-    };
-    Environment { kernel, cpus, seed }
 }

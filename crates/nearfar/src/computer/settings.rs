@@ -10,19 +10,20 @@ use platform::kernel::{TaskId, TaskParams};
 use platform::net::{Coalescing, NetFeatures, PacketDevice, Rings};
 use workloads::Failure;
 
-use super::events::{has_ended, policy};
+use super::processes::{has_ended, policy};
 use super::{Computer, vms};
 
-/// Starts to change a setting, and tells how that ends. `process` finds a program's kernel and its first task.
+/// Starts to change a setting, and tells how that ends. `process` finds the kernel and the first task of a program
+/// that runs.
 pub fn set(
     hosts: &[Computer],
     setting: &Setting,
-    process: impl FnOnce(usize) -> (Rc<Kernel>, TaskId),
+    process: impl FnOnce(usize) -> Option<(Rc<Kernel>, TaskId)>,
 ) -> Async<'static, Result<(), Failure>> {
     let now = |set: Result<(), Failure>| -> Async<'static, _> { Box::pin(async { set }) };
     match setting {
         Setting::Memory(program, memory) => {
-            let (kernel, task) = process(*program);
+            let Some((kernel, task)) = process(*program) else { return now(Err(has_ended())) };
             now(kernel.set_process_policy(task, policy(*memory)).map_err(|_| has_ended()))
         }
         Setting::Net(host, name, setting) => {

@@ -11,6 +11,7 @@ use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use machine::{Figure, HostSetup, HypervisorSetup, PassedSetup, Placement, VmSetup};
+use platform::Error;
 use platform::cpu::{CpuId, Node};
 use platform::device::PortIndex;
 use platform::kernel::TaskParams;
@@ -20,7 +21,7 @@ use virt::net::{Network, ServedNic, Vnic};
 use virt::placement::{Client, IoThreads, Managed, Manager, Policy, Scheduler, Thresholds};
 use virt::{GuestNode, InterruptSupport, Vfio, Vm, VmError, VmParams};
 use wire::ethernet::MacAddr;
-use wire::pcie::Bdf;
+use wire::pcie::{Bdf, FunctionAddress};
 
 use super::rules::Rules;
 use super::{Computer, ComputerError, Computers, Init, device, functions, kernel};
@@ -153,10 +154,13 @@ pub(super) fn start(computers: &Computers) -> Result<(), ComputerError> {
             let started = simulation.block_on(started)?;
             let started = started.map_err(|error| {
                 let help = match error {
-                    VmError::Memory(_) => "less `memory`, another `node`, or fewer virtual machines",
-                    VmError::Function(..) => "`iommu = \"strict\"` of its host",
+                    VmError::Memory(_) => {
+                        "less `memory`, another `node`, or fewer virtual machines".to_owned()
+                    }
+                    VmError::Function(at, Error::Busy) => help_with_group(&host.kernel, at),
+                    VmError::Function(..) => "`iommu = \"strict\"` of its host".to_owned(),
                 };
-                vm.complaint(format!("it does not start: {error}"), Some(help.to_owned()))
+                vm.complaint(format!("it does not start: {error}"), Some(help))
             })?;
             started.follow(&own.vms.vfio);
             own.running.borrow_mut().push(Rc::clone(&started));
@@ -193,6 +197,23 @@ pub(super) fn start(computers: &Computers) -> Result<(), ComputerError> {
         own.manage(host, Seed::new(computers.seed).part(&host.name));
     }
     Ok(())
+}
+
+/// What to do about a function whose IOMMU group is in use.
+fn help_with_group(kernel: &Kernel, at: FunctionAddress) -> String {
+    let root = kernel.root_port_of(at);
+    let others = kernel.pci().into_iter().filter(|other| {
+        let is_own = other.address() == at || other.buses.is_some();
+        !is_own && other.domain.is_some() && kernel.root_port_of(other.address()) == root
+    });
+    let others: Vec<_> = others
+        .map(|other| format!("{} ({})", other.address(), other.driver.unwrap_or("no driver")))
+        .collect();
+    format!(
+        "below its root port are also {}; all devices of a group go to one virtual machine, and a switch with \
+         `access_control` or a slot of its own gives a device a group of its own",
+        others.join(", ")
+    )
 }
 
 /// Starts the network devices that a guest has at boot; later ones are started when they appear.

@@ -250,7 +250,7 @@ impl Rig {
     /// Runs a program to its end on the first core of the first host, or of its virtual machine if it has one.
     pub fn run(&self, line: &str) -> Result<Report, String> {
         let host = self.host(0);
-        let kernel = host.kernel_of((!host.vms().is_empty()).then_some(0));
+        let kernel = host.vms().first().map_or_else(|| Rc::clone(&host.kernel), |vm| vm.kernel());
         self.report(&start(kernel, &[0], Policy::Local, line)?)
     }
 

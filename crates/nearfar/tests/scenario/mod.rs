@@ -56,6 +56,11 @@ pub fn program(host: &str, cpus: &str, run: &str) -> String {
     format!("[[program]]\nhost = \"{host}\"\ncpus = \"{cpus}\"\nrun = \"{run}\"\n")
 }
 
+/// An event at a time, with other lines of it.
+pub fn event(at: &str, deed: &str, what: &str, lines: &str) -> String {
+    format!("[[event]]\nat = \"{at}\"\ndo = \"{deed}\"\nwhat = \"{what}\"\n{lines}\n")
+}
+
 /// A scenario with this text, ready to run.
 pub fn load(text: &str) -> Result<ComputerSetup, Diagnostics> {
     let library = Library::built_in();

@@ -186,7 +186,7 @@ pub fn teams(host: &HostSetup) -> Result<Vec<TeamParams>, ComputerError> {
     let team = |team: &machine::TeamSetup| TeamParams {
         name: team.name.clone(),
         mode: team.mode,
-        members: team.members.clone(),
+        members: team.members.iter().map(|member| member.name.clone()).collect(),
         costs,
     };
     Ok(host.teams.iter().map(team).collect())

@@ -235,9 +235,8 @@ impl Guests<'_> {
 
     /// Starts a program in each guest.
     pub fn start(self, line: &str) -> Result<(), String> {
-        let host = self.0.host(0);
-        (0..host.vms().len())
-            .try_for_each(|n| rig::start(host.kernel_of(Some(n)), &[0], Policy::Local, line).map(drop))
+        let mut guests = self.0.host(0).vms().into_iter();
+        guests.try_for_each(|vm| rig::start(vm.kernel(), &[0], Policy::Local, line).map(drop))
     }
 
     /// Starts a program on the second host.

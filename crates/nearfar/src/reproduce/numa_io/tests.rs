@@ -152,8 +152,8 @@ fn two_uplinks(of_host: &str, more: &str) -> Rig {
 /// Boots `text`, and starts forwarding on all machines but the `first` ones.
 fn begun(text: &str, first: usize) -> Rig {
     let rig = Rig::boot(&options(), "numa-io", text).unwrap();
-    for vm in first..rig.host(0).vms().len() {
-        rig::start(rig.host(0).kernel_of(Some(vm)), &[0], Policy::Local, "l2fwd").unwrap();
+    for vm in &rig.host(0).vms()[first..] {
+        rig::start(vm.kernel(), &[0], Policy::Local, "l2fwd").unwrap();
     }
     rig.pass(Duration::from_us(50));
     rig.computers.start_sources();

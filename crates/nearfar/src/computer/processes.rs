@@ -1,0 +1,159 @@
+//! The processes of a scenario's programs. A program that starts after its host has rebooted runs on the new kernel.
+
+use std::rc::{Rc, Weak};
+
+use ::kernel::Kernel;
+use engine::Seed;
+use machine::{ComputerSetup, MemoryPolicy, ProgramSetup};
+use platform::cpu::{CpuId, Node};
+use platform::kernel::{TaskId, TaskParams};
+use platform::memory::Policy;
+use units::Time;
+use workloads::{Environment, Failure, Program};
+
+use super::finished::{Ended, FinishedProgram};
+use super::{Computer, Computers};
+
+/// The first task of a program, and the kernel that it belongs to.
+struct Process {
+    kernel: Weak<Kernel>,
+    task: TaskId,
+}
+
+/// The processes of all programs, in the scenario's order.
+pub(super) struct Processes<'a> {
+    setup: &'a ComputerSetup,
+    programs: &'a [Rc<dyn Program>],
+    /// From when on the programs' start times are counted.
+    started: Time,
+    all: Vec<Process>,
+    ended: Rc<Ended>,
+}
+
+impl<'a> Processes<'a> {
+    /// Starts all programs. Each reports to `ended`.
+    pub fn start(
+        setup: &'a ComputerSetup,
+        programs: &'a [Rc<dyn Program>],
+        computers: &Computers,
+        ended: &Rc<Ended>,
+    ) -> Self {
+        let started = computers.simulation().now();
+        let mut own = Self { setup, programs, started, all: Vec::new(), ended: Rc::clone(ended) };
+        own.all = (0..programs.len()).map(|n| own.run(n, computers).expect("its guest has booted")).collect();
+        own
+    }
+
+    /// Kernel and first task of a program; `None` if its kernel was stopped.
+    pub fn of(&self, program: usize) -> Option<(Rc<Kernel>, TaskId)> {
+        let Process { kernel, task } = &self.all[program];
+        let kernel = kernel.upgrade().filter(|kernel| !kernel.is_halted())?;
+        Some((kernel, *task))
+    }
+
+    /// When a program starts.
+    pub fn start_of(&self, program: usize) -> Time {
+        self.started + self.setup.programs[program].start
+    }
+
+    /// Programs of a host itself that have not started yet.
+    pub fn to_come(&self, host: usize, now: Time) -> Vec<usize> {
+        let programs = self.setup.programs.iter().enumerate();
+        let own = programs.filter(|(_, entry)| entry.host == host && entry.vm.is_none());
+        own.map(|(n, _)| n).filter(|&n| now < self.start_of(n) && !self.has_ended(n)).collect()
+    }
+
+    /// Reports programs that match `such` and have started as stopped. A guest's end with it, since it is not started again.
+    pub fn stop(&self, such: impl Fn(usize, &ProgramSetup) -> bool, now: Time, why: &str) {
+        for (n, entry) in self.setup.programs.iter().enumerate().filter(|(n, entry)| such(*n, entry)) {
+            let has_started = entry.vm.is_some() || self.start_of(n) <= now;
+            if !has_started || self.has_ended(n) {
+                continue;
+            }
+            let took = now.since(self.start_of(n).min(now));
+            let outcome = Err(Failure(format!("its {why} at {}", now.since(self.started))));
+            let (host, run) = (place(self.setup, entry), entry.run.value.clone());
+            let done = FinishedProgram::new(None, host, run, took, outcome);
+            self.ended.done.borrow_mut().push((n, FinishedProgram { was_stopped: true, ..done }));
+        }
+    }
+
+    /// Starts what has not run yet on a host that has booted again; what should have started meanwhile begins at once.
+    pub fn start_again(&mut self, host: usize, computers: &Computers) {
+        for (n, entry) in self.setup.programs.iter().enumerate() {
+            let is_left = entry.host == host && entry.vm.is_none() && !self.has_ended(n);
+            if is_left && let Some(process) = self.run(n, computers) {
+                self.all[n] = process;
+            }
+        }
+    }
+
+    fn has_ended(&self, program: usize) -> bool {
+        self.ended.done.borrow().iter().any(|(ended, _)| *ended == program)
+    }
+
+    /// Creates a program's task, which sleeps until the program starts. `None` if its guest does not run.
+    fn run(&self, n: usize, computers: &Computers) -> Option<Process> {
+        let entry = &self.setup.programs[n];
+        let (at, host) = (self.start_of(n), &computers.hosts()[entry.host]);
+        let kernel = host.kernel_of(entry.vm)?;
+        let seed = Seed::new(self.setup.seed).part(&format!("program{n}")).get();
+        let environment = environment(host, &kernel, entry, seed);
+        let run = entry.run.value.clone();
+        let name = run.split_whitespace().next().unwrap_or_default();
+        let policy = policy(entry.memory);
+        let params = TaskParams { cpus: environment.cpus.clone(), policy, ..TaskParams::named(name) };
+        let place = place(self.setup, entry);
+        let (program, ended) = (Rc::clone(&self.programs[n]), Rc::clone(&self.ended));
+        let task = kernel.spawn(params, move |cpu| {
+            Box::pin(async move {
+                if cpu.now() < at {
+                    cpu.sleep_until(at).await;
+                }
+                let began: Time = cpu.now();
+                let outcome = program.run(cpu.clone(), environment).await;
+                cpu.sync().await;
+                let took = cpu.now().since(began);
+                ended.done.borrow_mut().push((n, FinishedProgram::new(Some(n), place, run, took, outcome)));
+            })
+        });
+        Some(Process { kernel: Rc::downgrade(&kernel), task })
+    }
+}
+
+/// Name of the host or guest that a program runs on, as in the scenario.
+pub(super) fn place(setup: &ComputerSetup, entry: &ProgramSetup) -> String {
+    let host = &setup.hosts[entry.host];
+    match entry.vm {
+        None => host.name.clone(),
+        Some(vm) => format!("{}/{}", host.name, host.vms[vm].name),
+    }
+}
+
+/// What the program of an entry gets: its kernel, a guest's or a namespace's if the entry says so, and its cores.
+fn environment(host: &Computer, kernel: &Kernel, entry: &ProgramSetup, seed: u64) -> Environment {
+    let kernel = match entry.vm {
+        None => host.face(entry.namespace.as_ref().map(|name| name.value.as_str())),
+        Some(_) => kernel.face(),
+    };
+    let cpus = match entry.cpus.is_empty() {
+        true => (0..kernel.cpus()).map(CpuId).collect(),
+        false => entry.cpus.iter().copied().map(CpuId).collect(),
+    };
+    Environment { kernel, cpus, seed }
+}
+
+/// Converts a scenario's memory policy.
+pub(super) fn policy(memory: MemoryPolicy) -> Policy {
+    match memory {
+        MemoryPolicy::Local => Policy::Local,
+        MemoryPolicy::Bind(node) => Policy::Bind(Node(node)),
+        MemoryPolicy::Preferred(node) => Policy::Preferred(Node(node)),
+        MemoryPolicy::Interleave => Policy::Interleave,
+    }
+}
+
+/// Why nothing can be done to a program.
+pub(super) fn has_ended() -> Failure {
+    Failure("the program has ended".to_owned())
+}
