@@ -294,8 +294,9 @@ impl Lender {
         }
         held.state.replace(State::Changing);
         let made = Lease::new(cpu, service, &held, to, (window, payload)).await;
-        // If it was removed meanwhile, nobody would end the lease.
-        let is_here = self.held.borrow().get(&function).is_some_and(|now| Rc::ptr_eq(now, &held));
+        // If it or the adapter was removed meanwhile, nobody would end the lease.
+        let is_held = self.held.borrow().get(&function).is_some_and(|now| Rc::ptr_eq(now, &held));
+        let is_here = is_held && service.adapter.is_present();
         let (state, terms) = match made {
             Ok((lease, _)) if !is_here => {
                 lease.end(cpu, &service.adapter);

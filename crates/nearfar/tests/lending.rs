@@ -5,6 +5,7 @@ mod scenario;
 use nearfar::computer::{FinishedProgram, run};
 use nearfar::progress::Silent;
 use scenario::{HEAD, host, loaded, program};
+use units::Duration;
 use workloads::Report;
 
 const FIO: &str = "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=1 --runtime=1ms";
@@ -138,6 +139,29 @@ fn a_lender_whose_kernel_stops_is_noticed_in_time() {
     let done =
         cluster(["strict", "off"], "", &[program("a", "0", &long), event("1 ms", "crash", "b")].concat());
     report(&done, "fio");
+}
+
+/// Borrows from the start, and once more after the adapter was lost and has come back.
+const TWICE: &str = "until = \"400 ms\"\n[[borrow]]\nfunction = \"b:ssd\"\nby = \"a\"\nfrom = \"500 ms\"";
+
+#[test]
+fn hosts_lend_and_borrow_again_when_an_adapter_comes_back() {
+    let start = "cpus = \"1\"\nstart = \"900 ms\"";
+    let again = program("a", "0", &FIO.replace("1ms", "100us")).replace("cpus = \"0\"", start);
+    for [lost, back] in [["remove", "plug"], ["cut", "mend"]] {
+        for adapter in ["a:n", "b:n"] {
+            let events = [event("2 ms", lost, adapter), event("12 ms", back, adapter)].concat();
+            let long = program("a", "0", &FIO.replace("1ms", "20ms"));
+            let done = cluster(["strict", "strict"], TWICE, &[&*long, &again, &events].concat());
+            let first = done.iter().find(|done| done.run.contains("20ms")).unwrap();
+            assert!(first.outcome.is_err(), "{lost} {adapter}: {first:?}");
+            assert!(first.took < Duration::from_ms(3), "{lost} {adapter}: noticed after {}", first.took);
+            let of = |run: &str| done.iter().rfind(|done| done.run.contains(run)).unwrap();
+            for run in ["borrow", "100us"] {
+                assert!(of(run).outcome.is_ok(), "{lost} {adapter}: {:?}", of(run));
+            }
+        }
+    }
 }
 
 #[test]

@@ -52,8 +52,10 @@ impl Host {
         let found: Rc<RefCell<Option<Rc<NtbAdapter>>>> = Rc::default();
         let seen = Rc::clone(&found);
         kernel.add_driver(Rc::new(lender));
-        kernel
-            .add_driver(Rc::new(NtbDriver::new(Rc::new(move |adapter| *seen.borrow_mut() = Some(adapter)))));
+        kernel.add_driver(Rc::new(NtbDriver::new(Rc::new(move |_, adapter| {
+            *seen.borrow_mut() = Some(adapter);
+            Box::pin(async {})
+        }))));
         Self { kernel, service: None, mode, lendable, found }
     }
 

@@ -266,7 +266,7 @@ fn lending(
         None => (None, drivers),
         Some((lending, [first, last])) => {
             let all = [first].into_iter().chain(drivers).chain([last]).collect();
-            (Some(Rc::new(lending)), all)
+            (Some(lending), all)
         }
     }
 }
