@@ -165,6 +165,26 @@ fn hosts_lend_and_borrow_again_when_an_adapter_comes_back() {
 }
 
 #[test]
+fn hosts_lend_and_borrow_through_an_adapter_that_comes_late() {
+    // Its window of 128 GiB needs room behind its slot.
+    let room = "change_kernel.pci.hpmmioprefsize = \"256 GiB\"\n";
+    let late = |devices: &str| room.to_owned() + &with(devices, "strict") + "plugged = false\n";
+    let own = |late_is_here: bool, devices: &str| {
+        if late_is_here { late(devices) } else { with(devices, "strict") }
+    };
+    for (name, adapter) in [("a", "a:n"), ("b", "b:n")] {
+        let hosts =
+            [host("a", "dell-t430", &own(name == "a", "")), host("b", "dell-t430", &own(name == "b", DRIVE))];
+        let links = "[[ntb_cable]]\nends = [\"a:n\", \"b:n\"]\n[[borrow]]\nfunction = \"b:ssd\"\nby = \"a\"\nfrom = \"200 ms\"\n";
+        let fio = program("a", "0", FIO).replace("cpus = \"0\"", "cpus = \"0\"\nstart = \"600 ms\"");
+        let text = [HEAD, &hosts.concat(), links, &fio, &event("1 ms", "plug", adapter)].concat();
+        let done = run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+        report(&done, "borrow");
+        report(&done, "fio");
+    }
+}
+
+#[test]
 fn a_nic_serves_one_host_after_the_other() {
     let a = host("a", "dell-t430", &with("", "strict"));
     let b = host("b", "dell-t430", &with("[[host.device]]\nname = \"nic\"\nnic = \"modern\"\n", "strict"));

@@ -115,6 +115,8 @@ impl NtbAdapter {
             })
         });
         adapter.device.request_irq(irqs[0], "ntb", Rc::new(|_| IrqReturn::WakeThread), Some(thread))?;
+        // Bits that were set before would hide the same ones to come.
+        adapter.registers.write_u32(cpu, regs::DOORBELL_CLEAR, u32::MAX);
         // The adapter forwards other hosts' requests, so it must be a bus master.
         adapter.device.set_master(cpu, true).await;
         Ok(adapter)
