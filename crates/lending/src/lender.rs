@@ -187,7 +187,7 @@ impl PciDriver for LenderDriver {
     }
 
     fn ids(&self) -> &[PciMatch] {
-        const { &[PciMatch { vendor: None, device: None, class: None }] }
+        &[PciMatch::ANY]
     }
 
     fn probe<'a>(&'a self, _: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {

@@ -248,7 +248,7 @@ impl Interrupts {
     async fn program(&self, cpu: &Cpu, function: &Function, n: u16, line: &Line) {
         let (address, data) = self.base.dma.remapping.message_for(line);
         let Ok(Message { address, data }) = function.backend.message(n, Message { address, data }) else {
-            return self.base.log.write(format!("{}: no window for interrupt {n}", function.at()));
+            return self.base.log.warn(format!("{}: no window for interrupt {n}", function.at()));
         };
         if let Some(at) = function.capability(id::MSIX) {
             let layout = msix_layout(cpu, function, at).await;
