@@ -365,6 +365,20 @@ fn a_cable_that_goes_and_comes_is_told() {
     assert_ne!(cluster.load(0, WINDOW + SEGMENT).0, u64::MAX);
 }
 
+/// The other hosts must not write to what an adapter led to before.
+#[test]
+fn an_adapter_that_is_reset_tells_its_neighbours() {
+    let cluster = Cluster::new(&Shape::pair());
+    let slot =
+        cluster.simulation.with(|fabric, _| fabric.endpoint(cluster.adapters[1]).links().next().unwrap());
+    cluster.simulation.with(|fabric, scheduler| fabric.running(scheduler).pull(slot));
+    cluster.settle();
+    assert_eq!(cluster.load(0, REGISTERS + regs::DOORBELL).0 as u32, regs::LINK_CHANGED);
+    assert_eq!(cluster.load(0, REGISTERS + regs::REACHABLE).0, 0);
+    cluster.admit(0);
+    assert_eq!(cluster.load(0, REGISTERS + regs::REACHABLE).0, 1 << 2);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     /// Cores and devices of all hosts access each other's memory while cables go down and up: data arrives as sent, and

@@ -14,7 +14,15 @@ const LINES: usize = 4096;
 /// Recent lines with their times.
 pub(crate) struct Log {
     cores: Rc<Cores>,
-    lines: RefCell<VecDeque<(Time, String)>>,
+    lines: RefCell<VecDeque<Line>>,
+}
+
+/// A line of the log.
+struct Line {
+    at: Time,
+    text: String,
+    /// Whether something is lacking or fails (Linux: `dmesg --level=err,warn`).
+    is_warning: bool,
 }
 
 impl Log {
@@ -24,14 +32,28 @@ impl Log {
 
     /// Adds a line, and drops the oldest if there are too many.
     pub fn write(&self, line: String) {
+        self.add(line, false);
+    }
+
+    /// As [`write`](Self::write), for something that is lacking or fails.
+    pub fn warn(&self, line: String) {
+        self.add(line, true);
+    }
+
+    fn add(&self, text: String, is_warning: bool) {
         let mut lines = self.lines.borrow_mut();
         if lines.len() == LINES {
             lines.pop_front();
         }
-        lines.push_back((self.cores.now(), line));
+        lines.push_back(Line { at: self.cores.now(), text, is_warning });
     }
 
     pub fn lines(&self) -> Vec<(Time, String)> {
-        self.lines.borrow().iter().cloned().collect()
+        self.lines.borrow().iter().map(|line| (line.at, line.text.clone())).collect()
+    }
+
+    pub fn warnings(&self) -> Vec<(Time, String)> {
+        let lines = self.lines.borrow();
+        lines.iter().filter(|line| line.is_warning).map(|line| (line.at, line.text.clone())).collect()
     }
 }

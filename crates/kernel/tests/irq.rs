@@ -5,7 +5,7 @@ mod common;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use common::{Machine, machine};
+use common::{Machine, Model, machine};
 use kernel::DmaMode;
 use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::device::{DeviceBus, Dma, FunctionIndex, Token};
@@ -77,6 +77,37 @@ fn a_full_remapping_table_gives_as_many_interrupts_as_it_has() {
     let refused = |line: &str| line.contains("copier failed");
     assert!(machine.kernel.log().iter().any(|(_, line)| refused(line)), "{:?}", machine.kernel.log());
     assert_eq!(machine.kernel.interrupts().len(), 2, "those of the ports");
+}
+
+#[test]
+fn a_core_whose_vectors_are_taken_is_passed_over() {
+    let machine =
+        common::machine_of(common::params(DmaMode::Off), Model { vectors: 256, ..Model::default() });
+    // The first core of the second copier's node.
+    let full = CpuId(8);
+    machine.driver.most.set(256);
+    *machine.driver.affinity.borrow_mut() = Affinity::Cpu(full);
+    machine.boot();
+    // From 32 on, those below the timer's are for devices; one is the port's.
+    let first = machine.copier(0);
+    assert_eq!(first.irqs.len(), 0xec - 32 - 1);
+    assert_eq!(machine.driver.bound.borrow().len(), 1, "no vector is left for the second");
+    let last = first.irqs.len() as u16 - 1;
+    let came_to = machine.run(0, move |cpu| {
+        Box::pin(async move { first.copy(&cpu, first.memory.bus, first.memory.bus, 64, last).await })
+    });
+    assert_eq!(came_to, Ok(full));
+
+    machine.driver.most.set(8);
+    *machine.driver.affinity.borrow_mut() = Affinity::Spread;
+    machine.unplug(machine.copiers[1]);
+    machine.plug(machine.copiers[1]);
+    let second = machine.copier(1);
+    assert_eq!(second.irqs.len(), 8);
+    let came_to = machine.run(0, move |cpu| {
+        Box::pin(async move { second.copy(&cpu, second.memory.bus, second.memory.bus, 64, 0).await })
+    });
+    assert!(came_to.is_ok_and(|core| core > full), "another core of its node: {came_to:?}");
 }
 
 #[test]

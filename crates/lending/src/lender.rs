@@ -187,7 +187,7 @@ impl PciDriver for LenderDriver {
     }
 
     fn ids(&self) -> &[PciMatch] {
-        const { &[PciMatch { vendor: None, device: None, class: None }] }
+        &[PciMatch::ANY]
     }
 
     fn probe<'a>(&'a self, _: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
@@ -294,8 +294,9 @@ impl Lender {
         }
         held.state.replace(State::Changing);
         let made = Lease::new(cpu, service, &held, to, (window, payload)).await;
-        // If it was removed meanwhile, nobody would end the lease.
-        let is_here = self.held.borrow().get(&function).is_some_and(|now| Rc::ptr_eq(now, &held));
+        // If it or the adapter was removed meanwhile, nobody would end the lease.
+        let is_held = self.held.borrow().get(&function).is_some_and(|now| Rc::ptr_eq(now, &held));
+        let is_here = is_held && service.adapter.is_present();
         let (state, terms) = match made {
             Ok((lease, _)) if !is_here => {
                 lease.end(cpu, &service.adapter);

@@ -160,6 +160,11 @@ impl Mail {
         }
     }
 
+    /// Frees the mailbox after all nodes were disconnected.
+    pub fn close(&self, cpu: &Cpu) {
+        self.adapter.dma().free_coherent(cpu, self.memory);
+    }
+
     /// Sends a request to another node and waits for the reply.
     ///
     /// # Errors

@@ -94,6 +94,7 @@ pub struct Service {
 }
 
 /// Prerequisites of a service: the driver of the functions to lend.
+#[derive(Clone)]
 pub struct Lendable {
     lender: Rc<Lender>,
     service: Rc<RefCell<Weak<Service>>>,
@@ -120,42 +121,41 @@ impl Service {
         lendable: &Lendable,
         params: LendingParams,
     ) -> impl Future<Output = Result<Rc<Self>, Error>> + use<> {
-        let (weak, lender) = (Rc::downgrade(kernel), Rc::clone(&lendable.lender));
-        let slot = Rc::clone(&lendable.service);
+        let (weak, lendable) = (Rc::downgrade(kernel), lendable.clone());
         let done = kernel.run(TaskParams::named("lending"), async move |cpu: Cpu| {
-            let started = Self::begin(&cpu, weak, adapter, lender, params).await;
-            if let Ok(service) = &started {
-                *slot.borrow_mut() = Rc::downgrade(service);
-            }
-            started
+            let kernel = weak.upgrade().ok_or(Error::NoDevice)?;
+            Self::begin(&cpu, &kernel, adapter, &lendable, params).await
         });
         async move { done.wait().await }
     }
 
-    async fn begin(
+    /// As [`start`](Self::start), in the caller's task. The service ends when the adapter is lost.
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start); [`Error::NoDevice`] if the adapter is lost meanwhile.
+    pub async fn begin(
         cpu: &Cpu,
-        kernel: Weak<Kernel>,
+        kernel: &Rc<Kernel>,
         adapter: Rc<NtbAdapter>,
-        lender: Rc<Lender>,
+        lendable: &Lendable,
         params: LendingParams,
     ) -> Result<Rc<Self>, Error> {
-        let there = kernel.upgrade().ok_or(Error::NoDevice)?;
-        let root = there.root_port_of(adapter.address()).ok_or(Error::NoDevice)?;
+        let root = kernel.root_port_of(adapter.address()).ok_or(Error::NoDevice)?;
         // Accesses of cores carry the ID of the root port above the adapter.
         adapter.add_local(cpu, root)?;
         let window = match params.translated {
             true => params.window,
-            false => there.memory_end().0,
+            false => kernel.memory_end().0,
         };
         let mail = Mail::new(cpu, Rc::clone(&adapter), params.patience)?;
         let service = Rc::new_cyclic(|me: &Weak<Self>| Self {
             me: me.clone(),
-            kernel,
+            kernel: Rc::downgrade(kernel),
             adapter,
             params,
             window,
             mail,
-            lender,
+            lender: Rc::clone(&lendable.lender),
             borrower: Borrower::default(),
             mediated: AllMediated::default(),
             doorbell: Doorbell::default(),
@@ -174,7 +174,33 @@ impl Service {
                 }
             })
         }));
+        let me = Rc::downgrade(&service);
+        service.adapter.on_loss(Rc::new(move |cpu| -> Async<'static, ()> {
+            let service = me.upgrade();
+            Box::pin(async move {
+                if let Some(service) = service {
+                    service.end(&cpu).await;
+                }
+            })
+        }))?;
+        *lendable.service.borrow_mut() = Rc::downgrade(&service);
         Ok(service)
+    }
+
+    /// The adapter is lost: what is under way fails, and all leases end.
+    async fn end(&self, cpu: &Cpu) {
+        self.log("the adapter is gone".to_owned());
+        for node in 0..NODES {
+            self.mail.disconnect(cpu, node);
+            self.borrower.lost(node);
+        }
+        for node in 0..NODES {
+            self.end_leases(cpu, node).await;
+        }
+        for alias in self.aliases.take().into_values() {
+            self.adapter.dismiss(cpu, alias);
+        }
+        self.mail.close(cpu);
     }
 
     pub(crate) fn kernel(&self) -> Option<Rc<Kernel>> {
@@ -323,22 +349,27 @@ impl Service {
         }
         kernel.spawn(TaskParams::named("lending"), move |cpu| {
             Box::pin(async move {
-                let (borrowed, mediated) = (me.borrower.from(node), me.mediated.from(node));
-                let lent = me.lender.lent_to(node);
-                if borrowed.len() + mediated.len() + lent.len() > 0 {
-                    me.log(format!("node {node} is gone"));
-                }
-                for function in borrowed {
-                    let _ = me.borrower.give_back(&cpu, &me, (node, function), true).await;
-                }
-                mediated.iter().for_each(|mediated| mediated.lost(&cpu));
-                for function in lent {
-                    let _ = me.lender.take_back(&cpu, &me, node, function).await;
-                }
+                me.end_leases(&cpu, node).await;
                 me.losing.borrow_mut().remove(&node);
                 me.adapter.admit_nodes(&cpu, 1 << (node % NODES));
             })
         });
+    }
+
+    /// Ends all leases with a node that is gone.
+    async fn end_leases(&self, cpu: &Cpu, node: u8) {
+        let (borrowed, mediated) = (self.borrower.from(node), self.mediated.from(node));
+        let lent = self.lender.lent_to(node);
+        if borrowed.len() + mediated.len() + lent.len() > 0 {
+            self.log(format!("node {node} is gone"));
+        }
+        for function in borrowed {
+            let _ = self.borrower.give_back(cpu, self, (node, function), true).await;
+        }
+        mediated.iter().for_each(|mediated| mediated.lost(cpu));
+        for function in lent {
+            let _ = self.lender.take_back(cpu, self, node, function).await;
+        }
     }
 
     async fn serve(&self, cpu: &Cpu, asked: Asked) {

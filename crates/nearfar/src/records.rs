@@ -6,10 +6,11 @@ use results::Provenance;
 use results::pciebench::Row;
 use results::provenance::Input;
 use serde_json::{Value, json};
+use units::Duration;
 
 use crate::bench::Outcome;
 use crate::compare::Comparison;
-use crate::computer::{Account, Counts, FinishedProgram};
+use crate::computer::{Account, Counts, FinishedProgram, Warning};
 use crate::counters::{Counter, HostCounters, Unit, Window};
 use crate::links::LinkState;
 use crate::scenario;
@@ -64,7 +65,15 @@ pub fn of_computers(setup: &ComputerSetup, counts: &Counts, accounting: bool) ->
         records.extend(account_rows(&setup.name, &counts.accounts));
     }
     records.extend(counts.links.iter().map(link_row));
+    records.extend(counts.warnings.iter().map(|warning| warning_row(&setup.name, warning)));
     records
+}
+
+/// What a kernel lacks, or a driver that failed.
+fn warning_row(scenario: &str, warning: &Warning) -> Record {
+    let at_us = warning.at_ps.map(|ps| Duration::from_ps(ps).as_ns_f64() / 1e3);
+    let Warning { host, line, .. } = warning;
+    json!({ "kind": "warning", "scenario": scenario, "host": host, "at_us": at_us, "line": line })
 }
 
 /// A row, with the number of TLPs on the card's link, preparation included.

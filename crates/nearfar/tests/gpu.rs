@@ -96,3 +96,30 @@ fn a_drive_answers_a_program_of_its_own_sooner_than_the_kernel() {
         assert!(error.to_string().contains(told), "{error}");
     }
 }
+
+/// A GPU that is plugged in for the first time works if the kernel has left room for it. If not, its event says so.
+#[test]
+fn a_gpu_that_comes_late_needs_room() {
+    let text = |gpu: &str, room: &str| {
+        let lines = format!(
+            "change_kernel.pci.hpmmiosize = \"{room}\"\n[[host.device]]\nname = \"gpu\"\ngpu = \"{gpu}\"\nslot = \"slot\"\n\
+             plugged = false"
+        );
+        let run = "bandwidthTest --mode=range --start=64k --end=64k --verify";
+        let program = format!("[[program]]\ncpus = \"0\"\nstart = \"200 ms\"\nrun = \"{run}\"\n");
+        let plug = "[[event]]\nat = \"1 ms\"\ndo = \"plug\"\nwhat = \"a:gpu\"\n";
+        [HEAD, &host("a", "dell-t430", &lines), &program, plug].concat()
+    };
+    for gpu in ["k420", "k40c"] {
+        for (room, fits) in [("512 MiB", true), ("2 MiB", false)] {
+            let counts = computer::run_counted(&loaded(&text(gpu, room)), &Silent).unwrap();
+            let of = |run: &str| counts.done.iter().find(|done| done.run.starts_with(run)).unwrap();
+            assert_eq!(of("bandwidthTest").outcome.is_ok(), fits, "{gpu}: {counts:?}");
+            let notes = &of("plug").outcome.as_ref().unwrap().notes;
+            let says = |line: &str| line.contains("no space for BAR");
+            assert_eq!(notes.iter().any(|note| says(note)), !fits, "{gpu}: {notes:?}");
+            let warned = counts.warnings.iter().any(|warning| warning.at_ps.is_some() && says(&warning.line));
+            assert_eq!(warned, !fits, "{gpu}: {:?}", counts.warnings);
+        }
+    }
+}

@@ -5,6 +5,7 @@ mod scenario;
 use nearfar::computer::{FinishedProgram, run};
 use nearfar::progress::Silent;
 use scenario::{HEAD, host, loaded, program};
+use units::Duration;
 use workloads::Report;
 
 const FIO: &str = "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=1 --runtime=1ms";
@@ -138,6 +139,49 @@ fn a_lender_whose_kernel_stops_is_noticed_in_time() {
     let done =
         cluster(["strict", "off"], "", &[program("a", "0", &long), event("1 ms", "crash", "b")].concat());
     report(&done, "fio");
+}
+
+/// Borrows from the start, and once more after the adapter was lost and has come back.
+const TWICE: &str = "until = \"400 ms\"\n[[borrow]]\nfunction = \"b:ssd\"\nby = \"a\"\nfrom = \"500 ms\"";
+
+#[test]
+fn hosts_lend_and_borrow_again_when_an_adapter_comes_back() {
+    let start = "cpus = \"1\"\nstart = \"900 ms\"";
+    let again = program("a", "0", &FIO.replace("1ms", "100us")).replace("cpus = \"0\"", start);
+    for [lost, back] in [["remove", "plug"], ["cut", "mend"]] {
+        for adapter in ["a:n", "b:n"] {
+            let events = [event("2 ms", lost, adapter), event("12 ms", back, adapter)].concat();
+            let long = program("a", "0", &FIO.replace("1ms", "20ms"));
+            let done = cluster(["strict", "strict"], TWICE, &[&*long, &again, &events].concat());
+            let first = done.iter().find(|done| done.run.contains("20ms")).unwrap();
+            assert!(first.outcome.is_err(), "{lost} {adapter}: {first:?}");
+            assert!(first.took < Duration::from_ms(3), "{lost} {adapter}: noticed after {}", first.took);
+            let of = |run: &str| done.iter().rfind(|done| done.run.contains(run)).unwrap();
+            for run in ["borrow", "100us"] {
+                assert!(of(run).outcome.is_ok(), "{lost} {adapter}: {:?}", of(run));
+            }
+        }
+    }
+}
+
+#[test]
+fn hosts_lend_and_borrow_through_an_adapter_that_comes_late() {
+    // Its window of 128 GiB needs room behind its slot.
+    let room = "change_kernel.pci.hpmmioprefsize = \"256 GiB\"\n";
+    let late = |devices: &str| room.to_owned() + &with(devices, "strict") + "plugged = false\n";
+    let own = |late_is_here: bool, devices: &str| {
+        if late_is_here { late(devices) } else { with(devices, "strict") }
+    };
+    for (name, adapter) in [("a", "a:n"), ("b", "b:n")] {
+        let hosts =
+            [host("a", "dell-t430", &own(name == "a", "")), host("b", "dell-t430", &own(name == "b", DRIVE))];
+        let links = "[[ntb_cable]]\nends = [\"a:n\", \"b:n\"]\n[[borrow]]\nfunction = \"b:ssd\"\nby = \"a\"\nfrom = \"200 ms\"\n";
+        let fio = program("a", "0", FIO).replace("cpus = \"0\"", "cpus = \"0\"\nstart = \"600 ms\"");
+        let text = [HEAD, &hosts.concat(), links, &fio, &event("1 ms", "plug", adapter)].concat();
+        let done = run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+        report(&done, "borrow");
+        report(&done, "fio");
+    }
 }
 
 #[test]

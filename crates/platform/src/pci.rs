@@ -116,6 +116,9 @@ pub struct PciMatch {
 }
 
 impl PciMatch {
+    /// All functions.
+    pub const ANY: Self = Self { vendor: None, device: None, class: None };
+
     /// Functions with these vendor and device IDs, of any class.
     pub const fn device(vendor: u16, device: u16) -> Self {
         Self { vendor: Some(vendor), device: Some(device), class: None }

@@ -40,8 +40,8 @@ pub struct RunArgs {
     /// Write CPU times as folded stacks in nanoseconds, for flame graph tools.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     folded: Option<PathBuf>,
-    /// Show every counter with its place and cause, instead of a summary per host, and the traffic on the link to each
-    /// NIC by kind.
+    /// Show every counter with its place and cause, instead of a summary per host, the traffic on the link to each NIC
+    /// by kind, and all warnings of kernels.
     #[arg(long)]
     counters: bool,
     #[command(flatten)]
@@ -108,7 +108,7 @@ fn on_computers(
     setup.doubts.iter().for_each(|doubt| output::complain(&doubt.render(false)));
     let counts = computer::run_counted(setup, progress::of(common).as_ref())?;
     let rows = records::of_computers(setup, &counts, arguments.accounting);
-    let computer::Counts { done, accounts, counted, links } = counts;
+    let computer::Counts { done, accounts, counted, links, warnings } = counts;
     if let Some(path) = &arguments.folded {
         output::with_origin(path, output::folded(&accounts).as_bytes(), &provenance)?;
     }
@@ -129,6 +129,9 @@ fn on_computers(
         // The reports of links, which no program leaves, are of use beside all counters.
         let told = done.iter().filter(|done| arguments.counters || done.number.is_some());
         output::print(&output::program_table(told));
+        if !warnings.is_empty() {
+            output::print(&output::warning_lines(&warnings, arguments.counters));
+        }
         for of in &counted {
             if counted.len() > 1 {
                 let run = done.iter().find(|done| done.number == Some(of.program)).map(|done| &done.run);

@@ -229,7 +229,7 @@ fn on_computers(
         let counts = counts?;
         let mut own = records::of_swept_computers(setup, &counts, arguments.accounting);
         own.iter_mut().for_each(|row| records::add_values(row, values));
-        let Counts { done, accounts, counted, links: own_links } = counts;
+        let Counts { done, accounts, counted, links: own_links, .. } = counts;
         links.push((values.clone(), own_links));
         if arguments.accounting {
             text += &format!("\n{}\n{}", label(values), output::account_table(&accounts));

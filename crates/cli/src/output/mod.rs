@@ -21,7 +21,7 @@ use nearfar::records::made_from;
 
 pub use counters::{counter_summary, counter_table, fullness};
 pub use programs::number;
-pub use programs::{account_table, folded, program_table};
+pub use programs::{account_table, folded, program_table, warning_lines};
 pub use records::Records;
 pub use results::table::{Fit, TextTable};
 pub use rows::outcome_table;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nearfar::computer::{Account, FinishedProgram};
+use nearfar::computer::{Account, FinishedProgram, Warning};
 use units::Duration;
 use workloads::Reading;
 
@@ -45,6 +45,20 @@ pub fn program_table<'a>(done: impl Iterator<Item = &'a FinishedProgram>) -> Str
             }
         }
         text += "\n";
+    }
+    text
+}
+
+/// Warnings of kernels shown without `--counters`.
+const WARNINGS: usize = 8;
+
+/// Warnings of kernels, the first ones or `all`.
+pub fn warning_lines(warnings: &[Warning], all: bool) -> String {
+    let shown = if all { warnings.len() } else { WARNINGS };
+    let mut text: String =
+        warnings.iter().take(shown).map(|warning| prose(&format!("{warning}")) + "\n").collect();
+    if warnings.len() > shown {
+        text += &format!("and {} more warnings (--counters shows all)\n", warnings.len() - shown);
     }
     text
 }

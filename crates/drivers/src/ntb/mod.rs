@@ -24,8 +24,11 @@ use places::Places;
 /// Runs in a task, with the bits that were set, after a doorbell has rung or a cable has changed.
 pub type Rung = Rc<dyn Fn(Cpu, u32) -> Async<'static, ()>>;
 
-/// Callback for each adapter found.
-pub type Found = Rc<dyn Fn(Rc<NtbAdapter>)>;
+/// Runs while the driver binds to an adapter.
+pub type Found = Rc<dyn Fn(Cpu, Rc<NtbAdapter>) -> Async<'static, ()>>;
+
+/// Runs while the driver lets go of an adapter, which was removed or lost its link.
+pub type Lost = Rc<dyn Fn(Cpu) -> Async<'static, ()>>;
 
 /// Finds NTB adapters and passes each to the service that lends and borrows through it.
 pub struct NtbDriver {
@@ -33,7 +36,7 @@ pub struct NtbDriver {
 }
 
 impl NtbDriver {
-    /// A driver that calls `found` for each adapter.
+    /// A driver that calls `found` for each adapter, also for one that comes back.
     pub fn new(found: Found) -> Self {
         Self { found }
     }
@@ -73,6 +76,7 @@ pub struct NtbAdapter {
     /// Entries in each of the two requester tables.
     requesters: usize,
     rung: RefCell<Option<Rung>>,
+    lost: RefCell<Option<Lost>>,
 }
 
 impl NtbAdapter {
@@ -97,6 +101,7 @@ impl NtbAdapter {
             remote: RefCell::new(Places::new(requesters as usize)),
             requesters: requesters as usize,
             rung: RefCell::new(None),
+            lost: RefCell::new(None),
             device,
         });
         let irqs = adapter.device.alloc_irqs(cpu, 1, 1, Affinity::Spread).await?;
@@ -110,6 +115,8 @@ impl NtbAdapter {
             })
         });
         adapter.device.request_irq(irqs[0], "ntb", Rc::new(|_| IrqReturn::WakeThread), Some(thread))?;
+        // Bits that were set before would hide the same ones to come.
+        adapter.registers.write_u32(cpu, regs::DOORBELL_CLEAR, u32::MAX);
         // The adapter forwards other hosts' requests, so it must be a bus master.
         adapter.device.set_master(cpu, true).await;
         Ok(adapter)
@@ -132,6 +139,23 @@ impl NtbAdapter {
     /// Sets the function called when a doorbell rings.
     pub fn on_ring(&self, rung: Rung) {
         *self.rung.borrow_mut() = Some(rung);
+    }
+
+    /// Sets the function called when the adapter is lost.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if it is lost already.
+    pub fn on_loss(&self, lost: Lost) -> Result<(), Error> {
+        if !self.is_present() {
+            return Err(Error::NoDevice);
+        }
+        *self.lost.borrow_mut() = Some(lost);
+        Ok(())
+    }
+
+    /// Whether it is there, as far as the kernel knows.
+    pub fn is_present(&self) -> bool {
+        self.device.is_present()
     }
 
     /// PCI address of the adapter.
@@ -335,7 +359,7 @@ impl PciDriver for NtbDriver {
     fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
         Box::pin(async move {
             let adapter = NtbAdapter::bind(cpu, device).await?;
-            (self.found)(Rc::clone(&adapter));
+            (self.found)(cpu.clone(), Rc::clone(&adapter)).await;
             Ok(Rc::new(NtbBinding(adapter)) as Rc<dyn PciBinding>)
         })
     }
@@ -348,6 +372,10 @@ impl PciBinding for NtbBinding {
         Box::pin(async move {
             self.0.rung.borrow_mut().take();
             self.0.device.free_irqs(cpu).await;
+            let lost = self.0.lost.borrow_mut().take();
+            if let Some(lost) = lost {
+                lost(cpu.clone()).await;
+            }
         })
     }
 }

@@ -166,11 +166,24 @@ impl Running<'_> {
     fn reset_below(&mut self, link: LinkId) {
         match self.components.attached(LinkEnd { link, side: Side::Downstream }) {
             Attached::Endpoint(id) => {
+                self.retrain_cables(id);
                 let end = LinkEnd { link, side: Side::Downstream };
                 self.components.endpoint_mut(id).reset_port(&mut self.cx, end);
             }
             Attached::SwitchPort(id, _) => self.reset_switch(id, true),
             _ => {}
+        }
+    }
+
+    /// An adapter that is reset loses its cables for a moment, and the adapters at their other ends notice.
+    fn retrain_cables(&mut self, adapter: EndpointId) {
+        let is_own = |ends: &[NtbCableEnd; 2]| ends.contains(&NtbCableEnd::Adapter(adapter));
+        let own = self.components.cables.iter().filter(|(_, ends)| is_own(ends)).map(|(cable, _)| *cable);
+        let is_up = |cable: &LinkId| self.cx.wires.link(*cable).state() == LinkState::Up;
+        let up: Vec<LinkId> = own.filter(is_up).collect();
+        for cable in up {
+            self.set_ntb_cable_up(cable, false);
+            self.set_ntb_cable_up(cable, true);
         }
     }
 

@@ -105,7 +105,7 @@ impl Unit {
         cpu.work(self.base.cores.costs.invalidation);
         match self.base.cores.ground.invalidate(self.index, cpu.now(), self.tail.get()) {
             Some(done) => cpu.stall(done.since(cpu.now())),
-            None => self.base.log.write(format!("iommu {}: the invalidation queue has stopped", self.index)),
+            None => self.base.log.warn(format!("iommu {}: the invalidation queue has stopped", self.index)),
         }
         // The IOMMU wrote the status line, so the core has to fetch it again.
         self.base.cores.ground.poke(self.status.start, &ticket.to_le_bytes());
@@ -191,7 +191,7 @@ impl Units {
         for index in 0..count {
             match Unit::start(cpu, base, index) {
                 Some(unit) => self.0.borrow_mut().push(Rc::new(unit)),
-                None => base.log.write(format!("iommu {index}: out of memory for its tables")),
+                None => base.log.warn(format!("iommu {index}: out of memory for its tables")),
             }
         }
     }

@@ -9,7 +9,7 @@ use platform::irq::{Irq, IrqHandler, IrqMoved, IrqReturn, IrqThread};
 use platform::kernel::{IrqState, Priority, TaskId, TaskParams};
 use platform::sync::WaitQueue;
 
-use super::{FIRST_VECTOR, IPI_VECTOR, Intx};
+use super::{FIRST_VECTOR, Intx, TIMER_VECTOR};
 use crate::tasks::Tasks;
 
 /// An interrupt: its destination, its handler and the handler's thread.
@@ -220,9 +220,19 @@ impl Default for Vectors {
 
 impl Vectors {
     pub fn take(&mut self, irq: Irq) -> Option<u8> {
-        let free = (FIRST_VECTOR..IPI_VECTOR).find(|&v| self.0[usize::from(v)].is_none())?;
+        let free = self.all_free().next()?;
         self.0[usize::from(free)] = Some(irq);
         Some(free)
+    }
+
+    /// How many are free.
+    pub fn free(&self) -> usize {
+        self.all_free().count()
+    }
+
+    /// From the timer's vector on, they are the kernel's own (Linux: `FIRST_SYSTEM_VECTOR`).
+    fn all_free(&self) -> impl Iterator<Item = u8> {
+        (FIRST_VECTOR..TIMER_VECTOR).filter(|&v| self.0[usize::from(v)].is_none())
     }
 
     pub fn give(&mut self, vector: u8) {

@@ -111,6 +111,11 @@ impl Irqs {
         self.vectors.borrow_mut()[usize::from(cpu.0)].take(irq).ok_or(Error::NoSpace)
     }
 
+    /// Number of a core's vectors that are free.
+    pub fn free_vectors(&self, cpu: CpuId) -> usize {
+        self.vectors.borrow()[usize::from(cpu.0)].free()
+    }
+
     /// Allocates an interrupt for a function on a legacy line. For the first function, the line gets a vector on
     /// `cpu`, and the flag is true.
     pub fn join(&self, line: IntxLine, cpu: CpuId) -> Result<(Rc<Line>, bool), Error> {

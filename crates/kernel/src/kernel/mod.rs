@@ -362,6 +362,11 @@ impl Kernel {
         self.inner.log.lines()
     }
 
+    /// The lines of the [log](Self::log) that tell what is lacking or fails.
+    pub fn warnings(&self) -> Vec<(Time, String)> {
+        self.inner.log.warnings()
+    }
+
     /// Total busy time of all cores.
     pub fn busy(&self) -> Duration {
         let cores = &self.inner.cores;

@@ -118,7 +118,7 @@ impl Errors {
         self.tally.count(count);
         function.backend.config_write(cpu, at + aer::UNCORRECTABLE_STATUS, bits, 0xf).await;
         let kind = if fatal { "fatal" } else { "non-fatal" };
-        self.base.log.write(format!("pci {function}: {kind} error {bits:#x}"));
+        self.base.log.warn(format!("pci {function}: {kind} error {bits:#x}"));
         Some((function, fatal))
     }
 }

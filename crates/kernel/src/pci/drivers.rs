@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use platform::Error;
 use platform::cpu::Cpu;
-use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver};
+use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch};
 use platform::sync::Semaphore;
 use wire::pcie::FunctionAddress;
 use wire::pcie::config::header;
@@ -115,6 +115,7 @@ impl Drivers {
             return;
         }
         let drivers: Vec<Rc<dyn PciDriver>> = self.drivers.borrow().clone();
+        let mut failed = Vec::new();
         for driver in drivers {
             if !function.reach.is_present() || !driver.ids().iter().any(|id| id.matches(&function.identity)) {
                 continue;
@@ -132,9 +133,16 @@ impl Drivers {
                 }
                 Err(error) => {
                     self.base.log.write(format!("pci {}: {} failed: {error}", function, driver.name()));
+                    // Drivers for every function take few.
+                    if driver.ids().iter().all(|id| *id != PciMatch::ANY) {
+                        failed.push((driver.name(), error));
+                    }
                 }
             }
             self.let_go(cpu, function, driver.name()).await;
+        }
+        for (name, error) in failed.into_iter().filter(|_| function.reach.is_present()) {
+            self.base.log.warn(format!("pci {function}: no driver is bound, {name} failed: {error}"));
         }
     }
 
@@ -165,7 +173,7 @@ impl Drivers {
         if let Some(dma) = dma {
             let left = dma.close(cpu);
             if left > 0 {
-                self.base.log.write(format!("pci {}: {driver} left {left} mappings", function));
+                self.base.log.warn(format!("pci {}: {driver} left {left} mappings", function));
             }
         }
     }

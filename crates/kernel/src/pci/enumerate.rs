@@ -89,7 +89,7 @@ impl Enumerator {
     /// come.
     async fn scan_bridge(&self, cpu: &Cpu, bridge: &Rc<Function>, buses: &Buses, others: usize) {
         let Some(secondary) = buses.take() else {
-            self.base.log.write(format!("pci {bridge}: out of bus numbers"));
+            self.base.log.warn(format!("pci {bridge}: out of bus numbers"));
             return;
         };
         let numbers =

@@ -47,7 +47,7 @@ impl Ports {
         }
         let irqs = self.interrupts.alloc(cpu, bridge, 1, 1, &Default::default()).await;
         let Some(irq) = irqs.ok().and_then(|irqs| irqs.first().copied()) else {
-            self.base.log.write(format!("pci {}: no interrupt for its events", bridge));
+            self.base.log.warn(format!("pci {}: no interrupt for its events", bridge));
             return;
         };
         let (ports, port) = (Weak::clone(&self.me), Rc::downgrade(bridge));

@@ -1,6 +1,7 @@
 //! Interrupts of functions: vectors and messages (MSI, MSI-X), and legacy lines of the host's interrupt controller.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -77,10 +78,20 @@ impl Interrupts {
             Affinity::Cpu(cpu) => *cpu,
             Affinity::Cpus(cpus) if !cpus.is_empty() => cpus[n % cpus.len()],
             _ => {
-                // Cores of the function's node first; with more vectors than cores, those with the fewest.
-                let mut cores: Vec<_> = self.base.cores.all.iter().map(|core| (core.node, core.id)).collect();
-                cores.sort_by_key(|&(node, id)| (node != function.node, id));
-                cores[n % cores.len()].1
+                // In turn, cores of the function's node first. In place of one that has no free vector: of its node,
+                // or else of all, the one with the most. (Linux takes that in any case: kernel/irq/matrix.c,
+                // matrix_find_best_cpu.)
+                let all = self.base.cores.all.iter();
+                let mut cores: Vec<_> = all.map(|core| (core.node != function.node, core.id)).collect();
+                cores.sort_unstable();
+                let (_, next) = cores[n % cores.len()];
+                let free = |id| self.base.irqs.free_vectors(id);
+                if free(next) > 0 {
+                    return next;
+                }
+                let most =
+                    cores.iter().min_by_key(|&&(is_far, id)| (free(id) == 0, is_far, Reverse(free(id))));
+                most.map_or(next, |&(_, id)| id)
             }
         }
     }
@@ -237,7 +248,7 @@ impl Interrupts {
     async fn program(&self, cpu: &Cpu, function: &Function, n: u16, line: &Line) {
         let (address, data) = self.base.dma.remapping.message_for(line);
         let Ok(Message { address, data }) = function.backend.message(n, Message { address, data }) else {
-            return self.base.log.write(format!("{}: no window for interrupt {n}", function.at()));
+            return self.base.log.warn(format!("{}: no window for interrupt {n}", function.at()));
         };
         if let Some(at) = function.capability(id::MSIX) {
             let layout = msix_layout(cpu, function, at).await;

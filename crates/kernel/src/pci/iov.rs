@@ -143,7 +143,7 @@ impl VirtualFunctions {
             let Some(way) = function.backend.virtual_function(id) else { break };
             let class = way.config_read(cpu, header::REVISION).await;
             if class == u32::MAX {
-                self.base.log.write(format!("pci {id}: virtual function {n} does not answer"));
+                self.base.log.warn(format!("pci {id}: virtual function {n} does not answer"));
                 continue;
             }
             let identity = Identity { device, class: class >> 8, revision: class as u8, ..function.identity };

@@ -138,14 +138,18 @@ impl AddressSpace {
         bridge.set_window(cpu, window, start, length).await;
     }
 
-    /// Assigns addresses to everything below a bridge of bus 0.
+    /// Assigns addresses to everything below a bridge of bus 0. If address space is short, slots get no spare room.
     pub async fn assign_below(&self, cpu: &Cpu, root: &Rc<Function>) {
         for window in 0..2 {
-            let (length, alignment) = self.needs(root, window, true);
-            let start = self.free.borrow_mut()[window].take(length, alignment.max(WINDOW));
-            match start {
-                Some(start) => self.assign(cpu, root, window, (start, length), true).await,
-                None => self.base.log.write(format!("pci {}: no address space for {length} bytes", root)),
+            for with_spare in [true, false] {
+                let (length, alignment) = self.needs(root, window, with_spare);
+                let start = self.free.borrow_mut()[window].take(length, alignment.max(WINDOW));
+                if let Some(start) = start {
+                    self.assign(cpu, root, window, (start, length), with_spare).await;
+                    break;
+                }
+                let spare = if with_spare { " with room for hot-plug" } else { "" };
+                self.base.log.warn(format!("pci {root}: no address space for {length} bytes{spare}"));
             }
         }
     }
@@ -159,7 +163,7 @@ impl AddressSpace {
             match self.take(slot, window, (function.bdf, number), bar.size, bar.size) {
                 Some(at) => function.set_bar(cpu, number, at).await,
                 None => {
-                    self.base.log.write(format!("pci {}: no space for BAR {number}", function));
+                    self.base.log.warn(format!("pci {}: no space for BAR {number}", function));
                     function.bars.give_up(|lacking, _| lacking == number);
                 }
             }
@@ -195,7 +199,7 @@ impl AddressSpace {
                 }
                 None => {
                     let (length, _) = self.needs(bridge, window, false);
-                    self.base.log.write(format!("pci {bridge}: no space for a window of {length} bytes"));
+                    self.base.log.warn(format!("pci {bridge}: no space for a window of {length} bytes"));
                     self.forget_bars(bridge, window);
                     bridge.set_window(cpu, window, 0, 0).await;
                 }

@@ -77,11 +77,19 @@ pub struct Model {
     pub bar: u64,
     pub generation: Generation,
     pub ten_bit_tags: bool,
+    pub vectors: u16,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        Self { device: DEVICE, functions: 1, bar: 1 << 20, generation: Generation::Gen3, ten_bit_tags: false }
+        Self {
+            device: DEVICE,
+            functions: 1,
+            bar: 1 << 20,
+            generation: Generation::Gen3,
+            ten_bit_tags: false,
+            vectors: 8,
+        }
     }
 }
 
@@ -109,7 +117,7 @@ impl Device for Copier {
                 ..PcieParams::endpoint(self.model.generation, Width::X8)
             })
             .msix(MsixLayout {
-                vectors: 8,
+                vectors: self.model.vectors,
                 table_bar: 0,
                 table_offset: 0x2000,
                 pending_bar: 0,
@@ -270,6 +278,8 @@ pub struct CopierDriver {
     pub affinity: RefCell<Affinity>,
     /// Interrupts without which it does not work; one in any case.
     pub least: Cell<u16>,
+    /// Interrupts that it asks for; eight in any case.
+    pub most: Cell<u16>,
     pub bound: RefCell<Vec<Rc<CopierBinding>>>,
 }
 
@@ -292,7 +302,8 @@ impl PciDriver for CopierDriver {
             dma.set_mask(64)?;
             let memory = dma.alloc_coherent(cpu, 8192, None)?;
             let affinity = self.affinity.borrow().clone();
-            let irqs = device.alloc_irqs(cpu, self.least.get().max(1), 8, affinity).await?;
+            let irqs =
+                device.alloc_irqs(cpu, self.least.get().max(1), self.most.get().max(8), affinity).await?;
             let done = Completion::new();
             for (n, &irq) in (0u16..).zip(&irqs) {
                 let done = done.clone();

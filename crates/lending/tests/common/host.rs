@@ -11,6 +11,7 @@ use hardware::root::HostId;
 use kernel::{DmaMode, Kernel, KernelParams};
 use lending::{Lendable, LendingParams, Service};
 use platform::Error;
+use platform::cpu::Async;
 use platform::device::PortIndex;
 use wire::pcie::{Bdf, FunctionAddress};
 
@@ -52,8 +53,10 @@ impl Host {
         let found: Rc<RefCell<Option<Rc<NtbAdapter>>>> = Rc::default();
         let seen = Rc::clone(&found);
         kernel.add_driver(Rc::new(lender));
-        kernel
-            .add_driver(Rc::new(NtbDriver::new(Rc::new(move |adapter| *seen.borrow_mut() = Some(adapter)))));
+        kernel.add_driver(Rc::new(NtbDriver::new(Rc::new(move |_, adapter| -> Async<'static, ()> {
+            *seen.borrow_mut() = Some(adapter);
+            Box::pin(async {})
+        }))));
         Self { kernel, service: None, mode, lendable, found }
     }
 

@@ -1,7 +1,7 @@
 //! Cables between NTB adapters, and the services that lend devices through them.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use ::kernel::Kernel;
 use drivers::ntb::{NtbAdapter, NtbDriver};
@@ -13,7 +13,7 @@ use hardware::ntb::NtbCableEnd;
 use lending::{Counters, Lendable, LendingParams, Service};
 use machine::{ClusterEnd, ComputerSetup, DmaMode, Ntb, PassedSetup, adapter, node};
 use platform::Error;
-use platform::cpu::Async;
+use platform::cpu::{Async, Cpu};
 use platform::pci::PciDriver;
 use virt::{VfioDevice, Vm};
 use wire::pcie::{Bdf, FunctionAddress};
@@ -22,9 +22,11 @@ use super::vms::Passed;
 use super::{ComputerError, Computers, kernel};
 use crate::topology;
 
-/// The first adapter of a host, through which it lends and borrows.
-fn first(setup: &ComputerSetup, host: usize) -> Option<usize> {
-    (0..setup.hosts[host].devices.len()).find(|&device| adapter(&setup.hosts[host], device).is_some())
+/// Node number of the first adapter of a host, through which it lends and borrows.
+fn own_node(setup: &ComputerSetup, host: usize) -> Option<u8> {
+    let own = &setup.hosts[host];
+    let first = (0..own.devices.len()).find(|&device| adapter(own, device).is_some())?;
+    Some(node(&setup.hosts, host, first))
 }
 
 /// Connects adapters as in the scenario.
@@ -86,7 +88,7 @@ pub(super) fn borrows(setup: &ComputerSetup, devices: &[Vec<EndpointId>]) -> Vec
             vm: borrow.vm,
             slot: Rc::default(),
             lender,
-            node: first(setup, lender).map_or(0, |at| node(&setup.hosts, lender, at)),
+            node: own_node(setup, lender).unwrap_or_default(),
             function: Passed::new(&setup.hosts[lender], &devices[lender], borrow.function),
             name: borrow.name.value.clone(),
             at_once: borrow.from.is_zero(),
@@ -100,7 +102,11 @@ pub(super) struct Lending {
     lendable: Lendable,
     /// Drivers of the host itself that use the functions until they are borrowed, through VFIO.
     used: Rc<RefCell<Vec<Passed>>>,
-    adapter: Rc<RefCell<Option<Rc<NtbAdapter>>>>,
+    /// The node number of its adapter.
+    node: u8,
+    adapter: RefCell<Option<Rc<NtbAdapter>>>,
+    /// Its kernel, once it lends and borrows.
+    kernel: RefCell<Weak<Kernel>>,
     service: RefCell<Option<Rc<Service>>>,
     params: LendingParams,
 }
@@ -112,8 +118,8 @@ impl Lending {
         number: usize,
         hw: &Handle<Fabric>,
         devices: &[EndpointId],
-    ) -> Option<(Self, [Rc<dyn PciDriver>; 2])> {
-        first(setup, number)?;
+    ) -> Option<(Rc<Self>, [Rc<dyn PciDriver>; 2])> {
+        let node = own_node(setup, number)?;
         let passed = |function| Passed::new(&setup.hosts[number], devices, function);
         let lent: Vec<Passed> = setup.cluster.lent_by(number).map(passed).collect();
         let serves = |lent: &PassedSetup| lent.vf.is_none() && setup.hosts[number].serves_vms(lent.device);
@@ -126,11 +132,6 @@ impl Lending {
                 is_of(&lent) && !is_of(&of_vms.borrow())
             })
         }));
-        let adapter: Rc<RefCell<Option<Rc<NtbAdapter>>>> = Rc::default();
-        let found = Rc::clone(&adapter);
-        let driver = NtbDriver::new(Rc::new(move |adapter| {
-            found.borrow_mut().get_or_insert(adapter);
-        }));
         let host = &setup.hosts[number];
         let usual = LendingParams::default();
         let params = LendingParams {
@@ -140,17 +141,41 @@ impl Lending {
             forward: kernel::virt_costs(host).map_or(usual.forward, |costs| costs.forward),
             ..usual
         };
-        let lending = Self { lendable, used, adapter, service: RefCell::new(None), params };
+        let (adapter, kernel, service) = Default::default();
+        let lending = Rc::new(Self { lendable, used, node, adapter, kernel, service, params });
+        let me = Rc::downgrade(&lending);
+        let driver = NtbDriver::new(Rc::new(move |cpu, adapter| -> Async<'static, ()> {
+            let me = me.upgrade();
+            Box::pin(async move {
+                if let Some(me) = me {
+                    me.found(&cpu, adapter).await;
+                }
+            })
+        }));
         Some((lending, [Rc::new(lender), Rc::new(driver)]))
+    }
+
+    /// The kernel has found an adapter. With one that comes when the host has booted, the service starts at once.
+    async fn found(&self, cpu: &Cpu, adapter: Rc<NtbAdapter>) {
+        if adapter.node() != self.node {
+            return;
+        }
+        *self.adapter.borrow_mut() = Some(Rc::clone(&adapter));
+        let Some(kernel) = self.kernel.borrow().upgrade() else { return };
+        match Service::begin(cpu, &kernel, adapter, &self.lendable, self.params).await {
+            Ok(service) => *self.service.borrow_mut() = Some(service),
+            Err(error) => kernel.face().log(format!("lending: the service does not start: {error}")),
+        }
     }
 
     /// Starts the service of a booted host.
     pub fn start(self: &Rc<Self>, kernel: &Rc<Kernel>) -> impl Future<Output = Result<(), Error>> + use<> {
+        *self.kernel.borrow_mut() = Rc::downgrade(kernel);
         let adapter = self.adapter.borrow().clone();
         let started = adapter.map(|adapter| Service::start(kernel, adapter, &self.lendable, self.params));
         let me = Rc::clone(self);
         async move {
-            // Adapters without power, or out of their slots, do not count.
+            // An adapter without power, or out of its slot, may come later.
             if let Some(started) = started {
                 *me.service.borrow_mut() = Some(started.await?);
             }

@@ -1,7 +1,9 @@
 //! What a run of a scenario's programs leaves.
 
 use std::cell::RefCell;
+use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use units::Duration;
 use workloads::{Failure, Report};
 
@@ -48,6 +50,26 @@ pub(super) struct Ended {
     pub(super) done: RefCell<Vec<(usize, FinishedProgram)>>,
 }
 
+/// A line of a kernel's log that tells what is lacking, or what failed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Warning {
+    /// The host's name in the scenario, and that of the virtual machine if it is of one.
+    pub host: String,
+    /// When, in picoseconds after the programs' start; `None` while the host booted.
+    pub at_ps: Option<u64>,
+    /// The line.
+    pub line: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at_ps {
+            Some(at) => write!(f, "kernel of {}, at {}: {}", self.host, Duration::from_ps(at), self.line),
+            None => write!(f, "kernel of {}, at boot: {}", self.host, self.line),
+        }
+    }
+}
+
 /// Results of a run.
 #[derive(Debug)]
 pub struct Counts {
@@ -59,6 +81,8 @@ pub struct Counts {
     pub counted: Vec<Counted>,
     /// Negotiated state of the links to devices.
     pub links: Vec<LinkState>,
+    /// What kernels lack, and drivers that failed.
+    pub warnings: Vec<Warning>,
 }
 
 impl Counts {

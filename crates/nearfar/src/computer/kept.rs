@@ -9,7 +9,7 @@ use units::Duration;
 use wire::pcie::{Generation, Width};
 use workloads::{Reading, Report, TrafficKind};
 
-use super::{Account, Arrival, Counted, Counts, FinishedProgram};
+use super::{Account, Arrival, Counted, Counts, FinishedProgram, Warning};
 use crate::cache;
 use crate::counters::Window;
 use crate::links::LinkState;
@@ -50,6 +50,7 @@ struct Kept {
     accounts: Vec<KeptAccount>,
     counted: Vec<(usize, Window, Vec<KeptArrival>)>,
     links: Vec<KeptLink>,
+    warnings: Vec<Warning>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -148,6 +149,7 @@ impl Kept {
             accounts: counts.accounts.iter().map(account).collect(),
             counted: counts.counted.iter().map(counted).collect(),
             links: counts.links.iter().map(link).collect(),
+            warnings: counts.warnings.clone(),
         })
     }
 
@@ -209,6 +211,7 @@ impl Kept {
             accounts: self.accounts.into_iter().map(account).collect(),
             counted: self.counted.into_iter().map(counted).collect(),
             links: self.links.into_iter().map(link).collect::<Option<_>>()?,
+            warnings: self.warnings,
         })
     }
 }

@@ -21,6 +21,7 @@
 //! | `rules` | names of network devices, and what happens when they appear |
 //! | `run` | running the programs |
 //! | `events` | events of the scenario |
+//! | `warnings` | what kernels lack, and drivers that failed |
 //! | `connections` | which hardware is connected and powered |
 //!
 //! A new kind of device needs a key of `DeviceEntry` and a variant of `DeviceFile`
@@ -49,6 +50,7 @@ mod settings;
 mod traffic;
 mod tree;
 mod vms;
+mod warnings;
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -94,7 +96,7 @@ pub(crate) use accounting::part_name;
 use counting::Counting;
 pub use counting::{Arrival, Counted};
 pub(crate) use device::{drivers, nic_driver, nic_driver_params};
-pub use finished::{Counts, FinishedProgram};
+pub use finished::{Counts, FinishedProgram, Warning};
 pub(crate) use kept::is_repeatable;
 pub use nvme::{NvmePages, nvme_pages};
 #[doc(hidden)]
@@ -107,6 +109,7 @@ pub use observer::Observer;
 #[doc(hidden)]
 pub use run::run_watched;
 pub use tree::{configuration, tree};
+use warnings::Warnings;
 
 /// Why computers cannot be simulated.
 #[derive(Debug, Error)]
@@ -267,7 +270,7 @@ fn lending(
         None => (None, drivers),
         Some((lending, [first, last])) => {
             let all = [first].into_iter().chain(drivers).chain([last]).collect();
-            (Some(Rc::new(lending)), all)
+            (Some(lending), all)
         }
     }
 }

@@ -15,7 +15,7 @@ use super::observer::Observer;
 use super::processes::{Processes, place};
 use super::programs::programs;
 use super::traffic::TrafficSource;
-use super::{Accounting, Computer, ComputerError, Computers, Counted, Counting, PacketCosts};
+use super::{Accounting, Computer, ComputerError, Computers, Counted, Counting, PacketCosts, Warnings};
 use crate::links::Links;
 use crate::progress::{Part, Progress};
 
@@ -64,11 +64,13 @@ pub fn run_counted(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Cou
     if let Some(counts) = kept::get(key.as_deref()) {
         return Ok(counts);
     }
-    let mut watching =
+    let watching =
         ((PacketCosts::default(), Accounting::default()), (Counting::new(setup), Links::new(setup)));
+    let mut watching = (watching, Warnings::new(setup));
     let mut done = run_watched(setup, progress, &mut watching)?;
-    let ((costs, accounting), (counting, links)) = watching;
+    let (((costs, accounting), (counting, links)), warnings) = watching;
     costs.explain(setup, &mut done);
+    warnings.explain(&mut done);
     let counted = counting.counted();
     for program in &mut done {
         let of = |counted: &&Counted| Some(counted.program) == program.number;
@@ -77,7 +79,8 @@ pub fn run_counted(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Cou
             report.notes.push(counted.window.binding(&program.host).to_string());
         }
     }
-    let counts = Counts { done, accounts: accounting.accounts(), counted, links: links.seen };
+    let counts =
+        Counts { done, accounts: accounting.accounts(), counted, links: links.seen, warnings: warnings.seen };
     kept::put(key.as_deref(), &counts);
     Ok(counts)
 }

@@ -79,7 +79,7 @@ impl PciDriver for Vfio {
     }
 
     fn ids(&self) -> &[PciMatch] {
-        const { &[PciMatch { vendor: None, device: None, class: None }] }
+        &[PciMatch::ANY]
     }
 
     fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {

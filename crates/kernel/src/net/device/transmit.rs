@@ -249,7 +249,7 @@ impl TxQueues {
                 continue;
             };
             self.below.count(|c| c.tx_timeouts += 1);
-            self.below.base.log.write(format!("{}: TX queue {number} is stuck", self.below.name));
+            self.below.base.log.warn(format!("{}: TX queue {number} is stuck", self.below.name));
             queue.allow_again(cpu.now());
             driver.timed_out(cpu, number).await;
         }
