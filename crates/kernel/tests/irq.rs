@@ -99,15 +99,17 @@ fn a_core_whose_vectors_are_taken_is_passed_over() {
     assert_eq!(came_to, Ok(full));
 
     machine.driver.most.set(8);
-    *machine.driver.affinity.borrow_mut() = Affinity::Spread;
-    machine.unplug(machine.copiers[1]);
-    machine.plug(machine.copiers[1]);
-    let second = machine.copier(1);
-    assert_eq!(second.irqs.len(), 8);
-    let came_to = machine.run(0, move |cpu| {
-        Box::pin(async move { second.copy(&cpu, second.memory.bus, second.memory.bus, 64, 0).await })
-    });
-    assert!(came_to.is_ok_and(|core| core > full), "another core of its node: {came_to:?}");
+    for (n, affinity) in [(1, Affinity::Spread), (2, Affinity::Cpus(vec![full]))] {
+        *machine.driver.affinity.borrow_mut() = affinity;
+        machine.unplug(machine.copiers[1]);
+        machine.plug(machine.copiers[1]);
+        let second = machine.copier(n);
+        assert_eq!(second.irqs.len(), 8);
+        let came_to = machine.run(0, move |cpu| {
+            Box::pin(async move { second.copy(&cpu, second.memory.bus, second.memory.bus, 64, 0).await })
+        });
+        assert!(came_to.is_ok_and(|core| core > full), "another core of its node: {came_to:?}");
+    }
 }
 
 #[test]

@@ -72,28 +72,24 @@ impl Interrupts {
         self.allocated.borrow_mut().insert(function.at(), Allocated { irqs, table: None });
     }
 
-    /// The core for a function's `n`-th vector.
+    /// The core for a function's `n`-th vector: cores in turn, those that the driver names or all, with those of the
+    /// function's node first. In place of one that has no free vector: the one with the most, of the function's node
+    /// if it has any. (Linux takes that in any case: kernel/irq/matrix.c, `matrix_find_best_cpu`.)
     fn core_for(&self, function: &Function, affinity: &Affinity, n: usize) -> CpuId {
-        match affinity {
-            Affinity::Cpu(cpu) => *cpu,
+        let all = self.base.cores.all.iter();
+        let mut cores: Vec<_> = all.map(|core| (core.node != function.node, core.id)).collect();
+        cores.sort_unstable();
+        let next = match affinity {
+            Affinity::Cpu(cpu) => return *cpu,
             Affinity::Cpus(cpus) if !cpus.is_empty() => cpus[n % cpus.len()],
-            _ => {
-                // In turn, cores of the function's node first. In place of one that has no free vector: of its node,
-                // or else of all, the one with the most. (Linux takes that in any case: kernel/irq/matrix.c,
-                // matrix_find_best_cpu.)
-                let all = self.base.cores.all.iter();
-                let mut cores: Vec<_> = all.map(|core| (core.node != function.node, core.id)).collect();
-                cores.sort_unstable();
-                let (_, next) = cores[n % cores.len()];
-                let free = |id| self.base.irqs.free_vectors(id);
-                if free(next) > 0 {
-                    return next;
-                }
-                let most =
-                    cores.iter().min_by_key(|&&(is_far, id)| (free(id) == 0, is_far, Reverse(free(id))));
-                most.map_or(next, |&(_, id)| id)
-            }
+            _ => cores[n % cores.len()].1,
+        };
+        let free = |id| self.base.irqs.free_vectors(id);
+        if free(next) > 0 {
+            return next;
         }
+        let most = cores.iter().min_by_key(|&&(is_far, id)| (free(id) == 0, is_far, Reverse(free(id))));
+        most.map_or(next, |&(_, id)| id)
     }
 
     /// Allocates an interrupt, with a remapping entry if interrupts are remapped.
