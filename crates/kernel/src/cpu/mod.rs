@@ -245,9 +245,8 @@ impl Cores {
 
     /// A core without a task switches to the idle loop. A vCPU halts at once: its host does not run it any longer.
     pub fn enter_idle(&self, core: &Core) {
-        // A task that took the core from the idle loop without an interrupt has left the last switch to be accounted.
-        self.settle_idle(core);
-        if !self.has_clocks {
+        // Below an interrupt's work the switch takes no time of its own.
+        if !self.has_clocks && core.running().is_none() {
             let now = self.now();
             let end = now + self.time_for(self.costs.context_switch);
             core.into_idle.set(Some(IdleSwitch { accounted: now, end }));

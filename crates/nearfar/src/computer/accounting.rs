@@ -8,6 +8,7 @@ use units::{Duration, Time};
 
 use super::observer::Observer;
 use super::{Computer, Computers};
+use crate::counters::since;
 
 /// CPU time of one account of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -109,7 +110,7 @@ impl Booked {
         let passed = self.at.since(before.at);
         let (mut busy, mut idle) = (Times::default(), Duration::ZERO);
         for (after, before) in self.cores.iter().zip(&before.cores) {
-            let times = less(after, before);
+            let times = since_times(after, before);
             assert!(times.total() <= passed, "a core was busy for {} of {passed}", times.total());
             busy += &times;
             idle += passed - times.total();
@@ -153,9 +154,9 @@ impl Accounting {
             let then = before.tasks.get(name).copied().unwrap_or_default();
             let sums = TaskTimes {
                 tasks: now.tasks,
-                switches: now.switches - then.switches,
-                migrations: now.migrations - then.migrations,
-                times: less(&now.times, &then.times),
+                switches: since(now.switches, then.switches),
+                migrations: since(now.migrations, then.migrations),
+                times: since_times(&now.times, &then.times),
             };
             left = less(&left, &sums.times);
             if !sums.times.total().is_zero() {
@@ -168,7 +169,17 @@ impl Accounting {
     }
 }
 
-/// Difference to an earlier reading.
+/// CPU time since it was `before`, also that of a kernel that has started anew.
+fn since_times(now: &Times, before: &Times) -> Times {
+    let mut times = Times::default();
+    for part in Part::ALL {
+        let passed = since(now.of(part).as_ps(), before.of(part).as_ps());
+        times.add(part, Duration::from_ps(passed));
+    }
+    times
+}
+
+/// What is left of times without others.
 fn less(after: &Times, before: &Times) -> Times {
     let mut times = Times::default();
     for part in Part::ALL {

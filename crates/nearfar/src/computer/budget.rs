@@ -14,6 +14,7 @@ use workloads::{Report, TrafficKind};
 
 use super::finished::FinishedProgram;
 use super::packets::{DirectionTraffic, NicCounts};
+use crate::counters::since;
 
 /// Bytes of data of a message-signalled interrupt.
 const MSI: f64 = 4.0;
@@ -40,8 +41,13 @@ impl Carried {
         }
         Some(Self {
             directions: after.since(before),
-            nic: after.nic.iter().zip(&before.nic).map(|(after, before)| (after - before) as f64).collect(),
-            interrupts: (after.interrupts - before.interrupts) as f64,
+            nic: after
+                .nic
+                .iter()
+                .zip(&before.nic)
+                .map(|(after, before)| since(*after, *before) as f64)
+                .collect(),
+            interrupts: since(after.interrupts, before.interrupts) as f64,
         })
     }
 

@@ -11,7 +11,7 @@ use units::Time;
 
 use super::observer::Observer;
 use super::{Computer, Computers};
-use crate::counters::{CountedDevice, Moment, Reading, Window};
+use crate::counters::{CountedDevice, Moment, Reading, Window, since};
 
 /// An interrupt of a device that arrived while a program ran.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -207,7 +207,7 @@ impl<'a> Counting<'a> {
                 })
             };
             for (irq, line, core, count) in host.kernel.interrupts() {
-                let count = count - before.get(&irq).copied().unwrap_or_default();
+                let count = since(count, before.get(&irq).copied().unwrap_or_default());
                 // Root ports have interrupts too, of hot plug and errors.
                 let of = |f: &&kernel::FunctionInfo| f.irqs.contains(&irq) && f.buses.is_none();
                 let Some(function) = functions.iter().find(of).filter(|_| count > 0) else { continue };

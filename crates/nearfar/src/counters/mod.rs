@@ -115,6 +115,12 @@ pub struct Window {
     pub hosts: Vec<HostCounters>,
 }
 
+/// What has been counted since a counter was `before`. One that is less now belongs to a device or a kernel that has
+/// started anew, and has counted from zero.
+pub(crate) fn since(now: u64, before: u64) -> u64 {
+    now.checked_sub(before).unwrap_or(now)
+}
+
 /// Counters of all hosts at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
@@ -137,10 +143,9 @@ impl Moment {
         let length = later.at.since(self.at);
         let hosts = self.hosts.iter().zip(&later.hosts).map(|((host, before), (_, after))| {
             let known: BTreeMap<&str, u64> = before.counters.iter().map(|c| (&*c.name, c.value)).collect();
-            // A device that was reset counts from zero again.
             let since = |counter: &Counter| match counter.unit {
                 Unit::Kept => counter.value,
-                _ => counter.value.saturating_sub(known.get(&*counter.name).copied().unwrap_or_default()),
+                _ => since(counter.value, known.get(&*counter.name).copied().unwrap_or_default()),
             };
             let counters = after.counters.iter().map(|c| Counter { value: since(c), ..c.clone() });
             HostCounters {
