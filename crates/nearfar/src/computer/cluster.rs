@@ -97,6 +97,9 @@ pub(super) fn borrows(setup: &ComputerSetup, devices: &[Vec<EndpointId>]) -> Vec
     borrows.collect()
 }
 
+/// Drivers that a kernel needs before and after all others.
+type OuterDrivers = [Rc<dyn PciDriver>; 2];
+
 /// The lending part of a host.
 pub(super) struct Lending {
     lendable: Lendable,
@@ -112,13 +115,13 @@ pub(super) struct Lending {
 }
 
 impl Lending {
-    /// For a host with an adapter. Also returns the drivers that its kernel needs before and after all others.
+    /// For a host with an adapter.
     pub fn new(
         setup: &ComputerSetup,
         number: usize,
         hw: &Handle<Fabric>,
         devices: &[EndpointId],
-    ) -> Option<(Rc<Self>, [Rc<dyn PciDriver>; 2])> {
+    ) -> Option<(Rc<Self>, OuterDrivers)> {
         let node = own_node(setup, number)?;
         let passed = |function| Passed::new(&setup.hosts[number], devices, function);
         let lent: Vec<Passed> = setup.cluster.lent_by(number).map(passed).collect();
