@@ -11,9 +11,9 @@ use units::{Bytes, Duration};
 names! {
     /// Node of memory shared by a device and a core.
     pub enum RingPlace {
-        /// The core's.
+        /// That of the core that polls the ring.
         Core = "core",
-        /// The device's.
+        /// That of the socket at whose root port the device is.
         Device = "device",
     }
 }

@@ -177,7 +177,7 @@ pub trait Kernel {
     /// # Errors
     /// [`Error::NoMemory`].
     fn alloc_pages(&self, cpu: &Cpu, order: u8, policy: Policy) -> Result<Pages, Error>;
-    /// Frees pages.
+    /// Returns pages to the node that they are of.
     fn free_pages(&self, cpu: &Cpu, pages: Pages);
     /// Moves a task's pages to another node, like move_pages(2), and returns the new ones. They may not be in use
     /// meanwhile.

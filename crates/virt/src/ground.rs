@@ -19,7 +19,7 @@ use crate::exits::Exit;
 use crate::vcpu::{Request, Vcpu};
 use crate::vm::Machine;
 
-/// A guest's ground.
+/// What a guest's kernel stands on: the host's cores and memory, translated, with exits to the hypervisor.
 pub struct GuestGround(pub Rc<Machine>);
 
 impl GuestGround {

@@ -65,7 +65,7 @@ use rx::Receiver;
 use token::{Kind, Note};
 use tx::Sender;
 
-/// A NIC.
+/// A NIC: functions, which share what sends, what receives, and the Ethernet ports.
 pub struct Nic {
     params: Rc<NicParams>,
     functions: Vec<NicFunction>,

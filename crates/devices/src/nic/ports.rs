@@ -97,7 +97,7 @@ impl Ports {
         self.around = Around::new(&self.nic);
     }
 
-    /// Resets a function.
+    /// Forgets what a function had sent and asked for.
     pub fn reset_function(&mut self, functions: &[NicFunction], function: u8) {
         self.written.reset(function);
         let is_virtual = functions[usize::from(function)].physical.is_some();

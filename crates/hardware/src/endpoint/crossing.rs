@@ -25,7 +25,6 @@ enum BridgeRefusal {
 
 /// Crossing of a non-transparent bridge.
 pub(super) struct Crossing {
-    /// The bridge.
     pub bridge: Bridge,
 }
 

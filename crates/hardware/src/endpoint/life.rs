@@ -10,7 +10,7 @@ pub struct EndpointId(pub u16);
 /// A function between two resets: its own, or of its port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Life {
-    /// The function.
+    /// Whose life.
     pub function: FunctionIndex,
     epoch: Epoch,
 }
@@ -18,7 +18,7 @@ pub struct Life {
 /// A port of a device between two resets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortLife {
-    /// The port.
+    /// Whose life.
     pub port: PortIndex,
     pub(super) epoch: Epoch,
 }

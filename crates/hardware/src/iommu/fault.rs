@@ -11,7 +11,7 @@ use wire::vtd::{Access, FaultReason};
 pub struct Fault {
     /// When the fault was detected.
     pub time: Time,
-    /// The requester.
+    /// ID of the function that asked.
     pub requester: Bdf,
     /// The requested address; for an interrupt request its index, shifted as in the register (bits 63:48).
     pub address: u64,

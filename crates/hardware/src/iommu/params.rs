@@ -72,7 +72,7 @@ pub enum ParamsError {
     /// A cache cannot be built.
     #[error("the {cache} has a geometry that cannot be built: {problem}")]
     Geometry {
-        /// The cache.
+        /// Which one.
         cache: &'static str,
         /// What is wrong with it.
         problem: &'static str,

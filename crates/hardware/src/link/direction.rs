@@ -62,7 +62,7 @@ impl Direction {
         self.from
     }
 
-    /// Its wire.
+    /// What carries its symbols.
     pub fn wire(&self) -> &Wire {
         &self.wire
     }

@@ -34,9 +34,9 @@ impl Side {
 /// One end of one link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LinkEnd {
-    /// The link.
+    /// Which link.
     pub link: LinkId,
-    /// Its end.
+    /// Upstream or downstream.
     pub side: Side,
 }
 

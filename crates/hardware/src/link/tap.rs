@@ -12,7 +12,7 @@ use super::{LinkId, Side};
 /// A packet on a link's wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// The link.
+    /// Which link.
     pub link: LinkId,
     /// Transmitting side.
     pub from: Side,
@@ -20,7 +20,7 @@ pub struct Passed {
     pub at: Time,
     /// When the wire was free again.
     pub until: Time,
-    /// The packet.
+    /// Its bytes.
     pub packet: Packet,
 }
 

@@ -27,7 +27,7 @@ const IDS: (u16, u16) = (0x8086, 0x6f04);
 /// that comes upstream, so requests are always redirected.
 const SERVICES: u16 = acs::USUAL & !acs::DIRECT_TRANSLATED;
 
-/// A root port.
+/// A root port: its registers, its end of a link, what of devices' requests it holds, and room for cores' writes.
 pub struct RootPort {
     host: HostId,
     /// Number in the machine file's order.

@@ -158,7 +158,7 @@ impl PageAllocator {
         Frames { pages: self, node }
     }
 
-    /// Frees a frame.
+    /// Returns a frame to its node.
     pub fn free_frame(&mut self, frame: HostPhysical) {
         if let Some(node) = self.node_of(PhysAddr(frame.get())) {
             self.nodes[usize::from(node.0)].give(frame.get(), 0);

@@ -57,7 +57,7 @@ pub struct Warning {
     pub host: String,
     /// When, in picoseconds after the programs' start; `None` while the host booted.
     pub at_ps: Option<u64>,
-    /// The line.
+    /// The line of the kernel's log.
     pub line: String,
 }
 

@@ -51,7 +51,7 @@ struct Line<'a> {
     breaks: usize,
 }
 
-/// A legend entry.
+/// What a curve is called, and how it is drawn.
 pub(super) struct LegendEntry {
     pub label: String,
     /// Index of its colour.

@@ -34,7 +34,7 @@ pub use vdisk::{ServedDisk, Vdisk, VdiskCounters};
 /// vhost-net).
 const BUDGET: usize = 64;
 
-/// An I/O thread.
+/// A task of the host that serves virtual disks.
 struct IoThread {
     task: Cell<Option<TaskId>>,
     /// The node that its cores' queues belong to.

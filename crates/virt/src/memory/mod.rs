@@ -59,7 +59,7 @@ struct Page {
     away_until: Time,
 }
 
-/// A guest's memory.
+/// Pages of a host that a guest sees as its own memory, on one node or several.
 pub struct GuestMemory {
     host: Weak<Kernel>,
     ground: Rc<dyn Ground>,

@@ -184,7 +184,7 @@ pub enum PageEntry {
     Absent,
     /// Points to a table of the next lower level.
     Table {
-        /// The table.
+        /// Its address.
         table: HostPhysical,
         /// Permissions for everything below.
         permissions: Permissions,

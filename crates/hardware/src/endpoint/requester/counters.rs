@@ -21,7 +21,7 @@ pub struct RequesterCounters {
     pub timeouts: u64,
     /// Completions with a status other than success.
     pub failed_completions: u64,
-    /// Poisoned completions.
+    /// Completions whose data was poisoned.
     pub poisoned_completions: u64,
     /// Largest number of tags in use at once.
     pub most_tags: u16,

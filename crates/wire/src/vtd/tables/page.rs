@@ -12,7 +12,7 @@ pub struct Mapping {
     pub iova: Iova,
     /// The page's host-physical address.
     pub frame: HostPhysical,
-    /// Its size.
+    /// How much it maps.
     pub size: PageSize,
     /// Combined permissions of all levels.
     pub permissions: Permissions,
@@ -30,7 +30,7 @@ impl Mapping {
 pub struct Unmapped {
     /// Bytes that were mapped before.
     pub bytes: Bytes,
-    /// Entries written.
+    /// Entries stored: cleared ones, and those of tables that split larger pages.
     pub entries_written: u64,
     /// Removed tables, to be freed after the invalidation.
     pub tables: Vec<HostPhysical>,
