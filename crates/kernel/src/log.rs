@@ -14,11 +14,11 @@ const LINES: usize = 4096;
 /// Recent lines with their times.
 pub(crate) struct Log {
     cores: Rc<Cores>,
-    lines: RefCell<VecDeque<Line>>,
+    lines: RefCell<VecDeque<LogLine>>,
 }
 
 /// A line of the log.
-struct Line {
+struct LogLine {
     at: Time,
     text: String,
     /// Whether something is lacking or fails (Linux: `dmesg --level=err,warn`).
@@ -45,7 +45,7 @@ impl Log {
         if lines.len() == LINES {
             lines.pop_front();
         }
-        lines.push_back(Line { at: self.cores.now(), text, is_warning });
+        lines.push_back(LogLine { at: self.cores.now(), text, is_warning });
     }
 
     pub fn lines(&self) -> Vec<(Time, String)> {

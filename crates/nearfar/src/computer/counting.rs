@@ -158,7 +158,7 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
 type Arrivals = Vec<BTreeMap<Irq, u64>>;
 
 /// What all hosts have counted at one time.
-struct Counts {
+struct HostCounts {
     moment: Moment,
     arrivals: Arrivals,
 }
@@ -167,7 +167,7 @@ struct Counts {
 pub struct Counting<'a> {
     setup: &'a ComputerSetup,
     /// When each program began; many begin together.
-    began: BTreeMap<usize, Rc<Counts>>,
+    began: BTreeMap<usize, Rc<HostCounts>>,
     counted: Vec<Counted>,
 }
 
@@ -184,7 +184,7 @@ impl<'a> Counting<'a> {
     }
 
     /// What all hosts have counted so far.
-    fn counts(&self, computers: &Computers) -> Counts {
+    fn counts(&self, computers: &Computers) -> HostCounts {
         let (hosts, now) = (computers.hosts().iter().zip(&self.setup.hosts), computers.simulation().now());
         let readings = computers.simulation().with(|fabric, _| {
             hosts.map(|(host, setup)| (host.name.clone(), reading(fabric, now, host, setup))).collect()
@@ -193,7 +193,7 @@ impl<'a> Counting<'a> {
         let arrivals = |host: &Computer| {
             host.kernel.interrupts().into_iter().map(|(irq, _, _, count)| (irq, count)).collect()
         };
-        Counts { moment, arrivals: computers.hosts().iter().map(arrivals).collect() }
+        HostCounts { moment, arrivals: computers.hosts().iter().map(arrivals).collect() }
     }
 
     fn arrivals(&self, computers: &Computers, before: &Arrivals) -> Vec<Arrival> {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::measured::MeasuredDirectory;
 use super::plan::NEUTRAL;
 use super::search::Tried;
-use super::worse::Errors;
+use super::worse::FamilyErrors;
 use super::{FitError, FitOptions, base_doc, rounds, same_machine, spelt, targets};
 use crate::progress::Progress;
 
@@ -110,7 +110,7 @@ pub fn ablate(
         let noise = |family: &str| directory.noise_pct(family).max(errors.apart(&again, family));
         errors.clone().with_noise(noise)
     };
-    let allowed: Vec<Errors> = directories.iter().map(allowed).collect();
+    let allowed: Vec<FamilyErrors> = directories.iter().map(allowed).collect();
     let farther_off = |machine: &Machine| -> Vec<String> {
         let mut found = Vec::new();
         for (directory, allowed) in directories.iter().zip(&allowed) {

@@ -9,7 +9,7 @@ use results::pciebench::{Row, Run, Setup, family, read_directory_lenient};
 
 use super::rows::{Circumstances, Informs};
 use super::search::SCATTER;
-use super::worse::Errors;
+use super::worse::FamilyErrors;
 use super::{FitError, FitOptions};
 use crate::batch::{Job, Length, run_all};
 use crate::bench::{Bench, Effort};
@@ -178,13 +178,13 @@ impl MeasuredDirectory {
         machine: &Machine,
         only: Option<&BTreeSet<String>>,
         progress: &dyn Progress,
-    ) -> Errors {
+    ) -> FamilyErrors {
         let error = |((compared, row), simulated): (&(CompareRow, Row), Option<Row>)| {
             let by_mean = shows_in_mean(row);
             let (simulated, measured) = (value(&simulated?, by_mean), value(row, by_mean));
             Some((compared.family(), 100.0 * (simulated - measured) / measured))
         };
-        Errors::of(self.simulated(seed, machine, only, progress).into_iter().filter_map(error))
+        FamilyErrors::of(self.simulated(seed, machine, only, progress).into_iter().filter_map(error))
     }
 
     /// The rows that tell whether a family got worse, each with its simulation.

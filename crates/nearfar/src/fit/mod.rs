@@ -36,7 +36,7 @@ use measured::{MeasuredDirectory, compared_with, samples};
 use plan::TARGETS;
 use rows::Informs;
 use search::{FittedFigure, Tried};
-use worse::Errors;
+use worse::FamilyErrors;
 
 /// FitOptions of a fit.
 #[derive(Clone, Debug)]
@@ -245,7 +245,7 @@ fn give_back_what_is_worse(
     let allowed = |directory: &MeasuredDirectory| {
         errors(directory, before, None).with_noise(|family| directory.noise_pct(family))
     };
-    let allowed: Vec<Errors> = directories.iter().map(allowed).collect();
+    let allowed: Vec<FamilyErrors> = directories.iter().map(allowed).collect();
     worse::give_back(fitted, tried, &allowed, |machine, only| {
         let of = |(index, directory)| errors(directory, machine, only.map(|only| &only[index]));
         directories.iter().enumerate().map(of).collect()

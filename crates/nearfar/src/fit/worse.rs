@@ -12,12 +12,12 @@ use super::search::Tried;
 
 /// Errors of a directory's families of files, in percent, without sign.
 #[derive(Clone, Debug, Default)]
-pub struct Errors {
+pub struct FamilyErrors {
     /// Median and 90th percentile, by family.
     families: BTreeMap<String, [f64; 2]>,
 }
 
-impl Errors {
+impl FamilyErrors {
     /// The errors of rows, each with its family.
     pub fn of(rows: impl IntoIterator<Item = (String, f64)>) -> Self {
         let mut families: BTreeMap<String, Vec<f64>> = BTreeMap::new();
@@ -61,15 +61,15 @@ impl Errors {
 }
 
 /// What a change of parameters costs, over all directories. The lesser is the better one.
-struct Cost {
+struct Harm {
     /// Sum of what exceeds the errors allowed, in percent.
     excess: f64,
     /// Sum of all errors, in percent.
     errors: f64,
 }
 
-impl Cost {
-    fn of(errors: &[Errors], allowed: &[Errors]) -> Self {
+impl Harm {
+    fn of(errors: &[FamilyErrors], allowed: &[FamilyErrors]) -> Self {
         let excesses = errors.iter().zip(allowed).flat_map(|(errors, allowed)| errors.excesses(allowed));
         let all = errors.iter().flat_map(|errors| errors.families.values().flatten());
         Self { excess: excesses.map(|(_, excess)| excess).sum(), errors: all.sum() }
@@ -89,12 +89,12 @@ pub type Families = Vec<BTreeSet<String>>;
 pub fn give_back(
     fitted: &mut [Fitted],
     tried: &mut Tried,
-    allowed: &[Errors],
-    errors: impl Fn(&Machine, Option<&Families>) -> Vec<Errors>,
+    allowed: &[FamilyErrors],
+    errors: impl Fn(&Machine, Option<&Families>) -> Vec<FamilyErrors>,
 ) {
     let mut now = errors(&tried.machine, None);
-    while Cost::of(&now, allowed).excess > 0.0 {
-        let worse = |(errors, allowed): (&Errors, &Errors)| {
+    while Harm::of(&now, allowed).excess > 0.0 {
+        let worse = |(errors, allowed): (&FamilyErrors, &FamilyErrors)| {
             errors.worse(allowed).into_iter().map(ToOwned::to_owned).collect()
         };
         let worse: Families = now.iter().zip(allowed).map(worse).collect();
@@ -102,18 +102,18 @@ pub fn give_back(
         let changed = fitted.iter_mut().filter(|figure| figure.after != figure.before);
         let without = changed.filter_map(|figure| {
             let tried = tried.with(&figure.path, &figure.before)?;
-            let least = Cost::of(&errors(&tried.machine, Some(&worse)), allowed).excess;
+            let least = Harm::of(&errors(&tried.machine, Some(&worse)), allowed).excess;
             Some((least, tried, figure))
         });
         let mut without: Vec<(f64, Tried, &mut Fitted)> = without.collect();
         without.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
-        let mut best: Option<(Cost, Vec<Errors>, Tried, &mut Fitted)> = None;
+        let mut best: Option<(Harm, Vec<FamilyErrors>, Tried, &mut Fitted)> = None;
         for (least, tried, figure) in without {
             if best.as_ref().is_some_and(|(cost, ..)| least > cost.excess) {
                 break;
             }
             let errors = errors(&tried.machine, None);
-            let cost = Cost::of(&errors, allowed);
+            let cost = Harm::of(&errors, allowed);
             if best.as_ref().is_none_or(|(best, ..)| cost.order(best).is_lt()) {
                 best = Some((cost, errors, tried, figure));
             }
@@ -133,8 +133,8 @@ mod tests {
 
     const FIGURES: [&str; 3] = ["host.dram.access", "host.llc.core_snoop", "host.llc.acquire"];
 
-    fn errors(of: &[f64]) -> Errors {
-        Errors::of(of.iter().enumerate().map(|(family, error)| (format!("family {family}"), *error)))
+    fn errors(of: &[f64]) -> FamilyErrors {
+        FamilyErrors::of(of.iter().enumerate().map(|(family, error)| (format!("family {family}"), *error)))
     }
 
     /// Which of the figures keep their change if it adds these errors to those of the families, 3 % each.
@@ -162,7 +162,7 @@ mod tests {
                 all.map(|(_, add)| add[family]).sum::<f64>()
             };
             let all = (0..2).map(|family| (format!("family {family}"), 3.0 + add(family)));
-            vec![Errors::of(all.filter(|(family, _)| only.is_none_or(|only| only[0].contains(family))))]
+            vec![FamilyErrors::of(all.filter(|(family, _)| only.is_none_or(|only| only[0].contains(family))))]
         });
         for figure in &fitted {
             assert_eq!(spelt(&tried.machine, &figure.path), figure.after);
