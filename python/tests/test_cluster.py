@@ -149,7 +149,7 @@ def test_each_directory_is_left_out_of_a_fit_by_a_task(client, tmp_path):
 
 
 def test_ablation_goes_on_from_what_it_found_and_is_not_stopped_with_a_false_verdict(client, measured, tmp_path):
-    arguments = {"figures": ["host.llc.acquire"], "refit": ["host.dram.refresh_duration"], "state": tmp_path / "state"}
+    arguments = {"figures": ["host.root_complex.long_header_penalty"], "refit": ["host.dram.refresh_duration"], "state": tmp_path / "state"}
 
     def stop(*state):
         raise LookupError("enough")
