@@ -110,18 +110,20 @@ impl Pool {
             self.kernel.free_pages(cpu, pages);
         })?;
         let page = Page { start: pages.start, bus, node, out: 0 };
-        let mut pages = self.pages.borrow_mut();
-        let at = pages.partition_point(|other| other.start < page.start);
-        let start = page.start;
-        pages.insert(at, page);
-        Ok(start)
+        let at = self.place(pages.start).unwrap_or_else(|at| at);
+        self.pages.borrow_mut().insert(at, page);
+        Ok(pages.start)
+    }
+
+    /// Where the page at `start` is in the list, or belongs.
+    fn place(&self, start: PhysAddr) -> Result<usize, usize> {
+        self.pages.borrow().binary_search_by_key(&start, |page| page.start)
     }
 
     /// Calls `f` with the page at `start`, if it is of the pool.
     fn with<R>(&self, start: PhysAddr, f: impl FnOnce(&mut Page) -> R) -> Option<R> {
-        let mut pages = self.pages.borrow_mut();
-        let at = pages.binary_search_by_key(&start, |page| page.start).ok()?;
-        Some(f(&mut pages[at]))
+        let at = self.place(start).ok()?;
+        Some(f(&mut self.pages.borrow_mut()[at]))
     }
 
     /// Returns a buffer.
@@ -136,11 +138,7 @@ impl Pool {
         if !is_back || self.rest.get().is_some_and(|(rest, _)| rest == start) {
             return;
         }
-        if self.closed.get() {
-            self.drop_page(cpu, start);
-        } else if !is_here || self.free.borrow().len() >= self.most_free {
-            let bus = self.with(start, |page| page.bus);
-            bus.into_iter().for_each(|bus| self.unmap(cpu, bus));
+        if self.closed.get() || !is_here || self.free.borrow().len() >= self.most_free {
             self.drop_page(cpu, start);
         } else {
             self.free.borrow_mut().push(start);
@@ -151,9 +149,12 @@ impl Pool {
         self.dma.unmap(cpu, bus, PAGE, Direction::FromDevice);
     }
 
-    /// Frees a page that is not mapped any more.
     fn drop_page(&self, cpu: &Cpu, start: PhysAddr) {
-        self.pages.borrow_mut().retain(|page| page.start != start);
+        let Ok(at) = self.place(start) else { return };
+        let page = self.pages.borrow_mut().remove(at);
+        if !self.closed.get() {
+            self.unmap(cpu, page.bus);
+        }
         self.kernel.free_pages(cpu, Pages { start, order: 0 });
     }
 

@@ -171,19 +171,20 @@ impl Accounting {
 
 /// CPU time since it was `before`, also that of a kernel that has started anew.
 fn since_times(now: &Times, before: &Times) -> Times {
-    let mut times = Times::default();
-    for part in Part::ALL {
-        let passed = since(now.of(part).as_ps(), before.of(part).as_ps());
-        times.add(part, Duration::from_ps(passed));
-    }
-    times
+    by_part(now, before, since)
 }
 
 /// What is left of times without others.
-fn less(after: &Times, before: &Times) -> Times {
+fn less(all: &Times, others: &Times) -> Times {
+    by_part(all, others, u64::saturating_sub)
+}
+
+/// The difference of each part, in picoseconds.
+fn by_part(one: &Times, other: &Times, difference: impl Fn(u64, u64) -> u64) -> Times {
     let mut times = Times::default();
     for part in Part::ALL {
-        times.add(part, after.of(part).saturating_sub(before.of(part)));
+        let left = difference(one.of(part).as_ps(), other.of(part).as_ps());
+        times.add(part, Duration::from_ps(left));
     }
     times
 }
