@@ -394,11 +394,9 @@ impl<'a> Events<'a> {
         let (stopped, now) = (&computers.hosts()[host], computers.simulation().now());
         let why = format!("host {why}");
         if let Some(reboot) = self.reboots[host].take() {
-            let outcome = Err(Failure(format!("its {why} at {}", now.since(self.started))));
             let took = now.since(self.began[reboot].expect("it has begun"));
-            let run = self.setup.events[reboot].text.clone();
-            let told = FinishedProgram::new(None, EVENT.to_owned(), run, took, outcome);
-            let told = FinishedProgram { was_stopped: true, ..told };
+            let (host, run) = (EVENT.to_owned(), self.setup.events[reboot].text.clone());
+            let told = FinishedProgram::stopped(host, run, took, &why, now.since(self.started));
             self.ended.done.borrow_mut().push((self.number(reboot), told));
         }
         if !stopped.kernel.is_halted() {

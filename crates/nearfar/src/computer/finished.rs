@@ -38,6 +38,12 @@ impl FinishedProgram {
         Self { number, host, run, took, outcome, was_stopped: false }
     }
 
+    /// One that an event stopped at a time after the programs' start.
+    pub(super) fn stopped(host: String, run: String, took: Duration, why: &str, at: Duration) -> Self {
+        let outcome = Err(Failure(format!("its {why} at {at}")));
+        Self { was_stopped: true, ..Self::new(None, host, run, took, outcome) }
+    }
+
     /// Its failure, unless intended by the scenario.
     pub fn failure(&self) -> Option<&Failure> {
         self.outcome.as_ref().err().filter(|_| !self.was_stopped)

@@ -71,10 +71,9 @@ impl<'a> Processes<'a> {
                 continue;
             }
             let took = now.since(self.start_of(n).min(now));
-            let outcome = Err(Failure(format!("its {why} at {}", now.since(self.started))));
             let (host, run) = (place(self.setup, entry), entry.run.value.clone());
-            let done = FinishedProgram::new(None, host, run, took, outcome);
-            self.ended.done.borrow_mut().push((n, FinishedProgram { was_stopped: true, ..done }));
+            let told = FinishedProgram::stopped(host, run, took, why, now.since(self.started));
+            self.ended.done.borrow_mut().push((n, told));
         }
     }
 
