@@ -68,7 +68,7 @@ fmt: tools
 
 # Speed of the simulator: TLPs over window and IOMMU, packets, a TCP stream, the event queue, a directory's comparison, memory.
 bench: build
-	cargo bench --workspace --quiet
+	GLIBC_TUNABLES=glibc.malloc.hugetlb=1 cargo bench --workspace --quiet # in huge pages, as the program
 	@if [ -d "$(MEASURED)" ]; then \
 		echo "compare of one directory:"; \
 		python3 tools/measure.py $(NEARFAR) --quiet --no-cache compare "$(MEASURED)"; \

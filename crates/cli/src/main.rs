@@ -5,6 +5,8 @@
 
 mod command;
 mod failure;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod huge_pages;
 mod input;
 mod output;
 mod progress;
@@ -130,6 +132,8 @@ fn main() -> ExitCode {
         }
         Err(wrong) => wrong.exit(),
     };
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    huge_pages::ask();
     if let Some(jobs) = common.jobs {
         // The process's only thread pool; this must precede its first use.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs.into()).build_global();
