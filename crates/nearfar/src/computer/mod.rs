@@ -96,7 +96,7 @@ pub(crate) use accounting::part_name;
 use counting::Counting;
 pub use counting::{Arrival, Counted};
 pub(crate) use device::{drivers, nic_driver, nic_driver_params};
-pub use finished::{Counts, FinishedProgram, Warning};
+pub use finished::{Counts, FinishedProgram, Subject, Warning};
 pub(crate) use kept::is_repeatable;
 pub use nvme::{NvmePages, nvme_pages};
 #[doc(hidden)]
