@@ -240,7 +240,12 @@ impl<'a> Events<'a> {
                 }
                 Due::LoanEnds { loan } => {
                     let returned = computers.cluster().give_back(loan);
-                    let returned = async move { returned.await.map_err(Failure::from) };
+                    let returned = async move {
+                        returned.await.map_err(|error| match error {
+                            Error::Invalid => Failure("it is no longer borrowed".to_owned()),
+                            error => error.into(),
+                        })
+                    };
                     self.tell_loan(loan, true, computers, returned);
                 }
                 Due::ProgramStarts { program } => {
@@ -280,14 +285,19 @@ impl<'a> Events<'a> {
         Ok(())
     }
 
-    /// Whether a host is rebooting.
-    pub fn are_rebooting(&self) -> bool {
-        self.reboots.iter().any(Option::is_some)
+    /// Whether an event has begun and is not done.
+    pub fn are_under_way(&self) -> bool {
+        self.under_way().next().is_some()
+    }
+
+    fn under_way(&self) -> impl Iterator<Item = usize> {
+        (0..self.began.len()).filter(|&n| self.began[n].is_some() && !self.ended.has(Subject::Event(n)))
     }
 
     /// The host whose software carries out an action; `None` for actions on hardware, which need none.
     fn actor(&self, action: &Action) -> Option<usize> {
         match *action {
+            Action::Revoke(borrow) => Some(self.setup.cluster.borrows[borrow].lender),
             Action::MoveTask { program, .. } | Action::Set(Setting::Memory(program, _)) => {
                 Some(self.setup.programs[program].host)
             }
@@ -304,7 +314,6 @@ impl<'a> Events<'a> {
             | Action::Assign { .. }
             | Action::ErrorRate { .. }
             | Action::Device { .. }
-            | Action::Revoke(_)
             | Action::Crash(_)
             | Action::PowerOff(_)
             | Action::Reboot(..) => None,
@@ -395,7 +404,9 @@ impl<'a> Events<'a> {
     fn stop(&mut self, computers: &Computers, host: usize, why: &str) {
         let (stopped, now) = (&computers.hosts()[host], computers.simulation().now());
         let why = format!("host {why}");
-        if let Some(n) = self.reboots[host].take() {
+        let reboot = self.reboots[host].take();
+        let is_its = |&n: &usize| reboot == Some(n) || self.actor(&self.setup.events[n].action) == Some(host);
+        for n in self.under_way().filter(is_its).collect::<Vec<_>>() {
             let took = now.since(self.began[n].expect("it has begun"));
             let (host, run) = (EVENT.to_owned(), self.setup.events[n].text.clone());
             let why = (&*why, now.since(self.started));
@@ -513,8 +524,11 @@ impl<'a> Events<'a> {
                 report.add("happened", "us", happened.as_ns_f64() / 1e3);
                 report
             });
-            let took = clock.now().since(began);
-            ended.tell(FinishedProgram::new(subject, host, run, took, outcome));
+            // Another event may have stopped its host.
+            if !ended.has(subject) {
+                let took = clock.now().since(began);
+                ended.tell(FinishedProgram::new(subject, host, run, took, outcome));
+            }
         });
     }
 

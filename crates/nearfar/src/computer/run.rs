@@ -22,8 +22,8 @@ use crate::progress::{Part, Progress};
 /// Simulation events between progress updates: less than a tenth of a second.
 const EVENTS_A_LOOK: u32 = 1 << 16;
 
-/// Runs the programs of a scenario to their end. Servers run as long as other programs do; a reboot under way is
-/// completed.
+/// Runs the programs of a scenario to their end. Servers run as long as other programs do; an event
+/// under way, such as a reboot, is completed.
 ///
 /// # Errors
 /// If a command line is invalid, or the computers cannot be assembled. A program that waits forever is reported as
@@ -139,7 +139,7 @@ pub fn run_watched(
         let all = 0..programs.len() + setup.sources.len();
         drop(done);
         let has_ended = |n: usize| serves(n) || ended.has(Subject::Program(n));
-        if all.into_iter().all(has_ended) && !events.are_rebooting() {
+        if all.into_iter().all(has_ended) && !events.are_under_way() {
             break;
         }
         events.happen(&mut computers)?;
