@@ -9,6 +9,7 @@ use workloads::{Failure, Report};
 
 use super::{Account, Counted};
 use crate::links::LinkState;
+use crate::trace::human;
 
 /// What a report is about, by its number in the scenario. Reports are in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -114,7 +115,9 @@ pub struct Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.at_ps {
-            Some(at) => write!(f, "kernel of {}, at {}: {}", self.host, Duration::from_ps(at), self.line),
+            Some(at) => {
+                write!(f, "kernel of {}, at {}: {}", self.host, human(Duration::from_ps(at)), self.line)
+            }
             None => write!(f, "kernel of {}, at boot: {}", self.host, self.line),
         }
     }
